@@ -1,0 +1,49 @@
+"""Position bias in transformers: residual-aware attention rollout, its theory, and its checks.
+
+Masks and logits make kernels, kernels make rollouts, rollouts make profiles, profiles are compared:
+
+>>> import posbias
+>>> kernels = posbias.structured_kernels(T=12, slope=posbias.alibi_slopes(8))
+>>> p = posbias.influence_profile(kernels, posbias.schedules.constant(12, 0.1), n=64)
+>>> p.shape, round(posbias.u_shape(p).depth, 2)
+((64,), 0.75)
+
+Nothing here imports torch or matplotlib; figures are in :mod:`posbias.plotting`, the pipeline in
+:mod:`posbias.book`.
+"""
+
+from posbias import masks, schedules
+from posbias.kernels import attention_kernel, mix_heads, residual_kernel
+from posbias.logits import alibi_slopes, content_logits, geometric_slopes, position_logits
+from posbias.order import dominates, is_monotone, prefix_masses, stochastic_monotonicity
+from posbias.profiles import mean_identity, mean_position, normalised_wasserstein, spearman, u_shape
+from posbias.rollout import influence_history, influence_profile, rollout_matrix
+from posbias.structured import StructuredKernels, structured_kernels
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "StructuredKernels",
+    "alibi_slopes",
+    "attention_kernel",
+    "content_logits",
+    "dominates",
+    "geometric_slopes",
+    "influence_history",
+    "influence_profile",
+    "is_monotone",
+    "masks",
+    "mean_identity",
+    "mean_position",
+    "mix_heads",
+    "normalised_wasserstein",
+    "position_logits",
+    "prefix_masses",
+    "residual_kernel",
+    "rollout_matrix",
+    "schedules",
+    "spearman",
+    "stochastic_monotonicity",
+    "structured_kernels",
+    "u_shape",
+]

@@ -1,0 +1,79 @@
+"""Argument checks that name the field, what was expected and what came."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+def refuse(field: str, expected: str, received: Any) -> ValueError:
+    """Build the one form of error message: ``field: expected …, received …``."""
+    return ValueError(f"{field}: expected {expected}, received {received}")
+
+
+def positive_integer(field: str, value: Any, *, minimum: int = 1) -> int:
+    """Return ``value`` as an int of at least ``minimum``, or raise ValueError."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < minimum:
+        raise refuse(field, f"an integer of at least {minimum}", repr(value))
+    return int(value)
+
+
+def index(field: str, value: Any, length: int) -> int:
+    """Return ``value`` as a position in 0..length-1 (negative counts from the end)."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not -length <= value < length:
+        raise refuse(field, f"a position from {-length} to {length - 1}", repr(value))
+    return int(value) % length
+
+
+def finite_array(field: str, values: ArrayLike, *, ndim: tuple[int, ...]) -> NDArray[np.float64]:
+    """Return ``values`` as a float64 array with one of the dimensions ``ndim`` and no NaN or Inf."""
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise refuse(field, "a rectangular array of numbers", "ragged or non-numeric values") from None
+    if array.ndim not in ndim:
+        dims = " or ".join(str(d) for d in ndim)
+        raise refuse(field, f"an array with {dims} dimension(s)", f"shape {array.shape}")
+    if not np.isfinite(array).all():
+        raise refuse(field, "finite numbers", f"{array[~np.isfinite(array)].flat[0]}")
+    return array
+
+
+def mixing_coefficients(field: str, values: ArrayLike, *, T: int | None = None) -> NDArray[np.float64]:
+    """Return ``values`` as a schedule of T numbers in [0, 1]; values outside are refused, never clipped."""
+    schedule = finite_array(field, values, ndim=(1,))
+    if T is not None and schedule.size != T:
+        raise refuse(field, f"{T} values, one for each layer", f"{schedule.size}")
+    outside = (schedule < 0) | (schedule > 1)
+    if outside.any():
+        t = int(np.argmax(outside))
+        raise refuse(field, "values in [0, 1]", f"{schedule[t]} at layer {t}")
+    return schedule
+
+
+def distribution(field: str, values: ArrayLike, *, tolerance: float = 1e-8) -> NDArray[np.float64]:
+    """Return ``values`` as a probability vector: one dimension, no negative entry, sum 1."""
+    p = finite_array(field, values, ndim=(1,))
+    if p.size == 0:
+        raise refuse(field, "at least one position", "an empty array")
+    if (p < -tolerance).any():
+        raise refuse(field, "no negative probability", f"{p.min()} at position {int(p.argmin())}")
+    if abs(p.sum() - 1) > tolerance:
+        raise refuse(field, f"probabilities that sum to 1 (within {tolerance:g})", f"a sum of {p.sum()}")
+    return p
+
+
+def stochastic_kernel(field: str, values: ArrayLike, *, tolerance: float = 1e-8) -> NDArray[np.float64]:
+    """Return ``values`` as one (n, n) or a stack (T, n, n) of row-stochastic kernels."""
+    A = finite_array(field, values, ndim=(2, 3))
+    if A.shape[-1] != A.shape[-2] or A.size == 0:
+        raise refuse(field, "square kernels of at least one token", f"shape {A.shape}")
+    if (A < -tolerance).any():
+        raise refuse(field, "no negative weight", f"{A.min()}")
+    gap = np.abs(A.sum(axis=-1) - 1)
+    if gap.max() > tolerance:
+        where = tuple(int(k) for k in np.unravel_index(gap.argmax(), gap.shape))
+        raise refuse(field, f"rows that sum to 1 (within {tolerance:g})", f"a sum of {A.sum(axis=-1)[where]} in row {where}")
+    return A

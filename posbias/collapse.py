@@ -1,0 +1,187 @@
+"""Infinite depth: bounds on what survives on a token, and on what is left off the first one.
+
+Depths here go to 10⁵ layers, where masses leave the range of a double: everything is kept as a logarithm.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import ArrayLike
+
+from posbias import checks
+from posbias.kernels import attention_kernel
+from posbias.logits import position_logits
+from posbias.masks import causal
+
+
+def log_survival_bound(lambda_: ArrayLike) -> Float[np.ndarray, "T"]:
+    """Return log Π_{s ≤ t} (1 - λ_s) for every depth t: a lower bound on log P_ii.
+
+    It stays finite as T grows exactly when Σλ_t does (and no λ_t is 1).
+
+    Source: residual-aware paper, theorem 5.5 (i).
+
+    >>> np.exp(log_survival_bound([0.5, 0.5])).tolist()
+    [0.5, 0.25]
+    """
+    with np.errstate(divide="ignore"):
+        return np.cumsum(np.log1p(-checks.mixing_coefficients("lambda_", lambda_)))
+
+
+def log_collapse_bound(lambda_: ArrayLike, epsilon: float) -> Float[np.ndarray, "T"]:
+    """Return log Π_{s ≤ t} (1 - ε λ_s) for every depth t: an upper bound on the log mass off the first token.
+
+    Parameters
+    ----------
+    lambda_
+        Residual mixing, in [0, 1].
+    epsilon
+        Lower bound on the attention that every token pays to the first, in (0, 1].
+
+    Source: residual-aware paper, theorem 5.5 (ii); since log(1 - x) ≤ -x it implies the rate exp(-ε Σλ).
+
+    >>> np.exp(log_collapse_bound([1.0, 1.0], 0.5)).tolist()
+    [0.5, 0.25]
+    """
+    epsilon = float(checks.finite_array("epsilon", epsilon, ndim=(0,)))
+    if not 0 < epsilon <= 1:
+        raise checks.refuse("epsilon", "a number in (0, 1]", epsilon)
+    with np.errstate(divide="ignore"):
+        return np.cumsum(np.log1p(-epsilon * checks.mixing_coefficients("lambda_", lambda_)))
+
+
+def log_mass_off_first(
+    A: Float[np.ndarray, "n n"], lambda_: ArrayLike, *, row: int = -1
+) -> Float[np.ndarray, "T"]:
+    """Return log Σ_{j ≥ 2} P_ij after every depth, for one causal kernel A in all layers.
+
+    Under a causal mask the positions after the first are closed: the mass there is carried by the lower right
+    block alone and is renormalised at each layer, so that it may fall far below the smallest double.
+
+    Raises
+    ------
+    ValueError
+        If A is not a row-stochastic causal kernel, or λ leaves [0, 1].
+
+    >>> A = np.array([[1.0, 0.0], [0.5, 0.5]])
+    >>> np.exp(log_mass_off_first(A, [1.0, 1.0])).tolist()
+    [0.5, 0.25]
+    """
+    A = checks.stochastic_kernel("A", A)
+    if A.ndim != 2 or np.triu(A, 1).any():
+        raise checks.refuse("A", "one causal (lower-triangular) kernel", f"shape {A.shape} with weight on later keys")
+    schedule = checks.mixing_coefficients("lambda_", lambda_)
+    row = checks.index("row", row, len(A))
+    later = np.eye(len(A))[row, 1:]
+    logs, total = np.full(schedule.size, -np.inf), 0.0
+    if row == 0:
+        return logs
+    for t, mixing in enumerate(schedule):
+        later = (1 - mixing) * later + mixing * (later @ A[1:, 1:])
+        mass = later.sum()
+        if mass == 0:
+            break
+        total += np.log(mass)
+        later /= mass
+        logs[t] = total
+    return logs
+
+
+def state_bound(x0: float, value_norms: ArrayLike, lambda_: ArrayLike) -> float:
+    """Return C = x0 Π_t (1 + λ_t (‖W_t‖ - 1)₊): no token's state ever exceeds this norm.
+
+    Parameters
+    ----------
+    x0
+        Largest norm of an input token's state.
+    value_norms
+        Operator norms ‖W_t‖ of the value maps, one for each layer.
+    lambda_
+        Residual mixing in [0, 1].
+
+    A row-stochastic kernel does not raise the largest row norm, so that layer t multiplies it by at most
+    1 - λ_t + λ_t ‖W_t‖. Bounded over all depths when Σ λ_t (‖W_t‖ - 1)₊ is finite.
+
+    Source: residual-aware paper, lemma 5.4 (i), for the normalised update x ← (1 - λ) x + λ A x W.
+
+    >>> state_bound(2.0, [1.5, 0.5], [0.5, 0.5])
+    2.5
+    """
+    norms = checks.finite_array("value_norms", value_norms, ndim=(1,))
+    schedule = checks.mixing_coefficients("lambda_", lambda_, T=norms.size)
+    return float(x0 * np.prod(1 + schedule * np.maximum(norms - 1, 0)))
+
+
+def attention_floor(n: int, logit_bound: float, position_range: float = 0.0) -> float:
+    """Return ε = exp(-(2 B + b)) / n: no allowed attention weight is ever smaller.
+
+    Parameters
+    ----------
+    n
+        Number of tokens.
+    logit_bound
+        B ≥ |content logit|: by Cauchy-Schwarz C² ‖W_QK‖ / √d with C from :func:`state_bound`.
+    position_range
+        b: the largest difference of position logits within a row.
+
+    Source: residual-aware paper, lemma 5.4 (ii).
+
+    >>> attention_floor(4, 0.0)
+    0.25
+    """
+    return float(np.exp(-(2 * logit_bound + position_range)) / checks.positive_integer("n", n))
+
+
+@dataclass(frozen=True)
+class NetworkRun:
+    """Hold what a residual attention network did: per layer, its largest state norm and smallest weight.
+
+    Parameters
+    ----------
+    norms
+        Largest row norm of the states after each layer, (T,).
+    floors
+        Smallest attention weight on an allowed key in each layer, (T,).
+    kernels
+        The attention kernels, (T, n, n).
+    """
+
+    norms: Float[np.ndarray, "T"]
+    floors: Float[np.ndarray, "T"]
+    kernels: Float[np.ndarray, "T n n"]
+
+
+def run_residual_network(
+    X: Float[np.ndarray, "n d"],
+    W_qk: Float[np.ndarray, "T d d"],
+    W_v: Float[np.ndarray, "T d d"],
+    lambda_: ArrayLike,
+    slope: float = 0.0,
+) -> NetworkRun:
+    """Run x ← (1 - λ_t) x + λ_t A_t x W_v,t with A_t = softmax(x W_qk xᵀ / √d - slope·distance), causal.
+
+    Parameters
+    ----------
+    X
+        Input states, one row per token.
+    W_qk, W_v
+        Products of query and key maps, and value maps, one for each layer.
+    lambda_
+        Residual mixing, T values in [0, 1].
+    slope
+        ALiBi slope; 0 for none.
+
+    Source: the model of residual-aware paper, sections 3 and 5.
+    """
+    T, (n, d) = len(W_v), X.shape
+    schedule = checks.mixing_coefficients("lambda_", lambda_, T=T)
+    bias, allowed = position_logits(n, slope), causal().matrix(n)
+    norms, floors, kernels = np.empty(T), np.empty(T), np.empty((T, n, n))
+    for t in range(T):
+        A = attention_kernel(X @ W_qk[t] @ X.T / np.sqrt(d) + bias, causal())
+        X = (1 - schedule[t]) * X + schedule[t] * A @ X @ W_v[t]
+        norms[t], floors[t], kernels[t] = np.linalg.norm(X, axis=1).max(), A[allowed].min(), A
+    return NetworkRun(norms, floors, kernels)

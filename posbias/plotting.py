@@ -1,0 +1,100 @@
+"""Figures: one style, one colour for each model family, and the panels that chapters share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.resources import files
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+FAMILY_COLOURS = {
+    "bloom": "#0072B2",
+    "mpt": "#D55E00",
+    "falcon": "#009E73",
+    "llama": "#CC79A7",
+    "mistral": "#56B4E9",
+    "gpt2": "#8C6D00",
+    "measured": "#000000",
+}
+"""One colour for each model family in every figure; black is what was measured."""
+
+FAMILY_STYLES = {"bloom": "-", "mpt": "--", "falcon": "-.", "measured": "-"}
+"""Line styles that tell families apart without colour."""
+
+
+def use_style() -> None:
+    """Make the book's style file the style of all figures that follow."""
+    plt.style.use(str(files("posbias") / "posbias.mplstyle"))
+
+
+def profile_axes(ax: Axes, n: int, *, xlabel: bool = True, ylabel: bool = True) -> Axes:
+    """Label axes for influence profiles over n positions and draw the uniform 1/n as a dashed line."""
+    ax.axhline(1 / n, color="#7f7f7f", linestyle="--", linewidth=0.9, zorder=1, label="uniform $1/n$")
+    ax.set_xlim(-0.01 * n, 1.01 * n)
+    if xlabel:
+        ax.set_xlabel("token position $j$ (0 is first)")
+    if ylabel:
+        ax.set_ylabel("influence $p_j$")
+    return ax
+
+
+def plot_profiles(
+    ax: Axes,
+    profiles: Mapping[str, np.ndarray],
+    *,
+    colours: Mapping[str, str] | None = None,
+    styles: Mapping[str, str] | None = None,
+    log: bool = True,
+) -> Axes:
+    """Draw influence profiles of one length on common axes, with a logarithmic influence axis unless told.
+
+    Parameters
+    ----------
+    ax
+        Where to draw.
+    profiles
+        Label → probability vector.
+    colours, styles
+        Label → colour or line style; the style file's cycle otherwise.
+    log
+        Whether the influence axis is logarithmic.
+    """
+    n = len(next(iter(profiles.values())))
+    for label, p in profiles.items():
+        ax.plot(np.arange(n), p, label=label, color=(colours or {}).get(label), linestyle=(styles or {}).get(label, "-"))
+    profile_axes(ax, n)
+    if log:
+        ax.set_yscale("log")
+    return ax
+
+
+def four_panels(panels: Mapping[str, np.ndarray], *, colour: str, title: str | None = None) -> Figure:
+    """Return the paper's figure: up to four influence profiles, a panel each, titles as given.
+
+    Parameters
+    ----------
+    panels
+        Title → profile. A title that says ``measured`` is drawn black.
+    colour
+        Colour of the model's family.
+    title
+        Heading over the panels.
+
+    Source: residual-aware paper, figures 1 and 2.
+    """
+    rows = (len(panels) + 1) // 2
+    fig, axes = plt.subplots(rows, 2, figsize=(6.4, 2.55 * rows), squeeze=False)
+    for k, (name, p) in enumerate(panels.items()):
+        ax = axes.flat[k]
+        ax.plot(np.arange(p.size), p, color=FAMILY_COLOURS["measured"] if "measured" in name else colour)
+        profile_axes(ax, p.size, xlabel=k // 2 == rows - 1, ylabel=k % 2 == 0)
+        ax.set_ylim(0, min(1.02, 1.08 * float(p.max())))
+        ax.set_title(name, loc="left")
+    for ax in axes.flat[len(panels) :]:
+        ax.set_visible(False)
+    if title:
+        fig.suptitle(title, x=0.02, ha="left")
+    return fig

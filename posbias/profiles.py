@@ -1,0 +1,193 @@
+"""Influence profiles as distributions on positions: distance, correlation, mean, shape, and files of them."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import ArrayLike
+
+from posbias import checks
+from posbias.files import write_whole
+
+HEADER = ["token_position", "probability"]
+
+
+def mean_position(p: ArrayLike) -> float:
+    """Return Σ_j j p[j] / (n - 1): 0 if all influence is on the first token, 1 if on the last.
+
+    >>> mean_position([0.25, 0.0, 0.75])
+    0.75
+    """
+    p = checks.distribution("profile", p)
+    return float(p @ np.arange(p.size) / max(p.size - 1, 1))
+
+
+def normalised_wasserstein(p: ArrayLike, q: ArrayLike) -> float:
+    """Return W₁(p, q) with the ground metric |i - j| / (n - 1), in [0, 1].
+
+    Parameters
+    ----------
+    p, q
+        Probability vectors of equal length; renormalised to sum to exactly 1.
+
+    Source: residual-aware paper, appendix C.3.
+
+    >>> normalised_wasserstein([1.0, 0.0, 0.0], [0.0, 0.0, 1.0])
+    1.0
+    """
+    from scipy.stats import wasserstein_distance
+
+    p, q = _pair(p, q)
+    positions = np.arange(p.size)
+    return float(wasserstein_distance(positions, positions, p, q) / max(p.size - 1, 1))
+
+
+def spearman(p: ArrayLike, q: ArrayLike) -> float:
+    """Return Spearman's rank correlation of two profiles; NaN if one of them is constant.
+
+    >>> spearman([0.1, 0.2, 0.7], [0.2, 0.3, 0.5])
+    1.0
+    """
+    from scipy.stats import rankdata
+
+    a, b = (rankdata(x) for x in _pair(p, q))
+    if np.ptp(a) == 0 or np.ptp(b) == 0:
+        return float("nan")
+    return float(np.corrcoef(a, b)[0, 1].round(12))
+
+
+@dataclass(frozen=True)
+class MeanIdentity:
+    """Compare W₁ with the difference of means, which bounds it below and equals it for ordered profiles.
+
+    Parameters
+    ----------
+    wasserstein
+        W₁(p, q), normalised.
+    difference
+        mean(q) - mean(p), normalised; |difference| ≤ wasserstein always.
+    ordered
+        Whether one profile dominates the other; then |difference| = wasserstein.
+    """
+
+    wasserstein: float
+    difference: float
+    ordered: bool
+
+
+def mean_identity(p: ArrayLike, q: ArrayLike) -> MeanIdentity:
+    """Return W₁(p, q), the difference of means and whether the profiles are ordered.
+
+    On a line W₁ = Σ_k |F_p(k) - F_q(k)| / (n - 1), and the difference of means is the same sum without the
+    bars: equal if the distribution functions do not cross. A rollout that has collapsed onto the first token
+    is below every profile, so that its W₁ to a measured profile *is* that profile's mean.
+
+    >>> mean_identity([1.0, 0.0], [0.25, 0.75])
+    MeanIdentity(wasserstein=0.75, difference=0.75, ordered=True)
+    """
+    p, q = _pair(p, q)
+    gap = np.cumsum(p - q)
+    ordered = bool((gap >= -1e-12).all() or (gap <= 1e-12).all())
+    return MeanIdentity(normalised_wasserstein(p, q), mean_position(q) - mean_position(p), ordered)
+
+
+@dataclass(frozen=True)
+class UShape:
+    """Describe how a profile falls from its ends to its lowest point.
+
+    Parameters
+    ----------
+    start, end
+        Influence of the first and the last position (or the mean over ``ends`` of them).
+    trough
+        Smallest influence strictly between the ends.
+    location
+        Position of the trough as a share of the sequence, 0 at the first token, 1 at the last.
+    depth
+        1 - trough / min(start, end): 0 or less if there is no U, towards 1 the deeper the trough.
+    """
+
+    start: float
+    end: float
+    trough: float
+    location: float
+    depth: float
+
+
+def u_shape(p: ArrayLike, *, ends: int = 1, smooth: int = 1) -> UShape:
+    """Measure how much of a U a profile is: the depth of its trough against the lower of both ends.
+
+    Parameters
+    ----------
+    p
+        Influence profile, at least three positions.
+    ends
+        How many positions at each end to average.
+    smooth
+        Width of the running mean under the trough (odd); 1 for none. Measured profiles want more.
+
+    Source: this project's definition (the paper speaks of U-shapes without a number).
+
+    >>> shape = u_shape([0.4, 0.1, 0.1, 0.1, 0.3])
+    >>> round(shape.depth, 3), shape.location
+    (0.667, 0.25)
+    """
+    p = checks.distribution("profile", p)
+    ends = checks.positive_integer("ends", ends)
+    if checks.positive_integer("smooth", smooth) % 2 == 0:
+        raise checks.refuse("smooth", "an odd width", smooth)
+    if p.size < max(3, 2 * ends + 1, smooth):
+        raise checks.refuse("profile", f"at least {max(3, 2 * ends + 1, smooth)} positions", p.size)
+    start, end = float(p[:ends].mean()), float(p[-ends:].mean())
+    half = smooth // 2
+    level = np.convolve(p, np.full(smooth, 1 / smooth), mode="valid")
+    first, last = max(ends, half), min(p.size - ends, p.size - half)
+    inner = level[first - half : last - half]
+    where = int(inner.argmin()) + first
+    lower = min(start, end)
+    trough = float(inner.min())
+    depth = 1 - trough / lower if lower > 0 else float("-inf")
+    return UShape(start, end, trough, where / (p.size - 1), depth)
+
+
+def write_profile(path: Path | str, p: ArrayLike) -> None:
+    """Write ``token_position,probability`` lines at full precision; the file is written whole or not at all."""
+    p = checks.distribution("profile", p)
+    lines = [",".join(HEADER), *(f"{j},{x!r}" for j, x in enumerate(p.tolist()))]
+    write_whole(Path(path), "\n".join(lines) + "\n")
+
+
+def read_profile(path: Path | str) -> Float[np.ndarray, "n"]:
+    """Read a profile written by :func:`write_profile` or by the authors' rollout program.
+
+    Raises
+    ------
+    ValueError
+        If the header, a position or a number is not what it should be, or the values are no distribution.
+    """
+    with Path(path).open(newline="", encoding="utf-8") as file:
+        rows = list(csv.reader(file))
+    if not rows or [x.strip() for x in rows[0]] != HEADER:
+        raise checks.refuse(f"{path}: header", ",".join(HEADER), ",".join(rows[0]) if rows else "an empty file")
+    values = []
+    for j, row in enumerate(rows[1:]):
+        try:
+            position, value = map(float, row)
+        except ValueError:
+            raise checks.refuse(f"{path}: line {j + 2}", "a position and a probability", ",".join(row)) from None
+        if position != j:
+            raise checks.refuse(f"{path}: line {j + 2}", f"position {j}", row[0])
+        values.append(value)
+    return checks.distribution(f"{path}: probability", values, tolerance=1e-6)
+
+
+def _pair(p: ArrayLike, q: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """Return two distributions of equal length, each summing to 1."""
+    p, q = checks.distribution("first profile", p, tolerance=1e-6), checks.distribution("second profile", q, tolerance=1e-6)
+    if p.size != q.size:
+        raise checks.refuse("profiles", "the same number of positions", f"{p.size} and {q.size}")
+    return p / p.sum(), q / q.sum()

@@ -1,0 +1,42 @@
+"""Residual-mixing schedules λ_1..λ_T: constant, power decay, custom."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import ArrayLike
+
+from posbias import checks
+
+
+def constant(T: int, lambda_: float) -> Float[np.ndarray, "T"]:
+    """Return λ_t = λ for t = 1..T.
+
+    >>> constant(3, 0.2).tolist()
+    [0.2, 0.2, 0.2]
+    """
+    return checks.mixing_coefficients("lambda_const", np.full(checks.positive_integer("T", T), lambda_))
+
+
+def power_decay(T: int, lambda_0: float, beta: float) -> Float[np.ndarray, "T"]:
+    """Return λ_t = λ_0 t^(-β) for t = 1..T.
+
+    The total Σλ_t stays finite as T grows exactly when β > 1.
+
+    Raises
+    ------
+    ValueError
+        If a value would leave [0, 1]: it is refused, not clipped.
+
+    >>> power_decay(3, 0.6, 1.0).round(2).tolist()
+    [0.6, 0.3, 0.2]
+    """
+    for field, value in (("lambda_0", lambda_0), ("beta", beta)):
+        checks.finite_array(field, value, ndim=(0,))
+    t = np.arange(1, checks.positive_integer("T", T) + 1, dtype=np.float64)
+    return checks.mixing_coefficients("power_decay", lambda_0 * t**-beta)
+
+
+def custom(values: ArrayLike, T: int | None = None) -> Float[np.ndarray, "T"]:
+    """Return the given values as a schedule, after checking that there are T of them in [0, 1]."""
+    return checks.mixing_coefficients("lambdas_custom", values, T=T)

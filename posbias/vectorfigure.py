@@ -1,0 +1,114 @@
+"""Curves recovered from matplotlib's vector figures: marker positions in a PDF are the data, to many digits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float
+
+from posbias import checks
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Hold the points of a curve in data units, in the order in which they were drawn.
+
+    Parameters
+    ----------
+    x, y
+        Coordinates of the markers.
+    residual
+        Largest distance of an axis tick from the straight line through all of them, in points of the page:
+        how well the axes are known.
+    """
+
+    x: Float[np.ndarray, "points"]
+    y: Float[np.ndarray, "points"]
+    residual: float
+
+
+def recover_curve(path: Path | str) -> Curve:
+    """Return the markers of the one curve in a matplotlib PDF figure, in data units.
+
+    The page's drawing instructions hold every marker as a shift from the one before (ten decimals), every
+    grid line (six) and the labels of the ticks; linear axes follow from the ticks by least squares.
+
+    Raises
+    ------
+    ValueError
+        If the page has no markers, fewer than two labelled ticks on an axis, or an axis that is not linear.
+    """
+    from pypdf import PdfReader
+    from pypdf.errors import PdfReadError
+    from pypdf.generic import ContentStream
+
+    try:
+        reader = PdfReader(path)
+        page = reader.pages[0]
+        operations = ContentStream(page["/Contents"].get_object(), reader).operations
+    except (PdfReadError, KeyError, IndexError) as error:
+        raise checks.refuse(str(path), "a PDF with a page of drawing instructions", str(error)) from None
+    markers, ticks = _read(operations)
+    if len(markers) < 2:
+        raise checks.refuse(str(path), "a curve drawn with markers", f"{len(markers)} markers")
+    points = np.cumsum(markers, axis=0)
+    x, off_x = _to_data(points[:, 0], ticks["x"], f"{path}: horizontal axis")
+    y, off_y = _to_data(points[:, 1], ticks["y"], f"{path}: vertical axis")
+    return Curve(x, y, max(off_x, off_y))
+
+
+def _read(operations: list) -> tuple[list[tuple[float, float]], dict[str, list[tuple[float, float]]]]:
+    """Collect marker shifts, and (page coordinate, label) of the ticks of both axes."""
+    markers: list[tuple[float, float]] = []
+    ticks: dict[str, list[tuple[float, float]]] = {"x": [], "y": []}
+    shift, corner, grid, text = (0.0, 0.0), (0.0, 0.0), None, ""
+    for operands, operator in operations:
+        if operator == b"cm":
+            shift = (float(operands[4]), float(operands[5]))
+        elif operator == b"Do" and str(operands[0]).startswith("/M"):
+            markers.append(shift)
+        elif operator == b"m":
+            corner = (float(operands[0]), float(operands[1]))
+        elif operator == b"l":
+            grid = _grid_line(corner, (float(operands[0]), float(operands[1]))) or grid
+        elif operator == b"BT":
+            text = ""
+        elif operator in (b"Tj", b"TJ"):  # one string, or strings with the kerning between them
+            parts = operands[0] if operator == b"TJ" else operands
+            text += "".join(part for part in parts if isinstance(part, str))
+        elif operator == b"ET" and grid is not None:
+            number = _number(text)
+            if number is not None:
+                ticks[grid[0]].append((grid[1], number))
+            grid = None
+    return markers, ticks
+
+
+def _grid_line(a: tuple[float, float], b: tuple[float, float]) -> tuple[str, float] | None:
+    """Return the axis and place of a line drawn across the figure; tick marks are a few points long."""
+    if a[0] == b[0] and abs(a[1] - b[1]) > 20:
+        return "x", a[0]
+    if a[1] == b[1] and abs(a[0] - b[0]) > 20:
+        return "y", a[1]
+    return None
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text.replace("\u2212", "-"))
+    except ValueError:
+        return None
+
+
+def _to_data(page: np.ndarray, ticks: list[tuple[float, float]], axis: str) -> tuple[np.ndarray, float]:
+    """Return page coordinates in data units, and the ticks' largest distance from a linear axis."""
+    if len(ticks) < 2:
+        raise checks.refuse(axis, "at least two labelled ticks", len(ticks))
+    place, value = np.array(ticks).T
+    scale, offset = np.polyfit(value, place, 1)
+    off = float(np.abs(scale * value + offset - place).max())
+    if off > 1e-3:
+        raise checks.refuse(axis, "ticks on a straight line", f"one {off:.3g} points away")
+    return (page - offset) / scale, off
