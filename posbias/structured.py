@@ -91,7 +91,7 @@ class StructuredKernels:
         Cost: O(n H) time, O(n + H·512) memory.
 
         >>> structured_kernels(T=1, slope=0.7).pull(np.array([0.0, 0.0, 1.0]), 0).round(3)
-        array([0.14 , 0.282, 0.578])
+        array([0.141, 0.285, 0.574])
         """
         slopes, diagonal, weights = self.layer(t)
         n = v.size
