@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from posbias import checks
-from posbias.config import ContentConfig, RolloutConfig
+from posbias.config import AttentionConfig, ContentConfig, RolloutConfig
 from posbias.logits import alibi_slopes
 
 Architecture = Literal["bloom", "mpt", "falcon"]
@@ -63,7 +63,8 @@ def architecture_faithful(
     if architecture not in CONVENTIONS:
         raise checks.refuse("architecture", f"one of {', '.join(CONVENTIONS)}", architecture)
     scale = 1 / np.sqrt(checks.positive_integer("head_dim", head_dim))
-    convention, update = CONVENTIONS[architecture], {}
+    convention = CONVENTIONS[architecture]
+    update: dict[str, AttentionConfig | ContentConfig] = {}
     if slopes:
         m = alibi_slopes(config.attention_config.num_heads) * (scale if convention.position_scaled else 1.0)
         update["attention_config"] = config.attention_config.model_copy(update={"alibi_slopes": [m.tolist()]})

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
+
+Numbers = int | float | np.number | np.ndarray | Sequence
+"""What may be given where numbers are wanted: one, a (nested) sequence, or an array."""
 
 
 def refuse(field: str, expected: str, received: Any) -> ValueError:
@@ -27,7 +31,7 @@ def index(field: str, value: Any, length: int) -> int:
     return int(value) % length
 
 
-def finite_array(field: str, values: ArrayLike, *, ndim: tuple[int, ...]) -> NDArray[np.float64]:
+def finite_array(field: str, values: Numbers, *, ndim: tuple[int, ...]) -> NDArray[np.float64]:
     """Return ``values`` as a float64 array with one of the dimensions ``ndim`` and no NaN or Inf."""
     try:
         array = np.asarray(values, dtype=np.float64)
@@ -41,7 +45,7 @@ def finite_array(field: str, values: ArrayLike, *, ndim: tuple[int, ...]) -> NDA
     return array
 
 
-def mixing_coefficients(field: str, values: ArrayLike, *, T: int | None = None) -> NDArray[np.float64]:
+def mixing_coefficients(field: str, values: Numbers, *, T: int | None = None) -> NDArray[np.float64]:
     """Return ``values`` as a schedule of T numbers in [0, 1]; values outside are refused, never clipped."""
     schedule = finite_array(field, values, ndim=(1,))
     if T is not None and schedule.size != T:
@@ -53,7 +57,7 @@ def mixing_coefficients(field: str, values: ArrayLike, *, T: int | None = None) 
     return schedule
 
 
-def distribution(field: str, values: ArrayLike, *, tolerance: float = 1e-8) -> NDArray[np.float64]:
+def distribution(field: str, values: Numbers, *, tolerance: float = 1e-8) -> NDArray[np.float64]:
     """Return ``values`` as a probability vector: one dimension, no negative entry, sum 1."""
     p = finite_array(field, values, ndim=(1,))
     if p.size == 0:
@@ -65,7 +69,7 @@ def distribution(field: str, values: ArrayLike, *, tolerance: float = 1e-8) -> N
     return p
 
 
-def stochastic_kernel(field: str, values: ArrayLike, *, tolerance: float = 1e-8) -> NDArray[np.float64]:
+def stochastic_kernel(field: str, values: Numbers, *, tolerance: float = 1e-8) -> NDArray[np.float64]:
     """Return ``values`` as one (n, n) or a stack (T, n, n) of row-stochastic kernels."""
     A = finite_array(field, values, ndim=(2, 3))
     if A.shape[-1] != A.shape[-2] or A.size == 0:
@@ -75,5 +79,6 @@ def stochastic_kernel(field: str, values: ArrayLike, *, tolerance: float = 1e-8)
     gap = np.abs(A.sum(axis=-1) - 1)
     if gap.max() > tolerance:
         where = tuple(int(k) for k in np.unravel_index(gap.argmax(), gap.shape))
-        raise refuse(field, f"rows that sum to 1 (within {tolerance:g})", f"a sum of {A.sum(axis=-1)[where]} in row {where}")
+        received = f"a sum of {A.sum(axis=-1)[where]} in row {where}"
+        raise refuse(field, f"rows that sum to 1 (within {tolerance:g})", received)
     return A

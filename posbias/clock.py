@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import numpy as np
 from jaxtyping import Float
-from numpy.typing import ArrayLike
 
 from posbias import checks
+from posbias.checks import Numbers
 
 UNDERFLOW = 1e-60  # hop probabilities below this are dropped while the distribution is built
 
 
-def hop_distribution(lambda_: ArrayLike) -> Float[np.ndarray, "hops"]:
+def hop_distribution(lambda_: Numbers) -> Float[np.ndarray, "hops"]:
     """Return w_k = P(k attention hops), k = 0, 1, …: Poisson-binomial with the probabilities λ_t.
 
     Trailing probabilities below 1e-60 are dropped.
@@ -77,7 +77,7 @@ def clock_profile(A: Float[np.ndarray, "n n"], tau: float, *, row: int = -1) -> 
     return total
 
 
-def clock_error_bound(lambda_: ArrayLike) -> float:
+def clock_error_bound(lambda_: Numbers) -> float:
     """Return (1 - e^{-τ})/τ · Σ λ_t²: a bound on the total variation between rollout and clock.
 
     It holds for any kernel that all layers share, since both are mixtures of the same powers of A.
@@ -92,7 +92,7 @@ def clock_error_bound(lambda_: ArrayLike) -> float:
     return 0.0 if tau == 0 else float(-np.expm1(-tau) / tau * (lambda_**2).sum())
 
 
-def uniform_clock_density(x: Float[np.ndarray, "..."], tau: float) -> Float[np.ndarray, "..."]:
+def uniform_clock_density(x: Float[np.ndarray, ...], tau: float) -> Float[np.ndarray, ...]:
     """Return the density on 0 < x < 1 of uniform causal attention run for time τ, in the limit of many tokens.
 
     With u = -log x it is e^{-τ} √(τ/u) I₁(2√(τu)); the last token keeps an atom e^{-τ} beside it.

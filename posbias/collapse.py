@@ -9,15 +9,15 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
-from numpy.typing import ArrayLike
 
 from posbias import checks
+from posbias.checks import Numbers
 from posbias.kernels import attention_kernel
 from posbias.logits import position_logits
 from posbias.masks import causal
 
 
-def log_survival_bound(lambda_: ArrayLike) -> Float[np.ndarray, "T"]:
+def log_survival_bound(lambda_: Numbers) -> Float[np.ndarray, "T"]:
     """Return log Π_{s ≤ t} (1 - λ_s) for every depth t: a lower bound on log P_ii.
 
     It stays finite as T grows exactly when Σλ_t does (and no λ_t is 1).
@@ -31,7 +31,7 @@ def log_survival_bound(lambda_: ArrayLike) -> Float[np.ndarray, "T"]:
         return np.cumsum(np.log1p(-checks.mixing_coefficients("lambda_", lambda_)))
 
 
-def log_collapse_bound(lambda_: ArrayLike, epsilon: float) -> Float[np.ndarray, "T"]:
+def log_collapse_bound(lambda_: Numbers, epsilon: float) -> Float[np.ndarray, "T"]:
     """Return log Π_{s ≤ t} (1 - ε λ_s) for every depth t: an upper bound on the log mass off the first token.
 
     Parameters
@@ -53,9 +53,7 @@ def log_collapse_bound(lambda_: ArrayLike, epsilon: float) -> Float[np.ndarray, 
         return np.cumsum(np.log1p(-epsilon * checks.mixing_coefficients("lambda_", lambda_)))
 
 
-def log_mass_off_first(
-    A: Float[np.ndarray, "n n"], lambda_: ArrayLike, *, row: int = -1
-) -> Float[np.ndarray, "T"]:
+def log_mass_off_first(A: Float[np.ndarray, "n n"], lambda_: Numbers, *, row: int = -1) -> Float[np.ndarray, "T"]:
     """Return log Σ_{j ≥ 2} P_ij after every depth, for one causal kernel A in all layers.
 
     Under a causal mask the positions after the first are closed: the mass there is carried by the lower right
@@ -90,7 +88,7 @@ def log_mass_off_first(
     return logs
 
 
-def state_bound(x0: float, value_norms: ArrayLike, lambda_: ArrayLike) -> float:
+def state_bound(x0: float, value_norms: Numbers, lambda_: Numbers) -> float:
     """Return C = x0 Π_t (1 + λ_t (‖W_t‖ - 1)₊): no token's state ever exceeds this norm.
 
     Parameters
@@ -158,7 +156,7 @@ def run_residual_network(
     X: Float[np.ndarray, "n d"],
     W_qk: Float[np.ndarray, "T d d"],
     W_v: Float[np.ndarray, "T d d"],
-    lambda_: ArrayLike,
+    lambda_: Numbers,
     slope: float = 0.0,
 ) -> NetworkRun:
     """Run x ← (1 - λ_t) x + λ_t A_t x W_v,t with A_t = softmax(x W_qk xᵀ / √d - slope·distance), causal.

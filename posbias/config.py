@@ -181,7 +181,8 @@ def read_config(path: Path | str) -> RolloutConfig:
     except yaml.YAMLError as error:
         raise ValueError(f"{path}: expected YAML, received {' '.join(str(error).split())}") from None
     if not isinstance(content, dict):
-        raise checks.refuse(f"{path}", "a mapping of fields", "an empty file" if content is None else type(content).__name__)
+        received = "an empty file" if content is None else type(content).__name__
+        raise checks.refuse(str(path), "a mapping of fields", received)
     try:
         config = RolloutConfig.model_validate(content)
     except ValidationError as error:

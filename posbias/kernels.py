@@ -53,9 +53,7 @@ def head_weights(weights: Float[np.ndarray, "H"] | None, H: int) -> Float[np.nda
     return w / w.sum()
 
 
-def mix_heads(
-    A: Float[np.ndarray, "H n n"], weights: Float[np.ndarray, "H"] | None = None
-) -> Float[np.ndarray, "n n"]:
+def mix_heads(A: Float[np.ndarray, "H n n"], weights: Float[np.ndarray, "H"] | None = None) -> Float[np.ndarray, "n n"]:
     """Return the head average Σ_h w_h A_h; uniform weights unless given.
 
     Source: residual-aware paper, appendix B (a convex combination keeps rows, causality and order).

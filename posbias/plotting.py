@@ -64,7 +64,8 @@ def plot_profiles(
     """
     n = len(next(iter(profiles.values())))
     for label, p in profiles.items():
-        ax.plot(np.arange(n), p, label=label, color=(colours or {}).get(label), linestyle=(styles or {}).get(label, "-"))
+        colour, style = (colours or {}).get(label), (styles or {}).get(label, "-")
+        ax.plot(np.arange(n), p, label=label, color=colour, linestyle=style)
     profile_axes(ax, n)
     if log:
         ax.set_yscale("log")

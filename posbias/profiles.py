@@ -8,15 +8,15 @@ from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float
-from numpy.typing import ArrayLike
 
 from posbias import checks
+from posbias.checks import Numbers
 from posbias.files import write_whole
 
 HEADER = ["token_position", "probability"]
 
 
-def mean_position(p: ArrayLike) -> float:
+def mean_position(p: Numbers) -> float:
     """Return Σ_j j p[j] / (n - 1): 0 if all influence is on the first token, 1 if on the last.
 
     >>> mean_position([0.25, 0.0, 0.75])
@@ -26,7 +26,7 @@ def mean_position(p: ArrayLike) -> float:
     return float(p @ np.arange(p.size) / max(p.size - 1, 1))
 
 
-def normalised_wasserstein(p: ArrayLike, q: ArrayLike) -> float:
+def normalised_wasserstein(p: Numbers, q: Numbers) -> float:
     """Return W₁(p, q) with the ground metric |i - j| / (n - 1), in [0, 1].
 
     Parameters
@@ -46,7 +46,7 @@ def normalised_wasserstein(p: ArrayLike, q: ArrayLike) -> float:
     return float(wasserstein_distance(positions, positions, p, q) / max(p.size - 1, 1))
 
 
-def spearman(p: ArrayLike, q: ArrayLike) -> float:
+def spearman(p: Numbers, q: Numbers) -> float:
     """Return Spearman's rank correlation of two profiles; NaN if one of them is constant.
 
     >>> spearman([0.1, 0.2, 0.7], [0.2, 0.3, 0.5])
@@ -79,7 +79,7 @@ class MeanIdentity:
     ordered: bool
 
 
-def mean_identity(p: ArrayLike, q: ArrayLike) -> MeanIdentity:
+def mean_identity(p: Numbers, q: Numbers) -> MeanIdentity:
     """Return W₁(p, q), the difference of means and whether the profiles are ordered.
 
     On a line W₁ = Σ_k |F_p(k) - F_q(k)| / (n - 1), and the difference of means is the same sum without the
@@ -118,7 +118,7 @@ class UShape:
     depth: float
 
 
-def u_shape(p: ArrayLike, *, ends: int = 1, smooth: int = 1) -> UShape:
+def u_shape(p: Numbers, *, ends: int = 1, smooth: int = 1) -> UShape:
     """Measure how much of a U a profile is: the depth of its trough against the lower of both ends.
 
     Parameters
@@ -154,7 +154,7 @@ def u_shape(p: ArrayLike, *, ends: int = 1, smooth: int = 1) -> UShape:
     return UShape(start, end, trough, where / (p.size - 1), depth)
 
 
-def write_profile(path: Path | str, p: ArrayLike) -> None:
+def write_profile(path: Path | str, p: Numbers) -> None:
     """Write ``token_position,probability`` lines at full precision; the file is written whole or not at all."""
     p = checks.distribution("profile", p)
     lines = [",".join(HEADER), *(f"{j},{x!r}" for j, x in enumerate(p.tolist()))]
@@ -185,9 +185,10 @@ def read_profile(path: Path | str) -> Float[np.ndarray, "n"]:
     return checks.distribution(f"{path}: probability", values, tolerance=1e-6)
 
 
-def _pair(p: ArrayLike, q: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+def _pair(p: Numbers, q: Numbers) -> tuple[np.ndarray, np.ndarray]:
     """Return two distributions of equal length, each summing to 1."""
-    p, q = checks.distribution("first profile", p, tolerance=1e-6), checks.distribution("second profile", q, tolerance=1e-6)
+    p = checks.distribution("first profile", p, tolerance=1e-6)
+    q = checks.distribution("second profile", q, tolerance=1e-6)
     if p.size != q.size:
         raise checks.refuse("profiles", "the same number of positions", f"{p.size} and {q.size}")
     return p / p.sum(), q / q.sum()

@@ -94,7 +94,8 @@ def path(name: str) -> Path:
     import pooch
 
     if name not in registry():
-        raise checks.refuse("published file", f"one of the {len(registry())} names that 'posbias published' lists", name)
+        names = f"one of the {len(registry())} names that 'posbias published' lists"
+        raise checks.refuse("published file", names, name)
     file = data_dir() / name
     if not file.is_file():
         raise FileNotFoundError(
@@ -208,11 +209,11 @@ def printed_tables() -> tuple[PrintedEntry, ...]:
 
     Source: residual-aware paper, tables 2, 3 and 4.
     """
-    with (files("posbias") / "data" / "printed_tables.csv").open(encoding="utf-8", newline="") as file:
-        return tuple(
-            PrintedEntry(int(r["table"]), int(r["n"]), r["dataset"], r["model"], r["variant"], float(r["wasserstein"]))
-            for r in csv.DictReader(file)
-        )
+    text = (files("posbias") / "data" / "printed_tables.csv").read_text(encoding="utf-8")
+    return tuple(
+        PrintedEntry(int(r["table"]), int(r["n"]), r["dataset"], r["model"], r["variant"], float(r["wasserstein"]))
+        for r in csv.DictReader(text.splitlines())
+    )
 
 
 def printed(table: int, model: str, variant: str, dataset: str = "fineweb-edu") -> PrintedEntry:

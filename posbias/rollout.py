@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 from jaxtyping import Float
-from numpy.typing import ArrayLike
 
 from posbias import checks
+from posbias.checks import Numbers
 from posbias.clock import hop_distribution
 from posbias.structured import StructuredKernels
 
@@ -20,7 +20,7 @@ NEGLIGIBLE = 1e-17  # total probability of the hop counts that are left out
 
 
 def influence_profile(
-    kernels: Kernels, lambda_: ArrayLike, n: int | None = None, *, row: int = -1
+    kernels: Kernels, lambda_: Numbers, n: int | None = None, *, row: int = -1
 ) -> Float[np.ndarray, "n"]:
     """Return one row of P = R_T … R_1, R_t = (1 - λ_t) I + λ_t A_t: the influence profile.
 
@@ -71,7 +71,7 @@ def influence_profile(
 
 
 def influence_history(
-    kernels: Kernels, lambda_: ArrayLike, n: int | None = None, *, row: int = -1
+    kernels: Kernels, lambda_: Numbers, n: int | None = None, *, row: int = -1
 ) -> Float[np.ndarray, "depths n"]:
     """Return the row of P_t = R_t … R_1 for every depth t = 0..T; depth 0 is the row itself.
 
@@ -97,7 +97,7 @@ def influence_history(
     return history
 
 
-def rollout_matrix(kernels: Kernels, lambda_: ArrayLike, n: int | None = None) -> Float[np.ndarray, "n n"]:
+def rollout_matrix(kernels: Kernels, lambda_: Numbers, n: int | None = None) -> Float[np.ndarray, "n n"]:
     """Return the whole matrix P = R_T … R_1 by dense products: O(T n³) work, the oracle of the rest.
 
     Arguments and errors as in :func:`influence_profile`.
@@ -110,7 +110,7 @@ def rollout_matrix(kernels: Kernels, lambda_: ArrayLike, n: int | None = None) -
     return P
 
 
-def _checked(kernels: Kernels, lambda_: ArrayLike, n: int | None) -> tuple[Kernels, np.ndarray, int]:
+def _checked(kernels: Kernels, lambda_: Numbers, n: int | None) -> tuple[Kernels, np.ndarray, int]:
     """Return kernels (dense ones as a stack), schedule and n after checking that they fit together."""
     if isinstance(kernels, StructuredKernels):
         return kernels, checks.mixing_coefficients("lambda_", lambda_, T=kernels.T), checks.positive_integer("n", n)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 from jaxtyping import Float
-from numpy.typing import ArrayLike
 
 from posbias import checks
+from posbias.checks import Numbers
 
 
 def constant(T: int, lambda_: float) -> Float[np.ndarray, "T"]:
@@ -37,6 +37,6 @@ def power_decay(T: int, lambda_0: float, beta: float) -> Float[np.ndarray, "T"]:
     return checks.mixing_coefficients("power_decay", lambda_0 * t**-beta)
 
 
-def custom(values: ArrayLike, T: int | None = None) -> Float[np.ndarray, "T"]:
+def custom(values: Numbers, T: int | None = None) -> Float[np.ndarray, "T"]:
     """Return the given values as a schedule, after checking that there are T of them in [0, 1]."""
     return checks.mixing_coefficients("lambdas_custom", values, T=T)

@@ -18,9 +18,9 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 from jaxtyping import Float
-from numpy.typing import ArrayLike
 
 from posbias import checks
+from posbias.checks import Numbers
 from posbias.kernels import attention_kernel, head_weights, mix_heads
 from posbias.logits import content_logits, position_logits
 from posbias.masks import Mask, causal
@@ -53,10 +53,10 @@ class StructuredKernels:
     T: int
     H: int
     mask: Mask
-    slopes: Float[np.ndarray, "layers H"]
-    diagonal: Float[np.ndarray, "layers H"]
-    base: Float[np.ndarray, "layers H"]
-    weights: Float[np.ndarray, "layers H"]
+    slopes: Float[np.ndarray, "_ H"]
+    diagonal: Float[np.ndarray, "_ H"]
+    base: Float[np.ndarray, "_ H"]
+    weights: Float[np.ndarray, "_ H"]
 
     @cached_property
     def same_in_every_layer(self) -> bool:
@@ -109,11 +109,11 @@ class StructuredKernels:
 def structured_kernels(
     T: int,
     *,
-    slope: ArrayLike | None = None,
-    diagonal: ArrayLike = 0.0,
-    base: ArrayLike = 0.0,
+    slope: Numbers | None = None,
+    diagonal: Numbers = 0.0,
+    base: Numbers = 0.0,
     mask: Mask | None = None,
-    weights: ArrayLike | None = None,
+    weights: Numbers | None = None,
     temperature: float = 1.0,
     H: int | None = None,
 ) -> StructuredKernels:
@@ -240,9 +240,7 @@ class _PastRows:
         return g
 
 
-def _backwards(
-    v: np.ndarray, reach: int, slopes: np.ndarray, diagonal: np.ndarray, weights: np.ndarray
-) -> np.ndarray:
+def _backwards(v: np.ndarray, reach: int, slopes: np.ndarray, diagonal: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Push v through causal (reach ≥ n - 1) or sliding-window kernels by a running sum from the last token."""
     n = v.size
     if n == 1 or reach == 0:
