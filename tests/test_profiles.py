@@ -1,0 +1,116 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import spearmanr
+
+from posbias import mean_identity, mean_position, normalised_wasserstein, spearman, u_shape
+from posbias.profiles import read_profile, write_profile
+
+
+def profiles(n):
+    return st.lists(st.floats(0.001, 1), min_size=n, max_size=n).map(lambda x: np.array(x) / sum(x))
+
+
+@given(profiles(9), profiles(9))
+def test_wasserstein_is_the_area_between_distribution_functions(p, q):
+    area = np.abs(np.cumsum(p) - np.cumsum(q))[:-1].sum() / 8
+    assert normalised_wasserstein(p, q) == pytest.approx(area, abs=1e-12)
+
+
+@given(profiles(7), profiles(7))
+def test_means_bound_the_distance_and_meet_it_for_ordered_profiles(p, q):
+    found = mean_identity(p, q)
+    assert abs(found.difference) <= found.wasserstein + 1e-12
+    if found.ordered:
+        assert abs(found.difference) == pytest.approx(found.wasserstein, abs=1e-11)
+    else:
+        assert abs(found.difference) < found.wasserstein
+
+
+@given(profiles(6))
+def test_from_a_point_mass_on_the_first_token_the_distance_is_the_mean(p):
+    first = np.eye(6)[0]
+    assert normalised_wasserstein(first, p) == pytest.approx(mean_position(p), abs=1e-12)
+    assert mean_identity(first, p).ordered
+
+
+@given(profiles(8), profiles(8))
+def test_spearman_equals_scipy(p, q):
+    expected = spearmanr(p, q).statistic if np.ptp(p) and np.ptp(q) else np.nan
+    assert spearman(p, q) == pytest.approx(expected, abs=1e-9, nan_ok=True)
+
+
+def test_spearman_of_a_constant_is_undefined():
+    assert np.isnan(spearman([0.25] * 4, [0.1, 0.2, 0.3, 0.4]))
+
+
+def test_u_shape_by_hand():
+    shape = u_shape([0.3, 0.05, 0.1, 0.15, 0.4])
+    assert (shape.start, shape.end, shape.trough, shape.location) == (0.3, 0.4, 0.05, 0.25)
+    assert shape.depth == pytest.approx(1 - 0.05 / 0.3)
+
+
+def test_monotone_profiles_have_no_trough():
+    assert u_shape(np.array([1, 2, 3, 4]) / 10).depth < 0
+    assert u_shape(np.array([4, 3, 2, 1]) / 10).depth < 0
+    assert u_shape(np.full(5, 0.2)).depth == pytest.approx(0)
+
+
+def test_smoothing_and_ends():
+    p = np.array([5, 4, 1, 3, 1, 3, 1, 4, 5.0])
+    shape = u_shape(p / p.sum(), ends=2, smooth=3)
+    assert shape.start == pytest.approx(4.5 / 27) and shape.trough == pytest.approx(5 / 3 / 27)
+    assert shape.location == pytest.approx(3 / 8) or shape.location == pytest.approx(5 / 8)
+
+
+@pytest.mark.parametrize("arguments", [{"ends": 0}, {"smooth": 2}, {"ends": 3}, {"smooth": 7}])
+def test_u_shape_refuses_what_it_cannot_measure(arguments):
+    with pytest.raises(ValueError, match="ends|smooth|profile"):
+        u_shape(np.full(5, 0.2), **arguments)
+
+
+@pytest.mark.parametrize("bad", [[0.5, 0.4], [1.5, -0.5], [np.nan, 1.0], []])
+def test_what_is_no_distribution_is_refused(bad):
+    for measure in (mean_position, u_shape, lambda p: normalised_wasserstein(p, p)):
+        with pytest.raises(ValueError, match="profile"):
+            measure(bad)
+
+
+def test_profiles_of_different_lengths_are_refused():
+    with pytest.raises(ValueError, match="same number of positions, received 2 and 3"):
+        normalised_wasserstein([0.5, 0.5], [0.2, 0.3, 0.5])
+
+
+@given(profiles(5))
+def test_files_keep_every_digit(tmp_path_factory, p):
+    path = tmp_path_factory.mktemp("profiles") / "p.csv"
+    write_profile(path, p)
+    assert (read_profile(path) == p).all()
+    assert path.read_text().startswith("token_position,probability\n0,")
+
+
+def test_the_authors_own_csv_is_read(tmp_path):
+    """numpy.savetxt writes positions as floats."""
+    path = tmp_path / "p.csv"
+    path.write_text("token_position,probability\n0.000000000000000000e+00,2.5e-01\n1.000000000000000000e+00,7.5e-01\n")
+    assert read_profile(path).tolist() == [0.25, 0.75]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "header"),
+        ("position,p\n0,1\n", "header"),
+        ("token_position,probability\n0,half\n", "line 2"),
+        ("token_position,probability\n0,0.5\n2,0.5\n", "line 3.*position 1"),
+        ("token_position,probability\n0,0.5\n1,0.6\n", "sum"),
+        ("token_position,probability\n", "at least one position"),
+        ("token_position,probability\n0,0.5,1\n", "line 2"),
+    ],
+)
+def test_broken_files_are_refused(tmp_path, text, message):
+    path = tmp_path / "p.csv"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=message):
+        read_profile(path)

@@ -1,0 +1,106 @@
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from posbias import alibi_slopes, masks, structured, structured_kernels
+
+SLOPES = st.sampled_from([1e-12, 1e-6, 1e-3, 0.1, 0.9, 0.999999, 1.0, 3.0, 60.0, 900.0])
+CONTENT = st.sampled_from([-1000.0, -60.0, -1.0, 0.0, 0.5, 40.0, 1000.0])
+MASKS = st.one_of(
+    st.just(masks.full()),
+    st.just(masks.causal()),
+    st.integers(1, 50).map(masks.sliding_window),
+    st.integers(1, 50).map(masks.prefix),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data(), st.integers(1, 40), st.integers(1, 3), MASKS, st.floats(0.2, 5.0))
+def test_linear_equals_dense(data, n, H, mask, temperature):
+    slope = data.draw(st.one_of(st.none(), st.lists(SLOPES, min_size=H, max_size=H)))
+    kernels = structured_kernels(
+        1,
+        slope=slope,
+        diagonal=data.draw(st.lists(CONTENT, min_size=H, max_size=H)),
+        base=data.draw(CONTENT),
+        mask=mask,
+        weights=data.draw(st.lists(st.floats(0.1, 3.0), min_size=H, max_size=H)),
+        temperature=temperature,
+        H=H,
+    )
+    v = np.array(data.draw(st.lists(st.floats(0, 1), min_size=n, max_size=n)))
+    A = kernels.dense(0, n)
+    assert np.abs(kernels.pull(v, 0) - v @ A).max() < 1e-12 * max(1.0, v.sum())
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 1600), MASKS)
+@example(length=7, n=1600, mask=masks.sliding_window(900))
+@example(length=512, n=1024, mask=masks.causal())
+def test_segments_do_not_show(length, n, mask):
+    """The sum is taken in segments: any length of segment gives the same vector."""
+    kernels = structured_kernels(1, slope=alibi_slopes(3), diagonal=[0.3, -2.0, 5.0], mask=mask)
+    v = np.random.default_rng(n).random(n)
+    v /= v.sum()
+    whole = kernels.pull(v, 0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(structured, "SEGMENT", length)
+        assert np.abs(kernels.pull(v, 0) - whole).max() < 1e-13
+
+
+def test_beyond_the_range_where_row_sums_still_change():
+    """Far from the start the row sums are taken as constant: the dense row there agrees."""
+    n, slopes = 6000, [0.05, 0.3]
+    v = np.zeros(n)
+    v[-1] = 1.0
+    row = np.mean([np.exp(-m * np.arange(n)[::-1]) / np.exp(-m * np.arange(n)).sum() for m in slopes], axis=0)
+    assert np.abs(structured_kernels(1, slope=slopes).pull(v, 0) - row).max() < 1e-14
+
+
+def test_a_window_leaves_exact_zeros():
+    v = np.zeros(20)
+    v[12] = 1.0
+    out = structured_kernels(1, slope=0.2, mask=masks.sliding_window(4)).pull(v, 0)
+    assert (out[:9] == 0).all() and (out[9:13] > 0).all() and (out[13:] == 0).all()
+
+
+def test_mass_is_kept():
+    kernels = structured_kernels(1, slope=alibi_slopes(112), diagonal=np.linspace(-50, 50, 112))
+    v = np.random.default_rng(0).random(3000)
+    assert kernels.pull(v, 0).sum() == pytest.approx(v.sum(), rel=1e-12)
+
+
+def test_layers_take_their_own_numbers():
+    kernels = structured_kernels(3, slope=[[0.1], [0.2], [0.3]], diagonal=[1.0, 2.0], weights=[3.0, 1.0])
+    assert kernels.H == 2 and not kernels.same_in_every_layer
+    slopes, diagonal, weights = kernels.layer(2)
+    assert slopes.tolist() == [0.3, 0.3] and diagonal.tolist() == [1.0, 2.0] and weights.tolist() == [0.75, 0.25]
+    assert structured_kernels(3, slope=0.1, base=[[1.0], [2.0], [3.0]]).same_in_every_layer
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        ({"slope": 0.0}, "slope"),
+        ({"slope": [-0.1, 0.1]}, "slope"),
+        ({"slope": float("nan")}, "slope"),
+        ({"slope": [[0.1, 0.2], [0.3]]}, "slope"),
+        ({"diagonal": np.zeros((3, 1))}, "diagonal"),
+        ({"diagonal": np.zeros((1, 3)), "slope": np.full(2, 0.1)}, "slope"),
+        ({"diagonal": np.inf}, "diagonal"),
+        ({"diagonal": np.zeros((1, 1, 1))}, "diagonal"),
+        ({"weights": [1.0, -1.0]}, "head_weights"),
+        ({"weights": np.ones((3, 2))}, "head_weights"),
+        ({"temperature": 0.0}, "softmax_temperature"),
+        ({"H": 0}, "H"),
+    ],
+)
+def test_bad_arguments_are_named(arguments, field):
+    with pytest.raises(ValueError, match=f"{field}: expected"):
+        structured_kernels(2, **arguments)
+
+
+def test_no_such_layer():
+    with pytest.raises(ValueError, match="layer"):
+        structured_kernels(2, slope=0.1).pull(np.ones(3), 2)
