@@ -142,19 +142,14 @@ def main() -> None:
     ratio, each = growth()
     rows.append(("8 times the tokens", "", f"{each * 1e6:.1f} µs a token", f"{ratio:.2f} × 8", "8,192 to 65,536"))
     rows.append(("`posbias rollout`, 70 × 112 contents", "", f"{command_seconds():.2f} s", "", "whole process"))
-    ours, numpys = import_seconds()
-    rows.append(
-        ("`import posbias`", f"{numpys:.2f} s (numpy)", f"{ours:.2f} s", f"{ours / numpys:.1f}×", "median of 9")
-    )
+    ours, alone = import_seconds()
+    rows.append(("`import posbias`", f"{alone:.2f} s (numpy)", f"{ours:.2f} s", f"{ours / alone:.1f}×", "median of 9"))
     lines = ["| what | baseline | posbias | ratio | note |", "|---|---|---|---|---|"]
     lines += ["| " + " | ".join(row) + " |" for row in rows]
-    machine = (
-        f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, numpy {np.__version__}"
-    )
-    lines += [
-        "",
-        f"BLOOM-176B's size ({T} layers × {H} heads), {machine}; `python benchmarks/run.py{' --full' * full}`.",
-    ]
+    size = f"BLOOM-176B's size ({T} layers × {H} heads)"
+    machine = f"{os.cpu_count()} cores, {platform.machine()}"
+    versions = f"Python {platform.python_version()}, numpy {np.__version__}"
+    lines += ["", f"{size}; {machine}, {versions}; `python benchmarks/run.py{' --full' * full}`."]
     text = "\n".join(lines) + "\n"
     (HERE / "results.md").write_text(text, encoding="utf-8")
     print(text, end="")

@@ -10,6 +10,12 @@ import typer
 from posbias import checks
 
 
+def register(app: typer.Typer) -> None:
+    """Add the commands that compute to ``app``."""
+    for command in (rollout, compare, published):
+        app.command(command.__name__)(command)
+
+
 def rollout(
     config: Annotated[Path, typer.Argument(help="Configuration in the authors' YAML format.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="CSV file to write.")],

@@ -1,0 +1,115 @@
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import yaml
+
+from posbias import alibi_slopes
+from posbias.profiles import read_profile, write_profile
+from tests.test_config import BASE, changed
+
+
+def posbias(*arguments, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "posbias", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+    )
+
+
+def refused(result, *words, output=None):
+    """One line on stderr that starts with the program's name, status 2, and no output file."""
+    assert result.returncode == 2, result
+    assert result.stderr.startswith("posbias: ") and result.stderr.count("\n") == 1
+    for word in words:
+        assert word in result.stderr
+    if output:
+        assert not output.exists()
+
+
+@pytest.fixture
+def config(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump(BASE))
+    return path
+
+
+def test_rollout_writes_the_profile_at_full_precision(config, tmp_path):
+    from posbias.config import read_config
+
+    out = tmp_path / "p.csv"
+    result = posbias("rollout", config, "--output", out)
+    assert result.returncode == 0 and "6 tokens, 2 layers x 2 heads" in result.stdout
+    assert (read_profile(out) == read_config(config).profile()).all()
+
+
+def test_rollout_with_an_architecture_replaces_slopes_and_scale(config, tmp_path):
+    from posbias.config import read_config
+
+    out = tmp_path / "p.csv"
+    assert posbias("rollout", config, "-o", out, "--architecture", "falcon", "--head-dim", 4).returncode == 0
+    slopes, content = [(alibi_slopes(2) / 2).tolist()], {"diagonal_scores": [[0.5, 1], [1.5, 2]], "base_scores": [[0.0]]}
+    config.write_text(yaml.safe_dump(changed(attention_config__alibi_slopes=slopes, content_config=content)))
+    assert np.allclose(read_profile(out), read_config(config).profile(), atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--architecture", "gpt", "--head-dim", "4"], ["bloom, mpt, falcon", "gpt"]),
+        (["--architecture", "bloom"], ["both or neither"]),
+        (["--architecture", "bloom", "--head-dim", "0"], ["head_dim", "at least 1", "0"]),
+        (["--length", "0"], ["sequence_length", "at least 1", "0"]),
+    ],
+)
+def test_bad_options_of_rollout_are_refused(config, tmp_path, options, words):
+    out = tmp_path / "p.csv"
+    refused(posbias("rollout", config, "-o", out, *options), *words, output=out)
+
+
+def test_bad_files_of_rollout_are_refused(config, tmp_path):
+    out = tmp_path / "p.csv"
+    refused(posbias("rollout", tmp_path / "none.yaml", "-o", out), "none.yaml", output=out)
+    config.write_text(yaml.safe_dump(changed(sequence_length=-1)))
+    refused(posbias("rollout", config, "-o", out), "sequence_length", "received -1", output=out)
+    config.write_text("")
+    refused(posbias("rollout", config, "-o", out), "empty file", output=out)
+
+
+def test_an_output_that_cannot_be_written_is_refused(config, tmp_path):
+    refused(posbias("rollout", config, "-o", tmp_path / "no" / "p.csv"), "p.csv")
+    refused(posbias("rollout", config, "-o", tmp_path), str(tmp_path))
+
+
+def test_compare_prints_distance_correlation_and_means(tmp_path):
+    first, second = tmp_path / "a.csv", tmp_path / "b.csv"
+    write_profile(first, [0.5, 0.25, 0.25])
+    write_profile(second, [0.25, 0.25, 0.5])
+    lines = posbias("compare", first, second).stdout.splitlines()
+    assert lines[0].split()[-1] == "0.250000" and lines[1].split() == ["Spearman", "-0.500000"]
+    assert lines[2].split()[-1] == "0.375000" and lines[3].split()[-1] == "0.625000"
+    assert "yes" in lines[4]
+
+
+def test_profiles_of_different_lengths_are_refused(tmp_path):
+    first, second = tmp_path / "a.csv", tmp_path / "b.csv"
+    write_profile(first, [0.5, 0.5])
+    write_profile(second, [0.25, 0.25, 0.5])
+    refused(posbias("compare", first, second), "same number of positions", "2 and 3")
+
+
+def test_published_says_what_is_missing(tmp_path):
+    result = posbias("published", POSBIAS_DATA=str(tmp_path))
+    assert result.returncode == 0 and "missing" in result.stdout and "ok " not in result.stdout
+    out = tmp_path / "m.csv"
+    refused(posbias("published", "--measured", out, POSBIAS_DATA=str(tmp_path)), "--download", output=out)
+
+
+def test_a_changed_published_file_is_named_and_removed(tmp_path):
+    bad = tmp_path / "position-bias" / "LICENSE"
+    bad.parent.mkdir()
+    bad.write_text("not it")
+    refused(posbias("published", POSBIAS_DATA=str(tmp_path)), "checksums", "1 that differ", output=bad)
