@@ -1,0 +1,124 @@
+"""The commands of the book: ``posbias book``, ``posbias run`` and ``posbias chapters``."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+
+class PairedOptions(TyperCommand):
+    """A command whose ``-p`` takes a name and a value, as papermill's does; typer's own options take one word."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Join ``-p NAME VALUE`` into ``-p NAME=VALUE`` and parse as usual."""
+        return super().parse_args(ctx, joined_pairs(args))
+
+
+def joined_pairs(args: list[str]) -> list[str]:
+    """Join each ``-p NAME VALUE`` of a command line into ``-p NAME=VALUE``.
+
+    >>> joined_pairs(["01_rollout", "-p", "n", "64", "-p", "slope=-1", "-o", "out.ipynb"])
+    ['01_rollout', '-p', 'n=64', '-p', 'slope=-1', '-o', 'out.ipynb']
+    """
+    joined: list[str] = []
+    rest = list(args)
+    while rest:
+        word = rest.pop(0)
+        joined.append(word)
+        if word in ("-p", "--parameter") and rest:
+            name = rest.pop(0)
+            joined.append(f"{name}={rest.pop(0)}" if re.fullmatch(r"\w+", name) and rest else name)
+    return joined
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of the book to ``app``."""
+    app.command("book")(book)
+    app.command("run", cls=PairedOptions)(run)
+    app.command("chapters")(chapters)
+
+
+def book(
+    execute: Annotated[
+        bool, typer.Option("--execute/--no-execute", help="Run the chapters first, or build the committed ones.")
+    ] = True,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", help="Chapters to run at a time.")] = min(
+        4, os.cpu_count() or 1
+    ),
+) -> None:
+    """Run every chapter, then build the pages in _build/html."""
+    from posbias.book import runner, site
+    from posbias.book.project import find_root
+
+    root = find_root()
+    outcomes = runner.run_book(root, jobs=jobs, echo=lambda line: print(line, flush=True)) if execute else []
+    try:
+        page = site.build(root)
+    except site.BuildFailed as error:
+        typer.echo(f"posbias: {error}", err=True)
+        raise typer.Exit(1) from None
+    typer.echo(f"built {page}")
+    failed = [outcome.stem for outcome in outcomes if outcome.status == "failed"]
+    if failed:
+        typer.echo(f"posbias: failed, their committed notebooks were kept: {', '.join(failed)}", err=True)
+        raise typer.Exit(1)
+
+
+def run(
+    chapter: Annotated[str, typer.Argument(help="A chapter, as `posbias chapters` names it.")],
+    parameters: Annotated[
+        list[str] | None,
+        typer.Option("--parameter", "-p", metavar="NAME VALUE", help="Set a parameter (may be repeated)."),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="OUT.ipynb", help="Write there, and leave the book as it is."),
+    ] = None,
+) -> None:
+    """Run one chapter: with its defaults into the book, with parameters of your own into a file of your own."""
+    from posbias.book import runner
+    from posbias.book.chapters import find_chapter
+    from posbias.book.project import find_root
+
+    root = find_root()
+    if not parameters and output is None:
+        outcome = runner.run_chapter(root, chapter)
+    else:
+        values = runner.parse_parameters(find_chapter(root, chapter), split_pairs(parameters or []))
+        output = output or Path(f"{chapter}.out.ipynb")
+        outcome = runner.run_chapter_to(root, chapter, values, output)
+    if outcome.status == "failed":
+        typer.echo(f"posbias: {runner.describe(outcome)}", err=True)
+        raise typer.Exit(1)
+    typer.echo(runner.describe(outcome))
+    if output:
+        typer.echo(f"wrote {output}")
+
+
+def split_pairs(pairs: list[str]) -> dict[str, str]:
+    """Split ``NAME=VALUE`` words; the last value of a name given twice counts.
+
+    >>> split_pairs(["n=64", "label=a=b"])
+    {'n': '64', 'label': 'a=b'}
+    """
+    for pair in pairs:
+        if "=" not in pair:
+            raise ValueError(f"-p: expected a name and a value, received {pair}")
+    return dict(pair.split("=", 1) for pair in pairs)
+
+
+def chapters() -> None:
+    """List the chapters with their parameters."""
+    from posbias.book.chapters import list_chapters
+    from posbias.book.project import find_root
+
+    for chapter in list_chapters(find_root()):
+        needs = f"  (needs {', '.join(chapter.needs)})" if chapter.needs else ""
+        typer.echo(f"{chapter.stem}: {chapter.title}{needs}")
+        for name, default in chapter.parameters.items():
+            typer.echo(f"    {name} = {default!r}")
