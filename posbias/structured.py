@@ -252,22 +252,22 @@ def _backwards(v: np.ndarray, reach: int, slopes: np.ndarray, diagonal: np.ndarr
     powers = _powers(slopes.tobytes(), length)
     rows = _PastRows(v, reach, slopes, own, near, powers)
     q, leaving = np.exp(-slopes), np.exp(-slopes * reach)
+    to_own, to_near = weights * own, weights * near
+    lift = powers.rising * to_near
     out = np.empty(n)
     later = np.zeros(slopes.size)  # the running sum at the first token after this segment
     for start in range((n - 1) // length * length, -1, -length):
         stop = min(start + length, n)
-        falling, rising = powers.falling[: stop - start], powers.rising[: stop - start]
+        falling = powers.falling[: stop - start]
         sent = rows.over_sums(start, stop)
-        out[start:stop] = sent @ (weights * own)
+        out[start:stop] = sent @ to_own
         if reach < n:
             sent -= leaving * rows.over_sums(start + reach, stop + reach)
         sent *= falling
-        running = sent[::-1].cumsum(axis=0)[::-1]
-        running *= rising
-        running += later * q * falling[::-1]
-        out[start : stop - 1] += running[1:] @ (weights * near)
-        out[stop - 1] += later @ (weights * near)
-        later = running[0]
+        inside = sent[::-1].cumsum(axis=0)[::-1]  # the running sum without what comes from later segments, falling
+        out[start : stop - 1] += np.einsum("jh,jh->j", inside[1:], lift[1 : stop - start])
+        out[start:stop] += falling[::-1] @ (to_near * later)
+        later = inside[0] + later * q * falling[-1]
     out[0] += v[0]
     if reach < n:  # only here were terms taken off: leave no rounding below 0 or beyond the window
         np.maximum(out, 0.0, out=out)
