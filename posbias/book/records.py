@@ -88,7 +88,7 @@ def record(
     passed: Any,
     figure: str,
     *,
-    kind: Literal["holds", "reproduced"] = "holds",
+    kind: str = "holds",
     reason: str | None = None,
 ) -> None:
     """Enter a verdict on a row of the claims ledger, and show it on the page.

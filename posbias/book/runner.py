@@ -7,6 +7,7 @@ only when every cell ran. Two runs on one machine give identical bytes.
 from __future__ import annotations
 
 import math
+import multiprocessing
 import os
 import sys
 import time
@@ -15,6 +16,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
 import yaml
@@ -254,7 +256,7 @@ def _run_all(root: Path, stems: list[str], jobs: int) -> Iterator[Outcome]:
     if jobs <= 1:
         yield from (_outcome(root, stem) for stem in stems)
         return
-    with ProcessPoolExecutor(jobs) as pool:
+    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         yield from pool.map(_outcome, [root] * len(stems), stems)
 
 
@@ -295,7 +297,7 @@ def _execute(notebook: NotebookNode, parameters: Mapping[str, Any], output: Path
     source = output.with_suffix(".source.ipynb")
     write_whole(source, notebook_text(notebook))
     try:
-        with _repeatable():
+        with _repeatable(), TemporaryDirectory(prefix="posbias-") as sockets:
             papermill.execute_notebook(
                 str(source),
                 str(output),
@@ -303,7 +305,7 @@ def _execute(notebook: NotebookNode, parameters: Mapping[str, Any], output: Path
                 kernel_name=KERNELSPEC["name"],
                 cwd=str(root),
                 progress_bar=sys.stderr.isatty(),
-                config=Config({"KernelManager": {"transport": "ipc" if os.name == "posix" else "tcp"}}),
+                config=Config({"KernelManager": _transport(sockets)}),
             )
     except papermill.PapermillExecutionError as error:
         end = "\n".join("\n".join(error.traceback).splitlines()[-12:])
@@ -313,6 +315,11 @@ def _execute(notebook: NotebookNode, parameters: Mapping[str, Any], output: Path
     finally:
         source.unlink()
     return ""
+
+
+def _transport(folder: str) -> dict[str, str]:
+    """Talk to the kernel through sockets in ``folder`` where there are any: a TCP port is open to every user."""
+    return {"transport": "ipc", "ip": str(Path(folder) / "kernel")} if os.name == "posix" else {}
 
 
 def _indented(text: str) -> str:

@@ -1,0 +1,45 @@
+# `make book` and `make test` need Python >= 3.11 and a network for the first installation, nothing else.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+PAGES := index.md _config.yml _toc.yml $(wildcard book/*.md book/*.bib book/assets/*.* notebooks/*.ipynb) \
+	$(wildcard posbias/*.py posbias/*/*.py)
+
+.PHONY: book html test check unit notebooks bench clean
+.NOTPARALLEL:
+
+book: .venv/book.stamp ## run every chapter, then build the pages in _build/html
+	$(BIN)/posbias book
+
+html: _build/html/index.html ## build the pages from the committed notebooks
+
+_build/html/index.html: .venv/book.stamp $(PAGES)
+	$(BIN)/posbias book --no-execute
+
+test: check unit notebooks ## everything that can fail
+
+check: .venv/test.stamp ## lint and types
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+unit: .venv/test.stamp _build/html/index.html ## code, doctests, pairs, links, and the pages in a browser
+	$(BIN)/pytest -q -n auto --dist loadfile
+
+notebooks: .venv/test.stamp ## run the notebooks again and compare their outputs
+	$(BIN)/pytest -q --nbval notebooks/ --nbval-sanitize-with tests/nbval_sanitize.cfg -n auto --dist loadfile
+
+bench: .venv/test.stamp
+	$(BIN)/python benchmarks/run.py
+
+clean:
+	rm -rf .venv _build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+.venv/book.stamp: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("make: expected Python >= 3.11, received " + sys.version.split()[0] + "; name another with PYTHON=")'
+	$(PYTHON) -m venv .venv
+	$(PIP) -e ".[book]"
+	touch $@
+
+.venv/test.stamp: .venv/book.stamp
+	$(PIP) -e ".[book,test]"
+	touch $@

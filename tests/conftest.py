@@ -1,0 +1,55 @@
+"""A throw-away book to run, and the built pages to look at."""
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+HEADER = """---
+kernelspec:
+  display_name: Python 3
+  language: python
+  name: python3
+{extra}---
+
+# {title}
+
+"""
+
+
+def chapter_source(title, *cells, extra=""):
+    """Write a MyST text notebook of code cells; a cell that begins with ``:tags:`` keeps that line."""
+    blocks = [f"```{{code-cell}} ipython3\n{cell}\n```\n" for cell in cells]
+    return HEADER.format(title=title, extra=extra) + "\n".join(blocks)
+
+
+@pytest.fixture
+def make_book(tmp_path):
+    """Return a function that writes a book of the given chapters (stem=source) and returns its folder."""
+
+    def make(**sources):
+        root = tmp_path / "project"
+        for folder in ("book", "notebooks"):
+            (root / folder).mkdir(parents=True, exist_ok=True)
+        files = "".join(f"  - file: notebooks/{stem}\n" for stem in sources)
+        (root / "_toc.yml").write_text(f"format: jb-book\nroot: index\nchapters:\n  - file: book/notation\n{files}")
+        for stem, source in sources.items():
+            (root / "book" / f"{stem}.md").write_text(source)
+        return root
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def html():
+    """Return the folder of the built pages."""
+    folder = ROOT / "_build" / "html"
+    if not (folder / "index.html").is_file():
+        pytest.skip("the book is not built: run make html")
+    return folder
+
+
+def pages(folder):
+    """List the pages of the built book, scripts' own folders left out."""
+    return sorted(p for p in folder.rglob("*.html") if p.relative_to(folder).parts[0] not in ("_static", "_sources"))
