@@ -30,11 +30,12 @@ def make_app() -> typer.Typer:
     return app
 
 
-def show_version(wanted: bool) -> None:
+def show_version(wanted: bool) -> bool:
     """Print the version and end, if it was asked for."""
     if wanted:
         typer.echo(f"posbias {version('posbias')}")
         raise typer.Exit
+    return wanted
 
 
 def options(
