@@ -49,7 +49,8 @@ const wide = document.documentElement.scrollWidth;
 if (wide > window.innerWidth) {
   const beyond = e => e.getBoundingClientRect().right > window.innerWidth + 1;
   const culprit = [...document.querySelectorAll("main *")].find(beyond) || {outerHTML: ""};
-  found.push("sideways overflow: " + wide + " px in " + window.innerWidth + ", e.g. " + culprit.outerHTML.slice(0, 120));
+  const example = culprit.outerHTML.slice(0, 120);
+  found.push("sideways overflow: " + wide + " px in " + window.innerWidth + ", e.g. " + example);
 }
 for (const entry of performance.getEntriesByType("resource"))
   if (!entry.name.startsWith(location.origin) && !entry.name.startsWith("data:")) found.push("fetched: " + entry.name);
