@@ -65,7 +65,7 @@ class AttentionReading:
             Where to write them; a new tensor unless given.
         """
         if self.product is not None:
-            return torch.where(self.allowed, self.product[prompts], -torch.inf, out=out)
+            return torch.where(self.allowed, self.product[prompts], self.product.new_tensor(-torch.inf), out=out)
         logits = self.logits[prompts]
         out = torch.empty(logits.shape, dtype=torch.float32, device=logits.device) if out is None else out
         return out.copy_(logits) if self.bias is None else torch.sub(logits, self.bias, out=out)
@@ -164,9 +164,11 @@ class Instrument:
         with torch.enable_grad():
             logits, norms = self._watched(x, observe)
         _check_norms(*norms)
-        p = logits[:, -1].float().softmax(-1).amax(-1)
+        wide = torch.promote_types(x.dtype, torch.float32)
+        with torch.enable_grad():
+            p = logits[:, -1].to(wide).softmax(-1).amax(-1)
         (gradient,) = torch.autograd.grad(p.sum(), x)
-        gradient, x = gradient.float(), x.detach().float()
+        gradient, x = gradient.to(wide), x.detach().to(wide)
         reading = BatchReading(
             lambda_frobenius=_share(*(norm.square().sum(-1).sqrt() for norm in norms)).T.cpu(),
             lambda_token=_share(*norms).mean(-1).T.cpu(),
@@ -315,9 +317,9 @@ def _exact_product(batch1: Tensor, batch2: Tensor, *, alpha: float = 1.0, **_: A
 
 
 def _token_norms(x: Tensor) -> Tensor:
-    """Return ‖x_i‖ in 32 bits, (B, n)."""
+    """Return ‖x_i‖ in 32 bits or more, (B, n)."""
     with torch.no_grad():
-        return torch.linalg.vector_norm(x.detach(), dim=-1, dtype=torch.float32)
+        return torch.linalg.vector_norm(x.detach(), dim=-1, dtype=torch.promote_types(x.dtype, torch.float32))
 
 
 def _norms(per_layer: list[Tensor]) -> Float[Tensor, "T B n"]:
