@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-GROUPS = ("posbias.book.commands", "posbias.commands")
+GROUPS = ("posbias.book.commands", "posbias.commands", "posbias.measure.commands")
 """Modules with a ``register(app)`` that adds their commands; what is heavy they import inside the commands."""
 
 
@@ -30,7 +30,7 @@ def make_app() -> typer.Typer:
     return app
 
 
-def show_version(wanted: bool) -> None:
+def show_version(wanted: bool | None) -> None:
     """Print the version and end, if it was asked for."""
     if wanted:
         typer.echo(f"posbias {version('posbias')}")
@@ -39,8 +39,8 @@ def show_version(wanted: bool) -> None:
 
 def options(
     show: Annotated[
-        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version.")
-    ] = False,
+        bool | None, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version.")
+    ] = None,
 ) -> None:
     """Where position bias in transformers comes from: a book that runs."""
 

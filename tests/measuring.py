@@ -1,10 +1,13 @@
 """Tiny random models of every family, and a tokenizer, for the tests of the measuring half."""
 
 import functools
+import json
 
+import numpy as np
 import torch
 import transformers
-from transformers import AutoConfig, AutoModelForCausalLM
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
 VOCABULARY = 97
 N = 12
@@ -75,3 +78,30 @@ def make(name, dtype=torch.float32, attention="eager", seed=0, **changes):
 def prompts(B=3, n=N, seed=1):
     """Return random token ids, (B, n)."""
     return torch.randint(1, VOCABULARY, (B, n), generator=torch.Generator().manual_seed(seed))
+
+
+WORDS = [f"{a}{b}{c}" for a in "bdgkl" for b in "aeiou" for c in "mnr"]
+
+
+def text(words, seed=0):
+    """Return a text of random words."""
+    rng = np.random.default_rng(seed)
+    return " ".join(rng.choice(WORDS, words))
+
+
+def save(folder, name="llama", start=True, **changes):
+    """Save a tiny model with a tokenizer that puts token 0 in front, and return the folder."""
+    tokenizer = Tokenizer(models.WordLevel({"<s>": 0, "<unk>": 1, **{w: k + 2 for k, w in enumerate(WORDS)}}, "<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    if start:
+        tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", unk_token="<unk>").save_pretrained(folder)
+    make(name, **changes).save_pretrained(folder)
+    return folder
+
+
+def write_documents(path, lengths, seed=0):
+    """Write a .jsonl file of texts with the given numbers of words, and return its path."""
+    records = [json.dumps({"text": text(words, seed + k)}) for k, words in enumerate(lengths)]
+    path.write_text("\n".join(records) + "\n")
+    return path

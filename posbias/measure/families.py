@@ -85,8 +85,9 @@ def window(attention: nn.Module, config: Any) -> int | None:
 
     The attention module knows where layers differ, the configuration where they do not.
     """
-    width = attention.sliding_window if hasattr(attention, "sliding_window") else getattr(config, "sliding_window", None)
-    return None if width is None else int(width)  # type: ignore[arg-type]
+    knows = attention if hasattr(attention, "sliding_window") else config
+    width: Any = getattr(knows, "sliding_window", None)
+    return None if width is None else int(width)
 
 
 def soft_cap(attention: nn.Module) -> float | None:

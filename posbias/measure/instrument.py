@@ -217,7 +217,8 @@ class _Watch(TorchFunctionMode):
         """Attach the hooks and the mode for one pass."""
         family = self.instrument.family
         with ExitStack() as stack:
-            for t, (layer, attention) in enumerate(zip(self.instrument.layers, self.instrument.attentions, strict=True)):
+            modules = zip(self.instrument.layers, self.instrument.attentions, strict=True)
+            for t, (layer, attention) in enumerate(modules):
                 hooks = (
                     layer.register_forward_pre_hook(self._layer_in, with_kwargs=True),
                     attention.register_forward_pre_hook(self._enter(t), with_kwargs=True),

@@ -29,7 +29,8 @@ class Positions:
         Logits lost per token of distance as the softmax sees them, 0 without ALiBi; where the bias is rounded,
         the mean slope of the last row.
     bias
-        The last query's bias against the bias of the query itself, ≤ 0: what slopes summarise.
+        The last query's bias against the bias of the query itself, ≤ 0, the same in every layer: what slopes
+        summarise.
     window
         Tokens that a query may see, itself included, by the model's configuration; 0 if all of its past.
     reach
@@ -41,7 +42,7 @@ class Positions:
     kind: str
     scale: Float[np.ndarray, "T"]
     slopes: Float[np.ndarray, "T H"]
-    bias: Float[np.ndarray, "T H n"]
+    bias: Float[np.ndarray, "H n"]
     window: Int[np.ndarray, "T"]
     reach: Int[np.ndarray, "T"]
     details: str
@@ -61,7 +62,7 @@ def read_positions(instrument: Instrument, n: int) -> Positions:
     """
     T, H = instrument.T, instrument.H
     config: Any = instrument.model.config
-    slopes, bias, reach = np.zeros((T, H)), np.zeros((T, H, n)), np.full(T, n)
+    slopes, bias, reach = np.zeros((T, H)), np.zeros((H, n)), np.full(T, n)
 
     def observe(reading: AttentionReading) -> None:
         t, allowed = reading.layer, reading.allowed.cpu().numpy()
@@ -70,10 +71,12 @@ def read_positions(instrument: Instrument, n: int) -> Positions:
             raise RuntimeError(f"expected a causal mask or a sliding window in layer {t}, received another")
         if reading.bias is not None:
             row = reading.bias.expand(H, n, n)[:, -1].double().cpu().numpy()
-            bias[t] = np.where(allowed[-1], row - row[:, -1:], 0.0)
-            slopes[t] = -bias[t][:, n - reach[t]] / max(reach[t] - 1, 1)
+            bias[:] = np.where(allowed[-1], row - row[:, -1:], 0.0)
+            slopes[t] = -bias[:, n - reach[t]] / max(reach[t] - 1, 1)
 
     instrument.forward(torch.zeros(1, n, dtype=torch.long), observe)
+    if (slopes != slopes[0]).any():
+        raise RuntimeError("expected the same position bias in every layer, received several")
     rotary = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None)
     details = {
         "rotary": rotary,

@@ -53,7 +53,7 @@ def entropy_similarity(counts: Num[np.ndarray, "... bins"]) -> Float[np.ndarray,
         raise checks.refuse("counts", "histograms of two bins or more with an entry each", f"shape {counts.shape}")
     p = counts / total
     entropy = -(p * np.log(np.where(p > 0, p, 1.0))).sum(axis=-1)
-    return np.clip(1 - entropy / np.log(counts.shape[-1]), 0.0, 1.0)
+    return np.asarray(np.clip(1 - entropy / np.log(counts.shape[-1]), 0.0, 1.0))
 
 
 class LayerStatistics:
