@@ -61,8 +61,8 @@ def measure(
     from posbias.measure.corpus import Corpus
     from posbias.measure.loading import Source
 
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     settings = run.Settings(
         source=Source(model, revision, tokenizer, trust_remote_code, allow_pickle),
         corpus=Corpus(dataset, separator, field),

@@ -167,6 +167,7 @@ class Instrument:
         wide = torch.promote_types(x.dtype, torch.float32)
         with torch.enable_grad():
             p = logits[:, -1].to(wide).softmax(-1).amax(-1)
+        _check_finite("the next token's probability", p.detach().cpu()[:, None])
         (gradient,) = torch.autograd.grad(p.sum(), x)
         gradient, x = gradient.to(wide), x.detach().to(wide)
         reading = BatchReading(

@@ -68,7 +68,10 @@ class Source:
             return auto.from_pretrained(name, trust_remote_code=self.trust_remote_code, **options)
         except (OSError, ValueError, KeyError, ImportError) as error:
             first = " ".join(str(error).split())[:200]
-            raise checks.refuse(f"{what} {name}", "a directory, or an id that the hub answers for", first) from None
+            wanted = "a directory, or an id that the hub answers for"
+            if "custom code" in first:
+                wanted, first = "none with code of its own, or --trust-remote-code", "one with code of its own"
+            raise checks.refuse(f"{what} {name}", wanted, first) from None
 
 
 def check_fits(config: Any, tokenizer: Any, length: int) -> None:

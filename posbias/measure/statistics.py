@@ -149,6 +149,7 @@ class LayerStatistics:
     def _count(self, content: Float[Tensor, "b H n n"], codes: Int[Tensor, "b H n n"]) -> None:
         """Count content logits in their bins; overwrites ``content``."""
         content.mul_(1 / BIN_WIDTH).add_(CENTRE + 0.5).clamp_(0, BINS - 1)
+        content.nan_to_num_(0.0)  # for the run to get to where a NaN is reported with its layer and prompt
         codes.copy_(content)  # towards 0, which is down: nothing is negative
         codes += BINS * torch.arange(self.H, dtype=codes.dtype, device=codes.device)[:, None, None]
         for name, part in (("histogram", codes), ("histogram_diagonal", codes.diagonal(dim1=-2, dim2=-1))):
