@@ -15,7 +15,13 @@ Nothing here imports torch or matplotlib; figures are in :mod:`posbias.plotting`
 from posbias import masks, schedules
 from posbias.kernels import attention_kernel, mix_heads, residual_kernel
 from posbias.logits import alibi_slopes, content_logits, geometric_slopes, position_logits
-from posbias.order import dominates, is_monotone, prefix_masses, stochastic_monotonicity
+from posbias.order import (
+    dominates,
+    is_monotone,
+    monotone_rearrangement,
+    prefix_masses,
+    stochastic_monotonicity,
+)
 from posbias.profiles import mean_identity, mean_position, normalised_wasserstein, spearman, u_shape
 from posbias.rollout import influence_history, influence_profile, rollout_matrix
 from posbias.structured import StructuredKernels, structured_kernels
@@ -36,6 +42,7 @@ __all__ = [
     "mean_identity",
     "mean_position",
     "mix_heads",
+    "monotone_rearrangement",
     "normalised_wasserstein",
     "position_logits",
     "prefix_masses",

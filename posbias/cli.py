@@ -30,17 +30,18 @@ def make_app() -> typer.Typer:
     return app
 
 
-def show_version(wanted: bool | None) -> None:
+def show_version(wanted: bool) -> bool:
     """Print the version and end, if it was asked for."""
     if wanted:
         typer.echo(f"posbias {version('posbias')}")
         raise typer.Exit
+    return wanted
 
 
 def options(
     show: Annotated[
-        bool | None, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version.")
-    ] = None,
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version.")
+    ] = False,
 ) -> None:
     """Where position bias in transformers comes from: a book that runs."""
 

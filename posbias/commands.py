@@ -98,16 +98,24 @@ def compare(
 
 def published(
     download: Annotated[bool, typer.Option("--download", help="Fetch the files that are missing.")] = False,
-    measured: Annotated[
-        Path | None, typer.Option(help="Write the influence measured on BLOOM-176B, recovered from the figure.")
+    figure: Annotated[
+        str | None,
+        typer.Option(help="Recover a vector figure: measured (BLOOM-176B), bloom, bloom_content or no_residual."),
     ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="CSV file for the recovered curve.")] = None,
 ) -> None:
-    """List the authors' files with their state, download them, or write the measured curve."""
+    """List the authors' files with their state, download them, or recover the curve of one of their figures."""
     from posbias import published as authors
     from posbias.profiles import write_profile
 
+    if (figure is None) != (output is None):
+        raise checks.refuse("--figure and --output", "both or neither", "one of them")
     if download:
         authors.download()
+    if figure is not None and output is not None:
+        write_profile(output, authors.figure_profile(figure))
+        typer.echo(f"{output}: recovered from {authors.FIGURES[figure]}")
+        return
     bad = 0
     for name in authors.registry():
         try:
@@ -121,6 +129,3 @@ def published(
     typer.echo(f"in {authors.data_dir()}, from the authors' repository at {authors.COMMIT}")
     if bad:
         raise checks.refuse("published files", "the registry's checksums", f"{bad} that differ")
-    if measured is not None:
-        write_profile(measured, authors.measured_profile())
-        typer.echo(f"{measured}: influence measured on BLOOM-176B, FineWeb-Edu, n = 256")

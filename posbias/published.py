@@ -22,7 +22,13 @@ if TYPE_CHECKING:
 
 COMMIT = "a514e09"
 URL = f"https://github.com/ml-uhh/position-bias/raw/{COMMIT}/"
-MEASURED = "figures/iti_bigscience_bloom_HuggingFaceFW_fineweb-edu_256.pdf"
+FIGURES = {
+    "measured": "figures/iti_bigscience_bloom_HuggingFaceFW_fineweb-edu_256.pdf",
+    "bloom": "figures/bloom.pdf",
+    "bloom_content": "figures/bloom_content.pdf",
+    "no_residual": "figures/no_residual.pdf",
+}
+"""The authors' vector figures, all of BLOOM-176B at 256 tokens: measured, and rollouts (b), (c) and (a)."""
 Dataset = Literal["fineweb-edu", "dclm"]
 
 
@@ -160,15 +166,25 @@ def config(
     return read_config(path(f"config/rollout/alibi/{folder}/{model}.yaml"))
 
 
+def figure_profile(figure: str) -> Float[np.ndarray, "n"]:
+    """Return the influence profile that one of :data:`FIGURES` draws, summing to 1.
+
+    The points of each figure sum to 1 within 2e-7 before they are normalised.
+
+    Source: residual-aware paper, figure 1, bloom-176b.
+    """
+    if figure not in FIGURES:
+        raise checks.refuse("figure", f"one of {', '.join(FIGURES)}", figure)
+    y = recover_curve(path(FIGURES[figure])).y
+    return y / y.sum()
+
+
 def measured_profile() -> Float[np.ndarray, "n"]:
     """Return the influence measured on BLOOM-176B (1,000 FineWeb-Edu prompts of 256 tokens), summing to 1.
 
-    Recovered from the authors' vector figure; its points sum to 1 within 2e-8 before they are normalised.
-
-    Source: residual-aware paper, figure 1 (d), bloom-176b.
+    Source: residual-aware paper, figure 1 (d), bloom-176b, recovered from the authors' vector figure.
     """
-    y = recover_curve(path(MEASURED)).y
-    return y / y.sum()
+    return figure_profile("measured")
 
 
 @dataclass(frozen=True)

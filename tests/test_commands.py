@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from posbias import alibi_slopes
+from posbias import published as authors
 from posbias.profiles import read_profile, write_profile
 from tests.test_config import BASE, changed
 
@@ -51,7 +52,8 @@ def test_rollout_with_an_architecture_replaces_slopes_and_scale(config, tmp_path
 
     out = tmp_path / "p.csv"
     assert posbias("rollout", config, "-o", out, "--architecture", "falcon", "--head-dim", 4).returncode == 0
-    slopes, content = [(alibi_slopes(2) / 2).tolist()], {"diagonal_scores": [[0.5, 1], [1.5, 2]], "base_scores": [[0.0]]}
+    slopes = [(alibi_slopes(2) / 2).tolist()]
+    content = {"diagonal_scores": [[0.5, 1], [1.5, 2]], "base_scores": [[0.0]]}
     config.write_text(yaml.safe_dump(changed(attention_config__alibi_slopes=slopes, content_config=content)))
     assert np.allclose(read_profile(out), read_config(config).profile(), atol=1e-14)
 
@@ -105,7 +107,18 @@ def test_published_says_what_is_missing(tmp_path):
     result = posbias("published", POSBIAS_DATA=str(tmp_path))
     assert result.returncode == 0 and "missing" in result.stdout and "ok " not in result.stdout
     out = tmp_path / "m.csv"
-    refused(posbias("published", "--measured", out, POSBIAS_DATA=str(tmp_path)), "--download", output=out)
+    recover = ["published", "--output", out, "--figure"]
+    refused(posbias(*recover, "measured", POSBIAS_DATA=str(tmp_path)), "--download", output=out)
+    refused(posbias(*recover, "figure 7", POSBIAS_DATA=str(tmp_path)), "measured, bloom", output=out)
+    refused(posbias("published", "--figure", "bloom"), "both or neither")
+
+
+def test_a_published_curve_is_recovered(tmp_path):
+    out = tmp_path / "m.csv"
+    if not authors.available():
+        pytest.skip("the authors' files are not in POSBIAS_DATA")
+    assert posbias("published", "--figure", "measured", "-o", out).returncode == 0
+    assert (read_profile(out) == authors.measured_profile()).all()
 
 
 def test_a_changed_published_file_is_named_and_removed(tmp_path):

@@ -4,17 +4,18 @@ from importlib.resources import files
 
 import numpy as np
 import pytest
-
 from conftest import ROOT, chapter_source
+
 from posbias.book import ledger, runner
-from posbias.book.records import MIME, Record, glue, read_records, record, rounded
+from posbias.book.ledger import Record
+from posbias.book.records import KEY, glue, read_records, record, rounded
 
 
 @pytest.fixture
 def shown(monkeypatch):
     """Collect what is displayed instead of displaying it."""
     bundles = []
-    monkeypatch.setattr("IPython.display.display", lambda data, **_: bundles.append(data))
+    monkeypatch.setattr("IPython.display.display", lambda data, metadata, **_: bundles.append({**data, **metadata}))
     return bundles
 
 
@@ -40,12 +41,12 @@ def test_record_shows_and_carries_its_verdict(shown):
     record("RA-T2-T3", True, "0.12 against 0.12", kind="reproduced")
     record("WU-H", False, "sign differs", reason="a factor is missing")
     assert shown[0]["text/markdown"] == "**RA-P4.2** holds: smallest gain of prefix mass 0.0"
-    assert shown[0][MIME] == {
+    assert shown[0][KEY] == {
         "row": "RA-P4.2", "verdict": "holds", "figure": "smallest gain of prefix mass 0.0", "reason": ""
     }  # fmt: skip
-    assert shown[1][MIME]["verdict"] == "reproduced"
+    assert shown[1][KEY]["verdict"] == "reproduced"
     assert shown[2]["text/plain"] == "WU-H deviates: sign differs (a factor is missing)"
-    assert shown[2][MIME]["reason"] == "a factor is missing"
+    assert shown[2][KEY]["reason"] == "a factor is missing"
 
 
 @pytest.mark.parametrize(

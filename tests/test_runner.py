@@ -5,8 +5,8 @@ import subprocess
 import sys
 
 import pytest
-
 from conftest import chapter_source
+
 from posbias.book import runner
 from posbias.book.chapters import find_chapter, list_chapters
 

@@ -9,10 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from posbias.book.records import Record
+from typing import Literal
 
 VERDICTS = ("holds", "reproduced", "deviates", "open")
 """What a row can be, from a check that passed to a check that no chapter has made yet."""
@@ -39,6 +36,31 @@ class Row:
     claim: str
     check: str
     chapters: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Record:
+    """The verdict of one chapter on one row of the claims ledger.
+
+    Parameters
+    ----------
+    row
+        Id of the row, such as ``RA-P4.2``.
+    verdict
+        ``holds``, ``reproduced`` (a published number met to its printed digits) or ``deviates``.
+    figure
+        What was measured, in a few words with its number.
+    reason
+        Why it deviates; empty otherwise.
+    chapter
+        Stem of the chapter that says so.
+    """
+
+    row: str
+    verdict: Literal["holds", "reproduced", "deviates"]
+    figure: str
+    reason: str
+    chapter: str
 
 
 @dataclass(frozen=True)

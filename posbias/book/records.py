@@ -5,44 +5,16 @@ from __future__ import annotations
 import json
 import math
 import numbers
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from posbias.book import ledger
+from posbias.book.ledger import Record, check_row
 
-Verdict = Literal["holds", "reproduced", "deviates"]
-
-MIME = "application/vnd.posbias.record+json"
-"""The type of the output that carries a record inside a notebook."""
+KEY = "posbias_record"
+"""Where an output's metadata carries a record: Sphinx warns about outputs of a type it does not know."""
 
 DIGITS = 6
 """Significant digits of a glued number: enough for prose, few enough to agree between machines."""
-
-
-@dataclass(frozen=True)
-class Record:
-    """The verdict of one chapter on one row of the claims ledger.
-
-    Parameters
-    ----------
-    row
-        Id of the row, such as ``RA-P4.2``.
-    verdict
-        ``holds``, ``reproduced`` (a published number met to its printed digits) or ``deviates``.
-    figure
-        What was measured, in a few words with its number.
-    reason
-        Why it deviates; empty otherwise.
-    chapter
-        Stem of the chapter that says so.
-    """
-
-    row: str
-    verdict: Verdict
-    figure: str
-    reason: str
-    chapter: str
 
 
 def rounded(value: Any) -> Any:
@@ -113,7 +85,7 @@ def record(
     """
     from IPython.display import display
 
-    ledger.check_row(row)
+    check_row(row)
     passed = passed.item() if hasattr(passed, "item") else passed
     if not isinstance(passed, bool):
         raise ValueError(f"passed: expected True or False, received {passed!r}")
@@ -129,9 +101,8 @@ def record(
     bundle = {
         "text/plain": f"{row} {verdict}: {figure}{why}",
         "text/markdown": f"**{row}** {verdict}: {figure}{why}",
-        MIME: content,
     }
-    display(bundle, raw=True)
+    display(bundle, raw=True, metadata={KEY: content})
 
 
 def read_records(notebooks: Path | str) -> list[Record]:
@@ -156,5 +127,5 @@ def _read_file(path: Path) -> list[Record]:
     except (KeyError, json.JSONDecodeError) as error:
         raise ValueError(f"{path.name}: expected a notebook, received {error}") from None
     outputs = [output for cell in cells for output in cell.get("outputs", [])]
-    contents = [output["data"][MIME] for output in outputs if MIME in output.get("data", {})]
+    contents = [output["metadata"][KEY] for output in outputs if KEY in output.get("metadata", {})]
     return [Record(**content, chapter=path.stem) for content in contents]

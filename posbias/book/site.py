@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,7 @@ def build(root: Path) -> Path:
     BuildFailed
         If there is an error or a single warning.
     """
+    shutil.rmtree(root / "_build" / "html", ignore_errors=True)  # pages of chapters that are gone
     options = ["build", ".", "--all", "-W", "-n", "--keep-going", "-q"]
     # --all: an incremental build leaves numbers glued from other chapters stale
     command = [sys.executable, "-c", JUPYTER_BOOK, *options]

@@ -1,0 +1,49 @@
+"""pyproject.toml, environment.yml, constraints.txt and CITATION.cff say the same."""
+
+import re
+import tomllib
+
+import pytest
+import yaml
+from conftest import ROOT
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+import posbias
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+CONDA_NAMES = {"pytorch": "torch"}
+
+
+def requirements(lines):
+    parsed = [Requirement(line) for line in lines]
+    return {CONDA_NAMES.get(r.name, canonicalize_name(r.name)): r.specifier for r in parsed}
+
+
+def test_conda_environment_has_the_same_dependencies():
+    conda = yaml.safe_load((ROOT / "environment.yml").read_text())
+    pip = next(item["pip"] for item in conda["dependencies"] if isinstance(item, dict))
+    lines = [item for item in conda["dependencies"] if isinstance(item, str) and item != "pip"]
+    ours = requirements([*PROJECT["dependencies"], *(line for extra in EXTRAS.values() for line in extra)])
+    assert requirements([*lines, *pip]) == {**ours, "python": Requirement("p" + PROJECT["requires-python"]).specifier}
+
+
+PINS = dict(
+    line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if line and not line.startswith("#")
+)
+
+
+@pytest.mark.parametrize("extra", ["dependencies", *EXTRAS])
+def test_constraints_meet_the_requirements(extra):
+    pins = {canonicalize_name(name): version for name, version in PINS.items()}
+    lines = PROJECT["dependencies"] if extra == "dependencies" else EXTRAS[extra]
+    for name, specifier in requirements(lines).items():
+        assert name in pins, f"{name} has no version in constraints.txt"
+        assert specifier.contains(pins[name]), f"{name}=={pins[name]} does not meet {specifier}"
+
+
+def test_versions_agree():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert PROJECT["version"] == citation["version"] == posbias.__version__
+    assert re.search(rf"^## (\[Unreleased\]|\[?{PROJECT['version']})", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)

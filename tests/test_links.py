@@ -1,0 +1,81 @@
+"""The built pages without a browser: no dead link, and nothing is fetched from another machine."""
+
+import re
+from functools import cache
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from bs4 import BeautifulSoup
+from conftest import ROOT, pages
+
+LOADED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "video": "src", "object": "data"}
+
+
+@cache
+def soup(path):
+    return BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
+
+
+@cache
+def anchors(path):
+    return {tag["id"] for tag in soup(path).find_all(id=True)} | {a["name"] for a in soup(path).find_all("a", attrs={"name": True})}
+
+
+def problem(page, html, href):
+    """Say what is wrong with a link on ``page``, or nothing."""
+    url = urlsplit(href)
+    if url.scheme or url.netloc or not (url.path or url.fragment):
+        return None
+    target = (page.parent / unquote(url.path)).resolve() if url.path else page
+    target = target / "index.html" if target.is_dir() else target
+    if not target.is_file() or not target.is_relative_to(html.resolve()):
+        return f"{page.name}: {href}: no such page"
+    if url.fragment and target.suffix == ".html" and unquote(url.fragment) not in anchors(target):
+        return f"{page.name}: {href}: no such place on the page"
+    return None
+
+
+def test_no_dead_link(html):
+    html = html.resolve()
+    links = [(page, a["href"]) for page in pages(html) for a in soup(page).find_all("a", href=True)]
+    assert len(links) > 50
+    problems = [found for page, href in links if (found := problem(page, html, href))]
+    assert not problems, "\n".join(problems)
+
+
+def test_a_dead_link_is_found(tmp_path):
+    page = tmp_path / "a.html"
+    page.write_text('<p id="here"></p>')
+    assert problem(page, tmp_path, "#here") is None and problem(page, tmp_path, "a.html#here") is None
+    assert "no such page" in problem(page, tmp_path, "b.html")
+    assert "no such place" in problem(page, tmp_path, "#there")
+
+
+def test_nothing_is_fetched_from_another_machine(html):
+    external = re.compile(r"^(https?:)?//")
+    found = []
+    for page in pages(html):
+        loaded = [tag.get(attribute) for name, attribute in LOADED.items() for tag in soup(page).find_all(name)]
+        links = [link for link in soup(page).find_all("link") if "canonical" not in link.get("rel", [])]
+        loaded += [link.get("href") for link in links]
+        found += [f"{page.name}: {address}" for address in loaded if address and external.match(address)]
+    for sheet in (html / "_static").rglob("*.css"):
+        addresses = re.findall(r"(?:url\(|@import)\s*['\"]?([^'\")\s]+)", sheet.read_text(encoding="utf-8"))
+        found += [f"{sheet.name}: {address}" for address in addresses if external.match(address)]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("file", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_links_between_files_of_the_repository(file):
+    text = (ROOT / file).read_text()
+    targets = [target.split("#")[0] for target in re.findall(r"\]\((?!https?:)([^)]+)\)", text)]
+    missing = [target for target in targets if target and not (ROOT / target).exists()]
+    assert not missing, f"{file}: no such file: {', '.join(missing)}"
+
+
+def test_edit_links_land_on_the_md(html):
+    edits = {a["href"] for page in pages(html) for a in soup(page).find_all("a", href=re.compile("/edit/"))}
+    assert edits
+    for href in edits:
+        name = href.split("/edit/main/")[1]
+        assert name.endswith(".md") and (ROOT / name).is_file(), href
