@@ -53,22 +53,29 @@ class AttentionReading:
     product: Float[Tensor, "B H n n"] | None = None
 
     def content(
-        self, prompts: slice = slice(None), out: Float[Tensor, "b H n n"] | None = None
-    ) -> Float[Tensor, "b H n n"]:
-        """Return the content logits of some prompts in 32 bits: logits less bias, hugely negative where masked.
+        self,
+        prompts: slice = slice(None),
+        queries: slice = slice(None),
+        out: Float[Tensor, "b H q k"] | None = None,
+    ) -> Float[Tensor, "b H q k"]:
+        """Return content logits in 32 bits: logits less bias, hugely negative where masked.
 
         Parameters
         ----------
-        prompts
-            Which prompts of the batch.
+        prompts, queries
+            Which prompts of the batch and which queries, with the keys up to the last of them; all unless given.
         out
             Where to write them; a new tensor unless given.
         """
-        if self.product is not None:
-            return torch.where(self.allowed, self.product[prompts], self.product.new_tensor(-torch.inf), out=out)
-        logits = self.logits[prompts]
+        n = self.logits.shape[-1]
+        block = (..., queries, slice(0, queries.indices(n)[1]))
+        logits = (self.logits if self.product is None else self.product)[prompts][block]
         out = torch.empty(logits.shape, dtype=torch.float32, device=logits.device) if out is None else out
-        return out.copy_(logits) if self.bias is None else torch.sub(logits, self.bias, out=out)
+        if self.product is not None:
+            return torch.where(self.allowed[block], logits, logits.new_tensor(-torch.inf), out=out)
+        if self.bias is None:
+            return out.copy_(logits)
+        return torch.sub(logits, self.bias.expand(-1, n, n)[block], out=out)
 
 
 @dataclass(frozen=True)

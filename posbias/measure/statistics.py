@@ -11,9 +11,11 @@ looks at no data, so that counts from any batches, prompts and machines may be a
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int, Num
+from jaxtyping import Bool, Float, Num
 from torch import Tensor
 
 from posbias import checks
@@ -22,7 +24,7 @@ from posbias.measure.instrument import AttentionReading
 BINS = 256
 BIN_WIDTH = 0.25
 CENTRE = BINS // 2  # the bin of logits around 0
-CHUNK = {"cpu": 1 << 19, "cuda": 1 << 28}  # entries taken at a time: what stays in a core's cache; few launches
+CHUNK = {"cpu": 1 << 19, "cuda": 1 << 26}  # entries taken at a time: what stays in a core's cache; few launches
 
 
 def bin_centres() -> Float[np.ndarray, "bins"]:
@@ -127,16 +129,27 @@ class LayerStatistics:
             self.sums["attention"] += probabilities.sum((0, 1), dtype=torch.float32) / self.H
 
     def _add_content(self, reading: AttentionReading) -> None:
-        B = len(reading.logits)
-        scratch = _Scratch.shared(B, self.H, self.n, self.device)
+        """Add content logits by blocks of queries, with the keys up to a block's last query: later ones are masked."""
+        B, n = len(reading.logits), self.n
+        scratch = _Scratch.shared(self.H, n, self.device)
         total = scratch.total.zero_()
-        for start in range(0, B, scratch.prompts):
-            prompts = slice(start, min(start + scratch.prompts, B))
-            size = prompts.stop - prompts.start
-            content = reading.content(prompts, out=scratch.content[:size])
-            total += content[0] if size == 1 else content.sum(0)
-            self._count(content, scratch.codes[:size])
-        hidden = B * (self.n**2 - int(reading.allowed.sum()))
+        rows = _query_block(n)
+        counted = 0
+        for start in range(0, n, rows):
+            queries = slice(start, min(start + rows, n))
+            shape = (self.H, queries.stop - start, queries.stop)
+            together = max(1, scratch.content.numel() // math.prod(shape))
+            for prompt in range(0, B, together):
+                prompts = slice(prompt, min(prompt + together, B))
+                size = prompts.stop - prompt
+                content, codes = (
+                    buffer[: size * math.prod(shape)].view(size, *shape) for buffer in (scratch.content, scratch.codes)
+                )
+                reading.content(prompts, queries, out=content)
+                total[:, queries, : queries.stop] += content[0] if size == 1 else content.sum(0)
+                self._count(content, codes, scratch.offsets, start)
+            counted += B * (queries.stop - start) * queries.stop
+        hidden = counted - B * int(reading.allowed.sum())
         self.sums["histogram"][:, 0] -= hidden  # masked entries fell below every bin
         if "content" in self.sums:
             self.sums["content"] += total
@@ -146,35 +159,38 @@ class LayerStatistics:
         self.sums["diagonal"] += diagonal
         self.sums["offdiagonal"] += everything - diagonal
 
-    def _count(self, content: Float[Tensor, "b H n n"], codes: Int[Tensor, "b H n n"]) -> None:
-        """Count content logits in their bins; overwrites ``content``."""
+    def _count(self, content: Tensor, codes: Tensor, offsets: Tensor, start: int) -> None:
+        """Count the content logits of queries from ``start`` on in their bins; overwrites ``content``."""
         content.mul_(1 / BIN_WIDTH).add_(CENTRE + 0.5).clamp_(0, BINS - 1)
         content.nan_to_num_(0.0)  # for the run to get to where a NaN is reported with its layer and prompt
         codes.copy_(content)  # towards 0, which is down: nothing is negative
-        codes += BINS * torch.arange(self.H, dtype=codes.dtype, device=codes.device)[:, None, None]
-        for name, part in (("histogram", codes), ("histogram_diagonal", codes.diagonal(dim1=-2, dim2=-1))):
+        codes += offsets
+        for name, part in (("histogram", codes), ("histogram_diagonal", codes.diagonal(start, dim1=-2, dim2=-1))):
             counts = torch.bincount(part.reshape(-1), minlength=self.H * BINS)
             self.sums[name] += counts.view(self.H, BINS)
+
+
+def _query_block(n: int) -> int:
+    """Return how many queries to take at a time: in eight blocks little more than half of all pairs is touched."""
+    return max(32, -(-n // 8))
 
 
 class _Scratch:
     """Buffers that all layers of a device share: fresh memory costs more than the arithmetic done in it."""
 
-    _made: dict[tuple[int, int, torch.device], _Scratch] = {}
+    _made: dict[torch.device, _Scratch] = {}
 
-    def __init__(self, prompts: int, H: int, n: int, device: torch.device) -> None:
-        self.prompts = prompts
-        self.content = torch.empty(prompts, H, n, n, device=device)
-        self.codes = torch.empty(prompts, H, n, n, dtype=torch.int32, device=device)
+    def __init__(self, H: int, n: int, device: torch.device) -> None:
+        entries = max(CHUNK.get(device.type, CHUNK["cpu"]), H * min(n, _query_block(n)) * n)
+        self.content = torch.empty(entries, device=device)
+        self.codes = torch.empty(entries, dtype=torch.int32, device=device)
+        self.offsets = BINS * torch.arange(H, dtype=torch.int32, device=device)[:, None, None]
         self.total = torch.empty(H, n, n, device=device)
 
     @classmethod
-    def shared(cls, B: int, H: int, n: int, device: torch.device) -> _Scratch:
-        """Return the buffers for this shape, made at its first use; the shape before is let go."""
-        prompts = min(B, max(1, CHUNK.get(device.type, CHUNK["cpu"]) // (H * n * n)))
-        found = cls._made.get((H, n, device))
-        if found is None or found.prompts < prompts:
-            for key in [key for key in cls._made if key[2] == device]:
-                del cls._made[key]
-            found = cls._made[H, n, device] = cls(prompts, H, n, device)
+    def shared(cls, H: int, n: int, device: torch.device) -> _Scratch:
+        """Return the buffers for this shape, made at its first use; those for another shape are let go."""
+        found = cls._made.get(device)
+        if found is None or found.total.shape != (H, n, n):
+            found = cls._made[device] = cls(H, n, device)
         return found
