@@ -267,6 +267,14 @@ def test_out_of_memory_says_what_to_try(place, tmp_path, capsys, monkeypatch, er
     refused(capsys, tmp_path, arguments(place, tmp_path / "m.nc", batch_size=size), "batch_size: expected", advice)
 
 
+def test_a_model_larger_than_the_device_says_what_to_try(place, tmp_path, capsys, monkeypatch):
+    def fail(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(torch.nn.Module, "to", fail)
+    refused(capsys, tmp_path, arguments(place, tmp_path / "m.nc"), "expected one that fits on cpu", "--device-map auto")
+
+
 def test_other_errors_are_not_taken_for_memory(place, tmp_path, monkeypatch):
     def fail(*_):
         raise RuntimeError("a defect")

@@ -58,8 +58,12 @@ class Source:
         options |= {"use_safetensors": None if self.allow_pickle else True}
         if device_map is not None:
             options["device_map"] = device_map
-        model = self._from("model", AutoModelForCausalLM, self.model, **options)
-        return model if device_map is not None else model.to(device)
+        try:
+            model = self._from("model", AutoModelForCausalLM, self.model, **options)
+            return model if device_map is not None else model.to(device)
+        except torch.OutOfMemoryError:
+            advice = "one that does not; try --device-map auto, or --dtype bfloat16"
+            raise checks.refuse(f"model {self.model}", f"one that fits on {device_map or device}", advice) from None
 
     def _from(self, what: str, auto: Any, name: str, **options: Any) -> Any:
         options |= {"revision": self.revision if name == self.model else None}
