@@ -18,6 +18,7 @@ pytest.importorskip("xarray", reason="xarray is not installed")
 from posbias.cli import main  # noqa: E402 - after the checks
 from posbias.measure import run as module  # noqa: E402
 from posbias.measure.instrument import Instrument  # noqa: E402
+from posbias.measure.processes import Processes  # noqa: E402
 from posbias.measure.results import read_results  # noqa: E402
 from tests.measuring import save, write_documents  # noqa: E402
 
@@ -209,6 +210,15 @@ def test_two_processes_agree_with_one(place, tmp_path, capsys):
     assert two.attrs["processes"] == 2 and two.attrs["prompts_sha256"] == one.attrs["prompts_sha256"]
     assert np.array_equal(one.influence_prompts, two.influence_prompts), "each prompt in its own row"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["one.nc", "two.nc"]
+
+
+def test_a_process_says_that_another_has_stopped(monkeypatch):
+    def fail(_):
+        raise RuntimeError("Connection closed by peer")
+
+    monkeypatch.setattr(torch.distributed, "all_reduce", fail)
+    with pytest.raises(ChildProcessError, match="process 1: expected all 2 to finish, one stopped"):
+        Processes(1, 2, torch.device("cpu")).add_up(torch.ones(1))
 
 
 def test_a_checkpoint_in_the_way_is_named(place, tmp_path, capsys):

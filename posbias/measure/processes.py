@@ -37,11 +37,20 @@ class Processes:
         return list(items[self.rank :: self.world])
 
     def add_up(self, x: Tensor) -> Tensor:
-        """Return the sum of all processes' ``x``, the same in each."""
+        """Return the sum of all processes' ``x``, the same in each.
+
+        Raises
+        ------
+        ChildProcessError
+            If another process has stopped; that one says why.
+        """
         if self.world == 1:
             return x
         total = x.to(self.device, copy=True)
-        distributed.all_reduce(total)
+        try:
+            distributed.all_reduce(total)
+        except RuntimeError:
+            raise ChildProcessError(f"process {self.rank}: expected all {self.world} to finish, one stopped") from None
         return total.to(x.device)
 
 
