@@ -361,6 +361,16 @@ def test_fused_attention_is_refused():
         Instrument(make("llama", attention="sdpa"))
 
 
+@pytest.mark.parametrize(("change", "words"), [(lambda mask: 0 * mask, "a causal mask"), (lambda _: None, "four dim")])
+def test_masks_that_are_not_causal_are_noticed(change, words):
+    model = make("llama")
+    for layer in family_of(model.config).layers(model):
+        replace = lambda m, args, kw: (args, {**kw, "attention_mask": change(kw["attention_mask"])})  # noqa: E731
+        layer.self_attn.register_forward_pre_hook(replace, with_kwargs=True)
+    with pytest.raises(RuntimeError, match=f"expected .*{words}"):
+        Instrument(model).measure(prompts())
+
+
 def test_a_model_that_hides_its_softmax_is_noticed(monkeypatch):
     import posbias.measure.instrument as module
 

@@ -312,6 +312,14 @@ def test_bad_options_are_refused(place, tmp_path, capsys, changes, words):
     refused(capsys, tmp_path, arguments(place, tmp_path / "m.nc", **changes), *words)
 
 
+@pytest.mark.parametrize(
+    ("more", "advice"), [([], "try --no-content"), (["--no-content", "--heads"], "try no --heads")]
+)
+def test_matrices_beyond_all_bounds_are_refused(place, tmp_path, capsys, more, advice):
+    words = arguments(place, tmp_path / "m.nc", *more, length=20_000)
+    refused(capsys, tmp_path, words, "expected at most 16 GiB of matrices, received 36 GiB for 20000 tokens", advice)
+
+
 def test_an_empty_corpus_is_refused(place, tmp_path, capsys):
     empty, out = tmp_path / "e.txt", tmp_path / "out"
     empty.write_text("")

@@ -35,6 +35,7 @@ from posbias.measure.processes import Processes, processes
 from posbias.measure.results import make_results, write_results
 from posbias.measure.statistics import LayerStatistics, bin_centres, entropy_similarity
 
+MOST_GIB = 16  # BLOOM-176B at n = 256 takes 4
 PER_PROMPT = ("lambda_frobenius", "lambda_token", "influence", "influence_signed", "probability")
 
 
@@ -138,6 +139,7 @@ def measure(
     config = settings.source.config()
     tokenizer = settings.source.load_tokenizer()
     check_fits(config, tokenizer, settings.length)
+    _check_matrices(settings, config)
     with processes(device) as group:
         path = checkpoint.checkpoint_path(output, group.rank)
         if path.exists() and not resume:
@@ -291,6 +293,15 @@ def _check_output(output: Path) -> None:
         tempfile.TemporaryFile(dir=output.parent).close()
     except OSError as error:
         raise type(error)(error.errno, error.strerror, str(output)) from None
+
+
+def _check_matrices(settings: Settings, config: Any) -> None:
+    """Raise if the matrices for each head that are to be kept would take more than :data:`MOST_GIB`."""
+    each = config.num_hidden_layers * config.num_attention_heads * settings.length**2 * 8 / 2**30
+    for name, kept, advice in (("content", settings.content, "--no-content"), ("heads", settings.heads, "no --heads")):
+        if kept and each > MOST_GIB:
+            received = f"{each:.0f} GiB for {settings.length} tokens; try {advice}"
+            raise checks.refuse(name, f"at most {MOST_GIB} GiB of matrices", received)
 
 
 def _out_of_memory(error: BaseException, batch_size: int) -> ValueError | None:

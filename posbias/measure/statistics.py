@@ -77,16 +77,15 @@ class LayerStatistics:
     def __init__(self, H: int, n: int, device: torch.device, *, content: bool = True, heads: bool = False) -> None:
         wide = torch.float32 if device.type == "mps" else torch.float64  # Apple's devices have no 64 bits
         self.H, self.n, self.device = H, n, device
-        matrix = torch.zeros(H, n, n, dtype=wide, device=device)
         self.sums: dict[str, Tensor] = {
             "attention": torch.zeros(n, n, dtype=wide, device=device),
             "histogram": torch.zeros(H, BINS, dtype=torch.int64, device=device),
             "histogram_diagonal": torch.zeros(H, BINS, dtype=torch.int64, device=device),
         }
         if heads:
-            self.sums["attention_heads"] = matrix.clone()
+            self.sums["attention_heads"] = torch.zeros(H, n, n, dtype=wide, device=device)
         if content:
-            self.sums["content"] = matrix
+            self.sums["content"] = torch.zeros(H, n, n, dtype=wide, device=device)
         else:
             self.sums |= {name: torch.zeros(H, dtype=wide, device=device) for name in ("diagonal", "offdiagonal")}
 
