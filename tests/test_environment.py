@@ -47,3 +47,7 @@ def test_versions_agree():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert PROJECT["version"] == citation["version"] == posbias.__version__
     assert re.search(rf"^## (\[Unreleased\]|\[?{PROJECT['version']})", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+
+
+def test_the_readme_shows_the_table_that_the_benchmark_wrote():
+    assert (ROOT / "benchmarks" / "results.md").read_text() in (ROOT / "README.md").read_text()
