@@ -12,7 +12,7 @@ import typer
 
 GROUPS = ("posbias.book.commands", "posbias.commands", "posbias.measure.commands")
 """Modules with a ``register(app)`` that adds their commands; what is heavy they import inside the commands."""
-MEASURING = {"torch", "transformers", "tokenizers", "safetensors", "datasets", "accelerate", "xarray", "h5netcdf", "h5py"}
+MEASURING = {"torch", "transformers", "safetensors", "datasets", "accelerate", "xarray", "h5netcdf", "h5py"}
 """What the extra ``measure`` installs."""
 
 
