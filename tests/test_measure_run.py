@@ -18,6 +18,7 @@ pytest.importorskip("xarray", reason="xarray is not installed")
 from posbias.cli import main  # noqa: E402 - after the checks
 from posbias.measure import run as module  # noqa: E402
 from posbias.measure.instrument import Instrument  # noqa: E402
+from posbias.measure.loading import Source  # noqa: E402
 from posbias.measure.processes import Processes  # noqa: E402
 from posbias.measure.results import read_results  # noqa: E402
 from tests.measuring import save, write_documents  # noqa: E402
@@ -131,6 +132,15 @@ def test_progress_on_a_terminal(place, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     code, _, err = status(capsys, arguments(place, tmp_path / "m.nc"))
     assert code == 0 and "\r3/10 prompts, " in err and " tokens/s, 0:00 left" in err and "\r10/10 prompts" in err
+
+
+def test_what_was_done_before_a_resume_does_not_count_as_speed(capsys, monkeypatch):
+    now = iter([0.0, 1.0])
+    monkeypatch.setattr(module.time, "monotonic", lambda: next(now))
+    bar = module._Bar([slice(0, 4), slice(4, 6), slice(6, 10)], 16, True)
+    bar.advance(slice(0, 4), fresh=False)
+    bar.advance(slice(4, 6), fresh=True)
+    assert capsys.readouterr().err.strip() == "6/10 prompts, 32 tokens/s, 0:02 left"
 
 
 # Faults.
@@ -342,7 +352,8 @@ def test_a_tokenizer_of_another_model_is_refused(place, tmp_path, capsys):
     refused(capsys, out, words, "tokenizer: expected at most the model's 50 tokens, received 77")
 
 
-def test_models_that_are_none_are_refused(place, tmp_path, capsys):
+def test_models_that_are_none_are_refused(place, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(Source, "load_tokenizer", lambda self: pytest.fail("asked for before the model is known"))
     empty, encoder, out = tmp_path / "empty", tmp_path / "encoder", tmp_path / "out"
     for folder in (empty, encoder, out):
         folder.mkdir()
