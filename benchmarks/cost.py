@@ -22,9 +22,9 @@ from pathlib import Path
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")  # one core for every path
 
-import numpy as np
+import numpy as np  # noqa: E402 - the threads are counted when numpy is loaded
 
-from posbias import (
+from posbias import (  # noqa: E402 - as numpy
     attention_kernel,
     geometric_slopes,
     influence_profile,

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from posbias import checks
 from posbias.config import AttentionConfig, ContentConfig, RolloutConfig
 from posbias.logits import alibi_slopes
-
-Architecture = Literal["bloom", "mpt", "falcon"]
 
 
 @dataclass(frozen=True)
@@ -39,7 +36,7 @@ CONVENTIONS: dict[str, LogitConvention] = {
 
 
 def architecture_faithful(
-    config: RolloutConfig, architecture: Architecture, head_dim: int, *, slopes: bool = True, content: bool = True
+    config: RolloutConfig, architecture: str, head_dim: int, *, slopes: bool = True, content: bool = True
 ) -> RolloutConfig:
     """Return ``config`` with what the architecture does in place of what the file assumes.
 

@@ -47,8 +47,10 @@ while (texts.nextNode()) {
 }
 const wide = document.documentElement.scrollWidth;
 if (wide > window.innerWidth) {
-  const culprits = [...document.querySelectorAll("main *")].filter(e => e.getBoundingClientRect().right > window.innerWidth + 1);
-  found.push("sideways overflow: " + wide + " px in " + window.innerWidth + ", e.g. " + (culprits[0] || {outerHTML: ""}).outerHTML.slice(0, 120));
+  const beyond = e => e.getBoundingClientRect().right > window.innerWidth + 1;
+  const culprit = [...document.querySelectorAll("main *")].find(beyond) || {outerHTML: ""};
+  const example = culprit.outerHTML.slice(0, 120);
+  found.push("sideways overflow: " + wide + " px in " + window.innerWidth + ", e.g. " + example);
 }
 for (const entry of performance.getEntriesByType("resource"))
   if (!entry.name.startsWith(location.origin) && !entry.name.startsWith("data:")) found.push("fetched: " + entry.name);
@@ -122,7 +124,15 @@ def test_a_broken_page_is_found_out(driver, address, html):
     driver.get(f"{address}/search.html")
     driver.execute_script(f"document.open(); document.write({BROKEN.replace(chr(10), ' ')!r}); document.close()")
     found = "\n".join(problems(driver))
-    for expected in ("not loaded", "without alt", "not rendered", "left as text", "overflow", "elsewhere", "from the page"):
+    for expected in (
+        "not loaded",
+        "without alt",
+        "not rendered",
+        "left as text",
+        "overflow",
+        "elsewhere",
+        "from the page",
+    ):
         assert expected in found, found
 
 
@@ -133,7 +143,9 @@ def test_search_finds_a_page(driver, address):
     resize(driver, 1280)
     driver.get(f"{address}/index.html")
     driver.execute_async_script(SETTLED)
-    next(b for b in driver.find_elements(By.CSS_SELECTOR, ".search-button__button, .search-button") if b.is_displayed()).click()
+    next(
+        b for b in driver.find_elements(By.CSS_SELECTOR, ".search-button__button, .search-button") if b.is_displayed()
+    ).click()
     field = next(f for f in driver.find_elements(By.CSS_SELECTOR, "input[name=q]") if f.is_displayed())
     field.send_keys("bibliography\n")
     found = WebDriverWait(driver, 20).until(lambda d: d.find_elements(By.CSS_SELECTOR, "#search-results li a"))

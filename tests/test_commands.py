@@ -5,11 +5,11 @@ import sys
 import numpy as np
 import pytest
 import yaml
+from rollout_config import BASE, changed
 
 from posbias import alibi_slopes
 from posbias import published as authors
 from posbias.profiles import read_profile, write_profile
-from tests.test_config import BASE, changed
 
 
 def posbias(*arguments, **environment):

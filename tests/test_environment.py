@@ -30,7 +30,9 @@ def test_conda_environment_has_the_same_dependencies():
 
 
 PINS = dict(
-    line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if line and not line.startswith("#")
+    line.split("==")
+    for line in (ROOT / "constraints.txt").read_text().splitlines()
+    if line and not line.startswith("#")
 )
 
 
@@ -46,7 +48,9 @@ def test_constraints_meet_the_requirements(extra):
 def test_versions_agree():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert PROJECT["version"] == citation["version"] == posbias.__version__
-    assert re.search(rf"^## (\[Unreleased\]|\[?{PROJECT['version']})", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert re.search(
+        rf"^## (\[Unreleased\]|\[?{PROJECT['version']})", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE
+    )
 
 
 def test_the_readme_shows_the_table_that_the_benchmark_wrote():

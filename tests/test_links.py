@@ -18,7 +18,9 @@ def soup(path):
 
 @cache
 def anchors(path):
-    return {tag["id"] for tag in soup(path).find_all(id=True)} | {a["name"] for a in soup(path).find_all("a", attrs={"name": True})}
+    return {tag["id"] for tag in soup(path).find_all(id=True)} | {
+        a["name"] for a in soup(path).find_all("a", attrs={"name": True})
+    }
 
 
 def problem(page, html, href):

@@ -114,7 +114,9 @@ def test_a_dead_kernel_is_a_failure_of_its_chapter(make_book):
 
 def test_book_goes_on_after_a_failure_and_reads_records_last(make_book):
     reads = chapter_source(
-        "Reads", "from pathlib import Path\nPath('notebooks/good.ipynb').is_file()", extra="posbias:\n  needs: [records]\n"
+        "Reads",
+        "from pathlib import Path\nPath('notebooks/good.ipynb').is_file()",
+        extra="posbias:\n  needs: [records]\n",
     )
     root = make_book(reads=reads, bad=BAD, good=GOOD)
     lines = []

@@ -47,9 +47,7 @@ def book(
     execute: Annotated[
         bool, typer.Option("--execute/--no-execute", help="Run the chapters first, or build the committed ones.")
     ] = True,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", help="Chapters to run at a time.")] = min(
-        4, os.cpu_count() or 1
-    ),
+    jobs: Annotated[int, typer.Option("--jobs", "-j", help="Chapters to run at a time.")] = min(4, os.cpu_count() or 1),
 ) -> None:
     """Run every chapter, then build the pages in _build/html."""
     from posbias.book import runner, site
