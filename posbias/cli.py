@@ -10,8 +10,10 @@ from typing import Annotated
 
 import typer
 
-GROUPS = ("posbias.book.commands", "posbias.commands")
+GROUPS = ("posbias.book.commands", "posbias.commands", "posbias.measure.commands")
 """Modules with a ``register(app)`` that adds their commands; what is heavy they import inside the commands."""
+MEASURING = {"torch", "transformers", "safetensors", "datasets", "accelerate", "xarray", "h5netcdf", "h5py"}
+"""What the extra ``measure`` installs."""
 
 
 def make_app() -> typer.Typer:
@@ -62,7 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def one_line(error: Exception) -> str:
     """Return the message of ``error`` in one line, the file first where one is concerned."""
     if isinstance(error, ModuleNotFoundError):
-        return f"{error}; install posbias with its extra: pip install 'posbias[book]'"
+        extra = "measure" if (error.name or "").split(".")[0] in MEASURING else "book"
+        return f"{error}; install posbias with its extra: pip install 'posbias[{extra}]'"
     if isinstance(error, OSError) and error.filename and error.strerror:
         return f"{error.filename}: {error.strerror}"
     return " ".join(str(error).split()) or type(error).__name__

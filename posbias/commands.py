@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
+import numpy as np
 import typer
 
 from posbias import checks
@@ -17,7 +18,9 @@ def register(app: typer.Typer) -> None:
 
 
 def rollout(
-    config: Annotated[Path, typer.Argument(help="Configuration in the authors' YAML format.")],
+    config: Annotated[
+        Path, typer.Argument(help="Configuration in the authors' YAML format, or a measurement (.nc) with --variant.")
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", help="CSV file to write.")],
     architecture: Annotated[
         str | None,
@@ -29,12 +32,32 @@ def rollout(
         Literal["every-head", "first-head"],
         typer.Option(help="What one content value for many heads means; the authors' program gives it to the first."),
     ] = "every-head",
+    variant: Annotated[
+        Literal["a", "b", "c", "kernels"] | None,
+        typer.Option(help="Of a measurement: attention only, with residuals, with content too, or measured kernels."),
+    ] = None,
+    norm: Annotated[
+        Literal["frobenius", "token"], typer.Option(help="Of a measurement: which reading of the mixing λ.")
+    ] = "frobenius",
 ) -> None:
-    """Compute the influence profile that a configuration describes."""
+    """Compute the influence profile that a configuration, or a measurement, describes."""
     from posbias.architectures import architecture_faithful
     from posbias.config import read_config
-    from posbias.profiles import mean_position, write_profile
+    from posbias.profiles import write_profile
 
+    if (config.suffix == ".nc") != (variant is not None):
+        raise checks.refuse("--variant", "it for a measurement (.nc), and only for one", config.name)
+    if variant is not None:
+        from posbias.measure.configure import measured_rollout
+        from posbias.measure.results import read_results
+
+        if architecture is not None or head_dim is not None:
+            raise checks.refuse("--architecture and --head-dim", "neither: a measurement has its own", "one of them")
+        results = read_results(config)
+        p = measured_rollout(results, variant, n=length, norm=norm).profile()
+        write_profile(output, p)
+        typer.echo(_summary(output, p, results.sizes["layer"], results.sizes["head"]))
+        return
     if (architecture is None) != (head_dim is None):
         raise checks.refuse("--architecture and --head-dim", "both or neither", "one of them")
     settings = read_config(config)
@@ -44,9 +67,15 @@ def rollout(
         settings = settings.at_length(length)
     p = settings.profile(scalar_content)
     write_profile(output, p)
-    heads = settings.attention_config.num_heads
-    typer.echo(
-        f"{output}: {p.size} tokens, {settings.num_layers} layers x {heads} heads, "
+    typer.echo(_summary(output, p, settings.num_layers, settings.attention_config.num_heads))
+
+
+def _summary(output: Path, p: np.ndarray, T: int, H: int) -> str:
+    """Return one line about a profile."""
+    from posbias.profiles import mean_position
+
+    return (
+        f"{output}: {p.size} tokens, {T} layers x {H} heads, "
         f"mean position {mean_position(p):.4f}, first {p[0]:.4g}, last {p[-1]:.4g}"
     )
 

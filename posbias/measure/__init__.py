@@ -1,0 +1,8 @@
+"""Measurement: one forward and one backward of a model yield everything the theory is compared with.
+
+Models go through :mod:`~posbias.measure.families` (where things are), :mod:`~posbias.measure.instrument` (what is
+seen in a batch) and :mod:`~posbias.measure.statistics` (what is kept of it) into one labelled file
+(:mod:`~posbias.measure.results`), from which :mod:`~posbias.measure.configure` makes rollouts.
+
+This is the only part of posbias that imports torch, transformers, datasets and xarray.
+"""

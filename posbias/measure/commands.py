@@ -1,0 +1,91 @@
+"""The command that measures: ``posbias measure``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command that measures to ``app``."""
+    app.command("measure")(measure)
+
+
+def measure(
+    model: Annotated[str, typer.Option("--model", "-m", help="Directory, or id on the hub.")],
+    dataset: Annotated[
+        str, typer.Option("--dataset", "-d", help="fineweb-edu, dclm, wikipedia, or a path: text, .jsonl, .parquet.")
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="netCDF file to write (.nc).")],
+    prompts: Annotated[int, typer.Option("--prompts", "-N", help="Number of prompts.")] = 1000,
+    length: Annotated[int, typer.Option("--length", "-n", help="Tokens in each.")] = 256,
+    batch_size: Annotated[int, typer.Option("--batch-size", "-B", help="Prompts at a time.")] = 8,
+    dtype: Annotated[
+        str | None, typer.Option(help="float32, bfloat16 or float16; 32 bits on a CPU, bfloat16 on a GPU unless given.")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, …; a GPU if there is one.")] = None,
+    device_map: Annotated[
+        str | None, typer.Option(help="Spread the model by accelerate: auto, balanced, sequential.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="For the rules cut and random.")] = 0,
+    rule: Annotated[
+        Literal["first", "cut", "random"],
+        typer.Option(help="The first tokens of documents, tokens from inside them, or random tokens."),
+    ] = "first",
+    per_document: Annotated[int, typer.Option(help="Most prompts from a document under cut.")] = 1,
+    separator: Annotated[
+        str | None, typer.Option(help="Regular expression: lines that begin a new document in a text file.")
+    ] = None,
+    field: Annotated[str, typer.Option(help="Column of the text in .jsonl and .parquet.")] = "text",
+    special_tokens: Annotated[bool, typer.Option(help="Put the tokenizer's start tokens in front.")] = True,
+    content: Annotated[bool, typer.Option(help="Keep mean content logits as matrices.")] = True,
+    heads: Annotated[bool, typer.Option("--heads", help="Keep attention for each head.")] = False,
+    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of the model on the hub.")] = None,
+    tokenizer: Annotated[str | None, typer.Option(help="Directory or id, if it is not the model's own.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint, if there is one.")] = False,
+    checkpoint_every: Annotated[float, typer.Option(help="Least seconds between checkpoints.")] = 60.0,
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")
+    ] = False,
+    allow_pickle: Annotated[
+        bool, typer.Option("--allow-pickle", help="Load weights that are not in safetensors; they can run code.")
+    ] = False,
+) -> None:
+    """Measure λ, content logits, attention and input-token influence of a model on a corpus."""
+    from transformers.utils import logging
+
+    from posbias.measure import run
+    from posbias.measure.corpus import Corpus
+    from posbias.measure.loading import Source
+
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    settings = run.Settings(
+        source=Source(model, revision, tokenizer, trust_remote_code, allow_pickle),
+        corpus=Corpus(dataset, separator, field),
+        prompts=prompts,
+        length=length,
+        batch_size=batch_size,
+        dtype=dtype,
+        device=device,
+        device_map=device_map,
+        rule=rule,
+        seed=seed,
+        per_document=per_document,
+        special_tokens=special_tokens,
+        content=content,
+        heads=heads,
+    )
+    results = run.measure(
+        settings, output, resume=resume, checkpoint_every=checkpoint_every, progress=sys.stderr.isatty()
+    )
+    if results is not None:
+        lambdas = results["lambda_frobenius"].values
+        typer.echo(
+            f"{output}: {prompts} prompts of {length} tokens, {results.sizes['layer']} layers x "
+            f"{results.sizes['head']} heads, total mixing {lambdas.sum():.4f}, "
+            f"influence first {results['influence'].values[0]:.4g}, last {results['influence'].values[-1]:.4g}"
+        )

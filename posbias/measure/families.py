@@ -1,0 +1,224 @@
+"""Model families: where the blocks are, what the attention output is, how logits are scaled and biased.
+
+A family is one row of :data:`FAMILIES`; no forward pass is copied. The rows were read in the transformers
+implementations and are held to them by parity tests on a tiny random model of every row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from posbias import checks
+
+Position = Literal["alibi", "rotary", "learned"]
+Arguments = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Family:
+    """Say where to look in the models of one family.
+
+    Parameters
+    ----------
+    name
+        ``model_type`` of the family's configurations.
+    blocks
+        Path from the model to the list of its layers.
+    attention
+        Path from a layer to the module that computes the attention weights.
+    output
+        Path from a layer to the module whose output is a_t, the attention output before it is added to x_t.
+    position
+        How positions enter: ``alibi``, ``rotary`` or ``learned``; a function of the configuration where both occur.
+    scale
+        The number by which q·k is multiplied, read from the attention module.
+    context
+        Fields of the configuration that may hold the longest sequence; the first one that is there counts.
+    bias
+        What the attention module adds to the logits beside the mask: a function of its arguments, the module
+        and n that returns (H, 1, n) logits or None, and may change the arguments.
+    biased
+        Name of the argument that carries it.
+    exact_in_16_bit
+        False if the logits are rounded together with the bias, so that q·k is to be computed again in 32 bits.
+    """
+
+    name: str
+    blocks: str
+    attention: str
+    output: str
+    position: Position | Callable[[Any], Position]
+    scale: Callable[[nn.Module], float]
+    context: tuple[str, ...] = ("max_position_embeddings",)
+    bias: Callable[[Arguments, nn.Module, int], Tensor | None] | None = None
+    biased: str | None = None
+    exact_in_16_bit: bool = True
+
+    def layers(self, model: nn.Module) -> list[nn.Module]:
+        """Return the layers of ``model``, first layer first."""
+        return list(_submodule(model, self.blocks))  # type: ignore[call-overload]
+
+    def attention_of(self, layer: nn.Module) -> nn.Module:
+        """Return the attention module of ``layer``."""
+        return _submodule(layer, self.attention)
+
+    def output_of(self, layer: nn.Module) -> nn.Module:
+        """Return the module of ``layer`` whose output is a_t."""
+        return _submodule(layer, self.output)
+
+    def position_of(self, config: Any) -> Position:
+        """Return how positions enter in a model with this configuration."""
+        return self.position(config) if callable(self.position) else self.position
+
+    def longest(self, config: Any) -> int | None:
+        """Return the longest sequence that a model with this configuration takes, None if it states none."""
+        return next((int(n) for n in (getattr(config, x, None) for x in self.context) if n), None)
+
+
+def window(attention: nn.Module, config: Any) -> int | None:
+    """Return how many tokens, the query included, the layer may see; None if all of its past.
+
+    The attention module knows where layers differ, the configuration where they do not.
+    """
+    knows = attention if hasattr(attention, "sliding_window") else config
+    width: Any = getattr(knows, "sliding_window", None)
+    return None if width is None else int(width)
+
+
+def soft_cap(attention: nn.Module) -> float | None:
+    """Return c if the layer replaces its content logits z by c·tanh(z / c), else None."""
+    cap = getattr(attention, "attn_logit_softcapping", None)
+    return None if cap is None else float(cap)
+
+
+def _submodule(module: nn.Module, path: str) -> nn.Module:
+    return module.get_submodule(path)
+
+
+def _scaling(attention: Any) -> float:
+    return float(attention.scaling)
+
+
+def _inv_norm_factor(attention: Any) -> float:
+    return float(attention.inv_norm_factor)
+
+
+def _bloom_bias(arguments: Arguments, attention: nn.Module, n: int) -> Tensor | None:
+    """Read the (B·H, 1, n) ALiBi logits of the first prompt; without padding all prompts have the same."""
+    return arguments["alibi"][: attention.num_heads]  # type: ignore[misc]
+
+
+def _mpt_bias(arguments: Arguments, attention: nn.Module, n: int) -> Tensor | None:
+    """Read the last n keys of the (H, 1, max_seq_len) bias: the module slices it in the same way."""
+    bias = arguments.get("position_bias")
+    return None if bias is None else bias[..., -n:]
+
+
+def _falcon_bias(arguments: Arguments, attention: Any, n: int) -> Tensor | None:
+    """Read ALiBi from the keyword if the mask does not carry it already; else silence the keyword.
+
+    transformers adds ALiBi/√d to the mask, for the fused kernels, and the eager path adds the keyword once
+    more, so that eager attention has twice the architecture's slopes. A keyword of zeros (None would switch
+    to rotary positions) leaves what the fused kernels compute.
+    """
+    alibi, mask = arguments.get("alibi"), arguments.get("attention_mask")
+    if alibi is None:
+        return None
+    if _nonzero_where_allowed(mask):
+        arguments["alibi"] = torch.zeros_like(alibi)
+        return None
+    return alibi.reshape(-1, attention.num_heads, 1, n)[0].float() * attention.inv_norm_factor
+
+
+def _nonzero_where_allowed(mask: Tensor | None) -> bool:
+    """Tell whether a mask holds more than zeros and what forbids."""
+    return mask is not None and bool(((mask != 0) & (mask > torch.finfo(mask.dtype).min / 2)).any())
+
+
+def _llama_like(name: str, **fields: Any) -> Family:
+    paths = {"blocks": "model.layers", "attention": "self_attn", "output": "self_attn"}
+    return Family(name, **{**paths, "position": "rotary", "scale": _scaling, **fields})
+
+
+def _gpt_like(name: str, **fields: Any) -> Family:
+    paths = {"blocks": "transformer.h", "attention": "attn", "output": "attn"}
+    return Family(name, **{**paths, "context": ("n_positions",), **fields})
+
+
+FAMILIES: Mapping[str, Family] = {
+    row.name: row
+    for row in (
+        Family(
+            "bloom",
+            blocks="transformer.h",
+            attention="self_attention",
+            output="self_attention.dense",  # the attention module adds the residual itself
+            position="alibi",
+            scale=_inv_norm_factor,
+            context=("seq_length",),
+            bias=_bloom_bias,
+            biased="alibi",
+            exact_in_16_bit=False,
+        ),
+        Family(
+            "mpt",
+            blocks="transformer.blocks",
+            attention="attn",
+            output="attn",
+            position="alibi",  # whatever attn_config says: the implementation always adds the bias
+            scale=lambda attention: float(attention.softmax_scale),  # type: ignore[arg-type]
+            context=("max_seq_len",),
+            bias=_mpt_bias,
+            biased="position_bias",
+        ),
+        Family(
+            "falcon",
+            blocks="transformer.h",
+            attention="self_attention",
+            output="self_attention",
+            position=lambda config: "alibi" if config.alibi else "rotary",
+            scale=_inv_norm_factor,
+            bias=_falcon_bias,
+            biased="alibi",
+        ),
+        _llama_like("llama"),
+        _llama_like("mistral"),
+        _llama_like("qwen2"),
+        _llama_like("qwen3"),
+        _llama_like("gemma"),
+        _llama_like("gemma2", output="post_attention_layernorm"),  # normed before it is added
+        _llama_like("phi"),
+        _llama_like("gpt_neox", blocks="gpt_neox.layers", attention="attention", output="attention"),
+        _gpt_like("gptj", position="rotary", scale=lambda attention: 1 / float(attention.scale_attn)),
+        _gpt_like("gpt2", position="learned", scale=_scaling),
+        _llama_like("opt", blocks="model.decoder.layers", position="learned"),
+    )
+}
+"""The supported families by ``model_type``."""
+
+
+def family_of(config: Any) -> Family:
+    """Return the row of the family that ``config`` belongs to.
+
+    Parameters
+    ----------
+    config
+        Configuration of a transformers model.
+
+    Raises
+    ------
+    ValueError
+        For an architecture without a row, with the list of those that have one.
+
+    >>> from transformers import GPT2Config
+    >>> family_of(GPT2Config()).attention
+    'attn'
+    """
+    if config.model_type not in FAMILIES:
+        raise checks.refuse("architecture", f"one of {', '.join(FAMILIES)}", config.model_type)
+    return FAMILIES[config.model_type]

@@ -1,0 +1,87 @@
+"""Models and tokenizers from a directory or the hub: no pickle and no remote code unless asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+from posbias import checks
+from posbias.measure.families import family_of
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass(frozen=True)
+class Source:
+    """Say which model is wanted and what it is allowed to do.
+
+    Parameters
+    ----------
+    model
+        Directory, or id on the hub.
+    revision
+        Branch, tag or commit on the hub; the default branch unless given.
+    tokenizer
+        Directory or id of the tokenizer; the model's own unless given.
+    trust_remote_code
+        Whether code that comes with the model may run.
+    allow_pickle
+        Whether weights that are not in safetensors may be loaded; such files can run code.
+    """
+
+    model: str
+    revision: str | None = None
+    tokenizer: str | None = None
+    trust_remote_code: bool = False
+    allow_pickle: bool = False
+
+    def config(self) -> Any:
+        """Return the configuration, of a supported family, or raise ValueError or OSError."""
+        path = Path(self.model)
+        if path.is_dir() and not (path / "config.json").is_file():
+            raise checks.refuse(f"model {self.model}", "a directory with a config.json", "one without")
+        config = self._from("model", AutoConfig, self.model)
+        family_of(config)
+        return config
+
+    def load_tokenizer(self) -> Any:
+        """Return the tokenizer."""
+        return self._from("tokenizer", AutoTokenizer, self.tokenizer or self.model)
+
+    def load_model(self, dtype: torch.dtype, device: str, device_map: str | None) -> Any:
+        """Return the model with eager attention, on one device or spread by accelerate's ``device_map``."""
+        options: dict[str, Any] = {"dtype": dtype, "attn_implementation": "eager"}
+        options |= {"use_safetensors": None if self.allow_pickle else True}
+        if device_map is not None:
+            options["device_map"] = device_map
+        try:
+            model = self._from("model", AutoModelForCausalLM, self.model, **options)
+            return model if device_map is not None else model.to(device)
+        except torch.OutOfMemoryError:
+            advice = "one that does not; try --device-map auto, or --dtype bfloat16"
+            raise checks.refuse(f"model {self.model}", f"one that fits on {device_map or device}", advice) from None
+
+    def _from(self, what: str, auto: Any, name: str, **options: Any) -> Any:
+        options |= {"revision": self.revision if name == self.model else None}
+        options = {key: x for key, x in options.items() if x is not None}
+        try:
+            return auto.from_pretrained(name, trust_remote_code=self.trust_remote_code, **options)
+        except (OSError, ValueError, KeyError, ImportError) as error:
+            first = " ".join(str(error).split())[:200]
+            wanted = "a directory, or an id that the hub answers for"
+            if "custom code" in first:
+                wanted, first = "none with code of its own, or --trust-remote-code", "one with code of its own"
+            raise checks.refuse(f"{what} {name}", wanted, first) from None
+
+
+def check_fits(config: Any, tokenizer: Any, length: int) -> None:
+    """Raise ValueError if n is beyond the model's context or the tokenizer has more tokens than the model."""
+    longest = family_of(config).longest(config)
+    if longest is not None and length > longest:
+        raise checks.refuse("length", f"at most {longest} tokens, the model's context", length)
+    if len(tokenizer) > config.vocab_size:
+        raise checks.refuse("tokenizer", f"at most the model's {config.vocab_size} tokens", f"{len(tokenizer)}")

@@ -1,0 +1,95 @@
+"""Positional parameters as a model applies them: slopes, window and scale, read off a forward pass."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+
+from posbias import masks
+from posbias.measure.families import soft_cap, window
+from posbias.measure.instrument import AttentionReading, Instrument
+
+
+@dataclass(frozen=True)
+class Positions:
+    """Hold what a model does with positions, layer by layer.
+
+    Parameters
+    ----------
+    kind
+        ``alibi``, ``rotary`` or ``learned``.
+    scale
+        What q·k is multiplied by.
+    slopes
+        Logits lost per token of distance as the softmax sees them, 0 without ALiBi; where the bias is rounded,
+        the mean slope of the last row.
+    bias
+        The last query's bias against the bias of the query itself, ≤ 0, the same in every layer: what slopes
+        summarise.
+    window
+        Tokens that a query may see, itself included, by the model's configuration; 0 if all of its past.
+    reach
+        The same as seen in the mask for n tokens: at most n.
+    details
+        Settings of rotary positions and the soft cap, as JSON.
+    """
+
+    kind: str
+    scale: Float[np.ndarray, "T"]
+    slopes: Float[np.ndarray, "T H"]
+    bias: Float[np.ndarray, "H n"]
+    window: Int[np.ndarray, "T"]
+    reach: Int[np.ndarray, "T"]
+    details: str
+
+    def allowed(self, layer: int) -> Bool[np.ndarray, "n n"]:
+        """Return the keys that each query of a layer may see."""
+        return masks.sliding_window(int(self.reach[layer])).matrix(self.bias.shape[-1])
+
+
+def read_positions(instrument: Instrument, n: int) -> Positions:
+    """Return the positional parameters of a model for sequences of n tokens, by one forward pass.
+
+    Raises
+    ------
+    RuntimeError
+        If a mask is neither causal nor a sliding window.
+    """
+    T, H = instrument.T, instrument.H
+    config: Any = instrument.model.config
+    slopes, bias, reach = np.zeros((T, H)), np.zeros((H, n)), np.full(T, n)
+
+    def observe(reading: AttentionReading) -> None:
+        t, allowed = reading.layer, reading.allowed.cpu().numpy()
+        reach[t] = allowed[-1].sum()
+        if (allowed != masks.sliding_window(int(reach[t])).matrix(n)).any():
+            raise RuntimeError(f"expected a causal mask or a sliding window in layer {t}, received another")
+        if reading.bias is not None:
+            row = reading.bias.expand(H, n, n)[:, -1].double().cpu().numpy()
+            bias[:] = np.where(allowed[-1], row - row[:, -1:], 0.0)
+            slopes[t] = -bias[:, n - reach[t]] / max(reach[t] - 1, 1)
+
+    instrument.forward(torch.zeros(1, n, dtype=torch.long), observe)
+    if (slopes != slopes[0]).any():
+        raise RuntimeError("expected the same position bias in every layer, received several")
+    rotary = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None)
+    details = {
+        "rotary": rotary,
+        "rotary_share": getattr(config, "partial_rotary_factor", getattr(config, "rotary_pct", None)),
+        "rotary_dim": getattr(config, "rotary_dim", None),
+        "soft_cap": soft_cap(instrument.attentions[0]),
+    }
+    return Positions(
+        kind=instrument.family.position_of(config),
+        scale=np.array([instrument.family.scale(attention) for attention in instrument.attentions]),
+        slopes=slopes,
+        bias=bias,
+        window=np.array([window(attention, config) or 0 for attention in instrument.attentions]),
+        reach=reach,
+        details=json.dumps({name: x for name, x in details.items() if x is not None}, sort_keys=True, default=str),
+    )

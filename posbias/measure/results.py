@@ -1,0 +1,135 @@
+"""Results: one labelled netCDF file for each measurement, with where it came from, that other tools open.
+
+``xarray.open_dataset`` and any HDF5 viewer read it; :func:`read_results` also checks that it is ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import h5py  # noqa: F401 - h5netcdf writes through it; if it is missing, that is to be said before the run
+import numpy as np
+import xarray as xr
+
+from posbias import checks
+from posbias.files import whole_file
+
+SCHEMA = 1
+"""Number of the layout; raised when a name or a meaning changes."""
+
+VARIABLES: dict[str, tuple[tuple[str, ...], str]] = {
+    "lambda_frobenius": (("layer",), "mean over prompts of ‖a‖/(‖x‖+‖a‖), Frobenius norms over the sequence"),
+    "lambda_frobenius_std": (("layer",), "standard deviation over prompts"),
+    "lambda_frobenius_prompts": (("prompt", "layer"), "the same for each prompt"),
+    "lambda_token": (("layer",), "mean over prompts and tokens of ‖a_i‖/(‖x_i‖+‖a_i‖)"),
+    "lambda_token_std": (("layer",), "standard deviation over prompts"),
+    "lambda_token_prompts": (("prompt", "layer"), "the same for each prompt"),
+    "content_logits": (("layer", "head", "query", "key"), "mean scaled q·k before bias and mask; NaN where masked"),
+    "content_diagonal": (("layer", "head"), "mean content logit of a query with itself"),
+    "content_offdiagonal": (("layer", "head"), "mean content logit of a query with an earlier, visible key"),
+    "histogram_diagonal": (("layer", "head", "bin"), "number of diagonal content logits in each bin"),
+    "histogram_offdiagonal": (("layer", "head", "bin"), "number of off-diagonal, visible content logits in each bin"),
+    "similarity_diagonal": (("layer", "head"), "1 - entropy of histogram_diagonal / log(number of bins)"),
+    "similarity_offdiagonal": (("layer", "head"), "1 - entropy of histogram_offdiagonal / log(number of bins)"),
+    "attention": (("layer", "query", "key"), "mean post-softmax weight over prompts and heads"),
+    "attention_heads": (("layer", "head", "query", "key"), "mean post-softmax weight over prompts"),
+    "influence": (("position",), "mean over prompts of ‖∂p/∂embedding‖, normalised to sum 1"),
+    "influence_prompts": (("prompt", "position"), "‖∂p/∂embedding‖ for each prompt"),
+    "influence_signed": (("position",), "mean over prompts of ∂p/∂embedding · embedding"),
+    "influence_signed_prompts": (("prompt", "position"), "∂p/∂embedding · embedding for each prompt"),
+    "probability": (("prompt",), "p: probability of the most likely next token"),
+    "slopes": (("layer", "head"), "logits lost per token of distance, as the softmax sees them; 0 without ALiBi"),
+    "position_bias": (("head", "key"), "the last query's position bias, 0 on the query itself"),
+    "scale": (("layer",), "what q·k is multiplied by"),
+    "window": (("layer",), "tokens a query may see by the configuration, itself included; 0 for all of its past"),
+    "reach": (("layer",), "tokens the last query saw"),
+}
+"""Name → dimensions and meaning of everything a file may hold."""
+
+ATTRIBUTES = (
+    "model", "revision", "architecture", "position", "dataset", "prompts", "rule", "length", "batch_size", "dtype",
+    "device", "seed", "tokenizer", "special_tokens", "prompts_sha256", "position_details", "processes", "head_dim",
+    "posbias", "torch", "transformers", "numpy", "python",
+)  # fmt: skip
+"""Provenance that every file has."""
+
+WIDE = ("content_logits", "attention", "attention_heads")  # matrices: 32 bits are more than they hold
+
+
+def make_results(arrays: Mapping[str, np.ndarray], provenance: Mapping[str, Any], bins: np.ndarray) -> xr.Dataset:
+    """Return arrays as a labelled data set with their meaning and provenance.
+
+    Parameters
+    ----------
+    arrays
+        Name → array for names of :data:`VARIABLES`.
+    provenance
+        Everything in :data:`ATTRIBUTES`.
+    bins
+        Centres of the histograms' bins.
+
+    Raises
+    ------
+    ValueError
+        If a name, a dimension or an attribute is not what it should be.
+    """
+    unknown = sorted(set(arrays) - set(VARIABLES)) + sorted(set(provenance) ^ set(ATTRIBUTES))
+    if unknown:
+        raise checks.refuse("results", "the names of the layout", ", ".join(unknown))
+    out = xr.Dataset(
+        {name: (VARIABLES[name][0], x, {"long_name": VARIABLES[name][1]}) for name, x in arrays.items()},
+        attrs={"posbias_schema": SCHEMA, **{name: _attribute(provenance[name]) for name in ATTRIBUTES}},
+    )
+    return out.assign_coords(
+        {dim: np.arange(size) for dim, size in out.sizes.items() if dim != "bin"} | {"bin": ("bin", bins)}
+    )
+
+
+def write_results(path: Path, results: xr.Dataset) -> None:
+    """Write a data set made by :func:`make_results` as netCDF, whole or not at all."""
+    packed = {"zlib": True, "complevel": 4, "shuffle": True}
+    encoding: dict[str, dict[str, Any]] = {
+        str(name): {**packed, **({"dtype": "float32"} if name in WIDE else {})}
+        for name, x in results.data_vars.items()
+        if x.ndim > 1
+    }
+    with whole_file(path) as temporary:
+        results.to_netcdf(temporary, engine="h5netcdf", encoding=encoding)
+
+
+def read_results(path: Path | str) -> xr.Dataset:
+    """Read a measurement into memory.
+
+    Raises
+    ------
+    ValueError
+        If the file is no netCDF file, not one of ours, of another layout, or incomplete.
+    OSError
+        If it cannot be read.
+    """
+    path = Path(path)
+    with path.open("rb") as file:  # what is missing or forbidden is said by the system
+        if file.read(8) != b"\x89HDF\r\n\x1a\n":
+            raise checks.refuse(str(path), "a netCDF file written by posbias measure", "another format")
+    try:
+        with xr.open_dataset(path, engine="h5netcdf") as results:
+            results.load()
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise checks.refuse(str(path), "a whole netCDF file", f"{error}") from None
+    found = results.attrs.get("posbias_schema")
+    if found is None or int(found) != SCHEMA:
+        what = "no layout number" if found is None else f"layout {found}"
+        raise checks.refuse(str(path), f"a measurement of layout {SCHEMA}", what)
+    optional = {"content_logits", "attention_heads"}
+    missing = [name for name in VARIABLES if name not in results and name not in optional]
+    missing += [name for name in ATTRIBUTES if name not in results.attrs]
+    if missing:
+        raise checks.refuse(str(path), "a complete measurement", f"none of {', '.join(missing)}")
+    return results
+
+
+def _attribute(value: Any) -> str | int | float:
+    """Return a plain number or string: versions, for one, come as their own kind of string."""
+    return value if type(value) in (int, float) else str(value)

@@ -1,0 +1,107 @@
+"""Tiny random models of every family, and a tokenizer, for the tests of the measuring half."""
+
+import functools
+import json
+
+import numpy as np
+import torch
+import transformers
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
+
+VOCABULARY = 97
+N = 12
+
+SMALL = {"vocab_size": VOCABULARY, "hidden_size": 32, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
+LLAMA = {
+    **SMALL,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 48,
+    "max_position_embeddings": 64,
+}
+FALCON = {**SMALL, "num_hidden_layers": 3, "num_attention_heads": 4, "max_position_embeddings": 64}
+GPT = {"vocab_size": VOCABULARY, "n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 64}
+GPT |= {"bos_token_id": 0, "eos_token_id": 0}
+BLOOM = {**SMALL, "n_layer": 3, "n_head": 4}
+MPT = {"vocab_size": VOCABULARY, "d_model": 32, "n_layers": 3, "n_heads": 4, "max_seq_len": 64}
+
+CONFIGS = {
+    "bloom": ("bloom", BLOOM),
+    "bloom-6-heads": ("bloom", {**BLOOM, "hidden_size": 48, "n_head": 6}),
+    "mpt": ("mpt", MPT),
+    "mpt-6-heads": ("mpt", {**MPT, "d_model": 48, "n_heads": 6}),
+    "falcon-alibi": ("falcon", {**FALCON, "alibi": True, "multi_query": False, "parallel_attn": False, "bias": True}),
+    "falcon-alibi-parallel": ("falcon", {**FALCON, "alibi": True, "multi_query": True, "parallel_attn": True}),
+    "falcon-rotary": ("falcon", {**FALCON, "alibi": False, "multi_query": True, "parallel_attn": True}),
+    "falcon-new": ("falcon", {**FALCON, "alibi": False, "new_decoder_architecture": True, "num_kv_heads": 2}),
+    "llama": ("llama", LLAMA),
+    "mistral": ("mistral", {**LLAMA, "sliding_window": 5}),
+    "qwen2": ("qwen2", {**LLAMA, "use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1}),
+    "qwen3": ("qwen3", {**LLAMA, "head_dim": 16}),
+    "gpt_neox": ("gpt_neox", {**LLAMA, "use_parallel_residual": True, "rotary_pct": 0.5}),
+    "gpt_neox-serial": ("gpt_neox", {**LLAMA, "use_parallel_residual": False}),
+    "gptj": ("gptj", {**GPT, "rotary_dim": 4}),
+    "gpt2": ("gpt2", GPT),
+    "gpt2-inverse-layer": ("gpt2", {**GPT, "scale_attn_by_inverse_layer_idx": True, "reorder_and_upcast_attn": True}),
+    "opt": ("opt", {**LLAMA, "ffn_dim": 48, "word_embed_proj_dim": 32}),
+    "opt-projected": ("opt", {**LLAMA, "ffn_dim": 48, "word_embed_proj_dim": 16, "do_layer_norm_before": False}),
+    "gemma": ("gemma", {**LLAMA, "head_dim": 16}),
+    "gemma2": ("gemma2", {**LLAMA, "head_dim": 16, "sliding_window": 5, "attn_logit_softcapping": 5.0}),
+    "phi": ("phi", {**LLAMA, "partial_rotary_factor": 0.5}),
+}
+"""Name → (model_type, settings); every family of the table has a row here."""
+
+
+def settings(name, **changes):
+    """Return the configuration of a tiny model."""
+    kind, fields = CONFIGS[name]
+    fields = {**fields, **changes}
+    if kind in ("gpt_neox", "gptj", "phi", "opt", "gpt2", "mpt", "bloom"):
+        fields.pop("num_key_value_heads", None) if kind != "phi" else None
+    return AutoConfig.for_model(kind, **fields)
+
+
+def make(name, dtype=torch.float32, attention="eager", seed=0, **changes):
+    """Return a tiny random model whose attention is far from uniform and whose biases and norms are not trivial."""
+    transformers.set_seed(seed)
+    model = AutoModelForCausalLM.from_config(settings(name, **changes), attn_implementation=attention)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            size = parameter.shape[-1] ** -0.5 if parameter.dim() > 1 else 0.3
+            parameter.add_(torch.randn_like(parameter) * 1.5 * size)
+    return model.to(dtype).eval()
+
+
+@functools.cache
+def prompts(B=3, n=N, seed=1):
+    """Return random token ids, (B, n)."""
+    return torch.randint(1, VOCABULARY, (B, n), generator=torch.Generator().manual_seed(seed))
+
+
+WORDS = [f"{a}{b}{c}" for a in "bdgkl" for b in "aeiou" for c in "mnr"]
+
+
+def text(words, seed=0):
+    """Return a text of random words."""
+    rng = np.random.default_rng(seed)
+    return " ".join(rng.choice(WORDS, words))
+
+
+def save(folder, name="llama", start=True, **changes):
+    """Save a tiny model with a tokenizer that puts token 0 in front, and return the folder."""
+    tokenizer = Tokenizer(models.WordLevel({"<s>": 0, "<unk>": 1, **{w: k + 2 for k, w in enumerate(WORDS)}}, "<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    if start:
+        tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", unk_token="<unk>").save_pretrained(folder)
+    make(name, **changes).save_pretrained(folder)
+    return folder
+
+
+def write_documents(path, lengths, seed=0):
+    """Write a .jsonl file of texts with the given numbers of words, and return its path."""
+    records = [json.dumps({"text": text(words, seed + k)}) for k, words in enumerate(lengths)]
+    path.write_text("\n".join(records) + "\n")
+    return path

@@ -1,0 +1,419 @@
+"""Whole measurements: killed and resumed, on two processes, and everything that can be wrong with what is given."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("transformers", reason="transformers is not installed")
+pytest.importorskip("xarray", reason="xarray is not installed")
+
+from posbias.cli import main  # noqa: E402 - after the checks
+from posbias.measure import run as module  # noqa: E402
+from posbias.measure.instrument import Instrument  # noqa: E402
+from posbias.measure.loading import Source  # noqa: E402
+from posbias.measure.processes import Processes  # noqa: E402
+from posbias.measure.results import read_results  # noqa: E402
+from tests.measuring import save, write_documents  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """Return a folder with a tiny model and documents; tests write elsewhere."""
+    root = tmp_path_factory.mktemp("place")
+    save(root / "bloom", "bloom")
+    write_documents(root / "d.jsonl", [40] * 12)
+    return root
+
+
+def arguments(place, output, *more, **changes):
+    """Return a command line; a change of None leaves an option out."""
+    options = {"model": place / "bloom", "dataset": place / "d.jsonl", "prompts": 10, "length": 16, "batch_size": 3}
+    options |= {"output": output, **changes}
+    pairs = [(f"--{name.replace('_', '-')}", str(value)) for name, value in options.items() if value is not None]
+    return ["measure", *(word for pair in pairs for word in pair), *more]
+
+
+def status(capsys, words):
+    """Run the command line in this process and return its status, stdout and stderr."""
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    captured = capsys.readouterr()
+    return ended.value.code, captured.out, captured.err
+
+
+def refused(capsys, folder, words, *expected):
+    """Assert one line on stderr, status 2, and an empty folder."""
+    code, out, err = status(capsys, words)
+    assert code == 2 and out == "", (code, out, err)
+    assert err.startswith("posbias: ") and err.count("\n") == 1, err
+    for part in expected:
+        assert part in err
+    assert list(folder.iterdir()) == []
+
+
+def program(words, *, environment=None, torchrun=0):
+    """Start the command line in a process of its own."""
+    launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={torchrun}"] if torchrun else []
+    settings = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", **(environment or {})}
+    return subprocess.Popen(
+        [sys.executable, *launch, "-m", "posbias", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **settings},
+    )
+
+
+def same_bits(first, second):
+    one, two = read_results(first), read_results(second)
+    assert set(one) == set(two) and one.attrs == two.attrs
+    for name in one:
+        assert one[name].values.tobytes() == two[name].values.tobytes(), name
+
+
+def test_the_command_measures(place, tmp_path, capsys):
+    code, out, err = status(capsys, arguments(place, tmp_path / "m.nc", "--heads", seed=3))
+    assert code == 0 and "10 prompts of 16 tokens, 3 layers x 4 heads, total mixing" in out
+    assert "prompts," not in err, "no progress bar where stderr is no terminal"
+    results = read_results(tmp_path / "m.nc")
+    assert results.attrs["seed"] == 3 and results.attrs["rule"] == "first" and "attention_heads" in results
+    assert results.attrs["architecture"] == "bloom" and results.attrs["dtype"] == "float32"
+    assert [p.name for p in tmp_path.iterdir()] == ["m.nc"]
+
+
+def test_batch_sizes_agree(place, tmp_path, capsys):
+    for size in (1, 4, 10):
+        assert status(capsys, arguments(place, tmp_path / f"{size}.nc", batch_size=size))[0] == 0
+    one = read_results(tmp_path / "1.nc")
+    for size in (4, 10):
+        agree(one, read_results(tmp_path / f"{size}.nc"))
+
+
+def agree(one, two, off=1e-6):
+    """Assert that two measurements agree; an entry on the edge of two bins may be counted in either."""
+    assert set(one) == set(two)
+    for name in one:
+        if name.startswith("histogram"):
+            assert np.abs(one[name] - two[name]).sum() <= 4, name
+        elif not name.startswith("similarity"):
+            assert np.allclose(one[name], two[name], rtol=1e-5, atol=off, equal_nan=True), name
+
+
+def test_rules_without_documents_and_with_cuts(place, tmp_path, capsys):
+    assert status(capsys, arguments(place, tmp_path / "r.nc", rule="random", dataset="none"))[0] == 0
+    assert read_results(tmp_path / "r.nc").attrs["dataset"] == "random tokens"
+    words = arguments(place, tmp_path / "c.nc", rule="cut", per_document=2)
+    assert status(capsys, words)[0] == 0
+    assert read_results(tmp_path / "c.nc").attrs["rule"] == "cut, 2 a document"
+
+
+def test_without_content_matrices(place, tmp_path, capsys):
+    assert status(capsys, arguments(place, tmp_path / "m.nc", "--no-content"))[0] == 0
+    results = read_results(tmp_path / "m.nc")
+    assert "content_logits" not in results and np.isfinite(results.content_offdiagonal).all()
+
+
+def test_a_model_spread_by_accelerate(place, tmp_path, capsys):
+    pytest.importorskip("accelerate")
+    assert status(capsys, arguments(place, tmp_path / "one.nc"))[0] == 0
+    assert status(capsys, arguments(place, tmp_path / "spread.nc", device_map="auto"))[0] == 0
+    agree(read_results(tmp_path / "one.nc"), read_results(tmp_path / "spread.nc"))
+
+
+def test_progress_on_a_terminal(place, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    code, _, err = status(capsys, arguments(place, tmp_path / "m.nc"))
+    assert code == 0 and "\r3/10 prompts, " in err and " tokens/s, 0:00 left" in err and "\r10/10 prompts" in err
+
+
+def test_what_was_done_before_a_resume_does_not_count_as_speed(capsys, monkeypatch):
+    now = iter([0.0, 1.0])
+    monkeypatch.setattr(module.time, "monotonic", lambda: next(now))
+    bar = module._Bar([slice(0, 4), slice(4, 6), slice(6, 10)], 16, True)
+    bar.advance(slice(0, 4), fresh=False)
+    bar.advance(slice(4, 6), fresh=True)
+    assert capsys.readouterr().err.strip() == "6/10 prompts, 32 tokens/s, 0:02 left"
+
+
+# Faults.
+
+
+@pytest.mark.parametrize("after", [1, 2, 3])
+def test_stopped_after_any_batch_it_goes_on(place, tmp_path, capsys, monkeypatch, after):
+    whole, stopped = tmp_path / "whole" / "m.nc", tmp_path / "stopped" / "m.nc"
+    whole.parent.mkdir(), stopped.parent.mkdir()
+    assert status(capsys, arguments(place, whole))[0] == 0
+    real, calls = Instrument.measure, []
+
+    def stop(self, *rest):
+        calls.append(1)
+        if len(calls) > after:
+            raise KeyboardInterrupt
+        return real(self, *rest)
+
+    monkeypatch.setattr(Instrument, "measure", stop)
+    words = arguments(place, stopped, "--resume", checkpoint_every=0)
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
+        main(words)
+    assert [p.name for p in stopped.parent.iterdir()] == ["m.nc.rank0.checkpoint"]
+    calls.clear()
+    monkeypatch.setattr(Instrument, "measure", lambda self, *rest: calls.append(1) or real(self, *rest))
+    assert status(capsys, words)[0] == 0
+    assert len(calls) == 4 - after, "what was done is not done again"
+    same_bits(whole, stopped)
+    assert [p.name for p in stopped.parent.iterdir()] == ["m.nc"]
+
+
+def test_killed_while_the_result_is_written_it_goes_on(place, tmp_path, capsys, monkeypatch):
+    whole, stopped = tmp_path / "whole.nc", tmp_path / "stopped.nc"
+    assert status(capsys, arguments(place, whole))[0] == 0
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "write_results", stop)
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
+        main(arguments(place, stopped, checkpoint_every=0))
+    monkeypatch.undo()
+    assert not stopped.exists()
+    assert status(capsys, arguments(place, stopped, "--resume"))[0] == 0
+    same_bits(whole, stopped)
+
+
+def test_killed_by_sigkill_it_ends_with_the_same_bits(place, tmp_path):
+    write_documents(tmp_path / "d.jsonl", [64] * 120)
+    changes = {"dataset": tmp_path / "d.jsonl", "prompts": 120, "length": 64, "batch_size": 2}
+    whole, killed = tmp_path / "whole.nc", tmp_path / "killed.nc"
+    first = program(arguments(place, whole, **changes))
+    second = program(arguments(place, killed, checkpoint_every=0, **changes))
+    checkpoint = tmp_path / "killed.nc.rank0.checkpoint"
+    deadline = time.monotonic() + 120
+    while not checkpoint.exists() and time.monotonic() < deadline:
+        time.sleep(0.002)
+    second.send_signal(signal.SIGKILL)
+    assert second.wait() == -signal.SIGKILL and checkpoint.exists() and not killed.exists()
+    second.communicate()
+    third = program(arguments(place, killed, "--resume", checkpoint_every=0, **changes))
+    for process in (first, third):
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == 0, err
+    same_bits(whole, killed)
+    assert not checkpoint.exists()
+
+
+def test_two_processes_agree_with_one(place, tmp_path, capsys):
+    assert status(capsys, arguments(place, tmp_path / "one.nc", "--heads"))[0] == 0
+    process = program(arguments(place, tmp_path / "two.nc", "--heads"), torchrun=2)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert out.count("10 prompts") == 1, "the first process speaks for all"
+    one, two = read_results(tmp_path / "one.nc"), read_results(tmp_path / "two.nc")
+    agree(one, two)
+    assert two.attrs["processes"] == 2 and two.attrs["prompts_sha256"] == one.attrs["prompts_sha256"]
+    assert np.array_equal(one.influence_prompts, two.influence_prompts), "each prompt in its own row"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["one.nc", "two.nc"]
+
+
+def test_a_process_says_that_another_has_stopped(monkeypatch):
+    def fail(_):
+        raise RuntimeError("Connection closed by peer")
+
+    monkeypatch.setattr(torch.distributed, "all_reduce", fail)
+    with pytest.raises(ChildProcessError, match="process 1: expected all 2 to finish, one stopped"):
+        Processes(1, 2, torch.device("cpu")).add_up(torch.ones(1))
+
+
+def test_a_checkpoint_in_the_way_is_named(place, tmp_path, capsys):
+    (tmp_path / "m.nc.rank0.checkpoint").write_bytes(b"")
+    code, _, err = status(capsys, arguments(place, tmp_path / "m.nc"))
+    assert code == 2 and "m.nc.rank0.checkpoint: expected --resume" in err
+    code, _, err = status(capsys, arguments(place, tmp_path / "m.nc", "--resume"))
+    assert code == 2 and "expected a whole checkpoint" in err and not (tmp_path / "m.nc").exists()
+
+
+def test_a_checkpoint_of_another_run_is_refused(place, tmp_path, capsys, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "write_results", stop)
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
+        main(arguments(place, tmp_path / "m.nc", checkpoint_every=0))
+    monkeypatch.undo()
+    code, _, err = status(capsys, arguments(place, tmp_path / "m.nc", "--resume", batch_size=5))
+    assert code == 2 and "a run with the same settings, received batch_size=3" in err
+    assert not (tmp_path / "m.nc").exists()
+
+
+def test_a_nan_names_layer_and_prompt_and_leaves_nothing(place, tmp_path, capsys, monkeypatch):
+    broken, out = save(tmp_path / "broken", "llama"), tmp_path / "out"
+    out.mkdir()
+    write_documents(tmp_path / "d.jsonl", [40] * 6)
+    from safetensors.torch import load_file, save_file
+
+    weights = load_file(broken / "model.safetensors")
+    from transformers import AutoTokenizer
+
+    ids = AutoTokenizer.from_pretrained(broken)(json.loads((tmp_path / "d.jsonl").read_text().splitlines()[4])["text"])
+    others = [AutoTokenizer.from_pretrained(broken)(json.loads(line)["text"])["input_ids"][:16]
+              for k, line in enumerate((tmp_path / "d.jsonl").read_text().splitlines()) if k != 4]  # fmt: skip
+    rare = next(t for t in ids["input_ids"][:16] if not any(t in other for other in others))
+    weights["model.embed_tokens.weight"][rare] = float("nan")
+    save_file(weights, broken / "model.safetensors", metadata={"format": "pt"})
+    words = arguments(place, out / "m.nc", model=broken, dataset=tmp_path / "d.jsonl", prompts=6, checkpoint_every=0)
+    refused(capsys, out, words, "prompt 4, the input of layer 0: expected finite numbers, received nan in float32")
+
+
+@pytest.mark.parametrize(
+    ("error", "size", "advice"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), 8, "received 8; try 4"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), 5, "received 5; try 2"),
+        (MemoryError(), 1, "received 1; try --dtype bfloat16"),
+    ],
+)
+def test_out_of_memory_says_what_to_try(place, tmp_path, capsys, monkeypatch, error, size, advice):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(Instrument, "measure", fail)
+    refused(capsys, tmp_path, arguments(place, tmp_path / "m.nc", batch_size=size), "batch_size: expected", advice)
+
+
+def test_a_model_larger_than_the_device_says_what_to_try(place, tmp_path, capsys, monkeypatch):
+    def fail(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(torch.nn.Module, "to", fail)
+    refused(capsys, tmp_path, arguments(place, tmp_path / "m.nc"), "expected one that fits on cpu", "--device-map auto")
+
+
+def test_other_errors_are_not_taken_for_memory(place, tmp_path, monkeypatch):
+    def fail(*_):
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(Instrument, "measure", fail)
+    with pytest.raises(RuntimeError, match="a defect"):
+        main(arguments(place, tmp_path / "m.nc"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"prompts": 13}, ["dataset", "expected 13 prompts of 16 tokens, received 12 from 12 documents"]),
+        ({"length": 60}, ["received 0 from 12 documents"]),
+        ({"prompts": 0}, ["prompts: expected an integer of at least 1, received 0"]),
+        ({"length": 1}, ["length: expected an integer of at least 2, received 1"]),
+        ({"batch_size": -1}, ["batch_size: expected an integer of at least 1, received -1"]),
+        ({"dataset": "the-web"}, ["dataset: expected a path or one of fineweb-edu, dclm, wikipedia, received the-web"]),
+        ({"dtype": "float8"}, ["dtype: expected one of float32, bfloat16, float16, received float8"]),
+        ({"device": "tpu-9"}, ["device: expected cpu, cuda"]),
+        ({"device": "cuda:99"}, ["device: expected one of", "GPUs, received cuda:99"]),
+    ],
+)
+def test_bad_options_are_refused(place, tmp_path, capsys, changes, words):
+    refused(capsys, tmp_path, arguments(place, tmp_path / "m.nc", **changes), *words)
+
+
+@pytest.mark.parametrize(
+    ("more", "advice"), [([], "try --no-content"), (["--no-content", "--heads"], "try no --heads")]
+)
+def test_matrices_beyond_all_bounds_are_refused(place, tmp_path, capsys, more, advice):
+    words = arguments(place, tmp_path / "m.nc", *more, length=20_000)
+    refused(capsys, tmp_path, words, "expected at most 16 GiB of matrices, received 36 GiB for 20000 tokens", advice)
+
+
+def test_an_empty_corpus_is_refused(place, tmp_path, capsys):
+    empty, out = tmp_path / "e.txt", tmp_path / "out"
+    empty.write_text("")
+    out.mkdir()
+    refused(capsys, out, arguments(place, out / "m.nc", dataset=empty), "10 prompts of 16 tokens, received 0 from 1")
+
+
+@pytest.mark.parametrize(("name", "fields"), [("mpt", {}), ("llama", {})])
+def test_a_length_beyond_the_context_is_refused(place, tmp_path, capsys, name, fields):
+    model, out = save(tmp_path / "model", name, **fields), tmp_path / "out"
+    out.mkdir()
+    words = arguments(place, out / "m.nc", model=model, length=65)
+    refused(capsys, out, words, "length: expected at most 64 tokens, the model's context, received 65")
+
+
+def test_a_tokenizer_of_another_model_is_refused(place, tmp_path, capsys):
+    model, out = save(tmp_path / "model", "llama", vocab_size=50), tmp_path / "out"
+    out.mkdir()
+    words = arguments(place, out / "m.nc", model=model)
+    refused(capsys, out, words, "tokenizer: expected at most the model's 50 tokens, received 77")
+
+
+def test_models_that_are_none_are_refused(place, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(Source, "load_tokenizer", lambda self: pytest.fail("asked for before the model is known"))
+    empty, encoder, out = tmp_path / "empty", tmp_path / "encoder", tmp_path / "out"
+    for folder in (empty, encoder, out):
+        folder.mkdir()
+    (encoder / "config.json").write_text('{"model_type": "bert"}')
+    words = arguments(place, out / "m.nc", model=empty)
+    refused(capsys, out, words, "expected a directory with a config.json, received one without")
+    words = arguments(place, out / "m.nc", model=encoder)
+    refused(capsys, out, words, "architecture: expected one of bloom, mpt, falcon", "received bert")
+    (encoder / "config.json").write_text('{"model_type": "unheard-of"}')
+    refused(capsys, out, words, "unheard-of")
+
+
+def test_pickled_weights_are_not_loaded_unless_asked(place, tmp_path, capsys):
+    pickled, out = tmp_path / "pickled", tmp_path / "out"
+    shutil.copytree(place / "bloom", pickled)
+    out.mkdir()
+    from safetensors.torch import load_file
+
+    torch.save(load_file(pickled / "model.safetensors"), pickled / "pytorch_model.bin")
+    (pickled / "model.safetensors").unlink()
+    words = arguments(place, out / "m.nc", model=pickled)
+    refused(capsys, out, words, "safetensors")
+    assert status(capsys, [*words, "--allow-pickle"])[0] == 0
+
+
+def test_code_that_comes_with_a_model_is_not_run(place, tmp_path, capsys):
+    foreign, out = tmp_path / "foreign", tmp_path / "out"
+    shutil.copytree(place / "bloom", foreign)
+    out.mkdir()
+    config = json.loads((foreign / "config.json").read_text())
+    config |= {"model_type": "own", "auto_map": {"AutoConfig": "code.Config", "AutoModelForCausalLM": "code.Model"}}
+    (foreign / "config.json").write_text(json.dumps(config))
+    (foreign / "code.py").write_text(f"open({str(out / 'ran')!r}, 'w')\n")
+    refused(capsys, out, arguments(place, out / "m.nc", model=foreign), "--trust-remote-code, received one with code")
+
+
+@pytest.mark.parametrize("where", ["no/m.nc", "m.txt", "folder.nc"])
+def test_outputs_that_cannot_be_written_are_refused_before_anything_is_loaded(place, tmp_path, capsys, where):
+    if where == "folder.nc":
+        (tmp_path / where).mkdir()
+    code, _, err = status(capsys, arguments(place, tmp_path / where, model="not-even-looked-at"))
+    assert code == 2 and err.count("\n") == 1 and where.split("/")[-1] in err
+
+
+def test_a_read_only_folder_is_refused(place, tmp_path, capsys):
+    folder = tmp_path / "closed"
+    folder.mkdir(mode=0o555)
+    if os.access(folder, os.W_OK):
+        folder = type(folder)("/proc")  # a superuser writes anywhere else
+    code, _, err = status(capsys, arguments(place, folder / "m.nc", model="not-even-looked-at"))
+    assert code == 2 and f"{folder / 'm.nc'}: " in err
+
+
+def test_the_hub_offline_is_refused_in_a_line(place, tmp_path):
+    runs = [
+        program(arguments(place, tmp_path / "m.nc", model="someone/some-model")),
+        program(arguments(place, tmp_path / "m.nc", dataset="wikipedia"), environment={"HF_DATASETS_OFFLINE": "1"}),
+    ]
+    for process, words in zip(runs, ("model someone/some-model: expected", "dataset wikipedia: expected"), strict=True):
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == 2 and out == "", err
+        assert err.startswith(f"posbias: {words}") and err.count("\n") == 1, err
+    assert list(tmp_path.iterdir()) == []
