@@ -41,5 +41,5 @@ clean:
 	touch $@
 
 .venv/test.stamp: .venv/book.stamp
-	$(PIP) -e ".[book,test]"
+	$(PIP) -e ".[book,measure,test]"
 	touch $@

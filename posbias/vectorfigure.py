@@ -10,6 +10,8 @@ from jaxtyping import Float
 
 from posbias import checks
 
+UNREAD = "\N{REPLACEMENT CHARACTER}"
+
 
 @dataclass(frozen=True)
 class Curve:
@@ -60,30 +62,40 @@ def recover_curve(path: Path | str) -> Curve:
 
 
 def _read(operations: list) -> tuple[list[tuple[float, float]], dict[str, list[tuple[float, float]]]]:
-    """Collect marker shifts, and (page coordinate, label) of the ticks of both axes."""
+    """Collect marker shifts, and (page coordinate, label) of the ticks of both axes.
+
+    A label is drawn after its grid line and before the next path. One that holds a character from outside the
+    font's own codes, as matplotlib's minus sign is, drawn as a glyph of its own or in another font, is left out.
+    """
     markers: list[tuple[float, float]] = []
     ticks: dict[str, list[tuple[float, float]]] = {"x": [], "y": []}
-    shift, corner, grid, text = (0.0, 0.0), (0.0, 0.0), None, ""
+    shift, corner, grid, label = (0.0, 0.0), (0.0, 0.0), None, ""
     for operands, operator in operations:
         if operator == b"cm":
             shift = (float(operands[4]), float(operands[5]))
         elif operator == b"Do" and str(operands[0]).startswith("/M"):
             markers.append(shift)
+        elif operator == b"Do":
+            label += UNREAD
         elif operator == b"m":
-            corner = (float(operands[0]), float(operands[1]))
+            number = _number(label)
+            if grid is not None and number is not None:
+                ticks[grid[0]].append((grid[1], number))
+                grid = None
+            corner, label = (float(operands[0]), float(operands[1])), ""
         elif operator == b"l":
             grid = _grid_line(corner, (float(operands[0]), float(operands[1]))) or grid
-        elif operator == b"BT":
-            text = ""
         elif operator in (b"Tj", b"TJ"):  # one string, or strings with the kerning between them
             parts = operands[0] if operator == b"TJ" else operands
-            text += "".join(part for part in parts if isinstance(part, str))
-        elif operator == b"ET" and grid is not None:
-            number = _number(text)
-            if number is not None:
-                ticks[grid[0]].append((grid[1], number))
-            grid = None
+            label += "".join(_text(part) for part in parts)
     return markers, ticks
+
+
+def _text(part: object) -> str:
+    """Return a piece of a label; kerning is none, and what the font's codes do not give is unread."""
+    if isinstance(part, int | float):
+        return ""
+    return part if isinstance(part, str) and part.isprintable() else UNREAD
 
 
 def _grid_line(a: tuple[float, float], b: tuple[float, float]) -> tuple[str, float] | None:
@@ -97,7 +109,7 @@ def _grid_line(a: tuple[float, float], b: tuple[float, float]) -> tuple[str, flo
 
 def _number(text: str) -> float | None:
     try:
-        return float(text.replace("\u2212", "-"))
+        return float(text)
     except ValueError:
         return None
 

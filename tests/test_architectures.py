@@ -1,0 +1,61 @@
+import numpy as np
+import pytest
+from rollout_config import BASE, changed
+
+from posbias import alibi_slopes
+from posbias.architectures import CONVENTIONS, architecture_faithful
+from posbias.config import RolloutConfig
+
+THREE_HEADS = changed(
+    attention_config__num_heads=3,
+    attention_config__alibi_slopes=[[0.5, 0.3, 0.1]],
+    content_config={"diagonal_scores": [[2.0, 4.0, 6.0]], "base_scores": [[8.0, 10.0, 12.0]]},
+)
+
+
+def numbers(config):
+    kernels = config.kernels()
+    return kernels.slopes[0].tolist(), kernels.diagonal[0].tolist(), kernels.base[0].tolist()
+
+
+@pytest.mark.parametrize("family", ["bloom", "mpt"])
+def test_slopes_follow_the_rule_and_content_is_scaled(family):
+    faithful = architecture_faithful(RolloutConfig.model_validate(THREE_HEADS), family, 4)
+    assert numbers(faithful) == ([1 / 16, 1 / 256, 1 / 4], [1.0, 2.0, 3.0], [4.0, 5.0, 6.0])
+
+
+def test_falcon_scales_positions_too():
+    faithful = architecture_faithful(RolloutConfig.model_validate(THREE_HEADS), "falcon", 4)
+    assert numbers(faithful) == ([1 / 32, 1 / 512, 1 / 8], [1.0, 2.0, 3.0], [4.0, 5.0, 6.0])
+
+
+def test_one_correction_at_a_time():
+    config = RolloutConfig.model_validate(THREE_HEADS)
+    slopes, content = (architecture_faithful(config, "bloom", 4, **{which: False}) for which in ("content", "slopes"))
+    assert numbers(slopes) == ([1 / 16, 1 / 256, 1 / 4], *numbers(config)[1:])
+    assert numbers(content) == (numbers(config)[0], [1.0, 2.0, 3.0], [4.0, 5.0, 6.0])
+    assert architecture_faithful(config, "bloom", 4, slopes=False, content=False) == config
+
+
+def test_nothing_else_changes():
+    config = RolloutConfig.model_validate(BASE)
+    faithful = architecture_faithful(config, "mpt", 16)
+    for field in ("sequence_length", "num_layers", "mask_config", "lambda_schedule_config"):
+        assert getattr(faithful, field) == getattr(config, field)
+    assert np.array_equal(faithful.kernels().slopes[0], alibi_slopes(2))
+    assert config == RolloutConfig.model_validate(BASE)
+
+
+def test_every_family_of_the_published_models_has_a_row():
+    from posbias.published import MODELS
+
+    assert {model.family for model in MODELS.values()} == set(CONVENTIONS)
+
+
+@pytest.mark.parametrize(
+    ("family", "head_dim", "message"),
+    [("gpt-2", 64, "architecture: expected one of bloom, mpt, falcon"), ("bloom", 0, "head_dim: expected")],
+)
+def test_bad_arguments_are_refused(family, head_dim, message):
+    with pytest.raises(ValueError, match=message):
+        architecture_faithful(RolloutConfig.model_validate(BASE), family, head_dim)

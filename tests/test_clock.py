@@ -1,0 +1,117 @@
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.integrate import quad
+from scipy.linalg import expm
+from scipy.stats import poisson
+
+from posbias import influence_profile, mean_position, schedules, structured_kernels
+from posbias.clock import (
+    clock_error_bound,
+    clock_profile,
+    hop_distribution,
+    poisson_distribution,
+    uniform_clock_density,
+)
+
+SCHEDULES = st.lists(st.floats(0, 1), min_size=1, max_size=8)
+
+
+def hops_ref(lambda_):
+    """Every outcome of T coins, one at a time."""
+    w = np.zeros(len(lambda_) + 1)
+    for coins in product((0, 1), repeat=len(lambda_)):
+        w[sum(coins)] += np.prod([x if coin else 1 - x for coin, x in zip(coins, lambda_, strict=True)])
+    return w
+
+
+def kernel(n, seed=0):
+    A = np.tril(np.random.default_rng(seed).random((n, n)) + 0.01)
+    return A / A.sum(axis=1, keepdims=True)
+
+
+@given(SCHEDULES)
+def test_hops_equal_the_enumeration(lambda_):
+    found, expected = hop_distribution(lambda_), hops_ref(lambda_)
+    assert np.allclose(np.pad(found, (0, expected.size - found.size)), expected, atol=1e-15)
+    assert found.sum() == pytest.approx(1)
+    assert found @ np.arange(found.size) == pytest.approx(sum(lambda_))
+
+
+def test_a_hundred_thousand_small_steps_stay_short():
+    w = hop_distribution(np.full(100_000, 1e-4))
+    assert w.size < 100 and w.sum() == pytest.approx(1) and w[0] == pytest.approx(np.exp(-10), rel=1e-2)
+
+
+@pytest.mark.parametrize("tau", [0.0, 1e-6, 1.0, 30.0])
+def test_poisson_equals_scipy(tau):
+    w = poisson_distribution(tau)
+    assert np.allclose(w, poisson.pmf(np.arange(w.size), tau), rtol=1e-9, atol=1e-300)
+    assert w.sum() == pytest.approx(1, abs=1e-14)
+
+
+@pytest.mark.parametrize("tau", [0.0, 0.3, 5.0])
+def test_the_clock_is_the_matrix_exponential(tau):
+    A = kernel(6)
+    for row in (0, 3, -1):
+        assert np.allclose(clock_profile(A, tau, row=row), expm(tau * (A - np.eye(6)))[row], atol=1e-13)
+
+
+def test_two_tokens_by_hand():
+    """From 2 every hop goes to 1: the mass left on 2 is that of no hop."""
+    assert np.allclose(clock_profile(np.array([[1.0, 0], [1, 0]]), 1.5), [1 - np.exp(-1.5), np.exp(-1.5)])
+
+
+@given(SCHEDULES, st.integers(0, 100))
+def test_the_bound_holds_for_any_shared_kernel(lambda_, seed):
+    A = kernel(5, seed)
+    distance = np.abs(influence_profile(A, lambda_) - clock_profile(A, sum(lambda_))).sum() / 2
+    assert distance <= clock_error_bound(lambda_) + 1e-12
+
+
+def test_the_bound_by_hand_and_without_mixing():
+    assert clock_error_bound([0.5]) == pytest.approx((1 - np.exp(-0.5)) / 0.5 * 0.25)
+    assert clock_error_bound([0.0, 0.0]) == 0
+
+
+@pytest.mark.parametrize("tau", [0.5, 3.0])
+def test_density_and_atom_make_one_and_have_the_derived_mean(tau):
+    """In u = -log x, where it is smooth; each hop halves the mean position on average, so that E x = e^(-τ/2)."""
+    mass, _ = quad(lambda u: np.exp(-u) * float(uniform_clock_density(np.array(np.exp(-u)), tau)), 0, 700, limit=400)
+    mean, _ = quad(
+        lambda u: np.exp(-2 * u) * float(uniform_clock_density(np.array(np.exp(-u)), tau)), 0, 300, limit=400
+    )
+    assert mass + np.exp(-tau) == pytest.approx(1, abs=1e-7)
+    assert mean + np.exp(-tau) == pytest.approx(np.exp(-tau / 2), abs=1e-7)
+
+
+def test_uniform_rollouts_approach_the_density():
+    tau, n, T = 2.0, 4096, 2000
+    p = influence_profile(structured_kernels(T), schedules.constant(T, tau / T), n)
+    x = (np.arange(n) + 0.5) / n
+    inner = slice(n // 10, n - n // 10)
+    assert np.allclose(n * p[inner], uniform_clock_density(x[inner], tau), rtol=5e-3)
+    assert mean_position(p) == pytest.approx(np.exp(-tau / 2), abs=2e-3)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: hop_distribution([0.5, 1.5]),
+        lambda: hop_distribution([0.5, float("nan")]),
+        lambda: poisson_distribution(-1.0),
+        lambda: poisson_distribution(float("inf")),
+        lambda: clock_profile(np.full((2, 2), 0.4), 1.0),
+        lambda: clock_profile(np.eye(2), -1.0),
+        lambda: clock_profile(np.eye(2), 1.0, row=2),
+        lambda: clock_error_bound([-0.1]),
+        lambda: uniform_clock_density(np.array([0.0]), 1.0),
+        lambda: uniform_clock_density(np.array([0.5]), -1.0),
+    ],
+)
+def test_bad_input_is_refused(call):
+    with pytest.raises(ValueError, match="expected .* received"):
+        call()
