@@ -50,11 +50,13 @@ def book(
     jobs: Annotated[int, typer.Option("--jobs", "-j", help="Chapters to run at a time.")] = min(4, os.cpu_count() or 1),
 ) -> None:
     """Run every chapter, then build the pages in _build/html."""
-    from posbias.book import runner, site
+    from posbias.book import cover, runner, site
     from posbias.book.project import find_root
 
     root = find_root()
     outcomes = runner.run_book(root, jobs=jobs, echo=lambda line: print(line, flush=True)) if execute else []
+    if any(outcome.stem == cover.CHAPTER for outcome in outcomes):
+        cover.refresh(root)
     try:
         page = site.build(root)
     except site.BuildFailed as error:
