@@ -9,6 +9,8 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 xr = pytest.importorskip("xarray", reason="xarray is not installed")
 
+from measuring import save, write_documents  # noqa: E402
+
 from posbias import alibi_slopes, influence_profile, masks, structured_kernels  # noqa: E402 - after the checks
 from posbias.cli import main  # noqa: E402
 from posbias.measure.configure import measured_rollout  # noqa: E402
@@ -18,7 +20,6 @@ from posbias.measure.results import ATTRIBUTES, VARIABLES, make_results, read_re
 from posbias.measure.run import Settings, measure  # noqa: E402
 from posbias.profiles import read_profile  # noqa: E402
 from posbias.rollout import rollout_matrix  # noqa: E402
-from tests.measuring import save, write_documents  # noqa: E402
 
 NAMES = ("bloom", "falcon-alibi", "mistral", "gemma2", "gpt2")
 

@@ -6,11 +6,11 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 
+from measuring import save, text, write_documents  # noqa: E402
 from transformers import AutoTokenizer  # noqa: E402 - after the check that it is there
 
 from posbias.measure import corpus as module  # noqa: E402
 from posbias.measure.corpus import Corpus, make_prompts  # noqa: E402
-from tests.measuring import save, text, write_documents  # noqa: E402
 
 
 @pytest.fixture(scope="module")

@@ -15,13 +15,14 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 pytest.importorskip("xarray", reason="xarray is not installed")
 
+from measuring import save, write_documents  # noqa: E402
+
 from posbias.cli import main  # noqa: E402 - after the checks
 from posbias.measure import run as module  # noqa: E402
 from posbias.measure.instrument import Instrument  # noqa: E402
 from posbias.measure.loading import Source  # noqa: E402
 from posbias.measure.processes import Processes  # noqa: E402
 from posbias.measure.results import read_results  # noqa: E402
-from tests.measuring import save, write_documents  # noqa: E402
 
 
 @pytest.fixture(scope="module")

@@ -6,11 +6,12 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 
+from measuring import N, make, prompts  # noqa: E402
+
 from posbias.measure import statistics  # noqa: E402 - after the check that torch is there
 from posbias.measure.instrument import AttentionReading, Instrument  # noqa: E402
 from posbias.measure.positions import read_positions  # noqa: E402
 from posbias.measure.statistics import LayerStatistics, bin_centres, entropy_similarity  # noqa: E402
-from tests.measuring import N, make, prompts  # noqa: E402
 
 CPU = torch.device("cpu")
 
