@@ -166,7 +166,7 @@ class RolloutConfig(_Part):
 
 
 def read_config(path: Path | str) -> RolloutConfig:
-    """Read a rollout configuration; tabs, which three published files contain, count as spaces.
+    """Read a rollout configuration; tabs, which some of the published files contain, count as spaces.
 
     Raises
     ------
