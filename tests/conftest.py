@@ -1,8 +1,16 @@
 """A throw-away book to run, and the built pages to look at."""
 
+import os
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# No deadlines: a busy machine is no defect. CI draws the same examples every time, everyone else new ones.
+settings.register_profile(
+    "posbias", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize="CI" in os.environ
+)
+settings.load_profile("posbias")
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -19,7 +19,7 @@ def test_two_tokens_two_layers_by_hand():
     assert np.allclose(influence_profile(A, [0.2, 0.4]), [1 - 0.9 * 0.8, 0.9 * 0.8])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data(), st.integers(1, 6), st.integers(1, 3), st.integers(1, 20), st.booleans())
 def test_every_path_gives_the_same_row(data, T, H, n, shared):
     seed = data.draw(st.integers(0, 10_000))

@@ -15,7 +15,7 @@ MASKS = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.data(), st.integers(1, 40), st.integers(1, 3), MASKS, st.floats(0.2, 5.0))
 def test_linear_equals_dense(data, n, H, mask, temperature):
     slope = data.draw(st.one_of(st.none(), st.lists(SLOPES, min_size=H, max_size=H)))
@@ -34,7 +34,7 @@ def test_linear_equals_dense(data, n, H, mask, temperature):
     assert np.abs(kernels.pull(v, 0) - v @ A).max() < 1e-12 * max(1.0, v.sum())
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(1, 40), st.integers(1, 1600), MASKS)
 @example(length=7, n=1600, mask=masks.sliding_window(900))
 @example(length=512, n=1024, mask=masks.causal())

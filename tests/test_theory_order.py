@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from posbias import (
@@ -81,7 +81,6 @@ def test_a5_needs_a_monotone_kernel():
     assert (SWAP @ np.array([1.0, 0.0])).tolist() == [0.0, 1.0]
 
 
-@settings(deadline=None)
 @given(SEEDS, st.integers(1, 8))
 def test_p42_prefix_masses_grow_with_depth(rng, T):
     history = influence_history(monotone_kernels(rng, T), rng.uniform(size=T))
@@ -93,7 +92,6 @@ def test_p42_needs_monotone_kernels():
     assert history[:, 0].tolist() == [0, 1, 0] and not is_monotone(TO_FIRST)
 
 
-@settings(deadline=None)
 @given(SEEDS, st.integers(1, 8))
 def test_p43_less_mixing_is_more_recent(rng, T):
     kernels, more = monotone_kernels(rng, T), rng.uniform(size=T)
@@ -109,7 +107,6 @@ def test_p43_needs_monotone_kernels_and_the_mask():
     assert not dominates(influence_profile(unmasked, [0.0, 1.0]), influence_profile(unmasked, [1.0, 1.0]))
 
 
-@settings(deadline=None)
 @given(SEEDS, st.integers(1, 6), st.floats(0.01, 5))
 def test_p44_recency_favouring_logits_are_more_recent(rng, T, slope):
     """Content of the key alone makes monotone causal kernels, whatever it is, so that the hypothesis is met."""
@@ -130,7 +127,6 @@ def test_p44_needs_recency_favouring_logits_and_a_monotone_kernel():
     assert not dominates(tilted, without) and not is_monotone(kernels[0][0]) and not is_monotone(kernels[1][0])
 
 
-@settings(deadline=None)
 @given(SEEDS, st.integers(1, 6), SIGNS, st.floats(0, 2))
 def test_p45_the_diagonal_pulls_by_its_sign(rng, T, sign, slope):
     mask, d, lambda_ = MASKS[rng.integers(2)], rng.exponential(3, size=T), rng.uniform(size=T)
