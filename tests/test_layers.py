@@ -13,11 +13,17 @@ RANK = {"masks": 0, "logits": 0, "kernels": 1, "structured": 2, "rollout": 3, "c
 
 ONLY_IN = {
     "matplotlib": ("posbias.plotting",),
-    "torch": ("posbias.measure",),
-    "transformers": ("posbias.measure",),
+    "torch": ("posbias.measure", "posbias.reference"),
+    "transformers": ("posbias.measure", "posbias.reference"),
     "datasets": ("posbias.measure",),
     "xarray": ("posbias.measure",),
-    "typer": ("posbias.cli", "posbias.commands", "posbias.book.commands", "posbias.measure.commands"),
+    "typer": (
+        "posbias.cli",
+        "posbias.commands",
+        "posbias.book.commands",
+        "posbias.measure.commands",
+        "posbias.reference.commands",
+    ),
     "papermill": ("posbias.book",),
     "jupytext": ("posbias.book",),
     "nbformat": ("posbias.book",),
