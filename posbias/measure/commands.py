@@ -12,12 +12,16 @@ import typer
 def register(app: typer.Typer) -> None:
     """Add the command that measures to ``app``."""
     app.command("measure")(measure)
+    app.command("summarise")(summarise)
 
 
 def measure(
-    model: Annotated[str, typer.Option("--model", "-m", help="Directory, or id on the hub.")],
+    model: Annotated[str, typer.Option("--model", "-m", help="Directory, id on the hub, or reference/NAME.")],
     dataset: Annotated[
-        str, typer.Option("--dataset", "-d", help="fineweb-edu, dclm, wikipedia, or a path: text, .jsonl, .parquet.")
+        str,
+        typer.Option(
+            "--dataset", "-d", help="builtin, fineweb-edu, dclm, wikipedia, or a path: text, .jsonl, .parquet."
+        ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="netCDF file to write (.nc).")],
     prompts: Annotated[int, typer.Option("--prompts", "-N", help="Number of prompts.")] = 1000,
@@ -89,3 +93,19 @@ def measure(
             f"{results.sizes['head']} heads, total mixing {lambdas.sum():.4f}, "
             f"influence first {results['influence'].values[0]:.4g}, last {results['influence'].values[-1]:.4g}"
         )
+
+
+def summarise(
+    measurement: Annotated[Path, typer.Argument(help="Measurement (.nc).")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="netCDF file to write (.nc).")],
+    prompts: Annotated[bool, typer.Option(help="Keep each prompt's influence, rounded to 10 bits.")] = True,
+) -> None:
+    """Reduce a measurement to what needs no matrices, with its rollouts: a small file."""
+    from posbias import checks
+    from posbias.measure.results import read_results
+    from posbias.measure.summary import summarise, write_summary
+
+    if output.suffix != ".nc":
+        raise checks.refuse("output", "a file name that ends in .nc", output.name)
+    write_summary(output, summarise(read_results(measurement), prompts=prompts))
+    typer.echo(f"{output}: {output.stat().st_size / 1024:.0f} KiB")

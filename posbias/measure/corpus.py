@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Int
 
 from posbias import checks
+from posbias.shipped import held_out_documents
 
 RULES = ("first", "cut", "random")
 
@@ -25,6 +26,10 @@ NAMED: dict[str, dict[str, Any]] = {
 """Data sets that go by a name: what ``datasets.load_dataset`` is given; each has its text in ``text``."""
 
 
+BUILTIN = "builtin"
+"""Goes by this name: documents that ship with the package and that no reference model was trained on."""
+
+
 @dataclass(frozen=True)
 class Corpus:
     """Say where documents come from.
@@ -32,7 +37,8 @@ class Corpus:
     Parameters
     ----------
     source
-        A name of :data:`NAMED`, or a path: a text file, a folder of .txt files (a document each), .jsonl or .parquet.
+        ``builtin``, a name of :data:`NAMED`, or a path: a text file, a folder of .txt files (a document each), .jsonl
+        or .parquet.
     separator
         Regular expression; in a text file a new document begins with each line that matches. Without it a file is
         one document.
@@ -55,10 +61,12 @@ class Corpus:
             If the file or the hub cannot be read.
         """
         path = Path(self.source)
+        if self.source == BUILTIN and not path.exists():
+            return iter(held_out_documents())
         if self.source in NAMED and not path.exists():
             return _streamed(self.source)
         if not path.exists():
-            raise checks.refuse("dataset", f"a path or one of {', '.join(NAMED)}", self.source)
+            raise checks.refuse("dataset", f"a path or one of {', '.join((BUILTIN, *NAMED))}", self.source)
         if path.is_dir():
             return (file.read_text(encoding="utf-8") for file in sorted(path.glob("*.txt")))
         reader = READERS.get(path.suffix, _text)

@@ -11,6 +11,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from posbias import checks
 from posbias.measure.families import family_of
+from posbias.shipped import model_folder
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -22,7 +23,7 @@ class Source:
     Parameters
     ----------
     model
-        Directory, or id on the hub.
+        Directory, id on the hub, or ``reference/NAME`` for a model that ships with the package.
     revision
         Branch, tag or commit on the hub; the default branch unless given.
     tokenizer
@@ -41,7 +42,7 @@ class Source:
 
     def config(self) -> Any:
         """Return the configuration, of a supported family, or raise ValueError or OSError."""
-        path = Path(self.model)
+        path = Path(model_folder(self.model))
         if path.is_dir() and not (path / "config.json").is_file():
             raise checks.refuse(f"model {self.model}", "a directory with a config.json", "one without")
         config = self._from("model", AutoConfig, self.model)
@@ -69,7 +70,7 @@ class Source:
         options |= {"revision": self.revision if name == self.model else None}
         options = {key: x for key, x in options.items() if x is not None}
         try:
-            return auto.from_pretrained(name, trust_remote_code=self.trust_remote_code, **options)
+            return auto.from_pretrained(model_folder(name), trust_remote_code=self.trust_remote_code, **options)
         except (OSError, ValueError, KeyError, ImportError) as error:
             first = " ".join(str(error).split())[:200]
             wanted = "a directory, or an id that the hub answers for"

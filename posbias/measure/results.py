@@ -99,6 +99,26 @@ def write_results(path: Path, results: xr.Dataset) -> None:
         results.to_netcdf(temporary, engine="h5netcdf", encoding=encoding)
 
 
+def load(path: Path) -> xr.Dataset:
+    """Read a netCDF file into memory.
+
+    Raises
+    ------
+    ValueError
+        If it is no netCDF file, or a damaged one.
+    OSError
+        If it cannot be read.
+    """
+    with path.open("rb") as file:  # what is missing or forbidden is said by the system
+        if file.read(8) != b"\x89HDF\r\n\x1a\n":
+            raise checks.refuse(str(path), "a netCDF file written by posbias", "another format")
+    try:
+        with xr.open_dataset(path, engine="h5netcdf") as results:
+            return results.load()
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise checks.refuse(str(path), "a whole netCDF file", f"{error}") from None
+
+
 def read_results(path: Path | str) -> xr.Dataset:
     """Read a measurement into memory.
 
@@ -109,15 +129,7 @@ def read_results(path: Path | str) -> xr.Dataset:
     OSError
         If it cannot be read.
     """
-    path = Path(path)
-    with path.open("rb") as file:  # what is missing or forbidden is said by the system
-        if file.read(8) != b"\x89HDF\r\n\x1a\n":
-            raise checks.refuse(str(path), "a netCDF file written by posbias measure", "another format")
-    try:
-        with xr.open_dataset(path, engine="h5netcdf") as results:
-            results.load()
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise checks.refuse(str(path), "a whole netCDF file", f"{error}") from None
+    results = load(Path(path))
     found = results.attrs.get("posbias_schema")
     if found is None or int(found) != SCHEMA:
         what = "no layout number" if found is None else f"layout {found}"

@@ -8,6 +8,7 @@ ends with the same bits, for the batches and their order are the same.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import platform
 import sys
@@ -34,6 +35,7 @@ from posbias.measure.positions import Positions, read_positions
 from posbias.measure.processes import Processes, processes
 from posbias.measure.results import make_results, write_results
 from posbias.measure.statistics import LayerStatistics, bin_centres, entropy_similarity
+from posbias.shipped import model_folder
 
 MOST_GIB = 16  # BLOOM-176B at n = 256 takes 4
 PER_PROMPT = ("lambda_frobenius", "lambda_token", "influence", "influence_signed", "probability")
@@ -172,6 +174,18 @@ def measure(
         group.add_up(torch.zeros(1))  # nobody's checkpoint goes before the result is there
         path.unlink(missing_ok=True)
         return results
+
+
+def measured(settings: Settings) -> xr.Dataset:
+    """Return a measurement without leaving a file; raises as :func:`measure` does.
+
+    For chapters, and for whoever wants the numbers at once.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        results = measure(settings, Path(folder) / "measurement.nc", checkpoint_every=math.inf)
+    if results is None:
+        raise RuntimeError("expected to be the first process, received another: use measure under torchrun")
+    return results
 
 
 class _Run:
@@ -319,7 +333,9 @@ def _provenance(settings: Settings, config: Any, tokenizer: Any, prompts: Prompt
     source, heads = settings.source, config.num_attention_heads
     return {
         "model": _name(source.model),
-        "revision": getattr(config, "_commit_hash", None) or source.revision or _digest(Path(source.model)),
+        "revision": getattr(config, "_commit_hash", None)
+        or source.revision
+        or _digest(Path(model_folder(source.model))),
         "architecture": family_of(config).name,
         "position": "",
         "dataset": _name(settings.corpus.source) if settings.rule != "random" else "random tokens",

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from posbias import checks
+from posbias.shipped import write_held_out
 
 
 def register(app: typer.Typer) -> None:
@@ -49,6 +50,7 @@ def train_reference(
     from posbias.reference.training import load_start, train
 
     texts = python_texts()
+    write_held_out(output, texts.held_out)
     for row in left:
         start = None
         if row.continues is not None and row.steps > 0:

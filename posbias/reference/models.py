@@ -112,7 +112,7 @@ REFERENCES: Mapping[str, Reference] = {
     for row in (
         Reference("bloom-8", "bloom", 8, 192, 6),
         Reference("bloom-12", "bloom", 12, 128, 8),
-        Reference("bloom-24", "bloom", 24, 128, 8, rate=1.5e-3),
+        Reference("bloom-24", "bloom", 24, 128, 8, steps=800, rate=1.5e-3),
         Reference("mpt-12", "mpt", 12, 128, 8),
         Reference("falcon-12", "falcon", 12, 128, 8, FALCON),
         Reference("llama-12", "llama", 12, 128, 4, _rope(THETA), start_token=True),

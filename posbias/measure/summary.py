@@ -1,0 +1,112 @@
+"""A measurement without its matrices: small enough to keep beside a chapter, with the rollouts that need them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import xarray as xr
+from jaxtyping import Float
+
+from posbias import checks
+from posbias.files import whole_file
+from posbias.measure.configure import VARIANTS, measured_rollout
+from posbias.measure.results import SCHEMA, load
+from posbias.order import stochastic_monotonicity
+
+DROPPED = ("content_logits", "attention", "attention_heads", "histogram_diagonal", "histogram_offdiagonal", "bin")
+PER_PROMPT = ("influence_prompts", "influence_signed_prompts")
+BITS = 10
+"""Bits of the fraction that are kept of each prompt's influence: 0.05 % of its size, far below its spread."""
+
+ADDED: dict[str, tuple[tuple[str, ...], str]] = {
+    "rollout": (
+        ("variant", "position"),
+        "influence profile by rollout, λ from Frobenius norms; variants as posbias rollout",
+    ),
+    "monotonicity_violated": (("layer",), "share of triples in which a later row holds more prefix mass"),
+    "monotonicity_gap": (("layer",), "mean excess prefix mass over violated triples"),
+    "monotonicity_shortfall": (("layer",), "mean excess prefix mass over all triples"),
+    "attention_received": (("layer", "key"), "mean post-softmax weight that the queries who see a key give it"),
+}
+"""What a summary has beyond a measurement: dimensions and meaning."""
+
+
+def summarise(results: xr.Dataset, *, prompts: bool = True) -> xr.Dataset:
+    """Return a measurement without matrices and histograms, with what is computed from them.
+
+    Parameters
+    ----------
+    results
+        From :func:`~posbias.measure.results.read_results`.
+    prompts
+        Whether to keep each prompt's influence, rounded to :data:`BITS` bits.
+
+    Raises
+    ------
+    ValueError
+        If a mean attention kernel is not stochastic.
+    """
+    A = results["attention"].values.astype(np.float64)
+    A /= A.sum(-1, keepdims=True)  # weights were rounded to 32 bits or 16
+    shape = [stochastic_monotonicity(layer) for layer in A]
+    seen = np.arange(A.shape[-1], 0, -1)
+    arrays = {
+        "rollout": np.stack([measured_rollout(results, variant).profile() for variant in VARIANTS]),
+        "monotonicity_violated": np.array([layer.violated for layer in shape]),
+        "monotonicity_gap": np.array([layer.mean_gap for layer in shape]),
+        "monotonicity_shortfall": np.array([layer.shortfall for layer in shape]),
+        "attention_received": A.sum(1) / seen,
+    }
+    dropped = DROPPED if prompts else (*DROPPED, *PER_PROMPT, "lambda_frobenius_prompts", "lambda_token_prompts")
+    out = results.drop_vars([name for name in dropped if name in results.variables])
+    out = out.drop_vars([name for name in out.coords if name not in out.dims])
+    for name in PER_PROMPT:
+        if name in out:
+            out[name] = (out[name].dims, shaved(out[name].values.astype(np.float32)), out[name].attrs)
+    for name, values in arrays.items():
+        dims, meaning = ADDED[name]
+        out[name] = (dims, values, {"long_name": meaning})
+    return out.assign_coords(variant=list(VARIANTS)).assign_attrs(summary=1)
+
+
+def shaved(x: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+    """Return 32-bit numbers rounded to :data:`BITS` bits of the fraction: the zeros left over pack well.
+
+    >>> shaved(np.array([1.0, 1 / 3], dtype=np.float32)).tolist()
+    [1.0, 0.333251953125]
+    """
+    cut = 23 - BITS
+    bits = np.ascontiguousarray(x, dtype=np.float32).view(np.uint32)
+    return ((bits + np.uint32(1 << (cut - 1))) & np.uint32((0xFFFFFFFF << cut) & 0xFFFFFFFF)).view(np.float32)
+
+
+def write_summary(path: Path, summary: xr.Dataset) -> None:
+    """Write a summary as netCDF, whole or not at all."""
+    packed = {"zlib": True, "complevel": 9, "shuffle": True}
+    with whole_file(path) as temporary:
+        encoding = {str(name): packed for name, x in summary.data_vars.items() if x.ndim > 0 and x.dtype.kind == "f"}
+        summary.to_netcdf(temporary, engine="h5netcdf", encoding=encoding)
+
+
+def read_summary(path: Path | str) -> xr.Dataset:
+    """Read a summary into memory.
+
+    Raises
+    ------
+    ValueError
+        If the file is not a summary of this layout.
+    OSError
+        If it cannot be read.
+    """
+    summary = load(Path(path))
+    if "summary" not in summary.attrs or int(summary.attrs.get("posbias_schema", -1)) != SCHEMA:
+        raise checks.refuse(str(path), f"a summary of layout {SCHEMA}, made by posbias summarise", "another file")
+    return summary
+
+
+def read_summaries(folder: Path | str, pattern: str = "*.nc") -> Iterator[tuple[str, xr.Dataset]]:
+    """Yield the stem and the content of every summary in a folder that fits a pattern, by name."""
+    for path in sorted(Path(folder).glob(pattern)):
+        yield path.stem, read_summary(path)

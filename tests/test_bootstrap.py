@@ -1,0 +1,61 @@
+"""Resampled profiles, their distances, and intervals."""
+
+import numpy as np
+import pytest
+
+from posbias.bootstrap import interval, resampled_profiles, wasserstein_to
+from posbias.profiles import normalised_wasserstein
+
+
+@pytest.fixture
+def influence():
+    return np.random.default_rng(3).gamma(2.0, size=(40, 9))
+
+
+def test_resamples_are_means_over_drawn_prompts(influence):
+    p = resampled_profiles(influence, 3, seed=7)
+    draws = np.random.default_rng(7).multinomial(40, np.full(40, 1 / 40), size=3)
+    for row, weights in zip(p, draws, strict=True):
+        drawn = np.repeat(influence, weights, axis=0)
+        assert len(drawn) == 40 and np.allclose(row, drawn.mean(0) / drawn.mean(0).sum(), atol=1e-15)
+
+
+def test_equal_prompts_leave_no_spread():
+    p = resampled_profiles(np.tile([[1.0, 2.0, 5.0]], (6, 1)), 50)
+    assert np.allclose(p, [0.125, 0.25, 0.625])
+
+
+def test_spread_is_that_of_a_mean(influence):
+    """The bootstrap's standard deviation of a share against the delta method's."""
+    p = resampled_profiles(influence, 20_000)
+    total, first = influence.sum(1), influence[:, 0]
+    ratio = first.sum() / total.sum()
+    delta = np.sqrt(((first - ratio * total) ** 2).mean() / len(total)) / total.mean()
+    assert p[:, 0].std() == pytest.approx(delta, rel=0.05)
+
+
+def test_interval_covers_as_often_as_it_says():
+    rng = np.random.default_rng(0)
+    inside = 0
+    for k in range(300):
+        sample = np.column_stack([rng.gamma(3.0, size=60), np.ones(60) * 3])
+        low, high = interval(resampled_profiles(sample, 300, seed=k)[:, 0], 0.9)
+        inside += low <= 0.5 <= high
+    assert 0.83 < inside / 300 < 0.96
+
+
+def test_distances_are_those_of_the_profiles(influence):
+    p = resampled_profiles(influence, 5)
+    q = np.random.default_rng(1).dirichlet(np.ones(9))
+    expected = [normalised_wasserstein(row, q) for row in p]
+    assert np.allclose(wasserstein_to(p, q), expected, atol=1e-14)
+
+
+def test_what_cannot_be_is_refused(influence):
+    for bad in (-influence, np.where(influence > 3, np.nan, influence), influence * (np.arange(40) > 0)[:, None]):
+        with pytest.raises(ValueError, match="influence: expected"):
+            resampled_profiles(bad, 3)
+    with pytest.raises(ValueError, match="resamples: expected an integer of at least 1, received 0"):
+        resampled_profiles(influence, 0)
+    with pytest.raises(ValueError, match="level: expected a share between 0 and 1, received 95.0"):
+        interval(influence, 95.0)
