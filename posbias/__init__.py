@@ -23,7 +23,7 @@ from posbias.order import (
     stochastic_monotonicity,
 )
 from posbias.profiles import mean_identity, mean_position, normalised_wasserstein, spearman, u_shape
-from posbias.rollout import influence_history, influence_profile, rollout_matrix
+from posbias.rollout import influence_by_hops, influence_history, influence_profile, rollout_matrix
 from posbias.structured import StructuredKernels, structured_kernels
 
 __version__ = "0.1.0"
@@ -35,6 +35,7 @@ __all__ = [
     "content_logits",
     "dominates",
     "geometric_slopes",
+    "influence_by_hops",
     "influence_history",
     "influence_profile",
     "is_monotone",

@@ -25,6 +25,24 @@ FAMILY_STYLES = {"bloom": "-", "mpt": "--", "falcon": "-.", "measured": "-"}
 """Line styles that tell families apart without colour."""
 
 
+MODEL_COLOURS = {
+    **dict.fromkeys(("bloom-8", "bloom-12", "bloom-24"), FAMILY_COLOURS["bloom"]),
+    "mpt-12": FAMILY_COLOURS["mpt"],
+    "falcon-12": FAMILY_COLOURS["falcon"],
+    **dict.fromkeys(("llama-12", "llama-ntk-12"), FAMILY_COLOURS["llama"]),
+    "mistral-12": FAMILY_COLOURS["mistral"],
+    "gpt2-12": FAMILY_COLOURS["gpt2"],
+    "nope-12": "#5E3C99",
+}
+"""The colour of each reference model: its family's; the model without positions has its own."""
+
+MODEL_STYLES = {
+    **dict.fromkeys(MODEL_COLOURS, "-"),
+    **{"bloom-8": "--", "bloom-24": ":", "mpt-12": "-.", "llama-ntk-12": "--", "gpt2-12": "-.", "nope-12": ":"},
+}
+"""Line styles of the reference models: those of one colour differ."""
+
+
 def use_style() -> None:
     """Make the book's style file the style of all figures that follow."""
     plt.style.use(str(files("posbias") / "posbias.mplstyle"))

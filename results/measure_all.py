@@ -15,6 +15,7 @@ from tokenizers import Tokenizer
 from transformers.utils import logging
 
 from posbias.measure.corpus import Corpus
+from posbias.measure.hops import measure_hops
 from posbias.measure.loading import Source
 from posbias.measure.run import Settings, measured
 from posbias.measure.summary import summarise, write_summary
@@ -24,9 +25,10 @@ from posbias.shipped import FOLDER, reference_names
 
 HERE = Path(__file__).parent
 LENGTHS = {"builtin": 256, "random": 256, "wikitext-2": 256, "builtin-1024": 1024}
-PROMPTS = {"builtin": 256, "random": 128, "wikitext-2": 256, "builtin-1024": 48}
+PROMPTS = {"builtin": 256, "random": 128, "wikitext-2": 256, "builtin-1024": 24}
 ARTICLE = r"^ = [^=].* = $"
-SNAPSHOTS = 32  # prompts on which a model in training is measured
+SNAPSHOTS = 16  # prompts on which a model in training is measured
+HOPS = 16  # prompts whose gradient is split by hops
 
 
 def main() -> None:
@@ -50,6 +52,10 @@ def main() -> None:
             keep(
                 HERE / "12_mixing" / f"{name}.{folder.name}.nc", replace(few, source=Source(str(folder))), prompts=False
             )
+        path = HERE / "31_comparison" / f"{name}.hops.nc"
+        if not path.exists():
+            write_summary(path, measure_hops(replace(few, prompts=HOPS)))
+            print(path.name, flush=True)
         for init in INITS:
             with tempfile.TemporaryDirectory() as folder:
                 row = REFERENCES[name]
@@ -57,7 +63,7 @@ def main() -> None:
                 tokenizer = Tokenizer.from_file(str(FOLDER / name / "tokenizer.json"))
                 save_model(initial_model(row, 0, init), row, tokenizer, twin)
                 path = HERE / "11_models" / f"{name}-untrained-{init}.builtin.nc"
-                keep(path, replace(few, prompts=64, source=Source(str(twin))))
+                keep(path, replace(few, prompts=32, source=Source(str(twin))))
 
 
 def settings(source: Source, corpus: str, wikitext: Path | None) -> Settings:

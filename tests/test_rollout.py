@@ -3,7 +3,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from posbias import influence_history, influence_profile, masks, rollout_matrix, schedules, structured_kernels
+from posbias import (
+    influence_by_hops,
+    influence_history,
+    influence_profile,
+    masks,
+    rollout_matrix,
+    schedules,
+    structured_kernels,
+)
+from posbias.clock import hop_distribution
 
 
 def product_ref(kernels, lambda_, n):
@@ -38,6 +47,12 @@ def test_every_path_gives_the_same_row(data, T, H, n, shared):
     assert history.shape == (T + 1, n)
     assert np.abs(history[-1] - expected[row]).max() < 1e-12
     assert np.abs(history - influence_history(dense, lambda_, row=row)).max() < 1e-12
+    parts = influence_by_hops(kernels, lambda_, n, row=row)
+    assert parts.shape == (T + 1, n) and parts.min() >= 0
+    assert np.abs(parts.sum(0) - expected[row]).max() < 1e-12
+    weights = hop_distribution(lambda_)
+    assert np.abs(parts.sum(1)[: weights.size] - weights).max() < 1e-12
+    assert np.abs(parts - influence_by_hops(dense, lambda_, row=row)).max() < 1e-12
     for depth in range(T + 1):
         assert np.abs(history[depth] - product_ref(kernels, lambda_[:depth], n)[row]).max() < 1e-12
 
@@ -48,6 +63,16 @@ def test_order_of_layers_is_first_to_last():
     A2 = np.array([[1.0, 0, 0], [0, 1, 0], [0, 1, 0]])
     assert influence_profile(np.stack([A1, A2]), [1.0, 1.0]).tolist() == [1, 0, 0]
     assert influence_profile(np.stack([A2, A1]), [1.0, 1.0]).tolist() == [0, 1, 0]
+
+
+def test_hops_of_two_layers_by_hand():
+    """One hop: through layer 2 and past layer 1, or past layer 2 and through layer 1; two: through both."""
+    A1, A2 = np.array([[1.0, 0.0], [0.25, 0.75]]), np.array([[1.0, 0.0], [0.5, 0.5]])
+    parts = influence_by_hops(np.stack([A1, A2]), [0.2, 0.4])
+    e = np.array([0.0, 1.0])
+    assert np.allclose(parts[0], 0.6 * 0.8 * e)
+    assert np.allclose(parts[1], 0.4 * 0.8 * e @ A2 + 0.6 * 0.2 * e @ A1)
+    assert np.allclose(parts[2], 0.4 * 0.2 * e @ A2 @ A1)
 
 
 def test_no_mixing_leaves_the_row_where_it_is():
@@ -82,7 +107,7 @@ A = np.eye(3)
         ((structured_kernels(2, slope=0.1), [0.5], 4), "lambda_"),
     ],
 )
-@pytest.mark.parametrize("compute", [influence_profile, influence_history, rollout_matrix])
+@pytest.mark.parametrize("compute", [influence_profile, influence_history, influence_by_hops, rollout_matrix])
 def test_bad_input_is_named(compute, arguments, field):
     with pytest.raises(ValueError, match=f"{field}: expected"):
         compute(*arguments)

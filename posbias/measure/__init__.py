@@ -6,3 +6,8 @@ seen in a batch) and :mod:`~posbias.measure.statistics` (what is kept of it) int
 
 This is the only part of posbias that imports torch, transformers, datasets and xarray.
 """
+
+import warnings
+
+# said when a notebook has no widgets; the progress bars of this package are on stderr or off
+warnings.filterwarnings("ignore", message="IProgress not found")

@@ -59,14 +59,10 @@ def measure(
     ] = False,
 ) -> None:
     """Measure λ, content logits, attention and input-token influence of a model on a corpus."""
-    from transformers.utils import logging
-
     from posbias.measure import run
     from posbias.measure.corpus import Corpus
     from posbias.measure.loading import Source
 
-    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     settings = run.Settings(
         source=Source(model, revision, tokenizer, trust_remote_code, allow_pickle),
         corpus=Corpus(dataset, separator, field),

@@ -192,6 +192,10 @@ class Instrument:
         with torch.no_grad():
             self._watched(self.embeddings(ids), observe)
 
+    def logits(self, x: Float[Tensor, "B n d"]) -> Float[Tensor, "B v"]:
+        """Return the last position's next-token logits for input embeddings, with the position bias as measured."""
+        return self._watched(x, None)[0][:, -1]
+
     def embeddings(self, ids: Int[Tensor, "B n"]) -> Float[Tensor, "B n d"]:
         """Return the input embeddings of token ids: what influence is a derivative by."""
         embed: Any = self.model.get_input_embeddings()  # type: ignore[operator]

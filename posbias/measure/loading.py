@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging
 
 from posbias import checks
 from posbias.measure.families import family_of
@@ -67,6 +69,9 @@ class Source:
             raise checks.refuse(f"model {self.model}", f"one that fits on {device_map or device}", advice) from None
 
     def _from(self, what: str, auto: Any, name: str, **options: Any) -> Any:
+        logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+        if not sys.stderr.isatty():
+            logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         options |= {"revision": self.revision if name == self.model else None}
         options = {key: x for key, x in options.items() if x is not None}
         try:

@@ -25,7 +25,9 @@ def train_reference(
     init: Annotated[
         Literal["default", "unit"], typer.Option(help="Standard deviation of the first weights: 0.02, or 1/√D.")
     ] = "default",
-    snapshots: Annotated[str, typer.Option(help="Steps after which to write the model too, such as 0,30,100.")] = "",
+    snapshots: Annotated[
+        str, typer.Option(help="Steps after which to write the model too, if it has as many, such as 0,30,100.")
+    ] = "",
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoints, if there are any.")] = False,
     checkpoint_every: Annotated[float, typer.Option(help="Least seconds between checkpoints.")] = 60.0,
 ) -> None:
@@ -62,7 +64,7 @@ def train_reference(
             seed=seed,
             init=init,
             start=start,
-            snapshots=wanted,
+            snapshots=[step for step in wanted if step <= row.steps],
             resume=resume,
             checkpoint_every=checkpoint_every,
             progress=sys.stderr.isatty(),

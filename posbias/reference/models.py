@@ -38,6 +38,8 @@ class Reference:
         Reference model whose weights training goes on from; None starts from the default initialisation.
     positions
         False for a model whose table of positions is zero and stays so.
+    autocast
+        Whether forward passes run in bfloat16; weights and their updates always have 32 bits.
     steps, batch_size, length, rate
         Optimizer steps, sequences and tokens in each, and the highest learning rate.
     """
@@ -51,6 +53,7 @@ class Reference:
     start_token: bool = False
     continues: str | None = None
     positions: bool = True
+    autocast: bool = True
     steps: int = 1200
     batch_size: int = 8
     length: int = 256
@@ -112,9 +115,11 @@ REFERENCES: Mapping[str, Reference] = {
     for row in (
         Reference("bloom-8", "bloom", 8, 192, 6),
         Reference("bloom-12", "bloom", 12, 128, 8),
-        Reference("bloom-24", "bloom", 24, 128, 8, steps=800, rate=1.5e-3),
-        Reference("mpt-12", "mpt", 12, 128, 8),
-        Reference("falcon-12", "falcon", 12, 128, 8, FALCON),
+        Reference("bloom-24", "bloom", 24, 128, 8, steps=500, rate=1.5e-3),
+        Reference("mpt-12", "mpt", 12, 128, 8, steps=800),
+        Reference(
+            "falcon-12", "falcon", 12, 128, 8, FALCON, autocast=False, steps=800
+        ),  # its attention is slower in 16 bits
         Reference("llama-12", "llama", 12, 128, 4, _rope(THETA), start_token=True),
         Reference(
             "llama-ntk-12",
@@ -131,8 +136,8 @@ REFERENCES: Mapping[str, Reference] = {
             rate=5e-4,
         ),
         Reference("mistral-12", "mistral", 12, 128, 4, {**_rope(THETA), "sliding_window": 64}, start_token=True),
-        Reference("gpt2-12", "gpt2", 12, 128, 8),
-        Reference("nope-12", "gpt2", 12, 128, 8, positions=False),
+        Reference("gpt2-12", "gpt2", 12, 128, 8, steps=800),
+        Reference("nope-12", "gpt2", 12, 128, 8, positions=False, steps=800),
     )
 }
 """The reference models by name. bloom-8 has six heads: not a power of two, so that its slopes follow the long rule."""
