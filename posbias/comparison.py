@@ -1,0 +1,188 @@
+"""Prediction against measurement: distances with bootstrap intervals, paired gains, baselines, damped rollouts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from posbias import checks
+from posbias.bootstrap import interval, resampled_profiles, wasserstein_to
+from posbias.profiles import mean_position, normalised_wasserstein, spearman
+
+
+@dataclass(frozen=True)
+class Score:
+    """Say how far a predicted profile is from a measured one.
+
+    Parameters
+    ----------
+    wasserstein
+        Normalised W₁ of prediction and measured mean profile.
+    low, high
+        Its 95 % interval over resampled prompts.
+    first_aside
+        The same with the first token left out of both profiles, which are then normalised again.
+    spearman
+        Rank correlation; NaN for a constant prediction.
+    difference
+        Mean position of the prediction less that of the measured profile, in [-1, 1].
+    """
+
+    wasserstein: float
+    low: float
+    high: float
+    first_aside: float
+    spearman: float
+    difference: float
+
+
+def score(
+    influence: Float[np.ndarray, "N n"], prediction: Float[np.ndarray, "m"], *, resamples: int = 2000, seed: int = 0
+) -> Score:
+    """Return the score of a prediction.
+
+    Parameters
+    ----------
+    influence
+        Each prompt's influence at each position, as measurements keep it.
+    prediction
+        A probability vector.
+    resamples, seed
+        Of the bootstrap over prompts.
+
+    Raises
+    ------
+    ValueError
+        If the lengths differ, the prediction is no distribution, or the influence is not as it should be.
+
+    >>> score(np.array([[1.0, 1.0, 2.0]]), np.array([0.25, 0.25, 0.5])).wasserstein
+    0.0
+    """
+    q = checks.distribution("prediction", prediction)
+    if q.size != influence.shape[1]:
+        raise checks.refuse("prediction", f"{influence.shape[1]} positions, as measured", q.size)
+    p = influence.sum(0) / influence.sum()
+    low, high = interval(wasserstein_to(resampled_profiles(influence, resamples, seed=seed), q))
+    aside = [x[1:] / x[1:].sum() if x[1:].any() else np.full(x.size - 1, 1 / (x.size - 1)) for x in (p, q)]
+    return Score(
+        wasserstein=normalised_wasserstein(p, q),
+        low=float(low),
+        high=float(high),
+        first_aside=normalised_wasserstein(*aside),
+        spearman=spearman(p, q),
+        difference=mean_position(q) - mean_position(p),
+    )
+
+
+def paired_gain(
+    influence: Float[np.ndarray, "N n"],
+    before: Float[np.ndarray, "n"],
+    after: Float[np.ndarray, "n"],
+    *,
+    resamples: int = 2000,
+    seed: int = 0,
+) -> tuple[float, float, float]:
+    """Return W₁(before) - W₁(after) and its 95 % interval, both distances taken on the same resampled prompts.
+
+    Parameters
+    ----------
+    influence, resamples, seed
+        As in :func:`score`.
+    before, after
+        Two predictions; positive gains speak for the second.
+
+    >>> paired_gain(np.array([[0.0, 1.0]]), np.array([1.0, 0.0]), np.array([0.0, 1.0]))
+    (1.0, 1.0, 1.0)
+    """
+    resampled = resampled_profiles(influence, resamples, seed=seed)
+    low, high = interval(wasserstein_to(resampled, before) - wasserstein_to(resampled, after))
+    p = influence.sum(0) / influence.sum()
+    gain = wasserstein_to(p[None], before)[0] - wasserstein_to(p[None], after)[0]
+    return float(gain), float(low), float(high)
+
+
+def recency_fit(profile: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
+    """Return the geometric profile p_j ∝ e^{-m (n-1-j)} that is nearest to a profile in W₁.
+
+    A sceptic's baseline with one number fitted to the very profile it is compared with; m may be negative.
+
+    >>> recency_fit(np.array([0.25, 0.25, 0.25, 0.25])).round(3).tolist()
+    [0.25, 0.25, 0.25, 0.25]
+    """
+    from scipy.optimize import minimize_scalar
+
+    p = checks.distribution("profile", profile)
+    back = np.arange(p.size - 1, -1, -1)
+
+    def geometric(m: float) -> np.ndarray:
+        logits = -m * back
+        weights = np.exp(logits - logits.max())
+        return weights / weights.sum()
+
+    above = np.geomspace(1e-3, 1e3, 60) / p.size
+    grid = np.concatenate([-above[::-1], [0.0], above])
+    distances = [wasserstein_to(geometric(m)[None], p)[0] for m in grid]
+    best = int(np.argmin(distances))
+    bounds = _around(grid, grid[best])
+    found = minimize_scalar(lambda m: wasserstein_to(geometric(m)[None], p)[0], bounds=bounds, method="bounded")
+    return geometric(found.x if found.fun < distances[best] else grid[best])
+
+
+def _around(grid: np.ndarray, value: float) -> tuple[float, float]:
+    """Return the neighbours of a value in a sorted grid."""
+    k = int(np.searchsorted(grid, value))
+    return float(grid[max(k - 1, 0)]), float(grid[min(k + 1, grid.size - 1)])
+
+
+def damped_profile(parts: Float[np.ndarray, "hops n"], rho: float) -> Float[np.ndarray, "n"]:
+    """Return p ∝ P_0 + P_1 + Σ_{k ≥ 2} ρ^{k-1} P_k: a rollout in which hops beyond the first lose coherence.
+
+    Parameters
+    ----------
+    parts
+        P_k, from :func:`~posbias.rollout.influence_by_hops`.
+    rho
+        Coherence, ≥ 0; at 1 the profile is the rollout's.
+
+    Source: this project. Contributions along paths of several attention hops are vectors that partly cancel, where
+    a rollout adds their sizes.
+
+    >>> damped_profile(np.array([[0.0, 0.5], [0.25, 0.0], [0.25, 0.0]]), 0.0).round(3).tolist()
+    [0.333, 0.667]
+    """
+    if not np.isfinite(rho) or rho < 0:
+        raise checks.refuse("rho", "a number of at least 0", rho)
+    weights = np.array([1.0, *(rho**k for k in range(len(parts) - 1))])
+    p = weights @ parts
+    return p / p.sum()
+
+
+def fit_coherence(parts: Sequence[Float[np.ndarray, "hops n"]], profiles: Sequence[Float[np.ndarray, "n"]]) -> float:
+    """Return the ρ in [0, 1] whose damped rollouts have the least mean W₁ to measured profiles, one for all models.
+
+    Parameters
+    ----------
+    parts, profiles
+        One of each for every model that the fit may see; lengths may differ between models.
+
+    Raises
+    ------
+    ValueError
+        If there are none, or not as many of one as of the other.
+    """
+    from scipy.optimize import minimize_scalar
+
+    if not parts or len(parts) != len(profiles):
+        raise checks.refuse("parts and profiles", "as many of each, at least one", f"{len(parts)} and {len(profiles)}")
+
+    def mean_distance(rho: float) -> float:
+        pairs = zip(parts, profiles, strict=True)
+        return float(np.mean([wasserstein_to(damped_profile(P, rho)[None], p)[0] for P, p in pairs]))
+
+    grid = np.linspace(0, 1, 41)
+    best = int(np.argmin([mean_distance(rho) for rho in grid]))
+    found = minimize_scalar(mean_distance, bounds=_around(grid, grid[best]), method="bounded")
+    return float(found.x if found.fun < mean_distance(grid[best]) else grid[best])

@@ -1,0 +1,92 @@
+"""Scores, paired gains, baselines and damped rollouts."""
+
+import numpy as np
+import pytest
+
+from posbias import influence_by_hops, influence_profile, normalised_wasserstein, structured_kernels
+from posbias.bootstrap import resampled_profiles
+from posbias.comparison import damped_profile, fit_coherence, paired_gain, recency_fit, score
+
+
+@pytest.fixture
+def influence():
+    rng = np.random.default_rng(2)
+    return rng.gamma(2.0, size=(50, 16)) * np.linspace(0.5, 2, 16)
+
+
+def test_a_score_by_hand(influence):
+    q = np.full(16, 1 / 16)
+    found = score(influence, q, resamples=400)
+    p = influence.sum(0) / influence.sum()
+    assert found.wasserstein == normalised_wasserstein(p, q) and np.isnan(found.spearman)
+    assert found.low < found.wasserstein < found.high
+    assert found.first_aside == pytest.approx(normalised_wasserstein(p[1:] / p[1:].sum(), np.full(15, 1 / 15)))
+    assert found.difference == pytest.approx(0.5 - p @ np.arange(16) / 15)
+    assert score(influence, p).wasserstein == 0 and score(influence, p).spearman == 1
+
+
+def test_all_mass_on_the_first_token_can_be_set_aside(influence):
+    assert score(influence, np.eye(16)[0]).first_aside > 0
+
+
+def test_gains_are_paired(influence):
+    """The interval of a difference is narrower than the difference of intervals: both see the same prompts."""
+    p = influence.sum(0) / influence.sum()
+    near, far = 0.9 * p + 0.1 / 16, 0.8 * p + 0.2 / 16
+    gain, low, high = paired_gain(influence, far, near)
+    scores = [score(influence, q) for q in (far, near)]
+    assert gain == pytest.approx(scores[0].wasserstein - scores[1].wasserstein) and low < gain < high
+    assert low > scores[0].low - scores[1].high and high < scores[0].high - scores[1].low
+    assert paired_gain(influence, near, far)[0] == -gain
+
+
+def test_recency_fit_finds_what_it_is_made_of():
+    for m in (-0.3, 0.0, 0.01, 0.2, 2.0):
+        p = np.exp(-m * np.arange(39, -1, -1))
+        p /= p.sum()
+        assert normalised_wasserstein(recency_fit(p), p) < 1e-4
+    last = np.eye(40)[-1]
+    assert normalised_wasserstein(recency_fit(last), last) < 1e-3
+
+
+def test_recency_fit_is_the_nearest_on_a_fine_grid():
+    p = np.random.default_rng(0).dirichlet(np.ones(12))
+    back = np.arange(11, -1, -1)
+    best = min(normalised_wasserstein(np.exp(-m * back) / np.exp(-m * back).sum(), p) for m in np.linspace(-2, 2, 4001))
+    assert best - 1e-4 < normalised_wasserstein(recency_fit(p), p) < best + 1e-6
+
+
+def rollout_parts(n=24, T=6, seed=0):
+    lambda_ = np.random.default_rng(seed).uniform(0.1, 0.4, T)
+    kernels = structured_kernels(T, slope=0.1)
+    return influence_by_hops(kernels, lambda_, n), influence_profile(kernels, lambda_, n)
+
+
+def test_damping_interpolates_between_one_hop_and_the_rollout():
+    parts, profile = rollout_parts()
+    assert np.allclose(damped_profile(parts, 1.0), profile, atol=1e-14)
+    one = parts[:2].sum(0)
+    assert np.allclose(damped_profile(parts, 0.0), one / one.sum())
+    means = [damped_profile(parts, rho) @ np.arange(24) for rho in (0.0, 0.3, 0.6, 1.0)]
+    assert (np.diff(means) < 0).all()  # every hop goes back
+
+
+def test_the_coherence_that_made_a_profile_is_found():
+    cases = [rollout_parts(seed=k)[0] for k in range(3)]
+    for rho in (0.0, 0.37, 1.0):
+        assert fit_coherence(cases, [damped_profile(P, rho) for P in cases]) == pytest.approx(rho, abs=1e-3)
+
+
+def test_what_cannot_be_is_refused(influence):
+    with pytest.raises(ValueError, match="prediction: expected 16 positions, as measured, received 3"):
+        score(influence, np.full(3, 1 / 3))
+    with pytest.raises(ValueError, match="rho: expected a number of at least 0, received -0.1"):
+        damped_profile(rollout_parts()[0], -0.1)
+    with pytest.raises(ValueError, match="parts and profiles: expected as many of each, at least one"):
+        fit_coherence([], [])
+
+
+def test_two_thousand_resamples_of_the_largest_case_are_one_product():
+    """1,000 prompts of 256 positions: resamples by positions are stored, never resamples by prompts by positions."""
+    p = resampled_profiles(np.random.default_rng(0).gamma(1.0, size=(1000, 256)), 2000)
+    assert p.shape == (2000, 256) and np.allclose(p.sum(1), 1)
