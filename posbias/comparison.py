@@ -1,8 +1,7 @@
-"""Prediction against measurement: distances with bootstrap intervals, paired gains, baselines, damped rollouts."""
+"""Prediction against measurement: distances with bootstrap intervals, paired gains, and a sceptic's baseline."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -126,63 +125,6 @@ def recency_fit(profile: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
     grid = np.concatenate([-above[::-1], [0.0], above])
     distances = [wasserstein_to(geometric(m)[None], p)[0] for m in grid]
     best = int(np.argmin(distances))
-    bounds = _around(grid, grid[best])
+    bounds = (grid[max(best - 1, 0)], grid[min(best + 1, grid.size - 1)])
     found = minimize_scalar(lambda m: wasserstein_to(geometric(m)[None], p)[0], bounds=bounds, method="bounded")
     return geometric(found.x if found.fun < distances[best] else grid[best])
-
-
-def _around(grid: np.ndarray, value: float) -> tuple[float, float]:
-    """Return the neighbours of a value in a sorted grid."""
-    k = int(np.searchsorted(grid, value))
-    return float(grid[max(k - 1, 0)]), float(grid[min(k + 1, grid.size - 1)])
-
-
-def damped_profile(parts: Float[np.ndarray, "hops n"], rho: float) -> Float[np.ndarray, "n"]:
-    """Return p ∝ P_0 + P_1 + Σ_{k ≥ 2} ρ^{k-1} P_k: a rollout in which hops beyond the first lose coherence.
-
-    Parameters
-    ----------
-    parts
-        P_k, from :func:`~posbias.rollout.influence_by_hops`.
-    rho
-        Coherence, ≥ 0; at 1 the profile is the rollout's.
-
-    Source: this project. Contributions along paths of several attention hops are vectors that partly cancel, where
-    a rollout adds their sizes.
-
-    >>> damped_profile(np.array([[0.0, 0.5], [0.25, 0.0], [0.25, 0.0]]), 0.0).round(3).tolist()
-    [0.333, 0.667]
-    """
-    if not np.isfinite(rho) or rho < 0:
-        raise checks.refuse("rho", "a number of at least 0", rho)
-    weights = np.array([1.0, *(rho**k for k in range(len(parts) - 1))])
-    p = weights @ parts
-    return p / p.sum()
-
-
-def fit_coherence(parts: Sequence[Float[np.ndarray, "hops n"]], profiles: Sequence[Float[np.ndarray, "n"]]) -> float:
-    """Return the ρ in [0, 1] whose damped rollouts have the least mean W₁ to measured profiles, one for all models.
-
-    Parameters
-    ----------
-    parts, profiles
-        One of each for every model that the fit may see; lengths may differ between models.
-
-    Raises
-    ------
-    ValueError
-        If there are none, or not as many of one as of the other.
-    """
-    from scipy.optimize import minimize_scalar
-
-    if not parts or len(parts) != len(profiles):
-        raise checks.refuse("parts and profiles", "as many of each, at least one", f"{len(parts)} and {len(profiles)}")
-
-    def mean_distance(rho: float) -> float:
-        pairs = zip(parts, profiles, strict=True)
-        return float(np.mean([wasserstein_to(damped_profile(P, rho)[None], p)[0] for P, p in pairs]))
-
-    grid = np.linspace(0, 1, 41)
-    best = int(np.argmin([mean_distance(rho) for rho in grid]))
-    found = minimize_scalar(mean_distance, bounds=_around(grid, grid[best]), method="bounded")
-    return float(found.x if found.fun < mean_distance(grid[best]) else grid[best])

@@ -1,11 +1,11 @@
-"""Scores, paired gains, baselines and damped rollouts."""
+"""Scores, paired gains and the recency baseline."""
 
 import numpy as np
 import pytest
 
-from posbias import influence_by_hops, influence_profile, normalised_wasserstein, structured_kernels
+from posbias import normalised_wasserstein
 from posbias.bootstrap import resampled_profiles
-from posbias.comparison import damped_profile, fit_coherence, paired_gain, recency_fit, score
+from posbias.comparison import paired_gain, recency_fit, score
 
 
 @pytest.fixture
@@ -56,34 +56,9 @@ def test_recency_fit_is_the_nearest_on_a_fine_grid():
     assert best - 1e-4 < normalised_wasserstein(recency_fit(p), p) < best + 1e-6
 
 
-def rollout_parts(n=24, T=6, seed=0):
-    lambda_ = np.random.default_rng(seed).uniform(0.1, 0.4, T)
-    kernels = structured_kernels(T, slope=0.1)
-    return influence_by_hops(kernels, lambda_, n), influence_profile(kernels, lambda_, n)
-
-
-def test_damping_interpolates_between_one_hop_and_the_rollout():
-    parts, profile = rollout_parts()
-    assert np.allclose(damped_profile(parts, 1.0), profile, atol=1e-14)
-    one = parts[:2].sum(0)
-    assert np.allclose(damped_profile(parts, 0.0), one / one.sum())
-    means = [damped_profile(parts, rho) @ np.arange(24) for rho in (0.0, 0.3, 0.6, 1.0)]
-    assert (np.diff(means) < 0).all()  # every hop goes back
-
-
-def test_the_coherence_that_made_a_profile_is_found():
-    cases = [rollout_parts(seed=k)[0] for k in range(3)]
-    for rho in (0.0, 0.37, 1.0):
-        assert fit_coherence(cases, [damped_profile(P, rho) for P in cases]) == pytest.approx(rho, abs=1e-3)
-
-
 def test_what_cannot_be_is_refused(influence):
     with pytest.raises(ValueError, match="prediction: expected 16 positions, as measured, received 3"):
         score(influence, np.full(3, 1 / 3))
-    with pytest.raises(ValueError, match="rho: expected a number of at least 0, received -0.1"):
-        damped_profile(rollout_parts()[0], -0.1)
-    with pytest.raises(ValueError, match="parts and profiles: expected as many of each, at least one"):
-        fit_coherence([], [])
 
 
 def test_two_thousand_resamples_of_the_largest_case_are_one_product():

@@ -18,12 +18,16 @@ import xarray as xr
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from posbias.coherence import paths_by_hops
 from posbias.measure.configure import VARIANTS, measured_rollout
 from posbias.measure.corpus import make_prompts
 from posbias.measure.instrument import Instrument
 from posbias.measure.loading import DTYPES
 from posbias.measure.run import Settings, measured
 from posbias.rollout import influence_by_hops
+
+POWERS = (1.0, 1.25, 1.5, 1.75, 2.0)
+"""How paths are combined in what :func:`measure_hops` keeps."""
 
 
 class _Shifted(torch.autograd.Function):
@@ -97,7 +101,9 @@ def measure_hops(settings: Settings) -> xr.Dataset:
     Returns
     -------
     ``gradient_hops`` (hop, position): mean over prompts of ‖g_k‖. ``influence`` (position): mean of ‖Σ g_k‖.
-    ``rollout_hops`` (variant, hop, position): the parts of each rollout. Provenance as a measurement has it.
+    ``rollout_hops`` (variant, hop, position): the parts of each rollout. ``kernel_paths`` (power, hop, position):
+    paths through the measured kernels, combined as :func:`~posbias.coherence.paths_by_hops` does. Provenance as a
+    measurement has it.
 
     Raises
     ------
@@ -105,6 +111,7 @@ def measure_hops(settings: Settings) -> xr.Dataset:
         As :func:`~posbias.measure.run.measure` does.
     """
     results = measured(settings)
+    kernels = measured_rollout(results, "kernels")
     rollouts = [measured_rollout(results, variant) for variant in VARIANTS]
     parts = np.stack([influence_by_hops(rollout.kernels, rollout.lambda_, rollout.n) for rollout in rollouts])
     tokenizer = settings.source.load_tokenizer()
@@ -129,8 +136,13 @@ def measure_hops(settings: Settings) -> xr.Dataset:
         {
             "gradient_hops": (("hop", "position"), sizes, {"long_name": "mean over prompts of ‖g_k‖"}),
             "influence": (("position",), total, {"long_name": "mean over prompts of ‖Σ_k g_k‖"}),
+            "kernel_paths": (
+                ("power", "hop", "position"),
+                np.stack([paths_by_hops(kernels.kernels, kernels.lambda_, power) for power in POWERS]),
+                {"long_name": "(sum of w^power)^(1/power) over paths through the measured kernels"},
+            ),
             "rollout_hops": (("variant", "hop", "position"), parts, {"long_name": "parts of the influence profile"}),
         },
-        coords={"variant": list(VARIANTS)},
+        coords={"variant": list(VARIANTS), "power": list(POWERS)},
         attrs=results.attrs,
     )
