@@ -5,7 +5,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 PAGES := index.md _config.yml _toc.yml $(wildcard book/*.md book/*.bib book/assets/*.* notebooks/*.ipynb) \
 	$(wildcard posbias/*.py posbias/*/*.py)
 
-.PHONY: book html test check unit notebooks bench clean
+.PHONY: book html test check unit notebooks bench measurements clean
 .NOTPARALLEL:
 
 book: .venv/book.stamp ## run every chapter, then build the pages in _build/html
@@ -31,13 +31,16 @@ notebooks: .venv/test.stamp ## run the notebooks again and compare their outputs
 bench: .venv/test.stamp
 	$(BIN)/python benchmarks/run.py
 
+measurements: .venv/book.stamp ## what the chapters keep of the reference models; an hour or two, see results/measure_all.py
+	$(BIN)/python results/measure_all.py $(MEASURE)
+
 clean:
 	rm -rf .venv _build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 .venv/book.stamp: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("make: expected Python >= 3.11, received " + sys.version.split()[0] + "; name another with PYTHON=")'
 	$(PYTHON) -m venv .venv
-	$(PIP) -e ".[book]"
+	$(PIP) -e ".[book,measure]"
 	touch $@
 
 .venv/test.stamp: .venv/book.stamp

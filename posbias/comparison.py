@@ -63,7 +63,7 @@ def score(
     q = checks.distribution("prediction", prediction)
     if q.size != influence.shape[1]:
         raise checks.refuse("prediction", f"{influence.shape[1]} positions, as measured", q.size)
-    p = influence.sum(0) / influence.sum()
+    p = _mean_profile(influence)
     low, high = interval(wasserstein_to(resampled_profiles(influence, resamples, seed=seed), q))
     aside = [x[1:] / x[1:].sum() if x[1:].any() else np.full(x.size - 1, 1 / (x.size - 1)) for x in (p, q)]
     return Score(
@@ -98,7 +98,7 @@ def paired_gain(
     """
     resampled = resampled_profiles(influence, resamples, seed=seed)
     low, high = interval(wasserstein_to(resampled, before) - wasserstein_to(resampled, after))
-    p = influence.sum(0) / influence.sum()
+    p = _mean_profile(influence)
     gain = wasserstein_to(p[None], before)[0] - wasserstein_to(p[None], after)[0]
     return float(gain), float(low), float(high)
 
@@ -128,3 +128,9 @@ def recency_fit(profile: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
     bounds = (grid[max(best - 1, 0)], grid[min(best + 1, grid.size - 1)])
     found = minimize_scalar(lambda m: wasserstein_to(geometric(m)[None], p)[0], bounds=bounds, method="bounded")
     return geometric(found.x if found.fun < distances[best] else grid[best])
+
+
+def _mean_profile(influence: np.ndarray) -> np.ndarray:
+    """Return the profile of all prompts, in 64 bits whatever they were kept in."""
+    total = influence.sum(0, dtype=np.float64)
+    return total / total.sum()

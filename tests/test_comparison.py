@@ -25,6 +25,12 @@ def test_a_score_by_hand(influence):
     assert score(influence, p).wasserstein == 0 and score(influence, p).spearman == 1
 
 
+def test_influence_kept_in_32_bits_will_do(influence):
+    q = np.full(16, 1 / 16)
+    narrow, wide = (score(influence.astype(kind), q, resamples=50).wasserstein for kind in (np.float32, np.float64))
+    assert narrow == pytest.approx(wide, abs=1e-7)
+
+
 def test_all_mass_on_the_first_token_can_be_set_aside(influence):
     assert score(influence, np.eye(16)[0]).first_aside > 0
 

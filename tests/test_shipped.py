@@ -1,0 +1,84 @@
+"""The reference models and held-out documents that ship, against the table that they come from."""
+
+import json
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("transformers", reason="transformers is not installed")
+
+import torch  # noqa: E402
+from transformers import AutoModelForCausalLM  # noqa: E402
+
+from posbias import shipped  # noqa: E402
+from posbias.measure.corpus import Corpus, make_prompts  # noqa: E402
+from posbias.measure.loading import Source  # noqa: E402
+from posbias.measure.run import Settings, measured  # noqa: E402
+from posbias.reference.models import REFERENCES  # noqa: E402
+
+
+def test_all_of_the_table_ship_and_nothing_else():
+    assert shipped.reference_names() == sorted(REFERENCES)
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_what_ships_was_trained_as_the_table_says(name):
+    folder, row = shipped.FOLDER / name, REFERENCES[name]
+    made = json.loads((folder / "training.json").read_text())
+    ours = json.loads(json.dumps(asdict(row)))
+    assert {key: made.get(key, True) for key in ours} == ours  # models made before autocast could be turned off
+    losses = (folder / "training.csv").read_text().splitlines()
+    assert len(losses) == row.steps + 1
+    size = (folder / "model.safetensors").stat().st_size
+    assert size < 16e6 and size == pytest.approx(2 * made["parameters"], rel=0.05)
+    assert not list(folder.glob("*.bin")) and not list(folder.glob("*.pt"))
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_what_ships_predicts_better_than_chance(name):
+    """Loss on held-out prompts, from the files alone: near the loss in its log, far below that of guessing."""
+    source = Source(f"reference/{name}")
+    model, tokenizer = source.load_model(torch.float32, "cpu", None), source.load_tokenizer()
+    n = 128 if name != "llama-ntk-12" else 512
+    ids = torch.from_numpy(make_prompts(Corpus("builtin"), tokenizer, 6, n).ids)
+    with torch.no_grad():
+        logits = model(ids).logits[:, :-1]
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten()).item()
+    log = (shipped.FOLDER / name / "training.csv").read_text().splitlines()[-1].split(",")
+    assert loss < np.log(2048) - 2 and loss == pytest.approx(float(log[2]), abs=0.6)
+    assert (tokenizer("x")["input_ids"][0] == 1) == REFERENCES[name].start_token
+
+
+def test_the_held_out_documents_are_those_ids():
+    documents = shipped.held_out_documents()
+    assert len(documents) > 400 and len(set(documents)) > 0.95 * len(documents)
+    tokenizer = Source("reference/bloom-12").load_tokenizer()
+    with np.load(shipped.FOLDER / shipped.HELD_OUT) as file:
+        parts = np.split(file["ids"], np.cumsum(file["lengths"])[:-1].astype(int))
+    for text, ids in list(zip(documents, parts, strict=True))[::7]:
+        assert tokenizer(text)["input_ids"] == ids.tolist() and 256 <= ids.size <= 1024
+
+
+def test_a_name_that_does_not_ship_is_refused_with_those_that_do():
+    with pytest.raises(
+        ValueError, match="model: expected reference/ and one of bloom-12, .*, received reference/gpt-5"
+    ):
+        shipped.model_folder("reference/gpt-5")
+    assert shipped.model_folder("bigscience/bloom") == "bigscience/bloom"
+
+
+def test_a_folder_of_that_name_comes_first(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "reference" / "bloom-12").mkdir(parents=True)
+    assert shipped.model_folder("reference/bloom-12") == "reference/bloom-12"
+    (tmp_path / "builtin").write_text("a file of that name")
+    assert list(Corpus("builtin").documents()) == ["a file of that name"]
+
+
+def test_a_model_without_positions_has_none():
+    model = AutoModelForCausalLM.from_pretrained(shipped.FOLDER / "nope-12")
+    assert not model.transformer.wpe.weight.any()
+    results = measured(Settings(Source("reference/nope-12"), Corpus("builtin"), prompts=2, length=32))
+    assert results.attrs["model"] == "reference/nope-12" and results.attrs["dataset"] == "builtin"
