@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from posbias import influence_history, influence_profile, masks, rollout_matrix, schedules, structured_kernels
+from posbias.rollout import rollout_history
 
 
 def product_ref(kernels, lambda_, n):
@@ -38,6 +39,7 @@ def test_every_path_gives_the_same_row(data, T, H, n, shared):
     assert history.shape == (T + 1, n)
     assert np.abs(history[-1] - expected[row]).max() < 1e-12
     assert np.abs(history - influence_history(dense, lambda_, row=row)).max() < 1e-12
+    assert np.abs(rollout_history(dense, lambda_)[:, row] - history).max() < 1e-12
     for depth in range(T + 1):
         assert np.abs(history[depth] - product_ref(kernels, lambda_[:depth], n)[row]).max() < 1e-12
 
@@ -92,3 +94,9 @@ def test_bad_input_is_named(compute, arguments, field):
 def test_rows_outside_are_refused(row):
     with pytest.raises(ValueError, match="row"):
         influence_profile(A, [0.5], row=row)
+
+
+@pytest.mark.parametrize("kernels", [np.eye(2), np.stack([np.eye(2)] * 3), np.ones((2, 2, 2))])
+def test_a_history_wants_one_kernel_for_each_layer(kernels):
+    with pytest.raises((ValueError, TypeError)):
+        rollout_history(kernels, [0.5, 0.5])
