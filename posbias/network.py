@@ -151,3 +151,47 @@ def value_product_norms(W_v: Float[np.ndarray, "T d d"]) -> Float[np.ndarray, "T
         product = product @ W
         norms[t] = np.linalg.norm(product, 2)
     return norms
+
+
+def sector_network(
+    n: int, pairs: int, T: int, spread: float, strength: float, rng: np.random.Generator
+) -> tuple[Float[np.ndarray, "n d"], Float[np.ndarray, "T d d"], Float[np.ndarray, "T d d"]]:
+    """Draw X, W_qk and W_v, d = 2·pairs, such that no pair of features ever turns by more than 2·spread between tokens.
+
+    Parameters
+    ----------
+    n, pairs, T
+        Tokens, pairs of features, layers.
+    spread
+        Largest angle between a pair of features and the direction that all tokens share, in [0, π/4].
+    strength
+        Largest factor on the inner product in a logit (the factor √d that the network divides by is taken in), > 0.
+    rng
+        Where angles, norms and rotations come from.
+
+    Means of vectors of a sector stay in it, and the value maps turn each pair of features of all tokens alike: so what
+    holds of the input, angles, and norms up to cos(spread), holds in every layer. W_qk is a multiple of the identity.
+
+    Source: made here for the conditions of Wu et al. 2025, lemmas 4.6 and I.1.
+
+    >>> X, W_qk, W_v = sector_network(3, 2, 5, 0.1, 1.0, np.random.default_rng(0))
+    >>> states = run_residual_network(X, W_qk, W_v, np.ones(5), theta=[0.1, 0.2]).states.reshape(5, 3, 2, 2)
+    >>> angles = np.angle(states[..., 0] + 1j * states[..., 1])
+    >>> bool(np.abs(np.angle(np.exp(1j * (angles - angles[:, :1])))).max() <= 0.2)
+    True
+    """
+    d = 2 * checks.positive_integer("pairs", pairs)
+    n, T = checks.positive_integer("n", n), checks.positive_integer("T", T)
+    if not 0 <= spread <= np.pi / 4:
+        raise checks.refuse("spread", "an angle in [0, π/4]", spread)
+    if not 0 < strength < np.inf:
+        raise checks.refuse("strength", "a finite number above 0", strength)
+    z = rng.uniform(1.0, 1.2, (n, 1)) / np.sqrt(pairs) * np.exp(1j * rng.uniform(-spread, spread, (n, pairs)))
+    X = np.stack([z.real, z.imag], axis=-1).reshape(n, d)
+    W_qk = np.eye(d) * np.sqrt(d) * rng.uniform(0.8 * strength, strength, (T, 1, 1))
+    W_v, angles = np.zeros((T, d, d)), rng.uniform(0, 2 * np.pi, (T, pairs))
+    for pair in range(pairs):
+        a, b = 2 * pair, 2 * pair + 1
+        W_v[:, a, a] = W_v[:, b, b] = np.cos(angles[:, pair])
+        W_v[:, a, b], W_v[:, b, a] = np.sin(angles[:, pair]), -np.sin(angles[:, pair])
+    return X, W_qk, W_v
