@@ -152,14 +152,6 @@ def rope_constants(
 ) -> RopeConstants:
     """Compute C_min, C_max, c and c' for queries and keys that meet the angle condition, or refuse those that do not.
 
-    Parameters
-    ----------
-    q, k
-        Queries and keys before rotation; any leading axes (layers) are covered together. A softmax temperature goes
-        into q.
-    theta
-        Angles per token, d/2 of them, positive.
-
     With g the products of norms of a pair of features (within [g_min, g_max]), G their sum over pairs, φ the angles
     before rotation and δ'θ₁ a bound on (Σ_l φ_l²)^½ from lemma I.3 (for d = 2, on φ itself): 1 - ψ²/2 ≤ cos ψ ≤
     1 - 2ψ²/π² on |ψ| ≤ π gives, for the logit at distance x,
@@ -168,6 +160,14 @@ def rope_constants(
 
     So c = g_max and c' = g_min / π². The softmax denominator is at least e^(first bound at 0), from the query itself,
     and at most the sum over x of the second.
+
+    Parameters
+    ----------
+    q, k
+        Queries and keys before rotation; any leading axes (layers) are covered together. A softmax temperature goes
+        into q.
+    theta
+        Angles per token, d/2 of them, positive.
 
     Raises
     ------

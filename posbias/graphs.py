@@ -111,6 +111,9 @@ def window_hops(n: int, w: int) -> int:
 def log_window_bound(T: int, n: int, w: int, epsilon: float, j: int) -> Float[np.ndarray, "T"]:
     """Return log of C (1 - (j-1) ε^M)^(t/2M), M = ⌈(n-1)/(w-1)⌉, after t + 1 = 1..T layers.
 
+    The paper says that a C < 1 exists. One that the proof supports is (1 - ε^M)^(1/M) once a block of M layers is
+    complete, and (1 - ε)/(1 - (n-1) ε^M)^((M-2)/2M) before that, if there is a before (M ≥ 2): the larger of the two.
+
     Parameters
     ----------
     T
@@ -121,9 +124,6 @@ def log_window_bound(T: int, n: int, w: int, epsilon: float, j: int) -> Float[np
         Smallest attention on an allowed key, in (0, 1/w].
     j
         Position of the key in 1..n, here counted from 1; from 2 on, since all mass goes to the first.
-
-    The paper says that a C < 1 exists. One that the proof supports is (1 - ε^M)^(1/M) once a block of M layers is
-    complete, and (1 - ε)/(1 - (n-1) ε^M)^((M-2)/2M) before that, if there is a before (M ≥ 2): the larger of the two.
 
     Source: Wu et al. 2025, theorem 4.2 and appendix B.2, with block indices counted anew.
 

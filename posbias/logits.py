@@ -90,15 +90,15 @@ def content_logits(n: int, base: float, diagonal: float) -> Float[np.ndarray, "n
 def rope_logits(q: Float[np.ndarray, "n d"], k: Float[np.ndarray, "n d"], theta: Numbers) -> Float[np.ndarray, "n n"]:
     """Return ⟨q_i R_i, k_j R_j⟩, R_i turning the l-th pair of features by the angle i θ_l: RoPE's logits.
 
+    A pair is a complex number, its rotation at position p a multiplication by exp(√-1 p θ_l), and the inner product the
+    real part of q conj(k): it depends on positions through i - j alone. No 1/√d here.
+
     Parameters
     ----------
     q, k
         Queries and keys before the rotation, one row per position, d even.
     theta
         Angle per token of each of the d/2 pairs (2l-1, 2l), in radians.
-
-    A pair is a complex number, its rotation at position p a multiplication by exp(√-1 p θ_l), and the inner product the
-    real part of q conj(k): it depends on positions through i - j alone. No 1/√d here.
 
     Raises
     ------
