@@ -5,16 +5,11 @@ Depths here go to 10⁵ layers, where masses leave the range of a double: everyt
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from jaxtyping import Float
 
 from posbias import checks
 from posbias.checks import Numbers
-from posbias.kernels import attention_kernel
-from posbias.logits import position_logits
-from posbias.masks import causal
 
 
 def log_survival_bound(lambda_: Numbers) -> Float[np.ndarray, "T"]:
@@ -131,55 +126,3 @@ def attention_floor(n: int, logit_bound: float, position_range: float = 0.0) -> 
     0.25
     """
     return float(np.exp(-(2 * logit_bound + position_range)) / checks.positive_integer("n", n))
-
-
-@dataclass(frozen=True)
-class NetworkRun:
-    """Hold what a residual attention network did: per layer, its largest state norm and smallest weight.
-
-    Parameters
-    ----------
-    norms
-        Largest row norm of the states after each layer, (T,).
-    floors
-        Smallest attention weight on an allowed key in each layer, (T,).
-    kernels
-        The attention kernels, (T, n, n).
-    """
-
-    norms: Float[np.ndarray, "T"]
-    floors: Float[np.ndarray, "T"]
-    kernels: Float[np.ndarray, "T n n"]
-
-
-def run_residual_network(
-    X: Float[np.ndarray, "n d"],
-    W_qk: Float[np.ndarray, "T d d"],
-    W_v: Float[np.ndarray, "T d d"],
-    lambda_: Numbers,
-    slope: float = 0.0,
-) -> NetworkRun:
-    """Run x ← (1 - λ_t) x + λ_t A_t x W_v,t with A_t = softmax(x W_qk xᵀ / √d - slope·distance), causal.
-
-    Parameters
-    ----------
-    X
-        Input states, one row per token.
-    W_qk, W_v
-        Products of query and key maps, and value maps, one for each layer.
-    lambda_
-        Residual mixing, T values in [0, 1].
-    slope
-        ALiBi slope; 0 for none.
-
-    Source: the model of residual-aware paper, sections 3 and 5.
-    """
-    T, (n, d) = len(W_v), X.shape
-    schedule = checks.mixing_coefficients("lambda_", lambda_, T=T)
-    bias, allowed = position_logits(n, slope), causal().matrix(n)
-    norms, floors, kernels = np.empty(T), np.empty(T), np.empty((T, n, n))
-    for t in range(T):
-        A = attention_kernel(X @ W_qk[t] @ X.T / np.sqrt(d) + bias, causal())
-        X = (1 - schedule[t]) * X + schedule[t] * A @ X @ W_v[t]
-        norms[t], floors[t], kernels[t] = np.linalg.norm(X, axis=1).max(), A[allowed].min(), A
-    return NetworkRun(norms, floors, kernels)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from posbias import checks
 from posbias.masks import Mask
 
 
-def attention_kernel(logits: Float[np.ndarray, "... n n"], mask: Mask) -> Float[np.ndarray, "... n n"]:
+def attention_kernel(
+    logits: Float[np.ndarray, "... n n"], mask: Mask | Bool[np.ndarray, "n n"]
+) -> Float[np.ndarray, "... n n"]:
     """Return A = softmax of the logits over the keys that the mask allows, row by row.
 
     Parameters
@@ -17,7 +19,7 @@ def attention_kernel(logits: Float[np.ndarray, "... n n"], mask: Mask) -> Float[
     logits
         Finite attention logits, (…, query, key); any size: each row's largest is taken off first.
     mask
-        Allowed keys.
+        Allowed keys: a mask, or a boolean (query, key) matrix in which every query has at least one key.
 
     >>> from posbias import masks
     >>> attention_kernel(np.zeros((3, 3)), masks.causal()).round(2)
@@ -30,7 +32,10 @@ def attention_kernel(logits: Float[np.ndarray, "... n n"], mask: Mask) -> Float[
         raise checks.refuse("logits", "a square (…, n, n) array", f"shape {logits.shape}")
     if not np.isfinite(logits).all():
         raise checks.refuse("logits", "finite numbers (the mask is given apart)", "NaN or Inf")
-    masked = np.where(mask.matrix(n), logits, -np.inf)
+    allowed = mask.matrix(n) if isinstance(mask, Mask) else mask
+    if not allowed.any(axis=1).all():
+        raise checks.refuse("mask", "a key for every query", f"none for query {int(allowed.any(axis=1).argmin())}")
+    masked = np.where(allowed, logits, -np.inf)
     weights = np.exp(masked - masked.max(axis=-1, keepdims=True))
     return weights / weights.sum(axis=-1, keepdims=True)
 

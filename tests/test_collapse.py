@@ -3,13 +3,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posbias import attention_kernel, masks, position_logits, residual_kernel, rollout_matrix, schedules
+from posbias import attention_kernel, masks, residual_kernel, rollout_matrix, schedules
 from posbias.collapse import (
     attention_floor,
     log_collapse_bound,
     log_mass_off_first,
     log_survival_bound,
-    run_residual_network,
     state_bound,
 )
 
@@ -62,31 +61,6 @@ def test_collapse_bound_by_hand():
 def test_state_bound_by_hand_and_never_below_the_start():
     assert state_bound(3.0, [2.0, 0.1], [0.5, 0.9]) == pytest.approx(4.5)
     assert state_bound(3.0, [0.5], [1.0]) == 3.0
-
-
-@pytest.mark.parametrize("slope", [0.0, 0.3])
-@pytest.mark.parametrize("seed", range(5))
-def test_lemma_5_4_on_a_random_network(seed, slope):
-    rng, (n, d, T) = np.random.default_rng(seed), (7, 5, 20)
-    X, W_qk, W_v = rng.normal(size=(n, d)), rng.normal(size=(T, d, d)) / d, rng.normal(size=(T, d, d)) / 2
-    lambda_ = schedules.power_decay(T, 0.9, 1.0)
-    run = run_residual_network(X, W_qk, W_v, lambda_, slope)
-    norms = np.linalg.norm(W_v, 2, axis=(1, 2))
-    x0 = float(np.linalg.norm(X, axis=1).max())
-    for t in range(T):
-        assert run.norms[t] <= state_bound(x0, norms[: t + 1], lambda_[: t + 1]) * (1 + 1e-12)
-        before = state_bound(x0, norms[:t], lambda_[:t]) if t else x0
-        content = before**2 * np.linalg.norm(W_qk[t], 2) / np.sqrt(d)
-        assert run.floors[t] >= attention_floor(n, content, slope * (n - 1))
-
-
-def test_one_layer_of_the_network_by_hand():
-    X = np.array([[1.0], [3.0]])
-    run = run_residual_network(X, np.zeros((1, 1, 1)), np.full((1, 1, 1), 2.0), [0.5])
-    assert run.kernels[0].tolist() == [[1, 0], [0.5, 0.5]]
-    assert run.norms[0] == pytest.approx(0.5 * 3 + 0.5 * 2 * 2) and run.floors[0] == 0.5
-    biased = run_residual_network(X, np.zeros((1, 1, 1)), np.ones((1, 1, 1)), [0.5], slope=1.0)
-    assert np.allclose(biased.kernels[0], attention_kernel(position_logits(2, 1.0), masks.causal()))
 
 
 def test_attention_floor_by_hand():

@@ -13,6 +13,7 @@ from posbias import (
     structured_kernels,
 )
 from posbias.clock import hop_distribution
+from posbias.rollout import rollout_history
 
 
 def product_ref(kernels, lambda_, n):
@@ -53,6 +54,7 @@ def test_every_path_gives_the_same_row(data, T, H, n, shared):
     weights = hop_distribution(lambda_)
     assert np.abs(parts.sum(1)[: weights.size] - weights).max() < 1e-12
     assert np.abs(parts - influence_by_hops(dense, lambda_, row=row)).max() < 1e-12
+    assert np.abs(rollout_history(dense, lambda_)[:, row] - history).max() < 1e-12
     for depth in range(T + 1):
         assert np.abs(history[depth] - product_ref(kernels, lambda_[:depth], n)[row]).max() < 1e-12
 
@@ -117,3 +119,9 @@ def test_bad_input_is_named(compute, arguments, field):
 def test_rows_outside_are_refused(row):
     with pytest.raises(ValueError, match="row"):
         influence_profile(A, [0.5], row=row)
+
+
+@pytest.mark.parametrize("kernels", [np.eye(2), np.stack([np.eye(2)] * 3), np.ones((2, 2, 2))])
+def test_a_history_wants_one_kernel_for_each_layer(kernels):
+    with pytest.raises((ValueError, TypeError)):
+        rollout_history(kernels, [0.5, 0.5])
