@@ -15,7 +15,7 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 from conftest import ROOT  # noqa: E402
 from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: E402
 
-from posbias.measure import checkpoint  # noqa: E402
+from posbias import checkpoint  # noqa: E402
 from posbias.measure.families import FAMILIES  # noqa: E402
 from posbias.reference import texts as module  # noqa: E402
 from posbias.reference.models import REFERENCES, Reference, reference  # noqa: E402

@@ -41,6 +41,12 @@ class MeasuredRollout:
         """Return the influence profile."""
         return influence_profile(self.kernels, self.lambda_, self.n)
 
+    def dense(self) -> Float[np.ndarray, "T n n"]:
+        """Return the kernels written out, one for each layer."""
+        if isinstance(self.kernels, np.ndarray):
+            return self.kernels
+        return np.stack([self.kernels.dense(t, self.n) for t in range(len(self.lambda_))])
+
 
 def measured_rollout(
     results: xr.Dataset, variant: str, *, n: int | None = None, norm: str = "frobenius"

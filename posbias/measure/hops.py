@@ -58,8 +58,8 @@ def counted_branches(instrument: Instrument, copies: int) -> Iterator[None]:
 
     def shift(module: nn.Module, arguments: Any, output: Any) -> Any:
         if isinstance(output, tuple):
-            return (_Shifted.apply(output[0], copies), *output[1:])
-        return _Shifted.apply(output, copies)
+            return (_Shifted.apply(output[0], copies), *output[1:])  # type: ignore[no-untyped-call]
+        return _Shifted.apply(output, copies)  # type: ignore[no-untyped-call]
 
     outputs = [instrument.family.output_of(layer) for layer in instrument.layers]
     handles = [output.register_forward_hook(shift) for output in outputs]
@@ -138,7 +138,7 @@ def measure_hops(settings: Settings) -> xr.Dataset:
             "influence": (("position",), total, {"long_name": "mean over prompts of ‖Σ_k g_k‖"}),
             "kernel_paths": (
                 ("power", "hop", "position"),
-                np.stack([paths_by_hops(kernels.kernels, kernels.lambda_, power) for power in POWERS]),
+                np.stack([paths_by_hops(kernels.dense(), kernels.lambda_, power) for power in POWERS]),
                 {"long_name": "(sum of w^power)^(1/power) over paths through the measured kernels"},
             ),
             "rollout_hops": (("variant", "hop", "position"), parts, {"long_name": "parts of the influence profile"}),

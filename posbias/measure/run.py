@@ -25,8 +25,7 @@ import xarray as xr
 from torch import Tensor
 
 import posbias
-from posbias import checks
-from posbias.measure import checkpoint
+from posbias import checkpoint, checks
 from posbias.measure.corpus import Corpus, Prompts, make_prompts
 from posbias.measure.families import family_of
 from posbias.measure.instrument import Instrument, NotFinite

@@ -23,9 +23,8 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 import posbias
-from posbias import checks
+from posbias import checkpoint, checks
 from posbias.files import write_whole
-from posbias.measure import checkpoint
 from posbias.reference.models import Reference
 from posbias.reference.tokens import Texts, wrapped
 
