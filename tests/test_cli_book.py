@@ -12,6 +12,22 @@ GOOD = chapter_source("Good chapter", ":tags: [parameters]\n\nn = 4", "2 * n")
 BAD = chapter_source("Bad chapter", "1 / 0")
 
 
+READS = chapter_source("Reads", ':tags: [parameters]\n\nfile = ""', "open(file).read()")
+
+
+def test_paths_are_taken_from_where_the_user_is(tmp_path, monkeypatch, make_book, capsys):
+    root = make_book(reads=READS)
+    folder = tmp_path / "elsewhere"
+    (folder / "book").mkdir(parents=True)
+    monkeypatch.setattr("posbias.book.project.find_root", lambda: root)
+    monkeypatch.chdir(folder)
+    (folder / "mine.txt").write_text("found")
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["run", "reads", "-p", "file", "mine.txt", "-o", "out.ipynb"])
+    assert ended.value.code == 0, capsys.readouterr().err
+    assert last_output(folder / "out.ipynb") == ["'found'"]
+
+
 @pytest.fixture
 def posbias(capsys, monkeypatch, make_book):
     """Run a command line in a throw-away book; return (exit status, stdout, stderr)."""

@@ -87,6 +87,12 @@ def test_unknown_chapter_lists_those_that_exist(make_book):
         runner.run_chapter(root, "nix")
 
 
+def test_a_chapter_goes_by_its_name_without_its_number(make_book):
+    root = make_book(**{"31_good": GOOD, "32_bad": BAD})
+    assert find_chapter(root, "good").stem == find_chapter(root, "31_good").stem == "31_good"
+    assert runner.run_chapter(root, "good").stem == "31_good" and (root / "notebooks" / "31_good.ipynb").is_file()
+
+
 def test_unknown_need_and_missing_source_are_refused(make_book):
     root = make_book(odd=chapter_source("Odd", "1", extra="posbias:\n  needs: [gpu]\n"))
     with pytest.raises(ValueError, match="expected some of published, records, received gpu"):

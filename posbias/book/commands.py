@@ -73,7 +73,12 @@ def run(
     chapter: Annotated[str, typer.Argument(help="A chapter, as `posbias chapters` names it.")],
     parameters: Annotated[
         list[str] | None,
-        typer.Option("--parameter", "-p", metavar="NAME VALUE", help="Set a parameter (may be repeated)."),
+        typer.Option(
+            "--parameter",
+            "-p",
+            metavar="NAME VALUE",
+            help="Set a parameter (may be repeated); paths are taken from here.",
+        ),
     ] = None,
     output: Annotated[
         Path | None,
@@ -90,6 +95,7 @@ def run(
         outcome = runner.run_chapter(root, chapter)
     else:
         values = runner.parse_parameters(find_chapter(root, chapter), split_pairs(parameters or []))
+        values = {name: absolute(value) for name, value in values.items()}
         output = output or Path(f"{chapter}.out.ipynb")
         outcome = runner.run_chapter_to(root, chapter, values, output)
     if outcome.status == "failed":
@@ -98,6 +104,17 @@ def run(
     typer.echo(runner.describe(outcome))
     if output:
         typer.echo(f"wrote {output}")
+
+
+def absolute(value: object) -> object:
+    """Return a text that names a file or folder here as its absolute path, for a chapter runs in a folder of its own.
+
+    >>> absolute("no such file"), absolute(3)
+    ('no such file', 3)
+    """
+    if isinstance(value, str) and value and Path(value).exists():
+        return str(Path(value).resolve())
+    return value
 
 
 def split_pairs(pairs: list[str]) -> dict[str, str]:

@@ -168,6 +168,7 @@ def run_chapter(root: Path, stem: str) -> Outcome:
         If there is no such chapter.
     """
     chapter = find_chapter(root, stem)
+    stem = chapter.stem
     if "published" in chapter.needs and not published_available():
         message = f"{stem}: published data not available (set POSBIAS_DATA); kept committed outputs"
         return Outcome(stem, "kept", message=message)
@@ -198,6 +199,7 @@ def run_chapter_to(root: Path, stem: str, parameters: Mapping[str, Any], output:
         If the folder of ``output`` cannot be written.
     """
     chapter = find_chapter(root, stem)
+    stem = chapter.stem
     parameters = check_parameters(chapter, parameters)
     output = output.resolve()
     check_output(root, output)
