@@ -20,7 +20,7 @@ def small_registry(tmp_path, monkeypatch):
     monkeypatch.setenv("POSBIAS_DATA", str(tmp_path / "data"))
     files = {"LICENSE": b"licence", "figures/one.pdf": b"a figure"}
     entries = {name: f"sha256:{hashlib.sha256(content).hexdigest()}" for name, content in files.items()}
-    monkeypatch.setattr(published, "registry", lambda: entries)
+    monkeypatch.setattr(published, "registry", lambda *_: entries)
     return files
 
 

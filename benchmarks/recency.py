@@ -1,0 +1,142 @@
+"""Simulate recency probabilities on the whole grid, or measure what the simulation costs.
+
+    python benchmarks/recency.py            # writes results/06_layernorm/recency.csv (about 20 minutes on 2 cores)
+    python benchmarks/recency.py --speed    # prints a table in Markdown and writes it to benchmarks/recency.md
+
+The grid: widths, cosines, no norm / LayerNorm / RMSNorm, with and without a residual. The settings of which the
+authors print results are drawn ten times as often.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import platform
+import subprocess
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from itertools import product
+from pathlib import Path
+from time import perf_counter
+
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(name, "1")  # one core for every path
+
+import numpy as np  # noqa: E402 - the threads are counted when numpy is loaded
+
+from posbias.recency import simulate_recency  # noqa: E402 - as numpy
+
+HERE = Path(__file__).parent
+N, LAYERS = 10, 4
+WIDTHS = (16, 64, 256, 1024)
+ALPHAS = tuple(round(0.1 * k, 1) for k in range(9))
+PRINTED = [(d, *rest) for d in (16, 64) for rest in ((0.0, "none", "none"), (0.0, "layernorm", "none"),
+                                                      (0.5, "layernorm", "none"), (0.5, "layernorm", "pre"))]  # fmt: skip
+
+
+def settings() -> list[dict]:
+    """List the runs of the grid, then those that vary how a residual or an input's size is read."""
+    runs = [
+        {"d": d, "alpha": alpha, "norm": norm, "residual": residual, "rms": (1 - alpha) ** -0.5}
+        for d, alpha, norm, residual in product(WIDTHS, ALPHAS, ("none", "layernorm", "rmsnorm"), ("none", "pre"))
+    ]
+    for d, alpha in product(WIDTHS, ALPHAS):
+        runs.append({"d": d, "alpha": alpha, "norm": "layernorm", "residual": "post", "rms": (1 - alpha) ** -0.5})
+    for d in (16, 64):
+        for rms in (1.0, d**0.5):  # tokens of norm 1 and of norm √d, as after a first LayerNorm
+            runs.append({"d": d, "alpha": 0.5, "norm": "layernorm", "residual": "pre", "rms": rms})
+        runs.append({"d": d, "alpha": 0.0, "norm": "none", "residual": "none", "rms": d**0.5})
+    return runs
+
+
+def rows(job: tuple[int, dict, int]) -> list[str]:
+    seed, run, sequences = job
+    if (run["d"], run["alpha"], run["norm"], run["residual"]) in PRINTED and run["rms"] == (1 - run["alpha"]) ** -0.5:
+        sequences *= 10
+    found = simulate_recency(sequences, n=N, layers=LAYERS, seed=seed, **run)
+    head = f"{run['d']},{run['alpha']},{run['norm']},{run['residual']},{run['rms']:.6g}"
+    return [
+        f"{head},{layer + 1},{sequences},{p:.6f},{e:.6f}"
+        for layer, (p, e) in enumerate(zip(found.probability, found.error, strict=True))
+    ]
+
+
+def write_grid(output: Path, sequences: int, processes: int) -> None:
+    jobs = [(seed, run, sequences) for seed, run in enumerate(settings())]
+    lines = [
+        "# recency probability P(S_ij > S_ik), k < j < i, of untrained networks on Gaussian tokens, with its standard error",
+        f"# made by: benchmarks/recency.py --sequences {sequences}, {datetime.date.today().isoformat()}",
+        f"# device: cpu, {platform.machine()}; python {platform.python_version()}, numpy {np.__version__}; float32",
+        f"# n={N} tokens; seed of a run: its place in the list; rms: root-mean-square norm of a token",
+        "d,alpha,norm,residual,rms,layer,sequences,probability,error",
+    ]
+    started = perf_counter()
+    with ProcessPoolExecutor(processes) as pool:
+        for done, found in enumerate(pool.map(rows, jobs), 1):
+            lines += found
+            print(f"{done}/{len(jobs)} {perf_counter() - started:.0f} s", file=sys.stderr, flush=True)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def plain(sequences: int, d: int, alpha: float, seed: int = 0) -> np.ndarray:
+    """Return recency probabilities of the LayerNorm network, one sequence at a time, in d dimensions."""
+    rng, greater = np.random.default_rng(seed), np.zeros(LAYERS)
+    allowed = np.tril(np.ones((N, N), dtype=bool))
+    for _ in range(sequences):
+        X = np.sqrt(alpha) * rng.standard_normal(d) + np.sqrt(1 - alpha) * rng.standard_normal((N, d))
+        for t in range(LAYERS):
+            u = X - X.mean(axis=1, keepdims=True)
+            u *= np.sqrt(d) / np.linalg.norm(u, axis=1, keepdims=True)
+            S = u @ u.T / np.sqrt(d)
+            greater[t] += sum(S[i, j] > S[i, k] for i in range(N) for j in range(i) for k in range(j))
+            A = np.where(allowed, np.exp(S - S.max(axis=1, keepdims=True)), 0)
+            X = A / A.sum(axis=1, keepdims=True) @ u
+    return greater / (sequences * N * (N - 1) * (N - 2) / 6)
+
+
+def write_speed(sequences: int) -> None:
+    code = (
+        "import resource, time\nfrom posbias.recency import simulate_recency\nstart = time.perf_counter()\n"
+        f"simulate_recency({sequences}, d=64, alpha=0.5)\n"
+        "print(time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    took, peak = map(float, done.stdout.split())
+    few = 2000
+    start = perf_counter()
+    loop = plain(few, 64, 0.5)
+    each = (perf_counter() - start) / few
+    fast = simulate_recency(100_000, d=64, alpha=0.5)
+    if np.abs(loop - fast.probability).max() > 5 * (fast.error * np.sqrt(100_000 / few)).max():
+        raise SystemExit(f"the two ways differ: {loop} and {fast.probability}")
+    lines = [
+        "| what | baseline | posbias | ratio | note |",
+        "|---|---|---|---|---|",
+        f"| recency simulation, {sequences:,} sequences | {each * sequences:,.0f} s | {took:.1f} s | "
+        f"{each * sequences / took:,.0f}× | loop over sequences timed on {few:,}; peak {peak:.2f} GiB, whole process |",
+        "",
+        f"d = 64, n = {N}, {LAYERS} layers, LayerNorm; one thread on {os.cpu_count()} cores, {platform.machine()}, "
+        f"Python {platform.python_version()}, numpy {np.__version__}; `python benchmarks/recency.py --speed`.",
+    ]
+    text = "\n".join(lines) + "\n"
+    (HERE / "recency.md").write_text(text, encoding="utf-8")
+    print(text, end="")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--speed", action="store_true", help="measure, do not simulate the grid")
+    parser.add_argument("--sequences", type=int, default=10**6)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--output", type=Path, default=HERE.parent / "results" / "06_layernorm" / "recency.csv")
+    arguments = parser.parse_args()
+    if arguments.speed:
+        write_speed(arguments.sequences)
+    else:
+        write_grid(arguments.output, arguments.sequences, arguments.processes)
+
+
+if __name__ == "__main__":
+    main()
