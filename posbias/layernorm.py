@@ -173,7 +173,7 @@ def exact_tokens(n: int, d: int, alpha: float) -> Float[np.ndarray, "n d"]:
         If the width does not leave room, or α leaves [0, 1).
 
     >>> X = exact_tokens(2, 3, 0.5)
-    >>> (X @ X.T).round(12).tolist(), abs(X.mean(axis=1)).max() < 1e-12
+    >>> (X @ X.T).round(12).tolist(), bool(abs(X.mean(axis=1)).max() < 1e-12)
     ([[1.0, 0.5], [0.5, 1.0]], True)
     """
     n = checks.positive_integer("n", n)

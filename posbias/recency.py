@@ -209,7 +209,7 @@ def _coordinates(rng: np.random.Generator, batch: int, n: int, directions: int, 
     Bartlett's decomposition: the lower triangle is normal, the diagonal chi with directions, directions - 1, …
     degrees of freedom, all independent.
     """
-    T = np.zeros((batch, n, n), dtype=dtype)
+    T: np.ndarray = np.zeros((batch, n, n), dtype=dtype)
     rows, columns = np.tril_indices(n, -1)
     T[:, rows, columns] = rng.standard_normal((batch, rows.size), dtype=dtype)
     for i in range(n):
