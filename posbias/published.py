@@ -31,6 +31,7 @@ FIGURES = {
     "no_residual": "figures/no_residual.pdf",
 }
 """The authors' vector figures, all of BLOOM-176B at 256 tokens: measured, and rollouts (b), (c) and (a)."""
+RECENCY_URL = "https://github.com/starmpcc/layernorm_recency_bias/tree/d2d718f/figures"
 RECENCY_FIGURES = ("fig1_d16_d64_L1L2.pdf", "fig3_d16_d64_L3L4.pdf")
 """The LayerNorm authors' figures of layers 1 and 2, and 3 and 4, at widths 16 and 64."""
 Dataset = Literal["fineweb-edu", "dclm"]
@@ -109,9 +110,8 @@ def path(name: str, collection: Collection = "position-bias") -> Path:
         raise checks.refuse("published file", names, name)
     file = data_dir(collection) / name
     if not file.is_file():
-        raise FileNotFoundError(
-            f"{file}: not there. Set POSBIAS_DATA to a folder that has it, or run 'posbias published --download'"
-        )
+        get = "or run 'posbias published --download'" if collection == "position-bias" else f"from {RECENCY_URL}"
+        raise FileNotFoundError(f"{file}: not there. Set POSBIAS_DATA to a folder that has it, {get}")
     with file.open("rb") as stream:
         received = f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
     if received != known[name]:

@@ -111,7 +111,7 @@ def simulate_recency(
     residual: Residual = "none",
     rms: float | None = None,
     seed: int = 0,
-    batch: int = 4096,
+    batch: int = 1024,
     dtype: type = np.float32,
 ) -> RecencyEstimate:
     """Estimate P(S_ij > S_ik), k < j < i, at every layer for tokens √α · shared + √(1-α) · own, both Gaussian.
@@ -190,15 +190,18 @@ def _check_network(layers: int, norm: str, residual: str) -> None:
 def _layers(X: np.ndarray, d: int, layers: int, normalise: bool, residual: Residual) -> Iterator[np.ndarray]:
     """Yield the logits of each layer; X may be in any basis, d is the width that scales."""
     n, scale = X.shape[-2], X.dtype.type(np.sqrt(d))
-    future = np.triu(np.full((n, n), -np.inf, dtype=X.dtype), 1)
+    allowed = np.tri(n, dtype=X.dtype)
+    future = np.where(allowed == 1, 0, -np.inf).astype(X.dtype)
     for _ in range(layers):
         u = X * (scale / np.sqrt(np.einsum("...k,...k->...", X, X))[..., None]) if normalise else X
         S = u @ np.swapaxes(u, -1, -2) / scale
         yield S
-        A = S + future
-        A -= A.max(axis=-1, keepdims=True)
-        np.exp(A, out=A)
-        A /= A.sum(axis=-1, keepdims=True)
+        if normalise:  # no logit exceeds one's own, √d
+            A = np.exp(S - scale) * allowed
+        else:
+            A = S + future
+            A = np.exp(A - A.max(axis=-1, keepdims=True))
+        A /= np.einsum("...k->...", A)[..., None]
         base = {"none": 0, "pre": X, "post": u}[residual]
         X = base + A @ u
 

@@ -80,6 +80,8 @@ def test_a_changed_file_is_refused_and_removed(small_registry):
 def test_what_is_not_there_says_how_to_get_it(small_registry):
     with pytest.raises(FileNotFoundError, match="--download"):
         published.path("LICENSE")
+    with pytest.raises(FileNotFoundError, match="from https://github.com/starmpcc"):
+        published.path("LICENSE", "layernorm_recency_bias")
     with pytest.raises(ValueError, match="one of the 2 names.*received other"):
         published.path("other")
 
