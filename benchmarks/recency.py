@@ -101,7 +101,8 @@ def plain(sequences: int, d: int, alpha: float, seed: int = 0) -> np.ndarray:
 
 def write_speed(sequences: int) -> None:
     code = (
-        "import resource, time\nfrom posbias.recency import simulate_recency\nwall, cpu = time.perf_counter(), time.process_time()\n"
+        "import resource, time\nfrom posbias.recency import simulate_recency\n"
+        "wall, cpu = time.perf_counter(), time.process_time()\n"
         f"simulate_recency({sequences}, d=64, alpha=0.5)\n"
         "print(time.perf_counter() - wall, time.process_time() - cpu, end=' ')\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)\n"
@@ -121,7 +122,8 @@ def write_speed(sequences: int) -> None:
         f"| recency simulation, {sequences:,} sequences | {each * sequences:,.0f} s | {took:.1f} s | "
         f"{each * sequences / took:,.0f}× | loop over sequences timed on {few:,}; peak {peak:.2f} GiB, whole process |",
         "",
-        f"Seconds of one processor ({wall:.1f} s on the clock); d = 64, n = {N}, {LAYERS} layers, LayerNorm; one thread on {os.cpu_count()} cores, {platform.machine()}, "
+        f"Seconds of one processor ({wall:.1f} s on the clock); d = 64, n = {N}, {LAYERS} layers, LayerNorm; "
+        f"{os.cpu_count()} cores, {platform.machine()}, "
         f"Python {platform.python_version()}, numpy {np.__version__}; `python benchmarks/recency.py --speed`.",
     ]
     text = "\n".join(lines) + "\n"

@@ -93,10 +93,10 @@ def recency_share(S: Float[np.ndarray, "... n n"]) -> Float[np.ndarray, "..."]:
     """
     n = checks.positive_integer("S: tokens", S.shape[-1], minimum=3)
     moved = np.ascontiguousarray(np.moveaxis(S.reshape(-1, n, n), 0, -1))  # comparisons then run along sequences
-    greater = np.zeros(moved.shape[-1], dtype=np.int32)
+    greater = np.zeros(moved.shape[-1], dtype=np.int64)
     for i in range(2, n):
         for j in range(1, i):
-            greater += (moved[i, j] > moved[i, :j]).sum(axis=0, dtype=np.uint8)
+            greater += (moved[i, j] > moved[i, :j]).sum(axis=0, dtype=np.uint16)
     return (greater / (n * (n - 1) * (n - 2) / 6)).reshape(S.shape[:-2])
 
 
@@ -142,7 +142,8 @@ def simulate_recency(
     ValueError
         For an argument outside its range.
 
-    Source: LayerNorm paper, section on simulations; the coordinates are those of Bartlett's decomposition.
+    Source: LayerNorm paper's simulations, tokens as its authors' published notebook draws them; their coordinates by
+    Bartlett's decomposition.
     """
     sequences = checks.positive_integer("sequences", sequences, minimum=2)
     n, batch = checks.positive_integer("n", n, minimum=3), checks.positive_integer("batch", batch)
