@@ -178,8 +178,9 @@ def exact_tokens(n: int, d: int, alpha: float) -> Float[np.ndarray, "n d"]:
     """
     n = checks.positive_integer("n", n)
     d = checks.positive_integer("d", d, minimum=n + 1)
-    cosines = np.cos(np.pi * (np.arange(d) + 0.5) * np.arange(1, n + 1)[:, None] / d) * np.sqrt(2 / d)
-    return np.linalg.cholesky(cosine("alpha", alpha) + (1 - alpha) * np.eye(n)) @ cosines
+    # cosine waves: orthonormal, each of mean 0
+    basis = np.cos(np.pi * (np.arange(d) + 0.5) * np.arange(1, n + 1)[:, None] / d) * np.sqrt(2 / d)
+    return np.linalg.cholesky(cosine("alpha", alpha) + (1 - alpha) * np.eye(n)) @ basis
 
 
 @dataclass(frozen=True)

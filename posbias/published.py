@@ -31,7 +31,7 @@ FIGURES = {
     "no_residual": "figures/no_residual.pdf",
 }
 """The authors' vector figures, all of BLOOM-176B at 256 tokens: measured, and rollouts (b), (c) and (a)."""
-RECENCY_URL = "https://github.com/starmpcc/layernorm_recency_bias/tree/d2d718f/figures"
+RECENCY_URL = "https://github.com/starmpcc/layernorm_recency_bias"
 RECENCY_FIGURES = ("fig1_d16_d64_L1L2.pdf", "fig3_d16_d64_L3L4.pdf")
 """The LayerNorm authors' figures of layers 1 and 2, and 3 and 4, at widths 16 and 64."""
 Dataset = Literal["fineweb-edu", "dclm"]
