@@ -3,8 +3,9 @@
     python benchmarks/recency.py            # writes results/06_layernorm/recency.csv (about 10 minutes on 2 free cores)
     python benchmarks/recency.py --speed    # prints a table in Markdown and writes it to benchmarks/recency.md
 
-The grid: widths, cosines, no norm / LayerNorm / RMSNorm, with and without a residual. The settings of which the
-authors print results are drawn four times as often, widths above 64 less often.
+The grid: widths, cosines, no norm / LayerNorm / RMSNorm, with and without a residual. At widths 16 and 64 every
+setting gets ``--sequences``, those of which the authors print results four times as many; RMSNorm above width 16,
+widths above 64 and the variants at the end of the list get a tenth. Rows that the file already has are kept.
 """
 
 from __future__ import annotations
@@ -40,32 +41,43 @@ def settings() -> list[dict]:
         {"d": d, "alpha": alpha, "norm": norm, "residual": residual, "rms": (1 - alpha) ** -0.5}
         for d, alpha, norm, residual in product(WIDTHS, ALPHAS, ("none", "layernorm", "rmsnorm"), ("none", "pre"))
     ]
-    for d, alpha in product(WIDTHS, ALPHAS):
-        runs.append({"d": d, "alpha": alpha, "norm": "layernorm", "residual": "post", "rms": (1 - alpha) ** -0.5})
     for d in (16, 64):
+        runs.append({"d": d, "alpha": 0.5, "norm": "layernorm", "residual": "post", "rms": 2**0.5})
         for rms in (1.0, d**0.5):  # tokens of norm 1 and of norm √d, as after a first LayerNorm
             runs.append({"d": d, "alpha": 0.5, "norm": "layernorm", "residual": "pre", "rms": rms})
         runs.append({"d": d, "alpha": 0.0, "norm": "none", "residual": "none", "rms": d**0.5})
     return runs
 
 
+def head(run: dict) -> str:
+    return f"{run['d']},{run['alpha']},{run['norm']},{run['residual']},{run['rms']:.6g}"
+
+
+def share(run: dict) -> float:
+    """Return how many times ``--sequences`` a run draws."""
+    if run["residual"] == "post" or abs(run["rms"] - (1 - run["alpha"]) ** -0.5) > 1e-9:
+        return 0.1
+    if run["d"] > 64 or (run["norm"] == "rmsnorm" and run["d"] > 16):
+        return 0.1
+    return 4 if (run["alpha"], run["norm"], run["residual"]) in PRINTED else 1
+
+
 def rows(job: tuple[int, dict, int]) -> list[str]:
     seed, run, sequences = job
-    known = run["d"] < 256 and run["rms"] == (1 - run["alpha"]) ** -0.5
-    if known and (run["alpha"], run["norm"], run["residual"]) in PRINTED:
-        sequences *= 4
-    elif run["d"] > 64:
-        sequences = 3 * sequences // 10
     found = simulate_recency(sequences, n=N, layers=LAYERS, seed=seed, **run)
-    head = f"{run['d']},{run['alpha']},{run['norm']},{run['residual']},{run['rms']:.6g}"
     return [
-        f"{head},{layer + 1},{sequences},{p:.6f},{e:.6f}"
+        f"{head(run)},{layer + 1},{sequences},{p:.6f},{e:.6f}"
         for layer, (p, e) in enumerate(zip(found.probability, found.error, strict=True))
     ]
 
 
 def write_grid(output: Path, sequences: int, processes: int) -> None:
-    jobs = [(seed, run, sequences) for seed, run in enumerate(settings())]
+    kept: dict[str, list[str]] = {}
+    if output.is_file():
+        for line in output.read_text(encoding="utf-8").splitlines():
+            kept.setdefault(line.rsplit(",", 4)[0], []).append(line)
+    jobs = [(seed, run, int(sequences * share(run))) for seed, run in enumerate(settings())]
+    left = [job for job in jobs if len(kept.get(head(job[1]), [])) < LAYERS]
     lines = [
         "# recency probability P(S_ij > S_ik), k < j < i, for Gaussian tokens, untrained, and its standard error",
         f"# made by: benchmarks/recency.py --sequences {sequences}, {datetime.date.today().isoformat()}",
@@ -77,8 +89,10 @@ def write_grid(output: Path, sequences: int, processes: int) -> None:
     output.parent.mkdir(parents=True, exist_ok=True)
     with output.open("w", encoding="utf-8") as file, ProcessPoolExecutor(processes) as pool:
         file.write("\n".join(lines) + "\n")
-        for done, found in enumerate(pool.map(rows, jobs), 1):
-            file.write("\n".join(found) + "\n")
+        new = pool.map(rows, left)
+        for done, (_, run, _) in enumerate(jobs, 1):
+            found = kept.get(head(run), [])
+            file.write("\n".join(found if len(found) == LAYERS else next(new)) + "\n")
             file.flush()
             print(f"{done}/{len(jobs)} {perf_counter() - started:.0f} s", file=sys.stderr, flush=True)
 
