@@ -5,7 +5,8 @@
 
 The grid: widths, cosines, no norm / LayerNorm / RMSNorm, with and without a residual. At widths 16 and 64 every
 setting gets ``--sequences``, those of which the authors print results four times as many; RMSNorm above width 16,
-widths above 64 and the variants at the end of the list get a tenth. Rows that the file already has are kept.
+widths above 64 and the variants at the end of the list get half. Rows that the file already has are kept if they
+are from as many sequences or more.
 """
 
 from __future__ import annotations
@@ -56,9 +57,9 @@ def head(run: dict) -> str:
 def share(run: dict) -> float:
     """Return how many times ``--sequences`` a run draws."""
     if run["residual"] == "post" or abs(run["rms"] - (1 - run["alpha"]) ** -0.5) > 1e-9:
-        return 0.1
+        return 0.5
     if run["d"] > 64 or (run["norm"] == "rmsnorm" and run["d"] > 16):
-        return 0.1
+        return 0.5
     return 4 if (run["alpha"], run["norm"], run["residual"]) in PRINTED else 1
 
 
@@ -77,10 +78,14 @@ def write_grid(output: Path, sequences: int, processes: int) -> None:
         for line in output.read_text(encoding="utf-8").splitlines():
             kept.setdefault(line.rsplit(",", 4)[0], []).append(line)
     jobs = [(seed, run, int(sequences * share(run))) for seed, run in enumerate(settings())]
-    left = [job for job in jobs if len(kept.get(head(job[1]), [])) < LAYERS]
+    for _, run, wanted in jobs:
+        found = kept.get(head(run), [])
+        if len(found) != LAYERS or int(found[0].split(",")[6]) < wanted:
+            kept.pop(head(run), None)
+    left = [job for job in jobs if head(job[1]) not in kept]
     lines = [
         "# recency probability P(S_ij > S_ik), k < j < i, for Gaussian tokens, untrained, and its standard error",
-        f"# made by: benchmarks/recency.py --sequences {sequences}, {datetime.date.today().isoformat()}",
+        f"# made by: benchmarks/recency.py, {datetime.date.today().isoformat()}",
         f"# device: cpu, {platform.machine()}; python {platform.python_version()}, numpy {np.__version__}; float32",
         f"# n={N} tokens; seed of a run: its place in the list; rms: root-mean-square norm of a token",
         "d,alpha,norm,residual,rms,layer,sequences,probability,error",
@@ -91,8 +96,7 @@ def write_grid(output: Path, sequences: int, processes: int) -> None:
         file.write("\n".join(lines) + "\n")
         new = pool.map(rows, left)
         for done, (_, run, _) in enumerate(jobs, 1):
-            found = kept.get(head(run), [])
-            file.write("\n".join(found if len(found) == LAYERS else next(new)) + "\n")
+            file.write("\n".join(kept.get(head(run)) or next(new)) + "\n")
             file.flush()
             print(f"{done}/{len(jobs)} {perf_counter() - started:.0f} s", file=sys.stderr, flush=True)
 
