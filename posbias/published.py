@@ -1,10 +1,11 @@
-"""What the authors published: their files, checksummed, and the numbers printed in their tables."""
+"""What the authors published: their files, checksummed, and the numbers printed in their tables and figures."""
 
 from __future__ import annotations
 
 import csv
 import hashlib
 import os
+import re
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -30,7 +31,12 @@ FIGURES = {
     "no_residual": "figures/no_residual.pdf",
 }
 """The authors' vector figures, all of BLOOM-176B at 256 tokens: measured, and rollouts (b), (c) and (a)."""
+RECENCY_URL = "https://github.com/starmpcc/layernorm_recency_bias"
+RECENCY_FIGURES = ("fig1_d16_d64_L1L2.pdf", "fig3_d16_d64_L3L4.pdf")
+"""The LayerNorm authors' figures of layers 1 and 2, and 3 and 4, at widths 16 and 64."""
 Dataset = Literal["fineweb-edu", "dclm"]
+Collection = Literal["position-bias", "layernorm_recency_bias"]
+"""Whose files: a folder below ``POSBIAS_DATA``, and a registry in the package."""
 
 
 @dataclass(frozen=True)
@@ -68,27 +74,27 @@ MODELS: dict[str, PublishedModel] = {
 """The models of the paper in the order of its tables."""
 
 
-def data_dir() -> Path:
+def data_dir(collection: Collection = "position-bias") -> Path:
     """Return the folder of the published files: ``POSBIAS_DATA``, or the user's cache folder."""
     import platformdirs
 
-    return Path(os.environ.get("POSBIAS_DATA") or platformdirs.user_cache_dir("posbias")).expanduser() / "position-bias"
+    return Path(os.environ.get("POSBIAS_DATA") or platformdirs.user_cache_dir("posbias")).expanduser() / collection
 
 
 @cache
-def registry() -> dict[str, str]:
+def registry(collection: Collection = "position-bias") -> dict[str, str]:
     """Return the name and SHA-256 of every file of the authors' that the book reads."""
-    lines = (files("posbias") / "data" / "position-bias.registry").read_text(encoding="utf-8").splitlines()
+    lines = (files("posbias") / "data" / f"{collection}.registry").read_text(encoding="utf-8").splitlines()
     return dict(line.split() for line in lines if line and not line.startswith("#"))
 
 
-def available() -> bool:
+def available(collection: Collection = "position-bias") -> bool:
     """Say whether every file of the registry is in the data folder (checksums are checked when one is read)."""
-    folder = data_dir()
-    return all((folder / name).is_file() for name in registry())
+    folder = data_dir(collection)
+    return all((folder / name).is_file() for name in registry(collection))
 
 
-def path(name: str) -> Path:
+def path(name: str, collection: Collection = "position-bias") -> Path:
     """Return where a published file is, after checking its checksum.
 
     Raises
@@ -98,18 +104,18 @@ def path(name: str) -> Path:
     FileNotFoundError
         If it is not in the data folder; the message says how to get it.
     """
-    if name not in registry():
-        names = f"one of the {len(registry())} names that 'posbias published' lists"
+    known = registry(collection)
+    if name not in known:
+        names = f"one of the {len(known)} names that 'posbias published' lists"
         raise checks.refuse("published file", names, name)
-    file = data_dir() / name
+    file = data_dir(collection) / name
     if not file.is_file():
-        raise FileNotFoundError(
-            f"{file}: not there. Set POSBIAS_DATA to a folder that has it, or run 'posbias published --download'"
-        )
+        get = "or run 'posbias published --download'" if collection == "position-bias" else f"from {RECENCY_URL}"
+        raise FileNotFoundError(f"{file}: not there. Set POSBIAS_DATA to a folder that has it, {get}")
     with file.open("rb") as stream:
         received = f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
-    if received != registry()[name]:
-        raise checks.refuse(f"{file}: checksum", registry()[name], f"{received} ({_discard(file)})")
+    if received != known[name]:
+        raise checks.refuse(f"{file}: checksum", known[name], f"{received} ({_discard(file)})")
     return file
 
 
@@ -237,3 +243,72 @@ def printed(table: int, model: str, variant: str, dataset: str = "fineweb-edu") 
         if (entry.table, entry.model, entry.variant, entry.dataset) == (table, model, variant, dataset):
             return entry
     raise checks.refuse("entry", "one that tables 2 to 4 print", f"table {table}, {model} ({variant}), {dataset}")
+
+
+@dataclass(frozen=True)
+class PrintedRecency:
+    """Hold one printed recency probability, four decimals, with the setting of its panel.
+
+    Parameters
+    ----------
+    d, alpha, layer
+        Width, cosine between tokens, and layer counted from 1.
+    norm, residual
+        As :mod:`posbias.recency` names them.
+    probability
+        As printed.
+    """
+
+    d: int
+    alpha: float
+    norm: str
+    residual: str
+    layer: int
+    probability: float
+
+
+@cache
+def printed_recency() -> tuple[PrintedRecency, ...]:
+    """Return the 32 recency probabilities that the LayerNorm authors print in two figures.
+
+    Source: github.com/starmpcc/layernorm_recency_bias, the figures of :data:`RECENCY_FIGURES`.
+    """
+    text = (files("posbias") / "data" / "printed_recency.csv").read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    return tuple(
+        PrintedRecency(
+            int(r["d"]), float(r["alpha"]), r["norm"], r["residual"], int(r["layer"]), float(r["probability"])
+        )
+        for r in csv.DictReader(lines)
+    )
+
+
+def read_recency_figure(figure: Path | str) -> list[PrintedRecency]:
+    """Return what is printed in a figure of heat maps: rows are settings, columns are widths and layers.
+
+    Raises
+    ------
+    ValueError
+        If the page does not hold one probability for every setting, width and layer that it names.
+    """
+    from pypdf import PdfReader
+    from pypdf.generic import ContentStream
+
+    reader = PdfReader(figure)
+    text = ""
+    for operands, operator in ContentStream(reader.pages[0]["/Contents"].get_object(), reader).operations:
+        if operator in (b"Tj", b"TJ"):
+            piece = operands[0] if operator == b"Tj" else "".join(x for x in operands[0] if isinstance(x, str))
+            text += piece if len(piece) == 1 else f"\n{piece}\n"  # row labels are drawn letter by letter
+    columns = re.findall(r"d=(\d+), Layer (\d+)", text)
+    settings = re.findall(r"=([\d.]+), (noLN|LN), (noRes|Res)", text)
+    values = re.findall(r"RP=([\d.]+)", text)
+    if not values or len(values) != len(columns) * len(settings):
+        expected = f"{len(settings)} × {len(columns)} probabilities"
+        raise checks.refuse(str(figure), expected, len(values))
+    norm, residual = {"LN": "layernorm", "noLN": "none"}, {"Res": "pre", "noRes": "none"}
+    panels = [(setting, column) for setting in settings for column in columns]
+    return [
+        PrintedRecency(int(d), float(alpha), norm[ln], residual[res], int(layer), float(value))
+        for ((alpha, ln, res), (d, layer)), value in zip(panels, values, strict=True)
+    ]

@@ -20,7 +20,7 @@ def small_registry(tmp_path, monkeypatch):
     monkeypatch.setenv("POSBIAS_DATA", str(tmp_path / "data"))
     files = {"LICENSE": b"licence", "figures/one.pdf": b"a figure"}
     entries = {name: f"sha256:{hashlib.sha256(content).hexdigest()}" for name, content in files.items()}
-    monkeypatch.setattr(published, "registry", lambda: entries)
+    monkeypatch.setattr(published, "registry", lambda *_: entries)
     return files
 
 
@@ -80,6 +80,8 @@ def test_a_changed_file_is_refused_and_removed(small_registry):
 def test_what_is_not_there_says_how_to_get_it(small_registry):
     with pytest.raises(FileNotFoundError, match="--download"):
         published.path("LICENSE")
+    with pytest.raises(FileNotFoundError, match="from https://github.com/starmpcc"):
+        published.path("LICENSE", "layernorm_recency_bias")
     with pytest.raises(ValueError, match="one of the 2 names.*received other"):
         published.path("other")
 
@@ -135,3 +137,30 @@ def test_only_bloom_176b_has_a_number_of_heads_that_is_no_power_of_two():
     for name in published.MODELS:
         H = published.config(name, "none").attention_config.num_heads
         assert np.allclose(geometric_slopes(H), alibi_slopes(H)) == (name != "bloom")
+
+
+def test_the_printed_recency_probabilities_are_whole():
+    entries = published.printed_recency()
+    assert len(entries) == 2 * 4 * 4 and len({(e.d, e.alpha, e.norm, e.residual, e.layer) for e in entries}) == 32
+    assert {e.d for e in entries} == {16, 64} and {e.layer for e in entries} == {1, 2, 3, 4}
+    first = [e.probability for e in entries if e.layer == 1]
+    assert first == [0.5] * 8
+    assert max(entries, key=lambda e: e.probability) == published.PrintedRecency(
+        16, 0.5, "layernorm", "none", 4, 0.9079
+    )
+
+
+@pytest.mark.skipif(
+    not published.available("layernorm_recency_bias"), reason="the LayerNorm authors' figures are not in POSBIAS_DATA"
+)
+def test_the_table_is_what_the_figures_print():
+    read = []
+    for name in published.RECENCY_FIGURES:
+        read += published.read_recency_figure(published.path(name, "layernorm_recency_bias"))
+    assert len(read) == 32 and set(read) == set(published.printed_recency())
+
+
+@needs_files
+def test_a_figure_without_recency_probabilities_is_refused():
+    with pytest.raises(ValueError, match="expected 0 × 0 probabilities, received 0"):
+        published.read_recency_figure(published.path(published.FIGURES["bloom"]))
