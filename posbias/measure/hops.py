@@ -20,7 +20,6 @@ from torch import Tensor, nn
 
 from posbias.coherence import paths_by_hops
 from posbias.measure.configure import VARIANTS, measured_rollout
-from posbias.measure.corpus import make_prompts
 from posbias.measure.instrument import Instrument
 from posbias.measure.loading import DTYPES
 from posbias.measure.run import Settings, measured
@@ -114,17 +113,7 @@ def measure_hops(settings: Settings) -> xr.Dataset:
     kernels = measured_rollout(results, "kernels")
     rollouts = [measured_rollout(results, variant) for variant in VARIANTS]
     parts = np.stack([influence_by_hops(rollout.kernels, rollout.lambda_, rollout.n) for rollout in rollouts])
-    tokenizer = settings.source.load_tokenizer()
-    prompts = make_prompts(
-        settings.corpus,
-        tokenizer,
-        settings.prompts,
-        settings.length,
-        rule=settings.rule,
-        seed=settings.seed,
-        per_document=settings.per_document,
-        special_tokens=settings.special_tokens,
-    )
+    prompts = settings.cut(settings.source.load_tokenizer())
     model = settings.source.load_model(DTYPES[settings.precision()], str(settings.place()), settings.device_map)
     instrument = Instrument(model)
     sizes, total = np.zeros(parts.shape[1:]), np.zeros(settings.length)

@@ -94,6 +94,19 @@ class Settings:
                 device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % there)
         return device
 
+    def cut(self, tokenizer: Any) -> Prompts:
+        """Return the prompts that these settings describe."""
+        return make_prompts(
+            self.corpus,
+            tokenizer,
+            self.prompts,
+            self.length,
+            rule=self.rule,
+            seed=self.seed,
+            per_document=self.per_document,
+            special_tokens=self.special_tokens,
+        )
+
     def precision(self) -> str:
         """Return the name of the number format, or raise ValueError for an unknown one."""
         name = self.dtype or ("float32" if self.place().type == "cpu" else "bfloat16")
@@ -145,16 +158,7 @@ def measure(
         path = checkpoint.checkpoint_path(output, group.rank)
         if path.exists() and not resume:
             raise checks.refuse(str(path), "--resume, or no checkpoint of an unfinished run", "one")
-        prompts = make_prompts(
-            settings.corpus,
-            tokenizer,
-            settings.prompts,
-            settings.length,
-            rule=settings.rule,
-            seed=settings.seed,
-            per_document=settings.per_document,
-            special_tokens=settings.special_tokens,
-        )
+        prompts = settings.cut(tokenizer)
         provenance = _provenance(settings, config, tokenizer, prompts, group)
         model = settings.source.load_model(dtype, str(device), settings.device_map)
         instrument = Instrument(model)
