@@ -115,7 +115,7 @@ REFERENCES: Mapping[str, Reference] = {
     for row in (
         Reference("bloom-8", "bloom", 8, 192, 6),
         Reference("bloom-12", "bloom", 12, 128, 8),
-        Reference("bloom-24", "bloom", 24, 128, 8, steps=400, rate=1.5e-3),
+        Reference("bloom-24", "bloom", 24, 128, 8, steps=500, rate=1.5e-3),
         Reference("mpt-12", "mpt", 12, 128, 8, steps=800),
         Reference(
             "falcon-12", "falcon", 12, 128, 8, FALCON, autocast=False, steps=800
