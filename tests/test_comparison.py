@@ -18,7 +18,7 @@ def test_a_score_by_hand(influence):
     q = np.full(16, 1 / 16)
     found = score(influence, q, resamples=400)
     p = influence.sum(0) / influence.sum()
-    assert found.wasserstein == normalised_wasserstein(p, q) and np.isnan(found.spearman)
+    assert found.wasserstein == pytest.approx(normalised_wasserstein(p, q)) and np.isnan(found.spearman)
     assert found.low < found.wasserstein < found.high
     assert found.first_aside == pytest.approx(normalised_wasserstein(p[1:] / p[1:].sum(), np.full(15, 1 / 15)))
     assert found.difference == pytest.approx(0.5 - p @ np.arange(16) / 15)

@@ -153,7 +153,7 @@ def test_what_is_no_measurement_is_refused(files, tmp_path):
     with pytest.raises(FileNotFoundError):
         read_results(bad)
     bad.write_text("not one")
-    with pytest.raises(ValueError, match="expected a netCDF file written by posbias measure, received another format"):
+    with pytest.raises(ValueError, match="expected a netCDF file written by posbias, received another format"):
         read_results(bad)
     bad.write_bytes(files["bloom"].read_bytes()[:4000])
     with pytest.raises(ValueError, match="expected a whole netCDF file"):

@@ -135,7 +135,9 @@ def test_bad_numbers_are_refused(tmp_path, tokenizer, options, words):
 
 
 def test_unknown_sources_and_separators_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="dataset: expected a path or one of fineweb-edu, dclm, wikipedia, received"):
+    with pytest.raises(
+        ValueError, match="dataset: expected a path or one of builtin, fineweb-edu, dclm, wikipedia, received"
+    ):
         Corpus("the-web").documents()
     (tmp_path / "t.txt").write_text("a")
     with pytest.raises(ValueError, match="separator: expected a regular expression"):

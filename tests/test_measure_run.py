@@ -313,7 +313,10 @@ def test_other_errors_are_not_taken_for_memory(place, tmp_path, monkeypatch):
         ({"prompts": 0}, ["prompts: expected an integer of at least 1, received 0"]),
         ({"length": 1}, ["length: expected an integer of at least 2, received 1"]),
         ({"batch_size": -1}, ["batch_size: expected an integer of at least 1, received -1"]),
-        ({"dataset": "the-web"}, ["dataset: expected a path or one of fineweb-edu, dclm, wikipedia, received the-web"]),
+        (
+            {"dataset": "the-web"},
+            ["dataset: expected a path or one of builtin, fineweb-edu, dclm, wikipedia, received the-web"],
+        ),
         ({"dtype": "float8"}, ["dtype: expected one of float32, bfloat16, float16, received float8"]),
         ({"device": "tpu-9"}, ["device: expected cpu, cuda"]),
         ({"device": "cuda:99"}, ["device: expected one of", "GPUs, received cuda:99"]),

@@ -97,8 +97,8 @@ def learning_rate(step: int, row: Reference) -> float:
     """Return the learning rate of a step: a linear rise over 5 % of the steps, then a cosine down to a tenth.
 
     >>> from posbias.reference.models import reference
-    >>> [round(learning_rate(step, reference("bloom-12")), 6) for step in (0, 49, 1000)]
-    [4e-05, 0.002, 0.0002]
+    >>> [round(learning_rate(step, reference("bloom-12")), 6) for step in (0, 59, 1200)]
+    [3.3e-05, 0.002, 0.0002]
     """
     rise = max(1, round(WARM_UP * row.steps))
     if step < rise:
