@@ -44,6 +44,10 @@ class Document:
 def documents(part: str) -> Iterator[Document]:
     """Yield the texts of one part, in an order that does not depend on names.
 
+    A module gives one document of its docstrings and pieces of its source code, which are cut before top-level
+    definitions and have at least :data:`PIECE` characters. Python's texts differ between versions and
+    distributors: the documents do too.
+
     Parameters
     ----------
     part
@@ -53,10 +57,6 @@ def documents(part: str) -> Iterator[Document]:
     ------
     ValueError
         For another part.
-
-    A module gives one document of its docstrings and pieces of its source code, which are cut before top-level
-    definitions and have at least :data:`PIECE` characters. Python's texts differ between versions and
-    distributors: the documents do too.
     """
     if part not in PARTS:
         raise checks.refuse("part", " or ".join(PARTS), part)
