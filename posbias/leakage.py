@@ -156,11 +156,6 @@ def explained(G: Float[np.ndarray, "*heads N N"]) -> Float[np.ndarray, "*heads"]
     return np.asarray((G.sum((-1, -2)) - np.trace(G, axis1=-2, axis2=-1)) / (N * (N - 1)))
 
 
-def total_variance(values: Float[np.ndarray, "N *heads m"]) -> Float[np.ndarray, "*heads"]:
-    """Return the variance of y over prompts and pairs."""
-    return np.asarray(values.astype(np.float64).var(axis=(0, -1)))
-
-
 def permutations_need(permutations: int) -> int:
     """Return how many prompts N have more than ``permutations`` distinct sign flips: 2^(N-1) > permutations.
 
@@ -217,10 +212,124 @@ def resampled(
     """
     N = _prompts(G, 3)
     checks.positive_integer("resamples", resamples)
-    draws = np.random.default_rng(seed).multinomial(N, np.full(N, 1 / N), size=resamples).astype(np.float64)
+    draws = _draws(N, resamples, seed)
     pairs = (draws.sum(1) ** 2 - (draws**2).sum(1)).reshape(-1, *(1,) * (G.ndim - 2))
     # a draw of one prompt N times has no pair: no information, and an estimate of 0
     return np.asarray(_quadratic(draws, G) / np.maximum(pairs, 1))
+
+
+@dataclass(frozen=True)
+class Leakage:
+    """Hold how much of some numbers' variance absolute position explains, for any heads.
+
+    Parameters
+    ----------
+    gram
+        Of :func:`gram`.
+    spread
+        Each prompt's mean square about the mean over prompts and pairs, in the same units.
+    """
+
+    gram: Float[np.ndarray, "*heads N N"]
+    spread: Float[np.ndarray, "*heads N"]
+
+    @property
+    def variance(self) -> Float[np.ndarray, "*heads"]:
+        """Return the explained variance, in squared units."""
+        return explained(self.gram)
+
+    @property
+    def share(self) -> Float[np.ndarray, "*heads"]:
+        """Return explained over total variance."""
+        return np.asarray(self.variance / self.spread.mean(-1))
+
+    def pooled(self, axis: int | tuple[int, ...]) -> Leakage:
+        """Return the leakage of several heads together: variances added over leading axes."""
+        return Leakage(self.gram.sum(axis), self.spread.sum(axis))
+
+    def p_values(self, permutations: int = 999, *, seed: int = 0) -> Float[np.ndarray, "*heads"]:
+        """Return :func:`permutation_p_values`."""
+        return permutation_p_values(self.gram, permutations, seed=seed)
+
+    def resampled_variance(self, resamples: int = 1000, *, seed: int = 0) -> Float[np.ndarray, "B *heads"]:
+        """Return the explained variance of B resamples of the prompts."""
+        return resampled(self.gram, resamples, seed=seed)
+
+    def resampled_share(self, resamples: int = 1000, *, seed: int = 0) -> Float[np.ndarray, "B *heads"]:
+        """Return explained over total variance of B resamples of the prompts."""
+        N = self.spread.shape[-1]
+        weights = _draws(N, resamples, seed) / N
+        return self.resampled_variance(resamples, seed=seed) / np.moveaxis(self.spread @ weights.T, -1, 0)
+
+
+def leakage(directions: Float[np.ndarray, "m r"], values: Float[np.ndarray, "N *heads m"]) -> Leakage:
+    """Return the leakage of values y along ``query``, ``key`` or ``both`` of a :class:`PositionBasis`.
+
+    Parameters
+    ----------
+    directions
+        Orthonormal columns.
+    values
+        Logits, log-probabilities or log Z at the pairs of the basis.
+
+    >>> basis = position_basis(sample_pairs(16))
+    >>> noise = np.random.default_rng(0).normal(size=(40, basis.pairs.shape[1]))
+    >>> bool(leakage(basis.both, noise).share < 0.05 < leakage(basis.both, noise + 0.3 * basis.pairs[1]).share)
+    True
+    """
+    y = values.astype(np.float64)
+    spread = np.square(y - y.mean((0, -1), keepdims=True)).mean(-1)
+    return Leakage(gram(directions, y), np.moveaxis(spread, 0, -1))
+
+
+@dataclass(frozen=True)
+class Components:
+    """Hold where the leakage of attention log-probabilities comes from, each by layer and head.
+
+    Parameters
+    ----------
+    total
+        Of log A_ij = logit_ij - log Z_i in the causal pass.
+    denominators
+        Of log Z_i in the causal pass: the mask's component.
+    logits
+        Of the logits in the causal pass.
+    cross
+        Gram matrices of logits with log Z: what makes variances not add up.
+    residual
+        Of the logits in the bidirectional pass: the residual stream's component.
+    """
+
+    total: Leakage
+    denominators: Leakage
+    logits: Leakage
+    cross: Float[np.ndarray, "T H N N"]
+    residual: Leakage
+
+    def balance(self, resamples: int = 1000, *, seed: int = 0) -> tuple[float, Float[np.ndarray, "B"]]:
+        """Return V_residual / (V_residual + V_denominators), all heads together, and its resamples."""
+        parts = [part.pooled((0, 1)) for part in (self.residual, self.denominators)]
+        left, right = (part.resampled_variance(resamples, seed=seed) for part in parts)
+        both = parts[0].variance + parts[1].variance
+        return float(parts[0].variance / both), left / (left + right)
+
+    def balance_by_layer(self, resamples: int = 1000, *, seed: int = 0) -> tuple[np.ndarray, Float[np.ndarray, "B T"]]:
+        """Return the balance of each layer and its resamples."""
+        parts = [part.pooled(1) for part in (self.residual, self.denominators)]
+        left, right = (part.resampled_variance(resamples, seed=seed) for part in parts)
+        return parts[0].variance / (parts[0].variance + parts[1].variance), left / (left + right)
+
+    def gap(self, resamples: int = 1000, *, seed: int = 0) -> tuple[float, Float[np.ndarray, "B"]]:
+        """Return (V_total - V_denominators - V_residual) / V_total, 0 if the components add up, and its resamples."""
+        parts = [part.pooled((0, 1)) for part in (self.total, self.denominators, self.residual)]
+        total, mask, residual = (part.resampled_variance(resamples, seed=seed) for part in parts)
+        found = [float(part.variance) for part in parts]
+        return (found[0] - found[1] - found[2]) / found[0], (total - mask - residual) / total
+
+
+def _draws(N: int, resamples: int, seed: int) -> Float[np.ndarray, "B N"]:
+    draws = np.random.default_rng(seed).multinomial(N, np.full(N, 1 / N), size=resamples)
+    return draws.astype(np.float64)
 
 
 def _quadratic(weights: Float[np.ndarray, "B N"], G: Float[np.ndarray, "*heads N N"]) -> Float[np.ndarray, "B *heads"]:

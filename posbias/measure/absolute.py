@@ -12,7 +12,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from posbias import checks
+from posbias.leakage import Components, Leakage, PositionBasis, gram, leakage
 from posbias.measure.instrument import AttentionReading, Instrument
+from posbias.measure.interventions import bidirectional, rotary_module
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,40 @@ def read_pairs(
 
         instrument.forward(batch, observe)
     return PairReading(logits, log_z)
+
+
+def read_components(
+    instrument: Instrument, ids: Int[np.ndarray, "N n"], basis: PositionBasis, batch_size: int = 8
+) -> Components:
+    """Return the leakage of a model's attention by source: one causal pass and one bidirectional pass.
+
+    Parameters
+    ----------
+    instrument
+        Of the model, as it is or inside an intervention on its angles.
+    ids
+        Token ids; prompts are the units of the estimates.
+    basis
+        Of pairs within the narrowest window.
+    batch_size
+        Prompts at a time.
+
+    Raises
+    ------
+    ValueError
+        As :func:`read_pairs` does, and for a model without rotary positions.
+    """
+    rotary_module(instrument)
+    causal = read_pairs(instrument, ids, basis.pairs, batch_size)
+    with bidirectional(instrument):
+        seen = read_pairs(instrument, ids, basis.pairs, batch_size)
+    return Components(
+        total=leakage(basis.both, causal.log_probabilities),
+        denominators=leakage(basis.both, causal.log_z),
+        logits=leakage(basis.both, causal.logits),
+        cross=gram(basis.both, causal.logits, causal.log_z),
+        residual=leakage(basis.both, seen.logits),
+    )
 
 
 def require_fixed_first(ids: Int[np.ndarray, "N n"]) -> int:
@@ -145,11 +181,9 @@ class HeadReading:
         """Return (layer, head) of the heads whose mean attention to position 0 is at least ``threshold``."""
         return np.argwhere(self.first.mean(0) >= threshold)
 
-    def variance(self) -> Float[np.ndarray, "T H"]:
-        """Return the share of the output's mean square that varies between prompts; 0 for the same output in all."""
-        N = len(self.first)
-        own = np.trace(self.outputs, axis1=-2, axis2=-1)
-        return 1 - (self.outputs.sum((-1, -2)) - own) / (N - 1) / own
+    def constancy(self) -> Leakage:
+        """Return how much of the outputs' mean square all prompts share: its ``share`` is 1 if all are equal."""
+        return Leakage(self.outputs, np.diagonal(self.outputs, axis1=-2, axis2=-1))
 
 
 def read_heads(instrument: Instrument, ids: Int[np.ndarray, "N n"], batch_size: int = 8) -> HeadReading:
