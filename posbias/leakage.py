@@ -187,17 +187,16 @@ def permutation_p_values(
     ValueError
         If N prompts have too few distinct flips, with the number of prompts that suffice.
 
-    >>> permutation_p_values(np.ones((11, 11))).item()
+    >>> permutation_p_values(np.ones((20, 20))).item()
     0.001
     """
     checks.positive_integer("permutations", permutations)
     N = _prompts(G, permutations_need(permutations))
     flips = np.random.default_rng(seed).choice([-1.0, 1.0], size=(permutations, N))
-    flips = flips[abs(flips.sum(1)) < N]  # all signs alike are no flip
     null = _quadratic(flips, G)
     found = explained(G) * (N * (N - 1))
     slack = 1e-12 * np.abs(G).sum((-1, -2))
-    return np.asarray((1 + (null >= found - slack).sum(0)) / (len(flips) + 1))
+    return np.asarray((1 + (null >= found - slack).sum(0)) / (permutations + 1))
 
 
 def resampled(
@@ -207,7 +206,7 @@ def resampled(
 
     Equal seeds and N draw the same prompts, which pairs the resamples of several statistics.
 
-    >>> resampled(np.ones((3, 3)), 2).tolist()
+    >>> resampled(np.ones((9, 9)), 2).tolist()
     [1.0, 1.0]
     """
     N = _prompts(G, 3)

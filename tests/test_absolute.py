@@ -91,7 +91,7 @@ def test_content_alone_has_no_leakage_on_average_and_p_values_are_right():
     assert 0.015 < (p <= 0.05).mean() < 0.1
     assert (false_discovery_control(p) <= 0.05).mean() < 0.02
     strong = gram(BASIS.both, content(12, heads=(20,)) + np.sqrt(J + 1.0))
-    assert (permutation_p_values(strong) <= 0.001).all()
+    assert (permutation_p_values(strong) <= 0.005).all()
 
 
 def test_resamples_are_centred_and_pair_no_prompt_with_itself():

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -61,7 +61,7 @@ def bidirectional(instrument: Instrument) -> Iterator[None]:
 
 
 @contextmanager
-def replaced_rope(instrument: Instrument, by: Literal["identity", "scrambled"], seed: int = 0) -> Iterator[None]:
+def replaced_rope(instrument: Instrument, by: str, seed: int = 0) -> Iterator[None]:
     """Rotate no query and key at all (``identity``), or each plane at another plane's rate (``scrambled``).
 
     Both leave q·k a function of content and i - j alone. What "scrambled" means in the paper is not in the review at
@@ -94,7 +94,7 @@ def replaced_rope(instrument: Instrument, by: Literal["identity", "scrambled"], 
 
 
 @contextmanager
-def replaced_embeddings(instrument: Instrument, which: Literal["first", "all"], seed: int = 0) -> Iterator[None]:
+def replaced_embeddings(instrument: Instrument, which: str, seed: int = 0) -> Iterator[None]:
     """Replace the first token's embedding, or all, by Gaussian vectors with the table's mean and deviation.
 
     Each prompt gets vectors of its own, drawn one after another from ``seed`` on as the passes of the context come.
