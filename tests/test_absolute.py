@@ -249,10 +249,26 @@ def test_heads_are_those_of_the_model():
     _, A, _ = attention(ours, ids)
     assert np.allclose(found.first, A[..., 1:, 0].mean(-1).transpose(0, 1), atol=1e-5)
     assert np.allclose(found.constancy().share, 1, atol=1e-5)  # equal prompts: equal outputs
-    most = found.first.mean(0).max()
-    assert len(found.sinks(most + 1e-9)) == 0 and len(found.sinks(0.0)) == 12
+    assert np.allclose(found.uniform, np.mean(1 / np.arange(2, N + 1)))
+    assert found.sinks(0.0).all() and not found.sinks(1 / float(found.uniform[0]) + 1e-3).any()
+    times = float(found.first.mean(0)[1, 2] / found.uniform[1])
+    assert found.sinks(times * 0.999)[1, 2] and not found.sinks(times * 1.001)[1, 2]
     with pytest.raises(ValueError, match="prompts: expected an integer of at least 2"):
         read_heads(ours, ids[:1].numpy())
+
+
+def test_a_head_that_sees_the_first_token_alone_passes_on_a_fingerprint():
+    """Two tokens of which the second is the same: outputs differ between prompts by the first token alone."""
+    ours = Instrument(make("llama"))
+    for attention_module in ours.attentions:  # queries and keys so that logits are 0: uniform attention
+        attention_module.q_proj.weight.zero_()
+    ids = prompts(B=4)[:, :2].clone()
+    ids[:, 1] = 5
+    varying = read_heads(ours, ids.numpy())
+    ids[:, 0] = 3
+    fixed = read_heads(ours, ids.numpy())
+    assert np.allclose(fixed.first, 0.5) and np.allclose(fixed.constancy().share, 1, atol=1e-5)
+    assert varying.constancy().share.max() < 0.99
 
 
 def test_models_and_pairs_that_cannot_be():
@@ -270,8 +286,7 @@ def test_models_and_pairs_that_cannot_be():
         pass
     with pytest.raises(ValueError, match="which: expected first or all"), replaced_embeddings(ours, "last"):
         pass
-    with pytest.raises(ValueError, match="additive mask"), bidirectional(Instrument(make("mpt"))) as _:
-        Instrument(make("mpt"))
-        mpt = Instrument(make("mpt"))
-        with bidirectional(mpt):
-            mpt.forward(prompts(), lambda reading: None)
+    mpt = Instrument(make("mpt"))
+    with pytest.raises(ValueError, match="model: expected attention with an additive mask"), bidirectional(mpt):
+        mpt.forward(prompts(), lambda reading: None)
+    assert mpt.causal and not any(m._forward_pre_hooks for m in mpt.model.modules())

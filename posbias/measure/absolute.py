@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from posbias import checks
@@ -172,14 +172,17 @@ class HeadReading:
         Mean attention to position 0, over the queries from 1 on that may see it.
     outputs
         G_pq = Σ_i ⟨o_p(i), o_q(i)⟩ over the same queries, o the head's output before the output projection.
+    uniform
+        What uniform attention gives position 0 in each layer, over the same queries.
     """
 
     first: Float[np.ndarray, "N T H"]
     outputs: Float[np.ndarray, "T H N N"]
+    uniform: Float[np.ndarray, "T"]
 
-    def sinks(self, threshold: float = 0.5) -> Int[np.ndarray, "k 2"]:
-        """Return (layer, head) of the heads whose mean attention to position 0 is at least ``threshold``."""
-        return np.argwhere(self.first.mean(0) >= threshold)
+    def sinks(self, times: float = 2.0) -> Bool[np.ndarray, "T H"]:
+        """Tell which heads' mean attention to position 0 is at least ``times`` that of uniform attention."""
+        return self.first.mean(0) >= times * self.uniform[:, None]
 
     def constancy(self) -> Leakage:
         """Return how much of the outputs' mean square all prompts share: its ``share`` is 1 if all are equal."""
@@ -196,7 +199,7 @@ def read_heads(instrument: Instrument, ids: Int[np.ndarray, "N n"], batch_size: 
     """
     checks.positive_integer("prompts", len(ids), minimum=2)
     T, H, N = instrument.T, instrument.H, len(ids)
-    first = np.zeros((N, T, H))
+    first, uniform = np.zeros((N, T, H)), np.zeros(T)
     outputs: list[list[Tensor]] = [[] for _ in range(T)]
     sees: list[Tensor] = [torch.empty(0)] * T
 
@@ -214,6 +217,7 @@ def read_heads(instrument: Instrument, ids: Int[np.ndarray, "N n"], batch_size: 
                 seen = reading.allowed[:, 0].clone()
                 seen[0] = False
                 sees[reading.layer] = seen.cpu()
+                uniform[reading.layer] = float((1 / reading.allowed.sum(1).double())[seen].mean())
                 first[rows, reading.layer] = reading.probabilities[:, :, seen, 0].float().mean(-1).cpu().numpy()
 
             instrument.forward(batch, observe)
@@ -224,7 +228,7 @@ def read_heads(instrument: Instrument, ids: Int[np.ndarray, "N n"], batch_size: 
     for t, kept in enumerate(outputs):
         o = torch.cat(kept)[:, sees[t]].unflatten(-1, (H, -1)).permute(2, 0, 1, 3).flatten(2).double()
         G[t] = (o @ o.mT).numpy()
-    return HeadReading(first, G)
+    return HeadReading(first, G, uniform)
 
 
 def _projection(attention: nn.Module) -> nn.Module:
