@@ -3,6 +3,7 @@
 python results/measure_absolute.py [PROMPTS] [LENGTH]
 """
 
+import hashlib
 import platform
 import sys
 from contextlib import nullcontext
@@ -21,6 +22,7 @@ from posbias.measure.corpus import Corpus, make_prompts
 from posbias.measure.instrument import Instrument
 from posbias.measure.interventions import bidirectional, replaced_embeddings, replaced_rope
 from posbias.measure.loading import Source
+from posbias.shipped import model_folder
 
 PARTS = ("total", "denominators", "logits", "residual")
 EARLY, WINDOW, RESAMPLES = 32, 64, 400
@@ -52,9 +54,10 @@ def parts(causal: PairReading, free: PairReading, keep: np.ndarray, pairs: np.nd
 
 
 def main(N: int = 192, n: int = 256) -> None:
-    """Run everything; a condition at a time is kept."""
+    """Run everything, a condition after another."""
     found: dict[str, xr.Dataset] = {}
     heads: dict[str, np.ndarray] = {}
+    revisions: list[str] = []
     pairs = sample_pairs(n, 48)
     i, j = pairs
     everything, near, soon = np.full(i.size, True), i - j < WINDOW, i < EARLY
@@ -64,6 +67,8 @@ def main(N: int = 192, n: int = 256) -> None:
         tokenizer = source.load_tokenizer()
         text = make_prompts(Corpus("builtin"), tokenizer, N, n, rule="cut", per_document=16).ids
         chance = make_prompts(Corpus("builtin"), tokenizer, N, n, rule="random").ids
+        weights = (Path(model_folder(source.model)) / "model.safetensors").read_bytes()
+        revisions.append(f"{name} {hashlib.sha256(weights).hexdigest()[:16]}")
         heads[name] = read_heads(instrument, text[:64]).first.mean(0)
         conditions = {"text": (text, nullcontext)}
         if name == "llama-12":
@@ -94,10 +99,10 @@ def main(N: int = 192, n: int = 256) -> None:
         {"long_name": "attention to position 0"},
     )
     data = data.assign_coords(model=list(heads)).assign_attrs(
-        prompts=N, length=n, dataset="builtin", rule="cut, 16 a document", early=EARLY, window=WINDOW, seed=0,
-        per_stratum=48, permutations=999, device="cpu", dtype="float32", posbias=posbias.__version__,
-        torch=torch.__version__, transformers=transformers.__version__, numpy=np.__version__, scipy=scipy.__version__,
-        python=platform.python_version(),
+        weights=", ".join(revisions), prompts=N, length=n, dataset="builtin", rule="cut, 16 a document",
+        early=EARLY, window=WINDOW, seed=0, per_stratum=48, permutations=999, device="cpu", dtype="float32",
+        posbias=posbias.__version__, torch=str(torch.__version__), transformers=transformers.__version__,
+        numpy=np.__version__, scipy=scipy.__version__, python=platform.python_version(),
     )  # fmt: skip
     folder = Path(__file__).parent / "15_absolute"
     folder.mkdir(exist_ok=True)

@@ -38,7 +38,7 @@ def rotary_module(instrument: Instrument) -> nn.Module:
 
 @contextmanager
 def bidirectional(instrument: Instrument) -> Iterator[None]:
-    """Let every query see later keys as well, |i - j| < window where there is a window: M ∨ Mᵀ for the mask M.
+    """Let every query see later keys as well, |i - j| < window where there is a window: allowed(i, j) or allowed(j, i).
 
     Parameters
     ----------
