@@ -53,14 +53,14 @@ def parts(causal: PairReading, free: PairReading, keep: np.ndarray, pairs: np.nd
     )
 
 
-def main(N: int = 192, n: int = 256) -> None:
+def main(N: int = 128, n: int = 256) -> None:
     """Run everything, a condition after another."""
     found: dict[str, xr.Dataset] = {}
     heads: dict[str, np.ndarray] = {}
     revisions: list[str] = []
-    pairs = sample_pairs(n, 48)
+    pairs = sample_pairs(n, 48, first_key=0)
     i, j = pairs
-    everything, near, soon = np.full(i.size, True), i - j < WINDOW, i < EARLY
+    near, rest, soon = i - j < WINDOW, j > 0, i < EARLY  # rest: the first token is left out as a key
     for name in ("llama-12", "llama-ntk-12", "mistral-12"):
         source = Source(f"reference/{name}")
         instrument = Instrument(source.load_model(torch.float32, "cpu", None))
@@ -85,9 +85,9 @@ def main(N: int = 192, n: int = 256) -> None:
                 causal = read_pairs(instrument, ids, read)
             with bidirectional(instrument), context():
                 free = read_pairs(instrument, ids, read)
-            keeps = {"near": near} if condition == "text" else {}
+            keeps = {"near": near, "near-rest": near & rest} if condition == "text" else {}
             if name == "llama-12":
-                keeps |= {"all": everything, "early": soon}
+                keeps |= {"all": near | True, "rest": rest, "early": soon, "early-rest": soon & rest}
             for which, keep in keeps.items():
                 keep = keep[near] if name == "mistral-12" else keep
                 found[f"{name} {condition} {which}"] = parts(causal, free, keep, read)
