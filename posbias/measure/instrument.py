@@ -137,6 +137,7 @@ class Instrument:
         self.model = model.eval().requires_grad_(False)
         self.layers = self.family.layers(model)
         self.attentions = [self.family.attention_of(layer) for layer in self.layers]
+        self.causal = True  # what masks are checked for; an intervention may take it back
 
     @property
     def T(self) -> int:
@@ -277,7 +278,11 @@ class _Watch(TorchFunctionMode):
             if key not in self.masks:  # which keeps the tensors alive, so that no id comes twice in a pass
                 with torch.no_grad():
                     bias = family.bias(named, module, self.n) if family.bias else None
-                    self.masks[key] = (read_from, named.get(family.biased or ""), *_read_mask(named, bias, self.n))
+                    self.masks[key] = (
+                        read_from,
+                        named.get(family.biased or ""),
+                        *_read_mask(named, bias, self.n, self.instrument.causal),
+                    )
             _, replaced, *self.arguments = self.masks[key]
             if family.biased and replaced is not kwargs.get(family.biased):
                 return args, {**kwargs, family.biased: replaced}
@@ -301,7 +306,7 @@ class _Watch(TorchFunctionMode):
             self.observe(AttentionReading(t, logits.detach(), probabilities.detach(), bias, allowed, product))
 
 
-def _read_mask(arguments: dict[str, Any], bias: Tensor | None, n: int) -> tuple[Tensor | None, Tensor]:
+def _read_mask(arguments: dict[str, Any], bias: Tensor | None, n: int, causal: bool) -> tuple[Tensor | None, Tensor]:
     """Return the whole position bias, and the keys that are allowed, for prompts without padding.
 
     A boolean mask is True where a key is hidden (MPT); any other holds what is added to the logits.
@@ -317,8 +322,7 @@ def _read_mask(arguments: dict[str, Any], bias: Tensor | None, n: int) -> tuple[
         carried = mask.float().masked_fill(~allowed, 0.0)
         if carried.any():
             bias = carried if bias is None else bias.float() + carried
-    causal = torch.ones_like(allowed).tril()
-    if not allowed.diagonal().all() or (allowed & ~causal).any():
+    if not allowed.diagonal().all() or (causal and allowed.triu(1).any()):
         raise RuntimeError("expected a causal mask in which every query sees itself, received another")
     return None if bias is None else bias.float(), allowed
 

@@ -1,0 +1,345 @@
+"""Absolute position in attention logits: variance that query and key positions explain beyond every relative offset.
+
+The unit is the prompt: what one prompt's logits share with another prompt's at the same positions cannot be content.
+Everything is read off Gram matrices between prompts, (…, N, N): estimates, sign-flip tests and bootstrap intervals.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from posbias import checks
+
+
+def sample_pairs(
+    n: int, per_stratum: int = 64, *, reach: int | None = None, first_key: int = 1, seed: int = 0
+) -> Int[np.ndarray, "2 m"]:
+    """Return pairs (i, j), j ≤ i, with equal numbers from each stratum: an octave of queries and one of offsets.
+
+    Parameters
+    ----------
+    n
+        Tokens, at least 4.
+    per_stratum
+        Pairs of each stratum; all of a smaller one. Early queries and near keys, few among all pairs, so count as much.
+    reach
+        Keys that a query may see, itself included; all of its past unless given.
+    first_key
+        Leave out keys (and queries) before this position. 1 leaves out the first token, whose logits are those of
+        another token, not of another position.
+    seed
+        Of the draws without replacement.
+
+    Raises
+    ------
+    ValueError
+        For numbers out of range.
+
+    >>> sample_pairs(4).tolist()
+    [[1, 2, 3, 2, 3, 3], [1, 2, 3, 1, 2, 1]]
+    """
+    checks.positive_integer("n", n, minimum=4)
+    checks.positive_integer("per_stratum", per_stratum)
+    reach = n if reach is None else checks.positive_integer("reach", reach, minimum=2)
+    checks.index("first_key", first_key, n - 2)
+    i, j = np.tril_indices(n)
+    keep = (j >= first_key) & (i - j < reach)
+    i, j = i[keep], j[keep]
+    strata = np.floor(np.log2(i + 1)) * 64 + np.floor(np.log2(i - j + 1))
+    rng = np.random.default_rng(seed)
+    found = []
+    for stratum in np.unique(strata):
+        inside = np.flatnonzero(strata == stratum)
+        found.append(np.sort(rng.choice(inside, min(per_stratum, inside.size), replace=False)))
+    order = np.concatenate(found)
+    order = order[np.lexsort((i[order], i[order] - j[order]))]
+    return np.stack([i[order], j[order]])
+
+
+@dataclass(frozen=True)
+class PositionBasis:
+    """Hold orthonormal directions of what absolute position can add to logits at m pairs beyond relative offset.
+
+    Parameters
+    ----------
+    pairs
+        Queries and keys.
+    query
+        Functions of the query's position, each offset's mean taken out.
+    key
+        Functions of the key's position, with offsets' means and ``query`` taken out: the softmax denominator, a
+        function of the query, cannot reach these.
+    """
+
+    pairs: Int[np.ndarray, "2 m"]
+    query: Float[np.ndarray, "m a"]
+    key: Float[np.ndarray, "m b"]
+
+    @property
+    def both(self) -> Float[np.ndarray, "m c"]:
+        """All of absolute position: α_i + β_j for any α and β."""
+        return np.hstack([self.query, self.key])
+
+
+def position_basis(pairs: Int[np.ndarray, "2 m"]) -> PositionBasis:
+    """Return the basis of y_ij = μ_(i-j) + α_i + β_j beyond the saturated baseline μ, one parameter per offset.
+
+    Raises
+    ------
+    ValueError
+        If the pairs leave no room for position: each offset once.
+
+    Source: the saturated baseline is that of Ruscio et al. 2026 as a review describes it; α + β is ours.
+
+    >>> basis = position_basis(sample_pairs(16))
+    >>> relative = np.cos(basis.pairs[0] - basis.pairs[1])
+    >>> bool(np.abs(basis.both.T @ relative).max() < 1e-12)
+    True
+    """
+    i, j = pairs
+    query = _orthonormal(_less_offset_means(i[:, None] == np.unique(i), i - j))
+    key = _less_offset_means(j[:, None] == np.unique(j), i - j)
+    key = _orthonormal(key - query @ (query.T @ key))
+    if not query.shape[1]:
+        raise checks.refuse("pairs", "offsets that occur with several queries", f"{pairs.shape[1]} pairs without")
+    return PositionBasis(pairs, query, key)
+
+
+def _less_offset_means(columns: Bool[np.ndarray, "m k"], offsets: Int[np.ndarray, "m"]) -> Float[np.ndarray, "m k"]:
+    _, group, count = np.unique(offsets, return_inverse=True, return_counts=True)
+    sums = np.zeros((count.size, columns.shape[1]))
+    np.add.at(sums, group, columns)
+    return columns - (sums / count[:, None])[group]
+
+
+def _orthonormal(columns: Float[np.ndarray, "m k"]) -> Float[np.ndarray, "m r"]:
+    """Return an orthonormal basis of the span; offset, query and key effects share a linear trend, so rank < k."""
+    u, s, _ = np.linalg.svd(columns, full_matrices=False)
+    return u[:, s > 1e-9 * math.sqrt(columns.shape[0])]
+
+
+def gram(
+    directions: Float[np.ndarray, "m r"],
+    values: Float[np.ndarray, "N *heads m"],
+    other: Float[np.ndarray, "N *heads m"] | None = None,
+) -> Float[np.ndarray, "*heads N N"]:
+    """Return G_pq = ⟨z_p, z'_q⟩ / m, z = Uᵀ y: products of prompts' position effects, in squared units of y per pair.
+
+    Parameters
+    ----------
+    directions
+        U of a :class:`PositionBasis`: ``query``, ``key`` or ``both``.
+    values
+        y: logits, log-probabilities or log Z of N prompts at the m pairs, for any heads.
+    other
+        y' for a covariance instead of a variance.
+    """
+    z = np.moveaxis(values @ directions, 0, -2)
+    w = z if other is None else np.moveaxis(other @ directions, 0, -2)
+    return (z @ w.swapaxes(-1, -2)).astype(np.float64) / directions.shape[0]
+
+
+def explained(G: Float[np.ndarray, "*heads N N"]) -> Float[np.ndarray, "*heads"]:
+    """Return the mean of G_pq over p ≠ q, an unbiased estimate of ‖Uᵀ E y‖² / m; it may be negative.
+
+    A squared norm of a mean over prompts would count each prompt's content once with itself; pairs of different
+    prompts share position only.
+
+    >>> explained(np.array([[9.0, 1.0], [1.0, 9.0]])).item()
+    1.0
+    """
+    N = _prompts(G, 2)
+    return np.asarray((G.sum((-1, -2)) - np.trace(G, axis1=-2, axis2=-1)) / (N * (N - 1)))
+
+
+def permutations_need(permutations: int) -> int:
+    """Return how many prompts N have more than ``permutations`` distinct sign flips: 2^(N-1) > permutations.
+
+    >>> permutations_need(999)
+    11
+    """
+    return 1 + math.ceil(math.log2(permutations + 1))
+
+
+def permutation_p_values(
+    G: Float[np.ndarray, "*heads N N"], permutations: int = 999, *, seed: int = 0
+) -> Float[np.ndarray, "*heads"]:
+    """Return (1 + #{null ≥ found}) / (permutations + 1) for :func:`explained`, the null by flipping prompts' signs.
+
+    Without leakage a prompt's effects z_p are content around 0, and ±z_p are alike if content is symmetric. Shuffling
+    pairs inside a prompt would be no null: a key that attracts many queries of one prompt is content, not position.
+
+    Parameters
+    ----------
+    G
+        Of :func:`gram`, or a sum over heads.
+    permutations
+        Random flips, the same for all heads.
+    seed
+        Of the flips.
+
+    Raises
+    ------
+    ValueError
+        If N prompts have too few distinct flips, with the number of prompts that suffice.
+
+    >>> permutation_p_values(np.ones((20, 20))).item()
+    0.001
+    """
+    checks.positive_integer("permutations", permutations)
+    N = _prompts(G, permutations_need(permutations))
+    flips = np.random.default_rng(seed).choice([-1.0, 1.0], size=(permutations, N))
+    null = _quadratic(flips, G)
+    found = explained(G) * (N * (N - 1))
+    slack = 1e-12 * np.abs(G).sum((-1, -2))
+    return np.asarray((1 + (null >= found - slack).sum(0)) / (permutations + 1))
+
+
+def resampled(
+    G: Float[np.ndarray, "*heads N N"], resamples: int = 1000, *, seed: int = 0
+) -> Float[np.ndarray, "B *heads"]:
+    """Return :func:`explained` of B resamples of the prompts; a prompt drawn twice is never paired with itself.
+
+    Equal seeds and N draw the same prompts, which pairs the resamples of several statistics.
+
+    >>> resampled(np.ones((9, 9)), 2).tolist()
+    [1.0, 1.0]
+    """
+    N = _prompts(G, 3)
+    checks.positive_integer("resamples", resamples)
+    draws = _draws(N, resamples, seed)
+    pairs = (draws.sum(1) ** 2 - (draws**2).sum(1)).reshape(-1, *(1,) * (G.ndim - 2))
+    # a draw of one prompt N times has no pair: no information, and an estimate of 0
+    return np.asarray(_quadratic(draws, G) / np.maximum(pairs, 1))
+
+
+@dataclass(frozen=True)
+class Leakage:
+    """Hold how much of some numbers' variance absolute position explains, for any heads.
+
+    Parameters
+    ----------
+    gram
+        Of :func:`gram`.
+    spread
+        Each prompt's mean square about the mean over prompts and pairs, in the same units.
+    """
+
+    gram: Float[np.ndarray, "*heads N N"]
+    spread: Float[np.ndarray, "*heads N"]
+
+    @property
+    def variance(self) -> Float[np.ndarray, "*heads"]:
+        """Return the explained variance, in squared units."""
+        return explained(self.gram)
+
+    @property
+    def share(self) -> Float[np.ndarray, "*heads"]:
+        """Return explained over total variance."""
+        return np.asarray(self.variance / self.spread.mean(-1))
+
+    def pooled(self, axis: int | tuple[int, ...]) -> Leakage:
+        """Return the leakage of several heads together: variances added over leading axes."""
+        return Leakage(self.gram.sum(axis), self.spread.sum(axis))
+
+    def p_values(self, permutations: int = 999, *, seed: int = 0) -> Float[np.ndarray, "*heads"]:
+        """Return :func:`permutation_p_values`."""
+        return permutation_p_values(self.gram, permutations, seed=seed)
+
+    def resampled_variance(self, resamples: int = 1000, *, seed: int = 0) -> Float[np.ndarray, "B *heads"]:
+        """Return the explained variance of B resamples of the prompts."""
+        return resampled(self.gram, resamples, seed=seed)
+
+    def resampled_share(self, resamples: int = 1000, *, seed: int = 0) -> Float[np.ndarray, "B *heads"]:
+        """Return explained over total variance of B resamples of the prompts."""
+        N = self.spread.shape[-1]
+        weights = _draws(N, resamples, seed) / N
+        return self.resampled_variance(resamples, seed=seed) / np.moveaxis(self.spread @ weights.T, -1, 0)
+
+
+def leakage(directions: Float[np.ndarray, "m r"], values: Float[np.ndarray, "N *heads m"]) -> Leakage:
+    """Return the leakage of values y along ``query``, ``key`` or ``both`` of a :class:`PositionBasis`.
+
+    Parameters
+    ----------
+    directions
+        Orthonormal columns.
+    values
+        Logits, log-probabilities or log Z at the pairs of the basis.
+
+    >>> basis = position_basis(sample_pairs(16))
+    >>> noise = np.random.default_rng(0).normal(size=(40, basis.pairs.shape[1]))
+    >>> bool(leakage(basis.both, noise).share < 0.05 < leakage(basis.both, noise + 0.3 * basis.pairs[1]).share)
+    True
+    """
+    y = values.astype(np.float64)
+    spread = np.square(y - y.mean((0, -1), keepdims=True)).mean(-1)
+    return Leakage(gram(directions, y), np.moveaxis(spread, 0, -1))
+
+
+@dataclass(frozen=True)
+class Components:
+    """Hold where the leakage of attention log-probabilities comes from, each by layer and head.
+
+    Parameters
+    ----------
+    total
+        Of log A_ij = logit_ij - log Z_i in the causal pass.
+    denominators
+        Of log Z_i in the causal pass: the mask's component.
+    logits
+        Of the logits in the causal pass.
+    cross
+        Gram matrices of logits with log Z: what makes variances not add up.
+    residual
+        Of the logits in the bidirectional pass: the residual stream's component.
+    """
+
+    total: Leakage
+    denominators: Leakage
+    logits: Leakage
+    cross: Float[np.ndarray, "T H N N"]
+    residual: Leakage
+
+    def balance(self, resamples: int = 1000, *, seed: int = 0) -> tuple[float, Float[np.ndarray, "B"]]:
+        """Return V_residual / (V_residual + V_denominators), all heads together, and its resamples."""
+        parts = [part.pooled((0, 1)) for part in (self.residual, self.denominators)]
+        left, right = (part.resampled_variance(resamples, seed=seed) for part in parts)
+        both = parts[0].variance + parts[1].variance
+        return float(parts[0].variance / both), left / (left + right)
+
+    def balance_by_layer(self, resamples: int = 1000, *, seed: int = 0) -> tuple[np.ndarray, Float[np.ndarray, "B T"]]:
+        """Return the balance of each layer and its resamples."""
+        parts = [part.pooled(1) for part in (self.residual, self.denominators)]
+        left, right = (part.resampled_variance(resamples, seed=seed) for part in parts)
+        return parts[0].variance / (parts[0].variance + parts[1].variance), left / (left + right)
+
+    def gap(self, resamples: int = 1000, *, seed: int = 0) -> tuple[float, Float[np.ndarray, "B"]]:
+        """Return (V_total - V_denominators - V_residual) / V_total, 0 if the components add up, and its resamples."""
+        parts = [part.pooled((0, 1)) for part in (self.total, self.denominators, self.residual)]
+        total, mask, residual = (part.resampled_variance(resamples, seed=seed) for part in parts)
+        found = [float(part.variance) for part in parts]
+        return (found[0] - found[1] - found[2]) / found[0], (total - mask - residual) / total
+
+
+def _draws(N: int, resamples: int, seed: int) -> Float[np.ndarray, "B N"]:
+    draws = np.random.default_rng(seed).multinomial(N, np.full(N, 1 / N), size=resamples)
+    return draws.astype(np.float64)
+
+
+def _quadratic(weights: Float[np.ndarray, "B N"], G: Float[np.ndarray, "*heads N N"]) -> Float[np.ndarray, "B *heads"]:
+    """Return Σ_{p≠q} w_p w_q G_pq for every row of weights."""
+    N = G.shape[-1]
+    between = np.where(np.eye(N, dtype=bool), 0.0, G).reshape(-1, N, N)
+    found = np.stack([((weights @ g) * weights).sum(1) for g in between], axis=1)
+    return found.reshape(len(weights), *G.shape[:-2])
+
+
+def _prompts(G: Float[np.ndarray, "*heads N N"], minimum: int) -> int:
+    if G.shape[-1] < minimum:
+        raise checks.refuse("prompts", f"at least {minimum} for this statistic", G.shape[-1])
+    return int(G.shape[-1])
