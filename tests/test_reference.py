@@ -191,6 +191,13 @@ def test_a_model_that_goes_on_starts_from_the_other(tmp_path, tiny_texts):
         assert torch.allclose(x, ended[name], atol=2e-3), name
 
 
+def test_the_seed_also_decides_the_batches(tmp_path, tiny_texts):
+    row = Reference("on", "bloom", 2, 16, 2, continues="tiny", steps=1, batch_size=2, length=12)
+    first = initial_model(TINY, seed=9)
+    losses = [train(row, tiny_texts, tmp_path / str(seed), start=first, seed=seed)[0, 0] for seed in (1, 2, 1)]
+    assert losses[0] == losses[2] != losses[1]
+
+
 def test_what_cannot_be_is_refused(tmp_path, tiny_texts):
     with pytest.raises(ValueError, match="snapshots: expected steps from 0 to 6, received 7"):
         train(TINY, tiny_texts, tmp_path / "x", snapshots=[7])
