@@ -194,7 +194,8 @@ def test_a_model_that_goes_on_starts_from_the_other(tmp_path, tiny_texts):
 def test_the_seed_also_decides_the_batches(tmp_path, tiny_texts):
     row = Reference("on", "bloom", 2, 16, 2, continues="tiny", steps=1, batch_size=2, length=12)
     first = initial_model(TINY, seed=9)
-    losses = [train(row, tiny_texts, tmp_path / str(seed), start=first, seed=seed)[0, 0] for seed in (1, 2, 1)]
+    runs = enumerate((1, 2, 1))
+    losses = [train(row, tiny_texts, tmp_path / str(k), start=first, seed=seed)[0, 0] for k, seed in runs]
     assert losses[0] == losses[2] != losses[1]
 
 
