@@ -229,8 +229,8 @@ class Leakage:
         Each prompt's mean square about the mean over prompts and pairs, in the same units.
     """
 
-    gram: Float[np.ndarray, "*heads N N"]
-    spread: Float[np.ndarray, "*heads N"]
+    gram: Float[np.ndarray, "... N N"]
+    spread: Float[np.ndarray, "... N"]
 
     @property
     def variance(self) -> Float[np.ndarray, "*heads"]:
