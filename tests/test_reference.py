@@ -225,6 +225,14 @@ def test_the_command_refuses(tmp_path, arguments, message):
     assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
 
 
+def test_the_command_writes_untrained_twins_also_of_a_model_that_goes_on(tmp_path):
+    command = [sys.executable, "-m", "posbias", "train-reference", "llama-ntk-12", "-o", str(tmp_path), "--steps", "0"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == f"{tmp_path / 'llama-ntk-12'}: 0 steps, untrained"
+    assert (tmp_path / "llama-ntk-12" / "model.safetensors").is_file()
+
+
 def test_the_command_killed_for_good_goes_on(tmp_path):
     """The real thing once: SIGKILL in the middle of a model, then --resume."""
     command = [sys.executable, "-m", "posbias", "train-reference", "llama-12", "-o", str(tmp_path), "--steps", "3"]

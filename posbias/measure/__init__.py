@@ -4,7 +4,7 @@ Models go through :mod:`~posbias.measure.families` (where things are), :mod:`~po
 seen in a batch) and :mod:`~posbias.measure.statistics` (what is kept of it) into one labelled file
 (:mod:`~posbias.measure.results`), from which :mod:`~posbias.measure.configure` makes rollouts.
 
-This is the only part of posbias that imports torch, transformers, datasets and xarray.
+Only this part of posbias, the reference models and the checkpoints import torch; only this one datasets and xarray.
 """
 
 import warnings

@@ -69,8 +69,10 @@ def train_reference(
             checkpoint_every=checkpoint_every,
             progress=sys.stderr.isatty(),
         )
-        losses = f"training loss {log[-50:, 0].mean():.3f}, held-out loss {log[-1, 1]:.3f} nats a token"
-        typer.echo(f"{output / row.name}: {row.steps} steps, {losses if row.steps else 'untrained'}")
+        done = "untrained"
+        if row.steps:
+            done = f"training loss {log[-50:, 0].mean():.3f}, held-out loss {log[-1, 1]:.3f} nats a token"
+        typer.echo(f"{output / row.name}: {row.steps} steps, {done}")
 
 
 def _steps(text: str) -> list[int]:

@@ -158,7 +158,7 @@ def train(
     """
     if (folder / "config.json").exists():
         raise checks.refuse(str(folder), "a folder without a model", "one with a config.json")
-    if start is None and row.continues is not None:
+    if start is None and row.continues is not None and row.steps > 0:
         raise checks.refuse(f"{row.name}: start", f"the model {row.continues}", "none")
     outside = [step for step in snapshots if not 0 <= step <= row.steps]
     if outside:
