@@ -10,7 +10,13 @@ from typing import Annotated
 
 import typer
 
-GROUPS = ("posbias.book.commands", "posbias.commands", "posbias.measure.commands", "posbias.reference.commands")
+GROUPS = (
+    "posbias.book.commands",
+    "posbias.commands",
+    "posbias.measure.commands",
+    "posbias.reference.commands",
+    "posbias.scratch.commands",
+)
 """Modules with a ``register(app)`` that adds their commands; what is heavy they import inside the commands."""
 MEASURING = {"torch", "transformers", "safetensors", "datasets", "accelerate", "xarray", "h5netcdf", "h5py"}
 """What the extra ``measure`` installs."""

@@ -1,0 +1,1 @@
+"""Position bias learned from scratch: a retrieval task, small attention-only networks, and their training."""
