@@ -19,7 +19,7 @@ def register(app: typer.Typer) -> None:
 def train_icl(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder that gets a file for each setting.")],
     preset: Annotated[
-        list[str] | None, typer.Option("--preset", "-p", help="figure2 to figure13 of Wu et al. (2025), or spread.")
+        list[str] | None, typer.Option("--preset", "-p", help="figure2 to figure13 of Wu et al. (2025), spread or deep.")
     ] = None,
     seeds: Annotated[int, typer.Option(help="Networks of each setting, with seeds 0, 1, …")] = 5,
     iterations: Annotated[int, typer.Option(help="Optimizer steps.")] = 100_000,
@@ -48,6 +48,7 @@ def train_icl(
     ] = None,
     spread: Annotated[Literal["text", "code"] | None, typer.Option(help="Variance 1/d, or deviation 1/d.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Skip what is done; go on from checkpoints.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the last checkpoints, with the weights.")] = False,
     checkpoint_every: Annotated[float, typer.Option(help="Least seconds between checkpoints.")] = 60.0,
 ) -> None:
     """Train attention-only networks to retrieve, many at once, and measure which positions they favour."""
@@ -85,6 +86,10 @@ def train_icl(
 
     training = Training(iterations, batch_size, precision=precision)
     where = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        torch.empty(1, device=where)
+    except RuntimeError:
+        raise checks.refuse("device", "a device of torch that is there, such as cpu or cuda", where) from None
     output.mkdir(parents=True, exist_ok=True)
     numbers = list(range(seeds))
     paths = {setting: output / f"{setting.name}.nc" for setting in wanted}
@@ -104,6 +109,7 @@ def train_icl(
             size=tested,
             device=where,
             resume=resume,
+            keep=keep,
             checkpoint_every=checkpoint_every,
             report=_line(line) if sys.stderr.isatty() else None,
         )

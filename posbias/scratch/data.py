@@ -57,9 +57,9 @@ class Stream:
         """Return test sequences [a, b] and [b, a] of novel classes, (2, B, 2n + 1, d), and the right labels, (B,).
 
         Items a and b are one vector, of the query's class. The right label stands at a in the first order and at b in
-        the second, a wrong one at the other place; nothing else differs. The n - 2 other places hold up to B items of
-        each of some other novel classes in random order, and no two classes of a sequence share a label (the text
-        leaves these two open).
+        the second, a wrong one at the other place; nothing else differs. Each of the n - 2 other items is of another
+        novel class, and all labels in a sequence differ, so that no label is likelier for being there more often (the
+        text leaves this open).
 
         Parameters
         ----------
@@ -69,18 +69,12 @@ class Stream:
             Sequences of each order.
         """
         task, a, b = self.task, self.task.places[first], self.task.places[second]
-        rest = [i for i in range(task.items) if i not in (a, b)]
-        which = torch.zeros(size, task.items, dtype=torch.long, device=self.device)
-        others = 1 + torch.arange(len(rest), device=self.device) // task.burstiness
-        which[:, rest] = others[self._uniform(size, len(rest)).argsort(1)]
-        centres = self._centres(size, task.distractors + 1)
-        items = self._items(_pick(centres, which))
+        centres = self._centres(size, task.items)
+        items, query = self._items(centres), self._items(centres[:, a])
         items[:, b] = items[:, a]
-        query = self._items(centres[:, 0])
-        names = self._distinct(size, task.distractors + 2, task.labels)  # the last is the wrong answer's
-        labels = names.gather(1, which).expand(2, -1, -1).clone()
-        labels[0, :, b] = labels[1, :, a] = names[:, -1]
-        return torch.stack([self._sequence(items, answers, query) for answers in labels]), names[:, 0]
+        labels = self._distinct(size, task.items, task.labels).expand(2, -1, -1).clone()
+        labels[1, :, [a, b]] = labels[0, :, [b, a]]
+        return torch.stack([self._sequence(items, answers, query) for answers in labels]), labels[0, :, a]
 
     def _questions(self, centres: Tensor, labels: Tensor, targets: tuple[int, ...]) -> tuple[Tensor, Tensor]:
         """Return sequences whose query has the class of a random one of the items ``targets``, and its label."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -20,13 +20,15 @@ SINK = 0.2
 
 
 @torch.no_grad()
-def accuracies(members: Members, streams: Sequence[Stream], size: int) -> Float[Tensor, "M pairs orders"]:
+def accuracies(
+    members: Callable[[Tensor], Tensor], streams: Sequence[Stream], size: int
+) -> Float[Tensor, "M pairs orders"]:
     """Return the share of test sequences whose label is told, for [a, b] and for [b, a] of every pair of places.
 
     Parameters
     ----------
     members
-        The networks.
+        The networks: tokens (M, B, 2n + 1, d) to the logits of the labels (M, B, L).
     streams
         One for each, which the sequences are drawn from.
     size

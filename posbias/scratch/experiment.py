@@ -48,6 +48,7 @@ def run_group(
     size: int = 10_000,
     device: str = "cpu",
     resume: bool = False,
+    keep: bool = False,
     checkpoint_every: float = 60.0,
     report: Callable[[str], None] | None = None,
 ) -> list[xr.Dataset]:
@@ -69,6 +70,8 @@ def run_group(
         Such as ``cpu`` or ``cuda``.
     resume
         Whether to go on from a checkpoint if there is one.
+    keep
+        Whether to leave the last checkpoint, which holds the weights.
     checkpoint_every
         Least seconds between checkpoints.
     report
@@ -104,7 +107,8 @@ def run_group(
         provenance = _provenance(setting, training, trained, len(settings), size)
         out.append(make_results({name: x[rows] for name, x in arrays.items()}, list(seeds), provenance))
         write_results(path, out[-1])
-    checkpoint.unlink(missing_ok=True)
+    if not keep:
+        checkpoint.unlink()
     return out
 
 

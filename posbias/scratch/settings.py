@@ -87,8 +87,8 @@ class Task:
             raise checks.refuse("classes", f"at least items / burstiness = {self.groups}", self.classes)
         if self.labels > self.classes:
             raise checks.refuse("labels", f"at most the {self.classes} classes", self.labels)
-        if self.labels < self.distractors + 2:
-            raise checks.refuse("labels", f"at least {self.distractors + 2}, distinct in a test sequence", self.labels)
+        if self.labels < self.items:
+            raise checks.refuse("labels", f"at least {self.items}, for they all differ in a test sequence", self.labels)
 
     @property
     def tokens(self) -> int:
@@ -99,11 +99,6 @@ class Task:
     def groups(self) -> int:
         """Classes that take part in a training sequence, n / B."""
         return self.items // self.burstiness
-
-    @property
-    def distractors(self) -> int:
-        """Classes that fill the n - 2 other places of a test sequence."""
-        return math.ceil((self.items - 2) / self.burstiness)
 
     @property
     def deviation(self) -> float:
@@ -242,7 +237,7 @@ PRESETS: dict[str, Callable[[], list[Setting]]] = {
     "figure2": lambda: preset("figure4") + preset("figure5"),
     "figure3": lambda: _biased(("ends",)),
     "figure4": lambda: _depths((2, 4, 6), residual=False),
-    "figure5": lambda: _depths((2, 4, 6, 10), residual=True),
+    "figure5": lambda: _depths((2, 4, 6), residual=True),
     "figure6": lambda: _biased(("first", "middle", "last")),
     "figure7": lambda: _sinks()[:1],
     "figure8": _sinks,
@@ -252,8 +247,9 @@ PRESETS: dict[str, Callable[[], list[Setting]]] = {
     "figure12": lambda: _fixed(preset("figure7")),
     "figure13": lambda: _fixed(preset("figure8")),
     "spread": _spread,
+    "deep": lambda: _depths((10,), residual=True),
 }
-"""Name → the settings of a figure; ``spread``: the text's and the code's class vectors side by side."""
+"""Name → the settings of a figure; ``spread``: the text's and the code's class vectors side by side; ``deep``: ten layers."""
 
 
 def preset(name: str) -> list[Setting]:

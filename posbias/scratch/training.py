@@ -148,6 +148,8 @@ def train(
             saved = now
             checkpoint.save(path, run.state(), step + 1, run.fingerprint)
     run.seconds += time.monotonic() - saved
+    if path is not None:  # so that what comes after training does not have to wait for it again
+        checkpoint.save(path, run.state(), training.iterations, run.fingerprint)
     streams = [run.streams[k] for k in run.reads.tolist()]
     arrays = (x.cpu().numpy() for x in (run.loss, run.gaps, run.stopped))
     return Trained(run.members, streams, *arrays, float(run.seconds))
