@@ -13,16 +13,17 @@ RANK = {"masks": 0, "logits": 0, "kernels": 1, "structured": 2, "rollout": 3, "c
 
 ONLY_IN = {
     "matplotlib": ("posbias.plotting",),
-    "torch": ("posbias.checkpoint", "posbias.measure", "posbias.reference"),
+    "torch": ("posbias.checkpoint", "posbias.measure", "posbias.reference", "posbias.scratch"),
     "transformers": ("posbias.measure", "posbias.reference"),
     "datasets": ("posbias.measure",),
-    "xarray": ("posbias.measure",),
+    "xarray": ("posbias.measure", "posbias.scratch"),
     "typer": (
         "posbias.cli",
         "posbias.commands",
         "posbias.book.commands",
         "posbias.measure.commands",
         "posbias.reference.commands",
+        "posbias.scratch.commands",
     ),
     "papermill": ("posbias.book",),
     "jupytext": ("posbias.book",),

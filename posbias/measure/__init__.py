@@ -4,7 +4,8 @@ Models go through :mod:`~posbias.measure.families` (where things are), :mod:`~po
 seen in a batch) and :mod:`~posbias.measure.statistics` (what is kept of it) into one labelled file
 (:mod:`~posbias.measure.results`), from which :mod:`~posbias.measure.configure` makes rollouts.
 
-Only this part of posbias, the reference models and the checkpoints import torch; only this one datasets and xarray.
+Only this part of posbias, the reference models, the networks from scratch and the checkpoints import torch; only this
+one datasets.
 """
 
 import warnings

@@ -1,0 +1,147 @@
+"""Measure how fast networks train together and how fast their data are made: ratios of two ways in one run.
+
+    python benchmarks/scratch.py [--steps 150] [--layers 2]     # about two minutes
+
+Prints a table in Markdown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+from time import perf_counter, process_time
+
+import numpy as np
+import torch
+
+from posbias.scratch import training as module
+from posbias.scratch.data import Stream
+from posbias.scratch.settings import PAIRS, Network, Setting, Task
+from posbias.scratch.training import Training, train
+
+SEEDS = range(5)
+
+
+def rate(setting: Setting, seeds: list[int], steps: int, precision: str) -> float:
+    """Return network-steps per second of processor time."""
+    training = Training(steps, precision=precision)
+    train([setting] * len(seeds), seeds, Training(3, precision=precision))
+    start = process_time()
+    train([setting] * len(seeds), seeds, training)
+    return steps * len(seeds) / (process_time() - start)
+
+
+class Plain(torch.nn.Module):
+    """One network as one would write it down: every token through every layer, three projections."""
+
+    def __init__(self, layers: int, d: int, labels: int) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList(
+            torch.nn.ModuleList(torch.nn.Linear(d, d, bias=False) for _ in range(3)) for _ in range(layers)
+        )
+        sizes = (d, 128, 128, labels)
+        self.head = torch.nn.Sequential(
+            *(part for k in range(3) for part in (torch.nn.Linear(sizes[k], sizes[k + 1]), torch.nn.ReLU()))
+        )[:-1]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        n = x.shape[1]
+        future = torch.ones(n, n).triu(1).bool()
+        for query, key, value in self.layers:
+            logits = query(x) @ key(x).mT * x.shape[-1] ** -0.5
+            x = logits.masked_fill(future, -torch.inf).softmax(-1) @ value(x)
+        return self.head(x[:, -1])
+
+
+def plain_rate(setting: Setting, steps: int) -> float:
+    """Return steps per second of processor time of :class:`Plain` on data made item by item."""
+    task = setting.task
+    net, loop = Plain(setting.network.layers, task.dimension, task.labels), Loop(task, 0)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3, weight_decay=1e-6)
+    start = process_time()
+    for _ in range(steps):
+        tokens, labels = loop.batch(128)
+        loss = torch.nn.functional.cross_entropy(net(torch.from_numpy(tokens)), torch.from_numpy(labels))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return steps / (process_time() - start)
+
+
+class Loop:
+    """The sequences of :class:`posbias.scratch.data.Stream`, an item at a time."""
+
+    def __init__(self, task: Task, seed: int) -> None:
+        self.task, self.rng = task, np.random.default_rng(seed)
+        self.centres = self.rng.normal(0, task.deviation, (task.classes, task.dimension))
+        self.label_vectors = self.rng.normal(0, task.deviation, (task.labels, task.dimension))
+
+    def item(self, k: int) -> np.ndarray:
+        noise = self.rng.normal(0, self.task.deviation, self.task.dimension)
+        return (self.centres[k] + self.task.within * noise) / np.sqrt(1 + self.task.within**2)
+
+    def sequence(self) -> tuple[np.ndarray, int]:
+        task = self.task
+        groups = self.rng.choice(task.classes, task.groups, replace=False)
+        classes = self.rng.permutation(np.repeat(groups, task.burstiness))
+        tokens = np.empty((task.tokens, task.dimension), np.float32)
+        for i, k in enumerate(classes):
+            tokens[2 * i] = self.item(k)
+            tokens[2 * i + 1] = self.label_vectors[k % task.labels]
+        asked = classes[self.rng.integers(task.items)]
+        tokens[-1] = self.item(asked)
+        return tokens, asked % task.labels
+
+    def batch(self, size: int) -> tuple[np.ndarray, np.ndarray]:
+        tokens, labels = zip(*(self.sequence() for _ in range(size)), strict=True)
+        return np.stack(tokens), np.array(labels)
+
+
+def data_rates(task: Task) -> tuple[float, float]:
+    """Return sequences per second of processor time, made item by item and made in batches."""
+    loop, stream = Loop(task, 0), Stream(task, 0)
+    stream.batch(128)
+    start = process_time()
+    loop.batch(512)
+    slow = 512 / (process_time() - start)
+    start = process_time()
+    for _ in range(200):
+        stream.batch(128)
+    return slow, 200 * 128 / (process_time() - start)
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--steps", type=int, default=150)
+    arguments.add_argument("--layers", type=int, default=2)
+    given = arguments.parse_args()
+    torch.set_num_threads(1)
+    module.JUDGED = 0  # tests on the way cost the same whoever trains, and little in a long run
+    setting = Setting(network=Network(given.layers))
+    plain = plain_rate(setting, given.steps)
+    rows = [("one network, written plainly, data item by item", plain)]
+    for precision in ("float32", "bfloat16"):
+        alone = rate(setting, [0], given.steps, precision)
+        together = rate(setting, list(SEEDS), given.steps, precision)
+        rows += [(f"one network of the package, {precision}", alone), (f"five at once, {precision}", together)]
+    what = f"network-steps per processor second, {given.layers} layers, batch 128"
+    print(f"| {what} | rate | over the first | over one alone |\n|---|---|---|---|")
+    for k, (what, found) in enumerate(rows):
+        ratio = f"{found / rows[k - 1][1]:.2f}×" if what.startswith("five") else ""
+        print(f"| {what} | {found:.0f} | {found / plain:.1f}× | {ratio} |")
+    slow, fast = data_rates(setting.task)
+    print(
+        f"\nSequences per processor second: {slow:.0f} item by item, {fast:.0f} in batches of 128: {fast / slow:.0f}×."
+    )
+    stream = Stream(setting.task, 0)
+    start = perf_counter()
+    for pair in PAIRS:
+        stream.trials(*pair, 10_000)
+    print(f"Six test sets of 10,000 sequences: {perf_counter() - start:.2f} s.")
+    versions = f"torch {torch.__version__}, Python {platform.python_version()}"
+    print(f"One thread; {os.cpu_count()} cores, {platform.machine()}, {versions}.")
+
+
+if __name__ == "__main__":
+    main()
