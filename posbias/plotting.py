@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 
 import matplotlib.pyplot as plt
@@ -142,4 +142,38 @@ def ordered_panels(profiles: Mapping[str, np.ndarray]) -> Figure:
     right.set_xlabel("cutoff $k$ (last position counted)")
     right.set_ylabel(r"prefix mass $\sum_{j \leq k} p_j$")
     fig.legend(*right.get_legend_handles_labels(), loc="outside lower center", ncols=min(4, len(profiles)))
+    return fig
+
+
+def gap_panels(panels: Mapping[str, Mapping[str, np.ndarray]], pairs: Sequence[str], *, columns: int = 3) -> Figure:
+    """Return a panel of bars for each entry: the mean gap over seeds for each pair of places, with all seeds as dots.
+
+    Parameters
+    ----------
+    panels
+        Title → label → gaps (seeds, pairs).
+    pairs
+        Names of the pairs, groups of bars.
+    columns
+        Panels in a row.
+    """
+    rows = -(-len(panels) // columns)
+    fig, axes = plt.subplots(rows, columns, figsize=(6.4, 0.5 + 1.9 * rows), squeeze=False, sharey=True, sharex=True)
+    hatches = ("", "///", "...", "xxx", "\\\\\\", "++")
+    for ax, (title, bars) in zip(axes.flat, panels.items(), strict=False):
+        width = 0.8 / len(bars)
+        for k, (label, gaps) in enumerate(bars.items()):
+            at = np.arange(len(pairs)) + width * (k - (len(bars) - 1) / 2)
+            colour = f"C{k}"
+            ax.bar(at, gaps.mean(0), width, label=label, color=colour, alpha=0.75, hatch=hatches[k % len(hatches)])
+            ax.plot(np.tile(at, (len(gaps), 1)), gaps, ".", color="#7f7f7f", markersize=2.5)
+        ax.axhline(0, color="#7f7f7f", linewidth=0.8)
+        ax.set_title(title, loc="left")
+        ax.set_xticks(range(len(pairs)), [pair.replace(" vs ", "\nvs ") for pair in pairs], fontsize=7)
+    for ax in axes.flat[len(panels) :]:
+        ax.set_visible(False)
+    for ax in axes[:, 0]:
+        ax.set_ylabel("gap in accuracy")
+    handles = axes.flat[0].get_legend_handles_labels()
+    fig.legend(*handles, loc="outside lower center", ncols=min(4, len(handles[0])))
     return fig

@@ -19,7 +19,8 @@ def register(app: typer.Typer) -> None:
 def train_icl(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder that gets a file for each setting.")],
     preset: Annotated[
-        list[str] | None, typer.Option("--preset", "-p", help="figure2 to figure13 of Wu et al. (2025), spread or deep.")
+        list[str] | None,
+        typer.Option("--preset", "-p", help="figure2 to figure13 of Wu et al. (2025), spread or deep."),
     ] = None,
     seeds: Annotated[int, typer.Option(help="Networks of each setting, with seeds 0, 1, …")] = 5,
     iterations: Annotated[int, typer.Option(help="Optimizer steps.")] = 100_000,
@@ -82,6 +83,7 @@ def train_icl(
     import torch
 
     from posbias.scratch import experiment
+    from posbias.scratch.results import gaps
     from posbias.scratch.training import Training
 
     training = Training(iterations, batch_size, precision=precision)
@@ -114,14 +116,13 @@ def train_icl(
             report=_line(line) if sys.stderr.isatty() else None,
         )
         for results in found:
-            gaps = results["accuracy"].diff("order")[..., 0] * -1
             for seed, step in zip(numbers, results["stopped"].values, strict=True):
                 if step >= 0:
                     typer.echo(
                         f"{results.attrs['setting']}: seed {seed} stopped, loss not finite at step {step}", err=True
                     )
             shown = ", ".join(
-                f"{p} {g:+.3f}" for p, g in zip(gaps["pair"].values, gaps.mean("seed").values, strict=True)
+                f"{p} {g:+.3f}" for p, g in zip(results["pair"].values, gaps(results).mean(0), strict=True)
             )
             typer.echo(f"{output / results.attrs['setting']}.nc: {seeds} seeds, {shown}")
 

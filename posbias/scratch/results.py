@@ -78,3 +78,17 @@ def read_results(path: Path | str) -> xr.Dataset:
     if missing:
         raise checks.refuse(str(path), "every variable of the layout", f"none of {', '.join(missing)}")
     return results
+
+
+def gaps(results: xr.Dataset) -> np.ndarray:
+    """Return accuracy on [a, b] less that on [b, a], (seeds, pairs): positive if the earlier place is favoured.
+
+    Parameters
+    ----------
+    results
+        From :func:`read_results`.
+
+    Source: Wu et al. 2025, section 5.1.
+    """
+    accuracy = results["accuracy"].values
+    return accuracy[..., 0] - accuracy[..., 1]

@@ -249,7 +249,7 @@ PRESETS: dict[str, Callable[[], list[Setting]]] = {
     "spread": _spread,
     "deep": lambda: _depths((10,), residual=True),
 }
-"""Name → the settings of a figure; ``spread``: the text's and the code's class vectors side by side; ``deep``: ten layers."""
+"""Name → the settings of a figure. ``spread``: class vectors as in the text and in the code; ``deep``: ten layers."""
 
 
 def preset(name: str) -> list[Setting]:

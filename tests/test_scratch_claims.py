@@ -1,0 +1,123 @@
+"""Claims about trained networks, and the rollout's word on them, on results made up so that the answer is known."""
+
+import numpy as np
+import pytest
+
+xr = pytest.importorskip("xarray", reason="xarray is not installed")
+pytest.importorskip("torch", reason="torch is not installed")
+
+from posbias.rollout import rollout_matrix  # noqa: E402
+from posbias.scratch.claims import bias_claims, depth_claims, sign, sink_claims  # noqa: E402
+from posbias.scratch.prediction import differences, predicted_profiles  # noqa: E402
+from posbias.scratch.results import gaps  # noqa: E402
+from posbias.scratch.settings import PAIRS, preset  # noqa: E402
+
+SEEDS = 3
+
+
+def made_up(gap=(0, 0, 0), sinks=None, T=2, tokens=17):
+    """Return results with the given gaps in every seed, up to a small spread, and sink metric."""
+    accuracy = np.full((SEEDS, 3, 2), 0.5)
+    accuracy[..., 0] += np.asarray(gap) * (1 + 0.1 * np.arange(-1, 2)[:, None])
+    sinks = np.zeros(tokens) if sinks is None else np.asarray(sinks)
+    return xr.Dataset(
+        {
+            "accuracy": (("seed", "pair", "order"), accuracy),
+            "sinks": (("seed", "layer", "key"), np.broadcast_to(sinks, (SEEDS, T, tokens))),
+        }
+    )
+
+
+def test_a_sign_needs_a_mean_and_every_seed():
+    assert sign(np.array([0.02, 0.02, 0.02])) == 1 and sign(np.array([0.3, 0.3, -0.001])) == 0
+    assert sign(np.full(3, 0.009)) == 0
+
+
+def as_the_paper_says(s):
+    """Return the gap of first and last of a network in figures 4 and 5 that fits every sentence."""
+    depth, k = s.network.layers, s.network
+    base = {"none": 0.5, "rope": 0.4, "decay": 0.2}[k.encoding]
+    if k.residual:
+        return base + {2: 0, 4: 0.2, 6: 0.1}[depth]
+    return base * depth / 6
+
+
+def depth_runs(last=as_the_paper_says, middle=0.1):
+    return {s: made_up((last(s), last(s), middle * last(s))) for s in preset("figure2")}
+
+
+def held(verdicts):
+    return [v.holds for v in verdicts]
+
+
+def test_sentences_on_depth_hold_where_they_should_and_fail_where_not():
+    verdicts = depth_claims(depth_runs())
+    assert len(verdicts) == 8 and all(held(verdicts))
+    flat = depth_claims(depth_runs(last=lambda s: 0.3))
+    assert not any(held(flat)[:6]) and held(flat)[6] and not held(flat)[7]
+    assert not held(depth_claims(depth_runs(middle=2)))[6]
+    assert not any(held(depth_claims(depth_runs(last=lambda s: -as_the_paper_says(s))))[:6])
+    assert verdicts[0].figure == "+0.17, +0.33, +0.50"
+
+
+def bias_gap(s):
+    bias, k = s.task.bias, s.network
+    if k.encoding == "none":
+        return (0.3, 0.35, 0.05) if k.mask.kind == "causal" else (0, 0, 0)
+    return {"ends": (0.4, 0.05, -0.35), "first": (0.5, 0.5, 0), "middle": (-0.5, 0, 0.5), "last": (0, -0.5, -0.5)}[bias]
+
+
+def bias_runs(gap=bias_gap):
+    return {s: made_up(gap(s)) for s in preset("figure3") + preset("figure6")}
+
+
+def test_sentences_on_biased_data_hold_where_they_should_and_fail_where_not():
+    verdicts = bias_claims(bias_runs())
+    assert len(verdicts) == 12 and all(held(verdicts)), [v for v in verdicts if not v.holds]
+    nothing = held(bias_claims(bias_runs(lambda s: (0, 0, 0))))
+    assert nothing[0] and not any(nothing[1:5]) and nothing[5] and not any(nothing[6:10])
+    always = held(bias_claims(bias_runs(lambda s: (0.4, 0.05, -0.35))))
+    assert not always[0] and not always[5] and always[6] and not any(always[7:10]) and not always[11]
+    tilted = bias_claims(bias_runs(lambda s: (0.4, 0.3, -0.35) if s.task.bias == "ends" else bias_gap(s)))
+    assert not tilted[10].holds
+
+
+def test_sentences_on_sinks_hold_where_they_should_and_fail_where_not():
+    def metric(s):
+        kind, w = s.network.mask.kind, s.network.mask.width
+        x = np.full(17, 0.1)
+        x[: max(w, 1) if kind == "prefix" else 1] = 0.3 + (0.01 * w if kind == "window" else 0)
+        return x
+
+    runs = {s: made_up(sinks=metric(s)) for s in preset("figure8")}
+    assert len(sink_claims(runs)) == 5 and all(held(sink_claims(runs)))
+    assert sink_claims(runs)[0].figure.startswith("tokens 1 (0.30)")
+    backwards = {s: made_up(sinks=metric(s)[::-1]) for s in preset("figure8")}
+    assert not any(held(sink_claims(backwards)))
+
+
+def test_differences_of_places_take_item_and_label_together():
+    p = np.arange(17) / 100
+    expected = [(0 + 1) - (6 + 7), (0 + 1) - (14 + 15), (6 + 7) - (14 + 15)]
+    np.testing.assert_allclose(differences(p, 8), np.array(expected) / 100)
+    assert differences(np.stack([p, p]), 8).shape == (2, 3)
+
+
+def test_the_prediction_is_the_last_row_of_the_rollout():
+    rng = np.random.default_rng(0)
+    kernels = np.tril(rng.random((2, 3, 5, 5)))
+    kernels /= kernels.sum(-1, keepdims=True)
+    lambdas = rng.random((2, 3))
+    x = xr.Dataset(
+        {
+            "kernels": (("seed", "layer", "query", "key"), kernels.astype(np.float32)),
+            "lambda_frobenius": (("seed", "layer"), lambdas.astype(np.float32)),
+        }
+    )
+    for p, A, lambda_ in zip(predicted_profiles(x), kernels, lambdas, strict=True):
+        np.testing.assert_allclose(p, rollout_matrix(A, lambda_)[-1], atol=1e-6)
+
+
+def test_gaps_are_the_first_order_less_the_second():
+    np.testing.assert_allclose(gaps(made_up((0.2, 0.1, -0.1))).mean(0), (0.2, 0.1, -0.1))
+    assert gaps(made_up()).shape == (SEEDS, len(PAIRS))
