@@ -5,7 +5,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 PAGES := index.md _config.yml _toc.yml $(wildcard book/*.md book/*.bib book/assets/*.* notebooks/*.ipynb) \
 	$(wildcard posbias/*.py posbias/*/*.py)
 
-.PHONY: book html test check unit notebooks bench measurements clean
+.PHONY: book html test check unit notebooks bench measurements scratch clean
 .NOTPARALLEL:
 
 book: .venv/book.stamp ## run every chapter, then build the pages in _build/html
@@ -34,6 +34,9 @@ bench: .venv/test.stamp
 measurements: .venv/book.stamp ## what the chapters keep of the reference models; an hour or two, see results/measure_all.py
 	$(BIN)/python results/measure_all.py $(MEASURE)
 	$(BIN)/python results/measure_absolute.py
+
+scratch: .venv/book.stamp ## what chapter 33 keeps of trained networks; some ten hours of a core, goes on where it was
+	$(BIN)/posbias train-icl $(foreach k,3 4 5 6 8,-p figure$(k)) -p spread --seeds 3 --iterations 20000 --precision bfloat16 --resume -o results/33_scratch
 
 clean:
 	rm -rf .venv _build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
