@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import xarray as xr
 
+from posbias import checks
 from posbias.scratch.results import gaps
 from posbias.scratch.settings import Bias, Encoding, Setting
 
@@ -44,14 +45,19 @@ def depth_claims(runs: Mapping[Setting, xr.Dataset]) -> list[Verdict]:
     Parameters
     ----------
     runs
-        Settings of ``figure4`` and ``figure5`` (or 9 and 10) → results.
+        Settings of ``figure4`` and ``figure5`` (or 9 and 10) → results; depths that lack an encoding are left out.
+
+    Raises
+    ------
+    ValueError
+        If fewer than two depths are complete.
 
     Source: Wu et al. 2025, section 5.1, K.1, K.2 and the captions of figures 2, 4, 5, 9 and 10.
     """
     encodings: tuple[Encoding, ...] = ("none", "decay", "rope")
     found = {residual: _by_depth(runs, residual, encodings) for residual in (False, True)}
     plain, with_residual = found[False], found[True]
-    depths = sorted({T for _, T in plain})
+    depths = _complete(found.values(), encodings)
     out = []
     for e in encodings:
         series = [plain[e, T][:, FL].mean() for T in depths]
@@ -76,7 +82,8 @@ def depth_claims(runs: Mapping[Setting, xr.Dataset]) -> list[Verdict]:
     out.append(
         _verdict("no residual: the decay mask lowers it more than RoPE", min(more) > LEAST, _signed(-np.array(more)))
     )
-    small = [abs(g[:, ML].mean()) < min(abs(g[:, k].mean()) for k in (FM, FL)) for g in plain.values()]
+    judged = [plain[e, T] for T in depths for e in encodings]
+    small = [abs(g[:, ML].mean()) < min(abs(g[:, k].mean()) for k in (FM, FL)) for g in judged]
     out.append(
         _verdict("no residual: the gap of middle and last is smaller than those with the first", all(small), _of(small))
     )
@@ -192,6 +199,15 @@ def _by_depth(
         for s, x in runs.items()
         if s.network.residual == residual and s.network.encoding in encodings and s.network.mask.kind == "causal"
     }
+
+
+def _complete(found: Iterable[Mapping[tuple[str, int], np.ndarray]], encodings: Sequence[Encoding]) -> list[int]:
+    """Return the depths for which every encoding is there, with and without a residual."""
+    there = [{T for _, T in part if all((e, T) in part for e in encodings)} for part in found]
+    depths = sorted(set.intersection(*there))
+    if len(depths) < 2:
+        raise checks.refuse("runs", "two depths with every encoding, with and without a residual", len(depths))
+    return depths
 
 
 def _signed(values: Iterable[float]) -> str:

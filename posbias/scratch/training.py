@@ -229,11 +229,9 @@ class _Run:
         logits = self.members(tokens)
         loss = nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none")
         loss = loss.view(labels.shape).mean(1)
-        going = self.stopped < 0
-        ended = going & ~loss.detach().isfinite()
-        self.stopped = torch.where(ended, step, self.stopped)
+        self.stopped = torch.where((self.stopped < 0) & ~loss.detach().isfinite(), step, self.stopped)
         self.optimizer.zero_grad()
-        torch.where(going & ~ended, loss, 0.0).sum().backward()  # members share nothing: no gradient passes between
+        loss.sum().backward()  # members share nothing: one that is not finite leaves the others as they are
         self.optimizer.step()
         self.sums += torch.stack([loss.detach(), torch.ones_like(loss)], 1)
         if (k := self._due(step, self.loss.shape[1])) >= 0:
