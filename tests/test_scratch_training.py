@@ -8,6 +8,7 @@ pytest.importorskip("xarray", reason="xarray is not installed")
 
 from posbias.cli import main  # noqa: E402
 from posbias.masks import causal, full  # noqa: E402
+from posbias.scratch import experiment  # noqa: E402
 from posbias.scratch import training as module  # noqa: E402
 from posbias.scratch.experiment import is_done, run_group, together  # noqa: E402
 from posbias.scratch.results import VARIABLES, read_results, write_results  # noqa: E402
@@ -93,6 +94,16 @@ def test_a_network_whose_loss_is_not_finite_stops_alone(monkeypatch, tmp_path):
     (found,) = run_group(PAIR[:1], [0, 7], SHORT, tmp_path, size=30)
     assert found["stopped"].values.tolist() == [-1, 0]
     assert np.isfinite(found["accuracy"][0]).all() and np.isnan(found["accuracy"][1]).all()
+
+
+def test_networks_trained_in_16_bits_are_tested_in_32(monkeypatch, tmp_path):
+    seen = []
+    real = experiment.accuracies
+    monkeypatch.setattr(
+        experiment, "accuracies", lambda members, *rest: seen.append(members.dtype) or real(members, *rest)
+    )
+    run_group(PAIR[:1], [0], Training(2, batch_size=4, precision="bfloat16"), tmp_path, size=20)
+    assert seen == [torch.float32]
 
 
 def test_settings_are_grouped_by_shape_and_no_seed_is_torn_away():
