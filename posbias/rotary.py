@@ -157,8 +157,8 @@ class RotaryMeans:
         features by is in them.
     query_covariance, key_covariance
         Over the same prompts and positions.
-    first_key
-        Mean key at position 0, over prompts.
+    first_query, first_key
+        Means at position 0, over prompts.
     theta
         Radians per token of each pair, 0 for a pair that is not rotated.
     scale
@@ -169,6 +169,7 @@ class RotaryMeans:
     key: Float[np.ndarray, "T H d"]
     query_covariance: Float[np.ndarray, "T H d d"]
     key_covariance: Float[np.ndarray, "T H d d"]
+    first_query: Float[np.ndarray, "T H d"]
     first_key: Float[np.ndarray, "T H d"]
     theta: Float[np.ndarray, "pairs"]
     scale: Float[np.ndarray, "T"]
@@ -176,6 +177,12 @@ class RotaryMeans:
     def logits(self, n: int) -> Float[np.ndarray, "T H n"]:
         """Return the logits of the mean query and the mean key at distances 0..n-1."""
         return self.scale[:, None, None] * distance_logits(self.query, self.key, self.theta, n)
+
+    def with_first(self, n: int) -> tuple[Float[np.ndarray, "T H d"], Float[np.ndarray, "T H d"]]:
+        """Return mean query and mean key over all n positions, where position 0 had been left out."""
+        pairs = (self.first_query, self.query), (self.first_key, self.key)
+        query, key = (rest + (first - rest) / n for first, rest in pairs)
+        return query, key
 
     def first_logits(self, n: int) -> Float[np.ndarray, "T H n"]:
         """Return the logits of the mean query and the mean key of position 0 at distances 0..n-1."""

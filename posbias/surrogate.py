@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from posbias import checks
-from posbias.kernels import attention_kernel
 from posbias.masks import Mask
 
 STEEPEST = 30.0
 """Logits per token at which next to nothing is left at distance 1."""
 
 
-def nearest_slope(A: Float[np.ndarray, "n n"], mask: Mask | Bool[np.ndarray, "n n"]) -> float:
+def nearest_slope(A: Float[np.ndarray, "n n"], mask: Mask) -> float:
     """Return the m for which softmax(-m (i - j)) over the allowed keys is nearest to A in Σ_i KL(A_i ‖ ·).
 
     The divergence is convex in m, and its derivative is zero where both kernels have the same mean distance, summed
@@ -24,12 +23,13 @@ def nearest_slope(A: Float[np.ndarray, "n n"], mask: Mask | Bool[np.ndarray, "n 
     A
         Row-stochastic kernel without weight where the mask allows none.
     mask
-        Allowed keys.
+        Causal, or a sliding window.
 
     Raises
     ------
     ValueError
-        If A has weight outside the mask, or none off the diagonal, or all of it at the far end: no finite m fits.
+        For another mask; if A has weight outside the mask, or none off the diagonal, or all of it at the far end: no
+        finite m fits.
 
     >>> from posbias import masks
     >>> round(nearest_slope(np.array([[1.0, 0.0], [0.25, 0.75]]), masks.causal()), 6)  # log 3
@@ -39,14 +39,18 @@ def nearest_slope(A: Float[np.ndarray, "n n"], mask: Mask | Bool[np.ndarray, "n 
 
     A = checks.stochastic_kernel("A", A)
     n = len(A)
-    allowed = mask.matrix(n) if isinstance(mask, Mask) else mask
+    if mask.kind not in ("causal", "window"):
+        raise checks.refuse("mask", "a causal mask or a sliding window", mask.kind)
+    allowed, x = mask.matrix(n), np.arange(n)
     if A[~allowed].any():
         raise checks.refuse("A", "no weight outside the mask", float(A[~allowed].max()))
-    x = np.subtract.outer(np.arange(n), np.arange(n)).astype(float)
-    goal = float((A * x).sum())
+    reach, goal = allowed.sum(1), float((A * np.subtract.outer(x, x)).sum())
 
     def excess(m: float) -> float:
-        return float((attention_kernel(-m * x, allowed) * x).sum()) - goal
+        """Return how much more distance m gives than A has; counted from the far end of a row, m is -m."""
+        weights = np.exp(-abs(m) * x)
+        distance = ((weights * x).cumsum() / weights.cumsum())[reach - 1]
+        return float((distance if m >= 0 else reach - 1 - distance).sum()) - goal
 
     if not excess(STEEPEST) < 0 < excess(-STEEPEST):
         raise checks.refuse("A", f"a mean distance that a slope within ±{STEEPEST:g} gives", f"{goal / n:.4g}")

@@ -7,6 +7,7 @@ What is there already is kept.
 
 import platform
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,7 @@ from posbias.surrogate import kernel_variation, nearest_slope
 HERE = Path(__file__).parent
 MODELS = ("llama-12", "llama-ntk-12", "mistral-12")
 CORPORA = ("builtin", "builtin-1024")
+MOST = 128  # prompts of each kept measurement that are read
 KERNELS = {
     "uniform": "within the mask",
     "mean": "mean query and mean key",
@@ -43,19 +45,15 @@ KERNELS = {
 }
 
 
-def means(instrument: Instrument, ids: np.ndarray, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean attention and the mean content logits of every head, (T, H, n, n)."""
-    n = ids.shape[1]
-    A, logits = np.zeros((2, instrument.T, instrument.H, n, n))
+class Means:
+    """Add up the attention and the content logits of every head, (T, H, n, n)."""
 
-    def observe(reading: AttentionReading) -> None:
-        A[reading.layer] += reading.probabilities.double().sum(0).numpy() / len(ids)
-        content = torch.where(reading.allowed, reading.logits, 0.0)
-        logits[reading.layer] += content.double().sum(0).numpy() / len(ids)
+    def __init__(self, T: int, H: int, n: int) -> None:
+        self.attention, self.logits = np.zeros((2, T, H, n, n))
 
-    for start in range(0, len(ids), batch_size):
-        instrument.forward(torch.from_numpy(ids[start : start + batch_size]), observe)
-    return A / A.sum(-1, keepdims=True), logits
+    def __call__(self, reading: AttentionReading) -> None:
+        self.attention[reading.layer] += reading.probabilities.sum(0).numpy()
+        self.logits[reading.layer] += torch.where(reading.allowed, reading.logits, 0.0).sum(0).numpy()
 
 
 def study(name: str, corpus: str) -> xr.Dataset:
@@ -67,9 +65,11 @@ def study(name: str, corpus: str) -> xr.Dataset:
         raise RuntimeError(f"expected the prompts of the kept measurement of {name}, received others")
     instrument = Instrument(wanted.source.load_model(DTYPES["float32"], "cpu", None))
     n, T = wanted.length, instrument.T
-    A, content = means(instrument, prompts.ids, wanted.batch_size)
-    every = read_rotary_means(instrument, prompts.ids, wanted.batch_size)
-    rest = read_rotary_means(instrument, prompts.ids, wanted.batch_size, skip=1)
+    seen = Means(T, instrument.H, n)
+    ids = prompts.ids[:MOST]
+    rest = read_rotary_means(instrument, ids, wanted.batch_size, skip=1, observe=seen)
+    every = replace(rest, **dict(zip(("query", "key"), rest.with_first(n), strict=True)))
+    A, content = seen.attention / seen.attention.sum(-1, keepdims=True), seen.logits / len(ids)
     logits = {"uniform": 0 * every.logits(n), "mean": every.logits(n), "rest": rest.logits(n)}
     variances = {"keys": rest.variances(n, queries=False), "both": rest.variances(n)}
     logits |= {which: logits["rest"] + variances[which] / 2 for which in variances}
@@ -109,15 +109,15 @@ def study(name: str, corpus: str) -> xr.Dataset:
         rows = np.stack([B[:, -1] for B in dense.values()]).astype(np.float32)
         data["last_row"] = (("kernel", "layer", "position"), shaved(rows), {"long_name": "the last query's weights"})
     return data.assign_attrs(
-        device="cpu", dtype="float32", posbias=posbias.__version__, torch=str(torch.__version__),
+        prompts_read=len(ids), device="cpu", dtype="float32", posbias=posbias.__version__, torch=str(torch.__version__),
         transformers=transformers.__version__, numpy=np.__version__, scipy=scipy.__version__,
         python=platform.python_version(),
     )  # fmt: skip
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:] or MODELS:
-        for corpus in CORPORA:
+    for corpus in CORPORA:
+        for name in sys.argv[1:] or MODELS:
             path = HERE / "31_comparison" / f"{name}.rotary{corpus.removeprefix('builtin')}.nc"
             if not path.exists():
                 write_summary(path, study(name, corpus))

@@ -61,7 +61,9 @@ def test_variances_are_those_of_a_sample():
 
 def test_means_carry_the_scale():
     C = np.stack([covariances(1)] * 2)
-    means = RotaryMeans(*(np.stack([x] * 2) for x in (Q, K)), C, C, np.stack([Q] * 2), THETA, np.array([1.0, 0.5]))
+    means = RotaryMeans(
+        *(np.stack([x] * 2) for x in (Q, K)), C, C, *([np.stack([Q] * 2)] * 2), THETA, np.array([1.0, 0.5])
+    )
     assert np.allclose(means.logits(4)[0], 2 * means.logits(4)[1])
     assert np.allclose(means.variances(4)[0], 4 * means.variances(4)[1])
     assert np.allclose(means.first_logits(4)[0], distance_logits(Q, Q, THETA, 4))
@@ -140,6 +142,9 @@ def test_moments_are_those_of_the_first_layer(skip):
         by_head = [np.cov(rows[:, h], rowvar=False, bias=True) for h in range(4)]
         assert np.allclose(covariance[0], by_head, atol=1e-4)
     assert np.allclose(found.first_key[0], k[:, 0].mean(0), atol=1e-5)
+    if skip == 1:
+        query, key = found.with_first(N)
+        assert np.allclose(query[0], q.mean((0, 1)), atol=1e-5) and np.allclose(key[0], k.mean((0, 1)), atol=1e-5)
     assert np.allclose(found.theta, 10000.0 ** (-np.arange(4) / 4)) and np.allclose(found.scale, 8**-0.5)
 
 

@@ -13,13 +13,18 @@ from torch import Tensor, nn
 from posbias import checks
 from posbias.logits import rope_logits
 from posbias.measure.families import soft_cap
-from posbias.measure.instrument import AttentionReading, Instrument
+from posbias.measure.instrument import AttentionReading, Instrument, Observer
 from posbias.measure.interventions import rotary_module
 from posbias.rotary import RotaryMeans
 
 
 def read_rotary_means(
-    instrument: Instrument, ids: Int[np.ndarray, "N n"], batch_size: int = 8, *, skip: int = 0
+    instrument: Instrument,
+    ids: Int[np.ndarray, "N n"],
+    batch_size: int = 8,
+    *,
+    skip: int = 0,
+    observe: Observer | None = None,
 ) -> RotaryMeans:
     """Return the means and covariances of every head's unrotated queries and keys over prompts and positions.
 
@@ -36,6 +41,8 @@ def read_rotary_means(
         Prompts at a time.
     skip
         Positions at the start that are left out of means and covariances.
+    observe
+        Called with each layer's attention, batch by batch, for what else the same passes are to give.
 
     Raises
     ------
@@ -57,6 +64,7 @@ def read_rotary_means(
     d = int(module.head_dim)
     sums = [[_Moments(skip), _Moments(skip)] for _ in instrument.attentions]
     latest: list[Tensor] = [torch.empty(0)] * 2
+    verified: set[int] = set()  # layers, on the first prompt
 
     def keep(t: int, which: int) -> Any:
         def hook(module: nn.Module, args: Any, output: Tensor) -> None:
@@ -64,6 +72,13 @@ def read_rotary_means(
             sums[t][which].add(latest[which])
 
         return hook
+
+    def see(reading: AttentionReading) -> None:
+        if reading.layer not in verified:
+            verify(reading)
+            verified.add(reading.layer)
+        if observe is not None:
+            observe(reading)
 
     def verify(reading: AttentionReading) -> None:
         pairing, theta = _pairing(rotary, d)
@@ -81,16 +96,15 @@ def read_rotary_means(
             for which, path in enumerate(paths):
                 stack.callback(attention.get_submodule(path).register_forward_hook(keep(t, which)).remove)
         for start in range(0, len(ids), batch_size):
-            batch = torch.from_numpy(ids[start : start + batch_size])
-            instrument.forward(batch, verify if start == 0 else lambda reading: None)
+            instrument.forward(torch.from_numpy(ids[start : start + batch_size]), see)
     pairing, theta = _pairing(rotary, d)
-    (query, C, _), (key, D, first) = (
+    (query, C, first_query), (key, D, first_key) = (
         [pairing(_for_heads(np.stack(x), instrument.H, 1)) for x in zip(*(m[which].means() for m in sums), strict=True)]
         for which in range(2)
     )
     C, D = (pairing(x.swapaxes(-1, -2)).swapaxes(-1, -2) for x in (C, D))  # the other side of the matrix
     scale = np.array([instrument.family.scale(attention) for attention in instrument.attentions])
-    return RotaryMeans(query, key, C, D, first, theta, scale)
+    return RotaryMeans(query, key, C, D, first_query, first_key, theta, scale)
 
 
 class _Moments:
