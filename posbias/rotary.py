@@ -17,7 +17,7 @@ from posbias.masks import Mask
 
 
 def rotated(x: Float[np.ndarray, "... d"], theta: Numbers, n: int) -> Float[np.ndarray, "... n d"]:
-    """Return R_p x for p = 0..n-1: the l-th pair of features turned by the angle p θ_l.
+    """Return Θ_p x for p = 0..n-1: the l-th pair of features turned by the angle p θ_l.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def rotated(x: Float[np.ndarray, "... d"], theta: Numbers, n: int) -> Float[np.n
 def distance_logits(
     q: Float[np.ndarray, "... d"], k: Float[np.ndarray, "... d"], theta: Numbers, n: int
 ) -> Float[np.ndarray, "... n"]:
-    """Return ⟨R_x q, k⟩ for distances x = 0..n-1: the logits of one query and one key wherever they stand.
+    """Return ⟨Θ_x q, k⟩ for distances x = 0..n-1: the logits of one query and one key wherever they stand.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def distance_logits(
     theta, n
         As in :func:`rotated`.
 
-    Source: R_i and R_j are rotations, so that ⟨R_i q, R_j k⟩ = ⟨R_{i-j} q, k⟩ (Su et al. 2024).
+    Source: Θ_i and Θ_j are rotations, so that ⟨Θ_i q, Θ_j k⟩ = ⟨Θ_{i-j} q, k⟩ (Su et al. 2024).
 
     >>> distance_logits(np.array([1.0, 0.0]), np.array([1.0, 0.0]), [np.pi / 2], 3).round(2) + 0.0
     array([ 1.,  0., -1.])
@@ -75,10 +75,10 @@ def distance_variances(
     query_covariance: Float[np.ndarray, "H d d"] | None = None,
     key_covariance: Float[np.ndarray, "H d d"] | None = None,
 ) -> Float[np.ndarray, "H n"]:
-    """Return the variance of ⟨R_x q, k⟩ over independent queries and keys, x = 0..n-1.
+    """Return the variance of ⟨Θ_x q, k⟩ over independent queries and keys, x = 0..n-1.
 
-    With C and D the covariances of queries and keys, u = R_x q̄ and v = R_x^T k̄, it is
-    u^T D u + v^T C v + tr(R_x C R_x^T D).
+    With C and D the covariances of queries and keys, u = Θ_x q̄ and v = Θ_x^T k̄, it is
+    u^T D u + v^T C v + tr(Θ_x C Θ_x^T D).
 
     Parameters
     ----------
@@ -104,8 +104,8 @@ def distance_variances(
         v = rotated(k, -angles, n)
         out += np.einsum("hxa,hab,hxb->hx", v, query_covariance, v, optimize=True)
     if query_covariance is not None and key_covariance is not None:
-        R = rotated(np.eye(q.shape[-1]), angles, n)  # R[b, x] is R_x of the unit vector b
-        turned = np.einsum("bxa,hbc,cxd->hxad", R, query_covariance, R, optimize=True)
+        turns = rotated(np.eye(q.shape[-1]), angles, n)  # turns[b, x] is Θ_x of the unit vector b
+        turned = np.einsum("bxa,hbc,cxd->hxad", turns, query_covariance, turns, optimize=True)
         out += np.einsum("hxad,had->hx", turned, key_covariance)
     return out
 
