@@ -46,6 +46,9 @@ class Family:
         Name of the argument that carries it.
     exact_in_16_bit
         False if the logits are rounded together with the bias, so that q·k is to be computed again in 32 bits.
+    unrotated
+        Paths from the attention module to the modules whose outputs are queries and keys before the rotation; None
+        where there are no such modules.
     """
 
     name: str
@@ -58,6 +61,7 @@ class Family:
     bias: Callable[[Arguments, nn.Module, int], Tensor | None] | None = None
     biased: str | None = None
     exact_in_16_bit: bool = True
+    unrotated: tuple[str, str] | None = None
 
     def layers(self, model: nn.Module) -> list[nn.Module]:
         """Return the layers of ``model``, first layer first."""
@@ -142,7 +146,8 @@ def _nonzero_where_allowed(mask: Tensor | None) -> bool:
 
 def _llama_like(name: str, **fields: Any) -> Family:
     paths = {"blocks": "model.layers", "attention": "self_attn", "output": "self_attn"}
-    return Family(name, **{**paths, "position": "rotary", "scale": _scaling, **fields})
+    unrotated = ("q_proj", "k_proj")
+    return Family(name, **{**paths, "position": "rotary", "scale": _scaling, "unrotated": unrotated, **fields})
 
 
 def _gpt_like(name: str, **fields: Any) -> Family:
@@ -189,14 +194,14 @@ FAMILIES: Mapping[str, Family] = {
         _llama_like("llama"),
         _llama_like("mistral"),
         _llama_like("qwen2"),
-        _llama_like("qwen3"),
+        _llama_like("qwen3", unrotated=("q_norm", "k_norm")),  # normed before they are rotated
         _llama_like("gemma"),
         _llama_like("gemma2", output="post_attention_layernorm"),  # normed before it is added
         _llama_like("phi"),
-        _llama_like("gpt_neox", blocks="gpt_neox.layers", attention="attention", output="attention"),
+        _llama_like("gpt_neox", blocks="gpt_neox.layers", attention="attention", output="attention", unrotated=None),
         _gpt_like("gptj", position="rotary", scale=lambda attention: 1 / float(attention.scale_attn)),
         _gpt_like("gpt2", position="learned", scale=_scaling),
-        _llama_like("opt", blocks="model.decoder.layers", position="learned"),
+        _llama_like("opt", blocks="model.decoder.layers", position="learned", unrotated=None),
     )
 }
 """The supported families by ``model_type``."""
