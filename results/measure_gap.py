@@ -22,26 +22,26 @@ from posbias.shipped import reference_names
 HERE = Path(__file__).parent
 PROMPTS, LENGTH = 48, 256
 PATHS = {64: 8, 128: 2}  # tokens of a prompt whose paths are followed, and prompts
-LONGER = ("bloom-8", "llama-12", "gpt2-12", "mistral-12")  # models whose longer prompts are followed too
+LONG = "paths-128"
+LONGER = ("bloom-8", "llama-12", "gpt2-12")  # models whose longer prompts are followed too
 
 
 def main(names: list[str]) -> None:
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     folder = HERE / "31_comparison"
-    for name in names:
-        source, text = Source(f"reference/{name}"), Corpus("builtin")
-        wanted = {"gap": (measure_refinements, Settings(source, text, PROMPTS, LENGTH, batch_size=4))}
-        wanted |= {f"paths-{n}": (measure_pathways, Settings(source, text, N, n)) for n, N in PATHS.items()}
-        if name not in LONGER:
-            del wanted["paths-128"]
-        for kind, (measure, settings) in wanted.items():
+    text = Corpus("builtin")
+    kinds = {"gap": (measure_refinements, PROMPTS, LENGTH)}
+    kinds |= {f"paths-{n}": (measure_pathways, N, n) for n, N in PATHS.items()}
+    for kind, (measure, N, n) in kinds.items():
+        for name in names:
             path = folder / f"{name}.{kind}.nc"
-            if not path.exists():
-                began = time.perf_counter()
-                write_summary(path, measure(settings))
-                size, took = path.stat().st_size / 1024, time.perf_counter() - began
-                print(f"{path.name}: {size:.0f} KiB, {took:.0f} s", flush=True)
+            if path.exists() or (kind == LONG and name not in LONGER):
+                continue
+            began = time.perf_counter()
+            write_summary(path, measure(Settings(Source(f"reference/{name}"), text, N, n, batch_size=4)))
+            size, took = path.stat().st_size / 1024, time.perf_counter() - began
+            print(f"{path.name}: {size:.0f} KiB, {took:.0f} s", flush=True)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ from posbias.measure.hops import gradient_by_hops  # noqa: E402
 from posbias.measure.instrument import Instrument  # noqa: E402
 from posbias.measure.pathways import POWERS, Pathways, read_pathways  # noqa: E402
 
-
 EVERY = sorted(set(CONFIGS) - {"gpt2-inverse-layer"})  # which wants 32 bits; the way through it is gpt2's
 
 
@@ -37,7 +36,7 @@ def test_paths_add_up_to_the_gradient_by_hops(name):
 
 
 def open_only(ours, ids, open_at):
-    """Return the gradient with attention branches open only in some layers, and there only at some positions (or all)."""
+    """Return the gradient with attention branches open only in some layers, and there only at some positions."""
     handles = []
 
     def keep(positions):

@@ -13,7 +13,6 @@ from posbias.measure.families import projection_of  # noqa: E402
 from posbias.measure.instrument import Instrument  # noqa: E402
 from posbias.measure.weighting import WEIGHTINGS, ValueReading, read_values  # noqa: E402
 
-
 EVERY = sorted(set(CONFIGS) - {"gpt2-inverse-layer"})  # which wants 32 bits; the way through it is gpt2's
 
 
