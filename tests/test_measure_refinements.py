@@ -35,8 +35,8 @@ def reading(entering=((3.0, 4.0), (0.0, 2.0)), **others):
 
 
 def test_readings_of_the_mixing_by_hand():
-    found = mixing(reading(), reading(branch=(2.0, 2.0)), np.array([0.3]))
-    assert found.norms.tolist() == [0.3] and found.positions.tolist() == [[0.25, 0.5]]
+    found = mixing(reading(), reading(branch=(2.0, 2.0)))
+    assert found.norms == pytest.approx(2**0.5 / (2**0.5 + 10**0.5)) and found.positions.tolist() == [[0.25, 0.5]]
     assert found.direction.tolist() == [0.25] and found.gradient.tolist() == [0.2] and found.values.tolist() == [0.5]
 
 
@@ -71,6 +71,9 @@ def test_the_plain_rollouts_are_those_of_the_measurement(found):
         rolled = ours["rolled"].sel(few_kernels=kernel, few_mixings="norms", join="sizes").values
         assert np.allclose(rolled[0], p, rtol=CLOSE) and rolled[-1].tolist() == [0] * 9 + [1]
     assert np.allclose(ours["influence"] / ours["influence"].sum(), whole["influence"], rtol=CLOSE)
+    assert np.allclose(ours["lambda_norms"], whole["lambda_frobenius"], rtol=CLOSE)
+    assert np.allclose(ours["lambda_positions"].mean("position"), whole["lambda_token"], rtol=CLOSE)
+    assert {k: v for k, v in ours.attrs.items() if k in whole.attrs} == whole.attrs
 
 
 def test_everything_is_a_distribution_or_a_share(found):

@@ -7,7 +7,7 @@ combination is rolled out; what it is compared with is left to the reader.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -33,6 +33,9 @@ KERNELS = ("content-free", *WEIGHTINGS)
 
 MIXINGS = ("norms", "positions", "direction", "gradient", "values")
 """Readings of λ_t: see :class:`Mixing`."""
+
+NORM_PROMPTS = 16
+"""How many prompts, at least, the influence without the final norm is measured on."""
 
 JOINS = {"sizes": 1.0, "angles": 2.0}
 """How skip and branch add up: as sizes, or as vectors at right angles (the power of :mod:`posbias.joining`)."""
@@ -63,20 +66,24 @@ class Mixing:
     values: Float[np.ndarray, "T"]
 
 
-def mixing(reading: StreamReading, fixed: StreamReading, norms: Float[np.ndarray, "T"]) -> Mixing:
+def frobenius_mixing(reading: StreamReading) -> Float[np.ndarray, "B T"]:
+    """Return ‖a‖ / (‖x‖ + ‖a‖) of each prompt and layer, with Frobenius norms over the sequence."""
+    a, x = (size.square().sum(-1).sqrt() for size in (reading.branch_size, reading.stream_size))
+    return (a / (a + x)).T.numpy()
+
+
+def mixing(reading: StreamReading, fixed: StreamReading) -> Mixing:
     """Return every reading of λ.
 
     Parameters
     ----------
     reading, fixed
         Of all prompts, and the same with attention weights held fixed.
-    norms
-        λ from Frobenius norms, as a measurement has it.
     """
     a, x = reading.branch_size, reading.stream_size
     pairs = [(reading.along_branch, reading.along_stream), (reading.branch, reading.added), (fixed.branch, fixed.added)]
     shares = [(part.sum((1, 2)) / (part + rest).sum((1, 2))).numpy() for part, rest in pairs]
-    return Mixing(norms, (a / (a + x)).mean(1).numpy(), *shares)
+    return Mixing(frobenius_mixing(reading).mean(0), (a / (a + x)).mean(1).numpy(), *shares)
 
 
 def step_gain(reading: StreamReading) -> Float[np.ndarray, "T n"]:
@@ -148,24 +155,27 @@ def measure_refinements(settings: Settings) -> xr.Dataset:
     ValueError, OSError
         As :func:`~posbias.measure.run.measure` does.
     """
-    results = measured(settings)
-    N, n, T = settings.prompts, settings.length, results.sizes["layer"]
-    ids = torch.from_numpy(settings.cut(settings.source.load_tokenizer()).ids)
+    one = measured(replace(settings, prompts=1))  # for slopes, windows and provenance; the rest is measured below
+    N, n, T = settings.prompts, settings.length, one.sizes["layer"]
+    prompts = settings.cut(settings.source.load_tokenizer())
+    ids = torch.from_numpy(prompts.ids)
     model = settings.source.load_model(DTYPES[settings.precision()], str(settings.place()), settings.device_map)
     instrument, sums, own = Instrument(model), _Kernels(T, n), np.zeros(n)
     readings: tuple[list[StreamReading], list[StreamReading]] = [], []
-    past, elsewhere = np.zeros(n), 0.0
+    past, beside, elsewhere = np.zeros(n), np.zeros(n), 0.0
     for start in range(0, N, settings.batch_size):
         batch = ids[start : start + settings.batch_size]
         for kept, values_only in zip(readings, (False, True), strict=True):
             kept.append(read_streams(instrument, batch, values_only=values_only))
-        without, left = influence_past_final_norm(instrument, batch)
-        past, elsewhere = past + without.sum(0).numpy() / N, max(elsewhere, float(left.max()))
+        if start < NORM_PROMPTS:
+            without, left = influence_past_final_norm(instrument, batch)
+            past, elsewhere = past + without.sum(0).numpy(), max(elsewhere, float(left.max()))
+            beside = beside + readings[0][-1].influence.sum(0).numpy()
         read_values(instrument, batch, sums.add)
-        own += sums.own(results["lambda_frobenius_prompts"].values[start : start + len(batch)]) / N
+        own += sums.own(frobenius_mixing(readings[0][-1])) / N
     reading, fixed = map(_joined, readings)
-    lambdas, gain = mixing(reading, fixed, results["lambda_frobenius"].values), step_gain(reading)
-    A = np.concatenate([measured_rollout(results, "b").dense()[None], sums.sums / N])
+    lambdas, gain = mixing(reading, fixed), step_gain(reading)
+    A = np.concatenate([measured_rollout(one, "b").dense()[None], sums.sums / N])
     A /= A.sum(-1, keepdims=True)
     entering, added = reading.entering.mean(1).numpy(), reading.added.mean(1).numpy()
     fields: dict[str, tuple[tuple[str, ...], np.ndarray, str]] = {
@@ -175,7 +185,8 @@ def measure_refinements(settings: Settings) -> xr.Dataset:
             fixed.influence.mean(0).numpy(),
             "the same with attention weights held fixed",
         ),
-        "influence_past_norm": (("position",), past, "the same without the final norm's Jacobian"),
+        "influence_past_norm": (("position",), past, "the same without the final norm's Jacobian, few prompts"),
+        "influence_beside": (("position",), beside, "the same with it, these prompts"),
         "entering": (("depth", "position"), entering, "mean of ‖∂p/∂x_t‖; the last one leaves the last layer"),
         "added": (("layer", "position"), added, "mean of ‖g‖, g = ∂p/∂a_t"),
         "branch": (("layer", "position"), reading.branch.mean(1).numpy(), "mean of ‖J_aᵀ g‖"),
@@ -226,7 +237,13 @@ def measure_refinements(settings: Settings) -> xr.Dataset:
             "few_kernels": list(KERNELS[:2]),
             "few_mixings": ["norms", "values"],
         },
-        attrs={**results.attrs, "elsewhere_past_layers": elsewhere},
+        attrs={
+            **one.attrs,
+            "prompts": N,
+            "prompts_sha256": prompts.sha256,
+            "batch_size": settings.batch_size,
+            "elsewhere_past_layers": elsewhere,
+        },
     )
 
 
