@@ -35,7 +35,7 @@ def reading(entering=((3.0, 4.0), (0.0, 2.0)), **others):
 
 
 def test_readings_of_the_mixing_by_hand():
-    found = mixing(reading(), reading(branch=(2.0, 2.0)))
+    found = mixing(reading(), reading(branch=(2.0, 2.0), along_branch=(9.0, 9.0)))
     assert found.norms == pytest.approx(2**0.5 / (2**0.5 + 10**0.5)) and found.positions.tolist() == [[0.25, 0.5]]
     assert found.direction.tolist() == [0.25] and found.gradient.tolist() == [0.2] and found.values.tolist() == [0.5]
 
