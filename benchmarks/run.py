@@ -23,8 +23,10 @@ import numpy as np
 import yaml
 
 import posbias
+from posbias.bootstrap import interval, resampled_profiles, wasserstein_to
 
 T, H = 70, 112  # BLOOM-176B
+BOOTSTRAP = "1,000 prompts × 256 positions, plain loop"
 HERE = Path(__file__).parent
 
 
@@ -126,6 +128,30 @@ def growth() -> tuple[float, float]:
     return long / short / 8, long / 65536
 
 
+def bootstrap(B: int = 2000, N: int = 1000, n: int = 256) -> tuple[float, float]:
+    """Return seconds for the distances of B resampled profiles to a prediction: a plain loop, and ours.
+
+    Stops if ours and the loop do not find the same interval, to what resampling leaves open.
+    """
+    influence = np.random.default_rng(0).gamma(0.5, size=(N, n))
+    prediction = np.full(n, 1 / n)
+
+    def loop() -> list[float]:
+        rng, distances = np.random.default_rng(1), []
+        for _ in range(B):
+            p = influence[rng.integers(N, size=N)].mean(axis=0)
+            distances.append(np.abs(np.cumsum(p / p.sum() - prediction))[:-1].sum() / (n - 1))
+        return distances
+
+    def ours() -> np.ndarray:
+        return wasserstein_to(resampled_profiles(influence, B), prediction)
+
+    ends = np.array([interval(np.asarray(run())) for run in (loop, ours)])
+    if np.abs(ends[0] - ends[1]).max() > 0.1 * ends[0].max():
+        raise SystemExit(f"bootstrap: the two ways find {ends[0]} and {ends[1]}")
+    return seconds(loop, 3), seconds(ours, 3)
+
+
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--full", action="store_true", help="time the dense baseline at n = 2048 on all layers")
@@ -142,6 +168,10 @@ def main() -> None:
     ratio, each = growth()
     rows.append(("8 times the tokens", "", f"{each * 1e6:.1f} µs a token", f"{ratio:.2f} × 8", "8,192 to 65,536"))
     rows.append(("`posbias rollout`, 70 × 112 contents", "", f"{command_seconds():.2f} s", "", "whole process"))
+    loop, ours = bootstrap()
+    rows.append(
+        ("bootstrap of W₁, 2,000 resamples", f"{loop:.2f} s", f"{ours:.2f} s", f"{loop / ours:.0f}×", BOOTSTRAP)
+    )
     ours, alone = import_seconds()
     rows.append(("`import posbias`", f"{alone:.2f} s (numpy)", f"{ours:.2f} s", f"{ours / alone:.1f}×", "median of 9"))
     lines = ["| what | baseline | posbias | ratio | note |", "|---|---|---|---|---|"]

@@ -60,9 +60,7 @@ def score(
     >>> score(np.array([[1.0, 1.0, 2.0]]), np.array([0.25, 0.25, 0.5])).wasserstein
     0.0
     """
-    q = checks.distribution("prediction", prediction)
-    if q.size != influence.shape[1]:
-        raise checks.refuse("prediction", f"{influence.shape[1]} positions, as measured", q.size)
+    q = _prediction("prediction", prediction, influence.shape[1])
     p = _mean_profile(influence)
     low, high = interval(wasserstein_to(resampled_profiles(influence, resamples, seed=seed), q))
     aside = [x[1:] / x[1:].sum() if x[1:].any() else np.full(x.size - 1, 1 / (x.size - 1)) for x in (p, q)]
@@ -78,8 +76,8 @@ def score(
 
 def paired_gain(
     influence: Float[np.ndarray, "N n"],
-    before: Float[np.ndarray, "n"],
-    after: Float[np.ndarray, "n"],
+    before: Float[np.ndarray, "m"],
+    after: Float[np.ndarray, "k"],
     *,
     resamples: int = 2000,
     seed: int = 0,
@@ -93,9 +91,15 @@ def paired_gain(
     before, after
         Two predictions; positive gains speak for the second.
 
+    Raises
+    ------
+    ValueError
+        As :func:`score` does, for either prediction.
+
     >>> paired_gain(np.array([[0.0, 1.0]]), np.array([1.0, 0.0]), np.array([0.0, 1.0]))
     (1.0, 1.0, 1.0)
     """
+    before, after = (_prediction(name, q, influence.shape[1]) for name, q in (("before", before), ("after", after)))
     resampled = resampled_profiles(influence, resamples, seed=seed)
     low, high = interval(wasserstein_to(resampled, before) - wasserstein_to(resampled, after))
     p = _mean_profile(influence)
@@ -128,6 +132,14 @@ def recency_fit(profile: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
     bounds = (grid[max(best - 1, 0)], grid[min(best + 1, grid.size - 1)])
     found = minimize_scalar(lambda m: wasserstein_to(geometric(m)[None], p)[0], bounds=bounds, method="bounded")
     return geometric(found.x if found.fun < distances[best] else grid[best])
+
+
+def _prediction(field: str, values: np.ndarray, n: int) -> np.ndarray:
+    """Return a distribution on the n positions that were measured, or raise ValueError."""
+    q = checks.distribution(field, values)
+    if q.size != n:
+        raise checks.refuse(field, f"{n} positions, as measured", q.size)
+    return q
 
 
 def _mean_profile(influence: np.ndarray) -> np.ndarray:

@@ -169,8 +169,11 @@ def read_profile(path: Path | str) -> Float[np.ndarray, "n"]:
     ValueError
         If the header, a position or a number is not what it should be, or the values are no distribution.
     """
-    with Path(path).open(newline="", encoding="utf-8") as file:
-        rows = list(csv.reader(file))
+    try:
+        with Path(path).open(newline="", encoding="utf-8") as file:
+            rows = list(csv.reader(file))
+    except (UnicodeDecodeError, csv.Error):
+        raise checks.refuse(str(path), "a CSV file with a profile", "another format") from None
     if not rows or [x.strip() for x in rows[0]] != HEADER:
         raise checks.refuse(f"{path}: header", ",".join(HEADER), ",".join(rows[0]) if rows else "an empty file")
     values = []

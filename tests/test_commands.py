@@ -103,6 +103,13 @@ def test_profiles_of_different_lengths_are_refused(tmp_path):
     refused(posbias("compare", first, second), "same number of positions", "2 and 3")
 
 
+def test_what_is_no_profile_is_refused(tmp_path):
+    first, second = tmp_path / "a.csv", tmp_path / "b.nc"
+    write_profile(first, [0.5, 0.5])
+    second.write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(range(256)))
+    refused(posbias("compare", first, second), "b.nc: expected a CSV file with a profile, received another format")
+
+
 def test_published_says_what_is_missing(tmp_path):
     result = posbias("published", POSBIAS_DATA=str(tmp_path))
     assert result.returncode == 0 and "missing" in result.stdout and "ok " not in result.stdout

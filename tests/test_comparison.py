@@ -65,6 +65,10 @@ def test_recency_fit_is_the_nearest_on_a_fine_grid():
 def test_what_cannot_be_is_refused(influence):
     with pytest.raises(ValueError, match="prediction: expected 16 positions, as measured, received 3"):
         score(influence, np.full(3, 1 / 3))
+    even = np.full(16, 1 / 16)
+    for before, after, field in ((np.ones(1), even, "before"), (even, np.full(17, 1 / 17), "after")):
+        with pytest.raises(ValueError, match=f"{field}: expected 16 positions, as measured, received"):
+            paired_gain(influence, before, after)
 
 
 def test_two_thousand_resamples_of_the_largest_case_are_one_product():

@@ -97,6 +97,7 @@ def run(
         values = runner.parse_parameters(find_chapter(root, chapter), split_pairs(parameters or []))
         values = {name: absolute(value) for name, value in values.items()}
         output = output or Path(f"{chapter}.out.ipynb")
+        require_measurement(values.get("measurement"))
         outcome = runner.run_chapter_to(root, chapter, values, output)
     if outcome.status == "failed":
         typer.echo(f"posbias: {runner.describe(outcome)}", err=True)
@@ -104,6 +105,20 @@ def run(
     typer.echo(runner.describe(outcome))
     if output:
         typer.echo(f"wrote {output}")
+
+
+def require_measurement(path: object) -> None:
+    """Refuse, before a chapter runs, a parameter ``measurement`` that is no measurement to compare with.
+
+    Raises
+    ------
+    ValueError, OSError
+        As :func:`~posbias.measure.results.read_comparable` does. Nothing is done where no path is given.
+    """
+    if isinstance(path, str) and path:
+        from posbias.measure.results import read_comparable
+
+        read_comparable(path)
 
 
 def absolute(value: object) -> object:

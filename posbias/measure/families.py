@@ -17,6 +17,8 @@ from posbias import checks
 
 Position = Literal["alibi", "rotary", "learned"]
 Arguments = dict[str, Any]
+PROJECTIONS = ("o_proj", "dense", "out_proj", "c_proj")
+"""Names of the output projection in the attention modules of the families."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,20 @@ def soft_cap(attention: nn.Module) -> float | None:
     """Return c if the layer replaces its content logits z by c·tanh(z / c), else None."""
     cap = getattr(attention, "attn_logit_softcapping", None)
     return None if cap is None else float(cap)
+
+
+def projection_of(attention: nn.Module) -> nn.Module:
+    """Return the output projection of an attention module.
+
+    Raises
+    ------
+    ValueError
+        If it has none of a known name.
+    """
+    found = next((getattr(attention, x) for x in PROJECTIONS if hasattr(attention, x)), None)
+    if found is None:
+        raise checks.refuse("model", f"an output projection {', '.join(PROJECTIONS)}", type(attention).__name__)
+    return found
 
 
 def _submodule(module: nn.Module, path: str) -> nn.Module:

@@ -55,6 +55,12 @@ ATTRIBUTES = (
 )  # fmt: skip
 """Provenance that every file has."""
 
+COMPARED = (
+    "lambda_frobenius", "lambda_token", "content_diagonal", "content_offdiagonal", "attention", "influence",
+    "influence_prompts", "slopes", "scale",
+)  # fmt: skip
+"""Variables that a comparison with predictions reads."""
+
 WIDE = ("content_logits", "attention", "attention_heads")  # matrices: 32 bits are more than they hold
 
 
@@ -139,6 +145,29 @@ def read_results(path: Path | str) -> xr.Dataset:
     missing += [name for name in ATTRIBUTES if name not in results.attrs]
     if missing:
         raise checks.refuse(str(path), "a complete measurement", f"none of {', '.join(missing)}")
+    return results
+
+
+def read_comparable(path: Path | str) -> xr.Dataset:
+    """Read a measurement that predictions can be compared with: two prompts or more, and finite numbers.
+
+    Raises
+    ------
+    ValueError
+        As :func:`read_results` does, and for a single prompt, a NaN or Inf, or a prompt without influence.
+    OSError
+        If it cannot be read.
+    """
+    results = read_results(path)
+    if results.sizes["prompt"] < 2:
+        raise checks.refuse(str(path), "2 prompts or more, for intervals over prompts", results.sizes["prompt"])
+    for name in COMPARED:
+        checks.finite_array(f"{path}: {name}", results[name].values, ndim=(1, 2, 3))
+    influence = results["influence_prompts"].values
+    if (influence < 0).any() or not influence.any(axis=1).all():
+        raise checks.refuse(
+            f"{path}: influence_prompts", "numbers of at least 0 and some above in each prompt", "others"
+        )
     return results
 
 
