@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from posbias import checks
 from posbias.leakage import Components, Leakage, PositionBasis, gram, leakage
+from posbias.measure.families import output_projection
 from posbias.measure.instrument import AttentionReading, Instrument
 from posbias.measure.interventions import bidirectional, rotary_module
 
@@ -209,7 +210,7 @@ def read_heads(instrument: Instrument, ids: Int[np.ndarray, "N n"], batch_size: 
 
         return hook
 
-    handles = [_projection(a).register_forward_pre_hook(keep(t)) for t, a in enumerate(instrument.attentions)]
+    handles = [output_projection(a).register_forward_pre_hook(keep(t)) for t, a in enumerate(instrument.attentions)]
     try:
         for rows, batch in _batches(ids, batch_size):
 
@@ -229,13 +230,6 @@ def read_heads(instrument: Instrument, ids: Int[np.ndarray, "N n"], batch_size: 
         o = torch.cat(kept)[:, sees[t]].unflatten(-1, (H, -1)).permute(2, 0, 1, 3).flatten(2).double()
         G[t] = (o @ o.mT).numpy()
     return HeadReading(first, G, uniform)
-
-
-def _projection(attention: nn.Module) -> nn.Module:
-    found = next((getattr(attention, x) for x in ("o_proj", "dense", "out_proj") if hasattr(attention, x)), None)
-    if found is None:
-        raise checks.refuse("model", "an output projection o_proj, dense or out_proj", type(attention).__name__)
-    return found
 
 
 def _batches(ids: Int[np.ndarray, "N n"], size: int) -> Iterator[tuple[slice, Tensor]]:
