@@ -34,6 +34,7 @@ bench: .venv/test.stamp
 measurements: .venv/book.stamp ## what the chapters keep of the reference models; an hour or two, see results/measure_all.py
 	$(BIN)/python results/measure_all.py $(MEASURE)
 	$(BIN)/python results/measure_absolute.py
+	$(BIN)/python results/measure_layernorm.py
 
 clean:
 	rm -rf .venv _build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,6 +1,6 @@
 """Measure what norms before attention divide by and what recency that makes: results/06_layernorm/*.norms.nc.
 
-python results/measure_layernorm.py [MODEL …]
+python results/measure_layernorm.py [PROMPTS] [MODEL …]
 
 A file for each reference model; those that are there already are kept.
 """
@@ -36,24 +36,25 @@ CONDITIONS = {  # which projections get other denominators, and whether tokens k
     "intact": None, "keys": ("k", False), "queries": ("q", False), "both": ("qk", False), "all": ("qkv", False),
     "keys course": ("k", True), "both course": ("qk", True),
 }  # fmt: skip
-PROMPTS, LENGTH = 48, 256
-QUERIES = 16  # of each prompt, equally spaced, the last one included
-GRADIENTS = 16  # prompts of which influence is measured, in text
+CONTROLS = ("intact", "keys", "keys course")  # what random tokens and untrained twins get
+INFLUENCE = ("intact", "keys", "keys course", "all")  # where influence is measured, in text
+LENGTH, QUERIES = 256, 16  # tokens; those that count as queries, equally spaced, the last one included
 
 
-def measure(instrument: Instrument, ids: np.ndarray, gradients: int) -> xr.Dataset:
-    """Return sizes along the prompt, and recency in every condition; influence of the first prompts."""
+def measure(instrument: Instrument, ids: np.ndarray, conditions: tuple[str, ...], gradients: int) -> xr.Dataset:
+    """Return sizes along the prompt, and recency in some conditions; influence of the first prompts."""
     N, n = ids.shape
     sizes = read_sizes(instrument, ids)
     typical = np.exp(np.log(sizes[:, :, PARTS.index("input")].astype(float)).mean(0))
     queries = np.arange(n // QUERIES, n + 1, n // QUERIES) - 1
-    found, influence = [], np.full((len(CONDITIONS), N, n), np.nan)
-    for c, how in enumerate(CONDITIONS.values()):
+    found, influence = [], np.full((len(conditions), N, n), np.nan)
+    for c, name in enumerate(conditions):
+        how = CONDITIONS[name]
         with replaced_denominators(instrument, typical, how[0], own=how[1]) if how else nullcontext():
             found.append(read_recency(instrument, ids, queries))
-            for k in range(0, gradients, 8):
-                g = instrument.measure(torch.from_numpy(ids[k : k + 8])).influence.numpy()
-                influence[c, k : k + 8] = g / g.sum(1, keepdims=True)
+            for k in range(0, gradients if name in INFLUENCE else 0, 8):
+                g = instrument.measure(torch.from_numpy(ids[k : min(k + 8, gradients)])).influence.numpy()
+                influence[c, k : min(k + 8, gradients)] = g / g.sum(1, keepdims=True)
     with np.errstate(divide="ignore", invalid="ignore"):  # nothing has been added before the first layer
         slopes = octave_slopes(sizes.astype(float))
         course = np.log(sizes.astype(float)).mean(0)
@@ -68,14 +69,14 @@ def measure(instrument: Instrument, ids: np.ndarray, gradients: int) -> xr.Datas
                            {"long_name": "recency probability of content logits"}),
             "positive": (("condition", "prompt", "layer"), np.stack([x.positive for x in found]),
                          {"long_name": "share of content logits above 0"}),
-            "position": (("condition", "prompt", "layer"), np.stack([x.position for x in found]),
+            "attended": (("condition", "prompt", "layer"), np.stack([x.position for x in found]),
                          {"long_name": "mean attended position, 0 first token, 1 the query"}),
             "influence_mean": (("condition", "prompt"), influence @ np.linspace(0, 1, n),
                                {"long_name": "mean position of influence, 0 first token, 1 last"}),
             "influence_last": (("condition", "prompt"), influence[..., -1], {"long_name": "influence of the last"}),
             "loss": (("condition", "prompt"), np.stack([x.loss for x in found]), {"units": "nats"}),
         },
-        coords={"condition": list(CONDITIONS), "part": list(PARTS)},
+        coords={"condition": list(conditions), "part": list(PARTS)},
     ).astype(np.float32)  # fmt: skip
 
 
@@ -89,9 +90,9 @@ def load(name: str, untrained: bool) -> Instrument:
         return Instrument(Source(str(Path(folder) / name)).load_model(torch.float32, "cpu", None))
 
 
-def main(*names: str) -> None:
+def main(N: int = 48, *names: str) -> None:
     """Run everything, a model after another."""
-    N, n = PROMPTS, LENGTH
+    n = LENGTH
     for name in names or MODELS:
         path = Path(__file__).parent / "06_layernorm" / f"{name}.norms.nc"
         if path.exists():
@@ -102,9 +103,11 @@ def main(*names: str) -> None:
         weights = (Path(model_folder(f"reference/{name}")) / "model.safetensors").read_bytes()
         sets, started = [], time.process_time()
         for label, ids, untrained in (("text", text, False), ("random", chance, False), ("untrained", text, True)):
-            sets.append(measure(load(name, untrained), ids, GRADIENTS * (label == "text")).expand_dims(data=[label]))
-        data = xr.concat(sets, "data", coords="minimal").assign_attrs(
-            model=name, sha256=hashlib.sha256(weights).hexdigest(), prompts=N, length=n, gradients=GRADIENTS,
+            how = (tuple(CONDITIONS), N // 2) if label == "text" else (CONTROLS, 0)
+            sets.append(measure(load(name, untrained), ids, *how).expand_dims(data=[label]))
+        data = xr.concat(sets, "data", join="outer", coords="minimal")
+        data = data.sel(condition=list(CONDITIONS)).assign_attrs(
+            model=name, sha256=hashlib.sha256(weights).hexdigest(), prompts=N, length=n, gradients=N // 2,
             dataset="builtin", rule="cut, one a document; random tokens", seed=0, queries=QUERIES,
             untrained="first weights of seed 0, standard deviation 1/√D, the same text", device="cpu", dtype="float32",
             processor_seconds=round(time.process_time() - started), posbias=posbias.__version__,
@@ -116,4 +119,4 @@ def main(*names: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(*map(int, sys.argv[1:2]), *sys.argv[2:])

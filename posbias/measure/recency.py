@@ -92,14 +92,13 @@ def later_preferred(
     queries
         The i that count. A tie counts as not greater.
     """
+    i = torch.from_numpy(queries).to(content.device)
+    seen = (allowed & torch.ones_like(allowed).tril(-1))[i]
+    later = content[:, :, i].masked_fill(~seen, -torch.inf)  # what is hidden is greater than nothing
+    earlier = content[:, :, i].masked_fill(~seen, torch.inf)
     greater = torch.zeros(content.shape[:2], dtype=torch.float64, device=content.device)
-    above = torch.zeros_like(greater)
-    pairs = keys = 0
-    for i in queries.tolist():
-        row = content[:, :, i, :i][..., allowed[i, :i]]
-        m = row.shape[-1]
-        later = torch.ones(m, m, dtype=torch.bool, device=row.device).tril(-1)
-        greater += ((row[..., :, None] > row[..., None, :]) & later).sum((-1, -2))
-        above += (row > 0).sum(-1)
-        pairs, keys = pairs + m * (m - 1) // 2, keys + m
-    return greater / pairs, above / keys
+    for j in range(1, content.shape[-1]):
+        rows = seen[:, j].nonzero()[:, 0]
+        greater += (later[:, :, rows, j, None] > earlier[:, :, rows, :j]).flatten(2).float().sum(-1)
+    keys = seen.sum(1)
+    return greater / (keys * (keys - 1) / 2).sum(), (later > 0).sum((-1, -2)) / keys.sum()
