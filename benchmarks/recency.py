@@ -1,6 +1,6 @@
-"""Simulate recency probabilities on the whole grid, or measure what the simulation costs.
+"""Simulate recency probabilities on the whole grid, and measure what the simulation costs.
 
-    python benchmarks/recency.py            # writes results/06_layernorm/recency.csv (about 10 minutes on 2 free cores)
+    python benchmarks/recency.py            # writes results/06_layernorm/recency.csv (15 minutes on 2 cores), then:
     python benchmarks/recency.py --speed    # prints a table in Markdown and writes it to benchmarks/recency.md
 
 The grid: widths, cosines, no norm / LayerNorm / RMSNorm, with and without a residual. At widths 16 and 64 every
@@ -15,6 +15,7 @@ import argparse
 import datetime
 import os
 import platform
+import resource
 import subprocess
 import sys
 from concurrent.futures import ProcessPoolExecutor
@@ -99,6 +100,9 @@ def write_grid(output: Path, sequences: int, processes: int) -> None:
             file.write("\n".join(kept.get(head(run)) or next(new)) + "\n")
             file.flush()
             print(f"{done}/{len(jobs)} {perf_counter() - started:.0f} s", file=sys.stderr, flush=True)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    new_sequences = sum(job[2] for job in left)
+    print(f"{new_sequences:,} new sequences, {used.ru_utime + used.ru_stime:.0f} processor seconds", file=sys.stderr)
 
 
 def plain(sequences: int, d: int, alpha: float, seed: int = 0) -> np.ndarray:
@@ -156,10 +160,9 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--output", type=Path, default=HERE.parent / "results" / "06_layernorm" / "recency.csv")
     arguments = parser.parse_args()
-    if arguments.speed:
-        write_speed(arguments.sequences)
-    else:
+    if not arguments.speed:
         write_grid(arguments.output, arguments.sequences, arguments.processes)
+    write_speed(10**6)
 
 
 if __name__ == "__main__":

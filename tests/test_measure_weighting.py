@@ -9,7 +9,7 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 
 from measuring import CONFIGS, make, prompts  # noqa: E402
 
-from posbias.measure.families import projection_of  # noqa: E402
+from posbias.measure.families import output_projection  # noqa: E402
 from posbias.measure.instrument import Instrument  # noqa: E402
 from posbias.measure.weighting import WEIGHTINGS, ValueReading, read_values  # noqa: E402
 
@@ -25,7 +25,7 @@ def readings(ours, ids):
 @pytest.mark.parametrize("name", EVERY)
 def test_weighted_values_are_what_the_projection_gives(name):
     ours, ids, outputs = Instrument(make(name, dtype=torch.float64)), prompts(B=2), []
-    projections = [projection_of(attention) for attention in ours.attentions]
+    projections = [output_projection(attention) for attention in ours.attentions]
     handles = [p.register_forward_hook(lambda module, args, output: outputs.append(output)) for p in projections]
     found = readings(ours, ids)
     for handle in handles:
@@ -69,7 +69,7 @@ def test_by_hand():
 
 def test_refuses_attention_without_a_projection():
     with pytest.raises(ValueError, match="output projection o_proj"):
-        projection_of(torch.nn.Linear(2, 2))
+        output_projection(torch.nn.Linear(2, 2))
 
 
 def test_a_layer_that_multiplies_nothing_is_noticed():

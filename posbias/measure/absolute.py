@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from posbias import checks
 from posbias.leakage import Components, Leakage, PositionBasis, gram, leakage
-from posbias.measure.families import projection_of
+from posbias.measure.families import output_projection
 from posbias.measure.instrument import AttentionReading, Instrument
 from posbias.measure.interventions import bidirectional, rotary_module
 
@@ -210,7 +210,7 @@ def read_heads(instrument: Instrument, ids: Int[np.ndarray, "N n"], batch_size: 
 
         return hook
 
-    handles = [projection_of(a).register_forward_pre_hook(keep(t)) for t, a in enumerate(instrument.attentions)]
+    handles = [output_projection(a).register_forward_pre_hook(keep(t)) for t, a in enumerate(instrument.attentions)]
     try:
         for rows, batch in _batches(ids, batch_size):
 

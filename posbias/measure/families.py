@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -17,7 +18,7 @@ from posbias import checks
 
 Position = Literal["alibi", "rotary", "learned"]
 Arguments = dict[str, Any]
-PROJECTIONS = ("o_proj", "dense", "out_proj", "c_proj")
+OUTPUT_PROJECTIONS = ("o_proj", "dense", "out_proj", "c_proj")
 """Names of the output projection in the attention modules of the families."""
 
 
@@ -51,6 +52,13 @@ class Family:
     unrotated
         Paths from the attention module to the modules whose outputs are queries and keys before the rotation; None
         where there are no such modules.
+    norm
+        Paths from a layer to the norm whose output the attention module takes; the first that is there counts.
+    projections
+        Names, in the attention module, of what makes queries, keys and values of that output.
+    groups
+        For one fused projection: how many of its outputs in turn belong to queries, keys and values, a function of
+        the attention module; the pattern repeats until the outputs end. None for three projections q, k, v.
     """
 
     name: str
@@ -64,6 +72,9 @@ class Family:
     biased: str | None = None
     exact_in_16_bit: bool = True
     unrotated: tuple[str, str] | None = None
+    norm: tuple[str, ...] = ("input_layernorm",)
+    projections: tuple[str, ...] = ("q_proj", "k_proj", "v_proj")
+    groups: Callable[[Any], tuple[int, int, int]] | None = None
 
     def layers(self, model: nn.Module) -> list[nn.Module]:
         """Return the layers of ``model``, first layer first."""
@@ -76,6 +87,28 @@ class Family:
     def output_of(self, layer: nn.Module) -> nn.Module:
         """Return the module of ``layer`` whose output is a_t."""
         return _submodule(layer, self.output)
+
+    def norm_of(self, layer: nn.Module) -> nn.Module:
+        """Return the norm before the attention of ``layer``.
+
+        Raises
+        ------
+        ValueError
+            For a layer that normalises after attention.
+        """
+        if not getattr(layer, "do_layer_norm_before", True):
+            raise checks.refuse("model", "a norm before attention", "one after it")
+        return _submodule(layer, next(path for path in self.norm if hasattr(layer, path)))
+
+    def projections_of(self, attention: nn.Module) -> list[nn.Module]:
+        """Return the projections of ``attention``: one that is fused, or those of queries, keys and values."""
+        return [_submodule(attention, name) for name in self.projections]
+
+    def columns(self, attention: nn.Module, projection: int, size: int) -> np.ndarray:
+        """Return to what each of ``size`` outputs of a projection belongs: q, k or v."""
+        if self.groups is None:
+            return np.full(size, "qkv"[projection])
+        return np.resize(np.repeat(list("qkv"), self.groups(attention)), size)
 
     def position_of(self, config: Any) -> Position:
         """Return how positions enter in a model with this configuration."""
@@ -102,17 +135,17 @@ def soft_cap(attention: nn.Module) -> float | None:
     return None if cap is None else float(cap)
 
 
-def projection_of(attention: nn.Module) -> nn.Module:
-    """Return the output projection of an attention module.
+def output_projection(attention: nn.Module) -> nn.Module:
+    """Return the projection that takes the heads' averaged values.
 
     Raises
     ------
     ValueError
-        If it has none of a known name.
+        For an attention module without one of a known name.
     """
-    found = next((getattr(attention, x) for x in PROJECTIONS if hasattr(attention, x)), None)
+    found = next((getattr(attention, x) for x in OUTPUT_PROJECTIONS if hasattr(attention, x)), None)
     if found is None:
-        raise checks.refuse("model", f"an output projection {', '.join(PROJECTIONS)}", type(attention).__name__)
+        raise checks.refuse("model", f"an output projection {', '.join(OUTPUT_PROJECTIONS)}", type(attention).__name__)
     return found
 
 
@@ -160,6 +193,26 @@ def _nonzero_where_allowed(mask: Tensor | None) -> bool:
     return mask is not None and bool(((mask != 0) & (mask > torch.finfo(mask.dtype).min / 2)).any())
 
 
+def _head_by_head(attention: Any) -> tuple[int, int, int]:
+    """Give each head's query, key and value in turn."""
+    size = attention.head_dim if hasattr(attention, "head_dim") else attention.head_size
+    return size, size, size
+
+
+def _one_after_another(attention: Any) -> tuple[int, int, int]:
+    """Give all queries, then all keys, then all values."""
+    size = attention.embed_dim if hasattr(attention, "embed_dim") else attention.hidden_size
+    return size, size, size
+
+
+def _falcon_groups(attention: Any) -> tuple[int, int, int]:
+    """Give the heads that share a key and a value, then these: all heads with ``multi_query``."""
+    size = attention.head_dim
+    if attention.new_decoder_architecture:
+        return attention.num_heads // attention.num_kv_heads * size, size, size
+    return (attention.num_heads * size if attention.multi_query else size), size, size
+
+
 def _llama_like(name: str, **fields: Any) -> Family:
     paths = {"blocks": "model.layers", "attention": "self_attn", "output": "self_attn"}
     unrotated = ("q_proj", "k_proj")
@@ -168,7 +221,7 @@ def _llama_like(name: str, **fields: Any) -> Family:
 
 def _gpt_like(name: str, **fields: Any) -> Family:
     paths = {"blocks": "transformer.h", "attention": "attn", "output": "attn"}
-    return Family(name, **{**paths, "context": ("n_positions",), **fields})
+    return Family(name, **{**paths, "context": ("n_positions",), "norm": ("ln_1",), **fields})
 
 
 FAMILIES: Mapping[str, Family] = {
@@ -185,6 +238,8 @@ FAMILIES: Mapping[str, Family] = {
             bias=_bloom_bias,
             biased="alibi",
             exact_in_16_bit=False,
+            projections=("query_key_value",),
+            groups=_head_by_head,
         ),
         Family(
             "mpt",
@@ -196,6 +251,9 @@ FAMILIES: Mapping[str, Family] = {
             context=("max_seq_len",),
             bias=_mpt_bias,
             biased="position_bias",
+            norm=("norm_1",),
+            projections=("Wqkv",),
+            groups=_one_after_another,
         ),
         Family(
             "falcon",
@@ -206,6 +264,9 @@ FAMILIES: Mapping[str, Family] = {
             scale=_inv_norm_factor,
             bias=_falcon_bias,
             biased="alibi",
+            norm=("ln_attn", "input_layernorm"),
+            projections=("query_key_value",),
+            groups=_falcon_groups,
         ),
         _llama_like("llama"),
         _llama_like("mistral"),
@@ -214,10 +275,17 @@ FAMILIES: Mapping[str, Family] = {
         _llama_like("gemma"),
         _llama_like("gemma2", output="post_attention_layernorm"),  # normed before it is added
         _llama_like("phi"),
-        _llama_like("gpt_neox", blocks="gpt_neox.layers", attention="attention", output="attention", unrotated=None),
+        _llama_like(
+            "gpt_neox",
+            blocks="gpt_neox.layers",
+            attention="attention",
+            output="attention",
+            projections=("query_key_value",),
+            groups=_head_by_head,
+        ),
         _gpt_like("gptj", position="rotary", scale=lambda attention: 1 / float(attention.scale_attn)),
-        _gpt_like("gpt2", position="learned", scale=_scaling),
-        _llama_like("opt", blocks="model.decoder.layers", position="learned", unrotated=None),
+        _gpt_like("gpt2", position="learned", scale=_scaling, projections=("c_attn",), groups=_one_after_another),
+        _llama_like("opt", blocks="model.decoder.layers", position="learned", norm=("self_attn_layer_norm",)),
     )
 }
 """The supported families by ``model_type``."""

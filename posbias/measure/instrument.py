@@ -197,16 +197,22 @@ class Instrument:
         """Return the last position's next-token logits for input embeddings, with the position bias as measured."""
         return self._watched(x, None)[0][:, -1]
 
+    def losses(self, ids: Int[Tensor, "B n"], observe: Observer | None = None) -> Float[Tensor, "B m"]:
+        """Return the next token's loss in nats at each position but the last, m = n - 1, by a forward pass alone."""
+        with torch.no_grad():
+            logits = self._watched(self.embeddings(ids), observe, keep=0)[0][:, :-1]
+        return nn.functional.cross_entropy(logits.float().mT, ids[:, 1:].to(logits.device), reduction="none").cpu()
+
     def embeddings(self, ids: Int[Tensor, "B n"]) -> Float[Tensor, "B n d"]:
         """Return the input embeddings of token ids: what influence is a derivative by."""
         embed: Any = self.model.get_input_embeddings()  # type: ignore[operator]
         return embed(ids.to(embed.weight.device)).detach()
 
-    def _watched(self, x: Tensor, observe: Observer | None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Return the last position's next-token logits, and ‖x_i‖ and ‖a_i‖ of every layer, (T, B, n)."""
+    def _watched(self, x: Tensor, observe: Observer | None, keep: int = 1) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """Return the next-token logits of the last ``keep`` positions (0: all); ‖x_i‖ and ‖a_i‖, each (T, B, n)."""
         watch = _Watch(self, x.shape[1], observe)
         with watch.hooked():
-            logits = self.model(inputs_embeds=x, use_cache=False, logits_to_keep=1).logits
+            logits = self.model(inputs_embeds=x, use_cache=False, logits_to_keep=keep).logits
         watch.complete()
         return logits, (_norms(watch.inputs), _norms(watch.outputs))
 

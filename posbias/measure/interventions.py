@@ -9,11 +9,14 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from posbias import checks
 from posbias.measure.instrument import Instrument
+from posbias.measure.norms import denominators
 
 
 def rotary_module(instrument: Instrument) -> nn.Module:
@@ -120,3 +123,64 @@ def replaced_embeddings(instrument: Instrument, which: str, seed: int = 0) -> It
         yield
     finally:
         handle.remove()
+
+
+@contextmanager
+def replaced_denominators(
+    instrument: Instrument, typical: Float[np.ndarray, "T n"], parts: str = "k", *, own: bool = False
+) -> Iterator[None]:
+    """Let the norms before attention divide by numbers that do not depend on position, for queries, keys or values.
+
+    Parameters
+    ----------
+    instrument
+        Of a model with a norm before attention.
+    typical
+        What the norms divide by at each layer and position, typically: above 0; with ``own`` as long as the prompts.
+    parts
+        Of which projections: some of the letters q, k and v. All else takes the norm's output as it is, and gains
+        and biases stay.
+    own
+        False: every token of layer t is divided by the geometric mean of ``typical[t]``. True: its own denominator
+        stays but for the factor by which ``typical[t]`` at its position exceeds this mean, so that tokens still
+        differ and the typical course along the prompt is gone.
+
+    Raises
+    ------
+    ValueError
+        For other parts, numbers that are not above 0 or not T rows of them, and a norm that stands after attention.
+    """
+    if not parts or set(parts) - set("qkv") or len(set(parts)) < len(parts):
+        raise checks.refuse("parts", "some of the letters q, k and v", repr(parts))
+    typical = checks.finite_array("typical", typical, ndim=(2,))
+    if len(typical) != instrument.T or (typical <= 0).any():
+        raise checks.refuse("typical", f"numbers above 0 for each of {instrument.T} layers", "others")
+    logs = torch.from_numpy(np.log(typical))
+    family = instrument.family
+    normed: dict[int, Tensor] = {}  # the norm's output with the other denominators
+
+    def divide(t: int) -> Any:
+        def hook(module: nn.Module, args: Any, output: Tensor) -> None:
+            if own:
+                factor = (logs[t] - logs[t].mean()).exp()[:, None].to(output)
+            else:
+                factor = (denominators(module, args[0]) * (-logs[t].mean()).exp().item()).to(output.dtype)
+            bias: Any = getattr(module, "bias", None)
+            normed[t] = output * factor if bias is None else (output - bias) * factor + bias
+
+        return hook
+
+    def project(t: int, k: int) -> Any:
+        def hook(module: Any, args: Any, output: Tensor) -> Tensor:
+            letters = family.columns(instrument.attentions[t], k, output.shape[-1])
+            chosen = torch.from_numpy(np.isin(letters, list(parts))).to(output.device)
+            return torch.where(chosen, module.forward(normed[t]), output)
+
+        return hook
+
+    with ExitStack() as stack:
+        for t, (layer, attention) in enumerate(zip(instrument.layers, instrument.attentions, strict=True)):
+            stack.callback(family.norm_of(layer).register_forward_hook(divide(t)).remove)
+            for k, projection in enumerate(family.projections_of(attention)):
+                stack.callback(projection.register_forward_hook(project(t, k)).remove)
+        yield

@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from posbias.measure.families import projection_of
+from posbias.measure.families import output_projection
 from posbias.measure.instrument import SOFTMAX, Instrument
 
 WEIGHTINGS = ("uniform", "values", "projected", "vectors")
@@ -99,7 +99,7 @@ class _Values(TorchFunctionMode):
     def __init__(self, instrument: Instrument, B: int, observe: Callable[[ValueReading], None]) -> None:
         super().__init__()
         self.B, self.H, self.observe = B, instrument.H, observe
-        self.projections = [projection_of(attention) for attention in instrument.attentions]
+        self.projections = [output_projection(attention) for attention in instrument.attentions]
         self.working: int | None = None
         self.weighted = False
         self.seen: list[int] = []
