@@ -63,7 +63,7 @@ def test_sentences_on_depth_hold_where_they_should_and_fail_where_not():
 def test_depths_that_lack_an_encoding_are_left_out():
     runs = depth_runs()
     dropped = {s: x for s, x in runs.items() if not (s.network.layers == 6 and s.network.encoding == "rope")}
-    assert depth_claims(dropped)[0].figure == "+0.17, +0.33"
+    assert depth_claims(dropped)[0].figure == "+0.17, +0.33" and len(depth_claims(dropped)) == 7
     with pytest.raises(ValueError, match="runs: expected two depths with every encoding, .* received 1"):
         depth_claims({s: x for s, x in dropped.items() if s.network.layers != 4})
 

@@ -227,10 +227,8 @@ def _fixed(settings: Iterable[Setting]) -> list[Setting]:
 
 
 def _spread() -> list[Setting]:
-    return [
-        replace(s, task=replace(s.task, spread=spread))
-        for spread, s in product(("text", "code"), _depths((2,), residual=False) + _depths((2,), residual=True))
-    ]
+    settings = _depths((2,), residual=False) + _depths((2,), residual=True)
+    return settings + [replace(s, task=replace(s.task, spread="code")) for s in settings]
 
 
 PRESETS: dict[str, Callable[[], list[Setting]]] = {

@@ -151,8 +151,8 @@ def train(
     if path is not None:  # so that what comes after training does not have to wait for it again
         checkpoint.save(path, run.state(), training.iterations, run.fingerprint)
     streams = [run.streams[k] for k in run.reads.tolist()]
-    arrays = (x.cpu().numpy() for x in (run.loss, run.gaps, run.stopped))
-    return Trained(run.members, streams, *arrays, float(run.seconds))
+    loss, gaps, stopped = (x.cpu().numpy() for x in (run.loss, run.gaps, run.stopped))
+    return Trained(run.members, streams, loss, gaps, stopped, run.seconds)
 
 
 class _Run:
@@ -165,9 +165,11 @@ class _Run:
         dtype = torch.bfloat16 if training.precision == "bfloat16" else torch.float32
         self.members = Members(settings, seeds, dtype=dtype).to(device)
         self.weights = dict(self.members.weights.items())
-        fused = {"fused": True} if device.type in ("cpu", "cuda") else {}
         self.optimizer = torch.optim.AdamW(
-            self.weights.values(), lr=training.rate, weight_decay=training.decay, **fused
+            self.weights.values(),
+            lr=training.rate,
+            weight_decay=training.decay,
+            fused=device.type in ("cpu", "cuda"),
         )
         for x in self.weights.values():  # what the first step would make, so that it can be restored
             self.optimizer.state[x] = {
