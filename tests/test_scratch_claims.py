@@ -104,6 +104,16 @@ def test_sentences_on_sinks_hold_where_they_should_and_fail_where_not():
     assert not any(held(sink_claims(backwards)))
 
 
+def test_runs_that_are_missing_are_said():
+    few = dict(list(bias_runs().items())[1:])
+    with pytest.raises(
+        ValueError, match="runs: expected every mask, encoding and bias of figures 3 and 6, received 1 less"
+    ):
+        bias_claims(few)
+    with pytest.raises(ValueError, match="runs: expected causal, window and prefix masks, received causal"):
+        sink_claims({s: made_up() for s in preset("figure7")})
+
+
 def test_differences_of_places_take_item_and_label_together():
     p = np.arange(17) / 100
     expected = [(0 + 1) - (6 + 7), (0 + 1) - (14 + 15), (6 + 7) - (14 + 15)]

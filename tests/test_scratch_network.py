@@ -141,6 +141,16 @@ def test_sinks_mixing_and_influence_of_networks_that_attend_evenly():
     assert (seen.influence[1, : N - 3] == 0).all() and (seen.influence[0] > 0).all()
 
 
+def test_a_network_that_is_sure_still_has_an_influence():
+    members = Members([Setting(TASK, Network(1))], [0])
+    tokens = Stream(TASK, 0)
+    calm = look_inside(members, [tokens.apart(1)], 20).influence
+    members.weights["hidden_2"].data *= 3e3  # many gradients are 0 in 32 bits, and the squares of most
+    sure = look_inside(members, [tokens.apart(1)], 20)
+    assert torch.isfinite(sure.influence).all() and sure.influence.sum().item() == pytest.approx(1)
+    assert (sure.influence - calm).abs().max() < 0.5
+
+
 class Oracle:
     """Networks that tell the label at one place, which the test knows from the vectors."""
 

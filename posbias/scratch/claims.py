@@ -102,10 +102,18 @@ def bias_claims(runs: Mapping[Setting, xr.Dataset]) -> list[Verdict]:
     runs
         Settings of ``figure3`` and ``figure6`` (or of ``figure11``) → results.
 
+    Raises
+    ------
+    ValueError
+        If one is missing.
+
     Source: Wu et al. 2025, sections 5.2 and K.3, and the captions of figures 3, 6 and 11.
     """
     g = {(s.task.bias, s.network.mask.kind, s.network.encoding): gaps(x) for s, x in runs.items()}
     biases: tuple[Bias, ...] = ("ends", "first", "middle", "last")
+    wanted_runs = {(b, m, e) for b in biases for m in ("full", "causal") for e in ("none", "sinusoidal", "rope")}
+    if missing := wanted_runs - set(g):
+        raise checks.refuse("runs", "every mask, encoding and bias of figures 3 and 6", f"{len(missing)} less")
     silent = [np.abs(g[b, "full", "none"]).max() < LEAST for b in biases]
     out = [_verdict("no mask, no encoding: no position bias", all(silent), _of(silent))]
     for b in biases:
@@ -159,9 +167,16 @@ def sink_claims(runs: Mapping[Setting, xr.Dataset]) -> list[Verdict]:
     runs
         Settings of ``figure8`` (or 13) → results.
 
+    Raises
+    ------
+    ValueError
+        If the causal mask, or all windows or all prefixes, are missing.
+
     Source: Wu et al. 2025, section K.4 and the captions of figures 7, 8, 12 and 13.
     """
     sinks = {(s.network.mask.kind, s.network.mask.width): x["sinks"].values.mean((0, 1)) for s, x in runs.items()}
+    if not {"causal", "window", "prefix"} <= {kind for kind, _ in sinks}:
+        raise checks.refuse("runs", "causal, window and prefix masks", ", ".join(kind for kind, _ in sinks) or "none")
     causal = sinks["causal", 0]
     out = [_verdict("causal mask: the first token is a sink", int(causal.argmax()) == 0, _tops(causal))]
     widths = sorted(w for kind, w in sinks if kind == "window")
