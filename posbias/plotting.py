@@ -158,14 +158,15 @@ def gap_panels(panels: Mapping[str, Mapping[str, np.ndarray]], pairs: Sequence[s
         Panels in a row.
     """
     rows = -(-len(panels) // columns)
-    fig, axes = plt.subplots(rows, columns, figsize=(6.4, 0.5 + 1.9 * rows), squeeze=False, sharey=True, sharex=True)
-    hatches = ("", "///", "...", "xxx", "\\\\\\", "++")
+    fig, axes = plt.subplots(rows, columns, figsize=(6.4, 0.9 + 1.8 * rows), squeeze=False, sharey=True, sharex=True)
+    labels = list(dict.fromkeys(label for bars in panels.values() for label in bars))
+    hatches, width, handles = ("", "///", "...", "xxx", "\\\\\\", "++"), 0.8 / len(labels), {}
     for ax, (title, bars) in zip(axes.flat, panels.items(), strict=False):
-        width = 0.8 / len(bars)
-        for k, (label, gaps) in enumerate(bars.items()):
-            at = np.arange(len(pairs)) + width * (k - (len(bars) - 1) / 2)
-            colour = f"C{k}"
-            ax.bar(at, gaps.mean(0), width, label=label, color=colour, alpha=0.75, hatch=hatches[k % len(hatches)])
+        for label, gaps in bars.items():
+            k = labels.index(label)  # a label has its place, colour and hatch in every panel, also where others lack
+            at = np.arange(len(pairs)) + width * (k - (len(labels) - 1) / 2)
+            look = {"color": f"C{k}", "alpha": 0.75, "hatch": hatches[k % len(hatches)]}
+            handles[label] = ax.bar(at, gaps.mean(0), width, **look)
             ax.plot(np.tile(at, (len(gaps), 1)), gaps, ".", color="#7f7f7f", markersize=2.5)
         ax.axhline(0, color="#7f7f7f", linewidth=0.8)
         ax.set_title(title, loc="left")
@@ -174,6 +175,5 @@ def gap_panels(panels: Mapping[str, Mapping[str, np.ndarray]], pairs: Sequence[s
         ax.set_visible(False)
     for ax in axes[:, 0]:
         ax.set_ylabel("gap in accuracy")
-    handles = axes.flat[0].get_legend_handles_labels()
-    fig.legend(*handles, loc="outside lower center", ncols=min(4, len(handles[0])))
+    fig.legend([handles[x] for x in labels], labels, loc="outside lower center", ncols=min(3, len(labels)))
     return fig
