@@ -50,14 +50,16 @@ def depth_claims(runs: Mapping[Setting, xr.Dataset]) -> list[Verdict]:
     Raises
     ------
     ValueError
-        If fewer than two depths are complete.
+        If fewer than two depths without a residual are complete; what needs three with one is left out otherwise.
 
     Source: Wu et al. 2025, section 5.1, K.1, K.2 and the captions of figures 2, 4, 5, 9 and 10.
     """
     encodings: tuple[Encoding, ...] = ("none", "decay", "rope")
     found = {residual: _by_depth(runs, residual, encodings) for residual in (False, True)}
     plain, with_residual = found[False], found[True]
-    depths = _complete(found.values(), encodings)
+    depths, with_residual_depths = (_complete(found[residual], encodings) for residual in (False, True))
+    if len(depths) < 2:
+        raise checks.refuse("runs", "two depths with every encoding, without a residual", len(depths))
     out = []
     for e in encodings:
         series = [plain[e, T][:, FL].mean() for T in depths]
@@ -87,8 +89,8 @@ def depth_claims(runs: Mapping[Setting, xr.Dataset]) -> list[Verdict]:
     out.append(
         _verdict("no residual: the gap of middle and last is smaller than those with the first", all(small), _of(small))
     )
-    if len(depths) > 2:
-        lines = [[with_residual[e, T][:, FL].mean() for T in depths] for e in encodings]
+    if len(with_residual_depths) > 2:
+        lines = [[with_residual[e, T][:, FL].mean() for T in with_residual_depths] for e in encodings]
         turns = [bool((np.diff(x) > LEAST).any() and (np.diff(x) < -LEAST).any()) for x in lines]
         out.append(_verdict("with a residual depth is not monotonic", any(turns), "; ".join(map(_signed, lines))))
     return out
@@ -214,13 +216,9 @@ def _by_depth(
     }
 
 
-def _complete(found: Iterable[Mapping[tuple[str, int], np.ndarray]], encodings: Sequence[Encoding]) -> list[int]:
-    """Return the depths for which every encoding is there, with and without a residual."""
-    there = [{T for _, T in part if all((e, T) in part for e in encodings)} for part in found]
-    depths = sorted(set.intersection(*there))
-    if len(depths) < 2:
-        raise checks.refuse("runs", "two depths with every encoding, with and without a residual", len(depths))
-    return depths
+def _complete(found: Mapping[tuple[str, int], np.ndarray], encodings: Sequence[Encoding]) -> list[int]:
+    """Return the depths for which every encoding is there."""
+    return [T for T in sorted({T for _, T in found}) if all((e, T) in found for e in encodings)]
 
 
 def _signed(values: Iterable[float]) -> str:
