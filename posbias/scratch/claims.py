@@ -180,7 +180,7 @@ def sink_claims(runs: Mapping[Setting, xr.Dataset]) -> list[Verdict]:
     if not {"causal", "window", "prefix"} <= {kind for kind, _ in sinks}:
         raise checks.refuse("runs", "causal, window and prefix masks", ", ".join(kind for kind, _ in sinks) or "none")
     causal = sinks["causal", 0]
-    out = [_verdict("causal mask: the first token is a sink", int(causal.argmax()) == 0, _tops(causal))]
+    out = [_verdict("causal mask: the first token is a sink", int(causal[:-1].argmax()) == 0, _tops(causal))]
     widths = sorted(w for kind, w in sinks if kind == "window")
     first = [sinks["window", w][0] for w in widths]
     out.append(
