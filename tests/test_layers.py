@@ -16,7 +16,7 @@ ONLY_IN = {
     "torch": ("posbias.checkpoint", "posbias.measure", "posbias.reference", "posbias.scratch"),
     "transformers": ("posbias.measure", "posbias.reference"),
     "datasets": ("posbias.measure",),
-    "xarray": ("posbias.measure", "posbias.scratch"),
+    "xarray": ("posbias.measure", "posbias.netcdf", "posbias.scratch"),
     "typer": (
         "posbias.cli",
         "posbias.commands",

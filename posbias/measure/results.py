@@ -15,6 +15,7 @@ import xarray as xr
 
 from posbias import checks
 from posbias.files import whole_file
+from posbias.netcdf import load
 
 SCHEMA = 1
 """Number of the layout; raised when a name or a meaning changes."""
@@ -103,26 +104,6 @@ def write_results(path: Path, results: xr.Dataset) -> None:
     }
     with whole_file(path) as temporary:
         results.to_netcdf(temporary, engine="h5netcdf", encoding=encoding)
-
-
-def load(path: Path) -> xr.Dataset:
-    """Read a netCDF file into memory.
-
-    Raises
-    ------
-    ValueError
-        If it is no netCDF file, or a damaged one.
-    OSError
-        If it cannot be read.
-    """
-    with path.open("rb") as file:  # what is missing or forbidden is said by the system
-        if file.read(8) != b"\x89HDF\r\n\x1a\n":
-            raise checks.refuse(str(path), "a netCDF file written by posbias", "another format")
-    try:
-        with xr.open_dataset(path, engine="h5netcdf") as results:
-            return results.load()
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise checks.refuse(str(path), "a whole netCDF file", f"{error}") from None
 
 
 def read_results(path: Path | str) -> xr.Dataset:

@@ -12,7 +12,8 @@ from jaxtyping import Float
 from posbias import checks
 from posbias.files import whole_file
 from posbias.measure.configure import VARIANTS, measured_rollout
-from posbias.measure.results import SCHEMA, load
+from posbias.measure.results import SCHEMA
+from posbias.netcdf import load
 from posbias.order import stochastic_monotonicity
 
 DROPPED = ("content_logits", "attention", "attention_heads", "histogram_diagonal", "histogram_offdiagonal", "bin")

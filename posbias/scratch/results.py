@@ -11,7 +11,7 @@ import xarray as xr
 
 from posbias import checks
 from posbias.files import whole_file
-from posbias.measure.results import load
+from posbias.netcdf import load
 from posbias.scratch.settings import PAIRS
 
 SCHEMA = 1

@@ -1,0 +1,29 @@
+"""Labelled arrays out of netCDF files, whole or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import xarray as xr
+
+from posbias import checks
+
+
+def load(path: Path) -> xr.Dataset:
+    """Read a netCDF file into memory.
+
+    Raises
+    ------
+    ValueError
+        If it is no netCDF file, or a damaged one.
+    OSError
+        If it cannot be read.
+    """
+    with path.open("rb") as file:  # what is missing or forbidden is said by the system
+        if file.read(8) != b"\x89HDF\r\n\x1a\n":
+            raise checks.refuse(str(path), "a netCDF file written by posbias", "another format")
+    try:
+        with xr.open_dataset(path, engine="h5netcdf") as results:
+            return results.load()
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise checks.refuse(str(path), "a whole netCDF file", f"{error}") from None
