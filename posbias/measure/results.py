@@ -15,7 +15,7 @@ import xarray as xr
 
 from posbias import checks
 from posbias.files import whole_file
-from posbias.netcdf import load
+from posbias.netcdf import load_layout
 
 SCHEMA = 1
 """Number of the layout; raised when a name or a meaning changes."""
@@ -116,11 +116,7 @@ def read_results(path: Path | str) -> xr.Dataset:
     OSError
         If it cannot be read.
     """
-    results = load(Path(path))
-    found = results.attrs.get("posbias_schema")
-    if found is None or int(found) != SCHEMA:
-        what = "no layout number" if found is None else f"layout {found}"
-        raise checks.refuse(str(path), f"a measurement of layout {SCHEMA}", what)
+    results = load_layout(Path(path), "posbias_schema", SCHEMA, "a measurement")
     optional = {"content_logits", "attention_heads"}
     missing = [name for name in VARIABLES if name not in results and name not in optional]
     missing += [name for name in ATTRIBUTES if name not in results.attrs]

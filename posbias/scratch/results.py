@@ -11,7 +11,7 @@ import xarray as xr
 
 from posbias import checks
 from posbias.files import whole_file
-from posbias.netcdf import load
+from posbias.netcdf import load_layout
 from posbias.scratch.settings import PAIRS
 
 SCHEMA = 1
@@ -69,11 +69,7 @@ def read_results(path: Path | str) -> xr.Dataset:
     OSError
         If it cannot be read.
     """
-    results = load(Path(path))
-    found = results.attrs.get("posbias_scratch_schema")
-    if found is None or int(found) != SCHEMA:
-        what = "no layout number" if found is None else f"layout {found}"
-        raise checks.refuse(str(path), f"trained networks' results of layout {SCHEMA}", what)
+    results = load_layout(Path(path), "posbias_scratch_schema", SCHEMA, "trained networks' results")
     missing = [name for name in VARIABLES if name not in results]
     if missing:
         raise checks.refuse(str(path), "every variable of the layout", f"none of {', '.join(missing)}")
