@@ -16,6 +16,8 @@ from posbias import checks
 def identity_network(embeddings: Float[np.ndarray, "v D"], layers: int, length: int) -> nn.Module:
     """Return x ← x + A u, u = LayerNorm(x), A = softmax(u uᵀ/√D) on j ≤ i: GPT-2 with identities for projections.
 
+    The same as :func:`~posbias.recency.layer_logits` with ``residual="pre"``, in 32 bits.
+
     Parameters
     ----------
     embeddings
@@ -24,8 +26,6 @@ def identity_network(embeddings: Float[np.ndarray, "v D"], layers: int, length: 
         At least 1. One head, no feed-forward blocks, no positions.
     length
         The longest sequence.
-
-    The same as :func:`~posbias.recency.layer_logits` with ``residual="pre"``, in 32 bits.
 
     >>> identity_network(np.eye(3, 4), 2, 5).config.n_layer
     2

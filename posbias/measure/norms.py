@@ -53,6 +53,9 @@ def read_sizes(
 ) -> Float[np.ndarray, "N T parts n"]:
     """Return the size of x_t and of its parts at every layer and position, in the measure of the layer's norm.
 
+    The measure is the standard deviation over the features before LayerNorm and the root mean square before RMSNorm;
+    for ``values``, which no norm sees, always the root mean square. Parts are those of :data:`PARTS`.
+
     Parameters
     ----------
     instrument
@@ -61,9 +64,6 @@ def read_sizes(
         Token ids.
     batch_size
         Prompts at a time.
-
-    The measure is the standard deviation over the features before LayerNorm and the root mean square before RMSNorm;
-    for ``values``, which no norm sees, always the root mean square. Parts are those of :data:`PARTS`.
     """
     family, (N, n) = instrument.family, ids.shape
     norms = [family.norm_of(layer) for layer in instrument.layers]
