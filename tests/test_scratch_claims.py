@@ -79,17 +79,21 @@ def bias_gap(s):
     return {"ends": (0.4, 0.05, -0.35), "first": (0.5, 0.5, 0), "middle": (-0.5, 0, 0.5), "last": (0, -0.5, -0.5)}[bias]
 
 
-def bias_runs(gap=bias_gap):
-    return {s: made_up(gap(s)) for s in preset("figure3") + preset("figure6")}
+def bias_runs(gap=bias_gap, base=0.05):
+    unbiased = [s for s in preset("figure5") if s.network.encoding == "none"]
+    return {s: made_up(gap(s)) for s in preset("figure3") + preset("figure6")} | {
+        s: made_up((0.3, 0.35, base)) for s in unbiased
+    }
 
 
 def test_sentences_on_biased_data_hold_where_they_should_and_fail_where_not():
     verdicts = bias_claims(bias_runs())
     assert len(verdicts) == 12 and all(held(verdicts)), [v for v in verdicts if not v.holds]
-    nothing = held(bias_claims(bias_runs(lambda s: (0, 0, 0))))
+    nothing = held(bias_claims(bias_runs(lambda s: (0, 0, 0), base=0.0)))
     assert nothing[0] and not any(nothing[1:5]) and nothing[5] and not any(nothing[6:10])
     always = held(bias_claims(bias_runs(lambda s: (0.4, 0.0, -0.35))))
     assert not always[0] and not always[5] and always[6] and not any(always[7:10]) and not always[11]
+    assert held(bias_claims(bias_runs(lambda s: (0.4, 0.0, -0.35), base=-0.35)))[5]
     tilted = bias_claims(bias_runs(lambda s: (0.4, 0.3, -0.35) if s.task.bias == "ends" else bias_gap(s)))
     assert not tilted[10].holds
 
@@ -104,14 +108,15 @@ def test_sentences_on_sinks_hold_where_they_should_and_fail_where_not():
     runs = {s: made_up(sinks=metric(s)) for s in preset("figure8")}
     assert len(sink_claims(runs)) == 5 and all(held(sink_claims(runs)))
     assert sink_claims(runs)[0].figure.startswith("tokens 1 (0.30)")
-    backwards = {s: made_up(sinks=metric(s)[::-1]) for s in preset("figure8")}
+    backwards = {s: made_up(sinks=np.roll(metric(s)[::-1], -1)) for s in preset("figure8")}
     assert not any(held(sink_claims(backwards)))
 
 
 def test_runs_that_are_missing_are_said():
     few = dict(list(bias_runs().items())[1:])
     with pytest.raises(
-        ValueError, match="runs: expected every mask, encoding and bias of figures 3 and 6, received 1 less"
+        ValueError,
+        match="runs: expected every mask, encoding and bias of figures 3 and 6, and one without bias, received 1 less",
     ):
         bias_claims(few)
     with pytest.raises(ValueError, match="runs: expected causal, window and prefix masks, received causal"):
