@@ -98,19 +98,26 @@ def look_inside(members: Members, streams: Sequence[Stream], size: int) -> Insid
         (slope,) = torch.autograd.grad(told.values.sum(), tokens)
         norms = slope.double().norm(dim=-1)  # a network that is sure has gradients whose squares 32 bits do not hold
         total = norms.sum(-1, keepdim=True)
-        A, frobenius, token = members.inside(tokens.detach())
+        A, by_norm, by_token = members.inside(tokens.detach())
         right = told.indices == torch.stack([label for _, label in drawn])
         new = [
             right.sum(1),
             A.sum(2).transpose(0, 1),
             (A > SINK).sum((2, 3)).transpose(0, 1) / seen,
-            frobenius.sum(2).T,
-            token.sum(2).T,
+            by_norm.sum(2).T,
+            by_token.sum(2).T,
             torch.where(total > 0, norms / total, 0.0).sum(1),
         ]
         sums = [a + b for a, b in zip(sums, new, strict=True)] if sums else new
-    *means, influence = sums
-    return Inside(*(x / size for x in means), influence / influence.sum(-1, keepdim=True))
+    accuracy, kernels, sinks, frobenius, token, influence = sums
+    return Inside(
+        accuracy / size,
+        kernels / size,
+        sinks / size,
+        frobenius / size,
+        token / size,
+        influence / influence.sum(-1, keepdim=True),
+    )
 
 
 def _parts(size: int) -> Iterator[int]:
