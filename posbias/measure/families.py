@@ -280,6 +280,7 @@ FAMILIES: Mapping[str, Family] = {
             blocks="gpt_neox.layers",
             attention="attention",
             output="attention",
+            unrotated=None,
             projections=("query_key_value",),
             groups=_head_by_head,
         ),
