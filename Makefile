@@ -36,7 +36,7 @@ measurements: .venv/book.stamp ## what the chapters keep of the reference models
 	$(BIN)/python results/measure_absolute.py
 	$(BIN)/python results/measure_layernorm.py
 
-scratch: .venv/book.stamp ## what chapter 33 keeps of trained networks; some ten hours of a core, goes on where it was
+scratch: .venv/book.stamp ## what chapter 33 keeps of trained networks; four to five hours of a core, goes on where it was
 	$(BIN)/posbias train-icl $(foreach k,3 4 5 6 8,-p figure$(k)) -p spread --seeds 3 --iterations 20000 --precision bfloat16 --resume -o results/33_scratch
 
 clean:
