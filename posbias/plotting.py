@@ -177,3 +177,31 @@ def gap_panels(panels: Mapping[str, Mapping[str, np.ndarray]], pairs: Sequence[s
         ax.set_ylabel("gap in accuracy")
     fig.legend([handles[x] for x in labels], labels, loc="outside lower center", ncols=min(3, len(labels)))
     return fig
+
+
+def sink_panels(maps: Mapping[str, np.ndarray], lines: Mapping[str, Mapping[str, np.ndarray]]) -> Figure:
+    """Return heat maps of attention above panels of the sink metric by token.
+
+    Parameters
+    ----------
+    maps
+        Title → attention (queries, keys).
+    lines
+        Title → label → metric (tokens,); a label looks the same in every panel.
+    """
+    fig, (above, below) = plt.subplots(2, len(lines), figsize=(6.4, 5.4), height_ratios=(1, 1.1), squeeze=False)
+    for ax, (title, attention) in zip(above, maps.items(), strict=True):
+        n = len(attention)
+        ax.imshow(attention, cmap="viridis", vmin=0, extent=(0.5, n + 0.5, n + 0.5, 0.5))
+        ax.grid(visible=False)
+        ticks = [1, (n + 1) // 2, n]
+        ax.set(title=title, xlabel="key $j$", ylabel="query $i$", xticks=ticks, yticks=ticks)
+    labels = list(dict.fromkeys(label for panel in lines.values() for label in panel))
+    styles = ("-", "--", "-.", ":")
+    for ax, (title, panel) in zip(below, lines.items(), strict=True):
+        for label, metric in panel.items():
+            k = labels.index(label)
+            ax.plot(range(1, len(metric) + 1), metric, label=label, color=f"C{k}", linestyle=styles[k % len(styles)])
+        ax.set(xlabel="token $j$", ylabel="sink metric", title=title)
+        ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=2, fontsize=7)
+    return fig

@@ -13,7 +13,7 @@ RANK = {"masks": 0, "logits": 0, "kernels": 1, "structured": 2, "rollout": 3, "c
 
 ONLY_IN = {
     "matplotlib": ("posbias.plotting",),
-    "torch": ("posbias.checkpoint", "posbias.measure", "posbias.reference", "posbias.scratch"),
+    "torch": ("posbias.checkpoint", "posbias.measure", "posbias.reference", "posbias.restartable", "posbias.scratch"),
     "transformers": ("posbias.measure", "posbias.reference"),
     "datasets": ("posbias.measure",),
     "xarray": ("posbias.measure", "posbias.netcdf", "posbias.scratch"),

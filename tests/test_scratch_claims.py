@@ -43,7 +43,10 @@ def as_the_paper_says(s):
 
 
 def depth_runs(last=as_the_paper_says, middle=0.1):
-    return {s: made_up((last(s), last(s), middle * last(s))) for s in preset("figure2")}
+    """Return results whose gaps with the first are as ``last`` says; deep RoPE with a residual loses the middle."""
+    runs = {s: made_up((last(s), last(s), middle * last(s))) for s in preset("figure2")}
+    deep = next(s for s in runs if s.network.residual and s.network.encoding == "rope" and s.network.layers == 6)
+    return runs | {deep: made_up((last(deep), last(deep), -0.5 * last(deep)))}
 
 
 def held(verdicts):
@@ -52,12 +55,24 @@ def held(verdicts):
 
 def test_sentences_on_depth_hold_where_they_should_and_fail_where_not():
     verdicts = depth_claims(depth_runs())
-    assert len(verdicts) == 8 and all(held(verdicts))
+    assert len(verdicts) == 9 and all(held(verdicts))
     flat = depth_claims(depth_runs(last=lambda s: 0.3))
-    assert not any(held(flat)[:6]) and held(flat)[6] and not held(flat)[7]
+    assert not any(held(flat)[:6]) and held(flat)[6] and not held(flat)[7] and held(flat)[8]
     assert not held(depth_claims(depth_runs(middle=2)))[6]
-    assert not any(held(depth_claims(depth_runs(last=lambda s: -as_the_paper_says(s))))[:6])
+    backwards = held(depth_claims(depth_runs(last=lambda s: -as_the_paper_says(s))))
+    assert not any(backwards[:6]) and not backwards[8]
     assert verdicts[0].figure == "+0.17, +0.33, +0.50"
+
+
+def test_with_a_fixed_vocabulary_and_a_residual_depth_must_make_every_gap_larger():
+    def runs(size):
+        return {s: made_up((size(s), size(s), -size(s))) for s in preset("figure9") + preset("figure10")}
+
+    verdicts = depth_claims(runs(lambda s: s.network.layers / 10))
+    assert len(verdicts) == 10 and all(held(verdicts)[7:]) and verdicts[7].figure == "0.20, 0.40, 0.60"
+    assert all(held(depth_claims(runs(lambda s: -s.network.layers / 10)))[7:])  # larger towards the end is larger
+    turns = depth_claims(runs(lambda s: 0.3 if s.network.encoding == "rope" else s.network.layers / 10))
+    assert held(turns)[7:] == [True, True, False]
 
 
 def test_depths_that_lack_an_encoding_are_left_out():

@@ -65,15 +65,21 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("setting", CASES, ids=lambda s: s.name)
-def test_a_member_computes_what_the_printed_equations_say(setting):
+def two_members(setting):
+    """Return two networks with biases, and attention far from uniform."""
     torch.manual_seed(0)
     members = Members([setting, setting], [5, 6])
     for name, x in members.weights.items():
         if name.startswith("bias"):
             torch.nn.init.normal_(x)
         if name.startswith(("query", "key")):
-            x.data *= 3  # attention far from uniform
+            x.data *= 3
+    return members
+
+
+@pytest.mark.parametrize("setting", CASES, ids=lambda s: s.name)
+def test_a_member_computes_what_the_printed_equations_say(setting):
+    members = two_members(setting)
     tokens = torch.randn(2, 3, N, TASK.dimension)
     with torch.no_grad():
         logits = members(tokens)
@@ -85,6 +91,26 @@ def test_a_member_computes_what_the_printed_equations_say(setting):
             np.testing.assert_allclose(logits[m, b], expected, rtol=2e-4, atol=2e-5)
             np.testing.assert_allclose(kernels[:, m, b], A, rtol=2e-3, atol=2e-6)
     assert ((frobenius > 0) & (frobenius < 1) & (token > 0)).all() == setting.network.residual
+
+
+@pytest.mark.parametrize("setting", CASES, ids=lambda s: s.name)
+def test_derivatives_are_those_of_the_printed_equations(setting):
+    members, step = two_members(setting), 1e-6
+    tokens = torch.randn(2, 1, N, TASK.dimension, requires_grad=True)
+    coefficients = torch.randn(TASK.labels)
+    (members(tokens)[:, 0] @ coefficients).sum().backward()
+    weights = {name: x[1].detach().double().numpy() for name, x in members.weights.items()}
+    slopes = {name: x.grad[1].numpy() for name, x in members.weights.items()} | {"tokens": tokens.grad[1, 0].numpy()}
+    rng = np.random.default_rng(0)
+    for name, slope in slopes.items():
+        direction = rng.normal(size=slope.shape)
+        ends = []
+        for way in (step, -step):
+            moved = dict(weights, tokens=tokens[1, 0].detach().double().numpy())
+            moved[name] = moved[name] + way * direction
+            ends.append(network_ref(setting, moved, moved["tokens"])[0] @ coefficients.double().numpy())
+        expected = (ends[0] - ends[1]) / (2 * step)
+        np.testing.assert_allclose((slope * direction).sum(), expected, rtol=2e-3, atol=2e-4, err_msg=name)
 
 
 def test_members_do_not_touch_one_another():

@@ -27,6 +27,7 @@ from posbias import checkpoint, checks
 from posbias.files import write_whole
 from posbias.reference.models import Reference
 from posbias.reference.tokens import Texts, wrapped
+from posbias.restartable import Clock, moments
 
 INITS = ("default", "unit")
 JUDGED = 64  # held-out sequences
@@ -173,7 +174,7 @@ def train(
     if path.exists() and not resume:
         raise checks.refuse(str(path), "--resume, or no checkpoint of an unfinished run", "one")
     done = checkpoint.restore(path, run.state(), run.fingerprint) if path.exists() else 0
-    saved = began = time.monotonic()
+    began = time.monotonic()
     for step in range(done, row.steps + 1):
         if step in snapshots:
             save_model(model, row, texts.tokenizer, folder / f"step-{step:06d}")
@@ -184,11 +185,10 @@ def train(
             left = int((time.monotonic() - began) / (step + 1 - done) * (row.steps - step - 1))
             line = f"{row.name} {step + 1}/{row.steps}, loss {run.log[step, 0]:.3f}, {left // 60}:{left % 60:02d} left"
             sys.stderr.write(f"\r{line:60}")
-        if time.monotonic() - saved >= checkpoint_every:
-            run.seconds += time.monotonic() - saved
-            saved = time.monotonic()
+        if run.clock.running >= checkpoint_every:
+            run.clock.lap()
             checkpoint.save(path, run.state(), step + 1, run.fingerprint)
-    run.seconds += time.monotonic() - saved
+    run.clock.lap()
     if progress:
         sys.stderr.write("\n")
     log = run.log.numpy()
@@ -209,33 +209,18 @@ class _Run:
         others = [x for x in self.named.values() if x.dim() < 2]
         groups = [{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
         self.optimizer = torch.optim.AdamW(groups, lr=row.rate, betas=(0.9, 0.95))
-        for x in self.named.values():  # what the optimizer would make at its first step, so that it can be restored
-            self.optimizer.state[x] = {
-                "step": torch.tensor(0.0),
-                "exp_avg": torch.zeros_like(x),
-                "exp_avg_sq": torch.zeros_like(x),
-            }
         self.log = torch.full((row.steps, 2), torch.nan, dtype=torch.float64)
-        self.clock = torch.zeros(1, dtype=torch.float64)
+        self.clock = Clock()
         body = row.length - row.start_token
         judged = [ids[:body] for ids in texts.held_out if ids.size >= body][:JUDGED]
         if not judged:
             raise checks.refuse("held-out documents", f"one of at least {body} tokens", "none")
         self.held_out = torch.from_numpy(np.stack(judged).astype(np.int64))
 
-    @property
-    def seconds(self) -> float:
-        """Seconds spent so far, over all the processes that took part."""
-        return float(self.clock)
-
-    @seconds.setter
-    def seconds(self, value: float) -> None:
-        self.clock.fill_(value)
-
     def state(self) -> dict[str, Tensor]:
         """Return everything that training changes, by name."""
-        moments = {f"{name}.{what}": x for name, p in self.named.items() for what, x in self.optimizer.state[p].items()}
-        return {**{name: x.data for name, x in self.named.items()}, **moments, "log": self.log, "clock": self.clock}
+        weights = {name: x.data for name, x in self.named.items()}
+        return {**weights, **moments(self.optimizer, self.named), "log": self.log, "clock": self.clock.tensor}
 
     def batch(self, step: int) -> Tensor:
         """Return the token ids of a step, (B, n)."""
@@ -292,7 +277,7 @@ def _provenance(settings: dict[str, Any], texts: Texts, run: _Run) -> dict[str, 
         "parameters": sum(x.numel() for x in run.model.parameters()),
         "training_tokens": int(texts.train.size),
         "held_out_sequences": len(run.held_out),
-        "seconds": round(run.seconds, 1),
+        "seconds": round(run.clock.seconds, 1),
         "threads": torch.get_num_threads(),
         "device": "cpu",
         "precision": "float32 weights" + (", bfloat16 autocast" if run.row.autocast else ""),

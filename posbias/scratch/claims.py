@@ -18,6 +18,13 @@ FM, FL, ML = range(3)
 """Index of the pairs: first against middle, first against last, middle against last."""
 NAMES = {"none": "no encoding", "decay": "decay mask", "sinusoidal": "sinusoidal", "rope": "RoPE"}
 """What encodings are called on pages."""
+DEPTH_ENCODINGS: tuple[Encoding, ...] = ("none", "decay", "rope")
+"""Encodings of the figures that go over depths."""
+CAPTURED: dict[Bias, tuple[int | None, ...]] = {
+    "ends": (1, None, -1), "first": (1, 1, None), "middle": (-1, None, 1), "last": (None, -1, -1)
+}  # fmt: skip
+"""Bias of the training data → the sign of each pair's gap by which it counts as captured; None: any."""
+_Gaps = dict[tuple[str, str, str], np.ndarray]  # (bias, mask, encoding) → (seeds, pairs)
 
 
 @dataclass(frozen=True)
@@ -40,7 +47,11 @@ def sign(values: np.ndarray) -> int:
 
 
 def depth_claims(runs: Mapping[Setting, xr.Dataset]) -> list[Verdict]:
-    """Check what figures 2, 4 and 5 say of depth, encodings and the residual, without bias in the data.
+    """Check what figures 2, 4 and 5, or 9 and 10, say of depth, encodings and the residual, without bias in the data.
+
+    The text has the two vocabularies differ with a residual alone: with mixtures depth is not monotonic, and deep
+    networks with RoPE lose the middle; with a fixed vocabulary depth "consistently amplifies" the bias, which is read
+    as the mean size of the three gaps.
 
     Parameters
     ----------
@@ -52,52 +63,52 @@ def depth_claims(runs: Mapping[Setting, xr.Dataset]) -> list[Verdict]:
     ValueError
         If fewer than two depths without a residual are complete; what needs three with one is left out otherwise.
 
-    Source: Wu et al. 2025, section 5.1, K.1, K.2 and the captions of figures 2, 4, 5, 9 and 10.
+    Source: Wu et al. 2025, section 5.1, K.1 to K.3, L and the captions of figures 2, 4, 5, 9 and 10.
     """
-    encodings: tuple[Encoding, ...] = ("none", "decay", "rope")
-    found = {residual: _by_depth(runs, residual, encodings) for residual in (False, True)}
-    plain, with_residual = found[False], found[True]
-    depths, with_residual_depths = (_complete(found[residual], encodings) for residual in (False, True))
+    plain, depths = _by_depth(runs, residual=False)
     if len(depths) < 2:
         raise checks.refuse("runs", "two depths with every encoding, without a residual", len(depths))
-    out = []
-    for e in encodings:
-        series = [plain[e, T][:, FL].mean() for T in depths]
-        rising = all(b - a > LEAST for a, b in zip(series, series[1:], strict=False))
-        out.append(
-            _verdict(
-                f"no residual, {NAMES[e]}: the deeper, the more the first is favoured over the last",
-                rising,
-                _signed(series),
-            )
+    out = _of_depth_alone(plain, depths)
+    with_residual, depths = _by_depth(runs, residual=True)
+    if len(depths) < 3:
+        return out
+    if any(s.task.vocabulary == "fixed" for s in runs):
+        sizes = {e: [np.abs(with_residual[e, T].mean(0)).mean() for T in depths] for e in DEPTH_ENCODINGS}
+        return out + [
+            _verdict(f"with a residual, {NAMES[e]}: the deeper, the larger the gaps", _rises(x), _plain(x))
+            for e, x in sizes.items()
+        ]
+    lines = [[with_residual[e, T][:, FL].mean() for T in depths] for e in DEPTH_ENCODINGS]
+    turns = [bool((np.diff(x) > LEAST).any() and (np.diff(x) < -LEAST).any()) for x in lines]
+    out.append(_verdict("with a residual depth is not monotonic", any(turns), "; ".join(map(_signed, lines))))
+    deepest = with_residual["rope", depths[-1]]
+    said = f"with a residual, RoPE, {depths[-1]} layers: the middle is lost"
+    return [*out, _verdict(said, _loses_the_middle(deepest), _signed(deepest.mean(0)))]
+
+
+def _of_depth_alone(plain: Mapping[tuple[str, int], np.ndarray], depths: Sequence[int]) -> list[Verdict]:
+    """Return what is said of networks without a residual."""
+    series = {e: np.array([plain[e, T][:, FL].mean() for T in depths]) for e in DEPTH_ENCODINGS}
+    out = [
+        _verdict(
+            f"no residual, {NAMES[e]}: the deeper, the more the first is favoured over the last", _rises(x), _signed(x)
         )
+        for e, x in series.items()
+    ]
     for e in ("decay", "rope"):
-        lower = [plain["none", T][:, FL].mean() - plain[e, T][:, FL].mean() for T in depths]
-        out.append(
-            _verdict(
-                f"no residual: {NAMES[e]} lowers the gap of first and last",
-                min(lower) > LEAST,
-                _signed(-np.array(lower)),
-            )
-        )
-    more = [plain["rope", T][:, FL].mean() - plain["decay", T][:, FL].mean() for T in depths]
-    out.append(
-        _verdict("no residual: the decay mask lowers it more than RoPE", min(more) > LEAST, _signed(-np.array(more)))
-    )
-    judged = [plain[e, T] for T in depths for e in encodings]
-    small = [abs(g[:, ML].mean()) < min(abs(g[:, k].mean()) for k in (FM, FL)) for g in judged]
-    out.append(
-        _verdict("no residual: the gap of middle and last is smaller than those with the first", all(small), _of(small))
-    )
-    if len(with_residual_depths) > 2:
-        lines = [[with_residual[e, T][:, FL].mean() for T in with_residual_depths] for e in encodings]
-        turns = [bool((np.diff(x) > LEAST).any() and (np.diff(x) < -LEAST).any()) for x in lines]
-        out.append(_verdict("with a residual depth is not monotonic", any(turns), "; ".join(map(_signed, lines))))
-    return out
+        change = series[e] - series["none"]
+        said = f"no residual: {NAMES[e]} lowers the gap of first and last"
+        out.append(_verdict(said, max(change) < -LEAST, _signed(change)))
+    change = series["decay"] - series["rope"]
+    out.append(_verdict("no residual: the decay mask lowers it more than RoPE", max(change) < -LEAST, _signed(change)))
+    means = [plain[e, T].mean(0) for T in depths for e in DEPTH_ENCODINGS]
+    small = [abs(g[ML]) < min(abs(g[FM]), abs(g[FL])) for g in means]
+    said = "no residual: the gap of middle and last is smaller than those with the first"
+    return [*out, _verdict(said, all(small), _of(small))]
 
 
 def bias_claims(runs: Mapping[Setting, xr.Dataset]) -> list[Verdict]:
-    """Check what figures 3 and 6 say of networks trained on data with the answer at chosen places.
+    """Check what figures 3 and 6, or 11, say of networks trained on data with the answer at chosen places.
 
     Parameters
     ----------
@@ -113,60 +124,43 @@ def bias_claims(runs: Mapping[Setting, xr.Dataset]) -> list[Verdict]:
     Source: Wu et al. 2025, sections 5.2 and K.3, and the captions of figures 3, 6 and 11.
     """
     alike = {s: x for s, x in runs.items() if s.network.layers == 2 and s.network.residual}
-    g = {(s.task.bias, s.network.mask.kind, s.network.encoding): gaps(x) for s, x in alike.items()}
-    biases: tuple[Bias, ...] = ("ends", "first", "middle", "last")
-    wanted_runs = {(b, m, e) for b in biases for m in ("full", "causal") for e in ("none", "sinusoidal", "rope")}
-    if missing := (wanted_runs | {("none", "causal", "none")}) - set(g):
-        raise checks.refuse(
-            "runs", "every mask, encoding and bias of figures 3 and 6, and one without bias", f"{len(missing)} less"
-        )
-    silent = [np.abs(g[b, "full", "none"]).max() < LEAST for b in biases]
+    g: _Gaps = {(s.task.bias, s.network.mask.kind, s.network.encoding): gaps(x) for s, x in alike.items()}
+    wanted = {(b, m, e) for b in CAPTURED for m in ("full", "causal") for e in ("none", "sinusoidal", "rope")}
+    if missing := (wanted | {("none", "causal", "none")}) - set(g):
+        what = "every mask, encoding and bias of figures 3 and 6, and one without bias"
+        raise checks.refuse("runs", what, f"{len(missing)} less")
+    return _without_encoding(g) + _with_encoding(g)
+
+
+def _without_encoding(g: _Gaps) -> list[Verdict]:
+    """Return what is said of no encoding: nothing without a mask, the first place with the causal one."""
+    silent = [np.abs(g[b, "full", "none"]).max() < LEAST for b in CAPTURED]
     out = [_verdict("no mask, no encoding: no position bias", all(silent), _of(silent))]
-    for b in biases:
+    for b in CAPTURED:
         one = g[b, "causal", "none"]
-        towards = sign(one[:, FM]) > 0 and sign(one[:, FL]) > 0
-        out.append(
-            _verdict(f"causal mask, no encoding, trained on {b}: the first is favoured", towards, _signed(one.mean(0)))
-        )
+        said = f"causal mask, no encoding, trained on {b}: the first is favoured"
+        out.append(_verdict(said, sign(one[:, FM]) > 0 and sign(one[:, FL]) > 0, _signed(one.mean(0))))
     last, without = (g[b, "causal", "none"][:, ML].mean() for b in ("ends", "none"))
-    out.append(
-        _verdict(
-            "causal mask, no encoding, trained on ends: the last gains nothing on the middle over data without bias",
-            last > without - LEAST,
-            f"{last:+.2f}, without bias {without:+.2f}",
-        )
-    )
-    wanted = {"ends": (1, None, -1), "first": (1, 1, None), "middle": (-1, None, 1), "last": (None, -1, -1)}
-    for b in biases:
-        captured = []
-        for mask in ("full", "causal"):
-            for e in ("sinusoidal", "rope"):
-                signs = [sign(g[b, mask, e][:, k]) for k in range(3)]
-                captured.append(all(w is None or w == s for w, s in zip(wanted[b], signs, strict=True)))
-        out.append(
-            _verdict(
-                f"sinusoidal and RoPE, trained on {b}: the bias is captured, with and without mask",
-                all(captured),
-                _of(captured),
-            )
-        )
-    slightly = [0 <= g["ends", m, e][:, FL].mean() < 0.1 for m in ("full", "causal") for e in ("sinusoidal", "rope")]
-    figure = _signed([g["ends", m, e][:, FL].mean() for m in ("full", "causal") for e in ("sinusoidal", "rope")])
-    out.append(_verdict("trained on ends: the first is slightly better than the last", all(slightly), figure))
-    lost = [
-        key
-        for key, x in g.items()
-        if key[0] != "none" and key[2] != "none" and sign(x[:, FM]) > 0 and sign(x[:, ML]) < 0
-    ]
-    elsewhere = [key for key in lost if key[0] != "ends"]
-    out.append(
-        _verdict(
-            "the middle is lost only when trained on ends",
-            len(lost) > 0 and not elsewhere,
-            f"{len(lost) - len(elsewhere)} of 4 there, {len(elsewhere)} elsewhere",
-        )
-    )
-    return out
+    said = "causal mask, no encoding, trained on ends: the last gains nothing on the middle over data without bias"
+    return [*out, _verdict(said, last > without - LEAST, f"{last:+.2f}, without bias {without:+.2f}")]
+
+
+def _with_encoding(g: _Gaps) -> list[Verdict]:
+    """Return what is said of the sinusoidal encoding and RoPE: each bias is captured, at both ends as a U."""
+    ways = [(mask, e) for mask in ("full", "causal") for e in ("sinusoidal", "rope")]
+    out = []
+    for b, wanted in CAPTURED.items():
+        signs = [[sign(g[b, mask, e][:, k]) for k in range(3)] for mask, e in ways]
+        captured = [all(w in (None, s) for w, s in zip(wanted, found, strict=True)) for found in signs]
+        said = f"sinusoidal and RoPE, trained on {b}: the bias is captured, with and without mask"
+        out.append(_verdict(said, all(captured), _of(captured)))
+    ahead = [g["ends", mask, e][:, FL].mean() for mask, e in ways]
+    slightly = all(0 <= x < 0.1 for x in ahead)
+    out.append(_verdict("trained on ends: the first is slightly better than the last", slightly, _signed(ahead)))
+    lost = [b for (b, _, e), x in g.items() if b != "none" and e != "none" and _loses_the_middle(x)]
+    there = lost.count("ends")
+    figure = f"{there} of 4 there, {len(lost) - there} elsewhere"
+    return [*out, _verdict("the middle is lost only when trained on ends", 0 < there == len(lost), figure)]
 
 
 def sink_claims(runs: Mapping[Setting, xr.Dataset]) -> list[Verdict]:
@@ -215,22 +209,32 @@ def _verdict(said: str, holds: object, figure: str) -> Verdict:
 
 
 def _by_depth(
-    runs: Mapping[Setting, xr.Dataset], residual: bool, encodings: Iterable[Encoding]
-) -> dict[tuple[str, int], np.ndarray]:
-    return {
+    runs: Mapping[Setting, xr.Dataset], *, residual: bool
+) -> tuple[dict[tuple[str, int], np.ndarray], list[int]]:
+    """Return the gaps of causal networks by encoding and depth, and the depths for which every encoding is there."""
+    found: dict[tuple[str, int], np.ndarray] = {
         (s.network.encoding, s.network.layers): gaps(x)
         for s, x in runs.items()
-        if s.network.residual == residual and s.network.encoding in encodings and s.network.mask.kind == "causal"
+        if s.network.residual == residual and s.network.encoding in DEPTH_ENCODINGS and s.network.mask.kind == "causal"
     }
+    return found, [T for T in sorted({T for _, T in found}) if all((e, T) in found for e in DEPTH_ENCODINGS)]
 
 
-def _complete(found: Mapping[tuple[str, int], np.ndarray], encodings: Sequence[Encoding]) -> list[int]:
-    """Return the depths for which every encoding is there."""
-    return [T for T in sorted({T for _, T in found}) if all((e, T) in found for e in encodings)]
+def _loses_the_middle(one: np.ndarray) -> bool:
+    """Say whether both ends are favoured over the middle: gaps (seeds, pairs)."""
+    return sign(one[:, FM]) > 0 and sign(one[:, ML]) < 0
+
+
+def _rises(values: Sequence[float] | np.ndarray) -> bool:
+    return bool((np.diff(values) > LEAST).all())
 
 
 def _signed(values: Iterable[float]) -> str:
     return ", ".join(f"{x:+.2f}" for x in values)
+
+
+def _plain(values: Iterable[float]) -> str:
+    return ", ".join(f"{x:.2f}" for x in values)
 
 
 def _of(found: Sequence[object]) -> str:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from posbias import checks
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from posbias.scratch.settings import Setting
 
 
 def register(app: typer.Typer) -> None:
@@ -53,37 +58,27 @@ def train_icl(
     checkpoint_every: Annotated[float, typer.Option(help="Least seconds between checkpoints.")] = 60.0,
 ) -> None:
     """Train attention-only networks to retrieve, many at once, and measure which positions they favour."""
-    from dataclasses import replace
-
     from posbias.masks import Mask
     from posbias.scratch.settings import Network, Setting, Task
     from posbias.scratch.settings import preset as settings_of
 
-    if seeds < 1:
-        raise checks.refuse("seeds", "at least 1", seeds)
-    if together < 1:
-        raise checks.refuse("together", "at least 1", together)
-    if tested < 1:
-        raise checks.refuse("tested", "at least 1", tested)
-    if preset:
-        wanted = [setting for name in preset for setting in settings_of(name)]
-    else:
-        if (width is None) == (mask in ("window", "prefix")):
-            raise checks.refuse("width", "one for a window or a prefix, and only there", width)
-        wanted = [Setting(Task(bias=bias), Network(layers, Mask("causal"), encoding, residual))]
-    given: dict[str, Any] = {
+    for name, value in (("seeds", seeds), ("together", together), ("tested", tested)):
+        checks.positive_integer(name, value)
+    task = {
         "items": items, "classes": classes, "labels": labels, "burstiness": burstiness, "dimension": dimension,
         "vocabulary": vocabulary, "spread": spread,
     }  # fmt: skip
-    given = {name: value for name, value in given.items() if value is not None}
-    wanted = list(dict.fromkeys(replace(s, task=replace(s.task, **given)) for s in wanted))
-    if not preset:
-        wanted = [replace(s, network=replace(s.network, mask=Mask(mask, width or 0))) for s in wanted]
+    if preset:
+        wanted = _with([setting for name in preset for setting in settings_of(name)], "task", task)
+    else:
+        if (width is None) == (mask in ("window", "prefix")):
+            raise checks.refuse("width", "one for a window or a prefix, and only there", width)
+        one = Setting(Task(bias=bias), Network(layers, Mask("causal"), encoding, residual))
+        wanted = _with(_with([one], "task", task), "network", {"mask": Mask(mask, width or 0)})
 
     import torch
 
     from posbias.scratch import experiment
-    from posbias.scratch.results import gaps
     from posbias.scratch.training import Training
 
     training = Training(iterations, batch_size, precision=precision)
@@ -115,16 +110,27 @@ def train_icl(
             checkpoint_every=checkpoint_every,
             report=_line(line) if sys.stderr.isatty() else None,
         )
-        for results in found:
-            for seed, step in zip(numbers, results["stopped"].values, strict=True):
-                if step >= 0:
-                    typer.echo(
-                        f"{results.attrs['setting']}: seed {seed} stopped, loss not finite at step {step}", err=True
-                    )
-            shown = ", ".join(
-                f"{p} {g:+.3f}" for p, g in zip(results["pair"].values, gaps(results).mean(0), strict=True)
-            )
-            typer.echo(f"{output / results.attrs['setting']}.nc: {seeds} seeds, {shown}")
+        for setting, results in zip(group, found, strict=True):
+            _tell(paths[setting], results)
+
+
+def _with(settings: list[Setting], part: str, given: dict[str, Any]) -> list[Setting]:
+    """Return the settings with what is given of a part, ``task`` or ``network``, in place of theirs; each once."""
+    from dataclasses import replace
+
+    given = {name: value for name, value in given.items() if value is not None}
+    return list(dict.fromkeys(replace(s, **{part: replace(getattr(s, part), **given)}) for s in settings))
+
+
+def _tell(path: Path, results: xr.Dataset) -> None:
+    """Say what a setting's networks favour, and which of them stopped."""
+    from posbias.scratch.results import gaps
+
+    for seed, step in zip(results["seed"].values, results["stopped"].values, strict=True):
+        if step >= 0:
+            typer.echo(f"{results.attrs['setting']}: seed {seed} stopped, loss not finite at step {step}", err=True)
+    means = zip(results["pair"].values, gaps(results).mean(0), strict=True)
+    typer.echo(f"{path}: {results.sizes['seed']} seeds, {', '.join(f'{pair} {gap:+.3f}' for pair, gap in means)}")
 
 
 def _line(start: str) -> Any:

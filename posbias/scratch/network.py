@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -65,8 +66,9 @@ class Members(nn.Module):
         self.register_buffer("limits", torch.stack(limits)[:, None].float())
         tables = [_sinusoids(task.tokens, d) * (s.network.encoding == "sinusoidal") for s in settings]
         self.register_buffer("addition", torch.from_numpy(np.stack(tables))[:, None].float())
-        angles = np.arange(task.tokens)[:, None] * BASE ** (-2 * np.arange(d // 2) / d)
-        self.register_buffer("turns", torch.from_numpy(np.stack([np.cos(angles), np.sin(angles)])).float())
+        angles = np.arange(task.tokens)[:, None] * BASE ** (-2 * (np.arange(d) % (d // 2)) / d)
+        signs = np.where(np.arange(d) < d // 2, -1, 1)  # of the other half of a pair
+        self.register_buffer("turns", torch.from_numpy(np.stack([np.cos(angles), signs * np.sin(angles)])).float())
         self.layers, self.dtype = T, dtype
         self.added = any(s.network.encoding == "sinusoidal" for s in settings)
 
@@ -116,18 +118,66 @@ class Members(nn.Module):
             q = self._turned(q, N - asking.shape[2])
         else:  # X W_Q (X W_K)ᵀ = X (W_Q W_Kᵀ) Xᵀ: one product with all the tokens less
             q, k = _applied(asking, W_q @ W_k.mT), x
-        q, k, values = q.flatten(0, 1), k.flatten(0, 1), x.flatten(0, 1)
         room = limits.to(x.dtype).expand(M, B, -1, -1).flatten(0, 1)
-        logits = torch.baddbmm(room, q, k.mT)
-        A = torch.softmax(logits, -1, dtype=torch.float32)
-        a = _applied((A.to(x.dtype) @ values).view(asking.shape), W_v)
+        parts = (part.flatten(0, 1) for part in (q, k, x))
+        mixed, A = _Attention.apply(*parts, room)  # type: ignore[no-untyped-call]
+        a = _applied(mixed.view(asking.shape), W_v)
         return (asking + a if self.residual else a), A.view(M, B, -1, N), a
 
     def _turned(self, x: Tensor, start: int) -> Tensor:
         """Rotate pairs of components by the position's angles: (M, B, N, d), positions from ``start``."""
-        cos, sin = self.turns[:, start : start + x.shape[2]].to(x.dtype)
-        one, other = x.chunk(2, -1)
-        return torch.cat([one * cos - other * sin, one * sin + other * cos], -1)
+        turns = self.turns[:, start : start + x.shape[2]].to(x.dtype)
+        cos, sin = turns[:, None].expand(-1, *x.shape[1:]).contiguous()
+        return _Rotation.apply(x, cos, sin)  # type: ignore[no-untyped-call, no-any-return]
+
+
+class _Attention(torch.autograd.Function):
+    """softmax(q kᵀ + room) values, and the softmax itself, which no gradient goes through.
+
+    The derivative is written out because autograd's of k has its axes exchanged in memory, and what is added to such a
+    tensor takes seven times as long.
+    """
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any,
+        q: Float[Tensor, "S Q d"],
+        k: Float[Tensor, "S N d"],
+        values: Float[Tensor, "S N d"],
+        room: Float[Tensor, "S Q N"],
+    ) -> tuple[Float[Tensor, "S Q d"], Float[Tensor, "S Q N"]]:
+        A = torch.softmax(torch.baddbmm(room, q, k.mT), -1, dtype=torch.float32)
+        ctx.save_for_backward(q, k, values, A)
+        ctx.mark_non_differentiable(A)
+        return A.to(q.dtype) @ values, A
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor, _: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:  # type: ignore[override]
+        q, k, values, A = ctx.saved_tensors
+        of_A = (g @ values.mT).float()
+        logits = torch.ops.aten._softmax_backward_data(of_A, A, -1, torch.float32).to(g.dtype)
+        return logits @ k, logits.mT @ q, A.to(g.dtype).mT @ g, None
+
+
+class _Rotation(torch.autograd.Function):
+    """x cos + (x with its halves exchanged) sin; tables as large as x, for to stretch a small one takes longer."""
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any, x: Float[Tensor, "M B N d"], cos: Float[Tensor, "B N d"], sin: Float[Tensor, "B N d"]
+    ) -> Float[Tensor, "M B N d"]:
+        ctx.save_for_backward(cos, sin)
+        return x * cos + _exchanged(x) * sin
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+        cos, sin = ctx.saved_tensors
+        return g * cos - _exchanged(g) * sin, None, None
+
+
+def _exchanged(x: Tensor) -> Tensor:
+    """Return the last axis with its halves exchanged."""
+    return torch.cat(x.chunk(2, -1)[::-1], -1)
 
 
 def _applied(x: Tensor, W: Tensor) -> Tensor:

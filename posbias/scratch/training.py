@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from posbias import checkpoint, checks
+from posbias.restartable import Clock, moments
 from posbias.scratch.data import Stream
 from posbias.scratch.evaluation import accuracies
 from posbias.scratch.network import Members
@@ -136,23 +137,21 @@ def train(
     run = _Run(settings, seeds, training, torch.device(device))
     done = checkpoint.restore(path, run.state(), run.fingerprint) if path is not None and path.exists() else 0
     run.read(done)
-    began = saved = time.monotonic()
+    began = time.monotonic()
     for step in range(done, training.iterations):
         run.step(step)
-        now = time.monotonic()
         if report is not None and (step % 20 == 19 or step + 1 == training.iterations):
-            left = int((now - began) / (step + 1 - done) * (training.iterations - step - 1))
+            left = int((time.monotonic() - began) / (step + 1 - done) * (training.iterations - step - 1))
             report(f"{step + 1}/{training.iterations}, {left // 60}:{left % 60:02d} left")
-        if path is not None and now - saved >= checkpoint_every:
-            run.seconds += now - saved
-            saved = now
+        if path is not None and run.clock.running >= checkpoint_every:
+            run.clock.lap()
             checkpoint.save(path, run.state(), step + 1, run.fingerprint)
-    run.seconds += time.monotonic() - saved
+    run.clock.lap()
     if path is not None:  # so that what comes after training does not have to wait for it again
         checkpoint.save(path, run.state(), training.iterations, run.fingerprint)
     streams = [run.streams[k] for k in run.reads.tolist()]
     loss, gaps, stopped = (x.cpu().numpy() for x in (run.loss, run.gaps, run.stopped))
-    return Trained(run.members, streams, loss, gaps, stopped, run.seconds)
+    return Trained(run.members, streams, loss, gaps, stopped, run.clock.seconds)
 
 
 class _Run:
@@ -171,12 +170,6 @@ class _Run:
             weight_decay=training.decay,
             fused=device.type in ("cpu", "cuda"),
         )
-        for x in self.weights.values():  # what the first step would make, so that it can be restored
-            self.optimizer.state[x] = {
-                "step": torch.tensor(0.0, device=device),
-                "exp_avg": torch.zeros_like(x),
-                "exp_avg_sq": torch.zeros_like(x),
-            }
         keys = list(dict.fromkeys((s.task, seed) for s, seed in zip(settings, seeds, strict=True)))
         self.streams = [Stream(task, seed, device) for task, seed in keys]
         self.reads = torch.tensor(
@@ -187,35 +180,25 @@ class _Run:
         self.gaps = torch.full((M, min(JUDGED, training.iterations), len(PAIRS)), torch.nan, device=device)
         self.stopped = torch.full((M,), -1, dtype=torch.long, device=device)
         self.sums = torch.zeros(M, 2, device=device)
-        self.clock = torch.zeros(1, dtype=torch.float64)
+        self.clock = Clock()
         self.generators = [stream.generator.get_state() for stream in self.streams]
         named = {**asdict(training), "seeds": list(seeds), "settings": [s.name for s in settings]}
         named |= {f"member {k}": setting for k, setting in enumerate(settings)}
         named |= {"torch": torch.__version__, "device": device.type}
         self.fingerprint = "\n".join(f"{name}={value}" for name, value in named.items())
 
-    @property
-    def seconds(self) -> float:
-        """Seconds spent so far, over all the processes that took part."""
-        return float(self.clock)
-
-    @seconds.setter
-    def seconds(self, value: float) -> None:
-        self.clock.fill_(value)
-
     def state(self) -> dict[str, Tensor]:
         """Return everything that training changes, by name."""
-        moments = {f"{name}.{k}": x for name, p in self.weights.items() for k, x in self.optimizer.state[p].items()}
         for kept, stream in zip(self.generators, self.streams, strict=True):
             kept.copy_(stream.generator.get_state())
         streams = {f"generator.{k}": x for k, x in enumerate(self.generators)}
         written = {"loss": self.loss, "gaps": self.gaps, "stopped": self.stopped, "sums": self.sums}
         return {
             **{name: x.data for name, x in self.weights.items()},
-            **moments,
+            **moments(self.optimizer, self.weights),
             **streams,
             **written,
-            "clock": self.clock,
+            "clock": self.clock.tensor,
         }
 
     def read(self, done: int) -> None:
