@@ -36,8 +36,10 @@ measurements: .venv/book.stamp ## what the chapters keep of the reference models
 	$(BIN)/python results/measure_absolute.py
 	$(BIN)/python results/measure_layernorm.py
 
-scratch: .venv/book.stamp ## what chapter 33 keeps of trained networks; four to five hours of a core, goes on where it was
-	$(BIN)/posbias train-icl $(foreach k,3 4 5 6 8,-p figure$(k)) -p spread --seeds 3 --iterations 20000 --precision bfloat16 --resume -o results/33_scratch
+scratch: .venv/book.stamp ## what chapter 33 keeps of trained networks; about six hours of a core, goes on where it was
+	$(BIN)/posbias train-icl $(foreach k,3 4 5 6 8,-p figure$(k)) -p spread --iterations 20000 $(KEPT)
+	$(BIN)/posbias train-icl $(foreach k,9 10 11 13,-p figure$(k)) --iterations 10000 $(KEPT)
+scratch: KEPT := --seeds 3 --precision bfloat16 --resume -o results/33_scratch
 
 clean:
 	rm -rf .venv _build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

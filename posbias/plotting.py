@@ -145,8 +145,12 @@ def ordered_panels(profiles: Mapping[str, np.ndarray]) -> Figure:
     return fig
 
 
-def gap_panels(panels: Mapping[str, Mapping[str, np.ndarray]], pairs: Sequence[str], *, columns: int = 3) -> Figure:
-    """Return a panel of bars for each entry: the mean gap over seeds for each pair of places, with all seeds as dots.
+def gap_panels(
+    panels: Mapping[str, Mapping[str, np.ndarray]], pairs: Sequence[str], *, columns: int = 3, note: str = ""
+) -> Figure:
+    """Return a panel of bars for each entry: the mean gap over seeds for each pair of places.
+
+    An error bar goes from the lowest seed to the highest, and each seed is a dot.
 
     Parameters
     ----------
@@ -156,9 +160,12 @@ def gap_panels(panels: Mapping[str, Mapping[str, np.ndarray]], pairs: Sequence[s
         Names of the pairs, groups of bars.
     columns
         Panels in a row.
+    note
+        How the results were made, above the panels.
     """
     rows = -(-len(panels) // columns)
     fig, axes = plt.subplots(rows, columns, figsize=(6.4, 0.9 + 1.8 * rows), squeeze=False, sharey=True, sharex=True)
+    fig.suptitle(note, fontsize=8)
     labels = list(dict.fromkeys(label for bars in panels.values() for label in bars))
     hatches, width, handles = ("", "///", "...", "xxx", "\\\\\\", "++"), 0.8 / len(labels), {}
     for ax, (title, bars) in zip(axes.flat, panels.items(), strict=False):
@@ -166,7 +173,10 @@ def gap_panels(panels: Mapping[str, Mapping[str, np.ndarray]], pairs: Sequence[s
             k = labels.index(label)  # a label has its place, colour and hatch in every panel, also where others lack
             at = np.arange(len(pairs)) + width * (k - (len(labels) - 1) / 2)
             look = {"color": f"C{k}", "alpha": 0.75, "hatch": hatches[k % len(hatches)]}
-            handles[label] = ax.bar(at, gaps.mean(0), width, **look)
+            mean = gaps.mean(0)
+            reach = np.stack([mean - gaps.min(0), gaps.max(0) - mean])
+            handles[label] = ax.bar(at, mean, width, **look)
+            ax.errorbar(at, mean, reach, fmt="none", ecolor="#4d4d4d", elinewidth=0.8, capsize=1.2)
             ax.plot(np.tile(at, (len(gaps), 1)), gaps, ".", color="#7f7f7f", markersize=2.5)
         ax.axhline(0, color="#7f7f7f", linewidth=0.8)
         ax.set_title(title, loc="left")
@@ -179,7 +189,9 @@ def gap_panels(panels: Mapping[str, Mapping[str, np.ndarray]], pairs: Sequence[s
     return fig
 
 
-def sink_panels(maps: Mapping[str, np.ndarray], lines: Mapping[str, Mapping[str, np.ndarray]]) -> Figure:
+def sink_panels(
+    maps: Mapping[str, np.ndarray], lines: Mapping[str, Mapping[str, np.ndarray]], *, note: str = ""
+) -> Figure:
     """Return heat maps of attention above panels of the sink metric by token.
 
     Parameters
@@ -188,8 +200,11 @@ def sink_panels(maps: Mapping[str, np.ndarray], lines: Mapping[str, Mapping[str,
         Title → attention (queries, keys).
     lines
         Title → label → metric (tokens,); a label looks the same in every panel.
+    note
+        How the results were made, above the panels.
     """
     fig, (above, below) = plt.subplots(2, len(lines), figsize=(6.4, 5.4), height_ratios=(1, 1.1), squeeze=False)
+    fig.suptitle(note, fontsize=8)
     for ax, (title, attention) in zip(above, maps.items(), strict=True):
         n = len(attention)
         ax.imshow(attention, cmap="viridis", vmin=0, extent=(0.5, n + 0.5, n + 0.5, 0.5))

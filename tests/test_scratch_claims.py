@@ -9,7 +9,7 @@ pytest.importorskip("torch", reason="torch is not installed")
 from posbias.rollout import rollout_matrix  # noqa: E402
 from posbias.scratch.claims import bias_claims, depth_claims, sign, sink_claims  # noqa: E402
 from posbias.scratch.prediction import differences, predicted_profiles  # noqa: E402
-from posbias.scratch.results import gaps  # noqa: E402
+from posbias.scratch.results import gaps, preferences  # noqa: E402
 from posbias.scratch.settings import PAIRS, preset  # noqa: E402
 
 SEEDS = 3
@@ -61,7 +61,14 @@ def test_sentences_on_depth_hold_where_they_should_and_fail_where_not():
     assert not held(depth_claims(depth_runs(middle=2)))[6]
     backwards = held(depth_claims(depth_runs(last=lambda s: -as_the_paper_says(s))))
     assert not any(backwards[:6]) and not backwards[8]
-    assert verdicts[0].figure == "+0.17, +0.33, +0.50"
+    assert verdicts[0].figure == "+0.17, +0.33, +0.50" and verdicts[8].figure == "RoPE with 6 layers"
+    runs = depth_runs()
+    decay = next(s for s in runs if s.network.residual and s.network.encoding == "decay" and s.network.layers == 2)
+    also = depth_claims(runs | {decay: made_up((0.3, 0.1, -0.2))})[8]
+    assert not also.holds and also.figure == "decay mask with 2 layers; RoPE with 6 layers"
+    for residual_gaps in ((0.3, -0.1, 0.2), (-0.3, -0.1, -0.2)):
+        none = {s: made_up(residual_gaps) if s.network.residual else x for s, x in runs.items()}
+        assert not depth_claims(none)[8].holds and depth_claims(none)[8].figure == "by none"
 
 
 def test_with_a_fixed_vocabulary_and_a_residual_depth_must_make_every_gap_larger():
@@ -163,3 +170,9 @@ def test_the_prediction_is_the_last_row_of_the_rollout():
 def test_gaps_are_the_first_order_less_the_second():
     np.testing.assert_allclose(gaps(made_up((0.2, 0.1, -0.1))).mean(0), (0.2, 0.1, -0.1))
     assert gaps(made_up()).shape == (SEEDS, len(PAIRS))
+
+
+def test_a_preference_is_the_gap_over_all_that_is_told():
+    accuracy = np.array([[[0.1, 0.0], [0.3, 0.9], [0.0, 0.0]]])
+    found = preferences(xr.Dataset({"accuracy": (("seed", "pair", "order"), accuracy)}))
+    np.testing.assert_allclose(found, [[1, -0.5, np.nan]])

@@ -81,9 +81,10 @@ def depth_claims(runs: Mapping[Setting, xr.Dataset]) -> list[Verdict]:
     lines = [[with_residual[e, T][:, FL].mean() for T in depths] for e in DEPTH_ENCODINGS]
     turns = [bool((np.diff(x) > LEAST).any() and (np.diff(x) < -LEAST).any()) for x in lines]
     out.append(_verdict("with a residual depth is not monotonic", any(turns), "; ".join(map(_signed, lines))))
-    deepest = with_residual["rope", depths[-1]]
-    said = f"with a residual, RoPE, {depths[-1]} layers: the middle is lost"
-    return [*out, _verdict(said, _loses_the_middle(deepest), _signed(deepest.mean(0)))]
+    lost = {e: [T for T in depths if _loses_the_middle(with_residual[e, T])] for e in DEPTH_ENCODINGS}
+    figure = "; ".join(f"{NAMES[e]} with {', '.join(map(str, found))} layers" for e, found in lost.items() if found)
+    holds = depths[-1] in lost["rope"] and not lost["none"] and not lost["decay"]
+    return [*out, _verdict("with a residual the middle is lost with deep RoPE alone", holds, figure or "by none")]
 
 
 def _of_depth_alone(plain: Mapping[tuple[str, int], np.ndarray], depths: Sequence[int]) -> list[Verdict]:

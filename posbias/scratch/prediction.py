@@ -36,6 +36,30 @@ def differences(profiles: np.ndarray, items: int) -> np.ndarray:
     >>> differences(np.array([0.3, 0.2, 0, 0, 0.1, 0.1, 0.0, 0.2, 0.1]), 4)
     array([ 0.5,  0.3, -0.2])
     """
+    one, other = _at_places(profiles, items)
+    return one - other
+
+
+def shares(profiles: np.ndarray, items: int) -> np.ndarray:
+    """Return the :func:`differences` as shares of the weight on both places, from -1 to 1; NaN where there is none.
+
+    What :func:`posbias.scratch.results.preferences` is of accuracies, this is of influence.
+
+    Parameters
+    ----------
+    profiles, items
+        As for :func:`differences`.
+
+    >>> shares(np.array([0.3, 0.1, 0, 0, 0.1, 0.1, 0.0, 0.1, 0.3]), 4).round(2)
+    array([ 1. ,  0.6, -1. ])
+    """
+    one, other = _at_places(profiles, items)
+    return np.divide(one - other, one + other, out=np.full_like(one, np.nan), where=one + other > 0)
+
+
+def _at_places(profiles: np.ndarray, items: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the weight on the earlier and on the later place of each pair, item and label together."""
     of_items = profiles[..., :-1].reshape(*profiles.shape[:-1], items, 2).sum(-1)
     places = Task(items=items, burstiness=1).places
-    return np.stack([of_items[..., places[a]] - of_items[..., places[b]] for a, b in PAIRS], -1)
+    earlier, later = ([places[pair[k]] for pair in PAIRS] for k in (0, 1))
+    return of_items[..., earlier], of_items[..., later]

@@ -88,3 +88,18 @@ def gaps(results: xr.Dataset) -> np.ndarray:
     """
     accuracy = results["accuracy"].values
     return accuracy[..., 0] - accuracy[..., 1]
+
+
+def preferences(results: xr.Dataset) -> np.ndarray:
+    """Return the gap as a share of the sum of both accuracies, (seeds, pairs): from -1 to 1, whatever was learnt.
+
+    A network that tells the earlier of two labels in a tenth of the sequences, and else neither of them, has a gap of
+    0.1 and a preference of 1; NaN where it never tells either.
+
+    Parameters
+    ----------
+    results
+        From :func:`read_results`.
+    """
+    total = results["accuracy"].values.sum(-1)
+    return np.divide(gaps(results), total, out=np.full_like(total, np.nan), where=total > 0)
