@@ -190,7 +190,7 @@ def gap_panels(
 
 
 def sink_panels(
-    maps: Mapping[str, np.ndarray], lines: Mapping[str, Mapping[str, np.ndarray]], *, note: str = ""
+    maps: Mapping[str, np.ndarray], lines: Mapping[str, Mapping[str, np.ndarray]], even: np.ndarray, *, note: str = ""
 ) -> Figure:
     """Return heat maps of attention above panels of the sink metric by token.
 
@@ -199,7 +199,9 @@ def sink_panels(
     maps
         Title → attention (queries, keys).
     lines
-        Title → label → metric (tokens,); a label looks the same in every panel.
+        Title → label → metric (tokens,); what stands first looks the same in every panel.
+    even
+        The metric (tokens,) of what stands first if attention were spread evenly; dashed.
     note
         How the results were made, above the panels.
     """
@@ -207,16 +209,16 @@ def sink_panels(
     fig.suptitle(note, fontsize=8)
     for ax, (title, attention) in zip(above, maps.items(), strict=True):
         n = len(attention)
-        ax.imshow(attention, cmap="viridis", vmin=0, extent=(0.5, n + 0.5, n + 0.5, 0.5))
+        image = ax.imshow(attention, cmap="viridis", vmin=0, extent=(0.5, n + 0.5, n + 0.5, 0.5))
+        fig.colorbar(image, ax=ax, fraction=0.046)
         ax.grid(visible=False)
         ticks = [1, (n + 1) // 2, n]
         ax.set(title=title, xlabel="key $j$", ylabel="query $i$", xticks=ticks, yticks=ticks)
-    labels = list(dict.fromkeys(label for panel in lines.values() for label in panel))
-    styles = ("-", "--", "-.", ":")
     for ax, (title, panel) in zip(below, lines.items(), strict=True):
-        for label, metric in panel.items():
-            k = labels.index(label)
-            ax.plot(range(1, len(metric) + 1), metric, label=label, color=f"C{k}", linestyle=styles[k % len(styles)])
+        tokens = range(1, len(even) + 1)
+        for k, (label, metric) in enumerate(panel.items()):
+            ax.plot(tokens, metric, label=label, color=f"C{k}", linestyle=("-", "--", "-.", ":")[k % 4])
+        ax.plot(tokens, even, color="#7f7f7f", linestyle=(0, (6, 3)), linewidth=0.9, label=f"{next(iter(panel))}, even")
         ax.set(xlabel="token $j$", ylabel="sink metric", title=title)
         ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=2, fontsize=7)
     return fig

@@ -34,12 +34,14 @@ def test_bars_are_means_error_bars_reach_to_the_seeds_and_dots_are_the_seeds():
     assert fig.get_suptitle() == "2 seeds" and not fig.axes[2].get_visible()
 
 
-def test_a_label_looks_the_same_in_every_sink_panel_and_tokens_count_from_one():
-    metric = np.array([0.3, 0.1, 0.2])
+def test_sinks_are_drawn_as_given_and_the_first_label_looks_the_same_in_every_panel():
+    metric, even = np.array([0.3, 0.1, 0.2]), np.array([0.2, 0.1, 0.0])
     lines = {"windows": {"causal": metric, "window 5": metric / 2}, "prefixes": {"causal": metric, "prefix 2": metric}}
-    fig = sink_panels({"layer 1": np.eye(3), "layer 2": np.eye(3)}, lines)
-    drawn = [line for ax in fig.axes[2:] for line in ax.lines]
-    np.testing.assert_allclose(drawn[0].get_xdata(), [1, 2, 3])
-    np.testing.assert_allclose(drawn[1].get_ydata(), metric / 2)
-    looks = {(line.get_label(), line.get_color(), line.get_linestyle()) for line in drawn}
-    assert len(looks) == 3 and len({look[1:] for look in looks}) == 3
+    fig = sink_panels({"layer 1": np.eye(3), "layer 2": np.eye(3)}, lines, even)
+    windows, prefixes = (ax for ax in fig.axes if ax.get_ylabel() == "sink metric")
+    np.testing.assert_allclose(windows.lines[0].get_xdata(), [1, 2, 3])
+    np.testing.assert_allclose(windows.lines[1].get_ydata(), metric / 2)
+    np.testing.assert_allclose(prefixes.lines[2].get_ydata(), even)
+    looks = [{(line.get_color(), line.get_linestyle()) for line in ax.lines} for ax in (windows, prefixes)]
+    assert looks[0] == looks[1] and len(looks[0]) == 3
+    assert windows.lines[2].get_label() == "causal, even"

@@ -7,7 +7,7 @@ xr = pytest.importorskip("xarray", reason="xarray is not installed")
 pytest.importorskip("torch", reason="torch is not installed")
 
 from posbias.rollout import rollout_matrix  # noqa: E402
-from posbias.scratch.claims import bias_claims, depth_claims, sign, sink_claims  # noqa: E402
+from posbias.scratch.claims import bias_claims, depth_claims, even_sinks, sign, sink_claims, sink_metrics  # noqa: E402
 from posbias.scratch.prediction import differences, predicted_profiles  # noqa: E402
 from posbias.scratch.results import gaps, preferences  # noqa: E402
 from posbias.scratch.settings import PAIRS, preset  # noqa: E402
@@ -55,13 +55,14 @@ def held(verdicts):
 
 def test_sentences_on_depth_hold_where_they_should_and_fail_where_not():
     verdicts = depth_claims(depth_runs())
+    rising = "over the middle +0.17, +0.33, +0.50; over the last +0.17, +0.33, +0.50"
     assert len(verdicts) == 9 and all(held(verdicts))
     flat = depth_claims(depth_runs(last=lambda s: 0.3))
     assert not any(held(flat)[:6]) and held(flat)[6] and not held(flat)[7] and held(flat)[8]
     assert not held(depth_claims(depth_runs(middle=2)))[6]
     backwards = held(depth_claims(depth_runs(last=lambda s: -as_the_paper_says(s))))
     assert not any(backwards[:6]) and not backwards[8]
-    assert verdicts[0].figure == "+0.17, +0.33, +0.50" and verdicts[8].figure == "RoPE with 6 layers"
+    assert verdicts[0].figure == rising and verdicts[8].figure == "RoPE with 6 layers"
     runs = depth_runs()
     decay = next(s for s in runs if s.network.residual and s.network.encoding == "decay" and s.network.layers == 2)
     also = depth_claims(runs | {decay: made_up((0.3, 0.1, -0.2))})[8]
@@ -85,9 +86,9 @@ def test_with_a_fixed_vocabulary_and_a_residual_depth_must_make_every_gap_larger
 def test_depths_that_lack_an_encoding_are_left_out():
     runs = depth_runs()
     dropped = {s: x for s, x in runs.items() if not (s.network.layers == 6 and s.network.encoding == "rope")}
-    assert depth_claims(dropped)[0].figure == "+0.17, +0.33" and len(depth_claims(dropped)) == 7
+    assert depth_claims(dropped)[0].figure.endswith("last +0.17, +0.33") and len(depth_claims(dropped)) == 7
     plain = {s: x for s, x in runs.items() if not s.network.residual}
-    assert len(depth_claims(plain)) == 7 and depth_claims(plain)[0].figure == "+0.17, +0.33, +0.50"
+    assert len(depth_claims(plain)) == 7 and depth_claims(plain)[0].figure.endswith("last +0.17, +0.33, +0.50")
     with pytest.raises(
         ValueError, match="runs: expected two depths with every encoding, without a residual, received 1"
     ):
@@ -106,6 +107,16 @@ def bias_runs(gap=bias_gap, base=0.05):
     return {s: made_up(gap(s)) for s in preset("figure3") + preset("figure6")} | {
         s: made_up((0.3, 0.35, base)) for s in unbiased
     }
+
+
+def test_a_causal_mask_that_loses_the_middle_on_other_data_is_said():
+    def also(s):
+        k = s.network
+        lost = s.task.bias == "middle" and k.encoding == "none" and k.mask.kind == "causal"
+        return (0.3, 0.2, -0.1) if lost else bias_gap(s)
+
+    verdict = bias_claims(bias_runs(also))[11]
+    assert not verdict.holds and verdict.figure == "4 of 6 there; elsewhere causal no encoding on middle"
 
 
 def test_sentences_on_biased_data_hold_where_they_should_and_fail_where_not():
@@ -127,11 +138,40 @@ def test_sentences_on_sinks_hold_where_they_should_and_fail_where_not():
         x[: max(w, 1) if kind == "prefix" else 1] = 0.3 + (0.01 * w if kind == "window" else 0)
         return x
 
-    runs = {s: made_up(sinks=metric(s)) for s in preset("figure8")}
+    runs = {s: metric(s)[:-1] for s in preset("figure8")}
+    narrow = next(s for s in runs if s.network.mask.kind == "window" and s.network.mask.width == 5)
+    runs[narrow][3] = 0.9
     assert len(sink_claims(runs)) == 5 and all(held(sink_claims(runs)))
     assert sink_claims(runs)[0].figure.startswith("tokens 1 (0.30)")
-    backwards = {s: made_up(sinks=np.roll(metric(s)[::-1], -1)) for s in preset("figure8")}
-    assert not any(held(sink_claims(backwards)))
+    assert sink_claims(runs)[1].figure == "ahead by -0.55 at 5, ahead by +0.29 at 9, ahead by +0.33 at 13"
+    assert not any(held(sink_claims({s: x[::-1] for s, x in runs.items()})))
+
+
+def test_the_sink_metric_by_layer_and_beyond_even_attention():
+    setting = preset("figure7")[0]
+    sinks = np.stack([np.full(17, 0.5), np.arange(17) / 100])
+    runs = {setting: made_up(sinks=sinks)}
+    np.testing.assert_allclose(sink_metrics(runs)[setting], (0.5 + np.arange(16) / 100) / 2)
+    np.testing.assert_allclose(sink_metrics(runs, last_layer=True)[setting], np.arange(16) / 100)
+    beyond = sink_metrics(runs, last_layer=True, beyond_even=True)[setting]
+    np.testing.assert_allclose(beyond, np.arange(16) / 100 - even_sinks(setting)[:-1])
+
+
+def test_even_attention_exceeds_a_fifth_where_a_query_sees_fewer_than_five_tokens():
+    for setting in preset("figure8"):
+        mask, expected = setting.network.mask.matrix(17), np.zeros(17)
+        for j in range(17):
+            queries = [i for i in range(17) if mask[i, j]]
+            expected[j] = sum(1 / mask[i].sum() > 0.2 for i in queries) / len(queries)
+        np.testing.assert_allclose(even_sinks(setting), expected)
+
+
+def test_seeds_that_part_make_no_rise():
+    runs = depth_runs()
+    deep = next(s for s in runs if not s.network.residual and s.network.encoding == "none" and s.network.layers == 6)
+    parted = made_up((0.5, 0.5, 0.05))
+    parted["accuracy"].values[0, :, 0] = 0.55  # one seed falls from four layers to six, the mean rises
+    assert held(depth_claims(runs))[0] and not held(depth_claims(runs | {deep: parted}))[0]
 
 
 def test_runs_that_are_missing_are_said():
@@ -142,7 +182,7 @@ def test_runs_that_are_missing_are_said():
     ):
         bias_claims(few)
     with pytest.raises(ValueError, match="runs: expected causal, window and prefix masks, received causal"):
-        sink_claims({s: made_up() for s in preset("figure7")})
+        sink_claims(sink_metrics({s: made_up() for s in preset("figure7")}))
 
 
 def test_differences_of_places_take_item_and_label_together():

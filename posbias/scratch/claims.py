@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import xarray as xr
 
 from posbias import checks
 from posbias.scratch.results import gaps
-from posbias.scratch.settings import Bias, Encoding, Setting
+from posbias.scratch.settings import SINK, Bias, Encoding, Setting
 
 LEAST = 0.01
 """Differences in accuracy below this are not called a sign: on 10,000 sequences the standard error is below 0.007."""
@@ -18,6 +19,10 @@ FM, FL, ML = range(3)
 """Index of the pairs: first against middle, first against last, middle against last."""
 NAMES = {"none": "no encoding", "decay": "decay mask", "sinusoidal": "sinusoidal", "rope": "RoPE"}
 """What encodings are called on pages."""
+MASKS = {"full": "no mask", "causal": "causal"}
+"""What masks are called there."""
+SLIGHTLY = 0.1
+"""A gap below this is called slight."""
 DEPTH_ENCODINGS: tuple[Encoding, ...] = ("none", "decay", "rope")
 """Encodings of the figures that go over depths."""
 CAPTURED: dict[Bias, tuple[int | None, ...]] = {
@@ -49,6 +54,7 @@ def sign(values: np.ndarray) -> int:
 def depth_claims(runs: Mapping[Setting, xr.Dataset]) -> list[Verdict]:
     """Check what figures 2, 4 and 5, or 9 and 10, say of depth, encodings and the residual, without bias in the data.
 
+    A quantity rises with depth if its difference from each depth to the next is positive in the sense of :func:`sign`.
     The text has the two vocabularies differ with a residual alone: with mixtures depth is not monotonic, and deep
     networks with RoPE lose the middle; with a fixed vocabulary depth "consistently amplifies" the bias, which is read
     as the mean size of the three gaps.
@@ -73,14 +79,15 @@ def depth_claims(runs: Mapping[Setting, xr.Dataset]) -> list[Verdict]:
     if len(depths) < 3:
         return out
     if any(s.task.vocabulary == "fixed" for s in runs):
-        sizes = {e: [np.abs(with_residual[e, T].mean(0)).mean() for T in depths] for e in DEPTH_ENCODINGS}
-        return out + [
-            _verdict(f"with a residual, {NAMES[e]}: the deeper, the larger the gaps", _rises(x), _plain(x))
-            for e, x in sizes.items()
-        ]
-    lines = [[with_residual[e, T][:, FL].mean() for T in depths] for e in DEPTH_ENCODINGS]
-    turns = [bool((np.diff(x) > LEAST).any() and (np.diff(x) < -LEAST).any()) for x in lines]
-    out.append(_verdict("with a residual depth is not monotonic", any(turns), "; ".join(map(_signed, lines))))
+        for e in DEPTH_ENCODINGS:
+            sizes = [np.abs(with_residual[e, T]).mean(1) for T in depths]
+            said = f"with a residual, {NAMES[e]}: the deeper, the larger the gaps"
+            out.append(_verdict(said, _rises(sizes), ", ".join(f"{x.mean():.2f}" for x in sizes)))
+        return out
+    lines = {e: [with_residual[e, T][:, FL] for T in depths] for e in DEPTH_ENCODINGS}
+    turns = [{sign(b - a) for a, b in pairwise(x)} >= {-1, 1} for x in lines.values()]
+    figure = "; ".join(f"{NAMES[e]} {_signed(x)}" for e, x in lines.items())
+    out.append(_verdict("with a residual depth is not monotonic, first against last", any(turns), figure))
     lost = {e: [T for T in depths if _loses_the_middle(with_residual[e, T])] for e in DEPTH_ENCODINGS}
     figure = "; ".join(f"{NAMES[e]} with {', '.join(map(str, found))} layers" for e, found in lost.items() if found)
     holds = depths[-1] in lost["rope"] and not lost["none"] and not lost["decay"]
@@ -89,23 +96,25 @@ def depth_claims(runs: Mapping[Setting, xr.Dataset]) -> list[Verdict]:
 
 def _of_depth_alone(plain: Mapping[tuple[str, int], np.ndarray], depths: Sequence[int]) -> list[Verdict]:
     """Return what is said of networks without a residual."""
-    series = {e: np.array([plain[e, T][:, FL].mean() for T in depths]) for e in DEPTH_ENCODINGS}
-    out = [
-        _verdict(
-            f"no residual, {NAMES[e]}: the deeper, the more the first is favoured over the last", _rises(x), _signed(x)
-        )
-        for e, x in series.items()
-    ]
-    for e in ("decay", "rope"):
-        change = series[e] - series["none"]
-        said = f"no residual: {NAMES[e]} lowers the gap of first and last"
-        out.append(_verdict(said, max(change) < -LEAST, _signed(change)))
-    change = series["decay"] - series["rope"]
-    out.append(_verdict("no residual: the decay mask lowers it more than RoPE", max(change) < -LEAST, _signed(change)))
-    means = [plain[e, T].mean(0) for T in depths for e in DEPTH_ENCODINGS]
-    small = [abs(g[ML]) < min(abs(g[FM]), abs(g[FL])) for g in means]
+    out = []
+    for e in DEPTH_ENCODINGS:
+        middle, last = ([plain[e, T][:, k] for T in depths] for k in (FM, FL))
+        said = f"no residual, {NAMES[e]}: the deeper, the more the first is favoured"
+        figure = f"over the middle {_signed(middle)}; over the last {_signed(last)}"
+        out.append(_verdict(said, _rises(middle) and _rises(last), figure))
+    for one, other, said in (
+        ("decay", "none", "no residual: the decay mask lowers the gap of first and last"),
+        ("rope", "none", "no residual: RoPE lowers the gap of first and last"),
+        ("decay", "rope", "no residual: the decay mask lowers it more than RoPE"),
+    ):
+        change = [plain[one, T][:, FL] - plain[other, T][:, FL] for T in depths]
+        out.append(_verdict(said, all(sign(x) < 0 for x in change), _signed(change)))
+    sizes = {(e, T): np.abs(plain[e, T]) for e in DEPTH_ENCODINGS for T in depths}
+    small = {key: bool((g[:, ML] < g[:, [FM, FL]].min(1)).all()) for key, g in sizes.items()}
+    others = sorted({NAMES[e] for (e, _), holds in small.items() if not holds})
     said = "no residual: the gap of middle and last is smaller than those with the first"
-    return [*out, _verdict(said, all(small), _of(small))]
+    figure = f"{sum(small.values())} of {len(small)}" + f"; not {', '.join(others)}" * bool(others)
+    return [*out, _verdict(said, all(small.values()), figure)]
 
 
 def bias_claims(runs: Mapping[Setting, xr.Dataset]) -> list[Verdict]:
@@ -130,7 +139,11 @@ def bias_claims(runs: Mapping[Setting, xr.Dataset]) -> list[Verdict]:
     if missing := (wanted | {("none", "causal", "none")}) - set(g):
         what = "every mask, encoding and bias of figures 3 and 6, and one without bias"
         raise checks.refuse("runs", what, f"{len(missing)} less")
-    return _without_encoding(g) + _with_encoding(g)
+    lost = [key for key, x in g.items() if key[0] != "none" and _loses_the_middle(x)]
+    elsewhere = [f"{MASKS[mask]} {NAMES[e]} on {b}" for b, mask, e in lost if b != "ends"]
+    figure = f"{len(lost) - len(elsewhere)} of 6 there; elsewhere {', '.join(elsewhere) or 'none'}"
+    said = "among biased data the middle is lost only when trained on ends"
+    return [*_without_encoding(g), *_with_encoding(g), _verdict(said, 0 < len(lost) and not elsewhere, figure)]
 
 
 def _without_encoding(g: _Gaps) -> list[Verdict]:
@@ -155,22 +168,55 @@ def _with_encoding(g: _Gaps) -> list[Verdict]:
         captured = [all(w in (None, s) for w, s in zip(wanted, found, strict=True)) for found in signs]
         said = f"sinusoidal and RoPE, trained on {b}: the bias is captured, with and without mask"
         out.append(_verdict(said, all(captured), _of(captured)))
-    ahead = [g["ends", mask, e][:, FL].mean() for mask, e in ways]
-    slightly = all(0 <= x < 0.1 for x in ahead)
-    out.append(_verdict("trained on ends: the first is slightly better than the last", slightly, _signed(ahead)))
-    lost = [b for (b, _, e), x in g.items() if b != "none" and e != "none" and _loses_the_middle(x)]
-    there = lost.count("ends")
-    figure = f"{there} of 4 there, {len(lost) - there} elsewhere"
-    return [*out, _verdict("the middle is lost only when trained on ends", 0 < there == len(lost), figure)]
+    ahead = {(mask, e): g["ends", mask, e][:, FL].mean() for mask, e in ways}
+    figure = ", ".join(f"{MASKS[mask]} {NAMES[e]} {x:+.2f}" for (mask, e), x in ahead.items())
+    said = f"trained on ends: the first is better than the last, by less than {SLIGHTLY}"
+    return [*out, _verdict(said, all(0 < x < SLIGHTLY for x in ahead.values()), figure)]
 
 
-def sink_claims(runs: Mapping[Setting, xr.Dataset]) -> list[Verdict]:
-    """Check what figures 7 and 8 say of attention sinks under causal, sliding-window and prefix masks.
+def sink_metrics(
+    runs: Mapping[Setting, xr.Dataset], *, last_layer: bool = False, beyond_even: bool = False
+) -> dict[Setting, np.ndarray]:
+    """Return the sink metric of every token but the query, (2n,), mean over seeds.
 
     Parameters
     ----------
     runs
-        Settings of ``figure8`` (or 13) → results.
+        Settings → results.
+    last_layer
+        The last layer alone, in place of the mean over layers.
+    beyond_even
+        Less what attention has that is spread evenly over what a query sees: a query of fewer than five tokens exceeds
+        0.2 by counting alone.
+
+    Source: Wu et al. 2025, appendix K.4.
+    """
+    out = {}
+    for s, x in runs.items():
+        by_layer = x["sinks"].values.mean(0)
+        metric = by_layer[-1] if last_layer else by_layer.mean(0)
+        out[s] = (metric - even_sinks(s) if beyond_even else metric)[:-1]
+    return out
+
+
+def even_sinks(setting: Setting) -> np.ndarray:
+    """Return the sink metric of attention that is spread evenly over what each query sees, (2n + 1,).
+
+    >>> even_sinks(Setting()).round(3)[:6]
+    array([0.235, 0.188, 0.133, 0.071, 0.   , 0.   ])
+    """
+    seen = setting.network.mask.matrix(setting.task.tokens)
+    even = seen / seen.sum(1, keepdims=True)
+    return (even > SINK).sum(0) / seen.sum(0)
+
+
+def sink_claims(metrics: Mapping[Setting, np.ndarray]) -> list[Verdict]:
+    """Check what figures 7 and 8 say of attention sinks under causal, sliding-window and prefix masks.
+
+    Parameters
+    ----------
+    metrics
+        Settings of ``figure8`` (or 13) → the metric of every token but the query, from :func:`sink_metrics`.
 
     Raises
     ------
@@ -179,29 +225,19 @@ def sink_claims(runs: Mapping[Setting, xr.Dataset]) -> list[Verdict]:
 
     Source: Wu et al. 2025, section K.4 and the captions of figures 7, 8, 12 and 13.
     """
-    sinks = {(s.network.mask.kind, s.network.mask.width): x["sinks"].values.mean((0, 1)) for s, x in runs.items()}
+    sinks = {(s.network.mask.kind, s.network.mask.width): x for s, x in metrics.items()}
     if not {"causal", "window", "prefix"} <= {kind for kind, _ in sinks}:
         raise checks.refuse("runs", "causal, window and prefix masks", ", ".join(kind for kind, _ in sinks) or "none")
     causal = sinks["causal", 0]
-    out = [_verdict("causal mask: the first token is a sink", int(causal[:-1].argmax()) == 0, _tops(causal))]
-    widths = sorted(w for kind, w in sinks if kind == "window")
-    first = [sinks["window", w][0] for w in widths]
-    out.append(
-        _verdict(
-            "sliding window: the wider, the more the first token is a sink",
-            bool((np.diff(first) > 0).all()),
-            _signed(first),
-        )
-    )
+    out = [_verdict("causal mask: the first token is a sink", int(causal.argmax()) == 0, _tops(causal))]
+    lead = {w: sinks[kind, w][0] - sinks[kind, w][1:].max() for kind, w in sorted(sinks) if kind == "window"}
+    figure = ", ".join(f"ahead by {x:+.2f} at {w}" for w, x in lead.items())
+    first, last = lead[min(lead)], lead[max(lead)]
+    out.append(_verdict("wide windows make the first token a sink, narrow ones do not", first < 0 < last, figure))
     for K in sorted(w for kind, w in sinks if kind == "prefix"):
         x = sinks["prefix", K]
-        out.append(
-            _verdict(
-                f"prefix of {K}: every prefix token is more of a sink than any other",
-                x[:K].min() > x[K:-1].max(),
-                _tops(x),
-            )
-        )
+        said = f"prefix of {K}: every prefix token is more of a sink than any other"
+        out.append(_verdict(said, x[:K].min() > x[K:].max(), _tops(x)))
     return out
 
 
@@ -226,16 +262,14 @@ def _loses_the_middle(one: np.ndarray) -> bool:
     return sign(one[:, FM]) > 0 and sign(one[:, ML]) < 0
 
 
-def _rises(values: Sequence[float] | np.ndarray) -> bool:
-    return bool((np.diff(values) > LEAST).all())
+def _rises(series: Sequence[np.ndarray]) -> bool:
+    """Say whether a quantity, (seeds,) at each depth, rises from each depth to the next."""
+    return all(sign(b - a) > 0 for a, b in pairwise(series))
 
 
-def _signed(values: Iterable[float]) -> str:
-    return ", ".join(f"{x:+.2f}" for x in values)
-
-
-def _plain(values: Iterable[float]) -> str:
-    return ", ".join(f"{x:.2f}" for x in values)
+def _signed(values: Iterable[np.ndarray | float]) -> str:
+    """Return means over seeds, with their signs."""
+    return ", ".join(f"{np.mean(x):+.2f}" for x in values)
 
 
 def _of(found: Sequence[object]) -> str:
@@ -243,6 +277,6 @@ def _of(found: Sequence[object]) -> str:
 
 
 def _tops(sinks: np.ndarray) -> str:
-    """Return the three tokens with most of the metric, the query left out, counted from 1."""
-    order = np.argsort(-sinks[:-1])[:3]
+    """Return the three tokens with most of the metric, counted from 1."""
+    order = np.argsort(-sinks)[:3]
     return "tokens " + ", ".join(f"{k + 1} ({sinks[k]:.2f})" for k in order)

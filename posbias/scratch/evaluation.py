@@ -11,12 +11,10 @@ from torch import Tensor
 
 from posbias.scratch.data import Stream
 from posbias.scratch.network import Members
-from posbias.scratch.settings import PAIRS
+from posbias.scratch.settings import PAIRS, SINK
 
 AT_ONCE = 500
 """Sequences of each member that go through the networks at a time."""
-SINK = 0.2
-"""τ: attention above it counts as a sink's (Wu et al. 2025, appendix K.4)."""
 
 
 @torch.no_grad()

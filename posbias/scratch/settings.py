@@ -17,6 +17,8 @@ BIASES: tuple[Bias, ...] = ("none", "first", "middle", "last", "ends")
 ENCODINGS: tuple[Encoding, ...] = ("none", "decay", "sinusoidal", "rope")
 PAIRS = (("first", "middle"), ("first", "last"), ("middle", "last"))
 """Pairs (a, b) of places that are set against each other in tests."""
+SINK = 0.2
+"""τ: attention above it counts as a sink's (Wu et al. 2025, appendix K.4)."""
 SLOPE = -math.log(0.8)
 """Slope of the decay mask, nats a token (Wu et al. 2025, appendix J)."""
 
