@@ -8,7 +8,7 @@ pytest.importorskip("torch", reason="torch is not installed")
 
 from posbias.rollout import rollout_matrix  # noqa: E402
 from posbias.scratch.claims import bias_claims, depth_claims, even_sinks, sign, sink_claims, sink_metrics  # noqa: E402
-from posbias.scratch.prediction import differences, predicted_profiles  # noqa: E402
+from posbias.scratch.prediction import differences, predicted_profiles, shares  # noqa: E402
 from posbias.scratch.results import gaps, preferences  # noqa: E402
 from posbias.scratch.settings import PAIRS, preset  # noqa: E402
 
@@ -172,6 +172,21 @@ def test_seeds_that_part_make_no_rise():
     parted = made_up((0.5, 0.5, 0.05))
     parted["accuracy"].values[0, :, 0] = 0.55  # one seed falls from four layers to six, the mean rises
     assert held(depth_claims(runs))[0] and not held(depth_claims(runs | {deep: parted}))[0]
+    decay = next(s for s in runs if not s.network.residual and s.network.encoding == "decay" and s.network.layers == 6)
+    above = made_up((0.2, 0.2, 0.02))
+    above["accuracy"].values[0, :, 0] = 1.02  # in one seed the decay mask raises the gap, on the mean it lowers it
+    assert held(depth_claims(runs))[3] and not held(depth_claims(runs | {decay: above}))[3]
+
+
+def test_both_gaps_with_the_first_must_rise_and_both_must_be_larger_than_the_third():
+    runs = depth_runs()
+    deep = next(s for s in runs if not s.network.residual and s.network.encoding == "none" and s.network.layers == 6)
+    flat = depth_claims(runs | {deep: made_up((0.33, 0.5, 0.05))})
+    assert (
+        not flat[0].holds and flat[0].figure == "over the middle +0.17, +0.33, +0.33; over the last +0.17, +0.33, +0.50"
+    )
+    between = depth_claims(runs | {deep: made_up((0.4, 0.6, 0.5))})
+    assert between[0].holds and not between[6].holds and between[6].figure == "8 of 9; not no encoding"
 
 
 def test_runs_that_are_missing_are_said():
@@ -190,6 +205,13 @@ def test_differences_of_places_take_item_and_label_together():
     expected = [(0 + 1) - (6 + 7), (0 + 1) - (14 + 15), (6 + 7) - (14 + 15)]
     np.testing.assert_allclose(differences(p, 8), np.array(expected) / 100)
     assert differences(np.stack([p, p]), 8).shape == (2, 3)
+
+
+def test_shares_are_differences_over_what_is_on_both_places():
+    p = np.zeros(17)
+    p[[0, 1, 14, 16]] = 0.1, 0.2, 0.1, 0.6
+    np.testing.assert_allclose(shares(p, 8), [1, 0.5, -1])
+    assert np.isnan(shares(np.eye(17)[16], 8)).all()
 
 
 def test_the_prediction_is_the_last_row_of_the_rollout():
