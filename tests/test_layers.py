@@ -12,7 +12,7 @@ RANK = {"masks": 0, "logits": 0, "kernels": 1, "structured": 2, "rollout": 3, "c
 """Of these, none imports one of a higher rank: masks and logits to kernels to rollouts to comparisons."""
 
 ONLY_IN = {
-    "matplotlib": ("posbias.plotting",),
+    "matplotlib": ("posbias.plotting", "posbias.figuretext"),
     "torch": ("posbias.checkpoint", "posbias.measure", "posbias.reference", "posbias.restartable", "posbias.scratch"),
     "transformers": ("posbias.measure", "posbias.reference"),
     "datasets": ("posbias.measure",),
