@@ -196,7 +196,8 @@ def held_out_documents(folder: Path | None = None) -> list[str]:
     if not tokenizers or not (folder / HELD_OUT).is_file():
         raise checks.refuse(str(folder), f"{HELD_OUT} and a model's tokenizer", "none")
     try:
-        with np.load(folder / HELD_OUT) as file:  # plain arrays: numpy refuses pickles unless told otherwise
+        # plain arrays: numpy refuses pickles unless told otherwise
+        with (folder / HELD_OUT).open("rb") as stream, np.load(stream) as file:
             parts = np.split(file["ids"], np.cumsum(file["lengths"])[:-1].astype(np.int64))
     except (EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         raise checks.refuse(str(folder / HELD_OUT), "token ids and lengths of documents", error) from None
