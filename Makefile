@@ -5,7 +5,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 PAGES := index.md _config.yml _toc.yml $(wildcard book/*.md book/*.bib book/assets/*.* notebooks/*.ipynb) \
 	$(wildcard posbias/*.py posbias/*/*.py)
 
-.PHONY: book html test check unit notebooks bench measurements scratch clean
+.PHONY: book html test check unit notebooks bench measurements scratch wheel clean
 .NOTPARALLEL:
 
 book: .venv/book.stamp ## run every chapter, then build the pages in _build/html
@@ -41,8 +41,13 @@ scratch: .venv/book.stamp ## what chapter 33 keeps of trained networks; about si
 	$(BIN)/posbias train-icl $(foreach k,9 10 11 13,-p figure$(k)) --iterations 10000 $(KEPT)
 scratch: KEPT := --seeds 3 --precision bfloat16 --resume -o results/33_scratch
 
+# build/ first: what an earlier build left there would be in the wheel too
+wheel: .venv/book.stamp ## what pip installs elsewhere, in dist/
+	rm -rf build
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps -w dist .
+
 clean:
-	rm -rf .venv _build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv _build build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 .venv/book.stamp: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("make: expected Python >= 3.11, received " + sys.version.split()[0] + "; name another with PYTHON=")'

@@ -124,7 +124,7 @@ def refused(python, folder, *words):
 def run(python, folder, code, *arguments):
     command = [python, "-c", code, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment(folder.parent))
-    assert done.returncode == 0, done.stderr
+    assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
 
