@@ -132,7 +132,7 @@ def _fetch(name: str, missing: list[str], folder: Path, url: str) -> None:
             store.fetch(file, downloader=pooch.HTTPDownloader(timeout=10))
     except RequestException as error:
         cause = getattr(error.args[0], "reason", error) if error.args else type(error).__name__
-        reason = " ".join(str(cause).split())[:160]
+        reason = " ".join(str(cause).split())[:200]
         shipped = ", ".join(f"{PREFIX}{other}" for other in shipped_names()) or "no reference model"
         raise ConnectionError(
             f"{PREFIX}{name}: expected {url} to answer, received {reason}; {shipped} comes with the package, "
