@@ -20,7 +20,7 @@ from posbias import checks
 
 REPOSITORY = "https://github.com/posbias/posbias"
 URL = f"{REPOSITORY}/raw/v{posbias.__version__}/posbias/data/reference/"
-"""Where the files of reference models are fetched from: the repository at the tag of this version."""
+"""Where the files of reference models are fetched from, the repository at the tag of this version."""
 
 FOLDER = Path(__file__).parent / "data" / "reference"
 REGISTRY = FOLDER.with_name("reference.registry")
