@@ -102,10 +102,13 @@ def download(name: str, url: str | None = None) -> Path:
     Raises
     ------
     ValueError
-        If a file there, or one that came, has another checksum. The first is left as it is, the second is not kept.
+        For an unknown name, and if a file there, or one that came, has another checksum: the first is left as it is,
+        the second is not kept.
     OSError
         If a file cannot be reached or written.
     """
+    if name not in reference_names():
+        raise checks.refuse("reference model", f"one of {', '.join(reference_names())}", name)
     folder, url = cache_folder(), url or URL
     missing = [file for file in _files(name) if not os.path.lexists(folder / file)]
     for file in _files(name):

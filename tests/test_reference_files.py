@@ -80,6 +80,8 @@ def test_names_in_the_package_and_names_that_can_be_had(package):
             ValueError, match=f"model: expected reference/ and one of one, two, received reference/{name}"
         ):
             shipped.model_folder(f"reference/{name}")
+        with pytest.raises(ValueError, match="reference model: expected one of one, two, received"):
+            shipped.download(name)
 
 
 def test_the_cache_is_the_users_unless_a_folder_is_set(monkeypatch, tmp_path):
