@@ -7,7 +7,7 @@ PAGES := index.md _config.yml _toc.yml $(wildcard book/*.md book/*.bib book/asse
 
 OTHER_PYTHON ?= $(lastword $(wildcard /usr/bin/python3.11 /usr/bin/python3.12 /usr/bin/python3.13))
 
-.PHONY: book html test check unit notebooks portable bench measurements scratch clean
+.PHONY: book html test check unit notebooks portable bench measurements scratch wheel clean
 .NOTPARALLEL:
 
 book: .venv/book.stamp ## run every chapter, then build the pages in _build/html
@@ -48,8 +48,13 @@ scratch: .venv/book.stamp ## what chapter 33 keeps of trained networks; about si
 	$(BIN)/posbias train-icl $(foreach k,9 10 11 13,-p figure$(k)) --iterations 10000 $(KEPT)
 scratch: KEPT := --seeds 3 --precision bfloat16 --resume -o results/33_scratch
 
+# build/ first: what an earlier build left there would be in the wheel too
+wheel: .venv/book.stamp ## what pip installs elsewhere, in dist/
+	rm -rf build
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps -w dist .
+
 clean:
-	rm -rf .venv .venv-other _build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-other _build build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 .venv/book.stamp: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("make: expected Python >= 3.11, received " + sys.version.split()[0] + "; name another with PYTHON=")'
