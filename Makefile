@@ -51,5 +51,5 @@ clean:
 	touch $@
 
 .venv/test.stamp: .venv/book.stamp
-	$(PIP) -e ".[book,measure,test]"
+	$(PIP) -e ".[book,measure,originals,test]"
 	touch $@
