@@ -26,7 +26,7 @@ unit: .venv/test.stamp _build/html/index.html ## code, doctests, pairs, links, a
 	$(BIN)/pytest -q -n auto --dist loadfile
 
 notebooks: .venv/test.stamp ## run the notebooks again and compare their outputs
-	$(BIN)/pytest -q --nbval notebooks/ --nbval-sanitize-with tests/nbval_sanitize.cfg -n auto --dist loadfile
+	$(BIN)/pytest -q --nbval notebooks/ -n auto --dist loadfile
 
 bench: .venv/test.stamp
 	$(BIN)/python benchmarks/run.py

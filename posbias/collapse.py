@@ -95,6 +95,8 @@ def state_bound(x0: float, value_norms: Numbers, lambda_: Numbers) -> float:
     lambda_
         Residual mixing in [0, 1].
 
+    Notes
+    -----
     A row-stochastic kernel does not raise the largest row norm, so that layer t multiplies it by at most
     1 - λ_t + λ_t ‖W_t‖. Bounded over all depths when Σ λ_t (‖W_t‖ - 1)₊ is finite.
 

@@ -24,6 +24,8 @@ def joined_history(
 ) -> Float[np.ndarray, "depths n"]:
     """Return v_T = e_row and v_{t-1} ∝ (((1-λ_t) u)^r + ((λ_t u) A_t)^r)^{1/r}, u = v_t ∘ gain_t; v_0 comes first.
 
+    T + 1 distributions: the last one is the row itself, and v_t what enters layer t + 1 counted from 1.
+
     Parameters
     ----------
     A
@@ -38,10 +40,6 @@ def joined_history(
         angles. What different queries send to one key is added as sizes in either case.
     row
         The position whose sources are asked for.
-
-    Returns
-    -------
-    T + 1 distributions: the last one is the row itself, and v_t what enters layer t + 1 counted from 1.
 
     Raises
     ------

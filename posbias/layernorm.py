@@ -106,6 +106,8 @@ def second_layer_logits(
 ) -> Float[np.ndarray, "n n"]:
     """Return S_ij = scale · ((1-α) λ b_i + α) h(i) h(j) for j < i; without normalisation, without the h.
 
+    The matrix is symmetric, with ‖out_i‖² (times h²) on its diagonal.
+
     Parameters
     ----------
     n, alpha, g, lambda_
@@ -114,8 +116,6 @@ def second_layer_logits(
         √d with a normalisation; without one ρ²/√d, times (1 + μ)² if attention is added with weight μ.
     normalised
         Whether LayerNorm or RMSNorm stands before attention.
-
-    The matrix is symmetric, with ‖out_i‖² (times h²) on its diagonal.
 
     >>> second_layer_logits(3, 0.0, 1.0, normalised=False)[2, :2].round(4).tolist()
     [0.3333, 0.3333]

@@ -54,6 +54,8 @@ def position_logits(n: int, slope: float) -> Float[np.ndarray, "n n"]:
     slope
         Logits lost per token of distance, ≥ 0; 0 is no positional encoding.
 
+    Notes
+    -----
     Keys after the query (reached only without a causal mask) get a positive logit, as they do in
     models that write the bias as +slope · j: the two differ by a constant in each row.
 

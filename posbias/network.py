@@ -169,6 +169,8 @@ def sector_network(
     rng
         Where angles, norms and rotations come from.
 
+    Notes
+    -----
     Means of vectors of a sector stay in it, and the value maps turn each pair of features of all tokens alike: so what
     holds of the input, angles, and norms up to cos(spread), holds in every layer. W_qk is a multiple of the identity.
 

@@ -10,6 +10,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from posbias.figuretext import describe_when_shown
+
 FAMILY_COLOURS = {
     "bloom": "#0072B2",
     "mpt": "#D55E00",
@@ -44,8 +46,9 @@ MODEL_STYLES = {
 
 
 def use_style() -> None:
-    """Make the book's style file the style of all figures that follow."""
+    """Make the book's style file the style of all figures that follow, and let a notebook keep them as text too."""
     plt.style.use(str(files("posbias") / "posbias.mplstyle"))
+    describe_when_shown()
 
 
 def profile_axes(ax: Axes, n: int, *, xlabel: bool = True, ylabel: bool = True) -> Axes:

@@ -24,6 +24,8 @@ def influence_profile(
 ) -> Float[np.ndarray, "n"]:
     """Return one row of P = R_T … R_1, R_t = (1 - λ_t) I + λ_t A_t: the influence profile.
 
+    It is a probability vector over input positions.
+
     Parameters
     ----------
     kernels
@@ -36,15 +38,13 @@ def influence_profile(
     row
         The position whose sources are asked for; the last one unless given.
 
-    Returns
-    -------
-    A probability vector over input positions.
-
     Raises
     ------
     ValueError
         For kernels that are not row-stochastic, λ outside [0, 1] or of another length, n < 1.
 
+    Notes
+    -----
     The path is chosen by the kernels: structured ones never form an n×n matrix, and where all layers share
     one kernel the profile is Σ_k w_k e A^k with w the distribution of the number of hops, which needs only
     the hops that have weight.

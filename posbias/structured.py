@@ -81,14 +81,14 @@ class StructuredKernels:
     def pull(self, v: Float[np.ndarray, "n"], t: int) -> Float[np.ndarray, "n"]:
         """Return the row vector v A_t, A_t being layer ``t``'s head-averaged kernel, without forming A_t.
 
+        Cost: O(n H) time, O(n + H·512) memory.
+
         Parameters
         ----------
         v
             Weights on queries, ≥ 0, shape (n,).
         t
             Layer, 0-based.
-
-        Cost: O(n H) time, O(n + H·512) memory.
 
         >>> structured_kernels(T=1, slope=0.7).pull(np.array([0.0, 0.0, 1.0]), 0).round(3)
         array([0.141, 0.285, 0.574])

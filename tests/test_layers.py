@@ -13,7 +13,7 @@ RANK |= {"published": 5, "originals": 6}
 """Of these, none imports one of a higher rank: masks and logits to kernels to rollouts to comparisons."""
 
 ONLY_IN = {
-    "matplotlib": ("posbias.plotting",),
+    "matplotlib": ("posbias.plotting", "posbias.figuretext"),
     "torch": ("posbias.checkpoint", "posbias.measure", "posbias.reference", "posbias.restartable", "posbias.scratch"),
     "transformers": ("posbias.measure", "posbias.reference"),
     "datasets": ("posbias.measure",),

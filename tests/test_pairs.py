@@ -1,7 +1,5 @@
 """The md is the source, the notebook beside it is what the runner made of it, and nothing else."""
 
-import configparser
-import json
 import re
 import subprocess
 
@@ -10,6 +8,7 @@ import pytest
 from conftest import ROOT
 
 from posbias.book import runner
+from posbias.book.agreement import cell_disagreements
 from posbias.book.chapters import list_chapters
 
 CHAPTERS = {chapter.stem: chapter for chapter in list_chapters(ROOT)}
@@ -67,26 +66,6 @@ def test_figures_have_a_caption_and_alt_text(stem):
             assert settings.get("figure", {}).get("caption", "").strip(), f"{cell.id}: figure without caption"
 
 
-def sanitised_outputs(notebook):
-    """List what nbval compares: texts of the outputs, figures and rounding noise taken out."""
-    config = configparser.ConfigParser(interpolation=None)
-    config.read(ROOT / "tests" / "nbval_sanitize.cfg")
-    rules = [(section["regex"], section["replace"]) for name, section in config.items() if name != "DEFAULT"]
-
-    def clean(value):
-        text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
-        for pattern, replacement in rules:
-            text = re.sub(pattern, replacement, text)
-        return text
-
-    cells = [cell for cell in code_cells(notebook) if "nbval-ignore-output" not in cell.metadata.get("tags", [])]
-    outputs = [(cell.id, output.get("text", output.get("data", ""))) for cell in cells for output in cell.outputs]
-    return [
-        (cell, {key: clean(part) for key, part in value.items()} if isinstance(value, dict) else clean(value))
-        for cell, value in outputs
-    ]
-
-
 def git(*arguments):
     return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
 
@@ -100,7 +79,7 @@ def test_running_again_gives_what_was_committed(stem):
         pytest.skip("not committed yet")
     if git("diff", "--quiet", "HEAD", "--", "posbias", "book").returncode:
         pytest.skip("code or chapters differ from the commit")
-    assert sanitised_outputs(committed(stem)) == sanitised_outputs(nbformat.reads(before.stdout, 4))
+    assert not cell_disagreements(nbformat.reads(before.stdout, 4), committed(stem))
 
 
 @each_chapter

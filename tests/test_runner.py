@@ -95,7 +95,7 @@ def test_a_chapter_goes_by_its_name_without_its_number(make_book):
 
 def test_unknown_need_and_missing_source_are_refused(make_book):
     root = make_book(odd=chapter_source("Odd", "1", extra="posbias:\n  needs: [gpu]\n"))
-    with pytest.raises(ValueError, match="expected some of published, records, received gpu"):
+    with pytest.raises(ValueError, match="expected some of records, received gpu"):
         find_chapter(root, "odd")
     (root / "book" / "odd.md").unlink()
     with pytest.raises(FileNotFoundError, match="odd.md"):
@@ -190,19 +190,42 @@ def test_outputs_that_cannot_be_written_are_refused_before_the_run(make_book, tm
         runner.run_chapter_to(root, "good", {}, tmp_path / "folder.ipynb")
 
 
-def test_missing_published_data_keeps_the_committed_outputs(make_book, tmp_path, monkeypatch):
-    root = make_book(pub=chapter_source("Pub", "1", extra="posbias:\n  needs: [published]\n"))
-    kept = root / "notebooks" / "pub.ipynb"
-    kept.write_text("what was there")
-    monkeypatch.setattr("posbias.published.available", lambda: False)
-    outcome = runner.run_chapter(root, "pub")
-    assert outcome.status == "kept"
-    assert runner.describe(outcome).startswith("pub: published data not available")
-    assert kept.read_text() == "what was there"
-    with pytest.raises(FileNotFoundError, match="published data not available"):
-        runner.run_chapter_to(root, "pub", {}, tmp_path / "out.ipynb")
-    monkeypatch.setattr("posbias.published.available", lambda: True)
-    assert runner.run_chapter(root, "pub").status == "written"
+SHAKEN = chapter_source(
+    "Shaken",
+    "import os\nshift = float(os.environ.get('SHIFT', 0))",
+    "print('sum', 0.5 + shift)",
+    ":tags: [nbval-ignore-output]\n\nprint('machine', shift)",
+)
+
+
+def test_running_where_last_digits_differ_changes_nothing(make_book, monkeypatch):
+    root = make_book(shaken=SHAKEN)
+    notebook = root / "notebooks" / "shaken.ipynb"
+    runner.run_chapter(root, "shaken")
+    first = notebook.read_bytes()
+    monkeypatch.setenv("SHIFT", "1e-9")
+    assert runner.run_chapter(root, "shaken").status == "unchanged"
+    assert notebook.read_bytes() == first
+    monkeypatch.setenv("SHIFT", "1e-3")
+    assert runner.run_chapter(root, "shaken").status == "written"
+    assert "sum 0.501" in notebook.read_text() and "machine 0.001" in notebook.read_text()
+
+
+def test_other_text_or_code_keeps_the_outputs_of_other_cells(make_book, monkeypatch):
+    root = make_book(shaken=SHAKEN)
+    runner.run_chapter(root, "shaken")
+    make_book(shaken=SHAKEN.replace("# Shaken", "# Shaken again").replace("print('sum", "0\nprint('sum"))
+    monkeypatch.setenv("SHIFT", "1e-9")
+    assert runner.run_chapter(root, "shaken").status == "written"
+    text = (root / "notebooks" / "shaken.ipynb").read_text()
+    assert "# Shaken again" in text and "sum 0.500000001" in text and "machine 1e-09" in text
+
+
+def test_a_notebook_that_cannot_be_read_is_replaced(make_book):
+    root = make_book(good=GOOD)
+    (root / "notebooks" / "good.ipynb").write_text("what was there")
+    assert runner.run_chapter(root, "good").status == "written"
+    assert cells(root / "notebooks" / "good.ipynb")
 
 
 def test_papermill_itself_runs_a_committed_notebook(make_book, tmp_path):

@@ -14,8 +14,8 @@ import yaml
 if TYPE_CHECKING:
     from nbformat import NotebookNode
 
-NEEDS = ("published", "records")
-"""What a chapter may need: the published files of the source papers, or the records of the other chapters."""
+NEEDS = ("records",)
+"""What a chapter may need before it runs: the records of the other chapters."""
 
 
 @dataclass(frozen=True)

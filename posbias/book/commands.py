@@ -41,6 +41,7 @@ def register(app: typer.Typer) -> None:
     app.command("book")(book)
     app.command("run", cls=PairedOptions)(run)
     app.command("chapters")(chapters)
+    app.command("portable")(portable)
 
 
 def book(
@@ -154,3 +155,24 @@ def chapters() -> None:
         typer.echo(f"{chapter.stem}: {chapter.title}{needs}")
         for name, default in chapter.parameters.items():
             typer.echo(f"    {name} = {default!r}")
+
+
+def portable(
+    names: Annotated[list[str] | None, typer.Argument(metavar="CHAPTER...", help="Chapters; all unless given.")] = None,
+    world: Annotated[
+        list[str] | None,
+        typer.Option(help="Only this world, such as haswell or threads-2 (may be repeated)."),
+    ] = None,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", help="Chapters to run at a time.")] = min(4, os.cpu_count() or 1),
+) -> None:
+    """Run chapters as other processors would and compare their numbers with the committed notebooks."""
+    from posbias.book import worlds
+    from posbias.book.project import find_root
+
+    reports = worlds.run_worlds(
+        find_root(), world or [], names or [], jobs=jobs, echo=lambda line: print(line, flush=True)
+    )
+    differing = [report for report in reports if report.disagreements]
+    typer.echo(f"{len(reports) - len(differing)} of {len(reports)} runs agree with the committed notebooks")
+    if differing:
+        raise typer.Exit(1)

@@ -1,7 +1,8 @@
 """A Sphinx extension: docstrings in the house style, which reads well in an editor, as reStructuredText.
 
-The house style ends a docstring with ``Source: paper, equation`` and an example, and writes formulas as plain
-text. Sphinx wants headings for those, and would read ``|x|`` and ``lambda_`` in these as references.
+The house style ends a docstring with ``Source: paper, equation`` and an example, writes formulas as plain text, and
+says what a constant is in prose. Sphinx wants headings for the first, would read ``|x|`` and ``lambda_`` in formulas as
+references, and takes what stands before a constant's first colon for its type.
 """
 
 from __future__ import annotations
@@ -11,14 +12,27 @@ from typing import Any
 
 
 def setup(app: Any) -> dict[str, Any]:
-    """Rewrite every docstring before napoleon (priority 500) reads its sections."""
-    app.connect("autodoc-process-docstring", rewrite, priority=400)
+    """Divide every docstring before napoleon (priority 500) reads its sections; escape what napoleon makes of it."""
+    app.connect("autodoc-process-docstring", divide, priority=400)
+    app.connect("autodoc-process-docstring", protect, priority=600)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
-def rewrite(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    """Change the lines of one docstring in place."""
-    lines[:] = sections([escape(line) for line in lines])
+def divide(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Give the lines of one docstring their sections, in place; an empty comment keeps an attribute's first line whole.
+
+    >>> lines = ["Bits that are kept: 10."]
+    >>> divide(None, "data", "BITS", 10, None, lines)
+    >>> lines
+    ['..', '', 'Bits that are kept: 10.']
+    """
+    whole = ["..", ""] if what in ("attribute", "data", "property") else []
+    lines[:] = whole + sections(lines)
+
+
+def protect(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Escape the lines of one docstring, in place."""
+    lines[:] = [escape(line) for line in lines]
 
 
 def sections(lines: list[str]) -> list[str]:
@@ -46,7 +60,7 @@ def escape(line: str) -> str:
     >>> print(escape("Return |x - y| for ``lambda_`` and lambda_."))
     Return \|x - y\| for ``lambda_`` and lambda\_.
     """
-    if line.lstrip().startswith((">>>", "...")) or re.fullmatch(r"\s*\w+_?( : .*)?", line):  # a parameter's name
+    if line.lstrip().startswith((">>>", "...")):
         return line
     parts = re.split(r"(``.*?``|`[^`]*`_?)", line)
     parts[::2] = [re.sub(r"(?<!\\)\||(?<=\w)_(?!\w)", r"\\\g<0>", text) for text in parts[::2]]

@@ -11,22 +11,25 @@ import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Literal
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import yaml
 
+from posbias.book.agreement import keep_agreeing
 from posbias.book.chapters import Chapter, find_chapter, list_chapters, read_markdown
 from posbias.files import write_whole
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
 
+Result = TypeVar("Result")
 KERNELSPEC = {"display_name": "Python 3", "language": "python", "name": "python3"}
 LANGUAGE_INFO = {"file_extension": ".py", "mimetype": "text/x-python", "name": "python", "pygments_lexer": "ipython3"}
 
@@ -42,10 +45,10 @@ REPEATABLE = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a chapter: ``written``, ``unchanged``, ``kept`` (not executed) or ``failed``."""
+    """What became of a chapter: ``written``, ``unchanged`` or ``failed``."""
 
     stem: str
-    status: Literal["written", "unchanged", "kept", "failed"]
+    status: Literal["written", "unchanged", "failed"]
     seconds: float = 0.0
     message: str = ""
 
@@ -149,18 +152,11 @@ def check_parameters(chapter: Chapter, values: Mapping[str, Any]) -> dict[str, A
     return checked
 
 
-def published_available() -> bool:
-    """Say whether the files that the source papers' authors published are on this machine."""
-    from posbias import published
-
-    return published.available()
-
-
 def run_chapter(root: Path, stem: str) -> Outcome:
     """Execute the chapter with its defaults and, if every cell ran, write it to ``notebooks/``.
 
-    The file is written only if its bytes change. A chapter that needs published files is left as it is
-    where they are missing.
+    Outputs that agree with the committed ones (:mod:`posbias.book.agreement`) are not replaced by them, and the
+    file is written only if its bytes change.
 
     Raises
     ------
@@ -169,16 +165,13 @@ def run_chapter(root: Path, stem: str) -> Outcome:
     """
     chapter = find_chapter(root, stem)
     stem = chapter.stem
-    if "published" in chapter.needs and not published_available():
-        message = f"{stem}: published data not available (set POSBIAS_DATA); kept committed outputs"
-        return Outcome(stem, "kept", message=message)
     began = time.perf_counter()
     executed = _scratch(root) / f"{stem}.ipynb"
     failure = _execute(source_notebook(chapter), {}, executed, root)
     seconds = time.perf_counter() - began
     if failure:
         return Outcome(stem, "failed", seconds, failure)
-    text = notebook_text(_read_tidy(executed, stem))
+    text = notebook_text(_settled(read_tidy(executed, stem), chapter))
     if chapter.notebook.is_file() and chapter.notebook.read_text(encoding="utf-8") == text:
         return Outcome(stem, "unchanged", seconds)
     chapter.notebook.parent.mkdir(exist_ok=True)
@@ -186,15 +179,32 @@ def run_chapter(root: Path, stem: str) -> Outcome:
     return Outcome(stem, "written", seconds)
 
 
-def run_chapter_to(root: Path, stem: str, parameters: Mapping[str, Any], output: Path) -> Outcome:
+def _settled(fresh: NotebookNode, chapter: Chapter) -> NotebookNode:
+    """Return ``fresh`` with the committed outputs where they agree; a notebook that cannot be read has none."""
+    try:
+        return keep_agreeing(fresh, read_tidy(chapter.notebook, chapter.stem))
+    except (OSError, ValueError):
+        return fresh
+
+
+def run_chapter_to(
+    root: Path,
+    stem: str,
+    parameters: Mapping[str, Any],
+    output: Path,
+    *,
+    environment: Mapping[str, str] | None = None,
+) -> Outcome:
     """Execute the chapter with ``parameters`` and write it to ``output``; the book itself is not touched.
+
+    ``environment`` holds variables to set over :data:`REPEATABLE`.
 
     Raises
     ------
     ValueError
         If there is no such chapter or parameter, or ``output`` is no place for it.
     FileNotFoundError
-        If the folder of ``output``, or published files that the chapter needs, are missing.
+        If the folder of ``output`` is missing.
     PermissionError
         If the folder of ``output`` cannot be written.
     """
@@ -203,15 +213,13 @@ def run_chapter_to(root: Path, stem: str, parameters: Mapping[str, Any], output:
     parameters = check_parameters(chapter, parameters)
     output = output.resolve()
     check_output(root, output)
-    if "published" in chapter.needs and not published_available():
-        raise FileNotFoundError(f"{stem}: published data not available (set POSBIAS_DATA to their folder)")
     began = time.perf_counter()
     executed = _scratch(root) / f"{stem}.{os.getpid()}.ipynb"
-    failure = _execute(source_notebook(chapter), parameters, executed, root)
+    failure = _execute(source_notebook(chapter), parameters, executed, root, environment or {})
     seconds = time.perf_counter() - began
     if failure:
         return Outcome(stem, "failed", seconds, failure)
-    write_whole(output, notebook_text(_read_tidy(executed, stem)))
+    write_whole(output, notebook_text(read_tidy(executed, stem)))
     executed.unlink()
     return Outcome(stem, "written", seconds)
 
@@ -248,18 +256,20 @@ def run_book(root: Path, *, jobs: int = 1, echo: Callable[[str], None] = print) 
     last = [chapter.stem for chapter in chapters if "records" in chapter.needs]
     outcomes = []
     for stems in (first, last):
-        for outcome in _run_all(root, stems, min(jobs, len(stems))):
+        for outcome in run_all(_outcome, [(root, stem) for stem in stems], jobs):
             outcomes.append(outcome)
             echo(f"[{len(outcomes)}/{len(chapters)}] {describe(outcome)}")
     return outcomes
 
 
-def _run_all(root: Path, stems: list[str], jobs: int) -> Iterator[Outcome]:
+def run_all(function: Callable[..., Result], calls: Sequence[tuple], jobs: int) -> Iterator[Result]:
+    """Yield what ``function`` returns for each tuple of arguments, in their order, ``jobs`` at a time."""
+    jobs = min(jobs, len(calls))
     if jobs <= 1:
-        yield from (_outcome(root, stem) for stem in stems)
+        yield from (function(*call) for call in calls)
         return
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        yield from pool.map(_outcome, [root] * len(stems), stems)
+        yield from pool.map(function, *zip(*calls, strict=True))
 
 
 def _outcome(root: Path, stem: str) -> Outcome:
@@ -272,8 +282,6 @@ def _outcome(root: Path, stem: str) -> Outcome:
 
 def describe(outcome: Outcome) -> str:
     """Return the line (for a failure, the lines) that reports an outcome."""
-    if outcome.status == "kept":
-        return outcome.message
     line = f"{outcome.stem}: {outcome.status} ({outcome.seconds:.1f} s)"
     return f"{line}\n{outcome.message}" if outcome.message else line
 
@@ -284,13 +292,20 @@ def _scratch(root: Path) -> Path:
     return folder
 
 
-def _read_tidy(path: Path, stem: str) -> NotebookNode:
+def read_tidy(path: Path, stem: str) -> NotebookNode:
+    """Read a notebook as :func:`tidy` leaves it."""
     import nbformat
 
     return tidy(nbformat.read(path, as_version=4), stem)
 
 
-def _execute(notebook: NotebookNode, parameters: Mapping[str, Any], output: Path, root: Path) -> str:
+def _execute(
+    notebook: NotebookNode,
+    parameters: Mapping[str, Any],
+    output: Path,
+    root: Path,
+    environment: Mapping[str, str] = MappingProxyType({}),
+) -> str:
     """Execute through papermill into ``output``; return what went wrong, "" if nothing did."""
     import papermill
     from nbclient.exceptions import CellTimeoutError, DeadKernelError
@@ -299,7 +314,7 @@ def _execute(notebook: NotebookNode, parameters: Mapping[str, Any], output: Path
     source = output.with_suffix(".source.ipynb")
     write_whole(source, notebook_text(notebook))
     try:
-        with _repeatable(), TemporaryDirectory(prefix="posbias-") as sockets:
+        with _repeatable(environment), TemporaryDirectory(prefix="posbias-") as sockets:
             papermill.execute_notebook(
                 str(source),
                 str(output),
@@ -329,10 +344,11 @@ def _indented(text: str) -> str:
 
 
 @contextmanager
-def _repeatable() -> Iterator[None]:
-    """Set :data:`REPEATABLE` while a kernel starts and runs, and put back what was there."""
-    before = {name: os.environ.get(name) for name in REPEATABLE}
-    os.environ.update(REPEATABLE)
+def _repeatable(extra: Mapping[str, str]) -> Iterator[None]:
+    """Set :data:`REPEATABLE`, and ``extra`` over it, while a kernel starts and runs; put back what was there."""
+    wanted = {**REPEATABLE, **extra}
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
     try:
         yield
     finally:

@@ -72,14 +72,14 @@ def counted_branches(instrument: Instrument, copies: int) -> Iterator[None]:
 def gradient_by_hops(instrument: Instrument, ids: Int[Tensor, "B n"]) -> Float[Tensor, "hops B n D"]:
     """Return g_0 … g_T: the gradient of p(most likely next token) by input embedding, split by attention branches.
 
+    The parts add up to the gradient; g_0 is 0 but at the last token.
+
     Parameters
     ----------
     instrument
         Of the model.
     ids
         Token ids, without padding. The memory is that of (T + 1) B prompts.
-
-    The parts add up to the gradient; g_0 is 0 but at the last token.
     """
     copies = instrument.T + 1
     x = instrument.embeddings(ids.repeat(copies, 1)).requires_grad_(True)
@@ -92,6 +92,8 @@ def gradient_by_hops(instrument: Instrument, ids: Int[Tensor, "B n"]) -> Float[T
 def measure_hops(settings: Settings) -> xr.Dataset:
     """Measure a model and split both its influence and its rollouts by hops.
 
+    Provenance is as a measurement has it.
+
     Parameters
     ----------
     settings
@@ -99,10 +101,14 @@ def measure_hops(settings: Settings) -> xr.Dataset:
 
     Returns
     -------
-    ``gradient_hops`` (hop, position): mean over prompts of ‖g_k‖. ``influence`` (position): mean of ‖Σ g_k‖.
-    ``rollout_hops`` (variant, hop, position): the parts of each rollout. ``kernel_paths`` (power, hop, position):
-    paths through the measured kernels, combined as :func:`~posbias.coherence.paths_by_hops` does. Provenance as a
-    measurement has it.
+    gradient_hops : hop, position
+        Mean over prompts of ‖g_k‖.
+    influence : position
+        Mean over prompts of ‖Σ g_k‖.
+    rollout_hops : variant, hop, position
+        The parts of each rollout.
+    kernel_paths : power, hop, position
+        Paths through the measured kernels, combined as :func:`~posbias.coherence.paths_by_hops` does.
 
     Raises
     ------

@@ -111,6 +111,8 @@ def read_sizes(
 def octave_slopes(sizes: Float[np.ndarray, "... n"], first: int = 1) -> Float[np.ndarray, "..."]:
     """Return the exponent c of size ∝ (j + 1)^c: the slope of log size by log position, each octave counting alike.
 
+    -1/2 is what averages of j + 1 unrelated vectors have.
+
     Parameters
     ----------
     sizes
@@ -122,8 +124,6 @@ def octave_slopes(sizes: Float[np.ndarray, "... n"], first: int = 1) -> Float[np
     ------
     ValueError
         For fewer than two positions that count.
-
-    -1/2 is what averages of j + 1 unrelated vectors have.
 
     >>> float(octave_slopes(np.array([9.0, 1.0, 1.5**-0.5, 2**-0.5])).round(6))
     -0.5

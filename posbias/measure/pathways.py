@@ -28,16 +28,16 @@ POWERS = (1.0, 1.25, 1.5, 1.75, 2.0)
 class Pathways:
     """Hold a prompt's forward pass so that single paths can be followed back through it.
 
+    Attributes are matrices for each position, from cotangents of what leaves layer t: ``around[t]`` to cotangents of
+    what enters it, past the attention; ``onto[t]`` to cotangents of the attention's output; ``home[t]`` from cotangents
+    of what enters layer t to those of the input embedding, with no hop on the way; ``start`` is ∂p/∂x_T.
+
     Parameters
     ----------
     instrument
         Of the model.
     ids
         Token ids of one prompt, without padding.
-
-    Attributes are matrices for each position, from cotangents of what leaves layer t: ``around[t]`` to cotangents of
-    what enters it, past the attention; ``onto[t]`` to cotangents of the attention's output; ``home[t]`` from cotangents
-    of what enters layer t to those of the input embedding, with no hop on the way; ``start`` is ∂p/∂x_T.
     """
 
     def __init__(self, instrument: Instrument, ids: Int[Tensor, "n"]) -> None:

@@ -141,19 +141,19 @@ def measure_refinements(settings: Settings) -> xr.Dataset:
     settings
         As for :func:`~posbias.measure.run.measure`.
 
-    Returns
-    -------
-    Means over prompts: ``influence``, ``influence_values`` and ``influence_past_norm`` (position), ``entering`` (depth,
-    position), ``added``, ``branch``, ``branch_values``, ``around`` (layer, position); the readings of λ, ``gain`` and
-    ``join_cosine``. Rollouts: ``prediction`` (kernel, mixing, step, join, position); ``quadrature`` (kernel, position)
-    for paths that add in squares; ``own`` (position), the mean of rollouts prompt by prompt; ``rolled``, profiles of
-    some at every layer; ``stepped`` (kernel, layer, position), what the kernel of a layer makes of the measured profile
-    above it, and ``pulled`` of that of g.
-
     Raises
     ------
     ValueError, OSError
         As :func:`~posbias.measure.run.measure` does.
+
+    Notes
+    -----
+    Means over prompts are ``influence``, ``influence_values`` and ``influence_past_norm`` (position), ``entering``
+    (depth, position), ``added``, ``branch``, ``branch_values``, ``around`` (layer, position); the readings of λ,
+    ``gain`` and ``join_cosine``. Rollouts are ``prediction`` (kernel, mixing, step, join, position); ``quadrature``
+    (kernel, position) for paths that add in squares; ``own`` (position), the mean of rollouts prompt by prompt;
+    ``rolled``, profiles of some at every layer; ``stepped`` (kernel, layer, position), what the kernel of a layer makes
+    of the measured profile above it, and ``pulled`` of that of g.
     """
     one = measured(replace(settings, prompts=1))  # for slopes, windows and provenance; the rest is measured below
     N, n, T = settings.prompts, settings.length, one.sizes["layer"]
@@ -265,14 +265,12 @@ def _moved(A: np.ndarray, sizes: np.ndarray) -> Float[np.ndarray, "kernels T n"]
 def measure_pathways(settings: Settings) -> xr.Dataset:
     """Follow the paths of one hop and of two through every prompt.
 
+    Return means over prompts of the fields of :class:`~posbias.measure.pathways.PathReading`, and provenance.
+
     Parameters
     ----------
     settings
         As for :func:`~posbias.measure.run.measure`; the batch size is not used.
-
-    Returns
-    -------
-    Means over prompts of the fields of :class:`~posbias.measure.pathways.PathReading`, and provenance.
     """
     results = measured(settings)
     ids: Int[Tensor, "N n"] = torch.from_numpy(settings.cut(settings.source.load_tokenizer()).ids)

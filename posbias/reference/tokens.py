@@ -76,6 +76,8 @@ def stream(tokenizer: Tokenizer, texts: Iterable[str]) -> UInt16[np.ndarray, "M"
 def whole_prefixes(tokenizer: Tokenizer, texts: Iterable[str], most: int, least: int) -> list[np.ndarray]:
     """Return the first ids of each text, as many as ``most``, such that their text gives the same ids again.
 
+    A cut inside a word or a character can change the last ids: up to 16 are then dropped.
+
     Parameters
     ----------
     tokenizer
@@ -89,8 +91,6 @@ def whole_prefixes(tokenizer: Tokenizer, texts: Iterable[str], most: int, least:
     ------
     ValueError
         If ``most`` is below ``least``.
-
-    A cut inside a word or a character can change the last ids: up to 16 are then dropped.
     """
     if most < least:
         raise checks.refuse("most", f"at least {least}", most)

@@ -123,6 +123,8 @@ def train(
 ) -> Float[np.ndarray, "steps two"]:
     """Train a model and write it, its log and its provenance to ``folder``.
 
+    Return training loss, and held-out loss where it was measured (else NaN), in nats a token, for each step.
+
     Parameters
     ----------
     row
@@ -145,10 +147,6 @@ def train(
         Least seconds between two checkpoints.
     progress
         Whether to show steps, loss and the time left on stderr.
-
-    Returns
-    -------
-    Training loss, and held-out loss where it was measured (else NaN), in nats a token, for each step.
 
     Raises
     ------

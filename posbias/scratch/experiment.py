@@ -54,6 +54,8 @@ def run_group(
 ) -> list[xr.Dataset]:
     """Train a network for each setting and seed at once, test them, and write a file for each setting.
 
+    Return the results in the order of ``group``.
+
     Parameters
     ----------
     group
@@ -76,10 +78,6 @@ def run_group(
         Least seconds between checkpoints.
     report
         Called with a line of progress now and then.
-
-    Returns
-    -------
-    The results, in the order of ``group``.
 
     Raises
     ------

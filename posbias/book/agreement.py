@@ -1,0 +1,219 @@
+"""Whether two outputs of a cell say the same: words and integers exactly, other numbers within a tolerance.
+
+Processors differ in the last digits of a sum, so outputs are compared as numbers. What a number may differ by
+belongs to the quantity: a cell whose numbers are known less well (from 32-bit arithmetic, from training) says so
+in its metadata, ``tolerance: {rtol: 0.01}``. A figure is compared by its description
+(:func:`posbias.figuretext.describe`), and its picture counts as equal where that is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from typing import TYPE_CHECKING
+
+from posbias.book.records import KEY
+
+if TYPE_CHECKING:
+    from nbformat import NotebookNode
+
+NUMBER = re.compile(r"(?<![\w.])([-+−]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)(?![\w])")
+"""A number that is no part of a word; its sign may be typeset."""
+UNCOMPARED = "nbval-ignore-output"
+"""The tag, nbval's own, of cells whose outputs belong to the machine."""
+DRAWN = 2e-3
+"""What a figure may differ by: of an axis' limits relatively, of a point in parts of the axes' size."""
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """Hold what two printed numbers may differ by and still be the same.
+
+    Parameters
+    ----------
+    rtol
+        Relative to the larger of the two. The default is what a rounding of glued numbers, of six digits, can
+        shift by.
+    atol
+        Absolute: below it a number is rounding noise.
+    places
+        How many units of its last printed place a number may differ by in addition; 1 where a cell states a
+        tolerance, since a value near the middle between two printed ones can become either.
+    """
+
+    rtol: float = 2e-5
+    atol: float = 1e-12
+    places: int = 0
+
+    def holds(self, expected: str, received: str) -> bool:
+        """Say whether two numbers, as printed, agree: two integers exactly, others within the tolerance.
+
+        >>> Tolerance().holds("0.123456", "0.123457"), Tolerance().holds("0.123", "0.124")
+        (True, False)
+        >>> Tolerance(rtol=1e-3, places=1).holds("0.123", "0.124"), Tolerance(rtol=0.9).holds("2", "3")
+        (True, False)
+        """
+        if expected == received:
+            return True
+        if re.fullmatch(r"[-+−]?\d+", expected) and re.fullmatch(r"[-+−]?\d+", received):
+            return _value(expected) == _value(received)
+        a, b = _value(expected), _value(received)
+        place = self.places * max(_place(expected), _place(received)) * (1 + 1e-9)
+        return abs(a - b) <= max(self.atol, self.rtol * max(abs(a), abs(b))) + place
+
+
+EXACT_DIGITS = Tolerance()
+"""The tolerance of a cell that states none: numbers from 64-bit arithmetic."""
+
+
+def _value(number: str) -> float:
+    return float(number.replace("−", "-"))
+
+
+def _place(number: str) -> float:
+    """Return one unit of the last printed place: 0.01 for ``1.25``, 1e-9 for ``2.5e-08``."""
+    digits, _, exponent = number.lower().partition("e")
+    return float(10.0 ** (int(exponent or 0) - len(digits.partition(".")[2])))
+
+
+def disagreement(expected: str, received: str, tolerance: Tolerance = EXACT_DIGITS) -> str:
+    """Return where two texts part, or "" if they agree; blanks between words may differ in number.
+
+    >>> disagreement("W1 0.1234567 in 7 layers", "W1  0.1234568 in 7 layers")
+    ''
+    >>> disagreement("W1 0.1234567 in 7 layers", "W1 0.1235801 in 7 layers")
+    'expected W1 0.1234567, received W1 0.1235801'
+    """
+    parts = [NUMBER.split(text) for text in (expected, received)]
+    for i, (a, b) in enumerate(zip_longest(*parts, fillvalue="")):
+        words = i % 2 == 0
+        if a.split() == b.split() if words else a and b and tolerance.holds(a, b):
+            continue
+        before = "" if words else parts[0][i - 1][-40:]
+        return f"expected {_short(f'{before} {a}')}, received {_short(f'{before} {b}')}"
+    return ""
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split()) or "nothing"
+    return line if len(line) <= 100 else f"{line[:97]}..."
+
+
+def cell_tolerance(cell: NotebookNode) -> Tolerance:
+    """Return the tolerance that a cell's metadata state, or :data:`EXACT_DIGITS`.
+
+    Raises
+    ------
+    ValueError
+        If ``tolerance`` is not a mapping of ``rtol`` and ``atol`` to numbers from 0 to 1.
+    """
+    stated = cell.metadata.get("tolerance")
+    if stated is None:
+        return EXACT_DIGITS
+    fields = stated if isinstance(stated, Mapping) else {}
+    known = fields and set(fields) <= {"rtol", "atol"}
+    if not known or not all(isinstance(v, int | float) and 0 <= v < 1 for v in fields.values()):
+        raise ValueError(f"{cell.get('id')}: tolerance: expected rtol and atol, from 0 to 1, received {stated!r}")
+    return replace(EXACT_DIGITS, **{name: float(v) for name, v in fields.items()}, places=1)
+
+
+def outputs_disagreement(expected: Sequence[Mapping], received: Sequence[Mapping], tolerance: Tolerance) -> str:
+    """Return where two lists of a cell's outputs part, or "" if they agree.
+
+    Parameters
+    ----------
+    expected, received
+        Outputs as a notebook holds them.
+    tolerance
+        That of the cell; figures have :data:`DRAWN`, or the cell's where that is larger.
+    """
+    ours, theirs = list(_texts(expected)), list(_texts(received))
+    if [kind for kind, _ in ours] != [kind for kind, _ in theirs]:
+        kinds = [", ".join(kind for kind, _ in texts) or "none" for texts in (ours, theirs)]
+        return f"expected outputs {kinds[0]}, received {kinds[1]}"
+    for (kind, a), (_, b) in zip(ours, theirs, strict=True):
+        found = _drawn_disagreement(a, b, tolerance) if kind == "figure" else disagreement(a, b, tolerance)
+        if found:
+            return f"{kind}: {found}"
+    return ""
+
+
+def _texts(outputs: Sequence[Mapping]) -> Iterator[tuple[str, str]]:
+    """Yield kind and text of all that an output says; neighbouring pieces of one stream are one text."""
+    streams: dict[str, str] = defaultdict(str)
+    for output in outputs:
+        if output["output_type"] == "stream":
+            streams[output["name"]] += "".join(output["text"])
+            continue
+        if output["output_type"] == "error":
+            yield "error", f"{output['ename']}: {output['evalue']}"
+            continue
+        data, metadata = output["data"], output.get("metadata", {})
+        name = metadata.get("scrapbook", {}).get("name")
+        drawn = any(mime.startswith("image/") for mime in data)
+        for mime, content in sorted(data.items()):
+            if not mime.startswith("image/") and mime != "text/html":
+                text = content if isinstance(content, str) else repr(content)
+                yield ("figure" if drawn and mime == "text/plain" else f"glued {name}" if name else mime), text
+        if KEY in metadata:
+            yield "record", "; ".join(f"{key}: {value}" for key, value in sorted(metadata[KEY].items()))
+    yield from sorted(streams.items())
+
+
+def _drawn_disagreement(expected: str, received: str, tolerance: Tolerance) -> str:
+    """Compare descriptions of figures: limits of axes relatively, points (indented lines) in parts of their axes."""
+    limits = replace(tolerance, rtol=max(DRAWN, tolerance.rtol), places=1)
+    points = replace(tolerance, atol=max(DRAWN, tolerance.rtol, tolerance.atol), places=1)
+    for a, b in zip_longest(expected.splitlines(), received.splitlines(), fillvalue=""):
+        found = disagreement(a, b, points if a.startswith("  ") else limits)
+        if found:
+            return found
+    return ""
+
+
+def compared(cell: NotebookNode) -> bool:
+    """Say whether a cell has outputs that must agree: code, and not tagged :data:`UNCOMPARED`."""
+    return cell.cell_type == "code" and UNCOMPARED not in cell.metadata.get("tags", [])
+
+
+def cell_disagreements(expected: NotebookNode, received: NotebookNode) -> list[str]:
+    """Return one line for each cell whose outputs part between two runs of one notebook.
+
+    Where the code is not the same, that is the one line.
+    """
+    if [cell.source for cell in expected.cells] != [cell.source for cell in received.cells]:
+        return ["another text or other code than when it was committed: run the chapter first"]
+    found = []
+    for a, b in zip(expected.cells, received.cells, strict=True):
+        if compared(b):
+            what = outputs_disagreement(a.get("outputs", []), b.outputs, cell_tolerance(b))
+            if what:
+                found.append(f"{b.id}: {what}")
+    return found
+
+
+def keep_agreeing(fresh: NotebookNode, committed: NotebookNode) -> NotebookNode:
+    """Return ``fresh`` with the committed outputs of every cell whose code and outputs are still those.
+
+    Outputs that belong to the machine are kept as long as all others are, so that running a notebook where it
+    was not made changes nothing in it.
+    """
+    before: dict[str, list[NotebookNode]] = defaultdict(list)
+    for cell in committed.cells:
+        if cell.cell_type == "code":
+            before[cell.source].append(cell)
+    pairs = [(cell, before[cell.source].pop(0)) for cell in fresh.cells if before.get(cell.source)]
+    moved = sum(cell.cell_type == "code" for cell in fresh.cells) != len(pairs)
+    for cell, old in pairs:
+        if compared(cell):
+            if outputs_disagreement(old.outputs, cell.outputs, cell_tolerance(cell)):
+                moved = True
+            else:
+                cell.outputs = old.outputs
+    for cell, old in pairs:
+        if not compared(cell) and not moved:
+            cell.outputs = old.outputs
+    return fresh
