@@ -118,7 +118,7 @@ def _checksum(file: Path) -> str:
         return f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
 
 
-def download(url: str = URL) -> list[Path]:
+def download(url: str | None = None) -> list[Path]:
     """Fetch the residual-aware paper's files that are missing into the data folder; return those that came.
 
     A file that is there is never fetched again, whatever it holds. What comes with another checksum than the
@@ -139,15 +139,20 @@ def download(url: str = URL) -> list[Path]:
     import pooch
     import requests
 
-    pooch.get_logger().setLevel("ERROR")
-    store = pooch.create(path=data_dir(), base_url=url, registry=registry(), retry_if_failed=1)
+    url = url or URL
+    store = pooch.create(path=data_dir(), base_url=url, registry=registry(), retry_if_failed=1, allow_updates=False)
+    logger = pooch.get_logger()
+    level = logger.level
+    logger.setLevel("ERROR")  # else it tells of every file
     fetched = []
-    for name in [name for name in registry() if state(name) == "missing"]:
-        try:
+    try:
+        for name in [name for name in registry() if state(name) == "missing"]:
             fetched.append(Path(store.fetch(name)))
-        except requests.RequestException as error:
-            why = f"{url}{name}: could not be reached ({type(error).__name__})"
-            raise OSError(f"{why}; only --verify and --rebuild need it, all else works without it") from None
+    except requests.RequestException as error:
+        why = f"{url}{name}: could not be reached ({type(error).__name__})"
+        raise OSError(f"{why}; only --verify and --rebuild need it, all else works without it") from None
+    finally:
+        logger.setLevel(level)
     differ = ", ".join(str(data_dir() / name) for name in registry() if state(name) == "differs")
     if differ:
         raise checks.refuse("checksum", "the registry's", f"another (nothing was changed): {differ}")

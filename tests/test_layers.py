@@ -19,8 +19,8 @@ ONLY_IN = {
     "datasets": ("posbias.measure",),
     "xarray": ("posbias.measure", "posbias.netcdf", "posbias.scratch"),
     "pypdf": ("posbias.originals", "posbias.vectorfigure"),
-    "pooch": ("posbias.originals",),
-    "requests": ("posbias.originals",),
+    "pooch": ("posbias.originals", "posbias.shipped"),
+    "requests": ("posbias.originals", "posbias.shipped"),
     "typer": (
         "posbias.cli",
         "posbias.commands",
