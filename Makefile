@@ -63,7 +63,7 @@ clean:
 	touch $@
 
 .venv/test.stamp: .venv/book.stamp
-	$(PIP) -e ".[book,measure,test]"
+	$(PIP) -e ".[book,measure,originals,test]"
 	touch $@
 
 .venv-other/stamp: .venv/book.stamp

@@ -22,6 +22,8 @@ MEASURING = {
     "torch", "transformers", "tokenizers", "safetensors", "datasets", "accelerate", "xarray", "h5netcdf", "h5py"
 }  # fmt: skip
 """What the extra ``measure`` installs."""
+ORIGINALS = {"pooch", "pypdf", "requests"}
+"""What the extra ``originals`` installs: it fetches and reads the source papers' own files."""
 
 
 def make_app() -> typer.Typer:
@@ -72,7 +74,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def one_line(error: Exception) -> str:
     """Return the message of ``error`` in one line, the file first where one is concerned."""
     if isinstance(error, ModuleNotFoundError):
-        extra = "measure" if (error.name or "").split(".")[0] in MEASURING else "book"
+        missing = (error.name or "").split(".")[0]
+        extra = "measure" if missing in MEASURING else "originals" if missing in ORIGINALS else "book"
         return f"{error}; install posbias with its extra: pip install 'posbias[{extra}]'"
     if isinstance(error, OSError) and error.filename and error.strerror:
         return f"{error.filename}: {error.strerror}"

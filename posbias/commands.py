@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 import typer
 
 from posbias import checks
+
+if TYPE_CHECKING:
+    from posbias.config import RolloutConfig
 
 
 def register(app: typer.Typer) -> None:
@@ -97,35 +100,99 @@ def compare(
 
 
 def published(
-    download: Annotated[bool, typer.Option("--download", help="Fetch the files that are missing.")] = False,
+    config: Annotated[
+        str | None, typer.Option(help="Write a configuration: falcon-rw-7b, mpt-7b, mpt-30b, bloom-7b1 or bloom.")
+    ] = None,
+    content: Annotated[
+        str | None,
+        typer.Option(help="Its content logits: none, mean (one value), or all (each layer and head; default)."),
+    ] = None,
+    corpus: Annotated[
+        str | None, typer.Option(help="What it was measured on: fineweb-edu (default), dclm or wikipedia.")
+    ] = None,
+    no_residual: Annotated[bool, typer.Option("--no-residual", help="With a mixing of 1 in every layer.")] = False,
     figure: Annotated[
         str | None,
-        typer.Option(help="Recover a vector figure: measured (BLOOM-176B), bloom, bloom_content or no_residual."),
+        typer.Option(help="Write the curve of a figure: measured (BLOOM-176B), bloom, bloom_content or no_residual."),
     ] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="CSV file for the recovered curve.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File to write: YAML for --config, CSV for --figure.")
+    ] = None,
+    download: Annotated[
+        bool, typer.Option("--download", help="Fetch those of the authors' own files that are missing.")
+    ] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Compare the numbers that ship with the authors' own files at hand.")
+    ] = False,
+    rebuild: Annotated[
+        Path | None, typer.Option(help="Read the authors' own files and write the numbers that ship to this file.")
+    ] = None,
 ) -> None:
-    """List the authors' files with their state, download them, or recover the curve of one of their figures."""
+    """List what ships of the authors' numbers, write one of their configurations or curves, or check them."""
+    from posbias import originals
     from posbias import published as authors
+    from posbias.files import write_whole
     from posbias.profiles import write_profile
 
-    if (figure is None) != (output is None):
-        raise checks.refuse("--figure and --output", "both or neither", "one of them")
-    if download:
-        authors.download()
-    if figure is not None and output is not None:
+    wanted = {"--config": config, "--figure": figure, "--download": download, "--verify": verify, "--rebuild": rebuild}
+    given = [option for option, value in wanted.items() if value]
+    if len(given) > 1:
+        raise checks.refuse("options", f"one of {', '.join(wanted)}", " and ".join(given))
+    if (output is None) == (bool(config) or bool(figure)):
+        raise checks.refuse("--output", "it with --config or --figure, and only with them", output or "none")
+    if config is None and (content or corpus or no_residual):
+        raise checks.refuse("--content, --corpus and --no-residual", "them only with --config", "no --config")
+    if config is not None and output is not None:
+        choice = config, content or "all", corpus or "fineweb-edu", not no_residual
+        write_whole(output, authors.written_config(*choice))
+        typer.echo(f"{output}: {_described(authors.config(*choice))}")
+    elif figure is not None and output is not None:
         write_profile(output, authors.figure_profile(figure))
-        typer.echo(f"{output}: recovered from {authors.FIGURES[figure]}")
-        return
-    bad = 0
-    for name in authors.registry():
-        try:
-            authors.path(name)
-            state = "ok"
-        except FileNotFoundError:
-            state = "missing"
-        except ValueError as error:
-            state, bad = str(error), bad + 1
-        typer.echo(f"{state:8} {name}")
-    typer.echo(f"in {authors.data_dir()}, from the authors' repository at {authors.COMMIT}")
+        typer.echo(f"{output}: BLOOM-176B, {figure}, from {originals.FIGURES[figure]}")
+    elif download:
+        typer.echo(f"{len(originals.download())} files fetched, in {originals.data_dir()}")
+    elif verify:
+        _verify()
+    elif rebuild is not None:
+        originals.rebuild(rebuild)
+        typer.echo(f"{rebuild}: {rebuild.stat().st_size} bytes")
+    else:
+        _list()
+
+
+def _described(config: RolloutConfig) -> str:
+    return f"{config.num_layers} layers x {config.attention_config.num_heads} heads, {config.sequence_length} tokens"
+
+
+def _list() -> None:
+    """Print what ships, and the state of the authors' own files."""
+    from posbias import originals
+    from posbias import published as authors
+
+    typer.echo(f"ships with posbias, in {authors.SHIPPED.parent}:")
+    for model in authors.MODELS:
+        published = "; ".join(f"{x}: {', '.join(authors.corpora(model, x))}" for x in authors.CONTENTS)
+        typer.echo(f"  --config {model}: {_described(authors.config(model))}; content {published}")
+    for figure in originals.FIGURES:
+        typer.echo(f"  --figure {figure}: {authors.figure_points(figure).size} tokens")
+    typer.echo(f"  {len(authors.printed_tables())} printed distances, {len(authors.printed_recency())} probabilities")
+    typer.echo(f"the authors' own files, which only --verify and --rebuild read, in {originals.data_dir().parent}:")
+    for collection, name, state in originals.states():
+        typer.echo(f"  {state:8} {collection}/{name}")
+    typer.echo(f"from {' and '.join(originals.REPOSITORIES.values())}; --download fetches those of the first")
+
+
+def _verify() -> None:
+    """Print how each of the authors' own files compares with what ships; raise if one does not agree."""
+    from posbias import originals
+
+    found = originals.verify()
+    for check in found:
+        typer.echo(f"{check.outcome:13} {check.collection}/{check.name}")
+    equal = sum(check.outcome == "equal" for check in found)
+    typer.echo(f"{equal} of {len(found)} files equal what ships, in {originals.data_dir().parent}")
+    if any(check.outcome == "unread" for check in found):
+        typer.echo("reading figures needs pypdf: pip install 'posbias[originals]'")
+    bad = [f"{check.outcome}: {check.name}" for check in found if check.outcome in ("differs", "other numbers")]
     if bad:
-        raise checks.refuse("published files", "the registry's checksums", f"{bad} that differ")
+        raise checks.refuse("authors' files", "what ships, with the registry's checksums", "; ".join(bad))

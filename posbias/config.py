@@ -1,7 +1,8 @@
-"""Rollout configurations in the authors' YAML format, read as published and checked field by field."""
+"""Rollout configurations in the authors' YAML format: read as published, checked field by field, and written."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -192,6 +193,31 @@ def read_config(path: Path | str) -> RolloutConfig:
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     return config
+
+
+def config_text(config: RolloutConfig) -> str:
+    """Return ``config`` as YAML in the authors' format and order of fields, one line for each field.
+
+    Every number is written with as many digits as it takes to read the same number back:
+    :func:`read_config` of a file with this text returns a configuration that equals ``config``.
+    """
+    lines = []
+    for field, value in config.model_dump().items():
+        if isinstance(value, dict):
+            lines += [f"{field}:", *(f"  {name}: {_yaml(part)}" for name, part in value.items())]
+        else:
+            lines.append(f"{field}: {_yaml(value)}")
+    return "\n".join(lines) + "\n"
+
+
+def _yaml(value: Any) -> str:
+    """Return a value in one line; YAML takes a number with an exponent for one only if it has a point too."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(_yaml, value))}]"
+    if isinstance(value, float):
+        text = repr(value)
+        return text if "." in text else text.replace("e", ".0e")
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _complaint(error: Any) -> str:

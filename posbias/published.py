@@ -1,42 +1,43 @@
-"""What the authors published: their files, checksummed, and the numbers printed in their tables and figures."""
+"""What the authors published, as numbers that ship: configurations, curves, tables and recency probabilities.
+
+Nothing here needs a network or the authors' files. Those, and what makes and checks the shipped numbers from
+them, are in :mod:`posbias.originals`.
+"""
 
 from __future__ import annotations
 
 import csv
-import hashlib
-import os
-import re
+import gzip
+import json
+import zlib
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float
+from pydantic import ValidationError
 
 from posbias import checks
-from posbias.config import RolloutConfig, read_config
-from posbias.vectorfigure import recover_curve
+from posbias.config import RolloutConfig, config_text
 
-if TYPE_CHECKING:
-    import pooch
+DATA = Path(__file__).parent / "data"
+SHIPPED = DATA / "published.json.gz"
+"""The numbers that come out of the authors' files: JSON, compressed; ``posbias published --rebuild`` makes it."""
+TABLES = DATA / "printed_tables.csv"
+"""Tables 2 to 4, copied from the paper's text: there is no file of the authors' that holds them."""
+ENTRIES = 75
+"""How many there are: 5 models in 3 variants, then twice 5 models on 3 corpora in 2 variants."""
+FORMAT = "posbias published numbers, format 1"
+"""First field of the shipped file."""
 
-COMMIT = "a514e09"
-URL = f"https://github.com/ml-uhh/position-bias/raw/{COMMIT}/"
-FIGURES = {
-    "measured": "figures/iti_bigscience_bloom_HuggingFaceFW_fineweb-edu_256.pdf",
-    "bloom": "figures/bloom.pdf",
-    "bloom_content": "figures/bloom_content.pdf",
-    "no_residual": "figures/no_residual.pdf",
-}
-"""The authors' vector figures, all of BLOOM-176B at 256 tokens: measured, and rollouts (b), (c) and (a)."""
-RECENCY_URL = "https://github.com/starmpcc/layernorm_recency_bias"
-RECENCY_FIGURES = ("fig1_d16_d64_L1L2.pdf", "fig3_d16_d64_L3L4.pdf")
-"""The LayerNorm authors' figures of layers 1 and 2, and 3 and 4, at widths 16 and 64."""
-Dataset = Literal["fineweb-edu", "dclm"]
-Collection = Literal["position-bias", "layernorm_recency_bias"]
-"""Whose files: a folder below ``POSBIAS_DATA``, and a registry in the package."""
+ROLLOUTS = "config/rollout/alibi"
+"""Folder of the models' configurations in the authors' repository."""
+CONTENTS = ("none", "mean", "all")
+"""Content logits of a configuration: 0, one value for all layers and heads, or one for each layer and head."""
+CORPORA = ("fineweb-edu", "dclm", "wikipedia")
+"""Texts on which λ and content were measured; configurations without content exist for the first only."""
 
 
 @dataclass(frozen=True)
@@ -74,113 +75,281 @@ MODELS: dict[str, PublishedModel] = {
 """The models of the paper in the order of its tables."""
 
 
-def data_dir(collection: Collection = "position-bias") -> Path:
-    """Return the folder of the published files: ``POSBIAS_DATA``, or the user's cache folder."""
-    import platformdirs
-
-    return Path(os.environ.get("POSBIAS_DATA") or platformdirs.user_cache_dir("posbias")).expanduser() / collection
-
-
-@cache
-def registry(collection: Collection = "position-bias") -> dict[str, str]:
-    """Return the name and SHA-256 of every file of the authors' that the book reads."""
-    lines = (files("posbias") / "data" / f"{collection}.registry").read_text(encoding="utf-8").splitlines()
-    return dict(line.split() for line in lines if line and not line.startswith("#"))
-
-
-def available(collection: Collection = "position-bias") -> bool:
-    """Say whether every file of the registry is in the data folder (checksums are checked when one is read)."""
-    folder = data_dir(collection)
-    return all((folder / name).is_file() for name in registry(collection))
-
-
-def path(name: str, collection: Collection = "position-bias") -> Path:
-    """Return where a published file is, after checking its checksum.
-
-    Raises
-    ------
-    ValueError
-        If the registry has no such file, or the file's checksum is not the registry's; a bad file is removed.
-    FileNotFoundError
-        If it is not in the data folder; the message says how to get it.
-    """
-    known = registry(collection)
-    if name not in known:
-        names = f"one of the {len(known)} names that 'posbias published' lists"
-        raise checks.refuse("published file", names, name)
-    file = data_dir(collection) / name
-    if not file.is_file():
-        get = "or run 'posbias published --download'" if collection == "position-bias" else f"from {RECENCY_URL}"
-        raise FileNotFoundError(f"{file}: not there. Set POSBIAS_DATA to a folder that has it, {get}")
-    with file.open("rb") as stream:
-        received = f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
-    if received != known[name]:
-        raise checks.refuse(f"{file}: checksum", known[name], f"{received} ({_discard(file)})")
-    return file
-
-
-def _discard(file: Path) -> str:
-    try:
-        file.unlink()
-    except OSError:
-        return "the file could not be removed"
-    return "the bad file was removed"
-
-
-def download(url: str = URL) -> list[Path]:
-    """Fetch the files that are missing into the data folder and return the paths of all of them.
-
-    A file whose checksum is not the registry's is not kept.
+@dataclass(frozen=True)
+class SourceFile:
+    """Name one file of the authors' and what identifies it.
 
     Parameters
     ----------
-    url
-        Where the registry's names are found; the authors' repository at the pinned commit unless given.
+    name
+        Its place in the repository (of the LayerNorm paper's, without the folder).
+    sha256
+        Checksum of its bytes, in hexadecimal.
+    tabs
+        How many tab characters the text has; None for a figure.
+    """
+
+    name: str
+    sha256: str
+    tabs: int | None
+
+
+@dataclass(frozen=True)
+class Source:
+    """Say where numbers come from.
+
+    Parameters
+    ----------
+    collection
+        Folder of the files below ``POSBIAS_DATA``.
+    repository
+        Its address.
+    commit
+        State of the repository, None where it was not recorded.
+    licence, copyright
+        Short name of the licence, and its copyright line.
+    files
+        Every file that numbers were read from, and the licence.
+    """
+
+    collection: str
+    repository: str
+    commit: str | None
+    licence: str
+    copyright: str
+    files: tuple[SourceFile, ...]
+
+
+@dataclass(frozen=True)
+class PrintedRecency:
+    """Hold one printed recency probability, four decimals, with the setting of its panel.
+
+    Parameters
+    ----------
+    d, alpha, layer
+        Width, cosine between tokens, and layer counted from 1.
+    norm, residual
+        As :mod:`posbias.recency` names them.
+    probability
+        As printed.
+    """
+
+    d: int
+    alpha: float
+    norm: str
+    residual: str
+    layer: int
+    probability: float
+
+
+@dataclass(frozen=True)
+class Shipped:
+    """Hold what the shipped file holds.
+
+    Parameters
+    ----------
+    sources
+        Where the numbers come from.
+    configurations
+        The fields of every configuration by the name of the authors' file.
+    curves
+        Influence at positions 0..n-1 by the name of the curve, as the figure holds it.
+    recency
+        Printed recency probabilities.
+    """
+
+    sources: tuple[Source, ...]
+    configurations: dict[str, dict[str, Any]]
+    curves: dict[str, Float[np.ndarray, "n"]]
+    recency: tuple[PrintedRecency, ...]
+
+
+@cache
+def read_shipped(path: Path) -> Shipped:
+    """Read a file that :func:`posbias.originals.rebuild` wrote.
+
+    Numbers come back exactly: those of double precision as they stand, those of single precision as the double
+    that equals the single nearest to what stands.
 
     Raises
     ------
     ValueError
-        For a checksum mismatch.
-    OSError
-        If a file cannot be reached (``requests``' errors are of this kind) or written.
+        If the file is truncated or is not such a file; the message names it.
+    FileNotFoundError
+        If there is none.
     """
-    import pooch
+    try:
+        content = json.loads(gzip.decompress(path.read_bytes()))
+        if content["format"] != FORMAT:
+            raise ValueError(f"format {content['format']!r}")
+        arrays = {name: _numbers(**array) for name, array in content["arrays"].items()}
+        return Shipped(
+            sources=tuple(_source(**source) for source in content["sources"]),
+            configurations={name: _filled(fields, arrays) for name, fields in content["configurations"].items()},
+            curves={name: np.array(curve["influence"], dtype=float) for name, curve in content["curves"].items()},
+            recency=tuple(PrintedRecency(**entry) for entry in content["recency"]),
+        )
+    except (EOFError, gzip.BadGzipFile, zlib.error, KeyError, TypeError, AttributeError, ValueError) as error:
+        received = " ".join(f"{type(error).__name__}: {error}".split())
+        raise checks.refuse(str(path), f"the file that ships ({FORMAT})", received) from None
 
-    store: pooch.Pooch = pooch.create(path=data_dir(), base_url=url, registry=registry(), retry_if_failed=2)
-    return [Path(store.fetch(name)) for name in registry()]
+
+def _numbers(precision: str, values: list) -> list:
+    """Return nested lists of doubles."""
+    array = np.array(values, dtype={"single": np.float32, "double": np.float64}[precision])
+    return array.astype(np.float64).tolist()
 
 
-def config(
-    model: str, content: Literal["none", "mean", "all"] = "all", dataset: Dataset = "fineweb-edu"
-) -> RolloutConfig:
-    """Return a published configuration as published.
+def _filled(value: Any, arrays: dict[str, list]) -> Any:
+    """Return the fields of a configuration with its arrays in place of their names."""
+    if not isinstance(value, dict):
+        return value
+    if set(value) == {"array"}:
+        return arrays[value["array"]]
+    return {key: _filled(part, arrays) for key, part in value.items()}
+
+
+def _source(files: list, **fields: Any) -> Source:
+    return Source(files=tuple(SourceFile(**file) for file in files), **fields)
+
+
+def sources() -> tuple[Source, ...]:
+    """Return where the shipped numbers come from, with the checksum of every file."""
+    return read_shipped(SHIPPED).sources
+
+
+def configuration_names() -> tuple[str, ...]:
+    """Return the names of the authors' configuration files, their example among them."""
+    return tuple(read_shipped(SHIPPED).configurations)
+
+
+def configuration(name: str) -> RolloutConfig:
+    """Return the configuration of one of the authors' files; it equals what ``read_config`` makes of the file.
+
+    Raises
+    ------
+    ValueError
+        If none of :func:`configuration_names` is called that.
+    """
+    known = read_shipped(SHIPPED).configurations
+    if name not in known:
+        raise checks.refuse("configuration", f"one of the {len(known)} files that were published", name)
+    try:
+        return RolloutConfig.model_validate(known[name])
+    except ValidationError as error:
+        received = " ".join(str(error.errors()[0]["msg"]).split())
+        raise checks.refuse(f"{SHIPPED}: {name}", "a rollout configuration", received) from None
+
+
+def config(model: str, content: str = "all", dataset: str = "fineweb-edu", residual: bool = True) -> RolloutConfig:
+    """Return a published configuration.
 
     Parameters
     ----------
     model
         A key of :data:`MODELS`.
     content
-        ``none`` (λ from FineWeb-Edu only), ``mean`` (one value for all; FineWeb-Edu only) or ``all`` (per layer
-        and head).
+        One of :data:`CONTENTS`: ``none`` (λ from FineWeb-Edu only), ``mean`` (one value for all; FineWeb-Edu
+        only) or ``all`` (per layer and head).
     dataset
-        ``fineweb-edu`` or ``dclm``.
+        One of :data:`CORPORA`: what λ and content were measured on.
+    residual
+        False for λ = 1 in every layer. Where the authors have no file of that, it is derived from the one with
+        the measured λ.
+
+    Raises
+    ------
+    ValueError
+        For an unknown model, content or corpus, with those that there are, and for a combination that was not
+        published, with those that were.
     """
-    if model not in MODELS:
-        raise checks.refuse("model", f"one of {', '.join(MODELS)}", model)
-    folder = "no_content" if content == "none" else f"{content}_content/{dataset}"
-    return read_config(path(f"config/rollout/alibi/{folder}/{model}.yaml"))
+    name, derived = _find(model, content, dataset, residual)
+    return configuration(name).without_residual() if derived else configuration(name)
+
+
+def corpora(model: str, content: str) -> tuple[str, ...]:
+    """Return the corpora for which configurations of a model with this content were published.
+
+    Raises
+    ------
+    ValueError
+        For an unknown model or content, with those that there are.
+    """
+    for field, value, there in (("model", model, tuple(MODELS)), ("content", content, CONTENTS)):
+        if value not in there:
+            raise checks.refuse(field, f"one of {', '.join(there)}", value)
+    measured = CORPORA[:1] if content == "none" else CORPORA
+    return tuple(x for x in measured if f"{_folder(content, x)}/{model}.yaml" in configuration_names())
+
+
+def written_config(model: str, content: str = "all", dataset: str = "fineweb-edu", residual: bool = True) -> str:
+    """Return :func:`config` as text in the authors' YAML format, under comments that say where it is from.
+
+    Takes and refuses what :func:`config` does; ``read_config`` reads the same configuration back.
+    """
+    name, derived = _find(model, content, dataset, residual)
+    source, file = next((s, f) for s in sources() for f in s.files if f.name == name)
+    lines = [
+        f"{MODELS[model].label}: rollout {'with' if residual else 'without'} residual, content {content}, {dataset}",
+        f"Numbers of {source.repository} at {source.commit}, {name}",
+        f"sha256:{file.sha256}; {source.licence} licence, {source.copyright}",
+    ]
+    if derived:
+        lines.append("Derived: lambda = 1 in every layer in place of that file's schedule; no such file was published.")
+    settings = config(model, content, dataset, residual)
+    return "".join(f"# {line}\n" for line in lines) + "\n" + config_text(settings)
+
+
+def _find(model: str, content: str, dataset: str, residual: bool) -> tuple[str, bool]:
+    """Return the authors' file that holds a configuration, and whether λ = 1 must still take its λ's place."""
+    there = corpora(model, content)
+    if dataset not in CORPORA:
+        raise checks.refuse("corpus", f"one of {', '.join(CORPORA)}", dataset)
+    if dataset not in there:
+        what = f"{', '.join(there)} (all that was published with content '{content}')"
+        raise checks.refuse("corpus", what, dataset)
+    name, own = (f"{_folder(content, dataset)}/{model}{suffix}.yaml" for suffix in ("", "-noresidual"))
+    if residual:
+        return name, False
+    return (own, False) if own in configuration_names() else (name, True)
+
+
+def _folder(content: str, dataset: str) -> str:
+    return f"{ROLLOUTS}/no_content" if content == "none" else f"{ROLLOUTS}/{content}_content/{dataset}"
+
+
+def figure_points(figure: str) -> Float[np.ndarray, "n"]:
+    """Return the influence at positions 0..n-1 that a figure of BLOOM-176B draws, to the digits that it holds.
+
+    Parameters
+    ----------
+    figure
+        ``measured``, or a rollout: ``no_residual`` (a), ``bloom`` (b) or ``bloom_content`` (c).
+
+    Raises
+    ------
+    ValueError
+        For another name, with those that there are.
+
+    Notes
+    -----
+    The points of each figure sum to 1 within 2e-7. What is 0 in a figure may be as far below it as the figure's
+    digits reach, about 1e-9.
+
+    Source: residual-aware paper, figure 1, bloom-176b, recovered from the authors' vector figures.
+    """
+    curves = read_shipped(SHIPPED).curves
+    if figure not in curves:
+        raise checks.refuse("figure", f"one of {', '.join(curves)}", figure)
+    return curves[figure].copy()
 
 
 def figure_profile(figure: str) -> Float[np.ndarray, "n"]:
-    """Return the influence profile that one of :data:`FIGURES` draws, summing to 1.
-
-    The points of each figure sum to 1 within 2e-7 before they are normalised.
+    """Return :func:`figure_points` as an influence profile: divided by their sum.
 
     Source: residual-aware paper, figure 1, bloom-176b.
     """
-    if figure not in FIGURES:
-        raise checks.refuse("figure", f"one of {', '.join(FIGURES)}", figure)
-    y = recover_curve(path(FIGURES[figure])).y
+    y = figure_points(figure)
     return y / y.sum()
 
 
@@ -228,13 +397,31 @@ def printed_tables() -> tuple[PrintedEntry, ...]:
 
     Tables 3 and 4 are held without column (a), which our copy of the text has lost.
 
+    Raises
+    ------
+    ValueError
+        If the file that ships does not hold them all.
+
     Source: residual-aware paper, tables 2, 3 and 4.
     """
-    text = (files("posbias") / "data" / "printed_tables.csv").read_text(encoding="utf-8")
-    return tuple(
-        PrintedEntry(int(r["table"]), int(r["n"]), r["dataset"], r["model"], r["variant"], float(r["wasserstein"]))
-        for r in csv.DictReader(text.splitlines())
-    )
+    return read_tables(TABLES)
+
+
+def read_tables(path: Path) -> tuple[PrintedEntry, ...]:
+    """Read the file that holds tables 2 to 4, or raise ValueError naming it if it is cut off or another one."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        rows = list(csv.DictReader(text.splitlines()))
+        entries = tuple(
+            PrintedEntry(int(r["table"]), int(r["n"]), r["dataset"], r["model"], r["variant"], float(r["wasserstein"]))
+            for r in rows
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise checks.refuse(str(path), "the entries of tables 2 to 4", f"{type(error).__name__}: {error}") from None
+    if len(entries) != ENTRIES or not text.endswith("\n"):
+        received = f"{len(entries)}, the last cut off" if len(entries) == ENTRIES else len(entries)
+        raise checks.refuse(str(path), f"{ENTRIES} entries of tables 2 to 4", received)
+    return entries
 
 
 def printed(table: int, model: str, variant: str, dataset: str = "fineweb-edu") -> PrintedEntry:
@@ -245,70 +432,9 @@ def printed(table: int, model: str, variant: str, dataset: str = "fineweb-edu") 
     raise checks.refuse("entry", "one that tables 2 to 4 print", f"table {table}, {model} ({variant}), {dataset}")
 
 
-@dataclass(frozen=True)
-class PrintedRecency:
-    """Hold one printed recency probability, four decimals, with the setting of its panel.
-
-    Parameters
-    ----------
-    d, alpha, layer
-        Width, cosine between tokens, and layer counted from 1.
-    norm, residual
-        As :mod:`posbias.recency` names them.
-    probability
-        As printed.
-    """
-
-    d: int
-    alpha: float
-    norm: str
-    residual: str
-    layer: int
-    probability: float
-
-
-@cache
 def printed_recency() -> tuple[PrintedRecency, ...]:
     """Return the 32 recency probabilities that the LayerNorm authors print in two figures.
 
-    Source: github.com/starmpcc/layernorm_recency_bias, the figures of :data:`RECENCY_FIGURES`.
+    Source: github.com/starmpcc/layernorm_recency_bias, its figures 1 and 3.
     """
-    text = (files("posbias") / "data" / "printed_recency.csv").read_text(encoding="utf-8")
-    lines = [line for line in text.splitlines() if not line.startswith("#")]
-    return tuple(
-        PrintedRecency(
-            int(r["d"]), float(r["alpha"]), r["norm"], r["residual"], int(r["layer"]), float(r["probability"])
-        )
-        for r in csv.DictReader(lines)
-    )
-
-
-def read_recency_figure(figure: Path | str) -> list[PrintedRecency]:
-    """Return what is printed in a figure of heat maps: rows are settings, columns are widths and layers.
-
-    Raises
-    ------
-    ValueError
-        If the page does not hold one probability for every setting, width and layer that it names.
-    """
-    from pypdf import PdfReader
-    from pypdf.generic import ContentStream
-
-    reader = PdfReader(figure)
-    text = ""
-    for operands, operator in ContentStream(reader.pages[0]["/Contents"].get_object(), reader).operations:
-        if operator in (b"Tj", b"TJ"):
-            piece = operands[0] if operator == b"Tj" else "".join(x for x in operands[0] if isinstance(x, str))
-            text += piece if len(piece) == 1 else f"\n{piece}\n"  # row labels are drawn letter by letter
-    columns = re.findall(r"d=(\d+), Layer (\d+)", text)
-    settings = re.findall(r"=([\d.]+), (noLN|LN), (noRes|Res)", text)
-    values = re.findall(r"RP=([\d.]+)", text)
-    if not values or len(values) != len(columns) * len(settings):
-        expected = f"{len(settings)} × {len(columns)} probabilities"
-        raise checks.refuse(str(figure), expected, len(values))
-    norm, residual = {"LN": "layernorm", "noLN": "none"}, {"Res": "pre", "noRes": "none"}
-    panels = [(setting, column) for setting in settings for column in columns]
-    return [
-        PrintedRecency(int(d), float(alpha), norm[ln], residual[res], int(layer), float(value))
-        for ((alpha, ln, res), (d, layer)), value in zip(panels, values, strict=True)
-    ]
+    return read_shipped(SHIPPED).recency

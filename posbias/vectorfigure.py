@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import fsum
 from pathlib import Path
 
 import numpy as np
@@ -116,11 +117,22 @@ def _number(text: str) -> float | None:
 
 def _to_data(page: np.ndarray, ticks: list[tuple[float, float]], axis: str) -> tuple[np.ndarray, float]:
     """Return page coordinates in data units, and the ticks' largest distance from a linear axis."""
-    if len(ticks) < 2:
-        raise checks.refuse(axis, "at least two labelled ticks", len(ticks))
-    place, value = np.array(ticks).T
-    scale, offset = np.polyfit(value, place, 1)
-    off = float(np.abs(scale * value + offset - place).max())
+    labels = {value for _, value in ticks}
+    if len(labels) < 2:
+        raise checks.refuse(axis, "at least two labelled ticks", len(labels))
+    scale, offset = _straight_line(ticks)
+    off = max(abs(scale * value + offset - place) for place, value in ticks)
     if off > 1e-3:
         raise checks.refuse(axis, "ticks on a straight line", f"one {off:.3g} points away")
     return (page - offset) / scale, off
+
+
+def _straight_line(ticks: list[tuple[float, float]]) -> tuple[float, float]:
+    """Return scale and offset of the least-squares line from label to place.
+
+    Sums are correctly rounded, so that a figure gives the same digits on every machine.
+    """
+    middle_place, middle_value = (fsum(column) / len(ticks) for column in zip(*ticks, strict=True))
+    spread = fsum((value - middle_value) ** 2 for _, value in ticks)
+    scale = fsum((value - middle_value) * (place - middle_place) for place, value in ticks) / spread
+    return scale, middle_place - scale * middle_value

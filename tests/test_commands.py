@@ -7,7 +7,7 @@ import pytest
 import yaml
 from rollout_config import BASE, changed
 
-from posbias import alibi_slopes
+from posbias import alibi_slopes, cli
 from posbias import published as authors
 from posbias.profiles import read_profile, write_profile
 
@@ -110,26 +110,55 @@ def test_what_is_no_profile_is_refused(tmp_path):
     refused(posbias("compare", first, second), "b.nc: expected a CSV file with a profile, received another format")
 
 
-def test_published_says_what_is_missing(tmp_path):
+def test_published_lists_what_ships_and_what_is_missing(tmp_path):
     result = posbias("published", POSBIAS_DATA=str(tmp_path))
-    assert result.returncode == 0 and "missing" in result.stdout and "ok " not in result.stdout
-    out = tmp_path / "m.csv"
-    recover = ["published", "--output", out, "--figure"]
-    refused(posbias(*recover, "measured", POSBIAS_DATA=str(tmp_path)), "--download", output=out)
-    refused(posbias(*recover, "figure 7", POSBIAS_DATA=str(tmp_path)), "measured, bloom", output=out)
-    refused(posbias("published", "--figure", "bloom"), "both or neither")
+    assert result.returncode == 0 and not result.stderr
+    assert "--config bloom: 70 layers x 112 heads, 256 tokens" in result.stdout and "--figure measured" in result.stdout
+    assert result.stdout.count("  missing  ") == 41 and "  ok  " not in result.stdout
 
 
-def test_a_published_curve_is_recovered(tmp_path):
+def test_a_published_configuration_is_written_and_rolled_out(tmp_path):
+    """Offline, with nothing but the package: the file equals the configuration, and the profile is its own."""
+    from posbias.config import read_config
+
+    out, profile = tmp_path / "config.yaml", tmp_path / "p.csv"
+    choice = ["--config", "bloom", "--content", "mean", "--corpus", "fineweb-edu", "--no-residual"]
+    result = posbias("published", *choice, "-o", out, POSBIAS_DATA=str(tmp_path / "nothing"))
+    assert result.returncode == 0 and "70 layers x 112 heads, 256 tokens" in result.stdout
+    config = authors.config("bloom", "mean", residual=False)
+    assert read_config(out) == config
+    assert posbias("rollout", out, "-o", profile).returncode == 0
+    assert (read_profile(profile) == config.profile()).all()
+
+
+def test_a_published_curve_is_written(tmp_path):
     out = tmp_path / "m.csv"
-    if not authors.available():
-        pytest.skip("the authors' files are not in POSBIAS_DATA")
-    assert posbias("published", "--figure", "measured", "-o", out).returncode == 0
+    assert posbias("published", "--figure", "measured", "-o", out, POSBIAS_DATA=str(tmp_path)).returncode == 0
     assert (read_profile(out) == authors.measured_profile()).all()
 
 
-def test_a_changed_published_file_is_named_and_removed(tmp_path):
-    bad = tmp_path / "position-bias" / "LICENSE"
-    bad.parent.mkdir()
-    bad.write_text("not it")
-    refused(posbias("published", POSBIAS_DATA=str(tmp_path)), "checksums", "1 that differ", output=bad)
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--config", "gpt-2", "-o", "OUT"], ["model", "falcon-rw-7b, mpt-7b, mpt-30b, bloom-7b1, bloom", "gpt-2"]),
+        (["--config", "bloom", "--content", "some", "-o", "OUT"], ["content", "none, mean, all", "some"]),
+        (["--config", "bloom", "--corpus", "c4", "-o", "OUT"], ["corpus", "fineweb-edu, dclm, wikipedia", "c4"]),
+        (["--config", "bloom", "--content", "mean", "--corpus", "dclm", "-o", "OUT"], ["expected fineweb-edu", "dclm"]),
+        (["--figure", "figure 7", "-o", "OUT"], ["measured, bloom, bloom_content, no_residual", "figure 7"]),
+        (["--figure", "bloom"], ["--output", "none"]),
+        (["--config", "bloom"], ["--output", "none"]),
+        (["-o", "OUT"], ["only with them"]),
+        (["--no-residual"], ["only with --config"]),
+        (["--figure", "measured", "--corpus", "dclm", "-o", "OUT"], ["only with --config"]),
+        (["--verify", "--download"], ["--verify", "--download"]),
+        (["--config", "bloom", "--figure", "measured", "-o", "OUT"], ["--config and --figure"]),
+    ],
+)
+def test_bad_options_of_published_are_refused(tmp_path, capsys, options, words):
+    out = tmp_path / "out"
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["published", *(str(out) if option == "OUT" else option for option in options)])
+    said = capsys.readouterr()
+    assert ended.value.code == 2 and said.out == "" and said.err.count("\n") == 1 and not out.exists()
+    for word in words:
+        assert word in said.err

@@ -3,10 +3,12 @@ import re
 import numpy as np
 import pytest
 import yaml
+from hypothesis import example, given
+from hypothesis import strategies as st
 from rollout_config import BASE, changed
 
 from posbias import masks, structured_kernels
-from posbias.config import read_config
+from posbias.config import RolloutConfig, config_text, read_config
 from posbias.rollout import rollout_matrix
 
 
@@ -136,3 +138,33 @@ def test_broken_files_are_refused(written, text, message):
 def test_a_missing_file_is_an_os_error(tmp_path):
     with pytest.raises(FileNotFoundError):
         read_config(tmp_path / "none.yaml")
+
+
+NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
+TINY = [1e-05, 5e-324, 1e16, 1.7976931348623157e308, -0.0, 0.1]
+
+
+@given(st.lists(NUMBERS, min_size=2, max_size=2), st.lists(NUMBERS, min_size=2, max_size=2))
+@example(TINY[:2], TINY[2:4])
+@example(TINY[4:], TINY[:2])
+def test_a_written_configuration_is_read_back_equal(tmp_path_factory, diagonal, base):
+    content = {"diagonal_scores": [diagonal], "base_scores": [base]}
+    config = RolloutConfig.model_validate(changed(content_config=content))
+    path = tmp_path_factory.mktemp("config") / "config.yaml"
+    path.write_text(config_text(config), encoding="utf-8")
+    assert read_config(path) == config
+    read = yaml.safe_load(path.read_text(encoding="utf-8"))["content_config"]["diagonal_scores"][0]
+    assert [type(x) for x in read] == [float, float], "other readers of YAML take a number for a text"
+
+
+def test_every_field_is_written(written):
+    fields = {
+        "mask_config": {"mask_type": "sliding_window", "window_size": 3},
+        "attention_config__head_weights": [[3.0, 1.0]],
+        "lambda_schedule_config": {"schedule_type": "power_decay", "lambda_0": 1e-05, "beta": 2.0},
+        "save_dir": 'C:\\results "é"',
+    }
+    config = read_config(written(changed(**fields)))
+    assert read_config(written(config_text(config))) == config
+    without = config.model_copy(update={"save_dir": None})
+    assert read_config(written(config_text(without))) == without

@@ -10,7 +10,8 @@ from conftest import ROOT
 from packaging.requirements import Requirement
 
 SOURCES = sorted((ROOT / "posbias").rglob("*.py"))
-RANK = {"masks": 0, "logits": 0, "kernels": 1, "structured": 2, "rollout": 3, "config": 4, "published": 5}
+RANK = {"masks": 0, "logits": 0, "kernels": 1, "structured": 2, "rollout": 3, "config": 4}
+RANK |= {"published": 5, "originals": 6}
 """Of these, none imports one of a higher rank: masks and logits to kernels to rollouts to comparisons."""
 
 ONLY_IN = {
@@ -19,6 +20,9 @@ ONLY_IN = {
     "transformers": ("posbias.measure", "posbias.reference"),
     "datasets": ("posbias.measure",),
     "xarray": ("posbias.measure", "posbias.netcdf", "posbias.scratch"),
+    "pypdf": ("posbias.originals", "posbias.vectorfigure"),
+    "pooch": ("posbias.originals", "posbias.shipped"),
+    "requests": ("posbias.originals", "posbias.shipped"),
     "typer": (
         "posbias.cli",
         "posbias.commands",

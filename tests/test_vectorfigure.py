@@ -3,6 +3,7 @@ import pytest
 
 from posbias.vectorfigure import recover_curve
 
+pytest.importorskip("pypdf")
 pyplot = pytest.importorskip("matplotlib.pyplot")
 
 
