@@ -5,7 +5,9 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 PAGES := index.md _config.yml _toc.yml $(wildcard book/*.md book/*.bib book/assets/*.* notebooks/*.ipynb) \
 	$(wildcard posbias/*.py posbias/*/*.py)
 
-.PHONY: book html test check unit notebooks bench measurements scratch clean
+OTHER_PYTHON ?= $(lastword $(wildcard /usr/bin/python3.11 /usr/bin/python3.12 /usr/bin/python3.13))
+
+.PHONY: book html test check unit notebooks portable bench measurements scratch wheel clean
 .NOTPARALLEL:
 
 book: .venv/book.stamp ## run every chapter, then build the pages in _build/html
@@ -16,7 +18,8 @@ html: _build/html/index.html ## build the pages from the committed notebooks
 _build/html/index.html: .venv/book.stamp $(PAGES)
 	$(BIN)/posbias book --no-execute
 
-test: check unit notebooks ## everything that can fail
+test: ## everything that can fail; a part that fails does not stop the others
+	$(MAKE) --keep-going check unit notebooks
 
 check: .venv/test.stamp ## lint and types
 	$(BIN)/ruff check .
@@ -27,6 +30,10 @@ unit: .venv/test.stamp _build/html/index.html ## code, doctests, pairs, links, a
 
 notebooks: .venv/test.stamp ## run the notebooks again and compare their outputs
 	$(BIN)/pytest -q --nbval notebooks/ -n auto --dist loadfile
+
+portable: .venv/test.stamp ## every chapter as other processors, other numbers of threads and the system's Python would run it
+	$(BIN)/posbias portable
+	if [ -n "$(OTHER_PYTHON)" ]; then $(MAKE) .venv-other/stamp && .venv-other/bin/posbias portable --world here; fi
 
 bench: .venv/test.stamp
 	$(BIN)/python benchmarks/run.py
@@ -41,8 +48,13 @@ scratch: .venv/book.stamp ## what chapter 33 keeps of trained networks; about si
 	$(BIN)/posbias train-icl $(foreach k,9 10 11 13,-p figure$(k)) --iterations 10000 $(KEPT)
 scratch: KEPT := --seeds 3 --precision bfloat16 --resume -o results/33_scratch
 
+# build/ first: what an earlier build left there would be in the wheel too
+wheel: .venv/book.stamp ## what pip installs elsewhere, in dist/
+	rm -rf build
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps -w dist .
+
 clean:
-	rm -rf .venv _build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-other _build build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 .venv/book.stamp: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("make: expected Python >= 3.11, received " + sys.version.split()[0] + "; name another with PYTHON=")'
@@ -52,4 +64,9 @@ clean:
 
 .venv/test.stamp: .venv/book.stamp
 	$(PIP) -e ".[book,measure,originals,test]"
+	touch $@
+
+.venv-other/stamp: .venv/book.stamp
+	$(OTHER_PYTHON) -m venv --without-pip .venv-other
+	$(BIN)/python -m pip --python .venv-other/bin/python install --quiet -c constraints.txt -e ".[book,measure]"
 	touch $@

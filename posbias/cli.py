@@ -18,7 +18,9 @@ GROUPS = (
     "posbias.scratch.commands",
 )
 """Modules with a ``register(app)`` that adds their commands; what is heavy they import inside the commands."""
-MEASURING = {"torch", "transformers", "safetensors", "datasets", "accelerate", "xarray", "h5netcdf", "h5py"}
+MEASURING = {
+    "torch", "transformers", "tokenizers", "safetensors", "datasets", "accelerate", "xarray", "h5netcdf", "h5py"
+}  # fmt: skip
 """What the extra ``measure`` installs."""
 ORIGINALS = {"pooch", "pypdf", "requests"}
 """What the extra ``originals`` installs: it fetches and reads the source papers' own files."""

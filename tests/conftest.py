@@ -1,6 +1,9 @@
 """A throw-away book to run, and the built pages to look at."""
 
+import functools
+import http.server
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -47,6 +50,23 @@ def make_book(tmp_path):
         return root
 
     return make
+
+
+@pytest.fixture
+def server(tmp_path):
+    """Return a folder and the address under which its files are served."""
+    folder = tmp_path / "served"
+    folder.mkdir()
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *arguments):
+            pass
+
+    running = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder)))
+    threading.Thread(target=running.serve_forever, daemon=True).start()
+    yield folder, f"http://127.0.0.1:{running.server_port}/"
+    running.shutdown()
+    running.server_close()
 
 
 @pytest.fixture(scope="session")

@@ -3,11 +3,13 @@ import subprocess
 import sys
 
 import pytest
+import yaml
 from conftest import ROOT, chapter_source
 
 from posbias import cli
 from posbias.book import site
 
+CONFIG = yaml.safe_load((ROOT / "_config.yml").read_text())
 GOOD = chapter_source("Good chapter", ":tags: [parameters]\n\nn = 4", "2 * n")
 BAD = chapter_source("Bad chapter", "1 / 0")
 
@@ -115,8 +117,11 @@ def test_outside_a_book_the_message_says_so(posbias, monkeypatch, tmp_path):
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(project, "is_root", lambda folder: False)
-    status, _, err = posbias("chapters")
-    assert status == 2 and err.startswith("posbias: no book found: expected _toc.yml beside book/")
+    for words in (["book"], ["run", "good"], ["chapters"]):
+        status, out, err = posbias(*words)
+        assert (status, out) == (2, "") and err.count("\n") == 1
+        assert err.startswith("posbias: the book's sources: expected _toc.yml beside book/ in")
+        assert f"get them with 'git clone {CONFIG['repository']['url']}', then run 'make book' there" in err
 
 
 def test_help_loads_nothing_heavy():

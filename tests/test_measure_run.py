@@ -383,6 +383,16 @@ def test_pickled_weights_are_not_loaded_unless_asked(place, tmp_path, capsys):
     assert status(capsys, [*words, "--allow-pickle"])[0] == 0
 
 
+@pytest.mark.parametrize("size", [0, 1000, -1])
+def test_weights_that_end_early_are_refused(place, tmp_path, capsys, size):
+    broken, out = tmp_path / "broken", tmp_path / "out"
+    shutil.copytree(place / "bloom", broken)
+    out.mkdir()
+    content = (broken / "model.safetensors").read_bytes()
+    (broken / "model.safetensors").write_bytes(content[:size])
+    refused(capsys, out, arguments(place, out / "m.nc", model=broken), "expected whole .safetensors files, received")
+
+
 def test_code_that_comes_with_a_model_is_not_run(place, tmp_path, capsys):
     foreign, out = tmp_path / "foreign", tmp_path / "out"
     shutil.copytree(place / "bloom", foreign)

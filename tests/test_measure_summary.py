@@ -68,7 +68,11 @@ def test_the_command_and_the_folder(tmp_path, path, capsys):
     with pytest.raises(SystemExit) as ended:
         main(main_arguments)
     assert ended.value.code == 0 and "KiB" in capsys.readouterr().out
-    assert [name for name, _ in read_summaries(tmp_path)] == ["a.x"]
+    (tmp_path / "z.nc").write_text("damaged, and not asked for")
+    found = read_summaries(tmp_path)
+    assert list(found) == ["a.x", "z"] and found["a.x"] is found["a.x"] and "b" not in found
+    with pytest.raises(ValueError, match="z.nc"):
+        found["z"]
     for arguments, message in (
         (["summarise", str(path), "-o", str(tmp_path / "b.txt")], "expected a file name that ends in .nc"),
         (["summarise", str(tmp_path / "none.nc"), "-o", str(tmp_path / "b.nc")], "No such file"),

@@ -1,6 +1,7 @@
-"""The reference models and held-out documents that ship, against the table that they come from."""
+"""The reference models and held-out documents, against the table that they come from."""
 
 import json
+import shutil
 from dataclasses import asdict
 
 import numpy as np
@@ -12,15 +13,15 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 import torch  # noqa: E402
 from transformers import AutoModelForCausalLM  # noqa: E402
 
-from posbias import shipped  # noqa: E402
+from posbias import cli, shipped  # noqa: E402
 from posbias.measure.corpus import Corpus, make_prompts  # noqa: E402
 from posbias.measure.loading import Source  # noqa: E402
 from posbias.measure.run import Settings, measured  # noqa: E402
 from posbias.reference.models import REFERENCES  # noqa: E402
 
 
-def test_all_of_the_table_ship_and_nothing_else():
-    assert shipped.reference_names() == sorted(REFERENCES)
+def test_a_checkout_has_all_of_the_table_and_nothing_else():
+    assert shipped.reference_names() == shipped.shipped_names() == sorted(REFERENCES)
 
 
 @pytest.mark.parametrize("name", REFERENCES)
@@ -61,10 +62,37 @@ def test_the_held_out_documents_are_those_ids():
         assert tokenizer(text)["input_ids"] == ids.tolist() and 256 <= ids.size <= 1024
 
 
-def test_a_name_that_does_not_ship_is_refused_with_those_that_do():
+def test_an_unknown_name_is_refused_with_those_that_there_are():
     with pytest.raises(ValueError, match="expected reference/ and one of bloom-12, .*, received reference/gpt-5"):
         shipped.model_folder("reference/gpt-5")
     assert shipped.model_folder("bigscience/bloom") == "bigscience/bloom"
+
+
+@pytest.mark.parametrize(
+    "file", ["bloom-8/model.safetensors", "bloom-8/tokenizer.json", "bloom-8/config.json", "held-out.npz"]
+)
+def test_a_truncated_file_of_the_package_is_named(tmp_path, monkeypatch, capsys, file):
+    package = tmp_path / "package"
+    shutil.copytree(shipped.FOLDER / "bloom-8", package / "bloom-8")
+    shutil.copy(shipped.FOLDER / shipped.HELD_OUT, package)
+    (package / file).write_bytes((package / file).read_bytes()[:100])
+    monkeypatch.setattr(shipped, "FOLDER", package)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(
+            ["measure", "-m", "reference/bloom-8", "-d", "builtin", "-o", str(tmp_path / "m.nc"), "-N", "2", "-n", "32"]
+        )
+    err = capsys.readouterr().err
+    assert ended.value.code == 2 and err.count("\n") == 1 and err.startswith(f"posbias: {package / file}: checksum: ")
+    assert "of 100 bytes" in err and not (tmp_path / "m.nc").exists()
+
+
+def test_a_reference_model_as_a_tokenizer_is_refused_as_itself(tmp_path, monkeypatch):
+    monkeypatch.setattr(shipped, "FOLDER", tmp_path)
+    monkeypatch.setattr(shipped, "download", lambda name: pytest.fail(f"asked for {name}"))
+    with pytest.raises(
+        ValueError, match="^model: expected reference/ and one of bloom-12, .*, received reference/gpt-5"
+    ):
+        Source("somewhere", tokenizer="reference/gpt-5").load_tokenizer()
 
 
 def test_a_folder_of_that_name_comes_first(tmp_path, monkeypatch):

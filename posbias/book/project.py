@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from posbias.shipped import REPOSITORY
+
 
 def is_root(folder: Path) -> bool:
     """Say whether ``folder`` holds a book: a table of contents and a folder of sources."""
@@ -24,7 +26,7 @@ def find_root(start: Path | str | None = None) -> Path:
     Raises
     ------
     FileNotFoundError
-        If neither holds ``_toc.yml`` beside ``book/``.
+        If neither holds ``_toc.yml`` beside ``book/``, as where posbias was installed without its repository.
     """
     here = Path.cwd() if start is None else Path(start).resolve()
     checkout = Path(__file__).resolve().parents[2]
@@ -32,5 +34,6 @@ def find_root(start: Path | str | None = None) -> Path:
         if is_root(folder):
             return folder
     raise FileNotFoundError(
-        f"no book found: expected _toc.yml beside book/ in {here}, in a folder above it or in {checkout}"
+        f"the book's sources: expected _toc.yml beside book/ in {here} or in a folder above it, received neither; "
+        f"get them with 'git clone {REPOSITORY}', then run 'make book' there"
     )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
@@ -25,7 +26,7 @@ class Source:
     Parameters
     ----------
     model
-        Directory, id on the hub, or ``reference/NAME`` for a model that ships with the package.
+        Directory, id on the hub, or ``reference/NAME`` for one of :func:`~posbias.shipped.reference_names`.
     revision
         Branch, tag or commit on the hub; the default branch unless given.
     tokenizer
@@ -74,8 +75,11 @@ class Source:
             logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         options |= {"revision": self.revision if name == self.model else None}
         options = {key: x for key, x in options.items() if x is not None}
+        folder = model_folder(name)
         try:
-            return auto.from_pretrained(model_folder(name), trust_remote_code=self.trust_remote_code, **options)
+            return auto.from_pretrained(folder, trust_remote_code=self.trust_remote_code, **options)
+        except SafetensorError as error:
+            raise checks.refuse(f"{what} {name}", "whole .safetensors files", error) from None
         except (OSError, ValueError, KeyError, ImportError) as error:
             first = " ".join(str(error).split())[:200]
             wanted = "a directory, or an id that the hub answers for"

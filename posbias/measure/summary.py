@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -107,7 +108,30 @@ def read_summary(path: Path | str) -> xr.Dataset:
     return summary
 
 
-def read_summaries(folder: Path | str, pattern: str = "*.nc") -> Iterator[tuple[str, xr.Dataset]]:
-    """Yield the stem and the content of every summary in a folder that fits a pattern, by name."""
-    for path in sorted(Path(folder).glob(pattern)):
-        yield path.stem, read_summary(path)
+class _Summaries(Mapping[str, xr.Dataset]):
+    def __init__(self, paths: list[Path]) -> None:
+        self.paths = {path.stem: path for path in paths}
+        self.read = cache(read_summary)
+
+    def __getitem__(self, stem: str) -> xr.Dataset:
+        return self.read(self.paths[stem])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.paths)
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __contains__(self, stem: object) -> bool:
+        return stem in self.paths
+
+
+def read_summaries(folder: Path | str) -> Mapping[str, xr.Dataset]:
+    """Return the summaries in a folder: stem → content, by name; each is read when it is first asked for.
+
+    Raises
+    ------
+    ValueError, OSError
+        As :func:`read_summary` does, when one is asked for.
+    """
+    return _Summaries(sorted(Path(folder).glob("*.nc")))

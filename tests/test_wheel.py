@@ -1,0 +1,223 @@
+"""The wheel: what is in it, and that it works where nothing of the checkout can be seen."""
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import venv
+import zipfile
+from importlib.metadata import distribution
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import yaml
+from conftest import ROOT, chapter_source
+from packaging.requirements import Requirement
+from rollout_config import BASE
+
+from posbias import shipped
+
+pytestmark = pytest.mark.skipif(find_spec("pip") is None, reason="pip is not installed: the wheel cannot be built")
+needs_measure = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
+QUIETLY = ("--quiet", "--disable-pip-version-check", "--no-deps", "--no-index")
+INSIDE = "bloom-8"
+"""The reference model in the wheel."""
+
+
+def environment(home):
+    """Return the variables of a user who has set none of ours and whose network answers nothing but this machine."""
+    ours = ("PYTHONPATH", "POSBIAS_DATA", "NO_PROXY", "no_proxy")
+    variables = {name: value for name, value in os.environ.items() if name not in ours}
+    proxies = {name: "http://127.0.0.1:1" for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")}
+    return {**variables, **proxies, "HOME": str(home), "XDG_CACHE_HOME": str(home / "cache"), "OMP_NUM_THREADS": "2"}
+
+
+def requirements(extras=()):
+    """List the distributions that posbias asks for, with what these ask for."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lines = [*project["dependencies"], *(line for extra in extras for line in project["optional-dependencies"][extra])]
+    found, left = {}, [Requirement(line) for line in lines]
+    while left:
+        wanted = left.pop()
+        if wanted.name not in found:
+            found[wanted.name] = distribution(wanted.name)
+            others = (Requirement(line) for line in found[wanted.name].requires or ())
+            left += [r for r in others if r.marker is None or r.marker.evaluate({"extra": ""})]
+    return found.values()
+
+
+@pytest.fixture(scope="session")
+def checkout(tmp_path_factory):
+    """A copy of the checkout, with what an earlier build, of all that is there, leaves behind."""
+    folder = tmp_path_factory.mktemp("wheel") / "checkout"
+    shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(".*", "_build", "build", "dist", "*.egg-info", "*.pyc"))
+    everything = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    (folder / "posbias.egg-info").mkdir()
+    (folder / "posbias.egg-info" / "SOURCES.txt").write_text("".join(f"{path.as_posix()}\n" for path in everything))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def wheel(checkout):
+    out = checkout.parent / "dist"
+    build = [sys.executable, "-m", "pip", "wheel", *QUIETLY, "--no-build-isolation", "-w", out, checkout]
+    done = subprocess.run(build, capture_output=True, text=True, cwd=out.parent, env=environment(out.parent))
+    assert done.returncode == 0, done.stderr
+    (file,) = out.iterdir()
+    return file
+
+
+@pytest.fixture(scope="session")
+def install(wheel, tmp_path_factory):
+    """Return a function that makes an environment of the wheel and links to what it, with extras, asks for."""
+
+    @functools.cache
+    def make(*extras):
+        folder = tmp_path_factory.mktemp("environment")
+        venv.create(folder, symlinks=os.name != "nt")
+        python = folder / ("Scripts" if os.name == "nt" else "bin") / "python"
+        pip = [sys.executable, "-m", "pip", "--python", python, "install", *QUIETLY, "--no-compile", wheel]
+        done = subprocess.run(pip, capture_output=True, text=True, cwd=folder, env=environment(folder))
+        assert done.returncode == 0, done.stderr
+        links = folder / "others"
+        links.mkdir()
+        for found in requirements(extras):
+            for name in {file.parts[0] for file in found.files} - {"..", "__pycache__"}:
+                if not (links / name).exists():
+                    (links / name).symlink_to(found.locate_file(name))
+        ours = subprocess.run(
+            [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], capture_output=True, text=True
+        ).stdout.strip()
+        (Path(ours) / "others.pth").write_text(f"{links}\n")
+        return python
+
+    return make
+
+
+@pytest.fixture
+def elsewhere(tmp_path):
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    (folder / "config.yaml").write_text(yaml.safe_dump(BASE))
+    return folder
+
+
+def call(python, folder, *words):
+    """Run the installed command in a folder; return its status, stdout and stderr."""
+    command = [python.with_name("posbias"), *words]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment(folder.parent))
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.returncode, done.stdout, done.stderr
+
+
+def refused(python, folder, *words):
+    """Run a command that ends with status 2 and one line on stderr, and return the line."""
+    status, out, err = call(python, folder, *words)
+    assert (status, out) == (2, "") and err.startswith("posbias: ") and err.count("\n") == 1, (status, out, err)
+    return err
+
+
+def run(python, folder, code, *arguments):
+    command = [python, "-c", code, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment(folder.parent))
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def test_what_is_in_the_wheel(wheel, checkout):
+    assert wheel.stat().st_size < 15e6
+    with zipfile.ZipFile(wheel) as archive:
+        names = {name for name in archive.namelist() if not name.endswith("/")}
+    kept = {name for name in names if not re.match(r"posbias-[\d.]+\.dist-info/", name)}
+    others = tuple(f"posbias/data/reference/{name}/" for name in shipped.reference_names() if name != INSIDE)
+    files = {p.relative_to(checkout).as_posix() for p in (checkout / "posbias").rglob("*") if p.is_file()}
+    assert kept == {name for name in files if not name.startswith(others)}
+    models = {name.split("/")[3] for name in kept if name.startswith("posbias/data/reference/")} - {shipped.HELD_OUT}
+    assert models == {INSIDE}
+    assert {name.rpartition("/")[2] for name in names - kept} >= {"LICENSE", "LICENSE-text", "NOTICE", "METADATA"}
+
+
+def test_the_front_door(install, elsewhere):
+    python = install()
+    example = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[1]
+    code = f"{example.replace('1_000_000', '1_000')}\nprint(posbias.__file__, p.shape, round(p.sum(), 6))"
+    file, *rest = run(python, elsewhere, code).split()
+    assert Path(file).is_relative_to(python.parents[1]) and rest == ["(1000,)", "1.0"]
+    code = "from posbias import shipped; print(*shipped.shipped_names(), len(shipped.reference_names()))"
+    assert run(python, elsewhere, code).split() == [INSIDE, str(len(shipped.reference_names()))]
+
+
+def test_profiles_are_computed_and_compared(install, elsewhere):
+    python = install()
+    assert call(python, elsewhere, "--version")[1].startswith("posbias ")
+    status, out, _ = call(python, elsewhere, "rollout", "config.yaml", "-o", "p.csv")
+    assert status == 0 and "p.csv: 6 tokens, 2 layers x 2 heads" in out
+    status, out, _ = call(python, elsewhere, "compare", "p.csv", "p.csv")
+    assert status == 0 and "normalised W1      0.000000" in out
+    assert "q.csv: No such file" in refused(python, elsewhere, "compare", "p.csv", "q.csv")
+    assert call(python, elsewhere, "published")[0] in (0, 2)
+
+
+@pytest.mark.parametrize("words", [["book"], ["run", "02_forces"], ["chapters"]])
+def test_what_needs_the_sources_says_so(install, elsewhere, words):
+    line = refused(install(), elsewhere, *words)
+    assert "the book's sources: expected _toc.yml" in line and f"git clone {shipped.REPOSITORY}" in line
+
+
+@pytest.mark.parametrize(
+    ("words", "extra"),
+    [
+        (["measure", "-m", f"reference/{INSIDE}", "-d", "builtin", "-o", "m.nc"], "measure"),
+        (["rollout", "m.nc", "--variant", "b", "-o", "p.csv"], "measure"),
+        (["summarise", "m.nc", "-o", "small.nc"], "measure"),
+        (["train-reference", INSIDE, "-o", "trained"], "measure"),
+        (["train-icl", "--preset", "figure3", "-o", "nets"], "measure"),
+        (["chapters"], "book"),
+        (["run", "good"], "book"),
+        (["book"], "book"),
+    ],
+)
+def test_without_its_extra_a_command_names_it(install, elsewhere, words, extra):
+    (elsewhere / "m.nc").touch()
+    (elsewhere / "_toc.yml").write_text("format: jb-book\nroot: index\nchapters:\n  - file: notebooks/good\n")
+    (elsewhere / "book").mkdir()
+    (elsewhere / "book" / "good.md").write_text(chapter_source("Good", "1"))
+    assert refused(install(), elsewhere, *words).endswith(f"pip install 'posbias[{extra}]'\n")
+
+
+@needs_measure
+def test_the_model_inside_is_measured(install, elsewhere):
+    python = install("measure")
+    options = ("-d", "builtin", "-N", "2", "-n", "32", "-o", "m.nc")
+    status, out, err = call(python, elsewhere, "measure", "-m", f"reference/{INSIDE}", *options)
+    assert (status, err) == (0, "") and "m.nc: 2 prompts of 32 tokens, 8 layers x 6 heads" in out
+    status, out, _ = call(python, elsewhere, "rollout", "m.nc", "--variant", "b", "-o", "p.csv")
+    assert status == 0 and "p.csv: 32 tokens, 8 layers x 6 heads" in out
+
+
+@needs_measure
+def test_a_model_that_cannot_be_fetched_is_refused(install, elsewhere):
+    python = install("measure")
+    line = refused(python, elsewhere, "measure", "-m", "reference/bloom-12", "-d", "builtin", "-o", "m.nc")
+    assert f"reference/bloom-12: expected {shipped.URL} to answer, received" in line
+    assert f"reference/{INSIDE} comes with the package" in line and f"git clone {shipped.REPOSITORY}" in line
+
+
+@needs_measure
+def test_a_model_is_fetched_into_the_cache(install, elsewhere, server):
+    folder, url = server
+    (folder / "bloom-12").symlink_to(ROOT / "posbias" / "data" / "reference" / "bloom-12")
+    code = """
+import os, sys
+os.environ["no_proxy"] = "127.0.0.1"
+from posbias import shipped
+shipped.URL = sys.argv[1]
+print(shipped.model_folder("reference/bloom-12"))
+"""
+    found = Path(run(install("measure"), elsewhere, code, url).strip())
+    assert found == elsewhere.parent / "cache" / "posbias" / "reference" / "bloom-12"
+    assert (found / "model.safetensors").read_bytes() == (folder / "bloom-12" / "model.safetensors").read_bytes()
