@@ -135,15 +135,16 @@ def published(
     from posbias.profiles import write_profile
 
     wanted = {"--config": config, "--figure": figure, "--download": download, "--verify": verify, "--rebuild": rebuild}
-    given = [option for option, value in wanted.items() if value]
+    given = [option for option, value in wanted.items() if value is not None and value is not False]
     if len(given) > 1:
         raise checks.refuse("options", f"one of {', '.join(wanted)}", " and ".join(given))
-    if (output is None) == (bool(config) or bool(figure)):
+    if (output is None) == (config is not None or figure is not None):
         raise checks.refuse("--output", "it with --config or --figure, and only with them", output or "none")
-    if config is None and (content or corpus or no_residual):
+    if config is None and (content is not None or corpus is not None or no_residual):
         raise checks.refuse("--content, --corpus and --no-residual", "them only with --config", "no --config")
     if config is not None and output is not None:
-        choice = config, content or "all", corpus or "fineweb-edu", not no_residual
+        content, corpus = "all" if content is None else content, "fineweb-edu" if corpus is None else corpus
+        choice = config, content, corpus, not no_residual
         write_whole(output, authors.written_config(*choice))
         typer.echo(f"{output}: {_described(authors.config(*choice))}")
     elif figure is not None and output is not None:
@@ -193,6 +194,7 @@ def _verify() -> None:
     typer.echo(f"{equal} of {len(found)} files equal what ships, in {originals.data_dir().parent}")
     if any(check.outcome == "unread" for check in found):
         typer.echo("reading figures needs pypdf: pip install 'posbias[originals]'")
-    bad = [f"{check.outcome}: {check.name}" for check in found if check.outcome in ("differs", "other numbers")]
+    bad = [check for check in found if check.outcome in ("differs", "other numbers")]
     if bad:
-        raise checks.refuse("authors' files", "what ships, with the registry's checksums", "; ".join(bad))
+        received = "; ".join(f"{check.outcome}: {originals.data_dir(check.collection) / check.name}" for check in bad)
+        raise checks.refuse("authors' files", "what ships, with the registry's checksums", received)

@@ -144,6 +144,8 @@ def test_a_published_curve_is_written(tmp_path):
         (["--config", "bloom", "--content", "some", "-o", "OUT"], ["content", "none, mean, all", "some"]),
         (["--config", "bloom", "--corpus", "c4", "-o", "OUT"], ["corpus", "fineweb-edu, dclm, wikipedia", "c4"]),
         (["--config", "bloom", "--content", "mean", "--corpus", "dclm", "-o", "OUT"], ["expected fineweb-edu", "dclm"]),
+        (["--config", "", "-o", "OUT"], ["model", "falcon-rw-7b"]),
+        (["--config", "bloom", "--content", "", "-o", "OUT"], ["content", "none, mean, all"]),
         (["--figure", "figure 7", "-o", "OUT"], ["measured, bloom, bloom_content, no_residual", "figure 7"]),
         (["--figure", "bloom"], ["--output", "none"]),
         (["--config", "bloom"], ["--output", "none"]),

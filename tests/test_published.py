@@ -54,6 +54,20 @@ def test_a_configuration_is_there_or_the_refusal_says_which_are(model, content, 
             published.config(model, content, corpus)
 
 
+def test_numbers_are_those_of_the_authors_to_the_last_digit():
+    """As they stand in the authors' files; content was recorded in single precision, the rest in double."""
+    config = published.config("bloom", "all", "dclm")
+    content, schedule = config.content_config, config.lambda_schedule_config
+    assert content.diagonal_scores[0][:2] == [233.93902587890625, 19.272520065307617]
+    assert content.base_scores[0][:2] == [28.49974822998047, -0.2713437080383301]
+    assert schedule.lambdas_custom[:2] == [0.64434062063694, 0.09284814924746752]
+    assert config.attention_config.alibi_slopes[0][1] == 0.9057236642639067
+    for model in published.MODELS:
+        content = published.config(model, "all", "wikipedia").content_config
+        for values in (content.diagonal_scores, content.base_scores):
+            assert np.array_equal(np.float32(values).astype(float), values)
+
+
 def test_only_fineweb_edu_has_mean_content_or_none():
     for model in published.MODELS:
         assert published.corpora(model, "all") == published.CORPORA
