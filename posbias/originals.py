@@ -50,8 +50,29 @@ RECENCY_FIGURES = ("fig1_d16_d64_L1L2.pdf", "fig3_d16_d64_L3L4.pdf")
 
 ABOUT = (
     "Numbers that two papers' authors published, read from the files named under sources by 'posbias published "
-    "--rebuild'. Arrays of single precision are written with the digits of the nearest single."
+    "--rebuild'. Papers: arXiv 2602.16837 (position-bias), and the LayerNorm paper of layernorm_recency_bias."
 )
+FIELDS = {
+    "sources": "the authors' files; tabs: how many tab characters a file has, which strict YAML readers refuse",
+    "arrays": (
+        "named parts of configurations, layers first: lambda (layer), slopes (1 or layer, head), diagonal and base "
+        "(layer, head). precision single: read a value as a 32-bit float and widen it; it then equals the YAML's"
+    ),
+    "configurations": (
+        "the authors' fields by file; {array: NAME} stands for an array. lambdas_custom: share of attention in a "
+        "layer's mixture with the identity; alibi_slopes m: -m (i - j) is added to the logit of query i and key j; "
+        "diagonal_scores: added where i = j; base_scores: added everywhere, cancel. Stem bloom: BLOOM-176B"
+    ),
+    "curves": (
+        "BLOOM-176B, FineWeb-Edu, 256 tokens, as drawn, not normalised: measured influence, and rollouts (b) bloom, "
+        "(c) bloom_content, (a) no_residual. Read off vector figures to about 1e-9: a zero can be negative"
+    ),
+    "recency": (
+        "printed in figures: share of keys k < j before a query i with a larger logit at j than at k, in an "
+        "untrained network of width d, for tokens with cosine alpha, by norm, residual and layer, from 1"
+    ),
+}
+"""What the parts of the shipped file mean, for whoever reads it without this package."""
 State = Literal["ok", "missing", "differs"]
 """A file against the registry: its checksum is the registry's, there is no such file, or the checksum is another."""
 Outcome = Literal["equal", "other numbers", "unread", "missing", "differs"]
@@ -292,6 +313,7 @@ def _content() -> dict[str, Any]:
     return {
         "format": published.FORMAT,
         "about": ABOUT,
+        "fields": FIELDS,
         "sources": [asdict(_read_source(collection)) for collection in COLLECTIONS],
         "arrays": dict(sorted(arrays.items())),
         "configurations": configurations,
