@@ -131,7 +131,7 @@ def test_uncompared_cells_may_say_what_they_like():
     other = notebook(stream("1"))
     other.cells[0].source = "2"
     assert cell_disagreements(notebook(stream("1")), other) == [
-        "another text or other code than when it was committed: run the chapter first"
+        "other code than when it was committed: run the chapter first"
     ]
 
 

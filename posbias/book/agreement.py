@@ -174,24 +174,19 @@ def _drawn_disagreement(expected: str, received: str, tolerance: Tolerance) -> s
     return ""
 
 
-def compared(cell: NotebookNode) -> bool:
-    """Say whether a cell has outputs that must agree: code, and not tagged :data:`UNCOMPARED`."""
-    return cell.cell_type == "code" and UNCOMPARED not in cell.metadata.get("tags", [])
-
-
 def cell_disagreements(expected: NotebookNode, received: NotebookNode) -> list[str]:
     """Return one line for each cell whose outputs part between two runs of one notebook.
 
     Where the code is not the same, that is the one line.
     """
-    if [cell.source for cell in expected.cells] != [cell.source for cell in received.cells]:
-        return ["another text or other code than when it was committed: run the chapter first"]
+    ours, theirs = _code_cells(expected), _code_cells(received)
+    if [cell.source for cell in ours] != [cell.source for cell in theirs]:
+        return ["other code than when it was committed: run the chapter first"]
     found = []
-    for a, b in zip(expected.cells, received.cells, strict=True):
-        if compared(b):
-            what = outputs_disagreement(a.get("outputs", []), b.outputs, cell_tolerance(b))
-            if what:
-                found.append(f"{b.id}: {what}")
+    for a, b in zip(ours, theirs, strict=True):
+        what = outputs_disagreement(a.outputs, b.outputs, cell_tolerance(b)) if _compared(b) else ""
+        if what:
+            found.append(f"{b.id}: {what}")
     return found
 
 
@@ -202,18 +197,32 @@ def keep_agreeing(fresh: NotebookNode, committed: NotebookNode) -> NotebookNode:
     was not made changes nothing in it.
     """
     before: dict[str, list[NotebookNode]] = defaultdict(list)
-    for cell in committed.cells:
-        if cell.cell_type == "code":
-            before[cell.source].append(cell)
-    pairs = [(cell, before[cell.source].pop(0)) for cell in fresh.cells if before.get(cell.source)]
-    moved = sum(cell.cell_type == "code" for cell in fresh.cells) != len(pairs)
-    for cell, old in pairs:
-        if compared(cell):
-            if outputs_disagreement(old.outputs, cell.outputs, cell_tolerance(cell)):
-                moved = True
-            else:
-                cell.outputs = old.outputs
-    for cell, old in pairs:
-        if not compared(cell) and not moved:
-            cell.outputs = old.outputs
+    for cell in _code_cells(committed):
+        before[cell.source].append(cell)
+    cells = _code_cells(fresh)
+    pairs = [(cell, before[cell.source].pop(0)) for cell in cells if before.get(cell.source)]
+    agreeing = [
+        (cell, old)
+        for cell, old in pairs
+        if _compared(cell) and not outputs_disagreement(old.outputs, cell.outputs, cell_tolerance(cell))
+    ]
+    if len(agreeing) == sum(map(_compared, cells)):
+        agreeing = pairs
+    for cell, old in agreeing:
+        cell.outputs = [_numbered(output, cell.execution_count) for output in old.outputs]
     return fresh
+
+
+def _code_cells(notebook: NotebookNode) -> list[NotebookNode]:
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def _compared(cell: NotebookNode) -> bool:
+    return UNCOMPARED not in cell.metadata.get("tags", [])
+
+
+def _numbered(output: NotebookNode, count: int | None) -> NotebookNode:
+    """Return an output as of the cell's number, which a value carries too."""
+    if output.output_type == "execute_result":
+        output.execution_count = count
+    return output
