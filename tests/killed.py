@@ -21,6 +21,7 @@ def killed(words, before=""):
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path},
         capture_output=True,
         text=True,
+        timeout=300,
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
 
