@@ -60,6 +60,9 @@ def test_pieces_give_the_source_back_and_are_cut_before_decorators():
 
 def test_docstrings_come_with_their_names():
     assert module.docstrings('"""Top."""\nclass C:\n    """One."""\n    def f(self): ...\n') == "Top.\n\nC\nOne."
+    inside = ("if x:", "try: ...\nexcept E:", "with x:", "match x:\n case 1:", "class C:", "async def f():")
+    for outer in inside:
+        assert module.docstrings(f'{outer}\n   def g():\n      """Two."""\n') == "g\nTwo.", outer
 
 
 def test_tokens_give_any_text_back(tiny_texts):

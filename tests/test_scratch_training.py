@@ -41,7 +41,7 @@ def apart(one, other):
 
 # Not to the last bit: a product that is batched over other members may add in another order. 12 steps on weights that
 # are off by 1e-7 (by 1e-3 in 16 bits) end at 1e-5 (at 0.06) of the way that training takes them.
-@pytest.mark.parametrize(("precision", "share", "loss"), [("float32", 1e-3, 1e-4), ("bfloat16", 0.15, 1e-2)])
+@pytest.mark.parametrize(("precision", "share", "loss"), [("float32", 1e-4, 1e-5), ("bfloat16", 0.15, 1e-2)])
 def test_a_network_ends_as_it_would_alone(precision, share, loss):
     training = Training(12, batch_size=4, precision=precision)
     many = train([PAIR[1], PAIR[1], PAIR[0], PAIR[0]], [0, 1, 0, 1], training)
@@ -104,7 +104,7 @@ def test_a_network_whose_loss_is_not_finite_stops_alone(monkeypatch, tmp_path):
     both = train([PAIR[0], PAIR[0]], [0, 7], SHORT)
     assert both.stopped.tolist() == [-1, 0]
     way = apart(weights_of(real(PAIR[:1], [0]), 0), weights_of(alone.members, 0))
-    assert apart(weights_of(both.members, 0), weights_of(alone.members, 0)) < 1e-3 * way
+    assert apart(weights_of(both.members, 0), weights_of(alone.members, 0)) < 1e-4 * way
     assert np.isnan(both.loss[1]).all()
     (found,) = run_group(PAIR[:1], [0, 7], SHORT, tmp_path, size=30)
     assert found["stopped"].values.tolist() == [-1, 0]
