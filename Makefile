@@ -26,7 +26,7 @@ check: .venv/test.stamp ## lint and types
 	$(BIN)/mypy
 
 unit: .venv/test.stamp _build/html/index.html ## code, doctests, pairs, links, and the pages in a browser
-	$(BIN)/pytest -q -n auto --dist loadfile
+	$(BIN)/pytest -q -n auto --dist worksteal --durations=25
 
 notebooks: .venv/test.stamp ## run the notebooks again and compare their outputs
 	$(BIN)/pytest -q --nbval notebooks/ -n auto --dist loadfile

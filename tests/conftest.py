@@ -6,8 +6,13 @@ import os
 import threading
 from pathlib import Path
 
-import pytest
-from hypothesis import HealthCheck, settings
+# Here, before numpy and torch are imported, and for every process that a test starts: what the tests compute is small,
+# and more threads than processors wait for one another. OMP_NUM_THREADS=2 before the command still has its way.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["HF_HUB_OFFLINE"] = "1"  # no test asks for what is not on this machine
+
+import pytest  # noqa: E402
+from hypothesis import HealthCheck, settings  # noqa: E402
 
 # No deadlines: a busy machine is no defect. CI draws the same examples every time, everyone else new ones.
 settings.register_profile(
@@ -67,6 +72,17 @@ def server(tmp_path):
     yield folder, f"http://127.0.0.1:{running.server_port}/"
     running.shutdown()
     running.server_close()
+
+
+@pytest.fixture
+def one_thread():
+    """Let torch compute on one thread, as a process with OMP_NUM_THREADS=1 does: the same bits."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

@@ -2,25 +2,42 @@
 
 import re
 from functools import cache
+from html.parser import HTMLParser
 from urllib.parse import unquote, urlsplit
 
 import pytest
-from bs4 import BeautifulSoup
 from conftest import ROOT, pages
 
 LOADED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "video": "src", "object": "data"}
 
 
+class Tags(HTMLParser):
+    """Collect the name and the attributes of every tag."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.found = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attributes):
+        self.found.append((tag, {name: value or "" for name, value in attributes}))
+
+
 @cache
-def soup(path):
-    return BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
+def tags(path):
+    return Tags(path.read_text(encoding="utf-8")).found
+
+
+def hrefs(path):
+    """Return where the links of a page lead."""
+    return [attributes["href"] for name, attributes in tags(path) if name == "a" and "href" in attributes]
 
 
 @cache
 def anchors(path):
-    return {tag["id"] for tag in soup(path).find_all(id=True)} | {
-        a["name"] for a in soup(path).find_all("a", attrs={"name": True})
-    }
+    named = {attributes["name"] for name, attributes in tags(path) if name == "a" and "name" in attributes}
+    return named | {attributes["id"] for _, attributes in tags(path) if attributes.get("id")}
 
 
 def problem(page, html, href):
@@ -39,7 +56,7 @@ def problem(page, html, href):
 
 def test_no_dead_link(html):
     html = html.resolve()
-    links = [(page, a["href"]) for page in pages(html) for a in soup(page).find_all("a", href=True)]
+    links = [(page, href) for page in pages(html) for href in hrefs(page)]
     assert len(links) > 50
     problems = [found for page, href in links if (found := problem(page, html, href))]
     assert not problems, "\n".join(problems)
@@ -57,9 +74,9 @@ def test_nothing_is_fetched_from_another_machine(html):
     external = re.compile(r"^(https?:)?//")
     found = []
     for page in pages(html):
-        loaded = [tag.get(attribute) for name, attribute in LOADED.items() for tag in soup(page).find_all(name)]
-        links = [link for link in soup(page).find_all("link") if "canonical" not in link.get("rel", [])]
-        loaded += [link.get("href") for link in links]
+        loaded = [attributes.get(LOADED[name]) for name, attributes in tags(page) if name in LOADED]
+        links = [attributes for name, attributes in tags(page) if name == "link"]
+        loaded += [link.get("href") for link in links if "canonical" not in link.get("rel", "").split()]
         found += [f"{page.name}: {address}" for address in loaded if address and external.match(address)]
     for sheet in (html / "_static").rglob("*.css"):
         addresses = re.findall(r"(?:url\(|@import)\s*['\"]?([^'\")\s]+)", sheet.read_text(encoding="utf-8"))
@@ -76,7 +93,7 @@ def test_links_between_files_of_the_repository(file):
 
 
 def test_edit_links_land_on_the_md(html):
-    edits = {a["href"] for page in pages(html) for a in soup(page).find_all("a", href=re.compile("/edit/"))}
+    edits = {href for page in pages(html) for href in hrefs(page) if "/edit/" in href}
     assert edits
     for href in edits:
         name = href.split("/edit/main/")[1]

@@ -3,10 +3,8 @@
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -15,6 +13,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 pytest.importorskip("xarray", reason="xarray is not installed")
 
+from killed import killed  # noqa: E402
 from measuring import save, write_documents  # noqa: E402
 
 from posbias.cli import main  # noqa: E402 - after the checks
@@ -58,19 +57,6 @@ def refused(capsys, folder, words, *expected):
     for part in expected:
         assert part in err
     assert list(folder.iterdir()) == []
-
-
-def program(words, *, environment=None, torchrun=0):
-    """Start the command line in a process of its own."""
-    launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={torchrun}"] if torchrun else []
-    settings = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", **(environment or {})}
-    return subprocess.Popen(
-        [sys.executable, *launch, "-m", "posbias", *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **settings},
-    )
 
 
 def same_bits(first, second):
@@ -189,33 +175,32 @@ def test_killed_while_the_result_is_written_it_goes_on(place, tmp_path, capsys, 
     same_bits(whole, stopped)
 
 
-def test_killed_by_sigkill_it_ends_with_the_same_bits(place, tmp_path):
-    write_documents(tmp_path / "d.jsonl", [64] * 120)
-    changes = {"dataset": tmp_path / "d.jsonl", "prompts": 120, "length": 64, "batch_size": 2}
-    whole, killed = tmp_path / "whole.nc", tmp_path / "killed.nc"
-    first = program(arguments(place, whole, **changes))
-    second = program(arguments(place, killed, checkpoint_every=0, **changes))
-    checkpoint = tmp_path / "killed.nc.rank0.checkpoint"
-    deadline = time.monotonic() + 120
-    while not checkpoint.exists() and time.monotonic() < deadline:
-        time.sleep(0.002)
-    second.send_signal(signal.SIGKILL)
-    assert second.wait() == -signal.SIGKILL and checkpoint.exists() and not killed.exists()
-    second.communicate()
-    third = program(arguments(place, killed, "--resume", checkpoint_every=0, **changes))
-    for process in (first, third):
-        out, err = process.communicate(timeout=120)
-        assert process.returncode == 0, err
-    same_bits(whole, killed)
+def test_killed_by_sigkill_it_ends_with_the_same_bits(place, tmp_path, capsys, monkeypatch, one_thread):
+    whole, part = tmp_path / "whole.nc", tmp_path / "killed.nc"
+    words, checkpoint = arguments(place, part, checkpoint_every=0), tmp_path / "killed.nc.rank0.checkpoint"
+    killed(words)
+    assert checkpoint.exists() and not part.exists()
+    assert status(capsys, arguments(place, whole))[0] == 0
+    real, calls = Instrument.measure, []
+    monkeypatch.setattr(Instrument, "measure", lambda self, *rest: calls.append(1) or real(self, *rest))
+    assert status(capsys, [*words, "--resume"])[0] == 0
+    assert len(calls) == 3, "the first batch was in the whole checkpoint, the second in the half written one"
+    same_bits(whole, part)
     assert not checkpoint.exists()
 
 
 def test_two_processes_agree_with_one(place, tmp_path, capsys):
     assert status(capsys, arguments(place, tmp_path / "one.nc", "--heads"))[0] == 0
-    process = program(arguments(place, tmp_path / "two.nc", "--heads"), torchrun=2)
-    out, err = process.communicate(timeout=120)
-    assert process.returncode == 0, err
-    assert out.count("10 prompts") == 1, "the first process speaks for all"
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "posbias"]
+    done = subprocess.run(
+        [*launch, *arguments(place, tmp_path / "two.nc", "--heads")],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("10 prompts") == 1, "the first process speaks for all"
     one, two = read_results(tmp_path / "one.nc"), read_results(tmp_path / "two.nc")
     agree(one, two)
     assert two.attrs["processes"] == 2 and two.attrs["prompts_sha256"] == one.attrs["prompts_sha256"]
@@ -421,13 +406,13 @@ def test_a_read_only_folder_is_refused(place, tmp_path, capsys):
     assert code == 2 and f"{folder / 'm.nc'}: " in err
 
 
-def test_the_hub_offline_is_refused_in_a_line(place, tmp_path):
-    runs = [
-        program(arguments(place, tmp_path / "m.nc", model="someone/some-model")),
-        program(arguments(place, tmp_path / "m.nc", dataset="wikipedia"), environment={"HF_DATASETS_OFFLINE": "1"}),
-    ]
-    for process, words in zip(runs, ("model someone/some-model: expected", "dataset wikipedia: expected"), strict=True):
-        out, err = process.communicate(timeout=120)
-        assert process.returncode == 2 and out == "", err
-        assert err.startswith(f"posbias: {words}") and err.count("\n") == 1, err
-    assert list(tmp_path.iterdir()) == []
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"model": "someone/some-model"}, "model someone/some-model: expected"),
+        ({"dataset": "wikipedia"}, "dataset wikipedia: expected"),
+    ],
+)
+def test_the_hub_offline_is_refused_in_a_line(place, tmp_path, capsys, changes, words):
+    assert os.environ["HF_HUB_OFFLINE"] == "1"
+    refused(capsys, tmp_path, arguments(place, tmp_path / "m.nc", **changes), words)

@@ -1,10 +1,6 @@
 """The texts that every Python carries, their tokens, the table of reference models, and training."""
 
 import json
-import signal
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
@@ -12,19 +8,21 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 
+import tiny_reference  # noqa: E402
 from conftest import ROOT  # noqa: E402
+from killed import killed  # noqa: E402
+from tiny_reference import SAYINGS, TINY  # noqa: E402
 from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: E402
 
 from posbias import checkpoint  # noqa: E402
+from posbias.cli import main  # noqa: E402
 from posbias.measure.families import FAMILIES  # noqa: E402
 from posbias.reference import texts as module  # noqa: E402
+from posbias.reference import tokens, training  # noqa: E402
 from posbias.reference.models import REFERENCES, Reference, reference  # noqa: E402
 from posbias.reference.tokens import Texts, stream, train_tokenizer, whole_prefixes, wrapped  # noqa: E402
 from posbias.reference.training import initial_model, learning_rate, load_start, save_model, train  # noqa: E402
 from posbias.shipped import held_out_documents, write_held_out  # noqa: E402
-
-SAYINGS = [f"def f{k}(x):\n    return x + {k}  # line {k}, naïve\n" * (2 + k % 5) for k in range(40)]
-TINY = Reference("tiny", "bloom", 2, 16, 2, steps=6, batch_size=2, length=12)
 
 
 @pytest.fixture(scope="module")
@@ -33,8 +31,13 @@ def tiny_texts():
     return Texts(tokenizer, stream(tokenizer, SAYINGS), whole_prefixes(tokenizer, SAYINGS[:9], most=30, least=12))
 
 
-def test_parts_share_no_module_and_hold_everything():
-    parts = {part: list(module.documents(part)) for part in module.PARTS}
+@pytest.fixture(scope="module")
+def parts():
+    """Return the texts that this Python carries, by part."""
+    return {part: list(module.documents(part)) for part in module.PARTS}
+
+
+def test_parts_share_no_module_and_hold_everything(parts):
     names = {part: {document.name for document in found} for part, found in parts.items()}
     assert not names["train"] & names["held-out"]
     assert {"argparse.py", "asyncio/queues.py"} <= names["train"] | names["held-out"]
@@ -57,6 +60,9 @@ def test_pieces_give_the_source_back_and_are_cut_before_decorators():
 
 def test_docstrings_come_with_their_names():
     assert module.docstrings('"""Top."""\nclass C:\n    """One."""\n    def f(self): ...\n') == "Top.\n\nC\nOne."
+    inside = ("if x:", "try: ...\nexcept E:", "with x:", "match x:\n case 1:", "class C:", "async def f():")
+    for outer in inside:
+        assert module.docstrings(f'{outer}\n   def g():\n      """Two."""\n') == "g\nTwo.", outer
 
 
 def test_tokens_give_any_text_back(tiny_texts):
@@ -211,6 +217,18 @@ def test_what_cannot_be_is_refused(tmp_path, tiny_texts):
     assert not (tmp_path / "z" / "config.json").exists()
 
 
+@pytest.fixture
+def command(capsys):
+    """Return a function that runs ``posbias train-reference``: words → (status, stdout, stderr)."""
+
+    def run(*words):
+        with pytest.raises(SystemExit) as ended:
+            main(["train-reference", *map(str, words)])
+        return (ended.value.code, *capsys.readouterr())
+
+    return run
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -219,31 +237,38 @@ def test_what_cannot_be_is_refused(tmp_path, tiny_texts):
         (["bloom-12", "--steps", "-1"], "steps: expected an integer of at least 0"),
     ],
 )
-def test_the_command_refuses(tmp_path, arguments, message):
-    command = [sys.executable, "-m", "posbias", "train-reference", *arguments, "-o", str(tmp_path / "out")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
+def test_the_command_refuses(tmp_path, command, arguments, message):
+    status, out, err = command(*arguments, "-o", tmp_path / "out")
+    assert (status, out) == (2, "") and message in err and err.count("\n") == 1
+    assert not (tmp_path / "out").exists()
 
 
-def test_the_command_writes_untrained_twins_also_of_a_model_that_goes_on(tmp_path):
-    command = [sys.executable, "-m", "posbias", "train-reference", "llama-ntk-12", "-o", str(tmp_path), "--steps", "0"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == f"{tmp_path / 'llama-ntk-12'}: 0 steps, untrained"
+def test_the_command_writes_untrained_twins_also_of_a_model_that_goes_on(tmp_path, command, parts, monkeypatch):
+    monkeypatch.setattr(tokens, "documents", lambda part: parts[part][::8])  # enough for all the tokens
+    status, out, err = command("llama-ntk-12", "-o", tmp_path, "--steps", 0)
+    assert status == 0, err
+    assert out.strip() == f"{tmp_path / 'llama-ntk-12'}: 0 steps, untrained"
     assert (tmp_path / "llama-ntk-12" / "model.safetensors").is_file()
+    assert len(AutoTokenizer.from_pretrained(tmp_path / "llama-ntk-12")) == tokens.VOCABULARY
+    found = held_out_documents(tmp_path)
+    assert len(found) > 20 and any(found[0] in document.text for document in parts["held-out"])
 
 
-def test_the_command_killed_for_good_goes_on(tmp_path):
-    """The real thing once: SIGKILL in the middle of a model, then --resume."""
-    command = [sys.executable, "-m", "posbias", "train-reference", "llama-12", "-o", str(tmp_path), "--steps", "3"]
-    command += ["--checkpoint-every", "0"]
-    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as running:
-        path = tmp_path / "llama-12" / "training.checkpoint"
-        while running.poll() is None and not path.exists():
-            time.sleep(0.05)
-        running.send_signal(signal.SIGKILL)
-    done = subprocess.run([*command, "--resume"], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "3 steps, training loss" in done.stdout and (tmp_path / "held-out.npz").is_file()
-    again = subprocess.run([*command, "--resume"], cwd=ROOT, capture_output=True, text=True)
-    assert again.stdout.strip() == f"{tmp_path}: all there"
+def test_the_command_killed_for_good_goes_on(tmp_path, command, monkeypatch, one_thread):
+    """SIGKILL while the second checkpoint is half written, then --resume."""
+    tiny_reference.install(monkeypatch)
+    whole, part = tmp_path / "whole", tmp_path / "part"
+    words = ["tiny", "-o", part, "--checkpoint-every", 0]
+    killed(["train-reference", *words], "import pytest, tiny_reference; tiny_reference.install(pytest.MonkeyPatch())")
+    assert (part / "tiny" / "training.checkpoint").is_file() and not (part / "tiny" / "config.json").exists()
+    steps = []
+    step = training._Run.step
+    monkeypatch.setattr(training._Run, "step", lambda run, k: steps.append(k) or step(run, k))
+    status, out, err = command(*words, "--resume")
+    assert status == 0, err
+    assert "6 steps, training loss" in out and (part / "held-out.npz").is_file()
+    assert steps == [1, 2, 3, 4, 5], "what was done is not done again"
+    assert command("tiny", "-o", whole)[0] == 0
+    for name in ("tiny/model.safetensors", "tiny/training.csv", "held-out.npz"):
+        assert (whole / name).read_bytes() == (part / name).read_bytes()
+    assert command(*words, "--resume")[:2] == (0, f"{part}: all there\n")

@@ -11,6 +11,7 @@ from posbias.masks import causal, full  # noqa: E402
 from posbias.scratch import experiment  # noqa: E402
 from posbias.scratch import training as module  # noqa: E402
 from posbias.scratch.experiment import is_done, run_group, together  # noqa: E402
+from posbias.scratch.network import Members  # noqa: E402
 from posbias.scratch.results import VARIABLES, read_results, write_results  # noqa: E402
 from posbias.scratch.settings import Network, Setting, Task, preset  # noqa: E402
 from posbias.scratch.training import Training, train  # noqa: E402
@@ -25,31 +26,43 @@ def few_trials(monkeypatch):
     monkeypatch.setattr(module, "TRIALS", 20)
 
 
-def weights_of(trained, member):
-    return {name: x[member].detach() for name, x in trained.members.weights.items()}
+def weights_of(members, k):
+    return {name: x[k].detach() for name, x in members.weights.items()}
 
 
 def same(one, other):
     return all(torch.equal(x, other[name]) for name, x in one.items())
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_a_network_ends_as_it_would_alone(precision):
+def apart(one, other):
+    """Return the distance between the weights of two networks."""
+    return float(torch.cat([(x - other[name]).flatten() for name, x in one.items()]).norm())
+
+
+# Not to the last bit: a product that is batched over other members may add in another order. 12 steps on weights that
+# are off by 1e-7 (by 1e-3 in 16 bits) end at 1e-5 (at 0.06) of the way that training takes them.
+@pytest.mark.parametrize(("precision", "share", "loss"), [("float32", 1e-4, 1e-5), ("bfloat16", 0.15, 1e-2)])
+def test_a_network_ends_as_it_would_alone(precision, share, loss):
     training = Training(12, batch_size=4, precision=precision)
-    many = train([PAIR[0], PAIR[0], PAIR[1], PAIR[1]], [0, 1, 0, 1], training)
-    alone = train([PAIR[1]], [1], training)
-    assert same(weights_of(many, 3), weights_of(alone, 0))
-    np.testing.assert_array_equal(many.loss[3], alone.loss[0])
-    np.testing.assert_array_equal(many.gaps[3], alone.gaps[0])
-    assert not same(weights_of(many, 0), weights_of(many, 1)) and not same(weights_of(many, 1), weights_of(many, 3))
+    many = train([PAIR[1], PAIR[1], PAIR[0], PAIR[0]], [0, 1, 0, 1], training)
+    alone = train([PAIR[0]], [1], training)
+    ends = [weights_of(many.members, k) for k in range(4)]
+    way = apart(weights_of(Members(PAIR[:1], [1]), 0), weights_of(alone.members, 0))
+    assert apart(ends[3], weights_of(alone.members, 0)) < share * way
+    np.testing.assert_allclose(many.loss[3], alone.loss[0], rtol=loss)
+    assert np.abs(many.gaps[3] - alone.gaps[0]).mean() < 0.005
+    assert all(apart(ends[k], ends[3]) > 2 * share * way for k in range(3))
+    assert np.abs(many.loss[:3] / many.loss[3] - 1).max(1).min() > 2 * loss
+    assert np.abs(many.gaps[:3] - many.gaps[3]).mean((1, 2)).min() > 0.01
 
 
 def test_the_loss_falls_and_its_log_is_the_mean_since_the_time_before(monkeypatch):
+    training = Training(60, batch_size=16, rate=1e-2)
     monkeypatch.setattr(module, "LOGGED", 4)
-    coarse = train(PAIR[:1], [0], Training(240, batch_size=16))
-    monkeypatch.setattr(module, "LOGGED", 240)
-    fine = train(PAIR[:1], [0], Training(240, batch_size=16))
-    np.testing.assert_allclose(coarse.loss[0], fine.loss[0].reshape(4, 60).mean(1), rtol=1e-5)
+    coarse = train(PAIR[:1], [0], training)
+    monkeypatch.setattr(module, "LOGGED", 60)
+    fine = train(PAIR[:1], [0], training)
+    np.testing.assert_allclose(coarse.loss[0], fine.loss[0].reshape(4, 15).mean(1), rtol=1e-5)
     assert coarse.loss[0, -1] < np.log(8) - 0.3 and fine.gaps.shape == (1, 20, 3)
 
 
@@ -71,7 +84,7 @@ def test_a_killed_run_goes_on_to_the_same_end(tmp_path):
         patch.setattr(module.checkpoint, "save", save_then_die)
         train(PAIR, [0, 1], SHORT, path=path, checkpoint_every=0.0)
     resumed = train(PAIR, [0, 1], SHORT, path=path)
-    assert same(weights_of(whole, 1), weights_of(resumed, 1))
+    assert same(weights_of(whole.members, 1), weights_of(resumed.members, 1))
     np.testing.assert_array_equal(whole.loss, resumed.loss)
     np.testing.assert_array_equal(whole.gaps, resumed.gaps)
     with pytest.raises(ValueError, match="a checkpoint of a run with the same settings, received iterations=12"):
@@ -90,7 +103,9 @@ def test_a_network_whose_loss_is_not_finite_stops_alone(monkeypatch, tmp_path):
     monkeypatch.setattr(module, "Members", broken)
     both = train([PAIR[0], PAIR[0]], [0, 7], SHORT)
     assert both.stopped.tolist() == [-1, 0]
-    assert same(weights_of(both, 0), weights_of(alone, 0)) and np.isnan(both.loss[1]).all()
+    way = apart(weights_of(real(PAIR[:1], [0]), 0), weights_of(alone.members, 0))
+    assert apart(weights_of(both.members, 0), weights_of(alone.members, 0)) < 1e-4 * way
+    assert np.isnan(both.loss[1]).all()
     (found,) = run_group(PAIR[:1], [0, 7], SHORT, tmp_path, size=30)
     assert found["stopped"].values.tolist() == [-1, 0]
     assert np.isfinite(found["accuracy"][0]).all() and np.isnan(found["accuracy"][1]).all()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import hashlib
 import sysconfig
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from posbias import checks
@@ -60,7 +62,8 @@ def documents(part: str) -> Iterator[Document]:
     """
     if part not in PARTS:
         raise checks.refuse("part", " or ".join(PARTS), part)
-    found = [document for document in (*_topics(), *_modules()) if is_held_out(document.name) == (part == "held-out")]
+    held_out = part == "held-out"
+    found = [*(topic for topic in _topics() if is_held_out(topic.name) == held_out), *_modules(held_out)]
     return iter(sorted(found, key=lambda document: _digest(f"{document.name} {document.text[:200]}")))
 
 
@@ -81,7 +84,7 @@ def docstrings(source: str) -> str:
     Do it.
     """
     found = []
-    for node in ast.walk(ast.parse(source)):
+    for node in _statements(_parsed(source)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             text = ast.get_docstring(node)
             if text:
@@ -96,7 +99,7 @@ def pieces(source: str, least: int = PIECE) -> list[str]:
     ['import re\ndef f(): ...\n', 'def g(): ...\n']
     """
     lines = source.splitlines(keepends=True)
-    tree = ast.parse(source)
+    tree = _parsed(source)
     starts = [
         min([node.lineno, *(d.lineno for d in node.decorator_list)]) - 1
         for node in tree.body
@@ -123,11 +126,13 @@ def _topics() -> Iterator[Document]:
         yield Document(f"topic/{name}", text.strip() + "\n")
 
 
-def _modules() -> Iterator[Document]:
+def _modules(held_out: bool) -> Iterator[Document]:
     folder = Path(sysconfig.get_paths()["stdlib"])
     for path in sorted(folder.rglob("*.py")):
         relative = path.relative_to(folder)
         if LEFT_OUT & set(relative.parts) or relative.name.startswith("_sysconfigdata"):
+            continue
+        if is_held_out(relative.as_posix()) != held_out:
             continue
         try:
             source = path.read_text(encoding="utf-8")
@@ -137,6 +142,21 @@ def _modules() -> Iterator[Document]:
         for text in texts:
             if text.strip():
                 yield Document(relative.as_posix(), text)
+
+
+@lru_cache(maxsize=1)
+def _parsed(source: str) -> ast.Module:
+    """Parse a module; its docstrings and its pieces are asked for one after the other."""
+    return ast.parse(source)
+
+
+def _statements(tree: ast.Module) -> Iterator[ast.AST]:
+    """Yield what :func:`ast.walk` does, in its order, but for expressions, which define nothing with a docstring."""
+    left: deque[ast.AST] = deque([tree])
+    while left:
+        node = left.popleft()
+        left.extend(child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr))
+        yield node
 
 
 def _digest(text: str) -> int:
