@@ -5,20 +5,27 @@ A notebook keeps this text beside the picture, so that a figure can be compared 
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
+from importlib.resources import files
 
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.collections import Collection, PathCollection
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.text import Text
+from matplotlib.ticker import FixedFormatter, FuncFormatter
+
+STYLE = files("posbias") / "posbias.mplstyle"
 
 POINTS = 48
-"""Of a longer curve so many points are described, evenly spaced, the first and the last among them."""
+"""Of a longer curve, or a larger map, so many points are described, the first and the last among them."""
 
 
 def describe_when_shown() -> None:
@@ -31,65 +38,84 @@ def describe_when_shown() -> None:
 
 
 def describe(figure: Figure) -> str:
-    """Return a figure as text: a line for each axes, and below it an indented line for each thing drawn.
+    r"""Return a figure as text: a line for each axes, and below it an indented line for each axis and each thing drawn.
 
     Notes
     -----
     Points are pairs ``x y`` in parts of the axes, (0, 0) at the lower left and (1, 1) at the upper right, so that
-    scales, linear or logarithmic, are those of the eye. What lies outside is given as one half beyond the edge;
-    colours and line widths are not told.
+    scales, linear or logarithmic, are those of the eye; what lies outside is given as one half beyond the edge.
+    Names, colours and ticks with labels of their own stand before the colon, numbers behind it. ``style`` is a checksum
+    of the book's style file.
 
     >>> import matplotlib.pyplot as plt
     >>> fig, ax = plt.subplots()
-    >>> _ = ax.plot([0, 1, 2], [1, 10, 100], label="influence"), ax.set(xlim=(0, 2), ylim=(1, 100), yscale="log")
-    >>> print(describe(fig)); plt.close(fig)
-    figure 6.4 x 4.8 in
-    axes x linear 0.000e+00 to 2.000e+00, y log 1.000e+00 to 1.000e+02
-      curve influence: 0.000 0.000, 0.500 0.500, 1.000 1.000
+    >>> _ = ax.plot([0, 1, 2], [1, 10, 100], "k--", label="influence"), ax.set(xlim=(0, 2), ylim=(1, 100), yscale="log")
+    >>> print(describe(fig).partition("style")[0]); print(*describe(fig).splitlines()[1:], sep="\n"); plt.close(fig)
+    figure 6.4 x 4.8 in,
+    axes
+      x-axis linear: 0.000e+00 to 2.000e+00
+      y-axis log: 1.000e+00 to 1.000e+02
+      curve influence #000000 --: 0.000 0.000, 0.500 0.500, 1.000 1.000
     """
     width, height = figure.get_size_inches()
-    lines = [f"figure {width:.1f} x {height:.1f} in", *(" ".join(text.get_text().split()) for text in figure.texts)]
+    lines = [f"figure {width:.1f} x {height:.1f} in, style {zlib.crc32(STYLE.read_bytes()):08x}"]
+    lines += [_line(text.get_text()) for text in figure.texts]
+    lines += [_line("legend", *(text.get_text() for text in legend.get_texts())) for legend in figure.legends]
     for ax in figure.axes:
         if ax.get_visible():
             lines += _axes(ax)
     return "\n".join(lines)
 
 
+def _line(*parts: str) -> str:
+    return " ".join(" ".join(parts).split())
+
+
 def _axes(ax: Axes) -> Iterator[str]:
     ax.apply_aspect()
-    titles = [title for title in (ax.get_title(where) for where in ("left", "center", "right")) if title]
-    spans = [
-        f"{axis} {scale} {low:.3e} to {high:.3e}{label and f' ({label})'}"
-        for axis, scale, (low, high), label in (
-            ("x", ax.get_xscale(), ax.get_xlim(), ax.get_xlabel()),
-            ("y", ax.get_yscale(), ax.get_ylim(), ax.get_ylabel()),
-        )
-    ]
-    yield " ".join(["axes", *titles, ", ".join(spans)])
+    yield _line("axes", *(ax.get_title(where) for where in ("left", "center", "right")))
+    yield f"  {_axis(ax.xaxis, 'x-axis', ax.get_xscale())}"
+    yield f"  {_axis(ax.yaxis, 'y-axis', ax.get_yscale())}"
     for artist in (*ax.images, *ax.collections, *ax.patches, *ax.lines, *ax.texts):
         if artist.get_visible():
-            yield f"  {' '.join(_artist(ax, artist).split())}"
+            yield f"  {_artist(ax, artist)}"
+    legend = ax.get_legend()
+    if legend is not None:
+        yield f"  {_line('legend', *(text.get_text() for text in legend.get_texts()))}: "
+
+
+def _axis(axis: Axis, name: str, scale: str) -> str:
+    low, high = axis.get_view_interval()
+    ticks = axis.get_major_formatter()
+    own = isinstance(ticks, FixedFormatter | FuncFormatter)
+    named = ticks.format_ticks(list(axis.get_major_locator()())) if own else []
+    return f"{_line(name, scale, axis.get_label_text(), *map(str, named))}: {low:.3e} to {high:.3e}"
 
 
 def _artist(ax: Axes, artist: Artist) -> str:
-    name = "" if str(artist.get_label()).startswith("_") else f" {artist.get_label()}"
+    name = "" if str(artist.get_label()).startswith("_") else str(artist.get_label())
     if isinstance(artist, Line2D):
-        return f"curve{name}: {_points(ax, artist.get_transform().transform(artist.get_xydata()))}"
+        look = to_hex(artist.get_color()), str(artist.get_linestyle())
+        return f"{_line('curve', name, *look)}: {_points(ax, artist.get_transform().transform(artist.get_xydata()))}"
     if isinstance(artist, Text):
         at = artist.get_transform().transform([artist.get_position()])
-        return f"text {artist.get_text()}: {_points(ax, at)}"
+        return f"{_line('text', artist.get_text())}: {_points(ax, at)}"
     if isinstance(artist, AxesImage):
-        return f"image{name}: {_values(artist)}"
+        return f"{_line('image', name, artist.get_cmap().name)}: {_values(artist)}"
     if isinstance(artist, Collection):
+        mapped = artist.get_array() is not None
+        plain = [to_hex(tuple(colour)) for colour in np.atleast_2d(artist.get_facecolor())[:1]]
+        transform, drawn = artist.get_transform(), [np.asarray(path.vertices) for path in artist.get_paths()]
         if isinstance(artist, PathCollection):
-            offsets: np.ndarray = np.ma.filled(np.ma.asarray(artist.get_offsets()), np.nan)
-            return f"dots{name}: {_points(ax, artist.get_offset_transform().transform(offsets))}{_colours(artist)}"
-        paths = [np.empty((0, 2)), *(np.asarray(path.vertices) for path in artist.get_paths())]
-        return f"area{name}: {_points(ax, artist.get_transform().transform(np.concatenate(paths)))}{_colours(artist)}"
+            transform, drawn = artist.get_offset_transform(), [np.asarray(artist.get_offsets())]
+        values = f"; {_values(artist)}" if mapped else ""
+        points = _points(ax, transform.transform(np.concatenate([np.empty((0, 2)), *drawn])))
+        return f"{_line('area', name, *([artist.get_cmap().name] if mapped else plain))}: {points}{values}"
     if isinstance(artist, Patch):
+        surface = to_hex(artist.get_facecolor()), artist.get_hatch() or ""
         corners = np.asarray(artist.get_path().vertices)
-        return f"patch{name}: {_points(ax, artist.get_transform().transform(corners))}"
-    return ""
+        return f"{_line('patch', name, *surface)}: {_points(ax, artist.get_transform().transform(corners))}"
+    return f"{_line(type(artist).__name__, name)}: "
 
 
 def _points(ax: Axes, shown: np.ndarray) -> str:
@@ -100,18 +126,17 @@ def _points(ax: Axes, shown: np.ndarray) -> str:
     return ", ".join(f"{x:.3f} {y:.3f}" for x, y in _few(at) + 0.0)
 
 
-def _colours(artist: Collection) -> str:
-    return "" if artist.get_array() is None else f"; colours {_values(artist)}"
-
-
 def _values(artist: Collection | AxesImage) -> str:
-    """Return the values of a map in parts of its colours."""
-    values = np.ma.filled(artist.norm(np.ma.asarray(artist.get_array())), np.nan)
-    return " ".join(f"{value:.3f}" for value in _few(values.ravel()))
+    """Return the values of a map, and what its first and last colours stand for."""
+    values = np.asarray(artist.get_array(), dtype=float).ravel()
+    low, high = artist.get_clim()
+    shares = (_few(values) - low) / (high - low)
+    return " ".join(f"{share:.3f}" for share in shares) + f"; colours {low:.3e} to {high:.3e}"
 
 
 def _few(rows: np.ndarray) -> np.ndarray:
+    """Return at most :data:`POINTS` rows, the first and the last among them, in steps that fit no period of a map."""
     if len(rows) <= POINTS:
         return rows
-    return rows[np.linspace(0, len(rows) - 1, POINTS).round().astype(int)]
-
+    golden = np.arange(POINTS - 2) * (np.sqrt(5) - 1) / 2 % 1
+    return rows[np.sort(np.concatenate([[0, len(rows) - 1], (golden * len(rows)).astype(int)]))]

@@ -24,7 +24,7 @@ from jaxtyping import Float
 
 from posbias import checks, published
 from posbias.config import read_config
-from posbias.files import write_whole
+from posbias.files import data_folder, write_whole
 from posbias.published import PrintedRecency, Source, SourceFile
 from posbias.vectorfigure import recover_curve
 
@@ -80,9 +80,7 @@ Outcome = Literal["equal", "other numbers", "unread", "missing", "differs"]
 
 def data_dir(collection: Collection = "position-bias") -> Path:
     """Return the folder of the authors' files: ``POSBIAS_DATA``, or the user's cache folder."""
-    import platformdirs
-
-    return Path(os.environ.get("POSBIAS_DATA") or platformdirs.user_cache_dir("posbias")).expanduser() / collection
+    return data_folder() / collection
 
 
 @cache
@@ -249,7 +247,13 @@ def verify() -> list[Verification]:
 
     Configurations must be equal field by field, curves and probabilities number by number, and tabs and
     checksums must be those that ship.
+
+    Raises
+    ------
+    ValueError
+        If the file that ships cannot be read.
     """
+    published.read_shipped(published.SHIPPED)
     return [
         Verification(collection, name, _compared(collection, name) if found == "ok" else found)
         for collection, name, found in states()

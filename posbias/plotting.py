@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from posbias.figuretext import describe_when_shown
+from posbias.figuretext import STYLE, describe_when_shown
 
 FAMILY_COLOURS = {
     "bloom": "#0072B2",
@@ -47,7 +46,7 @@ MODEL_STYLES = {
 
 def use_style() -> None:
     """Make the book's style file the style of all figures that follow, and let a notebook keep them as text too."""
-    plt.style.use(str(files("posbias") / "posbias.mplstyle"))
+    plt.style.use(str(STYLE))
     describe_when_shown()
 
 

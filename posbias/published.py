@@ -17,7 +17,6 @@ from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float
-from pydantic import ValidationError
 
 from posbias import checks
 from posbias.config import RolloutConfig, config_text
@@ -183,13 +182,30 @@ def read_shipped(path: Path) -> Shipped:
         if content["format"] != FORMAT:
             raise ValueError(f"format {content['format']!r}")
         arrays = {name: _numbers(**array) for name, array in content["arrays"].items()}
-        return Shipped(
+        shipped = Shipped(
             sources=tuple(_source(**source) for source in content["sources"]),
             configurations={name: _filled(fields, arrays) for name, fields in content["configurations"].items()},
             curves={name: np.array(curve["influence"], dtype=float) for name, curve in content["curves"].items()},
             recency=tuple(PrintedRecency(**entry) for entry in content["recency"]),
         )
-    except (EOFError, gzip.BadGzipFile, zlib.error, KeyError, TypeError, AttributeError, ValueError) as error:
+        if {source.collection for source in shipped.sources} != {"position-bias", "layernorm_recency_bias"}:
+            raise ValueError("sources of other collections")
+        for name, curve in shipped.curves.items():
+            if curve.ndim != 1 or not abs(curve.sum() - 1) < 1e-3:
+                raise ValueError(f"{name}: no curve whose points sum to 1")
+        if not shipped.configurations or not shipped.curves or not shipped.recency:
+            raise ValueError("a part without entries")
+        return shipped
+    except (
+        EOFError,
+        gzip.BadGzipFile,
+        zlib.error,
+        KeyError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+        ValueError,
+    ) as error:
         received = " ".join(f"{type(error).__name__}: {error}".split())
         raise checks.refuse(str(path), f"the file that ships ({FORMAT})", received) from None
 
@@ -235,10 +251,12 @@ def configuration(name: str) -> RolloutConfig:
     if name not in known:
         raise checks.refuse("configuration", f"one of the {len(known)} files that were published", name)
     try:
-        return RolloutConfig.model_validate(known[name])
-    except ValidationError as error:
-        received = " ".join(str(error.errors()[0]["msg"]).split())
+        settings = RolloutConfig.model_validate(known[name])
+        settings.kernels(), settings.lambdas()
+    except ValueError as error:
+        received = " ".join(str(error).split())
         raise checks.refuse(f"{SHIPPED}: {name}", "a rollout configuration", received) from None
+    return settings
 
 
 def config(model: str, content: str = "all", dataset: str = "fineweb-edu", residual: bool = True) -> RolloutConfig:

@@ -17,6 +17,7 @@ import numpy as np
 
 import posbias
 from posbias import checks
+from posbias.files import data_folder
 
 REPOSITORY = "https://github.com/posbias/posbias"
 URL = f"{REPOSITORY}/raw/v{posbias.__version__}/posbias/data/reference/"
@@ -56,9 +57,7 @@ def shipped_names() -> list[str]:
 
 def cache_folder() -> Path:
     """Return where fetched reference models are: ``reference`` in ``POSBIAS_DATA``, or in the user's cache folder."""
-    import platformdirs
-
-    return Path(os.environ.get("POSBIAS_DATA") or platformdirs.user_cache_dir("posbias")).expanduser() / "reference"
+    return data_folder() / "reference"
 
 
 def model_folder(model: str) -> str:

@@ -221,9 +221,35 @@ def test_other_text_or_code_keeps_the_outputs_of_other_cells(make_book, monkeypa
     assert "# Shaken again" in text and "sum 0.500000001" in text and "machine 1e-09" in text
 
 
-def test_a_notebook_that_cannot_be_read_is_replaced(make_book):
+def test_outputs_of_the_machine_are_kept_only_with_all_code_above(make_book):
+    cells = ("x = 1", "x = 2", ":tags: [nbval-ignore-output]\n\nprint(x)")
+    root = make_book(x=chapter_source("X", *cells))
+    runner.run_chapter(root, "x")
+    make_book(x=chapter_source("X", cells[1], cells[0], cells[2]))
+    runner.run_chapter(root, "x")
+    assert json.loads((root / "notebooks" / "x.ipynb").read_text())["cells"][-1]["outputs"][0]["text"] == ["1\n"]
+
+
+def test_a_value_that_is_kept_has_the_number_of_its_cell(make_book):
+    root = make_book(x=chapter_source("X", "1 + 1"))
+    runner.run_chapter(root, "x")
+    make_book(x=chapter_source("X", "0", "1 + 1"))
+    runner.run_chapter(root, "x")
+    cell = json.loads((root / "notebooks" / "x.ipynb").read_text())["cells"][-1]
+    assert cell["execution_count"] == cell["outputs"][0]["execution_count"] == 2
+
+
+def test_a_tolerance_that_is_none_stops_the_chapter(make_book):
+    root = make_book(x=chapter_source("X", ":tolerance: 0.1\n\nprint(1)"))
+    runner.run_chapter(root, "x")
+    with pytest.raises(ValueError, match="x-001: tolerance: expected rtol and atol"):
+        runner.run_chapter(root, "x")
+
+
+@pytest.mark.parametrize("there", ["what was there", "{}", "[]", '{"cells": [{}], "nbformat": 4}', "\udcff"])
+def test_a_notebook_that_cannot_be_read_is_replaced(make_book, there):
     root = make_book(good=GOOD)
-    (root / "notebooks" / "good.ipynb").write_text("what was there")
+    (root / "notebooks" / "good.ipynb").write_text(there, errors="surrogateescape")
     assert runner.run_chapter(root, "good").status == "written"
     assert cells(root / "notebooks" / "good.ipynb")
 

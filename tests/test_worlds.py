@@ -53,6 +53,11 @@ def test_the_command_ends_with_1_where_a_world_differs(make_book, monkeypatch, c
     assert "world: expected one of here, prescott, haswell" in said.err and said.err.count("\n") == 1
 
 
+def test_jobs_are_at_least_one(make_book):
+    with pytest.raises(ValueError, match="jobs: expected at least 1, received 0"):
+        worlds.run_worlds(book(make_book, "0"), ["here"], jobs=0)
+
+
 def test_worlds_of_other_processors_have_no_x86_names(monkeypatch):
     assert set(worlds.world_names()) == set(worlds.WORLDS) or platform.machine() not in ("x86_64", "AMD64")
     monkeypatch.setattr(platform, "machine", lambda: "aarch64")

@@ -8,11 +8,13 @@ in its metadata, ``tolerance: {rtol: 0.01}``. A figure is compared by its descri
 
 from __future__ import annotations
 
+import json
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
+from decimal import Decimal
+from itertools import groupby, zip_longest
 from typing import TYPE_CHECKING
 
 from posbias.book.records import KEY
@@ -20,12 +22,14 @@ from posbias.book.records import KEY
 if TYPE_CHECKING:
     from nbformat import NotebookNode
 
-NUMBER = re.compile(r"(?<![\w.])([-+−]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)(?![\w])")
-"""A number that is no part of a word; its sign may be typeset."""
+NUMBER = re.compile(r"(?<![\w.])([-+−]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)(?!\w|\.\d)")
+"""A number that is no part of a word or of a version; its sign may be typeset."""
 UNCOMPARED = "nbval-ignore-output"
 """The tag, nbval's own, of cells whose outputs belong to the machine."""
+NOISE = Decimal("1e-12")
+"""What a number may be where it is zero elsewhere."""
 DRAWN = 2e-3
-"""What a figure may differ by: of an axis' limits relatively, of a point in parts of the axes' size."""
+"""What a figure may differ by: the limits of an axis relatively, points in parts of the axes' size."""
 
 
 @dataclass(frozen=True)
@@ -38,14 +42,14 @@ class Tolerance:
         Relative to the larger of the two. The default is what a rounding of glued numbers, of six digits, can
         shift by.
     atol
-        Absolute: below it a number is rounding noise.
+        Absolute.
     places
-        How many units of its last printed place a number may differ by in addition; 1 where a cell states a
+        How many units of its last printed place a number may differ by where that is more; 1 where a cell states a
         tolerance, since a value near the middle between two printed ones can become either.
     """
 
     rtol: float = 2e-5
-    atol: float = 1e-12
+    atol: float = 0.0
     places: int = 0
 
     def holds(self, expected: str, received: str) -> bool:
@@ -56,27 +60,23 @@ class Tolerance:
         >>> Tolerance(rtol=1e-3, places=1).holds("0.123", "0.124"), Tolerance(rtol=0.9).holds("2", "3")
         (True, False)
         """
-        if expected == received:
+        a, b = (Decimal(number.replace("−", "-")) for number in (expected, received))
+        if a == b:
             return True
         if re.fullmatch(r"[-+−]?\d+", expected) and re.fullmatch(r"[-+−]?\d+", received):
-            return _value(expected) == _value(received)
-        a, b = _value(expected), _value(received)
-        place = self.places * max(_place(expected), _place(received)) * (1 + 1e-9)
-        return abs(a - b) <= max(self.atol, self.rtol * max(abs(a), abs(b))) + place
+            return False
+        noise = Decimal(0) if a and b else NOISE  # a difference that vanishes here need not vanish elsewhere
+        place = self.places * min(_place(a), _place(b))
+        return abs(a - b) <= max(Decimal(self.atol), Decimal(self.rtol) * max(abs(a), abs(b)), place, noise)
 
 
 EXACT_DIGITS = Tolerance()
 """The tolerance of a cell that states none: numbers from 64-bit arithmetic."""
 
 
-def _value(number: str) -> float:
-    return float(number.replace("−", "-"))
-
-
-def _place(number: str) -> float:
+def _place(number: Decimal) -> Decimal:
     """Return one unit of the last printed place: 0.01 for ``1.25``, 1e-9 for ``2.5e-08``."""
-    digits, _, exponent = number.lower().partition("e")
-    return float(10.0 ** (int(exponent or 0) - len(digits.partition(".")[2])))
+    return Decimal(1).scaleb(int(number.as_tuple().exponent))
 
 
 def disagreement(expected: str, received: str, tolerance: Tolerance = EXACT_DIGITS) -> str:
@@ -90,11 +90,16 @@ def disagreement(expected: str, received: str, tolerance: Tolerance = EXACT_DIGI
     parts = [NUMBER.split(text) for text in (expected, received)]
     for i, (a, b) in enumerate(zip_longest(*parts, fillvalue="")):
         words = i % 2 == 0
-        if a.split() == b.split() if words else a and b and tolerance.holds(a, b):
+        if _words(a) == _words(b) if words else a and b and tolerance.holds(a, b):
             continue
         before = "" if words else parts[0][i - 1][-40:]
         return f"expected {_short(f'{before} {a}')}, received {_short(f'{before} {b}')}"
     return ""
+
+
+def _words(text: str) -> list[list[str]]:
+    """Return the words of each line: how many blanks are between them depends on the widths of numbers."""
+    return [line.split() for line in text.split("\n")]
 
 
 def _short(text: str) -> str:
@@ -135,42 +140,54 @@ def outputs_disagreement(expected: Sequence[Mapping], received: Sequence[Mapping
         kinds = [", ".join(kind for kind, _ in texts) or "none" for texts in (ours, theirs)]
         return f"expected outputs {kinds[0]}, received {kinds[1]}"
     for (kind, a), (_, b) in zip(ours, theirs, strict=True):
-        found = _drawn_disagreement(a, b, tolerance) if kind == "figure" else disagreement(a, b, tolerance)
+        drawn = kind.startswith("figure")
+        found = _drawn_disagreement(a, b, tolerance) if drawn else disagreement(a, b, tolerance)
         if found:
             return f"{kind}: {found}"
     return ""
 
 
 def _texts(outputs: Sequence[Mapping]) -> Iterator[tuple[str, str]]:
-    """Yield kind and text of all that an output says; neighbouring pieces of one stream are one text."""
-    streams: dict[str, str] = defaultdict(str)
-    for output in outputs:
-        if output["output_type"] == "stream":
-            streams[output["name"]] += "".join(output["text"])
-            continue
-        if output["output_type"] == "error":
-            yield "error", f"{output['ename']}: {output['evalue']}"
-            continue
-        data, metadata = output["data"], output.get("metadata", {})
-        name = metadata.get("scrapbook", {}).get("name")
-        drawn = any(mime.startswith("image/") for mime in data)
-        for mime, content in sorted(data.items()):
-            if not mime.startswith("image/") and mime != "text/html":
-                text = content if isinstance(content, str) else repr(content)
-                yield ("figure" if drawn and mime == "text/plain" else f"glued {name}" if name else mime), text
-        if KEY in metadata:
-            yield "record", "; ".join(f"{key}: {value}" for key, value in sorted(metadata[KEY].items()))
-    yield from sorted(streams.items())
+    """Yield kind and text of all that an output says; neighbouring pieces of one stream are one text.
+
+    A picture with a description has its text compared, one without it is compared byte by byte.
+    """
+    for kind, group in groupby(outputs, key=lambda output: output.get("name") or ""):
+        if kind:
+            yield kind, "".join("".join(output["text"]) for output in group)
+        else:
+            for output in group:
+                yield from _shown(output)
+
+
+def _shown(output: Mapping) -> Iterator[tuple[str, str]]:
+    if output["output_type"] == "error":
+        yield "error", f"{output['ename']}: {output['evalue']}"
+        return
+    data, metadata = output["data"], output.get("metadata", {})
+    name = metadata.get("scrapbook", {}).get("name")
+    pictures = sorted(mime for mime in data if mime.startswith("image/"))
+    described = str(data.get("text/plain", "")).startswith("figure ")
+    for mime, content in sorted(data.items()):
+        text = content if isinstance(content, str) else json.dumps(content, sort_keys=True)
+        if mime == "text/plain" and pictures:
+            yield f"figure, {', '.join(pictures)}", text
+        elif mime not in pictures or not described:
+            yield f"glued {name}" if name else mime, text
+    if KEY in metadata:
+        yield "record", "; ".join(f"{key}: {value}" for key, value in sorted(metadata[KEY].items()))
 
 
 def _drawn_disagreement(expected: str, received: str, tolerance: Tolerance) -> str:
-    """Compare descriptions of figures: limits of axes relatively, points (indented lines) in parts of their axes."""
+    """Compare descriptions of figures: names as any text; limits relatively, points in parts of their axes."""
     limits = replace(tolerance, rtol=max(DRAWN, tolerance.rtol), places=1)
     points = replace(tolerance, atol=max(DRAWN, tolerance.rtol, tolerance.atol), places=1)
     for a, b in zip_longest(expected.splitlines(), received.splitlines(), fillvalue=""):
-        found = disagreement(a, b, points if a.startswith("  ") else limits)
+        ours, theirs = (line.rpartition(": ") if line.startswith("  ") else (line, "", "") for line in (a, b))
+        drawn = limits if re.match(r"  [xy]-axis ", a) else points
+        found = disagreement(ours[0], theirs[0], tolerance) or disagreement(ours[2], theirs[2], drawn)
         if found:
-            return found
+            return f"{_short(ours[0])}: {found}"
     return ""
 
 
@@ -206,7 +223,8 @@ def keep_agreeing(fresh: NotebookNode, committed: NotebookNode) -> NotebookNode:
         for cell, old in pairs
         if _compared(cell) and not outputs_disagreement(old.outputs, cell.outputs, cell_tolerance(cell))
     ]
-    if len(agreeing) == sum(map(_compared, cells)):
+    same = [cell.source for cell in cells] == [cell.source for cell in _code_cells(committed)]
+    if same and len(agreeing) == sum(map(_compared, cells)):
         agreeing = pairs
     for cell, old in agreeing:
         cell.outputs = [_numbered(output, cell.execution_count) for output in old.outputs]

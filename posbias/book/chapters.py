@@ -68,7 +68,7 @@ def find_chapter(root: Path, stem: str) -> Chapter:
         If there is none; the message lists those that exist.
     """
     stems = list(_stems(root))
-    stem = next((full for full in stems if full.partition("_")[2] == stem), stem)
+    stem = next((full for full in stems if stem and full.partition("_")[2] == stem), stem)
     if stem not in stems:
         raise ValueError(f"chapter: expected one of {', '.join(stems)}, received {stem}")
     return read_chapter(root, stem)

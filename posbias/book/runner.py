@@ -172,7 +172,7 @@ def run_chapter(root: Path, stem: str) -> Outcome:
     if failure:
         return Outcome(stem, "failed", seconds, failure)
     text = notebook_text(_settled(read_tidy(executed, stem), chapter))
-    if chapter.notebook.is_file() and chapter.notebook.read_text(encoding="utf-8") == text:
+    if chapter.notebook.is_file() and chapter.notebook.read_bytes() == text.encode():
         return Outcome(stem, "unchanged", seconds)
     chapter.notebook.parent.mkdir(exist_ok=True)
     write_whole(chapter.notebook, text)
@@ -181,10 +181,14 @@ def run_chapter(root: Path, stem: str) -> Outcome:
 
 def _settled(fresh: NotebookNode, chapter: Chapter) -> NotebookNode:
     """Return ``fresh`` with the committed outputs where they agree; a notebook that cannot be read has none."""
+    import nbformat
+
     try:
-        return keep_agreeing(fresh, read_tidy(chapter.notebook, chapter.stem))
-    except (OSError, ValueError):
+        committed = read_tidy(chapter.notebook, chapter.stem)
+        nbformat.validate(committed)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, nbformat.ValidationError):
         return fresh
+    return keep_agreeing(fresh, committed)
 
 
 def run_chapter_to(
@@ -263,7 +267,15 @@ def run_book(root: Path, *, jobs: int = 1, echo: Callable[[str], None] = print) 
 
 
 def run_all(function: Callable[..., Result], calls: Sequence[tuple], jobs: int) -> Iterator[Result]:
-    """Yield what ``function`` returns for each tuple of arguments, in their order, ``jobs`` at a time."""
+    """Yield what ``function`` returns for each tuple of arguments, in their order, ``jobs`` at a time.
+
+    Raises
+    ------
+    ValueError
+        If ``jobs`` is not at least 1.
+    """
+    if jobs < 1:
+        raise ValueError(f"jobs: expected at least 1, received {jobs}")
     jobs = min(jobs, len(calls))
     if jobs <= 1:
         yield from (function(*call) for call in calls)
