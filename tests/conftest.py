@@ -9,7 +9,6 @@ from pathlib import Path
 # Here, before numpy and torch are imported, and for every process that a test starts: what the tests compute is small,
 # and more threads than processors wait for one another. OMP_NUM_THREADS=2 before the command still has its way.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ["HF_HUB_OFFLINE"] = "1"  # no test asks for what is not on this machine
 
 import pytest  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402

@@ -50,11 +50,13 @@ def test_means_are_those_of_the_prompts_one_by_one(name, rows, heads, monkeypatc
         assert np.allclose(means["content_diagonal"], content[t][..., eye].mean((0, 2)), atol=2e-6)
         assert np.allclose(means["content_offdiagonal"], np.nanmean(off, axis=(0, 2)), atol=2e-6)
         for name_, entries in (("diagonal", content[t][..., eye]), ("offdiagonal", off)):
-            edges = np.append(bin_centres(), 32.0) - statistics.BIN_WIDTH / 2
+            edges = np.append(bin_centres(), 32.0)[1:] - statistics.BIN_WIDTH / 2
             for h in range(instrument.H):
-                kept = entries[:, h][np.isfinite(entries[:, h])]
-                counts = np.histogram(np.clip(kept, -32.0, 31.75), edges)[0]
-                assert (means[f"histogram_{name_}"][h] == counts).all()
+                kept = np.sort(np.clip(entries[:, h][np.isfinite(entries[:, h])], -32.0, 31.75))
+                counted = np.cumsum(means[f"histogram_{name_}"][h])
+                # below each edge: an entry that 32 bits and other batches may round over it counts on either side
+                assert (np.searchsorted(kept, edges - 1e-5) <= counted).all()
+                assert (counted <= np.searchsorted(kept, edges + 1e-5)).all()
 
 
 @pytest.mark.parametrize("name", ["bloom", "mistral", "falcon-alibi"])
