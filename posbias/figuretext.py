@@ -128,9 +128,8 @@ def _points(ax: Axes, shown: np.ndarray) -> str:
 
 def _values(artist: Collection | AxesImage) -> str:
     """Return the values of a map, and what its first and last colours stand for."""
-    values = np.asarray(artist.get_array(), dtype=float).ravel()
+    shares = np.ma.filled(artist.norm(_few(np.asarray(artist.get_array(), dtype=float).ravel())), np.nan)
     low, high = artist.get_clim()
-    shares = (_few(values) - low) / (high - low)
     return " ".join(f"{share:.3f}" for share in shares) + f"; colours {low:.3e} to {high:.3e}"
 
 

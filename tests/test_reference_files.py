@@ -175,10 +175,11 @@ def test_what_cannot_be_reached_is_said_with_what_works_without(package, source,
 
 
 def test_a_cache_that_cannot_be_written_is_named(package, source, tmp_path):
-    (tmp_path / "data").write_text("a file")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "reference").write_text("a file")
     with pytest.raises(OSError) as raised:
         shipped.model_folder("reference/two")
-    assert str(raised.value.filename).startswith(str(tmp_path / "data"))
+    assert str(raised.value.filename).startswith(str(tmp_path / "data" / "reference"))
 
 
 @pytest.mark.parametrize("content", [None, b"", b"weights of on", b"weights of onE"])
