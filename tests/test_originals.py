@@ -1,11 +1,8 @@
 """The authors' own files: found, fetched, never touched; and the numbers that ship against them where they are."""
 
-import functools
 import gzip
 import hashlib
-import http.server
 import json
-import threading
 from collections import Counter
 
 import numpy as np
@@ -31,22 +28,6 @@ def small_registry(tmp_path, monkeypatch):
     entries = {name: f"sha256:{hashlib.sha256(content).hexdigest()}" for name, content in files.items()}
     monkeypatch.setattr(originals, "registry", lambda *_: entries)
     return files
-
-
-@pytest.fixture
-def server(tmp_path):
-    folder = tmp_path / "served"
-    folder.mkdir()
-
-    class Quiet(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *arguments):
-            pass
-
-    running = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder)))
-    threading.Thread(target=running.serve_forever, daemon=True).start()
-    yield folder, f"http://127.0.0.1:{running.server_port}/"
-    running.shutdown()
-    running.server_close()
 
 
 def put(folder, files):
