@@ -253,8 +253,6 @@ def run_book(root: Path, *, jobs: int = 1, echo: Callable[[str], None] = print) 
     ValueError
         If ``jobs`` is not at least 1.
     """
-    if jobs < 1:
-        raise ValueError(f"jobs: expected at least 1, received {jobs}")
     chapters = list_chapters(root)
     first = [chapter.stem for chapter in chapters if "records" not in chapter.needs]
     last = [chapter.stem for chapter in chapters if "records" in chapter.needs]
