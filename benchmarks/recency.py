@@ -28,7 +28,7 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import numpy as np  # noqa: E402 - the threads are counted when numpy is loaded
 
-from posbias.recency import simulate_recency  # noqa: E402 - as numpy
+from posbias.theory.layernorm_simulation import simulate_recency  # noqa: E402 - as numpy
 
 HERE = Path(__file__).parent
 N, LAYERS = 10, 4
@@ -123,7 +123,7 @@ def plain(sequences: int, d: int, alpha: float, seed: int = 0) -> np.ndarray:
 
 def write_speed(sequences: int) -> None:
     code = (
-        "import resource, time\nfrom posbias.recency import simulate_recency\n"
+        "import resource, time\nfrom posbias.theory.layernorm_simulation import simulate_recency\n"
         "wall, cpu = time.perf_counter(), time.process_time()\n"
         f"simulate_recency({sequences}, d=64, alpha=0.5)\n"
         "print(time.perf_counter() - wall, time.process_time() - cpu, end=' ')\n"

@@ -15,10 +15,10 @@ from time import perf_counter, process_time
 import numpy as np
 import torch
 
-from posbias.scratch import training as module
-from posbias.scratch.data import Stream
-from posbias.scratch.settings import PAIRS, Network, Setting, Task
-from posbias.scratch.training import Training, train
+from posbias.training.retrieval import optimisation as module
+from posbias.training.retrieval.optimisation import Training, train
+from posbias.training.retrieval.settings import PAIRS, Network, Setting, Task
+from posbias.training.retrieval.task import Stream
 
 SEEDS = range(5)
 
@@ -70,7 +70,7 @@ def plain_rate(setting: Setting, steps: int) -> float:
 
 
 class Loop:
-    """The sequences of :class:`posbias.scratch.data.Stream`, an item at a time."""
+    """The sequences of :class:`posbias.training.retrieval.task.Stream`, an item at a time."""
 
     def __init__(self, task: Task, seed: int) -> None:
         self.task, self.rng = task, np.random.default_rng(seed)

@@ -12,19 +12,20 @@ Nothing here imports torch or matplotlib; figures are in :mod:`posbias.plotting`
 :mod:`posbias.book`.
 """
 
-from posbias import masks, schedules
-from posbias.kernels import attention_kernel, mix_heads, residual_kernel
-from posbias.logits import alibi_slopes, content_logits, geometric_slopes, position_logits
-from posbias.order import (
+from posbias.comparison.distances import mean_identity, normalised_wasserstein, spearman
+from posbias.rollout import masks, schedules
+from posbias.rollout.influence import influence_by_hops, influence_history, influence_profile, rollout_matrix
+from posbias.rollout.kernels import attention_kernel, mix_heads, residual_kernel
+from posbias.rollout.logits import alibi_slopes, content_logits, geometric_slopes, position_logits
+from posbias.rollout.order import (
     dominates,
     is_monotone,
     monotone_rearrangement,
     prefix_masses,
     stochastic_monotonicity,
 )
-from posbias.profiles import mean_identity, mean_position, normalised_wasserstein, spearman, u_shape
-from posbias.rollout import influence_by_hops, influence_history, influence_profile, rollout_matrix
-from posbias.structured import StructuredKernels, structured_kernels
+from posbias.rollout.profiles import mean_position, u_shape
+from posbias.rollout.structured import StructuredKernels, structured_kernels
 
 __version__ = "0.1.0"
 

@@ -11,16 +11,16 @@ import os
 import zipfile
 import zlib
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 
-import posbias
 from posbias import checks
 from posbias.files import data_folder
 
 REPOSITORY = "https://github.com/posbias/posbias"
-URL = f"{REPOSITORY}/raw/v{posbias.__version__}/posbias/data/reference/"
+URL = f"{REPOSITORY}/raw/v{version('posbias')}/posbias/data/reference/"
 """Where the files of reference models are fetched from, the repository at the tag of this version."""
 
 FOLDER = Path(__file__).parent / "data" / "reference"

@@ -16,13 +16,13 @@ import transformers
 import xarray as xr
 
 import posbias
-from posbias.leakage import leakage, permutation_p_values, position_basis, sample_pairs
-from posbias.measure.absolute import PairReading, read_heads, read_pairs
 from posbias.measure.corpus import Corpus, make_prompts
 from posbias.measure.instrument import Instrument
 from posbias.measure.interventions import bidirectional, replaced_embeddings, replaced_rope
 from posbias.measure.loading import Source
+from posbias.measure.studies.absolute import PairReading, read_heads, read_pairs
 from posbias.shipped import model_folder
+from posbias.theory.leakage import leakage, permutation_p_values, position_basis, sample_pairs
 
 PARTS = ("total", "denominators", "logits", "residual")
 EARLY, WINDOW, RESAMPLES = 32, 64, 400

@@ -15,13 +15,13 @@ from tokenizers import Tokenizer
 from transformers.utils import logging
 
 from posbias.measure.corpus import Corpus
-from posbias.measure.hops import measure_hops
 from posbias.measure.loading import Source
 from posbias.measure.run import Settings, measured
+from posbias.measure.studies.hops import measure_hops
 from posbias.measure.summary import summarise, write_summary
-from posbias.reference.models import REFERENCES
-from posbias.reference.training import INITS, initial_model, save_model
 from posbias.shipped import FOLDER, reference_names
+from posbias.training.reference.models import REFERENCES
+from posbias.training.reference.pretraining import INITS, initial_model, save_model
 
 HERE = Path(__file__).parent
 LENGTHS = {"builtin": 256, "random": 256, "wikitext-2": 256, "builtin-1024": 1024}

@@ -14,8 +14,8 @@ from transformers.utils import logging
 
 from posbias.measure.corpus import Corpus
 from posbias.measure.loading import Source
-from posbias.measure.refinements import measure_pathways, measure_refinements
 from posbias.measure.run import Settings
+from posbias.measure.studies.gap import measure_pathways, measure_refinements
 from posbias.measure.summary import write_summary
 from posbias.shipped import reference_names
 

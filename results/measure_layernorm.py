@@ -24,11 +24,11 @@ from posbias.measure.corpus import Corpus, make_prompts
 from posbias.measure.instrument import Instrument
 from posbias.measure.interventions import replaced_denominators
 from posbias.measure.loading import Source
-from posbias.measure.norms import PARTS, octave_slopes, read_sizes
-from posbias.measure.recency import read_recency
-from posbias.reference.models import REFERENCES
-from posbias.reference.training import initial_model, save_model
+from posbias.measure.studies.norms import PARTS, octave_slopes, read_sizes
+from posbias.measure.studies.recency import read_recency
 from posbias.shipped import FOLDER, model_folder
+from posbias.training.reference.models import REFERENCES
+from posbias.training.reference.pretraining import initial_model, save_model
 
 MODELS = ("bloom-8", "bloom-12", "bloom-24", "mpt-12", "falcon-12", "llama-12", "llama-ntk-12", "mistral-12", "gpt2-12",
           "nope-12")  # fmt: skip

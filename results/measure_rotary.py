@@ -18,15 +18,15 @@ import xarray as xr
 from measure_all import settings
 
 import posbias
-from posbias.kernels import attention_kernel, mix_heads
-from posbias.measure.configure import layer_masks
 from posbias.measure.instrument import AttentionReading, Instrument
 from posbias.measure.loading import DTYPES, Source
-from posbias.measure.rotary import read_rotary_means
+from posbias.measure.rollouts import layer_masks
+from posbias.measure.studies.rotary_kernels import read_rotary_means
 from posbias.measure.summary import read_summary, shaved, write_summary
-from posbias.rollout import influence_profile
-from posbias.rotary import distance_kernels
-from posbias.surrogate import kernel_variation, nearest_slope
+from posbias.rollout.influence import influence_profile
+from posbias.rollout.kernels import attention_kernel, mix_heads
+from posbias.rollout.rotary import distance_kernels
+from posbias.rollout.surrogate import kernel_variation, nearest_slope
 
 HERE = Path(__file__).parent
 MODELS = ("llama-12", "llama-ntk-12", "mistral-12")

@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from posbias import checkpoint
 from posbias.cli import main
+from posbias.training.loop import checkpoint
 
 HERE = Path(__file__).parent
 

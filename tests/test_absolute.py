@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import false_discovery_control
 
-from posbias.leakage import (
+from posbias.theory.leakage import (
     Components,
     explained,
     gram,
@@ -135,19 +135,19 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 
 from measuring import N, make, prompts  # noqa: E402
 
-from posbias.measure.absolute import (  # noqa: E402
-    first_trajectory,
-    read_components,
-    read_heads,
-    read_pairs,
-    require_fixed_first,
-)
 from posbias.measure.instrument import Instrument  # noqa: E402
 from posbias.measure.interventions import (  # noqa: E402
     bidirectional,
     replaced_embeddings,
     replaced_rope,
     rotary_module,
+)
+from posbias.measure.studies.absolute import (  # noqa: E402
+    first_trajectory,
+    read_components,
+    read_heads,
+    read_pairs,
+    require_fixed_first,
 )
 
 ROTARY = ["llama", "mistral", "gpt_neox"]

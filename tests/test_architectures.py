@@ -3,8 +3,8 @@ import pytest
 from rollout_config import BASE, changed
 
 from posbias import alibi_slopes
-from posbias.architectures import CONVENTIONS, architecture_faithful
-from posbias.config import RolloutConfig
+from posbias.published.architectures import CONVENTIONS, architecture_faithful
+from posbias.published.configuration import RolloutConfig
 
 THREE_HEADS = changed(
     attention_config__num_heads=3,
@@ -47,7 +47,7 @@ def test_nothing_else_changes():
 
 
 def test_every_family_of_the_published_models_has_a_row():
-    from posbias.published import MODELS
+    from posbias.published.numbers import MODELS
 
     assert {model.family for model in MODELS.values()} == set(CONVENTIONS)
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from posbias.bootstrap import interval, resampled_profiles, wasserstein_to
-from posbias.profiles import normalised_wasserstein
+from posbias.comparison.bootstrap import interval, resampled_profiles
+from posbias.comparison.distances import normalised_wasserstein, wasserstein_to
 
 
 @pytest.fixture

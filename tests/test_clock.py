@@ -8,8 +8,9 @@ from scipy.integrate import quad
 from scipy.linalg import expm
 from scipy.stats import poisson
 
-from posbias import influence_profile, mean_position, schedules, structured_kernels
-from posbias.clock import (
+from posbias import influence_profile, mean_position, structured_kernels
+from posbias.rollout import schedules
+from posbias.rollout.clock import (
     clock_error_bound,
     clock_profile,
     hop_distribution,

@@ -8,8 +8,8 @@ import yaml
 from rollout_config import BASE, changed
 
 from posbias import alibi_slopes, cli
-from posbias import published as authors
-from posbias.profiles import read_profile, write_profile
+from posbias.published import numbers as authors
+from posbias.rollout.profiles import read_profile, write_profile
 
 
 def posbias(*arguments, **environment):
@@ -39,7 +39,7 @@ def config(tmp_path):
 
 
 def test_rollout_writes_the_profile_at_full_precision(config, tmp_path):
-    from posbias.config import read_config
+    from posbias.published.configuration import read_config
 
     out = tmp_path / "p.csv"
     result = posbias("rollout", config, "--output", out)
@@ -48,7 +48,7 @@ def test_rollout_writes_the_profile_at_full_precision(config, tmp_path):
 
 
 def test_rollout_with_an_architecture_replaces_slopes_and_scale(config, tmp_path):
-    from posbias.config import read_config
+    from posbias.published.configuration import read_config
 
     out = tmp_path / "p.csv"
     assert posbias("rollout", config, "-o", out, "--architecture", "falcon", "--head-dim", 4).returncode == 0
@@ -119,7 +119,7 @@ def test_published_lists_what_ships_and_what_is_missing(tmp_path):
 
 def test_a_published_configuration_is_written_and_rolled_out(tmp_path):
     """Offline, with nothing but the package: the file equals the configuration, and the profile is its own."""
-    from posbias.config import read_config
+    from posbias.published.configuration import read_config
 
     out, profile = tmp_path / "config.yaml", tmp_path / "p.csv"
     choice = ["--config", "bloom", "--content", "mean", "--corpus", "fineweb-edu", "--no-residual"]

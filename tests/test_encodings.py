@@ -6,8 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import nbinom
 
-from posbias import attention_kernel, masks, position_logits, rollout_matrix
-from posbias.encodings import (
+from posbias import attention_kernel, position_logits, rollout_matrix
+from posbias.rollout import masks
+from posbias.rollout.logits import rope_logits
+from posbias.theory.bounded_network import run_residual_network, sector_network
+from posbias.theory.encodings import (
     decay_constants,
     decay_peak,
     gaussian_peak,
@@ -17,8 +20,6 @@ from posbias.encodings import (
     rope_constants,
     walk_sums,
 )
-from posbias.logits import rope_logits
-from posbias.network import run_residual_network, sector_network
 
 
 def walks(t, x):

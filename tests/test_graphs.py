@@ -3,8 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posbias import attention_kernel, masks, rollout_matrix
-from posbias.graphs import (
+from posbias import attention_kernel, rollout_matrix
+from posbias.rollout import masks
+from posbias.theory.graphs import (
     centre_nodes,
     closed_groups,
     hop_distances,

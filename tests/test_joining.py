@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from posbias import influence_profile
-from posbias.joining import joined_history, joined_profile
+from posbias.rollout.joining import joined_history, joined_profile
 
 
 def random_rollout(T=4, n=5, seed=0):

@@ -4,8 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from posbias import attention_kernel, masks, mix_heads, residual_kernel
-from posbias.kernels import head_weights
+from posbias import attention_kernel, mix_heads, residual_kernel
+from posbias.rollout import masks
+from posbias.rollout.kernels import head_weights
 
 MASKS = [masks.full(), masks.causal(), masks.sliding_window(2), masks.prefix(2)]
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posbias.layernorm import (
+from posbias.theory.layernorm import (
     exact_tokens,
     inverse_norms,
     row_concentration,
@@ -15,7 +15,7 @@ from posbias.layernorm import (
     uniform_depth_cosine,
     weight_ratio,
 )
-from posbias.recency import layer_logits
+from posbias.theory.layernorm_simulation import layer_logits
 
 ALPHAS, RATIOS, MIXING = st.floats(0, 0.99), st.floats(1e-3, 1), st.floats(0.01, 1)
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from posbias import masks
+from posbias.rollout import masks
 
 
 def test_hand_computed():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from posbias.measure.content import constant_plus_diagonal
+from posbias.measure.studies.content import constant_plus_diagonal
 
 
 def masked(values):

@@ -11,10 +11,11 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 from measuring import CONFIGS, N, make, prompts, settings  # noqa: E402
 from torch.overrides import TorchFunctionMode  # noqa: E402 - after the check that torch is there
 
-from posbias import alibi_slopes, masks  # noqa: E402
+from posbias import alibi_slopes  # noqa: E402
 from posbias.measure.families import FAMILIES, family_of, soft_cap  # noqa: E402
 from posbias.measure.instrument import Instrument, NotFinite  # noqa: E402
 from posbias.measure.positions import read_positions  # noqa: E402
+from posbias.rollout import masks  # noqa: E402
 
 EVERY = sorted(CONFIGS)
 ALIBI = [name for name in EVERY if name.split("-")[0] in ("bloom", "mpt") or name.startswith("falcon-alibi")]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from posbias.recency import layer_logits, recency_share
+from posbias.theory.layernorm_simulation import layer_logits, recency_share
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
@@ -12,11 +12,12 @@ from measuring import CONFIGS, N, make, prompts  # noqa: E402
 from torch import nn  # noqa: E402 - after the check that torch is there
 
 from posbias.measure.families import output_projection  # noqa: E402
-from posbias.measure.identity import identity_network  # noqa: E402
 from posbias.measure.instrument import Instrument  # noqa: E402
 from posbias.measure.interventions import bidirectional, replaced_denominators  # noqa: E402
-from posbias.measure.norms import PARTS, centres, denominators, octave_slopes, read_sizes  # noqa: E402
-from posbias.measure.recency import later_preferred, read_recency  # noqa: E402
+from posbias.measure.normalisation import centres, denominators  # noqa: E402
+from posbias.measure.studies.identity import identity_network  # noqa: E402
+from posbias.measure.studies.norms import PARTS, octave_slopes, read_sizes  # noqa: E402
+from posbias.measure.studies.recency import later_preferred, read_recency  # noqa: E402
 
 EVERY = sorted(set(CONFIGS) - {"opt-projected"})  # which normalises after attention
 ROTATED = [name for name in EVERY if name not in ("gpt2", "gpt2-inverse-layer", "opt")]

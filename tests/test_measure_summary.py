@@ -10,13 +10,13 @@ pytest.importorskip("xarray", reason="xarray is not installed")
 from measuring import save, write_documents  # noqa: E402
 
 from posbias.cli import main  # noqa: E402
-from posbias.measure.configure import VARIANTS, measured_rollout  # noqa: E402
 from posbias.measure.corpus import Corpus  # noqa: E402
 from posbias.measure.loading import Source  # noqa: E402
 from posbias.measure.results import read_results  # noqa: E402
+from posbias.measure.rollouts import VARIANTS, measured_rollout  # noqa: E402
 from posbias.measure.run import Settings, measure, measured  # noqa: E402
 from posbias.measure.summary import read_summaries, read_summary, shaved, summarise, write_summary  # noqa: E402
-from posbias.order import stochastic_monotonicity  # noqa: E402
+from posbias.rollout.order import stochastic_monotonicity  # noqa: E402
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from posbias import (
     position_logits,
     stochastic_monotonicity,
 )
-from posbias.order import prefix_masses
+from posbias.rollout.order import prefix_masses
 
 
 def violations_ref(K):

@@ -8,8 +8,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from posbias import cli, originals, published
-from posbias.config import read_config
+from posbias import cli
+from posbias.published import numbers as published
+from posbias.published import originals
+from posbias.published.configuration import read_config
 
 pytest.importorskip("pooch")
 pytest.importorskip("pypdf")

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
 from posbias import mean_identity, mean_position, normalised_wasserstein, spearman, u_shape
-from posbias.profiles import read_profile, write_profile
+from posbias.rollout.profiles import read_profile, write_profile
 
 
 def profiles(n):

@@ -14,15 +14,16 @@ from killed import killed  # noqa: E402
 from tiny_reference import SAYINGS, TINY  # noqa: E402
 from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: E402
 
-from posbias import checkpoint  # noqa: E402
 from posbias.cli import main  # noqa: E402
 from posbias.measure.families import FAMILIES  # noqa: E402
-from posbias.reference import texts as module  # noqa: E402
-from posbias.reference import tokens, training  # noqa: E402
-from posbias.reference.models import REFERENCES, Reference, reference  # noqa: E402
-from posbias.reference.tokens import Texts, stream, train_tokenizer, whole_prefixes, wrapped  # noqa: E402
-from posbias.reference.training import initial_model, learning_rate, load_start, save_model, train  # noqa: E402
 from posbias.shipped import held_out_documents, write_held_out  # noqa: E402
+from posbias.training.loop import checkpoint  # noqa: E402
+from posbias.training.reference import pretraining as training  # noqa: E402
+from posbias.training.reference import texts as module  # noqa: E402
+from posbias.training.reference import tokens  # noqa: E402
+from posbias.training.reference.models import REFERENCES, Reference, reference  # noqa: E402
+from posbias.training.reference.pretraining import initial_model, learning_rate, load_start, save_model, train  # noqa: E402
+from posbias.training.reference.tokens import Texts, stream, train_tokenizer, whole_prefixes, wrapped  # noqa: E402
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-from posbias.restartable import Clock, moments  # noqa: E402
+from posbias.training.loop.restartable import Clock, moments  # noqa: E402
 
 
 def stepped(optimizer, x, times):

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from posbias import masks
-from posbias.logits import rope_logits
-from posbias.rotary import RotaryMeans, distance_kernels, distance_logits, distance_variances, rotated
+from posbias.rollout import masks
+from posbias.rollout.logits import rope_logits
+from posbias.rollout.rotary import RotaryMeans, distance_kernels, distance_logits, distance_variances, rotated
 
 RNG = np.random.default_rng(0)
 THETA = np.array([1.0, 0.3, 0.05])
@@ -83,7 +83,7 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 from measuring import N, make, prompts  # noqa: E402
 
 from posbias.measure.instrument import Instrument  # noqa: E402
-from posbias.measure.rotary import read_rotary_means  # noqa: E402
+from posbias.measure.studies.rotary_kernels import read_rotary_means  # noqa: E402
 
 YARN = {"rope_type": "yarn", "rope_theta": 100.0, "factor": 4.0, "original_max_position_embeddings": 8}
 MODELS = {

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from posbias import schedules
+from posbias.rollout import schedules
 
 
 def test_power_decay_by_hand():

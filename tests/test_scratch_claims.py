@@ -6,11 +6,11 @@ import pytest
 xr = pytest.importorskip("xarray", reason="xarray is not installed")
 pytest.importorskip("torch", reason="torch is not installed")
 
-from posbias.rollout import rollout_matrix  # noqa: E402
-from posbias.scratch.claims import bias_claims, depth_claims, even_sinks, sign, sink_claims, sink_metrics  # noqa: E402
-from posbias.scratch.prediction import differences, predicted_profiles, shares  # noqa: E402
-from posbias.scratch.results import gaps, preferences  # noqa: E402
-from posbias.scratch.settings import PAIRS, preset  # noqa: E402
+from posbias.rollout.influence import rollout_matrix  # noqa: E402
+from posbias.training.retrieval.claims import bias_claims, depth_claims, even_sinks, sign, sink_claims, sink_metrics  # noqa: E402
+from posbias.training.retrieval.outcomes import gaps, preferences  # noqa: E402
+from posbias.training.retrieval.prediction import differences, predicted_profiles, shares  # noqa: E402
+from posbias.training.retrieval.settings import PAIRS, preset  # noqa: E402
 
 SEEDS = 3
 

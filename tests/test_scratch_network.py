@@ -5,12 +5,12 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-from posbias.logits import rope_logits  # noqa: E402
-from posbias.masks import causal, full, prefix, sliding_window  # noqa: E402
-from posbias.scratch.data import Stream  # noqa: E402
-from posbias.scratch.evaluation import accuracies, look_inside  # noqa: E402
-from posbias.scratch.network import Members  # noqa: E402
-from posbias.scratch.settings import Network, Setting, Task  # noqa: E402
+from posbias.rollout.logits import rope_logits  # noqa: E402
+from posbias.rollout.masks import causal, full, prefix, sliding_window  # noqa: E402
+from posbias.training.retrieval.evaluation import accuracies, look_inside  # noqa: E402
+from posbias.training.retrieval.members import Members  # noqa: E402
+from posbias.training.retrieval.settings import Network, Setting, Task  # noqa: E402
+from posbias.training.retrieval.task import Stream  # noqa: E402
 
 TASK = Task(items=4, classes=40, labels=8, burstiness=2, dimension=6)
 N = TASK.tokens

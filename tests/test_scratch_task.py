@@ -8,9 +8,9 @@ from scipy import stats
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-from posbias.masks import causal, prefix, sliding_window  # noqa: E402
-from posbias.scratch.data import Stream  # noqa: E402
-from posbias.scratch.settings import BIASES, PAIRS, PRESETS, Network, Setting, Task, preset  # noqa: E402
+from posbias.rollout.masks import causal, prefix, sliding_window  # noqa: E402
+from posbias.training.retrieval.settings import BIASES, PAIRS, PRESETS, Network, Setting, Task, preset  # noqa: E402
+from posbias.training.retrieval.task import Stream  # noqa: E402
 
 FIXED = Task(vocabulary="fixed")
 

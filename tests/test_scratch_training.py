@@ -7,14 +7,14 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("xarray", reason="xarray is not installed")
 
 from posbias.cli import main  # noqa: E402
-from posbias.masks import causal, full  # noqa: E402
-from posbias.scratch import experiment  # noqa: E402
-from posbias.scratch import training as module  # noqa: E402
-from posbias.scratch.experiment import is_done, run_group, together  # noqa: E402
-from posbias.scratch.network import Members  # noqa: E402
-from posbias.scratch.results import VARIABLES, read_results, write_results  # noqa: E402
-from posbias.scratch.settings import Network, Setting, Task, preset  # noqa: E402
-from posbias.scratch.training import Training, train  # noqa: E402
+from posbias.rollout.masks import causal, full  # noqa: E402
+from posbias.training.retrieval import experiment  # noqa: E402
+from posbias.training.retrieval import optimisation as module  # noqa: E402
+from posbias.training.retrieval.experiment import is_done, run_group, together  # noqa: E402
+from posbias.training.retrieval.members import Members  # noqa: E402
+from posbias.training.retrieval.optimisation import Training, train  # noqa: E402
+from posbias.training.retrieval.outcomes import VARIABLES, read_results, write_results  # noqa: E402
+from posbias.training.retrieval.settings import Network, Setting, Task, preset  # noqa: E402
 
 TASK = Task(items=4, classes=40, labels=8, burstiness=2, dimension=8)
 PAIR = [Setting(TASK, Network(2, mask, residual=True)) for mask in (causal(), full())]

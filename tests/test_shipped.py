@@ -17,7 +17,7 @@ from posbias import cli, shipped  # noqa: E402
 from posbias.measure.corpus import Corpus, make_prompts  # noqa: E402
 from posbias.measure.loading import Source  # noqa: E402
 from posbias.measure.run import Settings, measured  # noqa: E402
-from posbias.reference.models import REFERENCES  # noqa: E402
+from posbias.training.reference.models import REFERENCES  # noqa: E402
 
 
 def test_a_checkout_has_all_of_the_table_and_nothing_else():

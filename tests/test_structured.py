@@ -3,7 +3,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from posbias import alibi_slopes, masks, structured, structured_kernels
+from posbias import alibi_slopes, structured_kernels
+from posbias.rollout import masks, structured
 
 SLOPES = st.sampled_from([1e-12, 1e-6, 1e-3, 0.1, 0.9, 0.999999, 1.0, 3.0, 60.0, 900.0])
 CONTENT = st.sampled_from([-1000.0, -60.0, -1.0, 0.0, 0.5, 40.0, 1000.0])

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
 
-from posbias import masks
-from posbias.kernels import attention_kernel
-from posbias.logits import position_logits
-from posbias.surrogate import kernel_variation, nearest_slope
+from posbias.rollout import masks
+from posbias.rollout.kernels import attention_kernel
+from posbias.rollout.logits import position_logits
+from posbias.rollout.surrogate import kernel_variation, nearest_slope
 
 RNG = np.random.default_rng(0)
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from posbias.vectorfigure import recover_curve
+from posbias.published.vectorfigure import recover_curve
 
 pytest.importorskip("pypdf")
 pyplot = pytest.importorskip("matplotlib.pyplot")

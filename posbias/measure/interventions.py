@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from posbias import checks
 from posbias.measure.instrument import Instrument
-from posbias.measure.norms import denominators
+from posbias.measure.normalisation import denominators
 
 
 def rotary_module(instrument: Instrument) -> nn.Module:

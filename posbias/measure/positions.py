@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 
-from posbias import masks
 from posbias.measure.families import soft_cap, window
 from posbias.measure.instrument import AttentionReading, Instrument
+from posbias.rollout import masks
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import xarray as xr
 
 from posbias import checks
 from posbias.files import whole_file
-from posbias.netcdf import load_layout
+from posbias.training.loop.netcdf import load_layout
 
 SCHEMA = 1
 """Number of the layout; raised when a name or a meaning changes."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-import platform
 import sys
 import tempfile
 import time
@@ -20,12 +19,10 @@ from typing import Any
 
 import numpy as np
 import torch
-import transformers
 import xarray as xr
 from torch import Tensor
 
-import posbias
-from posbias import checkpoint, checks
+from posbias import checks
 from posbias.measure.corpus import Corpus, Prompts, make_prompts
 from posbias.measure.families import family_of
 from posbias.measure.instrument import Instrument, NotFinite
@@ -34,7 +31,9 @@ from posbias.measure.positions import Positions, read_positions
 from posbias.measure.processes import Processes, processes
 from posbias.measure.results import make_results, write_results
 from posbias.measure.statistics import LayerStatistics, bin_centres, entropy_similarity
+from posbias.provenance import versions
 from posbias.shipped import model_folder
+from posbias.training.loop import checkpoint
 
 MOST_GIB = 16  # BLOOM-176B at n = 256 takes 4
 PER_PROMPT = ("lambda_frobenius", "lambda_token", "influence", "influence_signed", "probability")
@@ -355,11 +354,7 @@ def _provenance(settings: Settings, config: Any, tokenizer: Any, prompts: Prompt
         "position_details": "",
         "processes": group.world,
         "head_dim": getattr(config, "head_dim", None) or config.hidden_size // heads,
-        "posbias": posbias.__version__,
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-        "numpy": np.__version__,
-        "python": platform.python_version(),
+        **versions("torch", "transformers"),
     }
 
 

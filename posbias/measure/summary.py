@@ -12,10 +12,10 @@ from jaxtyping import Float
 
 from posbias import checks
 from posbias.files import whole_file
-from posbias.measure.configure import VARIANTS, measured_rollout
 from posbias.measure.results import SCHEMA
-from posbias.netcdf import load
-from posbias.order import stochastic_monotonicity
+from posbias.measure.rollouts import VARIANTS, measured_rollout
+from posbias.rollout.order import stochastic_monotonicity
+from posbias.training.loop.netcdf import load
 
 DROPPED = ("content_logits", "attention", "attention_heads", "histogram_diagonal", "histogram_offdiagonal", "bin")
 PER_PROMPT = ("influence_prompts", "influence_signed_prompts")

@@ -1,0 +1,140 @@
+"""The command that trains small networks from scratch: ``posbias train-icl``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from posbias import checks
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from posbias.training.retrieval.settings import Setting
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command that trains to ``app``."""
+    app.command("train-icl")(train_icl)
+
+
+def train_icl(
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder that gets a file for each setting.")],
+    preset: Annotated[
+        list[str] | None,
+        typer.Option("--preset", "-p", help="figure2 to figure13 of Wu et al. (2025), spread or deep."),
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="Networks of each setting, with seeds 0, 1, …")] = 5,
+    iterations: Annotated[int, typer.Option(help="Optimizer steps.")] = 100_000,
+    batch_size: Annotated[int, typer.Option(help="Sequences in each.")] = 128,
+    precision: Annotated[Literal["float32", "bfloat16"], typer.Option(help="Of products of matrices.")] = "float32",
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, …; a GPU if there is one.")] = None,
+    together: Annotated[int, typer.Option(help="Most networks to train at once.")] = 12,
+    tested: Annotated[int, typer.Option(help="Test sequences of each order.")] = 10_000,
+    mask: Annotated[Literal["full", "causal", "window", "prefix"], typer.Option(help="Without a preset.")] = "causal",
+    width: Annotated[int | None, typer.Option(help="Tokens in the window or the prefix.")] = None,
+    encoding: Annotated[
+        Literal["none", "decay", "sinusoidal", "rope"], typer.Option(help="Without a preset.")
+    ] = "none",
+    layers: Annotated[int, typer.Option(help="Without a preset.")] = 2,
+    residual: Annotated[bool, typer.Option("--residual", help="Without a preset.")] = False,
+    bias: Annotated[
+        Literal["none", "first", "middle", "last", "ends"], typer.Option(help="Of the training data; without a preset.")
+    ] = "none",
+    items: Annotated[int | None, typer.Option(help="Item-label pairs, n.")] = None,
+    classes: Annotated[int | None, typer.Option(help="K.")] = None,
+    labels: Annotated[int | None, typer.Option(help="L.")] = None,
+    burstiness: Annotated[int | None, typer.Option(help="Items of a class in a sequence, B.")] = None,
+    dimension: Annotated[int | None, typer.Option(help="Size of a token, d.")] = None,
+    vocabulary: Annotated[
+        Literal["mixture", "fixed"] | None, typer.Option(help="Classes that scatter, or not.")
+    ] = None,
+    spread: Annotated[Literal["text", "code"] | None, typer.Option(help="Variance 1/d, or deviation 1/d.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Skip what is done; go on from checkpoints.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the last checkpoints, with the weights.")] = False,
+    checkpoint_every: Annotated[float, typer.Option(help="Least seconds between checkpoints.")] = 60.0,
+) -> None:
+    """Train attention-only networks to retrieve, many at once, and measure which positions they favour."""
+    from posbias.rollout.masks import Mask
+    from posbias.training.retrieval.settings import Network, Setting, Task
+    from posbias.training.retrieval.settings import preset as settings_of
+
+    for name, value in (("seeds", seeds), ("together", together), ("tested", tested)):
+        checks.positive_integer(name, value)
+    task = {
+        "items": items, "classes": classes, "labels": labels, "burstiness": burstiness, "dimension": dimension,
+        "vocabulary": vocabulary, "spread": spread,
+    }  # fmt: skip
+    if preset:
+        wanted = _with([setting for name in preset for setting in settings_of(name)], "task", task)
+    else:
+        if (width is None) == (mask in ("window", "prefix")):
+            raise checks.refuse("width", "one for a window or a prefix, and only there", width)
+        one = Setting(Task(bias=bias), Network(layers, Mask("causal"), encoding, residual))
+        wanted = _with(_with([one], "task", task), "network", {"mask": Mask(mask, width or 0)})
+
+    import torch
+
+    from posbias.training.retrieval import experiment
+    from posbias.training.retrieval.optimisation import Training
+
+    training = Training(iterations, batch_size, precision=precision)
+    where = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        torch.empty(1, device=where)
+    except RuntimeError:
+        raise checks.refuse("device", "a device of torch that is there, such as cpu or cuda", where) from None
+    output.mkdir(parents=True, exist_ok=True)
+    numbers = list(range(seeds))
+    paths = {setting: output / f"{setting.name}.nc" for setting in wanted}
+    if resume:
+        paths = {s: p for s, p in paths.items() if not experiment.is_done(p, s, numbers, training, tested)}
+    for path in paths.values():
+        if path.exists():
+            raise checks.refuse(str(path), "no results of that name, or --resume", "some")
+    groups = list(experiment.together(list(paths), numbers, together))
+    for k, group in enumerate(groups):
+        line = f"group {k + 1} of {len(groups)}, {len(group) * seeds} networks: "
+        found = experiment.run_group(
+            group,
+            numbers,
+            training,
+            output,
+            size=tested,
+            device=where,
+            resume=resume,
+            keep=keep,
+            checkpoint_every=checkpoint_every,
+            report=_line(line) if sys.stderr.isatty() else None,
+        )
+        for setting, results in zip(group, found, strict=True):
+            _tell(paths[setting], results)
+
+
+def _with(settings: list[Setting], part: str, given: dict[str, Any]) -> list[Setting]:
+    """Return the settings with what is given of a part, ``task`` or ``network``, in place of theirs; each once."""
+    from dataclasses import replace
+
+    given = {name: value for name, value in given.items() if value is not None}
+    return list(dict.fromkeys(replace(s, **{part: replace(getattr(s, part), **given)}) for s in settings))
+
+
+def _tell(path: Path, results: xr.Dataset) -> None:
+    """Say what a setting's networks favour, and which of them stopped."""
+    from posbias.training.retrieval.outcomes import gaps
+
+    for seed, step in zip(results["seed"].values, results["stopped"].values, strict=True):
+        if step >= 0:
+            typer.echo(f"{results.attrs['setting']}: seed {seed} stopped, loss not finite at step {step}", err=True)
+    means = zip(results["pair"].values, gaps(results).mean(0), strict=True)
+    typer.echo(f"{path}: {results.sizes['seed']} seeds, {', '.join(f'{pair} {gap:+.3f}' for pair, gap in means)}")
+
+
+def _line(start: str) -> Any:
+    def write(text: str) -> None:
+        sys.stderr.write(f"\r{start + text:70}")
+
+    return write

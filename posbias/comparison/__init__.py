@@ -1,0 +1,1 @@
+"""Profiles against profiles: distances, scores, and their uncertainty over prompts."""

@@ -1,0 +1,115 @@
+"""A rollout from a measurement alone: depth, heads, slopes, mask, λ and content as the file has them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import xarray as xr
+from jaxtyping import Float
+
+from posbias import checks
+from posbias.rollout import masks
+from posbias.rollout.influence import Kernels, influence_profile
+from posbias.rollout.kernels import attention_kernel, mix_heads
+from posbias.rollout.logits import content_logits, position_logits
+from posbias.rollout.masks import Mask
+from posbias.rollout.structured import structured_kernels
+
+VARIANTS = ("a", "b", "c", "kernels")
+NORMS = ("frobenius", "token")
+
+
+@dataclass(frozen=True)
+class MeasuredRollout:
+    """Hold what :func:`~posbias.rollout.influence.influence_profile` needs.
+
+    Parameters
+    ----------
+    kernels
+        Structured where one mask serves all layers; dense where windows differ, and for measured kernels.
+    lambda_
+        T values.
+    n
+        Tokens.
+    """
+
+    kernels: Kernels
+    lambda_: Float[np.ndarray, "T"]
+    n: int
+
+    def profile(self) -> Float[np.ndarray, "n"]:
+        """Return the influence profile."""
+        return influence_profile(self.kernels, self.lambda_, self.n)
+
+    def dense(self) -> Float[np.ndarray, "T n n"]:
+        """Return the kernels written out, one for each layer."""
+        if isinstance(self.kernels, np.ndarray):
+            return self.kernels
+        return np.stack([self.kernels.dense(t, self.n) for t in range(len(self.lambda_))])
+
+
+def measured_rollout(
+    results: xr.Dataset, variant: str, *, n: int | None = None, norm: str = "frobenius"
+) -> MeasuredRollout:
+    """Return the rollout that a measurement describes.
+
+    Parameters
+    ----------
+    results
+        From :func:`~posbias.measure.results.read_results`.
+    variant
+        ``a``: attention only (λ = 1, no content). ``b``: measured λ, no content. ``c``: measured λ and constant
+        content with the measured diagonal, layer by layer and head by head. ``kernels``: measured λ and the
+        measured mean attention kernels.
+    n
+        Tokens; the measurement's length unless given. Measured kernels have theirs.
+    norm
+        Which reading of λ: ``frobenius`` (the paper's text) or ``token`` (the authors' code).
+
+    Raises
+    ------
+    ValueError
+        For an unknown variant or norm, and for another length than that of measured kernels.
+
+    Source: residual-aware paper, section 6.2. Slopes, scale and mask are the model's own, which the published
+    configurations assume; content logits carry their 1/√D, which the published ones lack.
+    """
+    for field, value, known in (("variant", variant, VARIANTS), ("norm", norm, NORMS)):
+        if value not in known:
+            raise checks.refuse(field, f"one of {', '.join(known)}", value)
+    measured = int(results.attrs["length"])
+    n = measured if n is None else checks.positive_integer("length", n)
+    T = results.sizes["layer"]
+    lambda_ = np.ones(T) if variant == "a" else results[f"lambda_{norm}"].values.astype(np.float64)
+    if variant == "kernels":
+        if n != measured:
+            raise checks.refuse("length", f"{measured}, the length of the measured kernels", n)
+        A = results["attention"].values.astype(np.float64)
+        return MeasuredRollout(A / A.sum(-1, keepdims=True), lambda_, n)  # weights were rounded to 32 bits or 16
+    diagonal = base = np.zeros((T, results.sizes["head"]))
+    if variant == "c":
+        base = results["content_offdiagonal"].values.astype(np.float64)
+        diagonal = results["content_diagonal"].values.astype(np.float64) - base
+    slopes = results["slopes"].values.astype(np.float64)
+    return MeasuredRollout(_kernels(slopes, diagonal, base, layer_masks(results), n), lambda_, n)
+
+
+def layer_masks(results: xr.Dataset) -> list[Mask]:
+    """Return each layer's mask: a sliding window where the model has one, else causal."""
+    return [masks.sliding_window(int(w)) if w else masks.causal() for w in results["window"].values]
+
+
+def _kernels(slopes: np.ndarray, diagonal: np.ndarray, base: np.ndarray, layers: list[Mask], n: int) -> Kernels:
+    """Return structured kernels, or dense ones where layers have different masks."""
+    T, H = slopes.shape
+    if len(set(layers)) == 1:
+        slope = slopes if (slopes > 0).all() else None
+        return structured_kernels(T, slope=slope, diagonal=diagonal, base=base, mask=layers[0], H=H)
+    return np.stack([
+        mix_heads(np.stack([
+            attention_kernel(position_logits(n, m) + content_logits(n, b, d), mask)
+            for m, d, b in zip(slopes[t], diagonal[t], base[t], strict=True)
+        ]))
+        for t, mask in enumerate(layers)
+    ])  # fmt: skip

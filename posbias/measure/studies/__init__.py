@@ -1,0 +1,1 @@
+"""One file for each question that a chapter asks of a model."""

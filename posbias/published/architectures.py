@@ -1,0 +1,77 @@
+"""What the architectures really do with slopes and scales, and configurations corrected to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from posbias import checks
+from posbias.published.configuration import AttentionConfig, ContentConfig, RolloutConfig
+from posbias.rollout.logits import alibi_slopes
+
+
+@dataclass(frozen=True)
+class LogitConvention:
+    """Say how a family forms its attention logits.
+
+    Parameters
+    ----------
+    content_scaled
+        Whether q·k is divided by √(head size).
+    position_scaled
+        Whether the ALiBi term is divided by √(head size) too.
+    """
+
+    content_scaled: bool
+    position_scaled: bool
+
+
+CONVENTIONS: dict[str, LogitConvention] = {
+    "bloom": LogitConvention(content_scaled=True, position_scaled=False),
+    "mpt": LogitConvention(content_scaled=True, position_scaled=False),
+    "falcon": LogitConvention(content_scaled=True, position_scaled=True),
+}
+"""One row a family; read in the transformers implementations of BLOOM, MPT and Falcon (ALiBi)."""
+
+
+def architecture_faithful(
+    config: RolloutConfig, architecture: str, head_dim: int, *, slopes: bool = True, content: bool = True
+) -> RolloutConfig:
+    """Return ``config`` with what the architecture does in place of what the file assumes.
+
+    Parameters
+    ----------
+    config
+        A configuration as published: geometric slopes, content logits recorded without the 1/√D factor.
+    architecture
+        ``bloom``, ``mpt`` or ``falcon``.
+    head_dim
+        D, the size of a head.
+    slopes, content
+        Which of the two to replace: the slopes (the rule for this number of heads, over √D where the family
+        scales them), the content logits (times 1/√D).
+
+    Raises
+    ------
+    ValueError
+        For an unknown architecture (the known ones are listed) or a head size below 1.
+    """
+    if architecture not in CONVENTIONS:
+        raise checks.refuse("architecture", f"one of {', '.join(CONVENTIONS)}", architecture)
+    scale = 1 / np.sqrt(checks.positive_integer("head_dim", head_dim))
+    convention = CONVENTIONS[architecture]
+    update: dict[str, AttentionConfig | ContentConfig] = {}
+    if slopes:
+        m = alibi_slopes(config.attention_config.num_heads) * (scale if convention.position_scaled else 1.0)
+        update["attention_config"] = config.attention_config.model_copy(update={"alibi_slopes": [m.tolist()]})
+    if content and convention.content_scaled:
+        update["content_config"] = ContentConfig(
+            diagonal_scores=_scaled(config.content_config.diagonal_scores, scale),
+            base_scores=_scaled(config.content_config.base_scores, scale),
+        )
+    return config.model_copy(update=update)
+
+
+def _scaled(rows: list[list[float]], factor: float) -> list[list[float]]:
+    return [[factor * x for x in row] for row in rows]

@@ -1,0 +1,238 @@
+"""Rollout configurations in the authors' YAML format: read as published, checked field by field, and written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import yaml
+from jaxtyping import Float
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, PositiveInt, ValidationError
+
+from posbias import checks
+from posbias.rollout import masks, schedules
+from posbias.rollout.influence import influence_profile
+from posbias.rollout.masks import Mask
+from posbias.rollout.structured import StructuredKernels, structured_kernels
+
+Share = Annotated[FiniteFloat, Field(ge=0, le=1)]
+Positive = Annotated[FiniteFloat, Field(gt=0)]
+ScalarContent = Literal["every-head", "first-head"]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class MaskConfig(_Part):
+    """Configure the mask: causal, full, or sliding_window with a window_size ≥ 1."""
+
+    mask_type: Literal["causal", "full", "sliding_window"] = "causal"
+    window_size: PositiveInt | None = None
+
+    def mask(self) -> Mask:
+        """Return the mask, or raise ValueError if a sliding window has no size."""
+        if self.mask_type == "sliding_window":
+            if self.window_size is None:
+                raise checks.refuse("mask_config.window_size", "an integer of at least 1", "nothing")
+            return masks.sliding_window(self.window_size)
+        return masks.full() if self.mask_type == "full" else masks.causal()
+
+
+class AttentionConfig(_Part):
+    """Configure heads: ALiBi slopes > 0 as (1 or T) lists of (1 or H), weights, temperature > 0."""
+
+    num_heads: PositiveInt
+    alibi_slopes: list[list[Positive]]
+    head_weights: list[list[Annotated[FiniteFloat, Field(ge=0)]]] | None = None
+    softmax_temperature: Positive = 1.0
+
+
+class ContentConfig(_Part):
+    """Configure content logits: added on the diagonal, and everywhere; (1 or T) lists of (1 or H)."""
+
+    diagonal_scores: list[list[FiniteFloat]]
+    base_scores: list[list[FiniteFloat]]
+
+
+class ConstantSchedule(_Part):
+    """Configure λ_t = lambda_const."""
+
+    schedule_type: Literal["constant"]
+    lambda_const: Share
+
+    def schedule(self, T: int) -> Float[np.ndarray, "T"]:
+        """Return the T values."""
+        return schedules.constant(T, self.lambda_const)
+
+
+class PowerDecaySchedule(_Part):
+    """Configure λ_t = lambda_0 · t^(-beta), t = 1..T."""
+
+    schedule_type: Literal["power_decay"]
+    lambda_0: Positive
+    beta: Positive
+
+    def schedule(self, T: int) -> Float[np.ndarray, "T"]:
+        """Return the T values; ValueError if one exceeds 1."""
+        return schedules.power_decay(T, self.lambda_0, self.beta)
+
+
+class CustomSchedule(_Part):
+    """Configure λ_t one by one."""
+
+    schedule_type: Literal["custom"]
+    lambdas_custom: list[Share]
+
+    def schedule(self, T: int) -> Float[np.ndarray, "T"]:
+        """Return the T values; ValueError if there are not T of them."""
+        return schedules.custom(self.lambdas_custom, T)
+
+
+class RolloutConfig(_Part):
+    """Configure one rollout; fields are named and mean what they do in the authors' files.
+
+    Source: configuration files of the residual-aware paper's repository (config/rollout/example.yaml).
+    """
+
+    sequence_length: PositiveInt
+    num_layers: PositiveInt
+    mask_config: MaskConfig = MaskConfig()
+    attention_config: AttentionConfig
+    content_config: ContentConfig
+    lambda_schedule_config: Annotated[
+        ConstantSchedule | PowerDecaySchedule | CustomSchedule, Field(discriminator="schedule_type")
+    ]
+    save_dir: str | None = None
+
+    def kernels(self, scalar_content: ScalarContent = "every-head") -> StructuredKernels:
+        """Return the structured kernels of the configuration.
+
+        Parameters
+        ----------
+        scalar_content
+            What one content value for several heads means: ``every-head`` gives it to all of them, as the
+            format reads; ``first-head`` gives it to head 0 and none to the others, as the authors' program does.
+
+        Raises
+        ------
+        ValueError
+            If slopes, weights or content are ragged or fit neither the layers nor the heads.
+        """
+        T, attention = self.num_layers, self.attention_config
+        arrays = {
+            "attention_config.alibi_slopes": attention.alibi_slopes,
+            "content_config.diagonal_scores": self.content_config.diagonal_scores,
+            "content_config.base_scores": self.content_config.base_scores,
+        }
+        if attention.head_weights is not None:
+            arrays["attention_config.head_weights"] = attention.head_weights
+        parts = {field: _rectangle(field, x, T, attention.num_heads) for field, x in arrays.items()}
+        diagonal = parts["content_config.diagonal_scores"]
+        if scalar_content == "first-head" and diagonal.shape[1] == 1:
+            diagonal = diagonal * (np.arange(attention.num_heads) == 0)
+        return structured_kernels(
+            T,
+            slope=parts["attention_config.alibi_slopes"],
+            diagonal=diagonal,
+            base=parts["content_config.base_scores"],
+            mask=self.mask_config.mask(),
+            weights=parts.get("attention_config.head_weights"),
+            temperature=attention.softmax_temperature,
+            H=attention.num_heads,
+        )
+
+    def lambdas(self) -> Float[np.ndarray, "T"]:
+        """Return λ_1..λ_T."""
+        return self.lambda_schedule_config.schedule(self.num_layers)
+
+    def profile(self, scalar_content: ScalarContent = "every-head") -> Float[np.ndarray, "n"]:
+        """Return the influence profile: the last row of the rollout that the configuration describes."""
+        return influence_profile(self.kernels(scalar_content), self.lambdas(), self.sequence_length)
+
+    def without_residual(self) -> RolloutConfig:
+        """Return the same configuration with λ = 1 in every layer: attention only."""
+        schedule = ConstantSchedule(schedule_type="constant", lambda_const=1.0)
+        return self.model_copy(update={"lambda_schedule_config": schedule})
+
+    def without_content(self) -> RolloutConfig:
+        """Return the same configuration with content logits 0."""
+        content = ContentConfig(diagonal_scores=[[0.0]], base_scores=[[0.0]])
+        return self.model_copy(update={"content_config": content})
+
+    def at_length(self, n: int) -> RolloutConfig:
+        """Return the same configuration for n tokens."""
+        return self.model_copy(update={"sequence_length": checks.positive_integer("sequence_length", n)})
+
+
+def read_config(path: Path | str) -> RolloutConfig:
+    """Read a rollout configuration; tabs, which some of the published files contain, count as spaces.
+
+    Raises
+    ------
+    ValueError
+        For YAML that is empty, broken or no mapping, and for every field that is missing, unknown or not what it
+        should be: all of them in one message, each with what was expected and what came.
+    """
+    text = Path(path).read_text(encoding="utf-8")
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        content = yaml.load(text.replace("\t", " "), Loader=loader)  # noqa: S506 - a safe loader either way
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path}: expected YAML, received {' '.join(str(error).split())}") from None
+    if not isinstance(content, dict):
+        received = "an empty file" if content is None else type(content).__name__
+        raise checks.refuse(str(path), "a mapping of fields", received)
+    try:
+        config = RolloutConfig.model_validate(content)
+    except ValidationError as error:
+        raise ValueError(f"{path}: " + "; ".join(_complaint(e) for e in error.errors()[:5])) from None
+    try:
+        config.kernels(), config.lambdas()
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    return config
+
+
+def config_text(config: RolloutConfig) -> str:
+    """Return ``config`` as YAML in the authors' format and order of fields, one line for each field.
+
+    Every number is written with as many digits as it takes to read the same number back:
+    :func:`read_config` of a file with this text returns a configuration that equals ``config``.
+    """
+    lines = []
+    for field, value in config.model_dump().items():
+        if isinstance(value, dict):
+            lines += [f"{field}:", *(f"  {name}: {_yaml(part)}" for name, part in value.items())]
+        else:
+            lines.append(f"{field}: {_yaml(value)}")
+    return "\n".join(lines) + "\n"
+
+
+def _yaml(value: Any) -> str:
+    """Return a value in one line; YAML takes a number with an exponent for one only if it has a point too."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(_yaml, value))}]"
+    if isinstance(value, float):
+        text = repr(value)
+        return text if "." in text else text.replace("e", ".0e")
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _complaint(error: Any) -> str:
+    """Return one pydantic error as ``field: expected …, received …``."""
+    field = ".".join(str(x) for x in error["loc"] if x not in ("constant", "power_decay", "custom"))
+    if error["type"] == "missing":
+        return f"{field}: expected a value, received nothing"
+    expected = error["msg"].replace("Input should be ", "").replace("Extra inputs are not permitted", "no such field")
+    return f"{field}: expected {expected}, received {str(error['input'])[:60]}"
+
+
+def _rectangle(field: str, rows: list[list[float]], T: int, H: int) -> np.ndarray:
+    """Return rows as a (1 or T, 1 or H) array, or raise naming the field."""
+    x = checks.finite_array(field, rows, ndim=(2,))
+    if x.shape[0] not in (1, T) or x.shape[1] not in (1, H):
+        raise checks.refuse(field, f"1 or {T} lists of 1 or {H} values", f"{x.shape[0]} of {x.shape[1]}")
+    return x

@@ -1,0 +1,87 @@
+"""Attention kernels: logits and a mask through a softmax, heads mixed, residual added."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from posbias import checks
+from posbias.rollout.masks import Mask
+
+
+def attention_kernel(
+    logits: Float[np.ndarray, "... n n"], mask: Mask | Bool[np.ndarray, "n n"]
+) -> Float[np.ndarray, "... n n"]:
+    """Return A = softmax of the logits over the keys that the mask allows, row by row.
+
+    Parameters
+    ----------
+    logits
+        Finite attention logits, (…, query, key); any size: each row's largest is taken off first.
+    mask
+        Allowed keys: a mask, or a boolean (query, key) matrix in which every query has at least one key.
+
+    >>> from posbias.rollout import masks
+    >>> attention_kernel(np.zeros((3, 3)), masks.causal()).round(2)
+    array([[1.  , 0.  , 0.  ],
+           [0.5 , 0.5 , 0.  ],
+           [0.33, 0.33, 0.33]])
+    """
+    n = logits.shape[-1]
+    if logits.shape[-2] != n:
+        raise checks.refuse("logits", "a square (…, n, n) array", f"shape {logits.shape}")
+    if not np.isfinite(logits).all():
+        raise checks.refuse("logits", "finite numbers (the mask is given apart)", "NaN or Inf")
+    allowed = mask.matrix(n) if isinstance(mask, Mask) else mask
+    if not allowed.any(axis=1).all():
+        raise checks.refuse("mask", "a key for every query", f"none for query {int(allowed.any(axis=1).argmin())}")
+    masked = np.where(allowed, logits, -np.inf)
+    weights = np.exp(masked - masked.max(axis=-1, keepdims=True))
+    return weights / weights.sum(axis=-1, keepdims=True)
+
+
+def head_weights(weights: Float[np.ndarray, "H"] | None, H: int) -> Float[np.ndarray, "H"]:
+    """Return head weights that sum to 1: uniform for None, otherwise the given ones normalised.
+
+    Raises
+    ------
+    ValueError
+        If there are not H weights, one is negative, or none is positive.
+    """
+    if weights is None:
+        return np.full(H, 1.0 / H)
+    w = checks.finite_array("head_weights", weights, ndim=(1,))
+    if w.size != H:
+        raise checks.refuse("head_weights", f"{H} weights, one for each head", f"{w.size}")
+    if (w < 0).any() or not (w > 0).any():
+        raise checks.refuse("head_weights", "weights ≥ 0 with one above 0", w.tolist())
+    return w / w.sum()
+
+
+def mix_heads(A: Float[np.ndarray, "H n n"], weights: Float[np.ndarray, "H"] | None = None) -> Float[np.ndarray, "n n"]:
+    """Return the head average Σ_h w_h A_h; uniform weights unless given.
+
+    Source: residual-aware paper, appendix B (a convex combination keeps rows, causality and order).
+    """
+    return np.tensordot(head_weights(weights, len(A)), checks.stochastic_kernel("A", A), axes=1)
+
+
+def residual_kernel(A: Float[np.ndarray, "n n"], lambda_: float) -> Float[np.ndarray, "n n"]:
+    """Return R = (1 - λ) I + λ A: the layer as a Markov kernel on positions.
+
+    Parameters
+    ----------
+    A
+        Row-stochastic attention kernel.
+    lambda_
+        Residual mixing in [0, 1]; 0 leaves every token where it is, 1 has no residual.
+
+    Source: residual-aware paper, section 3.
+
+    >>> residual_kernel(np.array([[1.0, 0.0], [0.5, 0.5]]), 0.2)
+    array([[1. , 0. ],
+           [0.1, 0.9]])
+    """
+    A = checks.stochastic_kernel("A", A)
+    lambda_ = float(checks.mixing_coefficients("lambda_", [lambda_])[0])
+    return (1 - lambda_) * np.eye(len(A)) + lambda_ * A

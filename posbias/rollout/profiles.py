@@ -1,0 +1,119 @@
+"""Influence profiles as distributions on positions: mean, shape, and files of them."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float
+
+from posbias import checks
+from posbias.checks import Numbers
+from posbias.files import write_whole
+
+HEADER = ["token_position", "probability"]
+
+
+def mean_position(p: Numbers) -> float:
+    """Return Σ_j j p[j] / (n - 1): 0 if all influence is on the first token, 1 if on the last.
+
+    >>> mean_position([0.25, 0.0, 0.75])
+    0.75
+    """
+    p = checks.distribution("profile", p)
+    return float(p @ np.arange(p.size) / max(p.size - 1, 1))
+
+
+@dataclass(frozen=True)
+class UShape:
+    """Describe how a profile falls from its ends to its lowest point.
+
+    Parameters
+    ----------
+    start, end
+        Influence of the first and the last position (or the mean over ``ends`` of them).
+    trough
+        Smallest influence strictly between the ends.
+    location
+        Position of the trough as a share of the sequence, 0 at the first token, 1 at the last.
+    depth
+        1 - trough / min(start, end): 0 or less if there is no U, towards 1 the deeper the trough.
+    """
+
+    start: float
+    end: float
+    trough: float
+    location: float
+    depth: float
+
+
+def u_shape(p: Numbers, *, ends: int = 1, smooth: int = 1) -> UShape:
+    """Measure how much of a U a profile is: the depth of its trough against the lower of both ends.
+
+    Parameters
+    ----------
+    p
+        Influence profile, at least three positions.
+    ends
+        How many positions at each end to average.
+    smooth
+        Width of the running mean under the trough (odd); 1 for none. Measured profiles want more.
+
+    Source: this project's definition (the paper speaks of U-shapes without a number).
+
+    >>> shape = u_shape([0.4, 0.1, 0.1, 0.1, 0.3])
+    >>> round(shape.depth, 3), shape.location
+    (0.667, 0.25)
+    """
+    p = checks.distribution("profile", p)
+    ends = checks.positive_integer("ends", ends)
+    if checks.positive_integer("smooth", smooth) % 2 == 0:
+        raise checks.refuse("smooth", "an odd width", smooth)
+    if p.size < max(3, 2 * ends + 1, smooth):
+        raise checks.refuse("profile", f"at least {max(3, 2 * ends + 1, smooth)} positions", p.size)
+    start, end = float(p[:ends].mean()), float(p[-ends:].mean())
+    half = smooth // 2
+    level = np.convolve(p, np.full(smooth, 1 / smooth), mode="valid")
+    first, last = max(ends, half), min(p.size - ends, p.size - half)
+    inner = level[first - half : last - half]
+    where = int(inner.argmin()) + first
+    lower = min(start, end)
+    trough = float(inner.min())
+    depth = 1 - trough / lower if lower > 0 else float("-inf")
+    return UShape(start, end, trough, where / (p.size - 1), depth)
+
+
+def write_profile(path: Path | str, p: Numbers) -> None:
+    """Write ``token_position,probability`` lines at full precision; the file is written whole or not at all."""
+    p = checks.distribution("profile", p)
+    lines = [",".join(HEADER), *(f"{j},{x!r}" for j, x in enumerate(p.tolist()))]
+    write_whole(Path(path), "\n".join(lines) + "\n")
+
+
+def read_profile(path: Path | str) -> Float[np.ndarray, "n"]:
+    """Read a profile written by :func:`write_profile` or by the authors' rollout program.
+
+    Raises
+    ------
+    ValueError
+        If the header, a position or a number is not what it should be, or the values are no distribution.
+    """
+    try:
+        with Path(path).open(newline="", encoding="utf-8") as file:
+            rows = list(csv.reader(file))
+    except (UnicodeDecodeError, csv.Error):
+        raise checks.refuse(str(path), "a CSV file with a profile", "another format") from None
+    if not rows or [x.strip() for x in rows[0]] != HEADER:
+        raise checks.refuse(f"{path}: header", ",".join(HEADER), ",".join(rows[0]) if rows else "an empty file")
+    values = []
+    for j, row in enumerate(rows[1:]):
+        try:
+            position, value = map(float, row)
+        except ValueError:
+            raise checks.refuse(f"{path}: line {j + 2}", "a position and a probability", ",".join(row)) from None
+        if position != j:
+            raise checks.refuse(f"{path}: line {j + 2}", f"position {j}", row[0])
+        values.append(value)
+    return checks.distribution(f"{path}: probability", values, tolerance=1e-6)

@@ -1,0 +1,198 @@
+"""Kernels of rotary attention without content: from a head's mean query and mean key, the rotation kept.
+
+Features are in pairs (2l-1, 2l), as in :func:`~posbias.rollout.logits.rope_logits`;
+a pair that is not rotated has θ_l = 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from posbias import checks
+from posbias.checks import Numbers
+from posbias.rollout.kernels import attention_kernel
+from posbias.rollout.masks import Mask
+
+
+def rotated(x: Float[np.ndarray, "... d"], theta: Numbers, n: int) -> Float[np.ndarray, "... n d"]:
+    """Return Θ_p x for p = 0..n-1: the l-th pair of features turned by the angle p θ_l.
+
+    Parameters
+    ----------
+    x
+        Vectors, d even.
+    theta
+        Radians per token of each of the d/2 pairs.
+    n
+        How many positions.
+
+    Raises
+    ------
+    ValueError
+        If d is odd or there are not d/2 angles.
+
+    >>> rotated(np.array([1.0, 0.0]), [np.pi / 2], 3).round(2) + 0.0
+    array([[ 1.,  0.],
+           [ 0.,  1.],
+           [-1.,  0.]])
+    """
+    d, angles = x.shape[-1], checks.finite_array("theta", theta, ndim=(1,))
+    if d % 2 or angles.size != d // 2:
+        raise checks.refuse("theta", f"an even number of features and half as many angles ({d} features)", angles.size)
+    turn = np.exp(1j * np.arange(checks.positive_integer("n", n))[:, None] * angles)
+    pairs = (x[..., 0::2] + 1j * x[..., 1::2])[..., None, :] * turn
+    return np.stack([pairs.real, pairs.imag], axis=-1).reshape(*pairs.shape[:-1], d)
+
+
+def distance_logits(
+    q: Float[np.ndarray, "... d"], k: Float[np.ndarray, "... d"], theta: Numbers, n: int
+) -> Float[np.ndarray, "... n"]:
+    """Return ⟨Θ_x q, k⟩ for distances x = 0..n-1: the logits of one query and one key wherever they stand.
+
+    Parameters
+    ----------
+    q, k
+        Query and key before the rotation. No 1/√d here.
+    theta, n
+        As in :func:`rotated`.
+
+    Source: Θ_i and Θ_j are rotations, so that ⟨Θ_i q, Θ_j k⟩ = ⟨Θ_{i-j} q, k⟩ (Su et al. 2024).
+
+    >>> distance_logits(np.array([1.0, 0.0]), np.array([1.0, 0.0]), [np.pi / 2], 3).round(2) + 0.0
+    array([ 1.,  0., -1.])
+    """
+    return np.asarray((rotated(q, theta, n) * k[..., None, :]).sum(-1))
+
+
+def distance_variances(
+    q: Float[np.ndarray, "H d"],
+    k: Float[np.ndarray, "H d"],
+    theta: Numbers,
+    n: int,
+    *,
+    query_covariance: Float[np.ndarray, "H d d"] | None = None,
+    key_covariance: Float[np.ndarray, "H d d"] | None = None,
+) -> Float[np.ndarray, "H n"]:
+    """Return the variance of ⟨Θ_x q, k⟩ over independent queries and keys, x = 0..n-1.
+
+    With C and D the covariances of queries and keys, u = Θ_x q̄ and v = Θ_x^T k̄, it is
+    u^T D u + v^T C v + tr(Θ_x C Θ_x^T D).
+
+    Parameters
+    ----------
+    q, k
+        Means q̄ and k̄.
+    theta, n
+        As in :func:`rotated`.
+    query_covariance, key_covariance
+        C and D; none means that all queries, or all keys, are alike.
+
+    >>> one, eye = np.array([[1.0, 0.0]]), np.eye(2)[None]
+    >>> distance_variances(one, one, [0.5], 2, key_covariance=eye).round(6).tolist()
+    [[1.0, 1.0]]
+    >>> distance_variances(one, one, [0.5], 2, query_covariance=eye, key_covariance=eye).round(6).tolist()
+    [[4.0, 4.0]]
+    """
+    angles = checks.finite_array("theta", theta, ndim=(1,))
+    out = np.zeros((len(q), n))
+    if key_covariance is not None:
+        u = rotated(q, angles, n)
+        out += np.einsum("hxa,hab,hxb->hx", u, key_covariance, u, optimize=True)
+    if query_covariance is not None:
+        v = rotated(k, -angles, n)
+        out += np.einsum("hxa,hab,hxb->hx", v, query_covariance, v, optimize=True)
+    if query_covariance is not None and key_covariance is not None:
+        turns = rotated(np.eye(q.shape[-1]), angles, n)  # turns[b, x] is Θ_x of the unit vector b
+        turned = np.einsum("bxa,hbc,cxd->hxad", turns, query_covariance, turns, optimize=True)
+        out += np.einsum("hxad,had->hx", turned, key_covariance)
+    return out
+
+
+def distance_kernels(
+    logits: Float[np.ndarray, "H n"],
+    mask: Mask | Bool[np.ndarray, "n n"],
+    first: Float[np.ndarray, "H n"] | None = None,
+) -> Float[np.ndarray, "H n n"]:
+    """Return the attention kernels of heads whose logits depend on the distance i - j alone.
+
+    Parameters
+    ----------
+    logits
+        Of each head at distances 0..n-1.
+    mask
+        Allowed keys, none after the query.
+    first
+        Logits of position 0 as a key, by distance, where it has its own.
+
+    Raises
+    ------
+    ValueError
+        If the mask lets a query see a later key.
+
+    >>> from posbias.rollout import masks
+    >>> distance_kernels(np.log([[1.0, 3.0]]), masks.causal())
+    array([[[1.  , 0.  ],
+            [0.75, 0.25]]])
+    """
+    n = logits.shape[1]
+    allowed = mask.matrix(n) if isinstance(mask, Mask) else mask
+    if np.triu(allowed, 1).any():
+        raise checks.refuse("mask", "keys no later than the query", "a later one")
+    matrix = logits[:, abs(np.subtract.outer(np.arange(n), np.arange(n)))]
+    if first is not None:
+        matrix[:, :, 0] = first
+    return attention_kernel(matrix, allowed)
+
+
+@dataclass(frozen=True)
+class RotaryMeans:
+    """Hold the means and covariances of each head's queries and keys before the rotation.
+
+    Parameters
+    ----------
+    query, key
+        Means over prompts and positions. Heads that share keys have the same ones; what the model scales the rotated
+        features by is in them.
+    query_covariance, key_covariance
+        Over the same prompts and positions.
+    first_query, first_key
+        Means at position 0, over prompts.
+    theta
+        Radians per token of each pair, 0 for a pair that is not rotated.
+    scale
+        What q·k is multiplied by.
+    """
+
+    query: Float[np.ndarray, "T H d"]
+    key: Float[np.ndarray, "T H d"]
+    query_covariance: Float[np.ndarray, "T H d d"]
+    key_covariance: Float[np.ndarray, "T H d d"]
+    first_query: Float[np.ndarray, "T H d"]
+    first_key: Float[np.ndarray, "T H d"]
+    theta: Float[np.ndarray, "pairs"]
+    scale: Float[np.ndarray, "T"]
+
+    def logits(self, n: int) -> Float[np.ndarray, "T H n"]:
+        """Return the logits of the mean query and the mean key at distances 0..n-1."""
+        return self.scale[:, None, None] * distance_logits(self.query, self.key, self.theta, n)
+
+    def with_first(self, n: int) -> tuple[Float[np.ndarray, "T H d"], Float[np.ndarray, "T H d"]]:
+        """Return mean query and mean key over all n positions, where position 0 had been left out."""
+        pairs = (self.first_query, self.query), (self.first_key, self.key)
+        query, key = (rest + (first - rest) / n for first, rest in pairs)
+        return query, key
+
+    def first_logits(self, n: int) -> Float[np.ndarray, "T H n"]:
+        """Return the logits of the mean query and the mean key of position 0 at distances 0..n-1."""
+        return self.scale[:, None, None] * distance_logits(self.query, self.first_key, self.theta, n)
+
+    def variances(self, n: int, *, queries: bool = True) -> Float[np.ndarray, "T H n"]:
+        """Return the variance of the logits over keys, and over queries too unless told not to, at distances 0..n-1."""
+        C = [c if queries else None for c in self.query_covariance]
+        return np.stack([
+            s**2 * distance_variances(q, k, self.theta, n, query_covariance=c, key_covariance=d)
+            for s, q, k, c, d in zip(self.scale, self.query, self.key, C, self.key_covariance, strict=True)
+        ])  # fmt: skip

@@ -1,0 +1,1 @@
+"""What is proved: infinite depth, masks as graphs, positional encodings, LayerNorm, absolute position."""

@@ -1,0 +1,159 @@
+"""The table of reference models: what each one is, and how it was trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from transformers import AutoConfig, PretrainedConfig
+
+from posbias import checks
+from posbias.training.reference.tokens import VOCABULARY
+
+CONTEXT = 1024
+"""Tokens that models without a table of positions take; all but one were trained on 256."""
+
+NTK = 4
+"""Factor by which the NTK-scaled model's context is longer than that of the model it goes on from."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Say what a reference model is.
+
+    Parameters
+    ----------
+    name
+        Family and layers.
+    family
+        ``model_type`` of transformers.
+    T, D, H
+        Layers, width, heads.
+    fields
+        Further fields of the configuration.
+    start_token
+        Whether every text begins with a start token, as the family's own models have it.
+    continues
+        Reference model whose weights training goes on from; None starts from the default initialisation.
+    positions
+        False for a model whose table of positions is zero and stays so.
+    autocast
+        Whether forward passes run in bfloat16; weights and their updates always have 32 bits.
+    steps, batch_size, length, rate
+        Optimizer steps, sequences and tokens in each, and the highest learning rate.
+    """
+
+    name: str
+    family: str
+    T: int
+    D: int
+    H: int
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    start_token: bool = False
+    continues: str | None = None
+    positions: bool = True
+    autocast: bool = True
+    steps: int = 1200
+    batch_size: int = 8
+    length: int = 256
+    rate: float = 2e-3
+
+    def config(self, **changes: Any) -> PretrainedConfig:
+        """Return the configuration for transformers, with ``changes``."""
+        special = {"bos_token_id": 1 if self.start_token else 0, "eos_token_id": 0, "pad_token_id": None}
+        common = {"vocab_size": VOCABULARY, "tie_word_embeddings": True, "use_cache": False, **special}
+        return AutoConfig.for_model(self.family, **{**common, **SHAPES[self.family](self), **self.fields, **changes})
+
+    def shortened(self, steps: int) -> Reference:
+        """Return the same model, trained for ``steps`` steps."""
+        return replace(self, steps=checks.positive_integer("steps", steps, minimum=0))
+
+
+def _bloom(model: Reference) -> dict[str, Any]:
+    return {"hidden_size": model.D, "n_layer": model.T, "n_head": model.H, "seq_length": CONTEXT}
+
+
+def _mpt(model: Reference) -> dict[str, Any]:
+    return {"d_model": model.D, "n_layers": model.T, "n_heads": model.H, "max_seq_len": CONTEXT}
+
+
+def _gpt2(model: Reference) -> dict[str, Any]:
+    longest = model.length if model.positions else CONTEXT
+    dropout = {"attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0}
+    return {"n_embd": model.D, "n_layer": model.T, "n_head": model.H, "n_positions": longest, **dropout}
+
+
+def _named(model: Reference) -> dict[str, Any]:
+    return {
+        "hidden_size": model.D,
+        "num_hidden_layers": model.T,
+        "num_attention_heads": model.H,
+        "max_position_embeddings": CONTEXT,
+    }
+
+
+def _llama(model: Reference) -> dict[str, Any]:
+    width = 32 * round(model.D * 8 / 3 / 32)
+    return {**_named(model), "num_key_value_heads": model.H, "intermediate_size": width}
+
+
+SHAPES = {"bloom": _bloom, "mpt": _mpt, "falcon": _named, "gpt2": _gpt2, "llama": _llama, "mistral": _llama}
+"""How each family's configuration names layers, width, heads and context."""
+
+FALCON = {"alibi": True, "multi_query": False, "new_decoder_architecture": False, "parallel_attn": False, "bias": True}
+THETA = 10_000.0
+HEAD = 32  # width of a head in the models with rotary positions
+
+
+def _rope(theta: float) -> dict[str, Any]:
+    return {"rope_parameters": {"rope_type": "default", "rope_theta": theta}}
+
+
+REFERENCES: Mapping[str, Reference] = {
+    row.name: row
+    for row in (
+        Reference("bloom-8", "bloom", 8, 192, 6),
+        Reference("bloom-12", "bloom", 12, 128, 8),
+        Reference("bloom-24", "bloom", 24, 128, 8, steps=500, rate=1.5e-3),
+        Reference("mpt-12", "mpt", 12, 128, 8, steps=800),
+        Reference(
+            "falcon-12", "falcon", 12, 128, 8, FALCON, autocast=False, steps=800
+        ),  # its attention is slower in 16 bits
+        Reference("llama-12", "llama", 12, 128, 4, _rope(THETA), start_token=True),
+        Reference(
+            "llama-ntk-12",
+            "llama",
+            12,
+            128,
+            4,
+            _rope(THETA * NTK ** (HEAD / (HEAD - 2))),  # the base that stretches the longest wave NTK times
+            start_token=True,
+            continues="llama-12",
+            steps=200,
+            batch_size=2,
+            length=NTK * 256,
+            rate=5e-4,
+        ),
+        Reference("mistral-12", "mistral", 12, 128, 4, {**_rope(THETA), "sliding_window": 64}, start_token=True),
+        Reference("gpt2-12", "gpt2", 12, 128, 8, steps=800),
+        Reference("nope-12", "gpt2", 12, 128, 8, positions=False, steps=800),
+    )
+}
+"""The reference models by name. bloom-8 has six heads: not a power of two, so that its slopes follow the long rule."""
+
+
+def reference(name: str) -> Reference:
+    """Return the row of a name.
+
+    Raises
+    ------
+    ValueError
+        For an unknown name, with the known ones.
+
+    >>> reference("bloom-8").H
+    6
+    """
+    if name not in REFERENCES:
+        raise checks.refuse("reference model", f"one of {', '.join(REFERENCES)}", name)
+    return REFERENCES[name]

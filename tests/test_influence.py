@@ -1,0 +1,127 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from posbias import (
+    influence_by_hops,
+    influence_history,
+    influence_profile,
+    masks,
+    rollout_matrix,
+    schedules,
+    structured_kernels,
+)
+from posbias.rollout.clock import hop_distribution
+from posbias.rollout.influence import rollout_history
+
+
+def product_ref(kernels, lambda_, n):
+    """P = R_T … R_1, written out."""
+    P = np.eye(n)
+    for t, x in enumerate(lambda_):
+        P = ((1 - x) * np.eye(n) + x * kernels.dense(t, n)) @ P
+    return P
+
+
+def test_two_tokens_two_layers_by_hand():
+    A = np.array([[1.0, 0.0], [0.5, 0.5]])
+    assert np.allclose(influence_profile(A, [0.2, 0.4]), [1 - 0.9 * 0.8, 0.9 * 0.8])
+
+
+@settings(max_examples=60)
+@given(st.data(), st.integers(1, 6), st.integers(1, 3), st.integers(1, 20), st.booleans())
+def test_every_path_gives_the_same_row(data, T, H, n, shared):
+    seed = data.draw(st.integers(0, 10_000))
+    rng = np.random.default_rng(seed)
+    shape = (1 if shared else T, H)
+    mask = [masks.causal(), masks.sliding_window(3), masks.prefix(4), masks.full()][seed % 4]
+    kernels = structured_kernels(T, slope=rng.uniform(0.01, 1, shape), diagonal=rng.normal(0, 5, shape), mask=mask)
+    lambda_ = rng.uniform(0, 1, T)
+    row = int(rng.integers(n))
+    expected = product_ref(kernels, lambda_, n)
+    dense = np.stack([kernels.dense(t, n) for t in range(T)])
+    assert np.abs(rollout_matrix(kernels, lambda_, n) - expected).max() < 1e-13
+    assert np.abs(influence_profile(kernels, lambda_, n, row=row) - expected[row]).max() < 1e-12
+    assert np.abs(influence_profile(dense, lambda_, row=row) - expected[row]).max() < 1e-12
+    history = influence_history(kernels, lambda_, n, row=row)
+    assert history.shape == (T + 1, n)
+    assert np.abs(history[-1] - expected[row]).max() < 1e-12
+    assert np.abs(history - influence_history(dense, lambda_, row=row)).max() < 1e-12
+    parts = influence_by_hops(kernels, lambda_, n, row=row)
+    assert parts.shape == (T + 1, n) and parts.min() >= 0
+    assert np.abs(parts.sum(0) - expected[row]).max() < 1e-12
+    weights = hop_distribution(lambda_)
+    assert np.abs(parts.sum(1)[: weights.size] - weights).max() < 1e-12
+    assert np.abs(parts - influence_by_hops(dense, lambda_, row=row)).max() < 1e-12
+    assert np.abs(rollout_history(dense, lambda_)[:, row] - history).max() < 1e-12
+    for depth in range(T + 1):
+        assert np.abs(history[depth] - product_ref(kernels, lambda_[:depth], n)[row]).max() < 1e-12
+
+
+def test_order_of_layers_is_first_to_last():
+    """Layer 1 sends 2 to 1, layer 2 sends 3 to 2: only in that order does 3 end on 1."""
+    A1 = np.array([[1.0, 0, 0], [1, 0, 0], [0, 0, 1]])
+    A2 = np.array([[1.0, 0, 0], [0, 1, 0], [0, 1, 0]])
+    assert influence_profile(np.stack([A1, A2]), [1.0, 1.0]).tolist() == [1, 0, 0]
+    assert influence_profile(np.stack([A2, A1]), [1.0, 1.0]).tolist() == [0, 1, 0]
+
+
+def test_hops_of_two_layers_by_hand():
+    """One hop: through layer 2 and past layer 1, or past layer 2 and through layer 1; two: through both."""
+    A1, A2 = np.array([[1.0, 0.0], [0.25, 0.75]]), np.array([[1.0, 0.0], [0.5, 0.5]])
+    parts = influence_by_hops(np.stack([A1, A2]), [0.2, 0.4])
+    e = np.array([0.0, 1.0])
+    assert np.allclose(parts[0], 0.6 * 0.8 * e)
+    assert np.allclose(parts[1], 0.4 * 0.8 * e @ A2 + 0.6 * 0.2 * e @ A1)
+    assert np.allclose(parts[2], 0.4 * 0.2 * e @ A2 @ A1)
+
+
+def test_no_mixing_leaves_the_row_where_it_is():
+    kernels = structured_kernels(5, slope=0.3)
+    assert influence_profile(kernels, np.zeros(5), 7, row=2).tolist() == np.eye(7)[2].tolist()
+
+
+def test_attention_only_collapses_onto_the_first_token():
+    kernels = structured_kernels(400, slope=0.3)
+    assert influence_profile(kernels, schedules.constant(400, 1.0), 16)[0] > 1 - 1e-9
+
+
+def test_profiles_are_distributions_at_the_largest_published_size():
+    kernels = structured_kernels(70, slope=np.geomspace(0.95, 0.004, 112), diagonal=np.ones((70, 112)))
+    p = influence_profile(kernels, schedules.power_decay(70, 0.6, 0.5), 2048)
+    assert p.sum() == pytest.approx(1, abs=1e-12) and (p > 0).all()
+
+
+A = np.eye(3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        ((np.full((2, 2), 0.4), [0.5]), "kernels"),
+        ((np.stack([A, A]), [0.5]), "lambda_"),
+        ((A, [1.5]), "lambda_"),
+        ((A, [0.5], 4), "n"),
+        ((structured_kernels(2, slope=0.1), [0.5, 0.5]), "n"),
+        ((structured_kernels(2, slope=0.1), [0.5, 0.5], 0), "n"),
+        ((structured_kernels(2, slope=0.1), [0.5, 0.5], -4), "n"),
+        ((structured_kernels(2, slope=0.1), [0.5], 4), "lambda_"),
+    ],
+)
+@pytest.mark.parametrize("compute", [influence_profile, influence_history, influence_by_hops, rollout_matrix])
+def test_bad_input_is_named(compute, arguments, field):
+    with pytest.raises(ValueError, match=f"{field}: expected"):
+        compute(*arguments)
+
+
+@pytest.mark.parametrize("row", [3, -4])
+def test_rows_outside_are_refused(row):
+    with pytest.raises(ValueError, match="row"):
+        influence_profile(A, [0.5], row=row)
+
+
+@pytest.mark.parametrize("kernels", [np.eye(2), np.stack([np.eye(2)] * 3), np.ones((2, 2, 2))])
+def test_a_history_wants_one_kernel_for_each_layer(kernels):
+    with pytest.raises((ValueError, TypeError)):
+        rollout_history(kernels, [0.5, 0.5])
