@@ -255,7 +255,7 @@ def test_nothing_of_this_needs_what_fetches_and_reads_the_authors_files(tmp_path
     code = (
         "import sys\n"
         "sys.modules.update(dict.fromkeys(('pooch', 'requests', 'pypdf')))\n"
-        "from posbias import published as p\n"
+        "from posbias.published import numbers as p\n"
         "p.config('bloom'), p.measured_profile(), p.printed(2, 'bloom', 'c'), p.printed_recency(), p.sources()\n"
         "print(*(name for name in sys.modules if name.startswith('posbias')))"
     )

@@ -54,7 +54,7 @@ def test_pieces_give_the_source_back_and_are_cut_before_decorators():
     assert "".join(module.pieces(source, least=1)) == source
     assert module.pieces(source, least=1) == [source[:11], source[11:38], source[38:]]
     assert module.pieces(source, least=1000) == [source]
-    long = (ROOT / "posbias" / "rollout.py").read_text()
+    long = (ROOT / "posbias" / "rollout" / "influence.py").read_text()
     found = module.pieces(long, least=1500)
     assert "".join(found) == long and len(found) > 1 and min(map(len, found)) >= 1500
 

@@ -2,10 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+Format = str | Callable[[object], str]
+"""How the cells of a column are written: a format specification such as ``.3f``, or a function."""
 
 
-def show_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+def show_table(frame: DataFrame, formats: Mapping[str, Format] | None = None, *, fold: str | None = None) -> None:
+    """Show a data frame as the output of a cell; a named index is the first column or columns.
+
+    Parameters
+    ----------
+    frame
+        One tidy table. Missing values are shown as a dash.
+    formats
+        How the cells of each column are written; columns without a format are shown as they are, floats as ``.3g``.
+    fold
+        The title under which the table is folded away, for long tables; by default it is shown.
+
+    Raises
+    ------
+    ValueError
+        If a format is given for a column that is not there, or the fold has an empty title.
+    """
+    from IPython.display import display
+
+    cells = frame_cells(frame, formats or {})
+    markdown = table_markdown(cells)
+    if fold is not None:
+        if not fold.strip():
+            raise ValueError("fold: expected the title of the folded table, received an empty text")
+        markdown = f":::{{dropdown}} {fold}\n{markdown}\n:::"
+    display({"text/plain": table_text(cells), "text/markdown": markdown}, raw=True)
+
+
+def frame_cells(frame: DataFrame, formats: Mapping[str, Format]) -> list[list[str]]:
+    """Return header and rows of a data frame as text.
+
+    >>> import pandas as pd
+    >>> frame_cells(pd.DataFrame({"model": ["bloom", "mpt"], "W1": [0.12345, None]}), {"W1": ".3f"})
+    [['model', 'W1'], ['bloom', '0.123'], ['mpt', '—']]
+    """
+    if any(name is not None for name in frame.index.names):
+        frame = frame.reset_index()
+    unknown = [name for name in formats if name not in frame.columns]
+    if unknown:
+        known = ", ".join(map(str, frame.columns))
+        raise ValueError(f"formats: expected columns out of {known}, received {unknown[0]}")
+    columns = [[_cell(x, formats.get(name)) for x in frame[name].tolist()] for name in frame.columns]
+    return [list(map(str, frame.columns)), *map(list, zip(*columns, strict=True))]
+
+
+def _cell(value: object, how: Format | None) -> str:
+    """Return one cell as text."""
+    if value is None or value != value:
+        return "—"
+    if callable(how):
+        return how(value)
+    if how is None:
+        how = ".3g" if isinstance(value, float) else ""
+    return format(value, how)
+
+
+def show_rows(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Show a table as the output of a cell; numbers come already rounded, as text.
 
     Parameters

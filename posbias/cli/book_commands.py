@@ -42,6 +42,7 @@ def register(app: typer.Typer) -> None:
     app.command("run", cls=PairedOptions)(run)
     app.command("chapters")(chapters)
     app.command("portable")(portable)
+    app.command("format")(format_chapters)
 
 
 def book(
@@ -175,4 +176,26 @@ def portable(
     differing = [report for report in reports if report.disagreements]
     typer.echo(f"{len(reports) - len(differing)} of {len(reports)} runs agree with the committed notebooks")
     if differing:
+        raise typer.Exit(1)
+
+
+def format_chapters(
+    stems: Annotated[list[str] | None, typer.Argument(help="Chapters to format; all of them by default.")] = None,
+) -> None:
+    """Format the code cells of chapters in book/ with ruff, and list what is wrong with them."""
+    from posbias.book.chapters import find_chapter, list_chapters
+    from posbias.book.formatting import formatted, problems
+    from posbias.book.project import find_root
+    from posbias.files import write_whole
+
+    root = find_root()
+    sources = [find_chapter(root, stem).source for stem in stems] if stems else [x.source for x in list_chapters(root)]
+    for source in sources:
+        text = formatted(source)
+        if text != source.read_text(encoding="utf-8"):
+            write_whole(source, text)
+            typer.echo(f"{source.name}: formatted")
+    found = problems(sources)
+    typer.echo("\n".join(found) if found else "nothing to mend")
+    if found:
         raise typer.Exit(1)
