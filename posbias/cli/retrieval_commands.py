@@ -97,7 +97,7 @@ def train_icl(
             raise checks.refuse(str(path), "no results of that name, or --resume", "some")
     groups = list(experiment.together(list(paths), numbers, together))
     for k, group in enumerate(groups):
-        line = f"group {k + 1} of {len(groups)}, {len(group) * seeds} networks: "
+        label = f"group {k + 1} of {len(groups)}, {len(group) * seeds} networks"
         found = experiment.run_group(
             group,
             numbers,
@@ -108,7 +108,7 @@ def train_icl(
             resume=resume,
             keep=keep,
             checkpoint_every=checkpoint_every,
-            report=_line(line) if sys.stderr.isatty() else None,
+            progress=label if sys.stderr.isatty() else None,
         )
         for setting, results in zip(group, found, strict=True):
             _tell(paths[setting], results)
@@ -131,10 +131,3 @@ def _tell(path: Path, results: xr.Dataset) -> None:
             typer.echo(f"{results.attrs['setting']}: seed {seed} stopped, loss not finite at step {step}", err=True)
     means = zip(results["pair"].values, gaps(results).mean(0), strict=True)
     typer.echo(f"{path}: {results.sizes['seed']} seeds, {', '.join(f'{pair} {gap:+.3f}' for pair, gap in means)}")
-
-
-def _line(start: str) -> Any:
-    def write(text: str) -> None:
-        sys.stderr.write(f"\r{start + text:70}")
-
-    return write

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from itertools import product
 from pathlib import Path
@@ -49,7 +49,7 @@ def run_group(
     resume: bool = False,
     keep: bool = False,
     checkpoint_every: float = 60.0,
-    report: Callable[[str], None] | None = None,
+    progress: str | None = None,
 ) -> list[xr.Dataset]:
     """Train a network for each setting and seed at once, test them, and write a file for each setting.
 
@@ -74,9 +74,9 @@ def run_group(
     keep
         Whether to leave the last checkpoint, which holds the weights.
     checkpoint_every
-        Least seconds between checkpoints.
-    report
-        Called with a line of progress now and then.
+        Minimum time between checkpoints, in seconds.
+    progress
+        What a progress bar on stderr is called; no bar if not given.
 
     Raises
     ------
@@ -95,7 +95,7 @@ def run_group(
         raise checks.refuse(str(checkpoint), "--resume, or no checkpoint of an unfinished run", "one")
     settings, each = zip(*product(group, seeds), strict=True)
     trained = train(
-        settings, each, training, path=checkpoint, device=device, checkpoint_every=checkpoint_every, report=report
+        settings, each, training, path=checkpoint, device=device, checkpoint_every=checkpoint_every, progress=progress
     )
     arrays = _tested(trained, each, size)
     out = []

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -11,10 +10,11 @@ from typing import Literal
 import numpy as np
 import torch
 from torch import Tensor, nn
+from tqdm import tqdm
 
 from posbias import checks
 from posbias.training.loop import checkpoint
-from posbias.training.loop.restartable import Clock, moments
+from posbias.training.loop.stopwatch import Stopwatch
 from posbias.training.retrieval.evaluation import accuracies
 from posbias.training.retrieval.members import Members
 from posbias.training.retrieval.settings import PAIRS, Setting
@@ -66,7 +66,7 @@ class Training:
     precision: Literal["float32", "bfloat16"] = "float32"
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be."""
+        """Check the fields."""
         checks.positive_integer("iterations", self.iterations)
         checks.positive_integer("batch_size", self.batch_size)
         if self.precision not in ("float32", "bfloat16"):
@@ -109,7 +109,7 @@ def train(
     path: Path | None = None,
     device: str = "cpu",
     checkpoint_every: float = 60.0,
-    report: Callable[[str], None] | None = None,
+    progress: str | None = None,
 ) -> Trained:
     """Train a network for each setting and seed, all at once.
 
@@ -126,9 +126,9 @@ def train(
     device
         Such as ``cpu`` or ``cuda``.
     checkpoint_every
-        Least seconds between checkpoints.
-    report
-        Called with a line of progress now and then.
+        Minimum time between checkpoints, in seconds.
+    progress
+        What a progress bar on stderr is called; no bar if not given.
 
     Raises
     ------
@@ -138,12 +138,9 @@ def train(
     run = _Run(settings, seeds, training, torch.device(device))
     done = checkpoint.restore(path, run.state(), run.fingerprint) if path is not None and path.exists() else 0
     run.read(done)
-    began = time.monotonic()
-    for step in range(done, training.iterations):
+    total = training.iterations
+    for step in tqdm(range(done, total), progress, total, initial=done, disable=progress is None):
         run.step(step)
-        if report is not None and (step % 20 == 19 or step + 1 == training.iterations):
-            left = int((time.monotonic() - began) / (step + 1 - done) * (training.iterations - step - 1))
-            report(f"{step + 1}/{training.iterations}, {left // 60}:{left % 60:02d} left")
         if path is not None and run.clock.running >= checkpoint_every:
             run.clock.lap()
             checkpoint.save(path, run.state(), step + 1, run.fingerprint)
@@ -181,22 +178,22 @@ class _Run:
         self.gaps = torch.full((M, min(JUDGED, training.iterations), len(PAIRS)), torch.nan, device=device)
         self.stopped = torch.full((M,), -1, dtype=torch.long, device=device)
         self.sums = torch.zeros(M, 2, device=device)
-        self.clock = Clock()
+        self.clock = Stopwatch()
         self.generators = [stream.generator.get_state() for stream in self.streams]
         named = {**asdict(training), "seeds": list(seeds), "settings": [s.name for s in settings]}
         named |= {f"member {k}": setting for k, setting in enumerate(settings)}
         named |= {"torch": torch.__version__, "device": device.type}
         self.fingerprint = "\n".join(f"{name}={value}" for name, value in named.items())
 
-    def state(self) -> dict[str, Tensor]:
-        """Return everything that training changes, by name."""
+    def state(self) -> dict[str, Tensor | checkpoint.Stateful]:
+        """Return everything that training changes."""
         for kept, stream in zip(self.generators, self.streams, strict=True):
             kept.copy_(stream.generator.get_state())
         streams = {f"generator.{k}": x for k, x in enumerate(self.generators)}
         written = {"loss": self.loss, "gaps": self.gaps, "stopped": self.stopped, "sums": self.sums}
         return {
-            **{name: x.data for name, x in self.weights.items()},
-            **moments(self.optimizer, self.weights),
+            "members": self.members,
+            "optimizer": self.optimizer,
             **streams,
             **written,
             "clock": self.clock.tensor,
