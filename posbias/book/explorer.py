@@ -1,4 +1,4 @@
-"""The data of the explorer page: published and reference models as settings that its engine takes.
+"""The explorer page: the data of its presets, and the page without the book around it.
 
 The page opens from disk too, where scripts may not fetch files, so the data are a script that sets one variable. What
 a preset does not say, the page has defaults for; ``book/assets/explorer/state.js`` reads the fields.
@@ -7,6 +7,7 @@ a preset does not say, the page has defaults for; ``book/assets/explorer/state.j
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,9 @@ from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
+
+from posbias import checks
+from posbias.files import write_whole
 
 DATA = Path("book") / "assets" / "explorer" / "data.js"
 """Where the data lie in the project; ``posbias explorer-data`` writes them."""
@@ -70,6 +74,35 @@ class Preset:
     single: bool
     measured: Float[np.ndarray, "n"] | None
     source: str
+
+
+def standalone_page(root: Path, folder: Path) -> Path:
+    """Write the explorer as a page of its own, without the book around it, and return its path.
+
+    Parameters
+    ----------
+    root
+        The project: the page's body is that of ``book/explorer.md``.
+    folder
+        Where to put it; it gets ``book/explorer.html`` and ``_static/explorer``, as the built book has them.
+
+    Raises
+    ------
+    ValueError
+        If the chapter has no block of raw HTML.
+    """
+    source = root / "book" / "explorer.md"
+    _, opening, rest = source.read_text(encoding="utf-8").partition("```{raw} html\n")
+    body, closing, _ = rest.partition("\n```\n")
+    if not opening or not closing:
+        raise checks.refuse(str(source), "a block of raw HTML", "none")
+    shutil.copytree(root / DATA.parent, folder / "_static" / "explorer", dirs_exist_ok=True)
+    page = folder / "book" / "explorer.html"
+    page.parent.mkdir(parents=True, exist_ok=True)
+    head = '<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>Explorer</title>\n'
+    size = '<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">\n'
+    write_whole(page, f'{head}{size}<body><main class="bd-content">\n{body}\n</main></body></html>\n')
+    return page
 
 
 def explorer_script(presets: Iterable[Preset]) -> str:

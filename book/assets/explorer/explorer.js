@@ -10,7 +10,7 @@
   const FLOOR = 1e-12; // lowest value on a logarithmic axis
 
   const TEXT = {
-    model: ["Start from a model"],
+    model: ["Model"],
     depth: ["Depth", "layers T"],
     mixing: ["Mixing λ", "", { constant: "constant", decay: "falls with depth", model: "the model's own" }],
     lambda: ["λ of every layer"],
@@ -18,14 +18,14 @@
     beta: ["Exponent β", "λ = λ₀ t^−β in layer t"],
     encoding: ["Encoding", "", { none: "none", alibi: "ALiBi", decay: "decay mask, one slope", log: "logarithmic" }],
     heads: ["Heads", "H"],
-    slopes: ["Slopes of the heads", "", { rule: "ALiBi's own rule", geometric: "2^(−8h/H) for any H", one: "one slope" }],
+    slopes: ["Slopes", "", { rule: "ALiBi's own rule", geometric: "2^(−8h/H)", one: "one for all heads" }],
     scale: ["Factor on the slopes"],
     slope: ["Slope m"],
     mask: ["Mask", "", { causal: "causal", window: "sliding window", prefix: "prefix" }],
     width: ["Width", "tokens"],
     content: [
       "Content logits", "",
-      { none: "none", diagonal: "one diagonal value", mean: "the model's mean diagonal", all: "the model's, head by head" },
+      { none: "none", diagonal: "one value", mean: "model, mean", all: "model, head by head" },
     ],
     diagonal: ["Diagonal", "added where a token attends to itself"],
     length: ["Length", "tokens n"],
@@ -209,7 +209,7 @@
       button("All defaults", () => apply(scheme.format(scheme.initialState(null), presets))),
       make("label", { for: "explorer-link" }, "Link to this view"), linkField, button("Copy link", copyLink), copied,
     );
-    place.replaceChildren(refusedBox, figure, form, words, spoken, tools);
+    place.replaceChildren(refusedBox, figure, words, form, spoken, tools);
     place.tabIndex = -1;
     reader.addEventListener("input", () => read(Number(reader.value), true));
   }
@@ -277,7 +277,7 @@
 
   function showRefused(refused, instead) {
     const items = refused.map(({ field, expected, received }) =>
-      make("li", {}, make("strong", {}, field), `: expected ${expected}, received ${received}; ${instead}.`));
+      make("li", {}, make("strong", {}, field), `: expected ${expected}, received ${received}; ${fieldOf(field) ? instead : "ignored"}.`));
     refusedBox.replaceChildren(...(items.length ? [make("p", {}, "Some settings cannot be shown:"), make("ul", {}, ...items)] : []));
     refusedBox.hidden = !items.length;
   }
@@ -310,12 +310,12 @@
       measured: scheme.measuredOf(state, presets),
       lambda: settings.lambda,
     };
+    drawn.began = began;
     drawn.computed = performance.now() - began;
     drawPlot();
     showWords();
     place.removeAttribute("aria-busy");
     plotPlace.classList.remove("explorer-busy");
-    drawn.milliseconds = performance.now() - began;
     page.redraws += 1;
   }
 
@@ -362,6 +362,40 @@
     return state.axis === "log" ? [low / 1.6, high * 1.6] : [0, high * 1.06];
   }
 
+  /** Powers of ten on a logarithmic axis, at most eight of them. */
+  function powersOfTen(u, axis, low, high) {
+    const [first, last] = [Math.ceil(Math.log10(low)), Math.floor(Math.log10(high))];
+    const every = Math.ceil((last - first + 1) / 8) || 1;
+    const powers = [];
+    for (let power = last; power >= first; power -= every) powers.unshift(10 ** power);
+    return powers.length > 1 ? powers : [low * 1.1, Math.sqrt(low * high), high / 1.1];
+  }
+
+  /** Mark the trough with a ring and the mean position with a triangle on the axis. */
+  function drawMarks(u) {
+    const shape = engine.uShape(drawn.profile);
+    const { top, height } = u.bbox;
+    const unit = u.ctx.canvas.width / u.width;
+    const at = (token) => u.valToPos(token, "x", true);
+    const mean = at(1 + engine.meanPosition(drawn.profile) * (drawn.profile.length - 1));
+    u.ctx.save();
+    u.ctx.strokeStyle = u.ctx.fillStyle = colour("profile");
+    u.ctx.lineWidth = 1.75 * unit;
+    u.ctx.setLineDash([]);
+    if (shape.depth > 1e-9 && positive(shape.trough) !== null) {
+      u.ctx.beginPath();
+      u.ctx.arc(at(shape.index + 1), u.valToPos(shape.trough, "y", true), 5 * unit, 0, 2 * Math.PI);
+      u.ctx.stroke();
+    }
+    u.ctx.beginPath();
+    u.ctx.moveTo(mean, top + height);
+    u.ctx.lineTo(mean - 5 * unit, top + height + 8 * unit);
+    u.ctx.lineTo(mean + 5 * unit, top + height + 8 * unit);
+    u.ctx.fill();
+    u.ctx.restore();
+    if (drawn.milliseconds === undefined) drawn.milliseconds = performance.now() - drawn.began;
+  }
+
   /** A tick in words: powers of ten on a logarithmic axis, percentages otherwise. */
   function ticks(u, values) {
     return values.map((v) => {
@@ -388,7 +422,7 @@
         },
         axes: [
           axis({ label: "token", labelSize: 22, size: 34, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000] }),
-          axis({ label: "influence on the last token", labelSize: 24, size: 62, values: ticks }),
+          axis({ label: "influence on the last token", labelSize: 24, size: 62, values: ticks, ...(state.axis === "log" ? { splits: powersOfTen, filter: (u, values) => values } : {}) }),
         ],
         series: [
           {},
@@ -396,7 +430,7 @@
             label, dash, width, stroke: () => colour(name), points: { show: (u) => name === "profile" && u.data[0].length <= 32, fill: () => colour(name) },
           })),
         ],
-        hooks: { setCursor: [(u) => u.cursor.idx !== null && u.cursor.idx !== undefined && u.cursor.event && read(u.cursor.idx + 1, false)] },
+        hooks: { draw: [drawMarks], setCursor: [(u) => u.cursor.idx !== null && u.cursor.idx !== undefined && u.cursor.event && read(u.cursor.idx + 1, false)] },
       },
       dataOf(),
       plotPlace,
@@ -417,7 +451,9 @@
       const own = name === "profile" && cutForces().length ? `rollout without ${cutForces().join(", ")}` : label;
       return make("li", { class: `explorer-curve-${name}` }, own);
     });
-    legend.replaceChildren(...entries.reverse());
+    const marks = [make("li", { class: "explorer-mark-mean" }, "mean position")];
+    if (engine.uShape(drawn.profile).depth > 1e-9) marks.unshift(make("li", { class: "explorer-mark-trough" }, "trough"));
+    legend.replaceChildren(...entries.reverse(), ...marks);
   }
 
   function cutForces() {
@@ -463,7 +499,8 @@
   function picture() {
     const from = plot.ctx.canvas;
     const unit = from.width / plot.width;
-    const entries = Array.from(legend.children, (entry) => [entry.className.replace("explorer-curve-", ""), entry.textContent]);
+    const curves = legend.querySelectorAll("[class^='explorer-curve']");
+    const entries = Array.from(curves, (entry) => [entry.className.replace("explorer-curve-", ""), entry.textContent]);
     const canvas = make("canvas", { width: from.width, height: from.height + Math.round(unit * (18 * entries.length + 34)) });
     const context = canvas.getContext("2d");
     context.fillStyle = colour("ground");
