@@ -227,7 +227,8 @@ def test_engine_equals_python_on_random_settings(driver, show):
     rng = np.random.default_rng(20)
     asked = [random_fields(rng, k) for k in range(100)]
     for fields, p in zip(asked, profiles(driver, asked), strict=True):
-        assert np.abs(p - predicted(**fields)).max() < 1e-9, fields
+        # 1e-9 is promised; what remains is the rounding of the reference models' content in the data
+        assert np.abs(p - predicted(**fields)).max() < 1e-10, fields
         assert (p >= 0).all() and abs(p.sum() - 1) < 1e-9, fields
 
 
@@ -244,7 +245,7 @@ def test_engine_equals_python_at_the_limits(driver, show):
         {"lambda": 0},
     ]
     for fields, p in zip(asked, profiles(driver, asked), strict=True):
-        assert np.abs(p - predicted(**fields)).max() < 1e-9, fields
+        assert np.abs(p - predicted(**fields)).max() < 1e-12, fields
 
 
 def test_engine_on_three_tokens_by_hand(driver, show):
@@ -317,7 +318,7 @@ def test_published_presets_give_the_published_predictions(driver, show, name):
             fields = {"model": name, "content": content} | ({} if residual else {"off": ("residual",)})
             expected = numbers.config(name, content, residual=residual).profile()
             (found,) = profiles(driver, [fields])
-            assert np.abs(found - expected).max() < 1e-9, fields
+            assert np.abs(found - expected).max() < 1e-13, fields
 
 
 def test_reference_presets_give_the_measured_rollouts(driver, show):
