@@ -155,7 +155,7 @@ def _by_distance(row: Any, distance: float) -> tuple[bool, str]:
 
 def _by_mean(row: Series) -> tuple[bool, str]:
     by = f", by {row['short']:.4f}" if row["short"] > 0 else ""
-    return row["short"] <= 0, f"by the mean that (a) gives: {row['identity']}{by}"
+    return bool(row["short"] <= 0), f"by the mean that (a) gives: {row['identity']}{by}"
 
 
 def _by_partner(row: Series) -> tuple[bool, str]:
