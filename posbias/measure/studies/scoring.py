@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -187,9 +188,25 @@ def training_distances(stages: Kept, kept: Kept, *, without: Sequence[str] = ())
     rows = [found.assign(step=steps)]
     for model in found["model"].unique():
         done = rollout_distances({f"{model}.builtin": kept[f"{model}.builtin"]}).query("prediction == 'b'")
-        training = json.loads((shipped.FOLDER / model / "training.json").read_text(encoding="utf-8"))
-        rows.append(done.assign(step=int(training["steps"])))
+        rows.append(done.assign(step=int(training_record(model)["steps"])))
     return pd.concat(rows).sort_values(["model", "step"], ignore_index=True)[["model", "step", "W1"]]
+
+
+def training_record(model: str) -> dict[str, Any]:
+    """Return what is recorded of the training of a reference model, such as ``T``, ``parameters`` and ``steps``.
+
+    Raises
+    ------
+    ValueError
+        If there is no reference model of that name.
+
+    >>> training_record("bloom-8")["T"]
+    8
+    """
+    if model not in shipped.reference_names():
+        raise checks.refuse("model", f"one of {', '.join(shipped.reference_names())}", model)
+    found: dict[str, Any] = json.loads((shipped.FOLDER / model / "training.json").read_text(encoding="utf-8"))
+    return found
 
 
 def unit(p: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
