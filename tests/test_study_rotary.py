@@ -56,10 +56,12 @@ def test_without_a_mean_query_attention_is_uniform_in_its_window(kept):
     assert np.allclose(A[1], np.diag([1, *[0.5] * (N - 1)]) + np.diag([0.5] * (N - 1), -1))
 
 
-def test_a_mean_query_makes_waves(kept):
-    A = rotary_tables.mean_kernels(study(np.array([1.0, 0, 0, 0])), kept["one.builtin"])
-    waves = np.exp(np.cos(np.arange(N)) - np.sin(np.arange(N)) * -1)  # ⟨Θ_x (1, 0), (1, 1)⟩ = cos x + sin x
-    assert np.allclose(A[0, -1], waves[::-1] / waves.sum())
+def test_mean_queries_make_waves_and_heads_are_averaged(kept):
+    heads = np.zeros((H, D))
+    heads[0, 0] = 1  # ⟨Θ_x (1, 0), (1, 1)⟩ = cos x + sin x; the other heads attend evenly
+    A = rotary_tables.mean_kernels(study(heads), kept["one.builtin"])
+    waves = np.exp(np.cos(np.arange(N)) + np.sin(np.arange(N)))[::-1]
+    assert np.allclose(A[0, -1], (waves / waves.sum() + 2 / N) / 3)
 
 
 def test_scores_and_baselines(kept):
