@@ -105,7 +105,7 @@ def growth(grid: pd.DataFrame, by: Sequence[str] = ("d", "norm", "residual", "la
     ``clear`` is the whole rise in standard errors of the last value.
     """
     rows = []
-    for key, curve in grid.sort_values("alpha").groupby(list(by), sort=False):
+    for key, curve in grid.sort_values("alpha").groupby(list(by)):
         p = curve["probability"].to_numpy()
         error = curve["error"].clip(lower=SMALLEST).to_numpy()
         fall = float((-np.diff(p) / np.hypot(error[1:], error[:-1])).max())
