@@ -137,7 +137,8 @@ def test_every_committed_file_says_what_made_it_and_the_command_is_understood(ch
     assert files
     for file in files:
         with h5py.File(file) as data:
-            command, prompts, length = (data.attrs[name] for name in ("command", "prompts", "length"))
+            command = data.attrs["command"]
+            prompts, length = (int(np.ravel(data.attrs[name])[0]) for name in ("prompts", "length"))
         command = command.decode() if isinstance(command, bytes) else command
         words = shlex.split(command)
         assert words[:2] == ["posbias", "study"] and words[2] in names, file
@@ -146,7 +147,7 @@ def test_every_committed_file_says_what_made_it_and_the_command_is_understood(ch
         if words[2] in ("snapshots", "absolute"):
             continue  # a folder is wanted, or several models
         wikitext = file.with_name("test.txt") if "--wikitext" in options else None
-        request = Request([options["--only"]], [options["--part"]], int(prompts), int(length), wikitext)
+        request = Request([options["--only"]], [options["--part"]], prompts, length, wikitext)
         (job,) = jobs(words[2], file.parent, request)
         assert job.path == file and job.command == command, file
 
@@ -236,6 +237,7 @@ def test_the_list_says_what_each_study_asks_and_writes(capsys):
     out = capsys.readouterr().out
     for name, plan in STUDIES.items():
         assert f"{name}: {plan.question}" in out and f"results/{plan.chapter}/{plan.file}" in out
+        assert f"about {plan.minutes} minutes" in out and all(f"{part.name} (" in out for part in plan.parts)
 
 
 def test_parts_follow_the_length(tmp_path):
@@ -243,7 +245,9 @@ def test_parts_follow_the_length(tmp_path):
         return [job.path.stem for job in jobs(name, tmp_path, Request(models, **request))]
 
     assert asked("paths") == ["bloom-8.paths-64", "bloom-8.paths-128"]
-    assert asked("paths", models=["bloom-12"]) == ["bloom-12.paths-64"]
+    assert asked("paths", models=["bloom-12", "bloom-12"]) == ["bloom-12.paths-64"]
+    assert asked("paths", models=["bloom-12"], parts=["paths-128"]) == ["bloom-12.paths-128"]
+    assert asked("paths", models=["bloom-12"], parts=["paths-32"], length=32) == ["bloom-12.paths-32"]
     assert asked("paths", length=128) == ["bloom-8.paths-128"] and asked("paths", length=32) == ["bloom-8.paths-32"]
     assert asked("corpora") == ["bloom-8.builtin", "bloom-8.random", "bloom-8.builtin-1024"]
     assert asked("corpora", models=["gpt2-12"]) == ["gpt2-12.builtin", "gpt2-12.random"]
@@ -251,6 +255,7 @@ def test_parts_follow_the_length(tmp_path):
     assert asked("corpora", length=64, parts=["random"]) == ["bloom-8.random"]
     assert asked("rotary", length=64, models=["llama-12"]) == ["llama-12.rotary"]
     assert len(jobs("gap", tmp_path, Request())) == 10 and len(jobs("rotary", tmp_path, Request())) == 6
+    assert jobs("gap", tmp_path, Request(["someone/some-model"]))[0].command.split()[4] == "someone/some-model"
     (one, control) = jobs("absolute", tmp_path, Request())
     assert len(one.settings) == 3 and len(control.settings) == 1
     assert one.command == (
@@ -271,7 +276,10 @@ def test_parts_follow_the_length(tmp_path):
         (["gap", "--length", "1"], "length: expected an integer of at least 2, received 1"),
         (["corpora", "--part", "wikitext-2"], "--part wikitext-2: expected --wikitext FILE, its text, received none"),
         (["snapshots"], "snapshots: expected --trained FOLDER, made by posbias train-reference --snapshots"),
-        (["snapshots", "--trained", ".", "--part", "step-7"], "--part: expected one of the steps that are kept"),
+        (
+            ["snapshots", "--trained", ".", "--part", "step-7"],
+            "snapshots: expected models that have the parts asked for, received none",
+        ),
         (["rotary", "--only", "bloom-8", *SIZES], "model: expected one with rotary positions"),
         (["gap", "--only", "gpt2-12", "--length", "257"], "length: expected at most 256 tokens"),
     ],

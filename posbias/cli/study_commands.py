@@ -64,8 +64,9 @@ def listing() -> str:
         sizes = ", ".join(f"{part.name} ({part.prompts} x {part.length})" for part in plan.parts)
         rows += [
             f"{name}: {plan.question}",
-            f"    results/{plan.chapter}/{plan.file}, about {plan.minutes} minutes for {len(plan.models)} models",
+            f"    chapter {plan.chapter}, results/{plan.chapter}/{plan.file}",
             f"    parts (prompts x tokens): {sizes}",
+            f"    about {plan.minutes} minutes of a core for {len(plan.models)} models",
         ]
     return "\n".join(rows)
 

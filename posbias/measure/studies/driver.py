@@ -10,12 +10,13 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import h5py
+import numpy as np
 import xarray as xr
 from tqdm import tqdm  # type: ignore[import-untyped]
 
@@ -38,7 +39,8 @@ ARTICLE = r"^ = [^=].* = $"
 """First line of an article in the text of WikiText-2."""
 
 ROTARY = ("llama-12", "llama-ntk-12", "mistral-12")
-STEPS = "step-*"
+STEPS, WIKITEXT = "step-*", "wikitext-2"
+"""Names of parts that need a folder of trained models, and a file of text."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +51,10 @@ class Part:
     ----------
     name
         As it stands in the file's name; one that ends in the length of its prompts follows it.
+    measure
+        Makes the file's contents of the settings of each of its models.
     prompts, length, batch_size
         How many prompts, of how many tokens, and how many at a time.
-    measure
-        Makes the contents of the settings of a model; in place of the study's.
     rule, per_document
         As :class:`~posbias.measure.study.Settings` has them.
     models
@@ -60,10 +62,10 @@ class Part:
     """
 
     name: str
+    measure: Callable[..., xr.Dataset]
     prompts: int
     length: int
     batch_size: int = 8
-    measure: Callable[..., xr.Dataset] | None = None
     rule: str = "first"
     per_document: int = 1
     models: tuple[str, ...] | None = None
@@ -76,7 +78,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Plan:
-    """Say what a study asks and how its files are made.
+    """Say what a study asks and which files it makes.
 
     Parameters
     ----------
@@ -86,23 +88,20 @@ class Plan:
         The chapter that reads it, and the folder of ``results`` that has its files.
     file
         Name of a file, of ``{model}`` and ``{part}``; without ``{model}`` one file holds all models.
-    measure
-        Makes the contents of a file of the settings of each of its models.
+    minutes
+        About how long all of it takes on one core.
     parts
         What files there are for each model.
-    minutes
-        About how long all of it takes on two cores.
     models
-        Reference models; all of them unless given.
+        Reference models.
     """
 
     question: str
     chapter: str
     file: str
-    measure: Callable[..., xr.Dataset]
-    parts: tuple[Part, ...]
     minutes: int
-    models: tuple[str, ...] = field(default_factory=lambda: tuple(REFERENCES))
+    parts: tuple[Part, ...]
+    models: tuple[str, ...] = tuple(REFERENCES)
 
 
 STUDIES: Mapping[str, Plan] = {
@@ -110,87 +109,82 @@ STUDIES: Mapping[str, Plan] = {
         "What do models do on natural text, other text, random tokens and longer prompts?",
         "11_models",
         "{model}.{part}.nc",
-        measure_corpus,
+        30,
         (
-            Part("builtin", 256, 256),
-            Part("random", 128, 256, rule="random"),
-            Part("wikitext-2", 256, 256, rule="cut", per_document=8),
-            Part("builtin-1024", 24, 1024, batch_size=2, models=tuple(set(REFERENCES) - {"gpt2-12"})),
+            Part("builtin", measure_corpus, 256, 256),
+            Part("random", measure_corpus, 128, 256, rule="random"),
+            Part(WIKITEXT, measure_corpus, 256, 256, rule="cut", per_document=8),
+            Part("builtin-1024", measure_corpus, 24, 1024, 2, models=tuple(x for x in REFERENCES if x != "gpt2-12")),
         ),
-        90,
     ),
     "untrained": Plan(
         "What do the same models do before training?",
         "11_models",
         "{model}-untrained-{part}.builtin.nc",
-        measure_corpus,
+        3,
         (
-            Part("default", 32, 256, measure=partial(measure_untrained, init="default")),
-            Part("unit", 32, 256, measure=partial(measure_untrained, init="unit")),
+            Part("default", partial(measure_untrained, init="default"), 32, 256),
+            Part("unit", partial(measure_untrained, init="unit"), 32, 256),
         ),
-        10,
     ),
     "snapshots": Plan(
-        "How does mixing change over training?", "12_mixing", "{model}.{part}.nc", measure_snapshot,
-        (Part(STEPS, 16, 256),), 15,
+        "How does mixing change over training?",
+        "12_mixing",
+        "{model}.{part}.nc",
+        5,
+        (Part(STEPS, measure_snapshot, 16, 256),),
     ),
     "absolute": Plan(
         "Where does absolute position leak into the attention of rotary models?",
         "15_absolute",
         "{part}.nc",
-        measure_components,
+        10,
         (
-            Part("components", 128, 256, rule="cut", per_document=16),
-            Part("control", 128, 256, measure=measure_control, rule="random", models=("llama-12",)),
+            Part("components", measure_components, 128, 256, rule="cut", per_document=16),
+            Part("control", measure_control, 128, 256, rule="random", models=("llama-12",)),
         ),
-        40,
         ROTARY,
     ),
     "norms": Plan(
         "What do norms before attention divide by, and how recent does that make attention?",
         "16_norms",
         "{model}.{part}.nc",
-        measure_norms,
-        (Part("norms", 48, 256, rule="cut"),),
-        15,
+        22,
+        (Part("norms", measure_norms, 48, 256, rule="cut"),),
     ),
     "hops": Plan(
         "How much influence comes over how many attention hops?",
         "31_comparison",
         "{model}.{part}.nc",
-        measure_hops,
-        (Part("hops", 16, 256),),
-        15,
+        6,
+        (Part("hops", measure_hops, 16, 256),),
     ),
     "gap": Plan(
         "Which reading of kernels, mixing and gains brings a rollout closest to influence?",
         "31_comparison",
         "{model}.{part}.nc",
-        measure_refinements,
-        (Part("gap", 48, 256, batch_size=4),),
-        30,
+        5,
+        (Part("gap", measure_refinements, 48, 256, 4),),
     ),
     "paths": Plan(
         "How do the gradients of single paths add up?",
         "31_comparison",
         "{model}.{part}.nc",
-        measure_pathways,
+        10,
         (
-            Part("paths-64", 8, 64, batch_size=4),
-            Part("paths-128", 2, 128, batch_size=4, models=("bloom-8", "llama-12", "gpt2-12")),
+            Part("paths-64", measure_pathways, 8, 64, 4),
+            Part("paths-128", measure_pathways, 2, 128, 4, models=("bloom-8", "llama-12", "gpt2-12")),
         ),
-        60,
     ),
     "rotary": Plan(
         "What may stand in for the mean attention of a rotary model?",
         "35_rotary",
         "{model}.{part}.nc",
-        measure_rotary,
-        (Part("rotary", 256, 256), Part("rotary-1024", 24, 1024, batch_size=2)),
-        30,
+        5,
+        (Part("rotary", measure_rotary, 256, 256), Part("rotary-1024", measure_rotary, 24, 1024, 2)),
         ROTARY,
     ),
-}  # fmt: skip
+}
 """The studies by name, in the order of their chapters."""
 
 
@@ -279,15 +273,17 @@ def jobs(name: str, folder: Path, request: Request) -> list[Job]:
     for what, number, least in (("prompts", request.prompts, 1), ("length", request.length, 2)):
         if number is not None:
             checks.positive_integer(what, number, minimum=least)
-    models = _models(plan, request)
-    parts = _parts(plan, request)
-    if name == "snapshots":
-        rows = [([model], part) for model in models for part in _snapshots(model, parts, request)]
-    elif "{model}" in plan.file:
-        rows = [([model], part) for model in models for part in parts if _has(part, model, request)]
+    models, parts = _models(plan, request), _parts(plan, request)
+    if "{model}" in plan.file:
+        rows = [([model], part) for model in models for part in parts if request.parts or _of(part, model)]
     else:
-        rows = [([m for m in models if _has(part, m, request)], part) for part in parts]
-    return [_job(name, folder, few, part, request) for few, part in rows if few]
+        rows = [([model for model in models if _of(part, model)], part) for part in parts]
+    if parts[0].name == STEPS:
+        rows = [([model], part) for model in models for part in _snapshots(model, parts[0], request)]
+    found = [_job(name, folder, few, part, request) for few, part in rows if few]
+    if not found:
+        raise checks.refuse(name, "models that have the parts asked for", "none; see posbias study --list")
+    return found
 
 
 def run(todo: Sequence[Job], *, force: bool = False, asked: Request | None = None) -> Iterator[tuple[Path, float]]:
@@ -332,82 +328,85 @@ def write(path: Path, data: xr.Dataset) -> None:
 
 
 def _models(plan: Plan, request: Request) -> list[str]:
-    """Return the models asked for; those that are no reference models must be there."""
+    """Return the models asked for, each once; those that are no reference models must be there."""
     known = reference_names()
     for model in request.models or ():
         if model not in known and not Path(model).is_dir() and "/" not in model:
             raise checks.refuse("--only", f"a directory, an id on the hub, or one of {', '.join(known)}", model)
-    return list(request.models or plan.models)
+    return list(dict.fromkeys(request.models or plan.models))
 
 
 def _parts(plan: Plan, request: Request) -> list[Part]:
-    """Return the parts asked for, with the numbers asked for: without a name, those that have the length, if any do."""
-    n = request.length
-    known = {part.name: part for part in plan.parts}
-    if n is not None:  # a name that says the length is known with that length too
-        known = {part.of_length(n).name: part.of_length(n) for part in plan.parts[::-1]} | known
-    for name in request.parts or ():
-        if name not in known and STEPS not in known:
-            raise checks.refuse("--part", f"one of {', '.join(part.name for part in plan.parts)}", name)
-    parts = [known.get(name, plan.parts[0]) for name in request.parts or [part.name for part in plan.parts]]
-    if n is not None and not request.parts:
-        free = [part for part in parts if part.of_length(n).name == part.name] or parts[:1]
-        parts = [part for part in parts if part.length == n] or [part.of_length(n) for part in free]
-    elif n is not None:
-        for part in parts:
-            if part.length != n and part.of_length(n).name != part.name:
-                raise checks.refuse("--length", f"{part.length} for {part.name}, or no --part", n)
-        parts = [part.of_length(n) for part in parts]
+    """Return the parts asked for, with the numbers asked for."""
+    parts = list(plan.parts)
+    if parts[0].name != STEPS:
+        parts = _named(parts, request) if request.parts else _given(parts, request)
+    if request.length is not None:
+        parts = [part.of_length(request.length) for part in parts]
     return [replace(part, prompts=request.prompts or part.prompts) for part in parts]
 
 
-def _has(part: Part, model: str, request: Request) -> bool:
-    """Tell whether a part is made of a model: WikiText-2 only where its text is given."""
-    if part.name == "wikitext-2" and request.wikitext is None:
-        if request.parts:
-            raise checks.refuse("--part wikitext-2", "--wikitext FILE, its text", "none")
-        return False
+def _named(parts: list[Part], request: Request) -> list[Part]:
+    """Return the parts of the names asked for; one that says the length may say another."""
+    n = request.length
+    known = {part.name: part for part in parts}
+    other = {} if n is None else {part.of_length(n).name: part for part in parts[::-1]}
+    for name in request.parts or ():
+        if name not in known and name not in other:
+            raise checks.refuse("--part", f"one of {', '.join(known)}", name)
+        if name == WIKITEXT and request.wikitext is None:
+            raise checks.refuse(f"--part {WIKITEXT}", "--wikitext FILE, its text", "none")
+        if n is not None and name not in other:
+            raise checks.refuse("--length", f"{known[name].length} for {name}, or no --part", n)
+    return [(other if name in other else known)[name] for name in dict.fromkeys(request.parts or ())]
+
+
+def _given(parts: list[Part], request: Request) -> list[Part]:
+    """Return the parts when none is named: those of the length asked for, if there are any, and those that can be."""
+    n = request.length
+    parts = [part for part in parts if part.name != WIKITEXT or request.wikitext is not None]
+    if n is None:
+        return parts
+    free = [part for part in parts if part.of_length(n).name == part.name] or parts[:1]
+    return [part for part in parts if part.length == n] or free
+
+
+def _of(part: Part, model: str) -> bool:
+    """Tell whether a part is made of a model unless it is asked for by name."""
     return part.models is None or model in part.models or model not in REFERENCES
 
 
-def _snapshots(model: str, parts: list[Part], request: Request) -> list[Part]:
+def _snapshots(model: str, part: Part, request: Request) -> list[Part]:
     """Return a part for each state of a model that was kept during training."""
     if request.trained is None:
         raise checks.refuse("snapshots", "--trained FOLDER, made by posbias train-reference --snapshots", "none")
     there = sorted(path.name for path in (request.trained / model).glob(STEPS))
-    wanted = request.parts or there
-    if not set(wanted) <= set(there):
-        raise checks.refuse("--part", f"one of {', '.join(there) or 'the steps that are kept'}", ", ".join(wanted))
-    return [replace(parts[0], name=step) for step in wanted]
+    return [replace(part, name=step) for step in there if not request.parts or step in request.parts]
 
 
 def _job(name: str, folder: Path, models: list[str], part: Part, request: Request) -> Job:
     plan = STUDIES[name]
-    corpus, options = Corpus("builtin"), []
-    if part.name == "wikitext-2" and request.wikitext is not None:
+    corpus, options, sources = Corpus("builtin"), [], [_source(model) for model in models]
+    if part.name == WIKITEXT and request.wikitext is not None:
         corpus = Corpus(str(request.wikitext), separator=ARTICLE)
         options = ["--wikitext", request.wikitext.name]
     if name == "snapshots" and request.trained is not None:
+        sources = [str(request.trained / model / part.name) for model in models]
         options = ["--trained", request.trained.resolve().name]
-    settings = []
-    for model in models:
-        where = str(request.trained / model / part.name) if name == "snapshots" else _source(model)  # type: ignore[operator]
-        settings.append(
-            Settings(
-                Source(where),
-                corpus,
-                part.prompts,
-                part.length,
-                part.batch_size,
-                rule=part.rule,
-                per_document=part.per_document,
-            )
-        )
-    only = [word for model in models for word in ("--only", Path(model).name)]
-    numbers = ["--prompts", str(part.prompts), "--length", str(part.length)]
-    words = ["posbias", "study", name, *only, "--part", part.name, *options, *numbers]
-    path = folder / plan.file.format(model=Path(models[0]).name, part=part.name)
-    return Job(path, part.measure or plan.measure, tuple(settings), shlex.join(words))
+    numbers = (part.prompts, part.length, part.batch_size)
+    settings = tuple(
+        Settings(Source(source), corpus, *numbers, rule=part.rule, per_document=part.per_document) for source in sources
+    )
+    words = ["posbias", "study", name]
+    words += [word for model in models for word in ("--only", _stem(model) if Path(model).is_dir() else model)]
+    words += ["--part", part.name, *options, "--prompts", str(part.prompts), "--length", str(part.length)]
+    path = folder / plan.file.format(model=_stem(models[0]), part=part.name)
+    return Job(path, part.measure, settings, shlex.join(words))
+
+
+def _stem(model: str) -> str:
+    """Return the last part of a path or an id."""
+    return Path(model).resolve().name
 
 
 def _source(model: str) -> str:
@@ -417,8 +416,8 @@ def _source(model: str) -> str:
 def _check_same(path: Path, asked: Request) -> None:
     """Raise if a file that is there has other numbers than those asked for."""
     with h5py.File(path) as file:
-        for what, wanted in (("prompts", asked.prompts), ("length", asked.length)):
-            found = file.attrs.get(what)
-            if wanted is not None and found is not None and int(found[()] if found.shape == () else found[0]) != wanted:
-                received = f"one with {int(found[0] if found.shape else found)}; --force measures again, -o keeps both"
-                raise checks.refuse(f"{path}: {what}", str(wanted), received)
+        found = {what: int(np.ravel(file.attrs[what])[0]) for what in ("prompts", "length") if what in file.attrs}
+    for what, wanted in (("prompts", asked.prompts), ("length", asked.length)):
+        if wanted is not None and found.get(what, wanted) != wanted:
+            received = f"one with {found[what]}; --force measures again, -o keeps both"
+            raise checks.refuse(f"{path}: {what}", str(wanted), received)
