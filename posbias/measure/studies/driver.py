@@ -89,7 +89,7 @@ class Plan:
     file
         Name of a file, of ``{model}`` and ``{part}``; without ``{model}`` one file holds all models.
     minutes
-        About how long all of it takes on one core.
+        About how long all of it takes on one core, from processor seconds of some of its files.
     parts
         What files there are for each model.
     models
@@ -109,7 +109,7 @@ STUDIES: Mapping[str, Plan] = {
         "What do models do on natural text, other text, random tokens and longer prompts?",
         "11_models",
         "{model}.{part}.nc",
-        30,
+        20,
         (
             Part("builtin", measure_corpus, 256, 256),
             Part("random", measure_corpus, 128, 256, rule="random"),
@@ -131,14 +131,14 @@ STUDIES: Mapping[str, Plan] = {
         "How does mixing change over training?",
         "12_mixing",
         "{model}.{part}.nc",
-        5,
+        3,
         (Part(STEPS, measure_snapshot, 16, 256),),
     ),
     "absolute": Plan(
         "Where does absolute position leak into the attention of rotary models?",
         "15_absolute",
         "{part}.nc",
-        10,
+        5,
         (
             Part("components", measure_components, 128, 256, rule="cut", per_document=16),
             Part("control", measure_control, 128, 256, rule="random", models=("llama-12",)),
@@ -149,14 +149,14 @@ STUDIES: Mapping[str, Plan] = {
         "What do norms before attention divide by, and how recent does that make attention?",
         "16_norms",
         "{model}.{part}.nc",
-        22,
+        25,
         (Part("norms", measure_norms, 48, 256, rule="cut"),),
     ),
     "hops": Plan(
         "How much influence comes over how many attention hops?",
         "31_comparison",
         "{model}.{part}.nc",
-        6,
+        5,
         (Part("hops", measure_hops, 16, 256),),
     ),
     "gap": Plan(

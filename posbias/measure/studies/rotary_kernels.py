@@ -24,6 +24,7 @@ from posbias.measure.rollouts import layer_masks
 from posbias.measure.run import measured
 from posbias.measure.study import Settings, Study
 from posbias.measure.summary import shaved
+from posbias.provenance import versions
 from posbias.rollout.influence import influence_profile
 from posbias.rollout.kernels import attention_kernel, mix_heads
 from posbias.rollout.logits import rope_logits
@@ -248,7 +249,7 @@ def measure_rotary(settings: Settings) -> xr.Dataset:
     return xr.Dataset(
         fields,
         coords={"kernel": list(KERNELS), "source": list(variances)},
-        attrs={**kept.attrs, **about, "prompts_read": len(ids)},
+        attrs={**kept.attrs, **about, "prompts_read": len(ids), **versions("scipy")},
     )
 
 
