@@ -62,8 +62,9 @@ def measure(
     from posbias.measure import run
     from posbias.measure.corpus import Corpus
     from posbias.measure.loading import Source
+    from posbias.measure.study import Settings
 
-    settings = run.Settings(
+    settings = Settings(
         source=Source(model, revision, tokenizer, trust_remote_code, allow_pickle),
         corpus=Corpus(dataset, separator, field),
         prompts=prompts,
