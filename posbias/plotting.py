@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from posbias.figuretext import STYLE, describe_when_shown
@@ -253,10 +254,11 @@ def plot_prediction(
     """
     with plt.style.context(str(STYLE)):
         figure, axes = plt.subplots(figsize=(6.4, 4.4)) if ax is None else (None, ax)
-        for k, ((label, p), style) in enumerate(zip(predictions.items(), LINE_STYLES[1:], strict=False)):
-            axes.plot(np.arange(len(p)), np.asarray(p), label=label, color=f"C{k}", linestyle=style)
-        black = {"color": FAMILY_COLOURS["measured"], "linewidth": 2.2, "zorder": 1.5}
-        axes.plot(np.arange(len(measured)), measured, label="measured", **black)
+        for k, (label, p) in enumerate(predictions.items()):
+            style = LINE_STYLES[1 + k % (len(LINE_STYLES) - 1)]
+            axes.plot(np.arange(len(p)), p, label=label, color=to_hex(f"C{k}"), linestyle=style)
+        black = FAMILY_COLOURS["measured"]
+        axes.plot(np.arange(len(measured)), measured, label="measured", color=black, linewidth=2.2, zorder=1.5)
         profile_axes(axes, len(measured))
         axes.set(yscale="log", ylim=(float(np.max(measured)) * 10**-PREDICTION_DECADES, 1.3))
         axes.set_title(title, loc="left")
@@ -280,7 +282,7 @@ def plot_mixing(mixing: np.ndarray, *, ax: Axes | None = None) -> Axes:
     with plt.style.context(str(STYLE)):
         if ax is None:
             _, ax = plt.subplots(figsize=(6.4, 2.4))
-        ax.bar(np.arange(1, len(mixing) + 1), mixing, color="C0")
+        ax.bar(np.arange(1, len(mixing) + 1), mixing, color=to_hex("C0"))
         ax.set(xlabel="layer $t$ (1 is first)", ylabel=r"mixing $\lambda_t$")
     return ax
 
@@ -301,7 +303,7 @@ def inline_svg(figure: Figure, description: str) -> str:
     (True, False, True)
     """
     content = io.StringIO()
-    with plt.rc_context({"svg.fonttype": "none", "svg.hashsalt": description}):
+    with plt.style.context([str(STYLE), {"svg.fonttype": "none", "svg.hashsalt": description}]):
         metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         figure.savefig(content, format="svg", transparent=True, metadata=metadata)
     plt.close(figure)

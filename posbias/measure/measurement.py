@@ -62,7 +62,9 @@ class Measurement:
     @property
     def provenance(self) -> dict[str, Any]:
         """Where the numbers come from: model, data, settings and versions."""
-        return {str(name): value for name, value in self.results.attrs.items()}
+        from posbias.measure.results import ATTRIBUTES
+
+        return {name: self.results.attrs[name] for name in ATTRIBUTES if name in self.results.attrs}
 
     @property
     def mixing(self) -> Float[np.ndarray, "T"]:
@@ -98,7 +100,7 @@ class Measurement:
         """
         from posbias.measure.rollouts import measured_rollout
 
-        if variant not in VARIANTS:
+        if not isinstance(variant, str) or variant not in VARIANTS:
             raise checks.refuse("variant", f"one of {', '.join(VARIANTS)}", repr(variant))
         name = f"{self.model}, rollout {labels()[variant]}"
         if variant == "kernels" and "attention" not in self.results:
@@ -122,7 +124,8 @@ class Measurement:
         """
         from posbias.plotting import plot_prediction
 
-        return plot_prediction(self.influence.values, self._labelled(), title=self.described, ax=ax)
+        curves = {label: p.values for label, p in self._labelled().items()}
+        return plot_prediction(self.influence.values, curves, title=self.described, ax=ax)
 
     def report(self, path: str | PathLike[str]) -> Path:
         """Write a report, one HTML file that needs no other file and no network, and return its path.

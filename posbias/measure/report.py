@@ -35,7 +35,7 @@ dt { color: var(--quiet); } dd { margin: 0; overflow-wrap: anywhere; } li { marg
 """
 
 READING = (
-    "The black curve is measured: how strongly each input token moves the probability of the most likely next token "
+    "The thick curve is measured: how strongly each input token moves the probability of the most likely next token "
     "(gradient norms, averaged over the prompts, normalised to sum 1).",
     "The other curves are predicted by rollout: the product of all layers' averaged attention, each mixed with the "
     "identity by λ. They know no token and no gradient.",
@@ -92,19 +92,24 @@ def write_report(
     """
     rows = dict(zip(rollouts, scores.values(), strict=True))
     best = min(rows, key=lambda label: rows[label].wasserstein)
-    curves = f"Influence of {len(influence)} positions on a logarithmic axis, measured and by rollout. {influence!r}"
+    curves = f"Influence of {len(influence)} positions on a logarithmic axis, measured and by rollout. "
+    curves += ". ".join(repr(influence).splitlines()[:2])
     layers = f"Mixing coefficient of {len(mixing)} layers: {', '.join(f'{x:.3f}' for x in mixing)}."
+    most, least = int(mixing.argmax()), int(mixing.argmin())
+    nearest = f"Measured influence (thick) and its predictions, of which {best} comes nearest."
+    strongest = f"Attention adds most in layer {most + 1}, λ = {mixing[most]:.3f}, and least in layer {least + 1}, "
+    strongest += f"λ = {mixing[least]:.3f}."
     parts = [
         f"<h1>Position bias of {escape(title)}</h1>",
         f'<p class="quiet">{escape(described)}</p>',
         f"<p>{_finding(influence, best, rows[best])}</p>",
-        _figure(plot_prediction(influence.values, rollouts).figure, curves, "Measured and predicted influence."),
+        _figure(plot_prediction(influence.values, {k: p.values for k, p in rollouts.items()}).figure, curves, nearest),
         f"<h2>How near each prediction comes</h2>{_table(influence, rows, best)}",
         "<h2>How to read it</h2>",
         f"<ol>{''.join(f'<li>{escape(line)}</li>' for line in READING)}</ol>",
         f"<h2>Mixing</h2><p>What attention adds, against what it is added to: λ = ‖a‖ / (‖x‖ + ‖a‖), layer by layer. "
         f"Their sum, the total mixing, is {mixing.sum():.2f}: the hops of attention on an average path.</p>",
-        _figure(plot_mixing(mixing).figure, layers, "Residual mixing by layer."),
+        _figure(plot_mixing(mixing).figure, layers, strongest),
         "<h2>Where the numbers come from</h2>",
         f"<dl>{''.join(_fact(name, value) for name, value in provenance.items())}</dl>",
     ]

@@ -335,9 +335,7 @@ def _provenance(settings: Settings, config: Any, tokenizer: Any, prompts: Prompt
     source, heads = settings.source, config.num_attention_heads
     return {
         "model": _name(source.model),
-        "revision": getattr(config, "_commit_hash", None)
-        or source.revision
-        or _digest(Path(model_folder(source.model))),
+        "revision": source.commit() or source.revision or _digest(Path(model_folder(source.model))),
         "architecture": family_of(config).name,
         "position": "",
         "dataset": _name(settings.corpus.source) if settings.rule != "random" else "random tokens",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ DECADES = 4
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Profile(NDArrayOperatorsMixin):
+class Profile(NDArrayOperatorsMixin, Sequence):
     """Hold an influence profile, a probability vector over input positions, and what it is.
 
     numpy takes it for the array of its values: ``np.asarray(p)``, ``len(p)``, ``p[-1]``, ``p.sum()``, ``p - q``.
