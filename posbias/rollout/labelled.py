@@ -89,7 +89,7 @@ class Profile(NDArrayOperatorsMixin, Sequence):
             Most blocks.
 
         >>> Profile([0.5, 0.05, 0.05, 0.4]).sparkline()
-        '█▁▁█'
+        '█▁▁▇'
         """
         groups = np.array_split(self.values, min(checks.positive_integer("width", width), self.values.size))
         level = np.array([group.mean() for group in groups])
