@@ -128,3 +128,13 @@ def test_help_loads_nothing_heavy():
     code = "import sys; from posbias.cli import make_app; make_app(); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert not set(done.stdout.split()) & {"papermill", "jupytext", "nbformat", "matplotlib", "scipy.stats", "torch"}
+
+
+def test_format_mends_what_it_can_and_names_the_rest(posbias, tmp_path):
+    source = tmp_path / "project" / "book" / "good.md"
+    assert posbias("format", "good")[:2] == (0, "nothing to mend\n")
+    source.write_text(chapter_source("Good chapter", "x=1\nx", "import os"))
+    status, out, _ = posbias("format", "good")
+    assert status == 1 and out.startswith("good.md: formatted\ngood.ipynb:cell 3:1:8: F401")
+    assert "x = 1\nx" in source.read_text()
+    assert posbias("format", "ill")[0] == 2

@@ -1,4 +1,4 @@
-"""Training many networks at once: as alone, through a kill, with one that fails; and the command."""
+"""Training networks: through a kill, with one that fails, in several processes; and the command."""
 
 import numpy as np
 import pytest
@@ -10,11 +10,10 @@ from posbias.cli import main  # noqa: E402
 from posbias.rollout.masks import causal, full  # noqa: E402
 from posbias.training.retrieval import experiment  # noqa: E402
 from posbias.training.retrieval import optimisation as module  # noqa: E402
-from posbias.training.retrieval.experiment import is_done, run_group, together  # noqa: E402
-from posbias.training.retrieval.members import Members  # noqa: E402
+from posbias.training.retrieval.experiment import is_done, run_settings  # noqa: E402
 from posbias.training.retrieval.optimisation import Training, train  # noqa: E402
 from posbias.training.retrieval.outcomes import VARIABLES, read_results, write_results  # noqa: E402
-from posbias.training.retrieval.settings import Network, Setting, Task, preset  # noqa: E402
+from posbias.training.retrieval.settings import Network, Setting, Task  # noqa: E402
 
 TASK = Task(items=4, classes=40, labels=8, burstiness=2, dimension=8)
 PAIR = [Setting(TASK, Network(2, mask, residual=True)) for mask in (causal(), full())]
@@ -26,48 +25,31 @@ def few_trials(monkeypatch):
     monkeypatch.setattr(module, "TRIALS", 20)
 
 
-def weights_of(members, k):
-    return {name: x[k].detach() for name, x in members.weights.items()}
-
-
 def same(one, other):
-    return all(torch.equal(x, other[name]) for name, x in one.items())
+    theirs = dict(other.named_parameters())
+    return all(torch.equal(x, theirs[name]) for name, x in one.named_parameters())
 
 
-def apart(one, other):
-    """Return the distance between the weights of two networks."""
-    return float(torch.cat([(x - other[name]).flatten() for name, x in one.items()]).norm())
-
-
-# Not to the last bit: a product that is batched over other members may add in another order. 12 steps on weights that
-# are off by 1e-7 (by 1e-3 in 16 bits) end at 1e-5 (at 0.06) of the way that training takes them.
-@pytest.mark.parametrize(("precision", "share", "loss"), [("float32", 1e-4, 1e-5), ("bfloat16", 0.15, 1e-2)])
-def test_a_network_ends_as_it_would_alone(precision, share, loss):
-    training = Training(12, batch_size=4, precision=precision)
-    many = train([PAIR[1], PAIR[1], PAIR[0], PAIR[0]], [0, 1, 0, 1], training)
-    alone = train([PAIR[0]], [1], training)
-    ends = [weights_of(many.members, k) for k in range(4)]
-    way = apart(weights_of(Members(PAIR[:1], [1]), 0), weights_of(alone.members, 0))
-    assert apart(ends[3], weights_of(alone.members, 0)) < share * way
-    np.testing.assert_allclose(many.loss[3], alone.loss[0], rtol=loss)
-    assert np.abs(many.gaps[3] - alone.gaps[0]).mean() < 0.005
-    assert all(apart(ends[k], ends[3]) > 2 * share * way for k in range(3))
-    assert np.abs(many.loss[:3] / many.loss[3] - 1).max(1).min() > 2 * loss
-    assert np.abs(many.gaps[:3] - many.gaps[3]).mean((1, 2)).min() > 0.01
+def test_setting_seed_and_precision_decide_a_network():
+    one, again = (train(PAIR[0], 1, SHORT) for _ in range(2))
+    assert same(one.network, again.network) and (one.loss == again.loss).all()
+    half = Training(12, batch_size=4, precision="bfloat16")
+    for other in (train(PAIR[1], 1, SHORT), train(PAIR[0], 2, SHORT), train(PAIR[0], 1, half)):
+        assert not same(one.network, other.network) and (one.loss != other.loss).all()
 
 
 def test_the_loss_falls_and_its_log_is_the_mean_since_the_time_before(monkeypatch):
     training = Training(60, batch_size=16, rate=1e-2)
     monkeypatch.setattr(module, "LOGGED", 4)
-    coarse = train(PAIR[:1], [0], training)
+    coarse = train(PAIR[0], 0, training)
     monkeypatch.setattr(module, "LOGGED", 60)
-    fine = train(PAIR[:1], [0], training)
-    np.testing.assert_allclose(coarse.loss[0], fine.loss[0].reshape(4, 15).mean(1), rtol=1e-5)
-    assert coarse.loss[0, -1] < np.log(8) - 0.3 and fine.gaps.shape == (1, 20, 3)
+    fine = train(PAIR[0], 0, training)
+    np.testing.assert_allclose(coarse.loss, fine.loss.reshape(4, 15).mean(1), rtol=1e-5)
+    assert coarse.loss[-1] < np.log(8) - 0.3 and fine.gaps.shape == (20, 3)
 
 
 def test_a_killed_run_goes_on_to_the_same_end(tmp_path):
-    whole = train(PAIR, [0, 1], SHORT)
+    whole = train(PAIR[1], 1, SHORT)
     path = tmp_path / "run.checkpoint"
 
     class Killed(Exception):
@@ -82,31 +64,28 @@ def test_a_killed_run_goes_on_to_the_same_end(tmp_path):
 
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
         patch.setattr(module.checkpoint, "save", save_then_die)
-        train(PAIR, [0, 1], SHORT, path=path, checkpoint_every=0.0)
-    resumed = train(PAIR, [0, 1], SHORT, path=path)
-    assert same(weights_of(whole.members, 1), weights_of(resumed.members, 1))
+        train(PAIR[1], 1, SHORT, path=path, checkpoint_every=0.0)
+    resumed = train(PAIR[1], 1, SHORT, path=path)
+    assert same(whole.network, resumed.network)
     np.testing.assert_array_equal(whole.loss, resumed.loss)
     np.testing.assert_array_equal(whole.gaps, resumed.gaps)
     with pytest.raises(ValueError, match="a checkpoint of a run with the same settings, received iterations=12"):
-        train(PAIR, [0, 1], Training(13, batch_size=4), path=path)
+        train(PAIR[1], 1, Training(13, batch_size=4), path=path)
 
 
 def test_a_network_whose_loss_is_not_finite_stops_alone(monkeypatch, tmp_path):
-    alone = train(PAIR[:1], [0], SHORT)
-    real = module.Members
+    real = module.AttentionOnly
 
-    def broken(settings, seeds, **options):
-        members = real(settings, seeds, **options)
-        members.weights["value_0"].data[seeds.index(7)] = torch.inf
-        return members
+    def broken(setting, seed, **options):
+        network = real(setting, seed, **options)
+        if seed == 7:
+            network.weights["value_0"].data.fill_(torch.inf)
+        return network
 
-    monkeypatch.setattr(module, "Members", broken)
-    both = train([PAIR[0], PAIR[0]], [0, 7], SHORT)
-    assert both.stopped.tolist() == [-1, 0]
-    way = apart(weights_of(real(PAIR[:1], [0]), 0), weights_of(alone.members, 0))
-    assert apart(weights_of(both.members, 0), weights_of(alone.members, 0)) < 1e-4 * way
-    assert np.isnan(both.loss[1]).all()
-    (found,) = run_group(PAIR[:1], [0, 7], SHORT, tmp_path, size=30)
+    monkeypatch.setattr(module, "AttentionOnly", broken)
+    stopped = train(PAIR[0], 7, SHORT)
+    assert stopped.stopped == 0 and np.isnan(stopped.loss).all() and np.isnan(stopped.gaps).all()
+    ((_, found),) = run_settings(PAIR[:1], [0, 7], SHORT, tmp_path, size=30)
     assert found["stopped"].values.tolist() == [-1, 0]
     assert np.isfinite(found["accuracy"][0]).all() and np.isnan(found["accuracy"][1]).all()
 
@@ -115,21 +94,46 @@ def test_networks_trained_in_16_bits_are_tested_in_32(monkeypatch, tmp_path):
     seen = []
     real = experiment.accuracies
     monkeypatch.setattr(
-        experiment, "accuracies", lambda members, *rest: seen.append(members.dtype) or real(members, *rest)
+        experiment, "accuracies", lambda network, *rest: seen.append(network.dtype) or real(network, *rest)
     )
-    run_group(PAIR[:1], [0], Training(2, batch_size=4, precision="bfloat16"), tmp_path, size=20)
+    list(run_settings(PAIR[:1], [0], Training(2, batch_size=4, precision="bfloat16"), tmp_path, size=20))
     assert seen == [torch.float32]
 
 
-def test_settings_are_grouped_by_shape_and_no_seed_is_torn_away():
-    settings = preset("figure6")
-    groups = list(together(settings, [0, 1, 2], 12))
-    assert sorted(s.name for group in groups for s in group) == sorted(s.name for s in settings)
-    assert max(map(len, groups)) == 4 and all(len(group) == 1 for group in together(settings, [0, 1, 2], 2))
+def test_processes_give_what_one_gives(tmp_path):
+    found = {}
+    for processes in (1, 2):
+        (tmp_path / str(processes)).mkdir()
+        out = run_settings(PAIR, [0, 1], SHORT, tmp_path / str(processes), size=30, processes=processes)
+        found[processes] = dict((path.name, results) for path, results in out)
+    assert list(found[1]) == [f"{setting.name}.nc" for setting in PAIR]
+    for name, one in found[1].items():
+        assert one.attrs["processes"] == 1 and found[2][name].attrs["processes"] == 2
+        np.testing.assert_allclose(found[2][name]["loss"], one["loss"], rtol=1e-4)
+
+
+def test_what_is_done_of_a_setting_is_not_trained_again(tmp_path, monkeypatch):
+    def interrupted(setting, seed, *rest, **options):
+        if seed == 1:
+            raise KeyboardInterrupt
+        return train(setting, seed, *rest, **options)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(experiment, "train", interrupted)
+        list(run_settings(PAIR[:1], [0, 1], SHORT, tmp_path, size=30))
+    (path,) = tmp_path.iterdir()
+    assert path.name == f"{PAIR[0].name}.seed0.checkpoint"
+    with pytest.raises(ValueError, match="expected --resume, or no checkpoint"):
+        list(run_settings(PAIR[:1], [0, 1], SHORT, tmp_path, size=30))
+    steps = []
+    real = module._Run.step
+    monkeypatch.setattr(module._Run, "step", lambda run, k: steps.append(run.seed) or real(run, k))
+    list(run_settings(PAIR[:1], [0, 1], SHORT, tmp_path, size=30, resume=True))
+    assert set(steps) == {1} and [p.suffix for p in tmp_path.iterdir()] == [".nc"]
 
 
 def test_results_are_labelled_and_say_where_they_come_from(tmp_path):
-    found = run_group(PAIR, [0, 1], SHORT, tmp_path, size=30)
+    found = [results for _, results in run_settings(PAIR, [0, 1], SHORT, tmp_path, size=30)]
     path = tmp_path / f"{PAIR[1].name}.nc"
     kept = read_results(path)
     assert (
@@ -139,13 +143,13 @@ def test_results_are_labelled_and_say_where_they_come_from(tmp_path):
     )
     np.testing.assert_allclose(kept["accuracy"], found[1]["accuracy"], rtol=1e-6)
     np.testing.assert_allclose(kept["kernels"].sum("key"), 1, rtol=1e-5)
-    assert kept.attrs["mask"] == "full" and kept.attrs["iterations"] == 12 and kept.attrs["networks_at_once"] == 4
+    assert kept.attrs["mask"] == "full" and kept.attrs["iterations"] == 12 and kept.attrs["processes"] == 1
     assert not list(tmp_path.glob("*.checkpoint"))
     assert is_done(path, PAIR[1], [0, 1], SHORT, 30) and not is_done(tmp_path / "none.nc", PAIR[1], [0], SHORT, 30)
     with pytest.raises(ValueError, match="seeds: expected"):
         is_done(path, PAIR[1], [0, 2], SHORT, 30)
     with pytest.raises(ValueError, match="expected no results of that name"):
-        run_group(PAIR, [0, 1], SHORT, tmp_path, size=30)
+        list(run_settings(PAIR, [0, 1], SHORT, tmp_path, size=30))
     write_results(path, kept.drop_vars("sinks"))
     with pytest.raises(ValueError, match="expected every variable of the layout, received none of sinks"):
         read_results(path)
@@ -187,7 +191,7 @@ def test_the_command_writes_a_file_for_each_setting_and_skips_what_is_done(tmp_p
         (["--iterations", "0"], "iterations: expected an integer of at least 1, received 0"),
         (["--layers", "0"], "layers: expected an integer of at least 1"),
         (["--seeds", "0"], "seeds: expected an integer of at least 1, received 0"),
-        (["--together", "0"], "together: expected an integer of at least 1, received 0"),
+        (["--processes", "0"], "processes: expected an integer of at least 1, received 0"),
         (["--tested", "0"], "tested: expected an integer of at least 1, received 0"),
         (["--batch-size", "-1"], "batch_size: expected an integer of at least 1"),
         (["--device", "abacus"], "device: expected a device of torch"),

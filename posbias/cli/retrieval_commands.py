@@ -30,9 +30,9 @@ def train_icl(
     seeds: Annotated[int, typer.Option(help="Networks of each setting, with seeds 0, 1, …")] = 5,
     iterations: Annotated[int, typer.Option(help="Optimizer steps.")] = 100_000,
     batch_size: Annotated[int, typer.Option(help="Sequences in each.")] = 128,
-    precision: Annotated[Literal["float32", "bfloat16"], typer.Option(help="Of products of matrices.")] = "float32",
+    precision: Annotated[Literal["float32", "bfloat16"], typer.Option(help="Of the matrix products.")] = "float32",
     device: Annotated[str | None, typer.Option(help="cpu, cuda, …; a GPU if there is one.")] = None,
-    together: Annotated[int, typer.Option(help="Most networks to train at once.")] = 12,
+    processes: Annotated[int, typer.Option(help="Networks to train at a time, each on one thread.")] = 1,
     tested: Annotated[int, typer.Option(help="Test sequences of each order.")] = 10_000,
     mask: Annotated[Literal["full", "causal", "window", "prefix"], typer.Option(help="Without a preset.")] = "causal",
     width: Annotated[int | None, typer.Option(help="Tokens in the window or the prefix.")] = None,
@@ -55,14 +55,14 @@ def train_icl(
     spread: Annotated[Literal["text", "code"] | None, typer.Option(help="Variance 1/d, or deviation 1/d.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Skip what is done; go on from checkpoints.")] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the last checkpoints, with the weights.")] = False,
-    checkpoint_every: Annotated[float, typer.Option(help="Least seconds between checkpoints.")] = 60.0,
+    checkpoint_every: Annotated[float, typer.Option(help="Minimum time between checkpoints, in seconds.")] = 60.0,
 ) -> None:
-    """Train attention-only networks to retrieve, many at once, and measure which positions they favour."""
+    """Train attention-only networks on a retrieval task, and measure which positions they favour."""
     from posbias.rollout.masks import Mask
     from posbias.training.retrieval.settings import Network, Setting, Task
     from posbias.training.retrieval.settings import preset as settings_of
 
-    for name, value in (("seeds", seeds), ("together", together), ("tested", tested)):
+    for name, value in (("seeds", seeds), ("processes", processes), ("tested", tested)):
         checks.positive_integer(name, value)
     task = {
         "items": items, "classes": classes, "labels": labels, "burstiness": burstiness, "dimension": dimension,
@@ -95,23 +95,21 @@ def train_icl(
     for path in paths.values():
         if path.exists():
             raise checks.refuse(str(path), "no results of that name, or --resume", "some")
-    groups = list(experiment.together(list(paths), numbers, together))
-    for k, group in enumerate(groups):
-        line = f"group {k + 1} of {len(groups)}, {len(group) * seeds} networks: "
-        found = experiment.run_group(
-            group,
-            numbers,
-            training,
-            output,
-            size=tested,
-            device=where,
-            resume=resume,
-            keep=keep,
-            checkpoint_every=checkpoint_every,
-            report=_line(line) if sys.stderr.isatty() else None,
-        )
-        for setting, results in zip(group, found, strict=True):
-            _tell(paths[setting], results)
+    outcomes = experiment.run_settings(
+        list(paths),
+        numbers,
+        training,
+        output,
+        size=tested,
+        device=where,
+        processes=processes,
+        resume=resume,
+        keep=keep,
+        checkpoint_every=checkpoint_every,
+        progress=sys.stderr.isatty(),
+    )
+    for path, results in outcomes:
+        _tell(path, results)
 
 
 def _with(settings: list[Setting], part: str, given: dict[str, Any]) -> list[Setting]:
@@ -131,10 +129,3 @@ def _tell(path: Path, results: xr.Dataset) -> None:
             typer.echo(f"{results.attrs['setting']}: seed {seed} stopped, loss not finite at step {step}", err=True)
     means = zip(results["pair"].values, gaps(results).mean(0), strict=True)
     typer.echo(f"{path}: {results.sizes['seed']} seeds, {', '.join(f'{pair} {gap:+.3f}' for pair, gap in means)}")
-
-
-def _line(start: str) -> Any:
-    def write(text: str) -> None:
-        sys.stderr.write(f"\r{start + text:70}")
-
-    return write

@@ -1,19 +1,32 @@
-"""Checkpoints: all that a run has added up so far, in a file that is whole at any moment, without pickle."""
+"""Checkpoints: the whole state of a run, in a file that is complete at any moment and holds no code."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any, Protocol, runtime_checkable
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+import torch
 from torch import Tensor
 
 from posbias import checks
 from posbias.files import whole_file
 
 
+@runtime_checkable
+class Stateful(Protocol):
+    """What keeps its own state, as modules and optimizers do."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state."""
+
+    def load_state_dict(self, state_dict: dict[str, Any], /) -> object:
+        """Take over a state."""
+
+
 def checkpoint_path(output: Path, rank: int) -> Path:
-    """Return where the checkpoint of a process lies: beside the result.
+    """Return the checkpoint of a process: a file beside the result.
 
     >>> checkpoint_path(Path("out/m.nc"), 0).name
     'm.nc.rank0.checkpoint'
@@ -21,27 +34,27 @@ def checkpoint_path(output: Path, rank: int) -> Path:
     return output.with_name(f"{output.name}.rank{rank}.checkpoint")
 
 
-def save(path: Path, tensors: dict[str, Tensor], done: int, fingerprint: str) -> None:
-    """Write a checkpoint over the one before.
+def save(path: Path, state: Mapping[str, Tensor | Stateful], done: int, fingerprint: str) -> None:
+    """Write a checkpoint over the previous one.
 
     Parameters
     ----------
     path
-        From :func:`checkpoint_path`.
-    tensors
-        Name → sums so far; copied to the CPU.
+        Where to; the file is replaced only when the new one is complete.
+    state
+        Name → tensor, module or optimizer.
     done
-        Batches that they hold.
+        Steps or batches that the state includes.
     fingerprint
-        Whatever must be equal for the run to go on from here.
+        Settings that must be equal for a run to resume from here, a ``name=value`` in each line.
     """
+    parts = {name: x if isinstance(x, Tensor) else x.state_dict() for name, x in state.items()}
     with whole_file(path) as temporary:
-        on_cpu = {name: x.cpu().contiguous() for name, x in tensors.items()}
-        save_file(on_cpu, temporary, metadata={"done": str(done), "fingerprint": fingerprint})
+        torch.save({"state": parts, "done": done, "fingerprint": fingerprint}, temporary)
 
 
-def restore(path: Path, tensors: dict[str, Tensor], fingerprint: str) -> int:
-    """Copy a checkpoint into ``tensors``, in place, and return how many batches it holds.
+def restore(path: Path, state: Mapping[str, Tensor | Stateful], fingerprint: str) -> int:
+    """Load a checkpoint into ``state``, in place, and return how many steps or batches it includes.
 
     Raises
     ------
@@ -49,18 +62,20 @@ def restore(path: Path, tensors: dict[str, Tensor], fingerprint: str) -> int:
         If the file is damaged, or of a run with other settings.
     """
     try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            if metadata.get("fingerprint") != fingerprint:
-                other = _difference(fingerprint, metadata.get("fingerprint", ""))
-                raise checks.refuse(str(path), "a checkpoint of a run with the same settings", other)
-            if set(file.keys()) != set(tensors):
-                raise checks.refuse(str(path), "a checkpoint of this layout", "other names")
-            for name, x in tensors.items():
-                x.copy_(file.get_tensor(name))
-            return int(metadata["done"])
-    except SafetensorError as error:
-        raise checks.refuse(str(path), "a whole checkpoint", str(error)) from None
+        found = torch.load(path, map_location="cpu", weights_only=True)
+        theirs, parts, done = str(found["fingerprint"]), dict(found["state"]), int(found["done"])
+    except (RuntimeError, UnpicklingError, EOFError, KeyError, TypeError, ValueError) as error:
+        raise checks.refuse(str(path), "a complete checkpoint", f"{type(error).__name__}: {error}") from None
+    if theirs != fingerprint:
+        raise checks.refuse(str(path), "a checkpoint of a run with the same settings", _difference(fingerprint, theirs))
+    if parts.keys() != state.keys():
+        raise checks.refuse(str(path), f"a checkpoint of {', '.join(state)}", ", ".join(parts))
+    for name, x in state.items():
+        if isinstance(x, Tensor):
+            x.copy_(parts[name])
+        else:
+            x.load_state_dict(parts[name])
+    return done
 
 
 def _difference(ours: str, theirs: str) -> str:

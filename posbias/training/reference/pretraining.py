@@ -6,8 +6,6 @@ import csv
 import io
 import json
 import math
-import sys
-import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -19,13 +17,14 @@ import transformers
 from jaxtyping import Float
 from tokenizers import Tokenizer
 from torch import Tensor, nn
+from tqdm import tqdm
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from posbias import checks
 from posbias.files import write_whole
 from posbias.provenance import versions
 from posbias.training.loop import checkpoint
-from posbias.training.loop.restartable import Clock, moments
+from posbias.training.loop.stopwatch import Stopwatch
 from posbias.training.reference.models import Reference
 from posbias.training.reference.tokens import Texts, wrapped
 
@@ -144,7 +143,7 @@ def train(
     resume
         Whether to go on from a checkpoint if there is one.
     checkpoint_every
-        Least seconds between two checkpoints.
+        Minimum time between checkpoints, in seconds.
     progress
         Whether to show steps, loss and the time left on stderr.
 
@@ -172,23 +171,18 @@ def train(
     if path.exists() and not resume:
         raise checks.refuse(str(path), "--resume, or no checkpoint of an unfinished run", "one")
     done = checkpoint.restore(path, run.state(), run.fingerprint) if path.exists() else 0
-    began = time.monotonic()
-    for step in range(done, row.steps + 1):
+    steps = tqdm(range(done, row.steps), row.name, row.steps, initial=done, disable=not progress)
+    for step in steps:
         if step in snapshots:
             save_model(model, row, texts.tokenizer, folder / f"step-{step:06d}")
-        if step == row.steps:
-            break
         run.step(step)
-        if progress:
-            left = int((time.monotonic() - began) / (step + 1 - done) * (row.steps - step - 1))
-            line = f"{row.name} {step + 1}/{row.steps}, loss {run.log[step, 0]:.3f}, {left // 60}:{left % 60:02d} left"
-            sys.stderr.write(f"\r{line:60}")
+        steps.set_postfix(loss=f"{run.log[step, 0]:.3f}", refresh=False)
         if run.clock.running >= checkpoint_every:
             run.clock.lap()
             checkpoint.save(path, run.state(), step + 1, run.fingerprint)
+    if row.steps in snapshots:
+        save_model(model, row, texts.tokenizer, folder / f"step-{row.steps:06d}")
     run.clock.lap()
-    if progress:
-        sys.stderr.write("\n")
     log = run.log.numpy()
     _write_log(folder, log)
     write_whole(folder / "training.json", json.dumps(_provenance(settings, texts, run), indent=1, default=str) + "\n")
@@ -208,17 +202,17 @@ class _Run:
         groups = [{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
         self.optimizer = torch.optim.AdamW(groups, lr=row.rate, betas=(0.9, 0.95))
         self.log = torch.full((row.steps, 2), torch.nan, dtype=torch.float64)
-        self.clock = Clock()
+        self.clock = Stopwatch()
         body = row.length - row.start_token
         judged = [ids[:body] for ids in texts.held_out if ids.size >= body][:JUDGED]
         if not judged:
             raise checks.refuse("held-out documents", f"one of at least {body} tokens", "none")
         self.held_out = torch.from_numpy(np.stack(judged).astype(np.int64))
 
-    def state(self) -> dict[str, Tensor]:
-        """Return everything that training changes, by name."""
-        weights = {name: x.data for name, x in self.named.items()}
-        return {**weights, **moments(self.optimizer, self.named), "log": self.log, "clock": self.clock.tensor}
+    def state(self) -> dict[str, Tensor | checkpoint.Stateful]:
+        """Return everything that training changes."""
+        kept = {"log": self.log, "clock": self.clock.tensor}
+        return {"model": self.model, "optimizer": self.optimizer, **kept}
 
     def batch(self, step: int) -> Tensor:
         """Return the token ids of a step, (B, n)."""

@@ -2,81 +2,105 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
-from itertools import product
+import multiprocessing
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import xarray as xr
+from tqdm import tqdm
 
 from posbias import checks
 from posbias.provenance import versions
 from posbias.training.retrieval.evaluation import accuracies, look_inside
-from posbias.training.retrieval.members import shape_of
-from posbias.training.retrieval.optimisation import Trained, Training, judging_seed, train
+from posbias.training.retrieval.optimisation import Trained, Training, evaluation_seed, train
 from posbias.training.retrieval.outcomes import make_results, read_results, write_results
 from posbias.training.retrieval.settings import Setting
 
 
-def together(settings: Sequence[Setting], seeds: Sequence[int], most: int) -> Iterator[list[Setting]]:
-    """Split settings into groups of one shape whose networks, one for each seed, are at most ``most``.
+@dataclass(frozen=True)
+class Job:
+    """One network to train and test; called, it returns the variables of its results and its seconds of training.
 
-    A setting's seeds are never torn apart.
-
-    >>> from posbias.training.retrieval.settings import preset
-    >>> [[s.name for s in group] for group in together(preset("figure4")[:3], [0, 1], 4)]
-    [['mixture-none-causal-none-2-plain', 'mixture-none-causal-decay-2-plain'], ['mixture-none-causal-rope-2-plain']]
+    Parameters
+    ----------
+    setting, seed
+        What is trained, and the seed of its data and weights.
+    training
+        How.
+    path
+        Its checkpoint, which stays until the setting's results are there.
+    size
+        Test sequences of each order, and sequences that attention is averaged over.
+    device
+        Such as ``cpu`` or ``cuda``.
+    checkpoint_every
+        Minimum time between checkpoints, in seconds.
     """
-    shapes = dict.fromkeys(shape_of(s) for s in settings)
-    at_once = max(1, most // len(seeds))
-    for shape in shapes:
-        alike = [s for s in settings if shape_of(s) == shape]
-        yield from (alike[start : start + at_once] for start in range(0, len(alike), at_once))
+
+    setting: Setting
+    seed: int
+    training: Training
+    path: Path
+    size: int
+    device: str
+    checkpoint_every: float
+
+    def __call__(self) -> tuple[dict[str, np.ndarray], float]:
+        """Train, or resume, and test."""
+        options: dict[str, Any] = {"path": self.path, "device": self.device, "checkpoint_every": self.checkpoint_every}
+        trained = train(self.setting, self.seed, self.training, **options)
+        return _tested(trained, self.seed, self.size), trained.seconds
 
 
-def run_group(
-    group: Sequence[Setting],
+def run_settings(
+    settings: Sequence[Setting],
     seeds: Sequence[int],
     training: Training,
     folder: Path,
     *,
     size: int = 10_000,
     device: str = "cpu",
+    processes: int = 1,
     resume: bool = False,
     keep: bool = False,
     checkpoint_every: float = 60.0,
-    report: Callable[[str], None] | None = None,
-) -> list[xr.Dataset]:
-    """Train a network for each setting and seed at once, test them, and write a file for each setting.
+    progress: bool = False,
+) -> Iterator[tuple[Path, xr.Dataset]]:
+    """Train a network for each setting and seed, test them, and write a file for each setting as soon as it is done.
 
-    Return the results in the order of ``group``.
+    Yield the path and the results of each setting, in the order of ``settings``.
 
     Parameters
     ----------
-    group
-        Settings of one shape.
+    settings
+        What is trained.
     seeds
-        Of the networks.
+        Of the networks of each setting.
     training
         How they are trained.
     folder
-        Gets NAME.nc for each setting, and a checkpoint until they are there.
+        Gets NAME.nc for each setting, and checkpoints until they are there.
     size
         Test sequences of each order, and sequences that attention is averaged over.
     device
         Such as ``cpu`` or ``cuda``.
+    processes
+        Networks that are trained at a time; several share nothing and use one thread each.
     resume
-        Whether to go on from a checkpoint if there is one.
+        Whether to resume from checkpoints if there are any.
     keep
-        Whether to leave the last checkpoint, which holds the weights.
+        Whether to leave the last checkpoints, which hold the weights.
     checkpoint_every
-        Least seconds between checkpoints.
-    report
-        Called with a line of progress now and then.
+        Minimum time between checkpoints of a network, in seconds.
+    progress
+        Whether to show a progress bar over the networks on stderr.
 
     Raises
     ------
@@ -85,28 +109,44 @@ def run_group(
     OSError
         If the folder cannot be written.
     """
-    paths = [folder / f"{setting.name}.nc" for setting in group]
-    for path in paths:
+    checks.positive_integer("processes", processes)
+    for setting in settings:
+        path = folder / f"{setting.name}.nc"
         if path.exists():
             raise checks.refuse(str(path), "no results of that name", "some; give --resume or another folder")
-    names = "\n".join(f"{setting.name} {list(seeds)}" for setting in group)
-    checkpoint = folder / f"{hashlib.sha256(names.encode()).hexdigest()[:12]}.checkpoint"
-    if checkpoint.exists() and not resume:
-        raise checks.refuse(str(checkpoint), "--resume, or no checkpoint of an unfinished run", "one")
-    settings, each = zip(*product(group, seeds), strict=True)
-    trained = train(
-        settings, each, training, path=checkpoint, device=device, checkpoint_every=checkpoint_every, report=report
-    )
-    arrays = _tested(trained, each, size)
-    out = []
-    for k, (setting, path) in enumerate(zip(group, paths, strict=True)):
-        rows = slice(k * len(seeds), (k + 1) * len(seeds))
-        provenance = _provenance(setting, training, trained, len(settings), size)
-        out.append(make_results({name: x[rows] for name, x in arrays.items()}, list(seeds), provenance))
-        write_results(path, out[-1])
-    if not keep:
-        checkpoint.unlink()
-    return out
+    options: dict[str, Any] = {"size": size, "device": device, "checkpoint_every": checkpoint_every}
+    jobs = [
+        Job(setting, seed, training, folder / f"{setting.name}.seed{seed}.checkpoint", **options)
+        for setting in settings
+        for seed in seeds
+    ]
+    in_the_way = [job.path for job in jobs if job.path.exists()]
+    if in_the_way and not resume:
+        raise checks.refuse(str(in_the_way[0]), "--resume, or no checkpoint of an unfinished run", "one")
+    with ExitStack() as stack:
+        done = iter(tqdm(_run_all(jobs, processes, stack), "networks", len(jobs), disable=not progress))
+        for setting in settings:
+            arrays, seconds = zip(*islice(done, len(seeds)), strict=True)
+            stacked = {name: np.stack([x[name] for x in arrays]) for name in arrays[0]}
+            provenance = _provenance(setting, training, size, device, processes, sum(seconds))
+            results = make_results(stacked, list(seeds), provenance)
+            path = folder / f"{setting.name}.nc"
+            write_results(path, results)
+            for job in jobs:
+                if job.setting == setting and not keep:
+                    job.path.unlink()
+            yield path, results
+
+
+def _run_all(jobs: Sequence[Job], processes: int, stack: ExitStack) -> Iterator[tuple[dict[str, np.ndarray], float]]:
+    """Yield what the jobs return, in their order; more than one process is closed with the stack."""
+    if processes == 1:
+        yield from (job() for job in jobs)
+        return
+    context = multiprocessing.get_context("spawn")  # a forked torch may hang
+    pool = ProcessPoolExecutor(min(processes, len(jobs)), context, torch.set_num_threads, (1,))
+    stack.callback(pool.shutdown, cancel_futures=True)
+    yield from pool.map(Job.__call__, jobs)
 
 
 def is_done(path: Path, setting: Setting, seeds: Sequence[int], training: Training, size: int) -> bool:
@@ -128,20 +168,19 @@ def is_done(path: Path, setting: Setting, seeds: Sequence[int], training: Traini
     return True
 
 
-def _tested(trained: Trained, seeds: Sequence[int], size: int) -> dict[str, np.ndarray]:
-    """Return every variable of the results, for each network; NaN for those that stopped."""
-    members = trained.members
-    members.dtype = torch.float32  # tests are of the weights, not of the precision they were trained in
-    judges = [stream.apart(judging_seed(seed)) for stream, seed in zip(trained.streams, seeds, strict=True)]
-    tested = {"accuracy": accuracies(members, judges, size)}
-    inside = look_inside(members, judges, size)
+def _tested(trained: Trained, seed: int, size: int) -> dict[str, np.ndarray]:
+    """Return every variable of the results of one network; NaN if its training stopped."""
+    network, stream = trained.network, trained.stream.apart(evaluation_seed(seed))
+    network.dtype = torch.float32  # tests are of the weights, not of the precision they were trained in
+    tested = {"accuracy": accuracies(network, stream, size)}
+    inside = look_inside(network, stream, size)
     tested |= {"accuracy_novel": inside.accuracy} | {
         name: getattr(inside, name) for name in ("kernels", "sinks", "lambda_frobenius", "lambda_token", "influence")
     }
     arrays = {name: x.detach().cpu().double().numpy() for name, x in tested.items()}
-    for x in arrays.values():
-        x[trained.stopped >= 0] = np.nan
-    return arrays | {"loss": trained.loss, "gaps": trained.gaps, "stopped": trained.stopped}
+    if trained.stopped >= 0:
+        arrays = {name: np.full_like(x, np.nan) for name, x in arrays.items()}
+    return arrays | {"loss": trained.loss, "gaps": trained.gaps, "stopped": np.array(trained.stopped)}
 
 
 def _described(setting: Setting, training: Training, size: int) -> dict[str, Any]:
@@ -152,13 +191,15 @@ def _described(setting: Setting, training: Training, size: int) -> dict[str, Any
     return {name: int(value) if isinstance(value, bool) else value for name, value in flat.items()}
 
 
-def _provenance(setting: Setting, training: Training, trained: Trained, members: int, size: int) -> dict[str, Any]:
+def _provenance(
+    setting: Setting, training: Training, size: int, device: str, processes: int, seconds: float
+) -> dict[str, Any]:
     return {
         "setting": setting.name,
         **_described(setting, training, size),
-        "device": next(trained.members.parameters()).device.type,
-        "threads": torch.get_num_threads(),
-        "networks_at_once": members,
-        "seconds_of_all_at_once": round(trained.seconds, 1),
+        "device": torch.device(device).type,
+        "threads": torch.get_num_threads() if processes == 1 else 1,
+        "processes": processes,
+        "seconds": round(seconds, 1),
         **versions("torch"),
     }
