@@ -111,7 +111,7 @@ def test_two_profiles_compared_by_hand():
     assert found.means == pytest.approx((0.25, 0.75)) and found.spearman == pytest.approx(-0.5)
     assert found.even == pytest.approx(0.25) and found.last == pytest.approx(0.25)
     assert found.interval is None
-    assert "they cross" in repr(compare([0.5, 0.0, 0.5], [0.0, 1.0, 0.0]))
+    assert "functions cross" in repr(compare([0.5, 0.0, 0.5], [0.0, 1.0, 0.0]))
     assert "Spearman undefined" in repr(compare([0.5, 0.5], [0.2, 0.8]))
 
 

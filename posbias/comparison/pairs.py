@@ -36,7 +36,7 @@ class Comparison:
     ordered
         Whether one profile dominates the other; W₁ is then the difference of the means.
     even, last
-        For scale, W₁ from the second profile to equal shares, and to a profile with everything on the last token.
+        Baselines: W₁ to the second profile from equal shares, and from everything on the last token.
     """
 
     names: tuple[str, str]
@@ -54,9 +54,12 @@ class Comparison:
         distance = f"W1 {self.wasserstein:.3f}"
         if self.interval is not None:
             distance += f" (95 % interval {self.interval[0]:.3f} to {self.interval[1]:.3f}, {self.prompts} prompts)"
-        scale = f"for scale: equal shares {self.even:.3f}, all on the last token {self.last:.3f} from the second"
+        scale = f"baselines: equal shares {self.even:.3f}, all on the last token {self.last:.3f}"
         rank = "undefined for a constant profile" if np.isnan(self.spearman) else f"{self.spearman:.3f}"
-        order = "one lies below the other throughout: W1 is the difference of means" if self.ordered else "they cross"
+        order = "their distribution functions cross"
+        if self.ordered:
+            early = "first" if self.means[0] < self.means[1] else "second"
+            order = f"the {early} is nearer the start throughout: W1 is the difference of means"
         return "\n".join([
             f"{self.names[0]} against {self.names[1]}, {self.n} positions",
             distance,
@@ -84,9 +87,9 @@ def compare(p: Numbers | Profile, q: Numbers | Profile, *, resamples: int = 2000
     >>> compare([0.5, 0.5], [0.25, 0.75])
     first profile against second profile, 2 positions
     W1 0.250
-    for scale: equal shares 0.250, all on the last token 0.250 from the second
+    baselines: equal shares 0.250, all on the last token 0.250
     Spearman undefined for a constant profile
-    means 0.500 and 0.750; one lies below the other throughout: W1 is the difference of means
+    means 0.500 and 0.750; the first is nearer the start throughout: W1 is the difference of means
     """
     first, second = _profile("first profile", p), _profile("second profile", q)
     if len(first) != len(second):
