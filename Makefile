@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
-PAGES := index.md _config.yml _toc.yml $(wildcard book/*.md book/*.bib book/assets/*.* notebooks/*.ipynb) \
+PAGES := index.md _config.yml _toc.yml $(wildcard book/*.md book/*.bib book/assets/*.* book/assets/explorer/*.* notebooks/*.ipynb) \
 	$(wildcard posbias/*.py posbias/*/*.py)
 
 OTHER_PYTHON ?= $(lastword $(wildcard /usr/bin/python3.11 /usr/bin/python3.12 /usr/bin/python3.13))

@@ -1,0 +1,464 @@
+/* The rollout's last row in linear time: P = R_T … R_1, R_t = (1 - λ_t) I + λ_t A_t, without forming a matrix.
+
+   A classic script with one global, PosbiasEngine, because pages opened from disk may not load ES modules; it touches
+   no document, and Node can require it. It computes what posbias computes in Python (posbias.rollout, and for
+   logarithmic distances posbias.kernels.attention_kernel); tests/test_explorer.py holds the two together within 1e-9.
+
+   A head's kernel is A[i, j] ∝ k(i - j) beside the diagonal and e^d on it, over the keys that the mask allows, with
+       k(x) = e^(-m x)        distance "linear": ALiBi, the decay mask, and no encoding (m = 0),
+       k(x) = (1 + x)^(-m)    distance "log".
+   Pushing a row vector v through the head average needs two tables for each different layer: own[i], the mean weight
+   of a token on itself, and, for each rate q_r, gain_r[i], such that
+       (v A)[j] = v[j] own[j] + Σ_r Σ_{i > j} v[i] gain_r[i] q_r^(i-1-j).
+   The inner sums run from the last token to the first. Heads with one slope share a rate. A power of the distance is
+   a sum of exponentials, from the trapezoidal rule for (1 + x)^(-m) = ∫ e^(m y - (1 + x) e^y) dy / Γ(m). */
+(function (root) {
+  "use strict";
+
+  const LANES = 4; // rates that are summed together, so that one sum does not wait for the other
+  const TINY = 1e-300; // added to running sums: numbers below the normal range are slow, and none is needed
+  const LARGE = 600; // e^600 outweighs all other keys by far and is a number still
+  const NEGLIGIBLE = 1e-17; // total probability of the hop counts that are left out
+
+  function refuse(field, expected, received) {
+    const error = new RangeError(`${field}: expected ${expected}, received ${received}`);
+    Object.assign(error, { field, expected, received: String(received) });
+    return error;
+  }
+
+  /* ------------------------------------------------------------------ slopes and schedules */
+
+  /** ALiBi's own slopes for H heads: 2^(-8h/H) for a power of two, otherwise filled up from twice as many. */
+  function alibiSlopes(H) {
+    const p = 2 ** Math.floor(Math.log2(H));
+    const slopes = [];
+    for (let h = 1; h <= p; h++) slopes.push(2 ** ((-8 * h) / p));
+    for (let h = 1; slopes.length < H; h += 2) slopes.push(2 ** ((-4 * h) / p));
+    return slopes;
+  }
+
+  /** 2^(-8h/H), h = 1..H: what the published configurations use for any number of heads. */
+  function geometricSlopes(H) {
+    return Array.from({ length: H }, (_, h) => 2 ** ((-8 * (h + 1)) / H));
+  }
+
+  function constantMixing(T, lambda) {
+    return checkedMixing("lambda", new Array(T).fill(lambda));
+  }
+
+  /** λ_t = λ_0 t^(-β), t = 1..T. */
+  function decayingMixing(T, lambda0, beta) {
+    return checkedMixing("lambda0", Array.from({ length: T }, (_, t) => lambda0 * (t + 1) ** -beta));
+  }
+
+  function checkedMixing(field, lambda) {
+    if (lambda.length < 1) throw refuse(field, "at least one layer", "none");
+    for (const x of lambda) if (!(x >= 0 && x <= 1)) throw refuse(field, "numbers from 0 to 1", x);
+    return lambda;
+  }
+
+  /* ------------------------------------------------------------------ the profile */
+
+  /** The last row of P.
+      settings: n (tokens), lambda (T numbers, first layer first), distance ("linear" or "log"), slopes (H numbers ≥ 0),
+      diagonal (a number, or 1 or T rows of 1 or H numbers), mask ({kind: "full" | "causal" | "window" | "prefix", width}). */
+  function influenceProfile(settings) {
+    const s = checked(settings);
+    const memory = workspace(s);
+    let v = new Float64Array(s.n);
+    v[s.n - 1] = 1;
+    if (s.diagonal.length > 1) {
+      for (let t = s.T - 1; t >= 0; t--) {
+        const mixing = s.lambda[t];
+        if (mixing === 0) continue;
+        const pulled = pull(v, layerTables(s, s.diagonal[t], memory), s);
+        for (let i = 0; i < s.n; i++) v[i] = (1 - mixing) * v[i] + mixing * pulled[i];
+      }
+      return v;
+    }
+    // one kernel in all layers: Σ_k w_k e A^k, w_k the probability of k attention hops
+    const weights = hopDistribution(s.lambda);
+    const total = new Float64Array(s.n);
+    const tables = layerTables(s, s.diagonal[0], memory);
+    for (let k = 0; k < weights.length; k++) {
+      if (k > 0) v = pull(v, tables, s);
+      for (let i = 0; i < s.n; i++) total[i] += weights[k] * v[i];
+    }
+    return total;
+  }
+
+  /** P(k attention hops), k = 0, 1, …, without the tail whose total is below NEGLIGIBLE. */
+  function hopDistribution(lambda) {
+    let w = [1];
+    for (const mixing of lambda) {
+      const next = new Array(w.length + 1).fill(0);
+      for (let k = 0; k < w.length; k++) {
+        next[k] += (1 - mixing) * w[k];
+        next[k + 1] += mixing * w[k];
+      }
+      w = next;
+    }
+    let tail = 0;
+    while (w.length > 1 && tail + w[w.length - 1] < NEGLIGIBLE) tail += w.pop();
+    return w;
+  }
+
+  function checked(given) {
+    const n = given.n;
+    if (!Number.isInteger(n) || n < 1) throw refuse("n", "an integer of at least 1", n);
+    const lambda = checkedMixing("lambda", Array.from(given.lambda));
+    const T = lambda.length;
+    const distance = given.distance || "linear";
+    if (distance !== "linear" && distance !== "log") throw refuse("distance", "linear or log", distance);
+    const slopes = Float64Array.from(given.slopes || [0]);
+    const H = slopes.length;
+    if (H < 1) throw refuse("slopes", "at least one head", "none");
+    for (const m of slopes) if (!(m >= 0 && m <= 100)) throw refuse("slopes", "numbers from 0 to 100", m);
+    const mask = given.mask || { kind: "causal" };
+    if (!["full", "causal", "window", "prefix"].includes(mask.kind))
+      throw refuse("mask", "full, causal, window or prefix", mask.kind);
+    const sized = mask.kind === "window" || mask.kind === "prefix";
+    if (sized && !(Number.isInteger(mask.width) && mask.width >= 1))
+      throw refuse("width", "an integer of at least 1", mask.width);
+    const size = {
+      n,
+      together: mask.kind === "full" ? n : mask.kind === "prefix" ? Math.min(mask.width, n) : 0,
+      reach: mask.kind === "window" ? Math.min(mask.width - 1, n) : n,
+    };
+    const diagonal = rowsOf(given.diagonal === undefined ? 0 : given.diagonal, T, H);
+    return { ...size, T, H, lambda, distance, diagonal, ...rates(slopes, distance, size) };
+  }
+
+  /** The diagonal as 1 or T rows of H numbers; rows that are all equal count as one. */
+  function rowsOf(diagonal, T, H) {
+    const rows = typeof diagonal === "number" ? [[diagonal]] : Array.from(diagonal);
+    if (rows.length !== 1 && rows.length !== T) throw refuse("diagonal", `1 or ${T} rows`, rows.length);
+    const wide = rows.map((row) => {
+      if (row.length !== 1 && row.length !== H) throw refuse("diagonal", `rows of 1 or ${H} numbers`, row.length);
+      const values = row.length === H ? Float64Array.from(row) : new Float64Array(H).fill(row[0]);
+      for (const d of values) if (!Number.isFinite(d)) throw refuse("diagonal", "finite numbers", d);
+      return values;
+    });
+    return wide.every((row) => row.every((d, h) => d === wide[0][h])) ? wide.slice(0, 1) : wide;
+  }
+
+  /** Groups of heads with one slope; for each the total weight that row i gives to other keys, relative to that of the
+      nearest, k(1); and the exponentials that make up its k. */
+  function rates(slopes, distance, { n, together, reach }) {
+    const unique = Array.from(new Set(slopes));
+    const groupOf = Array.from(slopes, (m) => unique.indexOf(m));
+    const linear = distance === "linear";
+    const seen = unique.map((m) => {
+      const sum = new Float64Array(n + 1); // of the keys at distances 1..i
+      const q = Math.exp(-m);
+      for (let i = 1, k = 1; i <= n; i++, k *= q) sum[i] = sum[i - 1] + (linear ? k : ((1 + i) / 2) ** -m);
+      return Float64Array.from({ length: n }, (_, i) => {
+        const after = i < together ? sum[together - 1 - i] : 0;
+        return sum[Math.min(i, reach)] + after;
+      });
+    });
+    const first = Float64Array.from(unique, (m) => (linear ? -m : -m * Math.LN2)); // log k(1)
+    const q = Float64Array.from(unique, (m) => Math.exp(-m));
+    return { unique, groupOf, seen, first, ...(linear ? { q, coefficients: null } : powersAsExponentials(unique, n)) };
+  }
+
+  /** Rates q_r and coefficients c[r][g] with Σ_r c[r][g] q_r^(x-1) = ((1 + x) / 2)^(-m_g) for 1 ≤ x < n. */
+  function powersAsExponentials(slopes, n) {
+    const positive = slopes.filter((m) => m > 0);
+    if (!positive.length) return { q: Float64Array.of(1), coefficients: [slopes.map(() => 1)] };
+    const least = Math.min(...positive);
+    const most = Math.max(...positive);
+    let step = 0.36; // the rule's error falls like |Γ(m + 2πi/step)|
+    const error = () => {
+      const tau = (2 * Math.PI) / step;
+      return (-Math.PI / 2) * tau + Math.max(most - 0.5, 0) * Math.log(tau) + 2 - logGamma(Math.max(most, 1));
+    };
+    while (error() > -32) step *= 0.97;
+    const farthest = n; // 1 + x at the farthest key
+    const low = -Math.log(farthest) - 31 / (1 + least); // below, exponentials differ by a constant only
+    const high = Math.log(22 + 3 * most);
+    const nodes = [];
+    for (let y = high; y > low; y -= step) nodes.push(y);
+    const q = Float64Array.from([1, ...nodes.map((y) => Math.exp(-Math.exp(y)))]);
+    const columns = slopes.map((m) => {
+      if (m === 0) return [1, ...nodes.map(() => 0)];
+      const scale = Math.log(step) - logGamma(m) + m * Math.LN2;
+      const c = nodes.map((y) => Math.exp(scale + m * y - 2 * Math.exp(y)));
+      let rest = (farthest / 2) ** -m; // the constant makes the farthest key exact
+      nodes.forEach((y, r) => (rest -= c[r] * Math.exp(-Math.exp(y) * (farthest - 2))));
+      return [rest, ...c];
+    });
+    return { q, coefficients: Array.from(q, (_, r) => columns.map((column) => column[r])) };
+  }
+
+  /** log Γ(x) for x > 0 (Lanczos, g = 7, relative error about 1e-15). */
+  function logGamma(x) {
+    if (x < 0.5) return Math.log(Math.PI / Math.sin(Math.PI * x)) - logGamma(1 - x);
+    const c = [
+      0.99999999999980993, 676.5203681218851, -1259.1392167224028, 771.32342877765313,
+      -176.61502916214059, 12.507343278686905, -0.13857109526572012, 9.9843695780195716e-6, 1.5056327351493116e-7,
+    ];
+    const z = x - 1;
+    let sum = c[0];
+    for (let k = 1; k < 9; k++) sum += c[k] / (z + k);
+    const t = z + 7.5;
+    return 0.5 * Math.log(2 * Math.PI) + (z + 0.5) * Math.log(t) - t + Math.log(sum);
+  }
+
+  /* ------------------------------------------------------------------ tables of one layer */
+
+  /** Memory that every layer's tables use again. */
+  function workspace(s) {
+    const rates = Math.ceil(s.q.length / LANES) * LANES;
+    const groups = Math.ceil(s.unique.length / LANES) * LANES;
+    const gain = new Float64Array(rates * s.n);
+    const signed = s.distance === "linear"; // then keys after a query outweigh it, and have tables of their own
+    return {
+      own: new Float64Array(s.n),
+      gain,
+      byGroup: s.coefficients ? new Float64Array(groups * s.n) : gain,
+      both: signed && s.together >= 2 ? keysBothWays(s) : null,
+    };
+  }
+
+  /** Fill own[i] and the gains of a layer whose heads have these diagonals. Values of rate r, or group g, stand at
+      [(block n + i) LANES + lane], r = block LANES + lane. Weights are relative to the nearest key's, k(1). */
+  function layerTables(s, diagonal, memory) {
+    const { n, H, together } = s;
+    const share = 1 / H;
+    const { own, byGroup, both } = memory;
+    own.fill(0);
+    byGroup.fill(0);
+    const start = both ? together : 0;
+    for (let h = 0; h < H; h++) {
+      const g = s.groupOf[h];
+      const self = Math.exp(Math.min(diagonal[h] - s.first[g], LARGE));
+      const seen = s.seen[g];
+      for (let i = start, at = (Math.floor(g / LANES) * n + start) * LANES + (g % LANES); i < n; i++, at += LANES) {
+        const weight = share / (self + seen[i]);
+        own[i] += self * weight;
+        byGroup[at] += weight;
+      }
+    }
+    if (together < 2) own[0] = 1; // the first token sees itself alone
+    if (both) tablesBothWays(s, diagonal, own, both);
+    if (s.coefficients) mixGroups(s, memory);
+    return memory;
+  }
+
+  /** Gains of the exponentials from those of the groups: gain_r[i] = Σ_g c[r][g] byGroup_g[i]. */
+  function mixGroups(s, { gain, byGroup }) {
+    const { n, q, coefficients } = s;
+    gain.fill(0);
+    for (let block = 0; block * LANES < q.length; block++) {
+      const rows = Array.from({ length: LANES }, (_, lane) => coefficients[block * LANES + lane]);
+      for (let g = 0; g < s.unique.length; g++) {
+        const [a, b, c, d] = rows.map((row) => (row ? row[g] : 0));
+        let from = Math.floor(g / LANES) * n * LANES + (g % LANES);
+        let at = block * n * LANES;
+        for (let i = 0; i < n; i++, at += LANES, from += LANES) {
+          const x = byGroup[from];
+          gain[at] += a * x;
+          gain[at + 1] += b * x;
+          gain[at + 2] += c * x;
+          gain[at + 3] += d * x;
+        }
+      }
+    }
+  }
+
+  /** Rows that see one another, linear distances: key j then weighs e^(m (j - K + 1)) in every row alike, so that one
+      sum over rows serves all keys; only a row's own key differs. */
+  function keysBothWays(s) {
+    const K = s.together;
+    const keys = s.unique.map((m) => Float64Array.from({ length: K }, (_, j) => Math.exp(m * (j - K + 1))));
+    return { keys, others: keys.map(sumOfOthers), gain: keys.map(() => new Float64Array(K)) };
+  }
+
+  function tablesBothWays(s, diagonal, own, { keys, others, gain }) {
+    gain.forEach((x) => x.fill(0));
+    for (let h = 0; h < s.H; h++) {
+      const g = s.groupOf[h];
+      const content = Math.exp(Math.min(diagonal[h], LARGE));
+      for (let i = 0; i < s.together; i++) {
+        const self = content * keys[g][i];
+        const inverse = 1 / (s.H * (self + others[g][i]));
+        own[i] += self * inverse;
+        gain[g][i] += inverse;
+      }
+    }
+  }
+
+  /** Σ_{i ≠ j} x[i] for each j, as what stands before plus what stands after, so that nothing cancels. */
+  function sumOfOthers(x) {
+    const out = new Float64Array(x.length);
+    let sum = 0;
+    for (let j = 0; j < x.length; j++) {
+      out[j] = sum;
+      sum += x[j];
+    }
+    sum = 0;
+    for (let j = x.length - 1; j >= 0; j--) {
+      out[j] += sum;
+      sum += x[j];
+    }
+    return out;
+  }
+
+  /* ------------------------------------------------------------------ one layer */
+
+  /** The row vector v A. */
+  function pull(v, tables, s) {
+    const { n, together, reach } = s;
+    const out = new Float64Array(n);
+    for (let i = 0; i < n; i++) out[i] = v[i] * tables.own[i];
+    const windowed = reach < n;
+    const alone = together === n && tables.both; // then no row looks back only
+    if (reach > 0 && !alone) backwards(v, tables.gain, out, s, windowed);
+    if (together >= 2 && s.distance === "log") forwards(v, tables.gain, out, s);
+    if (tables.both) {
+      tables.both.keys.forEach((key, g) => addOthers(v, tables.both.gain[g], key, out));
+    }
+    if (windowed) {
+      // only here were terms taken off: leave no rounding below 0 or beyond the window
+      let last = 0;
+      while (last < n && !(v[last] > 0)) last++;
+      for (let i = 0; i < n; i++) if (i < last - reach || out[i] < 0) out[i] = 0;
+    } else {
+      for (let i = 0; i < n; i++) if (out[i] < 1e-290) out[i] = 0;
+    }
+    return out;
+  }
+
+  /** Add key[j] Σ_{i ≠ j} gain[i] v[i] to out[j]. */
+  function addOthers(v, gain, key, out) {
+    const K = key.length;
+    let sum = 0;
+    for (let j = 0; j < K; j++) {
+      out[j] += key[j] * sum;
+      sum += gain[j] * v[j];
+    }
+    sum = 0;
+    for (let j = K - 1; j >= 0; j--) {
+      out[j] += key[j] * sum;
+      sum += gain[j] * v[j];
+    }
+  }
+
+  function backwards(v, gain, out, s, windowed) {
+    const { n, q, reach } = s;
+    for (let block = 0; block * LANES < q.length; block++) {
+      const [a, b, c, d] = lanesOf(q, block);
+      const base = block * n * LANES;
+      let ra = 0, rb = 0, rc = 0, rd = 0;
+      if (!windowed) {
+        for (let i = n - 1; i > 0; i--) {
+          const at = base + i * LANES;
+          const x = v[i];
+          ra = ra * a + gain[at] * x + TINY;
+          rb = rb * b + gain[at + 1] * x + TINY;
+          rc = rc * c + gain[at + 2] * x + TINY;
+          rd = rd * d + gain[at + 3] * x + TINY;
+          out[i - 1] += ra + rb + (rc + rd);
+        }
+        continue;
+      }
+      const la = a ** reach, lb = b ** reach, lc = c ** reach, ld = d ** reach;
+      for (let i = n - 1; i > 0; i--) {
+        const at = base + i * LANES;
+        const x = v[i];
+        ra = ra * a + gain[at] * x + TINY;
+        rb = rb * b + gain[at + 1] * x + TINY;
+        rc = rc * c + gain[at + 2] * x + TINY;
+        rd = rd * d + gain[at + 3] * x + TINY;
+        if (i + reach < n) {
+          const leaving = at + reach * LANES;
+          const y = v[i + reach];
+          ra -= la * gain[leaving] * y;
+          rb -= lb * gain[leaving + 1] * y;
+          rc -= lc * gain[leaving + 2] * y;
+          rd -= ld * gain[leaving + 3] * y;
+        }
+        out[i - 1] += ra + rb + (rc + rd);
+      }
+    }
+  }
+
+  /** Keys after the query, for logarithmic distances, among the rows that see one another. */
+  function forwards(v, gain, out, s) {
+    const { n, q, together } = s;
+    for (let block = 0; block * LANES < q.length; block++) {
+      const [a, b, c, d] = lanesOf(q, block);
+      const base = block * n * LANES;
+      let ra = 0, rb = 0, rc = 0, rd = 0;
+      for (let i = 0; i < together - 1; i++) {
+        const at = base + i * LANES;
+        const x = v[i];
+        ra = ra * a + gain[at] * x + TINY;
+        rb = rb * b + gain[at + 1] * x + TINY;
+        rc = rc * c + gain[at + 2] * x + TINY;
+        rd = rd * d + gain[at + 3] * x + TINY;
+        out[i + 1] += ra + rb + (rc + rd);
+      }
+    }
+  }
+
+  function lanesOf(q, block) {
+    return Array.from({ length: LANES }, (_, lane) => q[block * LANES + lane] || 0);
+  }
+
+  /** Multiplications of the longest loop, about: what a redraw costs. */
+  function operations(settings) {
+    const s = checked(settings);
+    const shared = s.diagonal.length === 1;
+    const pulls = shared ? hopDistribution(s.lambda).length - 1 : s.T;
+    const tables = s.H + (s.coefficients ? s.q.length * s.unique.length : 0);
+    return s.n * (pulls * s.q.length * (s.together > 1 ? 2 : 1) + (shared ? 1 : s.T) * tables);
+  }
+
+  /* ------------------------------------------------------------------ what a profile says */
+
+  /** Σ_j j p[j] / (n - 1): 0 if all influence is on the first token, 1 if on the last. */
+  function meanPosition(p) {
+    let sum = 0;
+    for (let j = 0; j < p.length; j++) sum += j * p[j];
+    return sum / Math.max(p.length - 1, 1);
+  }
+
+  /** Both ends, the smallest value strictly between them, where it is (0 to 1), and 1 - trough / lower end. */
+  function uShape(p) {
+    const n = p.length;
+    if (n < 3) throw refuse("profile", "at least 3 positions", n);
+    let at = 1;
+    for (let j = 2; j < n - 1; j++) if (p[j] < p[at]) at = j;
+    const lower = Math.min(p[0], p[n - 1]);
+    const depth = lower > 0 ? 1 - p[at] / lower : -Infinity;
+    return { start: p[0], end: p[n - 1], trough: p[at], index: at, location: at / (n - 1), depth };
+  }
+
+  /** W₁ of two profiles of equal length on positions scaled to [0, 1]. */
+  function wasserstein(p, q) {
+    if (p.length !== q.length) throw refuse("profiles", "the same number of positions", `${p.length} and ${q.length}`);
+    const total = (x) => x.reduce((sum, value) => sum + value, 0);
+    const [P, Q] = [total(p), total(q)];
+    let gap = 0;
+    let sum = 0;
+    for (let j = 0; j < p.length - 1; j++) {
+      gap += p[j] / P - q[j] / Q;
+      sum += Math.abs(gap);
+    }
+    return sum / Math.max(p.length - 1, 1);
+  }
+
+  /** What posbias.read_profile reads: a header, then one line for each position, counted from 0. */
+  function profileText(p) {
+    return ["token_position,probability", ...Array.from(p, (x, j) => `${j},${x}`)].join("\n") + "\n";
+  }
+
+  const api = {
+    alibiSlopes, geometricSlopes, constantMixing, decayingMixing, influenceProfile, hopDistribution, operations,
+    meanPosition, uShape, wasserstein, profileText, refuse,
+  };
+  if (typeof module !== "undefined" && module.exports) module.exports = api;
+  root.PosbiasEngine = api;
+})(typeof globalThis !== "undefined" ? globalThis : this);

@@ -1,0 +1,578 @@
+/* The explorer on the page: controls made from the fields of state.js, the plot (uPlot), words, links and downloads. */
+(function () {
+  "use strict";
+
+  const engine = window.PosbiasEngine;
+  const scheme = window.PosbiasState;
+  const presets = window.PosbiasPresets;
+  const START = "#model=bloom"; // what a page without settings in its address shows
+  const SLOW = 4e7; // operations from which a redraw waits until the slider rests
+  const FLOOR = 1e-12; // lowest value on a logarithmic axis
+
+  const TEXT = {
+    model: ["Model"],
+    depth: ["Depth", "layers T"],
+    mixing: ["Mixing λ", "", { constant: "constant", decay: "falls with depth", model: "the model's own" }],
+    lambda: ["λ of every layer"],
+    lambda0: ["λ₀ of the first layer"],
+    beta: ["Exponent β", "λ = λ₀ t^−β in layer t"],
+    encoding: ["Encoding", "", { none: "none", alibi: "ALiBi", decay: "decay mask, one slope", log: "logarithmic" }],
+    heads: ["Heads", "H"],
+    slopes: ["Slopes", "", { rule: "ALiBi's own rule", geometric: "2^(−8h/H)", one: "one for all heads" }],
+    scale: ["Factor on the slopes"],
+    slope: ["Slope m"],
+    mask: ["Mask", "", { causal: "causal", window: "sliding window", prefix: "prefix" }],
+    width: ["Width", "tokens"],
+    content: [
+      "Content logits", "",
+      { none: "none", diagonal: "one value", mean: "model, mean", all: "model, head by head" },
+    ],
+    diagonal: ["Diagonal", "added where a token attends to itself"],
+    length: ["Length", "tokens n"],
+    axis: ["Influence axis", "", { linear: "linear", log: "logarithmic" }],
+  };
+  const GROUPS = [
+    ["Layers", ["depth", "mixing", "lambda", "lambda0", "beta"]],
+    ["Position", ["encoding", "slope", "heads", "slopes", "scale"]],
+    ["Mask and length", ["mask", "width", "length"]],
+    ["Content and axis", ["content", "diagonal", "axis"]],
+  ];
+  const FORCE_TEXT = {
+    mask: ["Causal mask", "off: every token sees all others"],
+    residual: ["Residual stream", "off: λ = 1, attention only"],
+    position: ["Positional encoding", "off: no position logits"],
+    content: ["Content diagonal", "off: content logits 0"],
+  };
+
+  const place = document.getElementById("explorer");
+  if (!place || !engine || !scheme || !presets || !window.uPlot) return;
+
+  let state;
+  let drawn = null; // what the plot shows: profile, all (with all forces, if one is off), measured, lambda
+  let waiting = 0;
+  let resting = 0;
+  const controls = new Map();
+
+  /* ------------------------------------------------------------------ small parts */
+
+  function make(tag, attributes, ...children) {
+    const element = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes || {})) {
+      if (value === true) element.setAttribute(name, "");
+      else if (value !== false && value !== undefined) element.setAttribute(name, value);
+    }
+    element.append(...children);
+    return element;
+  }
+
+  const fieldOf = (name) => scheme.FIELDS.find((field) => field.name === name);
+  const STEPS = 240; // of a slider that is divided by equal factors
+
+  function toSlider(field, value) {
+    return field.factor ? Math.round((STEPS * Math.log(value / field.min)) / Math.log(field.max / field.min)) : value;
+  }
+
+  function fromSlider(field, position) {
+    if (!field.factor) return Number(position);
+    const value = field.min * (field.max / field.min) ** (position / STEPS);
+    return field.whole ? Math.round(value) : Number(value.toPrecision(3));
+  }
+
+  /* ------------------------------------------------------------------ controls */
+
+  function numberControl(field) {
+    const [label, hint] = TEXT[field.name];
+    const id = `explorer-${field.name}`;
+    const range = make("input", {
+      type: "range", id,
+      min: field.factor ? 0 : field.min, max: field.factor ? STEPS : field.max, step: field.factor ? 1 : field.step,
+    });
+    const exact = make("input", {
+      type: "number", id: `${id}-exact`, min: field.min, max: field.max, step: field.whole ? 1 : "any",
+      "aria-label": `${label}${hint ? `, ${hint}` : ""}: exact value`, inputmode: field.whole ? "numeric" : "decimal",
+    });
+    range.addEventListener("input", () => {
+      let value = fromSlider(field, range.value);
+      if (field.factor && value === state[field.name]) {
+        // neighbouring positions can round to one value: a key press must still move
+        const next = value + Math.sign(Number(range.value) - toSlider(field, value));
+        if (field.whole) value = Math.min(field.max, Math.max(field.min, next));
+      }
+      change({ [field.name]: value });
+    });
+    exact.addEventListener("change", () => {
+      const { state: asked, refused } = scheme.parse(`#model=${state.model}&${field.name}=${exact.value}`, presets);
+      showRefused(refused, "kept as it was");
+      if (refused.length) refresh();
+      else change({ [field.name]: asked[field.name] });
+    });
+    const unit = hint ? make("span", { class: "explorer-hint" }, ` ${hint}`) : "";
+    const row = make("div", { class: "explorer-field" }, make("label", { for: id }, label, unit), exact, range);
+    const show = (value) => {
+      range.value = toSlider(field, value);
+      range.setAttribute("aria-valuetext", String(value));
+      if (document.activeElement !== exact || Number(exact.value) !== value) exact.value = value;
+    };
+    return { row, show, disable: (yes) => { range.disabled = exact.disabled = yes; } };
+  }
+
+  function choiceControl(field) {
+    const [label, , names] = TEXT[field.name];
+    const id = `explorer-${field.name}`;
+    const select = make("select", { id });
+    if (field.name === "model") {
+      select.append(make("option", { value: "" }, "no model"));
+      for (const [collection, title] of [["published", "Published models"], ["reference", "Reference models"]]) {
+        const there = presets.filter((preset) => preset.collection === collection);
+        const options = there.map((preset) => make("option", { value: preset.name }, preset.label));
+        select.append(make("optgroup", { label: title }, ...options));
+      }
+    }
+    select.addEventListener("change", () => {
+      if (field.name !== "model") return change({ [field.name]: select.value });
+      const preset = presets.find((p) => p.name === select.value) || null;
+      const base = scheme.initialState(preset);
+      return change({ ...(preset ? base : { model: "" }), axis: state.axis });
+    });
+    const row = make("div", { class: "explorer-field explorer-choice" }, make("label", { for: id }, label), select);
+    const show = (value) => {
+      if (field.name !== "model") {
+        const there = scheme.optionsOf(field, scheme.presetOf(state, presets));
+        if (there.join() !== Array.from(select.options, (o) => o.value).join())
+          select.replaceChildren(...there.map((o) => make("option", { value: o }, names[o])));
+      }
+      select.value = value;
+    };
+    return { row, show, disable: (yes) => { select.disabled = yes; } };
+  }
+
+  function forceControl(force) {
+    const [label, hint] = FORCE_TEXT[force];
+    const id = `explorer-force-${force}`;
+    const box = make("input", { type: "checkbox", role: "switch", id, "aria-describedby": `${id}-hint` });
+    box.addEventListener("change", () => {
+      const off = scheme.FORCES.filter((f) => (f === force ? !box.checked : state.off.includes(f)));
+      change({ off });
+    });
+    const text = make("span", { class: "explorer-hint", id: `${id}-hint` }, hint);
+    const row = make("div", { class: "explorer-switch" }, box, make("label", { for: id }, label), text);
+    const show = (on, present) => {
+      box.checked = on && present;
+      box.disabled = !present;
+      text.textContent = present ? hint : "not in these settings";
+    };
+    return { row, show };
+  }
+
+  function button(text, action) {
+    const element = make("button", { type: "button", class: "explorer-button" }, text);
+    element.addEventListener("click", action);
+    return element;
+  }
+
+  /* ------------------------------------------------------------------ the page */
+
+  const refusedBox = make("div", { class: "explorer-refused", role: "alert", hidden: true });
+  const plotPlace = make("div", { class: "explorer-plot", role: "img", "aria-label": "Influence of each token" });
+  const legend = make("ul", { class: "explorer-legend", "aria-label": "Curves" });
+  const words = make("dl", { class: "explorer-words" });
+  const spoken = make("div", { class: "explorer-spoken", "aria-live": "polite", "aria-atomic": "true" });
+  const reader = make("input", { type: "range", id: "explorer-token", min: 1, step: 1, max: 256, value: 1 });
+  const reading = make("output", { for: "explorer-token", class: "explorer-reading" });
+  const linkField = make("input", { type: "text", readonly: true, id: "explorer-link" });
+  const copied = make("span", { role: "status", class: "explorer-hint" });
+  const source = make("p", { class: "explorer-hint explorer-source" });
+  const forces = Object.fromEntries(scheme.FORCES.map((force) => [force, forceControl(force)]));
+
+  function build() {
+    for (const field of scheme.FIELDS) {
+      if (field.kind === "set") continue;
+      controls.set(field.name, field.kind === "number" ? numberControl(field) : choiceControl(field));
+    }
+    const row = (name) => controls.get(name).row;
+    const figure = make(
+      "div", { class: "explorer-figure" }, plotPlace, legend,
+      make("div", { class: "explorer-read" }, make("label", { for: "explorer-token" }, "Read a token"), reader, reading),
+    );
+    const switches = make(
+      "fieldset", { class: "explorer-forces" }, make("legend", {}, "Forces"),
+      ...Object.values(forces).map((control) => control.row),
+    );
+    const groups = GROUPS.map(([title, names]) => make("fieldset", {}, make("legend", {}, title), ...names.map(row)));
+    const form = make("form", { class: "explorer-form" }, make("div", { class: "explorer-model" }, row("model"), source), switches,
+      make("div", { class: "explorer-groups" }, ...groups));
+    form.addEventListener("submit", (event) => event.preventDefault());
+    linkField.addEventListener("focus", () => linkField.select());
+    const tools = make(
+      "div", { class: "explorer-tools" },
+      button("Download CSV", () => download(csv(), "text/csv", "csv")), button("Download PNG", downloadPicture),
+      button("All defaults", () => apply(scheme.format(scheme.initialState(null), presets))),
+      make("label", { for: "explorer-link" }, "Link to this view"), linkField, button("Copy link", copyLink), copied,
+    );
+    place.replaceChildren(refusedBox, figure, words, form, spoken, tools);
+    place.tabIndex = -1;
+    reader.addEventListener("input", () => read(Number(reader.value), true));
+  }
+
+  /* ------------------------------------------------------------------ state in, state out */
+
+  function change(part) {
+    state = scheme.fitted({ ...state, ...part }, presets);
+    refresh();
+    draw();
+    settle();
+  }
+
+  /** Show the settings in the controls. */
+  function refresh() {
+    for (const [name, control] of controls) control.show(state[name]);
+    const present = scheme.presentForces(state, presets);
+    for (const force of scheme.FORCES) forces[force].show(!state.off.includes(force), present[force]);
+    const shown = {
+      lambda: state.mixing === "constant",
+      lambda0: state.mixing === "decay",
+      beta: state.mixing === "decay",
+      slope: state.encoding === "decay" || (["alibi", "log"].includes(state.encoding) && state.slopes === "one"),
+      slopes: state.encoding === "alibi" || state.encoding === "log",
+      scale: ["alibi", "log"].includes(state.encoding) && state.slopes !== "one",
+      width: state.mask !== "causal",
+      diagonal: state.content === "diagonal",
+    };
+    for (const [name, yes] of Object.entries(shown)) controls.get(name).row.hidden = !yes;
+    controls.get("heads").disable(state.content === "all");
+    const preset = scheme.presetOf(state, presets);
+    const far = preset && preset.measured && !scheme.measuredOf(state, presets);
+    const note = far ? `; the measured curve has ${preset.measured.length} tokens and is shown at that length` : "";
+    source.textContent = preset ? `${preset.label}: ${preset.source}${note}.` : "";
+  }
+
+  /** Once nothing has moved for a while: put the settings in the address and say in words what is seen. */
+  function settle() {
+    clearTimeout(resting);
+    resting = setTimeout(() => {
+      const hash = scheme.format(state, presets);
+      if (location.hash !== hash) replaceAddress(hash);
+      linkField.value = location.href.split("#")[0] + hash;
+      if (drawn) spoken.textContent = describeDrawn().map((pair) => pair.join(": ")).join(". ");
+    }, 400);
+  }
+
+  function replaceAddress(hash) {
+    try {
+      history.replaceState(null, "", hash);
+    } catch {
+      location.replace(hash); // some browsers refuse the history of pages from disk
+    }
+  }
+
+  /** Take the settings from a hash. */
+  function apply(hash) {
+    const { state: asked, refused } = scheme.parse(hash, presets);
+    state = asked;
+    showRefused(refused, "left at its default");
+    refresh();
+    draw();
+    settle();
+  }
+
+  function showRefused(refused, instead) {
+    const items = refused.map(({ field, expected, received }) =>
+      make("li", {}, make("strong", {}, field), `: expected ${expected}, received ${received}; ${fieldOf(field) ? instead : "ignored"}.`));
+    refusedBox.replaceChildren(...(items.length ? [make("p", {}, "Some settings cannot be shown:"), make("ul", {}, ...items)] : []));
+    refusedBox.hidden = !items.length;
+  }
+
+  const isSettings = (hash) => hash.includes("=");
+
+  /* ------------------------------------------------------------------ the profile */
+
+  function draw() {
+    clearTimeout(waiting);
+    cancelAnimationFrame(draw.frame || 0);
+    const settings = scheme.settingsOf(state, presets);
+    if (engine.operations(settings) > SLOW) {
+      place.setAttribute("aria-busy", "true");
+      plotPlace.classList.add("explorer-busy");
+      waiting = setTimeout(drawNow, 150);
+    } else {
+      draw.frame = requestAnimationFrame(drawNow);
+    }
+  }
+
+  function drawNow() {
+    const began = performance.now();
+    const settings = scheme.settingsOf(state, presets);
+    const present = scheme.presentForces(state, presets);
+    const cut = state.off.some((force) => present[force]);
+    drawn = {
+      profile: engine.influenceProfile(settings),
+      all: cut ? engine.influenceProfile(scheme.settingsOf({ ...state, off: [] }, presets)) : null,
+      measured: scheme.measuredOf(state, presets),
+      lambda: settings.lambda,
+    };
+    drawn.began = began;
+    drawn.computed = performance.now() - began;
+    drawPlot();
+    showWords();
+    place.removeAttribute("aria-busy");
+    plotPlace.classList.remove("explorer-busy");
+    page.redraws += 1;
+  }
+
+  const describeDrawn = () => scheme.describe(drawn.profile, drawn.lambda, drawn.measured);
+
+  function showWords() {
+    const pairs = describeDrawn();
+    words.replaceChildren(...pairs.map(([term, text]) => make("div", {}, make("dt", {}, term), make("dd", {}, text))));
+    plotPlace.setAttribute("aria-label", `Influence of each token. ${pairs.slice(0, 4).map((pair) => pair.join(": ")).join(". ")}.`);
+    read(Math.min(Number(reader.value), drawn.profile.length), false);
+  }
+
+  /* ------------------------------------------------------------------ the plot */
+
+  const colour = (name) => getComputedStyle(place).getPropertyValue(`--explorer-${name}`).trim();
+  const CURVES = [
+    ["uniform", "uniform 1/n", [2, 4], 1],
+    ["all", "with all forces", [], 1.5],
+    ["measured", "measured", [7, 4], 1.75],
+    ["profile", "rollout", [], 2.25],
+  ];
+  let plot = null;
+
+  const positive = (x) => (x === null || x === undefined ? x : state.axis === "log" && !(x >= FLOOR) ? null : x);
+
+  function dataOf() {
+    const n = drawn.profile.length;
+    const x = Array.from({ length: n }, (_, i) => i + 1);
+    const column = (curve) => (curve ? Array.from(curve, positive) : x.map(() => null));
+    return [x, x.map(() => 1 / n), column(drawn.all), column(drawn.measured), column(drawn.profile)];
+  }
+
+  function limits() {
+    const n = drawn.profile.length;
+    let high = 1 / n;
+    let low = 1 / n;
+    for (const curve of [drawn.profile, drawn.all, drawn.measured]) {
+      if (!curve) continue;
+      for (const x of curve) {
+        if (x > high) high = x;
+        if (x < low && x >= FLOOR) low = x;
+      }
+    }
+    return state.axis === "log" ? [low / 1.6, high * 1.6] : [0, high * 1.06];
+  }
+
+  /** Powers of ten on a logarithmic axis, at most eight of them. */
+  function powersOfTen(u, axis, low, high) {
+    const [first, last] = [Math.ceil(Math.log10(low)), Math.floor(Math.log10(high))];
+    const every = Math.ceil((last - first + 1) / 8) || 1;
+    const powers = [];
+    for (let power = last; power >= first; power -= every) powers.unshift(10 ** power);
+    return powers.length > 1 ? powers : [low * 1.1, Math.sqrt(low * high), high / 1.1];
+  }
+
+  /** Mark the trough with a ring and the mean position with a triangle on the axis. */
+  function drawMarks(u) {
+    const shape = engine.uShape(drawn.profile);
+    const { top, height } = u.bbox;
+    const unit = u.ctx.canvas.width / u.width;
+    const at = (token) => u.valToPos(token, "x", true);
+    const mean = at(1 + engine.meanPosition(drawn.profile) * (drawn.profile.length - 1));
+    u.ctx.save();
+    u.ctx.strokeStyle = u.ctx.fillStyle = colour("profile");
+    u.ctx.lineWidth = 1.75 * unit;
+    u.ctx.setLineDash([]);
+    if (shape.depth > 1e-9 && positive(shape.trough) !== null) {
+      u.ctx.beginPath();
+      u.ctx.arc(at(shape.index + 1), u.valToPos(shape.trough, "y", true), 5 * unit, 0, 2 * Math.PI);
+      u.ctx.stroke();
+    }
+    u.ctx.beginPath();
+    u.ctx.moveTo(mean, top + height);
+    u.ctx.lineTo(mean - 5 * unit, top + height + 8 * unit);
+    u.ctx.lineTo(mean + 5 * unit, top + height + 8 * unit);
+    u.ctx.fill();
+    u.ctx.restore();
+    if (drawn.milliseconds === undefined) drawn.milliseconds = performance.now() - drawn.began;
+  }
+
+  /** A tick in words: powers of ten on a logarithmic axis, percentages otherwise. */
+  function ticks(u, values) {
+    return values.map((v) => {
+      if (v === null || v === undefined) return "";
+      if (state.axis === "log" && v < 1e-4) return scheme.share(v).replace(/^1\.0 × /, "");
+      return `${Number((100 * v).toPrecision(3))}%`;
+    });
+  }
+
+  function makePlot() {
+    const font = `12px ${getComputedStyle(document.body).fontFamily}`;
+    const axis = (more) => ({
+      stroke: () => colour("text"), grid: { stroke: () => colour("grid"), width: 1 }, ticks: { stroke: () => colour("grid"), width: 1 },
+      font, labelFont: font, ...more,
+    });
+    plot = new window.uPlot(
+      {
+        width: 300, height: 260,
+        legend: { show: false },
+        cursor: { drag: { x: false, y: false }, points: { size: 8 }, y: false },
+        scales: {
+          x: { time: false, range: (u, low, high) => [low, high] },
+          y: { distr: state.axis === "log" ? 3 : 1, range: limits },
+        },
+        axes: [
+          axis({ label: "token", labelSize: 22, size: 34, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000] }),
+          axis({ label: "influence on the last token", labelSize: 24, size: 62, values: ticks, ...(state.axis === "log" ? { splits: powersOfTen, filter: (u, values) => values } : {}) }),
+        ],
+        series: [
+          {},
+          ...CURVES.map(([name, label, dash, width]) => ({
+            label, dash, width, stroke: () => colour(name), points: { show: (u) => name === "profile" && u.data[0].length <= 32, fill: () => colour(name) },
+          })),
+        ],
+        hooks: { draw: [drawMarks], setCursor: [(u) => u.cursor.idx !== null && u.cursor.idx !== undefined && u.cursor.event && read(u.cursor.idx + 1, false)] },
+      },
+      dataOf(),
+      plotPlace,
+    );
+    plot.axisKind = state.axis;
+    fit();
+  }
+
+  function drawPlot() {
+    if (plot && plot.axisKind !== state.axis) {
+      plot.destroy();
+      plot = null;
+    }
+    if (plot) plot.setData(dataOf());
+    else makePlot();
+    const there = CURVES.filter(([name]) => name === "uniform" || drawn[name]);
+    const entries = there.map(([name, label]) => {
+      const own = name === "profile" && cutForces().length ? `rollout without ${cutForces().join(", ")}` : label;
+      return make("li", { class: `explorer-curve-${name}` }, own);
+    });
+    const marks = [make("li", { class: "explorer-mark-mean" }, "mean position")];
+    if (engine.uShape(drawn.profile).depth > 1e-9) marks.unshift(make("li", { class: "explorer-mark-trough" }, "trough"));
+    legend.replaceChildren(...entries.reverse(), ...marks);
+  }
+
+  function cutForces() {
+    const present = scheme.presentForces(state, presets);
+    return state.off.filter((force) => present[force]).map((force) => FORCE_TEXT[force][0].toLowerCase());
+  }
+
+  function fit() {
+    if (!plot) return;
+    const width = Math.max(200, Math.floor(plotPlace.clientWidth));
+    plot.setSize({ width, height: width < 480 ? 230 : 320 });
+  }
+
+  /** Say what one token has, and mark it in the plot. */
+  function read(token, mark) {
+    if (!drawn) return;
+    const n = drawn.profile.length;
+    const at = Math.min(Math.max(token, 1), n);
+    reader.max = n;
+    reader.value = at;
+    const measured = drawn.measured ? `, measured ${scheme.share(drawn.measured[at - 1])}` : "";
+    reading.textContent = `Token ${at} of ${n}: ${scheme.share(drawn.profile[at - 1])}${measured}`;
+    reader.setAttribute("aria-valuetext", reading.textContent);
+    if (mark && plot) plot.setCursor({ left: plot.valToPos(at, "x"), top: plot.valToPos(drawn.profile[at - 1], "y") }, false);
+  }
+
+  /* ------------------------------------------------------------------ out of the page */
+
+  const csv = () => engine.profileText(drawn.profile);
+  const fileName = (ending) => `profile-${state.model || "explorer"}-${drawn.profile.length}.${ending}`;
+
+  function download(content, type, ending) {
+    const blob = content instanceof Blob ? content : new Blob([content], { type });
+    const address = URL.createObjectURL(blob);
+    const link = make("a", { href: address, download: fileName(ending) });
+    document.body.append(link);
+    link.click();
+    link.remove();
+    setTimeout(() => URL.revokeObjectURL(address), 1000);
+  }
+
+  /** The plot with its curves named and the settings below it, on the page's ground. */
+  function picture() {
+    const from = plot.ctx.canvas;
+    const unit = from.width / plot.width;
+    const curves = legend.querySelectorAll("[class^='explorer-curve']");
+    const entries = Array.from(curves, (entry) => [entry.className.replace("explorer-curve-", ""), entry.textContent]);
+    const canvas = make("canvas", { width: from.width, height: from.height + Math.round(unit * (18 * entries.length + 34)) });
+    const context = canvas.getContext("2d");
+    context.fillStyle = colour("ground");
+    context.fillRect(0, 0, canvas.width, canvas.height);
+    context.drawImage(from, 0, 0);
+    context.scale(unit, unit);
+    context.font = `12px ${getComputedStyle(document.body).fontFamily}`;
+    let y = plot.height + 14;
+    for (const [name, text] of entries) {
+      context.strokeStyle = colour(name);
+      context.lineWidth = 2;
+      context.setLineDash(CURVES.find((curve) => curve[0] === name)[2]);
+      context.beginPath();
+      context.moveTo(12, y - 4);
+      context.lineTo(40, y - 4);
+      context.stroke();
+      context.fillStyle = colour("text");
+      context.fillText(text, 48, y);
+      y += 18;
+    }
+    context.fillText(scheme.format(state, presets), 12, y + 4, plot.width - 24);
+    return canvas;
+  }
+
+  function downloadPicture() {
+    picture().toBlob((blob) => download(blob, "image/png", "png"), "image/png");
+  }
+
+  async function copyLink() {
+    linkField.value = location.href.split("#")[0] + scheme.format(state, presets);
+    linkField.select();
+    try {
+      await navigator.clipboard.writeText(linkField.value);
+      copied.textContent = "Copied.";
+    } catch {
+      copied.textContent = "Selected: copy it with your keyboard.";
+    }
+    setTimeout(() => (copied.textContent = ""), 4000);
+  }
+
+  /* ------------------------------------------------------------------ start */
+
+  /** Links on this page with settings: show them, and bring the plot into view. */
+  function follow(event) {
+    const link = event.target.closest && event.target.closest("a[href^='#']");
+    if (!link || !isSettings(link.getAttribute("href"))) return;
+    if (event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
+    event.preventDefault();
+    const hash = link.getAttribute("href");
+    try {
+      history.pushState(null, "", hash);
+    } catch {
+      replaceAddress(hash);
+    }
+    apply(hash);
+    const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    place.scrollIntoView({ behavior: still ? "auto" : "smooth", block: "start" });
+    place.focus({ preventScroll: true });
+  }
+
+  const page = {
+    redraws: 0,
+    get state() { return state; },
+    get drawn() { return drawn; },
+    csv, picture, change,
+  };
+  window.PosbiasExplorer = page;
+
+  build();
+  apply(isSettings(location.hash) ? location.hash : START);
+  document.addEventListener("click", follow);
+  window.addEventListener("hashchange", () => isSettings(location.hash) && location.hash !== scheme.format(state, presets) && apply(location.hash));
+  new ResizeObserver(fit).observe(plotPlace);
+  new MutationObserver(() => plot && plot.redraw(false)).observe(document.documentElement, { attributeFilter: ["data-theme"] });
+})();

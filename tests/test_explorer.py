@@ -1,0 +1,739 @@
+"""The explorer in a browser: its engine against Python's, links, switches, words, downloads, keyboard, colours."""
+
+import itertools
+import json
+import re
+import shutil
+from functools import cache
+from html import unescape
+
+import numpy as np
+import pytest
+from conftest import ROOT, pages
+from test_browser import BROWSERS, FLAGS, resize
+
+from posbias.book.explorer import DATA, standalone_page
+from posbias.cli.explorer_commands import REFERENCE, explorer_text, slope_rule
+from posbias.comparison.distances import normalised_wasserstein
+from posbias.measure.summary import read_summary
+from posbias.published import numbers
+from posbias.rollout import masks, schedules
+from posbias.rollout.influence import influence_profile
+from posbias.rollout.kernels import attention_kernel, mix_heads
+from posbias.rollout.logits import alibi_slopes, geometric_slopes
+from posbias.rollout.order import dominates
+from posbias.rollout.profiles import mean_position, read_profile, u_shape
+from posbias.rollout.structured import structured_kernels
+
+webdriver = pytest.importorskip("selenium.webdriver")
+from selenium.webdriver.common.by import By  # noqa: E402 - selenium may be absent
+from selenium.webdriver.common.keys import Keys  # noqa: E402 - as above
+from selenium.webdriver.support.ui import Select, WebDriverWait  # noqa: E402 - as above
+
+MEASUREMENTS = ROOT / "results" / "11_models"
+ASSETS = ROOT / DATA.parent
+
+
+# ---------------------------------------------------------------- a browser and a page in it
+
+
+@pytest.fixture(scope="module")
+def driver():
+    binary = next((path for name in BROWSERS if (path := shutil.which(name))), None)
+    service = shutil.which("chromedriver")
+    if binary is None or service is None:
+        pytest.skip(f"no {'browser' if binary is None else 'chromedriver'} on this machine")
+    options = webdriver.ChromeOptions()
+    options.binary_location = binary
+    for flag in FLAGS:
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(service))
+    driver.set_script_timeout(60)
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    """Return the address of the explorer on a page of its own, from disk."""
+    return standalone_page(ROOT, tmp_path_factory.mktemp("explorer")).as_uri()
+
+
+@pytest.fixture
+def show(driver, page):
+    """Return a function that opens the page at a hash, once it is drawn."""
+    resize(driver, 1280)
+
+    def open_at(hash_="", address=page):
+        driver.get("about:blank")
+        driver.get(address + hash_)
+        drawn(driver)
+
+    return open_at
+
+
+def drawn(driver):
+    ready = "return window.PosbiasExplorer && PosbiasExplorer.drawn && PosbiasExplorer.drawn.milliseconds !== undefined"
+    busy = "return document.getElementById('explorer').getAttribute('aria-busy')"
+    WebDriverWait(driver, 30).until(lambda d: d.execute_script(ready) and not d.execute_script(busy))
+
+
+def profile(driver):
+    drawn(driver)
+    return np.array(driver.execute_script("return Array.from(PosbiasExplorer.drawn.profile)"), dtype=float)
+
+
+def after(driver, action):
+    """Do something that changes the settings, wait for the next drawing, and return the profile."""
+    before = driver.execute_script("return PosbiasExplorer.redraws")
+    action()
+    WebDriverWait(driver, 30).until(lambda d: d.execute_script("return PosbiasExplorer.redraws") > before)
+    return profile(driver)
+
+
+def element(driver, name):
+    return driver.find_element(By.ID, f"explorer-{name}")
+
+
+def errors(driver):
+    return [entry["message"] for entry in driver.get_log("browser") if entry["level"] == "SEVERE"]
+
+
+def settled_hash(driver, part):
+    WebDriverWait(driver, 10).until(lambda d: part in d.execute_script("return location.hash"))
+
+
+# ---------------------------------------------------------------- what Python makes of the fields of a link
+
+DEFAULTS = {
+    "depth": 12, "mixing": "constant", "lambda": 0.1, "lambda0": 0.6, "beta": 1.0, "encoding": "alibi", "heads": 8,
+    "slopes": "rule", "scale": 1.0, "slope": 0.25, "mask": "causal", "width": 16, "content": "none", "diagonal": 2.0,
+    "length": 256, "off": (),
+}  # fmt: skip
+
+
+@cache
+def model_numbers(name):
+    """Return λ, the mean diagonal and the diagonal by layer and head, from where Python has them."""
+    if name in numbers.MODELS:
+        config = numbers.config(name, "all")
+        mean = numbers.config(name, "mean").content_config.diagonal_scores[0][0]
+        return config.lambdas(), mean, np.array(config.content_config.diagonal_scores)
+    x = read_summary(MEASUREMENTS / f"{name.removeprefix('reference-')}.builtin.nc")
+    diagonal = (x["content_diagonal"] - x["content_offdiagonal"]).values
+    return x["lambda_frobenius"].values, diagonal.mean().round(4), diagonal
+
+
+def predicted(**fields):
+    """Compute the profile that a link's fields ask for with the package's own functions."""
+    f = DEFAULTS | fields
+    T, H, n = f["depth"], f["heads"], f["length"]
+    if "model" in f:
+        own, mean, diagonals = model_numbers(f["model"])
+    schedule = {
+        "constant": lambda: schedules.constant(T, float(f["lambda"])),
+        "decay": lambda: schedules.power_decay(T, f["lambda0"], f["beta"]),
+        "model": lambda: own[:T],
+    }[f["mixing"]]()
+    rules = {
+        "rule": lambda: f["scale"] * alibi_slopes(H),
+        "geometric": lambda: f["scale"] * geometric_slopes(H),
+        "one": lambda: np.full(H, f["slope"]),
+    }
+    slopes = rules["one" if f["encoding"] == "decay" else f["slopes"]]()
+    content = {
+        "none": lambda: np.zeros((1, H)),
+        "diagonal": lambda: np.full((1, H), f["diagonal"]),
+        "mean": lambda: np.full((1, H), mean),
+        "all": lambda: diagonals[:T],
+    }[f["content"]]()
+    mask = {
+        "causal": masks.causal,
+        "window": lambda: masks.sliding_window(f["width"]),
+        "prefix": lambda: masks.prefix(f["width"]),
+    }[f["mask"]]()
+    mask = masks.full() if "mask" in f["off"] else mask
+    schedule = np.ones(T) if "residual" in f["off"] else schedule
+    content = np.zeros((1, H)) if "content" in f["off"] else content
+    plain = f["encoding"] == "none" or "position" in f["off"]
+    if plain or f["encoding"] != "log":
+        kernels = structured_kernels(T, slope=None if plain else slopes, diagonal=content, mask=mask, H=H)
+        return influence_profile(kernels, schedule, n)
+    distance = np.abs(np.subtract.outer(np.arange(n), np.arange(n)))
+    logits = -slopes[:, None, None] * np.log1p(distance)
+    A = [mix_heads(attention_kernel(logits + d[:, None, None] * np.eye(n), mask)) for d in content]
+    return influence_profile(A[0] if len(A) == 1 else np.stack(A), schedule)
+
+
+def hash_of(fields):
+    parts = {name: ",".join(x) if isinstance(x, tuple) else x for name, x in fields.items()}
+    return "#" + "&".join(f"{name}={value}" for name, value in parts.items())
+
+
+def random_fields(rng, k):
+    """Draw settings; the k-th has the k-th combination of encoding, mask and content, so that all occur."""
+    encoding = ("none", "alibi", "decay", "log")[k % 4]
+    mask = ("causal", "window", "prefix")[k // 4 % 3]
+    content = ("none", "diagonal", "mean", "all")[k // 12 % 4]
+    log = encoding == "log"
+    small = [f"reference-{name}" for name in REFERENCE]
+    fields = {}
+    if content in ("mean", "all") or rng.random() < 0.4:
+        fields["model"] = str(rng.choice(small if log and content == "all" else [*small, *numbers.MODELS]))
+        T, H = model_numbers(fields["model"])[2].shape
+    else:
+        T, H = 100, int(rng.integers(1, 33))
+    H = H if content == "all" else int(rng.integers(1, 33))
+    longest = 200 if log else 2048 if content != "all" else 400
+    return fields | {
+        "depth": int(rng.integers(1, min(T, 12 if log else T) + 1)),
+        "mixing": str(rng.choice(["constant", "decay", "model"] if "model" in fields else ["constant", "decay"])),
+        "lambda": float(rng.uniform().__round__(3)),
+        "lambda0": float(rng.uniform(0.01, 1)),
+        "beta": float(rng.uniform(0, 3)),
+        "encoding": encoding,
+        "heads": H,
+        "slopes": str(rng.choice(["rule", "geometric", "one"])),
+        "scale": float(np.exp(rng.uniform(np.log(0.05), np.log(4)))),
+        "slope": float(np.exp(rng.uniform(np.log(0.001), np.log(4)))),
+        "mask": mask,
+        "width": int(np.exp(rng.uniform(0, np.log(longest)))) + 1,
+        "content": content,
+        "diagonal": float(rng.uniform(-10, 10)),
+        "length": int(np.exp(rng.uniform(np.log(4), np.log(longest)))),
+        "off": tuple(str(x) for x in ("mask", "residual", "position", "content") if rng.random() < 0.15),
+    }
+
+
+PROFILES = """
+const scheme = PosbiasState, engine = PosbiasEngine, presets = PosbiasPresets;
+return arguments[0].map(hash => {
+  const { state, refused } = scheme.parse(hash, presets);
+  if (refused.length) return refused;
+  return Array.from(engine.influenceProfile(scheme.settingsOf(state, presets)));
+});
+"""
+
+
+def profiles(driver, asked):
+    found = driver.execute_script(PROFILES, [hash_of(fields) for fields in asked])
+    assert all(isinstance(p[0], int | float) for p in found), found[:1]
+    return [np.array(p, dtype=float) for p in found]
+
+
+def test_engine_equals_python_on_random_settings(driver, show):
+    show()
+    rng = np.random.default_rng(20)
+    asked = [random_fields(rng, k) for k in range(100)]
+    for fields, p in zip(asked, profiles(driver, asked), strict=True):
+        # 1e-9 is promised; what remains is the rounding of the reference models' content in the data
+        assert np.abs(p - predicted(**fields)).max() < 1e-10, fields
+        assert (p >= 0).all() and abs(p.sum() - 1) < 1e-9, fields
+
+
+def test_engine_equals_python_at_the_limits(driver, show):
+    show()
+    asked = [
+        {"length": 4096, "depth": 100, "heads": 112, "lambda": 0.05},
+        {"length": 4096, "depth": 100, "heads": 16, "encoding": "decay", "slope": 4, "lambda": 1},
+        {"length": 4096, "depth": 20, "heads": 8, "mask": "window", "width": 1},
+        {"length": 4096, "depth": 20, "heads": 3, "scale": 16, "content": "diagonal", "diagonal": -10},
+        {"length": 2000, "depth": 4, "heads": 2, "encoding": "log", "slopes": "one", "slope": 0.001},
+        {"length": 2000, "depth": 4, "heads": 2, "encoding": "log", "slopes": "one", "slope": 4, "off": ("mask",)},
+        {"length": 4, "depth": 1, "heads": 1, "mask": "prefix", "width": 4096, "lambda": 1},
+        {"lambda": 0},
+    ]
+    for fields, p in zip(asked, profiles(driver, asked), strict=True):
+        assert np.abs(p - predicted(**fields)).max() < 1e-12, fields
+
+
+def test_engine_on_three_tokens_by_hand(driver, show):
+    show()
+    last_row = """return Array.from(PosbiasEngine.influenceProfile(
+        {n: 3, lambda: [0.5, 1], slopes: [Math.log(2)], diagonal: [[Math.log(3)]]}))"""
+    # weights on keys: 1; 1/2, 3 → 1/7, 6/7; 1/4, 1/2, 3 → 1/15, 2/15, 4/5
+    A = np.array([[1, 0, 0], [1 / 7, 6 / 7, 0], [1 / 15, 2 / 15, 4 / 5]])
+    assert np.allclose(driver.execute_script(last_row), A[2] @ (np.eye(3) + A) / 2, atol=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ("{n: 0, lambda: [1]}", "n: expected an integer of at least 1, received 0"),
+        ("{n: 5, lambda: []}", "lambda: expected at least one layer, received none"),
+        ("{n: 5, lambda: [1.5]}", "lambda: expected numbers from 0 to 1, received 1.5"),
+        ("{n: 5, lambda: [1], slopes: [-1]}", "slopes: expected numbers from 0 to 100, received -1"),
+        ("{n: 5, lambda: [1], diagonal: [[0], [0]]}", "diagonal: expected 1 or 1 rows, received 2"),
+        ("{n: 5, lambda: [1], diagonal: NaN}", "diagonal: expected finite numbers, received NaN"),
+        ("{n: 5, lambda: [1], mask: {kind: 'window', width: 0}}", "width: expected an integer of at least 1, received"),
+        ("{n: 5, lambda: [1], distance: 'far'}", "distance: expected linear or log, received far"),
+    ],
+)
+def test_engine_refuses(driver, show, settings, message):
+    show()
+    script = f"try {{ PosbiasEngine.influenceProfile({settings}); return '' }} catch (e) {{ return e.message }}"
+    assert driver.execute_script(script).startswith(message)
+
+
+def test_what_a_profile_says_equals_python(driver, show):
+    show()
+    rng = np.random.default_rng(3)
+    script = "const [p, q] = arguments, e = PosbiasEngine; return [e.meanPosition(p), e.uShape(p), e.wasserstein(p, q)]"
+    for n in (3, 10, 257):
+        p, q = rng.dirichlet(np.ones(n), size=2)
+        mean, shape, distance = driver.execute_script(script, p.tolist(), q.tolist())
+        expected = u_shape(p)
+        assert abs(mean - mean_position(p)) < 1e-12 and abs(distance - normalised_wasserstein(p, q)) < 1e-12
+        for field in ("start", "end", "trough", "location", "depth"):
+            assert abs(shape[field] - getattr(expected, field)) < 1e-12
+
+
+# ---------------------------------------------------------------- presets
+
+
+def test_committed_data_are_what_python_generates():
+    assert (ROOT / DATA).read_text(encoding="utf-8") == explorer_text(MEASUREMENTS), "run posbias explorer-data"
+    assert (ROOT / DATA).stat().st_size < 300_000
+
+
+def test_slopes_of_no_rule_are_refused():
+    assert slope_rule(0.25 * geometric_slopes(12), 12) == ("geometric", 0.25)
+    with pytest.raises(ValueError, match="slopes: expected those of a rule for 2 heads"):
+        slope_rule([1.0, 0.9], 2)
+
+
+def test_a_page_without_the_block_is_refused(tmp_path):
+    (tmp_path / "book").mkdir()
+    (tmp_path / "book" / "explorer.md").write_text("# Nothing\n")
+    with pytest.raises(ValueError, match="expected a block of raw HTML"):
+        standalone_page(tmp_path, tmp_path)
+
+
+@pytest.mark.parametrize("name", numbers.MODELS)
+def test_published_presets_give_the_published_predictions(driver, show, name):
+    show()
+    for content in numbers.CONTENTS:
+        for residual in (True, False):
+            fields = {"model": name, "content": content} | ({} if residual else {"off": ("residual",)})
+            expected = numbers.config(name, content, residual=residual).profile()
+            (found,) = profiles(driver, [fields])
+            assert np.abs(found - expected).max() < 1e-13, fields
+
+
+def test_reference_presets_give_the_measured_rollouts(driver, show):
+    show()
+    variants = {"a": {"content": "none", "off": ("residual",)}, "b": {"content": "none"}, "c": {}}
+    for name, (variant, fields) in itertools.product(REFERENCE, variants.items()):
+        rollout = read_summary(MEASUREMENTS / f"{name}.builtin.nc")["rollout"].sel(variant=variant).values
+        (found,) = profiles(driver, [{"model": f"reference-{name}"} | fields])
+        assert np.abs(found - rollout).max() < 1e-8, (name, variant)
+
+
+def test_page_opens_with_prediction_beside_measurement(driver, show):
+    show()
+    assert driver.execute_script("return PosbiasExplorer.state.model") == "bloom"
+    measured = np.array(driver.execute_script("return Array.from(PosbiasExplorer.drawn.measured)"))
+    assert np.abs(measured - numbers.measured_profile()).max() < 1e-8
+    legend = driver.find_element(By.CLASS_NAME, "explorer-legend").text
+    assert "rollout" in legend and "measured" in legend and "trough" in legend
+    distance = normalised_wasserstein(profile(driver), numbers.measured_profile())
+    assert f"Wasserstein distance {distance:.3f}" in driver.find_element(By.CLASS_NAME, "explorer-words").text
+    assert errors(driver) == []
+
+
+# ---------------------------------------------------------------- links
+
+
+def test_links_bring_settings_back(driver, show):
+    show()
+    rng = np.random.default_rng(5)
+    round_trip = """const [hash] = arguments, s = PosbiasState, presets = PosbiasPresets;
+        const first = s.parse(hash, presets), link = s.format(first.state, presets), again = s.parse(link, presets);
+        return [first, link, again]"""
+    for k in range(100):
+        first, link, again = driver.execute_script(round_trip, hash_of(random_fields(rng, k)))
+        assert first == again and again["refused"] == [] and link.startswith("#"), link
+
+
+def test_defaults_of_the_page_are_those_that_it_prints(driver, show):
+    show()
+    initial = driver.execute_script("return PosbiasState.initialState(null)")
+    assert {name: tuple(x) if isinstance(x, list) else x for name, x in initial.items()} == {
+        "model": "", "axis": "linear", **DEFAULTS
+    }  # fmt: skip
+    table = dict(re.findall(r"^\| (`[^|]*) \|.*\| ([^|]*) \|$", (ROOT / "book" / "explorer.md").read_text(), re.M))
+    for names, values in table.items():
+        for name, value in zip(re.findall(r"`(\w+)`", names), values.replace("`", "").split(", "), strict=True):
+            expected = initial[name]
+            assert value == "none" if expected in ("", []) else value == f"{expected}", name
+    documented = {name for names in table for name in re.findall(r"`(\w+)`", names)}
+    assert documented == set(initial)
+
+
+@pytest.mark.parametrize(
+    ("hash_", "field", "message"),
+    [
+        ("#depth=3.5", "depth", "expected an integer from 1 to 100, received 3.5"),
+        ("#length=1e9", "length", "expected an integer from 4 to 4096, received 1e9"),
+        ("#lambda=", "lambda", "expected a number from 0 to 1, received no value"),
+        ("#model=gpt", "model", "expected one of falcon-rw-7b, mpt-7b"),
+        ("#mixing=model", "mixing", "expected one of constant, decay without a model, received model"),
+        ("#off=mask,gravity", "off", "expected any of mask, residual, position, content"),
+        ("#colour=<img src=x>", "colour", "expected one of the fields model, depth"),
+        ("#=%E0%A4%A&&&", "", "expected one of the fields"),
+    ],
+)
+def test_a_broken_link_says_what_was_refused(driver, show, hash_, field, message):
+    show(hash_)
+    box = driver.find_element(By.CSS_SELECTOR, ".explorer-refused[role=alert]")
+    assert box.is_displayed() and field in box.text and message in box.text
+    assert abs(profile(driver).sum() - 1) < 1e-9
+    assert errors(driver) == []
+
+
+def test_settings_go_into_the_address_and_come_back(driver, show):
+    show("#depth=24&length=64")
+    p = after(driver, lambda: driver.execute_script("PosbiasExplorer.change({lambda: 0.4, off: ['position']})"))
+    settled_hash(driver, "off=position")
+    link = driver.execute_script("return location.href")
+    assert element(driver, "link").get_attribute("value") == link
+    show(link.partition("#")[2].join(["#", ""]))
+    assert np.array_equal(profile(driver), p)
+    assert np.abs(p - predicted(depth=24, length=64, **{"lambda": 0.4}, off=("position",))).max() < 1e-9
+
+
+def test_another_hash_is_shown_at_once_and_an_anchor_changes_nothing(driver, show):
+    show("#depth=5&length=50")
+    p = after(driver, lambda: driver.execute_script("location.hash = '#depth=6&length=60'"))
+    assert p.size == 60
+    driver.execute_script("location.hash = '#what-to-try'")
+    assert profile(driver).size == 60 and not driver.find_element(By.CLASS_NAME, "explorer-refused").is_displayed()
+
+
+# ---------------------------------------------------------------- the four forces
+
+
+@pytest.mark.parametrize("start", ["#depth=12&length=64&content=diagonal", "#model=reference-mpt-12&content=diagonal"])
+def test_each_switch_moves_the_profile_as_the_theory_says(driver, show, start):
+    show(start)
+    both = profile(driver)
+    for force, later in (("residual", False), ("position", False), ("content", False), ("mask", True)):
+        switch = element(driver, f"force-{force}")
+        assert switch.get_attribute("role") == "switch" and switch.is_selected()
+        without = after(driver, switch.click)
+        # more recent is less mass in every prefix; without the mask only the mean is sure
+        moved = mean_position(without) - mean_position(both)
+        assert moved > 0.001 if later else moved < -0.001 and dominates(both, without), force
+        kept = np.array(driver.execute_script("return Array.from(PosbiasExplorer.drawn.all)"))
+        assert np.array_equal(kept, both), "the thin line is the profile with all forces"
+        assert f"without {FORCE_NAMES[force]}" in driver.find_element(By.CLASS_NAME, "explorer-legend").text
+        assert np.array_equal(after(driver, switch.click), both)
+
+
+FORCE_NAMES = {
+    "mask": "causal mask",
+    "residual": "residual stream",
+    "position": "positional encoding",
+    "content": "content diagonal",
+}
+
+
+def test_a_force_that_is_not_there_cannot_be_switched(driver, show):
+    show("#encoding=none")
+    assert not element(driver, "force-position").is_enabled() and not element(driver, "force-content").is_enabled()
+    assert element(driver, "force-residual").is_enabled()
+
+
+def test_a_model_fills_in_the_settings_and_its_depth_has_an_end(driver, show):
+    show("#depth=100")
+    choose(driver, "model", "mpt-7b")
+    state = driver.execute_script("return PosbiasExplorer.state")
+    assert (state["depth"], state["heads"], state["mixing"], state["content"]) == (32, 32, "model", "all")
+    after(driver, lambda: driver.execute_script("PosbiasExplorer.change({depth: 90})"))
+    assert driver.execute_script("return PosbiasExplorer.state.depth") == 32
+    choose(driver, "model", "")
+    state = driver.execute_script("return PosbiasExplorer.state")
+    assert (state["mixing"], state["content"]) == ("constant", "none")
+    assert not driver.find_element(By.CLASS_NAME, "explorer-refused").is_displayed()
+
+
+def choose(driver, name, value):
+    return after(driver, lambda: Select(element(driver, name)).select_by_value(value))
+
+
+def test_what_the_page_promises_of_its_links_is_true(driver, show):
+    """The numbers in the prose of "What to try"."""
+    show()
+    (collapse, u, tipped, encoded, long, window) = profiles(driver, [
+        {"model": "bloom", "content": "none", "off": ("residual",)}, {"model": "bloom", "content": "none"},
+        {"depth": 24, "lambda": 0.15, "off": ("position",)}, {"depth": 24, "lambda": 0.15},
+        {"model": "bloom", "content": "none", "length": 4096},
+        {"depth": 8, "lambda": 0.5, "encoding": "none", "mask": "window", "width": 32},
+    ])  # fmt: skip
+    assert collapse[0] > 1 - 1e-9
+    shape = u_shape(u)
+    assert 5 < 256 * shape.start < 256 * shape.end < 7 and abs(shape.location - 0.25) < 0.02
+    assert abs(shape.trough / shape.start - 1 / 8) < 0.002
+    assert [round(mean_position(p), 2) for p in (tipped, encoded)] == [0.15, 0.54]
+    assert round(mean_position(long), 3) == 0.955 and long[0] < 1e-8
+    assert (window[:7] == 0).all() and (window[7:] > 0).all()
+    text = (ROOT / "book" / "explorer.md").read_text()
+    measured = numbers.measured_profile()
+    for content in ("all", "none"):
+        assert f"{normalised_wasserstein(numbers.config('bloom', content).profile(), measured):.3f}" in text
+
+
+def test_every_link_on_the_page_is_accepted(driver, show):
+    show()
+    links = re.findall(r'href="(#[^"]*=[^"]*)"', (ROOT / "book" / "explorer.md").read_text())
+    assert len(links) >= 5
+    for link in links:
+        parsed = driver.execute_script("return PosbiasState.parse(arguments[0], PosbiasPresets)", unescape(link))
+        assert parsed["refused"] == [], link
+
+
+# ---------------------------------------------------------------- downloads
+
+
+def test_csv_is_a_profile_that_python_reads(driver, show, tmp_path):
+    show("#depth=30&length=300&encoding=decay&slope=2&lambda=0.02")  # has values down to 1e-290
+    (tmp_path / "p.csv").write_text(driver.execute_script("return PosbiasExplorer.csv()"))
+    assert np.array_equal(read_profile(tmp_path / "p.csv"), profile(driver))
+
+
+def test_downloads_are_files(driver, show, tmp_path):
+    show("#model=bloom-7b1&length=128")
+    driver.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
+    for kind in ("CSV", "PNG"):
+        driver.find_element(By.XPATH, f"//button[text()='Download {kind}']").click()
+        file = tmp_path / f"profile-bloom-7b1-128.{kind.lower()}"
+        WebDriverWait(driver, 20).until(lambda d, file=file: file.is_file())
+    WebDriverWait(driver, 20).until(lambda d: not list(tmp_path.glob("*.crdownload")))
+    assert np.array_equal(read_profile(tmp_path / "profile-bloom-7b1-128.csv"), profile(driver))
+    assert (tmp_path / "profile-bloom-7b1-128.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_picture_has_ground_curves_and_settings(driver, show):
+    show("#model=bloom")
+    pixels = """const c = PosbiasExplorer.picture(), d = c.getContext("2d").getImageData(0, 0, c.width, c.height).data;
+        const seen = {}; for (let i = 0; i < d.length; i += 4) {
+          const k = `${d[i]},${d[i + 1]},${d[i + 2]},${d[i + 3]}`; seen[k] = (seen[k] || 0) + 1 }
+        return [c.width, c.height, seen]"""
+    width, height, seen = driver.execute_script(pixels)
+    assert width > 300 and height > 300
+    assert all(colour.endswith(",255") for colour in seen), "no transparent pixel"
+    for colour in ("10,90,156", "176,69,27"):  # rollout and measured
+        assert seen.get(f"{colour},255", 0) > 50
+
+
+# ---------------------------------------------------------------- everyone can use it
+
+
+def enter(field, text):
+    field.send_keys(Keys.CONTROL, "a")
+    field.send_keys(text, Keys.ENTER)
+
+
+def test_keyboard_alone(driver, show):
+    show("#depth=10&length=40")
+    body = driver.switch_to.active_element
+    reached = []
+    for _ in range(60):
+        body.send_keys(Keys.TAB)
+        body = driver.switch_to.active_element
+        reached.append(body.get_attribute("id") or body.text)
+        if reached[-1] == "explorer-depth":
+            break
+    assert reached[-1] == "explorer-depth" and "explorer-force-mask" in reached and "explorer-model" in reached
+    p = after(driver, lambda: body.send_keys(Keys.ARROW_RIGHT))
+    assert np.abs(p - predicted(depth=11, length=40)).max() < 1e-9
+    p = after(driver, lambda: element(driver, "force-residual").send_keys(Keys.SPACE))
+    assert p[0] > 0.9 and driver.execute_script("return PosbiasExplorer.state.off") == ["residual"]
+    exact = element(driver, "length-exact")
+    p = after(driver, lambda: enter(exact, "77"))
+    assert p.size == 77
+    element(driver, "token").send_keys(Keys.HOME, Keys.ARROW_RIGHT)
+    spoken = element(driver, "token").get_attribute("aria-valuetext")
+    assert spoken.startswith("Token 2 of 77: ")
+    assert spoken == driver.find_element(By.CLASS_NAME, "explorer-reading").text
+
+
+def test_every_step_of_a_slider_changes_its_value(driver, show):
+    show("#length=4&mask=window&width=1")
+    for name in ("length", "width"):
+        slider, seen = element(driver, name), []
+        for _ in range(30):
+            slider.send_keys(Keys.ARROW_RIGHT)
+            seen.append(driver.execute_script("return PosbiasExplorer.state[arguments[0]]", name))
+        assert seen == sorted(set(seen)), f"{name}: {seen}"
+        for _ in range(30):
+            slider.send_keys(Keys.ARROW_LEFT)
+        back = driver.execute_script("return PosbiasExplorer.state[arguments[0]]", name)
+        assert back == {"length": 4, "width": 1}[name]
+
+
+def test_a_wrong_number_is_refused_and_the_old_one_kept(driver, show):
+    show("#depth=10")
+    exact = element(driver, "depth-exact")
+    enter(exact, "500")
+    box = driver.find_element(By.CLASS_NAME, "explorer-refused")
+    assert "depth: expected an integer from 1 to 100, received 500; kept as it was." in box.text
+    assert driver.execute_script("return PosbiasExplorer.state.depth") == 10
+    assert exact.get_attribute("value") == "10"
+    after(driver, lambda: enter(exact, "20"))
+    assert not box.is_displayed()
+
+
+def test_every_control_has_a_name_and_the_summary_is_spoken_once(driver, show):
+    show("#depth=10&length=40")
+    unnamed = """const label = e => e.labels && e.labels.length, said = e => e.getAttribute("aria-label");
+        const named = e => label(e) || said(e) || e.textContent.trim();
+        const all = [...document.querySelectorAll("#explorer :is(input, select, button)")];
+        return [all.length, all.filter(e => !named(e) || (e.tagName === "SELECT" && !e.labels.length)).length]"""
+    total, without = driver.execute_script(unnamed)
+    assert total > 30 and without == 0
+    live = driver.find_element(By.CSS_SELECTOR, "#explorer [aria-live=polite]")
+    count = "window.spoken = 0; new MutationObserver(() => window.spoken++).observe(arguments[0], {childList: true})"
+    WebDriverWait(driver, 10).until(lambda d: live.get_attribute("textContent"))
+    driver.execute_script(count, live)
+    for _ in range(10):
+        element(driver, "depth").send_keys(Keys.ARROW_RIGHT)
+    settled_hash(driver, "depth=20")
+    assert driver.execute_script("return window.spoken") == 1
+    said = live.get_attribute("textContent")
+    for part in ("First token", "Trough", "Last token", "Mean position"):
+        assert part in said
+    image = driver.find_element(By.CLASS_NAME, "explorer-plot")
+    assert image.get_attribute("role") == "img" and "First token" in image.get_attribute("aria-label")
+
+
+CONTRAST = """
+const style = getComputedStyle(document.getElementById("explorer"));
+const context = document.createElement("canvas").getContext("2d");
+const rgb = name => {
+  context.fillStyle = style.getPropertyValue("--explorer-" + name).trim();
+  context.fillRect(0, 0, 1, 1);
+  return [...context.getImageData(0, 0, 1, 1).data].slice(0, 3);
+};
+return Object.fromEntries(arguments[0].map(name => [name, rgb(name)]));
+"""
+
+
+def luminance(rgb):
+    linear = [x / 12.92 if x <= 0.03928 else ((x + 0.055) / 1.055) ** 2.4 for x in np.array(rgb) / 255]
+    return float(np.array([0.2126, 0.7152, 0.0722]) @ linear)
+
+
+def contrast(a, b):
+    high, low = sorted((luminance(a), luminance(b)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_contrast(driver, show, theme):
+    show()
+    driver.execute_script("document.documentElement.dataset.theme = arguments[0]", theme)
+    least = dict.fromkeys(["soft", "accent", "profile", "measured", "all", "uniform"], 4.5) | {"text": 7, "line": 3}
+    colours = driver.execute_script(CONTRAST, [*least, "ground", "warning"])
+    assert (luminance(colours["ground"]) < 0.2) == (theme == "dark")
+    for name, ratio in least.items():
+        assert contrast(colours[name], colours["ground"]) >= ratio, name
+    assert contrast(colours["text"], colours["warning"]) >= 7
+
+
+def test_plot_is_drawn_again_when_the_theme_changes(driver, show):
+    show()
+    picture = "return document.querySelector('#explorer canvas').toDataURL()"
+    before = driver.execute_script(picture)
+    driver.execute_script("document.documentElement.dataset.theme = 'dark'")
+    WebDriverWait(driver, 10).until(lambda d: d.execute_script(picture) != before)
+
+
+def test_no_motion_where_none_is_wanted(driver, show):
+    show()
+    driver.execute_script("""
+        document.body.insertAdjacentHTML("beforeend", '<a id="try" href="#depth=9&length=90">try</a>');
+        window.moves = []; Element.prototype.scrollIntoView = function (o) { window.moves.push(o.behavior) };""")
+    for value, behaviour in (("reduce", "auto"), ("no-preference", "smooth")):
+        features = [{"name": "prefers-reduced-motion", "value": value}]
+        driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+        after(driver, lambda: driver.execute_script("document.getElementById('try').click()"))
+        assert driver.execute_script("return window.moves.pop()") == behaviour
+    assert profile(driver).size == 90 and driver.execute_script("return document.activeElement.id") == "explorer"
+
+
+CROWDED = "#depth=3.5&colour=1&axis=log&mask=window&content=diagonal&mixing=decay&slopes=one&off=mask,residual"
+
+
+@pytest.mark.parametrize("hash_", ["", CROWDED])
+def test_phone_has_no_sideways_scrolling(driver, show, hash_):
+    show()
+    resize(driver, 360)
+    show_at = driver.execute_script("return location.href").partition("#")[0] + hash_
+    driver.get("about:blank")
+    driver.get(show_at)
+    drawn(driver)
+    assert driver.execute_script("return document.documentElement.scrollWidth") <= 360
+    beyond = """return [...document.querySelectorAll("#explorer *:not(.explorer-spoken)")].filter(
+        e => e.getBoundingClientRect().right > 361).map(e => e.className)"""
+    assert driver.execute_script(beyond) == []
+
+
+# ---------------------------------------------------------------- the network, and the built book
+
+
+def test_nothing_is_asked_of_the_network(driver, show):
+    driver.get_log("performance")
+    show("#model=bloom")
+    after(driver, lambda: element(driver, "depth").send_keys(Keys.ARROW_LEFT))
+    events = [json.loads(entry["message"])["message"] for entry in driver.get_log("performance")]
+    sent = [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
+    assert len(sent) >= 6 and all(url.startswith(("file:///", "about:", "data:")) for url in sent), sent
+    assert errors(driver) == []
+    sources = "".join(file.read_text() for file in ASSETS.glob("*.js") if "uPlot" not in file.name)
+    assert not re.search(r"\bfetch\(|XMLHttpRequest|sendBeacon|WebSocket|EventSource|\bimport\(", sources)
+
+
+def test_plotting_library_comes_with_its_licence():
+    script = (ASSETS / "uPlot.iife.min.js").read_text()
+    assert "uPlot (v1.6.32)" in script.splitlines()[0]
+    assert "Permission is hereby granted" in (ASSETS / "uPlot.LICENSE").read_text()
+    assert "uPlot 1.6.32" in (ROOT / "NOTICE").read_text()
+
+
+def test_without_scripts_the_page_says_what_to_do():
+    text = (ROOT / "book" / "explorer.md").read_text()
+    assert "posbias rollout" in text.partition("<noscript>")[2].partition("</noscript>")[0]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 360])
+def test_built_page(driver, html, width, theme):
+    address = (html / "book" / "explorer.html").as_uri()
+    resize(driver, width)
+    driver.get("about:blank")
+    driver.get_log("browser")
+    driver.get(f"{address}#model=bloom&content=none")
+    drawn(driver)
+    driver.execute_script("document.documentElement.dataset.theme = arguments[0]", theme)
+    assert np.abs(profile(driver) - numbers.config("bloom", "none").profile()).max() < 1e-9
+    assert driver.execute_script("return document.documentElement.scrollWidth") <= width
+    colours = driver.execute_script(CONTRAST, ["text", "ground", "profile", "measured", "soft"])
+    assert (luminance(colours["ground"]) < 0.2) == (theme == "dark")
+    assert all(contrast(colours[name], colours["ground"]) >= 4.5 for name in colours if name != "ground")
+    collapse = driver.find_element(By.LINK_TEXT, "Collapse")
+    p = after(driver, lambda: driver.execute_script("arguments[0].click()", collapse))
+    assert p[0] > 0.99
+    assert errors(driver) == []
+
+
+def test_every_link_to_the_explorer_in_the_built_book_is_accepted(driver, html, show):
+    show()
+    found = {}
+    for built in pages(html):
+        for href in re.findall(r'href="([^"]*explorer\.html#[^"]*=[^"]*)"', built.read_text(encoding="utf-8")):
+            found[unescape(href).partition("#")[2]] = built.name
+    for fragment, name in found.items():
+        parsed = driver.execute_script("return PosbiasState.parse('#' + arguments[0], PosbiasPresets)", fragment)
+        assert parsed["refused"] == [], f"{name}: {fragment}"
