@@ -61,7 +61,8 @@ class Comparison:
             early = "first" if self.means[0] < self.means[1] else "second"
             order = f"the {early} is nearer the start throughout: W1 is the difference of means"
         return "\n".join([
-            f"{self.names[0]} against {self.names[1]}, {self.n} positions",
+            self.names[0],
+            f"against {self.names[1]}, {self.n} positions",
             distance,
             scale,
             f"Spearman {rank}",
@@ -85,7 +86,8 @@ def compare(p: Numbers | Profile, q: Numbers | Profile, *, resamples: int = 2000
         If one is no probability vector, or their lengths differ.
 
     >>> compare([0.5, 0.5], [0.25, 0.75])
-    first profile against second profile, 2 positions
+    first profile
+    against second profile, 2 positions
     W1 0.250
     baselines: equal shares 0.250, all on the last token 0.250
     Spearman undefined for a constant profile

@@ -12,7 +12,7 @@ from posbias.measure.measurement import Measurement
 from posbias.shipped import PREFIX
 
 if TYPE_CHECKING:
-    from posbias.measure.loading import Source
+    from posbias.measure import loading
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -27,7 +27,7 @@ class Model:
         The model's configuration.
     """
 
-    source: Source
+    source: loading.Source
     config: Any
 
     @property
