@@ -148,6 +148,10 @@ def test_the_front_door(install, elsewhere):
     code = f"{example.replace('1_000_000', '1_000')}\nprint(posbias.__file__, p.shape, round(p.sum(), 6))"
     file, *rest = run(python, elsewhere, code).split()
     assert Path(file).is_relative_to(python.parents[1]) and rest == ["(1000,)", "1.0"]
+    opened = "import posbias\ntry: posbias.{}\nexcept ModuleNotFoundError as error: print(error)"
+    for call, missing in (("open('reference/bloom-8')", "torch"), ("load('mine.nc')", "h5py")):
+        line = run(python, elsewhere, opened.format(call))
+        assert missing in line and line.strip().endswith("pip install 'posbias[measure]'")
     code = "from posbias import shipped; print(*shipped.shipped_names(), len(shipped.reference_names()))"
     assert run(python, elsewhere, code).split() == [INSIDE, str(len(shipped.reference_names()))]
 

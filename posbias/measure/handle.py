@@ -8,7 +8,7 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
 from posbias import checks
-from posbias.measure.measurement import Measurement
+from posbias.measure.measurement import Measurement, extra
 from posbias.shipped import PREFIX
 
 if TYPE_CHECKING:
@@ -162,10 +162,7 @@ def open(
     """
     if not isinstance(model, str | PathLike) or not fspath(model):
         raise checks.refuse("model", "a directory, an id on the hub, or reference/NAME", repr(model))
-    try:
+    with extra("measure"):
         from posbias.measure.loading import Source
-    except ModuleNotFoundError as error:
-        advice = f"{error}; measuring needs an extra: pip install 'posbias[measure]'"
-        raise ModuleNotFoundError(advice, name=error.name) from None
     source = Source(fspath(model), revision, tokenizer, trust_remote_code, allow_pickle)
     return Model(source, source.config())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
@@ -122,8 +124,8 @@ class Measurement:
         ax
             Where to draw; a new figure unless given.
         """
-        from posbias.plotting import plot_prediction
-
+        with extra("book"):
+            from posbias.plotting import plot_prediction
         curves = {label: p.values for label, p in self._labelled().items()}
         return plot_prediction(self.influence.values, curves, title=self.described, ax=ax)
 
@@ -144,8 +146,8 @@ class Measurement:
         OSError
             If it cannot be written.
         """
-        from posbias.measure.report import write_report
-
+        with extra("book"):
+            from posbias.measure.report import write_report
         return write_report(
             checked_path(path, ".html"),
             title=self.model,
@@ -209,13 +211,23 @@ def load(path: str | PathLike[str]) -> Measurement:
     OSError
         If it cannot be read.
     """
-    from posbias.measure.results import read_results
-    from posbias.measure.summary import read_summary
-    from posbias.training.loop import netcdf
-
+    with extra("measure"):
+        from posbias.measure.results import read_results
+        from posbias.measure.summary import read_summary
+        from posbias.training.loop import netcdf
     file = checked_path(path, ".nc")
     is_summary = "summary" in netcdf.load(file).attrs
     return Measurement(read_summary(file) if is_summary else read_results(file))
+
+
+@contextmanager
+def extra(name: str) -> Iterator[None]:
+    """Say which extra to install if a module that is imported inside is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        advice = f"{error}; install posbias with its extra: pip install 'posbias[{name}]'"
+        raise ModuleNotFoundError(advice, name=error.name) from None
 
 
 def checked_path(path: str | PathLike[str], suffix: str) -> Path:
