@@ -34,6 +34,7 @@ HERE = Path(__file__).parent
 N, LAYERS = 10, 4
 WIDTHS = (16, 64, 256, 1024)
 ALPHAS = tuple(round(0.1 * k, 1) for k in range(9))
+HIGH = (0.9, 0.95, 0.99)
 PRINTED = {(0.0, "none", "none"), (0.0, "layernorm", "none"), (0.5, "layernorm", "none"), (0.5, "layernorm", "pre")}
 
 
@@ -48,7 +49,24 @@ def settings() -> list[dict]:
         for rms in (1.0, d**0.5):  # tokens of norm 1 and of norm √d, as after a first LayerNorm
             runs.append({"d": d, "alpha": 0.5, "norm": "layernorm", "residual": "pre", "rms": rms})
         runs.append({"d": d, "alpha": 0.0, "norm": "none", "residual": "none", "rms": d**0.5})
-    return runs
+    return runs + sweep()
+
+
+def sweep() -> list[dict]:
+    """List LayerNorm at high cosines, and with a residual between tokens of norm √2 at all cosines.
+
+    A token's own part has norm 1 in the grid, so that its norm, and with it the residual's share, grows with α.
+    """
+    usual = [
+        {"d": d, "alpha": alpha, "norm": "layernorm", "residual": residual, "rms": (1 - alpha) ** -0.5}
+        for d, alpha, residual in product(WIDTHS, HIGH, ("none", "pre"))
+    ]
+    fixed = [
+        {"d": d, "alpha": alpha, "norm": "layernorm", "residual": "pre", "rms": 2**0.5}
+        for d, alpha in product(WIDTHS, (*ALPHAS, *HIGH))
+        if alpha != 0.5  # where the two are one
+    ]
+    return usual + fixed
 
 
 def head(run: dict) -> str:

@@ -39,6 +39,21 @@ def test_the_network_is_the_loop(norm, residual):
         assert np.allclose(S[:, k], logits, rtol=1e-10) and np.allclose(recency_share(S[:, k]), shares)
 
 
+@pytest.mark.parametrize("norm", ["none", "rmsnorm"])
+@pytest.mark.parametrize("residual", ["none", "pre", "post"])
+def test_uniform_attention_is_the_limit_of_small_logits(norm, residual):
+    X = np.random.default_rng(5).normal(size=(4, 6))
+    size = np.linalg.norm(X, axis=1, keepdims=True)
+    u = X if norm == "none" else X * np.sqrt(6) / size
+    means = np.cumsum(u, axis=0) / np.arange(1, 5)[:, None]
+    x = means + {"none": 0, "pre": X, "post": u}[residual]
+    second = x if norm == "none" else x * np.sqrt(6) / np.linalg.norm(x, axis=1, keepdims=True)
+    S = layer_logits(X, 2, norm=norm, residual=residual, uniform=True)
+    assert np.allclose(S, [u @ u.T / np.sqrt(6), second @ second.T / np.sqrt(6)], rtol=1e-12)
+    short = layer_logits(1e-8 * X, 3, norm="none", residual=residual)
+    assert np.allclose(short * 1e16, layer_logits(X, 3, norm="none", residual=residual, uniform=True), rtol=1e-7)
+
+
 def test_shares_by_hand():
     S = np.zeros((2, 3, 3))
     S[0, 2, :2] = 1, 2

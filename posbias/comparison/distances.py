@@ -38,6 +38,18 @@ def normalised_wasserstein(p: Numbers, q: Numbers) -> float:
     return float(wasserstein_to(p[None], q)[0])
 
 
+def total_variation(p: Numbers, q: Numbers) -> float:
+    """Return ½ Σ_j |p_j - q_j|, in [0, 1]: the share of influence that is on other positions.
+
+    It bounds W₁ from above, since nothing has to be moved by more than the whole length.
+
+    >>> total_variation([1.0, 0.0, 0.0], [0.5, 0.0, 0.5])
+    0.5
+    """
+    p, q = _pair(p, q)
+    return 0.5 * float(np.abs(p - q).sum())
+
+
 def spearman(p: Numbers, q: Numbers) -> float:
     """Return Spearman's rank correlation of two profiles; NaN if one of them is constant.
 

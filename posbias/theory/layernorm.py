@@ -17,6 +17,9 @@ from posbias.rollout.kernels import attention_kernel
 from posbias.rollout.masks import causal
 from posbias.theory.layernorm_simulation import cosine
 
+MIXED = 160
+"""Terms of a series with ratio 3/4, beyond which it is below the rounding of doubles."""
+
 
 def weight_ratio(alpha: float, beta: float) -> float:
     """Return g = exp(-(1-α) β): the weight on another token over the weight on oneself, in layer 1.
@@ -131,10 +134,12 @@ def second_layer_logits(
 
 
 def uniform_depth_cosine(log_ratio: checks.Numbers, t: int) -> Float[np.ndarray, "..."]:
-    """Return cos(out_i, out_j) after t layers of uniform causal attention, u = |log(i/j)|, for large i and j.
+    """Return M_t(u) = lim cos(x_i, x_j) after t layers of uniform causal attention, u = |log(i/j)|, norm in between.
 
-    The Matérn function of order t - 1/2: exp(-u/2) times a polynomial of degree t - 1 in u/2 with positive
-    coefficients. It falls strictly with u, ever more slowly from layer to layer.
+    The network normalises every state before it averages, x_i ← (1/i) Σ_{j≤i} x_j/‖x_j‖, from orthogonal tokens.
+    M_1 = exp(-u/2), and M_(t+1) is proportional to the convolution of M_t with ½ exp(-|u|). Transforms are then
+    A B^(t-1), A = (1/4 + ω²)^-1 and B = (1 + ω²)^-1; as A = Σ_k (3/4)^k B^(k+1), M_t is a positive mixture of Matérn
+    functions, which is summed. M_t falls strictly with u, ever more slowly from layer to layer.
 
     Parameters
     ----------
@@ -143,16 +148,26 @@ def uniform_depth_cosine(log_ratio: checks.Numbers, t: int) -> Float[np.ndarray,
     t
         Layers, at least 1.
 
-    >>> float(uniform_depth_cosine(np.log(4.0), 1).round(4))
-    0.5
+    Source: this book's.
+
+    >>> u = np.log(4.0)
+    >>> [float(uniform_depth_cosine(u, t).round(3)) for t in (1, 2, 3)]
+    [0.5, 0.75, 0.842]
     """
     t = checks.positive_integer("t", t)
-    u = np.abs(np.asarray(log_ratio, dtype=np.float64))
-    term, total = np.ones_like(u), np.ones_like(u)
-    for k in range(1, t):  # c_k / c_(k-1) = 2 (t - k) / (k (2 t - 1 - k)), and x = u / 2
-        term = term * (2 * (t - k) / (k * (2 * t - 1 - k))) * (u / 2)
-        total = total + term
-    return np.asarray(np.exp(-u / 2) * total)
+    u = np.asarray(np.abs(np.asarray(log_ratio, dtype=np.float64)))
+    here, at_0 = _powers(u, t + MIXED - 1), _powers(np.zeros(()), t + MIXED - 1)
+    weights = 0.75 ** np.arange(MIXED)
+    total, total_0 = (np.tensordot(weights, x[t - 1 :], 1) for x in (here, at_0))
+    return np.asarray(total / total_0)
+
+
+def _powers(u: Float[np.ndarray, "..."], count: int) -> Float[np.ndarray, "count ..."]:
+    """Return the functions whose transforms are (1 + ω²)^-m, m = 1 … count: exp(-u) times polynomials of u ≥ 0."""
+    found = [np.exp(-u) / 2, (1 + u) * np.exp(-u) / 4]
+    for m in range(2, count):  # the recurrence of Bessel functions K_(m - 1/2)
+        found.append((2 * m - 1) / (2 * m) * found[-1] + u**2 / (4 * m * (m - 1)) * found[-2])
+    return np.stack(found[:count])
 
 
 def exact_tokens(n: int, d: int, alpha: float) -> Float[np.ndarray, "n d"]:

@@ -46,7 +46,12 @@ class RecencyEstimate:
 
 
 def layer_logits(
-    X: Float[np.ndarray, "... n d"], layers: int, *, norm: Norm = "layernorm", residual: Residual = "none"
+    X: Float[np.ndarray, "... n d"],
+    layers: int,
+    *,
+    norm: Norm = "layernorm",
+    residual: Residual = "none",
+    uniform: bool = False,
 ) -> Float[np.ndarray, "layers ... n n"]:
     """Return S = u uᵀ / √d at every layer of the network x ← A u (+ x), A = softmax(S) on j ≤ i.
 
@@ -61,6 +66,9 @@ def layer_logits(
         features away; with ``none`` it is x.
     residual
         ``none``, ``pre`` or ``post``.
+    uniform
+        Whether A gives every j ≤ i the weight 1/i instead, as a softmax of vanishing logits does. S is still that of
+        the states.
 
     Raises
     ------
@@ -77,7 +85,7 @@ def layer_logits(
     d = X.shape[-1]
     if norm == "layernorm":  # the mean is linear in the features and A mixes tokens: once is enough
         X = X - X.mean(axis=-1, keepdims=True)
-    return np.stack(list(_layers(X, d, layers, norm != "none", residual)))
+    return np.stack(list(_layers(X, d, layers, norm != "none", residual, uniform)))
 
 
 def recency_share(S: Float[np.ndarray, "... n n"]) -> Float[np.ndarray, "..."]:
@@ -188,7 +196,9 @@ def _check_network(layers: int, norm: str, residual: str) -> None:
             raise checks.refuse(field, f"one of {', '.join(allowed)}", repr(value))
 
 
-def _layers(X: np.ndarray, d: int, layers: int, normalise: bool, residual: Residual) -> Iterator[np.ndarray]:
+def _layers(
+    X: np.ndarray, d: int, layers: int, normalise: bool, residual: Residual, uniform: bool = False
+) -> Iterator[np.ndarray]:
     """Yield the logits of each layer; X may be in any basis, d is the width that scales."""
     n, scale = X.shape[-2], X.dtype.type(np.sqrt(d))
     allowed = np.tri(n, dtype=X.dtype)
@@ -197,7 +207,9 @@ def _layers(X: np.ndarray, d: int, layers: int, normalise: bool, residual: Resid
         u = X * (scale / np.sqrt(np.einsum("...k,...k->...", X, X))[..., None]) if normalise else X
         S = u @ np.swapaxes(u, -1, -2) / scale
         yield S
-        if normalise:  # no logit exceeds one's own, √d
+        if uniform:
+            A = np.broadcast_to(allowed, S.shape).copy()
+        elif normalise:  # no logit exceeds one's own, √d
             A = np.exp(S - scale) * allowed
         else:
             A = S + future

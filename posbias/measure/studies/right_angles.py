@@ -1,0 +1,50 @@
+"""Rollouts whose skip and branch are joined at right angles, beside plain ones, for measurements of many models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+import xarray as xr
+
+from posbias.comparison.distances import normalised_wasserstein
+from posbias.comparison.scores import paired_gain
+from posbias.measure.rollouts import measured_rollout
+from posbias.measure.studies.scoring import unit
+from posbias.rollout.joining import joined_profile
+from posbias.rollout.profiles import mean_position
+
+POWERS = {"sizes": 1.0, "angles": 2.0}
+"""How what comes by the skip and by the branch is added, as the power of :mod:`posbias.rollout.joining`."""
+
+COLUMNS = ("model", "kernel", "sizes", "angles", "gain", "low", "high", "mean_measured", "mean_sizes", "mean_angles")
+
+
+def join_table(
+    kept: Mapping[str, xr.Dataset], kernels: Sequence[str] = ("b",), *, resamples: int = 1000
+) -> pd.DataFrame:
+    """Return W₁ of rollouts with either join, for every measurement and kernel a row.
+
+    ``sizes`` and ``angles`` are distances to the measured influence, ``gain`` (with its 95 % interval over prompts,
+    ``low`` to ``high``) is the first less the second; ``mean_…`` are mean positions.
+
+    Parameters
+    ----------
+    kept
+        Model → measurement or summary.
+    kernels
+        ``b``: content-free; ``c``: with content; ``kernels``: the measured ones, which summaries lack.
+    resamples
+        Of the bootstrap over prompts.
+    """
+    rows = []
+    for model, x in kept.items():
+        p, prompts = unit(x["influence"].values), x["influence_prompts"].values
+        for kernel in kernels:
+            rollout = measured_rollout(x, kernel)
+            A = rollout.dense()
+            joined = {name: joined_profile(A, rollout.lambda_, power=power) for name, power in POWERS.items()}
+            gain = paired_gain(prompts, joined["sizes"], joined["angles"], resamples=resamples)
+            distances = [normalised_wasserstein(q, p) for q in joined.values()]
+            rows.append((model, kernel, *distances, *gain, *map(mean_position, (p, *joined.values()))))
+    return pd.DataFrame(rows, columns=list(COLUMNS))

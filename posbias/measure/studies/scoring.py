@@ -1,0 +1,219 @@
+"""Scores of predicted profiles against measured influence, for many models, in tidy tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from jaxtyping import Float
+
+from posbias import checks, shipped
+from posbias.comparison.distances import normalised_wasserstein
+from posbias.comparison.fits import recency_fit
+from posbias.comparison.scores import paired_gain, score
+from posbias.measure.rollouts import VARIANTS, measured_rollout
+from posbias.rollout.clock import clock_profile
+from posbias.rollout.profiles import mean_position
+
+LABELS = {
+    "a": "(a) attention only",
+    "b": "(b) with residual",
+    "c": "(c) with content too",
+    "kernels": "measured kernels",
+    "uniform": "uniform",
+    "first": "first token",
+    "last": "last token",
+    "recency": "recency fit",
+    "clock": "clock",
+    "untrained-default": "untrained twin, small weights",
+    "untrained-unit": "untrained twin, unit scale",
+}
+"""Every prediction: its name in the tables, and how a page writes it."""
+
+TWINS = ("default", "unit")
+"""Initial scales of the untrained twins."""
+
+Kept = Mapping[str, xr.Dataset]
+"""Summaries by stem, MODEL.CORPUS, as :func:`~posbias.measure.summary.read_summaries` returns them."""
+
+
+def predictions(measurement: xr.Dataset, twins: Mapping[str, xr.Dataset] | None = None) -> dict[str, np.ndarray]:
+    """Return the profiles that are set against the influence of a measurement, by the names of :data:`LABELS`.
+
+    Parameters
+    ----------
+    measurement
+        A summary.
+    twins
+        Initial scale → summary of the same architecture with random weights; those of another length are left out.
+
+    Raises
+    ------
+    ValueError
+        If the measurement holds no rollouts.
+    """
+    if "rollout" not in measurement:
+        raise checks.refuse("measurement", "a summary, with rollouts", "a measurement without them")
+    p, n = measurement["influence"].values, measurement.sizes["position"]
+    found = {variant: measurement["rollout"].sel(variant=variant).values for variant in VARIANTS}
+    found |= {"uniform": np.full(n, 1 / n), "first": np.eye(n)[0], "last": np.eye(n)[-1], "recency": recency_fit(p)}
+    first_layer, tau = measured_rollout(measurement, "b").dense()[0], float(measurement["lambda_frobenius"].sum())
+    found["clock"] = clock_profile(first_layer, tau)
+    for scale, twin in (twins or {}).items():
+        if twin.sizes["position"] == n:
+            found[f"untrained-{scale}"] = twin["influence"].values
+    return found
+
+
+def twins_of(kept: Kept, model: str, corpus: str = "builtin") -> dict[str, xr.Dataset]:
+    """Return the summaries of a model's untrained twins by initial scale."""
+    stems = {scale: f"{model}-untrained-{scale}.{corpus}" for scale in TWINS}
+    return {scale: kept[stem] for scale, stem in stems.items() if stem in kept}
+
+
+def score_table(kept: Kept, models: Sequence[str], *, corpus: str = "builtin", resamples: int = 1000) -> pd.DataFrame:
+    """Return the score of every prediction for every model, a row each.
+
+    Columns are ``model``, ``corpus``, ``prediction``, ``W1``, ``low``, ``high``, ``first_aside``, ``spearman`` and
+    ``difference``, as :class:`~posbias.comparison.scores.Score` explains them.
+
+    Parameters
+    ----------
+    kept
+        Summaries; those of models without the corpus are left out.
+    models, corpus
+        Which of them.
+    resamples
+        Of the bootstrap over prompts.
+    """
+    rows: list[dict[str, object]] = []
+    for model in models:
+        if (stem := f"{model}.{corpus}") in kept:
+            found = scored(kept[stem], twins_of(kept, model), resamples=resamples)
+            rows += found.assign(model=model, corpus=corpus).to_dict("records")
+    return pd.DataFrame(rows)[["model", "corpus", *SCORED]]
+
+
+SCORED = ("prediction", "W1", "low", "high", "first_aside", "spearman", "difference")
+"""Columns of :func:`scored`."""
+
+
+def scored(
+    measurement: xr.Dataset, twins: Mapping[str, xr.Dataset] | None = None, *, resamples: int = 1000
+) -> pd.DataFrame:
+    """Return the score of every prediction for one measurement, a row each, with the columns :data:`SCORED`.
+
+    Parameters
+    ----------
+    measurement, twins
+        As for :func:`predictions`.
+    resamples
+        Of the bootstrap over prompts.
+    """
+    influence, rows = measurement["influence_prompts"].values, []
+    for name, profile in predictions(measurement, twins).items():
+        found = asdict(score(influence, profile, resamples=resamples))
+        rows.append({"prediction": name, "W1": found.pop("wasserstein"), **found})
+    return pd.DataFrame(rows, columns=list(SCORED))
+
+
+def gain_table(
+    kept: Kept,
+    models: Sequence[str],
+    pairs: Sequence[tuple[str, str]],
+    *,
+    corpus: str = "builtin",
+    resamples: int = 1000,
+) -> pd.DataFrame:
+    """Return how much nearer the second prediction of each pair is than the first, for every model.
+
+    Columns are ``model``, ``before``, ``after``, ``gain`` in W₁, and its 95 % interval over prompts, ``low`` to
+    ``high``; both distances are taken on the same resampled prompts.
+
+    Parameters
+    ----------
+    kept, models, corpus, resamples
+        As for :func:`score_table`.
+    pairs
+        Names of two predictions each.
+    """
+    rows = []
+    for model in models:
+        x = kept[f"{model}.{corpus}"]
+        profiles = predictions(x, twins_of(kept, model))
+        for before, after in pairs:
+            gain = paired_gain(x["influence_prompts"].values, profiles[before], profiles[after], resamples=resamples)
+            rows.append((model, before, after, *gain))
+    return pd.DataFrame(rows, columns=["model", "before", "after", "gain", "low", "high"])
+
+
+def rollout_distances(kept: Kept) -> pd.DataFrame:
+    """Return W₁ of the rollouts of every summary: ``model``, ``corpus``, ``prediction``, ``W1`` and ``difference``.
+
+    ``difference`` is the mean position of the rollout less that of the measured influence. Untrained twins are models
+    of their own; a stage of training stands where others have a corpus, as in the files' names.
+    """
+    rows = [row for stem in kept for row in _distances(stem, kept[stem])]
+    return pd.DataFrame(rows, columns=["model", "corpus", "prediction", "W1", "difference"])
+
+
+def _distances(stem: str, x: xr.Dataset) -> Iterator[tuple[str, str, str, float, float]]:
+    """Yield the rows of one summary."""
+    model, corpus = stem.split(".", 1)
+    p = unit(x["influence"].values)
+    for variant in VARIANTS:
+        q = x["rollout"].sel(variant=variant).values
+        yield model, corpus, variant, normalised_wasserstein(q, p), mean_position(q) - mean_position(p)
+
+
+def training_distances(stages: Kept, kept: Kept, *, without: Sequence[str] = ()) -> pd.DataFrame:
+    """Return W₁ of rollout (b) through training: ``model``, ``step`` and ``W1``, in the order of steps.
+
+    Parameters
+    ----------
+    stages
+        Summaries of unfinished models, MODEL.step-NNNNNN.
+    kept
+        Summaries of the finished ones, on the built-in corpus.
+    without
+        Models that are left out.
+    """
+    found = rollout_distances(stages).query("prediction == 'b' and model not in @without")
+    steps = found["corpus"].str.removeprefix("step-").astype(int)
+    rows = [found.assign(step=steps)]
+    for model in found["model"].unique():
+        done = rollout_distances({f"{model}.builtin": kept[f"{model}.builtin"]}).query("prediction == 'b'")
+        rows.append(done.assign(step=int(training_record(model)["steps"])))
+    return pd.concat(rows).sort_values(["model", "step"], ignore_index=True)[["model", "step", "W1"]]
+
+
+def training_record(model: str) -> dict[str, Any]:
+    """Return what is recorded of the training of a reference model, such as ``T``, ``parameters`` and ``steps``.
+
+    Raises
+    ------
+    ValueError
+        If there is no reference model of that name.
+
+    >>> training_record("bloom-8")["T"]
+    8
+    """
+    if model not in shipped.reference_names():
+        raise checks.refuse("model", f"one of {', '.join(shipped.reference_names())}", model)
+    found: dict[str, Any] = json.loads((shipped.FOLDER / model / "training.json").read_text(encoding="utf-8"))
+    return found
+
+
+def unit(p: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+    """Return non-negative numbers divided by their sums along the last axis, in 64 bits.
+
+    >>> unit(np.array([1, 3], dtype=np.float32)).tolist()
+    [0.25, 0.75]
+    """
+    p = np.asarray(p, dtype=np.float64)
+    return p / p.sum(-1, keepdims=True)

@@ -1,0 +1,110 @@
+"""Tables of the measurements of norms, by hand on two prompts; the kept files; the network with a known answer."""
+
+import numpy as np
+import pytest
+from conftest import ROOT
+
+pytest.importorskip("torch", reason="torch is not installed")
+xr = pytest.importorskip("xarray", reason="xarray is not installed")
+
+from posbias.measure.studies.norm_control import UNDONE, control_network  # noqa: E402 - after the check
+from posbias.measure.studies.norm_tables import (  # noqa: E402 - after the check
+    change_table,
+    exponent_table,
+    mean_interval,
+    positive_shares,
+    read_studies,
+    size_table,
+    uniform_attended,
+)
+from posbias.theory.layernorm_simulation import layer_logits, recency_share  # noqa: E402 - after the check
+
+PARTS = ["input", "branches", "rest", "branch", "values"]
+
+
+def study():
+    """Two prompts, three layers, four positions; only natural text has the condition ``queries``."""
+    slope = np.zeros((1, 2, 5, 3))
+    slope[0, :, 0] = [[9, -0.2, 0.1], [9, -0.4, -0.3]]  # of the input: layer 1 does not count
+    slope[0, :, 4] = [[-0.5, -0.2, 0.0], [-0.3, 0.0, 0.2]]  # of the averaged values
+    course = np.zeros((1, 5, 4, 3))
+    course[0, 0, 0] = np.log([1, 2, 3])  # the first token's input; that of the others is 1
+    course[0, 1, 1:] = np.log(0.5)
+    preference = np.array([[[[0.6, 0.8], [0.4, 0.6]], [[0.5, 0.7], [0.5, 0.7]], [[np.nan] * 2] * 2]])
+    influence = np.array([[[0.2, np.nan], [0.1, np.nan], [np.nan, np.nan]]])
+    return xr.Dataset(
+        {
+            "slope": (("data", "prompt", "part", "layer"), slope),
+            "course": (("data", "part", "position", "layer"), course),
+            "preference": (("data", "condition", "prompt", "layer2"), preference),
+            "positive": (("data", "condition", "prompt", "layer2"), preference / 2),
+            "influence_last": (("data", "condition", "prompt"), influence),
+        },
+        coords={"data": ["text"], "part": PARTS, "condition": ["intact", "keys", "queries"]},
+        attrs={"length": 4},
+    )
+
+
+def test_exponents_by_hand():
+    (row,) = exponent_table({"m": study()}).itertuples()
+    assert (row.values_first, row.values_deeper) == pytest.approx((-0.4, 0.0))
+    assert row.input == pytest.approx(-0.2) and (row.falling, row.layers) == (1, 2)
+    assert (row.least, row.most) == pytest.approx((-0.3, -0.1))
+    assert (row.input_low, row.input_high) == pytest.approx((-0.35, -0.05))
+
+
+def test_sizes_by_hand():
+    (row,) = size_table({"m": study()}).itertuples()
+    assert (row.first_low, row.first_high) == pytest.approx((1, 3))
+    assert (row.branches, row.rest) == pytest.approx((0.5, 1.0))
+
+
+def test_changes_by_hand():
+    data = study().rename({"layer2": "layer"}).drop_vars(["slope", "course"])
+    table = change_table({"m": data}, "preference").set_index("condition")
+    assert table.index.tolist() == ["intact", "keys"]  # the third was not measured
+    assert table.loc["intact", "change"] == 0 and table.loc["intact", "intact"] == pytest.approx(0.6)
+    # by prompt: 0.7 to 0.6 and 0.5 to 0.6
+    assert table.loc["keys", ["change", "low", "high"]].tolist() == pytest.approx([0, -0.1, 0.1])
+    last = change_table({"m": data}, "influence_last").set_index("condition")
+    assert last.loc["keys", ["intact", "change"]].tolist() == pytest.approx([0.2, -0.1])
+    assert positive_shares({"m": data})["m"] == pytest.approx(0.3)
+
+
+def test_intervals_are_of_the_mean():
+    x = np.random.default_rng(1).normal(size=400)
+    mean, low, high = mean_interval(x)
+    assert mean == x.mean() and high - low == pytest.approx(2 * 1.96 * x.std() / 20, rel=0.1)
+
+
+def test_uniform_attention_lies_half_way_and_later_under_a_window():
+    wide, narrow = (xr.Dataset(attrs={"length": n}) for n in (65, 256))
+    found = uniform_attended({"llama-12": wide, "mistral-12": narrow})
+    assert found["llama-12"] == pytest.approx(0.5)
+    assert 0.5 < found["mistral-12"] < 1
+
+
+def test_the_kept_files_are_those_of_the_ten_models():
+    studies = read_studies(ROOT)
+    assert len(studies) == 10 and all(study.attrs["model"] == name for name, study in studies.items())
+    table = change_table(studies, "preference")
+    assert table.groupby("model").size().eq(7).all()
+    random = change_table(studies, "preference", "random").groupby("model")["condition"].apply(set)
+    assert all({"intact", "keys", "keys course"} <= conditions for conditions in random)
+    assert np.isfinite(exponent_table(studies, "untrained").drop(columns="model").to_numpy(dtype=float)).all()
+
+
+def test_the_instrument_finds_the_known_recency_and_undoing_takes_it_away():
+    rng = np.random.default_rng(0)
+    X = (rng.standard_normal((150, 8, 16)) + rng.standard_normal((150, 1, 16))) / 4
+    control = control_network(X, 3)
+    known = recency_share(layer_logits(X, 3, residual="pre"))
+    for layer in (1, 2, 3):
+        p, error = control.of("intact", layer)
+        assert p == pytest.approx(known[layer - 1].mean(), abs=2e-3)
+        assert error == pytest.approx(known[layer - 1].std() / np.sqrt(150), rel=0.05)
+    second, error = control.of("keys, constant", 2)
+    assert abs(second - 0.5) < 4 * error and control.of("intact", 2)[0] - 0.5 > 4 * error
+    assert len(control.recency) == 3 * (1 + len(UNDONE)) and control.exponents[1] < 0
+    with pytest.raises(ValueError, match="sequences"):
+        control_network(X[:1], 2)
