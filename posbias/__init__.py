@@ -1,6 +1,11 @@
 """Position bias in transformers: residual-aware attention rollout, its theory, and its checks.
 
-Masks and logits make kernels, kernels make rollouts, rollouts make profiles, profiles are compared:
+A model is opened and measured, the measurement predicts by rollout, and profiles are compared::
+
+    m = posbias.open("reference/bloom-8").measure(prompts=200, length=256)
+    posbias.compare(m.rollout("b"), m.influence)
+
+Without a model, masks and logits make kernels, kernels make rollouts, rollouts make profiles:
 
 >>> import posbias
 >>> kernels = posbias.structured_kernels(T=12, slope=posbias.alibi_slopes(8))
@@ -8,31 +13,43 @@ Masks and logits make kernels, kernels make rollouts, rollouts make profiles, pr
 >>> p.shape, round(posbias.u_shape(p).depth, 2)
 ((64,), 0.56)
 
-Nothing here imports torch or matplotlib; figures are in :mod:`posbias.plotting`, the pipeline in
-:mod:`posbias.book`.
+Nothing is loaded before a name is asked for (PEP 562): neither numpy nor torch by ``import posbias`` itself, torch and
+transformers only when a model is opened. Figures are in :mod:`posbias.plotting`, the pipeline in :mod:`posbias.book`.
 """
 
-from posbias.comparison.distances import mean_identity, normalised_wasserstein, spearman
-from posbias.rollout import masks, schedules
-from posbias.rollout.influence import influence_by_hops, influence_history, influence_profile, rollout_matrix
-from posbias.rollout.kernels import attention_kernel, mix_heads, residual_kernel
-from posbias.rollout.logits import alibi_slopes, content_logits, geometric_slopes, position_logits
-from posbias.rollout.order import (
-    dominates,
-    is_monotone,
-    monotone_rearrangement,
-    prefix_masses,
-    stochastic_monotonicity,
-)
-from posbias.rollout.profiles import mean_position, u_shape
-from posbias.rollout.structured import StructuredKernels, structured_kernels
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from posbias.comparison.distances import mean_identity, normalised_wasserstein, spearman
+    from posbias.comparison.pairs import compare
+    from posbias.measure.handle import open
+    from posbias.measure.measurement import load
+    from posbias.rollout import masks, schedules
+    from posbias.rollout.influence import influence_by_hops, influence_history, influence_profile, rollout_matrix
+    from posbias.rollout.kernels import attention_kernel, mix_heads, residual_kernel
+    from posbias.rollout.labelled import Profile
+    from posbias.rollout.logits import alibi_slopes, content_logits, geometric_slopes, position_logits
+    from posbias.rollout.order import (
+        dominates,
+        is_monotone,
+        monotone_rearrangement,
+        prefix_masses,
+        stochastic_monotonicity,
+    )
+    from posbias.rollout.profiles import mean_position, u_shape
+    from posbias.rollout.structured import StructuredKernels, structured_kernels
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Profile",
     "StructuredKernels",
     "alibi_slopes",
     "attention_kernel",
+    "compare",
     "content_logits",
     "dominates",
     "geometric_slopes",
@@ -40,12 +57,14 @@ __all__ = [
     "influence_history",
     "influence_profile",
     "is_monotone",
+    "load",
     "masks",
     "mean_identity",
     "mean_position",
     "mix_heads",
     "monotone_rearrangement",
     "normalised_wasserstein",
+    "open",
     "position_logits",
     "prefix_masses",
     "residual_kernel",
@@ -56,3 +75,38 @@ __all__ = [
     "structured_kernels",
     "u_shape",
 ]
+
+_NAMES = {
+    "comparison.distances": ("mean_identity", "normalised_wasserstein", "spearman"),
+    "comparison.pairs": ("compare",),
+    "measure.handle": ("open",),
+    "measure.measurement": ("load",),
+    "rollout.influence": ("influence_by_hops", "influence_history", "influence_profile", "rollout_matrix"),
+    "rollout.kernels": ("attention_kernel", "mix_heads", "residual_kernel"),
+    "rollout.labelled": ("Profile",),
+    "rollout.logits": ("alibi_slopes", "content_logits", "geometric_slopes", "position_logits"),
+    "rollout.order": (
+        "dominates", "is_monotone", "monotone_rearrangement", "prefix_masses", "stochastic_monotonicity",
+    ),
+    "rollout.profiles": ("mean_position", "u_shape"),
+    "rollout.structured": ("StructuredKernels", "structured_kernels"),
+}  # fmt: skip
+"""Module → the names of the front page that it has."""
+_HOME = {name: module for module, names in _NAMES.items() for name in names}
+_MODULES = ("masks", "schedules")
+"""Modules of ``posbias.rollout`` that go by their own name."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        value: Any = import_module(f"posbias.rollout.{name}")
+    elif name in _HOME:
+        value = getattr(import_module(f"posbias.{_HOME[name]}"), name)
+    else:
+        raise AttributeError(f"module 'posbias' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

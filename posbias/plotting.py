@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import html
+import io
+import re
 from collections.abc import Mapping, Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from posbias.figuretext import STYLE, describe_when_shown
@@ -224,3 +228,92 @@ def sink_panels(
         ax.set(xlabel="token $j$", ylabel="sink metric", title=title)
         ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=2, fontsize=7)
     return fig
+
+
+# The front door: one measurement and the rollouts that predict it.
+
+PREDICTION_DECADES = 4
+"""Powers of ten below the measured maximum that a prediction is drawn over."""
+
+
+def plot_prediction(
+    measured: np.ndarray, predictions: Mapping[str, np.ndarray], *, title: str = "", ax: Axes | None = None
+) -> Axes:
+    """Draw measured influence as a broad black curve, with predictions of it, and return the axes.
+
+    Parameters
+    ----------
+    measured
+        The measured profile.
+    predictions
+        Label → predicted profile, each with a colour and a line style of its own.
+    title
+        Heading of the axes.
+    ax
+        Where to draw; a new figure in the book's style unless given.
+    """
+    with plt.style.context(str(STYLE)):
+        figure, axes = plt.subplots(figsize=(6.4, 4.4)) if ax is None else (None, ax)
+        for k, (label, p) in enumerate(predictions.items()):
+            style = LINE_STYLES[1 + k % (len(LINE_STYLES) - 1)]
+            axes.plot(np.arange(len(p)), p, label=label, color=to_hex(f"C{k}"), linestyle=style)
+        black = FAMILY_COLOURS["measured"]
+        axes.plot(np.arange(len(measured)), measured, label="measured", color=black, linewidth=2.2, zorder=1.5)
+        profile_axes(axes, len(measured))
+        axes.set(yscale="log", ylim=(float(np.max(measured)) * 10**-PREDICTION_DECADES, 1.3))
+        axes.set_title(title, loc="left")
+        if figure is None:
+            axes.legend()
+        else:
+            figure.legend(loc="outside lower center", ncols=2)
+    return axes
+
+
+def plot_mixing(mixing: np.ndarray, *, ax: Axes | None = None) -> Axes:
+    """Draw the mixing coefficient λ of each layer, and return the axes.
+
+    Parameters
+    ----------
+    mixing
+        One value for each layer, first layer first.
+    ax
+        Where to draw; a new figure in the book's style unless given.
+    """
+    with plt.style.context(str(STYLE)):
+        if ax is None:
+            _, ax = plt.subplots(figsize=(6.4, 2.4))
+        ax.bar(np.arange(1, len(mixing) + 1), mixing, color=to_hex("C0"))
+        ax.set(xlabel="layer $t$ (1 is first)", ylabel=r"mixing $\lambda_t$")
+    return ax
+
+
+def inline_svg(figure: Figure, description: str) -> str:
+    """Return a figure as an ``<svg>`` element that takes black and its ground from the page, and close it.
+
+    Parameters
+    ----------
+    figure
+        Any figure.
+    description
+        What it shows, for those who cannot see it.
+
+    >>> fig, ax = plt.subplots()
+    >>> text = inline_svg(fig, "Nothing <yet>")
+    >>> text.startswith("<svg"), "http" in text, 'aria-label="Nothing &lt;yet&gt;"' in text
+    (True, False, True)
+    """
+    content = io.StringIO()
+    with plt.style.context([str(STYLE), {"svg.fonttype": "none", "svg.hashsalt": description}]):
+        metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        figure.savefig(content, format="svg", transparent=True, metadata=metadata)
+    plt.close(figure)
+    text = content.getvalue()
+    text = text[text.index("<svg") :]
+    for pattern in (r"<metadata>.*?</metadata>", r"<style.*?</style>", r' xmlns(:\w+)?="[^"]*"'):
+        text = re.sub(pattern, "", text, flags=re.DOTALL)
+    text = text.replace("xlink:href", "href").replace("#000000", "currentColor")
+    text = text.replace("stroke: #d9d9d9", "stroke: currentColor; stroke-opacity: 0.15")
+    text = re.sub(r"<text\b", '<text fill="currentColor"', text)
+    text = re.sub(r' width="[\d.]+pt" height="[\d.]+pt"| height="[\d.]+pt"| width="[\d.]+pt"', "", text, count=2)
+    label = html.escape(description, quote=True)
+    return text.replace("<svg", f'<svg role="img" aria-label="{label}"', 1).strip()

@@ -26,6 +26,9 @@ MAY_IMPORT = {
     "published": GROUND | {"rollout"},
     "training": GROUND | {"rollout", "comparison", "theory"},
     "measure": GROUND | {"rollout", "comparison", "theory", "training.loop"},
+    "measure.handle": GROUND | {"measure"},
+    "measure.measurement": GROUND | {"rollout", "comparison", "measure", "training.loop", "plotting"},
+    "measure.report": GROUND | {"rollout", "comparison", "plotting"},
     "measure.studies": GROUND | {"rollout", "comparison", "theory", "training", "measure"},
     "book": GROUND | {"published"},
 }
@@ -33,7 +36,7 @@ MAY_IMPORT = {
 DOORS = {"", "cli", "__main__"}
 
 HEAVY = {
-    "matplotlib": {"plotting", "figuretext"},
+    "matplotlib": {"plotting", "figuretext", "measure.measurement"},  # the last for a type alone
     "torch": {"measure", "training", "cli"},
     "transformers": {"measure", "training", "cli"},
     "datasets": {"measure"},
@@ -126,7 +129,14 @@ def test_import_posbias_is_light():
     code = "import sys; before = {*sys.modules}; import posbias; print(*{*sys.modules} - before)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
-    of_jaxtyping = {Requirement(line).name.replace("-", "_") for line in requires("jaxtyping")}
     others = {name.split(".")[0] for name in loaded} - {"posbias"} - set(sys.stdlib_module_names)
+    assert others == set()
+    assert {name for name in loaded if below(name, ["posbias"])} == {"posbias"}
+
+
+def test_the_engine_alone_asks_for_numpy_and_little_else():
+    code = "import sys; before = {*sys.modules}; from posbias import *; print(*{*sys.modules} - before)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    others = {name.split(".")[0] for name in done.stdout.split()} - {"posbias"} - set(sys.stdlib_module_names)
+    of_jaxtyping = {Requirement(line).name.replace("-", "_") for line in requires("jaxtyping")}
     assert {"numpy"} <= others <= {"numpy", "scipy", "jaxtyping"} | of_jaxtyping
-    assert len({name for name in loaded if below(name, ["posbias"])}) <= 16

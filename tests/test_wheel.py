@@ -143,10 +143,15 @@ def test_what_is_in_the_wheel(wheel, checkout):
 
 def test_the_front_door(install, elsewhere):
     python = install()
-    example = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[1]
+    examples = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    (example,) = (text for text in examples if "structured_kernels" in text)
     code = f"{example.replace('1_000_000', '1_000')}\nprint(posbias.__file__, p.shape, round(p.sum(), 6))"
     file, *rest = run(python, elsewhere, code).split()
     assert Path(file).is_relative_to(python.parents[1]) and rest == ["(1000,)", "1.0"]
+    opened = "import posbias\ntry: posbias.{}\nexcept ModuleNotFoundError as error: print(error)"
+    for call, missing in (("open('reference/bloom-8')", "torch"), ("load('mine.nc')", "h5py")):
+        line = run(python, elsewhere, opened.format(call))
+        assert missing in line and line.strip().endswith("pip install 'posbias[measure]'")
     code = "from posbias import shipped; print(*shipped.shipped_names(), len(shipped.reference_names()))"
     assert run(python, elsewhere, code).split() == [INSIDE, str(len(shipped.reference_names()))]
 

@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def one_line(error: Exception) -> str:
     """Return the message of ``error`` in one line, the file first where one is concerned."""
-    if isinstance(error, ModuleNotFoundError):
+    if isinstance(error, ModuleNotFoundError) and "pip install" not in str(error):
         missing = (error.name or "").split(".")[0]
         extra = "measure" if missing in MEASURING else "originals" if missing in ORIGINALS else "book"
         return f"{error}; install posbias with its extra: pip install 'posbias[{extra}]'"

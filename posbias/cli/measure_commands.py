@@ -1,4 +1,4 @@
-"""The command that measures: ``posbias measure``."""
+"""Commands that measure, and that show a measurement: ``posbias measure``, ``summarise`` and ``report``."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import typer
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command that measures to ``app``."""
+    """Add the commands around measurements to ``app``."""
     app.command("measure")(measure)
     app.command("summarise")(summarise)
+    app.command("report")(report)
 
 
 def measure(
@@ -24,6 +25,9 @@ def measure(
         ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="netCDF file to write (.nc).")],
+    report: Annotated[
+        Path | None, typer.Option(help="Also write a report with figures and scores: one file (.html).")
+    ] = None,
     prompts: Annotated[int, typer.Option("--prompts", "-N", help="Number of prompts.")] = 1000,
     length: Annotated[int, typer.Option("--length", "-n", help="Tokens in each.")] = 256,
     batch_size: Annotated[int, typer.Option("--batch-size", "-B", help="Prompts at a time.")] = 8,
@@ -62,8 +66,11 @@ def measure(
     from posbias.measure import run
     from posbias.measure.corpus import Corpus
     from posbias.measure.loading import Source
+    from posbias.measure.measurement import Measurement, checked_path
     from posbias.measure.study import Settings
 
+    if report is not None:
+        checked_path(report, ".html")
     settings = Settings(
         source=Source(model, revision, tokenizer, trust_remote_code, allow_pickle),
         corpus=Corpus(dataset, separator, field),
@@ -90,6 +97,8 @@ def measure(
             f"{results.sizes['head']} heads, total mixing {lambdas.sum():.4f}, "
             f"influence first {results['influence'].values[0]:.4g}, last {results['influence'].values[-1]:.4g}"
         )
+        if report is not None:
+            typer.echo(f"{Measurement(results).report(report)}: report")
 
 
 def summarise(
@@ -106,3 +115,15 @@ def summarise(
         raise checks.refuse("output", "a file name that ends in .nc", output.name)
     write_summary(output, summarise(read_results(measurement), prompts=prompts))
     typer.echo(f"{output}: {output.stat().st_size / 1024:.0f} KiB")
+
+
+def report(
+    measurement: Annotated[Path, typer.Argument(help="Measurement, or the summary of one (.nc).")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="HTML file to write (.html).")],
+) -> None:
+    """Write a report on a measurement: figures, scores with intervals, how to read them, provenance; in one file."""
+    from posbias.measure.measurement import load
+
+    measured = load(measurement)
+    nearest, score = min(measured.compare().items(), key=lambda item: item[1].wasserstein)
+    typer.echo(f"{measured.report(output)}: nearest rollout {nearest}, W1 {score.wasserstein:.3f}")

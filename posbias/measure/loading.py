@@ -11,6 +11,7 @@ import torch
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
+from transformers.utils.hub import cached_file, extract_commit_hash
 
 from posbias import checks
 from posbias.measure.families import family_of
@@ -51,6 +52,13 @@ class Source:
         config = self._from("model", AutoConfig, self.model)
         family_of(config)
         return config
+
+    def commit(self) -> str | None:
+        """Return the commit on the hub that the model's files are of; None for a model in a directory."""
+        folder = model_folder(self.model)
+        if Path(folder).is_dir():
+            return None
+        return extract_commit_hash(cached_file(folder, "config.json", revision=self.revision), None)
 
     def load_tokenizer(self) -> Any:
         """Return the tokenizer."""

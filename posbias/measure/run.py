@@ -96,13 +96,13 @@ def measure(
         return results
 
 
-def measured(subject: Settings | Study) -> xr.Dataset:
-    """Return a measurement without leaving a file; raises as :func:`measure` does.
+def measured(subject: Settings | Study, *, progress: bool = False) -> xr.Dataset:
+    """Return a measurement without leaving a file; arguments and errors are those of :func:`measure`.
 
     For chapters and studies, and for whoever wants the numbers at once.
     """
     with tempfile.TemporaryDirectory() as folder:
-        results = measure(subject, Path(folder) / "measurement.nc", checkpoint_every=math.inf)
+        results = measure(subject, Path(folder) / "measurement.nc", checkpoint_every=math.inf, progress=progress)
     if results is None:
         raise RuntimeError("expected to be the first process, received another: use measure under torchrun")
     return results

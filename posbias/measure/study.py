@@ -189,9 +189,7 @@ class Study:
         source, heads = settings.source, self.config.num_attention_heads
         return {
             "model": _name(source.model),
-            "revision": getattr(self.config, "_commit_hash", None)
-            or source.revision
-            or _digest(Path(model_folder(source.model))),
+            "revision": source.commit() or source.revision or _digest(Path(model_folder(source.model))),
             "architecture": family_of(self.config).name,
             "dataset": _name(settings.corpus.source) if settings.rule != "random" else "random tokens",
             "prompts": settings.prompts,

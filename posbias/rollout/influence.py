@@ -7,6 +7,8 @@ only by :func:`rollout_matrix`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from jaxtyping import Float
 
@@ -20,7 +22,7 @@ NEGLIGIBLE = 1e-17  # total probability of the hop counts that are left out
 
 
 def influence_profile(
-    kernels: Kernels, lambda_: Numbers, n: int | None = None, *, row: int = -1
+    kernels: Kernels | Sequence, lambda_: Numbers, n: int | None = None, *, row: int = -1
 ) -> Float[np.ndarray, "n"]:
     """Return one row of P = R_T … R_1, R_t = (1 - λ_t) I + λ_t A_t: the influence profile.
 
@@ -71,7 +73,7 @@ def influence_profile(
 
 
 def influence_history(
-    kernels: Kernels, lambda_: Numbers, n: int | None = None, *, row: int = -1
+    kernels: Kernels | Sequence, lambda_: Numbers, n: int | None = None, *, row: int = -1
 ) -> Float[np.ndarray, "depths n"]:
     """Return the row of P_t = R_t … R_1 for every depth t = 0..T; depth 0 is the row itself.
 
@@ -98,7 +100,7 @@ def influence_history(
 
 
 def influence_by_hops(
-    kernels: Kernels, lambda_: Numbers, n: int | None = None, *, row: int = -1
+    kernels: Kernels | Sequence, lambda_: Numbers, n: int | None = None, *, row: int = -1
 ) -> Float[np.ndarray, "hops n"]:
     """Return the row of P split by the number of attention hops: its k-th part is the coefficient of z^k.
 
@@ -123,7 +125,7 @@ def influence_by_hops(
     return parts
 
 
-def rollout_matrix(kernels: Kernels, lambda_: Numbers, n: int | None = None) -> Float[np.ndarray, "n n"]:
+def rollout_matrix(kernels: Kernels | Sequence, lambda_: Numbers, n: int | None = None) -> Float[np.ndarray, "n n"]:
     """Return the whole matrix P = R_T … R_1 by dense products: O(T n³) work, the oracle of the rest.
 
     Arguments and errors as in :func:`influence_profile`.
@@ -156,7 +158,7 @@ def rollout_history(kernels: Float[np.ndarray, "T n n"], lambda_: Numbers) -> Fl
     return history
 
 
-def _checked(kernels: Kernels, lambda_: Numbers, n: int | None) -> tuple[Kernels, np.ndarray, int]:
+def _checked(kernels: Kernels | Sequence, lambda_: Numbers, n: int | None) -> tuple[Kernels, np.ndarray, int]:
     """Return kernels (dense ones as a stack), schedule and n after checking that they fit together."""
     if isinstance(kernels, StructuredKernels):
         return kernels, checks.mixing_coefficients("lambda_", lambda_, T=kernels.T), checks.positive_integer("n", n)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from jaxtyping import Bool, Float
 
@@ -10,7 +12,7 @@ from posbias.rollout.masks import Mask
 
 
 def attention_kernel(
-    logits: Float[np.ndarray, "... n n"], mask: Mask | Bool[np.ndarray, "n n"]
+    logits: Float[np.ndarray, "... n n"] | Sequence, mask: Mask | Bool[np.ndarray, "n n"] | Sequence
 ) -> Float[np.ndarray, "... n n"]:
     """Return A = softmax of the logits over the keys that the mask allows, row by row.
 
@@ -27,12 +29,15 @@ def attention_kernel(
            [0.5 , 0.5 , 0.  ],
            [0.33, 0.33, 0.33]])
     """
-    n = logits.shape[-1]
-    if logits.shape[-2] != n:
+    logits = np.asarray(logits)
+    if logits.ndim < 2 or logits.shape[-2] != logits.shape[-1]:
         raise checks.refuse("logits", "a square (…, n, n) array", f"shape {logits.shape}")
     if not np.isfinite(logits).all():
         raise checks.refuse("logits", "finite numbers (the mask is given apart)", "NaN or Inf")
-    allowed = mask.matrix(n) if isinstance(mask, Mask) else mask
+    n = logits.shape[-1]
+    allowed = mask.matrix(n) if isinstance(mask, Mask) else np.asarray(mask, dtype=bool)
+    if allowed.shape != (n, n):
+        raise checks.refuse("mask", f"a mask, or a boolean matrix of shape ({n}, {n})", f"shape {allowed.shape}")
     if not allowed.any(axis=1).all():
         raise checks.refuse("mask", "a key for every query", f"none for query {int(allowed.any(axis=1).argmin())}")
     masked = np.where(allowed, logits, -np.inf)
@@ -40,7 +45,7 @@ def attention_kernel(
     return weights / weights.sum(axis=-1, keepdims=True)
 
 
-def head_weights(weights: Float[np.ndarray, "H"] | None, H: int) -> Float[np.ndarray, "H"]:
+def head_weights(weights: Float[np.ndarray, "H"] | Sequence | None, H: int) -> Float[np.ndarray, "H"]:
     """Return head weights that sum to 1: uniform for None, otherwise the given ones normalised.
 
     Raises
@@ -58,7 +63,9 @@ def head_weights(weights: Float[np.ndarray, "H"] | None, H: int) -> Float[np.nda
     return w / w.sum()
 
 
-def mix_heads(A: Float[np.ndarray, "H n n"], weights: Float[np.ndarray, "H"] | None = None) -> Float[np.ndarray, "n n"]:
+def mix_heads(
+    A: Float[np.ndarray, "H n n"] | Sequence, weights: Float[np.ndarray, "H"] | Sequence | None = None
+) -> Float[np.ndarray, "n n"]:
     """Return the head average Σ_h w_h A_h; uniform weights unless given.
 
     Source: residual-aware paper, appendix B (a convex combination keeps rows, causality and order).
@@ -66,7 +73,7 @@ def mix_heads(A: Float[np.ndarray, "H n n"], weights: Float[np.ndarray, "H"] | N
     return np.tensordot(head_weights(weights, len(A)), checks.stochastic_kernel("A", A), axes=1)
 
 
-def residual_kernel(A: Float[np.ndarray, "n n"], lambda_: float) -> Float[np.ndarray, "n n"]:
+def residual_kernel(A: Float[np.ndarray, "n n"] | Sequence, lambda_: float) -> Float[np.ndarray, "n n"]:
     """Return R = (1 - λ) I + λ A: the layer as a Markov kernel on positions.
 
     Parameters
@@ -84,4 +91,4 @@ def residual_kernel(A: Float[np.ndarray, "n n"], lambda_: float) -> Float[np.nda
     """
     A = checks.stochastic_kernel("A", A)
     lambda_ = float(checks.mixing_coefficients("lambda_", [lambda_])[0])
-    return (1 - lambda_) * np.eye(len(A)) + lambda_ * A
+    return (1 - lambda_) * np.eye(A.shape[-1]) + lambda_ * A

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +13,7 @@ from posbias import checks
 ROUNDING = 1e-12  # differences of prefix masses below this are taken as equal
 
 
-def prefix_masses(p: Float[np.ndarray, "... n"]) -> Float[np.ndarray, "... n"]:
+def prefix_masses(p: Float[np.ndarray, "... n"] | Sequence) -> Float[np.ndarray, "... n"]:
     """Return Σ_{j ≤ k} p[j] for every cutoff k: the distribution function on positions.
 
     >>> prefix_masses(np.array([0.2, 0.3, 0.5])).tolist()
@@ -21,16 +22,19 @@ def prefix_masses(p: Float[np.ndarray, "... n"]) -> Float[np.ndarray, "... n"]:
     return np.cumsum(p, axis=-1)
 
 
-def dominates(q: Float[np.ndarray, "n"], p: Float[np.ndarray, "n"], *, tolerance: float = ROUNDING) -> bool:
+def dominates(
+    q: Float[np.ndarray, "n"] | Sequence, p: Float[np.ndarray, "n"] | Sequence, *, tolerance: float = ROUNDING
+) -> bool:
     """Say whether q is at least as recent as p: no prefix holds more of q than of p.
 
-    First-order stochastic dominance p ≤_st q, up to ``tolerance`` in prefix mass.
+    First-order stochastic dominance p ⪯ q, up to ``tolerance`` in prefix mass.
 
     Source: residual-aware paper, appendix A.1.
 
     >>> dominates(np.array([0.1, 0.9]), np.array([0.5, 0.5]))
     True
     """
+    p, q = np.asarray(p), np.asarray(q)
     if p.shape != q.shape:
         raise checks.refuse("profiles", "the same number of positions", f"{p.size} and {q.size}")
     return bool((prefix_masses(p) - prefix_masses(q) >= -tolerance).all())
@@ -58,7 +62,7 @@ class Monotonicity:
     largest: float
 
 
-def stochastic_monotonicity(K: Float[np.ndarray, "n n"], *, tolerance: float = ROUNDING) -> Monotonicity:
+def stochastic_monotonicity(K: Float[np.ndarray, "n n"] | Sequence, *, tolerance: float = ROUNDING) -> Monotonicity:
     """Measure how often and by how much later rows of K hold more prefix mass than earlier ones.
 
     Triples run over i < i' and the cutoffs k = 1..n-1 (at k = n every row holds everything).
@@ -82,7 +86,7 @@ def stochastic_monotonicity(K: Float[np.ndarray, "n n"], *, tolerance: float = R
     return Monotonicity(count / triples, total / count if count else 0.0, total / triples, largest)
 
 
-def is_monotone(K: Float[np.ndarray, "n n"], *, tolerance: float = ROUNDING) -> bool:
+def is_monotone(K: Float[np.ndarray, "n n"] | Sequence, *, tolerance: float = ROUNDING) -> bool:
     """Say whether K is stochastically monotone: prefix masses fall from each row to the next.
 
     >>> is_monotone(np.array([[1.0, 0.0], [0.5, 0.5]]))
@@ -92,7 +96,7 @@ def is_monotone(K: Float[np.ndarray, "n n"], *, tolerance: float = ROUNDING) -> 
     return bool((np.diff(masses, axis=0) <= tolerance).all())
 
 
-def monotone_rearrangement(K: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
+def monotone_rearrangement(K: Float[np.ndarray, "n n"] | Sequence) -> Float[np.ndarray, "n n"]:
     """Return the stochastically monotone kernel whose prefix masses are those of K, sorted cutoff by cutoff.
 
     For every cutoff k the n prefix masses of K are handed out anew, the largest to row 1. Sorting the columns of

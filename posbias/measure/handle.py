@@ -1,0 +1,168 @@
+"""The front door: a model that was opened, and what measuring it gives."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any
+
+from posbias import checks
+from posbias.measure.measurement import Measurement, extra
+from posbias.shipped import PREFIX
+
+if TYPE_CHECKING:
+    from posbias.measure import loading
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Model:
+    """Name a model that can be measured; :func:`open` makes one. Its weights are read when it is measured.
+
+    Parameters
+    ----------
+    source
+        The model, its tokenizer, and what they are allowed to do.
+    config
+        The model's configuration.
+    """
+
+    source: loading.Source
+    config: Any
+
+    @property
+    def layers(self) -> int:
+        """Number of layers T."""
+        return int(self.config.num_hidden_layers)
+
+    @property
+    def heads(self) -> int:
+        """Number of heads H of each layer."""
+        return int(self.config.num_attention_heads)
+
+    @property
+    def longest(self) -> int | None:
+        """The longest prompt in tokens, None if the model states none."""
+        from posbias.measure.families import family_of
+
+        return family_of(self.config).longest(self.config)
+
+    def measure(
+        self,
+        prompts: int = 200,
+        length: int = 256,
+        corpus: str | PathLike[str] = "builtin",
+        *,
+        batch_size: int = 8,
+        dtype: str | None = None,
+        device: str | None = None,
+        device_map: str | None = None,
+        rule: str = "first",
+        seed: int = 0,
+        per_document: int = 1,
+        special_tokens: bool = True,
+        separator: str | None = None,
+        field: str = "text",
+        content: bool = False,
+        heads: bool = False,
+    ) -> Measurement:
+        """Measure mixing, attention, content and input-token influence on prompts, and return the measurement.
+
+        Parameters
+        ----------
+        prompts, length
+            How many prompts, at least 1, of how many tokens, at least 2.
+        corpus
+            ``builtin`` (documentation and code that come with the package), ``fineweb-edu``, ``dclm`` or ``wikipedia``
+            (streamed from the hub), or a path: a text file, a folder of .txt files, .jsonl or .parquet.
+        batch_size
+            Prompts at a time.
+        dtype
+            ``float32``, ``bfloat16`` or ``float16``; 32 bits on a CPU and bfloat16 on a GPU unless given.
+        device, device_map
+            As torch names devices, and as accelerate spreads a model; a GPU if there is one.
+        rule, seed, per_document, special_tokens
+            How prompts are cut, as in :func:`~posbias.measure.corpus.make_prompts`.
+        separator, field
+            Where documents begin in a text file, and the column that has the text.
+        content, heads
+            Whether to keep content logits as matrices, and attention for each head; both take much memory.
+
+        Raises
+        ------
+        ValueError
+            For whatever is not as it should be, with the field, what was expected and what came.
+        OSError
+            If a file or the hub cannot be read.
+        """
+        from posbias.measure.corpus import Corpus
+        from posbias.measure.run import Settings, measured
+
+        for name, value in (("prompts", prompts), ("length", length), ("batch_size", batch_size)):
+            checks.positive_integer(name, value, minimum=2 if name == "length" else 1)
+        if not isinstance(corpus, str | PathLike):
+            raise checks.refuse("corpus", "builtin, the name of a data set, or a path", repr(corpus))
+        settings = Settings(
+            source=self.source,
+            corpus=Corpus(fspath(corpus), separator, field),
+            prompts=prompts,
+            length=length,
+            batch_size=batch_size,
+            dtype=dtype,
+            device=device,
+            device_map=device_map,
+            rule=rule,
+            seed=seed,
+            per_document=per_document,
+            special_tokens=special_tokens,
+            content=content,
+            heads=heads,
+        )
+        return Measurement(measured(settings, progress=sys.stderr.isatty()))
+
+    def __repr__(self) -> str:
+        from posbias.measure.families import family_of
+
+        family = family_of(self.config)
+        how = family.position_of(self.config).replace("alibi", "ALiBi")
+        longest = f"at most {self.longest} tokens" if self.longest else "prompts of any length"
+        shape = f"{self.layers} layers × {self.heads} heads, {how} positions, {longest}"
+        return f"{self.source.model.removeprefix(PREFIX)}: {family.name}, {shape}; weights are read by .measure()"
+
+
+def open(
+    model: str | PathLike[str],
+    *,
+    revision: str | None = None,
+    tokenizer: str | None = None,
+    trust_remote_code: bool = False,
+    allow_pickle: bool = False,
+) -> Model:
+    """Open a model to measure it: its configuration is read and checked, its weights are not.
+
+    Parameters
+    ----------
+    model
+        A directory, an id on the hub, or ``reference/NAME`` for one of the ten reference models.
+    revision
+        Branch, tag or commit on the hub; the default branch unless given.
+    tokenizer
+        Directory or id of the tokenizer; the model's own unless given.
+    trust_remote_code
+        Whether code that comes with the model may run.
+    allow_pickle
+        Whether weights that are not in safetensors may be loaded; such files can run code.
+
+    Raises
+    ------
+    ValueError
+        If there is no such model, or none of a family that can be measured.
+    ModuleNotFoundError
+        If the extra ``measure`` is not installed.
+    """
+    if not isinstance(model, str | PathLike) or not fspath(model):
+        raise checks.refuse("model", "a directory, an id on the hub, or reference/NAME", repr(model))
+    with extra("measure"):
+        from posbias.measure.loading import Source
+    source = Source(fspath(model), revision, tokenizer, trust_remote_code, allow_pickle)
+    return Model(source, source.config())

@@ -1,0 +1,240 @@
+"""A measurement as an object: its influence, its mixing, the rollouts it predicts, a figure, a report and a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float
+
+from posbias import checks
+from posbias.comparison.pairs import Comparison, compare
+from posbias.rollout.labelled import Profile
+
+if TYPE_CHECKING:
+    import xarray as xr
+    from matplotlib.axes import Axes
+
+VARIANTS = {
+    "a": "attention only",
+    "b": "with residual",
+    "c": "with residual and content",
+    "kernels": "with residual and measured attention",
+}
+"""What each rollout takes from a measurement, in a few words."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Measurement:
+    """Hold what was measured of a model, or the summary of it.
+
+    Parameters
+    ----------
+    results
+        As :func:`~posbias.measure.results.read_results` or :func:`~posbias.measure.summary.read_summary` return it.
+    """
+
+    results: xr.Dataset
+
+    @property
+    def model(self) -> str:
+        """Name of the model."""
+        return str(self.results.attrs["model"]).removeprefix("reference/")
+
+    @property
+    def prompts(self) -> int:
+        """Number of prompts."""
+        return int(self.results.attrs["prompts"])
+
+    @property
+    def length(self) -> int:
+        """Number of tokens in each prompt."""
+        return int(self.results.attrs["length"])
+
+    @property
+    def described(self) -> str:
+        """Model and prompts in a few words."""
+        return f"{self.model}, {self.prompts} prompts of {self.length} tokens ({self.results.attrs['dataset']})"
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """Where the numbers come from: model, data, settings and versions."""
+        from posbias.measure.results import ATTRIBUTES
+
+        return {name: self.results.attrs[name] for name in ATTRIBUTES if name in self.results.attrs}
+
+    @property
+    def mixing(self) -> Float[np.ndarray, "T"]:
+        """λ of each layer, first layer first: mean over prompts of ‖a‖/(‖x‖+‖a‖), Frobenius norms."""
+        return self.results["lambda_frobenius"].values.astype(np.float64)
+
+    @property
+    def influence(self) -> Profile:
+        """The measured influence of each input token on the next one: mean gradient norms, normalised to sum 1."""
+        p = self.results["influence"].values.astype(np.float64)
+        prompts = self.results.get("influence_prompts")
+        kept = None if prompts is None else prompts.values.astype(np.float64)
+        return Profile(p / p.sum(), f"{self.model}, measured influence", kept)
+
+    def rollout(self, variant: str = "b", *, length: int | None = None, norm: str = "frobenius") -> Profile:
+        """Return the influence profile that a rollout predicts from this measurement.
+
+        Parameters
+        ----------
+        variant
+            ``a``: attention only (λ = 1, no content). ``b``: measured λ, no content. ``c``: measured λ and mean content
+            logits. ``kernels``: measured λ and the measured mean attention.
+        length
+            Tokens; those of the measurement unless given. Measured attention has its own length.
+        norm
+            Which reading of λ: ``frobenius`` or ``token``.
+
+        Raises
+        ------
+        ValueError
+            For an unknown variant or norm, a length below 1, and for measured attention that is not there: a summary
+            has its rollout at the measured length only.
+        """
+        from posbias.measure.rollouts import measured_rollout
+
+        if not isinstance(variant, str) or variant not in VARIANTS:
+            raise checks.refuse("variant", f"one of {', '.join(VARIANTS)}", repr(variant))
+        name = f"{self.model}, rollout {labels()[variant]}"
+        if variant == "kernels" and "attention" not in self.results:
+            if length not in (None, self.length) or norm != "frobenius":
+                expected = f"length {self.length} and norm frobenius, all that a summary keeps of measured attention"
+                raise checks.refuse("rollout", expected, f"length {length} and norm {norm}")
+            return Profile(self.results["rollout"].sel(variant=variant).values, name)
+        return Profile(measured_rollout(self.results, variant, n=length, norm=norm).profile(), name)
+
+    def compare(self) -> dict[str, Comparison]:
+        """Return how far each rollout is from the measured influence, by variant."""
+        return {variant: compare(self.rollout(variant), self.influence) for variant in VARIANTS}
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the measured influence and the rollouts that predict it, and return the axes.
+
+        Parameters
+        ----------
+        ax
+            Where to draw; a new figure unless given.
+        """
+        with extra("book"):
+            from posbias.plotting import plot_prediction
+        curves = {label: p.values for label, p in self._labelled().items()}
+        return plot_prediction(self.influence.values, curves, title=self.described, ax=ax)
+
+    def report(self, path: str | PathLike[str]) -> Path:
+        """Write a report, one HTML file that needs no other file and no network, and return its path.
+
+        It has the figures, a table of scores with intervals, how to read them, and where the numbers come from.
+
+        Parameters
+        ----------
+        path
+            The .html file to write.
+
+        Raises
+        ------
+        ValueError
+            If the name does not end in .html.
+        OSError
+            If it cannot be written.
+        """
+        with extra("book"):
+            from posbias.measure.report import write_report
+        return write_report(
+            checked_path(path, ".html"),
+            title=self.model,
+            described=self.described,
+            influence=self.influence,
+            rollouts=self._labelled(),
+            scores=self.compare(),
+            mixing=self.mixing,
+            provenance=self.provenance,
+        )
+
+    def save(self, path: str | PathLike[str]) -> Path:
+        """Write the measurement as netCDF, as ``posbias measure`` does, and return the path.
+
+        Parameters
+        ----------
+        path
+            The .nc file to write; :func:`load` reads it.
+
+        Raises
+        ------
+        ValueError
+            If the name does not end in .nc.
+        OSError
+            If it cannot be written.
+        """
+        from posbias.measure.results import write_results
+        from posbias.measure.summary import write_summary
+
+        file = checked_path(path, ".nc")
+        (write_summary if "summary" in self.results.attrs else write_results)(file, self.results)
+        return file
+
+    def _labelled(self) -> dict[str, Profile]:
+        """Return the rollouts by the labels that figures have."""
+        return {label: self.rollout(variant) for variant, label in labels().items()}
+
+    def __repr__(self) -> str:
+        sizes, tau = self.results.sizes, self.mixing.sum()
+        layers = f"{sizes['layer']} layers × {sizes['head']} heads, total mixing {tau:.3f}"
+        return f"Measurement of {self.described}\n{layers}\n{self.influence!r}"
+
+
+def labels() -> dict[str, str]:
+    """Return what each variant is called in figures and tables."""
+    return {name: words if name == "kernels" else f"({name}) {words}" for name, words in VARIANTS.items()}
+
+
+def load(path: str | PathLike[str]) -> Measurement:
+    """Read a measurement, or the summary of one, that was saved or written by ``posbias measure``.
+
+    Parameters
+    ----------
+    path
+        A .nc file.
+
+    Raises
+    ------
+    ValueError
+        If it is none of ours, of another layout, or incomplete.
+    OSError
+        If it cannot be read.
+    """
+    with extra("measure"):
+        from posbias.measure.results import read_results
+        from posbias.measure.summary import read_summary
+        from posbias.training.loop import netcdf
+    file = checked_path(path, ".nc")
+    is_summary = "summary" in netcdf.load(file).attrs
+    return Measurement(read_summary(file) if is_summary else read_results(file))
+
+
+@contextmanager
+def extra(name: str) -> Iterator[None]:
+    """Say which extra to install if a module that is imported inside is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        advice = f"{error}; install posbias with its extra: pip install 'posbias[{name}]'"
+        raise ModuleNotFoundError(advice, name=error.name) from None
+
+
+def checked_path(path: str | PathLike[str], suffix: str) -> Path:
+    """Return a path to a file with this suffix, or raise ValueError."""
+    if not isinstance(path, str | PathLike):
+        raise checks.refuse("path", f"the name of a file that ends in {suffix}", repr(path))
+    file = Path(fspath(path))
+    if file.suffix != suffix:
+        raise checks.refuse("path", f"a file name that ends in {suffix}", file.name or repr(str(path)))
+    return file

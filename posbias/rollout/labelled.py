@@ -1,0 +1,121 @@
+"""A profile that says what it is: an influence profile with its name, its mean and its shape in a line of text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+from posbias import checks
+from posbias.checks import Numbers
+from posbias.rollout.profiles import mean_position
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+DECADES = 4
+"""A sparkline spans at most so many powers of ten below its highest block."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Profile(NDArrayOperatorsMixin, Sequence):
+    """Hold an influence profile, a probability vector over input positions, and what it is.
+
+    numpy takes it for the array of its values: ``np.asarray(p)``, ``len(p)``, ``p[-1]``, ``p.sum()``, ``p - q``.
+
+    Parameters
+    ----------
+    values
+        The share of influence of each position, first position first; they sum to 1.
+    name
+        What it is, for people.
+    prompts
+        For measured influence, that of each prompt, not normalised: intervals come from it.
+
+    >>> Profile([0.4, 0.1, 0.1, 0.4], "by hand")
+    by hand: 4 positions, mean 0.500
+    first 0.4, last 0.4, lowest between 0.1 at position 1
+    █▁▁█  (log scale)
+    >>> p = Profile([0.4, 0.1, 0.1, 0.4])
+    >>> len(p), float(p[0]), float((p - [0.4, 0, 0, 0.4]).sum().round(1))
+    (4, 0.4, 0.2)
+    """
+
+    values: Float[np.ndarray, "n"]
+    name: str = "profile"
+    prompts: Float[np.ndarray, "N n"] | None = None
+
+    def __init__(self, values: Numbers, name: str = "profile", prompts: np.ndarray | None = None) -> None:
+        p = checks.distribution("profile", values, tolerance=1e-6).copy()
+        p.flags.writeable = False
+        for field, value in (("values", p), ("name", name), ("prompts", prompts)):
+            object.__setattr__(self, field, value)
+
+    @property
+    def mean(self) -> float:
+        """Mean position, 0 if all influence is on the first token and 1 if on the last."""
+        return mean_position(self.values / self.values.sum())
+
+    @property
+    def first(self) -> float:
+        """Share of the first position."""
+        return float(self.values[0])
+
+    @property
+    def last(self) -> float:
+        """Share of the last position."""
+        return float(self.values[-1])
+
+    @property
+    def trough(self) -> tuple[int, float] | None:
+        """The position strictly between the ends that has the least, and its share; None below three positions."""
+        if self.values.size < 3:
+            return None
+        where = int(self.values[1:-1].argmin()) + 1
+        return where, float(self.values[where])
+
+    def sum(self) -> float:
+        """Return the sum of all shares: 1."""
+        return float(self.values.sum())
+
+    def sparkline(self, width: int = 48) -> str:
+        """Return the profile as a line of blocks, each the mean of neighbouring positions, on a logarithmic scale.
+
+        Parameters
+        ----------
+        width
+            Most blocks.
+
+        >>> Profile([0.5, 0.05, 0.05, 0.4]).sparkline()
+        '█▁▁▇'
+        """
+        groups = np.array_split(self.values, min(checks.positive_integer("width", width), self.values.size))
+        level = np.array([group.mean() for group in groups])
+        height = np.log10(np.maximum(level, level.max() * 10.0**-DECADES))
+        spread = np.ptp(height)
+        share = (height - height.min()) / spread if spread > 1e-9 else np.full(height.size, 0.5)
+        return "".join(BLOCKS[round(float(x) * (len(BLOCKS) - 1))] for x in share)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.array(self.values, dtype=dtype, copy=copy)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        return getattr(ufunc, method)(*(x.values if isinstance(x, Profile) else x for x in inputs), **options)
+
+    def __len__(self) -> int:
+        return self.values.size
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.values[index]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.values)
+
+    def __repr__(self) -> str:
+        ends = f"first {self.first:.3g}, last {self.last:.3g}"
+        if self.trough is not None:
+            ends += f", lowest between {self.trough[1]:.3g} at position {self.trough[0]}"
+        title = f"{self.name}: {len(self)} positions, mean {self.mean:.3f}"
+        return f"{title}\n{ends}\n{self.sparkline()}  (log scale)"
