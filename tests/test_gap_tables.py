@@ -11,6 +11,7 @@ pytest.importorskip("torch", reason="torch is not installed")
 from posbias.training.retrieval.gap_tables import (  # noqa: E402
     PAIR_NAMES,
     described,
+    gap_arrays,
     gap_table,
     outcome_table,
     read_runs,
@@ -44,6 +45,17 @@ def test_a_row_for_each_network_and_pair():
     assert row["gap"] == pytest.approx(0.4) and row["preference"] == pytest.approx(0.5)
     assert (row["mask"], row["width"], row["layers"], row["residual"]) == ("window", 5, 2, False)
     assert table["pair"].cat.categories.tolist() == list(PAIR_NAMES)
+
+
+def test_gaps_by_panel_and_bar():
+    accuracy = np.zeros((2, 3, 2))
+    accuracy[1, 2] = 0.6, 0.2
+    runs = {s: results(accuracy if s.network.layers == 4 else 0.5) for s in preset("figure5")}
+    table = gap_table(runs)
+    panels = gap_arrays(table.assign(depth=table["layers"].astype(str)), "depth", "encoding")
+    assert list(panels) == ["2", "4", "6"] and list(panels["2"]) == ["none", "decay", "rope"]
+    np.testing.assert_allclose(panels["4"]["rope"], [[0, 0, 0], [0, 0, 0.4]], atol=1e-12)
+    assert not panels["2"]["rope"].any()
 
 
 def test_no_runs_are_an_empty_table():

@@ -49,7 +49,7 @@ POINTS = pd.DataFrame(
         "source": ["rollout"] * 4 + ["gradient"] * 4,
         "group": list("aabb") * 2,
         "difference": [0.3, -0.1, 0.2, 0.1, 0.1, 0.2, 0.3, 0.4],
-        "share": [0.5, -0.5, np.nan, 0.5, 0.0, 0.0, 0.0, 0.0],
+        "share": [0.5, -0.5, np.nan, 0.5, 0.1, 0.2, 0.3, 0.4],
         "gap": [0.2, -0.2, -0.1, 0.001] * 2,
         "preference": [0.7, -0.5, 0.9, 0.1] * 2,
     }

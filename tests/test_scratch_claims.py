@@ -7,7 +7,8 @@ xr = pytest.importorskip("xarray", reason="xarray is not installed")
 pytest.importorskip("torch", reason="torch is not installed")
 
 from posbias.rollout.influence import rollout_matrix  # noqa: E402
-from posbias.training.retrieval.claims import bias_claims, depth_claims, sign, sink_claims  # noqa: E402
+from posbias.training.retrieval.claims import bias_claims, depth_claims, lost_middles, sign, sink_claims  # noqa: E402
+from posbias.training.retrieval.gap_tables import gap_table  # noqa: E402
 from posbias.training.retrieval.outcomes import gaps, preferences  # noqa: E402
 from posbias.training.retrieval.prediction import differences, predicted_profiles, shares  # noqa: E402
 from posbias.training.retrieval.settings import PAIRS, preset  # noqa: E402
@@ -98,6 +99,12 @@ def test_the_middle_must_be_lost_with_deep_rope_and_with_nothing_else():
         none = {s: made_up(residual_gaps) if s.network.residual else x for s, x in runs.items()}
         lost = depth_claims(none).loc["middle-lost-deep-rope"]
         assert not lost.holds and lost.measured == "by none"
+
+
+def test_where_the_middle_is_lost():
+    both = gap_table({s: made_up((0.3, 0.1, -0.2 if s.network.layers == 4 else 0.2)) for s in preset("figure5")})
+    lost = lost_middles(both, ["encoding", "layers"])
+    assert len(lost) == 9 and lost[lost].index.tolist() == [("decay", 4), ("none", 4), ("rope", 4)]
 
 
 def test_with_a_fixed_vocabulary_and_a_residual_depth_must_make_every_gap_larger():

@@ -43,6 +43,20 @@ def sign(values: Float[np.ndarray, "*other seeds"]) -> Int[np.ndarray, "*other"]
     return np.where(agreed, of_mean, 0).astype(int)
 
 
+def lost_middles(gap_rows: pd.DataFrame, by: Sequence[str]) -> pd.Series:
+    """Return for each group of networks whether both ends are favoured over the middle, in the sense of :func:`sign`.
+
+    Parameters
+    ----------
+    gap_rows
+        From :func:`~posbias.training.retrieval.gap_tables.gap_table`.
+    by
+        Columns that name the groups.
+    """
+    signs = gap_rows.groupby([*by, "pair"], observed=True)["gap"].agg(lambda x: int(sign(x.to_numpy())))
+    return signs.groupby(level=list(by)).agg(lambda x: _middle_is_lost(x.droplevel(list(by))))
+
+
 def depth_claims(runs: Mapping[Setting, xr.Dataset]) -> pd.DataFrame:
     """Check what figures 2, 4 and 5, or 9 and 10, say of depth, encodings and the residual, without bias in the data.
 
@@ -226,6 +240,25 @@ def sink_claims(sinks: pd.DataFrame) -> pd.DataFrame:
         claim = f"prefix of {K}: every prefix token is more of a sink than any other"
         rows[f"sink-prefix{K}"] = (claim, x.loc[:K].min() > x.loc[K + 1 :].max(), _tops(x))
     return _table(rows)
+
+
+def summary(table: pd.DataFrame, runs: Mapping[Setting, xr.Dataset]) -> tuple[str, str]:
+    """Return how many claims hold on what was trained, and which of them do not: at most five by their sentences.
+
+    Parameters
+    ----------
+    table
+        Claims by name.
+    runs
+        Settings → the results that they were checked on.
+    """
+    iterations = " or ".join(sorted({f"{x.attrs['iterations']:,}" for x in runs.values()}))
+    seeds = next(iter(runs.values())).sizes["seed"]
+    made = f"{seeds} seeds x {iterations} iterations, {len(runs)} settings"
+    failed = table.loc[~table["holds"], "claim"].tolist()
+    more = f"; and {len(failed) - 5} more" if len(failed) > 5 else ""
+    reason = f"not here: {'; '.join(failed[:5])}{more}" if failed else ""
+    return f"{table['holds'].sum()} of {len(table)} claims hold; {made}", reason
 
 
 def _table(rows: Mapping[str, tuple]) -> pd.DataFrame:

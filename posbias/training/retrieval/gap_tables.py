@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import xarray as xr
 
@@ -85,6 +86,23 @@ def gap_table(runs: Mapping[Setting, xr.Dataset]) -> pd.DataFrame:
     ]
     table = pd.DataFrame(rows, columns=[*FIELDS, "seed", "pair", "gap", "preference"])
     return table.assign(pair=pd.Categorical(table["pair"], PAIR_NAMES, ordered=True))
+
+
+def gap_arrays(table: pd.DataFrame, panel: str, bar: str) -> dict[str, dict[str, np.ndarray]]:
+    """Return gaps (seeds, pairs) by panel and bar, as :func:`posbias.plotting.gap_panels` draws them.
+
+    Parameters
+    ----------
+    table
+        From :func:`gap_table`, with two more columns.
+    panel, bar
+        Columns that name a row's panel and its bar in there; both in the order of their first rows.
+    """
+    panels: dict[str, dict[str, np.ndarray]] = {}
+    for (title, label), group in table.groupby([panel, bar], sort=False):
+        values = group.pivot(index="seed", columns="pair", values="gap")
+        panels.setdefault(title, {})[label] = values.to_numpy()
+    return panels
 
 
 def outcome_table(runs: Mapping[Setting, xr.Dataset], *, early: int = 10_000) -> pd.DataFrame:
