@@ -7,7 +7,7 @@ xr = pytest.importorskip("xarray", reason="xarray is not installed")
 pytest.importorskip("torch", reason="torch is not installed")
 
 from posbias.rollout.influence import rollout_matrix  # noqa: E402
-from posbias.training.retrieval.claims import bias_claims, depth_claims, lost_middles, sign, sink_claims  # noqa: E402
+from posbias.training.retrieval.claims import bias_claims, depth_claims, lost_middles, sign, sink_claims, summary  # noqa: E402
 from posbias.training.retrieval.gap_tables import gap_table  # noqa: E402
 from posbias.training.retrieval.outcomes import gaps, preferences  # noqa: E402
 from posbias.training.retrieval.prediction import differences, predicted_profiles, shares  # noqa: E402
@@ -249,6 +249,19 @@ def test_both_gaps_with_the_first_must_rise_and_both_must_be_larger_than_the_thi
     between = depth_claims(runs | {deep: made_up((0.4, 0.6, 0.5))})
     assert "deeper-none" in held(between) and "middle-last-smallest" not in held(between)
     assert between.loc["middle-last-smallest", "measured"] == "8 of 9; not no encoding"
+
+
+def test_a_summary_counts_and_names_five():
+    runs = {s: x.assign_attrs(iterations=20_000) for s, x in depth_runs().items()}
+    figure, reason = summary(depth_claims(runs), runs)
+    assert figure == "9 of 9 claims hold; 3 seeds x 20,000 iterations, 18 settings" and reason == ""
+    (one, *_) = runs
+    two = runs[one].isel(seed=[0, 1]).assign_attrs(iterations=500)
+    claims = depth_claims(depth_runs(last=lambda s: 0.3))
+    figure, reason = summary(claims, runs | {one: two})
+    assert figure == "2 of 9 claims hold; 2 or 3 seeds x 20,000 or 500 iterations, 18 settings"
+    assert reason.startswith(f"not here: {claims.loc['deeper-none', 'claim']}; ")
+    assert claims.loc["decay-lowers-more", "claim"] not in reason and reason.endswith("; and 2 more")
 
 
 def test_runs_that_are_missing_are_said():

@@ -253,7 +253,7 @@ def summary(table: pd.DataFrame, runs: Mapping[Setting, xr.Dataset]) -> tuple[st
         Settings → the results that they were checked on.
     """
     iterations = " or ".join(sorted({f"{x.attrs['iterations']:,}" for x in runs.values()}))
-    seeds = next(iter(runs.values())).sizes["seed"]
+    seeds = " or ".join(sorted({str(x.sizes["seed"]) for x in runs.values()}))
     made = f"{seeds} seeds x {iterations} iterations, {len(runs)} settings"
     failed = table.loc[~table["holds"], "claim"].tolist()
     more = f"; and {len(failed) - 5} more" if len(failed) > 5 else ""
