@@ -64,8 +64,9 @@ def fits_by_head(many: xr.Dataset, few: xr.Dataset, share: float) -> pd.DataFram
 
     Returns
     -------
-    Index (layer, head). Columns: ``diagonal``, the offset of the diagonal in logits; ``variance`` and
-    ``variance_few``, what the fit leaves; ``structure``, what it would leave with any number of prompts.
+    table : DataFrame
+        Index (layer, head). Columns: ``diagonal``, the offset of the diagonal in logits; ``variance`` and
+        ``variance_few``, what the fit leaves; ``structure``, what it would leave with any number of prompts.
     """
     rows = []
     for t in range(many.sizes["layer"]):
@@ -101,7 +102,8 @@ def kernel_distances(measured: xr.Dataset) -> pd.DataFrame:
 
     Returns
     -------
-    Rows are layers from 1, columns :data:`CONTENTS`; values are total variation distances, mean over queries.
+    table : DataFrame
+        Rows are layers from 1, columns :data:`CONTENTS`; values are total variation distances, mean over queries.
     """
     content, attention = measured["content_logits"].values, measured["attention"].values
     offset = (measured["content_diagonal"] - measured["content_offdiagonal"]).values
@@ -161,7 +163,8 @@ def scaling_by_model(models: Mapping[str, xr.Dataset]) -> pd.DataFrame:
 
     Returns
     -------
-    Index ``model``; columns ``root`` (√D_h), ``without`` (rollout b), ``scaled`` (rollout c) and ``unscaled``.
+    table : DataFrame
+        Index ``model``; columns ``root`` (√D_h), ``without`` (rollout b), ``scaled`` (rollout c) and ``unscaled``.
     """
     rows = {}
     for name, x in models.items():
@@ -183,8 +186,9 @@ def monotonicity_by_model(models: Mapping[str, xr.Dataset]) -> pd.DataFrame:
 
     Returns
     -------
-    Index ``model``. Columns: ``violated`` and ``worst_violated``, shares of triples; ``worst_gap``, the mean excess of
-    prefix mass over violated triples; ``worst_shortfall``, over all triples.
+    table : DataFrame
+        Index ``model``. Columns: ``violated`` and ``worst_violated``, shares of triples; ``worst_gap``, the mean excess
+        of prefix mass over violated triples; ``worst_shortfall``, over all triples.
     """
     rows = {}
     for name, x in models.items():
@@ -203,7 +207,8 @@ def second_softmax(measured: xr.Dataset) -> pd.DataFrame:
 
     Returns
     -------
-    Rows ``violated``, ``mean_gap`` and ``shortfall``, columns ``measured`` and ``again``; means over layers.
+    table : DataFrame
+        Rows ``violated``, ``mean_gap`` and ``shortfall``, columns ``measured`` and ``again``; means over layers.
 
     Source: the authors' code (ml-uhh/position-bias, a514e09), which counts violations after the second softmax.
     """

@@ -33,7 +33,8 @@ def resampling_noise(
 
     Returns
     -------
-    Index ``prompts``; columns ``distance``, the median normalised W₁, and ``scaled``, the same times √N.
+    table : DataFrame
+        Index ``prompts``; columns ``distance``, the median normalised W₁, and ``scaled``, the same times √N.
     """
     rows = {}
     for size in sizes:
@@ -58,10 +59,11 @@ def profile_shapes(models: Mapping[str, xr.Dataset], *, resamples: int = 300) ->
 
     Returns
     -------
-    Index ``model``. Columns: ``mean`` position; ``first``, influence of the first token times n; ``last``, that of the
-    last; ``depth`` with ``low`` and ``high``, its 95 % interval; ``trough``, its place as a share of the prompt, with
-    ``trough_low`` and ``trough_high``; ``depth_aside``, without the first token; ``depth_eight``, where each end is a
-    mean over eight tokens.
+    table : DataFrame
+        Index ``model``. Columns: ``mean`` position; ``first``, influence of the first token times n; ``last``, that of
+        the last; ``depth`` with ``low`` and ``high``, its 95 % interval; ``trough``, its place as a share of the
+        prompt, with ``trough_low`` and ``trough_high``; ``depth_aside``, without the first token; ``depth_eight``,
+        where each end is a mean over eight tokens.
     """
     rows = {}
     for name, x in models.items():
@@ -122,7 +124,8 @@ def text_distances(kept: Mapping[str, xr.Dataset], models: Mapping[str, xr.Datas
 
     Returns
     -------
-    Index ``model``; columns ``mean_aside``, ``wikitext`` and ``random``.
+    table : DataFrame
+        Index ``model``; columns ``mean_aside``, ``wikitext`` and ``random``.
     """
     rows = {}
     for name, x in models.items():
@@ -143,8 +146,9 @@ def signed_influence(models: Mapping[str, xr.Dataset]) -> pd.DataFrame:
 
     Returns
     -------
-    Index ``model``; columns ``cancels``, 1 - Σ|mean| / Σ mean of sizes, ``positive``, the share above 0, and
-    ``distance``, W₁ of the profile of mean sizes to that of the gradient's norm.
+    table : DataFrame
+        Index ``model``; columns ``cancels``, 1 - Σ|mean| / Σ mean of sizes, ``positive``, the share above 0, and
+        ``distance``, W₁ of the profile of mean sizes to that of the gradient's norm.
     """
     rows = {}
     for name, x in models.items():
@@ -183,9 +187,10 @@ def long_shapes(models: Mapping[str, xr.Dataset]) -> pd.DataFrame:
 
     Returns
     -------
-    Index ``model``. Columns: ``prompts``; ``mean`` position; ``first``, influence of the first token times n;
-    ``quarter_1`` to ``quarter_4``, influence of each quarter of the prompt; ``depth`` of the U under a running mean of
-    33 positions (-inf where the first token has no influence) and its ``trough``.
+    table : DataFrame
+        Index ``model``. Columns: ``prompts``; ``mean`` position; ``first``, influence of the first token times n;
+        ``quarter_1`` to ``quarter_4``, influence of each quarter of the prompt; ``depth`` of the U under a running mean
+        of 33 positions (-inf where the first token has no influence) and its ``trough``.
     """
     rows = {}
     for name, x in models.items():

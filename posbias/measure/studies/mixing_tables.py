@@ -54,9 +54,10 @@ def mixing_by_model(kept: Mapping[str, xr.Dataset], models: Mapping[str, xr.Data
 
     Returns
     -------
-    Index ``model``. Columns: ``tau`` and ``tau_token`` (Σλ in both readings), ``largest`` (λ_t), ``readings`` (the
-    largest difference of λ_t between them), ``spread`` (the largest standard deviation of a λ_t over prompts, as a
-    share of it), ``tau_wikitext`` and ``tau_random``.
+    table : DataFrame
+        Index ``model``. Columns: ``tau`` and ``tau_token`` (Σλ in both readings), ``largest`` (λ_t), ``readings`` (the
+        largest difference of λ_t between them), ``spread`` (the largest standard deviation of a λ_t over prompts, as a
+        share of it), ``tau_wikitext`` and ``tau_random``.
     """
     rows = {}
     for name, x in models.items():
@@ -85,9 +86,10 @@ def schedule_shapes(schedules: Mapping[str, Float[np.ndarray, "_"]], *, level: f
 
     Returns
     -------
-    Index ``model``. Columns: ``layers``; ``below_half``, the share of layers with λ < 1/2; ``early``, the mean of the
-    first quarter of the layers over that of all; ``rank`` and ``p``, Spearman's coefficient of λ and depth with its
-    p-value; ``trend``: falls, rises or none.
+    table : DataFrame
+        Index ``model``. Columns: ``layers``; ``below_half``, the share of layers with λ < 1/2; ``early``, the mean of
+        the first quarter of the layers over that of all; ``rank`` and ``p``, Spearman's coefficient of λ and depth with
+        its p-value; ``trend``: falls, rises or none.
 
     Raises
     ------
@@ -148,8 +150,8 @@ def mixing_by_initialisation(kept: Mapping[str, xr.Dataset], models: Mapping[str
     """
     rows = {}
     for name, x in models.items():
-        twins = {kind: kept.get(f"{name}-untrained-{kind}.builtin") for kind in ("default", "unit")}
-        if all(twin is not None for twin in twins.values()):
-            rows[name] = {kind: total_mixing(twin) for kind, twin in twins.items()} | {"trained": total_mixing(x)}
+        stems = {kind: f"{name}-untrained-{kind}.builtin" for kind in ("default", "unit")}
+        if all(stem in kept for stem in stems.values()):
+            rows[name] = {kind: total_mixing(kept[stem]) for kind, stem in stems.items()} | {"trained": total_mixing(x)}
     table = pd.DataFrame.from_dict(rows, orient="index", columns=["default", "unit", "trained"])
     return table.rename_axis("model")

@@ -72,8 +72,9 @@ def depth_claims(runs: Mapping[Setting, xr.Dataset]) -> pd.DataFrame:
 
     Returns
     -------
-    Index ``name``; columns ``claim`` (a sentence), ``holds`` and ``measured``; three numbers in a row are for the
-    three depths.
+    table : DataFrame
+        Index ``name``; columns ``claim`` (a sentence), ``holds`` and ``measured``; three numbers in a row are for the
+        three depths.
 
     Raises
     ------
@@ -152,7 +153,8 @@ def bias_claims(runs: Mapping[Setting, xr.Dataset]) -> pd.DataFrame:
 
     Returns
     -------
-    As :func:`depth_claims`.
+    table : DataFrame
+        As :func:`depth_claims`.
 
     Raises
     ------
@@ -216,7 +218,8 @@ def sink_claims(sinks: pd.DataFrame) -> pd.DataFrame:
 
     Returns
     -------
-    As :func:`depth_claims`.
+    table : DataFrame
+        As :func:`depth_claims`.
 
     Raises
     ------

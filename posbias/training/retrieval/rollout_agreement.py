@@ -62,10 +62,11 @@ def agreement_scores(points: pd.DataFrame, groups: Mapping[str, str], *, least: 
 
     Returns
     -------
-    Index (source, networks). Columns: ``gaps`` counted; ``sign``, the share of them whose sign the difference of
-    influence has; ``earlier``, the share in which the earlier place is favoured; ``rank`` and ``share_rank``,
-    Spearman's coefficient of difference and gap, and of share and preference; ``off`` and ``zero_off``, the mean of
-    |share - preference| and of |preference|.
+    table : DataFrame
+        Index (source, networks). Columns: ``gaps`` counted; ``sign``, the share of them whose sign the difference of
+        influence has; ``earlier``, the share in which the earlier place is favoured; ``rank`` and ``share_rank``,
+        Spearman's coefficient of difference and gap, and of share and preference; ``off`` and ``zero_off``, the mean of
+        |share - preference| and of |preference|.
 
     Raises
     ------
@@ -109,8 +110,9 @@ def depth_orders(points: pd.DataFrame) -> pd.DataFrame:
 
     Returns
     -------
-    A row for each vocabulary, residual, encoding, pair and measure (``gap`` or ``preference``), with ``same``;
-    encodings with one depth are left out.
+    table : DataFrame
+        A row for each vocabulary, residual, encoding, pair and measure (``gap`` or ``preference``), with ``same``;
+        encodings with one depth are left out.
     """
     rows = []
     of_rollout = points[points["source"] == "rollout"]
