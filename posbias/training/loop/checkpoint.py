@@ -1,4 +1,4 @@
-"""Checkpoints: all that a run has added up so far, in a file that is whole at any moment, without pickle."""
+"""Checkpoints: everything a run has accumulated so far, in a file that is valid at any moment, without pickle."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from posbias.files import whole_file
 
 
 def checkpoint_path(output: Path, rank: int) -> Path:
-    """Return where the checkpoint of a process lies: beside the result.
+    """Return the path of a process's checkpoint, beside the result.
 
     >>> checkpoint_path(Path("out/m.nc"), 0).name
     'm.nc.rank0.checkpoint'
@@ -33,7 +33,7 @@ def save(path: Path, tensors: dict[str, Tensor], done: int, fingerprint: str) ->
     done
         Batches that they hold.
     fingerprint
-        Whatever must be equal for the run to go on from here.
+        Whatever must be equal for the run to continue from here.
     """
     with whole_file(path) as temporary:
         on_cpu = {name: x.cpu().contiguous() for name, x in tensors.items()}
@@ -55,12 +55,12 @@ def restore(path: Path, tensors: dict[str, Tensor], fingerprint: str) -> int:
                 other = _difference(fingerprint, metadata.get("fingerprint", ""))
                 raise checks.refuse(str(path), "a checkpoint of a run with the same settings", other)
             if set(file.keys()) != set(tensors):
-                raise checks.refuse(str(path), "a checkpoint of this layout", "other names")
+                raise checks.refuse(str(path), "a checkpoint of this layout", "other tensors")
             for name, x in tensors.items():
                 x.copy_(file.get_tensor(name))
             return int(metadata["done"])
     except SafetensorError as error:
-        raise checks.refuse(str(path), "a whole checkpoint", str(error)) from None
+        raise checks.refuse(str(path), "an intact checkpoint", str(error)) from None
 
 
 def _difference(ours: str, theirs: str) -> str:

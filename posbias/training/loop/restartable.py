@@ -1,4 +1,4 @@
-"""What a training loop keeps so that it can go on after a kill as if nothing had been: moments, and a clock."""
+"""What a training loop keeps so that it can resume exactly after an interruption: moments, and a clock."""
 
 from __future__ import annotations
 
