@@ -45,7 +45,8 @@ def test_shapes_of_schedules():
     }
     shapes = schedule_shapes(schedules)
     assert shapes["trend"].to_dict() == {name: name for name in schedules}
-    assert shapes.loc["falls", "below_half"] == 0.5 and shapes.loc["falls", "rank"] == -1
+    assert shapes["below_half"].tolist() == [0.5, 1, 1]
+    assert shapes.loc["falls", "rank"] == -1
     assert shapes.loc["none", "early"] == pytest.approx(1.0) and shapes["layers"].tolist() == [8] * 3
     assert schedule_shapes(schedules, level=0.0)["trend"].tolist() == ["none"] * 3
     with pytest.raises(ValueError, match="short: expected at least three layers, received 2"):
