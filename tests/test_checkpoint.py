@@ -54,13 +54,13 @@ def test_other_settings_damage_and_other_layouts_are_refused(tmp_path):
     whole = path.read_bytes()
     for content in (b"", whole[: len(whole) // 2], b"no archive", whole.replace(b"fingerprint", b"fingerprinz")):
         path.write_bytes(content)
-        with pytest.raises(ValueError, match="expected a complete checkpoint"):
+        with pytest.raises(ValueError, match="expected an intact checkpoint"):
             restore(path, run.state(), "seed=0\nrate=1")
 
 
 def test_a_checkpoint_that_holds_code_is_refused(tmp_path):
     torch.save({"state": {}, "done": 1, "fingerprint": Run}, tmp_path / "c")
-    with pytest.raises(ValueError, match="expected a complete checkpoint"):
+    with pytest.raises(ValueError, match="expected an intact checkpoint"):
         restore(tmp_path / "c", {}, "")
 
 

@@ -66,7 +66,7 @@ def test_chapters_lists_parameters(posbias):
         (["run", "good", "-p", "n", "x"], "posbias: good: n: expected int (default 4), received 'x'"),
         (["run", "good", "-p", "n"], "posbias: -p: expected a name and a value, received n"),
         (["run", "good", "-o", "none/x.ipynb"], "no such folder"),
-        (["run", "good", "-o", "notebooks/good.ipynb"], "expected a place outside the book's own notebooks/"),
+        (["run", "good", "-o", "notebooks/good.ipynb"], "expected a path outside the book's own notebooks/"),
         (["book", "--jobs", "0"], "posbias: jobs: expected at least 1, received 0"),
     ],
 )
@@ -97,7 +97,7 @@ def test_book_reports_failures_and_exits_1(posbias, monkeypatch, tmp_path):
     monkeypatch.setattr(site, "build", lambda root: root / "_build" / "html" / "index.html")
     status, out, err = posbias("book", "--jobs", "1")
     assert status == 1 and "[1/2] good: written" in out and "[2/2] bad: failed" in out
-    assert "failed, their committed notebooks were kept: bad" in err
+    assert "these chapters failed, and their committed notebooks were kept: bad" in err
     assert not (tmp_path / "project" / "notebooks" / "bad.ipynb").exists()
 
 

@@ -89,7 +89,7 @@ def test_what_is_no_netcdf_is_refused_before_the_run(whole, tmp_path, run):
     cut.write_bytes(whole.read_bytes()[:3000])
     for path, words in (
         (text, "received another format"),
-        (cut, "expected a whole netCDF file"),
+        (cut, "expected an intact netCDF file"),
         ("no.nc", "No such file"),
     ):
         status, err, there, made = run(path)

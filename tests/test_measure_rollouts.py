@@ -158,7 +158,7 @@ def test_what_is_no_measurement_is_refused(files, tmp_path):
     with pytest.raises(ValueError, match="expected a netCDF file written by posbias, received another format"):
         read_results(bad)
     bad.write_bytes(files["bloom"].read_bytes()[:4000])
-    with pytest.raises(ValueError, match="expected a whole netCDF file"):
+    with pytest.raises(ValueError, match="expected an intact netCDF file"):
         read_results(bad)
     results = read_results(files["bloom"])
     for change, words in (

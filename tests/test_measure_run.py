@@ -244,7 +244,7 @@ def test_a_checkpoint_in_the_way_is_named(place, tmp_path, capsys):
     code, _, err = status(capsys, arguments(place, tmp_path / "m.nc"))
     assert code == 2 and "m.nc.rank0.checkpoint: expected --resume" in err
     code, _, err = status(capsys, arguments(place, tmp_path / "m.nc", "--resume"))
-    assert code == 2 and "expected a complete checkpoint" in err and not (tmp_path / "m.nc").exists()
+    assert code == 2 and "expected an intact checkpoint" in err and not (tmp_path / "m.nc").exists()
 
 
 def test_a_checkpoint_of_another_run_is_refused(place, tmp_path, capsys, monkeypatch):

@@ -163,7 +163,7 @@ def test_a_killed_training_ends_with_the_same_bits(tmp_path, tiny_texts, monkeyp
     with pytest.raises(KeyboardInterrupt):
         train(TINY, tiny_texts, tmp_path / "part", checkpoint_every=0.0, snapshots=[0, 4])
     monkeypatch.undo()
-    with pytest.raises(ValueError, match="expected --resume, or no checkpoint of an unfinished run, received one"):
+    with pytest.raises(ValueError, match="expected no checkpoint of an unfinished run, received one; give --resume"):
         train(TINY, tiny_texts, tmp_path / "part", snapshots=[0, 4])
     with pytest.raises(ValueError, match="expected a checkpoint of a run with the same settings, received seed=0"):
         train(TINY, tiny_texts, tmp_path / "part", seed=1, resume=True)
@@ -188,7 +188,7 @@ def test_a_model_that_goes_on_starts_from_the_other(tmp_path, tiny_texts):
     row = Reference("long", "bloom", 2, 16, 2, continues="tiny", steps=1, batch_size=2, length=12, rate=1e-12)
     with pytest.raises(ValueError, match="long: start: expected the model tiny, received none"):
         train(row, tiny_texts, tmp_path / "long")
-    with pytest.raises(ValueError, match="expected the trained model to go on from"):
+    with pytest.raises(ValueError, match="expected the trained model to continue from"):
         load_start(tmp_path / "tiny")
     first = initial_model(TINY, seed=9)
     save_model(first, TINY, tiny_texts.tokenizer, tmp_path / "tiny")
@@ -234,7 +234,7 @@ def command(capsys):
     ("arguments", "message"),
     [
         (["gpt-5"], "reference model: expected one of bloom-8"),
-        (["bloom-12", "--snapshots", "0,x"], "snapshots: expected steps with commas between"),
+        (["bloom-12", "--snapshots", "0,x"], "snapshots: expected steps separated by commas"),
         (["bloom-12", "--steps", "-1"], "steps: expected an integer of at least 0"),
     ],
 )
@@ -272,4 +272,4 @@ def test_the_command_killed_for_good_goes_on(tmp_path, command, monkeypatch, one
     assert command("tiny", "-o", whole)[0] == 0
     for name in ("tiny/model.safetensors", "tiny/training.csv", "held-out.npz"):
         assert (whole / name).read_bytes() == (part / name).read_bytes()
-    assert command(*words, "--resume")[:2] == (0, f"{part}: all there\n")
+    assert command(*words, "--resume")[:2] == (0, f"{part}: nothing to do, every model is complete\n")

@@ -22,7 +22,7 @@ FIXED = Task(vocabulary="fixed")
         ({"classes": 1, "labels": 1}, "labels: expected an integer of at least 2"),
         ({"items": 16, "burstiness": 2, "classes": 7}, "classes: expected at least items / burstiness = 8, received 7"),
         ({"classes": 16, "labels": 32}, "labels: expected at most the 16 classes, received 32"),
-        ({"labels": 7}, "labels: expected at least 8, for they all differ in a test sequence, received 7"),
+        ({"labels": 7}, "labels: expected at least 8, since all labels of a test sequence differ, received 7"),
         ({"items": 0}, "items: expected an integer of at least 2, received 0"),
         ({"within": float("nan")}, "within: expected a finite number of at least 0, received nan"),
         ({"anisotropy": -1.0}, "anisotropy: expected a finite number of at least 0, received -1.0"),
@@ -56,7 +56,7 @@ def test_presets_are_the_figures_grids():
     assert len({setting.name for setting in everything}) == len(everything)
     assert {s.network.mask.width for s in preset("figure8")} == {0, 5, 9, 13, 2, 4, 6}
     assert all(s.task.vocabulary == "fixed" for k in (9, 10, 11, 12, 13) for s in preset(f"figure{k}"))
-    with pytest.raises(ValueError, match="preset: expected figure2, .*, received figure1"):
+    with pytest.raises(ValueError, match="preset: expected one of figure2, .*, received figure1"):
         preset("figure1")
 
 

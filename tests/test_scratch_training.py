@@ -151,7 +151,7 @@ def test_results_are_labelled_and_say_where_they_come_from(tmp_path):
     with pytest.raises(ValueError, match="expected no results of that name"):
         list(run_settings(PAIR, [0, 1], SHORT, tmp_path, size=30))
     write_results(path, kept.drop_vars("sinks"))
-    with pytest.raises(ValueError, match="expected every variable of the layout, received none of sinks"):
+    with pytest.raises(ValueError, match="expected every variable of the layout, received a file without sinks"):
         read_results(path)
     write_results(path, kept.assign_attrs(posbias_scratch_schema=0))
     with pytest.raises(ValueError, match="results of layout 1, received layout 0"):
@@ -185,16 +185,16 @@ def test_the_command_writes_a_file_for_each_setting_and_skips_what_is_done(tmp_p
         (["--labels", "4096"], "labels: expected at most the 2048 classes"),
         (["--mask", "window", "--width", "0"], "window: expected 1 to 17 tokens, received 0"),
         (["--mask", "prefix", "--width", "18"], "prefix: expected 1 to 17 tokens, received 18"),
-        (["--mask", "window"], "width: expected one for a window or a prefix"),
-        (["--width", "3"], "width: expected one for a window or a prefix, and only there, received 3"),
-        (["--preset", "figure1"], "preset: expected figure2"),
+        (["--mask", "window"], "width: expected a number of tokens with --mask window or prefix"),
+        (["--width", "3"], "with --mask window or prefix, none with other masks, received 3"),
+        (["--preset", "figure1"], "preset: expected one of figure2"),
         (["--iterations", "0"], "iterations: expected an integer of at least 1, received 0"),
         (["--layers", "0"], "layers: expected an integer of at least 1"),
         (["--seeds", "0"], "seeds: expected an integer of at least 1, received 0"),
         (["--processes", "0"], "processes: expected an integer of at least 1, received 0"),
         (["--tested", "0"], "tested: expected an integer of at least 1, received 0"),
         (["--batch-size", "-1"], "batch_size: expected an integer of at least 1"),
-        (["--device", "abacus"], "device: expected a device of torch"),
+        (["--device", "abacus"], "device: expected a device that torch can use here"),
     ],
 )
 def test_bad_input_is_said_in_a_line_and_nothing_is_written(options, message, tmp_path, capsys):
@@ -212,7 +212,7 @@ def test_results_and_checkpoints_of_other_settings_are_kept(tmp_path, capsys):
     (path,) = tmp_path.iterdir()
     before = path.read_bytes()
     for more, message in (
-        ([], "expected no results of that name, or --resume"),
+        ([], "expected no earlier results, received a file; give --resume"),
         (["--resume", "--iterations", "7"], "iterations: expected 7, received 6"),
         (["--resume", "--classes", "41"], "classes: expected 41, received 40"),
     ):

@@ -1,4 +1,4 @@
-"""Whether two outputs of a cell say the same: words and integers exactly, other numbers within a tolerance.
+"""Whether two outputs of a cell agree: words and integers exactly, other numbers within a tolerance.
 
 Processors differ in the last digits of a sum, so outputs are compared as numbers. What a number may differ by
 belongs to the quantity: a cell whose numbers are known less well (from 32-bit arithmetic, from training) says so
@@ -80,7 +80,7 @@ def _place(number: Decimal) -> Decimal:
 
 
 def disagreement(expected: str, received: str, tolerance: Tolerance = EXACT_DIGITS) -> str:
-    """Return where two texts part, or "" if they agree; blanks between words may differ in number.
+    """Return where two texts differ, or "" if they agree; blanks between words may differ in number.
 
     >>> disagreement("W1 0.1234567 in 7 layers", "W1  0.1234568 in 7 layers")
     ''
@@ -126,7 +126,7 @@ def cell_tolerance(cell: NotebookNode) -> Tolerance:
 
 
 def outputs_disagreement(expected: Sequence[Mapping], received: Sequence[Mapping], tolerance: Tolerance) -> str:
-    """Return where two lists of a cell's outputs part, or "" if they agree.
+    """Return where two lists of a cell's outputs differ, or "" if they agree.
 
     Parameters
     ----------
@@ -192,7 +192,7 @@ def _drawn_disagreement(expected: str, received: str, tolerance: Tolerance) -> s
 
 
 def cell_disagreements(expected: NotebookNode, received: NotebookNode) -> list[str]:
-    """Return one line for each cell whose outputs part between two runs of one notebook.
+    """Return one line for each cell whose outputs differ between two runs of one notebook.
 
     Where the code is not the same, that is the one line.
     """

@@ -12,7 +12,7 @@ from importlib.resources import files
 from typing import Literal
 
 VERDICTS = ("holds", "reproduced", "deviates", "open")
-"""What a row can be, from a check that passed to a check that no chapter has made yet."""
+"""What a row can be, from a check that passed to one that no chapter has made yet."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Where the book lies on this machine."""
+"""Find the book on this machine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from posbias.shipped import REPOSITORY
 
 
 def is_root(folder: Path) -> bool:
-    """Say whether ``folder`` holds a book: a table of contents and a folder of sources."""
+    """Return whether ``folder`` holds a book: a table of contents and a folder of sources."""
     return (folder / "_toc.yml").is_file() and (folder / "book").is_dir()
 
 

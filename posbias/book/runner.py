@@ -229,12 +229,12 @@ def run_chapter_to(
 
 
 def check_output(root: Path, output: Path) -> None:
-    """Refuse, before anything is executed, an ``output`` that cannot or must not be written."""
+    """Check, before anything is executed, that ``output`` can and may be written."""
     if output.suffix != ".ipynb":
         raise ValueError(f"output: expected a name that ends in .ipynb, received {output.name}")
     for folder in ("notebooks", "book"):
         if output.is_relative_to((root / folder).resolve()):
-            raise ValueError(f"output: expected a place outside the book's own {folder}/, received {output}")
+            raise ValueError(f"output: expected a path outside the book's own {folder}/, received {output}")
     if output.is_dir():
         raise IsADirectoryError(f"{output}: expected a file to write, received a directory")
     if not output.parent.is_dir():
@@ -246,7 +246,7 @@ def check_output(root: Path, output: Path) -> None:
 def run_book(root: Path, *, jobs: int = 1, echo: Callable[[str], None] = print) -> list[Outcome]:
     """Execute every chapter, ``jobs`` at a time, those that read the others' records last; one line for each.
 
-    A chapter that fails is reported and keeps its committed notebook; the others go on.
+    A chapter that fails is reported and keeps its committed notebook; the others continue.
 
     Raises
     ------

@@ -11,7 +11,7 @@ JUPYTER_BOOK = "from jupyter_book.cli.main import main; main()"
 
 
 class BuildFailed(Exception):
-    """The pages were not built without a warning; the message is what Sphinx said."""
+    """The build failed or had warnings; the message is what Sphinx reported."""
 
 
 def build(root: Path) -> Path:

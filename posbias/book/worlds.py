@@ -48,7 +48,7 @@ WORLDS: dict[str, dict[str, str]] = {
 
 @dataclass(frozen=True)
 class Report:
-    """What one chapter gave in one world: nothing where it agrees, else a line for each cell that does not."""
+    """What one chapter gave in one environment: a line for each cell that disagrees."""
 
     world: str
     stem: str
@@ -57,7 +57,7 @@ class Report:
 
 
 def world_names() -> list[str]:
-    """Return the worlds that this kind of processor has: those of x86-64 are no others elsewhere."""
+    """Return the environments that this kind of processor can imitate."""
     if platform.machine().lower() in ("x86_64", "amd64"):
         return list(WORLDS)
     return [name for name in WORLDS if name == "here" or name.startswith("threads")]

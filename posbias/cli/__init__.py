@@ -1,4 +1,4 @@
-"""The command line ``posbias``: one app, its groups of commands, and what is said when something is wrong."""
+"""The command line ``posbias``: one app, its groups of commands, and how errors are reported."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def make_app() -> typer.Typer:
 
 
 def show_version(wanted: bool) -> bool:
-    """Print the version and end, if it was asked for."""
+    """Print the version and exit, if requested."""
     if wanted:
         typer.echo(f"posbias {version('posbias')}")
         raise typer.Exit
@@ -54,16 +54,16 @@ def show_version(wanted: bool) -> bool:
 
 def options(
     show: Annotated[
-        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version.")
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     """Where position bias in transformers comes from: a book that runs."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line; what the user can put right is one line on stderr and exit status 2.
+    """Run the command line; an error that the user can correct is one line on stderr and exit status 2.
 
-    A command raises ``ValueError`` or ``OSError`` with a message that says what was expected and what came; it
+    A command raises ``ValueError`` or ``OSError`` with a message that says what was expected and what was received; it
     never prints and exits by itself. ``posbias: …`` is written here and nowhere else.
     """
     try:
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def one_line(error: Exception) -> str:
-    """Return the message of ``error`` in one line, the file first where one is concerned."""
+    """Return the message of ``error`` in one line, which starts with the file if there is one."""
     if isinstance(error, ModuleNotFoundError) and "pip install" not in str(error):
         missing = (error.name or "").split(".")[0]
         extra = "measure" if missing in MEASURING else "originals" if missing in ORIGINALS else "book"

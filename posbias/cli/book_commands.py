@@ -47,9 +47,12 @@ def register(app: typer.Typer) -> None:
 
 def book(
     execute: Annotated[
-        bool, typer.Option("--execute/--no-execute", help="Run the chapters first, or build the committed ones.")
+        bool,
+        typer.Option("--execute/--no-execute", help="Run the chapters first, or build from the committed notebooks."),
     ] = True,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", help="Chapters to run at a time.")] = min(4, os.cpu_count() or 1),
+    jobs: Annotated[int, typer.Option("--jobs", "-j", help="Number of chapters to run at a time.")] = min(
+        4, os.cpu_count() or 1
+    ),
 ) -> None:
     """Run every chapter, then build the pages in _build/html."""
     from posbias.book import cover, runner, site
@@ -67,27 +70,31 @@ def book(
     typer.echo(f"built {page}")
     failed = [outcome.stem for outcome in outcomes if outcome.status == "failed"]
     if failed:
-        typer.echo(f"posbias: failed, their committed notebooks were kept: {', '.join(failed)}", err=True)
+        typer.echo(
+            f"posbias: these chapters failed, and their committed notebooks were kept: {', '.join(failed)}", err=True
+        )
         raise typer.Exit(1)
 
 
 def run(
-    chapter: Annotated[str, typer.Argument(help="A chapter, as `posbias chapters` names it.")],
+    chapter: Annotated[str, typer.Argument(help="Name of a chapter, as listed by `posbias chapters`.")],
     parameters: Annotated[
         list[str] | None,
         typer.Option(
             "--parameter",
             "-p",
             metavar="NAME VALUE",
-            help="Set a parameter (may be repeated); paths are taken from here.",
+            help="Set a parameter (may be repeated); paths are relative to the current folder.",
         ),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="OUT.ipynb", help="Write there, and leave the book as it is."),
+        typer.Option(
+            "--output", "-o", metavar="OUT.ipynb", help="Write the notebook to this file, and leave the book unchanged."
+        ),
     ] = None,
 ) -> None:
-    """Run one chapter: with its defaults into the book, with parameters of your own into a file of your own."""
+    """Run one chapter: with its defaults into the book, with your own parameters into a file of yours."""
     from posbias.book import runner
     from posbias.book.chapters import find_chapter
     from posbias.book.project import find_root
@@ -110,7 +117,7 @@ def run(
 
 
 def require_measurement(path: object) -> None:
-    """Refuse, before a chapter runs, a parameter ``measurement`` that is no measurement to compare with.
+    """Check, before a chapter runs, that a parameter ``measurement`` names a measurement to compare with.
 
     Raises
     ------
@@ -159,14 +166,18 @@ def chapters() -> None:
 
 
 def portable(
-    names: Annotated[list[str] | None, typer.Argument(metavar="CHAPTER...", help="Chapters; all unless given.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="CHAPTER...", help="Chapters to run; all of them by default.")
+    ] = None,
     world: Annotated[
         list[str] | None,
-        typer.Option(help="Only this world, such as haswell or threads-2 (may be repeated)."),
+        typer.Option(help="Environment to run in, such as haswell or threads-2 (may be repeated); all by default."),
     ] = None,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", help="Chapters to run at a time.")] = min(4, os.cpu_count() or 1),
+    jobs: Annotated[int, typer.Option("--jobs", "-j", help="Number of chapters to run at a time.")] = min(
+        4, os.cpu_count() or 1
+    ),
 ) -> None:
-    """Run chapters as other processors would and compare their numbers with the committed notebooks."""
+    """Run chapters as other processors would, and compare their numbers with the committed notebooks."""
     from posbias.book import worlds
     from posbias.book.project import find_root
 
@@ -182,7 +193,7 @@ def portable(
 def format_chapters(
     stems: Annotated[list[str] | None, typer.Argument(help="Chapters to format; all of them by default.")] = None,
 ) -> None:
-    """Format the code cells of chapters in book/ with ruff, and list what is wrong with them."""
+    """Format the code cells of chapters in book/ with ruff, and list the problems that remain."""
     from posbias.book.chapters import find_chapter, list_chapters
     from posbias.book.formatting import formatted, problems
     from posbias.book.project import find_root

@@ -18,20 +18,26 @@ def register(app: typer.Typer) -> None:
 
 
 def train_reference(
-    names: Annotated[list[str], typer.Argument(help="Reference models, such as bloom-12; all of them if 'all'.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder that gets a folder for each model.")],
-    seed: Annotated[int, typer.Option(help="Of weights and batches.")] = 0,
-    steps: Annotated[int | None, typer.Option(help="Optimizer steps; 0 writes the untrained twin.")] = None,
+    names: Annotated[list[str], typer.Argument(help="Names of reference models, such as bloom-12, or 'all'.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write to, a folder in it for each model.")],
+    seed: Annotated[int, typer.Option(help="Random seed of the weights and the batches.")] = 0,
+    steps: Annotated[
+        int | None,
+        typer.Option(help="Number of optimizer steps; 0 writes the untrained model. By default the model's own."),
+    ] = None,
     init: Annotated[
-        Literal["default", "unit"], typer.Option(help="Standard deviation of the first weights: 0.02, or 1/√D.")
+        Literal["default", "unit"],
+        typer.Option(help="Standard deviation of the initial weights: 0.02 (default) or 1/√D (unit)."),
     ] = "default",
     snapshots: Annotated[
-        str, typer.Option(help="Steps after which to write the model too, if it has as many, such as 0,30,100.")
+        str, typer.Option(help="Also write the model after these steps, separated by commas, such as 0,30,100.")
     ] = "",
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoints, if there are any.")] = False,
-    checkpoint_every: Annotated[float, typer.Option(help="Least seconds between checkpoints.")] = 60.0,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Skip models that are complete; continue others from their checkpoints.")
+    ] = False,
+    checkpoint_every: Annotated[float, typer.Option(help="Minimum time between checkpoints, in seconds.")] = 60.0,
 ) -> None:
-    """Train reference models on the texts that this Python carries."""
+    """Train reference models on the texts that come with Python."""
     from transformers.utils import logging
 
     from posbias.training.reference.models import REFERENCES, reference
@@ -45,7 +51,7 @@ def train_reference(
     output.mkdir(parents=True, exist_ok=True)
     left = [row for row in rows if not (resume and (output / row.name / "config.json").exists())]
     if not left:
-        typer.echo(f"{output}: all there")
+        typer.echo(f"{output}: nothing to do, every model is complete")
         return
 
     from posbias.training.reference.pretraining import load_start, train
@@ -79,4 +85,4 @@ def _steps(text: str) -> list[int]:
     try:
         return [int(part) for part in text.split(",") if part.strip()]
     except ValueError:
-        raise checks.refuse("snapshots", "steps with commas between, such as 0,30,100", text) from None
+        raise checks.refuse("snapshots", "steps separated by commas, such as 0,30,100", text) from None

@@ -22,42 +22,56 @@ def register(app: typer.Typer) -> None:
 
 
 def train_icl(
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder that gets a file for each setting.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write to, one file for each setting.")],
     preset: Annotated[
         list[str] | None,
-        typer.Option("--preset", "-p", help="figure2 to figure13 of Wu et al. (2025), spread or deep."),
+        typer.Option(
+            "--preset", "-p", help="Settings of a figure of Wu et al. (2025), figure2 to figure13, or spread, or deep."
+        ),
     ] = None,
-    seeds: Annotated[int, typer.Option(help="Networks of each setting, with seeds 0, 1, …")] = 5,
-    iterations: Annotated[int, typer.Option(help="Optimizer steps.")] = 100_000,
-    batch_size: Annotated[int, typer.Option(help="Sequences in each.")] = 128,
-    precision: Annotated[Literal["float32", "bfloat16"], typer.Option(help="Of the matrix products.")] = "float32",
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, …; a GPU if there is one.")] = None,
-    processes: Annotated[int, typer.Option(help="Networks to train at a time, each on one thread.")] = 1,
-    tested: Annotated[int, typer.Option(help="Test sequences of each order.")] = 10_000,
-    mask: Annotated[Literal["full", "causal", "window", "prefix"], typer.Option(help="Without a preset.")] = "causal",
-    width: Annotated[int | None, typer.Option(help="Tokens in the window or the prefix.")] = None,
+    seeds: Annotated[int, typer.Option(help="Number of networks for each setting; their seeds are 0, 1, …")] = 5,
+    iterations: Annotated[int, typer.Option(help="Number of optimizer steps.")] = 100_000,
+    batch_size: Annotated[int, typer.Option(help="Sequences in a batch.")] = 128,
+    precision: Annotated[
+        Literal["float32", "bfloat16"], typer.Option(help="Precision of matrix products in training.")
+    ] = "float32",
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, …; by default a GPU if there is one.")] = None,
+    processes: Annotated[int, typer.Option(help="Number of networks to train at a time, each on one thread.")] = 1,
+    tested: Annotated[int, typer.Option(help="Number of test sequences in each order of the labels.")] = 10_000,
+    mask: Annotated[
+        Literal["full", "causal", "window", "prefix"], typer.Option(help="Attention mask, without a preset.")
+    ] = "causal",
+    width: Annotated[int | None, typer.Option(help="Number of tokens in the window or the prefix.")] = None,
     encoding: Annotated[
-        Literal["none", "decay", "sinusoidal", "rope"], typer.Option(help="Without a preset.")
+        Literal["none", "decay", "sinusoidal", "rope"],
+        typer.Option(help="Positional encoding, without a preset."),
     ] = "none",
-    layers: Annotated[int, typer.Option(help="Without a preset.")] = 2,
-    residual: Annotated[bool, typer.Option("--residual", help="Without a preset.")] = False,
+    layers: Annotated[int, typer.Option(help="Number of layers, without a preset.")] = 2,
+    residual: Annotated[bool, typer.Option("--residual", help="Add residual connections, without a preset.")] = False,
     bias: Annotated[
-        Literal["none", "first", "middle", "last", "ends"], typer.Option(help="Of the training data; without a preset.")
+        Literal["none", "first", "middle", "last", "ends"],
+        typer.Option(help="Place of the answer in the training data, without a preset."),
     ] = "none",
-    items: Annotated[int | None, typer.Option(help="Item-label pairs, n.")] = None,
-    classes: Annotated[int | None, typer.Option(help="K.")] = None,
-    labels: Annotated[int | None, typer.Option(help="L.")] = None,
-    burstiness: Annotated[int | None, typer.Option(help="Items of a class in a sequence, B.")] = None,
-    dimension: Annotated[int | None, typer.Option(help="Size of a token, d.")] = None,
+    items: Annotated[int | None, typer.Option(help="Item-label pairs in a sequence, n.")] = None,
+    classes: Annotated[int | None, typer.Option(help="Number of classes, K.")] = None,
+    labels: Annotated[int | None, typer.Option(help="Number of labels, L.")] = None,
+    burstiness: Annotated[int | None, typer.Option(help="Items of each class in a training sequence.")] = None,
+    dimension: Annotated[int | None, typer.Option(help="Dimension of a token, d.")] = None,
     vocabulary: Annotated[
-        Literal["mixture", "fixed"] | None, typer.Option(help="Classes that scatter, or not.")
+        Literal["mixture", "fixed"] | None,
+        typer.Option(help="Whether items scatter about their class (mixture) or equal its vector (fixed)."),
     ] = None,
-    spread: Annotated[Literal["text", "code"] | None, typer.Option(help="Variance 1/d, or deviation 1/d.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Skip what is done; go on from checkpoints.")] = False,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the last checkpoints, with the weights.")] = False,
+    spread: Annotated[
+        Literal["text", "code"] | None,
+        typer.Option(help="Components of class vectors: variance 1/d (text), or standard deviation 1/d (code)."),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Skip settings that have results; continue others from their checkpoints.")
+    ] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the last checkpoints, which hold the weights.")] = False,
     checkpoint_every: Annotated[float, typer.Option(help="Minimum time between checkpoints, in seconds.")] = 60.0,
 ) -> None:
-    """Train attention-only networks on a retrieval task, and measure which positions they favour."""
+    """Train small attention-only networks on a retrieval task and measure which positions they favour."""
     from posbias.rollout.masks import Mask
     from posbias.training.retrieval.settings import Network, Setting, Task
     from posbias.training.retrieval.settings import preset as settings_of
@@ -72,7 +86,9 @@ def train_icl(
         wanted = _with([setting for name in preset for setting in settings_of(name)], "task", task)
     else:
         if (width is None) == (mask in ("window", "prefix")):
-            raise checks.refuse("width", "one for a window or a prefix, and only there", width)
+            raise checks.refuse(
+                "width", "a number of tokens with --mask window or prefix, none with other masks", width
+            )
         one = Setting(Task(bias=bias), Network(layers, Mask("causal"), encoding, residual))
         wanted = _with(_with([one], "task", task), "network", {"mask": Mask(mask, width or 0)})
 
@@ -86,7 +102,7 @@ def train_icl(
     try:
         torch.empty(1, device=where)
     except RuntimeError:
-        raise checks.refuse("device", "a device of torch that is there, such as cpu or cuda", where) from None
+        raise checks.refuse("device", "a device that torch can use here, such as cpu or cuda", where) from None
     output.mkdir(parents=True, exist_ok=True)
     numbers = list(range(seeds))
     paths = {setting: output / f"{setting.name}.nc" for setting in wanted}
@@ -94,7 +110,7 @@ def train_icl(
         paths = {s: p for s, p in paths.items() if not experiment.is_done(p, s, numbers, training, tested)}
     for path in paths.values():
         if path.exists():
-            raise checks.refuse(str(path), "no results of that name, or --resume", "some")
+            raise checks.refuse(str(path), "no earlier results", "a file; give --resume, or another folder")
     outcomes = experiment.run_settings(
         list(paths),
         numbers,
@@ -113,7 +129,7 @@ def train_icl(
 
 
 def _with(settings: list[Setting], part: str, given: dict[str, Any]) -> list[Setting]:
-    """Return the settings with what is given of a part, ``task`` or ``network``, in place of theirs; each once."""
+    """Return the settings with the given fields of a part, ``task`` or ``network``, replaced; without duplicates."""
     from dataclasses import replace
 
     given = {name: value for name, value in given.items() if value is not None}
@@ -121,11 +137,13 @@ def _with(settings: list[Setting], part: str, given: dict[str, Any]) -> list[Set
 
 
 def _tell(path: Path, results: xr.Dataset) -> None:
-    """Say what a setting's networks favour, and which of them stopped."""
+    """Print what a setting's networks favour, and which of them stopped early."""
     from posbias.training.retrieval.outcomes import gaps
 
     for seed, step in zip(results["seed"].values, results["stopped"].values, strict=True):
         if step >= 0:
-            typer.echo(f"{results.attrs['setting']}: seed {seed} stopped, loss not finite at step {step}", err=True)
+            typer.echo(
+                f"{results.attrs['setting']}: seed {seed} stopped: its loss was not finite at step {step}", err=True
+            )
     means = zip(results["pair"].values, gaps(results).mean(0), strict=True)
     typer.echo(f"{path}: {results.sizes['seed']} seeds, {', '.join(f'{pair} {gap:+.3f}' for pair, gap in means)}")

@@ -76,7 +76,7 @@ def measure(
     with processes(device) as group:
         path = checkpoint.checkpoint_path(output, group.rank)
         if path.exists() and not resume:
-            raise checks.refuse(str(path), "--resume, or no checkpoint of an unfinished run", "one")
+            raise checks.refuse(str(path), "no checkpoint of an unfinished run", "one; give --resume, or delete it")
         provenance = {**study.provenance(), "processes": group.world}
         instrument = study.instrument
         try:

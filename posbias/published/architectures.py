@@ -1,4 +1,4 @@
-"""What the architectures really do with slopes and scales, and configurations corrected to it."""
+"""What the architectures do with slopes and scales, and configurations corrected accordingly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The authors' own files: where they lie, what is there, and what makes and checks the shipped numbers from them.
+"""The authors' own files: where they are, what is there, and what makes and checks the shipped numbers from them.
 
 The package works without them (:mod:`posbias.published.numbers`). Nothing here removes or replaces a file that is
 there: a download that is not what it should be is discarded before it gets its name.
@@ -139,7 +139,7 @@ def _checksum(file: Path) -> str:
 
 
 def download(url: str | None = None) -> list[Path]:
-    """Fetch the residual-aware paper's files that are missing into the data folder; return those that came.
+    """Fetch the residual-aware paper's missing files into the data folder; return those that were fetched.
 
     A file that is there is never fetched again, whatever it holds. What comes with another checksum than the
     registry's is discarded.

@@ -1,1 +1,1 @@
-"""What every long run needs: checkpoints that are whole at any moment, exact resumption, files of results."""
+"""What every long run needs: checkpoints that are valid at any moment, exact resumption, files of results."""

@@ -65,7 +65,7 @@ def restore(path: Path, state: Mapping[str, Tensor | Stateful], fingerprint: str
         found = torch.load(path, map_location="cpu", weights_only=True)
         theirs, parts, done = str(found["fingerprint"]), dict(found["state"]), int(found["done"])
     except (RuntimeError, UnpicklingError, EOFError, KeyError, TypeError, ValueError) as error:
-        raise checks.refuse(str(path), "a complete checkpoint", f"{type(error).__name__}: {error}") from None
+        raise checks.refuse(str(path), "an intact checkpoint", f"{type(error).__name__}: {error}") from None
     if theirs != fingerprint:
         raise checks.refuse(str(path), "a checkpoint of a run with the same settings", _difference(fingerprint, theirs))
     if parts.keys() != state.keys():

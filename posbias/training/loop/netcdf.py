@@ -1,4 +1,4 @@
-"""Labelled arrays out of netCDF files, whole or not at all."""
+"""Labelled arrays from netCDF files, read completely or not at all."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def load(path: Path) -> xr.Dataset:
         with xr.open_dataset(path, engine="h5netcdf") as results:
             return results.load()
     except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise checks.refuse(str(path), "a whole netCDF file", f"{error}") from None
+        raise checks.refuse(str(path), "an intact netCDF file", f"{error}") from None
 
 
 def load_layout(path: Path, attribute: str, layout: int, what: str) -> xr.Dataset:

@@ -15,7 +15,7 @@ CONTEXT = 1024
 """Tokens that models without a table of positions take; all but one were trained on 256."""
 
 NTK = 4
-"""Factor by which the NTK-scaled model's context is longer than that of the model it goes on from."""
+"""Factor by which the NTK-scaled model's context is longer than that of the model it continues."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,11 @@ class Reference:
     start_token
         Whether every text begins with a start token, as the family's own models have it.
     continues
-        Reference model whose weights training goes on from; None starts from the default initialisation.
+        Reference model whose weights training continues from; None starts from the default initialisation.
     positions
         False for a model whose table of positions is zero and stays so.
     autocast
-        Whether forward passes run in bfloat16; weights and their updates always have 32 bits.
+        Whether forward passes run in bfloat16; weights and their updates are always float32.
     steps, batch_size, length, rate
         Optimizer steps, sequences and tokens in each, and the highest learning rate.
     """
@@ -119,7 +119,7 @@ REFERENCES: Mapping[str, Reference] = {
         Reference("mpt-12", "mpt", 12, 128, 8, steps=800),
         Reference(
             "falcon-12", "falcon", 12, 128, 8, FALCON, autocast=False, steps=800
-        ),  # its attention is slower in 16 bits
+        ),  # its attention is slower in bfloat16
         Reference("llama-12", "llama", 12, 128, 4, _rope(THETA), start_token=True),
         Reference(
             "llama-ntk-12",

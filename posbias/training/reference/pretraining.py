@@ -1,4 +1,4 @@
-"""Train a reference model: the same seed, machine and thread count give the same weights, also after a kill."""
+"""Train a reference model: the same seed, machine and thread count give the same weights, also if resumed."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def initial_model(row: Reference, seed: int, init: str = "default") -> PreTraine
 
 
 def load_start(folder: Path) -> PreTrainedModel:
-    """Return a trained model in 32 bits, for another one to go on from.
+    """Return a trained model in float32, for another one to continue from.
 
     Raises
     ------
@@ -76,14 +76,14 @@ def load_start(folder: Path) -> PreTrainedModel:
     """
     if not (folder / "config.json").is_file():
         raise checks.refuse(
-            str(folder), "the trained model to go on from", "none; train it first, into the same folder"
+            str(folder), "the trained model to continue from", "none; train it first, with the same --output"
         )
     model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     return model
 
 
 def save_model(model: PreTrainedModel, row: Reference, tokenizer: Tokenizer, folder: Path) -> None:
-    """Write a model in 16 bits with its tokenizer to ``folder``, as transformers loads it; the model is unchanged."""
+    """Write a model in float16 with its tokenizer to ``folder``, as transformers loads it; the model is unchanged."""
     config = json.loads(model.config.to_json_string(use_diff=False))
     copy = AutoModelForCausalLM.from_config(row.config(), dtype=torch.float16)
     copy.load_state_dict(model.state_dict())
@@ -94,7 +94,7 @@ def save_model(model: PreTrainedModel, row: Reference, tokenizer: Tokenizer, fol
 
 
 def learning_rate(step: int, row: Reference) -> float:
-    """Return the learning rate of a step: a linear rise over 5 % of the steps, then a cosine down to a tenth.
+    """Return the learning rate of a step: linear warm-up over 5 % of the steps, then cosine decay to a tenth.
 
     >>> from posbias.training.reference.models import reference
     >>> [round(learning_rate(step, reference("bloom-12")), 6) for step in (0, 59, 1200)]
@@ -131,17 +131,17 @@ def train(
     texts
         Training and held-out ids.
     folder
-        Gets config.json, model.safetensors (16 bits), the tokenizer, training.csv (losses) and training.json.
+        Gets config.json, model.safetensors (float16), the tokenizer, training.csv (losses) and training.json.
     seed
         Of the initial weights and of the batches; batches depend on seed and step alone.
     init
         As in :func:`initial_model`.
     start
-        Weights to go on from, for rows with ``continues``.
+        Weights to continue from, for rows with ``continues``.
     snapshots
         Steps after which the model is also written to ``folder``/step-NNNNNN; 0 is the model before training.
     resume
-        Whether to go on from a checkpoint if there is one.
+        Whether to continue from a checkpoint if there is one.
     checkpoint_every
         Minimum time between checkpoints, in seconds.
     progress
@@ -155,7 +155,7 @@ def train(
         If the folder cannot be written.
     """
     if (folder / "config.json").exists():
-        raise checks.refuse(str(folder), "a folder without a model", "one with a config.json")
+        raise checks.refuse(str(folder), "a folder without a model", "one with a config.json; choose another folder")
     if start is None and row.continues is not None and row.steps > 0:
         raise checks.refuse(f"{row.name}: start", f"the model {row.continues}", "none")
     outside = [step for step in snapshots if not 0 <= step <= row.steps]
@@ -169,7 +169,7 @@ def train(
     run = _Run(row, texts, model, seed, "\n".join(f"{name}={value}" for name, value in settings.items()))
     path = folder / "training.checkpoint"
     if path.exists() and not resume:
-        raise checks.refuse(str(path), "--resume, or no checkpoint of an unfinished run", "one")
+        raise checks.refuse(str(path), "no checkpoint of an unfinished run", "one; give --resume, or delete it")
     done = checkpoint.restore(path, run.state(), run.fingerprint) if path.exists() else 0
     steps = tqdm(range(done, row.steps), row.name, row.steps, initial=done, disable=not progress)
     for step in steps:
@@ -230,7 +230,7 @@ class _Run:
         return nn.functional.cross_entropy(logits.float().flatten(0, 1), ids[:, 1:].flatten())
 
     def step(self, step: int) -> None:
-        """Take one optimizer step, and write down the losses."""
+        """Take one optimizer step, and log the losses."""
         self.model.train()
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(step, self.row)
@@ -263,7 +263,7 @@ def _write_log(folder: Path, log: np.ndarray) -> None:
 
 
 def _provenance(settings: dict[str, Any], texts: Texts, run: _Run) -> dict[str, Any]:
-    """Return where the weights come from and what they cost."""
+    """Return the provenance of the weights and what they cost."""
     return {
         **settings,
         "parameters": sum(x.numel() for x in run.model.parameters()),

@@ -1,4 +1,4 @@
-"""Texts that every Python carries: the standard library's topics, docstrings and sources, in two parts."""
+"""Texts that come with every Python: the standard library's topics, docstrings and sources, in two parts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HELD_OUT = 4
 """One source in this many is held out, by a digest of its name: the same everywhere."""
 
 PIECE = 2000
-"""Least characters in a piece of source code."""
+"""Minimum number of characters in a piece of source code."""
 
 LEFT_OUT = frozenset(
     "site-packages dist-packages test tests encodings idlelib lib2to3 turtledemo pydoc_data ensurepip __phello__ "

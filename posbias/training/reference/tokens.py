@@ -21,7 +21,7 @@ were trained with a start token."""
 
 @dataclass(frozen=True)
 class Texts:
-    """Hold what a model is trained and judged on.
+    """Hold what a model is trained and evaluated on.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class Texts:
 
 
 def python_texts() -> Texts:
-    """Return the texts that this Python carries, with a tokenizer trained on their training part."""
+    """Return the texts that come with this Python, with a tokenizer trained on their training part."""
     texts = [document.text for document in documents("train")]
     tokenizer = train_tokenizer(texts)
     held_out = (document.text for document in documents("held-out"))

@@ -113,7 +113,7 @@ def run_settings(
     for setting in settings:
         path = folder / f"{setting.name}.nc"
         if path.exists():
-            raise checks.refuse(str(path), "no results of that name", "some; give --resume or another folder")
+            raise checks.refuse(str(path), "no earlier results", "a file; give --resume, or another folder")
     options: dict[str, Any] = {"size": size, "device": device, "checkpoint_every": checkpoint_every}
     jobs = [
         Job(setting, seed, training, folder / f"{setting.name}.seed{seed}.checkpoint", **options)
@@ -122,7 +122,9 @@ def run_settings(
     ]
     in_the_way = [job.path for job in jobs if job.path.exists()]
     if in_the_way and not resume:
-        raise checks.refuse(str(in_the_way[0]), "--resume, or no checkpoint of an unfinished run", "one")
+        raise checks.refuse(
+            str(in_the_way[0]), "no checkpoint of an unfinished run", "one; give --resume, or delete it"
+        )
     with ExitStack() as stack:
         done = iter(tqdm(_run_all(jobs, processes, stack), "networks", len(jobs), disable=not progress))
         for setting in settings:

@@ -20,9 +20,9 @@ from posbias.training.retrieval.settings import PAIRS, Setting
 from posbias.training.retrieval.task import Stream
 
 LOGGED = 200
-"""Times that the loss is written down: its mean since the time before."""
+"""Number of times that the loss is logged: its mean since the previous one."""
 EVALUATED = 20
-"""Times that the gaps are measured during training, on :data:`TRIALS` sequences of each order."""
+"""Number of times that the gaps are measured during training, on :data:`TRIALS` sequences of each order."""
 TRIALS = 500
 
 

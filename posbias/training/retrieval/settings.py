@@ -16,7 +16,7 @@ Encoding = Literal["none", "decay", "sinusoidal", "rope"]
 BIASES: tuple[Bias, ...] = ("none", "first", "middle", "last", "ends")
 ENCODINGS: tuple[Encoding, ...] = ("none", "decay", "sinusoidal", "rope")
 PAIRS = (("first", "middle"), ("first", "last"), ("middle", "last"))
-"""Pairs (a, b) of places that are set against each other in tests."""
+"""Pairs (a, b) of places that tests compare."""
 SINK = 0.2
 """τ: attention above it counts as a sink's (Wu et al. 2025, appendix K.4)."""
 SLOPE = -math.log(0.8)
@@ -25,7 +25,7 @@ SLOPE = -math.log(0.8)
 
 @dataclass(frozen=True)
 class Task:
-    """A retrieval task: n item-label pairs, then a query whose label is to be told.
+    """A retrieval task: n item-label pairs, then a query whose label is to be predicted.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ class Task:
     labels
         L, labels; class k has label k mod L.
     burstiness
-        B, items of a class in a sequence; n / B classes take part.
+        β, items of each class in a training sequence, which holds n / β classes.
     dimension
         d, size of a token.
     within
@@ -56,7 +56,7 @@ class Task:
     Raises
     ------
     ValueError
-        If n is no multiple of B, K < n/B, L > K, or a number is out of its range; the message names the field.
+        If n is not a multiple of β, K < n / β, L > K, or a number is out of its range; the message names the field.
 
     Source: Wu et al. 2025, section 5 and appendices J and L, after Reddy 2024.
     """
@@ -73,7 +73,7 @@ class Task:
     bias: Bias = "none"
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be."""
+        """Check every field."""
         for name, least in (("items", 2), ("classes", 1), ("labels", 2), ("burstiness", 1), ("dimension", 1)):
             checks.positive_integer(name, getattr(self, name), minimum=least)
         for name in ("within", "anisotropy"):
@@ -90,7 +90,9 @@ class Task:
         if self.labels > self.classes:
             raise checks.refuse("labels", f"at most the {self.classes} classes", self.labels)
         if self.labels < self.items:
-            raise checks.refuse("labels", f"at least {self.items}, for they all differ in a test sequence", self.labels)
+            raise checks.refuse(
+                "labels", f"at least {self.items}, since all labels of a test sequence differ", self.labels
+            )
 
     @property
     def tokens(self) -> int:
@@ -99,7 +101,7 @@ class Task:
 
     @property
     def groups(self) -> int:
-        """Classes that take part in a training sequence, n / B."""
+        """Number of classes in a training sequence, n / β."""
         return self.items // self.burstiness
 
     @property
@@ -163,7 +165,7 @@ class Network:
     hidden: int = 128
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be."""
+        """Check every field."""
         checks.positive_integer("layers", self.layers)
         checks.positive_integer("hidden", self.hidden)
         if self.encoding not in ENCODINGS:
@@ -186,7 +188,7 @@ class Setting:
     network: Network = field(default_factory=Network)
 
     def __post_init__(self) -> None:
-        """Refuse what does not fit together."""
+        """Check that task and network fit together."""
         mask, tokens = self.network.mask, self.task.tokens
         if mask.kind in ("window", "prefix") and not 1 <= mask.width <= tokens:
             raise checks.refuse(mask.kind, f"1 to {tokens} tokens", mask.width)
@@ -195,7 +197,7 @@ class Setting:
 
     @property
     def name(self) -> str:
-        """The setting in a word, fit for a file name.
+        """The setting's name, usable as a file name.
 
         >>> Setting(Task(bias="ends"), Network(2, sliding_window(5), "rope", residual=True)).name
         'mixture-ends-window5-rope-2-residual'
@@ -264,5 +266,5 @@ def preset(name: str) -> list[Setting]:
     ['mixture-none-causal-none-2-plain']
     """
     if name not in PRESETS:
-        raise checks.refuse("preset", ", ".join(PRESETS), name)
+        raise checks.refuse("preset", f"one of {', '.join(PRESETS)}", name)
     return PRESETS[name]()
