@@ -38,10 +38,10 @@ portable: .venv/test.stamp ## every chapter as other processors, other numbers o
 bench: .venv/test.stamp
 	$(BIN)/python benchmarks/run.py
 
-measurements: .venv/book.stamp ## what the chapters keep of the reference models; an hour or two, see results/measure_all.py
-	$(BIN)/python results/measure_all.py $(MEASURE)
-	$(BIN)/python results/measure_absolute.py
-	$(BIN)/python results/measure_layernorm.py
+measurements: .venv/book.stamp ## what the chapters keep of the reference models; hours, goes on where it was; see posbias study --list
+	$(BIN)/posbias study corpora $(if $(WIKITEXT),--wikitext $(WIKITEXT))
+	$(if $(TRAINED),$(BIN)/posbias study snapshots --trained $(TRAINED))
+	for study in untrained absolute norms hops gap paths rotary; do $(BIN)/posbias study $$study || exit; done
 
 scratch: .venv/book.stamp ## what chapter 33 keeps of trained networks; about six hours of a core, goes on where it was
 	$(BIN)/posbias train-icl $(foreach k,3 4 5 6 8,-p figure$(k)) -p spread --iterations 20000 $(KEPT)

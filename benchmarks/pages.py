@@ -36,7 +36,9 @@ def main() -> None:
         print("| page | loaded | formulas typeset | KiB |\n|---|---|---|---|")
         for page in sorted([PAGES / "index.html", *PAGES.glob("*/*.html")]):
             loaded, typeset = map(statistics.median, zip(*(seconds(browser, page) for _ in range(3)), strict=True))
-            print(f"| {page.relative_to(PAGES)} | {loaded:.2f} s | {typeset:.2f} s | {page.stat().st_size / 1024:.0f} |")
+            print(
+                f"| {page.relative_to(PAGES)} | {loaded:.2f} s | {typeset:.2f} s | {page.stat().st_size / 1024:.0f} |"
+            )
     finally:
         browser.quit()
     print(f"\n{platform.machine()}, {platform.system()}, from disk.")

@@ -113,7 +113,6 @@ def test_parts_with_their_covariance_add_up():
     balance, draws = parts.balance(50)
     V = [float(x.pooled((0, 1)).variance) for x in (a, b, c)]
     assert balance == pytest.approx(V[2] / (V[1] + V[2])) and draws.shape == (50,)
-    assert parts.balance_by_layer(50)[1].shape == (50, 2)
     assert parts.gap(50)[0] == pytest.approx((V[0] - V[1] - V[2]) / V[0])
     assert a.resampled_share(20).shape == (20, 2, 3)
 

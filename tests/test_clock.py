@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.linalg import expm
-from scipy.stats import poisson
 
 from posbias import influence_profile, mean_position, structured_kernels
 from posbias.rollout import schedules
@@ -47,11 +46,25 @@ def test_a_hundred_thousand_small_steps_stay_short():
     assert w.size < 100 and w.sum() == pytest.approx(1) and w[0] == pytest.approx(np.exp(-10), rel=1e-2)
 
 
-@pytest.mark.parametrize("tau", [0.0, 1e-6, 1.0, 30.0])
-def test_poisson_equals_scipy(tau):
+@pytest.mark.parametrize("T", [1, 8, 70, 1000])
+def test_hops_equal_scipy(T):
+    pytest.importorskip("scipy", minversion="1.15", reason="has no Poisson-binomial distribution")
+    from scipy.stats import poisson_binom
+
+    lambda_ = np.random.default_rng(T).random(T) * min(1, 20 / T)
+    w = hop_distribution(lambda_)
+    expected = poisson_binom(lambda_).pmf(np.arange(T + 1))
+    assert np.allclose(w, expected[: w.size], rtol=1e-12, atol=1e-58) and (expected[w.size :] < 1e-58).all()
+
+
+@pytest.mark.parametrize("tau", [1e-6, 1.0, 30.0, 700.0, 5000.0])
+def test_poisson_by_its_ratios(tau):
+    """w_k / w_(k-1) = τ / k, in a range that holds all but 1e-18."""
     w = poisson_distribution(tau)
-    assert np.allclose(w, poisson.pmf(np.arange(w.size), tau), rtol=1e-9, atol=1e-300)
-    assert w.sum() == pytest.approx(1, abs=1e-14)
+    k = np.flatnonzero(w[1:] > 1e-300) + 1
+    assert k.size and np.allclose(w[k] / w[k - 1], tau / k, rtol=1e-9)
+    assert w.sum() == pytest.approx(1, abs=1e-11) and w[-1] < 1e-18
+    assert poisson_distribution(0.0).tolist() == [1.0]
 
 
 @pytest.mark.parametrize("tau", [0.0, 0.3, 5.0])

@@ -13,7 +13,8 @@ from posbias.cli import main  # noqa: E402
 from posbias.measure.corpus import Corpus  # noqa: E402
 from posbias.measure.loading import Source  # noqa: E402
 from posbias.measure.results import read_comparable, read_results  # noqa: E402
-from posbias.measure.run import Settings, measure  # noqa: E402
+from posbias.measure.run import measure  # noqa: E402
+from posbias.measure.study import Settings  # noqa: E402
 
 READS = chapter_source("Reads", ':tags: [parameters]\n\nmeasurement = ""', "len(open(measurement, 'rb').read()) > 8")
 

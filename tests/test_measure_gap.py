@@ -11,15 +11,11 @@ from measuring import save, write_documents  # noqa: E402
 from posbias.measure.corpus import Corpus  # noqa: E402
 from posbias.measure.loading import Source  # noqa: E402
 from posbias.measure.rollouts import measured_rollout  # noqa: E402
-from posbias.measure.run import Settings, measured  # noqa: E402
-from posbias.measure.studies.gap import (  # noqa: E402
-    join_cosine,
-    measure_pathways,
-    measure_refinements,
-    mixing,
-    step_gain,
-)
-from posbias.measure.studies.streams import StreamReading  # noqa: E402
+from posbias.measure.run import measured  # noqa: E402
+from posbias.measure.studies.gap import join_cosine, measure_refinements, mixing, step_gain  # noqa: E402
+from posbias.measure.studies.gradients import StreamReading  # noqa: E402
+from posbias.measure.studies.path_gradients import measure_pathways  # noqa: E402
+from posbias.measure.study import Settings  # noqa: E402
 
 CLOSE = 2e-3  # 10 bits are kept
 

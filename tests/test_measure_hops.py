@@ -11,8 +11,9 @@ from measuring import make, prompts, save, write_documents  # noqa: E402
 from posbias.measure.corpus import Corpus  # noqa: E402
 from posbias.measure.instrument import Instrument  # noqa: E402
 from posbias.measure.loading import Source  # noqa: E402
-from posbias.measure.run import Settings, measured  # noqa: E402
-from posbias.measure.studies.hops import counted_branches, gradient_by_hops, measure_hops  # noqa: E402
+from posbias.measure.run import measured  # noqa: E402
+from posbias.measure.studies.gradients import counted_branches, gradient_by_hops, measure_hops  # noqa: E402
+from posbias.measure.study import Settings  # noqa: E402
 
 NAMES = ["bloom", "mpt", "falcon-alibi", "falcon-rotary", "llama", "gpt2", "gpt_neox", "gemma2"]
 

@@ -16,8 +16,13 @@ from posbias.measure.instrument import Instrument  # noqa: E402
 from posbias.measure.interventions import bidirectional, replaced_denominators  # noqa: E402
 from posbias.measure.normalisation import centres, denominators  # noqa: E402
 from posbias.measure.studies.identity import identity_network  # noqa: E402
-from posbias.measure.studies.norms import PARTS, octave_slopes, read_sizes  # noqa: E402
-from posbias.measure.studies.recency import later_preferred, read_recency  # noqa: E402
+from posbias.measure.studies.norms import (  # noqa: E402
+    PARTS,
+    later_preferred,
+    octave_slopes,
+    read_recency,
+    read_sizes,
+)
 
 EVERY = sorted(set(CONFIGS) - {"opt-projected"})  # which normalises after attention
 ROTATED = [name for name in EVERY if name not in ("gpt2", "gpt2-inverse-layer", "opt")]

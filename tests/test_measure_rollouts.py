@@ -17,7 +17,8 @@ from posbias.measure.corpus import Corpus  # noqa: E402
 from posbias.measure.loading import Source  # noqa: E402
 from posbias.measure.results import ATTRIBUTES, VARIABLES, make_results, read_results, write_results  # noqa: E402
 from posbias.measure.rollouts import measured_rollout  # noqa: E402
-from posbias.measure.run import Settings, measure  # noqa: E402
+from posbias.measure.run import measure  # noqa: E402
+from posbias.measure.study import Settings  # noqa: E402
 from posbias.rollout import masks  # noqa: E402
 from posbias.rollout.influence import rollout_matrix  # noqa: E402
 from posbias.rollout.profiles import read_profile  # noqa: E402

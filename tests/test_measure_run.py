@@ -118,16 +118,36 @@ def test_a_model_spread_by_accelerate(place, tmp_path, capsys):
 def test_progress_on_a_terminal(place, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     code, _, err = status(capsys, arguments(place, tmp_path / "m.nc"))
-    assert code == 0 and "\r3/10 prompts, " in err and " tokens/s, 0:00 left" in err and "\r10/10 prompts" in err
+    assert code == 0 and " 3/10 [" in err and " tokens/s]" in err and " 10/10 [" in err
 
 
-def test_what_was_done_before_a_resume_does_not_count_as_speed(capsys, monkeypatch):
-    now = iter([0.0, 1.0])
-    monkeypatch.setattr(module.time, "monotonic", lambda: next(now))
-    bar = module._Bar([slice(0, 4), slice(4, 6), slice(6, 10)], 16, True)
-    bar.advance(slice(0, 4), fresh=False)
-    bar.advance(slice(4, 6), fresh=True)
-    assert capsys.readouterr().err.strip() == "6/10 prompts, 32 tokens/s, 0:02 left"
+def test_what_was_done_before_a_resume_does_not_count_as_speed(place, tmp_path, capsys, monkeypatch):
+    real, calls = Instrument.measure, []
+
+    def stop(self, *rest):
+        calls.append(1)
+        if len(calls) > 3:
+            raise KeyboardInterrupt
+        return real(self, *rest)
+
+    class Slow(module.tqdm):
+        """Show every state, and let a fifth of a second seem to have passed."""
+
+        @property
+        def format_dict(self):
+            return {**super().format_dict, "elapsed": 0.2}
+
+    monkeypatch.setattr(Instrument, "measure", stop)
+    words = arguments(place, tmp_path / "m.nc", "--resume", checkpoint_every=0)
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
+        main(words)
+    capsys.readouterr()
+    monkeypatch.setattr(Instrument, "measure", real)
+    monkeypatch.setattr(module, "tqdm", Slow)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    _, _, err = status(capsys, words)
+    assert " 9/10 [" in err and " 0/10 [" not in err
+    assert " 80 tokens/s]" in err, "16 tokens in a fifth of a second"
 
 
 # Faults.

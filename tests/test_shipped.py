@@ -16,7 +16,8 @@ from transformers import AutoModelForCausalLM  # noqa: E402
 from posbias import cli, shipped  # noqa: E402
 from posbias.measure.corpus import Corpus, make_prompts  # noqa: E402
 from posbias.measure.loading import Source  # noqa: E402
-from posbias.measure.run import Settings, measured  # noqa: E402
+from posbias.measure.run import measured  # noqa: E402
+from posbias.measure.study import Settings  # noqa: E402
 from posbias.training.reference.models import REFERENCES  # noqa: E402
 
 

@@ -14,13 +14,14 @@ GROUPS = (
     "posbias.cli.book_commands",
     "posbias.cli.profile_commands",
     "posbias.cli.measure_commands",
+    "posbias.cli.study_commands",
     "posbias.cli.reference_commands",
     "posbias.cli.retrieval_commands",
     "posbias.cli.explorer_commands",
 )
 """Modules with a ``register(app)`` that adds their commands; what is heavy they import inside the commands."""
 MEASURING = {
-    "torch", "transformers", "tokenizers", "safetensors", "datasets", "accelerate", "xarray", "h5netcdf", "h5py"
+    "torch", "transformers", "tokenizers", "safetensors", "datasets", "accelerate", "xarray", "h5netcdf", "h5py", "tqdm"
 }  # fmt: skip
 """What the extra ``measure`` installs."""
 ORIGINALS = {"pooch", "pypdf", "requests"}

@@ -67,10 +67,11 @@ def measure(
     from posbias.measure.corpus import Corpus
     from posbias.measure.loading import Source
     from posbias.measure.measurement import Measurement, checked_path
+    from posbias.measure.study import Settings
 
     if report is not None:
         checked_path(report, ".html")
-    settings = run.Settings(
+    settings = Settings(
         source=Source(model, revision, tokenizer, trust_remote_code, allow_pickle),
         corpus=Corpus(dataset, separator, field),
         prompts=prompts,

@@ -2,7 +2,8 @@
 
 Models go through :mod:`~posbias.measure.families` (where things are), :mod:`~posbias.measure.instrument` (what is
 seen in a batch) and :mod:`~posbias.measure.statistics` (what is kept of it) into one labelled file
-(:mod:`~posbias.measure.results`), from which :mod:`~posbias.measure.rollouts` makes rollouts.
+(:mod:`~posbias.measure.results`), from which :mod:`~posbias.measure.rollouts` makes rollouts. What a chapter asks of
+models beyond that is in :mod:`posbias.measure.studies`, a file for each question, run by ``posbias study``.
 
 Only this part of posbias, the reference models, the networks from scratch and the checkpoints import torch; only this
 one datasets.

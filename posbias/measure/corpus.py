@@ -121,6 +121,8 @@ READERS: dict[str, Callable[[Path, Corpus], Iterator[str]]] = {
     ".json": _jsonl,
     ".parquet": _parquet,
 }
+"""Readers of files by suffix. Those of ``datasets`` take brackets in a name for a pattern and lists for records, and
+know no line to complain about: they read what is on the hub alone."""
 
 
 def _field(where: str, record: Any, field: str) -> str:

@@ -96,7 +96,8 @@ class Model:
             If a file or the hub cannot be read.
         """
         from posbias.measure.corpus import Corpus
-        from posbias.measure.run import Settings, measured
+        from posbias.measure.run import measured
+        from posbias.measure.study import Settings
 
         for name, value in (("prompts", prompts), ("length", length), ("batch_size", batch_size)):
             checks.positive_integer(name, value, minimum=2 if name == "length" else 1)

@@ -8,7 +8,7 @@ except what autograd itself keeps.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from inspect import signature
 from typing import Any
@@ -20,6 +20,7 @@ from torch.overrides import TorchFunctionMode
 
 from posbias import checks
 from posbias.measure.families import Family, family_of
+from posbias.measure.hooks import After, Before, given, hooked, returned
 
 SOFTMAX = {torch.nn.functional.softmax, torch.softmax, Tensor.softmax}
 BADDBMM = {torch.baddbmm, Tensor.baddbmm}
@@ -234,19 +235,13 @@ class _Watch(TorchFunctionMode):
     @contextmanager
     def hooked(self) -> Iterator[None]:
         """Attach the hooks and the mode for one pass."""
-        family = self.instrument.family
-        with ExitStack() as stack:
-            modules = zip(self.instrument.layers, self.instrument.attentions, strict=True)
-            for t, (layer, attention) in enumerate(modules):
-                hooks = (
-                    layer.register_forward_pre_hook(self._layer_in, with_kwargs=True),
-                    attention.register_forward_pre_hook(self._enter(t), with_kwargs=True),
-                    attention.register_forward_hook(self._leave),
-                    family.output_of(layer).register_forward_hook(self._attention_out),
-                )
-                for hook in hooks:
-                    stack.callback(hook.remove)
-            stack.enter_context(self)
+        layers, attentions = self.instrument.layers, self.instrument.attentions
+        outputs = [self.instrument.family.output_of(layer) for layer in layers]
+        before: list[tuple[nn.Module, Before]] = [(layer, self._layer_in) for layer in layers]
+        before += [(attention, self._enter(t)) for t, attention in enumerate(attentions)]
+        after: list[tuple[nn.Module, After]] = [(attention, self._leave) for attention in attentions]
+        after += [(output, self._attention_out) for output in outputs]
+        with hooked(before, after), self:
             yield
 
     def complete(self) -> None:
@@ -267,11 +262,10 @@ class _Watch(TorchFunctionMode):
         return out
 
     def _layer_in(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        x = args[0] if args else kwargs["hidden_states"]
-        self.inputs.append(_token_norms(x))
+        self.inputs.append(_token_norms(given(args, kwargs)))
 
     def _attention_out(self, module: nn.Module, args: Any, out: Any) -> None:
-        self.outputs.append(_token_norms(out[0] if isinstance(out, tuple) else out))
+        self.outputs.append(_token_norms(returned(out)))
 
     def _enter(self, t: int) -> Callable[..., Any]:
         def hook(module: nn.Module, args: Any, kwargs: Any) -> Any:

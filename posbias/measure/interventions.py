@@ -6,7 +6,7 @@ All are hooks and none changes a weight. They go through the instrument: what is
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from posbias import checks
+from posbias.measure.hooks import After, hooked
 from posbias.measure.instrument import Instrument
 from posbias.measure.normalisation import denominators
 
@@ -55,12 +56,12 @@ def bidirectional(instrument: Instrument) -> Iterator[None]:
             raise checks.refuse("model", "attention with an additive mask as a keyword", type(module).__name__)
         return args, {**kwargs, "attention_mask": torch.maximum(mask, mask.transpose(-1, -2))}
 
-    with ExitStack() as stack:
-        for attention in instrument.attentions:
-            stack.callback(attention.register_forward_pre_hook(open_mask, with_kwargs=True).remove)
-        stack.callback(setattr, instrument, "causal", instrument.causal)
-        instrument.causal = False
-        yield
+    causal, instrument.causal = instrument.causal, False
+    try:
+        with hooked(before=[(attention, open_mask) for attention in instrument.attentions]):
+            yield
+    finally:
+        instrument.causal = causal
 
 
 @contextmanager
@@ -89,11 +90,8 @@ def replaced_rope(instrument: Instrument, by: str, seed: int = 0) -> Iterator[No
         order = torch.cat([order, order + half])
         return cos[..., order], sin[..., order]
 
-    handle = rotary.register_forward_hook(replace)
-    try:
+    with hooked(after=[(rotary, replace)]):
         yield
-    finally:
-        handle.remove()
 
 
 @contextmanager
@@ -118,11 +116,8 @@ def replaced_embeddings(instrument: Instrument, which: str, seed: int = 0) -> It
         drawn = mean + deviation * torch.randn(size, generator=generator).to(mean)
         return torch.cat([drawn, output[:, size[1] :]], dim=1)
 
-    handle = embed.register_forward_hook(replace)
-    try:
+    with hooked(after=[(embed, replace)]):
         yield
-    finally:
-        handle.remove()
 
 
 @contextmanager
@@ -178,9 +173,9 @@ def replaced_denominators(
 
         return hook
 
-    with ExitStack() as stack:
-        for t, (layer, attention) in enumerate(zip(instrument.layers, instrument.attentions, strict=True)):
-            stack.callback(family.norm_of(layer).register_forward_hook(divide(t)).remove)
-            for k, projection in enumerate(family.projections_of(attention)):
-                stack.callback(projection.register_forward_hook(project(t, k)).remove)
+    after: list[tuple[nn.Module, After]] = []
+    for t, (layer, attention) in enumerate(zip(instrument.layers, instrument.attentions, strict=True)):
+        after.append((family.norm_of(layer), divide(t)))
+        after += [(projection, project(t, k)) for k, projection in enumerate(family.projections_of(attention))]
+    with hooked(after=after):
         yield

@@ -312,12 +312,6 @@ class Components:
         both = parts[0].variance + parts[1].variance
         return float(parts[0].variance / both), left / (left + right)
 
-    def balance_by_layer(self, resamples: int = 1000, *, seed: int = 0) -> tuple[np.ndarray, Float[np.ndarray, "B T"]]:
-        """Return the balance of each layer and its resamples."""
-        parts = [part.pooled(1) for part in (self.residual, self.denominators)]
-        left, right = (part.resampled_variance(resamples, seed=seed) for part in parts)
-        return parts[0].variance / (parts[0].variance + parts[1].variance), left / (left + right)
-
     def gap(self, resamples: int = 1000, *, seed: int = 0) -> tuple[float, Float[np.ndarray, "B"]]:
         """Return (V_total - V_denominators - V_residual) / V_total, 0 if the components add up, and its resamples."""
         parts = [part.pooled((0, 1)) for part in (self.total, self.denominators, self.residual)]

@@ -1,21 +1,55 @@
-"""What absolute position is read from: logits and log Z at sampled pairs, position 0's path, heads that read it."""
+"""Absolute position: logits and log Z at sampled pairs, position 0's path, heads that read it, and what leaks where."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+import xarray as xr
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from posbias import checks
-from posbias.measure.families import output_projection
+from posbias.measure.families import output_projection, window
+from posbias.measure.hooks import given, hooked, returned
 from posbias.measure.instrument import AttentionReading, Instrument
-from posbias.measure.interventions import bidirectional, rotary_module
-from posbias.theory.leakage import Components, Leakage, PositionBasis, gram, leakage
+from posbias.measure.interventions import bidirectional, replaced_embeddings, replaced_rope, rotary_module
+from posbias.measure.study import Settings, Study
+from posbias.provenance import versions
+from posbias.shipped import PREFIX
+from posbias.theory.leakage import (
+    Components,
+    Leakage,
+    PositionBasis,
+    gram,
+    leakage,
+    permutation_p_values,
+    position_basis,
+    sample_pairs,
+)
+
+SOURCES = ("total", "denominators", "logits", "residual")
+"""Parts of the attention's log weights whose leakage is kept: all, log Z, logits, and logits without the mask."""
+
+EARLY = 32
+"""Queries below this position count as early."""
+
+WINDOW = 64
+"""Offsets below this are near: what the narrowest sliding window lets through."""
+
+PER_STRATUM = 48
+"""Pairs that are sampled in each stratum of offsets."""
+
+RESAMPLES, PERMUTATIONS = 400, 999
+HEAD_PROMPTS = 64
+"""How many prompts, at most, the attention to position 0 is read on."""
+
+DRAWS = 8
+"""Sets of random tokens in the control."""
 
 
 @dataclass(frozen=True)
@@ -147,19 +181,14 @@ def first_trajectory(instrument: Instrument, ids: Int[np.ndarray, "N n"]) -> Flo
     found: list[Tensor] = []
 
     def enter(module: nn.Module, args: Any, kwargs: Any) -> None:
-        found.append((args[0] if args else kwargs["hidden_states"])[0, 0].detach().cpu().clone())
+        found.append(given(args, kwargs)[0, 0].detach().cpu().clone())
 
     def leave(module: nn.Module, args: Any, output: Any) -> None:
-        found.append((output[0] if isinstance(output, tuple) else output)[0, 0].detach().cpu().clone())
+        found.append(returned(output)[0, 0].detach().cpu().clone())
 
-    handles = [layer.register_forward_pre_hook(enter, with_kwargs=True) for layer in instrument.layers]
-    handles.append(instrument.layers[-1].register_forward_hook(leave))
-    try:
+    with hooked([(layer, enter) for layer in instrument.layers], [(instrument.layers[-1], leave)]):
         for _, batch in _batches(ids, 1):
             instrument.forward(batch, lambda reading: None)
-    finally:
-        for handle in handles:
-            handle.remove()
     return torch.stack(found).float().numpy().reshape(len(ids), instrument.T + 1, -1)
 
 
@@ -205,13 +234,9 @@ def read_heads(instrument: Instrument, ids: Int[np.ndarray, "N n"], batch_size: 
     sees: list[Tensor] = [torch.empty(0)] * T
 
     def keep(t: int) -> Any:
-        def hook(module: nn.Module, args: Any) -> None:
-            outputs[t].append(args[0].detach().float().cpu())
+        return lambda module, args, kwargs: outputs[t].append(args[0].detach().float().cpu())
 
-        return hook
-
-    handles = [output_projection(a).register_forward_pre_hook(keep(t)) for t, a in enumerate(instrument.attentions)]
-    try:
+    with hooked(before=[(output_projection(a), keep(t)) for t, a in enumerate(instrument.attentions)]):
         for rows, batch in _batches(ids, batch_size):
 
             def observe(reading: AttentionReading, rows: slice = rows) -> None:
@@ -222,14 +247,156 @@ def read_heads(instrument: Instrument, ids: Int[np.ndarray, "N n"], batch_size: 
                 first[rows, reading.layer] = reading.probabilities[:, :, seen, 0].float().mean(-1).cpu().numpy()
 
             instrument.forward(batch, observe)
-    finally:
-        for handle in handles:
-            handle.remove()
     G = np.empty((T, H, N, N))
     for t, kept in enumerate(outputs):
         o = torch.cat(kept)[:, sees[t]].unflatten(-1, (H, -1)).permute(2, 0, 1, 3).flatten(2).double()
         G[t] = (o @ o.mT).numpy()
     return HeadReading(first, G, uniform)
+
+
+def source_leakage(
+    causal: PairReading, free: PairReading, keep: Bool[np.ndarray, "m"], pairs: Int[np.ndarray, "2 m"]
+) -> xr.Dataset:
+    """Return the leakage of each of :data:`SOURCES` at the pairs that are kept.
+
+    Parameters
+    ----------
+    causal, free
+        Of the model with its mask, and with the bidirectional one.
+    keep
+        Which of the pairs count.
+    pairs
+        What was read.
+    """
+    basis = position_basis(pairs[:, keep])
+    values = (causal.log_probabilities, causal.log_z, causal.logits, free.logits)
+    found = [leakage(basis.both, y[..., keep]) for y in values]
+    layers = [x.pooled(1) for x in found]
+    rows = ("part", "layer", "head")
+    shares = np.stack([x.pooled((0, 1)).resampled_share(RESAMPLES) for x in found])
+    return xr.Dataset(
+        {
+            "variance": (rows, np.stack([x.variance for x in found]), {"units": "nats²"}),
+            "spread": (rows, np.stack([x.spread.mean(-1) for x in found]), {"units": "nats²"}),
+            "p_value": (rows, np.stack([permutation_p_values(x.gram, PERMUTATIONS) for x in found])),
+            "resampled": (
+                ("part", "resample", "layer"),
+                np.stack([x.resampled_variance(RESAMPLES) for x in layers]).astype(np.float32),
+                {"long_name": "variance of resampled prompts, heads added", "units": "nats²"},
+            ),
+            "resampled_share": (("part", "resample"), shares.astype(np.float32)),
+        },
+        coords={"part": list(SOURCES)},
+    )
+
+
+def measure_components(*settings: Settings) -> xr.Dataset:
+    """Measure where absolute position leaks in rotary models; in the first of them also under interventions.
+
+    Parameters
+    ----------
+    settings
+        Of each model, with text that is cut. All are read on as many prompts of as many tokens.
+
+    Returns
+    -------
+    variance, spread, p_value, resampled, resampled_share
+        Of each condition, ``MODEL INTERVENTION PAIRS``, and part.
+    first
+        Mean attention to position 0.
+    """
+    studies = {_short(one): Study(one) for one in settings}
+    pairs = sample_pairs(settings[0].length, PER_STRATUM, first_key=0)
+    found: dict[str, xr.Dataset] = {}
+    heads: list[np.ndarray] = []
+    weights = []
+    for k, (name, study) in enumerate(studies.items()):
+        heads.append(read_heads(study.instrument, study.prompts.ids[:HEAD_PROMPTS]).first.mean(0))
+        weights.append(f"{name} {study.provenance()['revision']}")
+        for condition, (ids, context) in _conditions(study, interventions=k == 0).items():
+            found |= _leaks(study.instrument, ids, context, pairs, f"{name} {condition}", everywhere=k == 0)
+    data = xr.concat(list(found.values()), "condition").assign_coords(condition=list(found), model=list(studies))
+    data["first"] = (("model", "layer", "head"), np.stack(heads), {"long_name": "attention to position 0"})
+    about = {"model": ", ".join(studies), "weights": ", ".join(weights), "early": EARLY, "window": WINDOW}
+    about |= {"per_stratum": PER_STRATUM, "permutations": PERMUTATIONS, **versions("scipy")}
+    return data.assign_attrs(next(iter(studies.values())).provenance() | about)
+
+
+def _conditions(
+    study: Study, *, interventions: bool
+) -> dict[str, tuple[np.ndarray, Callable[[], AbstractContextManager[None]]]]:
+    """Return what is read: the text as it is and, with interventions, random tokens, other angles and embeddings."""
+    text, instrument = study.prompts.ids, study.instrument
+    conditions: dict[str, tuple[np.ndarray, Callable[[], AbstractContextManager[None]]]] = {"text": (text, nullcontext)}
+    if interventions:
+        conditions["random"] = study.with_prompts(rule="random").prompts.ids, nullcontext
+        for by in ("identity", "scrambled"):
+            conditions[by] = text, lambda by=by: replaced_rope(instrument, by)  # type: ignore[misc]
+        for which in ("first", "all"):
+            conditions[which] = text, lambda which=which: replaced_embeddings(instrument, which)  # type: ignore[misc]
+    return conditions
+
+
+def _leaks(
+    instrument: Instrument,
+    ids: np.ndarray,
+    context: Callable[[], AbstractContextManager[None]],
+    pairs: np.ndarray,
+    name: str,
+    *,
+    everywhere: bool,
+) -> dict[str, xr.Dataset]:
+    """Return the leakage over several sets of pairs that the narrowest window lets through."""
+    narrow = _narrowest(instrument)
+    i, j = pairs = pairs[:, np.subtract(*pairs) < narrow] if narrow else pairs
+    with context():
+        causal = read_pairs(instrument, ids, pairs)
+    with bidirectional(instrument), context():
+        free = read_pairs(instrument, ids, pairs)
+    near, rest, early = i - j < WINDOW, j > 0, i < EARLY  # rest: the first token is left out as a key
+    keeps = {"near": near, "near-rest": near & rest} if name.endswith(" text") else {}
+    if everywhere:
+        keeps |= {"all": near | True, "rest": rest, "early": early, "early-rest": early & rest}
+    return {f"{name} {which}": source_leakage(causal, free, keep, pairs) for which, keep in keeps.items()}
+
+
+def _narrowest(instrument: Instrument) -> int | None:
+    """Return the narrowest window of a model's layers, None where all see all of their past."""
+    widths = [window(attention, instrument.model.config) for attention in instrument.attentions]
+    return min((width for width in widths if width), default=None)
+
+
+def _short(settings: Settings) -> str:
+    return settings.source.model.removeprefix(PREFIX).rstrip("/").split("/")[-1]
+
+
+def measure_control(settings: Settings) -> xr.Dataset:
+    """Measure p-values where there is nothing to leak: first-layer logits of random tokens, the first key left out.
+
+    Parameters
+    ----------
+    settings
+        Of a llama, with random tokens; :data:`DRAWS` sets of prompts are drawn from seeds 0, 1, …
+
+    Returns
+    -------
+    p_value, share
+        Of each draw and head.
+    """
+    study = Study(settings)
+    instrument = study.instrument
+    basis = position_basis(sample_pairs(settings.length, PER_STRATUM))
+    found = []
+    for seed in range(DRAWS):
+        ids = study.with_prompts(seed=seed).prompts.ids
+        found.append(leakage(basis.both, read_pairs(instrument, ids, basis.pairs).logits[:, 0]))
+    return xr.Dataset(
+        {
+            "p_value": (("draw", "head"), np.stack([x.p_values() for x in found])),
+            "share": (("draw", "head"), np.stack([x.share for x in found])),
+        },
+        attrs={**study.provenance(), "seed": f"0 to {DRAWS - 1}", **versions("scipy")},
+    )
 
 
 def _batches(ids: Int[np.ndarray, "N n"], size: int) -> Iterator[tuple[slice, Tensor]]:

@@ -7,22 +7,18 @@ combination is rolled out; what it is compared with is left to the reader.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 import xarray as xr
-from jaxtyping import Float, Int
-from torch import Tensor
+from jaxtyping import Float
 
-from posbias.measure.instrument import Instrument
-from posbias.measure.loading import DTYPES
 from posbias.measure.rollouts import measured_rollout
-from posbias.measure.run import Settings, measured
-from posbias.measure.studies.finalnorm import influence_past_final_norm
+from posbias.measure.run import measured
+from posbias.measure.studies.gradients import StreamReading, influence_past_final_norm, read_streams
 from posbias.measure.studies.heads import WEIGHTINGS, ValueReading, read_values
-from posbias.measure.studies.pathways import POWERS, read_pathways
-from posbias.measure.studies.streams import StreamReading, read_streams
+from posbias.measure.study import Settings, Study
 from posbias.measure.summary import shaved
 from posbias.rollout.influence import influence_profile
 from posbias.rollout.joining import joined_history, joined_profile
@@ -155,19 +151,16 @@ def measure_refinements(settings: Settings) -> xr.Dataset:
     ``rolled``, profiles of some at every layer; ``stepped`` (kernel, layer, position), what the kernel of a layer makes
     of the measured profile above it, and ``pulled`` of that of g.
     """
-    one = measured(replace(settings, prompts=1))  # for slopes, windows and provenance; the rest is measured below
-    N, n, T = settings.prompts, settings.length, one.sizes["layer"]
-    prompts = settings.cut(settings.source.load_tokenizer())
-    ids = torch.from_numpy(prompts.ids)
-    model = settings.source.load_model(DTYPES[settings.precision()], str(settings.place()), settings.device_map)
-    instrument, sums, own = Instrument(model), _Kernels(T, n), np.zeros(n)
+    study = Study(settings)
+    instrument, N, n, T = study.instrument, settings.prompts, settings.length, study.instrument.T
+    one = measured(study.with_prompts(prompts=1))  # for slopes and windows; the rest is measured below
+    sums, own = _Kernels(T, n), np.zeros(n)
     readings: tuple[list[StreamReading], list[StreamReading]] = [], []
     past, beside, elsewhere = np.zeros(n), np.zeros(n), 0.0
-    for start in range(0, N, settings.batch_size):
-        batch = ids[start : start + settings.batch_size]
+    for rows, batch in study.batches():
         for kept, values_only in zip(readings, (False, True), strict=True):
             kept.append(read_streams(instrument, batch, values_only=values_only))
-        if start < NORM_PROMPTS:
+        if rows.start < NORM_PROMPTS:
             without, left = influence_past_final_norm(instrument, batch)
             past, elsewhere = past + without.sum(0).numpy(), max(elsewhere, float(left.max()))
             beside = beside + readings[0][-1].influence.sum(0).numpy()
@@ -237,13 +230,7 @@ def measure_refinements(settings: Settings) -> xr.Dataset:
             "few_kernels": list(KERNELS[:2]),
             "few_mixings": ["norms", "values"],
         },
-        attrs={
-            **one.attrs,
-            "prompts": N,
-            "prompts_sha256": prompts.sha256,
-            "batch_size": settings.batch_size,
-            "elsewhere_past_layers": elsewhere,
-        },
+        attrs={**one.attrs, **study.provenance(), "elsewhere_past_layers": elsewhere},
     )
 
 
@@ -260,28 +247,3 @@ def _quadrature(A: np.ndarray, lambda_: np.ndarray) -> Float[np.ndarray, "n"]:
 
 def _moved(A: np.ndarray, sizes: np.ndarray) -> Float[np.ndarray, "kernels T n"]:
     return np.einsum("tn,ktnm->ktm", sizes / sizes.sum(1, keepdims=True), A)
-
-
-def measure_pathways(settings: Settings) -> xr.Dataset:
-    """Follow the paths of one hop and of two through every prompt.
-
-    Return means over prompts of the fields of :class:`~posbias.measure.studies.pathways.PathReading`, and provenance.
-
-    Parameters
-    ----------
-    settings
-        As for :func:`~posbias.measure.run.measure`; the batch size is not used.
-    """
-    results = measured(settings)
-    ids: Int[Tensor, "N n"] = torch.from_numpy(settings.cut(settings.source.load_tokenizer()).ids)
-    model = settings.source.load_model(DTYPES[settings.precision()], str(settings.place()), settings.device_map)
-    instrument = Instrument(model)
-    found = [read_pathways(instrument, prompt) for prompt in ids]
-    dims = {"sizes": ("hop", "power", "position"), "total": ("hop", "position")}
-    dims |= {"middle": ("position",), "middle_random": ("position",)}
-    arrays = {k: np.mean([getattr(x, k) for x in found], axis=0).astype(np.float32) for k in dims}
-    return xr.Dataset(
-        {k: (dims[k], shaved(x)) for k, x in arrays.items()},
-        coords={"hop": [1, 2], "power": list(POWERS)},
-        attrs=results.attrs,
-    )

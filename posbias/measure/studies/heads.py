@@ -8,7 +8,6 @@ then normalised over the keys: Σ_h A^h_ij ‖v^h_j‖ (values), Σ_h A^h_ij ‖
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from posbias.measure.families import output_projection
+from posbias.measure.hooks import hooked
 from posbias.measure.instrument import SOFTMAX, Instrument
 
 WEIGHTINGS = ("uniform", "values", "projected", "vectors")
@@ -83,11 +83,9 @@ def read_values(instrument: Instrument, ids: Int[Tensor, "B n"], observe: Callab
         If not every layer multiplied what its softmax gave by values.
     """
     watch = _Values(instrument, len(ids), observe)
-    with ExitStack() as stack, torch.no_grad():
-        for t, attention in enumerate(instrument.attentions):
-            stack.callback(attention.register_forward_pre_hook(watch.enter(t)).remove)
-            stack.callback(attention.register_forward_hook(watch.leave).remove)
-        stack.enter_context(watch)
+    before = [(attention, watch.enter(t)) for t, attention in enumerate(instrument.attentions)]
+    after = [(attention, watch.leave) for attention in instrument.attentions]
+    with hooked(before, after), watch:
         instrument.forward(ids, lambda reading: None)
     if watch.seen != list(range(instrument.T)):
         raise RuntimeError(f"expected values in each of {instrument.T} layers, received layers {watch.seen}")
@@ -105,7 +103,7 @@ class _Values(TorchFunctionMode):
         self.seen: list[int] = []
 
     def enter(self, t: int) -> Callable[..., None]:
-        def hook(module: nn.Module, args: Any) -> None:
+        def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
             self.working, self.weighted = t, False
 
         return hook

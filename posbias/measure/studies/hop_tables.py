@@ -37,7 +37,7 @@ def hop_table(hops: Mapping[str, xr.Dataset]) -> pd.DataFrame:
     Parameters
     ----------
     hops
-        Model → results of :func:`~posbias.measure.studies.hops.measure_hops`.
+        Model → results of :func:`~posbias.measure.studies.gradients.measure_hops`.
     """
     rows = []
     for name, x in hops.items():

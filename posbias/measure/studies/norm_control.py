@@ -12,8 +12,7 @@ from posbias import checks
 from posbias.measure.instrument import Instrument
 from posbias.measure.interventions import replaced_denominators
 from posbias.measure.studies.identity import identity_network
-from posbias.measure.studies.norms import PARTS, octave_slopes, read_sizes
-from posbias.measure.studies.recency import read_recency
+from posbias.measure.studies.norms import PARTS, octave_slopes, read_recency, read_sizes
 
 UNDONE = {
     "keys, constant": ("k", False),

@@ -1,20 +1,30 @@
-"""The norm before attention: what it divides by at each position, and how large the parts are that make this up."""
+"""The norm before attention: what it divides by along the prompt, how large the parts of that are, what follows of it.
+
+A norm that divides by less at later positions makes later keys larger, and attention more recent: which of two earlier
+keys content logits prefer and where attention lies is read in a model as it is, and with other denominators.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+import xarray as xr
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from posbias import checks
 from posbias.measure.families import output_projection
-from posbias.measure.instrument import Instrument
+from posbias.measure.hooks import hooked, returned
+from posbias.measure.instrument import AttentionReading, Instrument
+from posbias.measure.interventions import replaced_denominators
 from posbias.measure.normalisation import centres, size_over_features
+from posbias.measure.studies.corpora import untrained_twin
+from posbias.measure.study import Settings, Study
 
 PARTS = ("input", "branches", "rest", "branch", "values")
 """Sizes that :func:`read_sizes` reads of each layer t, in this order.
@@ -23,6 +33,26 @@ PARTS = ("input", "branches", "rest", "branch", "values")
 layers, Σ_{s<t} a_s, and what else the layers added, the feed-forward blocks. ``branch``: a_t. ``values``: the averages
 Σ_j A_ij v_j of all heads side by side, before the output projection.
 """
+
+CONDITIONS = {
+    "intact": None,
+    "keys": ("k", False),
+    "queries": ("q", False),
+    "both": ("qk", False),
+    "all": ("qkv", False),
+    "keys course": ("k", True),
+    "both course": ("qk", True),
+}
+"""Which projections get other denominators, and whether tokens keep their departure from the typical course."""
+
+CONTROLS = ("intact", "keys", "keys course")
+"""Conditions in which random tokens and untrained twins are read."""
+
+INFLUENCE = ("intact", "keys", "keys course", "all")
+"""Conditions in which the influence of text is measured, on half of the prompts."""
+
+QUERIES = 16
+"""How many positions count as queries, equally spaced, the last one included."""
 
 
 def read_sizes(
@@ -51,7 +81,7 @@ def read_sizes(
         found[rows, t, PARTS.index(part)] = size_over_features(x, centred).cpu().numpy()
 
     def enter(t: int) -> Callable[..., None]:
-        def hook(module: nn.Module, args: Any) -> None:
+        def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
             nonlocal start, added
             x, centred = args[0].detach(), centres(module)
             if t == 0:
@@ -65,20 +95,18 @@ def read_sizes(
     def leave(t: int) -> Callable[..., None]:
         def hook(module: nn.Module, args: Any, output: Any) -> None:
             nonlocal added
-            a = (output[0] if isinstance(output, tuple) else output).detach()
+            a = returned(output).detach()
             keep(t, "branch", a, centres(norms[t]))
             added = added + a
 
         return hook
 
     def average(t: int) -> Callable[..., None]:
-        return lambda module, args: keep(t, "values", args[0].detach(), False)
+        return lambda module, args, kwargs: keep(t, "values", args[0].detach(), False)
 
-    with ExitStack() as stack:
-        for t, (layer, norm, attention) in enumerate(zip(instrument.layers, norms, instrument.attentions, strict=True)):
-            stack.callback(norm.register_forward_pre_hook(enter(t)).remove)
-            stack.callback(output_projection(attention).register_forward_pre_hook(average(t)).remove)
-            stack.callback(family.output_of(layer).register_forward_hook(leave(t)).remove)
+    before = [(norm, enter(t)) for t, norm in enumerate(norms)]
+    before += [(output_projection(attention), average(t)) for t, attention in enumerate(instrument.attentions)]
+    with hooked(before, [(family.output_of(layer), leave(t)) for t, layer in enumerate(instrument.layers)]):
         for first in range(0, N, batch_size):
             rows = slice(first, first + batch_size)
             instrument.forward(torch.from_numpy(ids[rows]), lambda reading: None)
@@ -110,3 +138,192 @@ def octave_slopes(sizes: Float[np.ndarray, "... n"], first: int = 1) -> Float[np
     weight = np.exp(-u)  # positions in an octave are as many as its beginning
     u = u - (weight @ u) / weight.sum()
     return np.asarray(np.log(sizes[..., first:]) @ (weight * u) / (weight @ u**2))
+
+
+@dataclass(frozen=True)
+class RecencyReading:
+    """Hold how recent the attention of N prompts is, in the model as it is or inside an intervention.
+
+    Parameters
+    ----------
+    preference
+        Recency probability of content logits: the share of triples k < j < i with logit_ij > logit_ik, over the queries
+        i that are read, keys they may see, and heads. 0.5 is no preference.
+    positive
+        Share of the content logits of the same queries and of keys j < i that are above 0.
+    position
+        Mean of Σ_j A_ij j / i over queries i ≥ 1 and heads: where attention lies between the first token (0) and the
+        query (1), position bias included.
+    loss
+        Mean loss of the next token, in nats.
+    """
+
+    preference: Float[np.ndarray, "N T"]
+    positive: Float[np.ndarray, "N T"]
+    position: Float[np.ndarray, "N T"]
+    loss: Float[np.ndarray, "N"]
+
+
+def read_recency(
+    instrument: Instrument, ids: Int[np.ndarray, "N n"], queries: Int[np.ndarray, "q"], batch_size: int = 8
+) -> RecencyReading:
+    """Return the recency of a model's attention on prompts, by forward passes.
+
+    Parameters
+    ----------
+    instrument
+        Of the model.
+    ids
+        Token ids.
+    queries
+        Positions i of triples, 2 or later.
+    batch_size
+        Prompts at a time.
+
+    Raises
+    ------
+    ValueError
+        If a query is outside 2 to n - 1.
+    """
+    N, n = ids.shape
+    if queries.size == 0 or queries.min() < 2 or queries.max() >= n:
+        raise checks.refuse("queries", f"positions from 2 to {n - 1}", queries.tolist())
+    preference, positive, position = (np.empty((N, instrument.T)) for _ in range(3))
+    loss = np.empty(N)
+    for start in range(0, N, batch_size):
+        rows = slice(start, start + batch_size)
+
+        def observe(reading: AttentionReading, rows: slice = rows) -> None:
+            t, content = reading.layer, reading.content()
+            share, above = later_preferred(content, reading.allowed, queries)
+            preference[rows, t], positive[rows, t] = share.mean(-1).cpu().numpy(), above.mean(-1).cpu().numpy()
+            j = torch.arange(n, device=content.device, dtype=torch.float32)
+            mean = (reading.probabilities.float() @ j)[..., 1:] / j[1:]
+            position[rows, t] = mean.mean((-1, -2)).cpu().numpy()
+
+        loss[rows] = instrument.losses(torch.from_numpy(ids[rows]), observe).double().mean(-1).numpy()
+    return RecencyReading(preference, positive, position, loss)
+
+
+def later_preferred(
+    content: Float[Tensor, "B H n n"], allowed: Bool[Tensor, "n n"], queries: Int[np.ndarray, "q"]
+) -> tuple[Float[Tensor, "B H"], Float[Tensor, "B H"]]:
+    """Return the share of triples k < j < i with content_ij > content_ik, and the share of content_ij above 0.
+
+    Parameters
+    ----------
+    content
+        Content logits.
+    allowed
+        Keys that each query may see.
+    queries
+        The i that count. A tie counts as not greater.
+    """
+    i = torch.from_numpy(queries).to(content.device)
+    seen = (allowed & torch.ones_like(allowed).tril(-1))[i]
+    later = content[:, :, i].masked_fill(~seen, -torch.inf)  # what is hidden is greater than nothing
+    earlier = content[:, :, i].masked_fill(~seen, torch.inf)
+    greater = torch.zeros(content.shape[:2], dtype=torch.float64, device=content.device)
+    for j in range(1, content.shape[-1]):
+        rows = seen[:, j].nonzero()[:, 0]
+        greater += (later[:, :, rows, j, None] > earlier[:, :, rows, :j]).flatten(2).float().sum(-1)
+    keys = seen.sum(1)
+    return greater / (keys * (keys - 1) / 2).sum(), (later > 0).sum((-1, -2)) / keys.sum()
+
+
+def read_conditions(study: Study, conditions: tuple[str, ...], gradients: int) -> xr.Dataset:
+    """Return sizes along the prompts, and recency and influence in some conditions.
+
+    Parameters
+    ----------
+    study
+        Model and prompts of :data:`QUERIES` tokens or more.
+    conditions
+        Names in :data:`CONDITIONS`.
+    gradients
+        How many prompts' influence is measured, in the conditions of :data:`INFLUENCE`.
+    """
+    instrument, ids = study.instrument, study.prompts.ids
+    N, n = ids.shape
+    sizes = read_sizes(instrument, ids)
+    typical = np.exp(np.log(sizes[:, :, PARTS.index("input")].astype(float)).mean(0))
+    step = max(1, n // QUERIES)
+    queries = np.arange(step, n + 1, step) - 1
+    found, influence = [], np.full((len(conditions), N, n), np.nan)
+    for c, name in enumerate(conditions):
+        how = CONDITIONS[name]
+        with replaced_denominators(instrument, typical, how[0], own=how[1]) if how else nullcontext():
+            found.append(read_recency(instrument, ids, queries[queries >= 2]))
+            for k in range(0, gradients if name in INFLUENCE else 0, 8):
+                g = instrument.measure(torch.from_numpy(ids[k : min(k + 8, gradients)])).influence.numpy()
+                influence[c, k : min(k + 8, gradients)] = g / g.sum(1, keepdims=True)
+    with np.errstate(divide="ignore", invalid="ignore"):  # nothing has been added before the first layer
+        slopes = octave_slopes(sizes.astype(float))
+        course = np.log(sizes.astype(float)).mean(0)
+    course, slopes = (np.where(np.isfinite(x), x, np.nan) for x in (course, slopes))
+    layers, prompts = ("condition", "prompt", "layer"), ("condition", "prompt")
+    fields: dict[str, tuple[tuple[str, ...], np.ndarray, str]] = {
+        "slope": (
+            ("prompt", "part", "layer"),
+            slopes.swapaxes(1, 2),
+            "exponent of the size along positions 1 to n-1, each octave counting alike",
+        ),
+        "course": (
+            ("part", "position", "layer"),
+            np.moveaxis(course, 0, -1),
+            "mean over prompts of the logarithm of the size",
+        ),
+        "preference": (layers, np.stack([x.preference for x in found]), "recency probability of content logits"),
+        "positive": (layers, np.stack([x.positive for x in found]), "share of content logits above 0"),
+        "attended": (
+            layers,
+            np.stack([x.position for x in found]),
+            "mean attended position, 0 first token, 1 the query",
+        ),
+        "influence_mean": (
+            prompts,
+            influence @ np.linspace(0, 1, n),
+            "mean position of influence, 0 first token, 1 last",
+        ),
+        "influence_last": (prompts, influence[..., -1], "influence of the last"),
+        "loss": (prompts, np.stack([x.loss for x in found]), "loss of the next token, in nats"),
+    }
+    return xr.Dataset(
+        {name: (dims, x.astype(np.float32), {"long_name": text}) for name, (dims, x, text) in fields.items()},
+        coords={"condition": list(conditions), "part": list(PARTS)},
+    )
+
+
+def measure_norms(settings: Settings) -> xr.Dataset:
+    """Measure a reference model on text and on random tokens, and its untrained twin on the text.
+
+    Parameters
+    ----------
+    settings
+        Of a reference model, with text that is cut.
+
+    Returns
+    -------
+    slope, course
+        Sizes along the prompt.
+    preference, positive, attended, loss
+        Recency and loss in each condition.
+    influence_mean, influence_last
+        Where influence lies, for the first half of the text's prompts.
+    """
+    text = Study(settings)
+    few = settings.prompts // 2
+    sets = {
+        "text": read_conditions(text, tuple(CONDITIONS), few),
+        "random": read_conditions(text.with_prompts(rule="random"), CONTROLS, 0),
+    }
+    with untrained_twin(settings.source, "unit") as twin:
+        other = Study(settings.with_source(twin))
+        sets["untrained"] = read_conditions(other, CONTROLS, 0)
+    data = xr.concat([x.expand_dims(data=[label]) for label, x in sets.items()], "data", join="outer", coords="minimal")
+    return data.sel(condition=list(CONDITIONS)).assign_attrs(
+        **text.provenance(),
+        gradients=few,
+        queries=QUERIES,
+        untrained="first weights of seed 0, standard deviation 1/√D, the same text",
+    )

@@ -25,7 +25,7 @@ def coherence(x: xr.Dataset) -> dict[str, float]:
     Parameters
     ----------
     x
-        Results of :func:`~posbias.measure.studies.gap.measure_pathways`.
+        Results of :func:`~posbias.measure.studies.path_gradients.measure_pathways`.
     """
     sizes, sums = x["sizes"].sum("position"), x["total"].sum("position")
     added = sizes.sel(power=1.0)

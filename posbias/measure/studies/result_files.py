@@ -15,8 +15,8 @@ FOLDERS = {
     "gap": "31_comparison",
     "paths-64": "31_comparison",
     "paths-128": "31_comparison",
-    "rotary": "31_comparison",
-    "rotary-1024": "31_comparison",
+    "rotary": "35_rotary",
+    "rotary-1024": "35_rotary",
 }
 """Kind of study → folder below ``results/``; its files are called MODEL.KIND.nc."""
 

@@ -1,21 +1,55 @@
-"""Mean queries and keys before the rotation, read off forward passes of rotary models."""
+"""Mean queries and keys of rotary models before the rotation, and the kernels that they and others make.
+
+What stands in for a model's mean attention is rolled out with the measured mixing, and held against the rollout of the
+measured kernels.
+"""
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Int
+import xarray as xr
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from posbias import checks
 from posbias.measure.families import soft_cap
+from posbias.measure.hooks import hooked
 from posbias.measure.instrument import AttentionReading, Instrument, Observer
 from posbias.measure.interventions import rotary_module
+from posbias.measure.rollouts import layer_masks
+from posbias.measure.run import measured
+from posbias.measure.study import Settings, Study
+from posbias.measure.summary import shaved
+from posbias.provenance import versions
+from posbias.rollout.influence import influence_profile
+from posbias.rollout.kernels import attention_kernel, mix_heads
 from posbias.rollout.logits import rope_logits
-from posbias.rollout.rotary import RotaryMeans
+from posbias.rollout.masks import Mask
+from posbias.rollout.rotary import RotaryMeans, distance_kernels
+from posbias.rollout.surrogate import kernel_variation, nearest_slope
+
+MOST = 128
+"""How many of the prompts, at most, queries and keys are read on; the mixing is that of all prompts."""
+
+LONGEST_ROWS = 256
+"""Length of prompts up to which the last query's weights are kept."""
+
+KERNELS = {
+    "uniform": "within the mask",
+    "mean": "mean query and mean key",
+    "rest": "the same without position 0 in the means",
+    "first": "the same, and position 0 has its own mean key",
+    "keys": "rest, and half the variance of the logits over keys",
+    "both": "rest, and half the variance of the logits over queries and keys",
+    "logits": "softmax of the mean logits of every pair",
+    "slopes": "nearest ALiBi slope of every head's measured kernel",
+    "measured": "mean attention",
+}
+"""What may stand in for mean attention, in the order of what it knows, and mean attention itself."""
 
 
 def read_rotary_means(
@@ -91,10 +125,13 @@ def read_rotary_means(
             expected = "logits that are scaled products of rotated queries and keys"
             raise checks.refuse("model", expected, f"others in layer {reading.layer}, off by {off:.2g}")
 
-    with ExitStack() as stack:
-        for t, attention in enumerate(instrument.attentions):
-            for which, path in enumerate(paths):
-                stack.callback(attention.get_submodule(path).register_forward_hook(keep(t, which)).remove)
+    with hooked(
+        after=[
+            (attention.get_submodule(path), keep(t, which))
+            for t, attention in enumerate(instrument.attentions)
+            for which, path in enumerate(paths)
+        ]
+    ):
         for start in range(0, len(ids), batch_size):
             instrument.forward(torch.from_numpy(ids[start : start + batch_size]), see)
     pairing, theta = _pairing(rotary, d)
@@ -143,3 +180,115 @@ def _pairing(rotary: Any, d: int) -> tuple[Any, np.ndarray]:
 def _for_heads(x: np.ndarray, H: int, axis: int) -> np.ndarray:
     """Return what G groups of heads share once for each of the H heads."""
     return np.repeat(x, H // x.shape[axis], axis=axis)
+
+
+def measure_rotary(settings: Settings) -> xr.Dataset:
+    """Measure a rotary model, and roll out every kernel of :data:`KERNELS` with the measured mixing.
+
+    Parameters
+    ----------
+    settings
+        As for :func:`~posbias.measure.run.measure`; the first :data:`MOST` prompts are read for kernels.
+
+    Returns
+    -------
+    profile
+        Influence profile by each kernel.
+    variation, first
+        How far each layer's kernel is from the measured one, and its mean weight on position 0.
+    last_row
+        The last query's weights, for short prompts.
+    slopes, query, key, theta, scale, variance
+        What the kernels are made of.
+
+    Raises
+    ------
+    ValueError, OSError
+        As :func:`~posbias.measure.run.measure` and :func:`read_rotary_means` do.
+    """
+    study = Study(settings)
+    instrument, n = study.instrument, settings.length
+    ids = study.prompts.ids[:MOST]
+    seen = _Means(instrument.T, instrument.H, n)
+    rest = read_rotary_means(instrument, ids, settings.batch_size, skip=1, observe=seen)
+    kept = measured(study)
+    variances = {"keys": rest.variances(n, queries=False), "both": rest.variances(n)}
+    A, content = seen.attention / seen.attention.sum(-1, keepdims=True), seen.logits / len(ids)
+    masks = layer_masks(kept)
+    slopes = np.array([[nearest_slope(head, mask) for head in heads] for heads, mask in zip(A, masks, strict=True)])
+    kernels = _kernels(rest, variances, A, content, slopes, masks)
+    lambda_, sees = kept["lambda_frobenius"].values, [slice(1, int(w) or None) for w in kept["window"].values]
+    row = ("kernel", "layer")
+    fields: dict[str, tuple[tuple[str, ...], np.ndarray, dict[str, str]]] = {
+        "profile": (("kernel", "position"), np.stack([influence_profile(B, lambda_) for B in kernels.values()]), {}),
+        "variation": (
+            row,
+            np.stack([kernel_variation(B, kernels["measured"]) for B in kernels.values()]),
+            {"long_name": "mean total variation to the measured kernel, queries from the second on"},
+        ),
+        "first": (
+            row,
+            np.stack([[b[s, 0].mean() for b, s in zip(B, sees, strict=True)] for B in kernels.values()]),
+            {"long_name": "mean weight on position 0 of the later queries that see it"},
+        ),
+        "variance": (
+            ("source", "layer", "position"),
+            np.stack([v.mean(1) for v in variances.values()]),
+            {"long_name": "variance of logits at a distance, mean over heads", "units": "nats²"},
+        ),
+        "slopes": (("layer", "head"), slopes, {"long_name": "nearest ALiBi slopes", "units": "nats a token"}),
+        "query": (("layer", "head", "feature"), _every(rest, n).query, {"long_name": "mean query before the rotation"}),
+        "key": (("layer", "head", "feature"), _every(rest, n).key, {"long_name": "mean key before the rotation"}),
+        "theta": (("pair",), rest.theta, {"units": "radians a token"}),
+        "scale": (("layer",), rest.scale, {}),
+    }
+    if n <= LONGEST_ROWS:
+        rows = np.stack([B[:, -1] for B in kernels.values()]).astype(np.float32)
+        fields["last_row"] = (("kernel", "layer", "position"), shaved(rows), {"long_name": "the last query's weights"})
+    about = {"summary": 1, "kernels": "; ".join(f"{name}: {what}" for name, what in KERNELS.items())}
+    return xr.Dataset(
+        fields,
+        coords={"kernel": list(KERNELS), "source": list(variances)},
+        attrs={**kept.attrs, **about, "prompts_read": len(ids), **versions("scipy")},
+    )
+
+
+def _every(rest: RotaryMeans, n: int) -> RotaryMeans:
+    """Return the means with position 0, from those without it."""
+    return replace(rest, **dict(zip(("query", "key"), rest.with_first(n), strict=True)))
+
+
+def _kernels(
+    rest: RotaryMeans,
+    variances: dict[str, np.ndarray],
+    A: Float[np.ndarray, "T H n n"],
+    content: Float[np.ndarray, "T H n n"],
+    slopes: Float[np.ndarray, "T H"],
+    masks: list[Mask],
+) -> dict[str, Float[np.ndarray, "T n n"]]:
+    """Return every kernel of :data:`KERNELS`, heads averaged."""
+    n = A.shape[-1]
+    every = _every(rest, n).logits(n)
+    logits = {"uniform": 0 * every, "mean": every, "rest": rest.logits(n)}
+    logits |= {which: logits["rest"] + variance / 2 for which, variance in variances.items()}
+    own, x = rest.first_logits(n), np.subtract.outer(np.arange(n), np.arange(n)).astype(float)
+    layers = []
+    for t, mask in enumerate(masks):
+        found = {which: distance_kernels(distances[t], mask) for which, distances in logits.items()}
+        found["first"] = distance_kernels(logits["rest"][t], mask, own[t])
+        found["logits"] = attention_kernel(content[t], mask)
+        found["slopes"] = attention_kernel(-slopes[t, :, None, None] * x, mask)
+        found["measured"] = A[t]
+        layers.append({which: mix_heads(heads) for which, heads in found.items()})
+    return {which: np.stack([layer[which] for layer in layers]) for which in KERNELS}
+
+
+class _Means:
+    """Add up the attention and the content logits of every head."""
+
+    def __init__(self, T: int, H: int, n: int) -> None:
+        self.attention, self.logits = np.zeros((2, T, H, n, n))
+
+    def __call__(self, reading: AttentionReading) -> None:
+        self.attention[reading.layer] += reading.probabilities.sum(0).cpu().numpy()
+        self.logits[reading.layer] += torch.where(reading.allowed, reading.logits, 0.0).sum(0).cpu().numpy()

@@ -11,8 +11,8 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 from measuring import CONFIGS, make, prompts  # noqa: E402
 
 from posbias.measure.instrument import Instrument  # noqa: E402
-from posbias.measure.studies.hops import gradient_by_hops  # noqa: E402
-from posbias.measure.studies.pathways import POWERS, Pathways, read_pathways  # noqa: E402
+from posbias.measure.studies.gradients import gradient_by_hops  # noqa: E402
+from posbias.measure.studies.path_gradients import POWERS, Pathways, read_pathways  # noqa: E402
 
 EVERY = sorted(set(CONFIGS) - {"gpt2-inverse-layer"})  # which wants 32 bits; the way through it is gpt2's
 

@@ -9,8 +9,7 @@ from measuring import CONFIGS, make, prompts  # noqa: E402
 from torch.overrides import TorchFunctionMode  # noqa: E402 - after the check that torch is there
 
 from posbias.measure.instrument import SOFTMAX, Instrument  # noqa: E402
-from posbias.measure.studies.finalnorm import influence_past_final_norm  # noqa: E402
-from posbias.measure.studies.streams import read_streams  # noqa: E402
+from posbias.measure.studies.gradients import influence_past_final_norm, read_streams  # noqa: E402
 
 EVERY = sorted(set(CONFIGS) - {"gpt2-inverse-layer"})  # which wants 32 bits; the way through it is gpt2's
 

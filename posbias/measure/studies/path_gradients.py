@@ -9,20 +9,23 @@ around an attention is then linear position by position (a D × D matrix each), 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
+import xarray as xr
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from posbias import checks
+from posbias.measure.hooks import given, hooked, rereturned, returned
 from posbias.measure.instrument import Instrument
-
-POWERS = (1.0, 1.25, 1.5, 1.75, 2.0)
-"""Powers r of (Σ w^r)^{1/r} over paths, w the sizes of their vectors."""
+from posbias.measure.run import measured
+from posbias.measure.studies.gradients import POWERS
+from posbias.measure.study import Settings, Study
+from posbias.measure.summary import shaved
 
 
 class Pathways:
@@ -152,6 +155,29 @@ def read_pathways(instrument: Instrument, ids: Int[Tensor, "n"], *, together: in
     )
 
 
+def measure_pathways(settings: Settings) -> xr.Dataset:
+    """Follow the paths of one hop and of two through every prompt.
+
+    Return means over prompts of the fields of :class:`PathReading`, with the provenance of a measurement.
+
+    Parameters
+    ----------
+    settings
+        As for :func:`~posbias.measure.run.measure`; the batch size is not used.
+    """
+    study = Study(settings)
+    results = measured(study)
+    found = [read_pathways(study.instrument, prompt) for prompt in study.ids]
+    dims = {"sizes": ("hop", "power", "position"), "total": ("hop", "position")}
+    dims |= {"middle": ("position",), "middle_random": ("position",)}
+    arrays = {k: np.mean([getattr(x, k) for x in found], axis=0).astype(np.float32) for k in dims}
+    return xr.Dataset(
+        {k: (dims[k], shaved(x)) for k, x in arrays.items()},
+        coords={"hop": [1, 2], "power": list(POWERS)},
+        attrs=results.attrs,
+    )
+
+
 @dataclass
 class _Cut:
     """What the hooks keep of a forward pass in which the stream goes on from a copy of each attention's output."""
@@ -166,22 +192,19 @@ def _cut_loose(instrument: Instrument) -> Iterator[_Cut]:
     cut = _Cut()
 
     def layer_in(module: nn.Module, args: Any, kwargs: Any) -> None:
-        cut.streams.append(args[0] if args else kwargs["hidden_states"])
+        cut.streams.append(given(args, kwargs))
 
     def layer_out(module: nn.Module, args: Any, output: Any) -> None:
-        cut.streams.append(output[0] if isinstance(output, tuple) else output)
+        cut.streams.append(returned(output))
 
     def attention_out(module: nn.Module, args: Any, output: Any) -> Any:
-        a = output[0] if isinstance(output, tuple) else output
-        cut.outputs.append(a)
-        cut.loose.append(a.detach().requires_grad_(True))
-        return (cut.loose[-1], *output[1:]) if isinstance(output, tuple) else cut.loose[-1]
+        cut.outputs.append(returned(output))
+        cut.loose.append(cut.outputs[-1].detach().requires_grad_(True))
+        return rereturned(output, cut.loose[-1])
 
-    with ExitStack() as stack:
-        for layer in instrument.layers:
-            stack.callback(layer.register_forward_pre_hook(layer_in, with_kwargs=True).remove)
-            stack.callback(instrument.family.output_of(layer).register_forward_hook(attention_out).remove)
-        stack.callback(instrument.layers[-1].register_forward_hook(layer_out).remove)
+    layers, output_of = instrument.layers, instrument.family.output_of
+    after = [(output_of(layer), attention_out) for layer in layers]
+    with hooked([(layer, layer_in) for layer in layers], [*after, (layers[-1], layer_out)]):
         yield cut
 
 

@@ -1,0 +1,423 @@
+"""The studies by name: what each asks, which chapter reads it, and how its files are made, one after another.
+
+A study is a row of :data:`STUDIES`. ``posbias study NAME`` turns it into jobs, one for each file, and runs those whose
+file is not there yet. A file says which command makes it again.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import xarray as xr
+from tqdm import tqdm  # type: ignore[import-untyped]
+
+from posbias import checks
+from posbias.files import whole_file
+from posbias.measure.corpus import Corpus
+from posbias.measure.loading import Source
+from posbias.measure.studies.absolute import measure_components, measure_control
+from posbias.measure.studies.corpora import measure_corpus, measure_snapshot, measure_untrained
+from posbias.measure.studies.gap import measure_refinements
+from posbias.measure.studies.gradients import measure_hops
+from posbias.measure.studies.norms import measure_norms
+from posbias.measure.studies.path_gradients import measure_pathways
+from posbias.measure.studies.rotary_kernels import measure_rotary
+from posbias.measure.study import Settings
+from posbias.shipped import PREFIX, reference_names
+from posbias.training.reference.models import REFERENCES
+
+ARTICLE = r"^ = [^=].* = $"
+"""First line of an article in the text of WikiText-2."""
+
+ROTARY = ("llama-12", "llama-ntk-12", "mistral-12")
+STEPS, WIKITEXT = "step-*", "wikitext-2"
+"""Names of parts that need a folder of trained models, and a file of text."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Say what one of a study's files holds.
+
+    Parameters
+    ----------
+    name
+        As it stands in the file's name; one that ends in the length of its prompts follows it.
+    measure
+        Makes the file's contents of the settings of each of its models.
+    prompts, length, batch_size
+        How many prompts, of how many tokens, and how many at a time.
+    rule, per_document
+        As :class:`~posbias.measure.study.Settings` has them.
+    models
+        Reference models that it is made for, if not for all of the study's.
+    """
+
+    name: str
+    measure: Callable[..., xr.Dataset]
+    prompts: int
+    length: int
+    batch_size: int = 8
+    rule: str = "first"
+    per_document: int = 1
+    models: tuple[str, ...] | None = None
+
+    def of_length(self, n: int) -> Part:
+        """Return the part with prompts of ``n`` tokens; a length in its name changes too."""
+        stem = self.name.removesuffix(f"-{self.length}")
+        return replace(self, length=n, name=self.name if stem == self.name else f"{stem}-{n}")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Say what a study asks and which files it makes.
+
+    Parameters
+    ----------
+    question
+        What a chapter wants to know.
+    chapter
+        The chapter that reads it, and the folder of ``results`` that has its files.
+    file
+        Name of a file, of ``{model}`` and ``{part}``; without ``{model}`` one file holds all models.
+    minutes
+        About how long all of it takes on one core, from processor seconds of some of its files.
+    parts
+        What files there are for each model.
+    models
+        Reference models.
+    """
+
+    question: str
+    chapter: str
+    file: str
+    minutes: int
+    parts: tuple[Part, ...]
+    models: tuple[str, ...] = tuple(REFERENCES)
+
+
+STUDIES: Mapping[str, Plan] = {
+    "corpora": Plan(
+        "What do models do on natural text, other text, random tokens and longer prompts?",
+        "11_models",
+        "{model}.{part}.nc",
+        20,
+        (
+            Part("builtin", measure_corpus, 256, 256),
+            Part("random", measure_corpus, 128, 256, rule="random"),
+            Part(WIKITEXT, measure_corpus, 256, 256, rule="cut", per_document=8),
+            Part("builtin-1024", measure_corpus, 24, 1024, 2, models=tuple(x for x in REFERENCES if x != "gpt2-12")),
+        ),
+    ),
+    "untrained": Plan(
+        "What do the same models do before training?",
+        "11_models",
+        "{model}-untrained-{part}.builtin.nc",
+        3,
+        (
+            Part("default", partial(measure_untrained, init="default"), 32, 256),
+            Part("unit", partial(measure_untrained, init="unit"), 32, 256),
+        ),
+    ),
+    "snapshots": Plan(
+        "How does mixing change over training?",
+        "12_mixing",
+        "{model}.{part}.nc",
+        3,
+        (Part(STEPS, measure_snapshot, 16, 256),),
+    ),
+    "absolute": Plan(
+        "Where does absolute position leak into the attention of rotary models?",
+        "15_absolute",
+        "{part}.nc",
+        5,
+        (
+            Part("components", measure_components, 128, 256, rule="cut", per_document=16),
+            Part("control", measure_control, 128, 256, rule="random", models=("llama-12",)),
+        ),
+        ROTARY,
+    ),
+    "norms": Plan(
+        "What do norms before attention divide by, and how recent does that make attention?",
+        "16_norms",
+        "{model}.{part}.nc",
+        25,
+        (Part("norms", measure_norms, 48, 256, rule="cut"),),
+    ),
+    "hops": Plan(
+        "How much influence comes over how many attention hops?",
+        "31_comparison",
+        "{model}.{part}.nc",
+        5,
+        (Part("hops", measure_hops, 16, 256),),
+    ),
+    "gap": Plan(
+        "Which reading of kernels, mixing and gains brings a rollout closest to influence?",
+        "31_comparison",
+        "{model}.{part}.nc",
+        5,
+        (Part("gap", measure_refinements, 48, 256, 4),),
+    ),
+    "paths": Plan(
+        "How do the gradients of single paths add up?",
+        "31_comparison",
+        "{model}.{part}.nc",
+        10,
+        (
+            Part("paths-64", measure_pathways, 8, 64, 4),
+            Part("paths-128", measure_pathways, 2, 128, 4, models=("bloom-8", "llama-12", "gpt2-12")),
+        ),
+    ),
+    "rotary": Plan(
+        "What may stand in for the mean attention of a rotary model?",
+        "35_rotary",
+        "{model}.{part}.nc",
+        5,
+        (Part("rotary", measure_rotary, 256, 256), Part("rotary-1024", measure_rotary, 24, 1024, 2)),
+        ROTARY,
+    ),
+}
+"""The studies by name, in the order of their chapters."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """Hold what is asked of a study beside its name; None leaves what its row says.
+
+    Parameters
+    ----------
+    models
+        Names of reference models, or directories or ids on the hub.
+    parts
+        Names of parts.
+    prompts, length
+        How many prompts, of how many tokens.
+    wikitext
+        Text of WikiText-2, its test part, for the part of that name.
+    trained
+        Folder that ``posbias train-reference -o`` filled with ``--snapshots``, for the study of that name.
+    """
+
+    models: Sequence[str] | None = None
+    parts: Sequence[str] | None = None
+    prompts: int | None = None
+    length: int | None = None
+    wikitext: Path | None = None
+    trained: Path | None = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """Hold one file that is to be made.
+
+    Parameters
+    ----------
+    path
+        The file.
+    measure
+        Makes its contents of ``settings``.
+    settings
+        One for each model in the file.
+    command
+        What makes the file again.
+    """
+
+    path: Path
+    measure: Callable[..., xr.Dataset]
+    settings: tuple[Settings, ...]
+    command: str
+
+
+def plan_of(name: str) -> Plan:
+    """Return a study's row.
+
+    Raises
+    ------
+    ValueError
+        For an unknown name, with the known ones.
+
+    >>> plan_of("gap").chapter
+    '31_comparison'
+    """
+    if name not in STUDIES:
+        raise checks.refuse("study", f"one of {', '.join(STUDIES)}", name)
+    return STUDIES[name]
+
+
+def jobs(name: str, folder: Path, request: Request) -> list[Job]:
+    """Return the files of a study that are asked for, in the order in which they are made.
+
+    Parameters
+    ----------
+    name
+        One of :data:`STUDIES`.
+    folder
+        Where the files go.
+    request
+        What is asked for.
+
+    Raises
+    ------
+    ValueError
+        For a name, a number or a file that cannot be.
+    """
+    plan = plan_of(name)
+    for what, number, least in (("prompts", request.prompts, 1), ("length", request.length, 2)):
+        if number is not None:
+            checks.positive_integer(what, number, minimum=least)
+    models, parts = _models(plan, request), _parts(plan, request)
+    if "{model}" in plan.file:
+        rows = [([model], part) for model in models for part in parts if request.parts or _of(part, model)]
+    else:
+        rows = [([model for model in models if _of(part, model)], part) for part in parts]
+    if parts[0].name == STEPS:
+        rows = [([model], part) for model in models for part in _snapshots(model, parts[0], request)]
+    found = [_job(name, folder, few, part, request) for few, part in rows if few]
+    if not found:
+        raise checks.refuse(name, "models that have the parts asked for", "none; see posbias study --list")
+    return found
+
+
+def run(todo: Sequence[Job], *, force: bool = False, asked: Request | None = None) -> Iterator[tuple[Path, float]]:
+    """Make files that are not there, one after another, and yield each with the seconds that it took.
+
+    A file is written whole or not at all; a run that was stopped goes on with the first file that is missing.
+
+    Parameters
+    ----------
+    todo
+        Of :func:`jobs`.
+    force
+        Whether to make files again that are there.
+    asked
+        What was asked for: a file that is there and has other numbers of prompts or tokens is refused.
+
+    Raises
+    ------
+    ValueError, OSError
+        As the study does, and if a file is there that was measured otherwise.
+    """
+    left = [job for job in todo if force or not job.path.exists()]
+    for job in todo:
+        if job not in left and asked is not None:
+            _check_same(job.path, asked)
+    with tqdm(total=len(left), unit=" files", disable=not sys.stderr.isatty(), dynamic_ncols=True) as bar:
+        for job in left:
+            bar.set_description(job.path.stem)
+            job.path.parent.mkdir(parents=True, exist_ok=True)
+            began = time.monotonic()
+            write(job.path, job.measure(*job.settings).assign_attrs(command=job.command))
+            bar.update()
+            yield job.path, time.monotonic() - began
+
+
+def write(path: Path, data: xr.Dataset) -> None:
+    """Write a study's data as netCDF, packed, whole or not at all."""
+    packed = {"zlib": True, "complevel": 9, "shuffle": True}
+    with whole_file(path) as temporary:
+        encoding: dict[Any, Any] = {k: packed for k, x in data.data_vars.items() if x.ndim > 0 and x.dtype.kind == "f"}
+        data.to_netcdf(temporary, engine="h5netcdf", encoding=encoding)
+
+
+def _models(plan: Plan, request: Request) -> list[str]:
+    """Return the models asked for, each once; those that are no reference models must be there."""
+    known = reference_names()
+    for model in request.models or ():
+        if model not in known and not Path(model).is_dir() and "/" not in model:
+            raise checks.refuse("--only", f"a directory, an id on the hub, or one of {', '.join(known)}", model)
+    return list(dict.fromkeys(request.models or plan.models))
+
+
+def _parts(plan: Plan, request: Request) -> list[Part]:
+    """Return the parts asked for, with the numbers asked for."""
+    parts = list(plan.parts)
+    if parts[0].name != STEPS:
+        parts = _named(parts, request) if request.parts else _given(parts, request)
+    if request.length is not None:
+        parts = [part.of_length(request.length) for part in parts]
+    return [replace(part, prompts=request.prompts or part.prompts) for part in parts]
+
+
+def _named(parts: list[Part], request: Request) -> list[Part]:
+    """Return the parts of the names asked for; one that says the length may say another."""
+    n = request.length
+    known = {part.name: part for part in parts}
+    other = {} if n is None else {part.of_length(n).name: part for part in parts[::-1]}
+    for name in request.parts or ():
+        if name not in known and name not in other:
+            raise checks.refuse("--part", f"one of {', '.join(known)}", name)
+        if name == WIKITEXT and request.wikitext is None:
+            raise checks.refuse(f"--part {WIKITEXT}", "--wikitext FILE, its text", "none")
+        if n is not None and name not in other:
+            raise checks.refuse("--length", f"{known[name].length} for {name}, or no --part", n)
+    return [(other if name in other else known)[name] for name in dict.fromkeys(request.parts or ())]
+
+
+def _given(parts: list[Part], request: Request) -> list[Part]:
+    """Return the parts when none is named: those of the length asked for, if there are any, and those that can be."""
+    n = request.length
+    parts = [part for part in parts if part.name != WIKITEXT or request.wikitext is not None]
+    if n is None:
+        return parts
+    free = [part for part in parts if part.of_length(n).name == part.name] or parts[:1]
+    return [part for part in parts if part.length == n] or free
+
+
+def _of(part: Part, model: str) -> bool:
+    """Tell whether a part is made of a model unless it is asked for by name."""
+    return part.models is None or model in part.models or model not in REFERENCES
+
+
+def _snapshots(model: str, part: Part, request: Request) -> list[Part]:
+    """Return a part for each state of a model that was kept during training."""
+    if request.trained is None:
+        raise checks.refuse("snapshots", "--trained FOLDER, made by posbias train-reference --snapshots", "none")
+    there = sorted(path.name for path in (request.trained / model).glob(STEPS))
+    return [replace(part, name=step) for step in there if not request.parts or step in request.parts]
+
+
+def _job(name: str, folder: Path, models: list[str], part: Part, request: Request) -> Job:
+    plan = STUDIES[name]
+    corpus, options, sources = Corpus("builtin"), [], [_source(model) for model in models]
+    if part.name == WIKITEXT and request.wikitext is not None:
+        corpus = Corpus(str(request.wikitext), separator=ARTICLE)
+        options = ["--wikitext", request.wikitext.name]
+    if name == "snapshots" and request.trained is not None:
+        sources = [str(request.trained / model / part.name) for model in models]
+        options = ["--trained", request.trained.resolve().name]
+    numbers = (part.prompts, part.length, part.batch_size)
+    settings = tuple(
+        Settings(Source(source), corpus, *numbers, rule=part.rule, per_document=part.per_document) for source in sources
+    )
+    words = ["posbias", "study", name]
+    words += [word for model in models for word in ("--only", _stem(model) if Path(model).is_dir() else model)]
+    words += ["--part", part.name, *options, "--prompts", str(part.prompts), "--length", str(part.length)]
+    path = folder / plan.file.format(model=_stem(models[0]), part=part.name)
+    return Job(path, part.measure, settings, shlex.join(words))
+
+
+def _stem(model: str) -> str:
+    """Return the last part of a path or an id."""
+    return Path(model).resolve().name
+
+
+def _source(model: str) -> str:
+    return f"{PREFIX}{model}" if model in reference_names() else model
+
+
+def _check_same(path: Path, asked: Request) -> None:
+    """Raise if a file that is there has other numbers than those asked for."""
+    with h5py.File(path) as file:
+        found = {what: int(np.ravel(file.attrs[what])[0]) for what in ("prompts", "length") if what in file.attrs}
+    for what, wanted in (("prompts", asked.prompts), ("length", asked.length)):
+        if wanted is not None and found.get(what, wanted) != wanted:
+            received = f"one with {found[what]}; --force measures again, -o keeps both"
+            raise checks.refuse(f"{path}: {what}", str(wanted), received)

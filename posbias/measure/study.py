@@ -1,0 +1,225 @@
+"""A study's subject: the model, its tokenizer, its prompts and the instrument, each opened once.
+
+Everything is opened when it is first asked for, so that what can be refused without the model is refused before it is
+loaded, and a study that reads one model on several prompts loads it once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from posbias import checks
+from posbias.measure.corpus import Corpus, Prompts, make_prompts
+from posbias.measure.families import family_of
+from posbias.measure.instrument import Instrument
+from posbias.measure.loading import DTYPES, Source, check_fits
+from posbias.provenance import versions
+from posbias.shipped import model_folder
+
+SUBJECT = ("source", "dtype", "device", "device_map")
+"""Settings that belong to the model: other prompts keep them."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Hold everything that decides what a measurement finds.
+
+    Parameters
+    ----------
+    source, corpus
+        Model and documents.
+    prompts, length, batch_size
+        How many prompts, of how many tokens, and how many at a time.
+    dtype
+        ``float32``, ``bfloat16`` or ``float16``; None takes 32 bits on a CPU and bfloat16 on a GPU.
+    device
+        As torch names it; None takes a GPU if there is one.
+    device_map
+        How accelerate spreads the model (``auto``, ``balanced``, …); None keeps it on one device.
+    rule, seed, per_document, special_tokens
+        As in :func:`~posbias.measure.corpus.make_prompts`.
+    content, heads
+        Whether to keep content logits as matrices, and attention for each head.
+    """
+
+    source: Source
+    corpus: Corpus
+    prompts: int
+    length: int
+    batch_size: int = 8
+    dtype: str | None = None
+    device: str | None = None
+    device_map: str | None = None
+    rule: str = "first"
+    seed: int = 0
+    per_document: int = 1
+    special_tokens: bool = True
+    content: bool = True
+    heads: bool = False
+
+    def place(self) -> torch.device:
+        """Return the device, or raise ValueError if there is no such one."""
+        if self.device is not None:
+            try:
+                device = torch.device(self.device)
+            except RuntimeError:
+                raise checks.refuse("device", "cpu, cuda or cuda:0, cuda:1, …", self.device) from None
+        else:
+            device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        if device.type == "cuda":
+            there = torch.cuda.device_count()
+            if (device.index or 0) >= there:
+                raise checks.refuse("device", f"one of {there} GPUs", str(device))
+            if device.index is None:
+                device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % there)
+        return device
+
+    def with_source(self, source: Source) -> Settings:
+        """Return the same settings for another model."""
+        return replace(self, source=source)
+
+    def cut(self, tokenizer: Any) -> Prompts:
+        """Return the prompts that these settings describe."""
+        return make_prompts(
+            self.corpus,
+            tokenizer,
+            self.prompts,
+            self.length,
+            rule=self.rule,
+            seed=self.seed,
+            per_document=self.per_document,
+            special_tokens=self.special_tokens,
+        )
+
+    def precision(self) -> str:
+        """Return the name of the number format, or raise ValueError for an unknown one."""
+        name = self.dtype or ("float32" if self.place().type == "cpu" else "bfloat16")
+        if name not in DTYPES:
+            raise checks.refuse("dtype", f"one of {', '.join(DTYPES)}", name)
+        return name
+
+
+class Study:
+    """Hold a model, its prompts and the instrument for one study.
+
+    Parameters
+    ----------
+    settings
+        Model, prompts and where to run.
+
+    Raises
+    ------
+    ValueError, OSError
+        When something is first asked for that is not as it should be or cannot be read.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+
+    @cached_property
+    def config(self) -> Any:
+        """The model's configuration, of a supported family."""
+        return self.settings.source.config()
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        """The tokenizer."""
+        return self.settings.source.load_tokenizer()
+
+    @cached_property
+    def prompts(self) -> Prompts:
+        """The prompts, which the model can take."""
+        check_fits(self.config, self.tokenizer, self.settings.length)
+        return self.settings.cut(self.tokenizer)
+
+    @cached_property
+    def instrument(self) -> Instrument:
+        """The instrument, with the model loaded; what is wrong with the prompts is said before."""
+        self.prompts  # noqa: B018 - raises
+        settings = self.settings
+        dtype = DTYPES[settings.precision()]
+        return Instrument(settings.source.load_model(dtype, str(settings.place()), settings.device_map))
+
+    @property
+    def ids(self) -> Int[Tensor, "N n"]:
+        """Token ids of the prompts."""
+        return torch.from_numpy(self.prompts.ids)
+
+    def batches(self) -> Iterator[tuple[slice, Int[Tensor, "B n"]]]:
+        """Yield which prompts a batch holds, and their ids."""
+        for start in range(0, len(self.ids), self.settings.batch_size):
+            rows = slice(start, min(start + self.settings.batch_size, len(self.ids)))
+            yield rows, self.ids[rows]
+
+    def with_prompts(self, **changes: Any) -> Study:
+        """Return a study of the same model, opened no second time, on other prompts.
+
+        Parameters
+        ----------
+        changes
+            Settings with their new values, such as ``rule="random"``.
+
+        Raises
+        ------
+        ValueError
+            For a setting of the model itself.
+        """
+        wrong = sorted(set(changes) & set(SUBJECT))
+        if wrong:
+            raise checks.refuse("changes", "settings of the prompts", ", ".join(wrong))
+        other = Study(replace(self.settings, **changes))
+        for name in ("config", "tokenizer", "instrument"):
+            if name in self.__dict__:
+                other.__dict__[name] = self.__dict__[name]
+        return other
+
+    def provenance(self) -> dict[str, Any]:
+        """Return where the numbers come from; of local paths only the last part, which says enough."""
+        settings = self.settings
+        source, heads = settings.source, self.config.num_attention_heads
+        return {
+            "model": _name(source.model),
+            "revision": source.commit() or source.revision or _digest(Path(model_folder(source.model))),
+            "architecture": family_of(self.config).name,
+            "dataset": _name(settings.corpus.source) if settings.rule != "random" else "random tokens",
+            "prompts": settings.prompts,
+            "rule": settings.rule + (f", {settings.per_document} a document" if settings.rule == "cut" else ""),
+            "length": settings.length,
+            "batch_size": settings.batch_size,
+            "dtype": settings.precision(),
+            "device": settings.device_map or str(settings.place().type),
+            "seed": settings.seed,
+            "tokenizer": _name(source.tokenizer or source.model),
+            "special_tokens": str(settings.special_tokens),
+            "prompts_sha256": self.prompts.sha256,
+            "head_dim": getattr(self.config, "head_dim", None) or self.config.hidden_size // heads,
+            **versions("torch", "transformers"),
+        }
+
+
+def _name(source: str) -> str:
+    path = Path(source)
+    return path.resolve().name if path.exists() else source
+
+
+def _digest(folder: Path) -> str:
+    """Return a digest of a model's files: names, sizes, and the first and last MiB of each."""
+    found = hashlib.sha256()
+    for file in sorted([folder / "config.json", *folder.glob("*.safetensors"), *folder.glob("*.bin")]):
+        size = file.stat().st_size
+        found.update(f"{file.name} {size}\n".encode())
+        with file.open("rb") as content:
+            found.update(content.read(1 << 20))
+            content.seek(max(0, size - (1 << 20)))
+            found.update(content.read(1 << 20))
+    return f"files-{found.hexdigest()[:16]}"

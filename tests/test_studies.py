@@ -1,0 +1,297 @@
+"""Every study by its command: files, their provenance, what is kept, and numbers that were measured before."""
+
+import shutil
+
+import numpy as np
+import pytest
+from conftest import ROOT
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("transformers", reason="transformers is not installed")
+
+import shlex  # noqa: E402
+
+import h5py  # noqa: E402
+import xarray as xr  # noqa: E402
+from measuring import save  # noqa: E402
+
+from posbias.cli import main  # noqa: E402
+from posbias.measure.studies import absolute, driver  # noqa: E402
+from posbias.measure.studies.driver import STUDIES, Request, jobs  # noqa: E402
+from posbias.measure.studies.norms import CONDITIONS, PARTS  # noqa: E402
+from posbias.measure.studies.rotary_kernels import KERNELS  # noqa: E402
+from posbias.measure.summary import read_summary  # noqa: E402
+from posbias.shipped import model_folder  # noqa: E402
+from posbias.training.loop.netcdf import load  # noqa: E402
+
+SIZES = ["--prompts", "2", "--length", "32"]
+EVERY = {  # study: more arguments, files that they make, variables among others
+    "corpora": (["--only", "bloom-8"], ["bloom-8.builtin", "bloom-8.random"], {"influence", "rollout"}),
+    "untrained": (
+        ["--only", "bloom-8", "--part", "unit"],
+        ["bloom-8-untrained-unit.builtin"],
+        {"influence", "lambda_frobenius"},
+    ),
+    "snapshots": (["--only", "bloom-8"], ["bloom-8.step-000010"], {"influence", "rollout"}),
+    "absolute": (["--only", "llama-12"], ["components", "control"], {"p_value"}),
+    "norms": (["--only", "bloom-8"], ["bloom-8.norms"], {"slope", "course", "preference", "influence_mean", "loss"}),
+    "hops": (["--only", "bloom-8"], ["bloom-8.hops"], {"gradient_hops", "kernel_paths", "rollout_hops"}),
+    "gap": (["--only", "bloom-8"], ["bloom-8.gap"], {"prediction", "own", "join_cosine", "lambda_values"}),
+    "paths": (["--only", "bloom-8"], ["bloom-8.paths-32"], {"sizes", "total", "middle", "middle_random"}),
+    "rotary": (["--only", "llama-12"], ["llama-12.rotary"], {"profile", "variation", "last_row", "theta"}),
+}
+PROVENANCE = {
+    "command", "model", "revision", "prompts", "prompts_sha256", "length", "dataset", "rule", "seed", "device", "dtype",
+    "posbias", "numpy", "torch", "transformers", "python",
+}  # fmt: skip
+
+
+def study(*words):
+    """Run the command and return its exit status."""
+    with pytest.raises(SystemExit) as ended:
+        main(["study", *map(str, words)])
+    return ended.value.code
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Return what training with snapshots leaves, of a model that is at hand."""
+    folder = tmp_path_factory.mktemp("runs") / "trained"
+    shutil.copytree(model_folder("reference/bloom-8"), folder / "bloom-8" / "step-000010")
+    return folder
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Draw fewer random prompts and resamples where a study draws many."""
+    monkeypatch.setattr(absolute, "DRAWS", 2)
+    monkeypatch.setattr(absolute, "RESAMPLES", 5)
+    monkeypatch.setattr(absolute, "PERMUTATIONS", 19)
+
+
+def test_every_study_is_tested_here():
+    assert set(EVERY) == set(STUDIES)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_study_writes_its_files_and_says_what_makes_them(name, tmp_path, trained, quick, capsys):
+    words, stems, variables = EVERY[name]
+    if name == "snapshots":
+        words = [*words, "--trained", trained]
+    prompts = 12 if name == "absolute" else 2  # its statistics are over prompts
+    sizes = ["--prompts", prompts, "--length", 32]
+    assert study(name, *words, *sizes, "-o", tmp_path / "new") == 0, capsys.readouterr().err
+    files = sorted((tmp_path / "new").iterdir())
+    assert [file.name for file in files] == [f"{stem}.nc" for stem in stems]
+    for file in files:
+        data = load(file)
+        assert variables <= set(data) and set(data.attrs) >= PROVENANCE
+        assert data.attrs["prompts"] == prompts and data.attrs["length"] == 32 and data.attrs["device"] == "cpu"
+        for x in data.data_vars.values():
+            assert x.dtype.kind in "iub" or np.isfinite(x.values).any()
+    # a file's own command makes the same file, bit for bit
+    data = load(files[0])
+    again = shlex.split(data.attrs["command"])
+    assert again[:3] == ["posbias", "study", name]
+    if name == "snapshots":
+        assert again[again.index("--trained") + 1] == "trained"
+        again[again.index("--trained") + 1] = trained
+    assert study(*again[2:], "-o", tmp_path / "again") == 0
+    same = load(tmp_path / "again" / files[0].name)
+    assert same.attrs == data.attrs and same.identical(data)
+
+
+def first_prompts(path, *names, prompts=2):
+    with xr.open_dataset(path, engine="h5netcdf") as file:
+        return {name: file[name].isel(prompt=slice(prompts)).load() for name in names}
+
+
+def test_the_first_prompts_are_those_of_the_committed_measurement(tmp_path):
+    """The means of few prompts are others than those of many; what is kept of each prompt is the same."""
+    assert study("corpora", "--only", "bloom-8", "--part", "builtin", "--prompts", 2, "-o", tmp_path) == 0
+    names = ["influence_prompts", "influence_signed_prompts", "lambda_frobenius_prompts", "probability"]
+    ours = first_prompts(tmp_path / "bloom-8.builtin.nc", *names)
+    theirs = first_prompts(ROOT / "results" / "11_models" / "bloom-8.builtin.nc", *names)
+    for name in names:
+        scale = abs(theirs[name].values).max(-1, keepdims=True)
+        assert np.allclose(ours[name] / scale, theirs[name] / scale, atol=1e-3), name  # 10 bits are kept
+
+
+def test_the_first_prompts_are_those_of_the_committed_norms(tmp_path):
+    assert study("norms", "--only", "bloom-8", "--prompts", 2, "-o", tmp_path) == 0
+    names = ["slope", "preference", "positive", "attended", "loss", "influence_mean"]
+    ours = first_prompts(tmp_path / "bloom-8.norms.nc", *names)
+    theirs = first_prompts(ROOT / "results" / "16_norms" / "bloom-8.norms.nc", *names)
+    for name in names:
+        if name != "slope":  # other denominators depend on what is typical of all prompts
+            ours[name], theirs[name] = (x[name].sel(condition="intact") for x in (ours, theirs))
+    theirs["influence_mean"], ours["influence_mean"] = (x["influence_mean"].isel(prompt=[0]) for x in (theirs, ours))
+    for name in names:
+        assert np.allclose(ours[name], theirs[name], rtol=1e-3, atol=1e-3, equal_nan=True), name
+
+
+@pytest.mark.parametrize("chapter", sorted({plan.chapter for plan in STUDIES.values()}))
+def test_every_committed_file_says_what_made_it_and_the_command_is_understood(chapter):
+    names = [name for name, plan in STUDIES.items() if plan.chapter == chapter]
+    files = sorted((ROOT / "results" / chapter).glob("*.nc"))
+    assert files
+    for file in files:
+        with h5py.File(file) as data:
+            command = data.attrs["command"]
+            prompts, length = (int(np.ravel(data.attrs[name])[0]) for name in ("prompts", "length"))
+        command = command.decode() if isinstance(command, bytes) else command
+        words = shlex.split(command)
+        assert words[:2] == ["posbias", "study"] and words[2] in names, file
+        options = dict(zip(words[3::2], words[4::2], strict=True))
+        assert int(options["--prompts"]) == prompts and int(options["--length"]) == length, file
+        if words[2] in ("snapshots", "absolute"):
+            continue  # a folder is wanted, or several models
+        wikitext = file.with_name("test.txt") if "--wikitext" in options else None
+        request = Request([options["--only"]], [options["--part"]], prompts, length, wikitext)
+        (job,) = jobs(words[2], file.parent, request)
+        assert job.path == file and job.command == command, file
+
+
+def test_commands_keep_what_is_there_unless_forced(tmp_path, capsys):
+    words = ["hops", "--only", "bloom-8", *SIZES, "-o", tmp_path]
+    assert study(*words) == 0 and "hops: 1 files made, 0 kept" in capsys.readouterr().out
+    path = tmp_path / "bloom-8.hops.nc"
+    before = path.stat().st_mtime_ns
+    assert study(*words) == 0 and "hops: 0 files made, 1 kept" in capsys.readouterr().out
+    assert study("hops", "--only", "bloom-8", "-o", tmp_path) == 0 and path.stat().st_mtime_ns == before
+    assert study("hops", "--only", "bloom-8", "--prompts", 3, "-o", tmp_path) == 2
+    err = capsys.readouterr().err
+    assert "bloom-8.hops.nc: prompts: expected 3, received one with 2; --force measures again" in err
+    assert study(*words, "--force") == 0 and path.stat().st_mtime_ns > before
+
+
+def test_a_stopped_study_leaves_whole_files_and_goes_on(tmp_path, capsys, monkeypatch):
+    real, calls = driver.write, []
+
+    def stop(path, data):
+        calls.append(path)
+        if len(calls) == 2:
+            with monkeypatch.context() as patch:
+                patch.setattr(xr.Dataset, "to_netcdf", interrupted)
+                real(path, data)
+        real(path, data)
+
+    def interrupted(self, path, **options):
+        path.write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(driver, "write", stop)
+    words = ["corpora", "--only", "bloom-8", *SIZES, "-o", tmp_path]
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
+        main([str(word) for word in ["study", *words]])
+    assert [file.name for file in tmp_path.iterdir()] == ["bloom-8.builtin.nc"]
+    read_summary(tmp_path / "bloom-8.builtin.nc")
+    capsys.readouterr()
+    assert study(*words) == 0 and "corpora: 1 files made, 1 kept" in capsys.readouterr().out
+
+
+def test_a_model_in_a_directory_is_studied(tmp_path):
+    save(tmp_path / "mine", "llama")
+    words = ["--only", tmp_path / "mine", "--prompts", 2, "--length", 10, "-o", tmp_path / "out"]
+    assert study("rotary", *words) == 0
+    data = load(tmp_path / "out" / "mine.rotary.nc")
+    assert data.attrs["model"] == "mine" and list(data["kernel"]) == list(KERNELS)
+    assert np.allclose(data["profile"].sum("position"), 1, rtol=1e-5)
+    assert not data["variation"].sel(kernel="measured").any()
+
+
+def test_norms_have_every_condition_and_untrained_twins(tmp_path):
+    assert study("norms", "--only", "bloom-8", *SIZES, "-o", tmp_path) == 0
+    data = load(tmp_path / "bloom-8.norms.nc")
+    assert list(data["condition"]) == list(CONDITIONS) and list(data["part"]) == list(PARTS)
+    assert list(data["data"]) == ["text", "random", "untrained"]
+    seen = np.isfinite(data["preference"]).all(("prompt", "layer"))
+    assert seen.sel(data="text").all() and seen.sel(data="random").values.tolist() == [1, 1, 0, 0, 0, 1, 0]
+    assert (
+        np.isfinite(data["influence_mean"].sel(data="text", condition="intact")).sum() == data.attrs["gradients"] == 1
+    )
+    losses = data["loss"].sel(condition="intact").mean("prompt")
+    assert losses.sel(data="text") < losses.sel(data="untrained") < np.log(4096) * 1.5
+
+
+def test_leakage_is_read_in_every_condition(tmp_path, quick):
+    words = ["--only", "llama-12", "--only", "mistral-12", "--part", "components", "--prompts", 6, "--length", 80]
+    assert study("absolute", *words, "-o", tmp_path) == 0
+    data = load(tmp_path / "components.nc")
+    conditions = list(data["condition"].values)
+    assert "mistral-12 text near-rest" in conditions and "mistral-12 random all" not in conditions
+    pairs = ["all", "rest", "early", "early-rest"]
+    for condition in ("random", "identity", "scrambled", "first", "all"):
+        assert [c for c in conditions if c.startswith(f"llama-12 {condition} ")] == [
+            f"llama-12 {condition} {which}" for which in pairs
+        ]
+    with xr.open_dataset(ROOT / "results" / "15_absolute" / "components.nc", engine="h5netcdf") as kept:
+        assert set(conditions) <= set(kept["condition"].values) and set(kept) == set(data)
+        assert list(kept["part"].values) == list(data["part"].values) and set(kept.attrs) <= set(data.attrs)
+        assert all(kept[name].dims == data[name].dims and kept[name].dtype == data[name].dtype for name in data)
+    assert data.attrs["model"] == "llama-12, mistral-12" and (data["variance"].sel(part="total") > -1).all()
+
+
+def test_the_list_says_what_each_study_asks_and_writes(capsys):
+    assert study("--list") == 0
+    out = capsys.readouterr().out
+    for name, plan in STUDIES.items():
+        assert f"{name}: {plan.question}" in out and f"results/{plan.chapter}/{plan.file}" in out
+        assert f"about {plan.minutes} minutes" in out and all(f"{part.name} (" in out for part in plan.parts)
+
+
+def test_parts_follow_the_length(tmp_path):
+    def asked(name, *, models=("bloom-8",), **request):
+        return [job.path.stem for job in jobs(name, tmp_path, Request(models, **request))]
+
+    assert asked("paths") == ["bloom-8.paths-64", "bloom-8.paths-128"]
+    assert asked("paths", models=["bloom-12", "bloom-12"]) == ["bloom-12.paths-64"]
+    assert asked("paths", models=["bloom-12"], parts=["paths-128"]) == ["bloom-12.paths-128"]
+    assert asked("paths", models=["bloom-12"], parts=["paths-32"], length=32) == ["bloom-12.paths-32"]
+    assert asked("paths", length=128) == ["bloom-8.paths-128"] and asked("paths", length=32) == ["bloom-8.paths-32"]
+    assert asked("corpora") == ["bloom-8.builtin", "bloom-8.random", "bloom-8.builtin-1024"]
+    assert asked("corpora", models=["gpt2-12"]) == ["gpt2-12.builtin", "gpt2-12.random"]
+    assert asked("corpora", length=1024) == ["bloom-8.builtin-1024"]
+    assert asked("corpora", length=64, parts=["random"]) == ["bloom-8.random"]
+    assert asked("rotary", length=64, models=["llama-12"]) == ["llama-12.rotary"]
+    assert len(jobs("gap", tmp_path, Request())) == 10 and len(jobs("rotary", tmp_path, Request())) == 6
+    assert jobs("gap", tmp_path, Request(["someone/some-model"]))[0].command.split()[4] == "someone/some-model"
+    (one, control) = jobs("absolute", tmp_path, Request())
+    assert len(one.settings) == 3 and len(control.settings) == 1
+    assert one.command == (
+        "posbias study absolute --only llama-12 --only llama-ntk-12 --only mistral-12 --part components "
+        "--prompts 128 --length 256"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["depth"], "study: expected one of corpora, untrained, "),
+        ([], "study: expected --list, or one of corpora, "),
+        (["gap", "--only", "bloom-9"], "--only: expected a directory, an id on the hub, or one of bloom-12, "),
+        (["paths", "--part", "paths-63"], "--part: expected one of paths-64, paths-128, received paths-63"),
+        (["paths", "--part", "paths-64", "--length", "32"], "--length: expected 64 for paths-64, or no --part"),
+        (["gap", "--prompts", "0"], "prompts: expected an integer of at least 1, received 0"),
+        (["gap", "--length", "1"], "length: expected an integer of at least 2, received 1"),
+        (["corpora", "--part", "wikitext-2"], "--part wikitext-2: expected --wikitext FILE, its text, received none"),
+        (["snapshots"], "snapshots: expected --trained FOLDER, made by posbias train-reference --snapshots"),
+        (
+            ["snapshots", "--trained", ".", "--part", "step-7"],
+            "snapshots: expected models that have the parts asked for, received none",
+        ),
+        (["rotary", "--only", "bloom-8", *SIZES], "model: expected one with rotary positions"),
+        (["gap", "--only", "gpt2-12", "--length", "257"], "length: expected at most 256 tokens"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_a_line(words, message, tmp_path, capsys):
+    assert study(*words, "-o", tmp_path / "new") == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith(f"posbias: {message}") and captured.err.count("\n") == 1
+    assert not list(tmp_path.rglob("*.nc"))
+
+
+def test_twins_are_those_of_reference_models(tmp_path, capsys):
+    save(tmp_path / "mine", "bloom")
+    assert study("untrained", "--only", tmp_path / "mine", "-o", tmp_path / "new") == 2
+    assert "model: expected a reference model, reference/NAME, to make its untrained twin" in capsys.readouterr().err
