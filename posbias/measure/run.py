@@ -102,8 +102,7 @@ def measured(subject: Settings | Study, *, progress: bool = False) -> xr.Dataset
     For chapters and studies, and for whoever wants the numbers at once.
     """
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "measurement.nc"
-        results = measure(subject, path, checkpoint_every=math.inf, progress=progress)
+        results = measure(subject, Path(folder) / "measurement.nc", checkpoint_every=math.inf, progress=progress)
     if results is None:
         raise RuntimeError("expected to be the first process, received another: use measure under torchrun")
     return results
