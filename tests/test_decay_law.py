@@ -70,6 +70,9 @@ def test_bounds_of_a_rope_network_by_hand():
     low, high = found.bounds([0, 2])
     assert low == pytest.approx([found.lower, found.lower * np.exp(-1)])
     assert high == pytest.approx([found.upper, found.upper * np.exp(-1 / np.pi**2)])
+    turned = np.ones((3, 1)) * [[np.cos(0.2), np.sin(0.2)]]  # an angle before rotation: upper is above 1
+    found = rope_constants(one, turned, [0.5])
+    assert found.upper > 1.04
     both = found.log_bounds(2, [2])
     assert both[0] == pytest.approx(3 * np.log(found.lower) + log_gaussian_walks(2, [2], 0.25)[0])
     assert both[1] == pytest.approx(3 * np.log(found.upper) + log_gaussian_walks(2, [2], 0.25 / np.pi**2)[1])
