@@ -6,7 +6,13 @@ from hypothesis import strategies as st
 from posbias import attention_kernel, position_logits, rollout_matrix
 from posbias.rollout import masks, schedules
 from posbias.rollout.logits import rope_logits
-from posbias.theory.bounded_network import bounded_weights, run_residual_network, value_product_norms
+from posbias.theory.bounded_network import (
+    bounded_weights,
+    random_states,
+    run_residual_network,
+    value_product_norms,
+    weights_of_norms,
+)
 from posbias.theory.depth import attention_floor, state_bound
 
 
@@ -101,3 +107,15 @@ def test_the_network_with_rope():
 def test_bad_input_is_refused(call):
     with pytest.raises(ValueError, match="expected .* received"):
         call()
+
+
+def test_drawn_weights_and_states_have_the_norms_asked_for():
+    rng = np.random.default_rng(3)
+    W = weights_of_norms([[1.0, 0.5, 0.0], [2.0, 3.0, 0.1]], 4, rng)
+    assert W.shape == (2, 3, 4, 4)
+    assert np.allclose(np.linalg.norm(W, 2, axis=(-2, -1)), [[1.0, 0.5, 0.0], [2.0, 3.0, 0.1]])
+    assert np.allclose(np.linalg.norm(random_states(5, 3, 0.7, rng), axis=1), 0.7)
+    with pytest.raises(ValueError, match="norms: expected numbers"):
+        weights_of_norms([-1.0], 3, rng)
+    with pytest.raises(ValueError, match="norm: expected a finite number"):
+        random_states(5, 3, 0.0, rng)

@@ -10,8 +10,10 @@ from posbias.theory.depth import (
     log_collapse_bound,
     log_mass_off_first,
     log_survival_bound,
+    masses_off_first,
     state_bound,
 )
+from posbias.theory.extremal_kernels import direct, stairs
 
 SCHEDULES = st.lists(st.floats(0, 0.99), min_size=1, max_size=12)
 
@@ -84,3 +86,31 @@ def test_attention_floor_by_hand():
 def test_bad_input_is_refused(call):
     with pytest.raises(ValueError, match="expected .* received"):
         call()
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=6), st.integers(0, 50))
+def test_masses_of_all_rows_are_those_of_the_product(lambda_, seed):
+    rng = np.random.default_rng(seed)
+    A = attention_kernel(rng.normal(size=(len(lambda_), 5, 5)), masks.causal())
+    history = masses_off_first(A, lambda_)
+    for t in range(len(lambda_)):
+        assert np.allclose(history[t], 1 - rollout_matrix(A[: t + 1], lambda_[: t + 1])[1:, 0])
+    with pytest.raises(ValueError, match="kernels: expected causal"):
+        masses_off_first(np.full((1, 2, 2), 0.5), [1.0])
+
+
+@given(SCHEDULES, st.integers(0, 50))
+def test_no_kernel_collapses_more_slowly_than_the_extremal_ones(lambda_, seed):
+    A = causal_kernel(5, seed)
+    values = log_mass_off_first(A, lambda_)
+    slowest = log_mass_off_first(stairs(1 - float(np.diag(A)[1:].max()), 5), lambda_)
+    assert (values <= slowest + 1e-12).all()
+    straight = direct(float(A[1:, 0].min()), 5)
+    assert np.allclose(log_mass_off_first(straight, lambda_), log_collapse_bound(lambda_, straight[1, 0]))
+
+
+def test_extremal_kernels_refuse_what_is_no_probability():
+    for kernel in (stairs, direct):
+        with pytest.raises(ValueError, match="expected a number in"):
+            kernel(1.5, 3)
+        assert np.allclose(kernel(0.0, 3), np.eye(3))

@@ -79,6 +79,51 @@ def run_residual_network(
     return NetworkRun(norms, floors, kernels, states)
 
 
+def random_states(n: int, d: int, norm: float, rng: np.random.Generator) -> Float[np.ndarray, "n d"]:
+    """Draw input states of one norm in random directions.
+
+    Parameters
+    ----------
+    n, d
+        Tokens, and width of a state.
+    norm
+        Euclidean norm of every state, > 0.
+    rng
+        Where the directions come from.
+
+    >>> np.linalg.norm(random_states(3, 4, 2.0, np.random.default_rng(0)), axis=1).round(6).tolist()
+    [2.0, 2.0, 2.0]
+    """
+    if not 0 < norm < np.inf:
+        raise checks.refuse("norm", "a finite number above 0", norm)
+    X = rng.standard_normal((checks.positive_integer("n", n), checks.positive_integer("d", d)))
+    return X * (norm / np.linalg.norm(X, axis=1, keepdims=True))
+
+
+def weights_of_norms(norms: Numbers, d: int, rng: np.random.Generator) -> Float[np.ndarray, "*layers d d"]:
+    """Draw Gaussian matrices and scale each to its operator norm.
+
+    Parameters
+    ----------
+    norms
+        Operator norms, ≥ 0: one for each matrix, of any shape.
+    d
+        Width of a state.
+    rng
+        Where the matrices come from.
+
+    Source: made here for assumptions 5.1 and 5.2 of the residual-aware paper.
+
+    >>> np.linalg.norm(weights_of_norms([0.5, 2.0], 3, np.random.default_rng(0)), 2, axis=(1, 2)).round(6).tolist()
+    [0.5, 2.0]
+    """
+    target = checks.finite_array("norms", norms, ndim=(1, 2))
+    if (target < 0).any():
+        raise checks.refuse("norms", "numbers ≥ 0", float(target.min()))
+    W = rng.standard_normal((*target.shape, checks.positive_integer("d", d), d))
+    return W * (target / np.linalg.norm(W, 2, axis=(-2, -1)))[..., None, None]
+
+
 @dataclass(frozen=True)
 class BoundedWeights:
     """Hold weights that meet assumptions A1 and A2 at every depth; make them with :func:`bounded_weights`.

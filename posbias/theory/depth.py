@@ -83,6 +83,39 @@ def log_mass_off_first(A: Float[np.ndarray, "n n"], lambda_: Numbers, *, row: in
     return logs
 
 
+def masses_off_first(kernels: Float[np.ndarray, "T n n"], lambda_: Numbers) -> Float[np.ndarray, "T later"]:
+    """Return the mass off the first token in rows 2..n of R_t … R_1, for every depth t = 1..T.
+
+    Parameters
+    ----------
+    kernels
+        Causal row-stochastic kernels, first layer first.
+    lambda_
+        Residual mixing, T values in [0, 1].
+
+    Raises
+    ------
+    ValueError
+        If a kernel is not row-stochastic and causal, or λ leaves [0, 1] or has another length.
+
+    Notes
+    -----
+    Column 1 feeds nothing to later columns, so the masses of all rows follow one recursion through rows and columns
+    2..n. Where all layers share a kernel and masses become tiny, :func:`log_mass_off_first` goes further.
+
+    >>> masses_off_first(np.array([[[1.0, 0.0], [0.5, 0.5]]] * 2), [1.0, 0.5]).tolist()
+    [[0.5], [0.375]]
+    """
+    A = checks.stochastic_kernel("kernels", kernels)
+    if np.triu(A, 1).any():
+        raise checks.refuse("kernels", "causal (lower-triangular) kernels", "weight on later keys")
+    mass, history = np.ones(A.shape[-1] - 1), np.empty((len(A), A.shape[-1] - 1))
+    for t, mixing in enumerate(checks.mixing_coefficients("lambda_", lambda_, T=len(A))):
+        mass = (1 - mixing) * mass + mixing * (A[t, 1:, 1:] @ mass)
+        history[t] = mass
+    return history
+
+
 def state_bound(x0: float, value_norms: Numbers, lambda_: Numbers) -> float:
     """Return C = x0 Π_t (1 + λ_t (‖W_t‖ - 1)₊): no token's state ever exceeds this norm.
 

@@ -146,6 +146,17 @@ class RopeConstants:
     beta: float
     turned: float
 
+    def bounds(self, x: Numbers) -> tuple[Float[np.ndarray, "..."], Float[np.ndarray, "..."]]:
+        """Return the lower and the upper bound on A[i, i - x] at distances x."""
+        square = np.asarray(x, dtype=float) ** 2
+        return self.lower * np.exp(-self.c * self.S * square), self.upper * np.exp(-self.c_prime * self.S * square)
+
+    def log_bounds(self, t: int, x: Numbers) -> tuple[Float[np.ndarray, "_"], Float[np.ndarray, "_"]]:
+        """Return logs of the bounds on P_T[i, i - x] after T = t + 1 layers, with :func:`log_gaussian_walks`."""
+        low = log_gaussian_walks(t, x, self.c * self.S)[0]
+        high = log_gaussian_walks(t, x, self.c_prime * self.S)[1]
+        return (t + 1) * np.log(self.lower) + low, (t + 1) * np.log(self.upper) + high
+
 
 def rope_constants(
     q: Float[np.ndarray, "*layers n d"], k: Float[np.ndarray, "*layers n d"], theta: Numbers
