@@ -242,7 +242,7 @@ def test_a_process_says_that_another_has_stopped(monkeypatch):
 def test_a_checkpoint_in_the_way_is_named(place, tmp_path, capsys):
     (tmp_path / "m.nc.rank0.checkpoint").write_bytes(b"")
     code, _, err = status(capsys, arguments(place, tmp_path / "m.nc"))
-    assert code == 2 and "m.nc.rank0.checkpoint: expected --resume" in err
+    assert code == 2 and "m.nc.rank0.checkpoint: expected no checkpoint" in err
     code, _, err = status(capsys, arguments(place, tmp_path / "m.nc", "--resume"))
     assert code == 2 and "expected an intact checkpoint" in err and not (tmp_path / "m.nc").exists()
 

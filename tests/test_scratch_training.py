@@ -123,7 +123,7 @@ def test_what_is_done_of_a_setting_is_not_trained_again(tmp_path, monkeypatch):
         list(run_settings(PAIR[:1], [0, 1], SHORT, tmp_path, size=30))
     (path,) = tmp_path.iterdir()
     assert path.name == f"{PAIR[0].name}.seed0.checkpoint"
-    with pytest.raises(ValueError, match="expected --resume, or no checkpoint"):
+    with pytest.raises(ValueError, match="expected no checkpoint of an unfinished run"):
         list(run_settings(PAIR[:1], [0, 1], SHORT, tmp_path, size=30))
     steps = []
     real = module._Run.step
@@ -148,7 +148,7 @@ def test_results_are_labelled_and_say_where_they_come_from(tmp_path):
     assert is_done(path, PAIR[1], [0, 1], SHORT, 30) and not is_done(tmp_path / "none.nc", PAIR[1], [0], SHORT, 30)
     with pytest.raises(ValueError, match="seeds: expected"):
         is_done(path, PAIR[1], [0, 2], SHORT, 30)
-    with pytest.raises(ValueError, match="expected no results of that name"):
+    with pytest.raises(ValueError, match="expected no earlier results"):
         list(run_settings(PAIR, [0, 1], SHORT, tmp_path, size=30))
     write_results(path, kept.drop_vars("sinks"))
     with pytest.raises(ValueError, match="expected every variable of the layout, received a file without sinks"):

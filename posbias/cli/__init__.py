@@ -22,7 +22,7 @@ GROUPS = (
 """Modules with a ``register(app)`` that adds their commands; what is heavy they import inside the commands."""
 MEASURING = {
     "torch", "transformers", "tokenizers", "safetensors", "datasets", "accelerate", "xarray", "h5netcdf", "h5py",
-    "tqdm", "pandas"
+    "tqdm", "pandas", "matplotlib"
 }  # fmt: skip
 """What the extra ``measure`` installs."""
 ORIGINALS = {"pooch", "pypdf", "requests"}

@@ -54,7 +54,7 @@ def variant_config(
 
     Source: residual-aware paper, section 6.2.
 
-    >>> variant_config("mpt-7b", "a", 8).lambdas().min()
+    >>> float(variant_config("mpt-7b", "a", 8).lambdas().min())
     1.0
     """
     for field, value, known in (("variant", variant, VARIANTS), ("reading", reading, READINGS)):
