@@ -8,6 +8,7 @@ pytest.importorskip("pandas", reason="pandas is not installed")
 
 from scipy.linalg import expm  # noqa: E402
 
+from posbias.comparison.distances import normalised_wasserstein  # noqa: E402
 from posbias.measure.rollouts import measured_rollout  # noqa: E402
 from posbias.measure.studies import right_angles, scoring  # noqa: E402
 from posbias.measure.studies.result_files import FOLDERS, read_study  # noqa: E402
@@ -126,6 +127,20 @@ def test_both_joins_beside_a_loop(kept):
     assert row["mean_angles"] == pytest.approx(mean_position(v))
     assert row["mean_sizes"] == pytest.approx(mean_position(kept["one.builtin"]["rollout"].values[1]))
     assert row["mean_angles"] > row["mean_sizes"]  # what has one large contribution gains
+
+
+def test_powers_of_the_join(kept):
+    one = {"one": kept["one.builtin"]}
+    table = right_angles.power_table(one, (1.0, 2.0, 40.0))
+    assert table.index.tolist() == ["one"] and table.columns.tolist() == [1.0, 2.0, 40.0]
+    both = right_angles.join_table(one, resamples=50).iloc[0]
+    assert table.loc["one", [1.0, 2.0]].tolist() == pytest.approx([both["sizes"], both["angles"]])
+    A, v = measured_rollout(kept["one.builtin"], "b").dense(), np.eye(N)[-1]
+    for t, mixing in ((2, 0.4), (1, 0.3), (0, 0.2)):  # a high power keeps the larger of both
+        v = np.maximum((1 - mixing) * v, mixing * v @ A[t])
+        v /= v.sum()
+    measured = kept["one.builtin"]["influence"].values
+    assert table.loc["one", 40.0] == pytest.approx(normalised_wasserstein(v, measured / measured.sum()), abs=0.01)
 
 
 @pytest.mark.parametrize("name", published.MODELS)

@@ -48,3 +48,24 @@ def join_table(
             distances = [normalised_wasserstein(q, p) for q in joined.values()]
             rows.append((model, kernel, *distances, *gain, *map(mean_position, (p, *joined.values()))))
     return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def power_table(kept: Mapping[str, xr.Dataset], powers: Sequence[float], kernel: str = "b") -> pd.DataFrame:
+    """Return W₁ of rollouts that join skip and branch by (xʳ + yʳ)^(1/r), a row for each model, a column for each r.
+
+    Parameters
+    ----------
+    kept
+        Model → measurement or summary.
+    powers
+        r ≥ 1: 1 adds sizes, 2 is Pythagoras, and more approaches the larger of both.
+    kernel
+        As in :func:`join_table`.
+    """
+    found = {}
+    for model, x in kept.items():
+        p, rollout = unit(x["influence"].values), measured_rollout(x, kernel)
+        A = rollout.dense()
+        profiles = [joined_profile(A, rollout.lambda_, power=power) for power in powers]
+        found[model] = [normalised_wasserstein(q, p) for q in profiles]
+    return pd.DataFrame.from_dict(found, "index", columns=list(powers)).rename_axis("model")
