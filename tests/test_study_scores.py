@@ -8,6 +8,7 @@ pytest.importorskip("pandas", reason="pandas is not installed")
 
 from scipy.linalg import expm  # noqa: E402
 
+from posbias.comparison.distances import normalised_wasserstein  # noqa: E402
 from posbias.measure.rollouts import measured_rollout  # noqa: E402
 from posbias.measure.studies import right_angles, scoring  # noqa: E402
 from posbias.measure.studies.result_files import FOLDERS, read_study  # noqa: E402
@@ -95,6 +96,15 @@ def test_distances_of_every_summary(kept):
         mean_position(x["rollout"].values[0]) - mean_position(x["influence"].values)
     )
     assert row["difference"] < 0 and row["W1"] == pytest.approx(-row["difference"])
+
+
+def test_the_last_token_as_a_baseline_of_every_summary(kept):
+    table = scoring.last_token_distances(kept).set_index(["model", "corpus"])["W1"]
+    assert len(table) == len(kept)
+    for stem, x in kept.items():
+        end = scoring.unit(np.eye(x.sizes["position"])[-1])
+        p = scoring.unit(x["influence"].values)
+        assert table[tuple(stem.split(".", 1))] == pytest.approx(normalised_wasserstein(end, p))
 
 
 def test_training_ends_with_the_finished_model():
