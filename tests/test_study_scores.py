@@ -98,6 +98,15 @@ def test_distances_of_every_summary(kept):
     assert row["difference"] < 0 and row["W1"] == pytest.approx(-row["difference"])
 
 
+def test_the_last_token_as_a_baseline_of_every_summary(kept):
+    table = scoring.last_token_distances(kept).set_index(["model", "corpus"])["W1"]
+    assert len(table) == len(kept)
+    for stem, x in kept.items():
+        end = scoring.unit(np.eye(x.sizes["position"])[-1])
+        p = scoring.unit(x["influence"].values)
+        assert table[tuple(stem.split(".", 1))] == pytest.approx(normalised_wasserstein(end, p))
+
+
 def test_training_ends_with_the_finished_model():
     stages = {"bloom-8.step-000030": summary(1), "bloom-8.step-000000": summary(0), "mpt-12.step-000000": summary(2)}
     finished = {"bloom-8.builtin": summary(5), "mpt-12.builtin": summary(6)}

@@ -28,7 +28,7 @@ LABELS = {
     "uniform": "uniform",
     "first": "first token",
     "last": "last token",
-    "recency": "recency fit",
+    "recency": "fitted exponential",
     "clock": "clock",
     "untrained-default": "untrained twin, small weights",
     "untrained-unit": "untrained twin, unit scale",
@@ -169,6 +169,15 @@ def _distances(stem: str, x: xr.Dataset) -> Iterator[tuple[str, str, str, float,
     for variant in VARIANTS:
         q = x["rollout"].sel(variant=variant).values
         yield model, corpus, variant, normalised_wasserstein(q, p), mean_position(q) - mean_position(p)
+
+
+def last_token_distances(kept: Kept) -> pd.DataFrame:
+    """Return W₁ of all influence on the last token from every summary's measurement: ``model``, ``corpus``, ``W1``.
+
+    A point mass on the last token lies after every profile, so its distance is one less the profile's mean position.
+    """
+    rows = [(*stem.split(".", 1), 1 - mean_position(unit(x["influence"].values))) for stem, x in kept.items()]
+    return pd.DataFrame(rows, columns=["model", "corpus", "W1"])
 
 
 def training_distances(stages: Kept, kept: Kept, *, without: Sequence[str] = ()) -> pd.DataFrame:
