@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from posbias.comparison.distances import mean_identity, normalised_wasserstein, spearman
     from posbias.comparison.pairs import compare
-    from posbias.measure.handle import open
+    from posbias.measure.handle import open as open
     from posbias.measure.measurement import load
     from posbias.rollout import masks, schedules
     from posbias.rollout.influence import influence_by_hops, influence_history, influence_profile, rollout_matrix
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = [
+__all__ = [  # without ``open``, which ``from posbias import *`` would put in the place of the builtin
     "Profile",
     "StructuredKernels",
     "alibi_slopes",
@@ -64,7 +64,6 @@ __all__ = [
     "mix_heads",
     "monotone_rearrangement",
     "normalised_wasserstein",
-    "open",
     "position_logits",
     "prefix_masses",
     "residual_kernel",
@@ -109,4 +108,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *_HOME, *_MODULES})

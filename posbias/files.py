@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from posbias import checks
+
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
@@ -52,6 +54,18 @@ def write_whole(path: Path, content: str | bytes) -> None:
     """
     with whole_file(path) as temporary:
         temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def refuse_same(output: Path, source: Path) -> None:
+    """Refuse an output that is the very file that is read, by whatever path.
+
+    Raises
+    ------
+    ValueError
+        If both are one file.
+    """
+    if output.exists() and source.exists() and output.samefile(source):
+        raise checks.refuse("output", "another file than the one that is read", output)
 
 
 def data_folder() -> Path:

@@ -317,3 +317,47 @@ def test_a_kind_of_model_without_a_row_is_refused(tmp_path):
     BertConfig().save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="architecture: expected one of bloom, .* received bert"):
         posbias.open(tmp_path)
+
+
+def test_a_result_that_is_no_measurement_of_a_model_is_refused():
+    path = ROOT / "results" / "35_rotary" / "llama-12.rotary.nc"
+    with pytest.raises(ValueError, match="expected a measurement of a model, received a file without"):
+        posbias.load(path)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("bloom-8", "model: expected reference/bloom-8 for that reference model, received bloom-8"),
+        (ROOT / "README.md", "model: expected the directory of a model, received a file"),
+    ],
+)
+def test_names_that_are_nearly_right_are_answered_at_once(model, message):
+    with pytest.raises(ValueError, match=message):
+        posbias.open(model)
+
+
+def test_an_empty_corpus_is_refused(place):
+    with pytest.raises(ValueError, match="corpus: expected builtin, .*, received an empty text"):
+        posbias.open(place / "bloom").measure(prompts=1, length=4, corpus=" ")
+
+
+@pytest.mark.parametrize(
+    "command", [["rollout", "m.nc", "--variant", "b", "-o", "m.nc"], ["summarise", "m.nc", "-o", "./m.nc"]]
+)
+def test_an_output_that_is_the_input_is_refused(measured, tmp_path, monkeypatch, capsys, command):
+    monkeypatch.chdir(tmp_path)
+    measured.save("m.nc")
+    before = (tmp_path / "m.nc").read_bytes()
+    with pytest.raises(SystemExit) as ended:
+        main(command)
+    assert (
+        ended.value.code == 2 and "output: expected another file than the one that is read" in capsys.readouterr().err
+    )
+    assert (tmp_path / "m.nc").read_bytes() == before
+
+
+def test_a_star_import_leaves_the_builtin_open():
+    names = {}
+    exec("from posbias import *", names)
+    assert "open" not in names and "compare" in names and "open" in dir(posbias)

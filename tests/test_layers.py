@@ -15,7 +15,7 @@ GROUND = {"checks", "files", "shipped", "provenance"}
 
 MAY_IMPORT = {
     "checks": set(),
-    "files": set(),
+    "files": {"checks"},
     "provenance": set(),
     "shipped": {"checks", "files"},
     "figuretext": set(),

@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     try:
         make_app()(args=arguments)
-    except (ValueError, OSError, ModuleNotFoundError) as error:
+    except (ValueError, OSError, ModuleNotFoundError, MemoryError) as error:
         sys.stderr.write(f"posbias: {one_line(error)}\n")
         raise SystemExit(2) from None
 

@@ -43,7 +43,7 @@ def measure(
         Literal["first", "cut", "random"],
         typer.Option(help="The first tokens of documents, tokens from inside them, or random tokens."),
     ] = "first",
-    per_document: Annotated[int, typer.Option(help="Most prompts from a document under cut.")] = 1,
+    per_document: Annotated[int, typer.Option(help="Maximum number of prompts from a document, for rule cut.")] = 1,
     separator: Annotated[
         str | None, typer.Option(help="Regular expression: lines that begin a new document in a text file.")
     ] = None,
@@ -53,8 +53,8 @@ def measure(
     heads: Annotated[bool, typer.Option("--heads", help="Keep attention for each head.")] = False,
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of the model on the hub.")] = None,
     tokenizer: Annotated[str | None, typer.Option(help="Directory or id, if it is not the model's own.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint, if there is one.")] = False,
-    checkpoint_every: Annotated[float, typer.Option(help="Least seconds between checkpoints.")] = 60.0,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume from the checkpoint, if there is one.")] = False,
+    checkpoint_every: Annotated[float, typer.Option(help="Minimum time between checkpoints, in seconds.")] = 60.0,
     trust_remote_code: Annotated[
         bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")
     ] = False,
@@ -108,8 +108,11 @@ def summarise(
 ) -> None:
     """Reduce a measurement to what needs no matrices, with its rollouts: a small file."""
     from posbias import checks
+    from posbias.files import refuse_same
     from posbias.measure.results import read_results
     from posbias.measure.summary import summarise, write_summary
+
+    refuse_same(output, measurement)
 
     if output.suffix != ".nc":
         raise checks.refuse("output", "a file name that ends in .nc", output.name)

@@ -33,7 +33,7 @@ def rollout(
     length: Annotated[int | None, typer.Option("--length", "-n", help="Tokens, in place of sequence_length.")] = None,
     scalar_content: Annotated[
         Literal["every-head", "first-head"],
-        typer.Option(help="What one content value for many heads means; the authors' program gives it to the first."),
+        typer.Option(help="Which heads get a content value given once; the authors' program gives it to the first."),
     ] = "every-head",
     variant: Annotated[
         Literal["a", "b", "c", "kernels"] | None,
@@ -44,12 +44,15 @@ def rollout(
     ] = "frobenius",
 ) -> None:
     """Compute the influence profile that a configuration, or a measurement, describes."""
+    from posbias.files import refuse_same
     from posbias.published.architectures import architecture_faithful
     from posbias.published.configuration import read_config
     from posbias.rollout.profiles import write_profile
 
+    refuse_same(output, config)
+
     if (config.suffix == ".nc") != (variant is not None):
-        raise checks.refuse("--variant", "it for a measurement (.nc), and only for one", config.name)
+        raise checks.refuse("--variant", "a variant for a measurement (.nc), and none for a configuration", config.name)
     if variant is not None:
         from posbias.measure.results import read_results
         from posbias.measure.rollouts import measured_rollout

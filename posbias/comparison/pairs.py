@@ -57,7 +57,9 @@ class Comparison:
         scale = f"baselines: equal shares {self.even:.3f}, all on the last token {self.last:.3f}"
         rank = "undefined for a constant profile" if np.isnan(self.spearman) else f"{self.spearman:.3f}"
         order = "their distribution functions cross"
-        if self.ordered:
+        if self.wasserstein == 0:
+            order = "the profiles are equal"
+        elif self.ordered:
             early = "first" if self.means[0] < self.means[1] else "second"
             order = f"the {early} is nearer the start throughout: W1 is the difference of means"
         return "\n".join([
@@ -97,7 +99,7 @@ def compare(p: Numbers | Profile, q: Numbers | Profile, *, resamples: int = 2000
     if len(first) != len(second):
         received = f"{len(first)} ({first.name}) and {len(second)} ({second.name})"
         raise checks.refuse("profiles", "the same number of positions", received)
-    a, b = first.values / first.sum(), second.values / second.sum()
+    a, b = first.values / first.values.sum(), second.values / second.values.sum()
     identity = mean_identity(a, b)
     n, interval, prompts = len(a), None, None
     measured = [(x.prompts, other) for x, other in ((first, b), (second, a)) if usable(x.prompts)]
@@ -113,7 +115,7 @@ def compare(p: Numbers | Profile, q: Numbers | Profile, *, resamples: int = 2000
         interval=interval,
         prompts=prompts,
         spearman=spearman(a, b),
-        means=(first.mean, second.mean),
+        means=(first.mean_position, second.mean_position),
         ordered=identity.ordered,
         even=normalised_wasserstein(np.full(n, 1 / n), b),
         last=normalised_wasserstein(np.eye(n)[-1], b),

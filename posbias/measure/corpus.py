@@ -50,6 +50,11 @@ class Corpus:
     separator: str | None = None
     field: str = "text"
 
+    def __post_init__(self) -> None:
+        """Check that there is a source."""
+        if not self.source.strip():
+            raise checks.refuse("corpus", f"{BUILTIN}, the name of a data set, or a path", "an empty text")
+
     def documents(self) -> Iterator[str]:
         """Yield the documents in their order.
 

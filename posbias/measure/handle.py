@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from os import PathLike, fspath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from posbias import checks
 from posbias.measure.measurement import Measurement, extra
-from posbias.shipped import PREFIX
+from posbias.shipped import PREFIX, reference_names
 
 if TYPE_CHECKING:
     from posbias.measure import loading
@@ -163,6 +164,10 @@ def open(
     """
     if not isinstance(model, str | PathLike) or not fspath(model):
         raise checks.refuse("model", "a directory, an id on the hub, or reference/NAME", repr(model))
+    if fspath(model) in reference_names():
+        raise checks.refuse("model", f"{PREFIX}{fspath(model)} for that reference model", fspath(model))
+    if Path(fspath(model)).is_file():
+        raise checks.refuse("model", "the directory of a model", f"a file, {fspath(model)}")
     with extra("measure"):
         from posbias.measure.loading import Source
     source = Source(fspath(model), revision, tokenizer, trust_remote_code, allow_pickle)

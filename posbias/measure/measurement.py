@@ -217,7 +217,11 @@ def load(path: str | PathLike[str]) -> Measurement:
         from posbias.training.loop import netcdf
     file = checked_path(path, ".nc")
     is_summary = "summary" in netcdf.load(file).attrs
-    return Measurement(read_summary(file) if is_summary else read_results(file))
+    results = read_summary(file) if is_summary else read_results(file)
+    missing = [name for name in ("influence", "lambda_frobenius") if name not in results]
+    if missing:
+        raise checks.refuse(str(file), "a measurement of a model", f"a file without {' and '.join(missing)}")
+    return Measurement(results)
 
 
 @contextmanager

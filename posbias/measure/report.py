@@ -122,11 +122,11 @@ def write_report(
 
 def _finding(influence: Profile, best: str, score: Comparison) -> str:
     """Return the result in two sentences."""
-    where = "the first half" if influence.mean < 0.5 else "the second half"
+    where = "the first half" if influence.mean_position < 0.5 else "the second half"
     beaten = score.wasserstein < min(score.even, score.last)
     verdict = "nearer than both baselines" if beaten else "<strong>no nearer than the better baseline</strong>"
     return (
-        f"On average the next token draws on {where} of the prompt: mean position {influence.mean:.2f}, "
+        f"On average the next token draws on {where} of the prompt: mean position {influence.mean_position:.2f}, "
         f"{influence.first:.1%} of the influence on the first token and {influence.last:.1%} on the last. "
         f"The nearest rollout is <em>{escape(best)}</em>, {score.wasserstein:.3f} of the length "
         f"away: {verdict}."
@@ -147,7 +147,7 @@ def _table(influence: Profile, rows: Mapping[str, Comparison], best: str) -> str
     blind = {"equal shares": np.full(n, 1 / n), "all on the last token": np.eye(n)[-1]}
     lines = [_row(label, score, best=label == best) for label, score in rows.items()]
     lines += [_row(label, compare(p, influence), italic=True) for label, p in blind.items()]
-    lines.append(f"<tr><td>measured</td><td></td><td></td><td></td><td>{influence.mean:.3f}</td></tr>")
+    lines.append(f"<tr><td>measured</td><td></td><td></td><td></td><td>{influence.mean_position:.3f}</td></tr>")
     titles = ("prediction", "W₁", "95 % interval", "Spearman", "mean")
     head = "".join(f'<th scope="col">{title}</th>' for title in titles)
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'

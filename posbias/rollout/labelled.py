@@ -23,7 +23,7 @@ DECADES = 4
 class Profile(NDArrayOperatorsMixin, Sequence):
     """Hold an influence profile, a probability vector over input positions, and what it is.
 
-    numpy takes it for the array of its values: ``np.asarray(p)``, ``len(p)``, ``p[-1]``, ``p.sum()``, ``p - q``.
+    numpy takes it for the array of its values: ``np.asarray(p)``, ``np.sum(p)``, ``len(p)``, ``p[-1]``, ``p - q``.
 
     Parameters
     ----------
@@ -47,14 +47,18 @@ class Profile(NDArrayOperatorsMixin, Sequence):
     name: str = "profile"
     prompts: Float[np.ndarray, "N n"] | None = None
 
-    def __init__(self, values: Numbers, name: str = "profile", prompts: np.ndarray | None = None) -> None:
+    def __init__(self, values: Numbers, name: str = "profile", prompts: Numbers | None = None) -> None:
         p = checks.distribution("profile", values, tolerance=1e-6).copy()
         p.flags.writeable = False
+        if prompts is not None:
+            prompts = np.asarray(prompts, dtype=np.float64)
+            if prompts.ndim != 2 or prompts.shape[1] != p.size:
+                raise checks.refuse("prompts", f"an array (N, {p.size})", f"shape {prompts.shape}")
         for field, value in (("values", p), ("name", name), ("prompts", prompts)):
             object.__setattr__(self, field, value)
 
     @property
-    def mean(self) -> float:
+    def mean_position(self) -> float:
         """Mean position, 0 if all influence is on the first token and 1 if on the last."""
         return mean_position(self.values / self.values.sum())
 
@@ -75,10 +79,6 @@ class Profile(NDArrayOperatorsMixin, Sequence):
             return None
         where = int(self.values[1:-1].argmin()) + 1
         return where, float(self.values[where])
-
-    def sum(self) -> float:
-        """Return the sum of all shares: 1."""
-        return float(self.values.sum())
 
     def sparkline(self, width: int = 48) -> str:
         """Return the profile as a line of blocks, each the mean of neighbouring positions, on a logarithmic scale.
@@ -102,6 +102,8 @@ class Profile(NDArrayOperatorsMixin, Sequence):
         return np.array(self.values, dtype=dtype, copy=copy)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        if "out" in options:
+            options["out"] = tuple(x.values if isinstance(x, Profile) else x for x in options["out"])
         return getattr(ufunc, method)(*(x.values if isinstance(x, Profile) else x for x in inputs), **options)
 
     def __len__(self) -> int:
@@ -117,5 +119,5 @@ class Profile(NDArrayOperatorsMixin, Sequence):
         ends = f"first {self.first:.3g}, last {self.last:.3g}"
         if self.trough is not None:
             ends += f", lowest between {self.trough[1]:.3g} at position {self.trough[0]}"
-        title = f"{self.name}: {len(self)} positions, mean {self.mean:.3f}"
+        title = f"{self.name}: {len(self)} positions, mean {self.mean_position:.3f}"
         return f"{title}\n{ends}\n{self.sparkline()}  (log scale)"
