@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -66,36 +66,6 @@ def _cell(value: object, how: Format | None) -> str:
     if how is None:
         how = ".3g" if isinstance(value, float) else ""
     return format(value, how)
-
-
-def show_rows(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Show a table as the output of a cell; numbers come already rounded, as text.
-
-    Parameters
-    ----------
-    header
-        Titles of the columns; the first column is set flush left, the others flush right.
-    rows
-        As many cells each as there are titles.
-
-    Raises
-    ------
-    ValueError
-        If a row has another number of cells than the header.
-    """
-    from IPython.display import display
-
-    cells = table_cells(header, rows)
-    display({"text/plain": table_text(cells), "text/markdown": table_markdown(cells)}, raw=True)
-
-
-def table_cells(header: Sequence[str], rows: Iterable[Sequence[object]]) -> list[list[str]]:
-    """Return header and rows as text, after checking that they are equally long."""
-    cells = [[str(x) for x in row] for row in (header, *rows)]
-    for row in cells:
-        if len(row) != len(header):
-            raise ValueError(f"row: expected {len(header)} cells, received {len(row)}: {', '.join(row)}")
-    return cells
 
 
 def table_text(cells: Sequence[Sequence[str]]) -> str:
