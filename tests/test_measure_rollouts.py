@@ -139,7 +139,7 @@ def test_the_command_rolls_out_a_measurement(files, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ([], "--variant: expected it for a measurement"),
+        ([], "--variant: expected a variant for a measurement"),
         (["--variant", "b", "--architecture", "bloom", "--head-dim", "8"], "a measurement has its own"),
         (["--variant", "kernels", "--length", "3"], "length: expected 16"),
     ],
