@@ -174,7 +174,7 @@ def main() -> None:
         ("bootstrap of W₁, 2,000 resamples", f"{loop:.2f} s", f"{ours:.2f} s", f"{loop / ours:.0f}×", BOOTSTRAP)
     )
     ours, alone = import_seconds()
-    rows.append(("`import posbias`", f"{alone:.2f} s (numpy)", f"{ours:.2f} s", f"{ours / alone:.1f}×", "median of 9"))
+    rows.append(("`import posbias`", f"{alone:.2f} s (numpy)", f"{ours:.3f} s", f"{ours / alone:.2f}×", "median of 9"))
     lines = ["| what | baseline | posbias | ratio | note |", "|---|---|---|---|---|"]
     lines += ["| " + " | ".join(row) + " |" for row in rows]
     size = f"BLOOM-176B's size ({T} layers × {H} heads)"
