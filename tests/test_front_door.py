@@ -343,11 +343,12 @@ def test_an_empty_corpus_is_refused(place):
 
 
 @pytest.mark.parametrize(
-    "command", [["rollout", "m.nc", "--variant", "b", "-o", "m.nc"], ["summarise", "m.nc", "-o", "./m.nc"]]
+    "command", [["rollout", "m.nc", "--variant", "b", "-o", "m.nc"], ["summarise", "m.nc", "-o", "alias.nc"]]
 )
 def test_an_output_that_is_the_input_is_refused(measured, tmp_path, monkeypatch, capsys, command):
     monkeypatch.chdir(tmp_path)
     measured.save("m.nc")
+    (tmp_path / "alias.nc").symlink_to("m.nc")
     before = (tmp_path / "m.nc").read_bytes()
     with pytest.raises(SystemExit) as ended:
         main(command)
