@@ -23,8 +23,8 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from posbias.measure.instrument import Instrument
+from posbias.measure.layer_sums import LayerStatistics, bin_centres
 from posbias.measure.loading import DTYPES
-from posbias.measure.statistics import LayerStatistics, bin_centres
 
 VOCABULARY = 2048
 

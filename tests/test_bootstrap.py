@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from posbias.comparison.bootstrap import interval, resampled_profiles
 from posbias.comparison.distances import normalised_wasserstein, wasserstein_to
+from posbias.statistics.resampling import interval, resampled_profiles
 
 
 @pytest.fixture

@@ -8,7 +8,11 @@ from conftest import ROOT, chapter_source
 
 from posbias.book import runner
 
-CODE = "from posbias.book.records import glue, record\nrecord('RA-P4.2', True, f'gain {1 / 3:.6f}')\nglue(gain=1 / 3)"
+CODE = (
+    "from posbias.book.records import glue, record\nfrom posbias.statistics.power import Challenge\n"
+    "power = [Challenge('reversed', 3, 4)]\n"
+    "record('RA-P4.2', True, f'gain {1 / 3:.6f}', fails_if='it falls', power=power)\nglue(gain=1 / 3)"
+)
 
 
 def test_a_record_that_is_wrong_by_a_thousandth_fails_and_noise_passes(make_book):

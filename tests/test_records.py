@@ -9,6 +9,7 @@ from conftest import ROOT, chapter_source
 from posbias.book import ledger, runner
 from posbias.book.ledger import Record
 from posbias.book.records import KEY, glue, read_records, record, rounded
+from posbias.statistics.power import Challenge
 
 
 @pytest.fixture
@@ -36,17 +37,44 @@ def test_glue_keeps_rounded_values_under_their_names(monkeypatch):
     assert kept == {"gain": 0.666667, "n": 256}
 
 
+STRONG = [Challenge("λ reversed", 19, 20), Challenge("ALiBi slopes halved", 10, 20)]
+WEAK = [Challenge("λ reversed", 20, 20), Challenge("content shuffled", 9, 20)]
+CHECK = {"fails_if": "a prefix mass falls with depth", "power": STRONG}
+
+
 def test_record_shows_and_carries_its_verdict(shown):
-    record("RA-P4.2", np.bool_(True), "smallest gain of prefix mass 0.0")
-    record("RA-T2-T3", True, "0.12 against 0.12", kind="reproduced")
-    record("WU-H", False, "sign differs", reason="a factor is missing")
-    assert shown[0]["text/markdown"] == "**RA-P4.2** holds: smallest gain of prefix mass 0.0"
+    record("RA-P4.2", np.bool_(True), "smallest gain 0.0", **CHECK)
+    assert shown[0]["text/markdown"] == (
+        "**RA-P4.2**: **consistent**. smallest gain 0.0. *Fails if* a prefix mass falls with depth. "
+        "*Power:* 19/20 λ reversed; 10/20 ALiBi slopes halved."
+    )
     assert shown[0][KEY] == {
-        "row": "RA-P4.2", "verdict": "holds", "figure": "smallest gain of prefix mass 0.0", "reason": ""
+        "row": "RA-P4.2", "verdict": "consistent", "figure": "smallest gain 0.0", "reason": "",
+        "fails_if": "a prefix mass falls with depth", "power": 0.5,
+        "challenges": ["19/20 λ reversed", "10/20 ALiBi slopes halved"], "part": "", "set_after": False,
     }  # fmt: skip
-    assert shown[1][KEY]["verdict"] == "reproduced"
-    assert shown[2]["text/plain"] == "WU-H deviates: sign differs (a factor is missing)"
-    assert shown[2][KEY]["reason"] == "a factor is missing"
+    record("WU-H", False, "sign differs", reason="a factor is missing", part="printed proof", set_after=True, **CHECK)
+    assert shown[1]["text/plain"].startswith(
+        "WU-H, printed proof contradicted: sign differs (a factor is missing); threshold set after the run. Fails if"
+    )
+
+
+@pytest.mark.parametrize(
+    ("passed", "options", "verdict"),
+    [
+        (True, {}, "consistent"),
+        (True, {"power": WEAK}, "not refuted"),
+        (True, {"kind": "proved"}, "proved"),
+        (True, {"kind": "proved", "power": WEAK}, "proved"),
+        (True, {"kind": "reproduced"}, "reproduced"),
+        (False, {"reason": "x"}, "contradicted"),
+        (False, {"reason": "x", "kind": "proved", "power": WEAK}, "contradicted"),
+        (False, {"reason": "x", "in_part": True}, "contradicted in part"),
+    ],
+)
+def test_the_scale_of_verdicts(shown, passed, options, verdict):
+    record("RA-P4.2", passed, "1", **{**CHECK, **options})
+    assert shown[0][KEY]["verdict"] == verdict
 
 
 @pytest.mark.parametrize(
@@ -54,24 +82,33 @@ def test_record_shows_and_carries_its_verdict(shown):
     [
         (("RA-P9.9", True, "1"), {}, "row: expected one of RA-eq1, .* received 'RA-P9.9'"),
         (("RA-P4.2", 1, "1"), {}, "passed: expected True or False"),
-        (("RA-P4.2", True, " "), {}, "figure: expected what was measured"),
-        (("RA-P4.2", True, "1"), {"kind": "proved"}, "kind: expected holds or reproduced"),
-        (("RA-P4.2", False, "gain -0.1"), {}, "reason: expected why it deviates, received none; measured: gain -0.1"),
+        (("RA-P4.2", True, " "), {}, "figure: expected a text"),
+        (("RA-P4.2", True, "1"), {"fails_if": ""}, "fails_if: expected a text"),
+        (("RA-P4.2", True, "1"), {"power": []}, "challenges: expected at least one alternative"),
+        (("RA-P4.2", True, "1"), {"kind": "holds"}, "kind: expected consistent, proved, reproduced"),
+        (("RA-P4.2", False, "gain -0.1"), {}, "reason: expected why the check did not pass, received none; .* -0.1"),
         (("RA-P4.2", False, "1"), {"reason": " "}, "reason: expected why"),
+        (("RA-P4.2", False, "1"), {"reason": "x", "in_part": 1}, "in_part: expected True or False"),
     ],
 )
 def test_wrong_records_are_refused(shown, arguments, options, message):
     with pytest.raises(ValueError, match=message):
-        record(*arguments, **options)
+        record(*arguments, **{**CHECK, **options})
     assert shown == []
 
 
 def test_records_are_read_out_of_executed_notebooks(make_book):
-    code = "from posbias.book.records import glue, record\nrecord('RA-P4.2', True, 'gain 0.0')\nglue(gain=1/3)"
+    code = (
+        "from posbias.book.records import glue, record\nfrom posbias.statistics.power import Challenge\n"
+        "power = [Challenge('reversed', 3, 4)]\n"
+        "record('RA-P4.2', True, 'gain 0.0', fails_if='it falls', power=power)\nglue(gain=1/3)"
+    )
     root = make_book(one=chapter_source("One", code))
     outcome = runner.run_chapter(root, "one")
     assert outcome.status == "written", outcome.message
-    assert read_records(root / "notebooks") == [Record("RA-P4.2", "holds", "gain 0.0", "", "one")]
+    assert read_records(root / "notebooks") == [
+        Record("RA-P4.2", "consistent", "gain 0.0", "", "it falls", 0.75, ("3/4 reversed",), chapter="one")
+    ]
     glued = json.loads((root / "notebooks" / "one.ipynb").read_text())["cells"][1]["outputs"][1]
     assert glued["data"]["application/papermill.record/text/plain"] == ["0.333333"] or (
         glued["data"]["application/papermill.record/text/plain"] == "0.333333"
@@ -86,7 +123,7 @@ def test_records_are_read_out_of_executed_notebooks(make_book):
 def test_ledger_has_every_row_once_with_its_chapters():
     rows = ledger.read_ledger()
     ids = [row.row for row in rows]
-    assert len(ids) == len(set(ids)) == 51
+    assert len(ids) == len(set(ids)) == 64
     assert {row.source for row in rows} == {"RA", "WU", "LN", "AP", "X"}
     for row in rows:
         assert row.row.isascii() and row.row.startswith(f"{row.source}-")
@@ -95,24 +132,41 @@ def test_ledger_has_every_row_once_with_its_chapters():
         assert next(csv.reader(file)) == ["row", "source", "claim", "check", "chapter"]
 
 
+def entry(row, verdict, *, power=1.0, part="", reason="", chapter="x"):
+    return Record(row, verdict, "gain 0.0", reason, "it falls", power, ("3/4 reversed",), part, False, chapter)
+
+
 def test_status_joins_rows_with_records():
     records = [
-        Record("RA-P4.2", "holds", "gain 0.0", "", "02_forces"),
-        Record("RA-P4.2", "deviates", "gain -1", "odd", "12_mixing"),
-        Record("RA-eq1", "reproduced", "0.2", "", "01_rollout"),
+        entry("RA-P4.2", "consistent", chapter="02_forces"),
+        entry("RA-P4.2", "contradicted in part", power=0.75, reason="odd", chapter="12_mixing"),
+        entry("RA-eq1", "reproduced"),
+        entry("WU-H", "proved", part="statement"),
+        entry("WU-H", "contradicted", part="printed proof", reason="a factor"),
     ]
-    table = {status.row.row: status for status in ledger.status_table(records)}
-    assert len(table) == len(ledger.read_ledger())
-    assert table["RA-P4.2"].verdict == "deviates"
-    assert table["RA-eq1"].verdict == "reproduced"
-    assert table["RA-B"].verdict == "open"
-    assert ledger.count_verdicts(table.values()) == {"holds": 0, "reproduced": 1, "deviates": 1, "open": 49}
-    text = ledger.status_markdown([table["RA-P4.2"]], {"02_forces": "Four forces"})
-    assert "gain 0.0<br>`12_mixing` deviates: gain -1 (odd)" in text
+    lines = ledger.status_table(records)
+    table = {(status.row.row, status.part): status for status in lines}
+    assert len(table) == len(lines) == len(ledger.read_ledger()) + 1
+    assert table["RA-P4.2", ""].verdict == "contradicted in part"
+    assert table["RA-P4.2", ""].power == 0.75
+    assert table["RA-eq1", ""].verdict == "reproduced"
+    assert table["RA-B", ""].verdict == "open"
+    assert [table["WU-H", part].verdict for part in ("statement", "printed proof")] == ["proved", "contradicted"]
+    counts = ledger.count_verdicts(lines)
+    assert counts["open"] == len(lines) - 4 and counts["contradicted"] == 1 and counts["consistent"] == 0
+    text = ledger.status_markdown([table["RA-P4.2", ""], table["RA-B", ""]], {"02_forces": "Four forces"})
+    assert "`12_mixing` contradicted in part: gain 0.0 (odd). *Fails if* it falls. *Power:* 3/4 reversed." in text
+    assert "| 0.75 |" in text
     assert "[Four forces](02_forces.ipynb)" in text
-    assert all(line.count(" | ") == 4 for line in text.splitlines() if not line.startswith("|:"))
+    assert all(line.count(" | ") == 5 for line in text.splitlines() if not line.startswith("|:"))
     with pytest.raises(ValueError, match="received 'XX'"):
-        ledger.status_table([Record("XX", "holds", "1", "", "x")])
+        ledger.status_table([entry("XX", "consistent")])
+
+
+def test_the_status_is_sorted_by_power():
+    records = [entry("RA-P4.2", "consistent", power=0.9), entry("RA-eq1", "not refuted", power=0.1)]
+    order = [status.row.row for status in ledger.by_power(ledger.status_table(records))]
+    assert order[-2:] == ["RA-eq1", "RA-P4.2"]
 
 
 def test_committed_records_come_from_the_chapters_the_ledger_names():

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from posbias import normalised_wasserstein
-from posbias.comparison.bootstrap import resampled_profiles
 from posbias.comparison.fits import recency_fit
 from posbias.comparison.scores import paired_gain, score
+from posbias.statistics.resampling import resampled_profiles
 
 
 @pytest.fixture

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import csv
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Literal
+from typing import Literal, get_args
 
-VERDICTS = ("holds", "reproduced", "deviates", "open")
-"""What a row can be, from a check that passed to one that no chapter has made yet."""
+Verdict = Literal["proved", "reproduced", "consistent", "not refuted", "contradicted in part", "contradicted"]
+
+VERDICTS: tuple[Verdict | Literal["open"], ...] = (*get_args(Verdict), "open")
+"""What a row can be, from what says most for the claim to what says most against it, and a row without a check."""
 
 
 @dataclass(frozen=True)
@@ -40,41 +43,82 @@ class Row:
 
 @dataclass(frozen=True)
 class Record:
-    """The verdict of one chapter on one row of the claims ledger.
+    """The verdict of one chapter on one row of the claims ledger, or on a part of it.
 
     Parameters
     ----------
     row
         Id of the row, such as ``RA-P4.2``.
     verdict
-        ``holds``, ``reproduced`` (a published number met to its printed digits) or ``deviates``.
+        One of :data:`VERDICTS`, except ``open``.
     figure
         What was measured, in a few words with its number.
     reason
-        Why it deviates; empty otherwise.
+        Why the check did not pass; empty otherwise.
+    fails_if
+        What would have made it fail.
+    power
+        Share of runs in which the check noticed the alternative that it notices least often.
+    challenges
+        Each alternative, with the runs in which it was noticed.
+    part
+        Part of the row; empty for all of it.
+    set_after
+        Whether a threshold was set after the run.
     chapter
-        Stem of the chapter that says so.
+        Stem of the chapter that says so; empty until it is read from a notebook.
     """
 
     row: str
-    verdict: Literal["holds", "reproduced", "deviates"]
+    verdict: Verdict
     figure: str
     reason: str
-    chapter: str
+    fails_if: str
+    power: float
+    challenges: tuple[str, ...]
+    part: str = ""
+    set_after: bool = False
+    chapter: str = ""
+
+    def text(self) -> str:
+        """Return the record in one line."""
+        name = f"{self.row}, {self.part}" if self.part else self.row
+        return f"{name} {self.verdict}: {self.measured()}. Fails if {self.fails_if}. Power: {self.powers()}."
+
+    def markdown(self) -> str:
+        """Return the record as Markdown for a chapter's page."""
+        name = f"**{self.row}**" + (f", {self.part}" if self.part else "")
+        lines = (f"{name}: **{self.verdict}**. {self.measured()}.", f"*Fails if* {self.fails_if}.")
+        return " ".join((*lines, f"*Power:* {self.powers()}."))
+
+    def measured(self) -> str:
+        """Return what was measured, with the reason if the check did not pass."""
+        mark = "; threshold set after the run" if self.set_after else ""
+        return self.figure + (f" ({self.reason})" if self.reason else "") + mark
+
+    def powers(self) -> str:
+        """Return the alternatives with the runs in which each was noticed."""
+        return "; ".join(self.challenges)
 
 
 @dataclass(frozen=True)
 class Status:
-    """A row of the ledger with the records that chapters made on it."""
+    """A row of the ledger, or a part of one, with the records that chapters made on it."""
 
     row: Row
     records: tuple[Record, ...]
+    part: str = ""
 
     @property
     def verdict(self) -> str:
-        """The row's verdict: one record that deviates decides, and a row without a record is open."""
-        verdicts = {record.verdict for record in self.records}
-        return next((verdict for verdict in ("deviates", "reproduced", "holds") if verdict in verdicts), "open")
+        """The record that speaks most against the claim decides; without a record it is open."""
+        found = [record.verdict for record in self.records]
+        return max(found, key=VERDICTS.index, default="open")
+
+    @property
+    def power(self) -> float:
+        """The least power of its records; NaN without one."""
+        return min((record.power for record in self.records), default=math.nan)
 
 
 @cache
@@ -93,18 +137,27 @@ def check_row(row: str) -> None:
 
 
 def status_table(records: Iterable[Record]) -> list[Status]:
-    """Join the ledger with ``records``: every row once, with all that chapters recorded on it.
+    """Join the ledger with ``records``: every row, or every part of one, with all that chapters recorded on it.
 
     Raises
     ------
     ValueError
         If a record names a row that the ledger does not have.
     """
-    by_row: dict[str, list[Record]] = {}
-    for record in records:
+    found = list(records)
+    for record in found:
         check_row(record.row)
-        by_row.setdefault(record.row, []).append(record)
-    return [Status(row, tuple(by_row.get(row.row, ()))) for row in read_ledger()]
+    table = []
+    for row in read_ledger():
+        own = [record for record in found if record.row == row.row]
+        parts = dict.fromkeys(record.part for record in own) or [""]
+        table += [Status(row, tuple(x for x in own if x.part == part), part) for part in parts]
+    return table
+
+
+def by_power(table: Iterable[Status]) -> list[Status]:
+    """Sort: the check that could least have failed first, open rows before all."""
+    return sorted(table, key=lambda status: -1.0 if math.isnan(status.power) else status.power)
 
 
 def count_verdicts(table: Iterable[Status]) -> dict[str, int]:
@@ -123,19 +176,21 @@ def status_markdown(table: Sequence[Status], titles: Mapping[str, str]) -> str:
     titles
         Title of each chapter that the book has; others are named by their stem.
     """
-    lines = ["| row | claim | verdict | measured | chapter |", "|:--|:--|:--|:--|:--|"]
+    lines = ["| row | verdict | power | claim | measured | chapter |", "|:--|:--|--:|:--|:--|:--|"]
     for status in table:
+        name = f"`{status.row.row}`" + (f" {status.part}" if status.part else "")
+        power = "" if math.isnan(status.power) else f"{status.power:.2f}"
         found = [_found(record, several=len(status.records) > 1) for record in status.records]
         links = [f"[{titles[stem]}]({stem}.ipynb)" if stem in titles else f"`{stem}`" for stem in status.row.chapters]
         claim = f"{_literal(status.row.claim)}. *Check:* {_literal(status.row.check)}"
-        cells = [f"`{status.row.row}`", claim, f"**{status.verdict}**", "<br>".join(found), ", ".join(links)]
+        cells = [name, f"**{status.verdict}**", power, claim, "<br>".join(found), ", ".join(links)]
         lines.append("| " + " | ".join(_cell(cell) for cell in cells) + " |")
     return "\n".join(lines)
 
 
 def _found(record: Record, *, several: bool) -> str:
     where = f"`{record.chapter}` {record.verdict}: " if several else ""
-    return f"{where}{record.figure}" + (f" ({record.reason})" if record.reason else "")
+    return f"{where}{record.measured()}. *Fails if* {record.fails_if}. *Power:* {record.powers()}."
 
 
 def _literal(text: str) -> str:

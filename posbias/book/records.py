@@ -5,13 +5,20 @@ from __future__ import annotations
 import json
 import math
 import numbers
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from posbias.book.ledger import Record, check_row
+from posbias import checks
+from posbias.book.ledger import Record, Verdict, check_row
+from posbias.statistics.power import ENOUGH, Challenge, least_power
 
 KEY = "posbias_record"
 """Where an output's metadata carries a record: Sphinx warns about outputs of a type it does not know."""
+
+KINDS = ("consistent", "proved", "reproduced")
+"""What a check that passed may be called."""
 
 DIGITS = 6
 """Significant digits of a glued number: enough for prose, few enough to agree between machines."""
@@ -60,8 +67,13 @@ def record(
     passed: Any,
     figure: str,
     *,
-    kind: str = "holds",
+    fails_if: str,
+    power: Sequence[Challenge],
+    kind: str = "consistent",
+    part: str = "",
     reason: str | None = None,
+    in_part: Any = False,
+    set_after: bool = False,
 ) -> None:
     """Enter a verdict on a row of the claims ledger, and show it on the page.
 
@@ -73,36 +85,72 @@ def record(
         Whether the check passed (a Python or numpy bool).
     figure
         What was measured, in a few words with its rounded number.
+    fails_if
+        What would have made the check fail, in words that continue "fails if".
+    power
+        The same check, run on what it should reject (:func:`posbias.statistics.power.challenge`).
     kind
-        The verdict of a check that passed: ``holds``, or ``reproduced`` where a published number is met.
+        What a check that passed may be called: ``consistent``, ``proved`` (by a proof in the text, whose steps were
+        checked) or ``reproduced`` (a published number met to its printed digits). A check that passed with power
+        below 1/2 is ``not refuted`` instead of consistent.
+    part
+        Which part of the row this is, where its parts fare differently: ``statement``, ``printed proof``,
+        ``our constants``; a row's parts stand on lines of their own.
     reason
-        Why a check that did not pass deviates; required then, without effect otherwise.
+        Why a check did not pass; required then, without effect otherwise.
+    in_part
+        Whether a check that did not pass contradicts the claim in part only.
+    set_after
+        Whether a threshold of the check was set after its run; the page marks it.
 
     Raises
     ------
     ValueError
-        If the ledger has no such row, an argument is not what it must be, or a reason is missing.
+        If the ledger has no such row, an argument is not what it must be, or power or a reason is missing.
     """
     from IPython.display import display
 
     check_row(row)
-    passed = passed.item() if hasattr(passed, "item") else passed
-    if not isinstance(passed, bool):
-        raise ValueError(f"passed: expected True or False, received {passed!r}")
-    if kind not in ("holds", "reproduced"):
-        raise ValueError(f"kind: expected holds or reproduced, received {kind!r}")
-    if not figure.strip():
-        raise ValueError(f"{row}: figure: expected what was measured, received an empty text")
+    passed, in_part = _truth("passed", passed), _truth("in_part", in_part)
+    if kind not in KINDS:
+        raise checks.refuse("kind", ", ".join(KINDS), kind)
+    for field, text in (("figure", figure), ("fails_if", fails_if)):
+        if not text.strip():
+            raise checks.refuse(f"{row}: {field}", "a text", "an empty one")
     if not passed and not (reason and reason.strip()):
-        raise ValueError(f"{row}: reason: expected why it deviates, received none; measured: {figure}")
-    verdict = kind if passed else "deviates"
-    why = "" if passed or not reason else f" ({reason})"
-    content = {"row": row, "verdict": verdict, "figure": figure, "reason": "" if passed else reason}
-    bundle = {
-        "text/plain": f"{row} {verdict}: {figure}{why}",
-        "text/markdown": f"**{row}** {verdict}: {figure}{why}",
-    }
-    display(bundle, raw=True, metadata={KEY: content})
+        raise checks.refuse(f"{row}: reason", "why the check did not pass", f"none; measured: {figure}")
+    least = least_power(power)
+    entry = Record(
+        row=row,
+        verdict=_verdict(passed, kind, in_part, least),
+        figure=figure,
+        reason="" if passed or reason is None else reason,
+        fails_if=fails_if,
+        power=least,
+        challenges=tuple(map(str, power)),
+        part=part,
+        set_after=set_after,
+    )
+    content = {name: value for name, value in asdict(entry).items() if name != "chapter"}
+    display(
+        {"text/plain": entry.text(), "text/markdown": entry.markdown()},
+        raw=True,
+        metadata={KEY: {**content, "challenges": list(entry.challenges)}},
+    )
+
+
+def _truth(field: str, value: Any) -> bool:
+    value = value.item() if hasattr(value, "item") else value
+    if not isinstance(value, bool):
+        raise checks.refuse(field, "True or False", repr(value))
+    return value
+
+
+def _verdict(passed: bool, kind: str, in_part: bool, power: float) -> Verdict:
+    """Return the word for a check: what passed with little power is not refuted, unless a proof carries it."""
+    if not passed:
+        return "contradicted in part" if in_part else "contradicted"
+    return "not refuted" if kind == "consistent" and power < ENOUGH else cast(Verdict, kind)
 
 
 def read_records(notebooks: Path | str) -> list[Record]:
@@ -128,4 +176,6 @@ def _read_file(path: Path) -> list[Record]:
         raise ValueError(f"{path.name}: expected a notebook, received {error}") from None
     outputs = [output for cell in cells for output in cell.get("outputs", [])]
     contents = [output["metadata"][KEY] for output in outputs if KEY in output.get("metadata", {})]
-    return [Record(**content, chapter=path.stem) for content in contents]
+    return [
+        Record(**{**content, "challenges": tuple(content["challenges"])}, chapter=path.stem) for content in contents
+    ]

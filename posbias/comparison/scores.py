@@ -8,9 +8,9 @@ import numpy as np
 from jaxtyping import Float
 
 from posbias import checks
-from posbias.comparison.bootstrap import interval, resampled_profiles
 from posbias.comparison.distances import normalised_wasserstein, spearman, wasserstein_to
 from posbias.rollout.profiles import mean_position
+from posbias.statistics.resampling import interval, resampled_profiles
 
 
 @dataclass(frozen=True)

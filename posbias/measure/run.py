@@ -21,11 +21,11 @@ from tqdm import tqdm  # type: ignore[import-untyped]
 
 from posbias import checks
 from posbias.measure.instrument import Instrument, NotFinite
+from posbias.measure.layer_sums import LayerStatistics, bin_centres, entropy_similarity
 from posbias.measure.loading import check_fits
 from posbias.measure.positions import Positions, read_positions
 from posbias.measure.processes import Processes, processes
 from posbias.measure.results import make_results, write_results
-from posbias.measure.statistics import LayerStatistics, bin_centres, entropy_similarity
 from posbias.measure.study import Settings, Study
 from posbias.training.loop import checkpoint
 

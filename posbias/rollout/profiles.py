@@ -26,20 +26,29 @@ def mean_position(p: Numbers) -> float:
     return float(p @ np.arange(p.size) / max(p.size - 1, 1))
 
 
+TOLERANCE = 0.05
+"""How far above its lowest point a trough's bottom reaches, relatively: its place is known no better than that."""
+
+
 @dataclass(frozen=True)
 class UShape:
-    """Describe how a profile falls from its ends to its lowest point.
+    """Describe how a profile, its last position aside, falls from its ends to its lowest point.
 
     Parameters
     ----------
     start, end
-        Influence of the first and the last position (or the mean over ``ends`` of them).
+        Influence of the first position and of the last but one (or the mean over ``ends`` of them).
     trough
-        Smallest influence strictly between the ends.
+        Smallest influence strictly between the two.
     location
         Position of the trough as a share of the sequence, 0 at the first token, 1 at the last.
     depth
         1 - trough / min(start, end): 0 or less if there is no U, towards 1 the deeper the trough.
+    low, high
+        First and last position between the ends, as shares, that are within the tolerance of the trough.
+    present
+        Whether there is a U: both ends are above the trough by more than the tolerance, so that the interval from
+        ``low`` to ``high`` for the trough's place has neither of them in it.
     """
 
     start: float
@@ -47,42 +56,58 @@ class UShape:
     trough: float
     location: float
     depth: float
+    low: float
+    high: float
+    present: bool
 
 
-def u_shape(p: Numbers, *, ends: int = 1, smooth: int = 1) -> UShape:
+def u_shape(p: Numbers, *, ends: int = 1, smooth: int = 1, tolerance: float = TOLERANCE) -> UShape:
     """Measure how much of a U a profile is: the depth of its trough against the lower of both ends.
+
+    The last position is left out. Whatever attention does, it keeps the query's own residual, the atom ∏(1-λ_t), and
+    this alone would make a U of every profile that falls from the first token on; uniform attention without
+    positions is one.
 
     Parameters
     ----------
     p
-        Influence profile, at least three positions.
+        Influence profile, at least four positions.
     ends
         How many positions at each end to average.
     smooth
         Width of the running mean under the trough (odd); 1 for none. Measured profiles want more.
+    tolerance
+        How far above the trough, relatively, a position still counts to its bottom.
 
     Source: this project's definition (the paper speaks of U-shapes without a number).
 
-    >>> shape = u_shape([0.4, 0.1, 0.1, 0.1, 0.3])
-    >>> round(shape.depth, 3), shape.location
-    (0.667, 0.25)
+    >>> shape = u_shape([0.4, 0.1, 0.1, 0.1, 0.2, 0.1])
+    >>> round(shape.depth, 3), shape.low, shape.high, shape.present
+    (0.5, 0.2, 0.6, True)
+    >>> u_shape([0.4, 0.2, 0.1, 0.05, 0.25]).present
+    False
     """
     p = checks.distribution("profile", p)
     ends = checks.positive_integer("ends", ends)
     if checks.positive_integer("smooth", smooth) % 2 == 0:
         raise checks.refuse("smooth", "an odd width", smooth)
-    if p.size < max(3, 2 * ends + 1, smooth):
-        raise checks.refuse("profile", f"at least {max(3, 2 * ends + 1, smooth)} positions", p.size)
-    start, end = float(p[:ends].mean()), float(p[-ends:].mean())
+    if not 0 <= tolerance < 1:
+        raise checks.refuse("tolerance", "a share from 0 to below 1", tolerance)
+    least = max(3, 2 * ends + 1, smooth) + 1
+    if p.size < least:
+        raise checks.refuse("profile", f"at least {least} positions", p.size)
+    q = p[:-1]
+    start, end = float(q[:ends].mean()), float(q[-ends:].mean())
     half = smooth // 2
-    level = np.convolve(p, np.full(smooth, 1 / smooth), mode="valid")
-    first, last = max(ends, half), min(p.size - ends, p.size - half)
+    level = np.convolve(q, np.full(smooth, 1 / smooth), mode="valid")
+    first, last = max(ends, half), min(q.size - ends, q.size - half)
     inner = level[first - half : last - half]
-    where = int(inner.argmin()) + first
-    lower = min(start, end)
-    trough = float(inner.min())
+    trough, lower = float(inner.min()), min(start, end)
+    bottom = np.flatnonzero(inner <= (1 + tolerance) * trough)
+    where, low, high = (first + np.array([inner.argmin(), bottom[0], bottom[-1]])) / (p.size - 1)
     depth = 1 - trough / lower if lower > 0 else float("-inf")
-    return UShape(start, end, trough, where / (p.size - 1), depth)
+    present = lower > (1 + tolerance) * trough
+    return UShape(start, end, trough, float(where), depth, float(low), float(high), bool(present))
 
 
 def write_profile(path: Path | str, p: Numbers) -> None:

@@ -12,8 +12,8 @@ import pandas as pd
 from jaxtyping import Bool, Float
 from scipy.stats import false_discovery_control
 
-from posbias.comparison.bootstrap import interval
 from posbias.measure.studies.absolute import HeadReading
+from posbias.statistics.resampling import interval
 from posbias.theory.leakage import Components, Leakage, leakage, position_basis
 
 FOLDER = "15_absolute"

@@ -11,8 +11,8 @@ from jaxtyping import Float
 
 from posbias import checks
 from posbias.comparison.distances import normalised_wasserstein
+from posbias.measure.layer_sums import BIN_WIDTH, bin_centres, entropy_similarity
 from posbias.measure.rollouts import measured_rollout
-from posbias.measure.statistics import BIN_WIDTH, bin_centres, entropy_similarity
 from posbias.measure.studies.content import constant_plus_diagonal
 from posbias.rollout.kernels import attention_kernel, mix_heads
 from posbias.rollout.logits import position_logits

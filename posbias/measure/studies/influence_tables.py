@@ -9,9 +9,9 @@ import pandas as pd
 import xarray as xr
 from jaxtyping import Float
 
-from posbias.comparison.bootstrap import interval, resampled_profiles
 from posbias.comparison.distances import normalised_wasserstein, wasserstein_to
 from posbias.rollout.profiles import mean_position, u_shape
+from posbias.statistics.resampling import interval, resampled_profiles
 
 SMOOTH = 9
 """Width of the running mean under a trough, in tokens."""

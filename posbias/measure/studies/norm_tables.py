@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from posbias.comparison.bootstrap import interval
 from posbias.rollout.masks import causal, sliding_window
+from posbias.statistics.resampling import interval
 from posbias.training.reference.models import REFERENCES
 
 FOLDER = "16_norms"

@@ -45,7 +45,7 @@ def entropy_similarity(counts: Num[np.ndarray, "... bins"]) -> Float[np.ndarray,
         Histogram along the last dimension, not all 0.
 
     Source: residual-aware paper, appendix E. The paper states neither the bins nor their number: ours are fixed
-    (see :mod:`posbias.measure.statistics`), so that values compare within this project only.
+    (see :mod:`posbias.measure.layer_sums`), so that values compare within this project only.
 
     >>> entropy_similarity(np.array([[4, 0], [2, 2]])).tolist()
     [1.0, 0.0]

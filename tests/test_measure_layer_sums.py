@@ -8,10 +8,10 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 
 from measuring import N, make, prompts  # noqa: E402
 
-from posbias.measure import statistics  # noqa: E402 - after the check that torch is there
+from posbias.measure import layer_sums  # noqa: E402
 from posbias.measure.instrument import AttentionReading, Instrument  # noqa: E402
+from posbias.measure.layer_sums import LayerStatistics, bin_centres, entropy_similarity  # noqa: E402
 from posbias.measure.positions import read_positions  # noqa: E402
-from posbias.measure.statistics import LayerStatistics, bin_centres, entropy_similarity  # noqa: E402
 
 CPU = torch.device("cpu")
 
@@ -29,8 +29,8 @@ def collected(name, sizes, B=6, dtype=torch.float32, **keep):
 @pytest.mark.parametrize("name", ["bloom", "mpt", "falcon-alibi", "mistral", "gemma2"])
 @pytest.mark.parametrize(("rows", "heads"), [(5, True), (32, False)])
 def test_means_are_those_of_the_prompts_one_by_one(name, rows, heads, monkeypatch):
-    monkeypatch.setattr(statistics, "_query_block", lambda n: rows)
-    statistics._Scratch._made.clear()
+    monkeypatch.setattr(layer_sums, "_query_block", lambda n: rows)
+    layer_sums._Scratch._made.clear()
     instrument = Instrument(make(name))
     content, weights = [], []
 
@@ -50,7 +50,7 @@ def test_means_are_those_of_the_prompts_one_by_one(name, rows, heads, monkeypatc
         assert np.allclose(means["content_diagonal"], content[t][..., eye].mean((0, 2)), atol=2e-6)
         assert np.allclose(means["content_offdiagonal"], np.nanmean(off, axis=(0, 2)), atol=2e-6)
         for name_, entries in (("diagonal", content[t][..., eye]), ("offdiagonal", off)):
-            edges = np.append(bin_centres(), 32.0)[1:] - statistics.BIN_WIDTH / 2
+            edges = np.append(bin_centres(), 32.0)[1:] - layer_sums.BIN_WIDTH / 2
             for h in range(instrument.H):
                 kept = np.sort(np.clip(entries[:, h][np.isfinite(entries[:, h])], -32.0, 31.75))
                 counted = np.cumsum(means[f"histogram_{name_}"][h])
@@ -81,10 +81,10 @@ def test_the_same_numbers_come_without_matrices():
 
 @pytest.mark.parametrize("limit", [1, 2 * 4 * N * N, 10**6])
 def test_entries_are_taken_in_pieces_without_a_difference(monkeypatch, limit):
-    monkeypatch.setitem(statistics.CHUNK, "cpu", limit)
-    statistics._Scratch._made.clear()
+    monkeypatch.setitem(layer_sums.CHUNK, "cpu", limit)
+    layer_sums._Scratch._made.clear()
     pieces = collected("bloom", 5)
-    statistics._Scratch._made.clear()
+    layer_sums._Scratch._made.clear()
     monkeypatch.undo()
     for first, second in zip(pieces, collected("bloom", 5), strict=True):
         assert np.allclose(first["content_logits"], second["content_logits"], atol=1e-6, equal_nan=True)
