@@ -38,7 +38,7 @@ LISTS = {
     "rollout_matrix": lambda f, x: f(x([A, B]), x([0.1, 0.2])),
     "spearman": lambda f, x: f(x(A[2]), x(B[2])),
     "stochastic_monotonicity": lambda f, x: f(x(A)),
-    "u_shape": lambda f, x: f(x(A[2])),
+    "u_shape": lambda f, x: f(x([0.4, 0.1, 0.2, 0.3])),
     "structured_kernels": lambda f, x: f(2, slope=x([0.5, 0.25])).dense(0, 3),
     "compare": lambda f, x: repr(f(x(A[2]), x(B[2]))),
     "Profile": lambda f, x: f(x(A[2])).values,

@@ -40,11 +40,32 @@ def test_gains_are_paired(influence):
     """The interval of a difference is narrower than the difference of intervals: both see the same prompts."""
     p = influence.sum(0) / influence.sum()
     near, far = 0.9 * p + 0.1 / 16, 0.8 * p + 0.2 / 16
-    gain, low, high = paired_gain(influence, far, near)
+    gain, low, high, p_value = paired_gain(influence, far, near)
     scores = [score(influence, q) for q in (far, near)]
     assert gain == pytest.approx(scores[0].wasserstein - scores[1].wasserstein) and low < gain < high
     assert low > scores[0].low - scores[1].high and high < scores[0].high - scores[1].low
-    assert paired_gain(influence, near, far)[0] == -gain
+    assert paired_gain(influence, near, far).gain == -gain
+    assert p_value == paired_gain(influence, near, far).p_value < 0.05
+
+
+def test_a_score_of_documents_is_less_certain_than_one_of_as_many_prompts(influence):
+    """Each prompt five times: as prompts they are five times as many, as documents they are what they were."""
+    again, units = np.repeat(influence, 5, axis=0), np.repeat(np.arange(len(influence)), 5)
+    q = np.full(16, 1 / 16)
+    alone, prompts, documents = (
+        score(influence, q), score(again, q), score(again, q, units=units)
+    )  # fmt: skip
+    assert (documents.low, documents.high) == pytest.approx((alone.low, alone.high), abs=1e-12)
+    assert prompts.high - prompts.low < 0.6 * (alone.high - alone.low)
+    near = 0.9 * q + 0.1 * influence.sum(0) / influence.sum()
+    gains = paired_gain(influence, q, near), paired_gain(again, q, near, units=units)
+    assert gains[0] == pytest.approx(gains[1], abs=1e-12)
+
+
+def test_the_interval_of_a_small_distance_contains_it(influence):
+    p = influence.sum(0) / influence.sum()
+    found = score(influence, p)
+    assert found.low == 0 <= found.wasserstein <= found.high
 
 
 def test_recency_fit_finds_what_it_is_made_of():

@@ -110,7 +110,7 @@ def test_every_refinement_has_a_row(refined):
 
 
 def test_ways_are_counted(refined):
-    summary = gap_refinements.way_summary(gap_refinements.refinement_table(*refined, resamples=20)).set_index("way")
+    summary = gap_refinements.way_summary(gap_refinements.refinement_table(*refined, resamples=200)).set_index("way")
     assert summary.loc["each prompt's own kernels", ["better", "worse"]].tolist() == [3, 0]
     assert summary.loc["right angles", ["better", "worse"]].tolist() == [0, 0]  # as far off as the rollout
 

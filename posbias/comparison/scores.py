@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Num
 
 from posbias import checks
 from posbias.comparison.distances import normalised_wasserstein, spearman, wasserstein_to
 from posbias.rollout.profiles import mean_position
-from posbias.statistics.resampling import interval, resampled_profiles
+from posbias.statistics.multiplicity import sign_p_value
+from posbias.statistics.resampling import distance_interval, interval, resampled_profiles
 
 
 @dataclass(frozen=True)
@@ -39,8 +41,32 @@ class Score:
     difference: float
 
 
+class Gain(NamedTuple):
+    """How much nearer one prediction is than another.
+
+    Parameters
+    ----------
+    gain
+        W₁ of the first less W₁ of the second; positive gains speak for the second.
+    low, high
+        Its 95 % interval over resampled units.
+    p_value
+        Two-sided, of no gain (:func:`~posbias.statistics.multiplicity.sign_p_value`).
+    """
+
+    gain: float
+    low: float
+    high: float
+    p_value: float
+
+
 def score(
-    influence: Float[np.ndarray, "N n"], prediction: Float[np.ndarray, "m"], *, resamples: int = 2000, seed: int = 0
+    influence: Float[np.ndarray, "N n"],
+    prediction: Float[np.ndarray, "m"],
+    *,
+    units: Num[np.ndarray, "N"] | None = None,
+    resamples: int = 2000,
+    seed: int = 0,
 ) -> Score:
     """Return the score of a prediction.
 
@@ -50,8 +76,10 @@ def score(
         Each prompt's influence at each position, as measurements keep it.
     prediction
         A probability vector.
+    units
+        The document of each prompt; None where each prompt is a unit of its own.
     resamples, seed
-        Of the bootstrap over prompts.
+        Of the bootstrap over units.
 
     Raises
     ------
@@ -63,12 +91,13 @@ def score(
     """
     q = _prediction("prediction", prediction, influence.shape[1])
     p = _mean_profile(influence)
-    low, high = interval(wasserstein_to(resampled_profiles(influence, resamples, seed=seed), q))
+    resampled = resampled_profiles(influence, resamples, units=units, seed=seed)
+    low, high = distance_interval(wasserstein_to(p[None], q)[0], wasserstein_to(resampled, q))
     aside = [x[1:] / x[1:].sum() if x[1:].any() else np.full(x.size - 1, 1 / (x.size - 1)) for x in (p, q)]
     return Score(
         wasserstein=normalised_wasserstein(p, q),
-        low=float(low),
-        high=float(high),
+        low=low,
+        high=high,
         first_aside=normalised_wasserstein(*aside),
         spearman=spearman(p, q),
         difference=mean_position(q) - mean_position(p),
@@ -80,14 +109,15 @@ def paired_gain(
     before: Float[np.ndarray, "m"],
     after: Float[np.ndarray, "k"],
     *,
+    units: Num[np.ndarray, "N"] | None = None,
     resamples: int = 2000,
     seed: int = 0,
-) -> tuple[float, float, float]:
-    """Return W₁(before) - W₁(after) and its 95 % interval, both distances taken on the same resampled prompts.
+) -> Gain:
+    """Return W₁(before) - W₁(after) with its interval, both distances taken on the same resampled prompts.
 
     Parameters
     ----------
-    influence, resamples, seed
+    influence, units, resamples, seed
         As in :func:`score`.
     before, after
         Two predictions; positive gains speak for the second.
@@ -97,15 +127,16 @@ def paired_gain(
     ValueError
         As :func:`score` does, for either prediction.
 
-    >>> paired_gain(np.array([[0.0, 1.0]]), np.array([1.0, 0.0]), np.array([0.0, 1.0]))
+    >>> paired_gain(np.array([[0.0, 1.0]]), np.array([1.0, 0.0]), np.array([0.0, 1.0]))[:3]
     (1.0, 1.0, 1.0)
     """
     before, after = (_prediction(name, q, influence.shape[1]) for name, q in (("before", before), ("after", after)))
-    resampled = resampled_profiles(influence, resamples, seed=seed)
-    low, high = interval(wasserstein_to(resampled, before) - wasserstein_to(resampled, after))
+    resampled = resampled_profiles(influence, resamples, units=units, seed=seed)
+    gains = wasserstein_to(resampled, before) - wasserstein_to(resampled, after)
+    low, high = interval(gains)
     p = _mean_profile(influence)
     gain = wasserstein_to(p[None], before)[0] - wasserstein_to(p[None], after)[0]
-    return float(gain), float(low), float(high)
+    return Gain(float(gain), float(low), float(high), sign_p_value(gains))
 
 
 def _prediction(field: str, values: np.ndarray, n: int) -> np.ndarray:

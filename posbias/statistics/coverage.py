@@ -67,6 +67,6 @@ def coverage(
         low, high = interval_of(rng)
         if not low <= high:
             raise checks.refuse("interval", "low ≤ high", f"{low} to {high}")
-        contained += low <= truth <= high
+        contained += bool(low <= truth <= high)
     ends = binomtest(contained, repeats).proportion_ci(0.95)
     return Coverage(contained, repeats, float(ends.low), float(ends.high))

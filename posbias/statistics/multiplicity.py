@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from posbias import checks
 
@@ -59,3 +59,23 @@ def sign_p_value(values: Float[np.ndarray, "B"]) -> float:
     x = checks.finite_array("values", values, ndim=(1,))
     beyond = min((x <= 0).sum(), (x >= 0).sum())
     return float(min(1.0, 2 * (1 + beyond) / (1 + x.size)))
+
+
+def decided(
+    effects: Float[np.ndarray, "tests"], p_values: Float[np.ndarray, "tests"], level: float = 0.05
+) -> Int[np.ndarray, "tests"]:
+    """Return the sign of each effect that stands in its family by Holm's rule, and 0 where it is open.
+
+    Parameters
+    ----------
+    effects, p_values
+        One of each for every comparison of the family.
+    level
+        Probability of one false sign or more in the family.
+
+    >>> decided(np.array([0.2, -0.3, 0.1]), np.array([0.01, 0.002, 0.04])).tolist()
+    [1, -1, 1]
+    >>> decided(np.array([0.2, -0.3, 0.1]), np.array([0.01, 0.03, 0.04])).tolist()
+    [1, 0, 0]
+    """
+    return np.where(holm(p_values) <= level, np.sign(effects), 0).astype(int)

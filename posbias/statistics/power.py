@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from posbias import checks
 
@@ -43,8 +44,8 @@ class Challenge:
         return f"{self.noticed}/{self.trials} {self.against}"
 
 
-def challenge(against: str, passes: Iterable[bool]) -> Challenge:
-    """Count how often a check notices.
+def challenge(against: str, passes: Iterable[Any]) -> Challenge:
+    """Count how often a check notices what it should.
 
     Parameters
     ----------
@@ -64,7 +65,7 @@ def challenge(against: str, passes: Iterable[bool]) -> Challenge:
     >>> challenge("rows that sum to 1.1", [sum(row) == 1 for row in ([0.5, 0.6], [0.55, 0.55])])
     Challenge(against='rows that sum to 1.1', noticed=2, trials=2)
     """
-    runs = [x.item() if hasattr(x, "item") else x for x in passes]
+    runs: list[Any] = [x.item() if hasattr(x, "item") else x for x in passes]
     if not all(isinstance(x, bool) for x in runs):
         raise checks.refuse("passes", "True or False for each run", runs)
     return Challenge(against, runs.count(False), len(runs))

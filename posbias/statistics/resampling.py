@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float, Num
 
 from posbias import checks
+from posbias.checks import Numbers
 
 
 def resample_weights(
@@ -106,3 +107,56 @@ def interval(values: Float[np.ndarray, "B ..."], level: float = 0.95) -> tuple[n
         raise checks.refuse("level", "a share between 0 and 1", level)
     low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2], axis=0)
     return np.asarray(low), np.asarray(high)
+
+
+def distance_interval(estimate: float, values: Float[np.ndarray, "B"], level: float = 0.95) -> tuple[float, float]:
+    """Return an interval for a distance: the hull of the percentile and the basic interval, cut off at 0.
+
+    The distance of a sample to a prediction is larger than the law's by about what noise alone makes, and that of a
+    resample is larger by as much again. Percentiles of resamples therefore lie above a small distance, by more than
+    they are wide; the basic interval, 2·estimate less the percentiles, takes the shift back.
+
+    Parameters
+    ----------
+    estimate
+        The distance in the sample.
+    values
+        It in each of B resamples.
+    level
+        As in :func:`interval`.
+
+    Source: Davison and Hinkley 1997, sections 5.2 and 5.3; the hull is this project's, for its measured coverage.
+
+    >>> distance_interval(0.25, np.array([0.25, 0.5, 0.75, 1.0, 1.25]), 0.5)
+    (0.0, 1.0)
+    """
+    low, high = map(float, interval(values, level))
+    return max(0.0, min(low, 2 * estimate - high)), max(high, 2 * estimate - low)
+
+
+def t_interval(values: Numbers, level: float = 0.95) -> tuple[float, float]:
+    """Return Student's interval for the mean of a few units, such as three seeds; percentiles of so few are too narrow.
+
+    Parameters
+    ----------
+    values
+        One number for each of at least two units.
+    level
+        As in :func:`interval`.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than two.
+
+    >>> low, high = t_interval([1.0, 2.0, 3.0])
+    >>> round(low, 2), round(high, 2)
+    (-0.48, 4.48)
+    """
+    from scipy.stats import t
+
+    x = checks.finite_array("values", values, ndim=(1,))
+    if x.size < 2:
+        raise checks.refuse("values", "at least two units", x.size)
+    half = t.ppf((1 + level) / 2, x.size - 1) * x.std(ddof=1) / np.sqrt(x.size)
+    return float(x.mean() - half), float(x.mean() + half)

@@ -10,8 +10,8 @@ import pandas as pd
 import xarray as xr
 
 from posbias.comparison.distances import normalised_wasserstein
-from posbias.comparison.scores import paired_gain
-from posbias.measure.studies.scoring import Kept, unit
+from posbias.comparison.scores import Gain, paired_gain
+from posbias.measure.studies.scoring import Kept, unit, with_decisions
 
 PLAIN = {"kernel": "uniform", "mixing": "norms", "step": "kept", "join": "sizes"}
 """The rollout of measured kernels, as :func:`~posbias.measure.studies.gap.measure_refinements` names it."""
@@ -58,7 +58,7 @@ def refined_profiles(x: xr.Dataset) -> dict[str, np.ndarray]:
 
 
 def refinement_table(gap: Mapping[str, xr.Dataset], kept: Kept, *, resamples: int = 1000) -> pd.DataFrame:
-    """Return ``model``, ``way``, ``W1``, and ``gain`` over the plain rollout with its interval, ``low`` to ``high``.
+    """Return ``model``, ``way``, ``W1``, ``gain`` over the plain rollout with its interval, and ``decided``.
 
     Refinements of (b) are held against (b), the others against the rollout of measured kernels. The interval is over
     the prompts of the kept measurement, the same ones for both distances.
@@ -79,18 +79,18 @@ def refinement_table(gap: Mapping[str, xr.Dataset], kept: Kept, *, resamples: in
         for way, q in found.items():
             base = found["(b)" if way.startswith("(b)") else "rollout"]
             rows.append((name, way, normalised_wasserstein(q, p), *paired_gain(prompts, base, q, resamples=resamples)))
-    return pd.DataFrame(rows, columns=["model", "way", "W1", "gain", "low", "high"])
+    return with_decisions(pd.DataFrame(rows, columns=["model", "way", "W1", *Gain._fields]), ["way"])
 
 
 def way_summary(table: pd.DataFrame) -> pd.DataFrame:
-    """Return for each way the mean W₁ and in how many models the interval of its gain lies above 0, and below.
+    """Return for each way the mean W₁, and in how many models it is better or worse by ``decided``.
 
-    >>> rows = [("m", "right angles", 0.1, 0.2, 0.1, 0.3), ("l", "right angles", 0.3, -0.2, -0.3, 0.1)]
-    >>> table = pd.DataFrame(rows, columns=["model", "way", "W1", "gain", "low", "high"])
+    >>> rows = [("m", "right angles", 0.1, 1), ("l", "right angles", 0.3, 0)]
+    >>> table = pd.DataFrame(rows, columns=["model", "way", "W1", "decided"])
     >>> way_summary(table).to_dict("list")
     {'way': ['right angles'], 'W1': [0.2], 'better': [1], 'worse': [0]}
     """
-    counted = table.assign(better=table["low"] > 0, worse=table["high"] < 0)
+    counted = table.assign(better=table["decided"] > 0, worse=table["decided"] < 0)
     return counted.groupby("way", sort=False, as_index=False).agg({"W1": "mean", "better": "sum", "worse": "sum"})
 
 

@@ -8,16 +8,16 @@ import pandas as pd
 import xarray as xr
 
 from posbias.comparison.distances import normalised_wasserstein
-from posbias.comparison.scores import paired_gain
+from posbias.comparison.scores import Gain, paired_gain
 from posbias.measure.rollouts import measured_rollout
-from posbias.measure.studies.scoring import unit
+from posbias.measure.studies.scoring import unit, with_decisions
 from posbias.rollout.joining import joined_profile
 from posbias.rollout.profiles import mean_position
 
 POWERS = {"sizes": 1.0, "angles": 2.0}
 """How what comes by the skip and by the branch is added, as the power of :mod:`posbias.rollout.joining`."""
 
-COLUMNS = ("model", "kernel", "sizes", "angles", "gain", "low", "high", "mean_measured", "mean_sizes", "mean_angles")
+COLUMNS = ("model", "kernel", "sizes", "angles", *Gain._fields, "mean_measured", "mean_sizes", "mean_angles")
 
 
 def join_table(
@@ -26,7 +26,8 @@ def join_table(
     """Return W₁ of rollouts with either join, for every measurement and kernel a row.
 
     ``sizes`` and ``angles`` are distances to the measured influence, ``gain`` (with its 95 % interval over prompts,
-    ``low`` to ``high``) is the first less the second; ``mean_…`` are mean positions.
+    ``low`` to ``high``) is the first less the second, ``decided`` its sign where it stands among all models;
+    ``mean_…`` are mean positions.
 
     Parameters
     ----------
@@ -47,7 +48,7 @@ def join_table(
             gain = paired_gain(prompts, joined["sizes"], joined["angles"], resamples=resamples)
             distances = [normalised_wasserstein(q, p) for q in joined.values()]
             rows.append((model, kernel, *distances, *gain, *map(mean_position, (p, *joined.values()))))
-    return pd.DataFrame(rows, columns=list(COLUMNS))
+    return with_decisions(pd.DataFrame(rows, columns=list(COLUMNS)), ["kernel"])
 
 
 def power_table(kept: Mapping[str, xr.Dataset], powers: Sequence[float], kernel: str = "b") -> pd.DataFrame:

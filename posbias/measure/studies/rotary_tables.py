@@ -12,10 +12,10 @@ from jaxtyping import Float
 
 from posbias.comparison.distances import normalised_wasserstein
 from posbias.comparison.fits import recency_fit
-from posbias.comparison.scores import paired_gain
+from posbias.comparison.scores import Gain, paired_gain
 from posbias.measure.rollouts import layer_masks
 from posbias.measure.studies.result_files import read_study
-from posbias.measure.studies.scoring import Kept
+from posbias.measure.studies.scoring import Kept, with_decisions
 from posbias.rollout.joining import joined_profile
 from posbias.rollout.rotary import distance_kernels, distance_logits
 
@@ -110,7 +110,8 @@ def rotary_scores(studies: Studies, kept: Kept) -> pd.DataFrame:
 def rotary_gains(studies: Studies, kept: Kept, pairs: Sequence[tuple[str, str]], *, resamples: int) -> pd.DataFrame:
     """Return how much nearer the second kernel of each pair is, with its 95 % interval over prompts.
 
-    Columns are ``model``, ``tokens``, ``before``, ``after``, ``gain``, ``low`` and ``high``.
+    Columns are ``model``, ``tokens``, ``before``, ``after``, ``gain``, ``low``, ``high``, ``p_value`` and ``decided``,
+    its sign where it stands among all models and lengths.
 
     Parameters
     ----------
@@ -127,7 +128,8 @@ def rotary_gains(studies: Studies, kept: Kept, pairs: Sequence[tuple[str, str]],
         for pair in pairs:
             profiles = (x["profile"].sel(kernel=kernel).values for kernel in pair)
             rows.append((name, n, *pair, *paired_gain(prompts, *profiles, resamples=resamples)))
-    return pd.DataFrame(rows, columns=["model", "tokens", "before", "after", "gain", "low", "high"])
+    columns = ["model", "tokens", "before", "after", *Gain._fields]
+    return with_decisions(pd.DataFrame(rows, columns=columns), ["before", "after"])
 
 
 def mended_share(scores: pd.DataFrame) -> pd.Series:

@@ -15,10 +15,11 @@ from jaxtyping import Float
 from posbias import checks, shipped
 from posbias.comparison.distances import normalised_wasserstein
 from posbias.comparison.fits import recency_fit
-from posbias.comparison.scores import paired_gain, score
+from posbias.comparison.scores import Gain, paired_gain, score
 from posbias.measure.rollouts import VARIANTS, measured_rollout
 from posbias.rollout.clock import clock_profile
 from posbias.rollout.profiles import mean_position
+from posbias.statistics.multiplicity import decided
 
 LABELS = {
     "a": "(a) attention only",
@@ -132,8 +133,9 @@ def gain_table(
 ) -> pd.DataFrame:
     """Return how much nearer the second prediction of each pair is than the first, for every model.
 
-    Columns are ``model``, ``before``, ``after``, ``gain`` in W₁, and its 95 % interval over prompts, ``low`` to
-    ``high``; both distances are taken on the same resampled prompts.
+    Columns are ``model``, ``before``, ``after``, ``gain`` in W₁, its 95 % interval over prompts, ``low`` to ``high``,
+    with both distances taken on the same resampled prompts, the p value of no gain, and its sign where it stands
+    among those of all models (:func:`~posbias.statistics.multiplicity.decided`), ``decided``.
 
     Parameters
     ----------
@@ -149,7 +151,27 @@ def gain_table(
         for before, after in pairs:
             gain = paired_gain(x["influence_prompts"].values, profiles[before], profiles[after], resamples=resamples)
             rows.append((model, before, after, *gain))
-    return pd.DataFrame(rows, columns=["model", "before", "after", "gain", "low", "high"])
+    return with_decisions(pd.DataFrame(rows, columns=["model", "before", "after", *Gain._fields]), ["before", "after"])
+
+
+def with_decisions(table: pd.DataFrame, family: Sequence[str]) -> pd.DataFrame:
+    """Add ``decided``, the sign of each gain that stands in its family of comparisons, 0 where it is open.
+
+    Parameters
+    ----------
+    table
+        With the columns ``gain`` and ``p_value``.
+    family
+        Columns whose equal values make a family, such as all models with one pair of predictions.
+
+    >>> table = pd.DataFrame({"way": ["a", "a"], "gain": [0.1, -0.2], "p_value": [0.04, 0.01]})
+    >>> with_decisions(table, ["way"])["decided"].tolist()
+    [1, -1]
+    """
+    signs = pd.Series(0, index=table.index)
+    for _, own in table.groupby(list(family), sort=False):
+        signs[own.index] = decided(own["gain"].to_numpy(), own["p_value"].to_numpy())
+    return table.assign(decided=signs)
 
 
 def rollout_distances(kept: Kept) -> pd.DataFrame:

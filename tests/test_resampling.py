@@ -1,10 +1,16 @@
-"""Resampled profiles, their distances, and intervals."""
+"""Resampled units, their profiles and distances, and intervals."""
 
 import numpy as np
 import pytest
 
 from posbias.comparison.distances import normalised_wasserstein, wasserstein_to
-from posbias.statistics.resampling import interval, resampled_profiles
+from posbias.statistics.resampling import (
+    distance_interval,
+    interval,
+    resample_weights,
+    resampled_profiles,
+    t_interval,
+)
 
 
 @pytest.fixture
@@ -57,5 +63,39 @@ def test_what_cannot_be_is_refused(influence):
             resampled_profiles(bad, 3)
     with pytest.raises(ValueError, match="resamples: expected an integer of at least 1, received 0"):
         resampled_profiles(influence, 0)
+    with pytest.raises(ValueError, match="units: expected a number, or a label"):
+        resample_weights(np.zeros(0))
+    with pytest.raises(ValueError, match="units: expected one for each of 40 prompts, received 3"):
+        resampled_profiles(influence, units=np.arange(3))
+    with pytest.raises(ValueError, match="values: expected at least two units, received 1"):
+        t_interval([1.0])
     with pytest.raises(ValueError, match="level: expected a share between 0 and 1, received 95.0"):
         interval(influence, 95.0)
+
+
+def test_units_are_drawn_whole():
+    units = np.array([3, 3, 5, 9, 9, 9])
+    weights = resample_weights(units, 500)
+    assert (weights[:, 0] == weights[:, 1]).all() and (weights[:, 3:] == weights[:, 3:4]).all()
+    assert (weights[:, [0, 2, 3]].sum(1) == 3).all() and np.ptp(weights[:, 2]) >= 2
+    assert (resample_weights(4, 7) == resample_weights(np.arange(4), 7)).all()
+
+
+def test_documents_spread_more_than_their_prompts(influence):
+    again, units = np.repeat(influence, 4, axis=0), np.repeat(np.arange(40), 4)
+    by_prompt, by_document = (resampled_profiles(again, 4000, units=u)[:, 0].std() for u in (None, units))
+    assert by_document / by_prompt == pytest.approx(2, rel=0.1)
+
+
+def test_an_interval_of_a_distance_is_the_hull_of_two():
+    values = np.linspace(1.0, 2.0, 101)
+    assert distance_interval(1.25, values, 0.5) == pytest.approx((0.75, 1.75))  # of 0.75 to 1.25, 1.25 to 1.75
+    assert distance_interval(1.5, values, 0.5) == pytest.approx((1.25, 1.75))
+    assert distance_interval(0.5, values, 0.5) == (0.0, 1.75)
+
+
+def test_a_mean_of_few_units_has_students_interval():
+    from scipy import stats
+
+    x = [0.3, 0.1, 0.7]
+    assert t_interval(x, 0.9) == pytest.approx(stats.t.interval(0.9, 2, np.mean(x), stats.sem(x)))
