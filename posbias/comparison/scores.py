@@ -64,7 +64,7 @@ def score(
     influence: Float[np.ndarray, "N n"],
     prediction: Float[np.ndarray, "m"],
     *,
-    units: Num[np.ndarray, "N"] | None = None,
+    units: Num[np.ndarray, "K"] | None = None,
     resamples: int = 2000,
     seed: int = 0,
 ) -> Score:
@@ -109,7 +109,7 @@ def paired_gain(
     before: Float[np.ndarray, "m"],
     after: Float[np.ndarray, "k"],
     *,
-    units: Num[np.ndarray, "N"] | None = None,
+    units: Num[np.ndarray, "K"] | None = None,
     resamples: int = 2000,
     seed: int = 0,
 ) -> Gain:

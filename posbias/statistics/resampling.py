@@ -53,7 +53,7 @@ def resampled_profiles(
     influence: Float[np.ndarray, "N n"],
     resamples: int = 2000,
     *,
-    units: Num[np.ndarray, "N"] | None = None,
+    units: Num[np.ndarray, "K"] | None = None,
     seed: int = 0,
 ) -> Float[np.ndarray, "B n"]:
     """Return B influence profiles p ∝ Σ_k w_k g_k, w from :func:`resample_weights`.
