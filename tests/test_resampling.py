@@ -5,7 +5,7 @@ import pytest
 
 from posbias.comparison.distances import normalised_wasserstein, wasserstein_to
 from posbias.statistics.resampling import (
-    distance_interval,
+    hull_interval,
     interval,
     resample_weights,
     resampled_profiles,
@@ -89,9 +89,10 @@ def test_documents_spread_more_than_their_prompts(influence):
 
 def test_an_interval_of_a_distance_is_the_hull_of_two():
     values = np.linspace(1.0, 2.0, 101)
-    assert distance_interval(1.25, values, 0.5) == pytest.approx((0.75, 1.75))  # of 0.75 to 1.25, 1.25 to 1.75
-    assert distance_interval(1.5, values, 0.5) == pytest.approx((1.25, 1.75))
-    assert distance_interval(0.5, values, 0.5) == (0.0, 1.75)
+    assert hull_interval(1.25, values, 0.5) == pytest.approx((0.75, 1.75))  # of 0.75 to 1.25, 1.25 to 1.75
+    assert hull_interval(1.5, values, 0.5) == pytest.approx((1.25, 1.75))
+    assert hull_interval(0.5, values, 0.5, least=0.0) == (0.0, 1.75)
+    assert hull_interval(0.5, values, 0.5)[0] == pytest.approx(-0.75)
 
 
 def test_a_mean_of_few_units_has_students_interval():

@@ -12,7 +12,7 @@ from posbias import checks
 from posbias.comparison.distances import normalised_wasserstein, spearman, wasserstein_to
 from posbias.rollout.profiles import mean_position
 from posbias.statistics.multiplicity import sign_p_value
-from posbias.statistics.resampling import distance_interval, interval, resampled_profiles
+from posbias.statistics.resampling import hull_interval, resampled_profiles
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Score:
     wasserstein
         Normalised W₁ of prediction and measured mean profile.
     low, high
-        Its 95 % interval over resampled prompts.
+        Its 95 % interval over resampled units (:func:`~posbias.statistics.resampling.hull_interval`).
     first_aside
         The same with the first token left out of both profiles, which are then normalised again.
     spearman
@@ -49,9 +49,9 @@ class Gain(NamedTuple):
     gain
         W₁ of the first less W₁ of the second; positive gains speak for the second.
     low, high
-        Its 95 % interval over resampled units.
+        Its 95 % interval over resampled units (:func:`~posbias.statistics.resampling.hull_interval`).
     p_value
-        Two-sided, of no gain (:func:`~posbias.statistics.multiplicity.sign_p_value`).
+        Two-sided, of no gain: the level at which the interval begins to contain 0.
     """
 
     gain: float
@@ -92,7 +92,7 @@ def score(
     q = _prediction("prediction", prediction, influence.shape[1])
     p = _mean_profile(influence)
     resampled = resampled_profiles(influence, resamples, units=units, seed=seed)
-    low, high = distance_interval(wasserstein_to(p[None], q)[0], wasserstein_to(resampled, q))
+    low, high = hull_interval(wasserstein_to(p[None], q)[0], wasserstein_to(resampled, q), least=0.0)
     aside = [x[1:] / x[1:].sum() if x[1:].any() else np.full(x.size - 1, 1 / (x.size - 1)) for x in (p, q)]
     return Score(
         wasserstein=normalised_wasserstein(p, q),
@@ -133,10 +133,10 @@ def paired_gain(
     before, after = (_prediction(name, q, influence.shape[1]) for name, q in (("before", before), ("after", after)))
     resampled = resampled_profiles(influence, resamples, units=units, seed=seed)
     gains = wasserstein_to(resampled, before) - wasserstein_to(resampled, after)
-    low, high = interval(gains)
     p = _mean_profile(influence)
-    gain = wasserstein_to(p[None], before)[0] - wasserstein_to(p[None], after)[0]
-    return Gain(float(gain), float(low), float(high), sign_p_value(gains))
+    gain = float(wasserstein_to(p[None], before)[0] - wasserstein_to(p[None], after)[0])
+    p_value = max(sign_p_value(gains), sign_p_value(2 * gain - gains))
+    return Gain(gain, *hull_interval(gain, gains), p_value)
 
 
 def _prediction(field: str, values: np.ndarray, n: int) -> np.ndarray:

@@ -109,8 +109,10 @@ def interval(values: Float[np.ndarray, "B ..."], level: float = 0.95) -> tuple[n
     return np.asarray(low), np.asarray(high)
 
 
-def distance_interval(estimate: float, values: Float[np.ndarray, "B"], level: float = 0.95) -> tuple[float, float]:
-    """Return an interval for a distance: the hull of the percentile and the basic interval, cut off at 0.
+def hull_interval(
+    estimate: float, values: Float[np.ndarray, "B"], level: float = 0.95, *, least: float = -np.inf
+) -> tuple[float, float]:
+    """Return the hull of the percentile and the basic interval, for what noise shifts to one side, such as a distance.
 
     The distance of a sample to a prediction is larger than the law's by about what noise alone makes, and that of a
     resample is larger by as much again. Percentiles of resamples therefore lie above a small distance, by more than
@@ -119,19 +121,21 @@ def distance_interval(estimate: float, values: Float[np.ndarray, "B"], level: fl
     Parameters
     ----------
     estimate
-        The distance in the sample.
+        The statistic in the sample.
     values
         It in each of B resamples.
     level
         As in :func:`interval`.
+    least
+        Lowest value there is: 0 for a distance.
 
     Source: Davison and Hinkley 1997, sections 5.2 and 5.3; the hull is this project's, for its measured coverage.
 
-    >>> distance_interval(0.25, np.array([0.25, 0.5, 0.75, 1.0, 1.25]), 0.5)
+    >>> hull_interval(0.25, np.array([0.25, 0.5, 0.75, 1.0, 1.25]), 0.5, least=0.0)
     (0.0, 1.0)
     """
     low, high = map(float, interval(values, level))
-    return max(0.0, min(low, 2 * estimate - high)), max(high, 2 * estimate - low)
+    return max(least, min(low, 2 * estimate - high)), max(high, 2 * estimate - low)
 
 
 def t_interval(values: Numbers, level: float = 0.95) -> tuple[float, float]:
