@@ -15,7 +15,7 @@ def test_the_mean_profile_is_the_one_given():
 
 
 def test_prompts_of_a_document_share_what_they_say():
-    law = PromptLaw(np.full(32, 1 / 32), shared=0.7, spread=1.0, reach=2.0)
+    law = PromptLaw(np.full(256, 1 / 256), shared=0.7, spread=1.0, reach=2.0)
     g, units = law.draw(np.random.default_rng(1), 4000, 2)
     assert (units == np.repeat(np.arange(4000), 2)).all()
     z = np.log(g) - np.log(g).mean(1, keepdims=True)
