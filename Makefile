@@ -7,7 +7,7 @@ PAGES := index.md _config.yml _toc.yml $(wildcard book/*.md book/*.bib book/asse
 
 OTHER_PYTHON ?= $(lastword $(wildcard /usr/bin/python3.11 /usr/bin/python3.12 /usr/bin/python3.13))
 
-.PHONY: book html test check unit notebooks portable bench measurements scratch wheel clean
+.PHONY: book html test check unit notebooks portable bench measurements seeds seeds-measured scratch wheel clean
 .NOTPARALLEL:
 
 book: .venv/book.stamp ## run every chapter, then build the pages in _build/html
@@ -42,6 +42,19 @@ measurements: .venv/book.stamp ## what the chapters keep of the reference models
 	$(BIN)/posbias study corpora $(if $(WIKITEXT),--wikitext $(WIKITEXT))
 	$(if $(TRAINED),$(BIN)/posbias study snapshots --trained $(TRAINED))
 	for study in untrained absolute norms hops gap paths rotary; do $(BIN)/posbias study $$study || exit; done
+
+seeds: .venv/book.stamp ## reference models from two more seeds, in SEEDED, and what the chapters keep of them; hours, goes on where it was
+	for seed in $(SEEDS); do $(BIN)/posbias train-reference all --seed $$seed --resume -o $(SEEDED)/seed-$$seed || exit; done
+	$(MAKE) seeds-measured
+seeds seeds-measured: SEEDS ?= 1 2
+seeds seeds-measured: SEEDED ?= trained
+
+seeds-measured: .venv/book.stamp ## the second half of it, for the models in SEEDED whose training has ended
+	$(BIN)/posbias study seeds --trained posbias/data/reference
+	for seed in $(SEEDS); do \
+		$(BIN)/posbias study seeds --trained $(SEEDED)/seed-$$seed || exit; \
+		$(BIN)/posbias study gap --trained $(SEEDED)/seed-$$seed --prompts 24 || exit; \
+	done
 
 scratch: .venv/book.stamp ## what chapter 33 keeps of trained networks; about six hours of a core, goes on where it was
 	$(BIN)/posbias train-icl $(foreach k,3 4 5 6 8,-p figure$(k)) -p spread --iterations 20000 $(KEPT)

@@ -29,6 +29,8 @@ PREFIX = "reference/"
 """In front of the name of a reference model where a directory or an id on the hub can stand too."""
 
 HELD_OUT = "held-out.npz"
+MODULES = FOLDER.with_name("held_out_modules.csv")
+"""The module or topic that each held-out document is from, a line each under a heading."""
 
 
 @cache
@@ -208,3 +210,20 @@ def held_out_documents(folder: Path | None = None) -> list[str]:
     except Exception as error:  # of no narrower type
         raise checks.refuse(str(tokenizers[0]), "a tokenizer", error) from None
     return tokenizer.decode_batch([part.tolist() for part in parts], skip_special_tokens=False)
+
+
+def held_out_modules() -> list[str]:
+    """Return the module (``asyncio/queues.py``) or topic (``topic/for``) that each held-out document is from.
+
+    A module gives its docstrings and several pieces of its source, a document each: documents of one module are alike.
+
+    Raises
+    ------
+    OSError
+        If the file is not there.
+
+    >>> modules = held_out_modules()
+    >>> len(modules), len(set(modules)), modules[0]
+    (512, 107, 'statistics.py')
+    """
+    return MODULES.read_text(encoding="utf-8").splitlines()[1:]

@@ -1,6 +1,8 @@
 """Every study by its command: files, their provenance, what is kept, and numbers that were measured before."""
 
+import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +19,7 @@ from measuring import save  # noqa: E402
 
 from posbias.cli import main  # noqa: E402
 from posbias.measure.studies import absolute, driver  # noqa: E402
-from posbias.measure.studies.driver import STUDIES, Request, jobs  # noqa: E402
+from posbias.measure.studies.driver import OF_TRAINED, STUDIES, Request, jobs  # noqa: E402
 from posbias.measure.studies.norms import CONDITIONS, PARTS  # noqa: E402
 from posbias.measure.studies.rotary_kernels import KERNELS  # noqa: E402
 from posbias.measure.summary import read_summary  # noqa: E402
@@ -32,6 +34,7 @@ EVERY = {  # study: more arguments, files that they make, variables among others
         ["bloom-8-untrained-unit.builtin"],
         {"influence", "lambda_frobenius"},
     ),
+    "seeds": (["--only", "bloom-8"], ["bloom-8.seed-5.builtin"], {"influence", "offset_groups", "shortfall_without"}),
     "snapshots": (["--only", "bloom-8"], ["bloom-8.step-000010"], {"influence", "rollout"}),
     "absolute": (["--only", "llama-12"], ["components", "control"], {"p_value"}),
     "norms": (["--only", "bloom-8"], ["bloom-8.norms"], {"slope", "course", "preference", "influence_mean", "loss"}),
@@ -55,10 +58,19 @@ def study(*words):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """Return what training with snapshots leaves, of a model that is at hand."""
+    """Return what training with snapshots from seed 5 leaves, of a model that is at hand."""
     folder = tmp_path_factory.mktemp("runs") / "trained"
-    shutil.copytree(model_folder("reference/bloom-8"), folder / "bloom-8" / "step-000010")
+    for name in ("bloom-8", "bloom-8/step-000010"):
+        shutil.copytree(model_folder("reference/bloom-8"), folder / name, dirs_exist_ok=True)
+    of_another_seed(folder / "bloom-8", 5)
+    (folder / "llama-12").mkdir()  # one whose training has not ended
     return folder
+
+
+def of_another_seed(folder, seed):
+    """Let the files of a model's training say another seed."""
+    record = json.loads(Path(model_folder(f"reference/{folder.name}"), "training.json").read_text())
+    (folder / "training.json").write_text(json.dumps(record | {"seed": seed}))
 
 
 @pytest.fixture
@@ -76,7 +88,7 @@ def test_every_study_is_tested_here():
 @pytest.mark.parametrize("name", EVERY)
 def test_a_study_writes_its_files_and_says_what_makes_them(name, tmp_path, trained, quick, capsys):
     words, stems, variables = EVERY[name]
-    if name == "snapshots":
+    if name in OF_TRAINED:
         words = [*words, "--trained", trained]
     prompts = 12 if name == "absolute" else 2  # its statistics are over prompts
     sizes = ["--prompts", prompts, "--length", 32]
@@ -93,7 +105,7 @@ def test_a_study_writes_its_files_and_says_what_makes_them(name, tmp_path, train
     data = load(files[0])
     again = shlex.split(data.attrs["command"])
     assert again[:3] == ["posbias", "study", name]
-    if name == "snapshots":
+    if name in OF_TRAINED:
         assert again[again.index("--trained") + 1] == "trained"
         again[again.index("--trained") + 1] = trained
     assert study(*again[2:], "-o", tmp_path / "again") == 0
@@ -131,7 +143,7 @@ def test_the_first_prompts_are_those_of_the_committed_norms(tmp_path):
 
 
 @pytest.mark.parametrize("chapter", sorted({plan.chapter for plan in STUDIES.values()}))
-def test_every_committed_file_says_what_made_it_and_the_command_is_understood(chapter):
+def test_every_committed_file_says_what_made_it_and_the_command_is_understood(chapter, tmp_path):
     names = [name for name, plan in STUDIES.items() if plan.chapter == chapter]
     files = sorted((ROOT / "results" / chapter).glob("*.nc"))
     assert files
@@ -147,9 +159,30 @@ def test_every_committed_file_says_what_made_it_and_the_command_is_understood(ch
         if words[2] in ("snapshots", "absolute"):
             continue  # a folder is wanted, or several models
         wikitext = file.with_name("test.txt") if "--wikitext" in options else None
-        request = Request([options["--only"]], [options["--part"]], prompts, length, wikitext)
+        trained = None
+        if "--trained" in options:  # a folder that is not there any more, but for what names the file
+            trained = tmp_path / options["--trained"]
+            names = shutil.ignore_patterns("*.safetensors", "tokenizer*")
+            shutil.copytree(
+                model_folder(f"reference/{options['--only']}"),
+                trained / options["--only"],
+                ignore=names,
+                dirs_exist_ok=True,
+            )
+            of_another_seed(trained / options["--only"], int(file.name.split(".seed-")[1].split(".")[0]))
+        request = Request([options["--only"]], [options["--part"]], prompts, length, wikitext, trained)
         (job,) = jobs(words[2], file.parent, request)
         assert job.path == file and job.command == command, file
+
+
+def test_models_of_another_seed_are_measured_where_they_are_complete(tmp_path, trained):
+    assert study("gap", "--trained", trained, *SIZES, "-o", tmp_path) == 0
+    assert [file.name for file in tmp_path.iterdir()] == ["bloom-8.seed-5.gap.nc"]
+    data = load(tmp_path / "bloom-8.seed-5.gap.nc")
+    assert {"prediction", "join_cosine"} <= set(data) and not {"stepped", "pulled", "rolled"} & set(data)
+    record = json.loads((trained / "bloom-8" / "training.json").read_text())
+    assert data.attrs["training_seed"] == 5 and data.attrs["training_steps"] == record["steps"]
+    assert 3 < data.attrs["held_out_loss"] < 5
 
 
 def test_commands_keep_what_is_there_unless_forced(tmp_path, capsys):
@@ -276,6 +309,8 @@ def test_parts_follow_the_length(tmp_path):
         (["gap", "--length", "1"], "length: expected an integer of at least 2, received 1"),
         (["corpora", "--part", "wikitext-2"], "--part wikitext-2: expected --wikitext FILE, its text, received none"),
         (["snapshots"], "snapshots: expected --trained FOLDER, made by posbias train-reference --snapshots"),
+        (["seeds"], "seeds: expected --trained FOLDER, made by posbias train-reference --seed S, received none"),
+        (["seeds", "--trained", "."], "seeds: expected models that have the parts asked for, received none"),
         (
             ["snapshots", "--trained", ".", "--part", "step-7"],
             "snapshots: expected models that have the parts asked for, received none",

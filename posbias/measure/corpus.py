@@ -159,10 +159,13 @@ class Prompts:
         Token ids.
     documents
         How many documents were read for them.
+    origins
+        Number of the document, from 0, that each prompt was cut from; random prompts count as documents themselves.
     """
 
     ids: Int[np.ndarray, "N n"]
     documents: int
+    origins: Int[np.ndarray, "N"]
 
     @property
     def sha256(self) -> str:
@@ -223,15 +226,18 @@ def make_prompts(
     if rule == "random":
         ordinary = np.setdiff1d(np.arange(len(tokenizer)), tokenizer.all_special_ids)
         ids = rng.choice(ordinary, size=(N, body))
-        return Prompts(np.hstack([np.tile(np.array(front, dtype=np.int64), (N, 1)), ids]).astype(np.int64), 0)
+        ids = np.hstack([np.tile(np.array(front, dtype=np.int64), (N, 1)), ids]).astype(np.int64)
+        return Prompts(ids, 0, np.arange(N))
     rows: list[list[int]] = []
+    origins: list[int] = []
     read = 0
     for read, text in enumerate(corpus.documents(), 1):
         offset = int(rng.integers(body)) if rule == "cut" else 0
         most = min(N - len(rows), per_document if rule == "cut" else 1)
         rows += [front + block for block in _blocks(_tokens(tokenizer, text, offset + most * body), offset, body, most)]
+        origins += [read - 1] * (len(rows) - len(origins))
         if len(rows) == N:
-            return Prompts(np.array(rows, dtype=np.int64), read)
+            return Prompts(np.array(rows, dtype=np.int64), read, np.array(origins))
     raise checks.refuse(f"dataset {corpus.source}", f"{N} prompts of {n} tokens", f"{len(rows)} from {read} documents")
 
 

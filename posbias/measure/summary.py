@@ -129,9 +129,12 @@ class _Summaries(Mapping[str, xr.Dataset]):
 def read_summaries(folder: Path | str) -> Mapping[str, xr.Dataset]:
     """Return the summaries in a folder: stem → content, by name; each is read when it is first asked for.
 
+    Files of models from other training seeds, MODEL.seed-SEED.PART.nc, are left out:
+    :func:`posbias.measure.studies.training_seeds.read_seeds` reads those.
+
     Raises
     ------
     ValueError, OSError
         As :func:`read_summary` does, when one is asked for.
     """
-    return _Summaries(sorted(Path(folder).glob("*.nc")))
+    return _Summaries(sorted(path for path in Path(folder).glob("*.nc") if ".seed-" not in path.name))

@@ -6,11 +6,12 @@ file is not there yet. A file says which command makes it again.
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from posbias.measure.studies.gradients import measure_hops
 from posbias.measure.studies.norms import measure_norms
 from posbias.measure.studies.path_gradients import measure_pathways
 from posbias.measure.studies.rotary_kernels import measure_rotary
+from posbias.measure.studies.training_seeds import LARGE, measure_seed
 from posbias.measure.study import Settings
 from posbias.shipped import PREFIX, reference_names
 from posbias.training.reference.models import REFERENCES
@@ -41,6 +43,8 @@ ARTICLE = r"^ = [^=].* = $"
 ROTARY = ("llama-12", "llama-ntk-12", "mistral-12")
 STEPS, WIKITEXT = "step-*", "wikitext-2"
 """Names of parts that need a folder of trained models, and a file of text."""
+OF_TRAINED = ("seeds", "snapshots")
+"""Studies of a folder of trained models only; others measure its models where it is given."""
 
 
 @dataclass(frozen=True)
@@ -127,6 +131,13 @@ STUDIES: Mapping[str, Plan] = {
             Part("unit", partial(measure_untrained, init="unit"), 32, 256),
         ),
     ),
+    "seeds": Plan(
+        "How much do models that were trained from other seeds differ?",
+        "11_models",
+        "{model}.{part}.nc",
+        10,
+        (Part("builtin", measure_seed, 64, 256),),
+    ),
     "snapshots": Plan(
         "How does mixing change over training?",
         "12_mixing",
@@ -203,7 +214,8 @@ class Request:
     wikitext
         Text of WikiText-2, its test part, for the part of that name.
     trained
-        Folder that ``posbias train-reference -o`` filled with ``--snapshots``, for the study of that name.
+        Folder that ``posbias train-reference -o`` filled: its models are measured in place of the reference models,
+        and files are named by model and seed. The study of snapshots needs it filled with ``--snapshots``.
     """
 
     models: Sequence[str] | None = None
@@ -228,12 +240,20 @@ class Job:
         One for each model in the file.
     command
         What makes the file again.
+    training
+        Seed, steps and held-out loss of a model that was trained from another seed; empty for others.
     """
 
     path: Path
     measure: Callable[..., xr.Dataset]
     settings: tuple[Settings, ...]
     command: str
+    training: Mapping[str, int | float] = field(default_factory=dict)
+
+    def results(self) -> xr.Dataset:
+        """Measure, and return what the file holds; files of seeds leave out what is large."""
+        found = self.measure(*self.settings).assign_attrs(command=self.command, **self.training)
+        return found.drop_vars(LARGE, errors="ignore") if self.training else found
 
 
 def plan_of(name: str) -> Plan:
@@ -273,7 +293,12 @@ def jobs(name: str, folder: Path, request: Request) -> list[Job]:
     for what, number, least in (("prompts", request.prompts, 1), ("length", request.length, 2)):
         if number is not None:
             checks.positive_integer(what, number, minimum=least)
+    if name in OF_TRAINED and request.trained is None:
+        hint = " --snapshots" if name == "snapshots" else " --seed S"
+        raise checks.refuse(name, f"--trained FOLDER, made by posbias train-reference{hint}", "none")
     models, parts = _models(plan, request), _parts(plan, request)
+    if request.trained is not None and name != "snapshots":
+        models = _complete(models, request.trained)
     if "{model}" in plan.file:
         rows = [([model], part) for model in models for part in parts if request.parts or _of(part, model)]
     else:
@@ -314,7 +339,7 @@ def run(todo: Sequence[Job], *, force: bool = False, asked: Request | None = Non
             bar.set_description(job.path.stem)
             job.path.parent.mkdir(parents=True, exist_ok=True)
             began = time.monotonic()
-            write(job.path, job.measure(*job.settings).assign_attrs(command=job.command))
+            write(job.path, job.results())
             bar.update()
             yield job.path, time.monotonic() - began
 
@@ -376,23 +401,31 @@ def _of(part: Part, model: str) -> bool:
     return part.models is None or model in part.models or model not in REFERENCES
 
 
+def _complete(models: list[str], trained: Path) -> list[str]:
+    """Return those of the models whose training in a folder has ended."""
+    return [model for model in models if (trained / model / "config.json").is_file()]
+
+
 def _snapshots(model: str, part: Part, request: Request) -> list[Part]:
     """Return a part for each state of a model that was kept during training."""
-    if request.trained is None:
-        raise checks.refuse("snapshots", "--trained FOLDER, made by posbias train-reference --snapshots", "none")
-    there = sorted(path.name for path in (request.trained / model).glob(STEPS))
+    there = sorted(path.name for path in ((request.trained or Path()) / model).glob(STEPS))
     return [replace(part, name=step) for step in there if not request.parts or step in request.parts]
 
 
 def _job(name: str, folder: Path, models: list[str], part: Part, request: Request) -> Job:
     plan = STUDIES[name]
     corpus, options, sources = Corpus("builtin"), [], [_source(model) for model in models]
+    stem, training = _stem(models[0]), {}
     if part.name == WIKITEXT and request.wikitext is not None:
         corpus = Corpus(str(request.wikitext), separator=ARTICLE)
         options = ["--wikitext", request.wikitext.name]
-    if name == "snapshots" and request.trained is not None:
-        sources = [str(request.trained / model / part.name) for model in models]
-        options = ["--trained", request.trained.resolve().name]
+    if request.trained is not None:
+        last = part.name if name == "snapshots" else ""
+        sources = [str(request.trained / model / last) for model in models]
+        options += ["--trained", request.trained.resolve().name]
+        if name != "snapshots":
+            training = _training(request.trained / models[0])
+            stem = f"{stem}.seed-{training['training_seed']}"
     numbers = (part.prompts, part.length, part.batch_size)
     settings = tuple(
         Settings(Source(source), corpus, *numbers, rule=part.rule, per_document=part.per_document) for source in sources
@@ -400,8 +433,25 @@ def _job(name: str, folder: Path, models: list[str], part: Part, request: Reques
     words = ["posbias", "study", name]
     words += [word for model in models for word in ("--only", _stem(model) if Path(model).is_dir() else model)]
     words += ["--part", part.name, *options, "--prompts", str(part.prompts), "--length", str(part.length)]
-    path = folder / plan.file.format(model=_stem(models[0]), part=part.name)
-    return Job(path, part.measure, settings, shlex.join(words))
+    path = folder / plan.file.format(model=stem, part=part.name)
+    return Job(path, part.measure, settings, shlex.join(words), training)
+
+
+def _training(folder: Path) -> dict[str, int | float]:
+    """Return how a reference model was trained: its seed, its steps, and the held-out loss in nats a token at the end.
+
+    Raises
+    ------
+    ValueError
+        If the folder does not say.
+    """
+    try:
+        record = json.loads((folder / "training.json").read_text(encoding="utf-8"))
+        loss = (folder / "training.csv").read_text(encoding="utf-8").splitlines()[-1].split(",")[2]
+        return {"training_seed": record["seed"], "training_steps": record["steps"], "held_out_loss": float(loss)}
+    except (OSError, ValueError, KeyError, IndexError) as error:
+        wanted = "training.json and training.csv of a model that posbias train-reference finished"
+        raise checks.refuse(str(folder), wanted, error) from None
 
 
 def _stem(model: str) -> str:

@@ -1,0 +1,137 @@
+"""What prompts were drawn independently of each other: the module or document that each prompt of a file is from."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from jaxtyping import Int
+
+from posbias import checks
+from posbias.measure.corpus import BUILTIN, Corpus, Prompts, make_prompts
+from posbias.measure.loading import Source
+from posbias.shipped import PREFIX, held_out_modules
+
+TOKENIZERS = (f"{PREFIX}bloom-8", f"{PREFIX}llama-12")
+"""The two that reference models have, from whichever seed: without a start token, and with one."""
+
+
+def prompt_units(
+    measurement: xr.Dataset, *, tokenizer: Any = None, corpus: Corpus | None = None
+) -> Int[np.ndarray, "N"]:
+    """Return the unit that each prompt of a measurement belongs to, for :func:`~posbias.statistics.resampling`.
+
+    Of the built-in documents it is the Python module (or help topic) that a prompt's text is from: a module gives
+    several documents, its docstrings and pieces of its source, which repeat one another. Of other corpora it is the
+    document. Random prompts are units of their own. Prompts are cut again, and must be those of the file.
+
+    Parameters
+    ----------
+    measurement
+        A measurement, a summary, or any study's file: its attributes say how its prompts were cut.
+    tokenizer
+        The one that cut them; those of reference models are tried unless given.
+    corpus
+        Where they were cut from, if neither built in nor a document for each prompt.
+
+    Returns
+    -------
+    units : array
+        Equal numbers for prompts of one unit, counted from 0 in the order in which units come.
+
+    Raises
+    ------
+    ValueError
+        If the corpus is needed and not given, or the prompts are not those of the file.
+    """
+    attrs = measurement.attrs
+    N, rule = int(attrs["prompts"]), str(attrs["rule"])
+    dataset, cut = str(attrs["dataset"]), re.fullmatch(r"cut, (\d+) a document", rule)
+    if rule == "random" or (rule == "first" and dataset != BUILTIN):
+        return np.arange(N)
+    if corpus is None and dataset != BUILTIN:
+        raise checks.refuse("corpus", f"the documents of {dataset}, several prompts from each", "none")
+    special = str(attrs.get("special_tokens", True)) == "True"
+    how = (N, int(attrs["length"]), rule.split(",")[0], int(attrs["seed"]), int(cut[1]) if cut else 1, special)
+    wanted, found = attrs.get("prompts_sha256"), ""
+    if tokenizer is None and wanted is None:
+        raise checks.refuse("tokenizer", "the one that cut the prompts, as the file has no digest of them", "none")
+    for known in (tokenizer,) if tokenizer is not None else map(_tokenizer, TOKENIZERS):
+        prompts = _prompts(corpus or Corpus(BUILTIN), known, *how)
+        found = prompts.sha256
+        if wanted in (None, found):
+            break
+    else:
+        raise checks.refuse("prompts", f"those of the file, {wanted[:12]}", f"{found[:12]}; give the tokenizer")
+    return document_units(prompts.origins, dataset)
+
+
+def document_units(origins: Int[np.ndarray, "N"], dataset: str) -> Int[np.ndarray, "N"]:
+    """Return the unit of each prompt from the number of its document: its module, if documents are the built-in ones.
+
+    Parameters
+    ----------
+    origins
+        Of :class:`~posbias.measure.corpus.Prompts`.
+    dataset
+        Name of the corpus.
+
+    >>> document_units(np.array([0, 2, 3]), "builtin").tolist(), document_units(np.array([7, 7]), "mine").tolist()
+    ([0, 1, 2], [0, 0])
+    """
+    labels = np.array(held_out_modules())[origins] if dataset == BUILTIN else origins
+    return in_order(labels)
+
+
+def in_order(labels: np.ndarray) -> Int[np.ndarray, "N"]:
+    """Return labels as numbers from 0 on, in the order in which they first come.
+
+    >>> in_order(np.array(["b", "a", "b"])).tolist()
+    [0, 1, 0]
+    """
+    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[inverse]
+
+
+def unit_groups(units: Int[np.ndarray, "N"], groups: int) -> Int[np.ndarray, "N"]:
+    """Return a group for each prompt, such that no unit is in two groups and groups are about equally large.
+
+    Parameters
+    ----------
+    units
+        From :func:`prompt_units`.
+    groups
+        How many; at most as many as there are units.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer units than groups.
+
+    >>> unit_groups(np.array([0, 0, 1, 2, 0, 1]), 2).tolist()
+    [0, 0, 1, 1, 0, 1]
+    """
+    names, sizes = np.unique(units, return_counts=True)
+    if checks.positive_integer("groups", groups) > names.size:
+        raise checks.refuse("groups", f"at most {names.size}, the units", groups)
+    filled, group = np.zeros(groups, dtype=int), np.zeros(names.size, dtype=int)
+    for k in np.argsort(-sizes, kind="stable"):
+        group[k] = filled.argmin()
+        filled[group[k]] += sizes[k]
+    return group[np.searchsorted(names, units)]
+
+
+@cache
+def _tokenizer(model: str) -> Any:
+    return Source(model).load_tokenizer()
+
+
+@cache
+def _prompts(
+    corpus: Corpus, tokenizer: Any, N: int, n: int, rule: str, seed: int, per_document: int, special_tokens: bool
+) -> Prompts:
+    options = {"rule": rule, "seed": seed, "per_document": per_document, "special_tokens": special_tokens}
+    return make_prompts(corpus, tokenizer, N, n, **options)  # type: ignore[arg-type]
