@@ -180,3 +180,15 @@ def test_studies_that_are_not_there(tmp_path):
         read_study(tmp_path, "paths", ["one"])
     with pytest.raises(FileNotFoundError, match="gap.nc"):
         read_study(tmp_path, "gap", ["one"])
+
+
+def test_another_order_moves_the_measured_side_alone(kept):
+    x = kept["one.builtin"] if "one.builtin" in kept else next(iter(kept.values()))
+    n = x.sizes["position"]
+    order = np.arange(n)[::-1]
+    moved = scoring.rearranged(x, order)
+    assert (moved["influence"].values == x["influence"].values[::-1]).all()
+    assert (moved["influence_prompts"].values == x["influence_prompts"].values[:, ::-1]).all()
+    assert moved["rollout"].identical(x["rollout"]) and scoring.rearranged(moved, order).identical(x)
+    with pytest.raises(ValueError, match="order: expected a permutation"):
+        scoring.rearranged(x, np.zeros(n, dtype=int))

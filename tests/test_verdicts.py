@@ -29,7 +29,9 @@ def asserted_before_recorded(path):
                 passed = call.args[1] if len(call.args) > 1 else None
                 both = asserted & names_in(passed) - FUNCTIONS if passed is not None else set()
                 found += [(ast.unparse(call.args[0]), sorted(both))] if both else []
-            asserted |= {name for node in ast.walk(statement) if isinstance(node, ast.Assert) for name in names_in(node)}
+            asserted |= {
+                name for node in ast.walk(statement) if isinstance(node, ast.Assert) for name in names_in(node)
+            }
     return found
 
 

@@ -11,6 +11,7 @@ import xarray as xr
 
 from posbias.comparison.distances import normalised_wasserstein
 from posbias.comparison.scores import Gain, paired_gain
+from posbias.measure.studies.prompt_units import known_units
 from posbias.measure.studies.scoring import Kept, unit, with_decisions
 
 PLAIN = {"kernel": "uniform", "mixing": "norms", "step": "kept", "join": "sizes"}
@@ -61,7 +62,7 @@ def refinement_table(gap: Mapping[str, xr.Dataset], kept: Kept, *, resamples: in
     """Return ``model``, ``way``, ``W1``, ``gain`` over the plain rollout with its interval, and ``decided``.
 
     Refinements of (b) are held against (b), the others against the rollout of measured kernels. The interval is over
-    the prompts of the kept measurement, the same ones for both distances.
+    the documents of the kept measurement, the same ones for both distances.
 
     Parameters
     ----------
@@ -70,15 +71,16 @@ def refinement_table(gap: Mapping[str, xr.Dataset], kept: Kept, *, resamples: in
     kept
         Summaries that hold MODEL.builtin.
     resamples
-        Of the bootstrap over prompts.
+        Of the bootstrap over documents.
     """
     rows = []
     for name, x in gap.items():
         measured, found = kept[f"{name}.builtin"], refined_profiles(x)
-        prompts, p = measured["influence_prompts"].values, measured["influence"].values
+        prompts, p, units = measured["influence_prompts"].values, measured["influence"].values, known_units(measured)
         for way, q in found.items():
             base = found["(b)" if way.startswith("(b)") else "rollout"]
-            rows.append((name, way, normalised_wasserstein(q, p), *paired_gain(prompts, base, q, resamples=resamples)))
+            gain = paired_gain(prompts, base, q, units=units, resamples=resamples)
+            rows.append((name, way, normalised_wasserstein(q, p), *gain))
     return with_decisions(pd.DataFrame(rows, columns=["model", "way", "W1", *Gain._fields]), ["way"])
 
 

@@ -15,6 +15,9 @@ from posbias.measure.corpus import BUILTIN, Corpus, Prompts, make_prompts
 from posbias.measure.loading import Source
 from posbias.shipped import PREFIX, held_out_modules
 
+CUT = {"dataset", "rule", "prompts", "length", "seed"}
+"""Attributes that say how prompts were cut."""
+
 TOKENIZERS = (f"{PREFIX}bloom-8", f"{PREFIX}llama-12")
 """The two that reference models have, from whichever seed: without a start token, and with one."""
 
@@ -65,8 +68,24 @@ def prompt_units(
         if wanted in (None, found):
             break
     else:
-        raise checks.refuse("prompts", f"those of the file, {wanted[:12]}", f"{found[:12]}; give the tokenizer")
+        raise checks.refuse("prompts", f"those of the file, {str(wanted)[:12]}", f"{found[:12]}; give the tokenizer")
     return document_units(prompts.origins, dataset)
+
+
+def known_units(measurement: xr.Dataset) -> Int[np.ndarray, "N"] | None:
+    """Return :func:`prompt_units`, or None where the file does not tell them: each prompt is a unit of its own then.
+
+    Parameters
+    ----------
+    measurement
+        As for :func:`prompt_units`; neither its corpus nor its tokenizer is asked for.
+    """
+    if not CUT <= measurement.attrs.keys():
+        return None
+    try:
+        return prompt_units(measurement)
+    except ValueError:
+        return None
 
 
 def document_units(origins: Int[np.ndarray, "N"], dataset: str) -> Int[np.ndarray, "N"]:

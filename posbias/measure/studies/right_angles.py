@@ -10,6 +10,7 @@ import xarray as xr
 from posbias.comparison.distances import normalised_wasserstein
 from posbias.comparison.scores import Gain, paired_gain
 from posbias.measure.rollouts import measured_rollout
+from posbias.measure.studies.prompt_units import known_units
 from posbias.measure.studies.scoring import unit, with_decisions
 from posbias.rollout.joining import joined_profile
 from posbias.rollout.profiles import mean_position
@@ -25,7 +26,7 @@ def join_table(
 ) -> pd.DataFrame:
     """Return W₁ of rollouts with either join, for every measurement and kernel a row.
 
-    ``sizes`` and ``angles`` are distances to the measured influence, ``gain`` (with its 95 % interval over prompts,
+    ``sizes`` and ``angles`` are distances to the measured influence, ``gain`` (with its 95 % interval over documents,
     ``low`` to ``high``) is the first less the second, ``decided`` its sign where it stands among all models;
     ``mean_…`` are mean positions.
 
@@ -36,16 +37,16 @@ def join_table(
     kernels
         ``b``: content-free; ``c``: with content; ``kernels``: the measured ones, which summaries lack.
     resamples
-        Of the bootstrap over prompts.
+        Of the bootstrap over documents.
     """
     rows = []
     for model, x in kept.items():
-        p, prompts = unit(x["influence"].values), x["influence_prompts"].values
+        p, prompts, units = unit(x["influence"].values), x["influence_prompts"].values, known_units(x)
         for kernel in kernels:
             rollout = measured_rollout(x, kernel)
             A = rollout.dense()
             joined = {name: joined_profile(A, rollout.lambda_, power=power) for name, power in POWERS.items()}
-            gain = paired_gain(prompts, joined["sizes"], joined["angles"], resamples=resamples)
+            gain = paired_gain(prompts, joined["sizes"], joined["angles"], units=units, resamples=resamples)
             distances = [normalised_wasserstein(q, p) for q in joined.values()]
             rows.append((model, kernel, *distances, *gain, *map(mean_position, (p, *joined.values()))))
     return with_decisions(pd.DataFrame(rows, columns=list(COLUMNS)), ["kernel"])

@@ -14,6 +14,7 @@ from posbias.comparison.distances import normalised_wasserstein
 from posbias.comparison.fits import recency_fit
 from posbias.comparison.scores import Gain, paired_gain
 from posbias.measure.rollouts import layer_masks
+from posbias.measure.studies.prompt_units import known_units
 from posbias.measure.studies.result_files import read_study
 from posbias.measure.studies.scoring import Kept, with_decisions
 from posbias.rollout.joining import joined_profile
@@ -108,7 +109,7 @@ def rotary_scores(studies: Studies, kept: Kept) -> pd.DataFrame:
 
 
 def rotary_gains(studies: Studies, kept: Kept, pairs: Sequence[tuple[str, str]], *, resamples: int) -> pd.DataFrame:
-    """Return how much nearer the second kernel of each pair is, with its 95 % interval over prompts.
+    """Return how much nearer the second kernel of each pair is, with its 95 % interval over documents.
 
     Columns are ``model``, ``tokens``, ``before``, ``after``, ``gain``, ``low``, ``high``, ``p_value`` and ``decided``,
     its sign where it stands among all models and lengths.
@@ -120,14 +121,15 @@ def rotary_gains(studies: Studies, kept: Kept, pairs: Sequence[tuple[str, str]],
     pairs
         Keys of :data:`LABELS`, two each.
     resamples
-        Of the bootstrap over prompts.
+        Of the bootstrap over documents.
     """
     rows = []
     for (name, n), x in studies.items():
-        prompts = kept[f"{name}.{CORPORA[n]}"]["influence_prompts"].values
+        measured = kept[f"{name}.{CORPORA[n]}"]
+        prompts, units = measured["influence_prompts"].values, known_units(measured)
         for pair in pairs:
             profiles = (x["profile"].sel(kernel=kernel).values for kernel in pair)
-            rows.append((name, n, *pair, *paired_gain(prompts, *profiles, resamples=resamples)))
+            rows.append((name, n, *pair, *paired_gain(prompts, *profiles, units=units, resamples=resamples)))
     columns = ["model", "tokens", "before", "after", *Gain._fields]
     return with_decisions(pd.DataFrame(rows, columns=columns), ["before", "after"])
 

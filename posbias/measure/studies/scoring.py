@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import xarray as xr
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from posbias import checks, shipped
 from posbias.comparison.distances import normalised_wasserstein
 from posbias.comparison.fits import recency_fit
 from posbias.comparison.scores import Gain, paired_gain, score
 from posbias.measure.rollouts import VARIANTS, measured_rollout
+from posbias.measure.studies.prompt_units import known_units
 from posbias.rollout.clock import clock_profile
 from posbias.rollout.profiles import mean_position
 from posbias.statistics.multiplicity import decided
@@ -90,7 +91,7 @@ def score_table(kept: Kept, models: Sequence[str], *, corpus: str = "builtin", r
     models, corpus
         Which of them.
     resamples
-        Of the bootstrap over prompts.
+        Of the bootstrap over documents (:func:`~posbias.measure.studies.prompt_units.known_units`).
     """
     rows: list[dict[str, object]] = []
     for model in models:
@@ -114,11 +115,11 @@ def scored(
     measurement, twins
         As for :func:`predictions`.
     resamples
-        Of the bootstrap over prompts.
+        Of the bootstrap over documents (:func:`~posbias.measure.studies.prompt_units.known_units`).
     """
-    influence, rows = measurement["influence_prompts"].values, []
+    influence, units, rows = measurement["influence_prompts"].values, known_units(measurement), []
     for name, profile in predictions(measurement, twins).items():
-        found = asdict(score(influence, profile, resamples=resamples))
+        found = asdict(score(influence, profile, units=units, resamples=resamples))
         rows.append({"prediction": name, "W1": found.pop("wasserstein"), **found})
     return pd.DataFrame(rows, columns=list(SCORED))
 
@@ -133,8 +134,8 @@ def gain_table(
 ) -> pd.DataFrame:
     """Return how much nearer the second prediction of each pair is than the first, for every model.
 
-    Columns are ``model``, ``before``, ``after``, ``gain`` in W₁, its 95 % interval over prompts, ``low`` to ``high``,
-    with both distances taken on the same resampled prompts, the p value of no gain, and its sign where it stands
+    Columns are ``model``, ``before``, ``after``, ``gain`` in W₁, its 95 % interval over documents, ``low`` to ``high``,
+    with both distances taken on the same resampled documents, the p value of no gain, and its sign where it stands
     among those of all models (:func:`~posbias.statistics.multiplicity.decided`), ``decided``.
 
     Parameters
@@ -147,9 +148,10 @@ def gain_table(
     rows = []
     for model in models:
         x = kept[f"{model}.{corpus}"]
-        profiles = predictions(x, twins_of(kept, model))
+        profiles, units = predictions(x, twins_of(kept, model)), known_units(x)
         for before, after in pairs:
-            gain = paired_gain(x["influence_prompts"].values, profiles[before], profiles[after], resamples=resamples)
+            pair = profiles[before], profiles[after]
+            gain = paired_gain(x["influence_prompts"].values, *pair, units=units, resamples=resamples)
             rows.append((model, before, after, *gain))
     return with_decisions(pd.DataFrame(rows, columns=["model", "before", "after", *Gain._fields]), ["before", "after"])
 
@@ -172,6 +174,28 @@ def with_decisions(table: pd.DataFrame, family: Sequence[str]) -> pd.DataFrame:
     for _, own in table.groupby(list(family), sort=False):
         signs[own.index] = decided(own["gain"].to_numpy(), own["p_value"].to_numpy())
     return table.assign(decided=signs)
+
+
+def rearranged(measurement: xr.Dataset, order: Int[np.ndarray, "n"]) -> xr.Dataset:
+    """Return a measurement whose measured influence has its positions in another order; what predicts it is unchanged.
+
+    Parameters
+    ----------
+    measurement
+        A summary.
+    order
+        A permutation of the positions, such as the reversed one: what a check of a prediction should notice.
+
+    Raises
+    ------
+    ValueError
+        If it is none.
+    """
+    n = measurement.sizes["position"]
+    if not np.array_equal(np.sort(order), np.arange(n)):
+        raise checks.refuse("order", f"a permutation of {n} positions", order)
+    moved = {name: measurement[name] for name in ("influence", "influence_prompts")}
+    return measurement.assign({name: (x.dims, x.values[..., order]) for name, x in moved.items()})
 
 
 def rollout_distances(kept: Kept) -> pd.DataFrame:
