@@ -65,7 +65,7 @@ def prompt_units(
         if wanted in (None, found):
             break
     else:
-        raise checks.refuse("prompts", f"those of the file, {wanted[:12]}", f"{found[:12]}; give the tokenizer")
+        raise checks.refuse("prompts", f"those of the file, {str(wanted)[:12]}", f"{found[:12]}; give the tokenizer")
     return document_units(prompts.origins, dataset)
 
 
