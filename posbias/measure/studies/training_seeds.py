@@ -138,6 +138,25 @@ def complete(seeds: Mapping[str, dict[int, xr.Dataset]], wanted: int = 3) -> dic
     return {model: files for model, files in seeds.items() if len(files) >= wanted}
 
 
+def by_seed(seeds: Mapping[str, dict[int, xr.Dataset]]) -> dict[str, xr.Dataset]:
+    """Return measurements by MODEL.seed-SEED, so that tables of many models take each seed for a model of its own.
+
+    >>> by_seed({"bloom-8": {0: xr.Dataset(), 2: xr.Dataset()}}).keys()
+    dict_keys(['bloom-8.seed-0', 'bloom-8.seed-2'])
+    """
+    return {f"{model}.seed-{seed}": x for model, files in seeds.items() for seed, x in files.items()}
+
+
+def split_seeds(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table with ``model`` as in :func:`by_seed` with the two in columns of their own, ``model`` and ``seed``.
+
+    >>> split_seeds(pd.DataFrame({"model": ["bloom-8.seed-2"], "W1": [0.1]})).to_dict("records")
+    [{'model': 'bloom-8', 'W1': 0.1, 'seed': 2}]
+    """
+    names = table["model"].str.rsplit(".seed-", n=1)
+    return table.assign(model=names.str[0], seed=names.str[1].astype(int))
+
+
 Statistic = Callable[[xr.Dataset, Float[np.ndarray, "N"]], float]
 """A number of a measurement whose prompts count as often as their weights say."""
 
