@@ -7,13 +7,18 @@ from posbias.comparison.table_errors import by_distance, by_mean, by_pair, excha
 
 
 def test_a_distance_within_half_a_unit_rounds_to_the_printed_one():
-    rows = pd.DataFrame({"printed": [0.08, 0.08, 0.08], "computed": [0.0751, 0.0849, 0.0851]})
+    rows = pd.DataFrame({"printed_b": [0.08, 0.08, 0.08], "computed_b": [0.0751, 0.0849, 0.0851]})
     assert by_distance(rows).tolist() == [True, True, False]
+    both = rows.assign(printed_a=0.65, computed_a=[0.651, 0.656, 0.651])
+    assert by_distance(both).tolist() == [True, False, False]
 
 
 def test_a_distance_below_the_difference_of_means_is_impossible():
-    rows = pd.DataFrame({"printed": [0.10, 0.10, 0.10], "least": [0.104, 0.106, 0.0]})
+    rows = pd.DataFrame({"printed_b": [0.10, 0.10, 0.10], "least_b": [0.104, 0.106, 0.0], "printed_c": 0.5})
     assert by_mean(rows).tolist() == [True, False, True]
+    assert by_mean(rows.assign(least_c=[0.6, 0.0, 0.5])).tolist() == [False, False, True]
+    with pytest.raises(ValueError, match="rows: expected a column least_"):
+        by_mean(rows[["printed_b"]])
 
 
 @pytest.mark.parametrize(
@@ -42,7 +47,7 @@ def test_exchanged_and_misplaced_change_one_row():
 
 
 def test_unnoticed_errors_leave_every_row_possible():
-    rows = pd.DataFrame({"printed": [0.08, 0.65], "computed": [0.079, 0.651]})
+    rows = pd.DataFrame({"printed_b": [0.08, 0.65], "computed_b": [0.079, 0.651]})
     assert unnoticed(by_distance, [rows]) == [True]
-    assert unnoticed(by_distance, moved(rows, ["printed"], 0.01)) == [False] * 4
-    assert unnoticed(by_distance, moved(rows, ["printed"], 0.001)) == [True] * 4
+    assert unnoticed(by_distance, moved(rows, ["printed_b"], 0.01)) == [False] * 4
+    assert unnoticed(by_distance, moved(rows, ["printed_b"], 0.001)) == [True] * 4

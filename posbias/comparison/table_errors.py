@@ -25,18 +25,24 @@ RowTest = Callable[["DataFrame"], Bool[np.ndarray, "rows"]]
 
 
 def by_distance(rows: DataFrame) -> Bool[np.ndarray, "rows"]:
-    """Return whether the column computed rounds to the column printed.
+    """Return whether what is computed rounds to what is printed, in every pair of columns computed_v, printed_v.
 
     >>> import pandas as pd
-    >>> by_distance(pd.DataFrame({"printed": [0.08, 0.01], "computed": [0.079, 0.016]})).tolist()
+    >>> by_distance(pd.DataFrame({"printed_b": [0.08, 0.01], "computed_b": [0.079, 0.016]})).tolist()
     [True, False]
     """
-    return np.asarray(np.abs(rows["computed"] - rows["printed"]) <= UNIT / 2)
+    off = [np.abs(rows[f"computed_{v}"] - rows[f"printed_{v}"]) for v in _tested(rows, "computed_")]
+    return np.all([x <= UNIT / 2 for x in off], axis=0)
 
 
 def by_mean(rows: DataFrame) -> Bool[np.ndarray, "rows"]:
-    """Return whether the column printed can be a distance between profiles whose means are at least least apart."""
-    return np.asarray(rows["printed"] + UNIT / 2 >= rows["least"])
+    """Return whether printed_v can be the distance of profiles whose means are at least least_v apart, for every v.
+
+    >>> import pandas as pd
+    >>> by_mean(pd.DataFrame({"printed_b": [0.08, 0.08], "least_b": [0.084, 0.086]})).tolist()
+    [True, False]
+    """
+    return np.all([rows[f"printed_{v}"] + UNIT / 2 >= rows[f"least_{v}"] for v in _tested(rows, "least_")], axis=0)
 
 
 def by_pair(rows: DataFrame) -> Bool[np.ndarray, "rows"]:
@@ -98,6 +104,14 @@ def misplaced(rows: DataFrame, columns: Sequence[str]) -> Iterator[DataFrame]:
             values = {column: rows.loc[other, column] for column in columns}
             if any(rows.loc[index, column] != value for column, value in values.items()):
                 yield _with(rows, index, values)
+
+
+def _tested(rows: DataFrame, prefix: str) -> list[str]:
+    """Return the variants v for which the table has a column prefix + v."""
+    tested = [name.removeprefix(prefix) for name in rows.columns if name.startswith(prefix)]
+    if not tested:
+        raise checks.refuse("rows", f"a column {prefix}…", ", ".join(map(str, rows.columns)))
+    return tested
 
 
 def _with(rows: DataFrame, index: object, values: dict[str, float]) -> DataFrame:
