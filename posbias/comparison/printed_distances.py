@@ -14,6 +14,7 @@ from jaxtyping import Float
 
 from posbias.comparison.allowed_means import allowed_means, gaps_to, overlap, shown
 from posbias.comparison.distances import normalised_wasserstein
+from posbias.comparison.table_errors import UNIT, by_pair
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -23,8 +24,6 @@ ProfileOf = Callable[[str, str, int, str], Float[np.ndarray, "n"]]
 
 PLACE = ["table", "n", "dataset", "model"]
 KEPT = [*PLACE, "label", "corpus"]
-ROUNDING = 0.01
-"""How far the difference of two numbers with two decimals can be from that of the exact ones."""
 
 
 def means_by_collapse(entries: DataFrame) -> DataFrame:
@@ -93,11 +92,12 @@ def pair_frame(entries: DataFrame, profile: ProfileOf) -> DataFrame:
         b, c = (pair.query("variant == @v").iloc[0] for v in "bc")
         apart = normalised_wasserstein(*(profile(x.model, x.variant, x.n, x.schedule) for x in (b, c)))
         low, high = overlap(*(allowed_means(x["mean"], x.high) for x in (b, c)))
-        rigid = abs(b.printed - c.printed) <= apart + ROUNDING
+        rigid = abs(b.printed - c.printed) <= apart + UNIT
         found = {"printed_b": b.printed, "printed_c": c.printed, "mean_b": b["mean"], "mean_c": c["mean"]}
         found |= {"apart": apart, "low": low, "high": high, "room": low <= high, "rigid": rigid}
-        rows.append({**b[KEPT], **found, "consistent": rigid and apart <= b.high + c.high})
-    return pd.DataFrame(rows)
+        rows.append({**b[KEPT], **found})
+    pairs = pd.DataFrame(rows)
+    return pairs.assign(consistent=by_pair(pairs))
 
 
 def judged_frame(entries: DataFrame, profile: ProfileOf, measured: Mapping[str, Float[np.ndarray, "n"]]) -> DataFrame:

@@ -53,22 +53,25 @@ class PublishedModel:
         Architecture: ``bloom``, ``mpt`` or ``falcon``.
     head_dim
         Size of a head (hidden size over heads, from the model's public configuration).
+    billions
+        Parameters, in billions, as the paper's Table 1 gives them.
     """
 
     name: str
     label: str
     family: Literal["bloom", "mpt", "falcon"]
     head_dim: int
+    billions: int
 
 
 MODELS: dict[str, PublishedModel] = {
     m.name: m
     for m in (
-        PublishedModel("falcon-rw-7b", "Falcon-RW-7B", "falcon", 64),
-        PublishedModel("mpt-7b", "MPT-7B", "mpt", 128),
-        PublishedModel("mpt-30b", "MPT-30B", "mpt", 112),
-        PublishedModel("bloom-7b1", "BLOOM-7B1", "bloom", 128),
-        PublishedModel("bloom", "BLOOM-176B", "bloom", 128),
+        PublishedModel("falcon-rw-7b", "Falcon-RW-7B", "falcon", 64, 7),
+        PublishedModel("mpt-7b", "MPT-7B", "mpt", 128, 7),
+        PublishedModel("mpt-30b", "MPT-30B", "mpt", 112, 30),
+        PublishedModel("bloom-7b1", "BLOOM-7B1", "bloom", 128, 7),
+        PublishedModel("bloom", "BLOOM-176B", "bloom", 128, 176),
     )
 }
 """The models of the paper in the order of its tables."""
