@@ -45,6 +45,19 @@ def test_spearman_of_a_constant_is_undefined():
     assert np.isnan(spearman([0.25] * 4, [0.1, 0.2, 0.3, 0.4]))
 
 
+def test_the_last_position_says_nothing_of_a_u():
+    falling = np.array([0.4, 0.2, 0.1, 0.05])
+    for atom in (0.0, 0.25, 3.0):
+        p = np.append(falling, atom)
+        shape = u_shape(p / p.sum())
+        assert not shape.present and shape.end == pytest.approx(0.05 / p.sum()) and shape.location == 0.5
+    bent = np.array([0.4, 0.1, 0.098, 0.102, 0.3, 0.2])
+    shape = u_shape(bent / bent.sum())
+    assert shape.present and (shape.low, shape.location, shape.high) == pytest.approx((0.2, 0.4, 0.6))
+    assert not u_shape(np.array([0.4, 0.2, 0.208, 0.192]) / 1).present  # within the tolerance
+    assert u_shape(np.array([0.4, 0.2, 0.208, 0.192]), tolerance=0.03).present
+
+
 def test_u_shape_by_hand():
     shape = u_shape([0.3, 0.05, 0.1, 0.15, 0.4])
     assert (shape.start, shape.end, shape.trough, shape.location) == (0.3, 0.4, 0.05, 0.25)
