@@ -29,7 +29,7 @@ def sort_stacks(A: Float[np.ndarray, "*over n n"]) -> Float[np.ndarray, "*over n
 
 
 def case_rollouts(
-    A: Float[np.ndarray, "cases T n n"], lambdas: Float[np.ndarray, "cases T"]
+    A: Float[np.ndarray, "cases T n n"], lambdas: Float[np.ndarray, "schedules layers"]
 ) -> Float[np.ndarray, "cases depths n n"]:
     """Return P_t = R_t ⋯ R_1 of every case for t = 0 to T: all rows, at every depth.
 
@@ -61,8 +61,8 @@ def case_rollouts(
 
 
 def last_rows(
-    A: Float[np.ndarray, "*over T n n"], lambdas: Float[np.ndarray, "cases T"]
-) -> Float[np.ndarray, "cases n"]:
+    A: Float[np.ndarray, "*over T n n"], lambdas: Float[np.ndarray, "schedules layers"]
+) -> Float[np.ndarray, "schedules n"]:
     """Return the influence profile of every case.
 
     Parameters

@@ -36,7 +36,7 @@ def recency_drift(before: Float[np.ndarray, "... n"], after: Float[np.ndarray, "
 
 
 def case_drifts(
-    before: Float[np.ndarray, "cases ... n"], after: Float[np.ndarray, "cases ... n"]
+    before: Float[np.ndarray, "cases *more"], after: Float[np.ndarray, "..."]
 ) -> Float[np.ndarray, "cases"]:
     """Return, for each case, the smallest fall of a prefix mass: negative where the drift is not towards recency.
 

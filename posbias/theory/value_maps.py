@@ -10,7 +10,7 @@ from posbias.checks import Numbers
 
 
 def value_influence(
-    A: Float[np.ndarray, "T H n n"], W: Float[np.ndarray, "T H d d"], *, row: int = -1
+    A: Float[np.ndarray, "T H n n"], W: Float[np.ndarray, "layers heads d d"], *, row: int = -1
 ) -> Float[np.ndarray, "n"]:
     """Return ‖∂x_row / ∂x_j‖_F, summing to 1, of the network x_i ← x_i + Σ_h Σ_j A^h[i, j] W^h x_j.
 
