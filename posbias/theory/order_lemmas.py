@@ -120,11 +120,11 @@ def lemmas_hold(drawn: LemmaCases) -> dict[str, Bool[np.ndarray, "cases"]]:
     moved_mu, moved_nu, from_earlier = (
         np.einsum("ci,cij->cj", p, K) for p, K in ((drawn.mu, drawn.A), (drawn.nu, drawn.A), (drawn.mu, drawn.earlier))
     )
-    kernel = (case_drifts(R[:, :-1], R[:, 1:]) >= -ROUNDING) & (R.min(axis=(1, 2)) >= 0)
+    stochastic = (R.min(axis=(1, 2)) >= 0) & (np.abs(R.sum(axis=2) - 1).max(axis=1) <= ROUNDING)
     means = np.einsum("cij,cj->ci", drawn.A, drawn.f)
     return {
         "A.2": case_drifts(moved_mu, moved_nu) >= -ROUNDING,
-        "A.3": kernel,
+        "A.3": (case_drifts(R[:, :-1], R[:, 1:]) >= -ROUNDING) & stochastic,
         "A.4": case_drifts(from_earlier, moved_mu) >= -ROUNDING,
         "A.5": (np.diff(means, axis=1) <= ROUNDING).all(axis=1),
     }
