@@ -8,15 +8,17 @@ from jaxtyping import Float
 from posbias import checks
 
 
-def add_diagonal(A: Float[np.ndarray, "n n"], d: float) -> Float[np.ndarray, "n n"]:
+def add_diagonal(
+    A: Float[np.ndarray, "*over n n"], d: float | Float[np.ndarray, "*over"]
+) -> Float[np.ndarray, "*over n n"]:
     """Return the kernel whose logits are those of A plus d on the diagonal.
 
     Parameters
     ----------
     A
-        A row-stochastic kernel that came out of a softmax.
+        A row-stochastic kernel that came out of a softmax, or a stack of them.
     d
-        Content logit of every token with itself.
+        Content logit of every token with itself; a number for each kernel, or one for all.
 
     Source: residual-aware paper, Proposition 4.5.
 
@@ -24,8 +26,9 @@ def add_diagonal(A: Float[np.ndarray, "n n"], d: float) -> Float[np.ndarray, "n 
     array([[1.  , 0.  ],
            [0.25, 0.75]])
     """
-    weights = checks.stochastic_kernel("A", A) * np.exp(d * np.eye(len(A)))
-    return weights / weights.sum(axis=1, keepdims=True)
+    checks.stochastic_kernel("A", A.reshape(-1, *A.shape[-2:]))
+    weights = A * np.exp(np.asarray(d)[..., None, None] * np.eye(A.shape[-1]))
+    return weights / weights.sum(axis=-1, keepdims=True)
 
 
 def diagonal_keeps_order(c: Float[np.ndarray, "n"], d: float) -> bool:

@@ -35,6 +35,32 @@ def recency_drift(before: Float[np.ndarray, "... n"], after: Float[np.ndarray, "
     return float((prefix_masses(before) - prefix_masses(after)).min())
 
 
+def case_drifts(
+    before: Float[np.ndarray, "cases *more"], after: Float[np.ndarray, "..."]
+) -> Float[np.ndarray, "cases"]:
+    """Return, for each case, the smallest fall of a prefix mass: negative where the drift is not towards recency.
+
+    Parameters
+    ----------
+    before, after
+        Arrays of profiles of one shape; the first axis counts cases, the last positions.
+
+    Raises
+    ------
+    ValueError
+        If the shapes differ.
+
+    Source: :func:`recency_drift`, case by case.
+
+    >>> early, late = np.array([0.5, 0.25, 0.25]), np.array([0.25, 0.25, 0.5])
+    >>> case_drifts(np.stack([early, late]), np.stack([late, early]))
+    array([ 0.  , -0.25])
+    """
+    if before.shape != after.shape:
+        raise checks.refuse("before, after", "profiles of one shape", f"{before.shape} and {after.shape}")
+    return (prefix_masses(before) - prefix_masses(after)).reshape(len(before), -1).min(axis=1)
+
+
 def mean_kernel(
     logits: Float[np.ndarray, "*over n n"], mask: Mask | Bool[np.ndarray, "n n"]
 ) -> Float[np.ndarray, "n n"]:
