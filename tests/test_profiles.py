@@ -60,8 +60,8 @@ def test_the_last_position_says_nothing_of_a_u():
 
 def test_u_shape_by_hand():
     shape = u_shape([0.3, 0.05, 0.1, 0.15, 0.4])
-    assert (shape.start, shape.end, shape.trough, shape.location) == (0.3, 0.4, 0.05, 0.25)
-    assert shape.depth == pytest.approx(1 - 0.05 / 0.3)
+    assert (shape.start, shape.end, shape.trough, shape.location) == (0.3, 0.15, 0.05, 0.25)
+    assert shape.depth == pytest.approx(1 - 0.05 / 0.15)
 
 
 def test_monotone_profiles_have_no_trough():
