@@ -81,6 +81,13 @@ def test_units_are_drawn_whole():
     assert (resample_weights(4, 7) == resample_weights(np.arange(4), 7)).all()
 
 
+def test_units_are_drawn_alike_whatever_their_size():
+    """A document of nine prompts is drawn as often as one of a single prompt: once in the mean."""
+    weights = resample_weights(np.array([0] * 9 + [1, 2]), 4000)
+    assert weights.mean(0) == pytest.approx(1, abs=0.05)
+    assert weights[:, [0, 9, 10]].var(0) == pytest.approx(2 / 3, rel=0.1)
+
+
 def test_documents_spread_more_than_their_prompts(influence):
     again, units = np.repeat(influence, 4, axis=0), np.repeat(np.arange(40), 4)
     by_prompt, by_document = (resampled_profiles(again, 4000, units=u)[:, 0].std() for u in (None, units))
@@ -91,6 +98,7 @@ def test_an_interval_of_a_distance_is_the_hull_of_two():
     values = np.linspace(1.0, 2.0, 101)
     assert hull_interval(1.25, values, 0.5) == pytest.approx((0.75, 1.75))  # of 0.75 to 1.25, 1.25 to 1.75
     assert hull_interval(1.5, values, 0.5) == pytest.approx((1.25, 1.75))
+    assert hull_interval(1.75, values, 0.5) == pytest.approx((1.25, 2.25))
     assert hull_interval(0.5, values, 0.5, least=0.0) == (0.0, 1.75)
     assert hull_interval(0.5, values, 0.5)[0] == pytest.approx(-0.75)
 

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from posbias import normalised_wasserstein
+from posbias.comparison.distances import wasserstein_to
 from posbias.comparison.fits import recency_fit
 from posbias.comparison.scores import paired_gain, score
-from posbias.statistics.resampling import resampled_profiles
+from posbias.statistics.resampling import hull_interval, resampled_profiles
 
 
 @pytest.fixture
@@ -66,6 +67,30 @@ def test_the_interval_of_a_small_distance_contains_it(influence):
     p = influence.sum(0) / influence.sum()
     found = score(influence, p)
     assert found.low == 0 <= found.wasserstein <= found.high
+
+
+def test_intervals_are_hulls_at_95_percent(influence):
+    p, even = influence.sum(0) / influence.sum(), np.full(16, 1 / 16)
+    found, drawn = score(influence, even, resamples=400), resampled_profiles(influence, 400)
+    distances = wasserstein_to(drawn, even)
+    assert (found.low, found.high) == pytest.approx(hull_interval(found.wasserstein, distances, 0.95, least=0.0))
+    near = 0.5 * (p + even)
+    gain = paired_gain(influence, even, near, resamples=400)
+    gains = distances - wasserstein_to(drawn, near)
+    assert (gain.low, gain.high) == pytest.approx(hull_interval(gain.gain, gains, 0.95))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_p_value_of_a_gain_is_the_level_at_which_its_interval_reaches_zero(seed):
+    """Few prompts with heavy tails, so that the percentile and the basic interval reach 0 at different levels."""
+    rng = np.random.default_rng(seed)
+    influence = rng.gamma(0.2, size=(8, 5)) + 0.01
+    before, after = rng.dirichlet(np.ones(5), size=2)
+    gain, *_, p_value = paired_gain(influence, before, after)
+    drawn = resampled_profiles(influence, 2000)
+    gains = wasserstein_to(drawn, before) - wasserstein_to(drawn, after)
+    reached = [low <= 0 <= high for low, high in (hull_interval(gain, gains, 1 - c * p_value) for c in (0.97, 1.03))]
+    assert p_value < 0.97 and reached == [True, False]
 
 
 def test_recency_fit_finds_what_it_is_made_of():

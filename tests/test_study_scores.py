@@ -87,6 +87,14 @@ def test_gains_are_differences_of_distances(kept):
     assert table["gain"].tolist() == pytest.approx([W1["a"] - W1["b"], W1["last"] - W1["b"]])
 
 
+def test_a_gain_is_decided_among_all_models_with_its_pair(kept):
+    """50 resamples give p ≥ 2/51: enough for one comparison at 5 %, not for two."""
+    table = scoring.gain_table(kept, ["two"], [("a", "b"), ("last", "b")], resamples=50)
+    assert (table["p_value"] == 2 / 51).all() and (table["decided"] == np.sign(table["gain"])).all()
+    both = scoring.gain_table(kept, ["one", "two"], [("last", "b")], resamples=50)
+    assert (both["p_value"] == 2 / 51).all() and not both["decided"].any()
+
+
 def test_distances_of_every_summary(kept):
     table = scoring.rollout_distances(kept)
     assert len(table) == 4 * len(kept) and "one-untrained-unit" in set(table["model"])
