@@ -27,6 +27,14 @@ def test_the_opposed_network_attains_both_bounds(n, slope, theta):
     assert net.run(logit_factor=1.05).floors[0] < floors[0] * 0.95
 
 
+def test_bounds_by_hand():
+    """States twice as long after layer 1: logits of layer 2 may be four times as large."""
+    net = opposed_network(2, [3.0, 1.0], [0.5, 0.5], logit=0.25, slope=0.5)
+    C, floors = net.bounds()
+    assert C.tolist() == pytest.approx([1, 2, 2])
+    assert floors.tolist() == pytest.approx([0.5 * np.exp(-1), 0.5 * np.exp(-2.5)])
+
+
 @pytest.mark.parametrize(
     "call",
     [
