@@ -71,6 +71,10 @@ def test_attention_floor_by_hand():
     assert attention_floor(5, np.log(2.0), np.log(3.0)) == pytest.approx(1 / 60)
 
 
+def test_the_sharp_floor_of_one_key_and_of_huge_logits():
+    assert sharp_attention_floor(1, 5.0) == 1.0 and sharp_attention_floor(3, 1e4) == 0.0
+
+
 @pytest.mark.parametrize(("n", "range_"), [(2, 1.0), (5, 2.5), (9, 0.0)])
 def test_the_sharp_floor_is_attained_and_a_little_above_the_printed_one(n, range_):
     lowest = np.zeros(n)

@@ -170,7 +170,8 @@ def sharp_attention_floor(n: int, logit_bound: float, position_range: float = 0.
 
     Source: ours; attained where one key has the lowest logit and all others have the highest.
 
-    >>> sharp_attention_floor(2, 0.5 * np.log(3.0))
+    >>> round(sharp_attention_floor(2, 0.5 * np.log(3.0)), 12)
     0.25
     """
-    return float(1 / (1 + (checks.positive_integer("n", n) - 1) * np.exp(2 * logit_bound + position_range)))
+    others = checks.positive_integer("n", n) - 1
+    return float(np.exp(-np.logaddexp(0.0, np.log(others) + 2 * logit_bound + position_range))) if others else 1.0
