@@ -11,6 +11,7 @@ from posbias.theory.depth import (
     log_mass_off_first,
     log_survival_bound,
     masses_off_first,
+    sharp_attention_floor,
     state_bound,
 )
 from posbias.theory.extremal_kernels import direct, stairs
@@ -70,6 +71,20 @@ def test_attention_floor_by_hand():
     assert attention_floor(5, np.log(2.0), np.log(3.0)) == pytest.approx(1 / 60)
 
 
+def test_the_sharp_floor_of_one_key_and_of_huge_logits():
+    assert sharp_attention_floor(1, 5.0) == 1.0 and sharp_attention_floor(3, 1e4) == 0.0
+
+
+@pytest.mark.parametrize(("n", "range_"), [(2, 1.0), (5, 2.5), (9, 0.0)])
+def test_the_sharp_floor_is_attained_and_a_little_above_the_printed_one(n, range_):
+    lowest = np.zeros(n)
+    lowest[0] = -range_
+    weight = float(np.exp(lowest[0]) / np.exp(lowest).sum())
+    assert sharp_attention_floor(n, range_ / 2) == pytest.approx(weight, rel=1e-12)
+    assert sharp_attention_floor(n, 0.25 * range_, 0.5 * range_) == pytest.approx(weight, rel=1e-12)
+    assert attention_floor(n, range_ / 2) <= weight <= attention_floor(n, range_ / 2) * n / (n - 1)
+
+
 @pytest.mark.parametrize(
     "call",
     [
@@ -81,6 +96,7 @@ def test_attention_floor_by_hand():
         lambda: log_mass_off_first(np.eye(2), [0.5], row=2),
         lambda: state_bound(1.0, [1.0, 1.0], [0.5]),
         lambda: attention_floor(0, 1.0),
+        lambda: sharp_attention_floor(0, 1.0),
     ],
 )
 def test_bad_input_is_refused(call):

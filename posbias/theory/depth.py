@@ -161,3 +161,17 @@ def attention_floor(n: int, logit_bound: float, position_range: float = 0.0) -> 
     0.25
     """
     return float(np.exp(-(2 * logit_bound + position_range)) / checks.positive_integer("n", n))
+
+
+def sharp_attention_floor(n: int, logit_bound: float, position_range: float = 0.0) -> float:
+    """Return 1 / (1 + (n - 1) exp(2 B + b)): the smallest weight that logits of this range can give to one of n keys.
+
+    Arguments as in :func:`attention_floor`, which is smaller by less than a factor n / (n - 1).
+
+    Source: ours; attained where one key has the lowest logit and all others have the highest.
+
+    >>> round(sharp_attention_floor(2, 0.5 * np.log(3.0)), 12)
+    0.25
+    """
+    others = checks.positive_integer("n", n) - 1
+    return float(np.exp(-np.logaddexp(0.0, np.log(others) + 2 * logit_bound + position_range))) if others else 1.0
