@@ -1,8 +1,8 @@
 """When a rollout has a trough: ALiBi attention that all layers share, in the limit of many tokens.
 
 Slope times length, c = m n, stays fixed while n grows. A hop from relative position y then has the density
-K(y, x) = Σ_h w_h c_h e^{-c_h (y - x)} / (1 - e^{-c_h y}) on 0 < x < y, which is 1/y for a uniform head, c_h = 0. The
-profile is an atom ω_0 at the last token and the density f = Σ_{k ≥ 1} ω_k f_k, with f_1 = K(1, ·) and f_{k+1} the
+A(y, x) = Σ_h w_h c_h e^{-c_h (y - x)} / (1 - e^{-c_h y}) on 0 < x < y, which is 1/y for a uniform head, c_h = 0. The
+profile is an atom ω_0 at the last token and the density f = Σ_{k ≥ 1} ω_k f_k, with f_1 = A(1, ·) and f_{k+1} the
 density after one hop more; ω_k is the probability of k hops.
 """
 
@@ -62,7 +62,7 @@ def limit_density(x: Float[np.ndarray, "m"], c: float, omega: Numbers) -> Float[
 def limit_trough(c: float, omega: Numbers) -> LimitTrough | None:
     """Return where the density for one slope is lowest inside and how deep, or None if it falls all the way.
 
-    The density rises where φ(u) = B(u) / B'(u) - 1 - e^u / (e^c - 1) > 0, B(u) = Σ_k ω_{k+1} u^k / k!. φ is concave,
+    The density rises where φ(u) = b(u) / b'(u) - 1 - e^u / (e^c - 1) > 0, b(u) = Σ_k ω_{k+1} u^k / k!. φ is concave,
     so that f falls, rises between its two zeros, and falls again; the trough is at the larger zero.
 
     Parameters
@@ -109,7 +109,7 @@ def limit_trough(c: float, omega: Numbers) -> LimitTrough | None:
 
 
 def critical_mixing(c: float, tolerance: float = 0.0) -> float:
-    """Return τ_c = sup_u g⁻¹(log r(u)) / u: the clock with one slope has a U exactly if its total mixing is below.
+    """Return τ_* = sup_u g⁻¹(log r(u)) / u: the clock with one slope has a U exactly if its total mixing is below.
 
     g(y) = log ₀F₁(; 2; y), and r(u) = e^c / (1 + (e^c - 1) e^{-u}) / (1 + tolerance) is how much higher the one-hop
     density stands at the end than at u.
@@ -153,7 +153,7 @@ def rising_ratio(c: Numbers, weights: Numbers | None = None) -> float:
     weights
         Weights of the heads, equal unless given; divided by their sum.
 
-    Source: ours; one hop adds Σ w_h c_h κ_h to f'(1), two hops take off the square of K(1, 1).
+    Source: ours; one hop adds Σ w_h c_h κ_h to f'(1), two hops take off the square of A(1, 1).
 
     >>> round(rising_ratio([np.log(2)]), 6), rising_ratio([0.0])
     (0.5, 0.0)
@@ -164,7 +164,7 @@ def rising_ratio(c: Numbers, weights: Numbers | None = None) -> float:
 
 
 def falling_ratio(c: Numbers, weights: Numbers | None = None) -> float:
-    """Return sup_x (K(1,1) - K(1,x)) / f_2(x): there is no U if ω_2 / ω_1 is at least this.
+    """Return sup_x (A(1,1) - A(1,x)) / f_2(x): there is no U if ω_2 / ω_1 is at least this.
 
     Where one and two hops alone keep every x above the end, more hops cannot lower it.
 
@@ -191,7 +191,7 @@ def falling_ratio(c: Numbers, weights: Numbers | None = None) -> float:
 def _kernel(
     y: Float[np.ndarray, ...] | float, x: Float[np.ndarray, ...], c: Float[np.ndarray, "H"], w: Float[np.ndarray, "H"]
 ) -> Float[np.ndarray, ...]:
-    """Return K(y, x), the density of a hop from y at x < y."""
+    """Return A(y, x), the density of a hop from y at x < y."""
     total = np.zeros(np.broadcast(y, x).shape)
     for slope, weight in zip(c, w, strict=True):
         total += weight * np.exp(-slope * (y - x)) * _at_end(slope * np.asarray(y)) / y
