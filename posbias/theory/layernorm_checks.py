@@ -74,7 +74,7 @@ def closed_form_table(
     order
         The positions to which the network's tokens are moved after layer 1, if to others.
 
-    >>> closed_form_table([16], 4)["error"].max() < 1e-12
+    >>> bool(closed_form_table([16], 4)["error"].max() < 1e-12)
     True
     """
     rows = []
@@ -177,7 +177,7 @@ def uniform_depth_cosines(
     return np.array(found)
 
 
-def convolved(rate: float) -> Callable[[Float[np.ndarray, "..."]], Float[np.ndarray, "..."]]:
+def convolved(rate: float) -> Callable[[checks.Numbers], Float[np.ndarray, "..."]]:
     """Return u ↦ the normalised convolution of e^(-|u|/2) with e^(-rate |u|): the second layer's limit at rate 1.
 
     At rate 1/2 it is (1 + u/2) e^(-u/2), the Matérn function of raw means of raw means.
@@ -196,7 +196,8 @@ def convolved(rate: float) -> Callable[[Float[np.ndarray, "..."]], Float[np.ndar
     return partial(_convolved, rate=b)
 
 
-def _convolved(u: Float[np.ndarray, "..."], rate: float) -> Float[np.ndarray, "..."]:
+def _convolved(u: checks.Numbers, rate: float) -> Float[np.ndarray, "..."]:
+    u = np.asarray(u, dtype=np.float64)
     if abs(rate - 0.5) < 1e-9:
         return np.asarray((1 + u / 2) * np.exp(-u / 2))
     return np.asarray((rate * np.exp(-u / 2) - np.exp(-rate * u) / 2) / (rate - 0.5))

@@ -316,7 +316,7 @@ def _read_condition(
 ) -> _Found:
     instrument, ids = study.instrument, study.prompts.ids
     (N, n), T = ids.shape, instrument.T
-    recency = RecencyReading(*(np.empty((N, T)) for _ in range(3)), np.empty(N))
+    recency = RecencyReading(np.empty((N, T)), np.empty((N, T)), np.empty((N, T)), np.empty(N))
     influence = np.full((N, n), np.nan)
 
     def read(rows: Int[np.ndarray, "rows"]) -> None:
