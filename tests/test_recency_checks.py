@@ -59,6 +59,8 @@ def test_a_residual_that_does_nothing_or_everything_is_noticed():
 
 def test_early_turn_and_disappearance():
     assert turns_early(BARE) and not turns_early(BARE.assign(probability=0.5))
+    exchanged = BARE["layer"].replace({3: 4, 4: 3})
+    assert not turns_early(BARE.assign(layer=exchanged))
     assert not turns_early(GRID.query("norm == 'none' and residual == 'none' and not own_part"))
     assert not disappears(LOW) and disappears(BARE.query("layer > 2"))
     assert disappears(LOW.query("alpha == 0 and d >= 64"))
