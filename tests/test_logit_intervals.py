@@ -80,6 +80,14 @@ def test_a_layer_of_queries_and_keys_attains_the_upper_bound(pairs):
         assert attention_kernel(logits, masks.causal())[-1, key] == pytest.approx(most[-1, key], rel=1e-9)
 
 
+def test_ranges_of_pairs_by_hand():
+    """Norms 1 and 2 of queries, 1 and 3 of keys; the second query sees keys at right angles and at its own angle."""
+    Q, K = np.array([[1.0, 0.0], [0.0, 2.0]]), np.array([[1.0, 0.0], [0.0, 3.0]])
+    smallest, largest, phi = pair_ranges(Q, K)
+    assert (smallest, largest, phi) == (pytest.approx([1]), pytest.approx([6]), pytest.approx([np.pi / 2]))
+    assert pair_ranges(Q[None], K[None])[1] == pytest.approx([6])  # layers are covered together
+
+
 def test_logits_of_two_tokens_by_hand():
     one = np.ones(1)
     low, high = rope_logit_intervals(2, np.pi / 2 * one, one, 2 * one, 0.5 * one)
