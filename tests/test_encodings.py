@@ -67,6 +67,22 @@ def test_the_printed_constant_does_not_bound_the_first_token():
     assert printed == pytest.approx(2 / 3) and printed < A[0, 0]
 
 
+@pytest.mark.parametrize(("slope", "spread"), [(0.25, 0.0), (0.25, 1.0), (0.5, 2.0), (1.0, 0.3)])
+def test_no_better_constants_hold_for_every_length(slope, spread):
+    """One key at an end of the range, all others at the other end, for the last query of many tokens."""
+    n = 120
+    x = np.arange(n)[::-1]
+    found = {}
+    for sign in (1, -1):
+        logits = -slope * x + sign * spread * np.eye(n)
+        rows = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+        found[sign] = np.diag(rows) * np.exp(slope * x)
+    lower, upper = decay_constants(slope, spread)
+    assert found[-1].min() == pytest.approx(lower, rel=1e-6)
+    assert max(found[1].max(), 1.0) == pytest.approx(upper, rel=1e-6)
+    assert upper <= max(1, decay_constants(slope, spread, printed=True)[1])
+
+
 @given(st.integers(0, 60), st.floats(0.03, 4))
 def test_the_peak_of_the_decay_law_is_its_formula_rounded_down(t, slope):
     peak = float(decay_peak(t, slope))
@@ -113,6 +129,7 @@ def test_rope_bounds_hold_in_every_layer_of_a_network(pairs, n, spread, strength
     x, seen = np.subtract.outer(np.arange(n), np.arange(n)), np.tri(n, dtype=bool)
     gauss = found.S * x[seen] ** 2
     for A in run.kernels:
+        assert (A[seen] <= found.full_upper(x[seen]) * (1 + 1e-9)).all()
         assert (A[seen] >= found.lower * np.exp(-found.c * gauss) * (1 - 1e-9)).all()
         assert (A[seen] <= found.upper * np.exp(-found.c_prime * gauss) * (1 + 1e-9)).all()
     assert found.turned <= np.pi and found.c_prime <= found.c
@@ -125,6 +142,7 @@ def test_rope_constants_by_hand():
     assert (found.c, found.S, found.delta, found.turned) == pytest.approx((1, 0.25, 0, 0.5))
     assert found.upper == pytest.approx(1)
     assert found.lower == pytest.approx(1 / (1 + np.exp(-0.25 / np.pi**2)))
+    assert found.full_upper([0, 1]) == pytest.approx([1, np.exp(-0.25 / np.pi**2) / (1 + np.exp(-0.25))])
     assert attention_kernel(rope_logits(one, one, [0.5]), masks.causal())[1, 0] >= found.lower * np.exp(-0.25)
 
 

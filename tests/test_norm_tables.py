@@ -1,5 +1,7 @@
 """Tables of the measurements of norms, by hand on two prompts; the kept files; the network with a known answer."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from conftest import ROOT
@@ -11,12 +13,17 @@ from posbias.measure.studies.norm_control import UNDONE, control_network  # noqa
 from posbias.measure.studies.norm_tables import (  # noqa: E402 - after the check
     change_table,
     exponent_table,
+    lower_everywhere,
     mean_interval,
     positive_shares,
+    prompt_changes,
     read_studies,
     size_table,
     uniform_attended,
+    with_effect,
+    with_random_signs,
 )
+from posbias.measure.studies.norms import CONTROLS  # noqa: E402 - after the check
 from posbias.theory.layernorm_simulation import layer_logits, recency_share  # noqa: E402 - after the check
 
 PARTS = ["input", "branches", "rest", "branch", "values"]
@@ -48,7 +55,7 @@ def study():
 def test_exponents_by_hand():
     (row,) = exponent_table({"m": study()}).itertuples()
     assert (row.values_first, row.values_deeper) == pytest.approx((-0.4, 0.0))
-    assert row.input == pytest.approx(-0.2) and (row.falling, row.layers) == (1, 2)
+    assert row.input == pytest.approx(-0.2) and row.layers == 2
     assert (row.least, row.most) == pytest.approx((-0.3, -0.1))
     assert (row.input_low, row.input_high) == pytest.approx((-0.35, -0.05))
 
@@ -71,10 +78,56 @@ def test_changes_by_hand():
     assert positive_shares({"m": data})["m"] == pytest.approx(0.3)
 
 
+def test_layers_fall_after_adjustment():
+    data = study()
+    rng = np.random.default_rng(0)
+    slope = np.zeros((1, 40, 5, 21)) + 0.01 * rng.normal(size=(1, 40, 5, 21))
+    slope[0, :, 0, 1:4] -= 1.0  # three layers that fall; the others do by chance alone
+    data = data.drop_vars(["slope", "preference", "positive", "course"])
+    data["slope"] = (("data", "prompt40", "part", "layer21"), slope)
+    data = data.rename({"layer21": "layer", "prompt40": "prompts"}).drop_vars("influence_last")
+    (row,) = exponent_table({"m": data.rename({"prompts": "prompt"})}).itertuples()
+    assert (row.falling, row.layers) == (3, 20) and row.input_p <= 0.001
+
+
 def test_intervals_are_of_the_mean():
     x = np.random.default_rng(1).normal(size=400)
-    mean, low, high = mean_interval(x)
+    mean, low, high, p = mean_interval(x)
     assert mean == x.mean() and high - low == pytest.approx(2 * 1.96 * x.std() / 20, rel=0.1)
+    assert p > 0.05 and mean_interval(x + 1)[3] <= 0.001
+
+
+def test_changes_are_counted_after_adjustment_and_against_a_null():
+    rng = np.random.default_rng(0)
+    intact = rng.normal(size=30)
+    models = {}
+    for k in range(10):
+        shift = -1.0 if k == 0 else 0.0
+        moved = intact + shift + 0.1 * rng.normal(size=30)
+        shuffled = intact + shift + 0.1 * rng.normal(size=30) if k == 0 else intact
+        models[f"m{k}"] = xr.Dataset(
+            {"loss": (("data", "condition", "prompt"), [[intact, moved, shuffled]])},
+            coords={"data": ["text"], "condition": ["intact", "keys course", "keys shuffled"]},
+        )
+    table = change_table(models, "loss").query("condition == 'keys course'").set_index("model")
+    assert table["direction"].tolist() == ["lower"] + [""] * 9
+    assert table.loc["m0", "adjusted"] == pytest.approx(10 * table.loc["m0", "p"])
+    null = change_table(models, "loss", against="keys shuffled").query("condition == 'keys course'").set_index("model")
+    assert null.loc["m0", "direction"] == "" and abs(null.loc["m0", "change"]) < 0.1  # the null falls as much
+    changes = prompt_changes(models["m0"], "loss", "keys course")
+    assert changes.mean() == pytest.approx(table.loc["m0", "change"])
+
+
+def test_falling_everywhere_is_noticed_and_nothing_else():
+    rng = np.random.default_rng(3)
+    changes = {name: -0.5 + rng.normal(size=40) for name in "abc"}
+    effects = dict.fromkeys("abc", -1.0)
+    assert lower_everywhere({name: x - 1 for name, x in changes.items()})
+    assert not lower_everywhere({**{name: x - 1 for name, x in changes.items()}, "d": rng.normal(size=40)})
+    assert all(lower_everywhere(with_effect(changes, effects, k)) for k in range(5))
+    assert not any(lower_everywhere(with_random_signs(changes, k)) for k in range(5))
+    drawn = with_effect(changes, effects, 0)["a"]
+    assert set(np.round(drawn + 1, 9)) <= set(np.round(changes["a"] - changes["a"].mean(), 9))
 
 
 def test_uniform_attention_lies_half_way_and_later_under_a_window():
@@ -86,11 +139,11 @@ def test_uniform_attention_lies_half_way_and_later_under_a_window():
 
 def test_the_kept_files_are_those_of_the_ten_models():
     studies = read_studies(ROOT)
-    assert len(studies) == 10 and all(study.attrs["model"] == name for name, study in studies.items())
+    assert len(studies) == 10 and all(Path(study.attrs["model"]).name == name for name, study in studies.items())
     table = change_table(studies, "preference")
-    assert table.groupby("model").size().eq(7).all()
+    assert table.groupby("model").size().eq(9).all()
     random = change_table(studies, "preference", "random").groupby("model")["condition"].apply(set)
-    assert all({"intact", "keys", "keys course"} <= conditions for conditions in random)
+    assert all(set(CONTROLS) == conditions for conditions in random)
     assert np.isfinite(exponent_table(studies, "untrained").drop(columns="model").to_numpy(dtype=float)).all()
 
 

@@ -239,7 +239,7 @@ def test_norms_have_every_condition_and_untrained_twins(tmp_path):
     assert list(data["condition"]) == list(CONDITIONS) and list(data["part"]) == list(PARTS)
     assert list(data["data"]) == ["text", "random", "untrained"]
     seen = np.isfinite(data["preference"]).all(("prompt", "layer"))
-    assert seen.sel(data="text").all() and seen.sel(data="random").values.tolist() == [1, 1, 0, 0, 0, 1, 0]
+    assert seen.sel(data="text").all() and seen.sel(data="random").values.tolist() == [1, 1, 0, 0, 0, 1, 0, 1, 0]
     assert (
         np.isfinite(data["influence_mean"].sel(data="text", condition="intact")).sum() == data.attrs["gradients"] == 1
     )

@@ -47,10 +47,15 @@ def decay_constants(slope: int | float, content_range: int | float, *, printed: 
     content_range
         Largest minus smallest content logit, ≥ 0.
     printed
-        Whether C_max is the paper's e^range / (1 + e^-m), which holds from the second query on. The first query has
-        A[1, 1] = 1, so that no C_max below 1 bounds it: otherwise the larger of the two is returned.
+        Whether C_max is the paper's e^range / (1 + e^-m), which holds from the second query on, and with room. The
+        first query has A[1, 1] = 1, so that no C_max below 1 bounds it.
 
-    Source: Wu et al. 2025, lemma 4.4 and appendix D.
+    Notes
+    -----
+    (1 - e^-m) e^-range and max{1, (1 - e^-m) e^range} are the best constants that hold for every n: a key whose logit
+    is at one end of the range, with all others at the other end, comes as near to them as one likes.
+
+    Source: Wu et al. 2025, lemma 4.4 and appendix D; C_max ours.
 
     >>> decay_constants(np.log(2), 0.0), round(decay_constants(np.log(2), 0.0, printed=True)[1], 3)
     ((0.5, 1.0), 0.667)
@@ -59,8 +64,8 @@ def decay_constants(slope: int | float, content_range: int | float, *, printed: 
     spread = float(checks.finite_array("content_range", content_range, ndim=(0,)))
     if spread < 0:
         raise checks.refuse("content_range", "a number ≥ 0", spread)
-    upper = float(np.exp(spread) / (1 + np.exp(-m)))
-    return float(-np.expm1(-m) * np.exp(-spread)), upper if printed else max(1.0, upper)
+    lower, best = (float(-np.expm1(-m) * np.exp(sign * spread)) for sign in (-1, 1))
+    return lower, float(np.exp(spread) / (1 + np.exp(-m))) if printed else max(1.0, best)
 
 
 def decay_peak(t: Numbers, slope: Numbers) -> Float[np.ndarray, "..."]:
@@ -150,6 +155,23 @@ class RopeConstants:
         """Return the lower and the upper bound on A[i, i - x] at distances x."""
         square = np.asarray(x, dtype=float) ** 2
         return self.lower * np.exp(-self.c * self.S * square), self.upper * np.exp(-self.c_prime * self.S * square)
+
+    def full_upper(self, x: Numbers) -> Float[np.ndarray, "..."]:
+        """Return the upper bound with all nearer keys in the denominator: upper e^(-c' S x²) / Σ_{y≤x} e^(-c S y²).
+
+        The key at distance x is seen by queries that see all distances y ≤ x as well, each with a term of at least
+        C e^(-c S y²); :meth:`bounds` has the term of y = 0 alone.
+
+        Parameters
+        ----------
+        x
+            Distances, integers ≥ 0.
+
+        Source: ours.
+        """
+        distance = np.asarray(x, dtype=int)
+        terms = np.cumsum(np.exp(-self.c * self.S * np.arange(distance.max() + 1.0) ** 2))
+        return np.asarray(self.bounds(distance)[1] / terms[distance])
 
     def log_bounds(self, t: int, x: Numbers) -> tuple[Float[np.ndarray, "_"], Float[np.ndarray, "_"]]:
         """Return logs of the bounds on P_T[i, i - x] after T = t + 1 layers, with :func:`log_gaussian_walks`."""

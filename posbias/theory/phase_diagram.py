@@ -38,7 +38,8 @@ def trough_map(
     All layers share a kernel, so that the last rows of its powers are computed once for each row of slopes, and only
     their weights, the distribution of the number of hops, change with the mixing.
 
-    Source: ours; depth and location are those of :func:`posbias.rollout.profiles.u_shape`.
+    Source: ours; depth and location are those of :func:`posbias.rollout.profiles.u_shape`. Where the trough ends in
+    the limit of many tokens is known: :func:`posbias.theory.trough.critical_mixing`.
 
     >>> depth, location = trough_map(64, 12, [1.2], np.array([[0.5, 0.25, 0.125, 0.0625]]))
     >>> depth.shape, bool(depth[0, 0] > 0)

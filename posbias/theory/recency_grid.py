@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Float
 
-from posbias.theory.layernorm_simulation import Norm, Residual, simulate_recency
+from posbias import checks
+from posbias.theory.layernorm_simulation import Norm, Residual, layer_logits, recency_share, simulate_recency
 
 SETTING = ["d", "alpha", "norm", "residual", "rms", "layer"]
 """Columns that tell rows of a grid apart: width, cosine, network, root-mean-square norm of a token, and layer."""
@@ -82,6 +84,48 @@ def simulate_grid(
                     rows.append((kind, d, alpha, norm, residual, rms, t + 1, sequences, *value))
     columns = ["kind", *SETTING, "sequences", "probability", "error", "slope", "mean_logit"]
     return pd.DataFrame(rows, columns=columns).assign(own_part=True)
+
+
+def by_depth(X: Float[np.ndarray, "sequences n d"], layers: int, residual: Residual) -> pd.DataFrame:
+    """Return how recent each layer of the LayerNorm network is on given tokens: by preference and by weight.
+
+    ``probability`` and its standard ``error`` are those of the recency probability. ``slope`` is the mean of
+    S_(n,n-1) - S_(n,1), in logits, and ``attended`` the mean position of the last query's weight on earlier tokens: 0
+    is the first, 1 the one before the query, 1/2 no preference.
+
+    Parameters
+    ----------
+    X
+        Tokens of at least 2 sequences.
+    layers
+        At least 1.
+    residual
+        As in :func:`~posbias.theory.layernorm_simulation.layer_logits`.
+
+    Raises
+    ------
+    ValueError
+        For fewer than 2 sequences.
+
+    >>> by_depth(np.stack([np.eye(3)] * 2), 2, "none")["layer"].tolist()
+    [1, 2]
+    """
+    sequences = checks.positive_integer("sequences", len(X), minimum=2)
+    S = layer_logits(X, layers, residual=residual)
+    share = recency_share(S)
+    earlier = S[:, :, -1, :-1]
+    weight = np.exp(earlier - earlier.max(-1, keepdims=True))
+    position = (weight / weight.sum(-1, keepdims=True)) @ np.linspace(0, 1, earlier.shape[-1])
+    return pd.DataFrame(
+        {
+            "residual": residual,
+            "layer": np.arange(1, layers + 1),
+            "probability": share.mean(1),
+            "error": share.std(1) / np.sqrt(sequences - 1),
+            "slope": (earlier[..., -1] - earlier[..., 0]).mean(1),
+            "attended": position.mean(1),
+        }
+    )
 
 
 def differences(one: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:

@@ -18,6 +18,7 @@
   const LANES = 4; // rates that are summed together, so that one sum does not wait for the other
   const TINY = 1e-300; // added to running sums: numbers below the normal range are slow, and none is needed
   const LARGE = 600; // e^600 outweighs all other keys by far and is a number still
+  const TOLERANCE = 0.05; // how far above its lowest point a trough's bottom reaches, relatively
   const NEGLIGIBLE = 1e-17; // total probability of the hop counts that are left out
 
   function refuse(field, expected, received) {
@@ -425,15 +426,27 @@
     return sum / Math.max(p.length - 1, 1);
   }
 
-  /** Both ends, the smallest value strictly between them, where it is (0 to 1), and 1 - trough / lower end. */
+  /** Ends, lowest point between them, and whether there is a U, with the last position left out: posbias.u_shape.
+      start and end (of the last but one), trough, its index and location (0 to 1), depth = 1 - trough / lower end,
+      low and high: first and last place within the tolerance of the trough, present: both ends are above that. */
   function uShape(p) {
     const n = p.length;
-    if (n < 3) throw refuse("profile", "at least 3 positions", n);
-    let at = 1;
-    for (let j = 2; j < n - 1; j++) if (p[j] < p[at]) at = j;
-    const lower = Math.min(p[0], p[n - 1]);
-    const depth = lower > 0 ? 1 - p[at] / lower : -Infinity;
-    return { start: p[0], end: p[n - 1], trough: p[at], index: at, location: at / (n - 1), depth };
+    if (n < 4) throw refuse("profile", "at least 4 positions", n);
+    const last = n - 2;
+    let index = 1;
+    for (let j = 2; j < last; j++) if (p[j] < p[index]) index = j;
+    const [start, end, trough] = [p[0], p[last], p[index]];
+    const bottom = (1 + TOLERANCE) * trough;
+    let [low, high] = [index, index];
+    for (let j = 1; j < last; j++) {
+      if (p[j] > bottom) continue;
+      low = Math.min(low, j);
+      high = Math.max(high, j);
+    }
+    const lower = Math.min(start, end);
+    const depth = lower > 0 ? 1 - trough / lower : -Infinity;
+    const places = { location: index / (n - 1), low: low / (n - 1), high: high / (n - 1) };
+    return { start, end, trough, index, depth, ...places, present: lower > bottom };
   }
 
   /** W₁ of two profiles of equal length on positions scaled to [0, 1]. */

@@ -382,7 +382,7 @@
     u.ctx.strokeStyle = u.ctx.fillStyle = colour("profile");
     u.ctx.lineWidth = 1.75 * unit;
     u.ctx.setLineDash([]);
-    if (shape.depth > 1e-9 && positive(shape.trough) !== null) {
+    if (shape.present && positive(shape.trough) !== null) {
       u.ctx.beginPath();
       u.ctx.arc(at(shape.index + 1), u.valToPos(shape.trough, "y", true), 5 * unit, 0, 2 * Math.PI);
       u.ctx.stroke();
@@ -452,7 +452,7 @@
       return make("li", { class: `explorer-curve-${name}` }, own);
     });
     const marks = [make("li", { class: "explorer-mark-mean" }, "mean position")];
-    if (engine.uShape(drawn.profile).depth > 1e-9) marks.unshift(make("li", { class: "explorer-mark-trough" }, "trough"));
+    if (engine.uShape(drawn.profile).present) marks.unshift(make("li", { class: "explorer-mark-trough" }, "trough"));
     legend.replaceChildren(...entries.reverse(), ...marks);
   }
 

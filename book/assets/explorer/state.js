@@ -231,16 +231,15 @@
     const n = p.length;
     const shape = engine.uShape(p);
     const mean = engine.meanPosition(p);
-    const lower = shape.start <= shape.end ? "first" : "last";
+    const lower = shape.start <= shape.end ? "first token" : "token before the last";
     const below = shape.depth >= 0.9995 ? "more than 99.9%" : `${Number((100 * shape.depth).toPrecision(3))}%`;
-    const isU = shape.depth > 1e-9;
-    const trough = isU
-      ? `${share(shape.trough)} at token ${shape.index + 1} of ${n}, ${below} below the ${lower} token`
-      : `none: no token between the ends has less than the ${lower} token`;
+    const trough = shape.present
+      ? `${share(shape.trough)} at token ${shape.index + 1} of ${n}, ${below} below the ${lower}`
+      : `no trough: no token between them is clearly below both the first token and the token before the last`;
     const found = [
       ["First token", `${share(shape.start)} of the influence, ${times(shape.start * n)}`],
       ["Trough", trough],
-      ["Last token", `${share(shape.end)}, ${times(shape.end * n)}`],
+      ["Last token", `${share(p[n - 1])}, ${times(p[n - 1] * n)}`],
       ["Mean position", `${mean.toFixed(3)}, where 0 is the first token and 1 the last`],
       ["Total mixing", `Σλ = ${Number(lambda.reduce((sum, x) => sum + x, 0).toPrecision(4))}: attention hops on a path, on average`],
     ];

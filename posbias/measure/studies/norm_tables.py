@@ -11,7 +11,8 @@ import pandas as pd
 from jaxtyping import Float
 
 from posbias.rollout.masks import causal, sliding_window
-from posbias.statistics.resampling import interval
+from posbias.statistics.multiplicity import holm, sign_p_value
+from posbias.statistics.resampling import interval, resample_weights
 from posbias.training.reference.models import REFERENCES
 
 FOLDER = "16_norms"
@@ -37,16 +38,19 @@ def read_studies(root: Path) -> dict[str, Any]:
     return {name: xr.load_dataset(folder / f"{name}.norms.nc", engine="h5netcdf") for name in REFERENCES}
 
 
-def mean_interval(x: Float[np.ndarray, "N"], resamples: int = 2000) -> tuple[float, float, float]:
-    """Return the mean over prompts and its interval at 95 %, prompts resampled.
+LEVEL = 0.05
+"""At which a comparison stands, after Holm's adjustment for the family that a sentence counts."""
 
-    >>> mean_interval(np.ones(4))
+
+def mean_interval(x: Float[np.ndarray, "N"], resamples: int = 2000) -> tuple[float, float, float, float]:
+    """Return the mean over prompts, its interval at 95 %, prompts resampled, and the p value of a mean of 0.
+
+    >>> mean_interval(np.ones(4))[:3]
     (1.0, 1.0, 1.0)
     """
-    N = len(x)
-    draws = np.random.default_rng(0).multinomial(N, np.full(N, 1 / N), resamples) / N
-    low, high = interval(draws @ x)
-    return float(x.mean()), float(low), float(high)
+    means = resample_weights(len(x), resamples) @ x / len(x)
+    low, high = interval(means)
+    return float(x.mean()), float(low), float(high), sign_p_value(means)
 
 
 def exponent_table(studies: Studies, data: str = "text") -> pd.DataFrame:
@@ -54,8 +58,8 @@ def exponent_table(studies: Studies, data: str = "text") -> pd.DataFrame:
 
     ``values_first`` and ``values_deeper``: of averaged values in layer 1 and in deeper layers; ``branches`` and
     ``rest``: of the parts of the norm's input; ``input``, ``input_low``, ``input_high``: of the input itself, with
-    an interval; ``falling`` of ``layers``: in how many layers from 2 on the input's interval is below 0;
-    ``least``, ``most``: the extremes over those layers.
+    an interval and ``input_p``, the p value of 0; ``falling`` of ``layers``: in how many layers from 2 on the input's
+    is below 0, at 5 % after Holm's adjustment for these layers; ``least``, ``most``: the extremes over them.
 
     Parameters
     ----------
@@ -69,16 +73,42 @@ def exponent_table(studies: Studies, data: str = "text") -> pd.DataFrame:
         slopes = study["slope"].sel(data=data).astype(float)
         of = {part: slopes.sel(part=part).transpose("prompt", "layer").values for part in slopes["part"].values}
         later = of["input"][:, 1:]
-        below = [mean_interval(column)[2] < 0 for column in later.T]
+        tests = [mean_interval(column) for column in later.T]
+        stands = holm(np.array([test[3] for test in tests])) <= LEVEL
+        below = [bool(test[0] < 0 and stand) for test, stand in zip(tests, stands, strict=True)]
         rows.append(
             {
                 "model": name, "values_first": of["values"][:, 0].mean(), "values_deeper": of["values"][:, 1:].mean(),
                 "branches": of["branches"][:, 1:].mean(), "rest": of["rest"][:, 1:].mean(),
-                **dict(zip(("input", "input_low", "input_high"), mean_interval(later.mean(1)), strict=True)),
+                **dict(zip(("input", "input_low", "input_high", "input_p"), mean_interval(later.mean(1)), strict=True)),
                 "falling": sum(below), "layers": len(below), "least": later.mean(0).min(), "most": later.mean(0).max(),
             }
         )  # fmt: skip
     return pd.DataFrame(rows)
+
+
+def input_exponents(studies: Studies, data: str = "text") -> dict[str, Float[np.ndarray, "N"]]:
+    """Return by model the exponents of the prompts: of the norm's input, means over layers from 2 on.
+
+    Parameters
+    ----------
+    studies, data
+        As in :func:`exponent_table`.
+    """
+    found = {}
+    for name, study in studies.items():
+        slopes = study["slope"].sel(data=data, part="input").astype(float).isel(layer=slice(1, None))
+        found[name] = slopes.mean("layer").values
+    return found
+
+
+def adjusted(table: pd.DataFrame, column: str = "p") -> pd.DataFrame:
+    """Return the table with its p values after Holm's adjustment for all rows, in the column ``adjusted``.
+
+    >>> adjusted(pd.DataFrame({"p": [0.01, 0.5]}))["adjusted"].tolist()
+    [0.02, 0.5]
+    """
+    return table.assign(adjusted=holm(table[column].to_numpy()))
 
 
 def size_table(studies: Studies) -> pd.DataFrame:
@@ -98,32 +128,93 @@ def size_table(studies: Studies) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def change_table(studies: Studies, what: str, data: str = "text") -> pd.DataFrame:
+def prompt_changes(study: Any, what: str, condition: str, against: str = "intact", data: str = "text") -> np.ndarray:
+    """Return a reading in one condition less that in another, for each prompt: means over layers.
+
+    Parameters
+    ----------
+    study
+        One of :func:`read_studies`.
+    what
+        A variable of the measurements: ``preference``, ``attended``, ``influence_mean``, ``influence_last``, ``loss``.
+    condition, against
+        What is compared with what.
+    data
+        ``text``, ``random`` or ``untrained``.
+    """
+    readings = study[what].sel(data=data).astype(float)
+    if "layer" in readings.dims:
+        readings = readings.mean("layer")
+    both = readings.sel(condition=[condition, against]).transpose("condition", "prompt").values
+    difference = both[0] - both[1]
+    return np.asarray(difference[np.isfinite(difference)])
+
+
+def change_table(studies: Studies, what: str, data: str = "text", against: str = "intact") -> pd.DataFrame:
     """Return what every condition changes of a reading, a row for each model and condition.
 
-    ``intact``, and ``change`` from it with ``low`` and ``high``: means over layers and prompts, the interval of paired
-    differences. Conditions that were not measured on the data are left out.
+    ``intact``, and ``change`` from ``against`` with ``low`` and ``high``: means over layers and prompts, the interval
+    of paired differences, and ``p``, the p value of no change. ``adjusted`` is that after Holm's adjustment for all
+    models in the same condition, and ``direction`` what then stands: ``lower``, ``higher`` or neither, ``""``.
+    Conditions that were not measured on the data are left out.
 
     Parameters
     ----------
     studies
         Of :func:`read_studies`.
-    what
-        A variable of the measurements: ``preference``, ``attended``, ``influence_mean``, ``influence_last``, ``loss``.
-    data
-        ``text``, ``random`` or ``untrained``.
+    what, data, against
+        As in :func:`prompt_changes`.
     """
     rows = []
     for name, study in studies.items():
-        readings = study[what].sel(data=data).astype(float)
-        if "layer" in readings.dims:
-            readings = readings.mean("layer")
-        readings = readings.dropna("prompt", how="all").dropna("condition", how="all")
-        intact = readings.sel(condition="intact").values
-        for condition in readings["condition"].values.tolist():
-            moved = mean_interval(readings.sel(condition=condition).values - intact)
-            rows.append((name, condition, intact.mean(), *moved))
-    return pd.DataFrame(rows, columns=["model", "condition", "intact", "change", "low", "high"])
+        intact = study[what].sel(data=data, condition="intact").astype(float).mean().item()
+        for condition in study["condition"].values.tolist():
+            change = prompt_changes(study, what, condition, against, data)
+            if change.size:
+                rows.append((name, condition, intact, *mean_interval(change)))
+    table = pd.DataFrame(rows, columns=["model", "condition", "intact", "change", "low", "high", "p"])
+    table["adjusted"] = table.groupby("condition")["p"].transform(lambda p: holm(p.to_numpy()))
+    stands = table["adjusted"] <= LEVEL
+    table["direction"] = np.where(stands, np.where(table["change"] < 0, "lower", "higher"), "")
+    return table
+
+
+def lower_everywhere(changes: Mapping[str, Float[np.ndarray, "N"]]) -> bool:
+    """Tell whether a reading falls in every model, at 5 % after Holm's adjustment for all of them.
+
+    Parameters
+    ----------
+    changes
+        By model, the changes of its prompts.
+
+    >>> lower_everywhere({"a": np.full(8, -1.0), "b": np.full(8, -0.1)})
+    True
+    """
+    tests = [mean_interval(x) for x in changes.values()]
+    stands = holm(np.array([test[3] for test in tests])) <= LEVEL
+    return bool(stands.all() and all(test[0] < 0 for test in tests))
+
+
+def with_random_signs(changes: Mapping[str, Float[np.ndarray, "N"]], seed: int) -> dict[str, Float[np.ndarray, "N"]]:
+    """Return changes whose signs are drawn anew, prompt by prompt: what there is without an effect.
+
+    >>> abs(with_random_signs({"a": np.arange(3.0)}, 0)["a"]).tolist()
+    [0.0, 1.0, 2.0]
+    """
+    rng = np.random.default_rng(seed)
+    return {name: rng.choice([-1.0, 1.0], len(x)) * x for name, x in changes.items()}
+
+
+def with_effect(
+    changes: Mapping[str, Float[np.ndarray, "N"]], effects: Mapping[str, float], seed: int
+) -> dict[str, Float[np.ndarray, "N"]]:
+    """Return changes of a given mean effect that scatter over prompts as measured: prompts redrawn about it.
+
+    >>> with_effect({"a": np.full(3, 5.0)}, {"a": -1.0}, 0)["a"].tolist()
+    [-1.0, -1.0, -1.0]
+    """
+    rng = np.random.default_rng(seed)
+    return {name: effects[name] + rng.choice(x - x.mean(), len(x)) for name, x in changes.items()}
 
 
 def uniform_attended(studies: Studies) -> dict[str, float]:

@@ -7,8 +7,7 @@ keys content logits prefer and where attention lies is read in a model as it is,
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from posbias.measure.instrument import AttentionReading, Instrument
 from posbias.measure.interventions import replaced_denominators
 from posbias.measure.normalisation import centres, size_over_features
 from posbias.measure.studies.corpora import untrained_twin
+from posbias.measure.studies.norm_courses import held_out_courses, removals, smooth_course
 from posbias.measure.study import Settings, Study
 
 PARTS = ("input", "branches", "rest", "branch", "values")
@@ -36,16 +36,18 @@ layers, Σ_{s<t} a_s, and what else the layers added, the feed-forward blocks. `
 
 CONDITIONS = {
     "intact": None,
-    "keys": ("k", False),
-    "queries": ("q", False),
-    "both": ("qk", False),
-    "all": ("qkv", False),
-    "keys course": ("k", True),
-    "both course": ("qk", True),
+    "keys": ("k", "constant"),
+    "queries": ("q", "constant"),
+    "both": ("qk", "constant"),
+    "all": ("qkv", "constant"),
+    "keys course": ("k", "smooth"),
+    "both course": ("qk", "smooth"),
+    "keys shuffled": ("k", "shuffled"),
+    "keys raw": ("k", "raw"),
 }
-"""Which projections get other denominators, and whether tokens keep their departure from the typical course."""
+"""Which projections get other denominators, and what is removed: a rule of :func:`~.norm_courses.removals`."""
 
-CONTROLS = ("intact", "keys", "keys course")
+CONTROLS = ("intact", "keys", "keys course", "keys shuffled")
 """Conditions in which random tokens and untrained twins are read."""
 
 INFLUENCE = ("intact", "keys", "keys course", "all")
@@ -237,7 +239,7 @@ def read_conditions(study: Study, conditions: tuple[str, ...], gradients: int) -
     Parameters
     ----------
     study
-        Model and prompts of :data:`QUERIES` tokens or more.
+        Model and prompts of :data:`QUERIES` tokens or more. Shuffles take the seed of the prompts.
     conditions
         Names in :data:`CONDITIONS`.
     gradients
@@ -246,23 +248,21 @@ def read_conditions(study: Study, conditions: tuple[str, ...], gradients: int) -
     instrument, ids = study.instrument, study.prompts.ids
     N, n = ids.shape
     sizes = read_sizes(instrument, ids)
-    typical = np.exp(np.log(sizes[:, :, PARTS.index("input")].astype(float)).mean(0))
+    logs = np.log(sizes[:, :, PARTS.index("input")].astype(float))
     step = max(1, n // QUERIES)
     queries = np.arange(step, n + 1, step) - 1
-    found, influence = [], np.full((len(conditions), N, n), np.nan)
-    for c, name in enumerate(conditions):
-        how = CONDITIONS[name]
-        with replaced_denominators(instrument, typical, how[0], own=how[1]) if how else nullcontext():
-            found.append(read_recency(instrument, ids, queries[queries >= 2]))
-            for k in range(0, gradients if name in INFLUENCE else 0, 8):
-                g = instrument.measure(torch.from_numpy(ids[k : min(k + 8, gradients)])).influence.numpy()
-                influence[c, k : min(k + 8, gradients)] = g / g.sum(1, keepdims=True)
+    found = []
+    for name in conditions:
+        with_influence = gradients if name in INFLUENCE else 0
+        found.append(_read_condition(study, name, logs, queries[queries >= 2], with_influence))
+    influence = np.stack([x.influence for x in found])
     with np.errstate(divide="ignore", invalid="ignore"):  # nothing has been added before the first layer
         slopes = octave_slopes(sizes.astype(float))
         course = np.log(sizes.astype(float)).mean(0)
+    smooth = np.stack([smooth_course(x) for x in held_out_courses(logs)])
     course, slopes = (np.where(np.isfinite(x), x, np.nan) for x in (course, slopes))
     layers, prompts = ("condition", "prompt", "layer"), ("condition", "prompt")
-    fields: dict[str, tuple[tuple[str, ...], np.ndarray, str]] = {
+    variables: dict[str, tuple[tuple[str, ...], np.ndarray, str]] = {
         "slope": (
             ("prompt", "part", "layer"),
             slopes.swapaxes(1, 2),
@@ -273,11 +273,20 @@ def read_conditions(study: Study, conditions: tuple[str, ...], gradients: int) -
             np.moveaxis(course, 0, -1),
             "mean over prompts of the logarithm of the size",
         ),
-        "preference": (layers, np.stack([x.preference for x in found]), "recency probability of content logits"),
-        "positive": (layers, np.stack([x.positive for x in found]), "share of content logits above 0"),
+        "smooth_course": (
+            ("fold", "position", "layer"),
+            smooth.swapaxes(1, 2),
+            "logarithm of the input's size in the other fold, smoothed: what 'course' removes from a fold",
+        ),
+        "preference": (
+            layers,
+            np.stack([x.recency.preference for x in found]),
+            "recency probability of content logits",
+        ),
+        "positive": (layers, np.stack([x.recency.positive for x in found]), "share of content logits above 0"),
         "attended": (
             layers,
-            np.stack([x.position for x in found]),
+            np.stack([x.recency.position for x in found]),
             "mean attended position, 0 first token, 1 the query",
         ),
         "influence_mean": (
@@ -286,12 +295,49 @@ def read_conditions(study: Study, conditions: tuple[str, ...], gradients: int) -
             "mean position of influence, 0 first token, 1 last",
         ),
         "influence_last": (prompts, influence[..., -1], "influence of the last"),
-        "loss": (prompts, np.stack([x.loss for x in found]), "loss of the next token, in nats"),
+        "loss": (prompts, np.stack([x.recency.loss for x in found]), "loss of the next token, in nats"),
     }
     return xr.Dataset(
-        {name: (dims, x.astype(np.float32), {"long_name": text}) for name, (dims, x, text) in fields.items()},
+        {name: (dims, x.astype(np.float32), {"long_name": text}) for name, (dims, x, text) in variables.items()},
         coords={"condition": list(conditions), "part": list(PARTS)},
     )
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Hold what one condition gave; influence normalised, not a number for prompts where it was not measured."""
+
+    recency: RecencyReading
+    influence: Float[np.ndarray, "N n"]
+
+
+def _read_condition(
+    study: Study, name: str, logs: Float[np.ndarray, "N T n"], queries: Int[np.ndarray, "q"], gradients: int
+) -> _Found:
+    instrument, ids = study.instrument, study.prompts.ids
+    (N, n), T = ids.shape, instrument.T
+    recency = RecencyReading(np.empty((N, T)), np.empty((N, T)), np.empty((N, T)), np.empty(N))
+    influence = np.full((N, n), np.nan)
+
+    def read(rows: Int[np.ndarray, "rows"]) -> None:
+        part = read_recency(instrument, ids[rows], queries)
+        for field in fields(part):
+            getattr(recency, field.name)[rows] = getattr(part, field.name)
+        measured = rows[rows < gradients]
+        for k in range(0, measured.size, 8):
+            few = measured[k : k + 8]
+            g = instrument.measure(torch.from_numpy(ids[few])).influence.numpy()
+            influence[few] = g / g.sum(1, keepdims=True)
+
+    how = CONDITIONS[name]
+    if how is None:
+        read(np.arange(N))
+        return _Found(recency, influence)
+    parts, rule = how
+    for rows, typical in removals(rule, logs, study.settings.seed):
+        with replaced_denominators(instrument, typical, parts, own=rule != "constant"):
+            read(rows)
+    return _Found(recency, influence)
 
 
 def measure_norms(settings: Settings) -> xr.Dataset:
@@ -325,5 +371,6 @@ def measure_norms(settings: Settings) -> xr.Dataset:
         **text.provenance(),
         gradients=few,
         queries=QUERIES,
+        courses="geometric means of the prompts of the other of two folds; but for 'raw' smoothed",
         untrained="first weights of seed 0, standard deviation 1/√D, the same text",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -165,7 +166,7 @@ def bias_claims(runs: Mapping[Setting, xr.Dataset]) -> pd.DataFrame:
     """
     alike = gap_table(runs).query("layers == 2 and residual")
     by_network = alike.groupby(["bias", "mask", "encoding", "pair"], observed=True, sort=False)["gap"]
-    g = by_network.agg(mean="mean", sign=lambda x: int(sign(x.to_numpy())), most=lambda x: x.abs().max())
+    g = _summed_up(by_network)
     networks, g = list(g.index.droplevel("pair").unique()), g.sort_index()
     wanted = {(b, m, e) for b in CAPTURED for m in ("full", "causal") for e in ("none", "sinusoidal", "rope")}
     if missing := (wanted | {("none", "causal", "none")}) - set(networks):
@@ -177,6 +178,15 @@ def bias_claims(runs: Mapping[Setting, xr.Dataset]) -> pd.DataFrame:
     claim = "among biased data the middle is lost only when trained on ends"
     lost_only = {"lost-only-on-ends": (claim, bool(biased) and not elsewhere, measured)}
     return _table(_without_encoding(g) | _with_encoding(g) | lost_only)
+
+
+def _summed_up(grouped: Any) -> pd.DataFrame:
+    """Return mean, sign (as :func:`sign`) and largest size of the gaps of each group, over seeds."""
+    g = grouped.agg(["mean", "min", "max", "size", "count"])
+    of_mean = np.sign(g["mean"])
+    agreed = (of_mean * g["min"] > 0) & (of_mean * g["max"] > 0) & (g["size"] == g["count"])
+    signs = of_mean.where(agreed & (g["mean"].abs() > LEAST), 0).astype(int)
+    return pd.DataFrame({"mean": g["mean"], "sign": signs, "most": np.maximum(-g["min"], g["max"])})
 
 
 def _without_encoding(g: pd.DataFrame) -> dict[str, tuple]:

@@ -10,6 +10,8 @@ import xarray as xr
 from scipy.stats import spearmanr
 
 from posbias import checks
+from posbias.statistics.multiplicity import holm, sign_p_value
+from posbias.statistics.resampling import interval, resample_weights
 from posbias.training.retrieval.gap_tables import FIELDS, PAIR_NAMES, described
 from posbias.training.retrieval.outcomes import gaps, preferences
 from posbias.training.retrieval.prediction import differences, predicted_profiles, shares
@@ -83,6 +85,57 @@ def agreement_scores(points: pd.DataFrame, groups: Mapping[str, str], *, least: 
             rows[source, name] = _scores(chosen, least)
     table = pd.DataFrame.from_dict(rows, orient="index")
     return table.set_index(pd.MultiIndex.from_tuples(list(rows), names=["source", "networks"]))
+
+
+def agreement_intervals(
+    points: pd.DataFrame, groups: Mapping[str, str], *, least: float, resamples: int = 2000, seed: int = 0
+) -> pd.DataFrame:
+    """Return intervals for the signs of :func:`agreement_scores`, by resampling settings with their three gaps.
+
+    Parameters
+    ----------
+    points, groups, least
+        As for :func:`agreement_scores`.
+    resamples, seed
+        Of the bootstrap.
+
+    Returns
+    -------
+    table : DataFrame
+        Index (source, networks). Columns: ``settings`` that have a gap that counts; ``sign`` and its 95 % interval
+        ``sign_low``, ``sign_high``; ``ahead``, the share of signs less that of always naming the earlier place, with
+        ``ahead_low``, ``ahead_high``; its p value ``p``, and ``adjusted`` by Holm over the groups of one source.
+
+    Raises
+    ------
+    ValueError
+        If a group has no gap beyond ``least``.
+    """
+    rows = {}
+    for source in SOURCES:
+        clear = points[(points["source"] == source) & (points["gap"].abs() > least)]
+        for name, query in groups.items():
+            rows[source, name] = _sign_interval(clear.query(query) if query else clear, resamples, seed)
+    table = pd.DataFrame.from_dict(rows, orient="index")
+    table.index = pd.MultiIndex.from_tuples(list(rows), names=["source", "networks"])
+    by_source = table["p"].groupby(level="source", sort=False)
+    return table.assign(adjusted=by_source.transform(lambda p: holm(p.to_numpy())))
+
+
+def _sign_interval(clear: pd.DataFrame, resamples: int, seed: int) -> dict[str, float]:
+    """Return the share of signs and its lead over "earlier", with intervals, settings as units."""
+    if clear.empty:
+        raise checks.refuse("groups", "queries that select gaps beyond least", "one that selects none")
+    unit = clear.groupby(list(FIELDS)).ngroup().to_numpy()
+    right = (np.sign(clear["difference"]) == np.sign(clear["gap"])).to_numpy(float)
+    ahead = right - (clear["gap"] > 0).to_numpy(float)
+    weights = resample_weights(unit, resamples, seed=seed)
+    weights /= weights.sum(1, keepdims=True)
+    values = {"settings": float(len(np.unique(unit)))}
+    for name, x in (("sign", right), ("ahead", ahead)):
+        low, high = interval(weights @ x)
+        values |= {name: float(x.mean()), f"{name}_low": float(low), f"{name}_high": float(high)}
+    return values | {"p": sign_p_value(weights @ ahead)}
 
 
 def _scores(chosen: pd.DataFrame, least: float) -> dict[str, int | float]:
