@@ -13,6 +13,7 @@ from posbias.measure.studies.norm_control import UNDONE, control_network  # noqa
 from posbias.measure.studies.norm_tables import (  # noqa: E402 - after the check
     change_table,
     exponent_table,
+    input_exponents,
     lower_everywhere,
     mean_interval,
     positive_shares,
@@ -58,6 +59,7 @@ def test_exponents_by_hand():
     assert row.input == pytest.approx(-0.2) and row.layers == 2
     assert (row.least, row.most) == pytest.approx((-0.3, -0.1))
     assert (row.input_low, row.input_high) == pytest.approx((-0.35, -0.05))
+    assert input_exponents({"m": study()})["m"].tolist() == pytest.approx([-0.05, -0.35])
 
 
 def test_sizes_by_hand():
