@@ -74,3 +74,12 @@ def test_the_rule_says_when_a_diagonal_breaks_monotonicity(seed, d):
     c = np.random.default_rng(seed).normal(size=6)
     A = attention_kernel(np.tile(c, (6, 1)), masks.causal())
     assert is_monotone(add_diagonal(A, d), tolerance=1e-14) == diagonal_keeps_order(c, d)
+
+
+@pytest.mark.parametrize(
+    ("c", "kept"), [([3.0, 0, 1, 2], True), ([0.0, 3, 0, 1], False), ([0.0, 1, 3, 0], False), ([0.0, 1, 2, 3], True)]
+)
+def test_the_first_token_may_be_as_popular_as_it_likes(c, kept):
+    """Row 1 has nothing to lose: only drops from token 2 on break the order."""
+    A = attention_kernel(np.tile(c, (4, 1)), masks.causal())
+    assert diagonal_keeps_order(np.array(c), 1.0) == is_monotone(add_diagonal(A, 1.0)) == kept

@@ -60,6 +60,8 @@ def test_rounding_counts_for_the_printed_numbers():
     (row,) = pair_frame(entries(4, b=0.24, c=0.255), profile).to_dict("records")
     assert row["room"] and row["consistent"]
     assert row["high"] - row["low"] == pytest.approx(0.005)
+    far = [pair_frame(entries(4, b=0.1, c=c), profile)["rigid"].item() for c in (0.608, 0.612)]
+    assert far == [True, False]  # two prints are off by half a unit each
 
 
 def test_strongest_test_decides():
