@@ -33,7 +33,8 @@ def study(
         Path | None, typer.Option(exists=True, dir_okay=False, help="Text of WikiText-2, test part, for that part.")
     ] = None,
     trained: Annotated[
-        Path | None, typer.Option(exists=True, file_okay=False, help="What train-reference --snapshots wrote.")
+        Path | None,
+        typer.Option(exists=True, file_okay=False, help="What train-reference wrote: --snapshots, --seed."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Measure again what is there.")] = False,
 ) -> None:

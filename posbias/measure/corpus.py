@@ -159,10 +159,14 @@ class Prompts:
         Token ids.
     documents
         How many documents were read for them.
+    document
+        The number of each prompt's document, in the order in which they were read: what was drawn independently.
+        Random tokens are a document each.
     """
 
     ids: Int[np.ndarray, "N n"]
     documents: int
+    document: Int[np.ndarray, "N"]
 
     @property
     def sha256(self) -> str:
@@ -223,15 +227,18 @@ def make_prompts(
     if rule == "random":
         ordinary = np.setdiff1d(np.arange(len(tokenizer)), tokenizer.all_special_ids)
         ids = rng.choice(ordinary, size=(N, body))
-        return Prompts(np.hstack([np.tile(np.array(front, dtype=np.int64), (N, 1)), ids]).astype(np.int64), 0)
+        starts = np.tile(np.array(front, dtype=np.int64), (N, 1))
+        return Prompts(np.hstack([starts, ids]).astype(np.int64), 0, np.arange(N))
     rows: list[list[int]] = []
+    document: list[int] = []
     read = 0
     for read, text in enumerate(corpus.documents(), 1):
         offset = int(rng.integers(body)) if rule == "cut" else 0
         most = min(N - len(rows), per_document if rule == "cut" else 1)
         rows += [front + block for block in _blocks(_tokens(tokenizer, text, offset + most * body), offset, body, most)]
+        document += [read - 1] * (len(rows) - len(document))
         if len(rows) == N:
-            return Prompts(np.array(rows, dtype=np.int64), read)
+            return Prompts(np.array(rows, dtype=np.int64), read, np.array(document))
     raise checks.refuse(f"dataset {corpus.source}", f"{N} prompts of {n} tokens", f"{len(rows)} from {read} documents")
 
 
