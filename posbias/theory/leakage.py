@@ -287,7 +287,7 @@ def deviation_scale(
     whole = linear + products
     kept = np.maximum(linear - 2 * products, 0) + products
     some = whole > 1e-24 * np.square(G).sum((-1, -2))
-    return np.sqrt(np.where(some, kept, 1.0) / np.where(some, whole, 1.0))
+    return np.asarray(np.sqrt(np.where(some, kept, 1.0) / np.where(some, whole, 1.0)))
 
 
 @dataclass(frozen=True)
@@ -414,10 +414,7 @@ def _quadratic(
 
 def _labels(G: Float[np.ndarray, "*heads N N"], units: Int[np.ndarray, "N"] | None) -> Int[np.ndarray, "N"]:
     """Return the unit of each prompt."""
-    N = G.shape[-1]
-    if units is not None and units.shape != (N,):
-        raise checks.refuse("units", f"one for each of {N} prompts", f"shape {units.shape}")
-    return np.arange(N) if units is None else units
+    return np.arange(G.shape[-1]) if units is None else units
 
 
 def _apart(
