@@ -217,8 +217,9 @@ def path_spread(path: Float[np.ndarray, "N L D"]) -> Float[np.ndarray, "L"]:
     >>> path_spread(np.array([[[3.0, 4.0]], [[3.0, 4.0]]])), path_spread(np.array([[[1.0]], [[-1.0]]]))
     (array([0.]), array([1.]))
     """
-    deviation = np.square(path - path.mean(0)).mean((0, 2))
-    return np.sqrt(deviation / np.square(path).mean((0, 2)))
+    x = path.astype(np.float64)  # so that the mean of equal numbers is that number
+    deviation = np.square(x - x.mean(0)).mean((0, 2))
+    return np.sqrt(deviation / np.square(x).mean((0, 2)))
 
 
 @dataclass(frozen=True)

@@ -43,9 +43,8 @@ from posbias.training.reference.models import REFERENCES
 ARTICLE = r"^ = [^=].* = $"
 """First line of an article in the text of WikiText-2."""
 
-ROTARY = ("llama-12", "llama-ntk-12", "mistral-12")
-STARTLESS = ("gpt2-12", "nope-12")
-"""Models with rotary positions, and models that were trained without a start token."""
+ROTARY, STARTLESS = ("llama-12", "llama-ntk-12", "mistral-12"), ("gpt2-12", "nope-12")
+"""Models with rotary positions and a start token, and models that were trained without a start token."""
 STEPS, WIKITEXT, SEED = "step-*", "wikitext-2", "seed-"
 """Names of parts that need a folder of trained models, a file of text, and a folder of models from another seed."""
 
