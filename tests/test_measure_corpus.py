@@ -74,7 +74,7 @@ def test_cuts_come_from_inside_and_do_not_overlap(tmp_path, bare):
 def test_random_tokens_need_no_documents(tokenizer):
     prompts = make_prompts(Corpus("nowhere"), tokenizer, 4, 12, rule="random", seed=1)
     assert prompts.ids.shape == (4, 12) and (prompts.ids[:, 0] == 0).all() and (prompts.ids[:, 1:] > 1).all()
-    assert len(np.unique(prompts.ids[:, 1:])) > 20
+    assert len(np.unique(prompts.ids[:, 1:])) > 20 and prompts.document.tolist() == [0, 1, 2, 3]
 
 
 def test_a_long_text_is_not_tokenized_to_its_end(tmp_path, bare):
