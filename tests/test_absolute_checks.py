@@ -163,9 +163,12 @@ def test_networks_of_the_kept_files():
     table = seed_table(read_seeds(ROOT))
     assert table.query("model == 'llama-12'")["seed"].tolist() == [0, 1, 2]
     first = table.query("model == 'llama-12' and seed == 0")["balance"].iloc[0]
-    kept = read_kept(ROOT).sel(condition="llama-12 text near")["variance"].sum(("layer", "head"))
-    stream, mask = (float(kept.sel(part=x)) for x in ("residual", "denominators"))
-    assert first.value == pytest.approx(stream / (stream + mask))
+    kept = read_kept(ROOT).sel(condition="llama-12 text near")["variance"].sum("head")
+    stream, mask = (kept.sel(part=x).values for x in ("residual", "denominators"))
+    assert first.value == pytest.approx(stream.sum() / (stream + mask).sum())
+    ends = [stream[x].sum() / (stream + mask)[x].sum() for x in (slice(0, 4), slice(8, 12))]
+    rise = table.query("model == 'llama-12' and seed == 0")["rise"].iloc[0]
+    assert rise.value == pytest.approx(ends[1] - ends[0]) and rise.low < rise.value < rise.high
 
 
 def test_position_0_follows_its_token_in_the_kept_file():

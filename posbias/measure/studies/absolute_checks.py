@@ -13,6 +13,7 @@ from scipy.stats import ttest_ind
 from posbias import checks
 from posbias.measure.studies.absolute_tables import LEVEL, Estimate, significant
 from posbias.statistics.multiplicity import holm
+from posbias.statistics.resampling import interval
 from posbias.theory.leakage import Leakage, PositionBasis, leakage, permutation_p_values
 
 
@@ -78,7 +79,7 @@ def detection(
         content = 2 * rng.normal(size=(prompts, heads, i.max() + 1))[..., j] + rng.normal(size=(prompts, heads, i.size))
         true = 5 * size / (1 - size)
         found = leakage(basis.both, content + np.sqrt(true) * effect)
-        low, high = np.quantile(found.resampled_variance(400), [0.025, 0.975], axis=0)
+        low, high = interval(found.resampled_variance(400))
         covered = ((low <= true) & (true <= high)).mean()
         rows.append((prompts, size, float(covered), float((found.p_values() <= LEVEL).mean())))
     return pd.DataFrame(rows, columns=["prompts", "leaks", "covered", "detected"])
