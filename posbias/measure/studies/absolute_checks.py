@@ -96,7 +96,7 @@ def shrunken(found: Leakage, factor: float) -> Leakage:
 
     >>> G = np.ones((4, 4)) + np.eye(4)
     >>> float(shrunken(Leakage(G, np.ones(4)), 0.5).gram[0, 1])
-    0.0
+    0.0625
     """
     N = found.gram.shape[-1]
     turn = np.eye(N) - (1 - factor) / N
