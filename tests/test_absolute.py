@@ -6,6 +6,7 @@ from scipy.stats import false_discovery_control
 
 from posbias.theory.leakage import (
     Components,
+    deviation_scale,
     explained,
     gram,
     leakage,
@@ -103,6 +104,57 @@ def test_resamples_are_centred_and_pair_no_prompt_with_itself():
     assert np.allclose(resampled(heads, 7)[:, 1], 2 * resampled(heads, 7)[:, 0])
 
 
+def test_prompts_of_one_document_are_no_pair_by_hand():
+    """Three documents, the first of two prompts: five pairs of prompts are apart, each counted twice."""
+    units = np.array([7, 7, 2, 5])
+    G = np.array([[9.0, 8, 1, 2], [8, 9, 3, 4], [1, 3, 9, 5], [2, 4, 5, 9]])
+    assert explained(G, units) == pytest.approx((1 + 2 + 3 + 4 + 5) / 5)
+    assert explained(G) == pytest.approx((8 + 1 + 2 + 3 + 4 + 5) / 6)
+    whole = np.kron(np.array([[1.0, 0.2], [0.2, 1.0]]), np.ones((6, 6)))  # 12 prompts of 2 documents
+    with pytest.raises(ValueError, match="prompts: expected at least 11 of different documents .* received 2"):
+        permutation_p_values(whole, units=np.repeat([0, 1], 6))
+
+
+def test_one_prompt_of_each_document_is_no_special_case():
+    G = gram(BASIS.both, content(20, heads=(3,)))
+    own = np.arange(20) * 3
+    assert np.array_equal(resampled(G, 9, units=own), resampled(G, 9))
+    assert np.array_equal(permutation_p_values(G, 99, units=own), permutation_p_values(G, 99))
+    assert np.allclose(deviation_scale(G, own), deviation_scale(G))
+
+
+def shared_content(documents, each, heads, seed):
+    """Return prompts that share most of their content with those of their document, and the documents."""
+    own = content(documents * each, heads, seed)
+    return np.repeat(content(documents, heads, seed + 1), each, axis=0) + 0.5 * own, np.arange(len(own)) // each
+
+
+def test_prompts_of_a_document_flip_together():
+    """Taken one by one they look like position: null heads are rejected far more often than at the level."""
+    y, units = shared_content(16, 6, (200,), 5)
+    wrong, right = (leakage(BASIS.both, y, u).p_values(199) for u in (None, units))
+    assert (wrong <= 0.05).mean() > 0.5 and 0.01 < (right <= 0.05).mean() < 0.1
+    assert abs(leakage(BASIS.both, y, units).variance.mean()) < 0.3 * leakage(BASIS.both, y).variance.mean()
+
+
+@pytest.mark.parametrize("units", [None, np.arange(96) // 3])
+def test_intervals_contain_zero_as_often_as_they_should(units):
+    y = content(32, (300,), 8) if units is None else shared_content(32, 3, (300,), 8)[0]
+    found = leakage(BASIS.both, y, units)
+    draws, scale = found.resampled_variance(300), deviation_scale(found.gram, units)
+    assert (0.577 < scale).all() and (scale <= 1).all() and scale.mean() < 0.72
+    low, high = np.quantile(draws, [0.025, 0.975], axis=0)
+    assert 0.9 < ((low <= 0) & (high >= 0)).mean() < 0.98
+    plain = found.variance + (draws - found.variance) / scale
+    low, high = np.quantile(plain, [0.025, 0.975], axis=0)
+    assert ((low <= 0) & (high >= 0)).mean() > 0.98
+
+
+def test_resamples_of_much_leakage_are_left_alone():
+    G = gram(BASIS.both, content(60, (5,)) + 3 * np.sqrt(J + 1.0))
+    assert (deviation_scale(G) > 0.97).all()
+
+
 def test_parts_with_their_covariance_add_up():
     y, z = content(9, (2, 3), 1), content(9, (2, 3), 2)
     cross = explained(gram(BASIS.both, y, z))
@@ -143,6 +195,7 @@ from posbias.measure.interventions import (  # noqa: E402
 )
 from posbias.measure.studies.absolute import (  # noqa: E402
     first_trajectory,
+    path_spread,
     read_components,
     read_heads,
     read_pairs,
@@ -231,11 +284,15 @@ def test_pairs_are_those_of_the_model():
 def test_position_0_is_closed_if_its_token_is_fixed():
     ours, ids = Instrument(make("llama")), prompts(B=4).clone()
     with pytest.raises(ValueError, match="prompts: expected the same first token .* received 4 different ones"):
-        first_trajectory(ours, ids.numpy())
+        require_fixed_first(ids.numpy())
+    free = first_trajectory(ours, ids.numpy())
+    assert (path_spread(free) > 0.1).all()
     ids[:, 0] = 3
     path = first_trajectory(ours, ids.numpy())
     assert path.shape == (4, 4, 32) and not path.std(0).any() and path.std(1).all()
     assert require_fixed_first(ids.numpy()) == 3
+    assert not path_spread(path).any()
+    assert path_spread(first_trajectory(ours, ids.numpy(), position=1)).all()
     with bidirectional(ours):
         assert first_trajectory(ours, ids.numpy()).std(0)[1:].all()
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in ours.model.modules())

@@ -29,6 +29,7 @@ def test_the_first_tokens_of_documents_long_enough(tmp_path, tokenizer):
     documents = list(Corpus(str(path)).documents())
     expected = [tokenizer(documents[k])["input_ids"][:10] for k in (0, 2, 3)]
     assert prompts.ids.tolist() == expected and prompts.documents == 4 and (prompts.ids[:, 0] == 0).all()
+    assert prompts.origins.tolist() == [0, 2, 3]
     without = make_prompts(Corpus(str(path)), tokenizer, 3, 10, special_tokens=False)
     assert (without.ids[:, 0] != 0).all() and without.documents == 5
     assert len({prompts.sha256, without.sha256, make_prompts(Corpus(str(path)), tokenizer, 3, 10).sha256}) == 2
@@ -58,6 +59,7 @@ def test_a_folder_of_texts_and_a_parquet_file(tmp_path):
 def test_cuts_come_from_inside_and_do_not_overlap(tmp_path, bare):
     path = write_documents(tmp_path / "d.jsonl", [100, 100, 7])
     prompts = make_prompts(Corpus(str(path)), bare, 6, 10, rule="cut", per_document=3, seed=5)
+    assert prompts.origins.tolist() == [0, 0, 0, 1, 1, 1]
     documents = [bare(x)["input_ids"] for x in Corpus(str(path)).documents()]
     offsets = np.random.default_rng(5).integers(10, size=1)[0], None
     assert prompts.ids[0].tolist() == documents[0][offsets[0] : offsets[0] + 10]
@@ -72,7 +74,7 @@ def test_cuts_come_from_inside_and_do_not_overlap(tmp_path, bare):
 def test_random_tokens_need_no_documents(tokenizer):
     prompts = make_prompts(Corpus("nowhere"), tokenizer, 4, 12, rule="random", seed=1)
     assert prompts.ids.shape == (4, 12) and (prompts.ids[:, 0] == 0).all() and (prompts.ids[:, 1:] > 1).all()
-    assert len(np.unique(prompts.ids[:, 1:])) > 20
+    assert len(np.unique(prompts.ids[:, 1:])) > 20 and prompts.origins.tolist() == [0, 1, 2, 3]
 
 
 def test_a_long_text_is_not_tokenized_to_its_end(tmp_path, bare):

@@ -36,7 +36,11 @@ EVERY = {  # study: more arguments, files that they make, variables among others
     ),
     "seeds": (["--only", "bloom-8"], ["bloom-8.seed-5.builtin"], {"influence", "offset_groups", "shortfall_without"}),
     "snapshots": (["--only", "bloom-8"], ["bloom-8.step-000010"], {"influence", "rollout"}),
-    "absolute": (["--only", "llama-12"], ["components", "control"], {"p_value"}),
+    "absolute": (
+        ["--only", "llama-12", "--part", "components", "--part", "control"],
+        ["components", "control"],
+        {"p_value"},
+    ),
     "norms": (["--only", "bloom-8"], ["bloom-8.norms"], {"slope", "course", "preference", "influence_mean", "loss"}),
     "hops": (["--only", "bloom-8"], ["bloom-8.hops"], {"gradient_hops", "kernel_paths", "rollout_hops"}),
     "gap": (["--only", "bloom-8"], ["bloom-8.gap"], {"prediction", "own", "join_cosine", "lambda_values"}),
@@ -162,11 +166,11 @@ def test_every_committed_file_says_what_made_it_and_the_command_is_understood(ch
         trained = None
         if "--trained" in options:  # a folder that is not there any more, but for what names the file
             trained = tmp_path / options["--trained"]
-            names = shutil.ignore_patterns("*.safetensors", "tokenizer*")
+            left_out = shutil.ignore_patterns("*.safetensors", "tokenizer*")
             shutil.copytree(
                 model_folder(f"reference/{options['--only']}"),
                 trained / options["--only"],
-                ignore=names,
+                ignore=left_out,
                 dirs_exist_ok=True,
             )
             of_another_seed(trained / options["--only"], int(file.name.split(".seed-")[1].split(".")[0]))
@@ -254,15 +258,41 @@ def test_leakage_is_read_in_every_condition(tmp_path, quick):
     conditions = list(data["condition"].values)
     assert "mistral-12 text near-rest" in conditions and "mistral-12 random all" not in conditions
     pairs = ["all", "rest", "early", "early-rest"]
-    for condition in ("random", "identity", "scrambled", "first", "all"):
+    assert "mistral-12 bare near" in conditions
+    for condition in ("bare", "random", "identity", "scrambled", "first", "all"):
+        near = ["near", "near-rest"] if condition == "bare" else []
         assert [c for c in conditions if c.startswith(f"llama-12 {condition} ")] == [
-            f"llama-12 {condition} {which}" for which in pairs
+            f"llama-12 {condition} {which}" for which in near + pairs
         ]
     with xr.open_dataset(ROOT / "results" / "15_absolute" / "components.nc", engine="h5netcdf") as kept:
         assert set(conditions) <= set(kept["condition"].values) and set(kept) == set(data)
         assert list(kept["part"].values) == list(data["part"].values) and set(kept.attrs) <= set(data.attrs)
         assert all(kept[name].dims == data[name].dims and kept[name].dtype == data[name].dtype for name in data)
     assert data.attrs["model"] == "llama-12, mistral-12" and (data["variance"].sel(part="total") > -1).all()
+
+
+def test_position_0_is_read_with_a_start_token_and_without(tmp_path):
+    words = ["--only", "llama-12", "--only", "nope-12", "--part", "start", "--prompts", 4, "--length", 24]
+    assert study("absolute", *words, "-o", tmp_path) == 0
+    data = load(tmp_path / "start.nc")
+    assert data["reading"].values.tolist() == ["llama-12 start", "llama-12 bare", "nope-12 bare"]
+    path = data["path"].values
+    assert not path[0].any() and (path[1] > 0.1).all() and data["tokens"].values.tolist()[0] == 1
+    assert (data["path_next"] > 0).all() and not data["peers"].any()
+
+
+def test_networks_of_another_seed_are_read_from_their_folder(tmp_path, quick, capsys):
+    words = ["--only", "llama-12", "--part", "seed-1", "--prompts", 12, "--length", 24, "-o", tmp_path]
+    assert study("absolute", *words) == 2
+    assert "--part seed-1: expected --trained FOLDER" in capsys.readouterr().err
+    shutil.copytree(model_folder("reference/llama-ntk-12"), tmp_path / "other" / "llama-12")
+    assert study("absolute", *words, "--trained", tmp_path / "other") == 0
+    data = load(tmp_path / "seed-1.nc")
+    assert data["condition"].values.tolist() == ["llama-12 text near", "llama-12 text near-rest"]
+    assert data.attrs["command"].split()[-6:-4] == ["--trained", "other"] and data.attrs["documents"] == 12
+    assert study("absolute", *words[:2], *words[4:8], "--part", "components", "-o", tmp_path) == 0
+    own = load(tmp_path / "components.nc").sel(condition="llama-12 text near")
+    assert not np.allclose(own["variance"], data["variance"][0])
 
 
 def test_the_list_says_what_each_study_asks_and_writes(capsys):
@@ -289,8 +319,8 @@ def test_parts_follow_the_length(tmp_path):
     assert asked("rotary", length=64, models=["llama-12"]) == ["llama-12.rotary"]
     assert len(jobs("gap", tmp_path, Request())) == 10 and len(jobs("rotary", tmp_path, Request())) == 6
     assert jobs("gap", tmp_path, Request(["someone/some-model"]))[0].command.split()[4] == "someone/some-model"
-    (one, control) = jobs("absolute", tmp_path, Request())
-    assert len(one.settings) == 3 and len(control.settings) == 1
+    one, control, start = jobs("absolute", tmp_path, Request())
+    assert [len(job.settings) for job in (one, control, start)] == [3, 1, 5]
     assert one.command == (
         "posbias study absolute --only llama-12 --only llama-ntk-12 --only mistral-12 --part components "
         "--prompts 128 --length 256"

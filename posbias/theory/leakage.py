@@ -1,7 +1,8 @@
 """Absolute position in attention logits: variance that query and key positions explain beyond every relative offset.
 
-The unit is the prompt: what one prompt's logits share with another prompt's at the same positions cannot be content.
+What one prompt's logits share at the same positions with those of a prompt from another document cannot be content.
 Everything is read off Gram matrices between prompts, (…, N, N): estimates, sign-flip tests and bootstrap intervals.
+The unit of all three is the document; prompts are units where each is from a document of its own.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from posbias import checks
+from posbias.statistics.resampling import resample_weights
 
 
 def sample_pairs(
@@ -143,21 +145,35 @@ def gram(
     return (z @ w.swapaxes(-1, -2)).astype(np.float64) / directions.shape[0]
 
 
-def explained(G: Float[np.ndarray, "*heads N N"]) -> Float[np.ndarray, "*heads"]:
-    """Return the mean of G_pq over p ≠ q, an unbiased estimate of ‖Uᵀ E y‖² / m; it may be negative.
+def explained(
+    G: Float[np.ndarray, "*heads N N"], units: Int[np.ndarray, "N"] | None = None
+) -> Float[np.ndarray, "*heads"]:
+    """Return the mean of G_pq over prompts p, q of different units, an unbiased estimate of ‖Uᵀ E y‖² / m.
 
-    A squared norm of a mean over prompts would count each prompt's content once with itself; pairs of different
-    prompts share position only.
+    It may be negative. A squared norm of a mean over prompts would count each prompt's content once with itself;
+    prompts of different documents share position only.
+
+    Parameters
+    ----------
+    G
+        Of :func:`gram`.
+    units
+        The document of each prompt; None where each prompt has its own.
+
+    Raises
+    ------
+    ValueError
+        For fewer than 2 units.
 
     >>> explained(np.array([[9.0, 1.0], [1.0, 9.0]])).item()
     1.0
     """
-    N = _prompts(G, 2)
-    return np.asarray((G.sum((-1, -2)) - np.trace(G, axis1=-2, axis2=-1)) / (N * (N - 1)))
+    apart = _apart(G, units, 2)
+    return np.asarray((G * apart).sum((-1, -2)) / apart.sum())
 
 
 def permutations_need(permutations: int) -> int:
-    """Return how many prompts N have more than ``permutations`` distinct sign flips: 2^(N-1) > permutations.
+    """Return how many units N have more than ``permutations`` distinct sign flips: 2^(N-1) > permutations.
 
     >>> permutations_need(999)
     11
@@ -166,12 +182,17 @@ def permutations_need(permutations: int) -> int:
 
 
 def permutation_p_values(
-    G: Float[np.ndarray, "*heads N N"], permutations: int = 999, *, seed: int = 0
+    G: Float[np.ndarray, "*heads N N"],
+    permutations: int = 999,
+    *,
+    units: Int[np.ndarray, "N"] | None = None,
+    seed: int = 0,
 ) -> Float[np.ndarray, "*heads"]:
-    """Return (1 + #{null ≥ found}) / (permutations + 1) for :func:`explained`, the null by flipping prompts' signs.
+    """Return (1 + #{null ≥ found}) / (permutations + 1) for :func:`explained`, the null by flipping units' signs.
 
-    Without leakage a prompt's effects z_p are content around 0, and ±z_p are alike if content is symmetric. Shuffling
-    pairs inside a prompt would be no null: a key that attracts many queries of one prompt is content, not position.
+    Without leakage a document's effects z_p are content around 0, and all of them with the other sign are as likely if
+    content is symmetric. Shuffling pairs inside a prompt would be no null: a key that attracts many queries of one
+    prompt is content, not position.
 
     Parameters
     ----------
@@ -179,42 +200,94 @@ def permutation_p_values(
         Of :func:`gram`, or a sum over heads.
     permutations
         Random flips, the same for all heads.
+    units
+        The document of each prompt, whose prompts flip together; None where each prompt has its own.
     seed
         Of the flips.
 
     Raises
     ------
     ValueError
-        If N prompts have too few distinct flips, with the number of prompts that suffice.
+        If the units have too few distinct flips, with the number that suffices.
 
     >>> permutation_p_values(np.ones((20, 20))).item()
     0.001
     """
     checks.positive_integer("permutations", permutations)
-    N = _prompts(G, permutations_need(permutations))
-    flips = np.random.default_rng(seed).choice([-1.0, 1.0], size=(permutations, N))
-    null = _quadratic(flips, G)
-    found = explained(G) * (N * (N - 1))
+    apart = _apart(G, units, permutations_need(permutations))
+    names, unit = np.unique(_labels(G, units), return_inverse=True)
+    flips = np.random.default_rng(seed).choice([-1.0, 1.0], size=(permutations, names.size))[:, unit]
+    null = _quadratic(flips, G, apart)
+    found = (G * apart).sum((-1, -2))
     slack = 1e-12 * np.abs(G).sum((-1, -2))
     return np.asarray((1 + (null >= found - slack).sum(0)) / (permutations + 1))
 
 
 def resampled(
-    G: Float[np.ndarray, "*heads N N"], resamples: int = 1000, *, seed: int = 0
+    G: Float[np.ndarray, "*heads N N"],
+    resamples: int = 1000,
+    *,
+    units: Int[np.ndarray, "N"] | None = None,
+    seed: int = 0,
 ) -> Float[np.ndarray, "B *heads"]:
-    """Return :func:`explained` of B resamples of the prompts; a prompt drawn twice is never paired with itself.
+    """Return :func:`explained` of B resamples of the units, their deviations times :func:`deviation_scale`.
 
-    Equal seeds and N draw the same prompts, which pairs the resamples of several statistics.
+    A document drawn twice is never paired with itself. Equal seeds and units draw the same documents, which pairs the
+    resamples of several statistics.
+
+    Parameters
+    ----------
+    G, units
+        As in :func:`explained`; at least 3 units.
+    resamples, seed
+        As in :func:`~posbias.statistics.resampling.resample_weights`.
 
     >>> resampled(np.ones((9, 9)), 2).tolist()
     [1.0, 1.0]
     """
-    N = _prompts(G, 3)
-    checks.positive_integer("resamples", resamples)
-    draws = _draws(N, resamples, seed)
-    pairs = (draws.sum(1) ** 2 - (draws**2).sum(1)).reshape(-1, *(1,) * (G.ndim - 2))
-    # a draw of one prompt N times has no pair: no information, and an estimate of 0
-    return np.asarray(_quadratic(draws, G) / np.maximum(pairs, 1))
+    apart = _apart(G, units, 3)
+    draws = resample_weights(G.shape[-1] if units is None else units, resamples, seed=seed)
+    pairs = ((draws @ apart) * draws).sum(1).reshape(-1, *(1,) * (G.ndim - 2))
+    value = explained(G, units)
+    # a draw of one unit alone has no pair: no information, and the estimate itself
+    plain = np.where(pairs > 0, _quadratic(draws, G, apart) / np.maximum(pairs, 1), value)
+    return np.asarray(value + deviation_scale(G, units) * (plain - value))
+
+
+def deviation_scale(
+    G: Float[np.ndarray, "*heads N N"], units: Int[np.ndarray, "N"] | None = None
+) -> Float[np.ndarray, "*heads"]:
+    """Return by how much resamples of :func:`explained` spread too far: a factor from √(1/3) to 1 for deviations.
+
+    The variance of the estimate has a part A, linear in each unit's deviation, and a part B of products of two units.
+    Resampled units give A + 3B: to the linear part of a resample the noise of the estimate itself adds 2B. So where
+    nothing leaks, A = 0 and plain intervals are √3 too wide. With a = A + 2B and b = B as the units give them, the
+    factor is √((max(a - 2b, 0) + b) / (a + b)).
+
+    Parameters
+    ----------
+    G, units
+        As in :func:`explained`.
+
+    Source: Hoeffding's decomposition of a U-statistic; that the plain bootstrap fails for degenerate ones is Arcones
+    and Giné 1992. The factor is ours.
+
+    >>> round(float(deviation_scale(np.ones((9, 9)) + np.diag(np.arange(9.0)))), 3)
+    1.0
+    >>> z = np.random.default_rng(0).normal(size=(40, 400))
+    >>> 0.5 < float(deviation_scale(z @ z.T)) < 0.7
+    True
+    """
+    apart = _apart(G, units, 3)
+    names, unit = np.unique(_labels(G, units), return_inverse=True)
+    members = (unit == np.arange(names.size)[:, None]).astype(np.float64)
+    pairs = members @ apart @ members.T
+    R = members @ (G * apart) @ members.T - explained(G, units)[..., None, None] * pairs
+    linear, products = 4 * np.square(R.sum(-1)).sum(-1), 2 * np.square(R).sum((-1, -2))
+    whole = linear + products
+    kept = np.maximum(linear - 2 * products, 0) + products
+    some = whole > 1e-24 * np.square(G).sum((-1, -2))
+    return np.asarray(np.sqrt(np.where(some, kept, 1.0) / np.where(some, whole, 1.0)))
 
 
 @dataclass(frozen=True)
@@ -226,16 +299,19 @@ class Leakage:
     gram
         Of :func:`gram`.
     spread
-        Each prompt's mean square about the mean over prompts and pairs, in the same units.
+        Each prompt's mean square about the mean over prompts and pairs, in the same units of measurement.
+    units
+        The document of each prompt; None where each prompt has its own.
     """
 
     gram: Float[np.ndarray, "... N N"]
     spread: Float[np.ndarray, "... N"]
+    units: Int[np.ndarray, "N"] | None = None
 
     @property
     def variance(self) -> Float[np.ndarray, "*heads"]:
         """Return the explained variance, in squared units."""
-        return explained(self.gram)
+        return explained(self.gram, self.units)
 
     @property
     def share(self) -> Float[np.ndarray, "*heads"]:
@@ -244,24 +320,29 @@ class Leakage:
 
     def pooled(self, axis: int | tuple[int, ...]) -> Leakage:
         """Return the leakage of several heads together: variances added over leading axes."""
-        return Leakage(self.gram.sum(axis), self.spread.sum(axis))
+        return Leakage(self.gram.sum(axis), self.spread.sum(axis), self.units)
 
     def p_values(self, permutations: int = 999, *, seed: int = 0) -> Float[np.ndarray, "*heads"]:
         """Return :func:`permutation_p_values`."""
-        return permutation_p_values(self.gram, permutations, seed=seed)
+        return permutation_p_values(self.gram, permutations, units=self.units, seed=seed)
 
     def resampled_variance(self, resamples: int = 1000, *, seed: int = 0) -> Float[np.ndarray, "B *heads"]:
-        """Return the explained variance of B resamples of the prompts."""
-        return resampled(self.gram, resamples, seed=seed)
+        """Return the explained variance of B resamples of the units (:func:`resampled`)."""
+        return resampled(self.gram, resamples, units=self.units, seed=seed)
 
     def resampled_share(self, resamples: int = 1000, *, seed: int = 0) -> Float[np.ndarray, "B *heads"]:
-        """Return explained over total variance of B resamples of the prompts."""
+        """Return explained over total variance of B resamples of the units."""
         N = self.spread.shape[-1]
-        weights = _draws(N, resamples, seed) / N
+        weights = resample_weights(N if self.units is None else self.units, resamples, seed=seed)
+        weights /= weights.sum(1, keepdims=True)
         return self.resampled_variance(resamples, seed=seed) / np.moveaxis(self.spread @ weights.T, -1, 0)
 
 
-def leakage(directions: Float[np.ndarray, "m r"], values: Float[np.ndarray, "N *heads m"]) -> Leakage:
+def leakage(
+    directions: Float[np.ndarray, "m r"],
+    values: Float[np.ndarray, "N *heads m"],
+    units: Int[np.ndarray, "N"] | None = None,
+) -> Leakage:
     """Return the leakage of values y along ``query``, ``key`` or ``both`` of a :class:`PositionBasis`.
 
     Parameters
@@ -270,6 +351,8 @@ def leakage(directions: Float[np.ndarray, "m r"], values: Float[np.ndarray, "N *
         Orthonormal columns.
     values
         Logits, log-probabilities or log Z at the pairs of the basis.
+    units
+        The document of each prompt; None where each prompt has its own.
 
     >>> basis = position_basis(sample_pairs(16))
     >>> noise = np.random.default_rng(0).normal(size=(40, basis.pairs.shape[1]))
@@ -278,7 +361,7 @@ def leakage(directions: Float[np.ndarray, "m r"], values: Float[np.ndarray, "N *
     """
     y = values.astype(np.float64)
     spread = np.square(y - y.mean((0, -1), keepdims=True)).mean(-1)
-    return Leakage(gram(directions, y), np.moveaxis(spread, 0, -1))
+    return Leakage(gram(directions, y), np.moveaxis(spread, 0, -1), units)
 
 
 @dataclass(frozen=True)
@@ -320,20 +403,26 @@ class Components:
         return (found[0] - found[1] - found[2]) / found[0], (total - mask - residual) / total
 
 
-def _draws(N: int, resamples: int, seed: int) -> Float[np.ndarray, "B N"]:
-    draws = np.random.default_rng(seed).multinomial(N, np.full(N, 1 / N), size=resamples)
-    return draws.astype(np.float64)
-
-
-def _quadratic(weights: Float[np.ndarray, "B N"], G: Float[np.ndarray, "*heads N N"]) -> Float[np.ndarray, "B *heads"]:
-    """Return Σ_{p≠q} w_p w_q G_pq for every row of weights."""
-    N = G.shape[-1]
-    between = np.where(np.eye(N, dtype=bool), 0.0, G).reshape(-1, N, N)
+def _quadratic(
+    weights: Float[np.ndarray, "B N"], G: Float[np.ndarray, "*heads N N"], apart: Float[np.ndarray, "N N"]
+) -> Float[np.ndarray, "B *heads"]:
+    """Return Σ w_p w_q G_pq over the pairs that are apart, for every row of weights."""
+    between = (G * apart).reshape(-1, *apart.shape)
     found = np.stack([((weights @ g) * weights).sum(1) for g in between], axis=1)
     return found.reshape(len(weights), *G.shape[:-2])
 
 
-def _prompts(G: Float[np.ndarray, "*heads N N"], minimum: int) -> int:
-    if G.shape[-1] < minimum:
-        raise checks.refuse("prompts", f"at least {minimum} for this statistic", G.shape[-1])
-    return int(G.shape[-1])
+def _labels(G: Float[np.ndarray, "*heads N N"], units: Int[np.ndarray, "N"] | None) -> Int[np.ndarray, "N"]:
+    """Return the unit of each prompt."""
+    return np.arange(G.shape[-1]) if units is None else units
+
+
+def _apart(
+    G: Float[np.ndarray, "*heads N N"], units: Int[np.ndarray, "N"] | None, minimum: int
+) -> Float[np.ndarray, "N N"]:
+    """Return 1 for prompts of different units, 0 else."""
+    labels = _labels(G, units)
+    there = np.unique(labels).size
+    if there < minimum:
+        raise checks.refuse("prompts", f"at least {minimum} of different documents for this statistic", there)
+    return (labels[:, None] != labels).astype(np.float64)

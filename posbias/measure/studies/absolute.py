@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from posbias import checks
+from posbias.measure.corpus import Prompts
 from posbias.measure.families import output_projection, window
 from posbias.measure.hooks import given, hooked, returned
 from posbias.measure.instrument import AttentionReading, Instrument
@@ -27,7 +28,6 @@ from posbias.theory.leakage import (
     PositionBasis,
     gram,
     leakage,
-    permutation_p_values,
     position_basis,
     sample_pairs,
 )
@@ -47,6 +47,12 @@ PER_STRATUM = 48
 RESAMPLES, PERMUTATIONS = 400, 999
 HEAD_PROMPTS = 64
 """How many prompts, at most, the attention to position 0 is read on."""
+
+BARE = "bare"
+"""Text without its start token."""
+
+PATHS = 48
+"""How many prompts position 0 is followed in, one by one."""
 
 DRAWS = 8
 """Sets of random tokens in the control."""
@@ -116,7 +122,11 @@ def read_pairs(
 
 
 def read_components(
-    instrument: Instrument, ids: Int[np.ndarray, "N n"], basis: PositionBasis, batch_size: int = 8
+    instrument: Instrument,
+    ids: Int[np.ndarray, "N n"],
+    basis: PositionBasis,
+    batch_size: int = 8,
+    units: Int[np.ndarray, "N"] | None = None,
 ) -> Components:
     """Return the leakage of a model's attention by source: one causal pass and one bidirectional pass.
 
@@ -125,11 +135,13 @@ def read_components(
     instrument
         Of the model, as it is or inside an intervention on its angles.
     ids
-        Token ids; prompts are the units of the estimates.
+        Token ids.
     basis
         Of pairs within the narrowest window.
     batch_size
         Prompts at a time.
+    units
+        The document of each prompt; None where each prompt has its own.
 
     Raises
     ------
@@ -141,11 +153,11 @@ def read_components(
     with bidirectional(instrument):
         seen = read_pairs(instrument, ids, basis.pairs, batch_size)
     return Components(
-        total=leakage(basis.both, causal.log_probabilities),
-        denominators=leakage(basis.both, causal.log_z),
-        logits=leakage(basis.both, causal.logits),
+        total=leakage(basis.both, causal.log_probabilities, units),
+        denominators=leakage(basis.both, causal.log_z, units),
+        logits=leakage(basis.both, causal.logits, units),
         cross=gram(basis.both, causal.logits, causal.log_z),
-        residual=leakage(basis.both, seen.logits),
+        residual=leakage(basis.both, seen.logits, units),
     )
 
 
@@ -167,29 +179,47 @@ def require_fixed_first(ids: Int[np.ndarray, "N n"]) -> int:
     return int(first[0])
 
 
-def first_trajectory(instrument: Instrument, ids: Int[np.ndarray, "N n"]) -> Float[np.ndarray, "N L D"]:
+def first_trajectory(
+    instrument: Instrument, ids: Int[np.ndarray, "N n"], *, position: int = 0
+) -> Float[np.ndarray, "N L D"]:
     """Return the residual stream at position 0: what goes into each layer, and what comes out of the last (L = T + 1).
 
     Prompts go one by one, so that each is computed by the same operations and equal numbers come out equal to the bit.
 
-    Raises
-    ------
-    ValueError
-        If the prompts' first tokens differ.
+    Parameters
+    ----------
+    instrument
+        Of the model.
+    ids
+        Token ids.
+    position
+        Another position, which is not closed.
     """
-    require_fixed_first(ids)
     found: list[Tensor] = []
 
     def enter(module: nn.Module, args: Any, kwargs: Any) -> None:
-        found.append(given(args, kwargs)[0, 0].detach().cpu().clone())
+        found.append(given(args, kwargs)[0, position].detach().cpu().clone())
 
     def leave(module: nn.Module, args: Any, output: Any) -> None:
-        found.append(returned(output)[0, 0].detach().cpu().clone())
+        found.append(returned(output)[0, position].detach().cpu().clone())
 
     with hooked([(layer, enter) for layer in instrument.layers], [(instrument.layers[-1], leave)]):
         for _, batch in _batches(ids, 1):
             instrument.forward(batch, lambda reading: None)
     return torch.stack(found).float().numpy().reshape(len(ids), instrument.T + 1, -1)
+
+
+def path_spread(path: Float[np.ndarray, "N L D"]) -> Float[np.ndarray, "L"]:
+    """Return how much trajectories differ: root mean square deviation from their mean, over their root mean square.
+
+    0 if all are one; near 1 if they have nothing in common.
+
+    >>> path_spread(np.array([[[3.0, 4.0]], [[3.0, 4.0]]])), path_spread(np.array([[[1.0]], [[-1.0]]]))
+    (array([0.]), array([1.]))
+    """
+    x = path.astype(np.float64)  # so that the mean of equal numbers is that number
+    deviation = np.square(x - x.mean(0)).mean((0, 2))
+    return np.sqrt(deviation / np.square(x).mean((0, 2)))
 
 
 @dataclass(frozen=True)
@@ -255,7 +285,11 @@ def read_heads(instrument: Instrument, ids: Int[np.ndarray, "N n"], batch_size: 
 
 
 def source_leakage(
-    causal: PairReading, free: PairReading, keep: Bool[np.ndarray, "m"], pairs: Int[np.ndarray, "2 m"]
+    causal: PairReading,
+    free: PairReading,
+    keep: Bool[np.ndarray, "m"],
+    pairs: Int[np.ndarray, "2 m"],
+    units: Int[np.ndarray, "N"] | None = None,
 ) -> xr.Dataset:
     """Return the leakage of each of :data:`SOURCES` at the pairs that are kept.
 
@@ -267,10 +301,12 @@ def source_leakage(
         Which of the pairs count.
     pairs
         What was read.
+    units
+        The document of each prompt; None where each prompt has its own.
     """
     basis = position_basis(pairs[:, keep])
     values = (causal.log_probabilities, causal.log_z, causal.logits, free.logits)
-    found = [leakage(basis.both, y[..., keep]) for y in values]
+    found = [leakage(basis.both, y[..., keep], units) for y in values]
     layers = [x.pooled(1) for x in found]
     rows = ("part", "layer", "head")
     shares = np.stack([x.pooled((0, 1)).resampled_share(RESAMPLES) for x in found])
@@ -278,16 +314,20 @@ def source_leakage(
         {
             "variance": (rows, np.stack([x.variance for x in found]), {"units": "nats²"}),
             "spread": (rows, np.stack([x.spread.mean(-1) for x in found]), {"units": "nats²"}),
-            "p_value": (rows, np.stack([permutation_p_values(x.gram, PERMUTATIONS) for x in found])),
+            "p_value": (rows, np.stack([x.p_values(PERMUTATIONS) for x in found])),
             "resampled": (
                 ("part", "resample", "layer"),
                 np.stack([x.resampled_variance(RESAMPLES) for x in layers]).astype(np.float32),
-                {"long_name": "variance of resampled prompts, heads added", "units": "nats²"},
+                {"long_name": "variance of resampled documents, heads added", "units": "nats²"},
             ),
             "resampled_share": (("part", "resample"), shares.astype(np.float32)),
         },
         coords={"part": list(SOURCES)},
     )
+
+
+Condition = tuple[Prompts, Callable[[], AbstractContextManager[None]]]
+"""What is read, and the intervention under which it is."""
 
 
 def measure_components(*settings: Settings) -> xr.Dataset:
@@ -305,6 +345,21 @@ def measure_components(*settings: Settings) -> xr.Dataset:
     first
         Mean attention to position 0.
     """
+    return _measure(settings, interventions=True)
+
+
+def measure_architectures(*settings: Settings) -> xr.Dataset:
+    """Measure what :func:`measure_components` does of every model's text as it is, and nothing else.
+
+    Parameters
+    ----------
+    settings
+        Of each model: networks of the same architectures from another seed of training.
+    """
+    return _measure(settings, interventions=False)
+
+
+def _measure(settings: tuple[Settings, ...], *, interventions: bool) -> xr.Dataset:
     studies = {_short(one): Study(one) for one in settings}
     pairs = sample_pairs(settings[0].length, PER_STRATUM, first_key=0)
     found: dict[str, xr.Dataset] = {}
@@ -313,23 +368,26 @@ def measure_components(*settings: Settings) -> xr.Dataset:
     for k, (name, study) in enumerate(studies.items()):
         heads.append(read_heads(study.instrument, study.prompts.ids[:HEAD_PROMPTS]).first.mean(0))
         weights.append(f"{name} {study.provenance()['revision']}")
-        for condition, (ids, context) in _conditions(study, interventions=k == 0).items():
-            found |= _leaks(study.instrument, ids, context, pairs, f"{name} {condition}", everywhere=k == 0)
+        for condition, reading in _conditions(study, interventions=interventions, all_of_them=k == 0).items():
+            everywhere = interventions and k == 0
+            found |= _leaks(study.instrument, reading, pairs, f"{name} {condition}", everywhere=everywhere)
     data = xr.concat(list(found.values()), "condition").assign_coords(condition=list(found), model=list(studies))
     data["first"] = (("model", "layer", "head"), np.stack(heads), {"long_name": "attention to position 0"})
+    first = next(iter(studies.values()))
     about = {"model": ", ".join(studies), "weights": ", ".join(weights), "early": EARLY, "window": WINDOW}
     about |= {"per_stratum": PER_STRATUM, "permutations": PERMUTATIONS, **versions("scipy")}
-    return data.assign_attrs(next(iter(studies.values())).provenance() | about)
+    about["documents"] = int(np.unique(first.prompts.origins).size)
+    return data.assign_attrs(first.provenance() | about)
 
 
-def _conditions(
-    study: Study, *, interventions: bool
-) -> dict[str, tuple[np.ndarray, Callable[[], AbstractContextManager[None]]]]:
-    """Return what is read: the text as it is and, with interventions, random tokens, other angles and embeddings."""
-    text, instrument = study.prompts.ids, study.instrument
-    conditions: dict[str, tuple[np.ndarray, Callable[[], AbstractContextManager[None]]]] = {"text": (text, nullcontext)}
+def _conditions(study: Study, *, interventions: bool, all_of_them: bool) -> dict[str, Condition]:
+    """Return what is read: the text as it is; with interventions also without its start token, and more for one."""
+    text, instrument = study.prompts, study.instrument
+    conditions: dict[str, Condition] = {"text": (text, nullcontext)}
     if interventions:
-        conditions["random"] = study.with_prompts(rule="random").prompts.ids, nullcontext
+        conditions[BARE] = study.with_prompts(special_tokens=False).prompts, nullcontext
+    if interventions and all_of_them:
+        conditions["random"] = study.with_prompts(rule="random").prompts, nullcontext
         for by in ("identity", "scrambled"):
             conditions[by] = text, lambda by=by: replaced_rope(instrument, by)  # type: ignore[misc]
         for which in ("first", "all"):
@@ -338,26 +396,76 @@ def _conditions(
 
 
 def _leaks(
-    instrument: Instrument,
-    ids: np.ndarray,
-    context: Callable[[], AbstractContextManager[None]],
-    pairs: np.ndarray,
-    name: str,
-    *,
-    everywhere: bool,
+    instrument: Instrument, reading: Condition, pairs: np.ndarray, name: str, *, everywhere: bool
 ) -> dict[str, xr.Dataset]:
     """Return the leakage over several sets of pairs that the narrowest window lets through."""
+    prompts, context = reading
     narrow = _narrowest(instrument)
     i, j = pairs = pairs[:, np.subtract(*pairs) < narrow] if narrow else pairs
     with context():
-        causal = read_pairs(instrument, ids, pairs)
+        causal = read_pairs(instrument, prompts.ids, pairs)
     with bidirectional(instrument), context():
-        free = read_pairs(instrument, ids, pairs)
+        free = read_pairs(instrument, prompts.ids, pairs)
     near, rest, early = i - j < WINDOW, j > 0, i < EARLY  # rest: the first token is left out as a key
-    keeps = {"near": near, "near-rest": near & rest} if name.endswith(" text") else {}
+    keeps = {"near": near, "near-rest": near & rest} if name.endswith((" text", f" {BARE}")) else {}
     if everywhere:
         keeps |= {"all": near | True, "rest": rest, "early": early, "early-rest": early & rest}
-    return {f"{name} {which}": source_leakage(causal, free, keep, pairs) for which, keep in keeps.items()}
+    found = {which: source_leakage(causal, free, keep, pairs, prompts.origins) for which, keep in keeps.items()}
+    return {f"{name} {which}": data for which, data in found.items()}
+
+
+def measure_start(*settings: Settings) -> xr.Dataset:
+    """Measure what stands at position 0 with a start token and without one, and which heads read it.
+
+    Parameters
+    ----------
+    settings
+        Of each model, with text that is cut; models whose tokenizer has no start token are read without one alone.
+
+    Returns
+    -------
+    path
+        Spread of position 0's trajectory over prompts (:func:`path_spread`), of each reading and place; ``peers`` the
+        largest difference between prompts with the same first token, and ``path_next`` the spread of position 1's.
+    first, uniform
+        Mean attention to position 0 of each prompt and head, and what uniform attention would give.
+    varies
+        Share of each head's output in which prompts differ.
+    """
+    found: dict[str, xr.Dataset] = {}
+    for one in settings:
+        study = Study(one)
+        for label, special in (("start", True), (BARE, False)):
+            prompts = study.with_prompts(special_tokens=special).prompts
+            if special and np.array_equal(prompts.ids, study.with_prompts(special_tokens=False).prompts.ids):
+                continue
+            found[f"{_short(one)} {label}"] = _start(study.instrument, prompts.ids)
+    data = xr.concat(list(found.values()), "reading", join="outer").assign_coords(reading=list(found))
+    first = Study(settings[0])
+    names = ", ".join(_short(one) for one in settings)
+    about = {"model": names, "documents": int(np.unique(first.prompts.origins).size)}
+    return data.assign_attrs(first.provenance() | about)
+
+
+def _start(instrument: Instrument, ids: Int[np.ndarray, "N n"]) -> xr.Dataset:
+    """Return what :func:`measure_start` keeps of one model and its prompts."""
+    few = ids[:PATHS]
+    path, after = (first_trajectory(instrument, few, position=k) for k in (0, 1))
+    same = few[:, 0][:, None] == few[:, 0]
+    peers = max(float(np.abs(path[k] - path[same[k]]).max()) for k in range(len(few)))
+    heads = read_heads(instrument, ids)
+    return xr.Dataset(
+        {
+            "path": (("place",), path_spread(path)),
+            "path_next": (("place",), path_spread(after)),
+            "peers": ((), peers, {"long_name": "largest difference between prompts of one first token"}),
+            "tokens": ((), np.unique(few[:, 0]).size, {"long_name": "different first tokens"}),
+            "first": (("prompt", "layer", "head"), heads.first.astype(np.float32)),
+            "uniform": (("layer",), heads.uniform),
+            "varies": (("layer", "head"), 1 - heads.constancy().share),
+        },
+        coords={"head": np.arange(heads.first.shape[-1])},  # models with fewer are filled up
+    )
 
 
 def _narrowest(instrument: Instrument) -> int | None:

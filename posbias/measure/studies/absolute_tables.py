@@ -14,7 +14,7 @@ from scipy.stats import false_discovery_control
 
 from posbias.measure.studies.absolute import HeadReading
 from posbias.statistics.resampling import interval
-from posbias.theory.leakage import Components, Leakage, leakage, position_basis
+from posbias.theory.leakage import Components, Leakage, PositionBasis, deviation_scale, leakage, position_basis
 
 FOLDER = "15_absolute"
 """Where in ``results`` the measurements with more prompts are."""
@@ -31,14 +31,14 @@ LEVEL = 0.05
 
 @dataclass(frozen=True)
 class Estimate:
-    """Hold a number and what resamples of the prompts give for it.
+    """Hold a number and what resamples of the documents give for it.
 
     Parameters
     ----------
     value
         The number.
     draws
-        One for each resample; estimates of equal seeds and prompts are paired.
+        One for each resample; estimates of equal seeds and documents are paired.
     """
 
     value: float
@@ -105,12 +105,17 @@ def source_table(parts: Components) -> pd.DataFrame:
 
 
 def known_leakage(
-    values: Mapping[str, Float[np.ndarray, "N heads m"]], known: Mapping[str, Float[np.ndarray, "m"]], basis: Any
+    values: Mapping[str, Float[np.ndarray, "N heads m"]],
+    known: Mapping[str, Float[np.ndarray, "m"]],
+    basis: PositionBasis,
+    *,
+    plain: bool = False,
 ) -> pd.DataFrame:
     """Return what the estimator finds of known leakage: a row for each case.
 
     ``true`` is the variance of the known functions of position beyond offsets, ``estimate`` the mean over heads,
-    ``raw`` and ``controlled`` the shares of heads with a p-value at or below 5 % before and after control.
+    ``raw`` and ``controlled`` the shares of heads with a p-value at or below 5 % before and after control, ``covered``
+    the share of heads whose own interval contains the true variance.
 
     Parameters
     ----------
@@ -120,15 +125,20 @@ def known_leakage(
         What was added at the m pairs.
     basis
         Of the pairs.
+    plain
+        Whether to take intervals of heads without :func:`~posbias.theory.leakage.deviation_scale`.
     """
     rows = []
     for name, added in known.items():
         found = leakage(basis.both, values[name])
         p, heads = found.p_values(), found.variance.size
-        estimate = Estimate(float(found.variance.mean()), found.pooled(0).resampled_variance() / heads)
+        estimate = Estimate(float(found.variance.mean()), found.pooled(0).resampled_variance(400) / heads)
         true = float(np.square(basis.both.T @ added).sum() / added.size)
-        rows.append((name, true, estimate, float((p <= LEVEL).mean()), significant(p)))
-    return pd.DataFrame(rows, columns=["leakage", "true", "estimate", "raw", "controlled"])
+        deviations = found.resampled_variance(400) - found.variance
+        low, high = found.variance + interval(deviations / (deviation_scale(found.gram) if plain else 1.0))
+        covered = float(((low <= true) & (true <= high)).mean())
+        rows.append((name, true, estimate, float((p <= LEVEL).mean()), significant(p), covered))
+    return pd.DataFrame(rows, columns=["leakage", "true", "estimate", "raw", "controlled", "covered"])
 
 
 def leakage_by_pairs(
@@ -239,3 +249,61 @@ def read_kept(root: Path, name: str = "components") -> Any:
     import xarray as xr
 
     return xr.load_dataset(root / "results" / FOLDER / f"{name}.nc", engine="h5netcdf")
+
+
+def seed_table(files: Mapping[int, Kept]) -> pd.DataFrame:
+    """Return a row for each network: its architecture, seed of training, balance, and rise of the balance with depth.
+
+    ``rise`` is the balance of the last four layers less that of the first four. Both are over the near pairs.
+
+    Parameters
+    ----------
+    files
+        By seed of training; not every file needs to have every model.
+    """
+    rows = []
+    for seed, kept in files.items():
+        for name in kept.data["model"].values.tolist():
+            first, last = (kept.balance(f"{name} text near", x) for x in (slice(0, 4), slice(-4, None)))
+            rows.append((name, seed, kept.balance(f"{name} text near"), last - first))
+    table = pd.DataFrame(rows, columns=["model", "seed", "balance", "rise"])
+    return table.sort_values(["model", "seed"], ignore_index=True)
+
+
+def read_seeds(root: Path) -> dict[int, Kept]:
+    """Return the kept measurements by seed of training: 0 is the reference models' own."""
+    folder = root / "results" / FOLDER
+    others = sorted(int(file.stem.removeprefix("seed-")) for file in folder.glob("seed-*.nc"))
+    return {0: Kept(read_kept(root))} | {seed: Kept(read_kept(root, f"seed-{seed}")) for seed in others}
+
+
+def start_table(data: Any, times: float = 2.0) -> pd.DataFrame:
+    """Return what stands at position 0 and who reads it, a row for each reading with or without a start token.
+
+    ``first_layer``, ``middle`` and ``last`` are the spread of position 0's trajectory where it enters layer 2, where it
+    enters the middle layer and where it leaves the last; ``peers`` the largest difference between prompts of one first
+    token; ``sinks`` the share of heads that give position 0 at least ``times`` what uniform attention does,
+    ``attention`` the largest mean attention to it, and ``varies`` the share of sink heads' outputs in which prompts
+    differ, mean over those heads.
+
+    Parameters
+    ----------
+    data
+        Of :func:`~posbias.measure.studies.absolute.measure_start`.
+    times
+        What makes a sink.
+    """
+    rows = []
+    for name in data["reading"].values.tolist():
+        x = data.sel(reading=name)
+        first = x["first"].mean("prompt").values
+        there = np.isfinite(first)
+        sinks = there & (first >= times * x["uniform"].values[:, None])
+        path = x["path"].values
+        varies = float(x["varies"].values[sinks].mean()) if sinks.any() else float("nan")
+        model, start = name.rsplit(" ", 1)
+        middle = path.size // 2
+        figures = (path[1], path[middle], path[-1], float(x["peers"]))
+        rows.append((model, start, *map(float, figures), sinks.sum() / there.sum(), float(first[there].max()), varies))
+    columns = ["model", "start", "first_layer", "middle", "last", "peers", "sinks", "attention", "varies"]
+    return pd.DataFrame(rows, columns=columns)

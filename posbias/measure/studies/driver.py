@@ -25,7 +25,12 @@ from posbias import checks
 from posbias.files import whole_file
 from posbias.measure.corpus import Corpus
 from posbias.measure.loading import Source
-from posbias.measure.studies.absolute import measure_components, measure_control
+from posbias.measure.studies.absolute import (
+    measure_architectures,
+    measure_components,
+    measure_control,
+    measure_start,
+)
 from posbias.measure.studies.corpora import measure_corpus, measure_snapshot, measure_untrained
 from posbias.measure.studies.gap import measure_refinements
 from posbias.measure.studies.gradients import measure_hops
@@ -40,9 +45,10 @@ from posbias.training.reference.models import REFERENCES
 ARTICLE = r"^ = [^=].* = $"
 """First line of an article in the text of WikiText-2."""
 
-ROTARY = ("llama-12", "llama-ntk-12", "mistral-12")
-STEPS, WIKITEXT = "step-*", "wikitext-2"
-"""Names of parts that need a folder of trained models, and a file of text."""
+ROTARY, STARTLESS = ("llama-12", "llama-ntk-12", "mistral-12"), ("gpt2-12", "nope-12")
+"""Models with rotary positions and a start token, and models that were trained without a start token."""
+STEPS, WIKITEXT, SEED = "step-*", "wikitext-2", "seed-"
+"""Names of parts that need a folder of trained models, a file of text, and a folder of models from another seed."""
 OF_TRAINED = ("seeds", "snapshots")
 """Studies of a folder of trained models only; others measure its models where it is given."""
 
@@ -149,12 +155,14 @@ STUDIES: Mapping[str, Plan] = {
         "Where does absolute position leak into the attention of rotary models?",
         "15_absolute",
         "{part}.nc",
-        5,
+        9,
         (
-            Part("components", measure_components, 128, 256, rule="cut", per_document=16),
+            Part("components", measure_components, 128, 256, rule="cut", models=ROTARY),
             Part("control", measure_control, 128, 256, rule="random", models=("llama-12",)),
+            Part("start", measure_start, 64, 128, rule="cut"),
+            *(Part(f"{SEED}{k}", measure_architectures, 128, 256, rule="cut", models=ROTARY) for k in (1, 2)),
         ),
-        ROTARY,
+        (*ROTARY, *STARTLESS),
     ),
     "norms": Plan(
         "What do norms before attention divide by, and how recent does that make attention?",
@@ -215,7 +223,8 @@ class Request:
         Text of WikiText-2, its test part, for the part of that name.
     trained
         Folder that ``posbias train-reference -o`` filled: its models are measured in place of the reference models,
-        and files are named by model and seed. The study of snapshots needs it filled with ``--snapshots``.
+        and files are named by model and seed. The study of snapshots needs it filled with ``--snapshots``, a part
+        seed-K with ``--seed K``.
     """
 
     models: Sequence[str] | None = None
@@ -381,6 +390,8 @@ def _named(parts: list[Part], request: Request) -> list[Part]:
             raise checks.refuse("--part", f"one of {', '.join(known)}", name)
         if name == WIKITEXT and request.wikitext is None:
             raise checks.refuse(f"--part {WIKITEXT}", "--wikitext FILE, its text", "none")
+        if name.startswith(SEED) and request.trained is None:
+            raise checks.refuse(f"--part {name}", "--trained FOLDER, made by posbias train-reference --seed", "none")
         if n is not None and name not in other:
             raise checks.refuse("--length", f"{known[name].length} for {name}, or no --part", n)
     return [(other if name in other else known)[name] for name in dict.fromkeys(request.parts or ())]
@@ -390,6 +401,7 @@ def _given(parts: list[Part], request: Request) -> list[Part]:
     """Return the parts when none is named: those of the length asked for, if there are any, and those that can be."""
     n = request.length
     parts = [part for part in parts if part.name != WIKITEXT or request.wikitext is not None]
+    parts = [part for part in parts if not part.name.startswith(SEED)]
     if n is None:
         return parts
     free = [part for part in parts if part.of_length(n).name == part.name] or parts[:1]
@@ -419,11 +431,11 @@ def _job(name: str, folder: Path, models: list[str], part: Part, request: Reques
     if part.name == WIKITEXT and request.wikitext is not None:
         corpus = Corpus(str(request.wikitext), separator=ARTICLE)
         options = ["--wikitext", request.wikitext.name]
-    if request.trained is not None:
-        last = part.name if name == "snapshots" else ""
-        sources = [str(request.trained / model / last) for model in models]
+    if request.trained is not None and ("{model}" in plan.file or part.name.startswith(SEED)):
+        inside = part.name if name == "snapshots" else ""
+        sources = [str((request.trained / model / inside).resolve()) for model in models]
         options += ["--trained", request.trained.resolve().name]
-        if name != "snapshots":
+        if name != "snapshots" and "{model}" in plan.file:
             training = _training(request.trained / models[0])
             stem = f"{stem}.seed-{training['training_seed']}"
     numbers = (part.prompts, part.length, part.batch_size)
