@@ -23,6 +23,7 @@ def test_coverage_counts_and_brackets_its_share():
     ))  # fmt: skip
     assert coverage(lambda rng: z_interval(rng, 1.0), 3.0, 2000).high < 0.72
     assert coverage(z_interval, 3.0, 50) == coverage(z_interval, 3.0, 50)
+    assert [coverage(lambda rng: (0.0, 1.0), truth, 4).share for truth in (0.0, 1.0, 1.001)] == [1, 1, 0]  # ends count
     with pytest.raises(ValueError, match="interval: expected low ≤ high, received 1.0 to 0.0"):
         coverage(lambda rng: (1.0, 0.0), 0.5, 3)
 

@@ -161,6 +161,13 @@ def test_hops_of_equal_parts_agree():
     assert table["W1"].iloc[1:].max() < 1e-12 and not any(table["early"].iloc[1:])
 
 
+@pytest.mark.parametrize("most", [1, 2])
+def test_shapes_are_compared_up_to_a_number_of_hops(monkeypatch, most):
+    monkeypatch.setattr(hop_tables, "SHAPED", most)
+    table = hop_tables.hop_table({"one": hop_study()})
+    assert table["hop"][table["W1"].notna()].tolist() == list(range(1, most + 1))
+
+
 def test_other_shares_of_hops_do_not():
     row = hop_tables.hop_summary({"one": hop_study((1e-12, 1e-12, 1.0))}).iloc[0]
     assert row["apart"] == pytest.approx(0.82) and not row["agrees"]

@@ -81,6 +81,17 @@ def test_gains_of_kernels(kept):
     assert table["gain"].iloc[0] == -table["gain"].iloc[1] > 0
 
 
+def test_lengths_of_a_pair_are_one_family(kept):
+    """50 resamples give p ≥ 2/51: enough for one comparison at 5 %, not for two."""
+    both = kept | {"one.builtin-1024": kept["one.builtin"]}
+    studies = {("one", n): study(np.zeros(D)) for n in (256, 1024)}
+    pairs = [("mean", "measured")]
+    table = rotary_tables.rotary_gains(studies, both, pairs, resamples=50)
+    assert (table["p_value"] == 2 / 51).all() and not table["decided"].any()
+    alone = rotary_tables.rotary_gains({("one", 256): study(np.zeros(D))}, kept, pairs, resamples=50)
+    assert alone["decided"].tolist() == [1]
+
+
 def test_variances_are_means_over_layers():
     table = rotary_tables.logit_variances({("one", 256): study(np.zeros(D))}, (0, 3))
     assert table["variance"].tolist() == [0, 3, 0, 3] and table["source"].tolist() == ["keys"] * 2 + ["both"] * 2

@@ -146,6 +146,15 @@ def test_both_joins_beside_a_loop(kept):
     assert row["mean_angles"] > row["mean_sizes"]  # what has one large contribution gains
 
 
+def test_a_join_is_decided_among_all_models_with_its_kernel(kept):
+    """50 resamples give p ≥ 2/51: enough for one comparison at 5 %, not for two."""
+    one, both = ({name: kept[f"{name}.builtin"] for name in names} for names in (["one"], ["one", "two"]))
+    table = right_angles.join_table(one, ("b", "c"), resamples=50)
+    assert (table["p_value"] == 2 / 51).all() and table["decided"].all()
+    table = right_angles.join_table(both, resamples=50)
+    assert (table["p_value"] == 2 / 51).all() and not table["decided"].any()
+
+
 def test_powers_of_the_join(kept):
     one = {"one": kept["one.builtin"]}
     table = right_angles.power_table(one, (1.0, 2.0, 40.0))
