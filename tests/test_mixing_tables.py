@@ -50,10 +50,8 @@ def test_shapes_of_schedules():
     assert shapes["below_half"].tolist() == [0.5, 1, 1]
     assert shapes.loc["falls", "rank"] == -1
     assert shapes.loc["none", "early"] == pytest.approx(1.0) and shapes["layers"].tolist() == [8] * 3
-    assert schedule_shapes({k: schedules[k] for k in ("rises", "none")}, level=0.0)["trend"].tolist() == [
-        "rises",
-        "none",
-    ]
+    assert schedule_shapes(schedules, level=0.0)["trend"].tolist() == ["none"] * 3
+    assert shapes.loc["falls", "p"] == pytest.approx(2 / 40320)  # of 8! orders, two are this one and its reverse
     weak = np.array([0.5, 0.3, 0.4, 0.2, 0.35, 0.1, 0.15])
     alone, family = (schedule_shapes({str(k): weak for k in range(m)}).loc["0"] for m in (1, 5))
     assert alone["trend"] == "falls" and family["trend"] == "none"
