@@ -106,7 +106,7 @@ def shuffled_keys(rows: Float[np.ndarray, "... n n"], *, seed: int = 0) -> Float
     seed
         Of the orders; measurements of different prompts want the same.
 
-    >>> shuffled_keys(np.array([[1.0, 0.0], [0.3, 0.7]]), seed=1).tolist()
+    >>> shuffled_keys(np.array([[1.0, 0.0], [0.3, 0.7]]), seed=3).tolist()
     [[1.0, 0.0], [0.7, 0.3]]
     """
     rng, out = np.random.default_rng(seed), rows.copy()

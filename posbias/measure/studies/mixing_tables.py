@@ -98,7 +98,7 @@ def schedule_shapes(schedules: Mapping[str, Float[np.ndarray, "_"]], *, level: f
     ValueError
         If a schedule has fewer than three layers.
 
-    >>> schedule_shapes({"falling": np.array([0.7, 0.3, 0.2, 0.1])}).loc["falling", "trend"]
+    >>> schedule_shapes({"falling": np.linspace(0.7, 0.1, 6)}).loc["falling", "trend"]
     'falls'
     """
     rows = {}
