@@ -7,14 +7,20 @@ xr = pytest.importorskip("xarray", reason="xarray is not installed")
 pytest.importorskip("torch", reason="torch is not installed")
 
 from posbias.measure.studies.content_tables import (  # noqa: E402
+    diagonal_stands_out,
     fits_by_head,
     fits_by_layer,
     kernel_distances,
+    leaning_back,
     monotonicity_by_model,
+    quarter_diagonal,
     scaling_by_model,
     second_softmax,
+    shuffled_keys,
     similarity_by_model,
     similarity_of_means,
+    with_logits,
+    without_diagonal,
     without_noise,
 )
 from posbias.rollout.kernels import attention_kernel  # noqa: E402
@@ -121,3 +127,27 @@ def test_a_second_softmax_hides_violations():
     assert found.loc["violated", "measured"] > found.loc["violated", "again"]
     assert found.loc["shortfall", "measured"] > 0.01
     assert (second_softmax(x)["measured"] < 1e-9).all()
+
+
+def test_a_diagonal_stands_out_or_not():
+    many, few = measured(noise=0.1), measured(noise=0.2, seed=1)
+    assert diagonal_stands_out(many, few, 0.25)
+    logits, fewer = many["content_logits"].values, few["content_logits"].values
+    for broken in (without_diagonal, shuffled_keys):
+        assert not diagonal_stands_out(with_logits(many, broken(logits)), with_logits(few, broken(fewer)), 0.25)
+    band = np.tril(np.ones((n, n)), -1) * 0.9  # next to the diagonal as high as on it
+    raised = [with_logits(x, x["content_logits"].values + band - np.tril(band, -2)) for x in (many, few)]
+    assert not diagonal_stands_out(*raised, 0.25)
+
+
+def test_what_broken_logits_and_kernels_are():
+    logits = measured()["content_logits"].values
+    lower = quarter_diagonal(logits)
+    assert np.allclose(np.diagonal(lower, axis1=-2, axis2=-1), 2.25) and np.nanmin(lower) == 2
+    shuffled = shuffled_keys(logits)
+    assert np.array_equal(np.isnan(shuffled), np.isnan(logits)) and not np.array_equal(shuffled, logits, equal_nan=True)
+    assert np.allclose(np.nansum(shuffled, -1), np.nansum(logits, -1))
+    A = measured()["attention"].values[0]
+    moved = leaning_back(A, 0.2)
+    assert np.allclose(moved.sum(1), 1) and moved[-1, 0] == pytest.approx(0.8 * A[-1, 0] + 0.2)
+    assert np.array_equal(moved[0], A[0])

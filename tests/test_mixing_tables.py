@@ -10,6 +10,8 @@ from posbias.measure.studies.mixing_tables import (  # noqa: E402
     mixing_by_layer,
     mixing_by_model,
     mixing_over_training,
+    most_fall,
+    nearly_all_below_half,
     schedule_shapes,
     total_mixing,
 )
@@ -49,6 +51,11 @@ def test_shapes_of_schedules():
     assert shapes.loc["falls", "rank"] == -1
     assert shapes.loc["none", "early"] == pytest.approx(1.0) and shapes["layers"].tolist() == [8] * 3
     assert schedule_shapes(schedules, level=0.0)["trend"].tolist() == ["none"] * 3
+    assert shapes.loc["falls", "p"] == pytest.approx(2 / 40320)  # of 8! orders, two are this one and its reverse
+    weak = np.array([0.5, 0.3, 0.4, 0.2, 0.35, 0.1, 0.15])
+    alone, family = (schedule_shapes({str(k): weak for k in range(m)}).loc["0"] for m in (1, 5))
+    assert alone["trend"] == "falls" and family["trend"] == "none"
+    assert family["adjusted"] == pytest.approx(5 * family["p"]) and alone["adjusted"] == alone["p"]
     with pytest.raises(ValueError, match="short: expected at least three layers, received 2"):
         schedule_shapes({"short": np.array([0.1, 0.2])})
 
@@ -64,3 +71,11 @@ def test_models_without_both_twins_are_left_out():
     kept["b-untrained-unit.builtin"] = measured([0.2])
     table = mixing_by_initialisation(kept, {"a": measured([0.3]), "b": measured([0.4])})
     assert table.index.tolist() == ["a"] and table.loc["a"].tolist() == [0.1, 0.2, 0.3]
+
+
+def test_majorities():
+    falls, rises = np.linspace(0.9, 0.1, 8), np.linspace(0.1, 0.9, 8)
+    assert most_fall({"a": falls, "b": falls, "c": rises}) and not most_fall({"a": falls, "c": rises})
+    low, high = np.full(19, 0.2), np.full(2, 0.6)
+    assert nearly_all_below_half({"a": low, "b": high})
+    assert not nearly_all_below_half({"a": low}, {"a": low, "b": np.full(3, 0.6)})

@@ -155,12 +155,21 @@ def test_status_joins_rows_with_records():
     counts = ledger.count_verdicts(lines)
     assert counts["open"] == len(lines) - 4 and counts["contradicted"] == 1 and counts["consistent"] == 0
     text = ledger.status_markdown([table["RA-P4.2", ""], table["RA-B", ""]], {"02_forces": "Four forces"})
-    assert "`12_mixing` contradicted in part: gain 0.0 (odd). *Fails if* it falls. *Power:* 3/4 reversed." in text
-    assert "| 0.75 |" in text
+    assert "`12_mixing` contradicted in part: gain 0.0 (odd). *Fails if* it falls. *Noticed:* 3/4 reversed." in text
+    assert "| 3/4 |" in text
     assert "[Four forces](02_forces.ipynb)" in text
-    assert all(line.count(" | ") == 5 for line in text.splitlines() if not line.startswith("|:"))
+    assert all(line.count(" | ") == 4 for line in text.splitlines() if not line.startswith("|:"))
+    claims = ledger.claims_markdown(lines, {"02_forces": "Four forces"})
+    assert claims.count("`WU-H`") == 1 and "[Four forces](02_forces.ipynb)" in claims
+    assert all(line.count(" | ") == 3 for line in claims.splitlines() if not line.startswith("|:"))
     with pytest.raises(ValueError, match="received 'XX'"):
         ledger.status_table([entry("XX", "consistent")])
+
+
+def test_the_least_challenge_is_shown_with_its_runs():
+    record = Record("WU-H", "consistent", "1", "", "x", 0.5, ("19/20 a", "1/2 b: 0/1", "3/3 c"), chapter="x")
+    (status,) = [s for s in ledger.status_table([record]) if s.row.row == "WU-H"]
+    assert status.least_challenge == "1/2" and ledger.Status(status.row, ()).least_challenge == ""
 
 
 def test_the_status_is_sorted_by_power():

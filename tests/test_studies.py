@@ -166,11 +166,11 @@ def test_every_committed_file_says_what_made_it_and_the_command_is_understood(ch
         trained = None
         if "--trained" in options:  # a folder that is not there any more, but for what names the file
             trained = tmp_path / options["--trained"]
-            left_out = shutil.ignore_patterns("*.safetensors", "tokenizer*")
+            large = shutil.ignore_patterns("*.safetensors", "tokenizer*")
             shutil.copytree(
                 model_folder(f"reference/{options['--only']}"),
                 trained / options["--only"],
-                ignore=left_out,
+                ignore=large,
                 dirs_exist_ok=True,
             )
             of_another_seed(trained / options["--only"], int(file.name.split(".seed-")[1].split(".")[0]))

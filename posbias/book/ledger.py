@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cache
 from importlib.resources import files
 from typing import Literal, get_args
@@ -120,6 +121,15 @@ class Status:
         """The least power of its records; NaN without one."""
         return min((record.power for record in self.records), default=math.nan)
 
+    @property
+    def least_challenge(self) -> str:
+        """In how many of how many runs its check noticed the alternative that it notices least often, as 19/20."""
+        least = min(self.records, key=lambda record: record.power, default=None)
+        if least is None:
+            return ""
+        counts = [challenge.split(" ", 1)[0] for challenge in least.challenges]
+        return min(counts, key=Fraction)
+
 
 @cache
 def read_ledger() -> tuple[Row, ...]:
@@ -167,30 +177,50 @@ def count_verdicts(table: Iterable[Status]) -> dict[str, int]:
 
 
 def status_markdown(table: Sequence[Status], titles: Mapping[str, str]) -> str:
-    """Return the status table as Markdown, chapters in ``titles`` (stem to title) linked.
+    """Return verdicts with their power as a Markdown table.
 
     Parameters
     ----------
     table
-        What :func:`status_table` returns, or some rows of it.
+        What :func:`status_table` returns, or some lines of it.
     titles
-        Title of each chapter that the book has; others are named by their stem.
+        Title of each chapter that the book has, by stem; a record's chapter is linked.
     """
-    lines = ["| row | verdict | power | claim | measured | chapter |", "|:--|:--|--:|:--|:--|:--|"]
+    lines = ["| row | verdict | power | measured | chapter |", "|:--|:--|--:|:--|:--|"]
     for status in table:
         name = f"`{status.row.row}`" + (f" {status.part}" if status.part else "")
-        power = "" if math.isnan(status.power) else f"{status.power:.2f}"
         found = [_found(record, several=len(status.records) > 1) for record in status.records]
-        links = [f"[{titles[stem]}]({stem}.ipynb)" if stem in titles else f"`{stem}`" for stem in status.row.chapters]
-        claim = f"{_literal(status.row.claim)}. *Check:* {_literal(status.row.check)}"
-        cells = [name, f"**{status.verdict}**", power, claim, "<br>".join(found), ", ".join(links)]
+        stems = list(dict.fromkeys(record.chapter for record in status.records)) or status.row.chapters
+        links = ", ".join(_link(stem, titles) for stem in stems)
+        cells = [name, f"**{status.verdict}**", status.least_challenge, "<br>".join(found), links]
         lines.append("| " + " | ".join(_cell(cell) for cell in cells) + " |")
     return "\n".join(lines)
 
 
+def claims_markdown(table: Iterable[Status], titles: Mapping[str, str]) -> str:
+    """Return the claims with their checks as a Markdown table, each row of the ledger once.
+
+    Parameters
+    ----------
+    table, titles
+        As in :func:`status_markdown`.
+    """
+    lines = ["| row | claim | check | chapters |", "|:--|:--|:--|:--|"]
+    for row in dict.fromkeys(status.row for status in table):
+        links = ", ".join(_link(stem, titles) for stem in row.chapters)
+        lines.append(
+            "| " + " | ".join(map(_cell, (f"`{row.row}`", _literal(row.claim), _literal(row.check), links))) + " |"
+        )
+    return "\n".join(lines)
+
+
+def _link(stem: str, titles: Mapping[str, str]) -> str:
+    return f"[{titles[stem]}]({stem}.ipynb)" if stem in titles else f"`{stem}`"
+
+
 def _found(record: Record, *, several: bool) -> str:
     where = f"`{record.chapter}` {record.verdict}: " if several else ""
-    return f"{where}{record.measured()}. *Fails if* {record.fails_if}. *Power:* {record.powers()}."
+    return f"{where}{record.measured()}. *Fails if* {record.fails_if}. *Noticed:* {record.powers()}."
 
 
 def _literal(text: str) -> str:

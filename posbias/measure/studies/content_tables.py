@@ -65,17 +65,87 @@ def fits_by_head(many: xr.Dataset, few: xr.Dataset, share: float) -> pd.DataFram
     Returns
     -------
     table : DataFrame
-        Index (layer, head). Columns: ``diagonal``, the offset of the diagonal in logits; ``variance`` and
-        ``variance_few``, what the fit leaves; ``structure``, what it would leave with any number of prompts.
+        Index (layer, head). Columns: ``diagonal``, the offset of the diagonal in logits; ``step``, by how much it is
+        above the entries next to it; ``variance`` and ``variance_few``, what the fit leaves; ``structure``, what it
+        would leave with any number of prompts.
     """
     rows = []
     for t in range(many.sizes["layer"]):
         for h in range(many.sizes["head"]):
             fits = [constant_plus_diagonal(x["content_logits"].values[t, h]) for x in (many, few)]
-            rows.append((t + 1, h + 1, fits[0].diagonal, fits[0].residual ** 2, fits[1].residual ** 2))
-    table = pd.DataFrame(rows, columns=["layer", "head", "diagonal", "variance", "variance_few"])
+            logits = many["content_logits"].values[t, h].astype(np.float64)
+            step = float(np.diagonal(logits).mean() - np.diagonal(logits, -1).mean())
+            rows.append((t + 1, h + 1, fits[0].diagonal, step, fits[0].residual ** 2, fits[1].residual ** 2))
+    table = pd.DataFrame(rows, columns=["layer", "head", "diagonal", "step", "variance", "variance_few"])
     left = without_noise(table["variance"].to_numpy(), table["variance_few"].to_numpy(), share)
     return table.assign(structure=left).set_index(["layer", "head"])
+
+
+def diagonal_stands_out(many: xr.Dataset, few: xr.Dataset, share: float) -> bool:
+    """Tell whether the median head's diagonal is further from the rest, and from what is next to it, than those vary.
+
+    The standard deviation that the fit leaves is taken without noise; arguments are those of :func:`fits_by_head`.
+    """
+    heads = fits_by_head(many, few, share)
+    left = float(heads["structure"].median()) ** 0.5
+    return bool(left < min(heads["diagonal"].abs().median(), heads["step"].abs().median()))
+
+
+def with_logits(measured: xr.Dataset, logits: Float[np.ndarray, "T H n n"]) -> xr.Dataset:
+    """Return a measurement with other mean content logits."""
+    return measured.assign(content_logits=(measured["content_logits"].dims, logits))
+
+
+def shuffled_keys(rows: Float[np.ndarray, "... n n"], *, seed: int = 0) -> Float[np.ndarray, "... n n"]:
+    """Return matrices in which the keys that each query sees are shuffled, for all matrices alike.
+
+    Parameters
+    ----------
+    rows
+        Attention kernels or content logits; rows are queries, and keys after them are hidden.
+    seed
+        Of the orders; measurements of different prompts want the same.
+
+    >>> shuffled_keys(np.array([[1.0, 0.0], [0.3, 0.7]]), seed=3).tolist()
+    [[1.0, 0.0], [0.7, 0.3]]
+    """
+    rng, out = np.random.default_rng(seed), rows.copy()
+    for i in range(rows.shape[-1]):
+        out[..., i, : i + 1] = rows[..., i, rng.permutation(i + 1)]
+    return out
+
+
+def leaning_back(A: Float[np.ndarray, "n n"], share: float) -> Float[np.ndarray, "n n"]:
+    """Return a kernel whose later rows give up to ``share`` of their mass to the first token, the more the later.
+
+    >>> leaning_back(np.array([[1.0, 0.0], [0.5, 0.5]]), 0.5).tolist()
+    [[1.0, 0.0], [0.75, 0.25]]
+    """
+    n = len(A)
+    moved = share * np.arange(n)[:, None] / max(n - 1, 1)
+    return (1 - moved) * A + moved * np.eye(n)[0]
+
+
+def without_diagonal(logits: Float[np.ndarray, "... n n"]) -> Float[np.ndarray, "... n n"]:
+    """Return logits whose diagonal is that next to it: each entry takes what is at its left.
+
+    >>> without_diagonal(np.array([[5.0, np.nan], [1.0, 7.0]])).tolist()
+    [[1.0, nan], [1.0, 1.0]]
+    """
+    out, i = logits.copy(), np.arange(1, logits.shape[-1])
+    out[..., i, i] = logits[..., i, i - 1]
+    out[..., 0, 0] = out[..., 1, 1]
+    return out
+
+
+def quarter_diagonal(logits: Float[np.ndarray, "... n n"]) -> Float[np.ndarray, "... n n"]:
+    """Return logits whose diagonal stands above the mean off it by a quarter of what it does."""
+    n = logits.shape[-1]
+    off = ~np.isnan(logits) & ~np.eye(n, dtype=bool)
+    rest = np.where(off, logits, 0).sum((-2, -1)) / off.sum((-2, -1))
+    out, i = logits.copy(), np.arange(n)
+    out[..., i, i] -= 0.75 * (logits[..., i, i].mean(-1) - rest)[..., None]
+    return out
 
 
 def fits_by_layer(heads: pd.DataFrame) -> pd.DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -11,6 +12,7 @@ from jaxtyping import Float
 from scipy.stats import spearmanr
 
 from posbias import checks
+from posbias.statistics.multiplicity import holm
 
 READINGS = ("frobenius", "token")
 """The two readings of λ's definition: norms over the whole sequence, or token by token."""
@@ -80,9 +82,9 @@ def schedule_shapes(schedules: Mapping[str, Float[np.ndarray, "_"]], *, level: f
     Parameters
     ----------
     schedules
-        Name → λ_1 … λ_T.
+        Name → λ_1 … λ_T; together they are the family that Holm's correction takes into account.
     level
-        Below this p-value a rank correlation counts as a trend.
+        At this corrected p value, or below, a rank correlation counts as a trend.
 
     Returns
     -------
@@ -96,7 +98,7 @@ def schedule_shapes(schedules: Mapping[str, Float[np.ndarray, "_"]], *, level: f
     ValueError
         If a schedule has fewer than three layers.
 
-    >>> schedule_shapes({"falling": np.array([0.7, 0.3, 0.2, 0.1])}).loc["falling", "trend"]
+    >>> schedule_shapes({"falling": np.linspace(0.7, 0.1, 6)}).loc["falling", "trend"]
     'falls'
     """
     rows = {}
@@ -105,16 +107,27 @@ def schedule_shapes(schedules: Mapping[str, Float[np.ndarray, "_"]], *, level: f
         if lambda_.size < 3:
             raise checks.refuse(name, "at least three layers", lambda_.size)
         found = spearmanr(np.arange(lambda_.size), lambda_)
-        trend = "falls" if found.statistic < 0 else "rises"
         rows[name] = {
             "layers": lambda_.size,
             "below_half": float((lambda_ < 0.5).mean()),
             "early": float(lambda_[: max(1, lambda_.size // 4)].mean() / lambda_.mean()),
             "rank": float(found.statistic),
-            "p": float(found.pvalue),
-            "trend": trend if found.pvalue < level else "none",
+            "p": max(float(found.pvalue), 2 / math.factorial(lambda_.size)),
         }
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("model")
+    table = pd.DataFrame.from_dict(rows, orient="index").rename_axis("model")
+    table["adjusted"] = holm(table["p"].to_numpy())
+    way = np.where(table["rank"] < 0, "falls", "rises")
+    return table.assign(trend=np.where(table["adjusted"] <= level, way, "none"))
+
+
+def most_fall(schedules: Mapping[str, Float[np.ndarray, "_"]]) -> bool:
+    """Tell whether λ falls with depth in more than half of the schedules, by :func:`schedule_shapes`."""
+    return bool((schedule_shapes(schedules)["trend"] == "falls").mean() > 0.5)
+
+
+def nearly_all_below_half(*groups: Mapping[str, Float[np.ndarray, "_"]]) -> bool:
+    """Tell whether λ < 1/2 in more than nine layers of ten, in each group of schedules."""
+    return all((np.concatenate(list(schedules.values())) < 0.5).mean() > 0.9 for schedules in groups)
 
 
 def mixing_over_training(stages: Mapping[str, xr.Dataset], last: Mapping[str, tuple[int, xr.Dataset]]) -> pd.DataFrame:

@@ -177,6 +177,10 @@ def resampled_error(measurement: xr.Dataset, statistic: Statistic, *, resamples:
     return float(np.std([statistic(measurement, w) for w in weights if w.any()], ddof=1))
 
 
+SPREADS = ("over_seeds", "over_prompts", "ratio")
+"""Columns of :func:`spread_table` beside those of the seeds."""
+
+
 def spread_table(
     seeds: Mapping[str, dict[int, xr.Dataset]],
     value: Callable[[xr.Dataset], float],
@@ -204,4 +208,17 @@ def spread_table(
         over_prompts = float(np.mean([error(x) ** 2 for x in files.values()]) ** 0.5)
         ratio = over_seeds / over_prompts if over_prompts else float("inf")
         rows[model] = values | {"over_seeds": over_seeds, "over_prompts": over_prompts, "ratio": ratio}
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("model")
+    found = pd.DataFrame.from_dict(rows, orient="index", columns=None if rows else list(SPREADS))
+    return found[[*sorted(set(found) - set(SPREADS)), *SPREADS]].rename_axis("model")
+
+
+def range_text(values: pd.Series, form: str) -> str:
+    """Return the smallest and the largest of some numbers as words, and that there are none if there are none.
+
+    >>> range_text(pd.Series([2.0, 1.0]), ".1f"), range_text(pd.Series([1.0, 1.04]), ".1f"), range_text(pd.Series(), "")
+    ('1.0 to 2.0', '1.0', 'none measured')
+    """
+    if values.empty:
+        return "none measured"
+    low, high = f"{values.min():{form}}", f"{values.max():{form}}"
+    return low if low == high else f"{low} to {high}"
