@@ -78,6 +78,20 @@ def test_more_leakage_is_found_more_often():
     assert table["prompts"].tolist() == [16, 16]
 
 
+def test_what_leaks_is_a_share_of_all_variance(monkeypatch):
+    from posbias.measure.studies import absolute_checks
+
+    shares = []
+
+    def spy(*given):
+        shares.append(float(leakage(*given).pooled(0).share))
+        return leakage(*given)
+
+    monkeypatch.setattr(absolute_checks, "leakage", spy)
+    detection(BASIS, (0.2, 0.5), 16, 30)
+    assert shares == pytest.approx([0.2, 0.5], abs=0.03)
+
+
 def test_flipped_and_shrunken_effects():
     y = np.random.default_rng(0).normal(size=(16, 12, I.size)) + np.sqrt(J + 1.0)
     whole = leakage(BASIS.both, y)

@@ -85,6 +85,11 @@ def test_readings_by_depth_are_those_of_the_network():
     first = table.query("layer == 1").iloc[0]
     assert first["slope"] == pytest.approx((last[:, 2] - last[:, 0]).mean())
     assert first["attended"] == pytest.approx((weight @ [0, 0.5, 1]).mean())
+    share = (last[:, [1, 2, 2]] > last[:, [0, 0, 1]]).sum(1)  # of the last query, with the third's own below
+    third = np.einsum("bd,bjd->bj", u[:, 2], u[:, :2]) / 4
+    share = (share + (third[:, 1] > third[:, 0])) / 4
+    assert first["probability"] == pytest.approx(share.mean())
+    assert first["error"] == pytest.approx(share.std(ddof=1) / 300**0.5)
     assert table["layer"].tolist() == [1, 2, 3] and (table["residual"] == "pre").all()
     with pytest.raises(ValueError, match="sequences: expected"):
         by_depth(X[:1], 2, "none")
