@@ -6,6 +6,7 @@ import pytest
 xr = pytest.importorskip("xarray", reason="xarray is not installed")
 pytest.importorskip("torch", reason="torch is not installed")
 
+from posbias.comparison.distances import total_variation  # noqa: E402
 from posbias.measure.studies.content_tables import (  # noqa: E402
     diagonal_stands_out,
     fits_by_head,
@@ -77,6 +78,10 @@ def test_kernels_from_what_made_them_are_at_no_distance(window):
     distances = kernel_distances(measured(window=window))
     assert distances[["constant and diagonal", "mean content"]].to_numpy() == pytest.approx(0, abs=1e-12)
     assert (distances["position only"] > 0.05).all() and distances.index.tolist() == [1, 2]
+    mask = sliding_window(window) if window else causal()
+    bare, made = attention_kernel(position_logits(n, 0.3), mask), measured(window=window)["attention"].values[0]
+    apart = [total_variation(p, q) for p, q in zip(bare, made, strict=True)]
+    assert distances["position only"].to_numpy() == pytest.approx(np.mean(apart))
 
 
 def test_similarity_of_mean_matrices():

@@ -68,6 +68,13 @@ def test_shapes_of_a_valley_and_of_a_slope():
     assert shapes.loc["rising", ["u", "u_eight"]].tolist() == ["no", "no"] and shapes.loc["rising", "depth_aside"] < 0
 
 
+def test_the_ends_are_shares_and_the_first_one_is_in_units_of_an_even_share():
+    row = profile_shapes({"valley": sample(LATE, noise=0.0)}, resamples=200).loc["valley"]
+    assert row["first"] == pytest.approx(2 * n / LATE.sum(), rel=1e-12)
+    assert row["last"] == pytest.approx(9 / LATE.sum(), rel=1e-12)
+    assert row["mean"] == pytest.approx(LATE @ np.arange(n) / LATE.sum() / (n - 1), rel=1e-12)
+
+
 def test_a_last_token_alone_is_no_u():
     falling = np.r_[np.linspace(2, 1, n - 1), 9.0]
     assert u_decisions({"atom": sample(falling)}, resamples=200).loc["atom", "u"] == "no"

@@ -50,6 +50,8 @@ def test_shapes_of_schedules():
     assert shapes["below_half"].tolist() == [0.5, 1, 1]
     assert shapes.loc["falls", "rank"] == -1
     assert shapes.loc["none", "early"] == pytest.approx(1.0) and shapes["layers"].tolist() == [8] * 3
+    twelve = schedule_shapes({"twelve": np.arange(12, 0, -1) / 20}).loc["twelve"]
+    assert twelve["early"] == pytest.approx(11 / 6.5)  # the first three layers of twelve over all
     assert schedule_shapes(schedules, level=0.0)["trend"].tolist() == ["none"] * 3
     assert shapes.loc["falls", "p"] == pytest.approx(2 / 40320)  # of 8! orders, two are this one and its reverse
     weak = np.array([0.5, 0.3, 0.4, 0.2, 0.35, 0.1, 0.15])
