@@ -70,7 +70,8 @@ def test_claims_on_broken_results_and_how_often_they_fail():
     breaks = {"nothing": lambda runs, rng: runs, "ends": nulls.swapped_ends}
     broken = claim_power.claims_on_broken(depth_claims, runs, breaks, times=4)
     assert broken["nothing"].shape == (4, len(table))
-    assert (broken["nothing"] == table["holds"]).all(axis=None)
+    assert ((broken["nothing"] == 1) == table["holds"]).all(axis=None)
+    assert (broken["ends"] == -1).sum().sum() < 4  # swapped by coins: hardly anything stands against a claim
     powers = claim_power.with_power(table, broken)
     assert powers.loc["deeper-none", ["nothing", "ends"]].tolist() == [0, 4]
     again = claim_power.claims_on_broken(depth_claims, runs, breaks, times=4)
@@ -93,6 +94,28 @@ def test_p_values_over_seeds_are_those_of_a_t_test():
     same = np.full((1, 3), 0.014)  # seeds that agree to more than a test can tell
     t = 0.014 / seed_tests.SAMPLING * np.sqrt(3)
     assert seed_tests.seed_p_values(same)[0] == pytest.approx(1 - t / np.sqrt(2 + t**2))  # t with 2 degrees
+
+
+def test_a_claim_is_reversed_by_every_seed_and_term_alone():
+    down = np.full((1, 20), -0.2) + np.linspace(-0.01, 0.01, 20)
+    but_one = down.copy()
+    but_one[0, 0] = 0.001  # the mean is far below 0, one seed is not
+    small, none = down / 100, np.full((1, 3), np.nan)
+    needs = {
+        "down": [down],
+        "one seed": [but_one],
+        "both": [np.concatenate([down, -down])],
+        "small": [small],
+        "lost": [none],
+        "nothing": [],
+    }
+    found = seed_tests.reversed_claims(needs, least=0.01)
+    assert found == {"down": True} | dict.fromkeys(["one seed", "both", "small", "lost", "nothing"], False)
+    assert seed_tests.reversed_claims({"nothing": []}, least=0.01) == {"nothing": False}
+    three = np.array([[-0.2, -0.21, -0.19]])  # p = 0.0008, so that it stands among 60 groups and not among 100
+    for groups, stands in ((60, True), (100, False)):
+        family = {"a": [three], "b": [-three] * (groups - 1)}
+        assert seed_tests.reversed_claims(family, least=0.01)["a"] == stands
 
 
 def test_a_family_of_gaps_by_holm():

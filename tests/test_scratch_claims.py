@@ -7,20 +7,29 @@ xr = pytest.importorskip("xarray", reason="xarray is not installed")
 pytest.importorskip("torch", reason="torch is not installed")
 
 from posbias.rollout.influence import rollout_matrix  # noqa: E402
-from posbias.training.retrieval.claims import bias_claims, depth_claims, lost_middles, sign, sink_claims, summary  # noqa: E402
+from posbias.training.retrieval.claims import (  # noqa: E402
+    bias_claims,
+    depth_claims,
+    lost_middles,
+    outcomes,
+    scale,
+    sign,
+    sink_claims,
+    summary,
+)
 from posbias.training.retrieval.gap_tables import gap_table  # noqa: E402
 from posbias.training.retrieval.outcomes import gaps, preferences  # noqa: E402
 from posbias.training.retrieval.prediction import differences, predicted_profiles, shares  # noqa: E402
 from posbias.training.retrieval.settings import PAIRS, preset  # noqa: E402
-from posbias.training.retrieval.sinks import even_sinks, even_table, sink_table  # noqa: E402
+from posbias.training.retrieval.sinks import even_sinks, even_table, sink_table, tables_by_seed  # noqa: E402
 
 SEEDS = 3
 
 
-def made_up(gap=(0, 0, 0), sinks=None, T=2, tokens=17):
+def made_up(gap=(0, 0, 0), sinks=None, T=2, tokens=17, spread=0.1):
     """Return results with the given gaps in every seed, up to a small spread, and sink metric."""
     accuracy = np.full((SEEDS, 3, 2), 0.5)
-    accuracy[..., 0] += np.asarray(gap) * (1 + 0.1 * np.arange(-1, 2)[:, None])
+    accuracy[..., 0] += np.asarray(gap) * (1 + spread * np.arange(-1, 2)[:, None])
     sinks = np.zeros(tokens) if sinks is None else np.asarray(sinks)
     return xr.Dataset(
         {
@@ -54,11 +63,11 @@ def as_the_paper_says(s):
     return base * depth / 6
 
 
-def depth_runs(last=as_the_paper_says, middle=0.1):
+def depth_runs(last=as_the_paper_says, middle=0.1, spread=0.1):
     """Return results whose gaps with the first are as ``last`` says; deep RoPE with a residual loses the middle."""
-    runs = {s: made_up((last(s), last(s), middle * last(s))) for s in preset("figure2")}
+    runs = {s: made_up((last(s), last(s), middle * last(s)), spread=spread) for s in preset("figure2")}
     deep = network_of(runs, residual=True, encoding="rope", layers=6)
-    return runs | {deep: made_up((last(deep), last(deep), -0.5 * last(deep)))}
+    return runs | {deep: made_up((last(deep), last(deep), -0.5 * last(deep)), spread=spread)}
 
 
 def held(claims):
@@ -146,9 +155,9 @@ def bias_gap(s):
     return {"ends": (0.4, 0.05, -0.35), "first": (0.5, 0.5, 0), "middle": (-0.5, 0, 0.5), "last": (0, -0.5, -0.5)}[bias]
 
 
-def bias_runs(gap=bias_gap, base=0.05):
+def bias_runs(gap=bias_gap, base=0.05, spread=0.1):
     unbiased = [s for s in preset("figure5") if s.network.encoding == "none"]
-    return {s: made_up(gap(s)) for s in preset("figure3") + preset("figure6")} | {
+    return {s: made_up(gap(s), spread=spread) for s in preset("figure3") + preset("figure6")} | {
         s: made_up((0.3, 0.35, base)) for s in unbiased
     }
 
@@ -219,6 +228,15 @@ def test_the_sink_metric_by_layer_and_beyond_even_attention():
     assert list(even_table(runs).columns) == list(range(1, 17))
 
 
+def test_the_sink_metric_of_each_seed():
+    setting = preset("figure7")[0]
+    x = made_up(sinks=np.arange(17) / 100)
+    x["sinks"] = x["sinks"] + xr.DataArray([0.0, 0.1, 0.2], dims="seed")
+    found = tables_by_seed({setting: x}, last_layer=True)
+    assert [t.loc[("causal", 0), 1] for t in found] == pytest.approx([0, 0.1, 0.2])
+    np.testing.assert_allclose(np.mean(found, axis=0), sink_table({setting: x}, last_layer=True))
+
+
 def test_even_attention_exceeds_a_fifth_where_a_query_sees_fewer_than_five_tokens():
     for setting in preset("figure8"):
         mask, expected = setting.network.mask.matrix(17), np.zeros(17)
@@ -251,17 +269,66 @@ def test_both_gaps_with_the_first_must_rise_and_both_must_be_larger_than_the_thi
     assert between.loc["middle-last-smallest", "measured"] == "8 of 9; not no encoding"
 
 
-def test_a_summary_counts_and_names_five():
+def test_a_summary_counts_and_names_them():
     runs = {s: x.assign_attrs(iterations=20_000) for s, x in depth_runs().items()}
     figure, reason = summary(depth_claims(runs), runs)
-    assert figure == "9 of 9 claims hold; 3 seeds x 20,000 iterations, 18 settings" and reason == ""
+    made = "3 seeds x 20,000 iterations, 18 settings"
+    assert figure == f"9 of 9 claims hold, 0 contradicted, 0 open; {made}" and reason == ""
     (one, *_) = runs
     two = runs[one].isel(seed=[0, 1]).assign_attrs(iterations=500)
-    claims = depth_claims(depth_runs(last=lambda s: 0.3))
+    assert scale(runs) == "20% of the iterations, 3 seeds"
+    assert scale(runs | {one: two}) == "0% or 20% of the iterations, 2 or 3 seeds"
+    claims = depth_claims(depth_runs(last=lambda s: -as_the_paper_says(s), spread=0.01))
     figure, reason = summary(claims, runs | {one: two})
-    assert figure == "2 of 9 claims hold; 2 or 3 seeds x 20,000 or 500 iterations, 18 settings"
-    assert reason.startswith(f"not here: {claims.loc['deeper-none', 'claim']}; ")
-    assert claims.loc["decay-lowers-more", "claim"] not in reason and reason.endswith("; and 2 more")
+    assert figure.startswith(f"{claims['holds'].sum()} of 9 claims hold, {claims['contradicted'].sum()} contradicted, ")
+    assert figure.endswith("; 2 or 3 seeds x 20,000 or 500 iterations, 18 settings")
+    assert reason.startswith(f"contradicted: {claims.loc['deeper-none', 'claim']}; ")
+
+
+def test_a_claim_is_contradicted_by_all_seeds_and_open_where_one_is_against():
+    runs = depth_runs(spread=0.01)
+    assert (outcomes(depth_claims(runs)) == 1).all()
+    deep = network_of(runs, residual=False, encoding="none", layers=6)
+    falls = depth_claims(runs | {deep: made_up((0.1, 0.1, 0.01), spread=0.01)})
+    assert falls.loc["deeper-none", ["holds", "contradicted"]].tolist() == [False, True]
+    assert outcomes(falls)["deeper-none"] == -1 and outcomes(falls)["deeper-rope"] == 1
+    parted = made_up((0.1, 0.1, 0.01), spread=0.01)
+    parted["accuracy"].values[0, :, 0] = 1.1  # one seed rises, the mean falls
+    assert outcomes(depth_claims(runs | {deep: parted}))["deeper-none"] == 0
+    wide = made_up((0.1, 0.1, 0.01), spread=2.0)  # all seeds fall, too far apart for a test
+    assert outcomes(depth_claims(runs | {deep: wide}))["deeper-none"] == 0
+
+
+def test_the_middle_lost_elsewhere_contradicts_only_if_both_ends_are_ahead_in_all_seeds():
+    runs = depth_runs(spread=0.01)
+    decay = network_of(runs, residual=True, encoding="decay", layers=2)
+    for gap, outcome in (((0.3, 0.1, -0.2), -1), ((0.3, 0.1, -0.005), 1)):
+        found = depth_claims(runs | {decay: made_up(gap, spread=0.01)})
+        assert outcomes(found)["middle-lost-deep-rope"] == outcome
+    apart = made_up((0.3, 0.1, -0.2), spread=0.01)
+    apart["accuracy"].values[0, 2, 0] = 0.55
+    lost = depth_claims(runs | {decay: apart}).loc["middle-lost-deep-rope"]
+    assert lost.holds and not lost.contradicted  # a middle that one seed keeps is not lost
+
+
+def test_sinks_and_biases_are_contradicted_by_seeds():
+    def metric(top):
+        return np.where(np.arange(17) == top, 0.5, 0.1)
+
+    def runs_of(top, seed=0):
+        return {s: made_up(sinks=metric(top) + 1e-3 * seed) for s in preset("figure8")}
+
+    tables = [sink_table(runs_of(8, seed)) for seed in range(3)]
+    against = sink_claims(sink_table(runs_of(8)), tables)
+    assert against["contradicted"].all() and not against["holds"].any()
+    assert not sink_claims(sink_table(runs_of(8)))["contradicted"].any()
+    mixed = sink_claims(sink_table(runs_of(8)), [*tables[:2], sink_table(runs_of(0))])
+    assert outcomes(mixed)["sink-causal"] == 0
+    biases = bias_claims(bias_runs(lambda s: tuple(-x for x in bias_gap(s)), spread=0.01))
+    assert set(biases.index[biases["contradicted"]]) >= CAUSAL | CAPTURES
+    tilted = lambda s: (0.4, 0.9, -0.35) if s.task.bias == "ends" else bias_gap(s)  # noqa: E731
+    found = outcomes(bias_claims(bias_runs(tilted, spread=0.01)))
+    assert found["ends-first-slightly"] == -1 and found["captured-ends"] == 1
 
 
 def test_runs_that_are_missing_are_said():

@@ -9,6 +9,7 @@ import pandas as pd
 import xarray as xr
 
 from posbias import checks
+from posbias.training.retrieval.claims import outcomes
 from posbias.training.retrieval.settings import Setting
 
 Runs = Mapping[Setting, xr.Dataset]
@@ -19,7 +20,9 @@ Break = Callable[[Runs, np.random.Generator], Runs]
 def claims_on_broken(
     check: Callable[[Runs], pd.DataFrame], runs: Runs, breaks: Mapping[str, Break], *, times: int = 20, seed: int = 0
 ) -> dict[str, pd.DataFrame]:
-    """Return for each way to break the results which claims hold: a row for each run, a column for each claim.
+    """Return for each way to break the results what becomes of the claims: a row for each run, a column for each claim.
+
+    As :func:`posbias.training.retrieval.claims.outcomes`: 1 if it holds, -1 if it is contradicted, 0 if it is open.
 
     Parameters
     ----------
@@ -36,7 +39,7 @@ def claims_on_broken(
     found = {}
     for what, broken in breaks.items():
         rng = np.random.default_rng(seed)
-        found[what] = pd.DataFrame([check(broken(runs, rng))["holds"] for _ in range(times)]).reset_index(drop=True)
+        found[what] = pd.DataFrame([outcomes(check(broken(runs, rng))) for _ in range(times)]).reset_index(drop=True)
     return found
 
 
@@ -50,5 +53,5 @@ def with_power(table: pd.DataFrame, broken: Mapping[str, pd.DataFrame]) -> pd.Da
     broken
         From :func:`claims_on_broken`.
     """
-    noticed = {what: (~found[table.index].astype(bool)).sum() for what, found in broken.items()}
+    noticed = {what: (found[table.index] != 1).sum() for what, found in broken.items()}
     return table.assign(**noticed)

@@ -12,10 +12,13 @@ from jaxtyping import Float, Int
 
 from posbias import checks
 from posbias.training.retrieval.gap_tables import PAIR_NAMES, gap_table
+from posbias.training.retrieval.seed_tests import reversed_claims
 from posbias.training.retrieval.settings import Bias, Setting
 
 LEAST = 0.01
 """Differences in accuracy below this have no sign: on 10,000 sequences the standard error is below 0.007."""
+PRINTED_ITERATIONS = 100_000
+"""Optimizer steps of the paper's networks."""
 SLIGHTLY = 0.1
 """A gap below this is called slight."""
 FM, FL, ML = PAIR_NAMES
@@ -74,8 +77,9 @@ def depth_claims(runs: Mapping[Setting, xr.Dataset]) -> pd.DataFrame:
     Returns
     -------
     table : DataFrame
-        Index ``name``; columns ``claim`` (a sentence), ``holds`` and ``measured``; three numbers in a row are for the
-        three depths.
+        Index ``name``; columns ``claim`` (a sentence), ``holds``, ``contradicted`` and ``measured``; three numbers in a
+        row are for the three depths. A claim is contradicted if the seeds reverse something that it needs
+        (:func:`~posbias.training.retrieval.seed_tests.reversed_claims`), and open if it neither holds nor is.
 
     Raises
     ------
@@ -102,21 +106,23 @@ def _plain_claims(g: pd.DataFrame) -> dict[str, tuple]:
         middle, last = g.loc[e, FM], g.loc[e, FL]
         claim = f"no residual, {NAMES[e]}: the deeper, the more the first is favoured"
         measured = f"over the middle {_signed(middle.mean(axis=1))}; over the last {_signed(last.mean(axis=1))}"
-        rows[f"deeper-{e}"] = (claim, _rises(middle) and _rises(last), measured)
+        needed = _each(middle.diff().iloc[1:], last.diff().iloc[1:])
+        rows[f"deeper-{e}"] = (claim, _rises(middle) and _rises(last), measured, needed)
     for name, one, other, claim in (
         ("decay-lowers", "decay", "none", "no residual: the decay mask lowers the gap of first and last"),
         ("rope-lowers", "rope", "none", "no residual: RoPE lowers the gap of first and last"),
         ("decay-lowers-more", "decay", "rope", "no residual: the decay mask lowers it more than RoPE"),
     ):
         change = g.loc[one, FL] - g.loc[other, FL]
-        rows[name] = (claim, (sign(change.to_numpy()) < 0).all(), _signed(change.mean(axis=1)))
+        rows[name] = (claim, (sign(change.to_numpy()) < 0).all(), _signed(change.mean(axis=1)), _each(-change))
     size = g.abs()
     nearest = np.minimum(size.xs(FM, level="pair"), size.xs(FL, level="pair"))
     small = (size.xs(ML, level="pair") < nearest).all(axis=1)
     others = sorted({NAMES[e] for e in small[~small].index.get_level_values("encoding")})
     measured = f"{small.sum()} of {len(small)}" + f"; not {', '.join(others)}" * bool(others)
     claim = "no residual: the gap of middle and last is smaller than those with the first"
-    return rows | {"middle-last-smallest": (claim, small.all(), measured)}
+    needed = _each(nearest - size.xs(ML, level="pair"))
+    return rows | {"middle-last-smallest": (claim, small.all(), measured, needed)}
 
 
 def _residual_claims(g: pd.DataFrame) -> dict[str, tuple]:
@@ -125,12 +131,16 @@ def _residual_claims(g: pd.DataFrame) -> dict[str, tuple]:
     turns = [{-1, 1} <= set(_steps(line)) for line in lines.values()]
     measured = "; ".join(f"{NAMES[e]} {_signed(line.mean(axis=1))}" for e, line in lines.items())
     claim = "with a residual depth is not monotonic, first against last"
-    rows: dict[str, tuple] = {"not-monotonic": (claim, any(turns), measured)}
+    rows: dict[str, tuple] = {"not-monotonic": (claim, any(turns), measured, [])}
     lost = {e: [T for T in _depths(g) if _loses_the_middle(g.loc[e].xs(T, level="layers"))] for e in DEPTH_ENCODINGS}
     found = "; ".join(f"{NAMES[e]} with {', '.join(map(str, at))} layers" for e, at in lost.items() if at)
     holds = _depths(g)[-1] in lost["rope"] and not lost["none"] and not lost["decay"]
     claim = "with a residual the middle is lost with deep RoPE alone"
-    return rows | {"middle-lost-deep-rope": (claim, holds, found or "by none")}
+    ends = {e: (g.loc[e, FM], g.loc[e, ML]) for e in DEPTH_ENCODINGS}
+    needed = _each(ends["rope"][0].iloc[-1:], -ends["rope"][1].iloc[-1:])
+    for middle, last in (ends["none"], ends["decay"]):
+        needed += [np.stack([-middle.loc[T], last.loc[T]]) for T in _depths(g)]
+    return rows | {"middle-lost-deep-rope": (claim, holds, found or "by none", needed)}
 
 
 def _fixed_residual_claims(g: pd.DataFrame) -> dict[str, tuple]:
@@ -139,7 +149,12 @@ def _fixed_residual_claims(g: pd.DataFrame) -> dict[str, tuple]:
     for e in DEPTH_ENCODINGS:
         size = g.loc[e].abs().groupby(level="layers").mean()
         claim = f"with a residual, {NAMES[e]}: the deeper, the larger the gaps"
-        rows[f"larger-{e}"] = (claim, _rises(size), ", ".join(f"{x:.2f}" for x in size.mean(axis=1)))
+        rows[f"larger-{e}"] = (
+            claim,
+            _rises(size),
+            ", ".join(f"{x:.2f}" for x in size.mean(axis=1)),
+            _each(size.diff().iloc[1:]),
+        )
     return rows
 
 
@@ -167,6 +182,8 @@ def bias_claims(runs: Mapping[Setting, xr.Dataset]) -> pd.DataFrame:
     alike = gap_table(runs).query("layers == 2 and residual")
     by_network = alike.groupby(["bias", "mask", "encoding", "pair"], observed=True, sort=False)["gap"]
     g = _summed_up(by_network)
+    keys = ["bias", "mask", "encoding", "pair"]
+    seeds = alike.pivot_table(index=keys, columns="seed", values="gap", observed=True).dropna(axis=1).sort_index()
     networks, g = list(g.index.droplevel("pair").unique()), g.sort_index()
     wanted = {(b, m, e) for b in CAPTURED for m in ("full", "causal") for e in ("none", "sinusoidal", "rope")}
     if missing := (wanted | {("none", "causal", "none")}) - set(networks):
@@ -176,8 +193,10 @@ def bias_claims(runs: Mapping[Setting, xr.Dataset]) -> pd.DataFrame:
     elsewhere = [f"{MASKS[mask]} {NAMES[e]} on {b}" for b, mask, e in biased if b != "ends"]
     measured = f"{len(biased) - len(elsewhere)} of 6 there; elsewhere {', '.join(elsewhere) or 'none'}"
     claim = "among biased data the middle is lost only when trained on ends"
-    lost_only = {"lost-only-on-ends": (claim, bool(biased) and not elsewhere, measured)}
-    return _table(_without_encoding(g) | _with_encoding(g) | lost_only)
+    others = [key for key in networks if key[0] not in ("none", "ends")]
+    needed = [np.stack([-seeds.loc[(*key, FM)], seeds.loc[(*key, ML)]]) for key in others]
+    lost_only = {"lost-only-on-ends": (claim, bool(biased) and not elsewhere, measured, needed)}
+    return _table(_without_encoding(g, seeds) | _with_encoding(g, seeds) | lost_only)
 
 
 def _summed_up(grouped: Any) -> pd.DataFrame:
@@ -189,21 +208,26 @@ def _summed_up(grouped: Any) -> pd.DataFrame:
     return pd.DataFrame({"mean": g["mean"], "sign": signs, "most": np.maximum(-g["min"], g["max"])})
 
 
-def _without_encoding(g: pd.DataFrame) -> dict[str, tuple]:
+def _without_encoding(g: pd.DataFrame, seeds: pd.DataFrame) -> dict[str, tuple]:
     """Return the claims on no encoding: nothing without a mask, the first place with the causal one."""
     silent = [g.loc[(b, "full", "none"), "most"].max() < LEAST for b in CAPTURED]
-    rows: dict[str, tuple] = {"no-mask": ("no mask, no encoding: no position bias", all(silent), _of(silent))}
+    gaps = [seeds.loc[(b, "full", "none")] for b in CAPTURED]
+    needed = _each(*(LEAST - x for x in gaps), *(LEAST + x for x in gaps))
+    rows: dict[str, tuple] = {"no-mask": ("no mask, no encoding: no position bias", all(silent), _of(silent), needed)}
     for b in CAPTURED:
         one = g.loc[b, "causal", "none"]
         claim = f"causal mask, no encoding, trained on {b}: the first is favoured"
-        rows[f"causal-{b}"] = (claim, (one.loc[[FM, FL], "sign"] > 0).all(), _signed(one["mean"]))
+        needed = _each(seeds.loc[(b, "causal", "none")].loc[[FM, FL]])
+        rows[f"causal-{b}"] = (claim, (one.loc[[FM, FL], "sign"] > 0).all(), _signed(one["mean"]), needed)
     last, without = (g.loc[(b, "causal", "none", ML), "mean"] for b in ("ends", "none"))
     claim = "causal mask, no encoding, trained on ends: the last gains nothing on the middle over data without bias"
     measured = f"{last:+.2f}, without bias {without:+.2f}"
-    return rows | {"causal-ends-last": (claim, last > without - LEAST, measured)}
+    change = seeds.loc[("ends", "causal", "none", ML)] - seeds.loc[("none", "causal", "none", ML)]
+    needed = [change.to_numpy()[None] + LEAST]
+    return rows | {"causal-ends-last": (claim, last > without - LEAST, measured, needed)}
 
 
-def _with_encoding(g: pd.DataFrame) -> dict[str, tuple]:
+def _with_encoding(g: pd.DataFrame, seeds: pd.DataFrame) -> dict[str, tuple]:
     """Return the claims on the sinusoidal encoding and RoPE: each bias is captured, at both ends as a U."""
     ways = [(mask, e) for mask in ("full", "causal") for e in ("sinusoidal", "rope")]
     rows: dict[str, tuple] = {}
@@ -211,20 +235,25 @@ def _with_encoding(g: pd.DataFrame) -> dict[str, tuple]:
         signs = [g.loc[(b, *way), "sign"] for way in ways]
         captured = [all(found[pair] == w for pair, w in wanted.items()) for found in signs]
         claim = f"sinusoidal and RoPE, trained on {b}: the bias is captured, with and without mask"
-        rows[f"captured-{b}"] = (claim, all(captured), _of(captured))
+        needed = [seeds.loc[[(b, *way, pair)]].to_numpy() * w for way in ways for pair, w in wanted.items()]
+        rows[f"captured-{b}"] = (claim, all(captured), _of(captured), needed)
     ahead = {way: g.loc[("ends", *way, FL), "mean"] for way in ways}
     measured = ", ".join(f"{MASKS[mask]} {NAMES[e]} {x:+.2f}" for (mask, e), x in ahead.items())
     claim = f"trained on ends: the first is better than the last, by less than {SLIGHTLY}"
-    return rows | {"ends-first-slightly": (claim, all(0 < x < SLIGHTLY for x in ahead.values()), measured)}
+    leads = [seeds.loc[[("ends", *way, FL)]] for way in ways]
+    needed = _each(*leads, *(SLIGHTLY - x for x in leads))
+    return rows | {"ends-first-slightly": (claim, all(0 < x < SLIGHTLY for x in ahead.values()), measured, needed)}
 
 
-def sink_claims(sinks: pd.DataFrame) -> pd.DataFrame:
+def sink_claims(sinks: pd.DataFrame, seeds: Sequence[pd.DataFrame] = ()) -> pd.DataFrame:
     """Check what figures 7 and 8 say of attention sinks under causal, sliding-window and prefix masks.
 
     Parameters
     ----------
     sinks
         Of ``figure8`` (or 13), from :func:`posbias.training.retrieval.sinks.sink_table`.
+    seeds
+        The same of each seed; without them no claim is contradicted.
 
     Returns
     -------
@@ -241,22 +270,24 @@ def sink_claims(sinks: pd.DataFrame) -> pd.DataFrame:
     kinds = sinks.index.get_level_values("mask").unique()
     if not {"causal", "window", "prefix"} <= set(kinds):
         raise checks.refuse("runs", "causal, window and prefix masks", ", ".join(kinds) or "none")
-    causal = sinks.loc[("causal", 0)]
+    causal, needed = sinks.loc[("causal", 0)], [_lead([x.loc[("causal", 0)] for x in seeds], 1)]
     claim = "causal mask: the first token is a sink"
-    rows: dict[str, tuple] = {"sink-causal": (claim, causal.idxmax() == 1, _tops(causal))}
+    rows: dict[str, tuple] = {"sink-causal": (claim, causal.idxmax() == 1, _tops(causal), needed)}
     windows = sinks.loc["window"].sort_index()
     lead = windows[1] - windows.drop(columns=1).max(axis=1)
     measured = ", ".join(f"ahead by {x:+.2f} at {w}" for w, x in lead.items())
     claim = "wide windows make the first token a sink, narrow ones do not"
-    rows["sink-windows"] = (claim, lead.iloc[0] < 0 < lead.iloc[-1], measured)
+    narrow, wide = (_lead([x.loc[("window", w)] for x in seeds], 1) for w in lead.index[[0, -1]])
+    rows["sink-windows"] = (claim, lead.iloc[0] < 0 < lead.iloc[-1], measured, [-narrow, wide])
     for K, x in sinks.loc["prefix"].sort_index().iterrows():
         claim = f"prefix of {K}: every prefix token is more of a sink than any other"
-        rows[f"sink-prefix{K}"] = (claim, x.loc[:K].min() > x.loc[K + 1 :].max(), _tops(x))
+        needed = [_lead([one.loc[("prefix", K)] for one in seeds], K)]
+        rows[f"sink-prefix{K}"] = (claim, x.loc[:K].min() > x.loc[K + 1 :].max(), _tops(x), needed)
     return _table(rows)
 
 
 def summary(table: pd.DataFrame, runs: Mapping[Setting, xr.Dataset]) -> tuple[str, str]:
-    """Return how many claims hold on what was trained, and which of them do not: at most five by their sentences.
+    """Return how many claims hold, are contradicted and open on what was trained, and the sentences of the latter two.
 
     Parameters
     ----------
@@ -268,16 +299,42 @@ def summary(table: pd.DataFrame, runs: Mapping[Setting, xr.Dataset]) -> tuple[st
     iterations = " or ".join(sorted({f"{x.attrs['iterations']:,}" for x in runs.values()}))
     seeds = " or ".join(sorted({str(x.sizes["seed"]) for x in runs.values()}))
     made = f"{seeds} seeds x {iterations} iterations, {len(runs)} settings"
-    failed = table.loc[~table["holds"], "claim"].tolist()
-    more = f"; and {len(failed) - 5} more" if len(failed) > 5 else ""
-    reason = f"not here: {'; '.join(failed[:5])}{more}" if failed else ""
-    return f"{table['holds'].sum()} of {len(table)} claims hold; {made}", reason
+    found = outcomes(table)
+    counted = f"{(found == 1).sum()} of {len(table)} claims hold, {(found == -1).sum()} contradicted"
+    named = {word: "; ".join(table.loc[found == x, "claim"]) for word, x in (("contradicted", -1), ("open", 0))}
+    count = f"{counted}, {(found == 0).sum()} open" + f" ({named['open']})" * bool(named["open"])
+    return f"{count}; {made}", f"contradicted: {named['contradicted']}" if named["contradicted"] else ""
+
+
+def scale(runs: Mapping[Setting, xr.Dataset]) -> str:
+    """Return at what scale networks were trained, against the 100,000 iterations of the paper."""
+    shares = " or ".join(sorted({f"{x.attrs['iterations'] / PRINTED_ITERATIONS:.0%}" for x in runs.values()}))
+    seeds = " or ".join(sorted({str(x.sizes["seed"]) for x in runs.values()}))
+    return f"{shares} of the iterations, {seeds} seeds"
 
 
 def _table(rows: Mapping[str, tuple]) -> pd.DataFrame:
     """Return claims by name."""
-    table = pd.DataFrame.from_dict(rows, orient="index", columns=["claim", "holds", "measured"])
-    return table.assign(holds=table["holds"].map(bool)).rename_axis("name")
+    table = pd.DataFrame.from_dict(rows, orient="index", columns=["claim", "holds", "measured", "needs"])
+    against = reversed_claims(table["needs"].to_dict(), least=LEAST)
+    table["holds"] = table["holds"].map(bool)
+    table.insert(2, "contradicted", table.index.map(against) & ~table["holds"])
+    return table.drop(columns="needs").rename_axis("name")
+
+
+def outcomes(table: pd.DataFrame) -> pd.Series:
+    """Return 1 for a claim that holds, -1 for one that is contradicted, and 0 for an open one."""
+    return table["holds"].astype(int) - table["contradicted"].astype(int)
+
+
+def _each(*values: pd.DataFrame | pd.Series) -> list[np.ndarray]:
+    """Return each row of values by seed as a group of its own."""
+    return [row[None] for x in values for row in np.atleast_2d(x.to_numpy())]
+
+
+def _lead(metrics: Sequence[pd.Series], K: int) -> Float[np.ndarray, "1 seeds"]:
+    """Return by seed how far the least of the first K tokens is ahead of the largest of the others."""
+    return np.array([[x.loc[:K].min() - x.loc[K + 1 :].max() for x in metrics]])
 
 
 def _by_depth(runs: Mapping[Setting, xr.Dataset], *, residual: bool) -> pd.DataFrame:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -12,6 +12,8 @@ from posbias.statistics.multiplicity import holm
 
 SAMPLING = 0.007
 """Standard error of a gap in accuracy on 10,000 sequences of each order, at most: the least spread of seeds."""
+DIFFERENCE = SAMPLING * 2**0.5
+"""The same of a difference of two gaps."""
 
 
 def seed_p_values(values: Float[np.ndarray, "groups seeds"], *, least: float = SAMPLING) -> Float[np.ndarray, "groups"]:
@@ -32,6 +34,45 @@ def seed_p_values(values: Float[np.ndarray, "groups seeds"], *, least: float = S
     seeds = values.shape[1]
     spread = np.maximum(values.std(axis=1, ddof=1), least)
     return np.asarray(2 * t.sf(np.abs(values.mean(axis=1)) / spread * np.sqrt(seeds), seeds - 1))
+
+
+def reversed_claims(
+    needs: Mapping[str, Sequence[Float[np.ndarray, "terms seeds"]]], *, least: float, level: float = 0.05
+) -> dict[str, bool]:
+    """Return for each claim whether the seeds contradict it, at a level that holds for all claims together.
+
+    A claim is contradicted if one of the things that it excludes stands: all terms of a group are negative in every
+    seed, beyond ``least`` on the mean, and the largest p value of its terms, adjusted by Holm's rule over the groups of
+    all claims, is at most ``level``.
+
+    Parameters
+    ----------
+    needs
+        Claim → groups of terms by seed, each of which the claim asks to have one term that is not negative.
+    least
+        Size of a mean below which it has no sign.
+    level
+        At most this is the probability that any claim is called contradicted by chance.
+
+    >>> up, down = np.array([[0.2, 0.21, 0.19]]), np.array([[-0.2, -0.21, -0.19]])
+    >>> split = np.array([[-0.2, -0.21, 0.01]])
+    >>> reversed_claims({"up": [up], "down": [up, down], "split": [split]}, least=0.01)
+    {'up': False, 'down': True, 'split': False}
+    """
+    owners = [name for name, groups in needs.items() for _ in groups]
+    if not owners:
+        return dict.fromkeys(needs, False)
+    adjusted = holm(np.array([_reversal(x, least) for groups in needs.values() for x in groups]))
+    against = {name for name, p in zip(owners, adjusted, strict=True) if p <= level}
+    return {name: name in against for name in needs}
+
+
+def _reversal(terms: Float[np.ndarray, "terms seeds"], least: float) -> float:
+    """Return the p value of terms that are all negative in every seed, 1 if one is not."""
+    x = np.asarray(terms, dtype=float)
+    if x.shape[1] < 2 or not (x < 0).all() or not (x.mean(axis=1) < -least).all():
+        return 1.0
+    return float(seed_p_values(x, least=DIFFERENCE).max())
 
 
 def seed_tests(gap_rows: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:

@@ -39,6 +39,12 @@ def sink_table(
     return _by_mask(rows)
 
 
+def tables_by_seed(runs: Mapping[Setting, xr.Dataset], **options: bool) -> list[pd.DataFrame]:
+    """Return :func:`sink_table` of each seed that all settings have, with the same options."""
+    seeds = min((x.sizes["seed"] for x in runs.values()), default=0)
+    return [sink_table({s: x.isel(seed=[k]) for s, x in runs.items()}, **options) for k in range(seeds)]
+
+
 def even_table(runs: Mapping[Setting, xr.Dataset]) -> pd.DataFrame:
     """Return the metric of uniform attention, laid out as :func:`sink_table`."""
     rows: dict[tuple[str, int], np.ndarray] = {}
