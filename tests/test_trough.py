@@ -107,6 +107,44 @@ def test_two_hop_density_of_the_bound_is_that_of_rollouts():
     assert falling_ratio(c) == pytest.approx(((one[-1] - one) / two)[inner].max(), rel=0.01)
 
 
+@pytest.mark.parametrize("c", [1e-12, 1e-6, 0.5])
+def test_short_prompts_keep_their_digits(c):
+    # 2(1 - e^{-c}), and its half: nothing is lost where the density is nearly flat
+    assert critical_mixing(c) == pytest.approx(-2 * np.expm1(-c), rel=1e-9, abs=0)
+    assert falling_ratio([c]) == pytest.approx(-np.expm1(-c), rel=1e-9, abs=0)
+
+
+@pytest.mark.parametrize("c", [709.0, 711.0, 1e4, 1e6])
+def test_long_prompts_need_no_exponential_of_their_length(c):
+    # at u = c the end stands e^c / 2 higher, and log 0F1(; 2; y) is y^(1/2) 2 - (3/4) log y - log(4 π) / 2 for large y
+    level = c - np.log(2)
+    root = (level + 1.5 * np.log(level / 2) + np.log(4 * np.pi) / 2) / 2
+    assert critical_mixing(c) == pytest.approx(root**2 / c, rel=5e-3)
+    assert critical_mixing(c) > critical_mixing(0.99 * c)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("c", [100.0, 800.0, 1e5])
+def test_bound_for_half_uniform_heads_and_a_steep_one(c):
+    # A(y, x) = 1/(2y) + (c/2) e^{-c(y - x)}, and f_2 by the trapezoidal rule, fine where y is close to 1 or to x
+    x = 1 - np.geomspace(1e-3, 0.9 * c, 2000) / c
+    gap, two = -np.expm1(-c * (1 - x)) * c / 2, np.empty(x.size)
+    for k, place in enumerate(x):
+        y = 1 - (1 - place) * (1 + np.tanh(np.linspace(-12, 12, 4001))) / 2
+        first = 0.5 + 0.5 * c * np.exp(-c * (1 - y))
+        second = 0.5 / y + 0.5 * c * np.exp(-c * (y - place))
+        two[k] = np.trapezoid((first * second)[::-1], y[::-1])
+    assert falling_ratio([0.0, c]) == pytest.approx((gap / two).max(), rel=2e-3)
+
+
+@pytest.mark.parametrize("c", [30.0, 300.0])
+def test_bound_for_one_steep_slope(c):
+    # f_1 and f_2 are s' and s' u, so that the ratio is the largest (e^{c(1-x)} - 1) / u
+    x = np.geomspace(1e-9, 0.5, 100_000)
+    u = c - np.log(np.expm1(c * x))
+    assert falling_ratio([c]) == pytest.approx((np.expm1(c * (1 - x)) / u).max(), rel=1e-3)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -114,6 +152,9 @@ def test_two_hop_density_of_the_bound_is_that_of_rollouts():
         (lambda: limit_trough(1.0, [0.5, 0.5]), "omega: expected paths of one and of two hops"),
         (lambda: limit_density(np.array([0.0]), 1.0, [0.5, 0.5]), "x: expected relative positions above 0"),
         (lambda: critical_mixing(0.04, 0.05), "tolerance: expected from 0 to below"),
+        (lambda: critical_mixing(1e7), "c: expected slope times length of at most 1e\\+06"),
+        (lambda: falling_ratio([0.0, 1e7]), "c: expected slopes times length of at most 1e\\+06"),
+        (lambda: falling_ratio([800.0]), "c: expected a head with slope times length of at most about 700"),
         (lambda: rising_ratio([-1.0]), "c: expected slope times length of at least 0"),
         (lambda: falling_ratio([1.0, 2.0], [1.0]), "weights: expected 2 numbers"),
     ],

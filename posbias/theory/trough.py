@@ -16,6 +16,9 @@ from jaxtyping import Float
 from posbias import checks
 from posbias.checks import Numbers
 
+FAR = 1e6
+"""Slope times length up to which the critical mixing and its bound are computed."""
+
 
 @dataclass(frozen=True)
 class LimitTrough:
@@ -89,7 +92,7 @@ def limit_trough(c: float, omega: Numbers) -> LimitTrough | None:
     from scipy.optimize import brentq, minimize_scalar
 
     c, omega = _one_slope(c), _hop_law(omega)
-    _ratio(omega)
+    _one_and_two_hops(omega)
     log_one = np.log(-np.expm1(-c))
 
     def rise(u: float) -> float:
@@ -117,10 +120,15 @@ def critical_mixing(c: float, tolerance: float = 0.0) -> float:
     Parameters
     ----------
     c
-        Slope times length, > 0.
+        Slope times length, > 0 and up to 10⁶.
     tolerance
         How far above the trough, relatively, the end must stand to count, as in
         :func:`posbias.rollout.profiles.u_shape`. It must be below e^c - 1: no end stands higher.
+
+    Raises
+    ------
+    ValueError
+        If c or the tolerance is out of its range.
 
     Source: ours. 2(1 - e^{-c}) for c ≤ log 4 and no tolerance, more beyond.
 
@@ -130,11 +138,16 @@ def critical_mixing(c: float, tolerance: float = 0.0) -> float:
     from scipy.optimize import minimize_scalar
 
     c = _one_slope(c)
-    if not 0 <= tolerance < np.expm1(c):
-        raise checks.refuse("tolerance", f"from 0 to below e^c - 1 = {np.expm1(c):g}", tolerance)
+    if c > FAR:
+        raise checks.refuse("c", f"slope times length of at most {FAR:g}", c)
+    if not (tolerance >= 0 and np.log1p(tolerance) < c):
+        raise checks.refuse("tolerance", f"from 0 to below e^c - 1 = {np.expm1(min(c, 700)):g}", tolerance)
+    share = -np.expm1(-c)
 
     def ratio(u: np.ndarray) -> np.ndarray:
-        r = c - np.log1p(np.expm1(c) * np.exp(-u)) - np.log1p(tolerance)
+        low = -share * np.expm1(-u)  # 1 - 1/r; small if c or u is, and then log1p keeps its digits
+        log_r = np.where(low < 0.5, -np.log1p(-np.minimum(low, 0.5)), -np.logaddexp(-c, np.log(share) - u))
+        r = log_r - np.log1p(tolerance)
         return np.where(r > 0, _inverse_bessel(np.maximum(r, 0)) / u, 0.0)
 
     grid = np.geomspace(1e-3, 2 * c + 20, 400)
@@ -171,30 +184,51 @@ def falling_ratio(c: Numbers, weights: Numbers | None = None) -> float:
     Parameters
     ----------
     c, weights
-        As for :func:`rising_ratio`; the value is at least χ, which it tends to as x tends to 1.
+        As for :func:`rising_ratio`, c up to 10⁶; the value is at least χ, which it tends to as x tends to 1.
 
-    Source: ours; f_2 by Gauss-Legendre quadrature in log-position, the supremum on a grid of 400 places.
+    Raises
+    ------
+    ValueError
+        If c is out of its range, or the value is beyond the range of floating point: for one slope it is about e^c / c.
+
+    Source: ours; f_2 by double-exponential quadrature in log-position, which resolves hops that are short against the
+    prompt, the supremum on a grid of 600 places.
 
     >>> falling_ratio([0.5]) == rising_ratio([0.5])
     True
     """
     c = _scaled_slopes(c)
+    if c.max() > FAR:
+        raise checks.refuse("c", f"slopes times length of at most {FAR:g}", c.max())
     w = _head_weights(c, weights)
-    nodes, gauss = np.polynomial.legendre.leggauss(60)
-    depth = np.geomspace(1e-3, 30, 400)  # -log x
-    y, x = np.exp(-depth[:, None] * (nodes + 1) / 2), np.exp(-depth)
-    two = (_kernel(1.0, y, c, w) * _kernel(y, x[:, None], c, w) * y) @ gauss * depth / 2
-    gap = float(w @ _at_end(c)) - _kernel(1.0, x, c, w)
-    return max(float((gap / two).max()), rising_ratio(c, w))
+    depth = np.geomspace(1e-3 / max(1.0, c.max()), 30, 600)[:, None]  # -log x
+    t = np.linspace(-4, 4, 161)
+    after, before = (depth / (1 + np.exp(sign * np.pi * np.sinh(t))) for sign in (-1, 1))  # -log y, log y / x
+    step = depth * np.pi * np.cosh(t) * (t[1] - t[0]) / (4 * np.cosh(np.pi / 2 * np.sinh(t)) ** 2)
+    y = np.exp(-after)
+    first = _kernel(1.0, -np.expm1(-after), c, w)
+    two = (first * _kernel(y, np.exp(-depth) * np.expm1(before), c, w) * y * step).sum(axis=1)
+    gap = -np.expm1(-c * -np.expm1(-depth)) @ (w * _at_end(c))  # A(1, 1) - A(1, x)
+    with np.errstate(over="ignore", divide="ignore"):
+        found = max(float((gap / two).max()), rising_ratio(c, w))
+    if not np.isfinite(found):
+        least = c[w > 0].min()
+        raise checks.refuse(
+            "c", "a head with slope times length of at most about 700: the ratio is near e^c / c", least
+        )
+    return found
 
 
 def _kernel(
-    y: Float[np.ndarray, ...] | float, x: Float[np.ndarray, ...], c: Float[np.ndarray, "H"], w: Float[np.ndarray, "H"]
+    y: Float[np.ndarray, ...] | float,
+    back: Float[np.ndarray, ...],
+    c: Float[np.ndarray, "H"],
+    w: Float[np.ndarray, "H"],
 ) -> Float[np.ndarray, ...]:
-    """Return A(y, x), the density of a hop from y at x < y."""
-    total = np.zeros(np.broadcast(y, x).shape)
+    """Return A(y, y - back), the density of a hop from y over a distance."""
+    total = np.zeros(np.broadcast(y, back).shape)
     for slope, weight in zip(c, w, strict=True):
-        total += weight * np.exp(-slope * (y - x)) * _at_end(slope * np.asarray(y)) / y
+        total += weight * np.exp(-slope * back) * _at_end(slope * np.asarray(y)) / y
     return total
 
 
@@ -219,15 +253,20 @@ def _inverse_bessel(level: Float[np.ndarray, "m"]) -> Float[np.ndarray, "m"]:
     y = 2 * level
     for _ in range(60):
         z = 2 * np.sqrt(np.maximum(y, 1e-30))
-        value = np.log(2 * ive(1, z) / z) + z
+        value = np.where(y < 1, _log_bessel_series(np.minimum(y, 1)), np.log(2 * ive(1, z) / z) + z)
         y = y + (level - value) * (z / 2) * ive(1, z) / ive(2, z)
     return np.where(level > 0, y, 0.0)
 
 
-def _ratio(omega: Float[np.ndarray, "hops"]) -> float:
+def _log_bessel_series(y: Float[np.ndarray, "m"]) -> Float[np.ndarray, "m"]:
+    """Return log ₀F₁(; 2; y) = log Σ y^k / (k! (k + 1)!) for 0 ≤ y ≤ 1, with all its digits where y is small."""
+    terms = np.cumprod([y / (k * (k + 1)) for k in range(1, 13)], axis=0)
+    return np.asarray(np.log1p(terms.sum(axis=0)))
+
+
+def _one_and_two_hops(omega: Float[np.ndarray, "hops"]) -> None:
     if omega.size < 3 or not (omega[1] > 0 and omega[2] > 0):
         raise checks.refuse("omega", "paths of one and of two hops, each with a probability above 0", omega[:3])
-    return float(omega[2] / omega[1])
 
 
 def _hop_law(omega: Numbers) -> Float[np.ndarray, "hops"]:
