@@ -37,6 +37,7 @@ def test_formatting_changes_code_and_nothing_else(write):
         ("import os", "F401"),
         ("undefined", "F821"),
         ("x = '" + "a" * 90 + "'\nx", "E501"),
+        ("", "code cell 1: expected code, received an empty cell"),
         ("\n".join(["x = 1"] * 21), "code cell 1: expected at most 20 lines, received 21"),
     ],
 )

@@ -91,17 +91,19 @@ def problems(sources: Sequence[Path]) -> list[str]:
         for source in sources:
             notebook = read_markdown(source)
             _written(notebook, Path(folder), source.stem)
-            found += [f"{source.name}: {problem}" for problem in _too_long(notebook)]
+            found += [f"{source.name}: {problem}" for problem in _out_of_bounds(notebook)]
         for action in (("format", "--check"), ("check", "--quiet")):
             found += _ruff(*action, "--output-format", "concise", Path(folder), check=False)
     return found
 
 
-def _too_long(notebook: NotebookNode) -> Iterator[str]:
-    """Yield what exceeds its limit in one chapter."""
+def _out_of_bounds(notebook: NotebookNode) -> Iterator[str]:
+    """Yield what exceeds its limit in one chapter, and cells without code."""
     code = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
     for number, source in enumerate(code, 1):
         lines = source.splitlines()
+        if not source.strip():
+            yield f"code cell {number}: expected code, received an empty cell"
         if len(lines) > CELL_LINES:
             yield f"code cell {number}: expected at most {CELL_LINES} lines, received {len(lines)}"
     read = extent(notebook)
