@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 
 from posbias import attention_kernel, influence_profile
 from posbias.rollout import masks
-from posbias.theory.value_maps import independent_influence, value_influence
+from posbias.theory.birth import birth_profile
+from posbias.theory.value_maps import value_influence
 
 
 def random_heads(seed, T=3, H=2, n=4):
@@ -57,7 +58,7 @@ def test_independent_maps_by_enumerating_sets_of_layers_and_heads():
         squares += v[0, h] ** 2 * A[0, h, -1] ** 2 + v[1, h] ** 2 * A[1, h, -1] ** 2
         for g in range(2):
             squares += (v[0, h] * v[1, g]) ** 2 * (e @ A[1, g] @ A[0, h]) ** 2
-    assert np.allclose(independent_influence(A, v), np.sqrt(squares) / np.sqrt(squares).sum(), atol=1e-14)
+    assert np.allclose(birth_profile(A, v), np.sqrt(squares) / np.sqrt(squares).sum(), atol=1e-14)
 
 
 def test_independent_maps_on_average():
@@ -70,7 +71,7 @@ def test_independent_maps_on_average():
         blocks = np.einsum("hj,hab->jab", A[0, :, -1], W[0])
         blocks[-1] += np.eye(d)
         total += (blocks**2).sum(axis=(1, 2)) / 4000
-    expected = independent_influence(A, np.full((1, 2), size))
+    expected = birth_profile(A, np.full((1, 2), size))
     assert np.allclose(np.sqrt(total) / np.sqrt(total).sum(), expected, rtol=0.03)
 
 
@@ -78,7 +79,5 @@ def test_bad_input_is_refused():
     A, _ = random_heads(0)
     with pytest.raises(ValueError, match="W: expected a square map for each of 3 × 2 layers and heads"):
         value_influence(A, np.ones((3, 1, 2, 2)))
-    with pytest.raises(ValueError, match="sizes: expected 3 × 2 values of at least 0"):
-        independent_influence(A, -np.ones((3, 2)))
     with pytest.raises(ValueError, match="A: expected rows that sum to 1"):
-        independent_influence(2 * A, np.ones((3, 2)))
+        value_influence(2 * A, np.ones((3, 2, 2, 2)))

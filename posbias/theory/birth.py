@@ -1,0 +1,225 @@
+"""The law at birth: what an untrained network listens to, from the sizes of its weights alone.
+
+A rollout adds sizes. Before training the value maps of the layers are independent and of mean zero, so that in the
+mean of the squared gradient contributions of different sets of layers do not meet: they are added as squares, while
+all paths over positions that use one set of layers share one product of matrices and are added as sizes,
+
+    E‖g_j‖² ∝ Σ_S (Π_{t ∈ S} c_t²) ((e_nᵀ Π_{t ∈ S} A_t)_j)²,
+
+the product taken from the last layer of S to the first. The sum over 2^T sets is a recursion on the Gram matrix G of
+the gradients at all positions, from the last layer to the first: an attention adds Σ_h c_h² A_hᵀ G A_h, a step after it
+(an MLP) multiplies G entry by entry.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Float
+
+from posbias import checks
+from posbias.checks import Numbers
+from posbias.rollout.clock import hop_distribution
+from posbias.rollout.congruence import congruence, pushed
+from posbias.rollout.structured import StructuredKernels
+
+Kernels = StructuredKernels | np.ndarray
+
+
+def birth_profile(
+    kernels: Kernels,
+    gains: Numbers,
+    n: int | None = None,
+    *,
+    scales: Numbers | None = None,
+    outputs: Numbers | None = None,
+    steps: Numbers | None = None,
+    parallel: Numbers = 0,
+    row: int = -1,
+) -> Float[np.ndarray, "n"]:
+    """Return the root mean square of ‖∂x_row / ∂x_j‖ over independent value maps of mean zero, normalised to sum 1.
+
+    O(T n) time and O(n) memory where one structured kernel serves all heads and layers and only gains are given,
+    O(T H n²) and O(n²) for other structured kernels, O(T H n³) and O(n²) for arrays.
+
+    Parameters
+    ----------
+    kernels
+        Structured (then ``n`` is needed), or arrays (n, n), (T, n, n) or (T, H, n, n), first layer first.
+    gains
+        c ≥ 0: what a branch makes of a random gradient, ‖W‖_F/√d of its whole map. T values, or (T, H). One value for
+        a layer of several heads is split over them as their weights, c_h² = w_h c². With a residual mixing λ,
+        c = λ/(1 - λ).
+    n
+        Tokens; taken from arrays.
+    scales
+        Factor of the branch's input at each key, (T, n): 1/σ_j of the norm before it. 1 unless given.
+    outputs
+        Factor of the branch's output at each query, (T, n): that of a norm after it. 1 unless given.
+    steps
+        Gram factor K of the step after each attention, (T, n, n): G ← G ∘ (1 + K). None where there is none.
+    parallel
+        Whether the step reads what the attention reads, one value or T: then the two are added.
+    row
+        The position whose sources are asked for.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not agree, a kernel is not row-stochastic, or a number is negative or not finite.
+
+    Source: ours; derived in the chapter on the law at birth.
+
+    >>> A = np.array([[1.0, 0.0], [0.5, 0.5]])
+    >>> p = birth_profile(A, [1.0])  # last token: 1 around the layer and 1/2 through it, as squares
+    >>> p / p[0] - np.array([1.0, np.sqrt(1.25) / 0.5])
+    array([0., 0.])
+    """
+    kernels, n, gain = _sizes(kernels, gains, n)
+    T, at = len(gain), checks.index("row", row, n)
+    scale, output, K = _factors("scales", scales, T, n), _factors("outputs", outputs, T, n), _steps(steps, T, n)
+    together = _layers("parallel", parallel, T)
+    plain = steps is None and scales is None and outputs is None
+    if plain and isinstance(kernels, StructuredKernels) and _is_one_kernel(kernels):
+        return _by_powers(kernels, gain, n, at)
+    G = np.zeros((n, n))
+    G[at, at] = 1.0
+    for t in reversed(range(T)):
+        step = 0.0 if K is None else G * K[t]
+        above = G if together[t] else G + step
+        added = congruence(kernels, t, above * np.outer(output[t], output[t]), gain[t] ** 2)
+        G = above + added * np.outer(scale[t], scale[t])
+        if together[t]:
+            G += step
+        G /= np.trace(G)  # a factor for all positions changes nothing, and nothing overflows
+    return _unit(np.sqrt(np.diag(G)))
+
+
+def aligned_profile(
+    kernels: Kernels,
+    gains: Numbers,
+    n: int | None = None,
+    *,
+    scales: Numbers | None = None,
+    outputs: Numbers | None = None,
+    steps: Numbers | None = None,
+    parallel: Numbers = 0,
+    row: int = -1,
+) -> Float[np.ndarray, "n"]:
+    """Return the profile that the same numbers give if all contributions point the same way: sizes are added.
+
+    A layer's heads are one branch of gain (Σ c_h²)^½ whose kernel is their mean with weights c_h². With gains alone
+    this is the rollout with λ = c/(1 + c).
+
+    Parameters
+    ----------
+    kernels, gains, n, scales, outputs, steps, parallel, row
+        As in :func:`birth_profile`; of a step only the sizes, the roots of its diagonal, count.
+
+    Raises
+    ------
+    ValueError
+        As :func:`birth_profile` does.
+
+    Source: ours; the other limit of the law at birth.
+
+    >>> aligned_profile(np.array([[1.0, 0.0], [0.5, 0.5]]), [1.0])
+    array([0.25, 0.75])
+    """
+    kernels, n, gain = _sizes(kernels, gains, n)
+    T = len(gain)
+    scale, output, K = _factors("scales", scales, T, n), _factors("outputs", outputs, T, n), _steps(steps, T, n)
+    together = _layers("parallel", parallel, T)
+    v = np.eye(n)[checks.index("row", row, n)]
+    for t in reversed(range(T)):
+        step = 0.0 if K is None else v * np.sqrt(np.diag(K[t]))
+        above = v if together[t] else v + step
+        whole = max(float(np.linalg.norm(gain[t])), np.finfo(float).tiny)
+        v = above + pushed(kernels, t, above * output[t], gain[t] ** 2 / whole) * scale[t]
+        if together[t]:
+            v = v + step
+        v = _unit(v)
+    return v
+
+
+def _sizes(kernels: Kernels, gains: Numbers, n: int | None) -> tuple[Kernels, int, np.ndarray]:
+    """Return kernels with heads, the number of tokens and the gains (T, H), or raise ValueError."""
+    gain = checks.finite_array("gains", gains, ndim=(1, 2))
+    if (gain < 0).any() or not gain.size:
+        raise checks.refuse(
+            "gains", "numbers of at least 0, one or more", f"shape {gain.shape}, least {gain.min(initial=0)}"
+        )
+    T = len(gain)
+    if isinstance(kernels, StructuredKernels):
+        if n is None:
+            raise checks.refuse("n", "the number of tokens, which structured kernels do not have", None)
+        n, H = checks.positive_integer("n", n), kernels.H
+        if kernels.T != T:
+            raise checks.refuse("gains", f"{kernels.T} layers", T)
+        shares = np.broadcast_to(kernels.weights, (T, H))
+    else:
+        kernels = checks.finite_array("kernels", kernels, ndim=(2, 3, 4))
+        checks.stochastic_kernel("kernels", kernels.reshape(-1, *kernels.shape[-2:]))
+        if kernels.ndim > 2 and len(kernels) != T:
+            raise checks.refuse("kernels", f"(n, n), ({T}, n, n) or ({T}, heads, n, n)", f"shape {kernels.shape}")
+        size, H = kernels.shape[-1], kernels.shape[1] if kernels.ndim == 4 else 1
+        kernels = np.broadcast_to(kernels if kernels.ndim == 4 else kernels[..., None, :, :], (T, H, size, size))
+        if n not in (None, size):
+            raise checks.refuse("n", f"{size}, the kernels' own", n)
+        n, shares = size, np.full((T, H), 1 / H)
+    if gain.ndim == 1:
+        gain = gain[:, None] * np.sqrt(shares)
+    if gain.shape != (T, H):
+        raise checks.refuse("gains", f"({T},) or ({T}, {H})", f"shape {gain.shape}")
+    return kernels, n, gain
+
+
+def _layers(field: str, values: Numbers, T: int) -> np.ndarray:
+    """Return T truth values from one or T numbers, or raise ValueError."""
+    x = checks.finite_array(field, values, ndim=(0, 1))
+    if x.ndim and len(x) != T:
+        raise checks.refuse(field, f"one value or {T}", len(x))
+    return np.broadcast_to(x, (T,)) > 0
+
+
+def _factors(field: str, values: Numbers | None, T: int, n: int) -> np.ndarray:
+    """Return factors (T, n) of at least 0, 1 for None, or raise ValueError."""
+    if values is None:
+        return np.ones((T, n))
+    x = checks.finite_array(field, values, ndim=(2,))
+    if x.shape != (T, n) or (x < 0).any():
+        raise checks.refuse(field, f"({T}, {n}) numbers of at least 0", f"shape {x.shape}, least {x.min()}")
+    return x
+
+
+def _steps(values: Numbers | None, T: int, n: int) -> np.ndarray | None:
+    """Return Gram factors (T, n, n), None for none, or raise ValueError."""
+    if values is None:
+        return None
+    K = checks.finite_array("steps", values, ndim=(3,))
+    if K.shape != (T, n, n) or (np.diagonal(K, axis1=1, axis2=2) < 0).any():
+        raise checks.refuse(
+            "steps", f"({T}, {n}, {n}) numbers, none below 0 on diagonals", f"shape {K.shape} or others"
+        )
+    return K
+
+
+def _is_one_kernel(kernels: StructuredKernels) -> bool:
+    """Tell whether one kernel serves all heads and layers."""
+    return kernels.same_in_every_layer and all(bool((x == x[0, 0]).all()) for x in (kernels.slopes, kernels.diagonal))
+
+
+def _by_powers(kernels: StructuredKernels, gain: np.ndarray, n: int, row: int) -> np.ndarray:
+    """Return the root of Σ_k e_k(c_1², …, c_T²) [(A^k)_{row, j}]², over its sum.
+
+    e_k over Π(1 + c_t²) is the distribution of the number of hops with odds c_t².
+    """
+    odds = (gain**2).sum(1)
+    squares, v = np.zeros(n), np.eye(n)[row]
+    for share in hop_distribution(odds / (1 + odds)):
+        squares += share * v**2
+        v = kernels.pull(v, 0)
+    return _unit(np.sqrt(squares))
+
+
+def _unit(x: np.ndarray) -> np.ndarray:
+    return np.asarray(x / x.sum())
