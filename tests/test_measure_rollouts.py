@@ -22,7 +22,7 @@ from posbias.measure.study import Settings  # noqa: E402
 from posbias.rollout import masks  # noqa: E402
 from posbias.rollout.influence import rollout_matrix  # noqa: E402
 from posbias.rollout.profiles import read_profile  # noqa: E402
-from posbias.theory.birth import birth_profile  # noqa: E402
+from posbias.theory.birth import aligned_profile, birth_profile  # noqa: E402
 
 NAMES = ("bloom", "falcon-alibi", "mistral", "gemma2", "gpt2")
 
@@ -94,6 +94,10 @@ def test_variants_of_an_alibi_model(files):
     law = birth_profile(heads, results.branch_gain.values, 16, **{name: x.values for name, x in branches.items()})
     assert np.allclose(measured_rollout(results, "birth").profile(), law, atol=1e-12)
     assert np.abs(law - expected["b"]).max() > 1e-3
+    sizes = aligned_profile(heads, results.branch_gain.values, 16, **{name: x.values for name, x in branches.items()})
+    assert np.allclose(measured_rollout(results, "birth").aligned(), sizes, atol=1e-12)
+    with pytest.raises(ValueError, match="variant: expected birth, which has gains"):
+        measured_rollout(results, "b").aligned()
     other = measured_rollout(results, "b", norm="token").profile()
     assert np.allclose(other, influence_profile(structured_kernels(T, slope=slope), results.lambda_token.values, 16))
     assert measured_rollout(results, "c", n=40).profile().size == 40

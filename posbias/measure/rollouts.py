@@ -16,7 +16,7 @@ from posbias.rollout.kernels import attention_kernel, mix_heads
 from posbias.rollout.logits import content_logits, position_logits
 from posbias.rollout.masks import Mask
 from posbias.rollout.structured import structured_kernels
-from posbias.theory.birth import birth_profile
+from posbias.theory.birth import aligned_profile, birth_profile
 
 VARIANTS = ("a", "b", "c", "kernels")
 """The rollouts that every measurement describes."""
@@ -54,6 +54,12 @@ class MeasuredRollout:
         if self.branches is not None:
             return birth_profile(self.kernels, n=self.n, **self.branches)
         return influence_profile(self.kernels, self.lambda_, self.n)
+
+    def aligned(self) -> Float[np.ndarray, "n"]:
+        """Return the profile of the same gains, denominators and steps with sizes added, or raise ValueError."""
+        if self.branches is None:
+            raise checks.refuse("variant", "birth, which has gains", "another")
+        return aligned_profile(self.kernels, n=self.n, **self.branches)
 
     def dense(self) -> Float[np.ndarray, "T n n"]:
         """Return the kernels written out, one for each layer."""
