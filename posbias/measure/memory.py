@@ -20,12 +20,21 @@ from posbias import checks
 WIDTHS = ("ffn_hidden_size", "intermediate_size", "ffn_dim", "n_inner")
 """Fields of a configuration that may hold the width inside an MLP; four times the model's where there is none."""
 
-RETAINED = 2
-"""Matrices (n, n) in 32 bits that autograd keeps for each head: the attention weights, and a copy or a mask."""
-AT_WORK = 6
+ACTIVATIONS = ("hidden_act", "activation_function", "activation")
+"""Fields of a configuration that may name the activation."""
+FUSED = ("gelu", "relu", "silu")
+"""Activations that are one operation of torch; of those that are composed, autograd keeps what each step was given."""
+
+RETAINED = 1
+"""Matrices (n, n) in 32 bits that autograd keeps for each head: the attention weights."""
+AT_WORK = 8
 """Matrices (n, n) in 32 bits for each head of the one layer at work: logits, weights, gradients, and what is read."""
-HIDDEN, INNER = 16, 5
-"""Vectors for each token and layer that autograd keeps, of the model's width and of the width inside the MLP."""
+HIDDEN = 16
+"""Vectors of the model's width that autograd keeps for each token and layer."""
+INNER = {True: 3, False: 8}
+"""The same of the width inside the MLP, for an activation that is one operation and for one that is composed."""
+RUNTIME = 2**28
+"""Bytes for what is loaded on the way, and for what is not counted."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +57,8 @@ class Need:
 
     @property
     def total(self) -> int:
-        """All of it."""
-        return self.weights + self.batch + self.sums
+        """All of it, and :data:`RUNTIME`."""
+        return self.weights + self.batch + self.sums + RUNTIME
 
 
 def shape_of(config: Any) -> torch.nn.Module:
@@ -90,16 +99,22 @@ def memory_need(config: Any, dtype: torch.dtype, batch_size: int, length: int, *
     ------
     ValueError
         As :func:`shape_of` does.
+
+    Notes
+    -----
+    Against the peak of ten runs on a CPU (GPT-2, OPT, Pythia, MPT, BLOOM, Qwen2 and TinyLlama, 256 to 1,024 tokens) the
+    estimate was 1.1 to 1.6 times what was taken: it errs towards refusing.
     """
     model = shape_of(config)
     held = sum(x.numel() * dtype.itemsize for x in model.parameters()) + sum(x.nbytes for x in model.buffers())
     T, H, d = config.num_hidden_layers, config.num_attention_heads, config.hidden_size
-    inner = next((int(width) for width in (getattr(config, name, None) for name in WIDTHS) if width), 4 * d)
+    inner = int(_first(config, WIDTHS) or 4 * d)
+    vectors = HIDDEN * d + INNER[_first(config, ACTIVATIONS) in FUSED] * inner
     squares = H * length**2 * 4 * (T * RETAINED + AT_WORK)
-    vectors = length * T * (HIDDEN * d + INNER * inner) * dtype.itemsize
-    logits = 4 * config.vocab_size * 4
+    hidden = length * T * vectors * dtype.itemsize
+    logits = 4 * config.vocab_size * 4  # those of the last position alone
     sums = 3 * 8 * T * length**2 * (matrices * H + 1)
-    return Need(held, batch_size * (squares + vectors + logits), sums)
+    return Need(held, batch_size * (squares + hidden + logits), sums)
 
 
 def memory_available(device: torch.device) -> int | None:
@@ -117,6 +132,11 @@ def memory_available(device: torch.device) -> int | None:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):
         return None
+
+
+def _first(config: Any, names: tuple[str, ...]) -> Any:
+    """Return the first of these fields that a configuration fills, None if it fills none."""
+    return next((x for x in (getattr(config, name, None) for name in names) if x), None)
 
 
 def check_memory(
@@ -156,7 +176,7 @@ def check_memory(
 
 def _advice(need: Need, there: int, batch_size: int) -> str:
     """Return what to try: a smaller batch if one fits, else less of everything."""
-    room = there - need.weights - need.sums
+    room = there - need.total + need.batch
     fits = int(room / (need.batch / batch_size))
     if fits >= 1 and batch_size > 1:
         return f"; try --batch-size {min(fits, batch_size - 1)}"
