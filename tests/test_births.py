@@ -258,6 +258,8 @@ def test_too_little_memory_is_refused_before_anything_is_built(place, tmp_path, 
     refused(capsys, tmp_path, words, "memory: expected at most the 1.0 GiB available on cpu, received a need of about")
     monkeypatch.setattr(memory, "memory_available", lambda device: 2 * 2**30)
     refused(capsys, tmp_path, [*words, "--no-content"], "0.5 for weights in float32", "; try --batch-size 2")
+    monkeypatch.setattr(memory, "memory_available", lambda device: 2**30)
+    refused(capsys, tmp_path, words, "; try --no-content, a smaller length or --dtype bfloat16")
     monkeypatch.setattr(memory, "memory_available", lambda device: 2**28)
     refused(capsys, tmp_path, words, "; try a smaller model")
 

@@ -180,7 +180,8 @@ def _advice(need: Need, there: int, batch_size: int) -> str:
     fits = int(room / (need.batch / batch_size))
     if fits >= 1 and batch_size > 1:
         return f"; try --batch-size {min(fits, batch_size - 1)}"
-    return "; try a smaller length, --dtype bfloat16 or --no-content" if room > 0 else "; try a smaller model"
+    more = there > need.weights + RUNTIME
+    return "; try --no-content, a smaller length or --dtype bfloat16" if more else "; try a smaller model"
 
 
 def _meminfo(file: Path) -> int | None:
