@@ -39,6 +39,7 @@ from posbias.measure.studies.gradients import measure_hops
 from posbias.measure.studies.norms import measure_norms
 from posbias.measure.studies.path_gradients import measure_pathways
 from posbias.measure.studies.rotary_kernels import measure_rotary
+from posbias.measure.studies.small_families import SMALL, SmallBirth
 from posbias.measure.studies.training_seeds import LARGE, measure_seed
 from posbias.measure.study import Settings
 from posbias.shipped import PREFIX, reference_names
@@ -114,7 +115,7 @@ class Plan:
     models
         Reference models, or published sizes.
     untrained
-        Whether models are drawn at birth from their configurations.
+        Where models at birth come from by their names, and which there are; None for models with weights.
     """
 
     question: str
@@ -123,15 +124,20 @@ class Plan:
     minutes: int
     parts: tuple[Part, ...]
     models: tuple[str, ...] = tuple(REFERENCES)
-    untrained: bool = False
+    untrained: tuple[Callable[[str], Birth], Sequence[str]] | None = None
 
     def known(self) -> Sequence[str]:
         """Return the names that a request may use."""
-        return tuple(SIZES) if self.untrained else reference_names()
+        return reference_names() if self.untrained is None else self.untrained[1]
 
     def source(self, model: str) -> Source:
-        """Return where a model comes from: text for a network at birth is cut by a reference model's tokenizer."""
-        return Birth(model, tokenizer=f"{PREFIX}llama-12") if self.untrained else Source(_source(model))
+        """Return where a model comes from."""
+        return Source(_source(model)) if self.untrained is None else self.untrained[0](model)
+
+
+def _published(model: str) -> Birth:
+    """Return a published size at birth; text is cut by the tokenizer of a reference model."""
+    return Birth(model, tokenizer=f"{PREFIX}llama-12")
 
 
 STUDIES: Mapping[str, Plan] = {
@@ -148,7 +154,16 @@ STUDIES: Mapping[str, Plan] = {
             Part(f"{WIKITEXT}-1024", measure_at_birth, 8, 1024, 1, rule="cut", models=LONG),
         ),
         tuple(name for name in SIZES if name not in TOO_LARGE),
-        untrained=True,
+        (_published, tuple(SIZES)),
+    ),
+    "families": Plan(
+        "Does the law at birth hold in every family?",
+        "07_birth",
+        "small-{model}.{part}.nc",
+        15,
+        (Part("random", measure_at_birth, 64, 256, 8, rule="random"),),
+        tuple(SMALL),
+        (SmallBirth, tuple(SMALL)),
     ),
     "corpora": Plan(
         "What do models do on natural text, other text, random tokens and longer prompts?",
@@ -445,7 +460,7 @@ def _given(parts: list[Part], request: Request) -> list[Part]:
 
 def _of(part: Part, model: str) -> bool:
     """Tell whether a part is made of a model unless it is asked for by name."""
-    return part.models is None or model in part.models or model not in (*REFERENCES, *SIZES)
+    return part.models is None or model in part.models or model not in (*REFERENCES, *SIZES, *SMALL)
 
 
 def _complete(models: list[str], trained: Path) -> list[str]:
