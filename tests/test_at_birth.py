@@ -63,7 +63,7 @@ def test_predictions_are_those_of_the_network(settings, found):
     )
     without = birth_profile(kernels, read.branch_gain, N, scales=read.branch_scale)
     np.testing.assert_allclose(profile.sel(prediction="no steps"), without, rtol=1e-6)
-    assert np.abs(profile.sel(prediction="no gates") - expected).max() > 1e-4
+    assert np.abs(profile.sel(prediction="no gates") - expected).max() > 1e-5
     K = read.step_gain
     off = ~np.eye(N, dtype=bool)
     overlap = [(k / np.sqrt(np.outer(np.diag(k), np.diag(k))))[off].mean() for k in K]
