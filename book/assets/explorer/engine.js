@@ -25,6 +25,8 @@
   const TOLERANCE = 0.05; // how far above its lowest point a trough's bottom reaches, relatively
   const NEGLIGIBLE = 1e-17; // total probability of the hop counts that are left out
   const NEGLIGIBLE_SQUARE = 1e-30; // the same where the root is taken afterwards
+  const MOST = 4e9; // operations that the law at birth may take: seconds, and a page must not stand still for them
+  const WIDEST = 2048; // tokens of a Gram matrix, 34 MB, of which three are needed
 
   function refuse(field, expected, received) {
     const error = new RangeError(`${field}: expected ${expected}, received ${received}`);
@@ -427,12 +429,13 @@
   function* birthSteps(settings) {
     const s = checked(settings);
     const mixing = squaredMixing(s.lambda);
-    if (distinctHeads(s, 0).length === 1 && s.diagonal.length === 1) return byPowers(s, mixing);
+    if (!needsGram(s)) return byPowers(s, mixing);
     const n = s.n;
     const size = LANES * (2 * Math.floor(Math.ceil(n / LANES) / 2) + 1); // an odd multiple: columns share no cache set
     const rows = () => new Float64Array(LANES * n);
-    const memory = { n, size, half: new Float64Array(size * size), x: rows(), sums: rows(), cost: n ** 2 * gramSteps(s) };
-    let G = new Float64Array(size * size);
+    const matrix = () => new Float64Array(size * size);
+    const memory = { n, size, half: matrix(), spare: matrix(), x: rows(), sums: rows(), cost: n ** 2 * gramSteps(s) };
+    let G = matrix();
     G[(n - 1) * (size + 1)] = 1;
     if (s.diagonal.length > 1) {
       for (let t = s.T - 1; t >= 0; t--) if (mixing[t] > 0) G = yield* sent(G, headsOf(s, t), mixing[t], memory);
@@ -474,6 +477,11 @@
     return unitRoots(total);
   }
 
+  /** Whether kernels differ between heads or layers, so that sizes of paths alone do not give their squares. */
+  function needsGram(s) {
+    return s.diagonal.length > 1 || distinctHeads(s, 0).length > 1;
+  }
+
   function diagonalOf(G, n, size) {
     return Float64Array.from({ length: n }, (_, i) => G[i * (size + 1)]);
   }
@@ -509,8 +517,9 @@
   }
 
   /** (1 - mixing) G + mixing Σ_h share_h A_hᵀ G A_h; G is symmetric, `size` numbers to a row, the last of them 0. */
-  function* sent(G, heads, mixing, { n, size, half, x, sums, cost }) {
-    const out = new Float64Array(G.length);
+  function* sent(G, heads, mixing, memory) {
+    const { n, size, half, spare: out, x, sums, cost } = memory;
+    memory.spare = G;
     for (let at = 0; at < G.length; at++) out[at] = (1 - mixing) * G[at];
     for (const head of heads) {
       half.fill(0);
@@ -679,10 +688,11 @@
   function operations(settings) {
     const s = checked(settings);
     const shared = s.diagonal.length === 1;
-    const squares = settings.law === "birth";
-    const hops = (squares ? hopDistribution(squaredMixing(s.lambda), NEGLIGIBLE_SQUARE) : hopDistribution(s.lambda)).length - 1;
-    const heads = squares ? s.diagonal.map((_, t) => distinctHeads(s, t).length) : [1];
-    if (Math.max(...heads) > 1 || (squares && !shared)) {
+    const birth = settings.law === "birth";
+    const chances = birth ? hopDistribution(squaredMixing(s.lambda), NEGLIGIBLE_SQUARE) : hopDistribution(s.lambda);
+    const hops = chances.length - 1;
+    if (birth && needsGram(s)) {
+      const heads = s.diagonal.map((_, t) => distinctHeads(s, t).length);
       const kernels = shared ? hops * heads[0] : heads.reduce((sum, count) => sum + count, 0);
       return kernels * s.n ** 2 * gramSteps(s);
     }
@@ -697,12 +707,18 @@
     return s.reach < s.n ? 16 : s.together > 1 ? 12 : 6;
   }
 
-  /** The greatest length, up to the settings' own, whose operations are at most `most`. */
-  function longest(settings, most) {
+  /** Whether a profile takes at most `most` operations and matrices that a browser has room for. Sizes always do. */
+  function affordable(settings, most = MOST) {
+    if (settings.law !== "birth" || !needsGram(checked(settings))) return true;
+    return settings.n <= WIDEST && operations(settings) <= most;
+  }
+
+  /** The greatest length, up to the settings' own, that is affordable. */
+  function longest(settings, most = MOST) {
     let [low, high] = [1, settings.n];
     while (low < high) {
       const n = Math.ceil((low + high) / 2);
-      if (operations({ ...settings, n }) <= most) low = n;
+      if (affordable({ ...settings, n }, most)) low = n;
       else high = n - 1;
     }
     return low;
@@ -761,7 +777,7 @@
 
   const api = {
     alibiSlopes, geometricSlopes, constantMixing, decayingMixing, influenceProfile, birthProfile, influence,
-    influenceSteps, hopDistribution, squaredMixing, operations, longest, meanPosition, uShape, wasserstein, profileText, refuse,
+    influenceSteps, hopDistribution, squaredMixing, operations, affordable, longest, meanPosition, uShape, wasserstein, profileText, refuse,
   };
   if (typeof module !== "undefined" && module.exports) module.exports = api;
   root.PosbiasEngine = api;
