@@ -704,7 +704,7 @@
   /** Multiplications for each number of a Gram matrix and each kernel that it goes through, about. */
   function gramSteps(s) {
     if (s.distance === "log") return 8 + Math.min(s.n, 2 * s.reach) + s.together;
-    return s.reach < s.n ? 16 : s.together > 1 ? 12 : 6;
+    return s.reach < s.n || s.together > 1 ? 16 : 6;
   }
 
   /** Whether a profile takes at most `most` operations and matrices that a browser has room for. Sizes always do. */
