@@ -345,7 +345,7 @@ def test_equal_heads_are_taken_once_and_count_for_all(driver, show):
         return [Array.from(PosbiasEngine.birthProfile(s)), PosbiasEngine.operations({...s, law: "birth"})]"""
     p, cost = driver.execute_script(script, slopes, rows)
     assert np.abs(p - birth_profile(A, [1.0, 0.25, 2 / 3])).max() < 1e-14
-    assert cost / driver.execute_script(script, slopes, rows[:1])[1] == (3 + 2 + 4) / (3 * 3)
+    assert cost / driver.execute_script(script, slopes, rows[:1])[1] == (3 + 2 + 3) / (3 * 3)
 
 
 def test_at_birth_nothing_comes_from_beyond_the_windows_reach(driver, show):
