@@ -42,7 +42,7 @@ def found(settings):
 
 def test_a_file_holds_every_seed_with_its_own_network(settings, found):
     assert dict(found["influence_prompts"].sizes) == {"seed": 2, "prompt": PROMPTS, "position": N}
-    np.testing.assert_allclose(found["influence_prompts"].sum("position"), 1)
+    np.testing.assert_allclose(found["influence_prompts"].sum("position"), 1, rtol=1e-3)
     np.testing.assert_allclose(found["profile"].sum("position"), 1)
     assert [*found["prediction"].values] == [*PROFILES]
     assert (found["influence_prompts"][0] != found["influence_prompts"][1]).any()

@@ -21,6 +21,7 @@ from posbias.measure.interventions import replaced_rope
 from posbias.measure.positions import read_positions
 from posbias.measure.rollouts import measured_rollout
 from posbias.measure.study import Settings, Study
+from posbias.measure.summary import shaved
 from posbias.provenance import versions
 
 SEEDS = 3
@@ -32,7 +33,7 @@ PROFILES = ("a", "b", "birth", "no gates", "no steps", "aligned")
 and sizes with the law's numbers."""
 
 MEANING = {
-    "influence_prompts": "‖∂p/∂embedding‖ for each seed and prompt, divided by its sum over positions",
+    "influence_prompts": "‖∂p/∂embedding‖ for each seed and prompt over its sum; rounded to 10 bits",
     "profile": "prediction for each seed",
     "lambda_frobenius": "‖a‖/(‖x‖+‖a‖), mean over prompts",
     "branch_gain": "root of the sum over heads of squared gains",
@@ -88,8 +89,9 @@ def _one(study: Study) -> xr.Dataset:
     gain = np.sqrt(np.diagonal(K, axis1=1, axis2=2))
     pairs = np.einsum("tij,ti,tj->t", K, 1 / gain, 1 / gain)
     n = K.shape[-1]
+    shares = influence / influence.sum(1, keepdims=True)
     return xr.Dataset({
-        "influence_prompts": (("prompt", "position"), influence / influence.sum(1, keepdims=True)),
+        "influence_prompts": (("prompt", "position"), shaved(shares.astype(np.float32))),
         "profile": (("prediction", "position"), _profiles(results, branches)),
         "lambda_frobenius": ("layer", mixing),
         "branch_gain": ("layer", np.linalg.norm(branches.branch_gain, axis=1)),

@@ -143,7 +143,7 @@ def _published(model: str) -> Birth:
 STUDIES: Mapping[str, Plan] = {
     "birth": Plan(
         "What do untrained networks of real architectures listen to?",
-        "07_birth",
+        "09_birth_models",
         "{model}.{part}.nc",
         150,
         (
@@ -158,7 +158,7 @@ STUDIES: Mapping[str, Plan] = {
     ),
     "families": Plan(
         "Does the law at birth hold in every family?",
-        "07_birth",
+        "09_birth_models",
         "small-{model}.{part}.nc",
         15,
         (Part("random", measure_at_birth, 64, 256, 8, rule="random"),),
