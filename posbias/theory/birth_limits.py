@@ -20,7 +20,7 @@ from posbias.checks import Numbers
 from posbias.rollout.clock import poisson_distribution
 from posbias.theory.trough import LimitTrough
 
-SMOOTH = 20_000
+SMOOTH = 4000
 """Points on which minima are looked for."""
 
 
