@@ -72,7 +72,7 @@ print(repr(posbias.open("someone/tiny")), posbias.compare(p, m.influence), m.pro
 opened = posbias.open("someone/tiny")
 for call in (
     lambda: posbias.open(None), lambda: posbias.load(3), lambda: m.report(None), lambda: m.rollout(["b"]),
-    lambda: opened.measure(prompts=2.5), lambda: opened.measure(length="16"), lambda: opened.measure(corpus=None),
+    lambda: opened.measure(prompts=2.5), lambda: opened.measure(length="16"), lambda: opened.measure(corpus=5),
 ):
     try:
         call()
@@ -83,10 +83,10 @@ WRONG_TYPES = """\
 model: expected a directory, an id on the hub, or reference/NAME, received None
 path: expected the name of a file that ends in .nc, received 3
 path: expected the name of a file that ends in .html, received None
-variant: expected one of a, b, c, kernels, received ['b']
+variant: expected one of a, b, c, kernels, birth, received ['b']
 prompts: expected an integer of at least 1, received 2.5
 length: expected an integer of at least 2, received '16'
-corpus: expected builtin, the name of a data set, or a path, received None
+corpus: expected builtin, the name of a data set, or a path, received 5
 """
 """What is said about arguments of other types, in a process that does not check annotations."""
 
@@ -129,13 +129,13 @@ def test_opening_reads_no_weights(place, tmp_path):
 
 def test_rollouts_are_those_of_the_command(measured, tmp_path):
     file = measured.save(tmp_path / "m.nc")
-    for variant in ("a", "b", "c", "kernels"):
+    for variant in ("a", "b", "c", "kernels", "birth"):
         main_ok(["rollout", str(file), "--variant", variant, "-o", str(tmp_path / "p.csv")])
         values = np.loadtxt(tmp_path / "p.csv", delimiter=",", skiprows=1)[:, 1]
         np.testing.assert_allclose(measured.rollout(variant), values, rtol=1e-4)
     assert not np.allclose(measured.rollout("b"), measured.rollout("b", norm="token"))
     assert len(measured.rollout("b", length=40)) == 40
-    assert [*measured.compare()] == ["a", "b", "c", "kernels"]
+    assert [*measured.compare()] == ["a", "b", "c", "kernels", "birth"]
 
 
 def main_ok(words):
@@ -152,13 +152,15 @@ def test_saved_and_loaded_is_the_same(measured, tmp_path):
 
 
 def test_a_summary_is_loaded_too_and_saved_again(measured, summary, tmp_path):
-    for variant in ("a", "b", "c", "kernels"):
+    for variant in ("a", "b", "c", "kernels", "birth"):
         np.testing.assert_allclose(summary.rollout(variant), measured.rollout(variant), rtol=1e-6)
     assert len(summary.rollout("b", length=20)) == 20
     with pytest.raises(ValueError, match="rollout: expected length 16 and norm frobenius"):
         summary.rollout("kernels", length=20)
     with pytest.raises(ValueError, match="rollout: expected length 16 and norm frobenius"):
         summary.rollout("kernels", norm="token")
+    with pytest.raises(ValueError, match="all that a summary keeps of the law at birth"):
+        summary.rollout("birth", length=20)
     assert repr(posbias.load(summary.save(tmp_path / "again.nc"))) == repr(summary)
 
 
@@ -282,10 +284,11 @@ def test_what_is_no_model_is_refused(model, message, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"variant": "d"}, "variant: expected one of a, b, c, kernels, received 'd'"),
+        ({"variant": "d"}, "variant: expected one of a, b, c, kernels, birth, received 'd'"),
         ({"norm": "max"}, "norm: expected one of frobenius, token, received max"),
         ({"length": 0}, "length: expected an integer of at least 1, received 0"),
         ({"variant": "kernels", "length": 5}, "length: expected 16, the length of the measured kernels, received 5"),
+        ({"variant": "birth", "length": 5}, "length: expected 16, the length of the measured denominators, received 5"),
     ],
 )
 def test_rollouts_that_are_not_there_are_refused(measured, arguments, message):

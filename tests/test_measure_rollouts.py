@@ -16,12 +16,13 @@ from posbias.cli import main  # noqa: E402
 from posbias.measure.corpus import Corpus  # noqa: E402
 from posbias.measure.loading import Source  # noqa: E402
 from posbias.measure.results import ATTRIBUTES, VARIABLES, make_results, read_results, write_results  # noqa: E402
-from posbias.measure.rollouts import measured_rollout  # noqa: E402
+from posbias.measure.rollouts import measured_rollout, variants_of  # noqa: E402
 from posbias.measure.run import measure  # noqa: E402
 from posbias.measure.study import Settings  # noqa: E402
 from posbias.rollout import masks  # noqa: E402
 from posbias.rollout.influence import rollout_matrix  # noqa: E402
 from posbias.rollout.profiles import read_profile  # noqa: E402
+from posbias.theory.birth import aligned_profile, birth_profile  # noqa: E402
 
 NAMES = ("bloom", "falcon-alibi", "mistral", "gemma2", "gpt2")
 
@@ -88,6 +89,15 @@ def test_variants_of_an_alibi_model(files):
         found = measured_rollout(results, variant).profile()
         assert np.allclose(found, p, atol=1e-6), variant
     assert np.abs(expected["b"] - expected["c"]).max() > 1e-3
+    branches = {"scales": results.branch_scale, "outputs": results.output_scale, "steps": results.step_gain}
+    heads = structured_kernels(T, slope=slope)
+    law = birth_profile(heads, results.branch_gain.values, 16, **{name: x.values for name, x in branches.items()})
+    assert np.allclose(measured_rollout(results, "birth").profile(), law, atol=1e-12)
+    assert np.abs(law - expected["b"]).max() > 1e-3
+    sizes = aligned_profile(heads, results.branch_gain.values, 16, **{name: x.values for name, x in branches.items()})
+    assert np.allclose(measured_rollout(results, "birth").aligned(), sizes, atol=1e-12)
+    with pytest.raises(ValueError, match="variant: expected birth, which has gains"):
+        measured_rollout(results, "b").aligned()
     other = measured_rollout(results, "b", norm="token").profile()
     assert np.allclose(other, influence_profile(structured_kernels(T, slope=slope), results.lambda_token.values, 16))
     assert measured_rollout(results, "c", n=40).profile().size == 40
@@ -114,10 +124,17 @@ def test_layers_with_different_windows_are_mixed_layer_by_layer(files):
     assert found.profile().sum() == pytest.approx(1)
 
 
+def test_without_its_variables_the_law_at_birth_is_refused(files):
+    results = read_results(files["bloom"]).drop_vars("branch_gain")
+    assert variants_of(results) == ("a", "b", "c", "kernels")
+    with pytest.raises(ValueError, match="branch_gain: expected a measurement with them .posbias measure makes one"):
+        measured_rollout(results, "birth")
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"variant": "d"}, "variant: expected one of a, b, c, kernels, received d"),
+        ({"variant": "d"}, "variant: expected one of a, b, c, kernels, birth, received d"),
         ({"variant": "b", "norm": "l1"}, "norm: expected one of frobenius, token, received l1"),
         ({"variant": "b", "n": 0}, "length: expected an integer of at least 1"),
         ({"variant": "kernels", "n": 20}, "length: expected 16, the length of the measured kernels, received 20"),

@@ -33,7 +33,8 @@ def test_a_summary_has_what_needs_the_matrices_and_not_them(tmp_path, path):
     write_summary(tmp_path / "s.nc", summarise(results))
     summary = read_summary(tmp_path / "s.nc")
     assert not {"content_logits", "attention", "attention_heads", "histogram_diagonal", "query", "bin"} & set(summary)
-    for variant in VARIANTS:
+    assert "step_gain" in results and "step_gain" not in summary
+    for variant in (*VARIANTS, "birth"):
         expected = measured_rollout(results, variant).profile()
         assert np.allclose(summary["rollout"].sel(variant=variant), expected, atol=1e-15)
     A = results["attention"].values.astype(float)

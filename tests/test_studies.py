@@ -41,6 +41,8 @@ EVERY = {  # study: more arguments, files that they make, variables among others
         ["components", "control"],
         {"p_value"},
     ),
+    "birth": (["--only", "gpt2", "--part", "random"], ["gpt2.random"], {"influence_prompts", "profile", "overlap"}),
+    "families": (["--only", "gemma2"], ["small-gemma2.random"], {"influence_prompts", "profile", "overlap"}),
     "norms": (["--only", "bloom-8"], ["bloom-8.norms"], {"slope", "course", "preference", "influence_mean", "loss"}),
     "hops": (["--only", "bloom-8"], ["bloom-8.hops"], {"gradient_hops", "kernel_paths", "rollout_hops"}),
     "gap": (["--only", "bloom-8"], ["bloom-8.gap"], {"prediction", "own", "join_cosine", "lambda_values"}),
@@ -330,8 +332,8 @@ def test_parts_follow_the_length(tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["depth"], "study: expected one of corpora, untrained, "),
-        ([], "study: expected --list, or one of corpora, "),
+        (["depth"], "study: expected one of birth, families, "),
+        ([], "study: expected --list, or one of birth, "),
         (["gap", "--only", "bloom-9"], "--only: expected a directory, an id on the hub, or one of bloom-12, "),
         (["paths", "--part", "paths-63"], "--part: expected one of paths-64, paths-128, received paths-63"),
         (["paths", "--part", "paths-64", "--length", "32"], "--length: expected 64 for paths-64, or no --part"),

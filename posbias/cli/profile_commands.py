@@ -36,8 +36,11 @@ def rollout(
         typer.Option(help="Which heads get a content value given once; the authors' program gives it to the first."),
     ] = "every-head",
     variant: Annotated[
-        Literal["a", "b", "c", "kernels"] | None,
-        typer.Option(help="Of a measurement: attention only, with residuals, with content too, or measured kernels."),
+        Literal["a", "b", "c", "kernels", "birth"] | None,
+        typer.Option(
+            help="Of a measurement: attention only, with residuals, with content too, measured kernels, or the law at "
+            "birth, which adds squares."
+        ),
     ] = None,
     norm: Annotated[
         Literal["frobenius", "token"], typer.Option(help="Of a measurement: which reading of the mixing λ.")

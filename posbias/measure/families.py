@@ -59,6 +59,8 @@ class Family:
     groups
         For one fused projection: how many of its outputs in turn belong to queries, keys and values, a function of
         the attention module; the pattern repeats until the outputs end. None for three projections q, k, v.
+    parallel
+        Whether the MLP reads what the attention reads; a function of the configuration where both occur.
     """
 
     name: str
@@ -75,6 +77,7 @@ class Family:
     norm: tuple[str, ...] = ("input_layernorm",)
     projections: tuple[str, ...] = ("q_proj", "k_proj", "v_proj")
     groups: Callable[[Any], tuple[int, int, int]] | None = None
+    parallel: bool | Callable[[Any], bool] = False
 
     def layers(self, model: nn.Module) -> list[nn.Module]:
         """Return the layers of ``model``, first layer first."""
@@ -113,6 +116,10 @@ class Family:
     def position_of(self, config: Any) -> Position:
         """Return how positions enter in a model with this configuration."""
         return self.position(config) if callable(self.position) else self.position
+
+    def is_parallel(self, config: Any) -> bool:
+        """Tell whether the MLP reads what the attention reads in a model with this configuration."""
+        return self.parallel(config) if callable(self.parallel) else self.parallel
 
     def longest(self, config: Any) -> int | None:
         """Return the longest sequence that a model with this configuration takes, None if it states none."""
@@ -267,6 +274,7 @@ FAMILIES: Mapping[str, Family] = {
             norm=("ln_attn", "input_layernorm"),
             projections=("query_key_value",),
             groups=_falcon_groups,
+            parallel=lambda config: bool(config.parallel_attn or config.new_decoder_architecture),
         ),
         _llama_like("llama"),
         _llama_like("mistral"),
@@ -274,7 +282,7 @@ FAMILIES: Mapping[str, Family] = {
         _llama_like("qwen3", unrotated=("q_norm", "k_norm")),  # normed before they are rotated
         _llama_like("gemma"),
         _llama_like("gemma2", output="post_attention_layernorm"),  # normed before it is added
-        _llama_like("phi"),
+        _llama_like("phi", parallel=True),
         _llama_like(
             "gpt_neox",
             blocks="gpt_neox.layers",
@@ -283,8 +291,9 @@ FAMILIES: Mapping[str, Family] = {
             unrotated=None,
             projections=("query_key_value",),
             groups=_head_by_head,
+            parallel=lambda config: bool(config.use_parallel_residual),
         ),
-        _gpt_like("gptj", position="rotary", scale=lambda attention: 1 / float(attention.scale_attn)),
+        _gpt_like("gptj", position="rotary", scale=lambda attention: 1 / float(attention.scale_attn), parallel=True),
         _gpt_like("gpt2", position="learned", scale=_scaling, projections=("c_attn",), groups=_one_after_another),
         _llama_like("opt", blocks="model.decoder.layers", position="learned", norm=("self_attn_layer_norm",)),
     )

@@ -25,6 +25,7 @@ VARIANTS = {
     "b": "with residual",
     "c": "with residual and content",
     "kernels": "with residual and measured attention",
+    "birth": "the law at birth",
 }
 """What each rollout takes from a measurement, in a few words."""
 
@@ -69,6 +70,14 @@ class Measurement:
         return {name: self.results.attrs[name] for name in ATTRIBUTES if name in self.results.attrs}
 
     @property
+    def variants(self) -> tuple[str, ...]:
+        """What :meth:`rollout` can return of this measurement."""
+        from posbias.measure.rollouts import variants_of
+
+        kept = self.results.get("variant")
+        return variants_of(self.results) if kept is None else tuple(str(name) for name in kept.values)
+
+    @property
     def mixing(self) -> Float[np.ndarray, "T"]:
         """λ of each layer, first layer first: mean over prompts of ‖a‖/(‖x‖+‖a‖), Frobenius norms."""
         return self.results["lambda_frobenius"].values.astype(np.float64)
@@ -88,33 +97,35 @@ class Measurement:
         ----------
         variant
             ``a``: attention only (λ = 1, no content). ``b``: measured λ, no content. ``c``: measured λ and mean content
-            logits. ``kernels``: measured λ and the measured mean attention.
+            logits. ``kernels``: measured λ and the measured mean attention. ``birth``: the law at birth, squares over
+            sets of layers with the weights' own gains, no content.
         length
-            Tokens; those of the measurement unless given. Measured attention has its own length.
+            Tokens; those of the measurement unless given. Measured attention and the law at birth have their own.
         norm
             Which reading of λ: ``frobenius`` or ``token``.
 
         Raises
         ------
         ValueError
-            For an unknown variant or norm, a length below 1, and for measured attention that is not there: a summary
-            has its rollout at the measured length only.
+            For an unknown variant or norm, a length below 1, and for what is not there: a summary has the rollouts with
+            measured matrices at the measured length only, an older measurement has no law at birth.
         """
         from posbias.measure.rollouts import measured_rollout
 
         if not isinstance(variant, str) or variant not in VARIANTS:
             raise checks.refuse("variant", f"one of {', '.join(VARIANTS)}", repr(variant))
         name = f"{self.model}, rollout {labels()[variant]}"
-        if variant == "kernels" and "attention" not in self.results:
+        matrices = {"kernels": "attention", "birth": "step_gain"}.get(variant)
+        if matrices not in (None, *self.results) and variant in self.variants:
             if length not in (None, self.length) or norm != "frobenius":
-                expected = f"length {self.length} and norm frobenius, all that a summary keeps of measured attention"
+                expected = f"length {self.length} and norm frobenius, all that a summary keeps of {VARIANTS[variant]}"
                 raise checks.refuse("rollout", expected, f"length {length} and norm {norm}")
             return Profile(self.results["rollout"].sel(variant=variant).values, name)
         return Profile(measured_rollout(self.results, variant, n=length, norm=norm).profile(), name)
 
     def compare(self) -> dict[str, Comparison]:
         """Return how far each rollout is from the measured influence, by variant."""
-        return {variant: compare(self.rollout(variant), self.influence) for variant in VARIANTS}
+        return {variant: compare(self.rollout(variant), self.influence) for variant in self.variants}
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the measured influence and the rollouts that predict it, and return the axes.
@@ -183,7 +194,7 @@ class Measurement:
 
     def _labelled(self) -> dict[str, Profile]:
         """Return the rollouts by the labels that figures have."""
-        return {label: self.rollout(variant) for variant, label in labels().items()}
+        return {label: self.rollout(variant) for variant, label in labels().items() if variant in self.variants}
 
     def __repr__(self) -> str:
         sizes, tau = self.results.sizes, self.mixing.sum()
@@ -193,7 +204,7 @@ class Measurement:
 
 def labels() -> dict[str, str]:
     """Return what each variant is called in figures and tables."""
-    return {name: words if name == "kernels" else f"({name}) {words}" for name, words in VARIANTS.items()}
+    return {name: f"({name}) {words}" if len(name) == 1 else words for name, words in VARIANTS.items()}
 
 
 def load(path: str | PathLike[str]) -> Measurement:

@@ -25,9 +25,14 @@ def denominators(norm: nn.Module, x: Float[Tensor, "... D"]) -> Float[Tensor, ".
     2.0
     """
     eps: Any = getattr(norm, "variance_epsilon", getattr(norm, "eps", None))
-    if eps is None or not (centres(norm) or "RMSNorm" in type(norm).__name__):
+    if eps is None or not is_norm(norm):
         raise checks.refuse("norm", "LayerNorm or RMSNorm", type(norm).__name__)
     return (size_over_features(x, centres(norm)).square() + eps).sqrt()[..., None]
+
+
+def is_norm(module: nn.Module) -> bool:
+    """Tell whether a module is LayerNorm or an RMSNorm."""
+    return centres(module) or "RMSNorm" in type(module).__name__
 
 
 def centres(norm: nn.Module) -> bool:

@@ -46,6 +46,11 @@ VARIABLES: dict[str, tuple[tuple[str, ...], str]] = {
     "scale": (("layer",), "what q·k is multiplied by"),
     "window": (("layer",), "tokens a query may see by the configuration, itself included; 0 for all of its past"),
     "reach": (("layer",), "tokens the last query saw"),
+    "branch_gain": (("layer", "head"), "‖W_O W_V‖_F/√d with the factors of the norms around the attention"),
+    "branch_scale": (("layer", "position"), "root mean square of 1/σ, σ the denominator of the norm before attention"),
+    "output_scale": (("layer", "position"), "the same of the norm after attention; 1 where there is none"),
+    "step_gain": (("layer", "query", "key"), "mean of tr(J_j J_j'ᵀ)/d, J the Jacobian of what follows attention"),
+    "parallel": (("layer",), "1 where what follows attention reads what attention reads"),
 }
 """Name → dimensions and meaning of everything a file may hold."""
 
@@ -62,7 +67,10 @@ COMPARED = (
 )  # fmt: skip
 """Variables that a comparison with predictions reads."""
 
-WIDE = ("content_logits", "attention", "attention_heads")  # matrices: 32 bits are more than they hold
+OPTIONAL = {"content_logits", "attention_heads", "branch_gain", "branch_scale", "output_scale", "step_gain", "parallel"}
+"""Variables that a file may lack: matrices that were not asked for, and what the law at birth needs."""
+
+WIDE = ("content_logits", "attention", "attention_heads", "step_gain")  # matrices: 32 bits are more than they hold
 
 
 def make_results(arrays: Mapping[str, np.ndarray], provenance: Mapping[str, Any], bins: np.ndarray) -> xr.Dataset:
@@ -117,8 +125,7 @@ def read_results(path: Path | str) -> xr.Dataset:
         If it cannot be read.
     """
     results = load_layout(Path(path), "posbias_schema", SCHEMA, "a measurement")
-    optional = {"content_logits", "attention_heads"}
-    missing = [name for name in VARIABLES if name not in results and name not in optional]
+    missing = [name for name in VARIABLES if name not in results and name not in OPTIONAL]
     missing += [name for name in ATTRIBUTES if name not in results.attrs]
     if missing:
         raise checks.refuse(str(path), "a complete measurement", f"none of {', '.join(missing)}")

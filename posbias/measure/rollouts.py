@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -15,8 +16,15 @@ from posbias.rollout.kernels import attention_kernel, mix_heads
 from posbias.rollout.logits import content_logits, position_logits
 from posbias.rollout.masks import Mask
 from posbias.rollout.structured import structured_kernels
+from posbias.theory.birth import aligned_profile, birth_profile
 
 VARIANTS = ("a", "b", "c", "kernels")
+"""The rollouts that every measurement describes."""
+BRANCHES = {
+    "gains": "branch_gain", "scales": "branch_scale", "outputs": "output_scale", "steps": "step_gain",
+    "parallel": "parallel",
+}  # fmt: skip
+"""What the law at birth is given, as :func:`~posbias.theory.birth.birth_profile` and a measurement name it."""
 NORMS = ("frobenius", "token")
 
 
@@ -32,15 +40,26 @@ class MeasuredRollout:
         T values.
     n
         Tokens.
+    branches
+        What the law at birth takes in place of λ; None for a rollout, which adds sizes.
     """
 
     kernels: Kernels
     lambda_: Float[np.ndarray, "T"]
     n: int
+    branches: dict[str, Any] | None = None
 
     def profile(self) -> Float[np.ndarray, "n"]:
         """Return the influence profile."""
+        if self.branches is not None:
+            return birth_profile(self.kernels, n=self.n, **self.branches)
         return influence_profile(self.kernels, self.lambda_, self.n)
+
+    def aligned(self) -> Float[np.ndarray, "n"]:
+        """Return the profile of the same gains, denominators and steps with sizes added, or raise ValueError."""
+        if self.branches is None:
+            raise checks.refuse("variant", "birth, which has gains", "another")
+        return aligned_profile(self.kernels, n=self.n, **self.branches)
 
     def dense(self) -> Float[np.ndarray, "T n n"]:
         """Return the kernels written out, one for each layer."""
@@ -61,25 +80,28 @@ def measured_rollout(
     variant
         ``a``: attention only (λ = 1, no content). ``b``: measured λ, no content. ``c``: measured λ and constant
         content with the measured diagonal, layer by layer and head by head. ``kernels``: measured λ and the
-        measured mean attention kernels.
+        measured mean attention kernels. ``birth``: squares over sets of layers with the weights' own gains, no content.
     n
-        Tokens; the measurement's length unless given. Measured kernels have theirs.
+        Tokens; the measurement's length unless given. Measured kernels and denominators have theirs.
     norm
         Which reading of λ: ``frobenius`` (the paper's text) or ``token`` (the authors' code).
 
     Raises
     ------
     ValueError
-        For an unknown variant or norm, and for another length than that of measured kernels.
+        For an unknown variant or norm, for another length than that of measured kernels or denominators, and for the
+        law at birth of a measurement without its variables.
 
     Source: residual-aware paper, section 6.2. Slopes, scale and mask are the model's own, which the published
     configurations assume; content logits carry their 1/√D, which the published ones lack.
     """
-    for field, value, known in (("variant", variant, VARIANTS), ("norm", norm, NORMS)):
+    for field, value, known in (("variant", variant, (*VARIANTS, "birth")), ("norm", norm, NORMS)):
         if value not in known:
             raise checks.refuse(field, f"one of {', '.join(known)}", value)
     measured = int(results.attrs["length"])
     n = measured if n is None else checks.positive_integer("length", n)
+    if variant == "birth":
+        return _at_birth(results, measured, n)
     T = results.sizes["layer"]
     lambda_ = np.ones(T) if variant == "a" else results[f"lambda_{norm}"].values.astype(np.float64)
     if variant == "kernels":
@@ -93,6 +115,27 @@ def measured_rollout(
         diagonal = results["content_diagonal"].values.astype(np.float64) - base
     slopes = results["slopes"].values.astype(np.float64)
     return MeasuredRollout(_kernels(slopes, diagonal, base, layer_masks(results), n), lambda_, n)
+
+
+def variants_of(results: xr.Dataset) -> tuple[str, ...]:
+    """Return the variants that a measurement describes: all but the law at birth need nothing special."""
+    return (*VARIANTS, "birth") if set(BRANCHES.values()) <= set(results) else VARIANTS
+
+
+def _at_birth(results: xr.Dataset, measured: int, n: int) -> MeasuredRollout:
+    """Return the law at birth: content-free kernels with the branches' gains, or raise ValueError."""
+    missing = sorted(set(BRANCHES.values()) - set(results))
+    if missing:
+        expected = "a measurement with them (posbias measure makes one, of a model without a norm on the residual sum)"
+        raise checks.refuse(", ".join(missing), expected, "none")
+    if n != measured:
+        raise checks.refuse("length", f"{measured}, the length of the measured denominators", n)
+    branches = {name: results[variable].values.astype(np.float64) for name, variable in BRANCHES.items()}
+    slopes = results["slopes"].values.astype(np.float64)
+    kernels = _kernels(slopes, np.zeros_like(slopes), np.zeros_like(slopes), layer_masks(results), n)
+    if isinstance(kernels, np.ndarray):  # of models with windows, whose heads have one kernel
+        branches["gains"] = np.linalg.norm(branches["gains"], axis=1)
+    return MeasuredRollout(kernels, np.ones(len(slopes)), n, branches)
 
 
 def layer_masks(results: xr.Dataset) -> list[Mask]:

@@ -20,6 +20,7 @@ from torch import Tensor
 from tqdm import tqdm  # type: ignore[import-untyped]
 
 from posbias import checks
+from posbias.measure.branches import has_branches, read_branches
 from posbias.measure.instrument import Instrument, NotFinite
 from posbias.measure.layer_sums import LayerStatistics, bin_centres, entropy_similarity
 from posbias.measure.loading import check_fits
@@ -89,6 +90,8 @@ def measure(
         arrays = run.arrays(positions)
         results = None
         if group.rank == 0:
+            if has_branches(instrument):
+                arrays |= read_branches(instrument, study.ids).arrays()
             results = make_results(arrays, provenance, bin_centres())
             write_results(output, results)
         group.add_up(torch.zeros(1))  # nobody's checkpoint goes before the result is there

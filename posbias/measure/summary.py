@@ -13,11 +13,13 @@ from jaxtyping import Float
 from posbias import checks
 from posbias.files import whole_file
 from posbias.measure.results import SCHEMA
-from posbias.measure.rollouts import VARIANTS, measured_rollout
+from posbias.measure.rollouts import measured_rollout, variants_of
 from posbias.rollout.order import stochastic_monotonicity
 from posbias.training.loop.netcdf import load
 
-DROPPED = ("content_logits", "attention", "attention_heads", "histogram_diagonal", "histogram_offdiagonal", "bin")
+DROPPED = (
+    "content_logits", "attention", "attention_heads", "step_gain", "histogram_diagonal", "histogram_offdiagonal", "bin",
+)  # fmt: skip
 PER_PROMPT = ("influence_prompts", "influence_signed_prompts")
 BITS = 10
 """Bits of the fraction that are kept of each prompt's influence: 0.05 % of its size, far below its spread."""
@@ -53,9 +55,10 @@ def summarise(results: xr.Dataset, *, prompts: bool = True) -> xr.Dataset:
     A = results["attention"].values.astype(np.float64)
     A /= A.sum(-1, keepdims=True)  # weights were rounded to 32 bits or 16
     shape = [stochastic_monotonicity(layer) for layer in A]
+    variants = variants_of(results)
     seen = np.arange(A.shape[-1], 0, -1)
     arrays = {
-        "rollout": np.stack([measured_rollout(results, variant).profile() for variant in VARIANTS]),
+        "rollout": np.stack([measured_rollout(results, variant).profile() for variant in variants]),
         "monotonicity_violated": np.array([layer.violated for layer in shape]),
         "monotonicity_gap": np.array([layer.mean_gap for layer in shape]),
         "monotonicity_shortfall": np.array([layer.shortfall for layer in shape]),
@@ -70,7 +73,7 @@ def summarise(results: xr.Dataset, *, prompts: bool = True) -> xr.Dataset:
     for name, values in arrays.items():
         dims, meaning = ADDED[name]
         out[name] = (dims, values, {"long_name": meaning})
-    return out.assign_coords(variant=list(VARIANTS)).assign_attrs(summary=1)
+    return out.assign_coords(variant=list(variants)).assign_attrs(summary=1)
 
 
 def shaved(x: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:

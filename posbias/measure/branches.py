@@ -1,0 +1,188 @@
+"""What the law at birth needs of a network: gains of attention branches, denominators, and the Gram factors of steps.
+
+Gains come from weights alone, denominators from forward passes. A step, what a layer does after its attention, is
+differentiated with the attention's output held fixed: what a random gradient becomes on its way back through it, at
+every position, gives the Gram matrix of the step's derivatives whatever the MLP, its norms and its gates are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from posbias.measure.families import output_projection
+from posbias.measure.hooks import After, Before, given, hooked, regiven, rereturned, returned
+from posbias.measure.instrument import Instrument
+from posbias.measure.normalisation import denominators, is_norm
+
+MOST_PROMPTS = 16
+"""Prompts that are read: a mean over positions and prompts needs no more."""
+
+
+@dataclass(frozen=True)
+class Branches:
+    """Hold what :func:`~posbias.theory.birth.birth_profile` needs beside kernels, under the names that files have.
+
+    Parameters
+    ----------
+    branch_gain
+        c_{t,h} = ‖W_O W_V Γ‖_F/√d of each head, with what the norms around the attention multiply by.
+    branch_scale
+        Root mean square over prompts of 1/σ_j, σ the denominator of the norm before attention.
+    output_scale
+        The same of the norm after attention at the query, 1 where there is none.
+    step_gain
+        K[j, j'], the mean over prompts of tr(J_j J_j'ᵀ)/d, J the Jacobian of the step without its skip.
+    parallel
+        1 where the step reads what the attention reads, else 0.
+    """
+
+    branch_gain: Float[np.ndarray, "T H"]
+    branch_scale: Float[np.ndarray, "T n"]
+    output_scale: Float[np.ndarray, "T n"]
+    step_gain: Float[np.ndarray, "T n n"]
+    parallel: Int[np.ndarray, "T"]
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the arrays by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+def has_branches(instrument: Instrument) -> bool:
+    """Tell whether a model's layers are sums of a skip and branches: not where a norm acts on the sum."""
+    config: Any = instrument.model.config
+    after_sum = getattr(config, "apply_residual_connection_post_layernorm", False)
+    return not after_sum and all(getattr(layer, "do_layer_norm_before", True) for layer in instrument.layers)
+
+
+def read_branches(instrument: Instrument, ids: Int[Tensor, "N n"]) -> Branches:
+    """Return what a model's branches do to random gradients, read on its first prompts.
+
+    Parameters
+    ----------
+    instrument
+        Of a model for which :func:`has_branches` is true.
+    ids
+        Token ids; of more than :data:`MOST_PROMPTS` prompts only the first are read.
+
+    Source: ours; the chapter on the law at birth. Random gradients are drawn from a fixed seed.
+    """
+    ids = ids[:MOST_PROMPTS]
+    (N, n), T = ids.shape, instrument.T
+    generator = torch.Generator().manual_seed(0)
+    reading = _Reading(instrument, n)
+    for prompt in ids:
+        reading.add(prompt[None], generator)
+    parallel = instrument.family.is_parallel(instrument.model.config)
+    return Branches(
+        branch_gain=np.stack([branch_gains(instrument, t) for t in range(T)]),
+        branch_scale=(reading.inputs / N).sqrt().numpy(),
+        output_scale=(reading.outputs / N).sqrt().numpy() if reading.has_outputs else np.ones((T, n)),
+        step_gain=(reading.steps / N).numpy(),
+        parallel=np.full(T, int(parallel)),
+    )
+
+
+def branch_gains(instrument: Instrument, t: int) -> Float[np.ndarray, "H"]:
+    """Return ‖W_O W_V Γ‖_F/√d for each head of layer ``t``, read from its weights.
+
+    Γ is what the norm before the attention multiplies by; a norm after it multiplies W_O likewise.
+    """
+    family, layer, attention = instrument.family, instrument.layers[t], instrument.attentions[t]
+    values = []
+    for k, projection in enumerate(family.projections_of(attention)):
+        weight = _weight(projection)
+        values.append(weight[torch.from_numpy(family.columns(attention, k, len(weight)) == "v").to(weight.device)])
+    W_O, W_V = _weight(output_projection(attention)), torch.cat(values)
+    d, H = len(W_O), instrument.H
+    size = W_O.shape[1] // H
+    W_V = (W_V * _multiplier(family.norm_of(layer), d)).view(-1, size, d)
+    W_V = W_V.repeat_interleave(H // len(W_V), dim=0)  # heads that share values
+    output = family.output_of(layer)
+    if is_norm(output):
+        W_O = W_O * _multiplier(output, d)[:, None]
+    W_O = W_O.reshape(d, H, size).permute(1, 0, 2)
+    squares = ((W_O.mT @ W_O) * (W_V @ W_V.mT)).sum((-2, -1))  # tr W_O W_V W_Vᵀ W_Oᵀ
+    return np.asarray((squares / d).sqrt().double().cpu().numpy())
+
+
+class _Reading:
+    """Sums over prompts of squared scales and of Gram factors, filled by one forward pass a prompt.
+
+    Every layer is entered with a detached state and its attention's output is detached, so that what autograd keeps is
+    one step at a time.
+    """
+
+    def __init__(self, instrument: Instrument, n: int) -> None:
+        T = instrument.T
+        self.instrument = instrument
+        self.inputs, self.outputs = torch.zeros(2, T, n, dtype=torch.float64)
+        self.steps = torch.zeros(T, n, n, dtype=torch.float64)
+        self.has_outputs = all(is_norm(instrument.family.output_of(layer)) for layer in instrument.layers)
+
+    def add(self, ids: Int[Tensor, "1 n"], generator: torch.Generator) -> None:
+        """Add a prompt."""
+        family, layers = self.instrument.family, self.instrument.layers
+        before: list[tuple[nn.Module, Before]] = []
+        after: list[tuple[nn.Module, After]] = []
+        for t, layer in enumerate(layers):
+            entered: list[Tensor] = []
+            before.append((layer, _entering(entered)))
+            after.append((family.norm_of(layer), _scaling(self.inputs[t])))
+            if self.has_outputs:
+                after.append((family.output_of(layer), _scaling(self.outputs[t])))
+            after += [(family.output_of(layer), _detached), (layer, _leaving(entered, self.steps[t], generator))]
+        with torch.enable_grad(), hooked(before, after):
+            self.instrument.logits(self.instrument.embeddings(ids))
+
+
+def _entering(entered: list[Tensor]) -> Before:
+    def hook(module: nn.Module, args: Any, kwargs: Any) -> Any:
+        entered[:] = [given(args, kwargs).detach().requires_grad_(True)]
+        return regiven(args, kwargs, entered[0])
+
+    return hook
+
+
+def _scaling(total: Float[Tensor, "n"]) -> After:
+    def hook(module: nn.Module, args: Any, output: Any) -> None:
+        with torch.no_grad():
+            total.add_(denominators(module, args[0])[0, :, 0].double().cpu() ** -2)
+
+    return hook
+
+
+def _detached(module: nn.Module, args: Any, output: Any) -> Any:
+    return rereturned(output, returned(output).detach())
+
+
+def _leaving(entered: list[Tensor], total: Float[Tensor, "n n"], generator: torch.Generator) -> After:
+    def hook(module: nn.Module, args: Any, output: Any) -> Any:
+        y = returned(output)
+        g = torch.randn(y.shape[-1], generator=generator).to(y)
+        (back,) = torch.autograd.grad(y, entered.pop(), g.expand_as(y))
+        change = (back - g)[0].to(torch.promote_types(y.dtype, torch.float32))
+        total.add_((change @ change.mT / g.float().square().sum()).double().cpu())
+        return rereturned(output, y.detach())
+
+    return hook
+
+
+def _weight(projection: Any) -> Float[Tensor, "out in"]:
+    """Return a projection's weight in 32 bits, a row for each output."""
+    weight: Tensor = projection.weight.detach().float()
+    return weight.mT if type(projection).__name__ == "Conv1D" else weight
+
+
+def _multiplier(norm: nn.Module, d: int) -> Float[Tensor, "d"]:
+    """Return what a norm multiplies each feature by, read off what it does to features of mean 0 and size 1."""
+    weight: Any = norm.weight
+    x = torch.ones(d, device=weight.device, dtype=weight.dtype)
+    x[1::2] = -1
+    with torch.no_grad():
+        return ((norm(x) - norm(-x)) / 2 * x).float()
