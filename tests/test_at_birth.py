@@ -37,7 +37,7 @@ def settings(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def found(settings):
-    return measure_at_birth(settings, seeds=2)
+    return measure_at_birth(settings, random_output=True, seeds=2)
 
 
 def test_a_file_holds_every_seed_with_its_own_network(settings, found):
@@ -64,6 +64,13 @@ def test_predictions_are_those_of_the_network(settings, found):
     without = birth_profile(kernels, read.branch_gain, N, scales=read.branch_scale)
     np.testing.assert_allclose(profile.sel(prediction="no steps"), without, rtol=1e-6)
     assert np.abs(profile.sel(prediction="no gates") - expected).max() > 1e-5
+    x = study.instrument.embeddings(study.ids).requires_grad_(True)
+    r = torch.randn(97, generator=torch.Generator().manual_seed(0))
+    logits = study.instrument.model(inputs_embeds=x).logits[:, -1]
+    (gradient,) = torch.autograd.grad((logits @ r).sum(), x)
+    shares = gradient.norm(dim=-1) / gradient.norm(dim=-1).sum(1, keepdim=True)
+    np.testing.assert_allclose(found["influence_random"][1], shares, rtol=2e-3)
+    assert np.abs(found["influence_random"] - found["influence_prompts"]).max() > 1e-3
     K = read.step_gain
     off = ~np.eye(N, dtype=bool)
     overlap = [(k / np.sqrt(np.outer(np.diag(k), np.diag(k))))[off].mean() for k in K]

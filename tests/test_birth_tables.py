@@ -6,11 +6,13 @@ import pytest
 xr = pytest.importorskip("xarray", reason="xarray is not installed")
 
 from posbias.measure.studies.birth_tables import (  # noqa: E402 - after the check
+    by_prediction,
     cesaro_profile,
     distance_table,
     measured_profiles,
     over_seeds,
     particulars,
+    published,
     read_births,
     rotation_table,
     shape_table,
@@ -63,9 +65,24 @@ def test_distances_are_those_of_each_network(kept):
     assert len(table) == 5 * 3
 
 
+def test_another_output_is_another_table(kept):
+    kept["two", "random"]["influence_random"] = kept["two", "random"]["influence_prompts"][..., ::-1]
+    table = distance_table(kept, "random")
+    assert set(table["model"]) == {"two"}
+    assert table.query("prediction == 'birth'")["W1"].item() == pytest.approx(0, abs=1e-12)  # it is symmetric
+
+
 def test_cesaro_powers_are_the_powers_of_the_average():
     M = (np.eye(N) + structured_kernels(1).dense(0, N)) / 2
     np.testing.assert_allclose(cesaro_profile(4, N), np.linalg.matrix_power(M, 4)[-1], rtol=1e-12)
+
+
+def test_a_column_for_each_prediction_and_a_row_for_each_architecture(kept):
+    table = distance_table(kept)
+    wide = by_prediction(published(table), {"aligned": "sizes", "birth": "law"}, ["two", "one"])
+    assert [*wide.columns] == ["sizes", "law"] and [*wide.index] == [("random", "two"), ("random", "one")]
+    both = table.query("model == 'one' and part == 'random' and prediction == 'aligned'")["W1"]
+    assert wide.loc[("random", "one"), "sizes"] == pytest.approx(both.mean())
 
 
 def test_means_over_seeds_have_students_interval(kept):

@@ -11,7 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 import xarray as xr
+from torch import Tensor
 
 from posbias import checks
 from posbias.measure.births import Birth
@@ -34,6 +36,7 @@ and sizes with the law's numbers."""
 
 MEANING = {
     "influence_prompts": "‖∂p/∂embedding‖ for each seed and prompt over its sum; rounded to 10 bits",
+    "influence_random": "the same of a random combination of the next token's logits",
     "profile": "prediction for each seed",
     "lambda_frobenius": "‖a‖/(‖x‖+‖a‖), mean over prompts",
     "branch_gain": "root of the sum over heads of squared gains",
@@ -43,7 +46,9 @@ MEANING = {
 }
 
 
-def measure_at_birth(settings: Settings, *, unrotated: bool = False, seeds: int = SEEDS) -> xr.Dataset:
+def measure_at_birth(
+    settings: Settings, *, unrotated: bool = False, random_output: bool = False, seeds: int = SEEDS
+) -> xr.Dataset:
     """Measure untrained networks of one architecture and compute what is predicted for them.
 
     Parameters
@@ -52,6 +57,9 @@ def measure_at_birth(settings: Settings, *, unrotated: bool = False, seeds: int 
         Of a source that draws its weights.
     unrotated
         Whether queries and keys are left without their rotation.
+    random_output
+        Whether the gradient of a random combination of logits is measured too: the most likely token depends on the
+        weights where embeddings are tied.
     seeds
         Networks; the seed also draws random prompts.
     """
@@ -61,15 +69,15 @@ def measure_at_birth(settings: Settings, *, unrotated: bool = False, seeds: int 
     for seed in range(seeds):
         study = Study(replace(settings, source=replace(settings.source, seed=seed), seed=seed, content=False))
         with replaced_rope(study.instrument, "identity") if unrotated else nullcontext():
-            found.append(_one(study))
+            found.append(_one(study, random_output))
     out = xr.concat(found, "seed")
-    for name, words in MEANING.items():
-        out[name].attrs["long_name"] = words
+    for name, x in out.data_vars.items():
+        x.attrs["long_name"] = MEANING[str(name)]
     provenance = {**study.provenance(), "seed": f"0 to {seeds - 1}", "revision": study.settings.source.version()}
     return out.assign_attrs(provenance | versions("numpy")).assign_attrs(unrotated=int(unrotated))
 
 
-def _one(study: Study) -> xr.Dataset:
+def _one(study: Study, random_output: bool) -> xr.Dataset:
     """Measure one network."""
     instrument = study.instrument
     readings = [instrument.measure(ids) for _, ids in study.batches()]
@@ -89,9 +97,13 @@ def _one(study: Study) -> xr.Dataset:
     gain = np.sqrt(np.diagonal(K, axis1=1, axis2=2))
     pairs = np.einsum("tij,ti,tj->t", K, 1 / gain, 1 / gain)
     n = K.shape[-1]
-    shares = influence / influence.sum(1, keepdims=True)
+    measured = {"influence_prompts": influence}
+    if random_output:
+        measured["influence_random"] = np.concatenate(
+            [_random_influence(instrument, ids) for _, ids in study.batches()]
+        )
     return xr.Dataset({
-        "influence_prompts": (("prompt", "position"), shaved(shares.astype(np.float32))),
+        **{name: (("prompt", "position"), _shares(x)) for name, x in measured.items()},
         "profile": (("prediction", "position"), _profiles(results, branches)),
         "lambda_frobenius": ("layer", mixing),
         "branch_gain": ("layer", np.linalg.norm(branches.branch_gain, axis=1)),
@@ -99,6 +111,21 @@ def _one(study: Study) -> xr.Dataset:
         "overlap": ("layer", (pairs - n) / (n * n - n)),
         "content": ("layer", _content(instrument, study.ids[:1])),
     }).assign_coords(prediction=list(PROFILES))  # fmt: skip
+
+
+def _shares(influence: np.ndarray) -> np.ndarray:
+    """Return each prompt's influence over its sum, rounded to what a summary keeps."""
+    return shaved((influence / influence.sum(1, keepdims=True)).astype(np.float32))
+
+
+def _random_influence(instrument: Instrument, ids: Tensor) -> np.ndarray:
+    """Return ‖∂(r · logits)/∂embedding‖ of the last position's logits, r the same random direction for all prompts."""
+    x = instrument.embeddings(ids).requires_grad_(True)
+    with torch.enable_grad():
+        logits = instrument.logits(x)
+        r = torch.randn(logits.shape[-1], generator=torch.Generator().manual_seed(0)).to(logits)
+        (gradient,) = torch.autograd.grad((logits @ r).sum(), x)
+    return np.asarray(gradient.float().norm(dim=-1).double().cpu().numpy())
 
 
 def _profiles(results: xr.Dataset, branches: Branches) -> np.ndarray:

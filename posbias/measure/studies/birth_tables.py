@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -38,9 +38,17 @@ def read_births(folder: Path) -> dict[tuple[str, str], xr.Dataset]:
     return found
 
 
-def measured_profiles(data: xr.Dataset) -> Float[np.ndarray, "seeds n"]:
-    """Return the measured influence profile of each seed's network, the mean over prompts."""
-    p = data["influence_prompts"].values.mean(1)
+def measured_profiles(data: xr.Dataset, output: str = "prompts") -> Float[np.ndarray, "seeds n"]:
+    """Return the measured influence profile of each seed's network, the mean over prompts.
+
+    Parameters
+    ----------
+    data
+        A file's content.
+    output
+        Influence on what: ``prompts``, the most likely token's probability, or ``random``, a random sum of logits.
+    """
+    p = data[f"influence_{output}"].values.mean(1)
     return np.asarray(p / p.sum(-1, keepdims=True))
 
 
@@ -55,20 +63,46 @@ def cesaro_profile(layers: int, n: int) -> Float[np.ndarray, "n"]:
     return aligned_profile(structured_kernels(layers), np.ones(layers), n)
 
 
-def distance_table(kept: Mapping[tuple[str, str], xr.Dataset]) -> pd.DataFrame:
+def distance_table(kept: Mapping[tuple[str, str], xr.Dataset], output: str = "prompts") -> pd.DataFrame:
     """Return W₁ and rank correlation of every prediction to the measured influence, a row for each seed's network.
 
     Columns: ``model``, ``part``, ``seed``, ``prediction``, ``W1``, ``spearman``. Beside the file's predictions there
-    are Cesàro powers.
+    are Cesàro powers. Files without this ``output`` (:func:`measured_profiles`) are left out.
     """
     rows = []
     for (model, part), data in kept.items():
+        if f"influence_{output}" not in data:
+            continue
         cesaro = cesaro_profile(data.sizes["layer"], data.sizes["position"])
-        for seed, p in enumerate(measured_profiles(data)):
+        for seed, p in enumerate(measured_profiles(data, output)):
             predictions = data["profile"].isel(seed=seed).to_series().unstack("position")
             for name, q in [*zip(predictions.index, predictions.values, strict=True), ("cesaro", cesaro)]:
                 rows.append((model, part, seed, name, normalised_wasserstein(q, p), spearman(q, p)))
     return pd.DataFrame(rows, columns=["model", "part", "seed", "prediction", "W1", "spearman"])
+
+
+def published(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of published architectures as they are: no small networks, none without its rotations."""
+    return table[~table["part"].str.contains("small|unrotated")]
+
+
+def by_prediction(table: pd.DataFrame, names: Mapping[str, str], order: Sequence[str] = ()) -> pd.DataFrame:
+    """Return mean W₁ over seeds: a row for each kind of prompt and architecture, a column for each prediction.
+
+    Parameters
+    ----------
+    table
+        Rows of :func:`distance_table`.
+    names
+        Predictions, in order, with what their columns are called.
+    order
+        Architectures in the order of rows; as they come unless given.
+    """
+    wide = table.pivot_table("W1", ["part", "model"], "prediction", sort=False)[list(names)].rename(columns=dict(names))
+    rank = {name: k for k, name in enumerate(order)}
+    parts = {part: k for k, part in enumerate(dict.fromkeys(table["part"]))}
+    keys = [(parts[part], rank.get(model, len(rank))) for part, model in wide.index]
+    return wide.iloc[sorted(range(len(keys)), key=keys.__getitem__)]
 
 
 def over_seeds(table: pd.DataFrame, value: str = "W1") -> pd.DataFrame:

@@ -161,7 +161,7 @@ STUDIES: Mapping[str, Plan] = {
         "09_birth_models",
         "small-{model}.{part}.nc",
         15,
-        (Part("random", measure_at_birth, 64, 256, 8, rule="random"),),
+        (Part("random", partial(measure_at_birth, random_output=True), 64, 256, 8, rule="random"),),
         tuple(SMALL),
         (SmallBirth, tuple(SMALL)),
     ),
