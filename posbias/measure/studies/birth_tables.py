@@ -48,7 +48,7 @@ def measured_profiles(data: xr.Dataset, output: str = "prompts") -> Float[np.nda
     output
         Influence on what: ``prompts``, the most likely token's probability, or ``random``, a random sum of logits.
     """
-    p = data[f"influence_{output}"].values.mean(1)
+    p = data[f"influence_{output}"].values.astype(np.float64).mean(1)  # kept in 32 bits
     return np.asarray(p / p.sum(-1, keepdims=True))
 
 
