@@ -31,6 +31,7 @@ from posbias.measure.studies.absolute import (
     measure_control,
     measure_start,
 )
+from posbias.measure.studies.between import measure_between
 from posbias.measure.studies.corpora import measure_corpus, measure_snapshot, measure_untrained
 from posbias.measure.studies.gap import measure_refinements
 from posbias.measure.studies.gradients import measure_hops
@@ -40,6 +41,7 @@ from posbias.measure.studies.rotary_kernels import measure_rotary
 from posbias.measure.studies.training_seeds import LARGE, measure_seed
 from posbias.measure.study import Settings
 from posbias.shipped import PREFIX, reference_names
+from posbias.training.loop import checkpoint
 from posbias.training.reference.models import REFERENCES
 
 ARTICLE = r"^ = [^=].* = $"
@@ -47,7 +49,7 @@ ARTICLE = r"^ = [^=].* = $"
 
 ROTARY, STARTLESS = ("llama-12", "llama-ntk-12", "mistral-12"), ("gpt2-12", "nope-12")
 """Models with rotary positions and a start token, and models that were trained without a start token."""
-STEPS, WIKITEXT, SEED = "step-*", "wikitext-2", "seed-"
+STEP, STEPS, WIKITEXT, SEED = "step-", "step-*", "wikitext-2", "seed-"
 """Names of parts that need a folder of trained models, a file of text, and a folder of models from another seed."""
 OF_TRAINED = ("seeds", "snapshots")
 """Studies of a folder of trained models only; others measure its models where it is given."""
@@ -195,6 +197,13 @@ STUDIES: Mapping[str, Plan] = {
             Part("paths-128", measure_pathways, 2, 128, 4, models=("bloom-8", "llama-12", "gpt2-12")),
         ),
     ),
+    "between": Plan(
+        "Where does a model lie between the law at birth and the aligned sum?",
+        "34_paths",
+        "{model}.{part}.nc",
+        5,
+        (Part("between", measure_between, 24, 256), Part(STEPS, measure_between, 24, 256)),
+    ),
     "rotary": Plan(
         "What may stand in for the mean attention of a rotary model?",
         "35_rotary",
@@ -224,7 +233,7 @@ class Request:
     trained
         Folder that ``posbias train-reference -o`` filled: its models are measured in place of the reference models,
         and files are named by model and seed. The study of snapshots needs it filled with ``--snapshots``, a part
-        seed-K with ``--seed K``.
+        seed-K with ``--seed K``; what was kept during training is measured by the study ``between`` too.
     """
 
     models: Sequence[str] | None = None
@@ -306,14 +315,11 @@ def jobs(name: str, folder: Path, request: Request) -> list[Job]:
         hint = " --snapshots" if name == "snapshots" else " --seed S"
         raise checks.refuse(name, f"--trained FOLDER, made by posbias train-reference{hint}", "none")
     models, parts = _models(plan, request), _parts(plan, request)
-    if request.trained is not None and name != "snapshots":
-        models = _complete(models, request.trained)
+    done = models if request.trained is None else _complete(models, request.trained)
     if "{model}" in plan.file:
-        rows = [([model], part) for model in models for part in parts if request.parts or _of(part, model)]
+        rows = [([model], part) for model in models for part in _parts_of(model, parts, request, model in done)]
     else:
-        rows = [([model for model in models if _of(part, model)], part) for part in parts]
-    if parts[0].name == STEPS:
-        rows = [([model], part) for model in models for part in _snapshots(model, parts[0], request)]
+        rows = [([model for model in done if _of(part, model)], part) for part in parts]
     found = [_job(name, folder, few, part, request) for few, part in rows if few]
     if not found:
         raise checks.refuse(name, "models that have the parts asked for", "none; see posbias study --list")
@@ -380,10 +386,23 @@ def _parts(plan: Plan, request: Request) -> list[Part]:
     return [replace(part, prompts=request.prompts or part.prompts) for part in parts]
 
 
+def _parts_of(model: str, parts: list[Part], request: Request, done: bool) -> list[Part]:
+    """Return what is made of one model: states kept during training, and the rest if its training has ended."""
+    found = []
+    for part in parts:
+        if part.name == STEPS:
+            found += _snapshots(model, part, request)
+        elif done and (request.parts or _of(part, model)):
+            found.append(part)
+    return found
+
+
 def _named(parts: list[Part], request: Request) -> list[Part]:
     """Return the parts of the names asked for; one that says the length may say another."""
     n = request.length
     known = {part.name: part for part in parts}
+    if STEPS in known:
+        known |= {name: known[STEPS] for name in request.parts or () if name.startswith(STEP)}
     other = {} if n is None else {part.of_length(n).name: part for part in parts[::-1]}
     for name in request.parts or ():
         if name not in known and name not in other:
@@ -392,9 +411,12 @@ def _named(parts: list[Part], request: Request) -> list[Part]:
             raise checks.refuse(f"--part {WIKITEXT}", "--wikitext FILE, its text", "none")
         if name.startswith(SEED) and request.trained is None:
             raise checks.refuse(f"--part {name}", "--trained FOLDER, made by posbias train-reference --seed", "none")
+        if name.startswith(STEP) and request.trained is None:
+            wanted = "--trained FOLDER, made by posbias train-reference --snapshots"
+            raise checks.refuse(f"--part {name}", wanted, "none")
         if n is not None and name not in other:
             raise checks.refuse("--length", f"{known[name].length} for {name}, or no --part", n)
-    return [(other if name in other else known)[name] for name in dict.fromkeys(request.parts or ())]
+    return list(dict.fromkeys((other if name in other else known)[name] for name in request.parts or ()))
 
 
 def _given(parts: list[Part], request: Request) -> list[Part]:
@@ -402,6 +424,7 @@ def _given(parts: list[Part], request: Request) -> list[Part]:
     n = request.length
     parts = [part for part in parts if part.name != WIKITEXT or request.wikitext is not None]
     parts = [part for part in parts if not part.name.startswith(SEED)]
+    parts = [part for part in parts if part.name != STEPS or request.trained is not None]
     if n is None:
         return parts
     free = [part for part in parts if part.of_length(n).name == part.name] or parts[:1]
@@ -432,11 +455,11 @@ def _job(name: str, folder: Path, models: list[str], part: Part, request: Reques
         corpus = Corpus(str(request.wikitext), separator=ARTICLE)
         options = ["--wikitext", request.wikitext.name]
     if request.trained is not None and ("{model}" in plan.file or part.name.startswith(SEED)):
-        inside = part.name if name == "snapshots" else ""
+        inside = part.name if part.name.startswith(STEP) else ""
         sources = [str((request.trained / model / inside).resolve()) for model in models]
         options += ["--trained", request.trained.resolve().name]
         if name != "snapshots" and "{model}" in plan.file:
-            training = _training(request.trained / models[0])
+            training = _training(request.trained / models[0], inside)
             stem = f"{stem}.seed-{training['training_seed']}"
     numbers = (part.prompts, part.length, part.batch_size)
     settings = tuple(
@@ -449,8 +472,15 @@ def _job(name: str, folder: Path, models: list[str], part: Part, request: Reques
     return Job(path, part.measure, settings, shlex.join(words), training)
 
 
-def _training(folder: Path) -> dict[str, int | float]:
+def _training(folder: Path, step: str = "") -> dict[str, int | float]:
     """Return how a reference model was trained: its seed, its steps, and the held-out loss in nats a token at the end.
+
+    Parameters
+    ----------
+    folder
+        Of the model.
+    step
+        Name of a state that was kept during training: then its seed and the steps up to there.
 
     Raises
     ------
@@ -458,12 +488,23 @@ def _training(folder: Path) -> dict[str, int | float]:
         If the folder does not say.
     """
     try:
+        if step:
+            return {"training_seed": _training_seed(folder), "training_steps": int(step.removeprefix(STEP))}
         record = json.loads((folder / "training.json").read_text(encoding="utf-8"))
         loss = (folder / "training.csv").read_text(encoding="utf-8").splitlines()[-1].split(",")[2]
         return {"training_seed": record["seed"], "training_steps": record["steps"], "held_out_loss": float(loss)}
     except (OSError, ValueError, KeyError, IndexError) as error:
         wanted = "training.json and training.csv of a model that posbias train-reference finished"
         raise checks.refuse(str(folder), wanted, error) from None
+
+
+def _training_seed(folder: Path) -> int:
+    """Return the seed of a training that has ended, or of one that has not, from its checkpoint."""
+    record = folder / "training.json"
+    if record.is_file():
+        return int(json.loads(record.read_text(encoding="utf-8"))["seed"])
+    settings = checkpoint.settings_of(folder / "training.checkpoint")
+    return int(settings["seed"])
 
 
 def _stem(model: str) -> str:
