@@ -7,7 +7,7 @@ from posbias.rollout import masks
 from posbias.rollout.kernels import attention_kernel
 from posbias.rollout.structured import structured_kernels
 from posbias.theory.birth import aligned_profile, birth_profile
-from posbias.theory.coherent import coherent_profile
+from posbias.theory.coherent import branch_shares, coherent_profile
 
 N, T, H = 9, 4, 3
 
@@ -59,6 +59,26 @@ def test_each_sum_has_a_coherence_of_its_own(numbers):
         rho = np.full((T, 2), 0.4)
         rho[:, column] = 0.1
         assert abs(alike - coherent_profile(coherence=rho, **numbers)).max() > 1e-3
+
+
+def test_shares_take_the_place_of_what_the_gains_say(numbers):
+    own = branch_shares(**numbers)
+    assert ((own > 0) & (own < 1)).all()
+    law = birth_profile(**numbers)
+    np.testing.assert_allclose(coherent_profile(coherence=0.0, shares=own, **numbers), law, rtol=1e-10)
+    louder = numbers | {"gains": 3 * numbers["gains"], "steps": 2 * numbers["steps"]}
+    assert abs(birth_profile(**louder) - law).max() > 0.01
+    np.testing.assert_allclose(coherent_profile(coherence=0.0, shares=own, **louder), law, rtol=1e-10)
+    alone = coherent_profile(coherence=0.0, shares=0.0, **numbers)
+    np.testing.assert_allclose(alone, np.eye(N)[-1], atol=1e-12)
+    with pytest.raises(ValueError, match="shares"):
+        coherent_profile(coherence=0.0, shares=1.0, **numbers)
+
+
+def test_shares_by_hand():
+    """Around: 1 at the last token; through: c²/4 at each of two."""
+    A, c = np.array([[1.0, 0.0], [0.5, 0.5]]), 0.8
+    assert branch_shares(A, [c])[0, 0] == pytest.approx(c**2 / 2 / (1 + c**2 / 2), rel=1e-12)
 
 
 @pytest.mark.parametrize("rho", [1.5, [0.1] * T, [[0.1, np.nan]] * T, [[0.1, -2.0]] * T])
@@ -127,6 +147,15 @@ def test_a_silent_branch_has_no_cross_terms(name):
     for join in ("attention", "heads"):
         assert abs(after[:, JOINS.index(join), 1]).max() < 1e-12
     assert (after[1, JOINS.index("step"), 1] > 0).all()
+
+
+@pytest.mark.parametrize("name", ["llama", "bloom"])
+def test_sizes_are_those_of_the_streams(name):
+    ours, ids = instrument(name), prompts(B=2)
+    streams = read_streams(ours, ids, values_only=True)
+    around, through = read_coherence(ours, ids).sizes[0].transpose(-1, -2)
+    np.testing.assert_allclose(through, streams.branch, rtol=1e-6, atol=1e-12)
+    np.testing.assert_allclose(around, streams.around, rtol=1e-6, atol=1e-12)
 
 
 def test_pairs_are_coherences_of_two_paths():

@@ -32,6 +32,7 @@ def coherent_profile(
     outputs: Numbers | None = None,
     steps: Numbers | None = None,
     parallel: Numbers = 0,
+    shares: Numbers | None = None,
     row: int = -1,
 ) -> Float[np.ndarray, "n"]:
     """Return the profile if what meets at a sum has cosine ρ: the law at birth at 0, the aligned sum at 1.
@@ -43,11 +44,14 @@ def coherent_profile(
     coherence
         ρ in [-1, 1]: one number for every sum, or (T, 2) of them, attention first, step second. What is below 0 leaves
         the branches' insides as they are at 0.
+    shares
+        What comes through each branch, Σ_j ‖w_j‖² / Σ_j (‖u_j‖² + ‖w_j‖²), (T, 2) in [0, 1), in place of what the
+        gains say of it; where in a prompt it comes out is left to kernels, denominators and steps.
 
     Raises
     ------
     ValueError
-        As ``birth_profile`` does, and if ρ is outside [-1, 1].
+        As ``birth_profile`` does, if ρ is outside [-1, 1], and for shares outside [0, 1).
 
     Source: ours.
 
@@ -58,42 +62,100 @@ def coherent_profile(
     >>> p / p[0] - np.array([1.0, np.sqrt(1.25) / 0.5])
     array([0., 0.])
     """
+    return _back(kernels, gains, coherence, n, scales, outputs, steps, parallel, shares, row)[0]
+
+
+def branch_shares(
+    kernels: Kernels,
+    gains: Numbers,
+    n: int | None = None,
+    *,
+    scales: Numbers | None = None,
+    outputs: Numbers | None = None,
+    steps: Numbers | None = None,
+    parallel: Numbers = 0,
+    row: int = -1,
+) -> Float[np.ndarray, "T 2"]:
+    """Return what the law at birth expects to come through each branch, attention first, step second.
+
+    A share as :func:`coherent_profile` takes it; arguments and errors are those of
+    :func:`~posbias.theory.birth.birth_profile`.
+
+    >>> branch_shares(np.array([[1.0, 0.0], [0.5, 0.5]]), [1.0]).round(3).tolist()
+    [[0.333, 0.0]]
+    """
+    return _back(kernels, gains, 0.0, n, scales, outputs, steps, parallel, None, row)[1]
+
+
+def _back(
+    kernels: Kernels,
+    gains: Numbers,
+    coherence: Numbers,
+    n: int | None,
+    scales: Numbers | None,
+    outputs: Numbers | None,
+    steps: Numbers | None,
+    parallel: Numbers,
+    shares: Numbers | None,
+    row: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the profile and the shares that came through the branches."""
     kernels, n, gain = _sizes(kernels, gains, n)
     T, at = len(gain), checks.index("row", row, n)
-    rho = _cosines(coherence, T)
+    rho = _pairs("coherence", coherence, T, -1.0, 1.0)
     scale, output, K = _factors("scales", scales, T, n), _factors("outputs", outputs, T, n), _steps(steps, T, n)
     together = _layers("parallel", parallel, T)
+    wanted = None if shares is None else _pairs("shares", shares, T, 0.0, 1 - 1e-9)
+    found = np.zeros((T, 2))
     G = np.zeros((n, n))
     G[at, at] = 1.0
     for t in reversed(range(T)):
         attention, step = rho[t]
         above = G
         if K is not None:
-            G = _met(G, G * _factor(K[t], max(step, 0.0)), step)
+            back = _sized(G * _factor(K[t], max(step, 0.0)), G, None if wanted is None else wanted[t, 1])
+            found[t, 1] = np.trace(back) / np.trace(G + back)
+            G = _met(G, back, step)
         sent = (above if together[t] else G) * np.outer(output[t], output[t])
-        back = _sent_back(kernels, t, sent, gain[t], max(attention, 0.0))
-        G = _met(G, back * np.outer(scale[t], scale[t]), attention)
+        back = _sent_back(kernels, t, sent, gain[t], max(attention, 0.0)) * np.outer(scale[t], scale[t])
+        back = _sized(back, G, None if wanted is None else wanted[t, 0])
+        found[t, 0] = np.trace(back) / np.trace(G + back)
+        G = _met(G, back, attention)
         G /= np.trace(G)
-    return _unit(np.sqrt(np.diag(G)))
+    return _unit(_lengths(G)), found
 
 
-def _cosines(values: Numbers, T: int) -> Float[np.ndarray, "T 2"]:
-    """Return ρ of every layer's two sums, or raise ValueError."""
-    rho = checks.finite_array("coherence", values, ndim=(0, 2))
-    if rho.shape not in ((), (T, 2)) or (abs(rho) > 1).any():
-        raise checks.refuse("coherence", f"one number or ({T}, 2) in [-1, 1]", f"shape {rho.shape} or values outside")
-    return np.broadcast_to(rho, (T, 2))
+def _sized(W: np.ndarray, U: np.ndarray, share: float | None) -> np.ndarray:
+    """Return W, or W such that it has a share of both traces."""
+    size = np.trace(W)
+    if share is None or size <= 0:
+        return W
+    return np.asarray(W * (share / (1 - share) * np.trace(U) / size))
+
+
+def _pairs(field: str, values: Numbers, T: int, least: float, most: float) -> Float[np.ndarray, "T 2"]:
+    """Return a number for each layer's two sums, or raise ValueError."""
+    x = checks.finite_array(field, values, ndim=(0, 2))
+    if x.shape not in ((), (T, 2)) or (x < least).any() or (x > most).any():
+        expected = f"one number or ({T}, 2) in [{least:g}, {most:g}]"
+        raise checks.refuse(field, expected, f"shape {x.shape} or values outside")
+    return np.broadcast_to(x, (T, 2))
 
 
 def _met(U: np.ndarray, W: np.ndarray, rho: float) -> np.ndarray:
     """Return the Gram matrix of sums of two vectors of cosine ρ at every position."""
-    cross = rho * np.outer(np.sqrt(np.diag(U)), np.sqrt(np.diag(W)))
+    cross = rho * np.outer(_lengths(U), _lengths(W))
     return np.asarray(U + W + cross + cross.T)
+
+
+def _lengths(G: np.ndarray) -> np.ndarray:
+    """Return the vectors' lengths; below ρ = 0 no vectors need have such cosines, and what would be negative is 0."""
+    return np.asarray(np.sqrt(np.maximum(np.diag(G), 0)))
 
 
 def _factor(K: np.ndarray, rho: float) -> np.ndarray:
     """Return a step's Gram factor between its own and that of its sizes."""
-    size = np.sqrt(np.diag(K))
+    size = _lengths(K)
     return np.asarray((1 - rho) * K + rho * np.outer(size, size))
 
 

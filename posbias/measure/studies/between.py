@@ -19,12 +19,16 @@ from posbias.measure.run import measured
 from posbias.measure.studies.coherence import JOINS, CoherenceReading, read_coherence
 from posbias.measure.study import Settings, Study
 from posbias.measure.summary import shaved
-from posbias.theory.coherent import coherent_profile
+from posbias.theory.coherent import branch_shares, coherent_profile
 
 KERNELS = ("content-free", "measured")
 """Kernels of the law and of the aligned sum: mask and positions alone, or the mean attention that was measured."""
-COHERENCES = (-0.3, -0.2, -0.1, -0.05, 0.0, 0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4, 0.55, 0.7, 0.85, 1.0)
+COHERENCES = (-0.2, -0.1, 0.0, 0.03, 0.06, 0.1, 0.15, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0)
 """Values of ρ at which profiles are kept; 0 is the law at birth, 1 the aligned sum."""
+READINGS = ("cosines", "shares", "both")
+"""What of the gradient is put into the law at birth: the coherence of each sum, what comes through each branch, both."""
+COHERENCE_PROMPTS = 8
+"""Prompts on which coherence is read."""
 KEPT = ("influence", "influence_prompts", "lambda_frobenius", "branch_gain", "window")
 """What of the measurement is kept beside what is made of it."""
 
@@ -41,13 +45,15 @@ def measure_between(settings: Settings) -> xr.Dataset:
     -------
     profile : kernel, coherence, position
         Of :func:`~posbias.theory.coherent.coherent_profile` at :data:`COHERENCES`.
-    predicted : kernel, position
-        The same with the coherence that was measured at each layer's two sums.
+    predicted : kernel, reading, position
+        The law at birth with what was read of the gradient in each layer (:data:`READINGS`).
+    share, expected_share : sum, layer
+        What comes through each branch, in squares, and what the law at birth says of it with measured kernels.
     rollout : variant, position
         Rollouts (b) and of measured kernels.
-    cross, possible : join, layer, prompt
+    cross, possible : join, layer, few
         Cross terms (:func:`~posbias.measure.studies.coherence.cross_terms`) of what meets in each layer.
-    path_cross, path_possible : prompt
+    path_cross, path_possible : few
         Those of paths through one attention.
     pair_coherence : layer, other_layer
         Coherence of the paths through two layers' attention; 1 on the diagonal.
@@ -59,29 +65,33 @@ def measure_between(settings: Settings) -> xr.Dataset:
     """
     study = Study(settings)
     results = measured(study)
-    reading = _joined([read_coherence(study.instrument, ids) for _, ids in study.batches()])
-    rollouts = {kernel: branches_of(results, kernel) for kernel in KERNELS}
-    own = joined_coherence(reading.layers[:, :2].numpy())
+    few = study.with_prompts(prompts=min(COHERENCE_PROMPTS, settings.prompts))
+    reading = _joined([read_coherence(study.instrument, ids) for _, ids in few.batches()])
+    laws = {kernel: branches_of(results, kernel) for kernel in KERNELS}
+    own, shares = joined_coherence(reading.layers[:, :2].numpy()), through_shares(reading.sizes.mean(-1).numpy())
+    ways = [(own, None), (0.0, shares), (own, shares)]
     fields: dict[str, tuple[tuple[str, ...], np.ndarray, str]] = {
         "profile": (
             ("kernel", "coherence", "position"),
-            np.stack([[between(x, rho) for rho in COHERENCES] for x in rollouts.values()]),
+            np.stack([[between(x, rho) for rho in COHERENCES] for x in laws.values()]),
             "profile if what meets at a sum has this cosine",
         ),
         "predicted": (
-            ("kernel", "position"),
-            np.stack([between(x, own) for x in rollouts.values()]),
-            "profile with the measured coherence of each layer's sums",
+            ("kernel", "reading", "position"),
+            np.stack([[between(x, *way) for way in ways] for x in laws.values()]),
+            "profile with what was read of the gradient",
         ),
+        "share": (("sum", "layer"), shares.T, "what comes through a branch, in squares of mean sizes"),
+        "expected_share": (("sum", "layer"), expected_shares(laws["measured"]).T, "the same by the law at birth"),
         "rollout": (
             ("variant", "position"),
             np.stack([measured_rollout(results, variant).profile() for variant in ("b", "kernels")]),
             "influence profile by rollout",
         ),
-        "cross": (("join", "layer", "prompt"), reading.layers[0].numpy(), "sum of u·w over that of sizes squared"),
-        "possible": (("join", "layer", "prompt"), reading.layers[1].numpy(), "the same if all were aligned"),
-        "path_cross": (("prompt",), reading.paths[0].numpy(), "the same over paths through one attention"),
-        "path_possible": (("prompt",), reading.paths[1].numpy(), "the same if all were aligned"),
+        "cross": (("join", "layer", "few"), reading.layers[0].numpy(), "sum of u·w over that of sizes squared"),
+        "possible": (("join", "layer", "few"), reading.layers[1].numpy(), "the same if all were aligned"),
+        "path_cross": (("few",), reading.paths[0].numpy(), "the same over paths through one attention"),
+        "path_possible": (("few",), reading.paths[1].numpy(), "the same if all were aligned"),
         "pair_coherence": (
             ("layer", "other_layer"),
             _pairs(reading.pairs.sum(-1).numpy()),
@@ -89,7 +99,8 @@ def measure_between(settings: Settings) -> xr.Dataset:
         ),
     }
     made = {name: (dims, shaved(x.astype(np.float32)), {"long_name": text}) for name, (dims, x, text) in fields.items()}
-    coords = {"kernel": list(KERNELS), "coherence": list(COHERENCES), "join": list(JOINS), "variant": ["b", "kernels"]}
+    coords = {"kernel": list(KERNELS), "coherence": list(COHERENCES), "reading": list(READINGS), "join": list(JOINS)}
+    coords |= {"variant": ["b", "kernels"], "sum": list(JOINS[:2])}
     found = xr.Dataset(made, coords=coords, attrs=results.attrs)
     return found.assign({name: _few_bits(results[name]) for name in KEPT})
 
@@ -104,16 +115,36 @@ def branches_of(results: xr.Dataset, kernel: str) -> MeasuredRollout:
     return MeasuredRollout(measured_rollout(results, "kernels").kernels, law.lambda_, law.n, branches)
 
 
-def between(law: MeasuredRollout, coherence: float | Float[np.ndarray, "T 2"]) -> Float[np.ndarray, "n"]:
-    """Return the profile that the numbers of a law at birth give at a coherence."""
+def between(
+    law: MeasuredRollout, coherence: float | Float[np.ndarray, "T 2"], shares: Float[np.ndarray, "T 2"] | None = None
+) -> Float[np.ndarray, "n"]:
+    """Return the profile that the numbers of a law at birth give at a coherence, and with shares of the branches."""
     branches: dict[str, Any] = dict(law.branches or {})
-    return coherent_profile(law.kernels, branches.pop("gains"), coherence, law.n, **branches)
+    return coherent_profile(law.kernels, branches.pop("gains"), coherence, law.n, shares=shares, **branches)
+
+
+def expected_shares(law: MeasuredRollout) -> Float[np.ndarray, "T 2"]:
+    """Return what the numbers of a law at birth say of what comes through each branch."""
+    branches: dict[str, Any] = dict(law.branches or {})
+    return branch_shares(law.kernels, branches.pop("gains"), law.n, **branches)
 
 
 def joined_coherence(terms: Float[np.ndarray, "2 2 T B"]) -> Float[np.ndarray, "T 2"]:
     """Return each layer's coherence at attention and step over all prompts; 0 where there is nothing to meet."""
     cross, possible = terms.sum(-1)
     return np.clip(np.divide(cross, possible, out=np.zeros_like(cross), where=possible > 0), -1, 1).T
+
+
+def through_shares(sizes: Float[np.ndarray, "sums 2 T n"]) -> Float[np.ndarray, "T 2"]:
+    """Return Σ_j b_j² / Σ_j (a_j² + b_j²), a and b mean sizes of what comes around a branch and through it.
+
+    The mean over prompts is taken of sizes, as influence does, before they are squared.
+
+    >>> through_shares(np.array([[[[3.0, 0.0]], [[0.0, 1.0]]]] * 2)).tolist()
+    [[0.1, 0.1]]
+    """
+    around, through = np.square(sizes).sum(-1).transpose(1, 2, 0)
+    return np.asarray(through / (around + through))
 
 
 def _joined(readings: list[CoherenceReading]) -> CoherenceReading:

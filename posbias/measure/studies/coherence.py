@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from posbias.measure.families import output_projection
 from posbias.measure.hooks import given, hooked
 from posbias.measure.instrument import Instrument
-from posbias.measure.studies.gradients import kept_streams
+from posbias.measure.studies.gradients import kept_streams, read_streams
 from posbias.measure.studies.path_gradients import single_hops
 
 JOINS = ("attention", "step", "heads")
@@ -53,6 +53,9 @@ class CoherenceReading:
     ----------
     layers
         Of each layer's :data:`JOINS`.
+    sizes
+        ‖u‖ and ‖w‖ of what comes around each layer's attention and through it, with attention weights held fixed, then
+        around its step and through it. Weights are no part of a value map: a rollout has them as numbers.
     paths
         Of the paths that go through the attention of one layer only, over all layers.
     pairs
@@ -60,6 +63,7 @@ class CoherenceReading:
     """
 
     layers: Float[Tensor, "2 joins T B"]
+    sizes: Float[Tensor, "sums 2 T n B"]
     paths: Float[Tensor, "2 B"]
     pairs: Float[Tensor, "2 T T B"]
 
@@ -80,11 +84,14 @@ def read_coherence(instrument: Instrument, ids: Int[Tensor, "B n"]) -> Coherence
     for s in range(T):
         for t in range(s):
             pairs[:, s, t] = pairs[:, t, s] = cross_terms(hops[[s, t]])
-    return CoherenceReading(_meetings(instrument, ids), cross_terms(hops), pairs)
+    layers, step = _meetings(instrument, ids)
+    fixed = read_streams(instrument, ids, values_only=True)
+    attention = torch.stack([fixed.around, fixed.branch]).mT
+    return CoherenceReading(layers, torch.stack([attention, step]), cross_terms(hops), pairs)
 
 
-def _meetings(instrument: Instrument, ids: Int[Tensor, "B n"]) -> Float[Tensor, "2 joins T B"]:
-    """Return the cross terms of each layer's joins."""
+def _meetings(instrument: Instrument, ids: Int[Tensor, "B n"]) -> tuple[Tensor, Tensor]:
+    """Return the cross terms of each layer's joins, and the sizes of what comes around and through its step."""
     T, taken = instrument.T, []
 
     def projected(module: nn.Module, args: Any, kwargs: Any) -> None:
@@ -93,6 +100,7 @@ def _meetings(instrument: Instrument, ids: Int[Tensor, "B n"]) -> Float[Tensor, 
     heads = hooked(before=[(output_projection(x), projected) for x in instrument.attentions])
     e = instrument.embeddings(ids).requires_grad_(True)
     found = torch.zeros(2, len(JOINS), T, len(ids), dtype=torch.float64)
+    sizes = torch.zeros(2, T, *ids.T.shape, dtype=torch.float64)
     with torch.enable_grad(), kept_streams(instrument) as kept, heads:
         p = instrument.logits(e).softmax(-1).amax(-1).sum()
         gradients = torch.autograd.grad(p, [*kept.streams, *taken], retain_graph=True)
@@ -106,7 +114,8 @@ def _meetings(instrument: Instrument, ids: Int[Tensor, "B n"]) -> Float[Tensor, 
             around = by_stream[t] - through
             met = [torch.stack([around, through]), torch.stack([leaving, around - leaving]), each]
             found[:, :, t] = torch.stack([cross_terms(u) for u in met], dim=1)
-    return found
+            sizes[:, t] = met[1].detach().double().norm(dim=-1).mT.cpu()
+    return found, sizes
 
 
 def _by_head(gradient: Float[Tensor, "B n E"], H: int) -> Float[Tensor, "H B n E"]:
