@@ -1,12 +1,13 @@
 """From birth to trained: measured influence, the law at birth and the aligned sum with a model's present weights.
 
 Both limits, and what lies between them by :func:`~posbias.theory.coherent.coherent_profile`, take content-free kernels
-or the measured mean ones; gains, denominators and steps are the model's own. Coherence is measured on the same prompts.
+or the measured mean ones of every head; gains, denominators and steps are the model's own. Coherence is measured on the same prompts.
 Nothing is fitted here.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from posbias.measure.summary import shaved
 from posbias.theory.coherent import branch_shares, coherent_profile
 
 KERNELS = ("content-free", "measured")
-"""Kernels of the law and of the aligned sum: mask and positions alone, or the mean attention that was measured."""
+"""Kernels of the law and of the aligned sum: mask and positions alone, or each head's mean attention as measured."""
 COHERENCES = (-0.2, -0.1, 0.0, 0.03, 0.06, 0.1, 0.15, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0)
 """Values of ρ at which profiles are kept; 0 is the law at birth, 1 the aligned sum."""
 READINGS = ("cosines", "shares", "both")
@@ -63,7 +64,7 @@ def measure_between(settings: Settings) -> xr.Dataset:
     ValueError, OSError
         As :func:`~posbias.measure.run.measure` does, and for a model whose layers are no sums.
     """
-    study = Study(settings)
+    study = Study(replace(settings, content=False, heads=True))
     results = measured(study)
     few = study.with_prompts(prompts=min(COHERENCE_PROMPTS, settings.prompts))
     reading = _joined([read_coherence(study.instrument, ids) for _, ids in few.batches()])
@@ -106,13 +107,13 @@ def measure_between(settings: Settings) -> xr.Dataset:
 
 
 def branches_of(results: xr.Dataset, kernel: str) -> MeasuredRollout:
-    """Return the law at birth of a measurement with one of :data:`KERNELS`."""
+    """Return the law at birth of a measurement, one with ``attention_heads``, with one of :data:`KERNELS`."""
     law = measured_rollout(results, "birth")
-    if kernel == "content-free" or law.branches is None:
+    if kernel == "content-free":
         return law
-    gains = law.branches["gains"]  # one kernel for all heads of a layer
-    branches = law.branches | {"gains": np.linalg.norm(gains, axis=1) if gains.ndim == 2 else gains}
-    return MeasuredRollout(measured_rollout(results, "kernels").kernels, law.lambda_, law.n, branches)
+    A = results["attention_heads"].values.astype(np.float64)
+    gains = results["branch_gain"].values.astype(np.float64)
+    return replace(law, kernels=A / A.sum(-1, keepdims=True), branches={**(law.branches or {}), "gains": gains})
 
 
 def between(

@@ -1,0 +1,292 @@
+"""Where models lie between the law at birth and the aligned sum, and what leaves independence first, as tables.
+
+A file is MODEL.between.nc for a reference model, MODEL.seed-S.between.nc for one that was trained from another seed, and
+MODEL.seed-S.step-NNNNNN.nc for a state that was kept during a training. Whatever the folder holds is read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from jaxtyping import Float
+
+from posbias import checks
+from posbias.comparison.distances import normalised_wasserstein, wasserstein_to
+from posbias.measure.studies.influence_tables import Sample
+from posbias.measure.studies.prompt_units import known_units
+from posbias.measure.studies.scoring import training_record, unit
+from posbias.rollout.profiles import mean_position
+from posbias.statistics.multiplicity import decided, sign_p_value
+from posbias.statistics.resampling import interval, resample_weights
+from posbias.training.loop.netcdf import load
+
+NAME = re.compile(r"(?P<model>[^.]+)(?:\.seed-(?P<seed>\d+))?\.(?P<part>between|step-\d+)$")
+"""The name of a file, without its suffix."""
+FINE = 0.01
+"""Step of ρ in which the nearest profile is sought; between the values that files have, profiles are interpolated."""
+STAGE = ("model", "seed", "step", "finished")
+"""Columns that say which network a row is of."""
+
+Files = Mapping[str, xr.Dataset]
+"""Name → results of :func:`~posbias.measure.studies.between.measure_between`."""
+
+
+def read_between(folder: Path | str, models: Sequence[str]) -> dict[str, xr.Dataset]:
+    """Return the files of the study ``between`` in a folder by name, ordered by model, seed and step.
+
+    Attributes ``stage_model``, ``stage_seed``, ``stage_step`` and ``stage_finished`` are added. Of two files of one
+    finished training the first by name is taken.
+
+    Parameters
+    ----------
+    folder
+        ``results/NN_name``.
+    models
+        Names of reference models, in the order wanted; files of others are left out.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is none.
+    """
+    found: dict[tuple[int, int, int, bool], tuple[str, xr.Dataset]] = {}
+    for path in sorted(Path(folder).glob("*.nc")):
+        name = NAME.match(path.stem)
+        if name is None or name["model"] not in models:
+            continue
+        model, finished = name["model"], name["part"] == "between"
+        x, record = load(path), training_record(model)
+        seed = int(name["seed"] if name["seed"] is not None else record["seed"])
+        step = int(x.attrs.get("training_steps", record["steps"]))
+        stage = {"stage_model": model, "stage_seed": seed, "stage_step": step, "stage_finished": int(finished)}
+        key = (list(models).index(model), seed, step, finished)
+        found.setdefault(key, (path.stem, x.assign_attrs(stage)))
+    if not found:
+        raise FileNotFoundError(f"{folder}: no file MODEL.between.nc of {', '.join(models)}")
+    return dict(found[key] for key in sorted(found))
+
+
+def finished(files: Files) -> dict[str, xr.Dataset]:
+    """Return the files of trainings that have ended."""
+    return {name: x for name, x in files.items() if x.attrs["stage_finished"]}
+
+
+def courses(files: Files) -> dict[str, dict[str, xr.Dataset]]:
+    """Return the trainings of which a state was kept before the end, MODEL, seed S → files in the order of steps."""
+    found: dict[str, dict[str, xr.Dataset]] = {}
+    for name, x in files.items():
+        found.setdefault(f"{x.attrs['stage_model']}, seed {x.attrs['stage_seed']}", {})[name] = x
+    return {run: own for run, own in found.items() if any(not x.attrs["stage_finished"] for x in own.values())}
+
+
+def sample_between(x: xr.Dataset) -> Sample:
+    """Return a file's prompts, and the documents that they are from where it tells them."""
+    influence, units = x["influence_prompts"].values.astype(np.float64), known_units(x)
+    return Sample(influence, np.arange(len(influence)) if units is None else units)
+
+
+def place_of(
+    measured: Float[np.ndarray, "B n"], family: Float[np.ndarray, "R n"], coherences: Float[np.ndarray, "R"]
+) -> tuple[Float[np.ndarray, "B"], Float[np.ndarray, "B"]]:
+    """Return for each measured profile the ρ whose profile is nearest in W₁, and its distance.
+
+    Parameters
+    ----------
+    measured
+        Profiles, a row each.
+    family
+        Profiles at ``coherences``, which rise.
+
+    >>> ends = np.array([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
+    >>> place_of(np.array([[0.7, 0.0, 0.3]]), ends, np.array([0.0, 1.0]))[0].round(2).tolist()
+    [0.3]
+    """
+    if len(family) != len(coherences) or (np.diff(coherences) <= 0).any():
+        raise checks.refuse("coherences", f"{len(family)} rising numbers", coherences)
+    fine = np.arange(round(coherences[0] / FINE), round(coherences[-1] / FINE) + 1) * FINE
+    above = np.clip(np.searchsorted(coherences, fine, side="right"), 1, len(coherences) - 1)
+    weight = (fine - coherences[above - 1]) / (coherences[above] - coherences[above - 1])
+    profiles = family[above - 1] * (1 - weight[:, None]) + family[above] * weight[:, None]
+    distances = np.stack([wasserstein_to(profiles, p) for p in measured])
+    best = distances.argmin(1)
+    return fine[best], distances[np.arange(len(measured)), best]
+
+
+def place_table(files: Files, kernel: str = "measured", *, resamples: int = 200) -> pd.DataFrame:
+    """Return where each network lies between both limits, a row each.
+
+    Parameters
+    ----------
+    files
+        Of :func:`read_between`.
+    kernel
+        ``measured`` or ``content-free``.
+    resamples
+        Of the bootstrap over documents.
+
+    Returns
+    -------
+    table : DataFrame
+        Index ``name``. Columns: those of :data:`STAGE`; ``mean``, the mean position of measured influence, and
+        ``mean_law``, ``mean_aligned``; W₁ to the measured influence of the ``law`` at birth, of the ``aligned`` sum, of
+        the ``rollout`` of the same kernels, of the law with measured ``cosines``, with measured ``shares`` and with
+        ``both``, and of the ``nearest`` profile of the family; its ρ, the ``place``, with ``low`` and ``high``;
+        ``coherence`` where two parts of the gradient meet, that of ``paths`` and that of ``heads``; ``excess``, how
+        much larger the size through attentions is than the law expects; ``below_aligned`` and ``above_law``, 1 where
+        the mean position stands beyond a limit by Holm's rule over all rows, -1 where it stands within, 0 where open.
+    """
+    rows = {}
+    for name, x in files.items():
+        sample = sample_between(x)
+        weights = resample_weights(sample.units, resamples)
+        drawn = unit(weights[weights.any(1)] @ sample.influence)
+        p, own = sample.profile, x.sel(kernel=kernel)
+        family, grid = unit(own["profile"].values), own["coherence"].values.astype(float)
+        law, aligned = (family[np.flatnonzero(grid == end)[0]] for end in (0.0, 1.0))
+        places, nearest = place_of(np.vstack([p, drawn]), family, grid)
+        low, high = interval(places[1:])
+        means = drawn @ np.linspace(0, 1, p.size)
+        rollout = unit(x["rollout"].sel(variant="kernels" if kernel == "measured" else "b").values)
+        rows[name] = {
+            **{column: x.attrs[f"stage_{column}"] for column in STAGE},
+            "mean": mean_position(p),
+            "mean_law": mean_position(law),
+            "mean_aligned": mean_position(aligned),
+            "law": normalised_wasserstein(law, p),
+            "aligned": normalised_wasserstein(aligned, p),
+            "rollout": normalised_wasserstein(rollout, p),
+            **{str(way): normalised_wasserstein(unit(own["predicted"].sel(reading=way).values), p)
+               for way in x["reading"].values},
+            "nearest": float(nearest[0]),
+            "place": float(places[0]),
+            "low": float(low),
+            "high": float(high),
+            **coherences(x),
+            "excess": float(np.sqrt((x["share"] / x["expected_share"]).sel(sum="attention").median())),
+            "p_aligned": sign_p_value(means - mean_position(aligned)),
+            "p_law": sign_p_value(mean_position(law) - means),
+        }  # fmt: skip
+    table = pd.DataFrame.from_dict(rows, orient="index").rename_axis("name")
+    below = decided((table["mean_aligned"] - table["mean"]).to_numpy(), table["p_aligned"].to_numpy())
+    above = decided((table["mean"] - table["mean_law"]).to_numpy(), table["p_law"].to_numpy())
+    return table.assign(below_aligned=below, above_law=above).drop(columns=["p_aligned", "p_law"])
+
+
+def coherences(x: xr.Dataset) -> dict[str, float]:
+    """Return a model's coherence where two parts of the gradient meet, that of paths through one attention, of heads.
+
+    Cross terms of all layers and prompts over what they would be if all were aligned.
+    """
+    total = {name: x[name].sum("few") for name in ("cross", "possible")}
+    joins, heads = (
+        {name: float(part.sel(join=which).sum()) for name, part in total.items()}
+        for which in (["attention", "step"], ["heads"])
+    )
+    return {
+        "coherence": joins["cross"] / joins["possible"],
+        "paths": float(x["path_cross"].sum() / x["path_possible"].sum()),
+        "heads": heads["cross"] / heads["possible"],
+    }
+
+
+def layer_coherences(files: Files) -> pd.DataFrame:
+    """Return the coherence of every layer, a row for each network, layer and kind.
+
+    Columns are those of :data:`STAGE`, ``layer`` from 1, ``kind`` (attention, step or heads: what meets there; paths:
+    those through this attention with those through the others'), ``coherence``, ``error`` of it over prompts (one
+    standard error; missing for paths), and ``excess``, how much larger what comes through the branch is than the law
+    at birth expects (missing for heads and paths).
+    """
+    rows = []
+    for x in files.values():
+        stage = {column: x.attrs[f"stage_{column}"] for column in STAGE}
+        for join in x["join"].values:
+            cross, possible = (x[name].sel(join=join).values for name in ("cross", "possible"))
+            ratio = _ratio(cross.sum(-1), possible.sum(-1))
+            each = _ratio(cross, possible)
+            error = each.std(-1, ddof=1) / each.shape[-1] ** 0.5 if each.shape[-1] > 1 else np.full(len(each), np.nan)
+            excess = np.full(len(ratio), np.nan)
+            if join in x["sum"].values:
+                excess = np.sqrt(_ratio(*(x[name].sel(sum=join).values for name in ("share", "expected_share"))))
+            for t, found in enumerate(zip(ratio, error, excess, strict=True)):
+                rows.append({**stage, "layer": t + 1, "kind": str(join), **_named(found)})
+        pairs = x["pair_coherence"].values
+        for t, row in enumerate(pairs):
+            others = float(np.delete(row, t).mean()) if len(row) > 1 else 0.0
+            rows.append({**stage, "layer": t + 1, "kind": "paths", **_named((others, np.nan, np.nan))})
+    return pd.DataFrame(rows)
+
+
+def _named(found: tuple[float, float, float]) -> dict[str, float]:
+    return dict(zip(("coherence", "error", "excess"), map(float, found), strict=True))
+
+
+def _ratio(cross: np.ndarray, possible: np.ndarray) -> np.ndarray:
+    return np.divide(cross, possible, out=np.zeros_like(possible, dtype=float), where=possible > 0)
+
+
+def first_departures(layers: pd.DataFrame, level: float = 0.1) -> pd.DataFrame:
+    """Return the first step at which a layer's coherence is larger than a level in size, at that step and two errors.
+
+    Parameters
+    ----------
+    layers
+        Of :func:`layer_coherences`, with all steps of the trainings that are asked for.
+    level
+        In size; departures above 0 and below it count alike.
+
+    Returns
+    -------
+    table : DataFrame
+        A row for each ``model``, ``seed``, ``kind`` and ``layer``: ``step``, missing where none is, and the
+        ``coherence`` there.
+    """
+    clear = layers["coherence"].abs() - 2 * layers["error"].fillna(0) > level
+    keys = ["model", "seed", "kind", "layer"]
+    first = layers[clear].sort_values("step").groupby(keys, sort=False)[["step", "coherence"]].first()
+    every = layers[keys].drop_duplicates()
+    return every.merge(first, left_on=keys, right_index=True, how="left")
+
+
+def agreement(table: pd.DataFrame, coherence: str = "coherence", *, resamples: int = 1000) -> dict[str, float]:
+    """Return how well a coherence says the place: rank correlation over rows with its interval, and mean error.
+
+    Parameters
+    ----------
+    table
+        Of :func:`place_table`; architectures are drawn again with all their rows.
+    coherence
+        Column to hold against ``place``.
+
+    Returns
+    -------
+    found : dict
+        ``spearman``, ``low``, ``high``, ``error``, the mean of |place - coherence|, and ``spread``, that of
+        |place - mean place|: what is left when one number stands for all.
+    """
+    x, y = table[coherence].to_numpy(), table["place"].to_numpy()
+    weights = resample_weights(table["model"].factorize()[0], resamples)
+    drawn = []
+    for row in weights.astype(int):
+        some = np.repeat(np.arange(len(x)), row)
+        drawn.append(_rank_correlation(x[some], y[some]))
+    low, high = interval(np.array(drawn)[np.isfinite(drawn)])
+    return {
+        "spearman": _rank_correlation(x, y),
+        "low": float(low),
+        "high": float(high),
+        "error": float(abs(y - x).mean()),
+        "spread": float(abs(y - y.mean()).mean()),
+    }
+
+
+def _rank_correlation(x: np.ndarray, y: np.ndarray) -> float:
+    ranks = [pd.Series(values).rank().to_numpy() for values in (x, y)]
+    if any(np.ptp(values) == 0 for values in ranks):
+        return float("nan")
+    return float(np.corrcoef(*ranks)[0, 1])
