@@ -5,7 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from posbias import influence_profile
+from posbias import alibi_slopes, influence_profile
 from posbias.rollout import masks
 from posbias.rollout.congruence import congruence, pushed
 from posbias.rollout.kernels import attention_kernel
@@ -164,3 +164,12 @@ def test_structured_kernels_need_their_length_and_depth():
         birth_profile(structured_kernels(T), np.ones(T))
     with pytest.raises(ValueError, match="gains: expected 4"):
         birth_profile(structured_kernels(T), np.ones(T + 1), N)
+
+
+@pytest.mark.parametrize("width", [8, 32])
+def test_steep_slopes_in_a_window_leave_nothing_below_zero(width):
+    """A difference of running sums left squares of -1e-17 beyond the window, whose roots are no numbers."""
+    kernels = structured_kernels(6, slope=alibi_slopes(8), mask=masks.sliding_window(width))
+    p = birth_profile(kernels, np.full(6, 0.5), 256)
+    assert np.isfinite(p).all() and not p[: 255 - 6 * (width - 1)].any()
+    np.testing.assert_allclose(p, birth_profile(dense_heads(kernels, 256), np.full(6, 0.5)), atol=1e-12)

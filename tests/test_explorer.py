@@ -24,6 +24,7 @@ from posbias.rollout.logits import alibi_slopes, geometric_slopes
 from posbias.rollout.order import dominates
 from posbias.rollout.profiles import mean_position, read_profile, u_shape
 from posbias.rollout.structured import structured_kernels
+from posbias.theory.birth import birth_profile
 
 webdriver = pytest.importorskip("selenium.webdriver")
 from selenium.webdriver.common.by import By  # noqa: E402 - selenium may be absent
@@ -109,7 +110,7 @@ def settled_hash(driver, part):
 DEFAULTS = {
     "depth": 12, "mixing": "constant", "lambda": 0.1, "lambda0": 0.6, "beta": 1.0, "encoding": "alibi", "heads": 8,
     "slopes": "rule", "scale": 1.0, "slope": 0.25, "mask": "causal", "width": 16, "content": "none", "diagonal": 2.0,
-    "length": 256, "off": (),
+    "length": 256, "off": (), "law": "aligned",
 }  # fmt: skip
 
 
@@ -127,6 +128,41 @@ def model_numbers(name):
 
 def predicted(**fields):
     """Compute the profile that a link's fields ask for with the package's own functions."""
+    schedule, n, slopes, content, mask, f = what_is_asked(**fields)
+    T = len(schedule)
+    plain = f["encoding"] == "none" or "position" in f["off"]
+    if plain or f["encoding"] != "log":
+        kernels = structured_kernels(T, slope=None if plain else slopes, diagonal=content, mask=mask, H=f["heads"])
+        return influence_profile(kernels, schedule, n)
+    A = [mix_heads(heads) for heads in kernels_written_out(n, slopes, content, mask, f)]
+    return influence_profile(A[0] if len(A) == 1 else np.stack(A), schedule)
+
+
+def predicted_at_birth(**fields):
+    """Compute the law at birth of a link's fields from kernels that are written out."""
+    schedule, n, slopes, content, mask, f = what_is_asked(**fields)
+    A = kernels_written_out(n, slopes, content, mask, f)
+    A = np.broadcast_to(A, (len(schedule), *A.shape[1:]))
+    if (schedule < 1).all():
+        return birth_profile(A, schedule / (1 - schedule))
+    G = np.diag(np.eye(n)[-1])  # without a residual a gain has no number, but its share of the layer has
+    for heads, mixing in zip(A[::-1], schedule[::-1], strict=True):
+        G = (1 - mixing) ** 2 * G + mixing**2 * np.mean([head.T @ G @ head for head in heads], axis=0)
+        G /= np.trace(G)
+    return np.sqrt(np.diag(G)) / np.sqrt(np.diag(G)).sum()
+
+
+def kernels_written_out(n, slopes, content, mask, f):
+    """Return the kernels of all heads, of one layer or of all: (1 or T, H, n, n)."""
+    plain = f["encoding"] == "none" or "position" in f["off"]
+    distance = np.subtract.outer(np.arange(n), np.arange(n))
+    distance = np.log1p(np.abs(distance)) if f["encoding"] == "log" else distance
+    logits = -(0 if plain else 1) * slopes[:, None, None] * distance
+    return np.stack([attention_kernel(logits + d[:, None, None] * np.eye(n), mask) for d in content])
+
+
+def what_is_asked(**fields):
+    """Return λ, n, slopes, content by layer and head, the mask, and all fields."""
     f = DEFAULTS | fields
     T, H, n = f["depth"], f["heads"], f["length"]
     if "model" in f:
@@ -156,14 +192,7 @@ def predicted(**fields):
     mask = masks.full() if "mask" in f["off"] else mask
     schedule = np.ones(T) if "residual" in f["off"] else schedule
     content = np.zeros((1, H)) if "content" in f["off"] else content
-    plain = f["encoding"] == "none" or "position" in f["off"]
-    if plain or f["encoding"] != "log":
-        kernels = structured_kernels(T, slope=None if plain else slopes, diagonal=content, mask=mask, H=H)
-        return influence_profile(kernels, schedule, n)
-    distance = np.abs(np.subtract.outer(np.arange(n), np.arange(n)))
-    logits = -slopes[:, None, None] * np.log1p(distance)
-    A = [mix_heads(attention_kernel(logits + d[:, None, None] * np.eye(n), mask)) for d in content]
-    return influence_profile(A[0] if len(A) == 1 else np.stack(A), schedule)
+    return schedule, n, slopes, content, mask, f
 
 
 def hash_of(fields):
@@ -211,7 +240,7 @@ const scheme = PosbiasState, engine = PosbiasEngine, presets = PosbiasPresets;
 return arguments[0].map(hash => {
   const { state, refused } = scheme.parse(hash, presets);
   if (refused.length) return refused;
-  return Array.from(engine.influenceProfile(scheme.settingsOf(state, presets)));
+  return Array.from(engine.influence(scheme.settingsOf(state, presets)));
 });
 """
 
@@ -246,6 +275,99 @@ def test_engine_equals_python_at_the_limits(driver, show):
     ]
     for fields, p in zip(asked, profiles(driver, asked), strict=True):
         assert np.abs(p - predicted(**fields)).max() < 1e-12, fields
+
+
+def small(fields, rng):
+    """Cut random settings down to what kernels that are written out can do."""
+    content = fields["content"] == "all"
+    heads = {"model": "reference-bloom-8", "heads": 6} if content else {"heads": min(fields["heads"], 8)}
+    depth = min(fields["depth"], int(rng.integers(1, 9 if content else 13)))
+    size = {"depth": depth, "length": int(rng.integers(4, 61)), "width": int(rng.integers(1, 31))}
+    return fields | heads | size | {"law": "birth"}
+
+
+def test_law_at_birth_equals_python_over_masks_encodings_and_content(driver, show):
+    show()
+    rng = np.random.default_rng(21)
+    asked = [small(random_fields(rng, k), rng) for k in range(96)]
+    seen = {(f["encoding"], f["mask"], f["content"]) for f in asked}
+    assert len(seen) == 48 and any("residual" in f["off"] for f in asked) and any("mask" in f["off"] for f in asked)
+    for fields, p in zip(asked, profiles(driver, asked), strict=True):
+        assert np.abs(p - predicted_at_birth(**fields)).max() < 1e-10, fields
+
+
+AT_BIRTH = {"law": "birth", "length": 50, "depth": 6, "lambda": 0.5}
+
+
+@pytest.mark.parametrize("mask", ["causal", "window", "prefix", "none"])
+@pytest.mark.parametrize("encoding", ["none", "alibi", "decay", "log"])
+def test_law_at_birth_without_a_residual(driver, show, mask, encoding):
+    show()
+    off = ("mask",) if mask == "none" else ()
+    fields = AT_BIRTH | {"encoding": encoding, "width": 9, "off": (*off, "residual")}
+    fields |= {} if mask == "none" else {"mask": mask}
+    half, whole = profiles(driver, [fields | {"off": off}, fields])
+    assert np.abs(half - predicted_at_birth(**fields | {"off": off})).max() < 1e-12
+    assert np.abs(whole - predicted_at_birth(**fields)).max() < 1e-12
+    assert np.abs(whole - predicted_at_birth(**fields | {"off": off, "lambda": 1 - 1e-7})).max() < 1e-6
+    # one set of layers is left: with one kernel for all heads both laws are its path sums
+    sizes = predicted(**fields | {"law": "aligned"})
+    one = encoding in ("none", "decay")
+    assert (np.abs(whole - sizes).max() < 1e-12) == one
+
+
+@pytest.mark.parametrize("length", [4, 5, 7, 61, 256])
+def test_law_at_birth_at_every_length_and_the_extremes(driver, show, length):
+    show()
+    asked = [
+        {"width": 1, "mask": "window"},
+        {"width": 4096, "mask": "window"},
+        {"width": length - 1, "mask": "window", "scale": 0.01},
+        {"width": 4096, "mask": "prefix", "slopes": "one", "slope": 4},
+        {"scale": 16, "content": "diagonal", "diagonal": -10},
+        {"lambda": 0},
+        {"depth": 100, "heads": 2, "lambda": 0.02},
+    ]
+    for fields, p in zip(asked, profiles(driver, [AT_BIRTH | f | {"length": length} for f in asked]), strict=True):
+        if length <= 61 or "depth" not in fields:
+            expected = predicted_at_birth(**AT_BIRTH | fields | {"length": length})
+            assert np.abs(p - expected).max() < 1e-12, fields
+        assert (p >= 0).all() and abs(p.sum() - 1) < 1e-12
+
+
+def test_equal_heads_are_taken_once_and_count_for_all(driver, show):
+    show()
+    slopes, rows = [0.1, 0.1, 0.5, 0.1], [[0, 0, 1, 2], [1, 1, 1, 1], [0, 3, 0, 3]]
+    i = np.arange(30)
+    logits = -np.array(slopes)[:, None, None] * np.subtract.outer(i, i)
+    A = np.stack([attention_kernel(logits + np.array(d)[:, None, None] * np.eye(30), masks.causal()) for d in rows])
+    script = """const [slopes, diagonal] = arguments, s = {n: 30, lambda: [0.5, 0.2, 0.4], slopes, diagonal};
+        return [Array.from(PosbiasEngine.birthProfile(s)), PosbiasEngine.operations({...s, law: "birth"})]"""
+    p, cost = driver.execute_script(script, slopes, rows)
+    assert np.abs(p - birth_profile(A, [1.0, 0.25, 2 / 3])).max() < 1e-14
+    assert cost / driver.execute_script(script, slopes, rows[:1])[1] == (3 + 2 + 3) / (3 * 3)
+
+
+def test_at_birth_nothing_comes_from_beyond_the_windows_reach(driver, show):
+    show()
+    (p,) = profiles(driver, [{"law": "birth", "depth": 3, "mask": "window", "width": 8, "length": 60}])
+    assert (p[: 59 - 3 * 7] == 0).all() and (p[59 - 3 * 7 :] > 0).all()
+
+
+def test_operations_tell_what_can_be_drawn(driver, show):
+    show()
+    script = """const e = PosbiasEngine, s = { lambda: e.constantMixing(12, 0.1), law: "birth", ...arguments[0] };
+        const n = e.longest(s), fits = n => e.affordable({ ...s, n });
+        return [n, fits(n), fits(n + 1), e.operations(s)]"""
+    many = {"n": 4096, "slopes": alibi_slopes(64).tolist()}
+    longest, fits, more, cost = driver.execute_script(script, many)
+    assert 500 < longest < 2048 and fits and not more
+    assert driver.execute_script(script, many | {"distance": "log"})[0] < longest
+    assert driver.execute_script(script, many | {"law": "aligned"})[0] == 4096
+    one = driver.execute_script(script, many | {"slopes": [0.1] * 64})
+    assert one[0] == 4096 and one[3] < cost / 1e4
+    few = driver.execute_script(script, many | {"slopes": [0.1, 0.2], "lambda": [0.1]})
+    assert few[0] == 2048, "matrices of three times 34 MB are the most"
 
 
 def test_engine_on_three_tokens_by_hand(driver, show):
@@ -377,7 +499,9 @@ def test_links_bring_settings_back(driver, show):
         const first = s.parse(hash, presets), link = s.format(first.state, presets), again = s.parse(link, presets);
         return [first, link, again]"""
     for k in range(100):
-        first, link, again = driver.execute_script(round_trip, hash_of(random_fields(rng, k)))
+        fields = random_fields(rng, k) | {"law": ("aligned", "birth")[k % 2]}
+        first, link, again = driver.execute_script(round_trip, hash_of(fields))
+        assert first["state"]["law"] == fields["law"]
         assert first == again and again["refused"] == [] and link.startswith("#"), link
 
 
@@ -404,6 +528,7 @@ def test_defaults_of_the_page_are_those_that_it_prints(driver, show):
         ("#lambda=", "lambda", "expected a number from 0 to 1, received no value"),
         ("#model=gpt", "model", "expected one of falcon-rw-7b, mpt-7b"),
         ("#mixing=model", "mixing", "expected one of constant, decay without a model, received model"),
+        ("#law=square", "law", "expected one of aligned, birth, received square"),
         ("#off=mask,gravity", "off", "expected any of mask, residual, position, content"),
         ("#colour=<img src=x>", "colour", "expected one of the fields model, depth"),
         ("#=%E0%A4%A&&&", "", "expected one of the fields"),
@@ -434,6 +559,116 @@ def test_another_hash_is_shown_at_once_and_an_anchor_changes_nothing(driver, sho
     assert p.size == 60
     driver.execute_script("location.hash = '#what-to-try'")
     assert profile(driver).size == 60 and not driver.find_element(By.CLASS_NAME, "explorer-refused").is_displayed()
+
+
+# ---------------------------------------------------------------- the two laws
+
+
+def legend(driver):
+    return driver.find_element(By.CLASS_NAME, "explorer-legend").text
+
+
+def thin(driver, name):
+    return np.array(driver.execute_script(f"return Array.from(PosbiasExplorer.drawn.{name} || [])"), dtype=float)
+
+
+def test_the_switch_between_the_laws(driver, show):
+    start = {"depth": 6, "lambda": 0.4, "length": 50}
+    show(hash_of(start))
+    sizes = profile(driver)
+    assert "adding sizes" not in legend(driver) and not thin(driver, "sizes").size
+    squares = choose(driver, "law", "birth")
+    assert np.abs(squares - predicted_at_birth(**start)).max() < 1e-12
+    assert np.array_equal(thin(driver, "sizes"), sizes), "the thin line is the rollout"
+    assert "law at birth" in legend(driver) and "adding sizes" in legend(driver)
+    said = driver.find_element(By.CLASS_NAME, "explorer-words").text
+    distance = normalised_wasserstein(squares, sizes)
+    hops = 6 * 0.4**2 / (0.4**2 + 0.6**2)
+    for part in (
+        f"mean position {mean_position(sizes):.3f}",
+        f"distance {distance:.3f}",
+        f"in squares {hops:.4g} attention hops",
+    ):
+        assert part in said
+    spoken = driver.find_element(By.CSS_SELECTOR, "#explorer [aria-live=polite]")
+    WebDriverWait(driver, 10).until(lambda d: "At birth: squares" in spoken.get_attribute("textContent"))
+    assert "#" + driver.execute_script("return location.hash").strip("#") == hash_of(start | {"law": "birth"})
+    without = after(driver, element(driver, "force-position").click)
+    assert np.abs(without - predicted_at_birth(**start, off=("position",))).max() < 1e-12
+    assert np.array_equal(thin(driver, "all"), squares), "the thin line is the same law with all forces"
+    assert "law at birth without positional encoding" in legend(driver) and "adding sizes" not in legend(driver)
+    after(driver, element(driver, "force-position").click)
+    assert np.array_equal(choose(driver, "law", "aligned"), sizes)
+
+
+def test_the_switch_by_keyboard(driver, show):
+    show("#depth=6&length=50")
+    law = element(driver, "law")
+    p = after(driver, lambda: law.send_keys(Keys.ARROW_DOWN))
+    assert driver.execute_script("return PosbiasExplorer.state.law") == "birth"
+    assert np.abs(p - predicted_at_birth(depth=6, length=50)).max() < 1e-12
+    choose(driver, "model", "reference-gpt2-12")
+    assert driver.execute_script("return PosbiasExplorer.state.law") == "birth", "a model keeps the law"
+
+
+def test_a_link_to_the_law_at_birth_and_its_file(driver, show, tmp_path):
+    show("#law=birth&length=64&mask=window&width=9")
+    p = profile(driver)
+    assert np.abs(p - predicted_at_birth(length=64, mask="window", width=9)).max() < 1e-12
+    assert Select(element(driver, "law")).first_selected_option.text == "at birth: squares"
+    (tmp_path / "p.csv").write_text(driver.execute_script("return PosbiasExplorer.csv()"))
+    assert np.array_equal(read_profile(tmp_path / "p.csv"), p)
+
+
+def test_a_long_computation_goes_on_beside_the_reader(driver, show):
+    show("#heads=64&length=256")
+    before = profile(driver)
+    watch = """const [done] = arguments, E = PosbiasExplorer, seen = []; E.change({law: "birth"});
+        const look = () => {
+          seen.push([E.drawn.law, document.querySelector(".explorer-legend li").textContent]);
+          if (E.drawn.law === "birth") done([seen, Array.from(E.drawn.sizes)]); else setTimeout(look, 0);
+        }; setTimeout(look, 0)"""
+    seen, sizes = driver.execute_async_script(watch)
+    shares = [int(found[1]) for _, text in seen if (found := re.search(r"\(law at birth: (\d+)%\)", text))]
+    assert len(set(shares)) > 3 and shares == sorted(shares) and shares[-1] > 50
+    assert seen[0][0] == "aligned" and seen[-1] == ["birth", "law at birth"]
+    p = profile(driver)
+    assert np.array_equal(sizes, before) and abs(p.sum() - 1) < 1e-12 and p[-1] > before[-1]
+
+
+def test_a_change_ends_a_long_computation(driver, show):
+    show("#heads=64&length=256")
+    script = """const [done] = arguments, E = PosbiasExplorer; E.change({law: "birth"});
+        setTimeout(() => { E.change({heads: 2, length: 40}); setTimeout(() => done(E.redraws), 300) }, 400)"""
+    redraws = driver.execute_async_script(script)
+    p = profile(driver)
+    assert np.abs(p - predicted_at_birth(heads=2, length=40)).max() < 1e-12
+    drawings = "const [done] = arguments; setTimeout(() => done(PosbiasExplorer.redraws), 1500)"
+    assert driver.execute_async_script(drawings) == redraws
+
+
+def test_too_much_is_said_and_not_begun(driver, show):
+    show("#law=birth&length=4096&heads=64&depth=40")
+    note = driver.find_element(By.CLASS_NAME, "explorer-note")
+    assert "would take too long" in note.text and "fewer heads or layers" in note.text
+    assert np.abs(profile(driver) - predicted(length=4096, heads=64, depth=40)).max() < 1e-12, "the rollout instead"
+    assert "rollout, adding sizes" in legend(driver) and "law at birth" not in legend(driver)
+    fits = int(re.search(r"up to (\d+) tokens", note.text)[1])
+    spoken = driver.find_element(By.CSS_SELECTOR, "#explorer [aria-live=polite]")
+    WebDriverWait(driver, 10).until(lambda d: "would take too long" in spoken.get_attribute("textContent"))
+    # one kernel for all heads takes linear time, and any length
+    after(driver, lambda: driver.execute_script("PosbiasExplorer.change({encoding: 'decay'})"))
+    assert "law at birth" in legend(driver) and not note.is_displayed()
+    after(driver, lambda: driver.execute_script("PosbiasExplorer.change({encoding: 'alibi', off: ['position']})"))
+    assert "thin line is left out" in note.text and not thin(driver, "all").size
+    after(driver, lambda: driver.execute_script("PosbiasExplorer.change({off: []})"))
+    button = note.find_element(By.TAG_NAME, "button")
+    assert button.text == f"Show {fits} tokens"
+    driver.execute_script("arguments[0].focus()", button)
+    button.send_keys(Keys.ENTER)
+    assert driver.execute_script("return PosbiasExplorer.state.length") == fits
+    driver.execute_script("PosbiasExplorer.change({law: 'aligned'})")
+    assert not note.is_displayed() and profile(driver).size == fits
 
 
 # ---------------------------------------------------------------- the four forces
@@ -503,6 +738,15 @@ def test_what_the_page_promises_of_its_links_is_true(driver, show):
     assert [round(mean_position(p), 2) for p in (tipped, encoded)] == [0.15, 0.54]
     assert round(mean_position(long), 3) == 0.955 and long[0] < 1e-8
     assert (window[:7] == 0).all() and (window[7:] > 0).all()
+    half, uniform = {"lambda": 0.5}, {"lambda": 0.3, "encoding": "none"}
+    laws = [x | {"law": law} for x in (half, uniform) for law in ("birth", "aligned")]
+    born, sizes, flat, flat_sizes = profiles(driver, laws)
+    shape = u_shape(born)
+    assert shape.present and abs(shape.location - 0.5) < 0.03 and not u_shape(sizes).present
+    assert round(1 - shape.trough / shape.end, 2) == 0.58
+    assert [round(256 * born[-1], 1), round(256 * sizes[-1], 2)] == [3.4, 0.21]
+    assert [round(p[-1], 3) for p in (flat, flat_sizes)] == [0.245, 0.014]
+    assert [round(mean_position(p), 2) for p in (flat, flat_sizes)] == [0.47, 0.14]
     text = (ROOT / "book" / "explorer.md").read_text()
     measured = numbers.measured_profile()
     for content in ("all", "none"):
@@ -659,7 +903,10 @@ def contrast(a, b):
 def test_contrast(driver, show, theme):
     show()
     driver.execute_script("document.documentElement.dataset.theme = arguments[0]", theme)
-    least = dict.fromkeys(["soft", "accent", "profile", "measured", "all", "uniform"], 4.5) | {"text": 7, "line": 3}
+    least = dict.fromkeys(["soft", "accent", "profile", "measured", "all", "sizes", "uniform"], 4.5) | {
+        "text": 7,
+        "line": 3,
+    }
     colours = driver.execute_script(CONTRAST, [*least, "ground", "warning"])
     assert (luminance(colours["ground"]) < 0.2) == (theme == "dark")
     for name, ratio in least.items():
@@ -750,6 +997,10 @@ def test_built_page(driver, html, width, theme):
     collapse = driver.find_element(By.LINK_TEXT, "Collapse")
     p = after(driver, lambda: driver.execute_script("arguments[0].click()", collapse))
     assert p[0] > 0.99
+    trough = driver.find_element(By.LINK_TEXT, "A trough before training")
+    p = after(driver, lambda: driver.execute_script("arguments[0].click()", trough))
+    assert u_shape(p).present and driver.execute_script("return PosbiasExplorer.drawn.law") == "birth"
+    assert driver.execute_script("return document.documentElement.scrollWidth") <= width
     assert errors(driver) == []
 
 

@@ -72,7 +72,7 @@ print(repr(posbias.open("someone/tiny")), posbias.compare(p, m.influence), m.pro
 opened = posbias.open("someone/tiny")
 for call in (
     lambda: posbias.open(None), lambda: posbias.load(3), lambda: m.report(None), lambda: m.rollout(["b"]),
-    lambda: opened.measure(prompts=2.5), lambda: opened.measure(length="16"), lambda: opened.measure(corpus=None),
+    lambda: opened.measure(prompts=2.5), lambda: opened.measure(length="16"), lambda: opened.measure(corpus=5),
 ):
     try:
         call()
@@ -86,7 +86,7 @@ path: expected the name of a file that ends in .html, received None
 variant: expected one of a, b, c, kernels, birth, received ['b']
 prompts: expected an integer of at least 1, received 2.5
 length: expected an integer of at least 2, received '16'
-corpus: expected builtin, the name of a data set, or a path, received None
+corpus: expected builtin, the name of a data set, or a path, received 5
 """
 """What is said about arguments of other types, in a process that does not check annotations."""
 

@@ -17,14 +17,25 @@ def register(app: typer.Typer) -> None:
 
 
 def measure(
-    model: Annotated[str, typer.Option("--model", "-m", help="Directory, id on the hub, or reference/NAME.")],
-    dataset: Annotated[
-        str,
-        typer.Option(
-            "--dataset", "-d", help="builtin, fineweb-edu, dclm, wikipedia, or a path: text, .jsonl, .parquet."
-        ),
-    ],
     output: Annotated[Path, typer.Option("--output", "-o", help="netCDF file to write (.nc).")],
+    model: Annotated[
+        str | None, typer.Option("--model", "-m", help="Directory, id on the hub, or reference/NAME.")
+    ] = None,
+    init: Annotated[
+        str | None,
+        typer.Option(
+            help="In place of a model, an untrained network: config.json, a directory with one, or a published size "
+            "such as gpt2. Weights are drawn with --seed; none are read."
+        ),
+    ] = None,
+    dataset: Annotated[
+        str | None,
+        typer.Option(
+            "--dataset",
+            "-d",
+            help="builtin, fineweb-edu, dclm, wikipedia, or a path: text, .jsonl, .parquet. Not for random tokens.",
+        ),
+    ] = None,
     report: Annotated[
         Path | None, typer.Option(help="Also write a report with figures and scores: one file (.html).")
     ] = None,
@@ -38,11 +49,14 @@ def measure(
     device_map: Annotated[
         str | None, typer.Option(help="Spread the model by accelerate: auto, balanced, sequential.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="For the rules cut and random.")] = 0,
+    seed: Annotated[int, typer.Option(help="For the rules cut and random, and the weights of --init.")] = 0,
     rule: Annotated[
-        Literal["first", "cut", "random"],
-        typer.Option(help="The first tokens of documents, tokens from inside them, or random tokens."),
-    ] = "first",
+        Literal["first", "cut", "random"] | None,
+        typer.Option(
+            help="The first tokens of documents, tokens from inside them, or random tokens; first unless given, random "
+            "with --init and no --dataset."
+        ),
+    ] = None,
     per_document: Annotated[int, typer.Option(help="Maximum number of prompts from a document, for rule cut.")] = 1,
     separator: Annotated[
         str | None, typer.Option(help="Regular expression: lines that begin a new document in a text file.")
@@ -63,17 +77,22 @@ def measure(
     ] = False,
 ) -> None:
     """Measure λ, content logits, attention and input-token influence of a model on a corpus."""
+    from posbias import checks
     from posbias.measure import run
-    from posbias.measure.corpus import Corpus
-    from posbias.measure.loading import Source
+    from posbias.measure.corpus import BUILTIN, Corpus
+    from posbias.measure.handle import chosen_source
     from posbias.measure.measurement import Measurement, checked_path
     from posbias.measure.study import Settings
 
     if report is not None:
         checked_path(report, ".html")
+    rule = rule or ("random" if init is not None and dataset is None else "first")
+    if dataset is None and rule != "random":
+        raise checks.refuse("dataset", "--dataset, for prompts that are cut from text", "none")
+    options = {"tokenizer": tokenizer, "trust_remote_code": trust_remote_code, "allow_pickle": allow_pickle}
     settings = Settings(
-        source=Source(model, revision, tokenizer, trust_remote_code, allow_pickle),
-        corpus=Corpus(dataset, separator, field),
+        source=chosen_source(model, init, seed, revision=revision, **options),
+        corpus=Corpus(BUILTIN if dataset is None else dataset, separator, field),
         prompts=prompts,
         length=length,
         batch_size=batch_size,

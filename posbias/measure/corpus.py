@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -173,6 +173,25 @@ class Prompts:
         return hashlib.sha256(np.ascontiguousarray(self.ids, dtype="<i8").tobytes()).hexdigest()
 
 
+@dataclass(frozen=True)
+class Vocabulary:
+    """Stand in for a tokenizer where prompts are random tokens: no text is needed, only how many tokens there are.
+
+    Parameters
+    ----------
+    size
+        Number of tokens; ids are below it.
+
+    >>> len(Vocabulary(97))
+    97
+    """
+
+    size: int
+
+    def __len__(self) -> int:
+        return self.size
+
+
 def make_prompts(
     corpus: Corpus,
     tokenizer: Any,
@@ -183,6 +202,7 @@ def make_prompts(
     seed: int = 0,
     per_document: int = 1,
     special_tokens: bool = True,
+    excluded: Collection[int] = (),
 ) -> Prompts:
     """Return N prompts of n tokens.
 
@@ -191,13 +211,14 @@ def make_prompts(
     corpus
         Documents; not read by the rule ``random``.
     tokenizer
-        Of transformers.
+        Of transformers; for the rule ``random`` a :class:`Vocabulary` will do.
     N, n
         Prompts, at least 1, and tokens in each, at least 2.
     rule
         ``first``: the first n tokens of each document that has as many (the paper's rule). ``cut``: n tokens from
         inside: the document's blocks of n tokens, counted from a random offset below n, of which the first
-        ``per_document`` that fit are taken. ``random``: tokens drawn uniformly, special ones left out.
+        ``per_document`` that fit are taken. ``random``: tokens drawn uniformly, without those that the tokenizer marks
+        as special and those in ``excluded``.
     seed
         For ``cut`` and ``random``.
     per_document
@@ -205,11 +226,14 @@ def make_prompts(
     special_tokens
         Whether to put the tokens in front that the tokenizer puts there, such as a start token; under ``cut`` and
         ``random`` too.
+    excluded
+        Token ids that ``random`` never draws, such as a padding token whose embedding is zero.
 
     Raises
     ------
     ValueError
-        If there are fewer than N prompts in the corpus, or a number is out of range.
+        If there are fewer than N prompts in the corpus, a number is out of range, or text is to be cut without a
+        tokenizer.
 
     Source: residual-aware paper, section 6 ("prompts of n tokens"), for ``first``; the others are controls.
     """
@@ -218,13 +242,18 @@ def make_prompts(
     checks.positive_integer("per_document", per_document)
     if rule not in RULES:
         raise checks.refuse("rule", "first, cut or random", rule)
+    if isinstance(tokenizer, Vocabulary) and rule != "random":
+        wanted = "a directory, an id or reference/NAME (--tokenizer), for prompts that are cut from text"
+        raise checks.refuse("tokenizer", wanted, "none")
     front = _front(tokenizer) if special_tokens else []
     if len(front) >= n:
         raise checks.refuse("length", f"more than the {len(front)} special tokens in front", n)
     body = n - len(front)
     rng = np.random.default_rng(seed)
     if rule == "random":
-        ordinary = np.setdiff1d(np.arange(len(tokenizer)), tokenizer.all_special_ids)
+        ordinary = np.setdiff1d(np.arange(len(tokenizer)), [*_special(tokenizer), *excluded])
+        if ordinary.size == 0:
+            raise checks.refuse("tokenizer", "tokens that are not special", f"none of {len(tokenizer)}")
         ids = rng.choice(ordinary, size=(N, body))
         ids = np.hstack([np.tile(np.array(front, dtype=np.int64), (N, 1)), ids]).astype(np.int64)
         return Prompts(ids, 0, np.arange(N))
@@ -241,8 +270,18 @@ def make_prompts(
     raise checks.refuse(f"dataset {corpus.source}", f"{N} prompts of {n} tokens", f"{len(rows)} from {read} documents")
 
 
+def _special(tokenizer: Any) -> list[int]:
+    """Return all special tokens: those with a role, and those that are marked and have none, such as reserved ones."""
+    if isinstance(tokenizer, Vocabulary):
+        return []
+    marked = [index for index, token in tokenizer.added_tokens_decoder.items() if token.special]
+    return [*tokenizer.all_special_ids, *marked]
+
+
 def _front(tokenizer: Any) -> list[int]:
     """Return the special tokens that the tokenizer puts before a text."""
+    if isinstance(tokenizer, Vocabulary):
+        return []
     bare = tokenizer("a", add_special_tokens=False)["input_ids"]
     full = tokenizer("a", add_special_tokens=True)["input_ids"]
     start = next((k for k in range(len(full) - len(bare) + 1) if full[k : k + len(bare)] == bare), 0)

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Model:
-    """Name a model that can be measured; :func:`open` makes one. Its weights are read when it is measured.
+    """Name a model that can be measured; :func:`open` makes one. Its weights are read, or drawn, when it is measured.
 
     Parameters
     ----------
     source
-        The model, its tokenizer, and what they are allowed to do.
+        The model, its tokenizer, and what they are allowed to do; or the network at birth.
     config
         The model's configuration.
     """
@@ -52,13 +52,13 @@ class Model:
         self,
         prompts: int = 200,
         length: int = 256,
-        corpus: str | PathLike[str] = "builtin",
+        corpus: str | PathLike[str] | None = None,
         *,
         batch_size: int = 8,
         dtype: str | None = None,
         device: str | None = None,
         device_map: str | None = None,
-        rule: str = "first",
+        rule: str | None = None,
         seed: int = 0,
         per_document: int = 1,
         special_tokens: bool = True,
@@ -75,7 +75,8 @@ class Model:
             How many prompts, at least 1, of how many tokens, at least 2.
         corpus
             ``builtin`` (documentation and code that come with the package), ``fineweb-edu``, ``dclm`` or ``wikipedia``
-            (streamed from the hub), or a path: a text file, a folder of .txt files, .jsonl or .parquet.
+            (streamed from the hub), or a path: a text file, a folder of .txt files, .jsonl or .parquet. ``builtin``
+            unless given.
         batch_size
             Prompts at a time.
         dtype
@@ -83,7 +84,8 @@ class Model:
         device, device_map
             As torch names devices, and as accelerate spreads a model; a GPU if there is one.
         rule, seed, per_document, special_tokens
-            How prompts are cut, as in :func:`~posbias.measure.corpus.make_prompts`.
+            How prompts are cut, as in :func:`~posbias.measure.corpus.make_prompts`. The rule is ``first`` unless given;
+            a network at birth without a corpus gets ``random`` tokens. The seed is that of the prompts alone.
         separator, field
             Where documents begin in a text file, and the column that has the text.
         content, heads
@@ -96,12 +98,15 @@ class Model:
         OSError
             If a file or the hub cannot be read.
         """
-        from posbias.measure.corpus import Corpus
+        from posbias.measure.births import Birth
+        from posbias.measure.corpus import BUILTIN, Corpus
         from posbias.measure.run import measured
         from posbias.measure.study import Settings
 
         for name, value in (("prompts", prompts), ("length", length), ("batch_size", batch_size)):
             checks.positive_integer(name, value, minimum=2 if name == "length" else 1)
+        rule = rule or ("random" if isinstance(self.source, Birth) and corpus is None else "first")
+        corpus = BUILTIN if corpus is None else corpus
         if not isinstance(corpus, str | PathLike):
             raise checks.refuse("corpus", "builtin, the name of a data set, or a path", repr(corpus))
         settings = Settings(
@@ -123,18 +128,23 @@ class Model:
         return Measurement(measured(settings, progress=sys.stderr.isatty()))
 
     def __repr__(self) -> str:
+        from posbias.measure.births import Birth
         from posbias.measure.families import family_of
 
         family = family_of(self.config)
         how = family.position_of(self.config).replace("alibi", "ALiBi")
         longest = f"at most {self.longest} tokens" if self.longest else "prompts of any length"
         shape = f"{self.layers} layers × {self.heads} heads, {how} positions, {longest}"
-        return f"{self.source.model.removeprefix(PREFIX)}: {family.name}, {shape}; weights are read by .measure()"
+        weights = f"drawn with seed {self.source.seed}" if isinstance(self.source, Birth) else "read"
+        name = self.source.name() if isinstance(self.source, Birth) else self.source.model
+        return f"{name.removeprefix(PREFIX)}: {family.name}, {shape}; weights are {weights} by .measure()"
 
 
 def open(
-    model: str | PathLike[str],
+    model: str | PathLike[str] | None = None,
     *,
+    init: str | PathLike[str] | None = None,
+    seed: int = 0,
     revision: str | None = None,
     tokenizer: str | None = None,
     trust_remote_code: bool = False,
@@ -146,6 +156,11 @@ def open(
     ----------
     model
         A directory, an id on the hub, or ``reference/NAME`` for one of the ten reference models.
+    init
+        In place of a model, an untrained network: a config.json or a directory with one, of which nothing else is read,
+        or a name of :data:`~posbias.measure.births.SIZES` such as ``gpt2``. No weights are read, nothing is fetched.
+    seed
+        Of the weights that are drawn for ``init``; :meth:`Model.measure` has the seed of the prompts.
     revision
         Branch, tag or commit on the hub; the default branch unless given.
     tokenizer
@@ -158,17 +173,55 @@ def open(
     Raises
     ------
     ValueError
-        If there is no such model, or none of a family that can be measured.
+        If there is no such model, or none of a family that can be measured; if both ``model`` and ``init`` are given,
+        or neither.
     ModuleNotFoundError
         If the extra ``measure`` is not installed.
     """
-    if not isinstance(model, str | PathLike) or not fspath(model):
-        raise checks.refuse("model", "a directory, an id on the hub, or reference/NAME", repr(model))
-    if fspath(model) in reference_names():
-        raise checks.refuse("model", f"{PREFIX}{fspath(model)} for that reference model", fspath(model))
-    if Path(fspath(model)).is_file():
-        raise checks.refuse("model", "the directory of a model", f"a file, {fspath(model)}")
-    with extra("measure"):
-        from posbias.measure.loading import Source
-    source = Source(fspath(model), revision, tokenizer, trust_remote_code, allow_pickle)
+    if init is None:
+        if not isinstance(model, str | PathLike) or not fspath(model):
+            raise checks.refuse("model", "a directory, an id on the hub, or reference/NAME", repr(model))
+        if fspath(model) in reference_names():
+            raise checks.refuse("model", f"{PREFIX}{fspath(model)} for that reference model", fspath(model))
+        if Path(fspath(model)).is_file():
+            raise checks.refuse("model", "the directory of a model", f"a file, {fspath(model)}")
+    elif not isinstance(init, str | PathLike) or not fspath(init):
+        raise checks.refuse("init", "a config.json, a directory with one, or the name of a published size", repr(init))
+    options = {"tokenizer": tokenizer, "trust_remote_code": trust_remote_code, "allow_pickle": allow_pickle}
+    source = chosen_source(
+        None if model is None else fspath(model),
+        None if init is None else fspath(init),
+        seed,
+        revision=revision,
+        **options,
+    )
     return Model(source, source.config())
+
+
+def chosen_source(model: str | None, init: str | None, seed: int, **options: Any) -> loading.Source:
+    """Return the source of a model, or of a network at birth: one of both is given.
+
+    Parameters
+    ----------
+    model, init
+        As :func:`open` has them.
+    seed
+        Of the weights of a network at birth.
+    options
+        The other fields of :class:`~posbias.measure.loading.Source`.
+
+    Raises
+    ------
+    ValueError
+        If both are given or neither, and for options that belong to weights with ``init``.
+    """
+    with extra("measure"):
+        from posbias.measure.births import Birth
+        from posbias.measure.loading import Source
+    if init is None:
+        if model is None:
+            raise checks.refuse("model", "--model, or --init for an untrained network", "neither")
+        return Source(model, **options)
+    if model is not None:
+        raise checks.refuse("init", "no --model beside it: weights are read or drawn, not both", f"model {model}")
+    return Birth(init, seed=seed, **options)

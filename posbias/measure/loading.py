@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,6 +61,18 @@ class Source:
             return None
         return extract_commit_hash(cached_file(folder, "config.json", revision=self.revision), None)
 
+    def name(self) -> str:
+        """Return what the model is called in results: of a local path only the last part, which says enough."""
+        return last_part(self.model)
+
+    def version(self) -> str:
+        """Return what tells this model from others of its name: the commit, the revision, or a digest of its files."""
+        return self.commit() or self.revision or _digest(Path(model_folder(self.model)))
+
+    def tokenizer_name(self) -> str:
+        """Return what the tokenizer is called in results."""
+        return last_part(self.tokenizer or self.model)
+
     def load_tokenizer(self) -> Any:
         """Return the tokenizer."""
         return self._from("tokenizer", AutoTokenizer, self.tokenizer or self.model)
@@ -94,6 +107,29 @@ class Source:
             if "custom code" in first:
                 wanted, first = "none with code of its own, or --trust-remote-code", "one with code of its own"
             raise checks.refuse(f"{what} {name}", wanted, first) from None
+
+
+def last_part(source: str) -> str:
+    """Return the last part of a path that is there, anything else unchanged.
+
+    >>> last_part("someone/some-model")
+    'someone/some-model'
+    """
+    path = Path(source)
+    return path.resolve().name if path.exists() else source
+
+
+def _digest(folder: Path) -> str:
+    """Return a digest of a model's files: names, sizes, and the first and last MiB of each."""
+    found = hashlib.sha256()
+    for file in sorted([folder / "config.json", *folder.glob("*.safetensors"), *folder.glob("*.bin")]):
+        size = file.stat().st_size
+        found.update(f"{file.name} {size}\n".encode())
+        with file.open("rb") as content:
+            found.update(content.read(1 << 20))
+            content.seek(max(0, size - (1 << 20)))
+            found.update(content.read(1 << 20))
+    return f"files-{found.hexdigest()[:16]}"
 
 
 def check_fits(config: Any, tokenizer: Any, length: int) -> None:

@@ -6,12 +6,10 @@ loaded, and a study that reads one model on several prompts loads it once.
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,12 +17,13 @@ from jaxtyping import Int
 from torch import Tensor
 
 from posbias import checks
-from posbias.measure.corpus import Corpus, Prompts, make_prompts
+from posbias.measure.births import Birth, special_tokens
+from posbias.measure.corpus import Corpus, Prompts, Vocabulary, make_prompts
 from posbias.measure.families import family_of
 from posbias.measure.instrument import Instrument
-from posbias.measure.loading import DTYPES, Source, check_fits
+from posbias.measure.loading import DTYPES, Source, check_fits, last_part
+from posbias.measure.memory import check_memory
 from posbias.provenance import versions
-from posbias.shipped import model_folder
 
 SUBJECT = ("source", "dtype", "device", "device_map")
 """Settings that belong to the model: other prompts keep them."""
@@ -37,7 +36,7 @@ class Settings:
     Parameters
     ----------
     source, corpus
-        Model and documents.
+        Model, or :class:`~posbias.measure.births.Birth` for one at birth, and documents.
     prompts, length, batch_size
         How many prompts, of how many tokens, and how many at a time.
     dtype
@@ -88,8 +87,8 @@ class Settings:
         """Return the same settings for another model."""
         return replace(self, source=source)
 
-    def cut(self, tokenizer: Any) -> Prompts:
-        """Return the prompts that these settings describe."""
+    def cut(self, tokenizer: Any, excluded: Collection[int] = ()) -> Prompts:
+        """Return the prompts that these settings describe, with no token of ``excluded`` among random ones."""
         return make_prompts(
             self.corpus,
             tokenizer,
@@ -99,6 +98,7 @@ class Settings:
             seed=self.seed,
             per_document=self.per_document,
             special_tokens=self.special_tokens,
+            excluded=excluded,
         )
 
     def precision(self) -> str:
@@ -140,14 +140,21 @@ class Study:
     def prompts(self) -> Prompts:
         """The prompts, which the model can take."""
         check_fits(self.config, self.tokenizer, self.settings.length)
-        return self.settings.cut(self.tokenizer)
+        return self.settings.cut(self.tokenizer, special_tokens(self.config))
 
     @cached_property
     def instrument(self) -> Instrument:
-        """The instrument, with the model loaded; what is wrong with the prompts is said before."""
+        """The instrument, with the model loaded; what is wrong with the prompts is said before.
+
+        A model at birth is built only if there is memory for it.
+        """
         self.prompts  # noqa: B018 - raises
         settings = self.settings
         dtype = DTYPES[settings.precision()]
+        if isinstance(settings.source, Birth):
+            kept = settings.content + settings.heads
+            batch = min(settings.batch_size, settings.prompts)
+            check_memory(self.config, dtype, settings.place(), batch, settings.length, matrices=kept)
         return Instrument(settings.source.load_model(dtype, str(settings.place()), settings.device_map))
 
     @property
@@ -184,14 +191,14 @@ class Study:
         return other
 
     def provenance(self) -> dict[str, Any]:
-        """Return where the numbers come from; of local paths only the last part, which says enough."""
+        """Return where the numbers come from."""
         settings = self.settings
         source, heads = settings.source, self.config.num_attention_heads
         return {
-            "model": _name(source.model),
-            "revision": source.commit() or source.revision or _digest(Path(model_folder(source.model))),
+            "model": source.name(),
+            "revision": source.version(),
             "architecture": family_of(self.config).name,
-            "dataset": _name(settings.corpus.source) if settings.rule != "random" else "random tokens",
+            "dataset": last_part(settings.corpus.source) if settings.rule != "random" else "random tokens",
             "prompts": settings.prompts,
             "rule": settings.rule + (f", {settings.per_document} a document" if settings.rule == "cut" else ""),
             "length": settings.length,
@@ -199,27 +206,9 @@ class Study:
             "dtype": settings.precision(),
             "device": settings.device_map or str(settings.place().type),
             "seed": settings.seed,
-            "tokenizer": _name(source.tokenizer or source.model),
-            "special_tokens": str(settings.special_tokens),
+            "tokenizer": source.tokenizer_name(),
+            "special_tokens": str(settings.special_tokens and not isinstance(self.tokenizer, Vocabulary)),
             "prompts_sha256": self.prompts.sha256,
             "head_dim": getattr(self.config, "head_dim", None) or self.config.hidden_size // heads,
             **versions("torch", "transformers"),
         }
-
-
-def _name(source: str) -> str:
-    path = Path(source)
-    return path.resolve().name if path.exists() else source
-
-
-def _digest(folder: Path) -> str:
-    """Return a digest of a model's files: names, sizes, and the first and last MiB of each."""
-    found = hashlib.sha256()
-    for file in sorted([folder / "config.json", *folder.glob("*.safetensors"), *folder.glob("*.bin")]):
-        size = file.stat().st_size
-        found.update(f"{file.name} {size}\n".encode())
-        with file.open("rb") as content:
-            found.update(content.read(1 << 20))
-            content.seek(max(0, size - (1 << 20)))
-            found.update(content.read(1 << 20))
-    return f"files-{found.hexdigest()[:16]}"

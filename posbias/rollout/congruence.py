@@ -1,10 +1,13 @@
-"""Kernels from both sides: X ↦ Σ_h w_h A_hᵀ X A_h, in O(n²) a head where the kernels are structured.
+"""Kernels from both sides: X ↦ Σ_h w_h A_hᵀ X A_h, in O(n²) a head where the kernels are structured and causal.
 
 A column of X goes through a kernel whose weights fall geometrically with the distance by one running sum from the last
-token to the first, y[j] = u[j] + q y[j + 1]. Columns go through it all at once, then rows.
+token to the first, y[j] = u[j] + q y[j + 1]. Columns go through it all at once, then rows. A window of w tokens costs
+O(n² w): a difference of two running sums would be quicker and can fall below 0.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -57,10 +60,10 @@ def pushed(
     return np.asarray(sum(w * A.pushed(columns) for A, w in heads)).reshape(v.shape)
 
 
-class _Dense:
-    """A kernel written out."""
+class _Matrix:
+    """A kernel written out, sparse where a window leaves most of it empty."""
 
-    def __init__(self, A: np.ndarray) -> None:
+    def __init__(self, A: Any) -> None:
         self.A = A
 
     def pushed(self, X: np.ndarray) -> np.ndarray:
@@ -69,15 +72,14 @@ class _Dense:
 
 
 class _Geometric:
-    """A causal or windowed kernel with weight q^k at distance k > 0 and another on the query itself."""
+    """A causal kernel with weight q^k at distance k > 0 and another on the query itself."""
 
-    def __init__(self, n: int, slope: float, diagonal: float, reach: int) -> None:
+    def __init__(self, n: int, slope: float, diagonal: float) -> None:
         top = max(diagonal, -slope)
         self.own, self.near = np.exp(diagonal - top), np.exp(-slope - top)
-        self.q, self.reach = np.exp(-min(slope, STEEPEST)), reach
-        before = np.append(0.0, np.cumsum(self.q ** np.arange(n)))[np.minimum(np.arange(n), reach)]
-        self.sums = self.own + self.near * before
-        self.sums[before == 0] = np.inf  # such a row gives everything to itself, below
+        self.q = np.exp(-min(slope, STEEPEST))
+        self.sums = self.own + self.near * np.append(0.0, np.cumsum(self.q ** np.arange(n - 1)))
+        self.sums[0] = np.inf  # the first row gives everything to itself, below
 
     def pushed(self, X: np.ndarray) -> np.ndarray:
         """Return AᵀX."""
@@ -87,26 +89,24 @@ class _Geometric:
         later = lfilter([1.0], [1.0, -self.q], u[::-1], axis=0)[::-1]
         out = self.own * u
         out[:-1] += self.near * later[1:]
-        if self.reach < len(X) - 1:
-            out[: -self.reach - 1] -= self.near * self.q**self.reach * later[self.reach + 1 :]
-        alone = np.isinf(self.sums)
-        out[alone] += X[alone]
+        out[0] += X[0]
         return np.asarray(out)
 
 
-def _distinct(kernels: Kernels, t: int, n: int, weights: np.ndarray) -> list[tuple[_Dense | _Geometric, float]]:
+def _distinct(kernels: Kernels, t: int, n: int, weights: np.ndarray) -> list[tuple[_Matrix | _Geometric, float]]:
     """Return the different kernels of a layer, each with the sum of its heads' weights."""
     if isinstance(kernels, np.ndarray):
-        return [(_Dense(A), float(w)) for A, w in zip(kernels[t], weights, strict=True)]
+        return [(_Matrix(A), float(w)) for A, w in zip(kernels[t], weights, strict=True)]
     slopes, diagonal, _ = kernels.layer(t)
     heads, which = np.unique(np.stack([slopes, diagonal]), axis=1, return_inverse=True)
     total = np.bincount(which.ravel(), weights, heads.shape[1])
     return [(_structured(kernels, n, *head), float(w)) for head, w in zip(heads.T.tolist(), total, strict=True)]
 
 
-def _structured(kernels: StructuredKernels, n: int, slope: float, diagonal: float) -> _Dense | _Geometric:
-    kind = kernels.mask.kind
-    if kind in ("causal", "window"):
-        return _Geometric(n, slope, diagonal, kernels.mask.width - 1 if kind == "window" else n)
-    logits = position_logits(n, slope) + content_logits(n, 0.0, diagonal)
-    return _Dense(attention_kernel(logits, kernels.mask))
+def _structured(kernels: StructuredKernels, n: int, slope: float, diagonal: float) -> _Matrix | _Geometric:
+    from scipy.sparse import csr_array
+
+    if kernels.mask.kind == "causal":
+        return _Geometric(n, slope, diagonal)
+    A = attention_kernel(position_logits(n, slope) + content_logits(n, 0.0, diagonal), kernels.mask)
+    return _Matrix(csr_array(A) if kernels.mask.kind == "window" else A)

@@ -39,7 +39,7 @@ def birth_profile(
     """Return the root mean square of ‖∂x_row / ∂x_j‖ over independent value maps of mean zero, normalised to sum 1.
 
     O(T n) time and O(n) memory where one structured kernel serves all heads and layers and only gains are given,
-    O(T H n²) and O(n²) for other structured kernels, O(T H n³) and O(n²) for arrays.
+    O(T H n²) and O(n²) for other structured causal kernels, O(T H n³) and O(n²) for arrays.
 
     Parameters
     ----------

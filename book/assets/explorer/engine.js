@@ -11,15 +11,22 @@
    of a token on itself, and, for each rate q_r, gain_r[i], such that
        (v A)[j] = v[j] own[j] + Σ_r Σ_{i > j} v[i] gain_r[i] q_r^(i-1-j).
    The inner sums run from the last token to the first. Heads with one slope share a rate. A power of the distance is
-   a sum of exponentials, from the trapezoidal rule for (1 + x)^(-m) = ∫ e^(m y - (1 + x) e^y) dy / Γ(m). */
+   a sum of exponentials, from the trapezoidal rule for (1 + x)^(-m) = ∫ e^(m y - (1 + x) e^y) dy / Γ(m).
+
+   The law at birth (posbias.theory.birth) adds squares over sets of layers. Where all heads and layers share one kernel
+   the same sums give it; otherwise the Gram matrix of the gradients goes through every different head, n² numbers. */
 (function (root) {
   "use strict";
 
   const LANES = 4; // rates that are summed together, so that one sum does not wait for the other
   const TINY = 1e-300; // added to running sums: numbers below the normal range are slow, and none is needed
+  const SMALL = 1e-200; // the same where sums are multiplied once more
   const LARGE = 600; // e^600 outweighs all other keys by far and is a number still
   const TOLERANCE = 0.05; // how far above its lowest point a trough's bottom reaches, relatively
   const NEGLIGIBLE = 1e-17; // total probability of the hop counts that are left out
+  const NEGLIGIBLE_SQUARE = 1e-30; // the same where the root is taken afterwards
+  const MOST = 4e9; // operations that the law at birth may take: seconds, and a page must not stand still for them
+  const WIDEST = 2048; // tokens of a Gram matrix, 34 MB, of which three are needed
 
   function refuse(field, expected, received) {
     const error = new RangeError(`${field}: expected ${expected}, received ${received}`);
@@ -88,8 +95,8 @@
     return total;
   }
 
-  /** P(k attention hops), k = 0, 1, …, without the tail whose total is below NEGLIGIBLE. */
-  function hopDistribution(lambda) {
+  /** P(k attention hops), k = 0, 1, …, without the tail whose total is negligible. */
+  function hopDistribution(lambda, negligible = NEGLIGIBLE) {
     let w = [1];
     for (const mixing of lambda) {
       const next = new Array(w.length + 1).fill(0);
@@ -100,7 +107,7 @@
       w = next;
     }
     let tail = 0;
-    while (w.length > 1 && tail + w[w.length - 1] < NEGLIGIBLE) tail += w.pop();
+    while (w.length > 1 && tail + w[w.length - 1] < negligible) tail += w.pop();
     return w;
   }
 
@@ -408,13 +415,313 @@
     return Array.from({ length: LANES }, (_, lane) => q[block * LANES + lane] || 0);
   }
 
+  /* ------------------------------------------------------------------ the law at birth */
+
+  /** The last row in squares, normalised: the root of Σ_S (Π_{t ∈ S} c_t²) ((e_nᵀ Π_{t ∈ S} A_t)_j)² over sets S of
+      layers, c_t = λ_t / (1 - λ_t), where each of the H heads has a value map of its own, of gain c_t / √H.
+      On the Gram matrix G of the gradients a layer is G ← (1 - s) G + s 𝓛G, 𝓛G = Σ_h A_hᵀ G A_h / H, up to a factor,
+      with s = λ² / ((1 - λ)² + λ²): λ = 1 is a layer without a residual. Settings as influenceProfile's. */
+  function birthProfile(settings) {
+    return finished(birthSteps(settings));
+  }
+
+  /** The same in steps, for pages that must not stand still: yields the operations of each kernel it went through. */
+  function* birthSteps(settings) {
+    const s = checked(settings);
+    const mixing = squaredMixing(s.lambda);
+    if (!needsGram(s)) return byPowers(s, mixing);
+    const n = s.n;
+    const size = LANES * (2 * Math.floor(Math.ceil(n / LANES) / 2) + 1); // an odd multiple: columns share no cache set
+    const rows = () => new Float64Array(LANES * n);
+    const matrix = () => new Float64Array(size * size);
+    const memory = { n, size, half: matrix(), spare: matrix(), x: rows(), sums: rows(), cost: n ** 2 * gramSteps(s) };
+    let G = matrix();
+    G[(n - 1) * (size + 1)] = 1;
+    if (s.diagonal.length > 1) {
+      for (let t = s.T - 1; t >= 0; t--) if (mixing[t] > 0) G = yield* sent(G, headsOf(s, t), mixing[t], memory);
+      return unitRoots(diagonalOf(G, n, size));
+    }
+    // the same kernels in all layers: Σ_k w_k 𝓛^k
+    const heads = headsOf(s, 0);
+    const weights = hopDistribution(mixing, NEGLIGIBLE_SQUARE);
+    const total = new Float64Array(n);
+    for (let k = 0; k < weights.length; k++) {
+      if (k > 0) G = yield* sent(G, heads, 1, memory);
+      diagonalOf(G, n, size).forEach((x, i) => (total[i] += weights[k] * x));
+    }
+    return unitRoots(total);
+  }
+
+  function finished(steps) {
+    for (;;) {
+      const { done, value } = steps.next();
+      if (done) return value;
+    }
+  }
+
+  /** c² / (1 + c²), c = λ / (1 - λ): the share of a layer's attention in squares. */
+  function squaredMixing(lambda) {
+    return Array.from(lambda, (x) => x ** 2 / ((1 - x) ** 2 + x ** 2));
+  }
+
+  /** One kernel for all heads and layers: the root of Σ_k w_k ((A^k)_{n j})². */
+  function byPowers(s, mixing) {
+    const tables = layerTables(s, s.diagonal[0], workspace(s));
+    const total = new Float64Array(s.n);
+    let v = new Float64Array(s.n);
+    v[s.n - 1] = 1;
+    hopDistribution(mixing, NEGLIGIBLE_SQUARE).forEach((weight, k) => {
+      if (k > 0) v = pull(v, tables, s);
+      for (let i = 0; i < s.n; i++) total[i] += weight * v[i] ** 2;
+    });
+    return unitRoots(total);
+  }
+
+  /** Whether kernels differ between heads or layers, so that sizes of paths alone do not give their squares. */
+  function needsGram(s) {
+    return s.diagonal.length > 1 || distinctHeads(s, 0).length > 1;
+  }
+
+  function diagonalOf(G, n, size) {
+    return Float64Array.from({ length: n }, (_, i) => G[i * (size + 1)]);
+  }
+
+  function unitRoots(squares) {
+    const roots = squares.map(Math.sqrt);
+    const sum = roots.reduce((total, x) => total + x, 0);
+    return roots.map((x) => x / sum);
+  }
+
+  /** The different heads of a layer, as {group, diagonal, count}. */
+  function distinctHeads(s, t) {
+    const found = new Map();
+    s.diagonal[Math.min(t, s.diagonal.length - 1)].forEach((diagonal, h) => {
+      const key = `${s.groupOf[h]} ${diagonal}`;
+      if (!found.has(key)) found.set(key, { group: s.groupOf[h], diagonal, count: 0 });
+      found.get(key).count += 1;
+    });
+    return Array.from(found.values());
+  }
+
+  /** The different heads of a layer with their share of the heads and their tables: own[i], weight[i] and q or k, with
+      A[i, j] = weight[i] q^(i-1-j) or weight[i] k[i-j] beside the diagonal. */
+  function headsOf(s, t) {
+    return distinctHeads(s, t).map(({ group, diagonal, count }) => {
+      const m = s.unique[group];
+      const alone = { ...s, H: 1, unique: [m], groupOf: [0], seen: [s.seen[group]], first: [s.first[group]], coefficients: null };
+      const { own, gain, both } = layerTables(alone, [diagonal], workspace({ ...alone, q: [0] }));
+      const weight = Float64Array.from({ length: s.n }, (_, i) => gain[i * LANES]);
+      const k = s.distance === "log" ? Float64Array.from({ length: s.n }, (_, x) => ((1 + x) / 2) ** -m) : null;
+      return { share: count / s.H, own, weight, both, k, q: Math.exp(-m), reach: s.reach, together: s.together };
+    });
+  }
+
+  /** (1 - mixing) G + mixing Σ_h share_h A_hᵀ G A_h; G is symmetric, `size` numbers to a row, the last of them 0. */
+  function* sent(G, heads, mixing, memory) {
+    const { n, size, half, spare: out, x, sums, cost } = memory;
+    memory.spare = G;
+    for (let at = 0; at < G.length; at++) out[at] = (1 - mixing) * G[at];
+    for (const head of heads) {
+      half.fill(0);
+      addTransposed(G, head, 1, half, n, size, x, sums);
+      addTransposed(half, head, mixing * head.share, out, n, size, x, sums);
+      yield cost;
+    }
+    return out;
+  }
+
+  /** Add factor (X A)ᵀ to out, LANES rows of X at a time. A root follows: only positive numbers are summed. */
+  function addTransposed(X, head, factor, out, n, size, x, sums) {
+    const plain = !head.k && !head.both && head.reach >= n;
+    for (let row = 0; row < size; row += LANES) {
+      if (plain) {
+        addBackwards(X, head, factor, out, n, size, row);
+        continue;
+      }
+      // the rows, x[i LANES + lane]; then what they send to other keys
+      for (let i = 0, at = 0; i < n; i++, at += LANES) {
+        const from = row * size + i;
+        const to = i * size + row;
+        const f = factor * head.own[i];
+        out[to] += f * (x[at] = X[from]);
+        out[to + 1] += f * (x[at + 1] = X[from + size]);
+        out[to + 2] += f * (x[at + 2] = X[from + 2 * size]);
+        out[to + 3] += f * (x[at + 3] = X[from + 3 * size]);
+      }
+      if (head.both) addBothWays(x, head.both, factor, out, size, row);
+      for (let i = 0, at = 0; i < n; i++, at += LANES) {
+        const f = factor * head.weight[i];
+        x[at] *= f;
+        x[at + 1] *= f;
+        x[at + 2] *= f;
+        x[at + 3] *= f;
+      }
+      if (head.k) addByDistance(x, head, out, n, size, row);
+      else if (head.reach < n) addWithin(x, head, out, n, size, row, sums);
+      else addAfter(x, head, out, n, size, row);
+    }
+  }
+
+  /** All of a causal kernel with a rate, the own weight too. */
+  function addBackwards(X, { own, weight, q }, factor, out, n, size, row) {
+    let ra = 0, rb = 0, rc = 0, rd = 0;
+    for (let i = n - 1, from = row * size + i, to = i * size + row; i >= 0; i--, from--, to -= size) {
+      const a = factor * X[from];
+      const b = factor * X[from + size];
+      const c = factor * X[from + 2 * size];
+      const d = factor * X[from + 3 * size];
+      const self = own[i];
+      const w = weight[i];
+      out[to] += self * a + ra;
+      out[to + 1] += self * b + rb;
+      out[to + 2] += self * c + rc;
+      out[to + 3] += self * d + rd;
+      ra = ra * q + w * a + SMALL;
+      rb = rb * q + w * b + SMALL;
+      rc = rc * q + w * c + SMALL;
+      rd = rd * q + w * d + SMALL;
+    }
+  }
+
+  /** What rows that see no other row of a prefix send back. */
+  function addAfter(x, { q, together }, out, n, size, row) {
+    if (together === n) return;
+    let ra = 0, rb = 0, rc = 0, rd = 0;
+    for (let i = n - 1, at = i * LANES, to = (i - 1) * size + row; i > 0; i--, at -= LANES, to -= size) {
+      out[to] += ra = ra * q + x[at] + SMALL;
+      out[to + 1] += rb = rb * q + x[at + 1] + SMALL;
+      out[to + 2] += rc = rc * q + x[at + 2] + SMALL;
+      out[to + 3] += rd = rd * q + x[at + 3] + SMALL;
+    }
+  }
+
+  /** Sums over `reach` rows after a key, as the rest of a block of that many rows and the beginning of the next. */
+  function addWithin(x, { q, reach }, out, n, size, row, sums) {
+    if (reach === 0) return;
+    for (let i = 0, place = 0, power = 1; i < n; i++) {
+      for (let at = i * LANES; at < (i + 1) * LANES; at++) sums[at] = (place ? sums[at - LANES] : 0) + power * x[at];
+      power *= q;
+      if (++place === reach) [place, power] = [0, 1];
+    }
+    let ra = 0, rb = 0, rc = 0, rd = 0;
+    for (let i = n - 1, place = i % reach, left = q ** (reach - place); i > 0; i--) {
+      const at = i * LANES;
+      const to = (i - 1) * size + row;
+      const keep = place === reach - 1 ? 0 : q; // a block's last row
+      out[to] += ra = ra * keep + x[at];
+      out[to + 1] += rb = rb * keep + x[at + 1];
+      out[to + 2] += rc = rc * keep + x[at + 2];
+      out[to + 3] += rd = rd * keep + x[at + 3];
+      if (place > 0 && i - place + reach < n) {
+        const end = Math.min(i - 1 + reach, n - 1) * LANES;
+        out[to] += left * sums[end];
+        out[to + 1] += left * sums[end + 1];
+        out[to + 2] += left * sums[end + 2];
+        out[to + 3] += left * sums[end + 3];
+      }
+      left *= q;
+      if (--place < 0) [place, left] = [reach - 1, q];
+    }
+  }
+
+  /** Powers of the distance, key by key. */
+  function addByDistance(x, { k, reach, together }, out, n, size, row) {
+    for (let j = 0; j < n; j++) {
+      let ra = 0, rb = 0, rc = 0, rd = 0;
+      const last = Math.min(n - 1, j + reach);
+      for (let i = j + 1, at = i * LANES; i <= last; i++, at += LANES) {
+        const near = k[i - j];
+        ra += x[at] * near;
+        rb += x[at + 1] * near;
+        rc += x[at + 2] * near;
+        rd += x[at + 3] * near;
+      }
+      const before = j < together ? j : 0; // rows of a prefix that look forward
+      for (let i = 0, at = 0; i < before; i++, at += LANES) {
+        const near = k[j - i];
+        ra += x[at] * near;
+        rb += x[at + 1] * near;
+        rc += x[at + 2] * near;
+        rd += x[at + 3] * near;
+      }
+      const to = j * size + row;
+      out[to] += ra;
+      out[to + 1] += rb;
+      out[to + 2] += rc;
+      out[to + 3] += rd;
+    }
+  }
+
+  /** Rows that see one another, linear distances: addOthers of several rows. */
+  function addBothWays(x, { keys: [key], gain: [gain] }, factor, out, size, row) {
+    const K = key.length;
+    for (const [first, step] of [[0, 1], [K - 1, -1]]) {
+      let ra = 0, rb = 0, rc = 0, rd = 0;
+      for (let count = 0, j = first; count < K; count++, j += step) {
+        const at = j * LANES;
+        const to = j * size + row;
+        const f = factor * key[j];
+        const w = gain[j];
+        out[to] += f * ra;
+        out[to + 1] += f * rb;
+        out[to + 2] += f * rc;
+        out[to + 3] += f * rd;
+        ra += w * x[at];
+        rb += w * x[at + 1];
+        rc += w * x[at + 2];
+        rd += w * x[at + 3];
+      }
+    }
+  }
+
+  /* ------------------------------------------------------------------ either law, and what it costs */
+
+  /** The profile by settings.law, "aligned" (sizes, and what is taken if none is named) or "birth" (squares). */
+  const influence = (settings) => finished(influenceSteps(settings));
+
+  /** The same, yielding operations on the way where there are many. */
+  function* influenceSteps(settings) {
+    return settings.law === "birth" ? yield* birthSteps(settings) : influenceProfile(settings);
+  }
+
   /** Multiplications of the longest loop, about: what a redraw costs. */
   function operations(settings) {
     const s = checked(settings);
     const shared = s.diagonal.length === 1;
-    const pulls = shared ? hopDistribution(s.lambda).length - 1 : s.T;
+    const birth = settings.law === "birth";
+    const chances = birth ? hopDistribution(squaredMixing(s.lambda), NEGLIGIBLE_SQUARE) : hopDistribution(s.lambda);
+    const hops = chances.length - 1;
+    if (birth && needsGram(s)) {
+      const heads = s.diagonal.map((_, t) => distinctHeads(s, t).length);
+      const kernels = shared ? hops * heads[0] : heads.reduce((sum, count) => sum + count, 0);
+      return kernels * s.n ** 2 * gramSteps(s);
+    }
+    const pulls = shared ? hops : s.T;
     const tables = s.H + (s.coefficients ? s.q.length * s.unique.length : 0);
     return s.n * (pulls * s.q.length * (s.together > 1 ? 2 : 1) + (shared ? 1 : s.T) * tables);
+  }
+
+  /** Multiplications for each number of a Gram matrix and each kernel that it goes through, about. */
+  function gramSteps(s) {
+    if (s.distance === "log") return 8 + Math.min(s.n, 2 * s.reach) + s.together;
+    return s.reach < s.n || s.together > 1 ? 16 : 6;
+  }
+
+  /** Whether a profile takes at most `most` operations and matrices that a browser has room for. Sizes always do. */
+  function affordable(settings, most = MOST) {
+    if (settings.law !== "birth" || !needsGram(checked(settings))) return true;
+    return settings.n <= WIDEST && operations(settings) <= most;
+  }
+
+  /** The greatest length, up to the settings' own, that is affordable. */
+  function longest(settings, most = MOST) {
+    let [low, high] = [1, settings.n];
+    while (low < high) {
+      const n = Math.ceil((low + high) / 2);
+      if (affordable({ ...settings, n }, most)) low = n;
+      else high = n - 1;
+    }
+    return low;
   }
 
   /* ------------------------------------------------------------------ what a profile says */
@@ -469,8 +776,8 @@
   }
 
   const api = {
-    alibiSlopes, geometricSlopes, constantMixing, decayingMixing, influenceProfile, hopDistribution, operations,
-    meanPosition, uShape, wasserstein, profileText, refuse,
+    alibiSlopes, geometricSlopes, constantMixing, decayingMixing, influenceProfile, birthProfile, influence,
+    influenceSteps, hopDistribution, squaredMixing, operations, affordable, longest, meanPosition, uShape, wasserstein, profileText, refuse,
   };
   if (typeof module !== "undefined" && module.exports) module.exports = api;
   root.PosbiasEngine = api;

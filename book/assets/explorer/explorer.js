@@ -7,6 +7,8 @@
   const presets = window.PosbiasPresets;
   const START = "#model=bloom"; // what a page without settings in its address shows
   const SLOW = 4e7; // operations from which a redraw waits until the slider rests
+  const AT_ONCE = 1e8; // the most that are done in one go: a longer drawing goes on between what the reader does
+  const SLICE = 25; // milliseconds of it at a time
   const FLOOR = 1e-12; // lowest value on a logarithmic axis
 
   const TEXT = {
@@ -29,6 +31,7 @@
     ],
     diagonal: ["Diagonal", "added where a token attends to itself"],
     length: ["Length", "tokens n"],
+    law: ["Law", "", { aligned: "trained, aligned: sizes", birth: "at birth: squares" }],
     axis: ["Influence axis", "", { linear: "linear", log: "logarithmic" }],
   };
   const GROUPS = [
@@ -44,11 +47,17 @@
     content: ["Content diagonal", "off: content logits 0"],
   };
 
+  const LAW_HINT = {
+    aligned: "Contributions of different layers point one way and add as sizes: the rollout.",
+    birth: "Value maps are independent, as before training: contributions of different sets of layers add as squares.",
+  };
+
   const place = document.getElementById("explorer");
   if (!place || !engine || !scheme || !presets || !window.uPlot) return;
 
   let state;
-  let drawn = null; // what the plot shows: profile, all (with all forces, if one is off), measured, lambda
+  let drawn = null; // what the plot shows: law, profile, all (with all forces, if one is off), sizes, measured, lambda
+  let unfinished = false; // whether the law at birth is still being computed
   let waiting = 0;
   let resting = 0;
   const controls = new Map();
@@ -132,7 +141,7 @@
       if (field.name !== "model") return change({ [field.name]: select.value });
       const preset = presets.find((p) => p.name === select.value) || null;
       const base = scheme.initialState(preset);
-      return change({ ...(preset ? base : { model: "" }), axis: state.axis });
+      return change({ ...(preset ? base : { model: "" }), law: state.law, axis: state.axis });
     });
     const row = make("div", { class: "explorer-field explorer-choice" }, make("label", { for: id }, label), select);
     const show = (value) => {
@@ -175,6 +184,7 @@
   const refusedBox = make("div", { class: "explorer-refused", role: "alert", hidden: true });
   const plotPlace = make("div", { class: "explorer-plot", role: "img", "aria-label": "Influence of each token" });
   const legend = make("ul", { class: "explorer-legend", "aria-label": "Curves" });
+  const note = make("div", { class: "explorer-note", hidden: true });
   const words = make("dl", { class: "explorer-words" });
   const spoken = make("div", { class: "explorer-spoken", "aria-live": "polite", "aria-atomic": "true" });
   const reader = make("input", { type: "range", id: "explorer-token", min: 1, step: 1, max: 256, value: 1 });
@@ -182,6 +192,7 @@
   const linkField = make("input", { type: "text", readonly: true, id: "explorer-link" });
   const copied = make("span", { role: "status", class: "explorer-hint" });
   const source = make("p", { class: "explorer-hint explorer-source" });
+  const lawHint = make("p", { class: "explorer-hint" });
   const forces = Object.fromEntries(scheme.FORCES.map((force) => [force, forceControl(force)]));
 
   function build() {
@@ -199,7 +210,7 @@
       ...Object.values(forces).map((control) => control.row),
     );
     const groups = GROUPS.map(([title, names]) => make("fieldset", {}, make("legend", {}, title), ...names.map(row)));
-    const form = make("form", { class: "explorer-form" }, make("div", { class: "explorer-model" }, row("model"), source), switches,
+    const form = make("form", { class: "explorer-form" }, make("div", { class: "explorer-model" }, row("model"), source, row("law"), lawHint), switches,
       make("div", { class: "explorer-groups" }, ...groups));
     form.addEventListener("submit", (event) => event.preventDefault());
     linkField.addEventListener("focus", () => linkField.select());
@@ -209,7 +220,7 @@
       button("All defaults", () => apply(scheme.format(scheme.initialState(null), presets))),
       make("label", { for: "explorer-link" }, "Link to this view"), linkField, button("Copy link", copyLink), copied,
     );
-    place.replaceChildren(refusedBox, figure, words, form, spoken, tools);
+    place.replaceChildren(refusedBox, figure, note, words, form, spoken, tools);
     place.tabIndex = -1;
     reader.addEventListener("input", () => read(Number(reader.value), true));
   }
@@ -240,6 +251,7 @@
     };
     for (const [name, yes] of Object.entries(shown)) controls.get(name).row.hidden = !yes;
     controls.get("heads").disable(state.content === "all");
+    lawHint.textContent = LAW_HINT[state.law];
     const preset = scheme.presetOf(state, presets);
     const far = preset && preset.measured && !scheme.measuredOf(state, presets);
     const note = far ? `; the measured curve has ${preset.measured.length} tokens and is shown at that length` : "";
@@ -253,7 +265,7 @@
       const hash = scheme.format(state, presets);
       if (location.hash !== hash) replaceAddress(hash);
       linkField.value = location.href.split("#")[0] + hash;
-      if (drawn) spoken.textContent = describeDrawn().map((pair) => pair.join(": ")).join(". ");
+      if (drawn && !unfinished) spoken.textContent = [...describeDrawn().map((pair) => pair.join(": ")), noteText()].filter(Boolean).join(". ");
     }, 400);
   }
 
@@ -289,37 +301,115 @@
   function draw() {
     clearTimeout(waiting);
     cancelAnimationFrame(draw.frame || 0);
-    const settings = scheme.settingsOf(state, presets);
-    if (engine.operations(settings) > SLOW) {
-      place.setAttribute("aria-busy", "true");
-      plotPlace.classList.add("explorer-busy");
-      waiting = setTimeout(drawNow, 150);
+    const todo = plan();
+    unfinished = false;
+    if (todo.cost > AT_ONCE) {
+      busy(true);
+      unfinished = true;
+      const sizes = plan("aligned"); // shown until then
+      if (sizes.cost <= SLOW) drawNow(sizes);
+      waiting = setTimeout(() => {
+        if (sizes.cost > SLOW) drawNow(sizes);
+        drawInSlices(todo);
+      }, 150);
+    } else if (todo.cost > SLOW) {
+      busy(true);
+      waiting = setTimeout(() => drawNow(todo), 150);
     } else {
-      draw.frame = requestAnimationFrame(drawNow);
+      draw.frame = requestAnimationFrame(() => drawNow(todo));
     }
   }
 
-  function drawNow() {
-    const began = performance.now();
-    const settings = scheme.settingsOf(state, presets);
+  function busy(yes) {
+    if (yes) place.setAttribute("aria-busy", "true");
+    else place.removeAttribute("aria-busy");
+    plotPlace.classList.toggle("explorer-busy", yes);
+  }
+
+  /** What is to be drawn by a law, or by sizes where that law takes too long, and its cost in operations. */
+  function plan(law = state.law) {
+    const by = (part) => ({ ...scheme.settingsOf({ ...state, ...part }, presets), law });
+    const [settings, all] = [by({}), by({ off: [] })];
+    if (!engine.affordable(settings)) return { ...plan("aligned"), instead: true };
     const present = scheme.presentForces(state, presets);
     const cut = state.off.some((force) => present[force]);
-    drawn = {
-      profile: engine.influenceProfile(settings),
-      all: cut ? engine.influenceProfile(scheme.settingsOf({ ...state, off: [] }, presets)) : null,
+    const thin = cut && engine.affordable(all);
+    const cost = engine.operations(settings) + (thin ? engine.operations(all) : 0);
+    return { law, settings, all: thin ? all : null, without: cut && !thin, cost };
+  }
+
+  function* computed({ law, settings, all }) {
+    return {
+      law,
+      profile: yield* engine.influenceSteps(settings),
+      all: all ? yield* engine.influenceSteps(all) : null,
+      sizes: law === "birth" ? engine.influenceProfile(settings) : null,
       measured: scheme.measuredOf(state, presets),
       lambda: settings.lambda,
     };
-    drawn.began = began;
-    drawn.computed = performance.now() - began;
+  }
+
+  function drawNow(todo) {
+    const began = performance.now();
+    const steps = computed(todo);
+    let step = steps.next();
+    while (!step.done) step = steps.next();
+    finish(todo, step.value, began);
+  }
+
+  /** Go on for SLICE milliseconds at a time, until done or until the settings change. */
+  function drawInSlices(todo) {
+    const began = performance.now();
+    const steps = computed(todo);
+    let count = 0;
+    const go = () => {
+      const until = performance.now() + SLICE;
+      do {
+        const { done, value } = steps.next();
+        if (done) {
+          unfinished = false;
+          finish(todo, value, began);
+          settle();
+          return;
+        }
+        count += value;
+      } while (performance.now() < until);
+      legend.firstChild.textContent = `${ownLabel()} (law at birth: ${Math.floor((100 * count) / todo.cost)}%)`;
+      waiting = setTimeout(go, 0);
+    };
+    go();
+  }
+
+  function finish(todo, found, began) {
+    drawn = { ...found, instead: todo.instead, without: todo.without, began, computed: performance.now() - began };
     drawPlot();
     showWords();
-    place.removeAttribute("aria-busy");
-    plotPlace.classList.remove("explorer-busy");
+    showNote();
+    if (!unfinished) busy(false);
     page.redraws += 1;
   }
 
-  const describeDrawn = () => scheme.describe(drawn.profile, drawn.lambda, drawn.measured);
+  /** What there is to say of the law that is not in the plot. */
+  function noteText() {
+    if (drawn.instead) return `The law at birth would take too long for these settings, and the plot adds sizes. It is shown for up to ${fitting()} tokens, and for more with fewer heads or layers`;
+    if (drawn.without) return "The law at birth with all forces would take too long here: its thin line is left out";
+    return "";
+  }
+
+  const fitting = () => engine.longest(scheme.settingsOf(state, presets));
+
+  function showNote() {
+    const text = noteText();
+    const parts = text ? [make("p", {}, `${text}.`)] : [];
+    if (drawn.instead) {
+      const n = fitting();
+      parts.push(button(`Show ${n} tokens`, () => change({ length: n })));
+    }
+    note.replaceChildren(...parts);
+    note.hidden = !text;
+  }
+
+  const describeDrawn = () => scheme.describe(drawn.profile, drawn.lambda, drawn.measured, drawn.sizes);
 
   function showWords() {
     const pairs = describeDrawn();
@@ -334,9 +424,11 @@
   const CURVES = [
     ["uniform", "uniform 1/n", [2, 4], 1],
     ["all", "with all forces", [], 1.5],
+    ["sizes", "adding sizes", [], 1.5],
     ["measured", "measured", [7, 4], 1.75],
     ["profile", "rollout", [], 2.25],
   ];
+  const curveOf = (name) => (name === "sizes" && drawn.all ? null : drawn[name]); // one thin line at a time
   let plot = null;
 
   const positive = (x) => (x === null || x === undefined ? x : state.axis === "log" && !(x >= FLOOR) ? null : x);
@@ -345,14 +437,14 @@
     const n = drawn.profile.length;
     const x = Array.from({ length: n }, (_, i) => i + 1);
     const column = (curve) => (curve ? Array.from(curve, positive) : x.map(() => null));
-    return [x, x.map(() => 1 / n), column(drawn.all), column(drawn.measured), column(drawn.profile)];
+    return [x, x.map(() => 1 / n), ...CURVES.slice(1).map(([name]) => column(curveOf(name)))];
   }
 
   function limits() {
     const n = drawn.profile.length;
     let high = 1 / n;
     let low = 1 / n;
-    for (const curve of [drawn.profile, drawn.all, drawn.measured]) {
+    for (const curve of CURVES.map(([name]) => curveOf(name))) {
       if (!curve) continue;
       for (const x of curve) {
         if (x > high) high = x;
@@ -446,14 +538,16 @@
     }
     if (plot) plot.setData(dataOf());
     else makePlot();
-    const there = CURVES.filter(([name]) => name === "uniform" || drawn[name]);
-    const entries = there.map(([name, label]) => {
-      const own = name === "profile" && cutForces().length ? `rollout without ${cutForces().join(", ")}` : label;
-      return make("li", { class: `explorer-curve-${name}` }, own);
-    });
+    const there = CURVES.filter(([name]) => name === "uniform" || curveOf(name));
+    const entries = there.map(([name, label]) => make("li", { class: `explorer-curve-${name}` }, name === "profile" ? ownLabel() : label));
     const marks = [make("li", { class: "explorer-mark-mean" }, "mean position")];
     if (engine.uShape(drawn.profile).present) marks.unshift(make("li", { class: "explorer-mark-trough" }, "trough"));
     legend.replaceChildren(...entries.reverse(), ...marks);
+  }
+
+  function ownLabel() {
+    const law = drawn.law === "birth" ? "law at birth" : state.law === "birth" ? "rollout, adding sizes" : "rollout";
+    return cutForces().length ? `${law} without ${cutForces().join(", ")}` : law;
   }
 
   function cutForces() {
@@ -483,7 +577,7 @@
   /* ------------------------------------------------------------------ out of the page */
 
   const csv = () => engine.profileText(drawn.profile);
-  const fileName = (ending) => `profile-${state.model || "explorer"}-${drawn.profile.length}.${ending}`;
+  const fileName = (ending) => `profile-${state.model || "explorer"}-${drawn.law === "birth" ? "birth-" : ""}${drawn.profile.length}.${ending}`;
 
   function download(content, type, ending) {
     const blob = content instanceof Blob ? content : new Blob([content], { type });

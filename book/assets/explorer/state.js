@@ -20,6 +20,7 @@
      diagonal   logit added where a token attends to itself
      length     tokens, 4 to 4096
      off        forces switched off, with commas between: mask, residual, position, content
+     law        aligned or birth: contributions of different layers added as sizes, or as squares
      axis       linear or log: the axis of influence */
 (function (root) {
   "use strict";
@@ -46,6 +47,7 @@
     { name: "diagonal", kind: "number", min: -10, max: 10, step: 0.1, initial: 2 },
     { name: "length", kind: "number", whole: true, factor: true, min: 4, max: 4096, initial: 256 },
     { name: "off", kind: "set", options: FORCES, initial: [] },
+    { name: "law", kind: "choice", options: ["aligned", "birth"], initial: "aligned" },
     { name: "axis", kind: "choice", options: ["linear", "log"], initial: "linear" },
   ];
   const BY_NAME = new Map(FIELDS.map((field) => [field.name, field]));
@@ -188,6 +190,7 @@
       slopes: off.has("position") ? new Array(state.heads).fill(0) : slopesOf(state),
       diagonal: off.has("content") ? 0 : diagonalOf(state, preset),
       mask: off.has("mask") ? { kind: "full" } : { kind: state.mask, width: state.width },
+      law: state.law,
     };
   }
 
@@ -226,8 +229,15 @@
     return ratio < 0.01 ? "less than a hundredth of the uniform 1/n" : `${digits} times the uniform 1/n`;
   }
 
-  /** Term and description of what the profile shows, for the list below the plot and for screen readers. */
-  function describe(p, lambda, measured) {
+  function mixingInWords(lambda, sizes) {
+    const total = (values) => Number(values.reduce((sum, x) => sum + x, 0).toPrecision(4));
+    if (!sizes) return `Σλ = ${total(lambda)}: attention hops on a path, on average`;
+    return `Σλ = ${total(lambda)}; in squares ${total(engine.squaredMixing(lambda))} attention hops on average`;
+  }
+
+  /** Term and description of what the profile p shows, for the list below the plot and for screen readers. `sizes` is
+      what adding sizes gives, where p is the law at birth. */
+  function describe(p, lambda, measured, sizes) {
     const n = p.length;
     const shape = engine.uShape(p);
     const mean = engine.meanPosition(p);
@@ -241,8 +251,13 @@
       ["Trough", trough],
       ["Last token", `${share(p[n - 1])}, ${times(p[n - 1] * n)}`],
       ["Mean position", `${mean.toFixed(3)}, where 0 is the first token and 1 the last`],
-      ["Total mixing", `Σλ = ${Number(lambda.reduce((sum, x) => sum + x, 0).toPrecision(4))}: attention hops on a path, on average`],
+      ["Total mixing", mixingInWords(lambda, sizes)],
     ];
+    if (sizes) {
+      const gap = engine.wasserstein(p, sizes).toFixed(3);
+      const far = `mean position ${engine.meanPosition(sizes).toFixed(3)}, Wasserstein distance ${gap}`;
+      found.push(["At birth", `squares are added over sets of layers; adding sizes instead: ${far}`]);
+    }
     if (measured) {
       const gap = engine.wasserstein(p, measured).toFixed(3);
       found.push(["To the measured curve", `Wasserstein distance ${gap}; its mean position is ${engine.meanPosition(measured).toFixed(3)}`]);

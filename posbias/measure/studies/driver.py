@@ -23,6 +23,7 @@ from tqdm import tqdm  # type: ignore[import-untyped]
 
 from posbias import checks
 from posbias.files import whole_file
+from posbias.measure.births import SIZES, Birth
 from posbias.measure.corpus import Corpus
 from posbias.measure.loading import Source
 from posbias.measure.studies.absolute import (
@@ -31,6 +32,7 @@ from posbias.measure.studies.absolute import (
     measure_control,
     measure_start,
 )
+from posbias.measure.studies.at_birth import measure_at_birth
 from posbias.measure.studies.between import measure_between
 from posbias.measure.studies.corpora import measure_corpus, measure_snapshot, measure_untrained
 from posbias.measure.studies.gap import measure_refinements
@@ -38,6 +40,7 @@ from posbias.measure.studies.gradients import measure_hops
 from posbias.measure.studies.norms import measure_norms
 from posbias.measure.studies.path_gradients import measure_pathways
 from posbias.measure.studies.rotary_kernels import measure_rotary
+from posbias.measure.studies.small_families import SMALL, SmallBirth
 from posbias.measure.studies.training_seeds import LARGE, measure_seed
 from posbias.measure.study import Settings
 from posbias.shipped import PREFIX, reference_names
@@ -51,8 +54,15 @@ ROTARY, STARTLESS = ("llama-12", "llama-ntk-12", "mistral-12"), ("gpt2-12", "nop
 """Models with rotary positions and a start token, and models that were trained without a start token."""
 STEP, STEPS, WIKITEXT, SEED = "step-", "step-*", "wikitext-2", "seed-"
 """Names of parts that need a folder of trained models, a file of text, and a folder of models from another seed."""
+ROTATED, LONG = ("pythia-160m", "qwen2-0.5b"), ("gpt2", "opt-125m", "mpt-125m", "pythia-160m")
+"""Untrained architectures that are measured without their rotations too, and on long prompts."""
 OF_TRAINED = ("seeds", "snapshots")
 """Studies of a folder of trained models only; others measure its models where it is given."""
+
+
+UNROTATED, UNTURNED = "-unrotated", partial(measure_at_birth, unrotated=True)
+TOO_LARGE = ("pythia-410m", "falcon-rw-1b", "llama-3.2-1b")
+"""Published sizes that are measured only if they are named."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +115,9 @@ class Plan:
     parts
         What files there are for each model.
     models
-        Reference models.
+        Reference models, or published sizes.
+    untrained
+        Where models at birth come from by their names, and which there are; None for models with weights.
     """
 
     question: str
@@ -114,9 +126,47 @@ class Plan:
     minutes: int
     parts: tuple[Part, ...]
     models: tuple[str, ...] = tuple(REFERENCES)
+    untrained: tuple[Callable[[str], Birth], Sequence[str]] | None = None
+
+    def known(self) -> Sequence[str]:
+        """Return the names that a request may use."""
+        return reference_names() if self.untrained is None else self.untrained[1]
+
+    def source(self, model: str) -> Source:
+        """Return where a model comes from."""
+        return Source(_source(model)) if self.untrained is None else self.untrained[0](model)
+
+
+def _published(model: str) -> Birth:
+    """Return a published size at birth; text is cut by the tokenizer of a reference model."""
+    return Birth(model, tokenizer=f"{PREFIX}llama-12")
 
 
 STUDIES: Mapping[str, Plan] = {
+    "birth": Plan(
+        "What do untrained networks of real architectures listen to?",
+        "07_birth",
+        "{model}.{part}.nc",
+        150,
+        (
+            Part("random", measure_at_birth, 8, 256, 1, rule="random"),
+            Part(WIKITEXT, measure_at_birth, 8, 256, 1, rule="cut"),
+            Part(f"random{UNROTATED}", UNTURNED, 8, 256, 1, rule="random", models=ROTATED),
+            Part("random-1024", measure_at_birth, 8, 1024, 1, rule="random", models=LONG),
+            Part(f"{WIKITEXT}-1024", measure_at_birth, 8, 1024, 1, rule="cut", models=LONG),
+        ),
+        tuple(name for name in SIZES if name not in TOO_LARGE),
+        (_published, tuple(SIZES)),
+    ),
+    "families": Plan(
+        "Does the law at birth hold in every family?",
+        "07_birth",
+        "small-{model}.{part}.nc",
+        15,
+        (Part("random", measure_at_birth, 64, 256, 8, rule="random"),),
+        tuple(SMALL),
+        (SmallBirth, tuple(SMALL)),
+    ),
     "corpora": Plan(
         "What do models do on natural text, other text, random tokens and longer prompts?",
         "11_models",
@@ -369,7 +419,7 @@ def write(path: Path, data: xr.Dataset) -> None:
 
 def _models(plan: Plan, request: Request) -> list[str]:
     """Return the models asked for, each once; those that are no reference models must be there."""
-    known = reference_names()
+    known = plan.known()
     for model in request.models or ():
         if model not in known and not Path(model).is_dir() and "/" not in model:
             raise checks.refuse("--only", f"a directory, an id on the hub, or one of {', '.join(known)}", model)
@@ -407,8 +457,8 @@ def _named(parts: list[Part], request: Request) -> list[Part]:
     for name in request.parts or ():
         if name not in known and name not in other:
             raise checks.refuse("--part", f"one of {', '.join(known)}", name)
-        if name == WIKITEXT and request.wikitext is None:
-            raise checks.refuse(f"--part {WIKITEXT}", "--wikitext FILE, its text", "none")
+        if name.startswith(WIKITEXT) and request.wikitext is None:
+            raise checks.refuse(f"--part {name}", "--wikitext FILE, its text", "none")
         if name.startswith(SEED) and request.trained is None:
             raise checks.refuse(f"--part {name}", "--trained FOLDER, made by posbias train-reference --seed", "none")
         if name.startswith(STEP) and request.trained is None:
@@ -422,7 +472,7 @@ def _named(parts: list[Part], request: Request) -> list[Part]:
 def _given(parts: list[Part], request: Request) -> list[Part]:
     """Return the parts when none is named: those of the length asked for, if there are any, and those that can be."""
     n = request.length
-    parts = [part for part in parts if part.name != WIKITEXT or request.wikitext is not None]
+    parts = [part for part in parts if not part.name.startswith(WIKITEXT) or request.wikitext is not None]
     parts = [part for part in parts if not part.name.startswith(SEED)]
     parts = [part for part in parts if part.name != STEPS or request.trained is not None]
     if n is None:
@@ -433,7 +483,7 @@ def _given(parts: list[Part], request: Request) -> list[Part]:
 
 def _of(part: Part, model: str) -> bool:
     """Tell whether a part is made of a model unless it is asked for by name."""
-    return part.models is None or model in part.models or model not in REFERENCES
+    return part.models is None or model in part.models or model not in (*REFERENCES, *SIZES, *SMALL)
 
 
 def _complete(models: list[str], trained: Path) -> list[str]:
@@ -449,21 +499,21 @@ def _snapshots(model: str, part: Part, request: Request) -> list[Part]:
 
 def _job(name: str, folder: Path, models: list[str], part: Part, request: Request) -> Job:
     plan = STUDIES[name]
-    corpus, options, sources = Corpus("builtin"), [], [_source(model) for model in models]
+    corpus, options, sources = Corpus("builtin"), [], [plan.source(model) for model in models]
     stem, training = _stem(models[0]), {}
-    if part.name == WIKITEXT and request.wikitext is not None:
+    if part.name.startswith(WIKITEXT) and request.wikitext is not None:
         corpus = Corpus(str(request.wikitext), separator=ARTICLE)
         options = ["--wikitext", request.wikitext.name]
     if request.trained is not None and ("{model}" in plan.file or part.name.startswith(SEED)):
         inside = part.name if part.name.startswith(STEP) else ""
-        sources = [str((request.trained / model / inside).resolve()) for model in models]
+        sources = [Source(str((request.trained / model / inside).resolve())) for model in models]
         options += ["--trained", request.trained.resolve().name]
         if name != "snapshots" and "{model}" in plan.file:
             training = _training(request.trained / models[0], inside)
             stem = f"{stem}.seed-{training['training_seed']}"
     numbers = (part.prompts, part.length, part.batch_size)
     settings = tuple(
-        Settings(Source(source), corpus, *numbers, rule=part.rule, per_document=part.per_document) for source in sources
+        Settings(source, corpus, *numbers, rule=part.rule, per_document=part.per_document) for source in sources
     )
     words = ["posbias", "study", name]
     words += [word for model in models for word in ("--only", _stem(model) if Path(model).is_dir() else model)]

@@ -1,0 +1,330 @@
+"""Networks at birth: a configuration, a seed, and the family's own initialisation; no weights are read or fetched.
+
+A configuration comes from a small table of published sizes, or from a ``config.json`` on this machine: the twin at
+birth of the checkpoint that it belongs to. The weights are drawn as transformers draws them for the family. For some
+models that is not what their authors trained from (Pythia and MPT have initialisations of their own): it is then the
+family's shape at the model's size under the family's default.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, set_seed
+from transformers.utils import logging
+
+from posbias import checks
+from posbias.measure.corpus import Vocabulary
+from posbias.measure.families import family_of
+from posbias.measure.loading import Source, last_part
+from posbias.shipped import FOLDER, PREFIX, shipped_names
+
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
+"""Files of which one at least lies beside a configuration that has a tokenizer."""
+
+NO_SHAPE = (
+    "transformers_version", "architectures", "_name_or_path", "dtype", "torch_dtype", "use_cache", "auto_map",
+    "task_specific_params", "quantization_config",
+)  # fmt: skip
+"""Fields of a configuration that do not change the network at birth: left out of its digest."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """Say what a published model's shape is.
+
+    Parameters
+    ----------
+    family
+        ``model_type`` of transformers.
+    fields
+        What differs from the family's defaults in transformers.
+    source
+        Whose configuration it is, and where its fields were read.
+    """
+
+    family: str
+    fields: Mapping[str, Any]
+    source: str
+
+    def config(self) -> Any:
+        """Return the configuration."""
+        return AutoConfig.for_model(self.family, **self.fields)
+
+
+SIZES: Mapping[str, Size] = {
+    "gpt2": Size("gpt2", {}, "openai-community/gpt2, as in nanoGPT's model.py; transformers' defaults"),
+    "gpt2-medium": Size(
+        "gpt2",
+        {"n_embd": 1024, "n_layer": 24, "n_head": 16},
+        "openai-community/gpt2-medium, as in nanoGPT's model.py",
+    ),
+    "opt-125m": Size("opt", {}, "facebook/opt-125m, a published copy of its config.json; transformers' defaults"),
+    "pythia-160m": Size(
+        "gpt_neox",
+        {
+            "vocab_size": 50304,
+            "hidden_size": 768,
+            "num_hidden_layers": 12,
+            "num_attention_heads": 12,
+            "intermediate_size": 3072,
+            "eos_token_id": 0,
+        },
+        "EleutherAI/pythia-160m, as in the repository's models/160M/pythia-160m.yml and LitGPT's config.py",
+    ),
+    "pythia-410m": Size(
+        "gpt_neox",
+        {
+            "vocab_size": 50304,
+            "hidden_size": 1024,
+            "num_hidden_layers": 24,
+            "num_attention_heads": 16,
+            "intermediate_size": 4096,
+            "eos_token_id": 0,
+        },
+        "EleutherAI/pythia-410m, as in the model card's table of sizes and LitGPT's config.py",
+    ),
+    "bloom-560m": Size(
+        "bloom",
+        {"hidden_size": 1024, "n_layer": 24, "n_head": 16, "pad_token_id": 3},
+        "bigscience/bloom-560m, a published copy of its config.json",
+    ),
+    "qwen2-0.5b": Size(
+        "qwen2",
+        {
+            "hidden_size": 896,
+            "intermediate_size": 4864,
+            "num_hidden_layers": 24,
+            "num_attention_heads": 14,
+            "num_key_value_heads": 2,
+            "max_position_embeddings": 131072,
+            "max_window_layers": 24,
+            "rope_theta": 1_000_000.0,
+            "tie_word_embeddings": True,
+            "bos_token_id": 151643,
+            "eos_token_id": 151643,
+        },
+        "Qwen/Qwen2-0.5B, a published copy of its config.json",
+    ),
+    "falcon-rw-1b": Size(
+        "falcon",
+        {
+            "vocab_size": 50304,
+            "hidden_size": 2048,
+            "num_hidden_layers": 24,
+            "num_attention_heads": 32,
+            "alibi": True,
+            "multi_query": False,
+            "parallel_attn": False,
+            "bias": True,
+        },
+        "tiiuae/falcon-rw-1b, a published extract of its config.json; biases follow from KerasHub's number of "
+        "parameters, and the ids of start and end tokens are transformers' defaults",
+    ),
+    "tinyllama-1.1b": Size(
+        "llama",
+        {
+            "hidden_size": 2048,
+            "intermediate_size": 5632,
+            "num_hidden_layers": 22,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 4,
+            "rms_norm_eps": 1e-5,
+        },
+        "TinyLlama/TinyLlama-1.1B-Chat-v1.0, a published copy of its configuration",
+    ),
+    "llama-3.2-1b": Size(
+        "llama",
+        {
+            "vocab_size": 128256,
+            "hidden_size": 2048,
+            "intermediate_size": 8192,
+            "num_hidden_layers": 16,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 8,
+            "head_dim": 64,
+            "max_position_embeddings": 131072,
+            "rms_norm_eps": 1e-5,
+            "rope_theta": 500_000.0,
+            "rope_scaling": {
+                "rope_type": "llama3",
+                "factor": 32.0,
+                "high_freq_factor": 4.0,
+                "low_freq_factor": 1.0,
+                "original_max_position_embeddings": 8192,
+            },
+            "tie_word_embeddings": True,
+            "bos_token_id": 128000,
+            "eos_token_id": 128001,
+        },
+        "meta-llama/Llama-3.2-1B, a published copy of its config.json and LitGPT's config.py",
+    ),
+    "mpt-125m": Size(
+        "mpt",
+        {"d_model": 768, "n_heads": 12, "n_layers": 12, "expansion_ratio": 4, "vocab_size": 50368},
+        "mosaicml/llm-foundry, scripts/train/yamls/pretrain/mpt-125m.yaml; that model learns its positions, "
+        "transformers gives every MPT ALiBi instead",
+    ),
+}
+"""Published sizes by name, with the source of each."""
+
+
+@dataclass(frozen=True)
+class Birth(Source):
+    """Say which network at birth is wanted: a source whose weights are drawn, never read.
+
+    Parameters
+    ----------
+    model
+        A name of :data:`SIZES`, a ``config.json`` or a directory with one, or ``reference/NAME`` for a reference model
+        that is on this machine. A path of that name comes first.
+    tokenizer
+        Directory, id or ``reference/NAME``, for prompts that are cut from text; the one beside the configuration unless
+        given. Random tokens need none.
+    seed
+        Of the weights, from 0 to 2³² - 1.
+
+    Raises
+    ------
+    ValueError
+        For a seed out of range, and for what belongs to weights: a revision, pickles, code that comes with a model.
+
+    >>> Birth("gpt2", seed=3).name()
+    'gpt2 (untrained)'
+    """
+
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Check the seed, and that nothing is asked for that only weights have."""
+        for field in ("revision", "allow_pickle", "trust_remote_code"):
+            if getattr(self, field):
+                raise checks.refuse(field, "none with --init, which reads no weights", getattr(self, field))
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or not 0 <= self.seed < 2**32:
+            raise checks.refuse("seed", "an integer from 0 to 4294967295", repr(self.seed))
+
+    def config(self) -> Any:
+        """Return the configuration, of a supported family.
+
+        Raises
+        ------
+        ValueError
+            For a name that is neither in the table nor a path, with the names; for a file that is no configuration, and
+            for a family without a row.
+        """
+        file = self._file()
+        config = SIZES[self.model].config() if file is None else _read(file)
+        family_of(config)
+        return config
+
+    def commit(self) -> str | None:
+        """Return None: nothing is on the hub."""
+        return None
+
+    def name(self) -> str:
+        """Return what the network is called in results."""
+        file = self._file()
+        if file is None or self.model.startswith(PREFIX):
+            name = self.model
+        else:
+            name = file.resolve().parent.name if file.name == "config.json" else file.stem
+        return f"{name} (untrained)"
+
+    def version(self) -> str:
+        """Return a digest of the configuration, and the seed of the weights."""
+        fields = {name: value for name, value in self.config().to_diff_dict().items() if name not in NO_SHAPE}
+        digest = hashlib.sha256(json.dumps(fields, sort_keys=True, default=str).encode()).hexdigest()
+        return f"config-{digest[:16]}, seed {self.seed}"
+
+    def tokenizer_name(self) -> str:
+        """Return what the tokenizer is called in results."""
+        name = self._tokenizer()
+        return "none" if name is None else last_part(name)
+
+    def load_tokenizer(self) -> Any:
+        """Return the tokenizer; where there is none, the vocabulary, of which random tokens can be drawn."""
+        name = self._tokenizer()
+        return Vocabulary(int(self.config().vocab_size)) if name is None else Source(name).load_tokenizer()
+
+    def load_model(self, dtype: torch.dtype, device: str, device_map: str | None) -> Any:
+        """Return the network with eager attention and weights drawn on the CPU: the same bits for every device.
+
+        Raises
+        ------
+        ValueError
+            If it is to be spread over devices.
+        """
+        if device_map is not None:
+            raise checks.refuse("device_map", "none with --init, which builds a model on one device", device_map)
+        with random_state_kept():
+            set_seed(self.seed)
+            model = AutoModelForCausalLM.from_config(self.config(), attn_implementation="eager", dtype=dtype)
+        return model.eval().to(device)
+
+    def _file(self) -> Path | None:
+        """Return the file of the configuration, None for a name of the table; raise if it is neither."""
+        path = Path(self.model)
+        if self.model.startswith(PREFIX) and not path.exists() and self.model.removeprefix(PREFIX) in shipped_names():
+            path = FOLDER / self.model.removeprefix(PREFIX)
+        if path.is_dir():
+            path /= "config.json"
+            if not path.is_file():
+                raise checks.refuse(f"init {self.model}", "a directory with a config.json", "one without")
+        if path.is_file():
+            return path
+        if self.model in SIZES:
+            return None
+        raise checks.refuse("init", f"a config.json, a directory with one, or one of {', '.join(SIZES)}", self.model)
+
+    def _tokenizer(self) -> str | None:
+        """Return the tokenizer that is given, else the one beside the configuration, else None."""
+        if self.tokenizer is not None:
+            return self.tokenizer
+        file = self._file()
+        beside = file is not None and any((file.parent / name).is_file() for name in TOKENIZER_FILES)
+        return (self.model if self.model.startswith(PREFIX) else str(file.parent)) if file and beside else None
+
+
+def special_tokens(config: Any) -> set[int]:
+    """Return the ids that a configuration keeps for padding, start and end.
+
+    In several families the padding token's embedding is zero: among random tokens it would divide by nothing.
+
+    >>> from transformers import OPTConfig
+    >>> special_tokens(OPTConfig())
+    {1, 2}
+    """
+    found = (getattr(config, name, None) for name in ("pad_token_id", "bos_token_id", "eos_token_id"))
+    ids = [x for value in found for x in (value if isinstance(value, list | tuple) else [value])]
+    return {int(x) for x in ids if x is not None}
+
+
+@contextmanager
+def random_state_kept() -> Iterator[None]:
+    """Put the states of Python's, numpy's and torch's random numbers back when the block ends."""
+    python, of_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 - transformers seeds it
+    try:
+        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(of_numpy)  # noqa: NPY002
+
+
+def _read(file: Path) -> Any:
+    """Return the configuration in a file, or raise ValueError with what is wrong with it."""
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    try:
+        return AutoConfig.from_pretrained(file, local_files_only=True, trust_remote_code=False)
+    except (OSError, ValueError, KeyError, TypeError, ImportError, AttributeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise checks.refuse(f"init {file}", "a configuration that transformers reads", reason) from None
