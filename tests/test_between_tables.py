@@ -91,9 +91,46 @@ def test_the_table_has_place_limits_and_coherence():
     assert (table["nearest"] < table[["law", "aligned"]].min(axis=1)).all()
     assert np.allclose(table[["coherence", "paths", "heads", "excess"]], [0.1, 0.3, 0.1, 2.0])
     assert (table["mean_law"] > table["mean"]).all() and (table["mean"] > table["mean_aligned"]).all()
-    assert (table[["below_aligned", "above_law"]] == -1).all(axis=None)
-    beyond = {"x": made(-0.15).assign_attrs(files["0.1"].attrs)}
-    assert tables.place_table(beyond, resamples=100)[["below_aligned", "above_law"]].to_numpy().tolist() == [[-1, 1]]
+
+
+def sides(places):
+    files = {str(place): made(place) for place in places}
+    samples = {name: tables.sample_between(x) for name, x in files.items()}
+    return samples, {name: tables.limits_of(x) for name, x in files.items()}
+
+
+def test_networks_stand_within_both_limits_or_beyond_one():
+    samples, limits = sides([0.3, 0.8, -0.15])
+    found = tables.limit_decisions(samples, limits)
+    assert found["law"].tolist() == ["within", "within", "beyond"] and (found["aligned"] == "within").all()
+    assert not tables.lie_between(samples, limits)
+    samples.pop("-0.15")
+    assert tables.lie_between(samples, limits)
+    samples["0.8"] = tables.moved_between(samples["0.8"], limits["0.8"], 1.1)
+    assert tables.limit_decisions(samples, limits)["aligned"].tolist() == ["within", "beyond"]
+
+
+@pytest.mark.parametrize("place", [0.0, 0.4, 1.0, 1.2])
+def test_a_sample_is_moved_to_a_place(place):
+    samples, limits = sides([0.3])
+    law, aligned = (p @ np.arange(N) for p in limits["0.3"])
+    moved = tables.moved_between(samples["0.3"], limits["0.3"], place).profile @ np.arange(N)
+    assert (law - moved) / (law - aligned) == pytest.approx(place, abs=1e-9)
+
+
+def test_a_valley_is_told_from_none():
+    u = np.array([3, 2, 1.5, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1.5, 2, 4.0])
+    noise = np.random.default_rng(1).uniform(0.99, 1.01, (12, N))
+    fall = np.linspace(3, 1, N)
+    files = {}
+    for name, p in (("u", u), ("fall", fall)):
+        attrs = {"stage_model": name, "stage_seed": 0, "stage_step": 1, "stage_finished": 1}
+        files[name] = made(0.2).assign(influence_prompts=(("prompt", "position"), p * noise)).assign_attrs(attrs)
+    found = tables.valley_table(files, resamples=200)
+    assert found["u"].to_dict() == {"u": "yes", "fall": "no"} and found.loc["u", "depth"] > 0.4
+    samples = {name: tables.sample_between(x) for name, x in files.items()}
+    assert not tables.keep_the_valley(samples)
+    assert tables.keep_the_valley({"u": samples["u"]})
 
 
 def test_layers_and_the_step_at_which_they_leave():
@@ -117,4 +154,6 @@ def test_agreement_of_what_agrees_and_of_what_does_not():
     found = tables.agreement(table)
     assert found["spearman"] == pytest.approx(1) and found["error"] == 0 and found["low"] > 0.99
     assert tables.agreement(table, "paths")["spearman"] == pytest.approx(-1)
+    assert tables.says_where(table) and not tables.says_where(table.assign(coherence=place[::-1]))
+    assert not tables.says_where(table.assign(coherence=place + 0.5))
     assert found["spread"] == pytest.approx(abs(place - place.mean()).mean())

@@ -17,10 +17,10 @@ from jaxtyping import Float
 
 from posbias import checks
 from posbias.comparison.distances import normalised_wasserstein, wasserstein_to
-from posbias.measure.studies.influence_tables import Sample
+from posbias.measure.studies.influence_tables import SMOOTH, Sample, u_decisions, with_profile
 from posbias.measure.studies.prompt_units import known_units
 from posbias.measure.studies.scoring import training_record, unit
-from posbias.rollout.profiles import mean_position
+from posbias.rollout.profiles import mean_position, u_shape
 from posbias.statistics.multiplicity import decided, sign_p_value
 from posbias.statistics.resampling import interval, resample_weights
 from posbias.training.loop.netcdf import load
@@ -137,8 +137,7 @@ def place_table(files: Files, kernel: str = "measured", *, resamples: int = 200)
         the ``rollout`` of the same kernels, of the law with measured ``cosines``, with measured ``shares`` and with
         ``both``, and of the ``nearest`` profile of the family; its ρ, the ``place``, with ``low`` and ``high``;
         ``coherence`` where two parts of the gradient meet, that of ``paths`` and that of ``heads``; ``excess``, how
-        much larger the size through attentions is than the law expects; ``below_aligned`` and ``above_law``, 1 where
-        the mean position stands beyond a limit by Holm's rule over all rows, -1 where it stands within, 0 where open.
+        much larger the size through attentions is than the law expects, the median over layers.
     """
     rows = {}
     for name, x in files.items():
@@ -147,10 +146,9 @@ def place_table(files: Files, kernel: str = "measured", *, resamples: int = 200)
         drawn = unit(weights[weights.any(1)] @ sample.influence)
         p, own = sample.profile, x.sel(kernel=kernel)
         family, grid = unit(own["profile"].values), own["coherence"].values.astype(float)
-        law, aligned = (family[np.flatnonzero(grid == end)[0]] for end in (0.0, 1.0))
+        law, aligned = limits_of(x, kernel)
         places, nearest = place_of(np.vstack([p, drawn]), family, grid)
         low, high = interval(places[1:])
-        means = drawn @ np.linspace(0, 1, p.size)
         rollout = unit(x["rollout"].sel(variant="kernels" if kernel == "measured" else "b").values)
         rows[name] = {
             **{column: x.attrs[f"stage_{column}"] for column in STAGE},
@@ -168,13 +166,103 @@ def place_table(files: Files, kernel: str = "measured", *, resamples: int = 200)
             "high": float(high),
             **coherences(x),
             "excess": float(np.sqrt((x["share"] / x["expected_share"]).sel(sum="attention").median())),
-            "p_aligned": sign_p_value(means - mean_position(aligned)),
-            "p_law": sign_p_value(mean_position(law) - means),
         }  # fmt: skip
-    table = pd.DataFrame.from_dict(rows, orient="index").rename_axis("name")
-    below = decided((table["mean_aligned"] - table["mean"]).to_numpy(), table["p_aligned"].to_numpy())
-    above = decided((table["mean"] - table["mean_law"]).to_numpy(), table["p_law"].to_numpy())
-    return table.assign(below_aligned=below, above_law=above).drop(columns=["p_aligned", "p_law"])
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("name")
+
+
+Limits = tuple[Float[np.ndarray, "n"], Float[np.ndarray, "n"]]
+"""The law at birth and the aligned sum."""
+
+
+def limits_of(x: xr.Dataset, kernel: str = "measured") -> Limits:
+    """Return the law at birth and the aligned sum of a file with one kind of kernels."""
+    own = x["profile"].sel(kernel=kernel)
+    law, aligned = (unit(own.sel(coherence=end).values) for end in (0.0, 1.0))
+    return law, aligned
+
+
+def limit_decisions(
+    samples: Mapping[str, Sample], limits: Mapping[str, Limits], *, resamples: int = 1000
+) -> pd.DataFrame:
+    """Return on which side of both limits the mean position of measured influence stands.
+
+    Parameters
+    ----------
+    samples, limits
+        Name → prompts, and name → limits.
+    resamples
+        Of the bootstrap over documents.
+
+    Returns
+    -------
+    table : DataFrame
+        Index ``name``; columns ``law`` and ``aligned``: ``within``, ``beyond``, or ``open`` where neither stands by
+        Holm's rule over all that are asked about, both limits of all networks.
+    """
+    effects, p_values = [], []
+    for name, sample in samples.items():
+        n, (law, aligned) = sample.influence.shape[1], limits[name]
+        inward = np.sign(mean_position(aligned) - mean_position(law))
+        means = sample.resampled(resamples) @ np.linspace(0, 1, n)
+        own = mean_position(sample.profile)
+        for end, sign in ((law, inward), (aligned, -inward)):
+            effects.append(sign * (own - mean_position(end)))
+            p_values.append(sign_p_value(sign * (means - mean_position(end))))
+    sides = decided(np.array(effects), np.array(p_values)).reshape(-1, 2)
+    words = np.array(["beyond", "open", "within"])[sides + 1]
+    return pd.DataFrame(words, index=pd.Index(list(samples), name="name"), columns=["law", "aligned"])
+
+
+def lie_between(samples: Mapping[str, Sample], limits: Mapping[str, Limits], *, resamples: int = 1000) -> bool:
+    """Tell whether every network stands within both limits by :func:`limit_decisions`."""
+    return bool((limit_decisions(samples, limits, resamples=resamples) == "within").all(axis=None))
+
+
+def moved_between(sample: Sample, limits: Limits, place: float) -> Sample:
+    """Return a sample whose mean profile is at a place between both limits, by mean position, with its own noise.
+
+    Parameters
+    ----------
+    sample
+        Its noise is kept, prompt by prompt.
+    limits
+        Of its network.
+    place
+        0 at the law, 1 at the aligned sum; beyond 1 the rest comes from a point mass on the first token.
+    """
+    law, aligned = limits
+    inner = min(place, 1.0)
+    p = (1 - inner) * law + inner * aligned
+    if place > 1:
+        target = mean_position(law) + place * (mean_position(aligned) - mean_position(law))
+        p = p * (target / mean_position(p))
+        p[0] += 1 - p.sum()
+    return with_profile(sample, p)
+
+
+def valley_table(files: Files, *, resamples: int = 1000) -> pd.DataFrame:
+    """Return whether the measured influence of each network has a U, all of them being one family of comparisons.
+
+    Index ``name``; columns of :data:`STAGE` and of :func:`~posbias.measure.studies.influence_tables.u_decisions`, and
+    the ``depth`` of the trough.
+    """
+    samples = {name: sample_between(x) for name, x in files.items()}
+    stages = pd.DataFrame({name: {c: x.attrs[f"stage_{c}"] for c in STAGE} for name, x in files.items()}).T
+    depth = {name: u_shape(sample.profile, smooth=SMOOTH).depth for name, sample in samples.items()}
+    found = u_decisions(samples, smooth=SMOOTH, resamples=max(resamples, 50 * len(samples)))
+    return stages.join(found).assign(depth=pd.Series(depth)).rename_axis("name")
+
+
+def keep_the_valley(samples: Mapping[str, Sample]) -> bool:
+    """Tell whether every network's measured influence has a U by ``u_decisions``."""
+    decisions = u_decisions(samples, smooth=SMOOTH, resamples=50 * max(len(samples), 10))
+    return bool((decisions["u"] == "yes").all())
+
+
+def says_where(table: pd.DataFrame, *, resamples: int = 200) -> bool:
+    """Tell whether coherence orders the places, by its interval, and errs less than one number for all."""
+    found = agreement(table, resamples=resamples)
+    return bool(found["low"] > 0 and found["error"] < found["spread"])
 
 
 def coherences(x: xr.Dataset) -> dict[str, float]:

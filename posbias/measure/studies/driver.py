@@ -451,9 +451,10 @@ def _named(parts: list[Part], request: Request) -> list[Part]:
     """Return the parts of the names asked for; one that says the length may say another."""
     n = request.length
     known = {part.name: part for part in parts}
-    if STEPS in known:
-        known |= {name: known[STEPS] for name in request.parts or () if name.startswith(STEP)}
     other = {} if n is None else {part.of_length(n).name: part for part in parts[::-1]}
+    for table in (known, other):
+        if STEPS in table:
+            table |= {name: table[STEPS] for name in request.parts or () if name.startswith(STEP)}
     for name in request.parts or ():
         if name not in known and name not in other:
             raise checks.refuse("--part", f"one of {', '.join(known)}", name)
