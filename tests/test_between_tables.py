@@ -148,6 +148,23 @@ def test_layers_and_the_step_at_which_they_leave():
     assert tables.first_departures(layers.query("kind == 'heads'"), level=0.5)["step"].isna().all()
 
 
+def test_counts_of_layers_that_have_left_and_the_stages_that_are_quoted(folder):
+    files = tables.read_between(folder, ["bloom-8", "bloom-12"])
+    assert tables.shown_courses(files) == {"bloom-12, seed 1": [name for name in files if "bloom-12" in name]}
+    more = {name.replace("seed-1", "seed-2"): x.assign_attrs(stage_seed=2) for name, x in files.items() if "12" in name}
+    other = {name.replace("bloom", "mpt"): x.assign_attrs(stage_model="mpt-12") for name, x in more.items()}
+    assert list(tables.shown_courses(files | more | other, 2)) == ["bloom-12, seed 1", "mpt-12, seed 2"]
+    counts = tables.departure_counts(tables.layer_coherences(files))
+    assert list(counts.columns) == ["step 3", "step 100", "step 600", "of"] and (counts["of"] == T).all()
+    assert counts.loc[("bloom-12", 1, "paths"), "step 3"] == T
+    assert counts.loc[("bloom-12", 1, "heads"), "step 3"] == 0  # 0.1 is not beyond 0.1
+    table = pd.DataFrame(
+        [("m", 0, 0, 0, 0.01), ("m", 0, 10, 0, 0.3), ("m", 0, 30, 0, 0.1), ("m", 0, 600, 1, 0.5)],
+        columns=["model", "seed", "step", "finished", "coherence"],
+    )
+    assert tables.first_stages(table)["step"].tolist() == [0] and tables.most_coherent(table)["step"].tolist() == [10]
+
+
 def test_agreement_of_what_agrees_and_of_what_does_not():
     place = np.linspace(0, 0.9, 8)
     table = pd.DataFrame({"model": list("aabbccdd"), "place": place, "coherence": place, "paths": place[::-1]})

@@ -84,6 +84,29 @@ def courses(files: Files) -> dict[str, dict[str, xr.Dataset]]:
     return {run: own for run, own in found.items() if any(not x.attrs["stage_finished"] for x in own.values())}
 
 
+def shown_courses(files: Files, most: int = 3) -> dict[str, list[str]]:
+    """Return the names of the files of some trainings, those of other architectures before other seeds of one."""
+    runs = {run: list(own) for run, own in courses(files).items()}
+    before: dict[str, int] = {}
+    rank = {}
+    for run, names in runs.items():
+        model = files[names[0]].attrs["stage_model"]
+        rank[run] = before[model] = before.get(model, -1) + 1
+    chosen = sorted(runs, key=rank.__getitem__)[:most]
+    return {run: names for run, names in runs.items() if run in chosen}
+
+
+def first_stages(places: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of networks before their first step."""
+    return places[places["step"] == 0]
+
+
+def most_coherent(places: pd.DataFrame) -> pd.DataFrame:
+    """Return for each training of which states were kept the one of the largest coherence."""
+    kept = places[places["finished"] == 0]
+    return kept.loc[kept.groupby(["model", "seed"])["coherence"].idxmax()]
+
+
 def sample_between(x: xr.Dataset) -> Sample:
     """Return a file's prompts, and the documents that they are from where it tells them."""
     influence, units = x["influence_prompts"].values.astype(np.float64), known_units(x)
@@ -133,7 +156,7 @@ def place_table(files: Files, kernel: str = "measured", *, resamples: int = 200)
     -------
     table : DataFrame
         Index ``name``. Columns: those of :data:`STAGE`; ``mean``, the mean position of measured influence, and
-        ``mean_law``, ``mean_aligned``; W₁ to the measured influence of the ``law`` at birth, of the ``aligned`` sum, of
+        ``mean_law``, ``mean_aligned``, ``mean_both``; W₁ to the measured influence of the ``law`` at birth, of the ``aligned`` sum, of
         the ``rollout`` of the same kernels, of the law with measured ``cosines``, with measured ``shares`` and with
         ``both``, and of the ``nearest`` profile of the family; its ρ, the ``place``, with ``low`` and ``high``;
         ``coherence`` where two parts of the gradient meet, that of ``paths`` and that of ``heads``; ``excess``, how
@@ -155,6 +178,7 @@ def place_table(files: Files, kernel: str = "measured", *, resamples: int = 200)
             "mean": mean_position(p),
             "mean_law": mean_position(law),
             "mean_aligned": mean_position(aligned),
+            "mean_both": mean_position(unit(own["predicted"].sel(reading="both").values)),
             "law": normalised_wasserstein(law, p),
             "aligned": normalised_wasserstein(aligned, p),
             "rollout": normalised_wasserstein(rollout, p),
@@ -339,6 +363,27 @@ def first_departures(layers: pd.DataFrame, level: float = 0.1) -> pd.DataFrame:
     first = layers[clear].sort_values("step").groupby(keys, sort=False)[["step", "coherence"]].first()
     every = layers[keys].drop_duplicates()
     return every.merge(first, left_on=keys, right_index=True, how="left")
+
+
+def departure_counts(layers: pd.DataFrame, level: float = 0.1) -> pd.DataFrame:
+    """Return how many layers have left independence for the first time by each step, by kind.
+
+    Parameters
+    ----------
+    layers, level
+        As for :func:`first_departures`; the trainings of which states were kept.
+
+    Returns
+    -------
+    table : DataFrame
+        Index ``model``, ``seed`` and ``kind``; a column for each step of any of them, and ``of``, the layers.
+    """
+    runs = layers.groupby(["model", "seed"])["finished"].transform("min") == 0
+    first = first_departures(layers[runs], level)
+    groups = first.groupby(["model", "seed", "kind"], sort=False)
+    steps = sorted(layers[runs]["step"].unique())
+    counts = {f"step {step}": groups["step"].agg(lambda x, step=step: int((x <= step).sum())) for step in steps}
+    return pd.DataFrame(counts).assign(of=groups["layer"].count())
 
 
 def agreement(table: pd.DataFrame, coherence: str = "coherence", *, resamples: int = 1000) -> dict[str, float]:
