@@ -110,6 +110,12 @@ def test_networks_stand_within_both_limits_or_beyond_one():
     assert tables.limit_decisions(samples, limits)["aligned"].tolist() == ["within", "beyond"]
 
 
+def test_the_limits_of_reference_models_go_by_their_names(folder):
+    found = tables.limit_profiles(tables.read_between(folder, ["bloom-8", "bloom-12"]))
+    assert list(found) == ["bloom-8"] and list(found["bloom-8"]) == ["birth", "aligned"]
+    assert np.allclose(found["bloom-8"]["birth"], family()[1]) and np.allclose(found["bloom-8"]["aligned"], family()[3])
+
+
 @pytest.mark.parametrize("place", [0.0, 0.4, 1.0, 1.2])
 def test_a_sample_is_moved_to_a_place(place):
     samples, limits = sides([0.3])

@@ -205,6 +205,21 @@ def limits_of(x: xr.Dataset, kernel: str = "measured") -> Limits:
     return law, aligned
 
 
+def limit_profiles(files: Files, kernel: str = "content-free") -> dict[str, dict[str, np.ndarray]]:
+    """Return the law at birth and the aligned sum of each reference model by name, ``birth`` and ``aligned``.
+
+    Parameters
+    ----------
+    files
+        Of :func:`read_between`; of other trainings and of unfinished ones nothing is returned.
+    kernel
+        As for :func:`limits_of`.
+    """
+    whole = {name.removesuffix(".between"): x for name, x in files.items() if name.endswith(".between")}
+    named = {name: limits_of(x, kernel) for name, x in whole.items() if ".seed-" not in name}
+    return {name: dict(zip(("birth", "aligned"), found, strict=True)) for name, found in named.items()}
+
+
 def limit_decisions(
     samples: Mapping[str, Sample], limits: Mapping[str, Limits], *, resamples: int = 1000
 ) -> pd.DataFrame:
