@@ -101,12 +101,6 @@ def first_stages(places: pd.DataFrame) -> pd.DataFrame:
     return places[places["step"] == 0]
 
 
-def most_coherent(places: pd.DataFrame) -> pd.DataFrame:
-    """Return for each training of which states were kept the one of the largest coherence."""
-    kept = places[places["finished"] == 0]
-    return kept.loc[kept.groupby(["model", "seed"])["coherence"].idxmax()]
-
-
 def sample_between(x: xr.Dataset) -> Sample:
     """Return a file's prompts, and the documents that they are from where it tells them."""
     influence, units = x["influence_prompts"].values.astype(np.float64), known_units(x)
