@@ -128,15 +128,16 @@ def test_a_valley_is_told_from_none():
     u = np.array([3, 2, 1.5, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1.5, 2, 4.0])
     noise = np.random.default_rng(1).uniform(0.99, 1.01, (12, N))
     fall = np.linspace(3, 1, N)
-    files = {}
-    for name, p in (("u", u), ("fall", fall)):
-        attrs = {"stage_model": name, "stage_seed": 0, "stage_step": 1, "stage_finished": 1}
-        files[name] = made(0.2).assign(influence_prompts=(("prompt", "position"), p * noise)).assign_attrs(attrs)
-    found = tables.valley_table(files, resamples=200)
-    assert found["u"].to_dict() == {"u": "yes", "fall": "no"} and found.loc["u", "depth"] > 0.4
-    samples = {name: tables.sample_between(x) for name, x in files.items()}
-    assert not tables.keep_the_valley(samples)
-    assert tables.keep_the_valley({"u": samples["u"]})
+    shapes = {"u": u, "fall": fall, "slight": np.ones(N)}
+    samples = {name: tables.Sample(p * noise, np.arange(12)) for name, p in shapes.items()}
+    found = tables.valley_table(samples, resamples=200)
+    assert found["u"].to_dict() == {"u": "yes", "fall": "no", "slight": "no"} and found.loc["u", "depth"] > 0.4
+    assert tables.keep_the_valley({"u": samples["u"]}, ["u"])
+    assert not tables.keep_the_valley({name: samples[name] for name in ("u", "fall")}, ["u"])
+    rough = tables.Sample(np.vstack([u] * 6 + [4.2 - u] * 6), np.arange(12))
+    mixed = {"u": samples["u"], "rough": rough}
+    assert tables.valley_table(mixed)["u"].to_dict() == {"u": "yes", "rough": "open"}
+    assert tables.keep_the_valley(mixed, ["u"]) and not tables.keep_the_valley(mixed, ["u", "rough"])
 
 
 def test_layers_and_the_step_at_which_they_leave():

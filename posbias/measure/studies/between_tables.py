@@ -7,7 +7,7 @@ MODEL.seed-S.step-NNNNNN.nc for a state that was kept during a training. Whateve
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -273,23 +273,29 @@ def moved_between(sample: Sample, limits: Limits, place: float) -> Sample:
     return with_profile(sample, p)
 
 
-def valley_table(files: Files, *, resamples: int = 1000) -> pd.DataFrame:
+def valley_table(samples: Mapping[str, Sample], *, resamples: int = 1000) -> pd.DataFrame:
     """Return whether the measured influence of each network has a U, all of them being one family of comparisons.
 
-    Index ``name``; columns of :data:`STAGE` and of :func:`~posbias.measure.studies.influence_tables.u_decisions`, and
-    the ``depth`` of the trough.
+    Index ``name``; columns of :func:`~posbias.measure.studies.influence_tables.u_decisions`, and the ``depth`` of the
+    trough.
     """
-    samples = {name: sample_between(x) for name, x in files.items()}
-    stages = pd.DataFrame({name: {c: x.attrs[f"stage_{c}"] for c in STAGE} for name, x in files.items()}).T
     depth = {name: u_shape(sample.profile, smooth=SMOOTH).depth for name, sample in samples.items()}
     found = u_decisions(samples, smooth=SMOOTH, resamples=max(resamples, 50 * len(samples)))
-    return stages.join(found).assign(depth=pd.Series(depth)).rename_axis("name")
+    return found.assign(depth=pd.Series(depth)).rename_axis("name")
 
 
-def keep_the_valley(samples: Mapping[str, Sample]) -> bool:
-    """Tell whether every network's measured influence has a U by ``u_decisions``."""
-    decisions = u_decisions(samples, smooth=SMOOTH, resamples=50 * max(len(samples), 10))
-    return bool((decisions["u"] == "yes").all())
+def keep_the_valley(samples: Mapping[str, Sample], ended: Collection[str]) -> bool:
+    """Tell whether every trained network's influence has a U by ``u_decisions``, and none on the way there lacks one.
+
+    Parameters
+    ----------
+    samples
+        Name → prompts.
+    ended
+        Names of those whose training has ended; of the others a U may be open.
+    """
+    u = u_decisions(samples, smooth=SMOOTH, resamples=50 * max(len(samples), 10))["u"]
+    return bool((u[u.index.isin(list(ended))] == "yes").all() and (u != "no").all())
 
 
 def says_where(table: pd.DataFrame, *, resamples: int = 200) -> bool:
