@@ -105,6 +105,8 @@ def test_networks_stand_within_both_limits_or_beyond_one():
     assert found["law"].tolist() == ["within", "within", "beyond"] and (found["aligned"] == "within").all()
     assert not tables.lie_between(samples, limits)
     samples.pop("-0.15")
+    many = {f"{name} {k}": x for name, x in samples.items() for k in range(10)}
+    assert tables.lie_between(many, {name: limits[name.split()[0]] for name in many}, resamples=100)
     assert tables.lie_between(samples, limits)
     samples["0.8"] = tables.moved_between(samples["0.8"], limits["0.8"], 1.1)
     assert tables.limit_decisions(samples, limits)["aligned"].tolist() == ["within", "beyond"]

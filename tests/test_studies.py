@@ -48,7 +48,11 @@ EVERY = {  # study: more arguments, files that they make, variables among others
     "hops": (["--only", "bloom-8"], ["bloom-8.hops"], {"gradient_hops", "kernel_paths", "rollout_hops"}),
     "gap": (["--only", "bloom-8"], ["bloom-8.gap"], {"prediction", "own", "join_cosine", "lambda_values"}),
     "paths": (["--only", "bloom-8"], ["bloom-8.paths-32"], {"sizes", "total", "middle", "middle_random"}),
-    "between": (["--only", "bloom-8"], ["bloom-8.between"], {"profile", "predicted", "cross", "share", "pair_coherence"}),
+    "between": (
+        ["--only", "bloom-8"],
+        ["bloom-8.between"],
+        {"profile", "predicted", "cross", "share", "pair_coherence"},
+    ),
     "rotary": (["--only", "llama-12"], ["llama-12.rotary"], {"profile", "variation", "last_row", "theta"}),
 }
 PROVENANCE = {

@@ -1,8 +1,8 @@
 """From birth to trained: measured influence, the law at birth and the aligned sum with a model's present weights.
 
 Both limits, and what lies between them by :func:`~posbias.theory.coherent.coherent_profile`, take content-free kernels
-or the measured mean ones of every head; gains, denominators and steps are the model's own. Coherence is measured on the same prompts.
-Nothing is fitted here.
+or the measured mean ones of every head; gains, denominators and steps are the model's own. Coherence is measured on
+the first of the same prompts. Nothing is fitted here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ KERNELS = ("content-free", "measured")
 COHERENCES = (-0.2, -0.1, 0.0, 0.03, 0.06, 0.1, 0.15, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0)
 """Values of ρ at which profiles are kept; 0 is the law at birth, 1 the aligned sum."""
 READINGS = ("cosines", "shares", "both")
-"""What of the gradient is put into the law at birth: the coherence of each sum, what comes through each branch, both."""
+"""What of the gradient is put into the law at birth: coherence of each sum, what comes through each branch, both."""
 COHERENCE_PROMPTS = 8
 """Prompts on which coherence is read."""
 KEPT = ("influence", "influence_prompts", "lambda_frobenius", "branch_gain", "window")

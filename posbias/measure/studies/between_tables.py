@@ -1,7 +1,7 @@
 """Where models lie between the law at birth and the aligned sum, and what leaves independence first, as tables.
 
-A file is MODEL.between.nc for a reference model, MODEL.seed-S.between.nc for one that was trained from another seed, and
-MODEL.seed-S.step-NNNNNN.nc for a state that was kept during a training. Whatever the folder holds is read.
+A file is MODEL.between.nc for a reference model, MODEL.seed-S.between.nc for one that was trained from another seed,
+and MODEL.seed-S.step-NNNNNN.nc for a state that was kept during a training. Whatever the folder holds is read.
 """
 
 from __future__ import annotations
@@ -150,7 +150,8 @@ def place_table(files: Files, kernel: str = "measured", *, resamples: int = 200)
     -------
     table : DataFrame
         Index ``name``. Columns: those of :data:`STAGE`; ``mean``, the mean position of measured influence, and
-        ``mean_law``, ``mean_aligned``, ``mean_both``; W₁ to the measured influence of the ``law`` at birth, of the ``aligned`` sum, of
+        ``mean_law``, ``mean_aligned``, ``mean_both``; W₁ to the measured influence of the ``law`` at birth, of the
+        ``aligned`` sum, of
         the ``rollout`` of the same kernels, of the law with measured ``cosines``, with measured ``shares`` and with
         ``both``, and of the ``nearest`` profile of the family; its ρ, the ``place``, with ``low`` and ``high``;
         ``coherence`` where two parts of the gradient meet, that of ``paths`` and that of ``heads``; ``excess``, how
@@ -224,7 +225,7 @@ def limit_decisions(
     samples, limits
         Name → prompts, and name → limits.
     resamples
-        Of the bootstrap over documents.
+        Of the bootstrap over documents; more if so many networks could not be decided with them.
 
     Returns
     -------
@@ -236,7 +237,7 @@ def limit_decisions(
     for name, sample in samples.items():
         n, (law, aligned) = sample.influence.shape[1], limits[name]
         inward = np.sign(mean_position(aligned) - mean_position(law))
-        means = sample.resampled(resamples) @ np.linspace(0, 1, n)
+        means = sample.resampled(max(resamples, 100 * len(samples))) @ np.linspace(0, 1, n)
         own = mean_position(sample.profile)
         for end, sign in ((law, inward), (aligned, -inward)):
             effects.append(sign * (own - mean_position(end)))
