@@ -7,8 +7,8 @@ cosine ρ, whatever their positions, their Gram matrices add up to
     G_u + G_w + ρ (a bᵀ + b aᵀ),     a_j = ‖u_j‖, b_j = ‖w_j‖.
 
 ρ = 0 is the law at birth. At ρ = 1 the Gram matrix has rank one and its diagonal holds the squares of sums of sizes:
-the aligned sum. What is mixed inside a branch goes the same way, from the heads' own kernels and the step's own Gram factor
-(ρ = 0) to one kernel and to sizes (ρ = 1), in proportion.
+the aligned sum. What is mixed inside a branch goes the same way, from the heads' own kernels and the step's own Gram
+factor (ρ = 0) to one kernel and to sizes (ρ = 1), in proportion.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ def measure_between(settings: Settings) -> xr.Dataset:
     reading = _joined([read_coherence(study.instrument, ids) for _, ids in few.batches()])
     laws = {kernel: branches_of(results, kernel) for kernel in KERNELS}
     own, shares = joined_coherence(reading.layers[:, :2].numpy()), through_shares(reading.sizes.mean(-1).numpy())
-    ways = [(own, None), (0.0, shares), (own, shares)]
+    ways = [(own, None), (np.zeros_like(own), shares), (own, shares)]
     fields: dict[str, tuple[tuple[str, ...], np.ndarray, str]] = {
         "profile": (
             ("kernel", "coherence", "position"),
