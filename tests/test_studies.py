@@ -24,6 +24,7 @@ from posbias.measure.studies.norms import CONDITIONS, PARTS  # noqa: E402
 from posbias.measure.studies.rotary_kernels import KERNELS  # noqa: E402
 from posbias.measure.summary import read_summary  # noqa: E402
 from posbias.shipped import model_folder  # noqa: E402
+from posbias.training.loop import checkpoint  # noqa: E402
 from posbias.training.loop.netcdf import load  # noqa: E402
 
 SIZES = ["--prompts", "2", "--length", "32"]
@@ -47,6 +48,11 @@ EVERY = {  # study: more arguments, files that they make, variables among others
     "hops": (["--only", "bloom-8"], ["bloom-8.hops"], {"gradient_hops", "kernel_paths", "rollout_hops"}),
     "gap": (["--only", "bloom-8"], ["bloom-8.gap"], {"prediction", "own", "join_cosine", "lambda_values"}),
     "paths": (["--only", "bloom-8"], ["bloom-8.paths-32"], {"sizes", "total", "middle", "middle_random"}),
+    "between": (
+        ["--only", "bloom-8"],
+        ["bloom-8.between"],
+        {"profile", "predicted", "cross", "share", "pair_coherence"},
+    ),
     "rotary": (["--only", "llama-12"], ["llama-12.rotary"], {"profile", "variation", "last_row", "theta"}),
 }
 PROVENANCE = {
@@ -175,6 +181,7 @@ def test_every_committed_file_says_what_made_it_and_the_command_is_understood(ch
                 ignore=large,
                 dirs_exist_ok=True,
             )
+            (trained / options["--only"] / options["--part"]).mkdir()  # of a state that was kept
             of_another_seed(trained / options["--only"], int(file.name.split(".seed-")[1].split(".")[0]))
         request = Request([options["--only"]], [options["--part"]], prompts, length, wikitext, trained)
         (job,) = jobs(words[2], file.parent, request)
@@ -189,6 +196,31 @@ def test_models_of_another_seed_are_measured_where_they_are_complete(tmp_path, t
     record = json.loads((trained / "bloom-8" / "training.json").read_text())
     assert data.attrs["training_seed"] == 5 and data.attrs["training_steps"] == record["steps"]
     assert 3 < data.attrs["held_out_loss"] < 5
+
+
+def test_states_kept_during_training_lie_between_too(tmp_path, trained):
+    words = ["between", "--trained", trained, "--part", "step-000010", *SIZES, "-o", tmp_path]
+    assert study(*words) == 0
+    assert [file.name for file in tmp_path.iterdir()] == ["bloom-8.seed-5.step-000010.nc"]
+    data = load(tmp_path / "bloom-8.seed-5.step-000010.nc")
+    assert data.attrs["training_seed"] == 5 and data.attrs["training_steps"] == 10
+    assert "--part step-000010 --trained trained" in data.attrs["command"]
+    every = jobs("between", tmp_path, Request(trained=trained))
+    assert [job.path.stem for job in every] == ["bloom-8.seed-5.between", "bloom-8.seed-5.step-000010"]
+
+
+def test_states_kept_during_training_want_their_folder(tmp_path, capsys):
+    assert study("between", "--part", "step-000010", "-o", tmp_path) == 2
+    assert "--part step-000010: expected --trained FOLDER" in capsys.readouterr().err
+
+
+def test_the_seed_of_a_training_that_goes_on_is_in_its_checkpoint(tmp_path):
+    model = torch.nn.Linear(1, 1)
+    checkpoint.save(tmp_path / "training.checkpoint", {"model": model}, 3, "name=bloom-8\nseed=7")
+    assert driver._training(tmp_path, "step-000003") == {"training_seed": 7, "training_steps": 3}
+    (tmp_path / "training.checkpoint").write_bytes(b"half")
+    with pytest.raises(ValueError, match="an intact checkpoint"):
+        driver._training(tmp_path, "step-000003")
 
 
 def test_commands_keep_what_is_there_unless_forced(tmp_path, capsys):

@@ -47,14 +47,17 @@ def congruence(kernels: Kernels, t: int, X: Float[np.ndarray, "n n"], weights: N
     return out
 
 
-def pushed(kernels: Kernels, t: int, v: Float[np.ndarray, "n"], weights: Numbers) -> Float[np.ndarray, "n"]:
-    """Return Σ_h w_h v A_h over the heads of layer ``t``; arguments as in :func:`congruence`.
+def pushed(
+    kernels: Kernels, t: int, v: Float[np.ndarray, "n *columns"], weights: Numbers
+) -> Float[np.ndarray, "n *columns"]:
+    """Return Σ_h w_h A_hᵀ v over the heads of layer ``t``, v a vector or columns; arguments as in :func:`congruence`.
 
     >>> pushed(np.array([[[[1.0, 0.0], [0.5, 0.5]]]]), 0, np.array([0.0, 1.0]), [2.0]).tolist()
     [1.0, 1.0]
     """
-    heads = _distinct(kernels, t, v.size, checks.finite_array("weights", weights, ndim=(1,)))
-    return np.asarray(sum(w * A.pushed(v[:, None])[:, 0] for A, w in heads))
+    heads = _distinct(kernels, t, len(v), checks.finite_array("weights", weights, ndim=(1,)))
+    columns = v.reshape(len(v), -1)
+    return np.asarray(sum(w * A.pushed(columns) for A, w in heads)).reshape(v.shape)
 
 
 class _Matrix:

@@ -33,6 +33,7 @@ from posbias.measure.studies.absolute import (
     measure_start,
 )
 from posbias.measure.studies.at_birth import measure_at_birth
+from posbias.measure.studies.between import measure_between
 from posbias.measure.studies.corpora import measure_corpus, measure_snapshot, measure_untrained
 from posbias.measure.studies.gap import measure_refinements
 from posbias.measure.studies.gradients import measure_hops
@@ -43,6 +44,7 @@ from posbias.measure.studies.small_families import SMALL, SmallBirth
 from posbias.measure.studies.training_seeds import LARGE, measure_seed
 from posbias.measure.study import Settings
 from posbias.shipped import PREFIX, reference_names
+from posbias.training.loop import checkpoint
 from posbias.training.reference.models import REFERENCES
 
 ARTICLE = r"^ = [^=].* = $"
@@ -50,7 +52,7 @@ ARTICLE = r"^ = [^=].* = $"
 
 ROTARY, STARTLESS = ("llama-12", "llama-ntk-12", "mistral-12"), ("gpt2-12", "nope-12")
 """Models with rotary positions and a start token, and models that were trained without a start token."""
-STEPS, WIKITEXT, SEED = "step-*", "wikitext-2", "seed-"
+STEP, STEPS, WIKITEXT, SEED = "step-", "step-*", "wikitext-2", "seed-"
 """Names of parts that need a folder of trained models, a file of text, and a folder of models from another seed."""
 ROTATED, LONG = ("pythia-160m", "qwen2-0.5b"), ("gpt2", "opt-125m", "mpt-125m", "pythia-160m")
 """Untrained architectures that are measured without their rotations too, and on long prompts."""
@@ -245,6 +247,13 @@ STUDIES: Mapping[str, Plan] = {
             Part("paths-128", measure_pathways, 2, 128, 4, models=("bloom-8", "llama-12", "gpt2-12")),
         ),
     ),
+    "between": Plan(
+        "Where does a model lie between the law at birth and the aligned sum?",
+        "34_paths",
+        "{model}.{part}.nc",
+        5,
+        (Part("between", measure_between, 24, 256), Part(STEPS, measure_between, 24, 256)),
+    ),
     "rotary": Plan(
         "What may stand in for the mean attention of a rotary model?",
         "35_rotary",
@@ -274,7 +283,7 @@ class Request:
     trained
         Folder that ``posbias train-reference -o`` filled: its models are measured in place of the reference models,
         and files are named by model and seed. The study of snapshots needs it filled with ``--snapshots``, a part
-        seed-K with ``--seed K``.
+        seed-K with ``--seed K``; what was kept during training is measured by the study ``between`` too.
     """
 
     models: Sequence[str] | None = None
@@ -356,14 +365,11 @@ def jobs(name: str, folder: Path, request: Request) -> list[Job]:
         hint = " --snapshots" if name == "snapshots" else " --seed S"
         raise checks.refuse(name, f"--trained FOLDER, made by posbias train-reference{hint}", "none")
     models, parts = _models(plan, request), _parts(plan, request)
-    if request.trained is not None and name != "snapshots":
-        models = _complete(models, request.trained)
+    done = models if request.trained is None else _complete(models, request.trained)
     if "{model}" in plan.file:
-        rows = [([model], part) for model in models for part in parts if request.parts or _of(part, model)]
+        rows = [([model], part) for model in models for part in _parts_of(model, parts, request, model in done)]
     else:
-        rows = [([model for model in models if _of(part, model)], part) for part in parts]
-    if parts[0].name == STEPS:
-        rows = [([model], part) for model in models for part in _snapshots(model, parts[0], request)]
+        rows = [([model for model in done if _of(part, model)], part) for part in parts]
     found = [_job(name, folder, few, part, request) for few, part in rows if few]
     if not found:
         raise checks.refuse(name, "models that have the parts asked for", "none; see posbias study --list")
@@ -430,11 +436,25 @@ def _parts(plan: Plan, request: Request) -> list[Part]:
     return [replace(part, prompts=request.prompts or part.prompts) for part in parts]
 
 
+def _parts_of(model: str, parts: list[Part], request: Request, done: bool) -> list[Part]:
+    """Return what is made of one model: states kept during training, and the rest if its training has ended."""
+    found = []
+    for part in parts:
+        if part.name == STEPS:
+            found += _snapshots(model, part, request)
+        elif done and (request.parts or _of(part, model)):
+            found.append(part)
+    return found
+
+
 def _named(parts: list[Part], request: Request) -> list[Part]:
     """Return the parts of the names asked for; one that says the length may say another."""
     n = request.length
     known = {part.name: part for part in parts}
     other = {} if n is None else {part.of_length(n).name: part for part in parts[::-1]}
+    for table in (known, other):
+        if STEPS in table:
+            table |= {name: table[STEPS] for name in request.parts or () if name.startswith(STEP)}
     for name in request.parts or ():
         if name not in known and name not in other:
             raise checks.refuse("--part", f"one of {', '.join(known)}", name)
@@ -442,9 +462,12 @@ def _named(parts: list[Part], request: Request) -> list[Part]:
             raise checks.refuse(f"--part {name}", "--wikitext FILE, its text", "none")
         if name.startswith(SEED) and request.trained is None:
             raise checks.refuse(f"--part {name}", "--trained FOLDER, made by posbias train-reference --seed", "none")
+        if name.startswith(STEP) and request.trained is None:
+            wanted = "--trained FOLDER, made by posbias train-reference --snapshots"
+            raise checks.refuse(f"--part {name}", wanted, "none")
         if n is not None and name not in other:
             raise checks.refuse("--length", f"{known[name].length} for {name}, or no --part", n)
-    return [(other if name in other else known)[name] for name in dict.fromkeys(request.parts or ())]
+    return list(dict.fromkeys((other if name in other else known)[name] for name in request.parts or ()))
 
 
 def _given(parts: list[Part], request: Request) -> list[Part]:
@@ -452,6 +475,7 @@ def _given(parts: list[Part], request: Request) -> list[Part]:
     n = request.length
     parts = [part for part in parts if not part.name.startswith(WIKITEXT) or request.wikitext is not None]
     parts = [part for part in parts if not part.name.startswith(SEED)]
+    parts = [part for part in parts if part.name != STEPS or request.trained is not None]
     if n is None:
         return parts
     free = [part for part in parts if part.of_length(n).name == part.name] or parts[:1]
@@ -482,11 +506,11 @@ def _job(name: str, folder: Path, models: list[str], part: Part, request: Reques
         corpus = Corpus(str(request.wikitext), separator=ARTICLE)
         options = ["--wikitext", request.wikitext.name]
     if request.trained is not None and ("{model}" in plan.file or part.name.startswith(SEED)):
-        inside = part.name if name == "snapshots" else ""
+        inside = part.name if part.name.startswith(STEP) else ""
         sources = [Source(str((request.trained / model / inside).resolve())) for model in models]
         options += ["--trained", request.trained.resolve().name]
         if name != "snapshots" and "{model}" in plan.file:
-            training = _training(request.trained / models[0])
+            training = _training(request.trained / models[0], inside)
             stem = f"{stem}.seed-{training['training_seed']}"
     numbers = (part.prompts, part.length, part.batch_size)
     settings = tuple(
@@ -499,8 +523,15 @@ def _job(name: str, folder: Path, models: list[str], part: Part, request: Reques
     return Job(path, part.measure, settings, shlex.join(words), training)
 
 
-def _training(folder: Path) -> dict[str, int | float]:
+def _training(folder: Path, step: str = "") -> dict[str, int | float]:
     """Return how a reference model was trained: its seed, its steps, and the held-out loss in nats a token at the end.
+
+    Parameters
+    ----------
+    folder
+        Of the model.
+    step
+        Name of a state that was kept during training: then its seed and the steps up to there.
 
     Raises
     ------
@@ -508,12 +539,23 @@ def _training(folder: Path) -> dict[str, int | float]:
         If the folder does not say.
     """
     try:
+        if step:
+            return {"training_seed": _training_seed(folder), "training_steps": int(step.removeprefix(STEP))}
         record = json.loads((folder / "training.json").read_text(encoding="utf-8"))
         loss = (folder / "training.csv").read_text(encoding="utf-8").splitlines()[-1].split(",")[2]
         return {"training_seed": record["seed"], "training_steps": record["steps"], "held_out_loss": float(loss)}
     except (OSError, ValueError, KeyError, IndexError) as error:
         wanted = "training.json and training.csv of a model that posbias train-reference finished"
         raise checks.refuse(str(folder), wanted, error) from None
+
+
+def _training_seed(folder: Path) -> int:
+    """Return the seed of a training that has ended, or of one that has not, from its checkpoint."""
+    record = folder / "training.json"
+    if record.is_file():
+        return int(json.loads(record.read_text(encoding="utf-8"))["seed"])
+    settings = checkpoint.settings_of(folder / "training.checkpoint")
+    return int(settings["seed"])
 
 
 def _stem(model: str) -> str:

@@ -97,6 +97,29 @@ class Pathways:
         return torch.cat(parts)
 
 
+def single_hops(instrument: Instrument, ids: Int[Tensor, "B n"]) -> Float[Tensor, "T B n E"]:
+    """Return for every layer the gradient of p by input embedding along the path whose only hop is in that layer.
+
+    One backward pass a layer, without the matrices of :class:`Pathways`.
+
+    Parameters
+    ----------
+    instrument
+        Of the model.
+    ids
+        Token ids, without padding.
+    """
+    e = instrument.embeddings(ids).requires_grad_(True)
+    with torch.enable_grad(), _cut_loose(instrument) as cut:
+        p = instrument.logits(e).softmax(-1).amax(-1).sum()
+        onto = torch.autograd.grad(p, cut.loose, retain_graph=True)
+        found = []
+        for x, a, c in zip(cut.streams[:-1], cut.outputs, onto, strict=True):
+            back = torch.autograd.grad(a, x, c, retain_graph=True)[0]
+            found.append(back if x is e else torch.autograd.grad(x, e, back, retain_graph=True)[0])
+    return torch.stack(found)
+
+
 @dataclass(frozen=True)
 class PathReading:
     """Hold how the vectors of the paths to each position add up, for one prompt; first one hop, then two.

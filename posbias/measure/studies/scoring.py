@@ -27,6 +27,8 @@ LABELS = {
     "b": "(b) with residual",
     "c": "(c) with content too",
     "kernels": "measured kernels",
+    "birth": "law at birth",
+    "aligned": "aligned sum of the same sizes",
     "uniform": "uniform",
     "first": "first token",
     "last": "last token",
@@ -66,6 +68,8 @@ def predictions(measurement: xr.Dataset, twins: Mapping[str, xr.Dataset] | None 
     found |= {"uniform": np.full(n, 1 / n), "first": np.eye(n)[0], "last": np.eye(n)[-1], "recency": recency_fit(p)}
     first_layer, tau = measured_rollout(measurement, "b").dense()[0], float(measurement["lambda_frobenius"].sum())
     found["clock"] = clock_profile(first_layer, tau)
+    if "birth" in measurement["rollout"]["variant"]:
+        found["birth"] = measurement["rollout"].sel(variant="birth").values
     for scale, twin in (twins or {}).items():
         if twin.sizes["position"] == n:
             found[f"untrained-{scale}"] = twin["influence"].values
@@ -78,7 +82,18 @@ def twins_of(kept: Kept, model: str, corpus: str = "builtin") -> dict[str, xr.Da
     return {scale: kept[stem] for scale, stem in stems.items() if stem in kept}
 
 
-def score_table(kept: Kept, models: Sequence[str], *, corpus: str = "builtin", resamples: int = 1000) -> pd.DataFrame:
+Others = Mapping[str, Mapping[str, np.ndarray]]
+"""Model → further predictions by name, made of other files."""
+
+
+def score_table(
+    kept: Kept,
+    models: Sequence[str],
+    *,
+    corpus: str = "builtin",
+    others: Others | None = None,
+    resamples: int = 1000,
+) -> pd.DataFrame:
     """Return the score of every prediction for every model, a row each.
 
     Columns are ``model``, ``corpus``, ``prediction``, ``W1``, ``low``, ``high``, ``first_aside``, ``spearman`` and
@@ -90,13 +105,17 @@ def score_table(kept: Kept, models: Sequence[str], *, corpus: str = "builtin", r
         Summaries; those of models without the corpus are left out.
     models, corpus
         Which of them.
+    others
+        Further predictions, such as :func:`~posbias.measure.studies.between_tables.limit_profiles`; those of another
+        length are left out.
     resamples
         Of the bootstrap over documents (:func:`~posbias.measure.studies.prompt_units.known_units`).
     """
     rows: list[dict[str, object]] = []
     for model in models:
         if (stem := f"{model}.{corpus}") in kept:
-            found = scored(kept[stem], twins_of(kept, model), resamples=resamples)
+            further = (others or {}).get(model)
+            found = scored(kept[stem], twins_of(kept, model), others=further, resamples=resamples)
             rows += found.assign(model=model, corpus=corpus).to_dict("records")
     return pd.DataFrame(rows)[["model", "corpus", *SCORED]]
 
@@ -106,7 +125,11 @@ SCORED = ("prediction", "W1", "low", "high", "first_aside", "spearman", "differe
 
 
 def scored(
-    measurement: xr.Dataset, twins: Mapping[str, xr.Dataset] | None = None, *, resamples: int = 1000
+    measurement: xr.Dataset,
+    twins: Mapping[str, xr.Dataset] | None = None,
+    *,
+    others: Mapping[str, np.ndarray] | None = None,
+    resamples: int = 1000,
 ) -> pd.DataFrame:
     """Return the score of every prediction for one measurement, a row each, with the columns :data:`SCORED`.
 
@@ -114,11 +137,15 @@ def scored(
     ----------
     measurement, twins
         As for :func:`predictions`.
+    others
+        Further predictions by name; those of another length are left out.
     resamples
         Of the bootstrap over documents (:func:`~posbias.measure.studies.prompt_units.known_units`).
     """
     influence, units, rows = measurement["influence_prompts"].values, known_units(measurement), []
-    for name, profile in predictions(measurement, twins).items():
+    n = influence.shape[1]
+    further = {name: profile for name, profile in (others or {}).items() if profile.size == n}
+    for name, profile in (predictions(measurement, twins) | further).items():
         found = asdict(score(influence, profile, units=units, resamples=resamples))
         rows.append({"prediction": name, "W1": found.pop("wasserstein"), **found})
     return pd.DataFrame(rows, columns=list(SCORED))
@@ -130,6 +157,7 @@ def gain_table(
     pairs: Sequence[tuple[str, str]],
     *,
     corpus: str = "builtin",
+    others: Others | None = None,
     resamples: int = 1000,
 ) -> pd.DataFrame:
     """Return how much nearer the second prediction of each pair is than the first, for every model.
@@ -140,7 +168,7 @@ def gain_table(
 
     Parameters
     ----------
-    kept, models, corpus, resamples
+    kept, models, corpus, others, resamples
         As for :func:`score_table`.
     pairs
         Names of two predictions each.
@@ -148,7 +176,7 @@ def gain_table(
     rows = []
     for model in models:
         x = kept[f"{model}.{corpus}"]
-        profiles, units = predictions(x, twins_of(kept, model)), known_units(x)
+        profiles, units = predictions(x, twins_of(kept, model)) | dict((others or {}).get(model, {})), known_units(x)
         for before, after in pairs:
             pair = profiles[before], profiles[after]
             gain = paired_gain(x["influence_prompts"].values, *pair, units=units, resamples=resamples)

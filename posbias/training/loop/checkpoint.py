@@ -53,6 +53,24 @@ def save(path: Path, state: Mapping[str, Tensor | Stateful], done: int, fingerpr
         torch.save({"state": parts, "done": done, "fingerprint": fingerprint}, temporary)
 
 
+def settings_of(path: Path) -> dict[str, str]:
+    """Return the settings of the run that wrote a checkpoint, by name.
+
+    Raises
+    ------
+    ValueError
+        If the file is damaged.
+    OSError
+        If there is none.
+    """
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+        lines = str(found["fingerprint"]).splitlines()
+    except (RuntimeError, UnpicklingError, EOFError, KeyError, TypeError, ValueError) as error:
+        raise checks.refuse(str(path), "an intact checkpoint", f"{type(error).__name__}: {error}") from None
+    return dict(line.split("=", 1) for line in lines if "=" in line)
+
+
 def restore(path: Path, state: Mapping[str, Tensor | Stateful], fingerprint: str) -> int:
     """Load a checkpoint into ``state``, in place, and return how many steps or batches it includes.
 
