@@ -13,8 +13,10 @@ the gradients at all positions, from the last layer to the first: an attention a
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from posbias import checks
 from posbias.checks import Numbers
@@ -74,24 +76,20 @@ def birth_profile(
     >>> p / p[0] - np.array([1.0, np.sqrt(1.25) / 0.5])
     array([0., 0.])
     """
-    kernels, n, gain = _sizes(kernels, gains, n)
-    T, at = len(gain), checks.index("row", row, n)
-    scale, output, K = _factors("scales", scales, T, n), _factors("outputs", outputs, T, n), _steps(steps, T, n)
-    together = _layers("parallel", parallel, T)
+    net = checked_network(kernels, gains, n, scales=scales, outputs=outputs, steps=steps, parallel=parallel, row=row)
     plain = steps is None and scales is None and outputs is None
-    if plain and isinstance(kernels, StructuredKernels) and _is_one_kernel(kernels):
-        return _by_powers(kernels, gain, n, at)
-    G = np.zeros((n, n))
-    G[at, at] = 1.0
-    for t in reversed(range(T)):
-        step = 0.0 if K is None else G * K[t]
-        above = G if together[t] else G + step
-        added = congruence(kernels, t, above * np.outer(output[t], output[t]), gain[t] ** 2)
-        G = above + added * np.outer(scale[t], scale[t])
-        if together[t]:
+    if plain and isinstance(net.kernels, StructuredKernels) and _is_one_kernel(net.kernels):
+        return _by_powers(net.kernels, net.gains, net.n, net.row)
+    G = net.start()
+    for t in reversed(range(net.T)):
+        step = 0.0 if net.steps is None else G * net.steps[t]
+        above = G if net.parallel[t] else G + step
+        added = congruence(net.kernels, t, above * np.outer(net.outputs[t], net.outputs[t]), net.gains[t] ** 2)
+        G = above + added * np.outer(net.scales[t], net.scales[t])
+        if net.parallel[t]:
             G += step
         G /= np.trace(G)  # a factor for all positions changes nothing, and nothing overflows
-    return _unit(np.sqrt(np.diag(G)))
+    return unit(np.sqrt(np.diag(G)))
 
 
 def aligned_profile(
@@ -125,20 +123,86 @@ def aligned_profile(
     >>> aligned_profile(np.array([[1.0, 0.0], [0.5, 0.5]]), [1.0])
     array([0.25, 0.75])
     """
+    net = checked_network(kernels, gains, n, scales=scales, outputs=outputs, steps=steps, parallel=parallel, row=row)
+    v = net.start()[net.row]
+    for t in reversed(range(net.T)):
+        step = 0.0 if net.steps is None else v * np.sqrt(np.diag(net.steps[t]))
+        above = v if net.parallel[t] else v + step
+        v = above + pushed(net.kernels, t, above * net.outputs[t], net.as_one_branch(t)) * net.scales[t]
+        if net.parallel[t]:
+            v = v + step
+        v = unit(v)
+    return v
+
+
+@dataclass(frozen=True)
+class Network:
+    """Hold the checked numbers of a network whose layers are sums; :func:`checked_network` makes one.
+
+    Parameters
+    ----------
+    kernels
+        Structured, or (T, H, n, n).
+    n
+        Tokens.
+    gains, scales, outputs, steps, parallel, row
+        As :func:`birth_profile` has them, each written out for all layers.
+    """
+
+    kernels: Kernels
+    n: int
+    gains: Float[np.ndarray, "T H"]
+    scales: Float[np.ndarray, "T n"]
+    outputs: Float[np.ndarray, "T n"]
+    steps: Float[np.ndarray, "T n n"] | None
+    parallel: Bool[np.ndarray, "T"]
+    row: int
+
+    @property
+    def T(self) -> int:
+        """Number of layers."""
+        return len(self.gains)
+
+    def start(self) -> Float[np.ndarray, "n n"]:
+        """Return the Gram matrix above the last layer: all of the gradient at the row asked for."""
+        G = np.zeros((self.n, self.n))
+        G[self.row, self.row] = 1.0
+        return G
+
+    def as_one_branch(self, t: int) -> Float[np.ndarray, "H"]:
+        """Return heads' weights in the one kernel of gain (Σ c_h²)^½ that layer ``t`` is to aligned gradients."""
+        return np.asarray(self.gains[t] ** 2 / max(float(np.linalg.norm(self.gains[t])), np.finfo(float).tiny))
+
+
+def checked_network(
+    kernels: Kernels,
+    gains: Numbers,
+    n: int | None = None,
+    *,
+    scales: Numbers | None = None,
+    outputs: Numbers | None = None,
+    steps: Numbers | None = None,
+    parallel: Numbers = 0,
+    row: int = -1,
+) -> Network:
+    """Return the numbers of a network with their shapes checked; arguments and errors are :func:`birth_profile`'s."""
     kernels, n, gain = _sizes(kernels, gains, n)
     T = len(gain)
-    scale, output, K = _factors("scales", scales, T, n), _factors("outputs", outputs, T, n), _steps(steps, T, n)
-    together = _layers("parallel", parallel, T)
-    v = np.eye(n)[checks.index("row", row, n)]
-    for t in reversed(range(T)):
-        step = 0.0 if K is None else v * np.sqrt(np.diag(K[t]))
-        above = v if together[t] else v + step
-        whole = max(float(np.linalg.norm(gain[t])), np.finfo(float).tiny)
-        v = above + pushed(kernels, t, above * output[t], gain[t] ** 2 / whole) * scale[t]
-        if together[t]:
-            v = v + step
-        v = _unit(v)
-    return v
+    return Network(
+        kernels,
+        n,
+        gain,
+        _factors("scales", scales, T, n),
+        _factors("outputs", outputs, T, n),
+        _steps(steps, T, n),
+        _layers("parallel", parallel, T),
+        checks.index("row", row, n),
+    )
+
+
+def unit(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
+    """Return numbers over their sum."""
+    return np.asarray(x / x.sum())
 
 
 def _sizes(kernels: Kernels, gains: Numbers, n: int | None) -> tuple[Kernels, int, np.ndarray]:
@@ -218,8 +282,4 @@ def _by_powers(kernels: StructuredKernels, gain: np.ndarray, n: int, row: int) -
     for share in hop_distribution(odds / (1 + odds)):
         squares += share * v**2
         v = kernels.pull(v, 0)
-    return _unit(np.sqrt(squares))
-
-
-def _unit(x: np.ndarray) -> np.ndarray:
-    return np.asarray(x / x.sum())
+    return unit(np.sqrt(squares))

@@ -19,7 +19,7 @@ from jaxtyping import Float
 from posbias import checks
 from posbias.checks import Numbers
 from posbias.rollout.congruence import congruence, pushed
-from posbias.theory.birth import Kernels, _factors, _layers, _sizes, _steps, _unit
+from posbias.theory.birth import Kernels, Network, checked_network, unit
 
 
 def coherent_profile(
@@ -62,7 +62,9 @@ def coherent_profile(
     >>> p / p[0] - np.array([1.0, np.sqrt(1.25) / 0.5])
     array([0., 0.])
     """
-    return _back(kernels, gains, coherence, n, scales, outputs, steps, parallel, shares, row)[0]
+    net = checked_network(kernels, gains, n, scales=scales, outputs=outputs, steps=steps, parallel=parallel, row=row)
+    rho = _pairs("coherence", coherence, net.T, -1.0, 1.0)
+    return _back(net, rho, None if shares is None else _pairs("shares", shares, net.T, 0.0, 1 - 1e-9))[0]
 
 
 def branch_shares(
@@ -84,45 +86,28 @@ def branch_shares(
     >>> branch_shares(np.array([[1.0, 0.0], [0.5, 0.5]]), [1.0]).round(3).tolist()
     [[0.333, 0.0]]
     """
-    return _back(kernels, gains, 0.0, n, scales, outputs, steps, parallel, None, row)[1]
+    net = checked_network(kernels, gains, n, scales=scales, outputs=outputs, steps=steps, parallel=parallel, row=row)
+    return _back(net, np.zeros((net.T, 2)), None)[1]
 
 
-def _back(
-    kernels: Kernels,
-    gains: Numbers,
-    coherence: Numbers,
-    n: int | None,
-    scales: Numbers | None,
-    outputs: Numbers | None,
-    steps: Numbers | None,
-    parallel: Numbers,
-    shares: Numbers | None,
-    row: int,
-) -> tuple[np.ndarray, np.ndarray]:
+def _back(net: Network, rho: np.ndarray, shares: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
     """Return the profile and the shares that came through the branches."""
-    kernels, n, gain = _sizes(kernels, gains, n)
-    T, at = len(gain), checks.index("row", row, n)
-    rho = _pairs("coherence", coherence, T, -1.0, 1.0)
-    scale, output, K = _factors("scales", scales, T, n), _factors("outputs", outputs, T, n), _steps(steps, T, n)
-    together = _layers("parallel", parallel, T)
-    wanted = None if shares is None else _pairs("shares", shares, T, 0.0, 1 - 1e-9)
-    found = np.zeros((T, 2))
-    G = np.zeros((n, n))
-    G[at, at] = 1.0
-    for t in reversed(range(T)):
+    found = np.zeros((net.T, 2))
+    G = net.start()
+    for t in reversed(range(net.T)):
         attention, step = rho[t]
         above = G
-        if K is not None:
-            back = _sized(G * _factor(K[t], max(step, 0.0)), G, None if wanted is None else wanted[t, 1])
+        if net.steps is not None:
+            back = _sized(G * _factor(net.steps[t], max(step, 0.0)), G, None if shares is None else shares[t, 1])
             found[t, 1] = np.trace(back) / np.trace(G + back)
             G = _met(G, back, step)
-        sent = (above if together[t] else G) * np.outer(output[t], output[t])
-        back = _sent_back(kernels, t, sent, gain[t], max(attention, 0.0)) * np.outer(scale[t], scale[t])
-        back = _sized(back, G, None if wanted is None else wanted[t, 0])
+        sent = (above if net.parallel[t] else G) * np.outer(net.outputs[t], net.outputs[t])
+        back = _sent_back(net, t, sent, max(attention, 0.0)) * np.outer(net.scales[t], net.scales[t])
+        back = _sized(back, G, None if shares is None else shares[t, 0])
         found[t, 0] = np.trace(back) / np.trace(G + back)
         G = _met(G, back, attention)
         G /= np.trace(G)
-    return _unit(_lengths(G)), found
+    return unit(_lengths(G)), found
 
 
 def _sized(W: np.ndarray, U: np.ndarray, share: float | None) -> np.ndarray:
@@ -159,10 +144,10 @@ def _factor(K: np.ndarray, rho: float) -> np.ndarray:
     return np.asarray((1 - rho) * K + rho * np.outer(size, size))
 
 
-def _sent_back(kernels: Kernels, t: int, X: np.ndarray, gain: np.ndarray, rho: float) -> np.ndarray:
+def _sent_back(net: Network, t: int, X: np.ndarray, rho: float) -> np.ndarray:
     """Return what heads of independent maps make of X, and what one map of their mean kernel does, in proportion."""
-    own = congruence(kernels, t, X, gain**2)
+    own = congruence(net.kernels, t, X, net.gains[t] ** 2)
     if rho == 0:
         return own
-    shares = gain**2 / max(float(np.linalg.norm(gain)), np.finfo(float).tiny)
-    return np.asarray((1 - rho) * own + rho * pushed(kernels, t, pushed(kernels, t, X, shares).T, shares).T)
+    weights = net.as_one_branch(t)
+    return np.asarray((1 - rho) * own + rho * pushed(net.kernels, t, pushed(net.kernels, t, X, weights).T, weights).T)
