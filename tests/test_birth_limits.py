@@ -8,6 +8,7 @@ from posbias import structured_kernels
 from posbias.rollout.clock import hop_distribution, poisson_distribution
 from posbias.rollout.hop_mixtures import hop_rows
 from posbias.rollout.influence import influence_profile
+from posbias.rollout.profiles import u_shape
 from posbias.theory.birth import birth_profile
 from posbias.theory.birth_limits import (
     critical_total,
@@ -25,8 +26,8 @@ OMEGA = hop_distribution(SQUARES / (1 + SQUARES))
 ONE = structured_kernels(1)
 
 
-def law(n, c):
-    return birth_profile(structured_kernels(5, slope=c / n or None), np.sqrt(SQUARES), n)
+def law(n, ell):
+    return birth_profile(structured_kernels(5, slope=ell / n or None), np.sqrt(SQUARES), n)
 
 
 @pytest.mark.parametrize("c", [0.0, 0.7, 6.0])
@@ -109,6 +110,42 @@ def test_no_schedule_exceeds_the_bound_on_the_first_token(power):
         n, omega = int(rng.integers(2, 300)), hop_distribution(odds / (1 + odds))
         first = np.log(omega @ hops_to_first(n, odds.size) ** power) - np.log(omega[0])
         assert all(first <= log_first_bound(n, odds.sum(), power, z) + 1e-12 for z in np.linspace(0.05, 0.95, 19))
+
+
+@pytest.mark.parametrize("power", [1, 2])
+def test_no_schedule_beats_many_equal_layers_of_its_total(power):
+    rng = np.random.default_rng(1)
+    for _ in range(40):
+        odds = rng.exponential(rng.uniform(0.1, 2), rng.integers(1, 12))
+        n, omega = int(rng.integers(2, 300)), hop_distribution(odds / (1 + odds))
+        most = log_first_over_last(n, poisson_distribution(odds.sum()), power)
+        assert log_first_over_last(n, omega, power) <= most + 1e-9
+        assert log_first_over_last(n, poisson_distribution(0.9 * odds.sum()), power) < most
+    odds = np.full(5000, 8 / 5000)  # and that many layers come near
+    near = log_first_over_last(50, hop_distribution(odds / (1 + odds)), power)
+    assert near == pytest.approx(log_first_over_last(50, poisson_distribution(8.0), power), abs=0.01)
+
+
+@pytest.mark.parametrize(("power", "rate"), [(1, 1 / 4), (2, 8 / 27)])
+def test_the_rate_extrapolated_in_one_over_log_n(power, rate):
+    totals = np.array([critical_total(n, power) for n in (2**11, 2**14, 2**17)])
+    steps, inverse = np.diff(totals) / np.log(8), 1 / np.log([2**12.5, 2**15.5])
+    found = steps[1] - (steps[1] - steps[0]) / (inverse[1] - inverse[0]) * inverse[1]
+    assert found == pytest.approx(rate, rel=0.03)
+
+
+def test_a_u_needs_a_sloped_head_of_positive_gain():
+    n, kernels = 400, structured_kernels(3, slope=np.tile([1e-9, 5 / 400], (3, 1)))
+    for gain, present in (([1.0, 0.3], True), ([1.0, 0.0], False)):
+        p = birth_profile(kernels, np.tile(gain, (3, 1)), n)
+        assert u_shape(p, tolerance=0.0).present is present
+
+
+def test_a_fixed_slope_loses_its_u_in_long_prompts():
+    kernels = structured_kernels(4, slope=0.1)
+    found = {n: birth_profile(kernels, np.full(4, 0.5), n) for n in (100, 400)}
+    assert u_shape(found[100], tolerance=0.0).present
+    assert found[400].argmin() == 0
 
 
 def test_the_total_at_which_the_first_token_wins_grows_like_the_logarithm():

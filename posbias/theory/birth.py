@@ -1,10 +1,10 @@
-"""The law at birth: what an untrained network listens to, from the sizes of its weights alone.
+"""The law at birth: what an untrained network listens to, from its kernels, gains, denominators and gates.
 
 A rollout adds sizes. Before training the value maps of the layers are independent and of mean zero, so that in the
 mean of the squared gradient contributions of different sets of layers do not meet: they are added as squares, while
 all paths over positions that use one set of layers share one product of matrices and are added as sizes,
 
-    E‖g_j‖² ∝ Σ_S (Π_{t ∈ S} c_t²) ((e_nᵀ Π_{t ∈ S} A_t)_j)²,
+    E‖g_j‖² ∝ Σ_S (Π_{t ∈ S} c_t²) ((Π_{t ∈ S} A_t)_{nj})²,
 
 the product taken from the last layer of S to the first. The sum over 2^T sets is a recursion on the Gram matrix G of
 the gradients at all positions, from the last layer to the first: an attention adds Σ_h c_h² A_hᵀ G A_h, a step after it

@@ -1,10 +1,10 @@
 """Limits of the law at birth: many tokens, many layers, and the first token against the last.
 
-All layers share a causal kernel A whose logits fall by a slope m for each token of distance; slope × length c = m n is
-held fixed, and c = 0 is uniform attention. After k hops n (A^k)[n, j] tends to s'(x) u^(k-1) / (k-1)! with x = j/n,
-s = (e^(cx) - 1) / (e^c - 1) and u = -log s. Aligned maps add these with weights ω_k, independent maps add their
-squares, and the profile is the root; ω_k is the probability of k hops, with odds c_t of layer t in the first case and
-c_t² in the second. The last token's ω_0, or its root, stays.
+All layers share a causal kernel A whose logits fall by a slope m for each token of distance; slope × length ℓ = m n is
+held fixed, and ℓ = 0 is uniform attention. After k hops n (A^k)[n, j] tends to s'(x) u^(k-1) / (k-1)! with x = j/n,
+s = (e^(ℓx) - 1) / (e^ℓ - 1) and u = -log s. Aligned maps add these with weights ω_k, independent maps add their
+squares, and the profile is the root; ω_k is the probability of k hops, with odds c_t, the gain of layer t, in the first
+case and c_t² in the second. The last token's ω_0, or its root, stays.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SMOOTH = 4000
 """Points on which minima are looked for."""
 
 
-def square_density(x: Float[np.ndarray, "m"], omega: Numbers, c: float = 0.0) -> Float[np.ndarray, "m"]:
+def square_density(x: Float[np.ndarray, "m"], omega: Numbers, ell: float = 0.0) -> Float[np.ndarray, "m"]:
     """Return s'(x) (Σ_{k ≥ 1} ω_k (u^(k-1) / (k-1)!)²)^½: n times the profile's interior, on the scale of √ω_0 at last.
 
     Parameters
@@ -33,27 +33,27 @@ def square_density(x: Float[np.ndarray, "m"], omega: Numbers, c: float = 0.0) ->
         Relative positions j/n, above 0 and up to 1.
     omega
         Probabilities of 0, 1, 2, … hops with odds c_t²; Poisson for many equal layers.
-    c
-        Slope times length, at least 0.
+    ell
+        ℓ: slope times length, at least 0.
 
     Raises
     ------
     ValueError
-        If x is no relative position, c is negative or omega is no distribution.
+        If x is no relative position, ell is negative or omega is no distribution.
 
-    Source: ours. For Poisson weights of mean s and c = 0 it is (e^(-s) s ₀F₂(; 1, 2; s u²))^½ with u = -log x.
+    Source: ours. For Poisson weights of mean Σ and ℓ = 0 it is (e^(-Σ) Σ ₀F₂(; 1, 2; Σ u²))^½ with u = -log x.
 
     >>> square_density(np.array([1.0, np.exp(-1)]), [0.25, 0.25, 0.5]).round(6).tolist()
     [0.5, 0.866025]
     """
-    c, omega = _slope(c), _hops(omega)
+    ell, omega = _slope(ell), _hops(omega)
     x = checks.finite_array("x", x, ndim=(1,))
     if (x <= 0).any() or (x > 1).any():
         raise checks.refuse("x", "relative positions above 0 and up to 1", f"{x.min():g} to {x.max():g}")
-    if c == 0:
+    if ell == 0:
         return np.asarray(np.exp(_log_squares(-np.log(x), omega) / 2))
-    u = -np.log(-np.expm1(-c * x) / -np.expm1(-c)) + c * (1 - x)
-    log_speed = np.log(c) - c * (1 - x) - np.log(-np.expm1(-c))
+    u = -np.log(-np.expm1(-ell * x) / -np.expm1(-ell)) + ell * (1 - x)
+    log_speed = np.log(ell) - ell * (1 - x) - np.log(-np.expm1(-ell))
     return np.asarray(np.exp(log_speed + _log_squares(np.maximum(u, 0.0), omega) / 2))
 
 
@@ -69,7 +69,7 @@ def last_share(omega: Numbers) -> float:
 
     Source: ours; du = -s'(x)/s dx, so that the slope drops out.
 
-    >>> round(last_share([0.2, 0.8]), 6)  # one layer with c = 2 keeps 1 of 1 + 2
+    >>> round(last_share([0.2, 0.8]), 6)  # one layer of gain 2 keeps 1 of 1 + 2
     0.333333
     """
     omega = _hops(omega)
@@ -95,22 +95,22 @@ def last_share_bounds(omega: Numbers) -> tuple[float, float]:
     return float(root[0] / root.sum()), float(root[0] / (root[0] + np.sqrt(omega[1:].sum())))
 
 
-def square_minima(c: float, omega: Numbers) -> list[LimitTrough]:
+def square_minima(ell: float, omega: Numbers) -> list[LimitTrough]:
     """Return every local minimum inside (0, 1) of the density of independent maps for one slope, by place.
 
-    The density falls where 1/S - 1 < e^u / (e^c - 1), S = F'(u) / (2 F(u)), F = Σ_{k ≥ 1} ω_k (u^(k-1) / (k-1)!)².
+    The density falls where 1/L - 1 < e^u / (e^ℓ - 1), L = F'(u) / (2 F(u)), F = Σ_{k ≥ 1} ω_k (u^(k-1) / (k-1)!)².
 
     Parameters
     ----------
-    c
-        Slope times length, > 0.
+    ell
+        ℓ: slope times length, > 0.
     omega
         Probabilities of 0, 1, 2, … hops with odds c_t²; two hops must be possible.
 
     Raises
     ------
     ValueError
-        If c is not above 0, or no path makes two hops.
+        If ell is not above 0, or no path makes two hops.
 
     Source: ours.
 
@@ -120,26 +120,26 @@ def square_minima(c: float, omega: Numbers) -> list[LimitTrough]:
     >>> len(square_minima(12.0, poisson_distribution(8.0)))
     2
     """
-    if _slope(c) == 0:
-        raise checks.refuse("c", "slope times length above 0", c)
+    if _slope(ell) == 0:
+        raise checks.refuse("ell", "slope times length above 0", ell)
     omega = _hops(omega)
     if not omega[2:].any():
         raise checks.refuse("omega", "a positive probability of two hops or more", omega.tolist())
 
     def falls(u: np.ndarray) -> np.ndarray:
-        return _log_slope(u, omega) * (1 + np.exp(u - c) / -np.expm1(-c)) - 1
+        return _log_slope(u, omega) * (1 + np.exp(u - ell) / -np.expm1(-ell)) - 1
 
-    u = np.geomspace(1e-6, 3 * c + 40, SMOOTH)
+    u = np.geomspace(1e-6, 3 * ell + 40, SMOOTH)
     signs = np.flatnonzero((falls(u)[:-1] < 0) & (falls(u)[1:] >= 0))
     found = [brentq(lambda at: float(falls(np.array([at]))[0]), u[i], u[i + 1]) for i in signs[::-1]]
-    # from s = e^(-u): x = log(1 + (e^c - 1) s) / c
-    places = np.logaddexp(0, c + np.log(-np.expm1(-c)) - np.array(found)) / c
-    end = square_density(np.array([1.0]), omega, c)[0]
-    return [LimitTrough(float(x), float(1 - square_density(np.array([x]), omega, c)[0] / end)) for x in places]
+    # from s = e^(-u): x = log(1 + (e^ℓ - 1) s) / ℓ
+    places = np.logaddexp(0, ell + np.log(-np.expm1(-ell)) - np.array(found)) / ell
+    end = square_density(np.array([1.0]), omega, ell)[0]
+    return [LimitTrough(float(x), float(1 - square_density(np.array([x]), omega, ell)[0] / end)) for x in places]
 
 
 def hops_to_first(n: int, hops: int) -> Float[np.ndarray, "hops"]:
-    """Return (A^k)[n, 1] of uniform attention for k = 0, …, hops: 1/n times h_(k-1)(1, 1/2, …, 1/n) for k ≥ 1.
+    """Return (A^k)[n, 1] of uniform attention for k = 0, …, hops: 1/n times γ_(k-1)(1, 1/2, …, 1/n) for k ≥ 1.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ def hops_to_first(n: int, hops: int) -> Float[np.ndarray, "hops"]:
     hops
         The largest k.
 
-    Source: ours; h is the complete homogeneous symmetric polynomial, a sum over n ≥ i_1 ≥ … ≥ i_(k-1) ≥ 1.
+    Source: ours; γ is the complete homogeneous symmetric polynomial, a sum over n ≥ i_1 ≥ … ≥ i_(k-1) ≥ 1.
 
     >>> hops_to_first(2, 3).tolist()
     [0.0, 0.5, 0.75, 0.875]
@@ -164,16 +164,16 @@ def hops_to_first(n: int, hops: int) -> Float[np.ndarray, "hops"]:
 
 
 def log_first_over_last(n: int, omega: Numbers, power: int) -> float:
-    """Return log Σ_k ω_k (A^k)[n, 1]^q - log Σ_k ω_k (A^k)[n, n]^q of uniform attention, q the power.
+    """Return log Σ_k ω_k (A^k)[n, 1]^r - log Σ_k ω_k (A^k)[n, n]^r of uniform attention, r the power.
 
     Parameters
     ----------
     n
         Tokens, at least 2.
     omega
-        Probabilities of 0, 1, 2, … hops, with odds c_t^q.
+        Probabilities of 0, 1, 2, … hops, with odds c_t^r.
     power
-        q: 1 for aligned maps, 2 for independent ones, whose profile is the root.
+        r: 1 for aligned maps, 2 for independent ones, whose profile is the root.
 
     Source: ours.
 
@@ -187,20 +187,20 @@ def log_first_over_last(n: int, omega: Numbers, power: int) -> float:
 
 
 def log_first_bound(n: int, total: float, power: int, z: float) -> float:
-    """Return log of z^q Z^q e^(s/z^q) / n^q, Z = ∏_{i ≤ n} i / (i - z): no schedule's first token exceeds it.
+    """Return log of z^r Z^r e^(Σ_r/z^r) / n^r, Z = ∏_{i ≤ n} i / (i - z): no schedule's first token exceeds it.
 
     Parameters
     ----------
     n
         Tokens.
     total
-        s = Σ_t c_t^q.
+        Σ_r = Σ_t c_t^r.
     power
-        q: 1 for aligned maps, 2 for independent ones. The last token counts 1 or more.
+        r: 1 for aligned maps, 2 for independent ones. The last token counts 1 or more.
     z
-        Strictly between 0 and 1; (s / log n)^(1/(q+1)) is best for long prompts.
+        Strictly between 0 and 1; (Σ_r / log n)^(1/(r+1)) is best for long prompts.
 
-    Source: ours: e_k ≤ s^k / k!, and h_(k-1) z^(k-1) is a term of Z = Σ_k h_k z^k.
+    Source: ours: e_k ≤ Σ_r^k / k!, and γ_(k-1) z^(k-1) is a term of Z = Σ_k γ_k z^k.
 
     >>> round(log_first_bound(2, 1.0, 1, 0.5), 6)
     1.594535
@@ -213,16 +213,17 @@ def log_first_bound(n: int, total: float, power: int, z: float) -> float:
 
 
 def critical_total(n: int, power: int) -> float:
-    """Return Σ_t c_t^q of many equal layers from which on the first token exceeds the last, uniform attention.
+    """Return Σ_t c_t^r of many equal layers from which on the first token exceeds the last, uniform attention.
 
-    Its ratio to log n tends to (q/(q+1))^(q+1): 1/4 for aligned maps, 8/27 for independent ones.
+    With less no schedule of gains has a first token above the last. Its ratio to log n tends to (r/(r+1))^(r+1), which
+    is 1/4 for aligned maps and 8/27 for independent ones.
 
     Parameters
     ----------
     n
         Tokens, at least 2.
     power
-        q: 1 for aligned maps, 2 for independent ones.
+        r: 1 for aligned maps, 2 for independent ones.
 
     Source: ours.
 
@@ -243,7 +244,7 @@ def _log_squares(u: np.ndarray, omega: np.ndarray) -> np.ndarray:
 
 
 def _log_slope(u: np.ndarray, omega: np.ndarray) -> np.ndarray:
-    """Return S = F'(u) / (2 F(u)) = Σ_k (k-1) term_k / (u Σ_k term_k), u > 0."""
+    """Return L = F'(u) / (2 F(u)) = Σ_k (k-1) term_k / (u Σ_k term_k), u > 0."""
     terms = _log_terms(u, omega)
     weights = np.exp(terms - terms.max(axis=-1, keepdims=True))
     return np.asarray(weights @ np.arange(omega.size - 1) / (weights.sum(axis=-1) * u))
@@ -257,10 +258,10 @@ def _log_terms(u: np.ndarray, omega: np.ndarray) -> np.ndarray:
     return np.asarray(log_weights + powers - 2 * gammaln(k + 1))
 
 
-def _slope(c: float) -> float:
-    if not np.isfinite(c) or c < 0:
-        raise checks.refuse("c", "slope times length of at least 0", c)
-    return float(c)
+def _slope(ell: float) -> float:
+    if not np.isfinite(ell) or ell < 0:
+        raise checks.refuse("ell", "slope times length of at least 0", ell)
+    return float(ell)
 
 
 def _power(power: int) -> int:
