@@ -12,7 +12,6 @@ from jaxtyping import Float
 
 from posbias.comparison.pairs import Comparison, compare
 from posbias.files import write_whole
-from posbias.measure.measurement import VARIANTS
 from posbias.plotting import inline_svg, plot_mixing, plot_prediction
 from posbias.rollout.labelled import Profile
 
@@ -86,7 +85,7 @@ def write_report(
     rollouts
         Label → prediction.
     scores
-        Of the predictions, in their order.
+        Of the predictions, in their order, by variant.
     mixing
         λ of each layer.
     provenance
@@ -106,7 +105,7 @@ def write_report(
     nearest = f"Measured influence (thick) and its predictions, of which {best} comes nearest."
     strongest = f"Attention adds most in layer {most + 1}, λ = {mixing[most]:.3f}, and least in layer {least + 1}, "
     strongest += f"λ = {mixing[least]:.3f}."
-    reading = [*READING[:4], *([AT_BIRTH] if VARIANTS["birth"] in rollouts else []), *READING[4:]]
+    reading = [*READING[:4], *([AT_BIRTH] if "birth" in scores else []), *READING[4:]]
     parts = [
         f"<h1>Position bias of {escape(title)}</h1>",
         f'<p class="quiet">{escape(described)}</p>',
