@@ -187,6 +187,7 @@ def test_parallel_layers_are_known(name, expected):
 def test_models_with_a_norm_on_the_sum_are_known():
     assert [name for name in CONFIGS if not has_branches(Instrument(make(name)))] == sorted(AFTER_SUM)
     assert not has_branches(Instrument(make("bloom", apply_residual_connection_post_layernorm=True)))
+    assert has_branches(Instrument(make("falcon-alibi", apply_residual_connection_post_layernorm=True)))
 
 
 def untrained(name, seed, width=64, layers=6):

@@ -55,9 +55,11 @@ class Branches:
 
 def has_branches(instrument: Instrument) -> bool:
     """Tell whether a model's layers are sums of a skip and branches: not where a norm acts on the sum."""
-    config: Any = instrument.model.config
-    after_sum = getattr(config, "apply_residual_connection_post_layernorm", False)
-    return not after_sum and all(getattr(layer, "do_layer_norm_before", True) for layer in instrument.layers)
+    return not any(
+        getattr(layer, "apply_residual_connection_post_layernorm", False)  # BLOOM's; Falcon's layers ignore the setting
+        or not getattr(layer, "do_layer_norm_before", True)
+        for layer in instrument.layers
+    )
 
 
 def read_branches(instrument: Instrument, ids: Int[Tensor, "N n"]) -> Branches:
