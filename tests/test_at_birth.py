@@ -122,8 +122,21 @@ def test_the_study_of_published_sizes_makes_a_file_for_each_kind_of_prompt(tmp_p
 
 @pytest.mark.parametrize("study", ["birth", "families"])
 def test_names_that_are_not_there_are_refused(tmp_path, study):
-    with pytest.raises(ValueError, match="--only: expected a directory, an id on the hub, or one of"):
+    with pytest.raises(ValueError, match="--only: expected one of .*, received"):
         driver.jobs(study, tmp_path, driver.Request(models=["llama-12"]))
+
+
+def test_a_path_is_no_small_network(tmp_path):
+    (tmp_path / "gpt2").mkdir()
+    (job,) = driver.jobs("families", tmp_path, driver.Request(models=[str(tmp_path / "gpt2")], prompts=1, length=4))
+    with pytest.raises(ValueError, match="model: expected one of bloom; mpt; .*, received .*gpt2"):
+        job.results()
+
+
+def test_what_has_no_rotations_is_refused_before_it_is_built(settings, monkeypatch):
+    monkeypatch.setattr(Birth, "load_model", lambda *_: pytest.fail("built"))
+    with pytest.raises(ValueError, match="model: expected one with rotary positions, .*, received alibi positions"):
+        measure_at_birth(replace(settings, source=Birth("bloom-560m")), unrotated=True)
 
 
 def test_sizes_that_are_not_measured_unless_named_are_there():

@@ -152,6 +152,10 @@ def test_a_row_hears_nothing_of_what_comes_after_it(rng):
         ({"parallel": [0, 1]}, "parallel"),
         ({"row": N}, "row"),
         ({"kernels": np.ones((T, H, N, N))}, "kernels"),
+        ({"gains": np.full(T, 1e200)}, r"gains: expected numbers from 0 to 1e\+40, .* 1e\+200 to 1e\+200"),
+        ({"scales": np.full((T, N), 1e200)}, r"scales: expected \(4, 9\) numbers from 0 to 1e\+40, received shape"),
+        ({"scales": np.ones((0, N))}, r"scales: expected .*, received shape \(0, 9\)$"),
+        ({"steps": np.full((T, N, N), 1e300)}, "steps: expected .* 1e.40 or less"),
     ],
 )
 def test_what_cannot_be_is_refused(rng, law, changes, named):
@@ -173,3 +177,24 @@ def test_steep_slopes_in_a_window_leave_nothing_below_zero(width):
     p = birth_profile(kernels, np.full(6, 0.5), 256)
     assert np.isfinite(p).all() and not p[: 255 - 6 * (width - 1)].any()
     np.testing.assert_allclose(p, birth_profile(dense_heads(kernels, 256), np.full(6, 0.5)), atol=1e-12)
+
+
+@pytest.mark.parametrize("layers", [1, 200])
+@pytest.mark.parametrize("gain", [1e-40, 1e-8, 1e8, 1e40])
+def test_no_gain_or_depth_overflows(layers, gain):
+    steep = structured_kernels(layers, slope=alibi_slopes(2), H=2)
+    for kernels in (structured_kernels(layers), steep, dense_heads(steep)):
+        factors = np.full((layers, N), 1e40)
+        for more in ({}, {"scales": factors, "outputs": factors, "steps": np.full((layers, N, N), 1e40)}):
+            for law in (birth_profile, aligned_profile):
+                p = law(kernels, np.full(layers, gain), N, **more)
+                assert np.isfinite(p).all() and (p >= 0).all() and abs(p.sum() - 1) < 1e-9
+
+
+def test_steps_that_are_no_gram_factors_are_refused_and_no_roots_of_negative_numbers_come_out(rng):
+    bad = np.full((3, N, N), -5.0) + 5 * np.eye(N)
+    with pytest.raises(ValueError, match=r"steps: expected Gram factors, .* received a mean square of -.* layer"):
+        birth_profile(structured_kernels(3), np.full(3, 10.0), N, steps=bad)
+    v = rng.standard_normal((50, N))  # of one direction, with as many negative products as positive ones
+    p = birth_profile(structured_kernels(50), np.full(50, 10.0), N, steps=100 * v[:, :, None] * v[:, None, :])
+    assert np.isfinite(p).all() and (p >= 0).all()

@@ -203,7 +203,15 @@ def test_a_reference_model_has_a_twin(tmp_path):
 @pytest.mark.parametrize(
     ("more", "changes", "words"),
     [
-        ([], {"init": "gpt-5"}, ["init: expected a config.json, a directory with one, or one of gpt2, gpt2-medium"]),
+        ([], {"init": "gpt-5"}, ["init: expected a config.json, a directory with one, reference/NAME, or one of gpt2"]),
+        ([], {"init": ""}, ["init: expected a config.json, a directory with one", "received an empty name"]),
+        ([], {"init": "gpt2", "device": "meta"}, ["device: expected cpu, cuda or cuda:0", "received 'meta'"]),
+        ([], {"init": "gpt2", "device": "hip"}, ["device: expected cpu, cuda or cuda:0", "received 'hip'"]),
+        (
+            ["--rule", "random"],
+            {"model": "reference/bloom-8", "seed": -1},
+            ["seed: expected an integer of at least 0, received -1"],
+        ),
         ([], {"init": "gpt2", "model": "m"}, ["init: expected no --model beside it", "received model m"]),
         ([], {"init": "gpt2", "revision": "main"}, ["revision: expected none with --init", "received main"]),
         (["--allow-pickle"], {"init": "gpt2"}, ["allow_pickle: expected none with --init"]),
@@ -228,6 +236,21 @@ def test_bad_options_are_refused(tmp_path, capsys, more, changes, words):
         ('{"model_type": "own", "auto_map": {"AutoConfig": "code.Config"}}', "expected a configuration"),
         ("not json", "expected a configuration that transformers reads, received"),
         ('{"model_type": "gpt2", "n_embd": 30, "n_head": 4}', "configuration: expected one that makes a model"),
+        (
+            '{"model_type": "gpt2", "n_layer": "2"}',
+            "that transformers reads, received Validation error for field 'n_layer'",
+        ),
+        ('{"model_type": "llama", "head_dim": 7}', "expected a configuration that transformers reads, received Class"),
+        ('{"model_type": "gpt2", "n_layer": 0}', "num_hidden_layers: expected an integer of at least 1, received 0"),
+        ('{"model_type": "gpt2", "n_head": 0}', "num_attention_heads: expected an integer of at least 1, received 0"),
+        ('{"model_type": "gpt2", "vocab_size": -5}', "vocab_size: expected an integer of at least 1, received -5"),
+        ('{"model_type": "gpt2", "n_positions": 0}', "n_positions: expected an integer of at least 1, received 0"),
+        ('{"model_type": "gpt2", "n_layer": 10000000}', "num_hidden_layers: expected at most 1000, received 10000000"),
+        (
+            '{"model_type": "mistral", "sliding_window": 0}',
+            "sliding_window: expected an integer of at least 2, received 0",
+        ),
+        ('{"model_type": "gpt2", "vocab_size": 100000000000}', "memory: expected at most the"),
         (None, "expected a directory with a config.json, received one without"),
     ],
 )
@@ -240,6 +263,22 @@ def test_bad_configurations_are_refused(tmp_path, capsys, content, words):
     refused(capsys, out, command(out / "m.nc", init=folder), words)
 
 
+def test_parts_of_a_configuration_that_do_not_fit_are_refused_when_the_model_first_runs(tmp_path, capsys):
+    settings("llama", num_key_value_heads=3).save_pretrained(tmp_path / "mine")
+    (tmp_path / "out").mkdir()
+    words = command(tmp_path / "out" / "m.nc", init=tmp_path / "mine")
+    refused(capsys, tmp_path / "out", words, "mine: expected a configuration whose model runs, received The size of")
+
+
+def test_a_checkpoint_with_a_broken_configuration_is_refused(place, tmp_path, capsys):
+    shutil.copytree(place / "trained", tmp_path / "mine")
+    config = json.loads((tmp_path / "mine" / "config.json").read_text())
+    (tmp_path / "mine" / "config.json").write_text(json.dumps({**config, "n_layer": "two"}))
+    (tmp_path / "out").mkdir()
+    words = command(tmp_path / "out" / "m.nc", model=tmp_path / "mine", rule="random")
+    refused(capsys, tmp_path / "out", words, "mine: expected a directory", "received Validation error for field")
+
+
 def test_python_refuses_what_the_command_refuses():
     with pytest.raises(ValueError, match="init: expected no --model"):
         posbias.open("somewhere", init="gpt2")
@@ -247,8 +286,9 @@ def test_python_refuses_what_the_command_refuses():
         posbias.open(init="gpt-5")
     with pytest.raises(ValueError, match="init: expected a config.json, a directory with one, or the name"):
         posbias.open(init="")
-    with pytest.raises(ValueError, match="seed: expected an integer"):
-        posbias.open(init="gpt2", seed=-1)
+    for seed in (-1, True, 2**32):
+        with pytest.raises(ValueError, match="seed: expected an integer"):
+            posbias.open(init="gpt2", seed=seed)
 
 
 def test_too_little_memory_is_refused_before_anything_is_built(place, tmp_path, capsys, monkeypatch):
@@ -264,6 +304,12 @@ def test_too_little_memory_is_refused_before_anything_is_built(place, tmp_path, 
     refused(capsys, tmp_path, words, "; try a smaller model")
 
 
+def test_too_little_memory_is_refused_before_prompts_are_drawn(tmp_path, capsys):
+    for huge in ({"prompts": 10**13}, {"init": "bloom-560m", "length": 10**13}):
+        words = command(tmp_path / "m.nc", "--no-content", **{"init": "gpt2", **huge})
+        refused(capsys, tmp_path, words, "memory: expected at most the", "received a need of about")
+
+
 def test_the_need_for_memory_counts_weights_and_grows_with_the_prompt():
     config = Birth("gpt2").config()
     need = memory_need(config, torch.float32, 2, 256)
@@ -272,6 +318,7 @@ def test_the_need_for_memory_counts_weights_and_grows_with_the_prompt():
     assert memory_need(config, torch.float32, 4, 256).batch == 2 * need.batch
     longer, longest = (memory_need(config, torch.float32, 2, n).batch for n in (512, 1024))
     assert 2 * need.batch < longer and longest - 2 * longer > 2 * (longer - 2 * need.batch)
+    assert memory_need(config, torch.float32, 2, 256, prompts=10).sums - need.sums == 10 * 8 * (3 * 256 + 2 * 12)
     kept = memory_need(config, torch.float32, 2, 256, matrices=1).sums - need.sums
     assert kept == 3 * 8 * 12 * 12 * 256**2
 

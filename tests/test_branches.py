@@ -71,6 +71,25 @@ def test_gains_are_sizes_of_the_heads_maps(name):
             assert 0.85 < float(found.norm()) / d**0.5 * sigma / gains[h] <= 1.02
 
 
+def test_gains_at_an_odd_width_have_the_norms_weights():
+    instrument = Instrument(make("gpt2", n_embd=9, n_head=3))
+    instrument.layers[0].ln_1.weight.data.fill_(3.0)
+    weight, value = instrument.attentions[0].c_proj.weight, instrument.attentions[0].c_attn.weight[:, 18:]
+    maps = [3 * value[:, 3 * h : 3 * h + 3] @ weight[3 * h : 3 * h + 3] for h in range(3)]
+    assert np.allclose(branch_gains(instrument, 0), [float(M.norm()) / 3 for M in maps], rtol=1e-6)
+
+
+def test_norms_without_weights_multiply_by_1():
+    plain = Instrument(make("opt", layer_norm_elementwise_affine=False))
+    usual = Instrument(make("opt"))
+    for one, other in zip(plain.attentions, usual.attentions, strict=True):
+        one.load_state_dict(other.state_dict())
+    usual.layers[1].self_attn_layer_norm.weight.data.fill_(1.0)
+    assert np.allclose(branch_gains(plain, 1), branch_gains(usual, 1), rtol=1e-6)
+    ids = torch.randint(1, 97, (2, 7), generator=torch.Generator().manual_seed(3))
+    assert all(np.isfinite(x).all() for x in read_branches(plain, ids).arrays().values())
+
+
 def step_jacobians(instrument, ids, t):
     """Return the Jacobians of what follows the attention of layer t without its skip, one a position, by autograd."""
     family, layer = instrument.family, instrument.layers[t]
@@ -168,6 +187,7 @@ def test_parallel_layers_are_known(name, expected):
 def test_models_with_a_norm_on_the_sum_are_known():
     assert [name for name in CONFIGS if not has_branches(Instrument(make(name)))] == sorted(AFTER_SUM)
     assert not has_branches(Instrument(make("bloom", apply_residual_connection_post_layernorm=True)))
+    assert has_branches(Instrument(make("falcon-alibi", apply_residual_connection_post_layernorm=True)))
 
 
 def untrained(name, seed, width=64, layers=6):

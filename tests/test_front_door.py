@@ -202,7 +202,16 @@ def test_the_report_stands_alone(measured, tmp_path):
     assert references and all(value.startswith("#") for value in references)
     assert all(attributes["aria-label"] for tag, attributes in found.tags if tag == "svg")
     assert "prefers-color-scheme: dark" in text and 'name="viewport"' in text
-    assert names.count("li") == 10
+    assert names.count("li") == 11
+
+
+def test_the_report_says_what_the_law_at_birth_is_where_it_is_drawn(measured, tmp_path):
+    with_law = measured.report(tmp_path / "new.html").read_text()
+    assert "<td>the law at birth</td>" in with_law and "The law at birth is no rollout: it adds squares" in with_law
+    older = type(measured)(measured.results.drop_vars(["step_gain"]))
+    without = older.report(tmp_path / "old.html").read_text()
+    assert "law at birth" not in without and without.count("<li>") == with_law.count("<li>") - 1
+    assert "last rollout" not in with_law + without
 
 
 def test_the_report_has_the_scores_and_where_they_come_from(measured, tmp_path):

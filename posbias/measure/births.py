@@ -25,11 +25,14 @@ from transformers.utils import logging
 from posbias import checks
 from posbias.measure.corpus import Vocabulary
 from posbias.measure.families import family_of
-from posbias.measure.loading import Source, last_part
+from posbias.measure.loading import UNREADABLE, Source, last_part
 from posbias.shipped import FOLDER, PREFIX, shipped_names
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
 """Files of which one at least lies beside a configuration that has a tokenizer."""
+
+MOST = {"num_hidden_layers": 1000, "num_attention_heads": 2**31, "hidden_size": 2**40, "vocab_size": 2**40}
+"""Numbers that every configuration has, with the largest of which a model is planned, to see whether it fits."""
 
 NO_SHAPE = (
     "transformers_version", "architectures", "_name_or_path", "dtype", "torch_dtype", "use_cache", "auto_map",
@@ -218,12 +221,15 @@ class Birth(Source):
         Raises
         ------
         ValueError
-            For a name that is neither in the table nor a path, with the names; for a file that is no configuration, and
-            for a family without a row.
+            For a name that is neither in the table nor a path, with the names; for a file that is no configuration, of
+            a family without a row, or with numbers of which no model is made.
         """
         file = self._file()
-        config = SIZES[self.model].config() if file is None else _read(file)
+        if file is None:
+            return SIZES[self.model].config()
+        config = _read(file)
         family_of(config)
+        _check_shape(f"init {file}", config)
         return config
 
     def commit(self) -> str | None:
@@ -261,18 +267,29 @@ class Birth(Source):
         Raises
         ------
         ValueError
-            If it is to be spread over devices.
+            If it is to be spread over devices, or does not run on two tokens: parts of its configuration that do not
+            fit each other show only then.
         """
         if device_map is not None:
             raise checks.refuse("device_map", "none with --init, which builds a model on one device", device_map)
+        config = self.config()
         with random_state_kept():
             set_seed(self.seed)
-            model = AutoModelForCausalLM.from_config(self.config(), attn_implementation="eager", dtype=dtype)
-        return model.eval().to(device)
+            model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=dtype)
+        model = model.eval().to(device)
+        try:
+            with torch.no_grad():
+                model(torch.zeros(1, 2, dtype=torch.long, device=device), use_cache=False)
+        except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+            if isinstance(error, torch.OutOfMemoryError):
+                raise
+            reason = " ".join(str(error).split())[:200]
+            raise checks.refuse(f"init {self.model}", "a configuration whose model runs", reason) from None
+        return model
 
     def _file(self) -> Path | None:
         """Return the file of the configuration, None for a name of the table; raise if it is neither."""
-        path = Path(self.model)
+        path = Path(self.model or "no path")
         if self.model.startswith(PREFIX) and not path.exists() and self.model.removeprefix(PREFIX) in shipped_names():
             path = FOLDER / self.model.removeprefix(PREFIX)
         if path.is_dir():
@@ -283,7 +300,8 @@ class Birth(Source):
             return path
         if self.model in SIZES:
             return None
-        raise checks.refuse("init", f"a config.json, a directory with one, or one of {', '.join(SIZES)}", self.model)
+        wanted = f"a config.json, a directory with one, {PREFIX}NAME, or one of {', '.join(SIZES)}"
+        raise checks.refuse("init", wanted, self.model or "an empty name")
 
     def _tokenizer(self) -> str | None:
         """Return the tokenizer that is given, else the one beside the configuration, else None."""
@@ -325,6 +343,18 @@ def _read(file: Path) -> Any:
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     try:
         return AutoConfig.from_pretrained(file, local_files_only=True, trust_remote_code=False)
-    except (OSError, ValueError, KeyError, TypeError, ImportError, AttributeError) as error:
+    except UNREADABLE as error:
         reason = " ".join(str(error).split())[:200]
         raise checks.refuse(f"init {file}", "a configuration that transformers reads", reason) from None
+
+
+def _check_shape(where: str, config: Any) -> None:
+    """Raise for numbers in a configuration of which no model is made."""
+    for name, most in MOST.items():
+        value = checks.positive_integer(f"{where}: {name}", getattr(config, name, None))
+        if value > most:
+            raise checks.refuse(f"{where}: {name}", f"at most {most}", value)
+    for name, least in (*((name, 1) for name in family_of(config).context), ("sliding_window", 2)):
+        stated: Any = getattr(config, name, None)
+        if stated is not None:
+            checks.positive_integer(f"{where}: {name}", stated, minimum=least)

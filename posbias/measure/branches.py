@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from posbias.measure.families import output_projection
 from posbias.measure.hooks import After, Before, given, hooked, regiven, rereturned, returned
 from posbias.measure.instrument import Instrument
-from posbias.measure.normalisation import denominators, is_norm
+from posbias.measure.normalisation import centres, denominators, is_norm
 
 MOST_PROMPTS = 16
 """Prompts that are read: a mean over positions and prompts needs no more."""
@@ -55,9 +55,11 @@ class Branches:
 
 def has_branches(instrument: Instrument) -> bool:
     """Tell whether a model's layers are sums of a skip and branches: not where a norm acts on the sum."""
-    config: Any = instrument.model.config
-    after_sum = getattr(config, "apply_residual_connection_post_layernorm", False)
-    return not after_sum and all(getattr(layer, "do_layer_norm_before", True) for layer in instrument.layers)
+    return not any(
+        getattr(layer, "apply_residual_connection_post_layernorm", False)  # BLOOM's; Falcon's layers ignore the setting
+        or not getattr(layer, "do_layer_norm_before", True)
+        for layer in instrument.layers
+    )
 
 
 def read_branches(instrument: Instrument, ids: Int[Tensor, "N n"]) -> Branches:
@@ -101,11 +103,11 @@ def branch_gains(instrument: Instrument, t: int) -> Float[np.ndarray, "H"]:
     W_O, W_V = _weight(output_projection(attention)), torch.cat(values)
     d, H = len(W_O), instrument.H
     size = W_O.shape[1] // H
-    W_V = (W_V * _multiplier(family.norm_of(layer), d)).view(-1, size, d)
+    W_V = (W_V * _multiplier(family.norm_of(layer), W_V)).view(-1, size, d)
     W_V = W_V.repeat_interleave(H // len(W_V), dim=0)  # heads that share values
     output = family.output_of(layer)
     if is_norm(output):
-        W_O = W_O * _multiplier(output, d)[:, None]
+        W_O = W_O * _multiplier(output, W_O.mT)[:, None]
     W_O = W_O.reshape(d, H, size).permute(1, 0, 2)
     squares = ((W_O.mT @ W_O) * (W_V @ W_V.mT)).sum((-2, -1))  # tr W_O W_V W_Vᵀ W_Oᵀ
     return np.asarray((squares / d).sqrt().double().cpu().numpy())
@@ -179,10 +181,12 @@ def _weight(projection: Any) -> Float[Tensor, "out in"]:
     return weight.mT if type(projection).__name__ == "Conv1D" else weight
 
 
-def _multiplier(norm: nn.Module, d: int) -> Float[Tensor, "d"]:
-    """Return what a norm multiplies each feature by, read off what it does to features of mean 0 and size 1."""
+def _multiplier(norm: nn.Module, W: Float[Tensor, "size d"]) -> Float[Tensor, "d"]:
+    """Return what a norm multiplies each feature of W by: a LayerNorm's weights; those of RMSNorm may lack 1."""
     weight: Any = norm.weight
-    x = torch.ones(d, device=weight.device, dtype=weight.dtype)
-    x[1::2] = -1
+    if weight is None:  # Galactica's norms have none
+        return torch.ones(W.shape[-1], device=W.device)
+    if centres(norm):
+        return weight.detach().float()  # type: ignore[no-any-return]
     with torch.no_grad():
-        return ((norm(x) - norm(-x)) / 2 * x).float()
+        return norm(torch.ones_like(weight)).float()  # type: ignore[no-any-return]

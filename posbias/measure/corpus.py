@@ -240,6 +240,7 @@ def make_prompts(
     checks.positive_integer("prompts", N)
     checks.positive_integer("length", n, minimum=2)
     checks.positive_integer("per_document", per_document)
+    checks.positive_integer("seed", seed, minimum=0)
     if rule not in RULES:
         raise checks.refuse("rule", "first, cut or random", rule)
     if isinstance(tokenizer, Vocabulary) and rule != "random":

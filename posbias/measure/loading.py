@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
@@ -17,6 +18,9 @@ from transformers.utils.hub import cached_file, extract_commit_hash
 from posbias import checks
 from posbias.measure.families import family_of
 from posbias.shipped import model_folder
+
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, ImportError, AttributeError, StrictDataclassError)
+"""What transformers raises for a configuration, a tokenizer or weights that are not as they should be."""
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -101,7 +105,7 @@ class Source:
             return auto.from_pretrained(folder, trust_remote_code=self.trust_remote_code, **options)
         except SafetensorError as error:
             raise checks.refuse(f"{what} {name}", "whole .safetensors files", error) from None
-        except (OSError, ValueError, KeyError, ImportError) as error:
+        except UNREADABLE as error:
             first = " ".join(str(error).split())[:200]
             wanted = "a directory, or an id that the hub answers for"
             if "custom code" in first:

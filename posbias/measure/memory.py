@@ -48,7 +48,7 @@ class Need:
     batch
         What autograd keeps of a batch of prompts, and what one layer needs while it is at work.
     sums
-        Matrices that are added up over prompts.
+        Matrices that are added up over prompts, and what is kept of each prompt.
     """
 
     weights: int
@@ -81,7 +81,9 @@ def shape_of(config: Any) -> torch.nn.Module:
         raise checks.refuse("configuration", "one that makes a model", f"{config.model_type}: {reason}") from None
 
 
-def memory_need(config: Any, dtype: torch.dtype, batch_size: int, length: int, *, matrices: int = 0) -> Need:
+def memory_need(
+    config: Any, dtype: torch.dtype, batch_size: int, length: int, *, matrices: int = 0, prompts: int = 0
+) -> Need:
     """Estimate the memory that one forward and one backward of a batch take, weights included.
 
     Parameters
@@ -94,6 +96,8 @@ def memory_need(config: Any, dtype: torch.dtype, batch_size: int, length: int, *
         Prompts at a time, and tokens in each.
     matrices
         How many (n, n) matrices are kept for each head over all prompts: content logits are one, attention another.
+    prompts
+        How many prompts there are, of each of which ids, influence and mixing are kept.
 
     Raises
     ------
@@ -113,7 +117,7 @@ def memory_need(config: Any, dtype: torch.dtype, batch_size: int, length: int, *
     squares = H * length**2 * 4 * (T * RETAINED + AT_WORK)
     hidden = length * T * vectors * dtype.itemsize
     logits = 4 * config.vocab_size * 4  # those of the last position alone
-    sums = 3 * 8 * T * length**2 * (matrices * H + 1)
+    sums = 3 * 8 * T * length**2 * (matrices * H + 1) + prompts * 8 * (3 * length + 2 * T)
     return Need(held, batch_size * (squares + hidden + logits), sums)
 
 
@@ -140,13 +144,20 @@ def _first(config: Any, names: tuple[str, ...]) -> Any:
 
 
 def check_memory(
-    config: Any, dtype: torch.dtype, device: torch.device, batch_size: int, length: int, *, matrices: int = 0
+    config: Any,
+    dtype: torch.dtype,
+    device: torch.device,
+    batch_size: int,
+    length: int,
+    *,
+    matrices: int = 0,
+    prompts: int = 0,
 ) -> None:
     """Raise if a model and a batch of prompts need more memory than there is, with both numbers and what to try.
 
     Parameters
     ----------
-    config, dtype, batch_size, length, matrices
+    config, dtype, batch_size, length, matrices, prompts
         As :func:`memory_need` has them.
     device
         Where the model is to run. It is built on the CPU, which must hold the weights in any case.
@@ -156,7 +167,7 @@ def check_memory(
     ValueError
         If there is too little memory.
     """
-    need = memory_need(config, dtype, batch_size, length, matrices=matrices)
+    need = memory_need(config, dtype, batch_size, length, matrices=matrices, prompts=prompts)
     host = torch.device("cpu")
     here = need.total if device.type != "cuda" else need.weights
     for place, wanted in ((host, here), *(((device, need.total),) if device.type == "cuda" else ())):

@@ -37,11 +37,11 @@ dt { color: var(--quiet); } dd { margin: 0; overflow-wrap: anywhere; } li { marg
 READING = (
     "The thick curve is measured: how strongly each input token moves the probability of the most likely next token "
     "(gradient norms, averaged over the prompts, normalised to sum 1).",
-    "The other curves are predicted by rollout: the product of all layers' averaged attention, each mixed with the "
-    "identity by λ. They know no token and no gradient.",
+    "The other curves are predictions. Most are rollouts: the product of all layers' averaged attention, each mixed "
+    "with the identity by λ. They know no token and no gradient.",
     "The influence axis is logarithmic, and the dashed line is an equal share, 1/n, for every token.",
-    "(a) has no residual stream; (b) adds it, with the λ below; (c) adds mean content logits; the last rollout "
-    "takes the measured mean attention instead of a formula for it.",
+    "(a) has no residual stream; (b) adds it, with the λ below; (c) adds mean content logits; the rollout with "
+    "measured attention takes the measured mean instead of a formula for it.",
     "High on the left: the causal mask, which every hop of attention feeds. High on the right: the residual stream, "
     "which keeps each token's own state, and encodings that favour recent tokens.",
     "W₁ is how far influence has to be moved, on average, to turn one profile into the other, as a share of the "
@@ -53,6 +53,12 @@ READING = (
     "Small influence is not small use: gradients are local, and a token that is found when it matters can have little "
     "influence on average.",
 )
+AT_BIRTH = (
+    "The law at birth is no rollout: it adds squares over sets of layers where a rollout adds sizes. In place of λ it "
+    "takes the gains of the weights, what the norms divide by, and what the MLPs do to gradients. It is derived for "
+    "weights drawn independently, as before training; of a trained model it says what such weights would give."
+)
+"""Stands below rollouts where the law at birth is among the predictions."""
 
 
 def write_report(
@@ -79,7 +85,7 @@ def write_report(
     rollouts
         Label → prediction.
     scores
-        Of the predictions, in their order.
+        Of the predictions, in their order, by variant.
     mixing
         λ of each layer.
     provenance
@@ -99,6 +105,7 @@ def write_report(
     nearest = f"Measured influence (thick) and its predictions, of which {best} comes nearest."
     strongest = f"Attention adds most in layer {most + 1}, λ = {mixing[most]:.3f}, and least in layer {least + 1}, "
     strongest += f"λ = {mixing[least]:.3f}."
+    reading = [*READING[:4], *([AT_BIRTH] if "birth" in scores else []), *READING[4:]]
     parts = [
         f"<h1>Position bias of {escape(title)}</h1>",
         f'<p class="quiet">{escape(described)}</p>',
@@ -106,7 +113,7 @@ def write_report(
         _figure(plot_prediction(influence.values, {k: p.values for k, p in rollouts.items()}).figure, curves, nearest),
         f"<h2>How near each prediction comes</h2>{_table(influence, rows, best)}",
         "<h2>How to read it</h2>",
-        f"<ol>{''.join(f'<li>{escape(line)}</li>' for line in READING)}</ol>",
+        f"<ol>{''.join(f'<li>{escape(line)}</li>' for line in reading)}</ol>",
         f"<h2>Mixing</h2><p>What attention adds, against what it is added to: λ = ‖a‖ / (‖x‖ + ‖a‖), layer by layer. "
         f"Their sum, the total mixing, is {mixing.sum():.2f}: the hops of attention on an average path.</p>",
         _figure(plot_mixing(mixing).figure, layers, strongest),

@@ -169,7 +169,8 @@ class _Run:
         total = rows["influence"].sum()
         if total <= 0:
             low = settings.precision()
-            raise checks.refuse("influence", "gradients above 0", f"none in {low}; try --dtype float32")
+            advice = "" if low == "float32" else "; try --dtype float32"
+            raise checks.refuse("influence", "gradients above 0", f"none in {low}{advice}")
         out |= {"influence": rows["influence"].sum(0) / total, "influence_prompts": rows["influence"]}
         out |= {"influence_signed": rows["influence_signed"].mean(0)}
         out |= {"influence_signed_prompts": rows["influence_signed"], "probability": rows["probability"]}

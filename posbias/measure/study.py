@@ -72,7 +72,7 @@ class Settings:
             try:
                 device = torch.device(self.device)
             except RuntimeError:
-                raise checks.refuse("device", "cpu, cuda or cuda:0, cuda:1, …", self.device) from None
+                raise checks.refuse("device", "cpu, cuda or cuda:0, cuda:1, …", repr(self.device)) from None
         else:
             device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         if device.type == "cuda":
@@ -81,6 +81,8 @@ class Settings:
                 raise checks.refuse("device", f"one of {there} GPUs", str(device))
             if device.index is None:
                 device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % there)
+        elif device.type != "cpu":
+            _check_device(device)
         return device
 
     def with_source(self, source: Source) -> Settings:
@@ -138,24 +140,33 @@ class Study:
 
     @cached_property
     def prompts(self) -> Prompts:
-        """The prompts, which the model can take."""
+        """The prompts, which the model can take; of a model at birth, only if there is memory for it and for them."""
         check_fits(self.config, self.tokenizer, self.settings.length)
+        if "instrument" not in self.__dict__:
+            self._check_memory()
         return self.settings.cut(self.tokenizer, special_tokens(self.config))
 
     @cached_property
     def instrument(self) -> Instrument:
-        """The instrument, with the model loaded; what is wrong with the prompts is said before.
-
-        A model at birth is built only if there is memory for it.
-        """
+        """The instrument, with the model loaded; what is wrong with the prompts is said before."""
         self.prompts  # noqa: B018 - raises
         settings = self.settings
         dtype = DTYPES[settings.precision()]
-        if isinstance(settings.source, Birth):
-            kept = settings.content + settings.heads
-            batch = min(settings.batch_size, settings.prompts)
-            check_memory(self.config, dtype, settings.place(), batch, settings.length, matrices=kept)
         return Instrument(settings.source.load_model(dtype, str(settings.place()), settings.device_map))
+
+    def _check_memory(self) -> None:
+        """Raise if a model at birth and its prompts need more memory than there is."""
+        settings = self.settings
+        if isinstance(settings.source, Birth):
+            check_memory(
+                self.config,
+                DTYPES[settings.precision()],
+                settings.place(),
+                min(settings.batch_size, settings.prompts),
+                settings.length,
+                matrices=settings.content + settings.heads,
+                prompts=settings.prompts,
+            )
 
     @property
     def ids(self) -> Int[Tensor, "N n"]:
@@ -212,3 +223,11 @@ class Study:
             "head_dim": getattr(self.config, "head_dim", None) or self.config.hidden_size // heads,
             **versions("torch", "transformers"),
         }
+
+
+def _check_device(device: torch.device) -> None:
+    """Raise ValueError unless numbers can be put on a device that is neither a CPU nor a GPU of CUDA."""
+    try:
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, AssertionError, NotImplementedError):
+        raise checks.refuse("device", "cpu, cuda or cuda:0, cuda:1, …", repr(str(device))) from None

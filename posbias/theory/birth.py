@@ -26,6 +26,11 @@ from posbias.rollout.structured import StructuredKernels
 
 Kernels = StructuredKernels | np.ndarray
 
+LARGEST = 1e40
+"""Gains, scales and steps up to this size leave every product of a layer finite."""
+ROUNDING = 1e-9
+"""Share of all squares by which one may come out below 0."""
+
 
 def birth_profile(
     kernels: Kernels,
@@ -67,7 +72,8 @@ def birth_profile(
     Raises
     ------
     ValueError
-        If shapes do not agree, a kernel is not row-stochastic, or a number is negative or not finite.
+        If shapes do not agree, a kernel is not row-stochastic, a number is negative, not finite or above
+        :data:`LARGEST`, or steps are no Gram factors, so that a mean square comes out below 0.
 
     Source: ours; derived in the chapter on the law at birth.
 
@@ -88,8 +94,12 @@ def birth_profile(
         G = above + added * np.outer(net.scales[t], net.scales[t])
         if net.parallel[t]:
             G += step
-        G /= np.trace(G)  # a factor for all positions changes nothing, and nothing overflows
-    return unit(np.sqrt(np.diag(G)))
+        squares = np.diag(G)
+        if squares.min() < -ROUNDING * squares.sum():
+            received = f"a mean square of {squares.min():.3g} after layer {t}"
+            raise checks.refuse("steps", "Gram factors, which are positive semidefinite", received)
+        G /= squares.sum()  # a factor for all positions changes nothing, and nothing overflows
+    return unit(np.sqrt(np.diag(G).clip(0)))
 
 
 def aligned_profile(
@@ -208,10 +218,8 @@ def unit(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
 def _sizes(kernels: Kernels, gains: Numbers, n: int | None) -> tuple[Kernels, int, np.ndarray]:
     """Return kernels with heads, the number of tokens and the gains (T, H), or raise ValueError."""
     gain = checks.finite_array("gains", gains, ndim=(1, 2))
-    if (gain < 0).any() or not gain.size:
-        raise checks.refuse(
-            "gains", "numbers of at least 0, one or more", f"shape {gain.shape}, least {gain.min(initial=0)}"
-        )
+    if (gain < 0).any() or not gain.size or gain.max() > LARGEST:
+        raise checks.refuse("gains", f"numbers from 0 to {LARGEST:g}, one or more", _described(gain))
     T = len(gain)
     if isinstance(kernels, StructuredKernels):
         if n is None:
@@ -237,6 +245,11 @@ def _sizes(kernels: Kernels, gains: Numbers, n: int | None) -> tuple[Kernels, in
     return kernels, n, gain
 
 
+def _described(x: np.ndarray) -> str:
+    """Return the shape of an array, with its least and its largest number."""
+    return f"shape {x.shape}" + (f", {x.min():.3g} to {x.max():.3g}" if x.size else "")
+
+
 def _layers(field: str, values: Numbers, T: int) -> np.ndarray:
     """Return T truth values from one or T numbers, or raise ValueError."""
     x = checks.finite_array(field, values, ndim=(0, 1))
@@ -250,8 +263,8 @@ def _factors(field: str, values: Numbers | None, T: int, n: int) -> np.ndarray:
     if values is None:
         return np.ones((T, n))
     x = checks.finite_array(field, values, ndim=(2,))
-    if x.shape != (T, n) or (x < 0).any():
-        raise checks.refuse(field, f"({T}, {n}) numbers of at least 0", f"shape {x.shape}, least {x.min()}")
+    if x.shape != (T, n) or (x < 0).any() or x.max() > LARGEST:
+        raise checks.refuse(field, f"({T}, {n}) numbers from 0 to {LARGEST:g}", _described(x))
     return x
 
 
@@ -260,10 +273,9 @@ def _steps(values: Numbers | None, T: int, n: int) -> np.ndarray | None:
     if values is None:
         return None
     K = checks.finite_array("steps", values, ndim=(3,))
-    if K.shape != (T, n, n) or (np.diagonal(K, axis1=1, axis2=2) < 0).any():
-        raise checks.refuse(
-            "steps", f"({T}, {n}, {n}) numbers, none below 0 on diagonals", f"shape {K.shape} or others"
-        )
+    if K.shape != (T, n, n) or (np.diagonal(K, axis1=1, axis2=2) < 0).any() or np.abs(K).max() > LARGEST:
+        expected = f"({T}, {n}, {n}) numbers of size {LARGEST:g} or less, none below 0 on diagonals"
+        raise checks.refuse("steps", expected, _described(K))
     return K
 
 

@@ -18,6 +18,7 @@ from torch import Tensor
 from posbias import checks
 from posbias.measure.births import Birth
 from posbias.measure.branches import Branches, read_branches
+from posbias.measure.families import family_of
 from posbias.measure.instrument import Instrument
 from posbias.measure.interventions import replaced_rope
 from posbias.measure.positions import read_positions
@@ -62,9 +63,18 @@ def measure_at_birth(
         weights where embeddings are tied.
     seeds
         Networks; the seed also draws random prompts.
+
+    Raises
+    ------
+    ValueError
+        For a source with weights, and for one without rotations that is to be left without them.
     """
     if not isinstance(settings.source, Birth):
         raise checks.refuse("source", "a network at birth", settings.source.model)
+    config = settings.source.config()
+    position = family_of(config).position_of(config)
+    if unrotated and position != "rotary":
+        raise checks.refuse("model", "one with rotary positions, to leave them out", f"{position} positions")
     found = []
     for seed in range(seeds):
         study = Study(replace(settings, source=replace(settings.source, seed=seed), seed=seed, content=False))

@@ -422,7 +422,8 @@ def _models(plan: Plan, request: Request) -> list[str]:
     known = plan.known()
     for model in request.models or ():
         if model not in known and not Path(model).is_dir() and "/" not in model:
-            raise checks.refuse("--only", f"a directory, an id on the hub, or one of {', '.join(known)}", model)
+            names = f"a directory, an id on the hub, or one of {', '.join(known)}"
+            raise checks.refuse("--only", names if plan.untrained is None else f"one of {'; '.join(known)}", model)
     return list(dict.fromkeys(request.models or plan.models))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from posbias import checks
 from posbias.measure.births import Birth, Size
 
 LAYERS, WIDTH, HEADS, TOKENS = 12, 256, 8, 2048
@@ -49,7 +50,9 @@ class SmallBirth(Birth):
     """
 
     def config(self) -> Any:
-        """Return the configuration."""
+        """Return the configuration, or raise ValueError for a name that is not in the table."""
+        if self.model not in SMALL:
+            raise checks.refuse("model", f"one of {'; '.join(SMALL)}", self.model)
         return SMALL[self.model].config()
 
     def name(self) -> str:
