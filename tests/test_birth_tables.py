@@ -50,9 +50,9 @@ def kept():
 
 
 def test_files_are_read_by_model_and_part(tmp_path, kept):
-    for name in ("qwen2-0.5b.random-1024", "small-falcon, parallel.random"):
+    for name in ("qwen2-0.5b.random-1024", "small-falcon-parallel.random"):
         kept["two", "random"].to_netcdf(tmp_path / f"{name}.nc", engine="h5netcdf")
-    assert [*read_births(tmp_path)] == [("qwen2-0.5b", "random-1024"), ("falcon, parallel", "small random")]
+    assert [*read_births(tmp_path)] == [("qwen2-0.5b", "random-1024"), ("falcon-parallel", "small random")]
 
 
 def test_distances_are_those_of_each_network(kept):

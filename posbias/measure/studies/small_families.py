@@ -25,7 +25,7 @@ SMALL: Mapping[str, Size] = {
     "bloom": Size("bloom", {**_COMMON, "n_layer": LAYERS, "n_head": HEADS}, _OWN),
     "mpt": Size("mpt", {"vocab_size": TOKENS, "d_model": WIDTH, "n_layers": LAYERS, "n_heads": HEADS}, _OWN),
     "falcon": Size("falcon", {**_USUAL, "alibi": True, "multi_query": False, "parallel_attn": False}, _OWN),
-    "falcon, parallel": Size("falcon", {**_USUAL, "new_decoder_architecture": True, "num_kv_heads": 2}, _OWN),
+    "falcon-parallel": Size("falcon", {**_USUAL, "new_decoder_architecture": True, "num_kv_heads": 2}, _OWN),
     "llama": Size("llama", _GATED, _OWN),
     "mistral": Size("mistral", {**_GATED, "sliding_window": WINDOW}, _OWN),
     "qwen2": Size("qwen2", _GATED, _OWN),
