@@ -147,7 +147,7 @@ STUDIES: Mapping[str, Plan] = {
         "What do untrained networks of real architectures listen to?",
         "09_birth_models",
         "{model}.{part}.nc",
-        150,
+        80,
         (
             Part("random", measure_at_birth, 8, 256, 1, rule="random"),
             Part(WIKITEXT, measure_at_birth, 8, 256, 1, rule="cut"),
@@ -162,7 +162,7 @@ STUDIES: Mapping[str, Plan] = {
         "Does the law at birth hold in every family?",
         "09_birth_models",
         "small-{model}.{part}.nc",
-        15,
+        20,
         (Part("random", partial(measure_at_birth, random_output=True), 64, 256, 8, rule="random"),),
         tuple(SMALL),
         (SmallBirth, tuple(SMALL)),
