@@ -198,3 +198,10 @@ def test_steps_that_are_no_gram_factors_are_refused_and_no_roots_of_negative_num
     v = rng.standard_normal((50, N))  # of one direction, with as many negative products as positive ones
     p = birth_profile(structured_kernels(50), np.full(50, 10.0), N, steps=100 * v[:, :, None] * v[:, None, :])
     assert np.isfinite(p).all() and (p >= 0).all()
+
+
+def test_one_kernel_takes_memory_that_grows_with_the_tokens_alone():
+    """A matrix over these positions would take 80 GB."""
+    kernels, n = structured_kernels(2), 100_000
+    for law in (birth_profile, aligned_profile):
+        assert law(kernels, [0.5, 0.5], n).shape == (n,)

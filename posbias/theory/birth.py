@@ -134,7 +134,8 @@ def aligned_profile(
     array([0.25, 0.75])
     """
     net = checked_network(kernels, gains, n, scales=scales, outputs=outputs, steps=steps, parallel=parallel, row=row)
-    v = net.start()[net.row]
+    v = np.zeros(net.n)
+    v[net.row] = 1.0
     for t in reversed(range(net.T)):
         step = 0.0 if net.steps is None else v * np.sqrt(np.diag(net.steps[t]))
         above = v if net.parallel[t] else v + step
@@ -290,7 +291,8 @@ def _by_powers(kernels: StructuredKernels, gain: np.ndarray, n: int, row: int) -
     e_k over Π(1 + c_t²) is the distribution of the number of hops with odds c_t².
     """
     odds = (gain**2).sum(1)
-    squares, v = np.zeros(n), np.eye(n)[row]
+    squares, v = np.zeros(n), np.zeros(n)
+    v[row] = 1.0
     for share in hop_distribution(odds / (1 + odds)):
         squares += share * v**2
         v = kernels.pull(v, 0)
