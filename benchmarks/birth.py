@@ -46,7 +46,7 @@ def main() -> None:
         rows.append((f"{H} heads with ALiBi, n = {n}", "kernels written out", written, "running sums", running))
     long, _ = seconds(lambda: birth_profile(uniform, gains, 1_000_000))
     lines = ["| what | baseline | | posbias | | ratio |", "|---|---|---|---|---|---|"]
-    lines += [f"| {a} | {b} | {x:.3g} s | {c} | {y:.3g} s | {x / y:,.0f}× |" for a, b, x, c, y in rows]
+    lines += [f"| {a} | {b} | {x:.3g} s | {c} | {y:.3g} s | {x / y:.3g}× |" for a, b, x, c, y in rows]
     lines += [f"| one kernel, n = 10⁶ | | | sum over powers | {long:.3g} s | |", ""]
     lines += [f"{T} layers; {platform.machine()}, Python {platform.python_version()}, numpy {np.__version__}.", ""]
     Path(__file__).with_name("birth.md").write_text("\n".join(lines), encoding="utf-8")
