@@ -41,7 +41,8 @@ bench: .venv/test.stamp
 measurements: .venv/book.stamp ## what the chapters keep of the reference models; hours, goes on where it was; see posbias study --list
 	$(BIN)/posbias study corpora $(if $(WIKITEXT),--wikitext $(WIKITEXT))
 	$(if $(TRAINED),$(BIN)/posbias study snapshots --trained $(TRAINED))
-	for study in untrained absolute norms hops gap paths rotary; do $(BIN)/posbias study $$study || exit; done
+	$(BIN)/posbias study birth $(if $(WIKITEXT),--wikitext $(WIKITEXT))
+	for study in untrained absolute norms hops gap paths rotary families between; do $(BIN)/posbias study $$study || exit; done
 
 seeds: .venv/book.stamp ## reference models from two more seeds, in SEEDED, and what the chapters keep of them; hours, goes on where it was
 	for seed in $(SEEDS); do $(BIN)/posbias train-reference all --seed $$seed --resume -o $(SEEDED)/seed-$$seed || exit; done
