@@ -47,6 +47,7 @@ def test_a_file_holds_every_seed_with_its_own_network(settings, found):
     assert [*found["prediction"].values] == [*PROFILES]
     assert (found["influence_prompts"][0] != found["influence_prompts"][1]).any()
     assert found.attrs["model"] == "little (untrained)" and found.attrs["seed"] == "0 to 1"
+    assert found.attrs["revision"].endswith(", seeds 0 to 1") and found.attrs["prompts_sha256"].endswith(" (seed 1's)")
     assert "little" not in found.attrs["revision"] and all("long_name" in x.attrs for x in found.data_vars.values())
 
 

@@ -83,7 +83,12 @@ def measure_at_birth(
     out = xr.concat(found, "seed")
     for name, x in out.data_vars.items():
         x.attrs["long_name"] = MEANING[str(name)]
-    provenance = {**study.provenance(), "seed": f"0 to {seeds - 1}", "revision": study.settings.source.version()}
+    last, provenance = f"seed {seeds - 1}", study.provenance()
+    provenance |= {
+        "seed": f"0 to {seeds - 1}",
+        "revision": provenance["revision"].removesuffix(last) + f"seeds 0 to {seeds - 1}",
+        "prompts_sha256": f"{provenance['prompts_sha256']} ({last}'s)",
+    }
     return out.assign_attrs(provenance | versions("numpy")).assign_attrs(unrotated=int(unrotated))
 
 
