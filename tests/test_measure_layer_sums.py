@@ -9,7 +9,8 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 from measuring import N, make, prompts  # noqa: E402
 
 from posbias.measure import layer_sums  # noqa: E402
-from posbias.measure.instrument import AttentionReading, Instrument  # noqa: E402
+from posbias.measure.attention import AttentionReading
+from posbias.measure.instrument import Instrument  # noqa: E402
 from posbias.measure.layer_sums import LayerStatistics, bin_centres, entropy_similarity  # noqa: E402
 from posbias.measure.positions import read_positions  # noqa: E402
 
