@@ -25,7 +25,7 @@ from transformers.utils import logging
 from posbias import checks
 from posbias.measure.corpus import Vocabulary
 from posbias.measure.families import family_of
-from posbias.measure.loading import UNREADABLE, Source, last_part
+from posbias.measure.loading import UNREADABLE, Source, check_attention, last_part
 from posbias.shipped import FOLDER, PREFIX, shipped_names
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
@@ -261,8 +261,8 @@ class Birth(Source):
         name = self._tokenizer()
         return Vocabulary(int(self.config().vocab_size)) if name is None else Source(name).load_tokenizer()
 
-    def load_model(self, dtype: torch.dtype, device: str, device_map: str | None) -> Any:
-        """Return the network with eager attention and weights drawn on the CPU: the same bits for every device.
+    def load_model(self, dtype: torch.dtype, device: str, device_map: str | None, attention: str = "eager") -> Any:
+        """Return the network with weights drawn on the CPU: the same bits for every device, and for every attention.
 
         Raises
         ------
@@ -273,9 +273,10 @@ class Birth(Source):
         if device_map is not None:
             raise checks.refuse("device_map", "none with --init, which builds a model on one device", device_map)
         config = self.config()
+        check_attention(config, attention)
         with random_state_kept():
             set_seed(self.seed)
-            model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=dtype)
+            model = AutoModelForCausalLM.from_config(config, attn_implementation=attention, dtype=dtype)
         model = model.eval().to(device)
         try:
             with torch.no_grad():

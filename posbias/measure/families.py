@@ -61,6 +61,10 @@ class Family:
         the attention module; the pattern repeats until the outputs end. None for three projections q, k, v.
     parallel
         Whether the MLP reads what the attention reads; a function of the configuration where both occur.
+    fused
+        Whether torch's scaled dot-product attention (``sdpa``) computes the family's function, so that a pass that
+        needs no attention weights can do without them; a function of the configuration where both occur. Falcon with
+        ALiBi is fused although its eager attention differs: see ``_falcon_bias``.
     """
 
     name: str
@@ -78,6 +82,7 @@ class Family:
     projections: tuple[str, ...] = ("q_proj", "k_proj", "v_proj")
     groups: Callable[[Any], tuple[int, int, int]] | None = None
     parallel: bool | Callable[[Any], bool] = False
+    fused: bool | Callable[[Any], bool] = True
 
     def layers(self, model: nn.Module) -> list[nn.Module]:
         """Return the layers of ``model``, first layer first."""
@@ -120,6 +125,15 @@ class Family:
     def is_parallel(self, config: Any) -> bool:
         """Tell whether the MLP reads what the attention reads in a model with this configuration."""
         return self.parallel(config) if callable(self.parallel) else self.parallel
+
+    def is_fused(self, config: Any) -> bool:
+        """Tell whether fused attention computes the same function in a model with this configuration.
+
+        >>> from transformers import GPT2Config, GPTJConfig
+        >>> [family_of(config).is_fused(config) for config in (GPT2Config(), GPTJConfig())]
+        [True, False]
+        """
+        return self.fused(config) if callable(self.fused) else self.fused
 
     def longest(self, config: Any) -> int | None:
         """Return the longest sequence that a model with this configuration takes, None if it states none."""
@@ -247,6 +261,7 @@ FAMILIES: Mapping[str, Family] = {
             exact_in_16_bit=False,
             projections=("query_key_value",),
             groups=_head_by_head,
+            fused=False,  # transformers has no such path
         ),
         Family(
             "mpt",
@@ -261,6 +276,7 @@ FAMILIES: Mapping[str, Family] = {
             norm=("norm_1",),
             projections=("Wqkv",),
             groups=_one_after_another,
+            fused=False,  # nor here
         ),
         Family(
             "falcon",
@@ -281,7 +297,7 @@ FAMILIES: Mapping[str, Family] = {
         _llama_like("qwen2"),
         _llama_like("qwen3", unrotated=("q_norm", "k_norm")),  # normed before they are rotated
         _llama_like("gemma"),
-        _llama_like("gemma2", output="post_attention_layernorm"),  # normed before it is added
+        _llama_like("gemma2", output="post_attention_layernorm", fused=False),  # normed before it is added; soft-capped
         _llama_like("phi", parallel=True),
         _llama_like(
             "gpt_neox",
@@ -293,7 +309,13 @@ FAMILIES: Mapping[str, Family] = {
             groups=_head_by_head,
             parallel=lambda config: bool(config.use_parallel_residual),
         ),
-        _gpt_like("gptj", position="rotary", scale=lambda attention: 1 / float(attention.scale_attn), parallel=True),
+        _gpt_like(
+            "gptj",
+            position="rotary",
+            scale=lambda attention: 1 / float(attention.scale_attn),
+            parallel=True,
+            fused=False,
+        ),
         _gpt_like("gpt2", position="learned", scale=_scaling, projections=("c_attn",), groups=_one_after_another),
         _llama_like("opt", blocks="model.decoder.layers", position="learned", norm=("self_attn_layer_norm",)),
     )

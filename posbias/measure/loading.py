@@ -22,6 +22,9 @@ from posbias.shipped import model_folder
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, ImportError, AttributeError, StrictDataclassError)
 """What transformers raises for a configuration, a tokenizer or weights that are not as they should be."""
 
+ATTENTION = ("eager", "sdpa")
+"""How attention is computed: step by step, so that its weights are seen, or fused, so that they are never made."""
+
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -81,9 +84,26 @@ class Source:
         """Return the tokenizer."""
         return self._from("tokenizer", AutoTokenizer, self.tokenizer or self.model)
 
-    def load_model(self, dtype: torch.dtype, device: str, device_map: str | None) -> Any:
-        """Return the model with eager attention, on one device or spread by accelerate's ``device_map``."""
-        options: dict[str, Any] = {"dtype": dtype, "attn_implementation": "eager"}
+    def load_model(self, dtype: torch.dtype, device: str, device_map: str | None, attention: str = "eager") -> Any:
+        """Return the model, on one device or spread by accelerate's ``device_map``.
+
+        Parameters
+        ----------
+        dtype
+            Number format of the weights.
+        device, device_map
+            Where it goes; the second has precedence.
+        attention
+            ``eager`` or ``sdpa``, one of :data:`ATTENTION`.
+
+        Raises
+        ------
+        ValueError
+            For weights that cannot be read or do not fit on the device, and for fused attention where the family has
+            none.
+        """
+        check_attention(self.config(), attention)
+        options: dict[str, Any] = {"dtype": dtype, "attn_implementation": attention}
         options |= {"use_safetensors": None if self.allow_pickle else True}
         if device_map is not None:
             options["device_map"] = device_map
@@ -134,6 +154,14 @@ def _digest(folder: Path) -> str:
             content.seek(max(0, size - (1 << 20)))
             found.update(content.read(1 << 20))
     return f"files-{found.hexdigest()[:16]}"
+
+
+def check_attention(config: Any, attention: str) -> None:
+    """Raise ValueError for a way to compute attention that there is not, or not in this model's family."""
+    family = family_of(config)
+    there = ATTENTION if family.is_fused(config) else ATTENTION[:1]
+    if attention not in there:
+        raise checks.refuse("attention", f"{' or '.join(there)} for {family.name}", repr(attention))
 
 
 def check_fits(config: Any, tokenizer: Any, length: int) -> None:
