@@ -1,7 +1,7 @@
 """What one layer's attention was given and gave, as a softmax shows it or as a fused kernel's arguments tell it.
 
-A fused kernel shows no weights: they are computed again from its queries, keys and mask, a block of queries at a time, so
-that no matrix over all pairs of tokens is ever whole.
+A fused kernel shows no weights: they are computed again from its queries, keys and mask, a block of queries at a time,
+so that no matrix over all pairs of tokens is ever whole.
 """
 
 from __future__ import annotations

@@ -156,6 +156,12 @@ def soft_cap(attention: nn.Module) -> float | None:
     return None if cap is None else float(cap)
 
 
+def content_form(config: Any) -> str:
+    """Return what the content logits of a model with this configuration are: scaled q·k, soft-capped in some."""
+    cap = getattr(config, "attn_logit_softcapping", None)
+    return "scaled q·k" if cap is None else f"soft-capped scaled q·k, {float(cap):g} tanh(z / {float(cap):g})"
+
+
 def output_projection(attention: nn.Module) -> nn.Module:
     """Return the projection that takes the heads' averaged values.
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from posbias import checks
-from posbias.measure.attention import AttentionReading, FusedReading, Reading, check_allowed, read_mask
+from posbias.measure.attention import AttentionReading, FusedReading, check_allowed, read_mask
 from posbias.measure.families import Family, family_of
 from posbias.measure.hooks import After, Before, given, hooked, regiven, rereturned, returned
 
@@ -54,7 +54,8 @@ class BatchReading:
     probability: Float[Tensor, "B"]
 
 
-Observer = Callable[[Reading], None]
+Observer = Callable[[Any], object]
+"""Takes a :data:`~posbias.measure.attention.Reading`; one that knows only eager attention may take that alone."""
 
 
 class NotFinite(ValueError):

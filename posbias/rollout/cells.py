@@ -156,3 +156,38 @@ class CellKernels:
         far = (self.weights[t] - near / cells.sizes[:, None]).clip(0)
         held = (1 - near.sum(1) / cells.sizes).clip(0)
         return np.asarray(far * (held / np.maximum(far.sum(1), np.finfo(float).tiny))[:, None])
+
+
+@dataclass(frozen=True, eq=False)
+class CellSteps:
+    """Hold symmetric matrices of T layers by their diagonals and their means over the other pairs in cells.
+
+    Parameters
+    ----------
+    cells
+        How tokens are divided.
+    means
+        Mean over the pairs of different tokens in a pair of cells, (T, cells, cells).
+    diagonals
+        Entries of tokens with themselves, (T, n).
+
+    >>> steps = CellSteps(Cells(3, np.array([0, 1])), np.array([[[0.0, 1.0], [1.0, 2.0]]]), np.array([[5.0, 6.0, 7.0]]))
+    >>> steps[0]
+    array([[5., 1., 1.],
+           [1., 6., 2.],
+           [1., 2., 7.]])
+    """
+
+    cells: Cells
+    means: Float[np.ndarray, "T cells cells"]
+    diagonals: Float[np.ndarray, "T n"]
+
+    def __len__(self) -> int:
+        """Return the number of layers."""
+        return len(self.means)
+
+    def __getitem__(self, t: int) -> Float[np.ndarray, "n n"]:
+        """Return layer ``t``'s matrix written out."""
+        K = self.means[t].astype(np.float64)[np.ix_(self.cells.index, self.cells.index)]
+        np.fill_diagonal(K, self.diagonals[t])
+        return K

@@ -1,8 +1,8 @@
 """Rollout: the product P = R_T … R_1 of residual kernels, and the rows of it that matter.
 
-Kernels come as :class:`~posbias.rollout.structured.StructuredKernels`, as :class:`~posbias.rollout.cells.CellKernels`, or
-as an array (n, n), the same in every layer, or (T, n, n). A row of P is carried through the layers from the last to the first; the matrix P is formed
-only by :func:`rollout_matrix`.
+Kernels come as :class:`~posbias.rollout.structured.StructuredKernels`, as
+:class:`~posbias.rollout.cells.CellKernels`, or as an array (n, n), the same in every layer, or (T, n, n). A row of P is
+carried through the layers from the last to the first; the matrix P is formed only by :func:`rollout_matrix`.
 """
 
 from __future__ import annotations

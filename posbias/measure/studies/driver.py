@@ -40,7 +40,7 @@ from posbias.measure.studies.path_gradients import measure_pathways
 from posbias.measure.studies.rotary_kernels import measure_rotary
 from posbias.measure.studies.small_families import SMALL, SmallBirth
 from posbias.measure.studies.training_seeds import LARGE, measure_seed
-from posbias.measure.study import Settings
+from posbias.measure.study import KERNEL_SIZE, Settings
 from posbias.shipped import PREFIX, reference_names
 from posbias.training.loop import checkpoint
 from posbias.training.loop.progress import progress
@@ -514,7 +514,15 @@ def _job(name: str, folder: Path, models: list[str], part: Part, request: Reques
             stem = f"{stem}.seed-{training['training_seed']}"
     numbers = (part.prompts, part.length, part.batch_size)
     settings = tuple(
-        Settings(source, corpus, *numbers, rule=part.rule, per_document=part.per_document) for source in sources
+        Settings(
+            source,
+            corpus,
+            *numbers,
+            rule=part.rule,
+            per_document=part.per_document,
+            kernel_size=max(part.length, KERNEL_SIZE),
+        )
+        for source in sources
     )
     words = ["posbias", "study", name]
     words += [word for model in models for word in ("--only", _stem(model) if Path(model).is_dir() else model)]

@@ -17,9 +17,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from posbias import checks
+from posbias.measure.attention import AttentionReading
 from posbias.measure.families import output_projection
 from posbias.measure.hooks import hooked, returned
-from posbias.measure.attention import AttentionReading
 from posbias.measure.instrument import Instrument
 from posbias.measure.interventions import replaced_denominators
 from posbias.measure.normalisation import centres, size_over_features

@@ -16,9 +16,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from posbias import checks
+from posbias.measure.attention import AttentionReading
 from posbias.measure.families import soft_cap
 from posbias.measure.hooks import hooked
-from posbias.measure.attention import AttentionReading
 from posbias.measure.instrument import Instrument, Observer
 from posbias.measure.interventions import rotary_module
 from posbias.measure.rollouts import layer_masks

@@ -16,7 +16,7 @@ from posbias import checks, shipped
 from posbias.comparison.distances import normalised_wasserstein
 from posbias.comparison.fits import recency_fit
 from posbias.comparison.scores import Gain, paired_gain, score
-from posbias.measure.rollouts import VARIANTS, measured_rollout
+from posbias.measure.rollouts import OF_MEANS, measured_rollout
 from posbias.measure.studies.prompt_units import known_units
 from posbias.rollout.clock import clock_profile
 from posbias.rollout.profiles import mean_position
@@ -64,7 +64,7 @@ def predictions(measurement: xr.Dataset, twins: Mapping[str, xr.Dataset] | None 
     if "rollout" not in measurement:
         raise checks.refuse("measurement", "a summary, with rollouts", "a measurement without them")
     p, n = measurement["influence"].values, measurement.sizes["position"]
-    found = {variant: measurement["rollout"].sel(variant=variant).values for variant in VARIANTS}
+    found = {variant: measurement["rollout"].sel(variant=variant).values for variant in OF_MEANS}
     found |= {"uniform": np.full(n, 1 / n), "first": np.eye(n)[0], "last": np.eye(n)[-1], "recency": recency_fit(p)}
     first_layer, tau = measured_rollout(measurement, "b").dense()[0], float(measurement["lambda_frobenius"].sum())
     found["clock"] = clock_profile(first_layer, tau)
@@ -240,7 +240,7 @@ def _distances(stem: str, x: xr.Dataset) -> Iterator[tuple[str, str, str, float,
     """Yield the rows of one summary."""
     model, corpus = stem.split(".", 1)
     p = unit(x["influence"].values)
-    for variant in VARIANTS:
+    for variant in OF_MEANS:
         q = x["rollout"].sel(variant=variant).values
         yield model, corpus, variant, normalised_wasserstein(q, p), mean_position(q) - mean_position(p)
 
