@@ -159,7 +159,7 @@ def soft_cap(attention: nn.Module) -> float | None:
 def content_form(config: Any) -> str:
     """Return what the content logits of a model with this configuration are: scaled q·k, soft-capped in some."""
     cap = getattr(config, "attn_logit_softcapping", None)
-    return "scaled q·k" if cap is None else f"soft-capped scaled q·k, {float(cap):g} tanh(z / {float(cap):g})"
+    return "scaled q·k" if cap is None else f"scaled q·k soft-capped at {float(cap):g}"
 
 
 def output_projection(attention: nn.Module) -> nn.Module:

@@ -88,10 +88,10 @@ LATER_ATTRIBUTES = ("quantities", "attention", "content_form", "kernel_size", "f
 """Provenance that files of earlier versions lack, and the last of which a file in 32 bits has no need of."""
 
 COMPARED = (
-    "lambda_frobenius", "lambda_token", "content_diagonal", "content_offdiagonal", "attention", "attention_cells",
-    "influence", "influence_prompts", "slopes", "scale",
+    "lambda_frobenius", "lambda_token", "content_diagonal", "content_offdiagonal", "attention", "influence",
+    "influence_prompts", "slopes", "scale",
 )  # fmt: skip
-"""Variables that a comparison with predictions reads, those that are there."""
+"""Variables that a comparison with predictions reads."""
 
 ALWAYS = (
     "lambda_frobenius", "lambda_frobenius_std", "lambda_frobenius_prompts", "lambda_token", "lambda_token_std",
@@ -157,6 +157,8 @@ def read_results(path: Path | str) -> xr.Dataset:
         If it cannot be read.
     """
     results = load_layout(Path(path), "posbias_schema", SCHEMA, "a measurement")
+    if "summary" in results.attrs:
+        raise checks.refuse(str(path), "a complete measurement", "the summary of one")
     missing = [name for name in ALWAYS if name not in results]
     missing += [name for name in ATTRIBUTES if name not in results.attrs]
     if missing:
@@ -170,16 +172,18 @@ def read_comparable(path: Path | str) -> xr.Dataset:
     Raises
     ------
     ValueError
-        As :func:`read_results` does, and for a single prompt, a NaN or Inf, or a prompt without influence.
+        As :func:`read_results` does, and for a file without kernels or content, a single prompt, a NaN or Inf, or a
+        prompt without influence.
     OSError
         If it cannot be read.
     """
     results = read_results(path)
     if results.sizes["prompt"] < 2:
         raise checks.refuse(str(path), "2 prompts or more, for intervals over prompts", results.sizes["prompt"])
+    if missing := [name for name in COMPARED if name not in results]:
+        expected = f"a measurement of kernels and content, with --kernel-size {results.attrs['length']} or more"
+        raise checks.refuse(str(path), expected, f"none of {', '.join(missing)}")
     for name in COMPARED:
-        if name not in results:
-            continue
         checks.finite_array(f"{path}: {name}", results[name].values, ndim=(1, 2, 3))
     influence = results["influence_prompts"].values
     if (influence < 0).any() or not influence.any(axis=1).all():

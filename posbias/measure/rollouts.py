@@ -88,7 +88,7 @@ def measured_rollout(
         ``a``: attention only (λ = 1, no content). ``b``: measured λ, no content. ``c``: measured λ and constant
         content with the measured diagonal, layer by layer and head by head. ``kernels``: measured λ and the
         measured mean attention kernels. ``birth``: squares over sets of layers with the weights' own gains, no content.
-        (``own`` has no kernels of its own: :func:`measured_profile` knows it.)
+        Prompts' own rollouts have no kernels: :func:`measured_profile` knows them.
     n
         Tokens; the measurement's length unless given. Measured kernels and denominators have theirs.
     norm
@@ -103,7 +103,7 @@ def measured_rollout(
     Source: residual-aware paper, section 6.2. Slopes, scale and mask are the model's own, which the published
     configurations assume; content logits carry their 1/√D, which the published ones lack.
     """
-    for field, value, known in (("variant", variant, VARIANTS), ("norm", norm, NORMS)):
+    for field, value, known in (("variant", variant, (*OF_MEANS, "birth")), ("norm", norm, NORMS)):
         if value not in known:
             raise checks.refuse(field, f"one of {', '.join(known)}", value)
     if variant not in variants_of(results):
