@@ -14,7 +14,7 @@ from posbias.measure.corpus import Corpus  # noqa: E402
 from posbias.measure.loading import Source  # noqa: E402
 from posbias.measure.quantities import DEFAULT  # noqa: E402
 from posbias.measure.results import read_results  # noqa: E402
-from posbias.measure.rollouts import OF_MEANS, VARIANTS, measured_rollout  # noqa: E402
+from posbias.measure.rollouts import OF_MEANS, VARIANTS, measured_profile, measured_rollout  # noqa: E402
 from posbias.measure.run import measure, measured  # noqa: E402
 from posbias.measure.study import Settings  # noqa: E402
 from posbias.measure.summary import read_summaries, read_summary, shaved, summarise, write_summary  # noqa: E402
