@@ -6,7 +6,6 @@ loaded, and a study that reads one model on several prompts loads it once.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -23,6 +22,7 @@ from posbias.measure.families import family_of
 from posbias.measure.instrument import Instrument
 from posbias.measure.loading import DTYPES, Source, check_fits, last_part
 from posbias.measure.memory import check_memory
+from posbias.measure.processes import local_rank
 from posbias.provenance import versions
 
 SUBJECT = ("source", "dtype", "device", "device_map")
@@ -80,7 +80,7 @@ class Settings:
             if (device.index or 0) >= there:
                 raise checks.refuse("device", f"one of {there} GPUs", str(device))
             if device.index is None:
-                device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % there)
+                device = torch.device("cuda", local_rank() % there)
         elif device.type != "cpu":
             _check_device(device)
         return device
