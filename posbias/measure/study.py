@@ -71,7 +71,7 @@ class Settings:
         if self.device is not None:
             try:
                 device = torch.device(self.device)
-            except RuntimeError:
+            except (RuntimeError, TypeError):
                 raise checks.refuse("device", "cpu, cuda or cuda:0, cuda:1, …", repr(self.device)) from None
         else:
             device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -226,8 +226,8 @@ class Study:
 
 
 def _check_device(device: torch.device) -> None:
-    """Raise ValueError unless numbers can be put on a device that is neither a CPU nor a GPU of CUDA."""
+    """Raise ValueError unless a device that is neither a CPU nor a GPU of CUDA holds numbers, also in 64 bits."""
     try:
-        torch.zeros(1, device=device).item()
-    except (RuntimeError, AssertionError, NotImplementedError):
+        torch.zeros(1, device=device, dtype=torch.float64).item()
+    except Exception:  # each kind of device that is not there has an error of its own
         raise checks.refuse("device", "cpu, cuda or cuda:0, cuda:1, …", repr(str(device))) from None

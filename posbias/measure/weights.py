@@ -73,7 +73,9 @@ def check_weights(
 
 
 def common_prefix(keys: Collection[str], model: nn.Module) -> str:
-    """Return the shortest prefix without which all of ``keys`` are names of a model's tensors; empty if there is none.
+    """Return the shortest prefix of all ``keys`` without which most are names of a model's tensors, or nothing.
+
+    Not all of them need be: for some tensors transformers knows another name.
 
     >>> common_prefix(["module.weight", "module.bias"], nn.Linear(2, 2))
     'module.'
@@ -84,7 +86,7 @@ def common_prefix(keys: Collection[str], model: nn.Module) -> str:
     first = min(keys, default="")
     for prefix in accumulate(f"{part}." for part in first.split(".")[:-1]):
         rest = [key.removeprefix(prefix) for key in keys if key.startswith(prefix)]
-        if len(rest) == len(keys) and all(name in own or BUFFERS.search(name) for name in rest):
+        if len(rest) == len(keys) < 2 * sum(name in own for name in rest):
             return prefix
     return ""
 
