@@ -143,7 +143,6 @@ def test_the_largest_id_counts_not_how_many_there_are(place, tmp_path):
         "CPU",
         "gpu",
         "hip",
-        1.5,
     ],
 )
 def test_devices_that_are_not_there_are_refused(device):
