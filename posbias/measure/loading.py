@@ -226,6 +226,7 @@ def _reason(what: str, name: str, revision: str | None, error: Exception, *, the
     """Return the refusal: no such directory, no answer from the hub, no such model there, or a broken file."""
     first = " ".join(str(error).split())[:200] or type(error).__name__
     if "custom code" in first:
+        wanted = "none with code of its own, or --trust-remote-code"
         return checks.refuse(
             f"{what} {name}", "none with code of its own, or --trust-remote-code", "one with such code"
         )

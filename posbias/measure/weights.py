@@ -129,7 +129,7 @@ def check_files(folder: Path, *, pickle: bool = False) -> None:
             if pickled and pickle:
                 return
             received = "pickled ones; give --allow-pickle if you trust them" if pickled else "none"
-            raise checks.refuse(str(folder), f"weights in model.safetensors, or {INDEX}", received)
+            raise checks.refuse(f"model {folder}", f"weights in model.safetensors, or {INDEX}", received)
         listed = read_object(index).get("weight_map")
         if not isinstance(listed, dict) or not all(isinstance(name, str) for name in listed.values()) or not listed:
             wanted = "names of tensors, each with the file that it is in"
