@@ -6,13 +6,13 @@ import time
 from pathlib import Path
 
 import pytest
-from measuring import save
+from measuring import save, write_documents
 
-from posbias.measure import digest
+from posbias.measure import digest, run
+from posbias.measure.corpus import Corpus
 from posbias.measure.digest import file_digests, folder_digest
 from posbias.measure.loading import Source
-
-OLD = 1_600_000_000
+from posbias.measure.study import Settings
 
 
 @pytest.fixture(autouse=True)
@@ -75,6 +75,27 @@ def test_a_large_file_is_read_in_pieces(tmp_path):
         out.seek(3 * digest.PIECE)
         out.write(b"\1")
     assert file_digests([file]) != before
+
+
+def test_no_run_goes_on_with_a_file_that_was_edited_in_its_middle(tmp_path, monkeypatch):
+    model = save(tmp_path / "m", "gpt2", n_positions=40_000)
+    weights = model / "model.safetensors"
+    assert weights.stat().st_size > 4 * digest.PIECE
+    corpus = write_documents(tmp_path / "d.jsonl", [40] * 4)
+    settings = Settings(Source(str(model)), Corpus(str(corpus)), 4, 8, 2)
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "write_results", stop)
+        with pytest.raises(KeyboardInterrupt):
+            run.measure(settings, tmp_path / "m.nc", checkpoint_every=0)
+    flip(weights, weights.stat().st_size // 2)
+    with pytest.raises(ValueError, match="a run with the same settings, received revision=files-"):
+        run.measure(settings, tmp_path / "m.nc", resume=True)
+    flip(weights, weights.stat().st_size // 2)
+    assert run.measure(settings, tmp_path / "m.nc", resume=True) is not None
 
 
 def test_names_count_and_other_files_do_not(model):

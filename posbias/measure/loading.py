@@ -227,9 +227,7 @@ def _reason(what: str, name: str, revision: str | None, error: Exception, *, the
     first = " ".join(str(error).split())[:200] or type(error).__name__
     if "custom code" in first:
         wanted = "none with code of its own, or --trust-remote-code"
-        return checks.refuse(
-            f"{what} {name}", "none with code of its own, or --trust-remote-code", "one with such code"
-        )
+        return checks.refuse(f"{what} {name}", wanted, "one with code of its own")
     if isinstance(error, SafetensorError):
         return checks.refuse(f"{what} {name}", "whole .safetensors files", first)
     chain: list[BaseException] = [error]
