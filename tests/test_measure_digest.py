@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from measuring import save, write_documents
 
-from posbias.measure import digest, run
+from posbias.measure import digest, loading, run
 from posbias.measure.corpus import Corpus
 from posbias.measure.digest import file_digests, folder_digest
 from posbias.measure.loading import Source
@@ -90,7 +90,7 @@ def test_no_run_goes_on_with_a_file_that_was_edited_in_its_middle(tmp_path, monk
     with monkeypatch.context() as patch:
         patch.setattr(run, "write_results", stop)
         with pytest.raises(KeyboardInterrupt):
-            run.measure(settings, tmp_path / "m.nc", checkpoint_every=0)
+            run.measure(settings, tmp_path / "m.nc", checkpoint_every=0.0)
     flip(weights, weights.stat().st_size // 2)
     with pytest.raises(ValueError, match="a run with the same settings, received revision=files-"):
         run.measure(settings, tmp_path / "m.nc", resume=True)
@@ -126,6 +126,21 @@ def test_a_tokenizer_from_elsewhere_counts(place, model, tmp_path):
     assert both.startswith(f"{alone}, tokenizer files-")
     flip(other / "tokenizer.json", 900)
     assert Source(str(model), tokenizer=str(other)).version() != both
+
+
+def test_commits_are_the_identity_on_the_hub(model, monkeypatch):
+    commits = {"someone/model": "1" * 40, "someone/tokenizer": "2" * 40}
+
+    def cached(name, file, revision=None):
+        if name == "someone/tokenizer" and file != "tokenizer.json":
+            raise OSError("no such file there")
+        return f"/cache/models/snapshots/{commits[name]}/{file}"
+
+    monkeypatch.setattr(loading, "cached_file", cached)
+    assert Source("someone/model").version() == "1" * 40
+    assert Source("someone/model", tokenizer="someone/tokenizer").version() == f"{'1' * 40}, tokenizer {'2' * 40}"
+    both = Source("someone/model", tokenizer=str(model)).version()
+    assert both == f"{'1' * 40}, tokenizer {folder_digest(model)}"
 
 
 def test_what_is_settled_is_read_once(model, settled, reads, cache):
