@@ -9,6 +9,7 @@ from measuring import CONFIGS, make, prompts, save
 from safetensors.torch import load_file, save_file
 
 import posbias
+from posbias.cli import main
 from posbias.measure.births import Birth
 from posbias.measure.families import family_of
 from posbias.measure.loading import Source
@@ -104,6 +105,19 @@ def test_the_front_door_takes_the_prefix(place, tmp_path):
     assert (found[0] == found[1]).all()
     with pytest.raises(ValueError, match=r"strip_prefix: expected none with --init"):
         Birth("gpt2", strip_prefix="module.")
+
+
+def test_the_command_takes_the_prefix(place, tmp_path, capsys):
+    shutil.copytree(place / "gpt2", tmp_path / "gpt2")
+    rewrite(tmp_path / "gpt2", behind("module."))
+    words = ["measure", "-o", str(tmp_path / "m.nc"), "-m", str(tmp_path / "gpt2"), "--rule", "random"]
+    words += ["-N", "2", "-n", "8", "--device", "cpu"]
+    with pytest.raises(SystemExit):
+        main(words)
+    assert "try --strip-prefix module.\n" in capsys.readouterr().err and not (tmp_path / "m.nc").exists()
+    with pytest.raises(SystemExit, match="0"):
+        main([*words, "--strip-prefix", "module."])
+    assert (tmp_path / "m.nc").exists()
 
 
 def without(*parts):

@@ -26,7 +26,7 @@ from posbias.measure.digest import folder_digest
 from posbias.measure.families import family_of
 from posbias.measure.shape import check_file, check_runs, check_shape
 from posbias.measure.weights import check_files, check_prefix, check_weights
-from posbias.shipped import model_folder
+from posbias.shipped import PREFIX, model_folder
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
 """Files of which one at least lies in the directory of a tokenizer."""
@@ -204,7 +204,7 @@ def _directory(what: str, name: str) -> Path | None:
             return path
         file = path.is_file()
     except (OSError, ValueError) as error:
-        if name.startswith("reference/"):
+        if name.startswith(PREFIX):
             raise
         raise checks.refuse(f"{what} {name[:80]}", "a directory, or an id on the hub", str(error)[:80]) from None
     if file or not name:
