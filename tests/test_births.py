@@ -232,10 +232,14 @@ def test_bad_options_are_refused(tmp_path, capsys, more, changes, words):
     ("content", "words"),
     [
         ('{"model_type": "bert"}', "architecture: expected one of bloom, mpt, falcon"),
-        ('{"model_type": "unheard-of"}', "expected a configuration that transformers reads, received"),
+        ('{"model_type": "unheard-of"}', "config.json: architecture: expected one of bloom"),
         ('{"model_type": "own", "auto_map": {"AutoConfig": "code.Config"}}', "expected a configuration"),
-        ("not json", "expected a configuration that transformers reads, received"),
-        ('{"model_type": "gpt2", "n_embd": 30, "n_head": 4}', "configuration: expected one that makes a model"),
+        ("not json", "config.json: expected JSON, received Expecting value"),
+        ("[]", "config.json: expected a JSON object, received []"),
+        ('{"n_layer": 2}', "config.json: architecture: expected one of bloom"),
+        ('{"model_type": "gpt2", "n_embd": 30, "n_head": 4}', "expected a divisor of hidden_size 30, received 4"),
+        ('{"model_type": "llama", "num_key_value_heads": 3}', "expected a divisor of the 32 heads, received 3"),
+        ('{"model_type": "gpt2", "activation_function": "zz"}', "configuration: expected one that makes a model"),
         (
             '{"model_type": "gpt2", "n_layer": "2"}',
             "that transformers reads, received Validation error for field 'n_layer'",
@@ -264,10 +268,10 @@ def test_bad_configurations_are_refused(tmp_path, capsys, content, words):
 
 
 def test_parts_of_a_configuration_that_do_not_fit_are_refused_when_the_model_first_runs(tmp_path, capsys):
-    settings("llama", num_key_value_heads=3).save_pretrained(tmp_path / "mine")
+    settings("falcon-alibi", new_decoder_architecture=True).save_pretrained(tmp_path / "mine")
     (tmp_path / "out").mkdir()
     words = command(tmp_path / "out" / "m.nc", init=tmp_path / "mine")
-    refused(capsys, tmp_path / "out", words, "mine: expected a configuration whose model runs, received The size of")
+    refused(capsys, tmp_path / "out", words, "mine: expected a configuration whose model runs, received 'Falcon")
 
 
 def test_a_checkpoint_with_a_broken_configuration_is_refused(place, tmp_path, capsys):
@@ -276,7 +280,13 @@ def test_a_checkpoint_with_a_broken_configuration_is_refused(place, tmp_path, ca
     (tmp_path / "mine" / "config.json").write_text(json.dumps({**config, "n_layer": "two"}))
     (tmp_path / "out").mkdir()
     words = command(tmp_path / "out" / "m.nc", model=tmp_path / "mine", rule="random")
-    refused(capsys, tmp_path / "out", words, "mine: expected a directory", "received Validation error for field")
+    refused(
+        capsys,
+        tmp_path / "out",
+        words,
+        "mine: expected files that transformers reads",
+        "received Validation error for field",
+    )
 
 
 def test_python_refuses_what_the_command_refuses():

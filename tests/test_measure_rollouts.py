@@ -136,7 +136,10 @@ def test_layers_with_different_windows_are_mixed_layer_by_layer(files):
 def test_without_its_variables_the_law_at_birth_is_refused(files):
     results = read_results(files["bloom"]).drop_vars("branch_gain")
     assert variants_of(results) == ("a", "b", "c", "kernels", "own")
-    with pytest.raises(ValueError, match="variant: expected one of a, b, c, kernels, own.* received birth, which needs --quantities with branches"):
+    with pytest.raises(
+        ValueError,
+        match="variant: expected one of a, b, c, kernels, own.* received birth, which needs --quantities with branches",
+    ):
         measured_rollout(results, "birth")
 
 

@@ -93,6 +93,9 @@ def measure(
     allow_pickle: Annotated[
         bool, typer.Option("--allow-pickle", help="Load weights that are not in safetensors; they can run code.")
     ] = False,
+    strip_prefix: Annotated[
+        str, typer.Option(help="Leave away what stands in front of the names of the weights: module., _orig_mod.")
+    ] = "",
 ) -> None:
     """Measure λ, content logits, attention and input-token influence of a model on a corpus."""
     from posbias import checks
@@ -109,6 +112,7 @@ def measure(
     if dataset is None and rule != "random":
         raise checks.refuse("dataset", "--dataset, for prompts that are cut from text", "none")
     options = {"tokenizer": tokenizer, "trust_remote_code": trust_remote_code, "allow_pickle": allow_pickle}
+    options |= {"strip_prefix": strip_prefix}
     settings = Settings(
         source=chosen_source(model, init, seed, revision=revision, **options),
         corpus=Corpus(BUILTIN if dataset is None else dataset, separator, field),

@@ -65,6 +65,9 @@ class Family:
         Whether torch's scaled dot-product attention (``sdpa``) computes the family's function, so that a pass that
         needs no attention weights can do without them; a function of the configuration where both occur. Falcon with
         ALiBi is fused although its eager attention differs: see ``_falcon_bias``.
+    stream
+        Path from a layer to the module whose output is x_t, what a_t is added to; None for the layer's input. A
+        function of the layer where both occur.
     """
 
     name: str
@@ -83,6 +86,7 @@ class Family:
     groups: Callable[[Any], tuple[int, int, int]] | None = None
     parallel: bool | Callable[[Any], bool] = False
     fused: bool | Callable[[Any], bool] = True
+    stream: Callable[[Any], str | None] | str | None = None
 
     def layers(self, model: nn.Module) -> list[nn.Module]:
         """Return the layers of ``model``, first layer first."""
@@ -95,6 +99,11 @@ class Family:
     def output_of(self, layer: nn.Module) -> nn.Module:
         """Return the module of ``layer`` whose output is a_t."""
         return _submodule(layer, self.output)
+
+    def stream_of(self, layer: nn.Module) -> nn.Module | None:
+        """Return the module of ``layer`` whose output is x_t, None if x_t is the layer's input."""
+        path = self.stream(layer) if callable(self.stream) else self.stream
+        return None if path is None else _submodule(layer, path)
 
     def norm_of(self, layer: nn.Module) -> nn.Module:
         """Return the norm before the attention of ``layer``.
@@ -268,6 +277,7 @@ FAMILIES: Mapping[str, Family] = {
             projections=("query_key_value",),
             groups=_head_by_head,
             fused=False,  # transformers has no such path
+            stream=lambda layer: "input_layernorm" if layer.apply_residual_connection_post_layernorm else None,
         ),
         Family(
             "mpt",

@@ -158,6 +158,7 @@ def open(
     tokenizer: str | None = None,
     trust_remote_code: bool = False,
     allow_pickle: bool = False,
+    strip_prefix: str = "",
 ) -> Model:
     """Open a model to measure it: its configuration is read and checked, its weights are not.
 
@@ -178,6 +179,8 @@ def open(
         Whether code that comes with the model may run.
     allow_pickle
         Whether weights that are not in safetensors may be loaded; such files can run code.
+    strip_prefix
+        What stands in front of the names of the weights and is left away, such as ``module.`` or ``_orig_mod.``.
 
     Raises
     ------
@@ -196,7 +199,8 @@ def open(
             raise checks.refuse("model", "the directory of a model", f"a file, {fspath(model)}")
     elif not isinstance(init, str | PathLike) or not fspath(init):
         raise checks.refuse("init", "a config.json, a directory with one, or the name of a published size", repr(init))
-    options = {"tokenizer": tokenizer, "trust_remote_code": trust_remote_code, "allow_pickle": allow_pickle}
+    options: dict[str, Any] = {"tokenizer": tokenizer, "trust_remote_code": trust_remote_code}
+    options |= {"allow_pickle": allow_pickle, "strip_prefix": strip_prefix}
     source = chosen_source(
         None if model is None else fspath(model),
         None if init is None else fspath(init),

@@ -206,10 +206,14 @@ class _Watch(TorchFunctionMode):
         """Attach the hooks and the mode for one pass."""
         layers, attentions = self.instrument.layers, self.instrument.attentions
         outputs = [self.instrument.family.output_of(layer) for layer in layers]
-        before: list[tuple[nn.Module, Before]] = [(layer, self._layer_in) for layer in layers]
+        streams = [self.instrument.family.stream_of(layer) for layer in layers]
+        before: list[tuple[nn.Module, Before]] = [
+            (layer, self._layer_in) for layer, stream in zip(layers, streams, strict=True) if stream is None
+        ]
         before += [(attention, self._enter(t)) for t, attention in enumerate(attentions)]
         after: list[tuple[nn.Module, After]] = [(attention, self._leave) for attention in attentions]
         after += [(output, self._attention_out) for output in outputs]
+        after += [(stream, self._stream_out) for stream in streams if stream is not None]
         with hooked(before, after), self:
             yield
 
@@ -240,6 +244,10 @@ class _Watch(TorchFunctionMode):
     def _layer_in(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         if self.mixing is None:
             self.inputs.append(_token_norms(given(args, kwargs)))
+
+    def _stream_out(self, module: nn.Module, args: Any, out: Any) -> None:
+        if self.mixing is None:
+            self.inputs.append(_token_norms(returned(out)))
 
     def _attention_out(self, module: nn.Module, args: Any, out: Any) -> None:
         if self.mixing is None:

@@ -6,7 +6,6 @@ loaded, and a study that reads one model on several prompts loads it once.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -25,6 +24,7 @@ from posbias.measure.instrument import Instrument
 from posbias.measure.loading import DTYPES, Source, check_attention, check_fits, last_part
 from posbias.measure.memory import Need, check_memory, memory_available, memory_need, operations_a_second
 from posbias.measure.precision import TOKENS, format_error
+from posbias.measure.processes import local_rank
 from posbias.measure.quantities import DEFAULT
 from posbias.provenance import versions
 from posbias.rollout.cells import Cells, cells_of
@@ -87,7 +87,7 @@ class Settings:
         if self.device is not None:
             try:
                 device = torch.device(self.device)
-            except RuntimeError:
+            except (RuntimeError, TypeError):
                 raise checks.refuse("device", "cpu, cuda or cuda:0, cuda:1, …", repr(self.device)) from None
         else:
             device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -96,7 +96,7 @@ class Settings:
             if (device.index or 0) >= there:
                 raise checks.refuse("device", f"one of {there} GPUs", str(device))
             if device.index is None:
-                device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % there)
+                device = torch.device("cuda", local_rank() % there)
         elif device.type != "cpu":
             _check_device(device)
         return device
@@ -310,8 +310,8 @@ class Study:
 
 
 def _check_device(device: torch.device) -> None:
-    """Raise ValueError unless numbers can be put on a device that is neither a CPU nor a GPU of CUDA."""
+    """Raise ValueError unless a device that is neither a CPU nor a GPU of CUDA holds numbers, also in 64 bits."""
     try:
-        torch.zeros(1, device=device).item()
-    except (RuntimeError, AssertionError, NotImplementedError):
+        torch.zeros(1, device=device, dtype=torch.float64).item()
+    except Exception:  # each kind of device that is not there has an error of its own
         raise checks.refuse("device", "cpu, cuda or cuda:0, cuda:1, …", repr(str(device))) from None
