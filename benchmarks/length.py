@@ -2,8 +2,8 @@
 
     python benchmarks/length.py [--only gpt2] [--length 4096]
 
-Untrained networks of published sizes, whose contexts are set to the length; one prompt of random tokens, one process for
-each row. The time is the processor's, so that other work on the machine counts little. Prints a table in Markdown.
+Untrained networks of published sizes, whose contexts are set to the length; one prompt of random tokens, one process
+for each row. The time is the processor's, so that other work on the machine counts little. Prints a table in Markdown.
 """
 
 from __future__ import annotations
@@ -50,9 +50,8 @@ def main() -> None:
     parser.add_argument("--only", choices=sorted({row[0] for row in ROWS}))
     parser.add_argument("--length", type=int, choices=sorted({row[1] for row in ROWS}))
     options = parser.parse_args()
-    print(
-        "| model | tokens | quantities | estimated GiB | peak GiB | file MB | processor s |\n|---|---|---|---|---|---|---|"
-    )
+    print("| model | tokens | quantities | estimated GiB | peak GiB | file MB | processor s |")
+    print("|---|---|---|---|---|---|---|", flush=True)
     for name, n, quantities in ROWS:
         if options.only not in (None, name) or options.length not in (None, n):
             continue
