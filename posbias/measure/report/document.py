@@ -77,11 +77,13 @@ def score_section(evidence: Evidence) -> str:
     label = "" if evidence.nearest is None else evidence.subject.label(evidence.nearest)
     scores = page.table(tabulated.SCORE_TITLES, tabulated.score_rows_text(evidence), best=label)
     if evidence.influence is None:
-        why = "The file has no influence of single prompts that resamples could be drawn from (it takes two prompts or more, "
-        why += "finite and above 0): there are no intervals and no tests."
+        why = "The file has no influence of single prompts that resamples could be drawn from (it takes two prompts or "
+        why += "more, finite and above 0): there are no intervals and no tests."
         return page.section("How near each prediction comes", scores, page.paragraph(why))
     drawn = f"Intervals and tests are from {evidence.resamples:,} resamples of {evidence.sample_size} {evidence.unit}, "
-    drawn += "the same for both of a pair. A positive gain speaks for the first named; p values are corrected for all rows."
+    drawn += (
+        "the same for both of a pair. A positive gain speaks for the first named; p values are corrected for all rows."
+    )
     tests = page.table(tabulated.GAIN_TITLES, tabulated.gain_rows_text(evidence), words=(4,))
     return page.section(
         "How near each prediction comes", scores, page.paragraph(drawn), page.folded("Paired tests", tests)
@@ -111,7 +113,9 @@ def standing_section(evidences: list[Evidence]) -> str:
     known, own = known_models(), [evidence.own_standing for evidence in evidences]
     order = sorted(known, key=lambda x: (KINDS.index(x.kind), x.name))
     counts = ", ".join(f"{sum(x.kind == kind for x in known)} {kind}" for kind in KINDS)
-    words = f"Beside {counts} models. Other text, other lengths and other sizes: neighbours in this figure are a hint, no "
+    words = (
+        f"Beside {counts} models. Other text, other lengths and other sizes: neighbours in this figure are a hint, no "
+    )
     words += "test. Of the published models one has its measured curve printed; the others have λ and distances alone."
     titles, rows = tabulated.STANDING_TITLES, [*tabulated.standing_rows_text([*own, *order])]
     rows[0] = (rows[0][0], "this one", *rows[0][2:])
@@ -146,14 +150,18 @@ def _between(evidence: Evidence, other: Evidence) -> str:
     if evidence.resampled is None:
         return f"The profiles are {away:.3f} of the length apart."
     low, high = hull_interval(away, wasserstein_to(evidence.resampled, other.p), least=0.0)
-    return f"The profiles are {away:.3f} of the length apart ({low:.3f} to {high:.3f}, this model's prompts drawn again)."
+    return (
+        f"The profiles are {away:.3f} of the length apart ({low:.3f} to {high:.3f}, this model's prompts drawn again)."
+    )
 
 
 def data_section(evidence: Evidence) -> str:
     """Return the data as files to save."""
     known = [evidence.own_standing, *known_models()]
     links = [
-        page.download("profile.csv", tabulated.profile_csv(evidence), "profile.csv: measured and predicted, by position"),
+        page.download(
+            "profile.csv", tabulated.profile_csv(evidence), "profile.csv: measured and predicted, by position"
+        ),
         page.download("layers.csv", tabulated.layer_csv(evidence), "layers.csv: λ and content, by layer"),
         page.download("tests.csv", tabulated.tests_csv(evidence), "tests.csv: distances and paired tests"),
         page.download("models.csv", tabulated.standing_csv(known), "models.csv: this model and those that are known"),

@@ -221,7 +221,7 @@ class Evidence:
         found["total mixing Σλ"] = (float(self.mixing.sum()), None if mixing is None else mixing.sum(1))
         for name in self.subject.predictions:
             away = None if r is None else wasserstein_to(r, self.profiles[name])
-            found[f"W₁ of {self.subject.label(name)}"] = (normalised_wasserstein(self.profiles[name], self.p), away)
+            found[f"W₁: {self.subject.label(name)}"] = (normalised_wasserstein(self.profiles[name], self.p), away)
         return found
 
     @property

@@ -20,9 +20,11 @@ figure { margin: 1.2rem 0; } figcaption, .quiet { color: var(--quiet); font-size
 svg { width: 100%; height: auto; color: var(--ink); }
 .answer { border-left: 4px solid var(--link); padding: 0.1rem 0 0.1rem 1rem; margin: 1.2rem 0; }
 .wide { overflow-x: auto; margin: 0.8rem 0; }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; overflow-wrap: normal; }
+table { border-collapse: collapse; width: 100%; font-size: 0.92rem; font-variant-numeric: tabular-nums;
+  overflow-wrap: normal; }
 th, td { padding: 0.3rem 0.6rem; border-bottom: 1px solid var(--line); text-align: right; vertical-align: top; }
 th:first-child, td:first-child { text-align: left; } thead th { border-bottom-width: 2px; }
+td { white-space: nowrap; } td:first-child, td.words { white-space: normal; min-width: 8rem; }
 td.words, th.words { text-align: left; }
 tr.best { background: var(--shade); font-weight: 600; }
 dl { display: grid; grid-template-columns: minmax(6rem, max-content) 1fr; gap: 0.1rem 1rem; font-size: 0.88rem; }
@@ -30,7 +32,8 @@ dt { color: var(--quiet); } dd { margin: 0; } li { margin: 0.25rem 0; }
 pre { overflow-x: auto; background: var(--shade); padding: 0.7rem 0.9rem; font-size: 0.85rem; white-space: pre-wrap; }
 summary { cursor: pointer; margin: 0.6rem 0; } :focus-visible { outline: 2px solid var(--link); outline-offset: 2px; }
 @media print {
-  :root { color-scheme: light; --ink: #000; --paper: #fff; --quiet: #444; --line: #bbb; --shade: #f0f0f0; --link: #000; }
+  :root { color-scheme: light; --ink: #000; --paper: #fff; --quiet: #444; --line: #bbb; --shade: #f0f0f0;
+    --link: #000; }
   body { max-width: none; padding: 0; font-size: 10pt; }
   figure, table, pre, dl { break-inside: avoid; } h2 { break-after: avoid; }
   .wide { overflow: visible; } details:not([open]), .screen { display: none; }

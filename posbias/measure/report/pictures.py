@@ -11,24 +11,22 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float
 from matplotlib.colors import LogNorm, to_hex
-from matplotlib.figure import Figure
 
 from posbias.figuretext import STYLE
 from posbias.measure.report.evidence import Evidence
 from posbias.measure.report.page import figure
 from posbias.measure.report.standing import KINDS, Standing
 from posbias.plotting import FAMILY_COLOURS, LINE_STYLES, inline_svg, plot_mixing, plot_prediction, profile_axes
-from posbias.rollout.cells import Cells
 
 CELLS = 96
 """Rows and columns of a kernel's picture at most."""
 PANELS = 12
 """Layers whose kernels are drawn at most, evenly spaced."""
-LEAST_WEIGHT = 1e-5
-"""Weights are drawn from here on; what is less has the darkest colour."""
+LEAST_SHARE = 0.1
+"""Weights are drawn from this share of 1/n on; what is less has the darkest colour."""
 
 
-def shown(drawing: Figure, description: str, caption: str) -> str:
+def shown(drawing: Any, description: str, caption: str) -> str:
     """Return a figure as HTML and close it; signs that the font lacks are the reader's font's to draw."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")
@@ -60,7 +58,7 @@ def mixing_figure(evidence: Evidence) -> str:
     most, least = int(mixing.argmax()), int(mixing.argmin())
     caption = f"Attention adds most in layer {most + 1}, λ = {mixing[most]:.3f}, and least in layer {least + 1}, "
     caption += f"λ = {mixing[least]:.3f}."
-    caption += "" if evidence.mixing_band is None else " Lines are 95 % intervals, often too short to see."
+    caption += "" if evidence.mixing_band is None else " Lines are 95 % intervals."
     return shown(drawing, description, caption)
 
 
@@ -76,10 +74,10 @@ def kernel_images(results: xr.Dataset) -> Float[np.ndarray, "T cells cells"] | N
         return np.stack([reduced(A.astype(np.float64)) for A in results["attention"].values])
     if "attention_cells" not in results or "cell_start" not in results:
         return None
-    cells = Cells(int(results.attrs["length"]), results["cell_start"].values.astype(np.int64))
-    places = cells.index[np.linspace(0, cells.n - 1, min(CELLS, cells.n)).round().astype(int)]
-    weights = results["attention_cells"].values.astype(np.float64) / cells.sizes
-    return weights[:, places][:, :, places]
+    n, starts = int(results.attrs["length"]), results["cell_start"].values.astype(np.int64)
+    places = np.searchsorted(starts, np.linspace(0, n - 1, min(CELLS, n)).round(), side="right") - 1
+    weights = results["attention_cells"].values.astype(np.float64) / np.diff(np.append(starts, n))
+    return np.asarray(weights[:, places][:, :, places])
 
 
 def reduced(A: Float[np.ndarray, "n n"], most: int = CELLS) -> Float[np.ndarray, "cells cells"]:
@@ -105,17 +103,20 @@ def kernel_figure(results: xr.Dataset) -> str | None:
     columns = min(4, len(layers))
     rows = -(-len(layers) // columns)
     with plt.style.context(str(STYLE)):
-        drawing, axes = plt.subplots(rows, columns, figsize=(6.4, 0.7 + 1.7 * rows), squeeze=False)
-        for ax, t in zip(axes.flat, layers, strict=False):
-            image = _heat(ax, images[t], (-0.5, n - 0.5, n - 0.5, -0.5))
+        drawing, axes = plt.subplots(rows, columns, figsize=(6.4, 0.6 + 1.55 * rows), squeeze=False)
+        for k, (ax, t) in enumerate(zip(axes.flat, layers, strict=False)):
+            image = _heat(ax, images[t], (-0.5, n - 0.5, n - 0.5, -0.5), least=LEAST_SHARE / n)
             ax.set_title(f"layer {t + 1}", fontsize=9)
-            ax.set(xticks=[0, n - 1], yticks=[0, n - 1])
+            ax.set(xticks=[0, n - 1], yticks=[0, n - 1], yticklabels=["0", n - 1] if k % columns == 0 else [])
+            ax.set_xticklabels(["0", n - 1] if k + columns >= len(layers) else [])
         for ax in axes.flat[len(layers) :]:
             ax.set_visible(False)
         drawing.supxlabel("key $j$", fontsize=9)
         drawing.supylabel("query $i$", fontsize=9)
-        drawing.colorbar(image, ax=axes, fraction=0.03, label="mean weight")
-    description = f"Mean attention of {len(layers)} layers, queries down and keys across, on a logarithmic colour scale."
+        drawing.colorbar(image, ax=axes, fraction=0.03, aspect=30, label="mean weight")
+    description = (
+        f"Mean attention of {len(layers)} layers, queries down and keys across, on a logarithmic colour scale."
+    )
     which = f"{len(layers)} of {T} layers" if len(layers) < T else f"all {T} layers"
     size = images.shape[-1]
     coarse = f" {n} tokens are drawn as {size} × {size} squares." if size < n else ""
@@ -136,7 +137,7 @@ def received_figure(results: xr.Dataset) -> str | None:
     image = np.add.reduceat(received, groups[:-1], axis=1) / np.diff(groups)
     with plt.style.context(str(STYLE)):
         drawing, ax = plt.subplots(figsize=(6.4, 2.6))
-        heat = _heat(ax, image, (-0.5, n - 0.5, T + 0.5, 0.5), aspect="auto")
+        heat = _heat(ax, image, (-0.5, n - 0.5, T + 0.5, 0.5), aspect="auto", least=LEAST_SHARE / n)
         ax.set(xlabel="key $j$ (0 is first)", ylabel="layer")
         drawing.colorbar(heat, ax=ax, label="mean weight")
     most = float(received[:, 0].max())
@@ -145,16 +146,17 @@ def received_figure(results: xr.Dataset) -> str | None:
     return shown(drawing, description, f"{caption}The first token gets up to {most:.0%}.")
 
 
-def _heat(ax: Any, image: np.ndarray, extent: tuple[float, float, float, float], **options: Any) -> Any:
+def _heat(
+    ax: Any, image: np.ndarray, extent: tuple[float, float, float, float], *, least: float, aspect: str = "equal"
+) -> Any:
     """Draw weights on a logarithmic colour scale; the pixels are kept as they are."""
-    drawn = np.clip(np.nan_to_num(image, nan=0.0), LEAST_WEIGHT, 1.0)
-    options = {"norm": LogNorm(LEAST_WEIGHT, 1), "interpolation": "none", "extent": extent, **options}
+    drawn = np.clip(np.nan_to_num(image, nan=0.0), least, 1.0)
     ax.grid(visible=False)
-    return ax.imshow(drawn, **options)
+    return ax.imshow(drawn, norm=LogNorm(least, 1), interpolation="none", extent=extent, aspect=aspect)
 
 
 def content_figure(results: xr.Dataset) -> str | None:
-    """Return content by layer and head: its mean on the diagonal against the rest, and how alike logits are, or None."""
+    """Return content by layer and head: its mean on the diagonal against the rest, how alike logits are, or None."""
     needed = ("content_diagonal", "content_offdiagonal", "similarity_offdiagonal")
     if any(name not in results for name in needed):
         return None
@@ -172,9 +174,13 @@ def content_figure(results: xr.Dataset) -> str | None:
             ax.set_title(title, fontsize=9)
             ax.set(xlabel="head", ylabel="layer")
             drawing.colorbar(image, ax=ax)
-    description = f"Two maps of {T} layers by {H} heads: mean content logit of a token with itself less that with others, "
+    description = (
+        f"Two maps of {T} layers by {H} heads: mean content logit of a token with itself less that with others, "
+    )
     description += f"from {np.nanmin(own - rest):.2f} to {np.nanmax(own - rest):.2f}, and similarity of content logits."
-    caption = "Content logits by layer and head. Left: a token with itself less a token with earlier ones, mean. Right: "
+    caption = (
+        "Content logits by layer and head. Left: a token with itself less a token with earlier ones, mean. Right: "
+    )
     caption += "one less the entropy of the logits' histogram; 1 where all are alike and content does not choose."
     return shown(drawing, description, caption)
 
@@ -189,7 +195,12 @@ def standing_figure(own: Iterable[Standing], known: Sequence[Standing]) -> str:
     known
         The table that ships.
     """
-    strips = {"mean": "mean position", "depth": "trough depth", "mixing": "total mixing $\\Sigma\\lambda$", "b": "$W_1$ of (b)"}
+    strips = {
+        "mean": "mean position",
+        "depth": "trough depth",
+        "mixing": "total mixing $\\Sigma\\lambda$",
+        "b": "$W_1$ of (b)",
+    }
     marks, names = ("o", "D", "s"), ("this model", "the other")
     with plt.style.context(str(STYLE)):
         drawing, axes = plt.subplots(2, 2, figsize=(6.4, 3.8))
@@ -206,7 +217,7 @@ def standing_figure(own: Iterable[Standing], known: Sequence[Standing]) -> str:
         if handles[0]:
             drawing.legend(*handles, loc="outside lower center", ncols=2)
     description = "Dots for reference, published and untrained models in four strips, the measured model as a line: "
-    description += "; ".join(f"{name} {getattr(x, 'mean'):.2f}" for name, x in zip(names, own, strict=False)) + " mean position."
+    description += "; ".join(f"{name} {x.mean:.2f}" for name, x in zip(names, own, strict=False)) + " mean position."
     caption = "Where this model stands (line) among the models of this project, those of the paper, and untrained ones."
     return shown(drawing, description, caption)
 
@@ -224,8 +235,8 @@ def beside_figure(curves: Mapping[str, Float[np.ndarray, "_"]]) -> str:
         drawing, ax = plt.subplots(figsize=(6.4, 3.8))
         for k, (label, p) in enumerate(curves.items()):
             place = np.arange(p.size) if same else np.linspace(0, 1, p.size)
-            look = {"color": FAMILY_COLOURS["measured"] if k == 0 else to_hex(f"C{k}"), "linestyle": LINE_STYLES[k]}
-            ax.plot(place, p if same else p * p.size, label=label, **look)
+            colour = FAMILY_COLOURS["measured"] if k == 0 else to_hex(f"C{k}")
+            ax.plot(place, p if same else p * p.size, label=label, color=colour, linestyle=LINE_STYLES[k])
         if same:
             profile_axes(ax, next(iter(curves.values())).size)
         else:

@@ -33,7 +33,7 @@ SIZES = ("gpt2", "gpt2-medium", "opt-125m", "mpt-125m", "pythia-160m", "qwen2-0.
 DIGITS = 5
 HEADER = """\
 # Models that reports set others beside. Made by posbias.measure.report.standing.rebuild from results/ and from the
-# numbers of Herasimchyk et al. that ship with the package; "source" names where a row's numbers are from. Empty: not known.
+# numbers of Herasimchyk et al. that ship with the package; "source" names where a row's numbers are from.
 """
 
 
@@ -93,7 +93,12 @@ def shape_numbers(influence: Float[np.ndarray, "n"]) -> dict[str, float | None]:
     depth = u_shape(influence, smooth=SMOOTH).depth if influence.size > SMOOTH else None
     if depth is not None and not np.isfinite(depth):
         depth = None
-    return {"mean": mean_position(influence), "first": float(influence[0]), "last": float(influence[-1]), "depth": depth}
+    return {
+        "mean": mean_position(influence),
+        "first": float(influence[0]),
+        "last": float(influence[-1]),
+        "depth": depth,
+    }
 
 
 @cache

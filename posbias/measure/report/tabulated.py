@@ -16,7 +16,8 @@ from posbias.statistics.resampling import interval
 SCORE_TITLES = ("prediction", "W₁", "95 % interval", "Spearman", "mean", "trough")
 GAIN_TITLES = ("comparison", "gain in W₁", "95 % interval", "p, Holm", "verdict")
 STANDING_TITLES = (
-    "model", "kind", "layers", "mean", "first × n", "last", "trough depth", "Σλ", "W₁ (a)", "W₁ (b)", "W₁ (c)", "corpus",
+    "model", "kind", "layers", "mean", "first × n", "last", "trough depth", "Σλ", "W₁ (a)", "W₁ (b)", "W₁ (c)",
+    "corpus",
 )  # fmt: skip
 BESIDE_TITLES = ("quantity", "this model", "the other", "difference", "95 % interval")
 NONE = "–"
@@ -73,7 +74,7 @@ def beside_rows(one: Evidence, other: Evidence, *, paired: bool) -> Iterator[tup
             yield title, number(here), NONE, NONE, NONE
             continue
         there, others = other.quantities[title]
-        low = high = np.nan
+        low, high = np.asarray(np.nan), np.asarray(np.nan)
         if drawn is not None and others is not None:
             order = slice(None) if paired else np.random.default_rng(1).permutation(len(others))
             low, high = interval(drawn - others[order])

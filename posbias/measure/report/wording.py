@@ -34,7 +34,7 @@ READING = (
     "that the clock has one number of it. A rollout that is no nearer than these predicts nothing.",
     "Intervals hold 95 % of what resamples give: they say what other prompts of the same kind could have given, not "
     "what another corpus or another training run would.",
-    "A difference stands if its p value, corrected for the number of rows in its table by Holm's rule, is at most 0.05.",
+    "A difference stands if its p value, corrected by Holm's rule for the rows of its table, is at most 0.05.",
     "Spearman compares the order of positions only; the mean is the average position, 0 first and 1 last.",
     "Small influence is not small use: gradients are local, and a token that is found when it matters can have little "
     "influence on average.",
@@ -118,7 +118,7 @@ def trough(evidence: Evidence) -> str:
         f"the first token has {shape.start * n:.2f} times an equal share, the lowest stretch of {SMOOTH} tokens "
         f"{shape.trough * n:.2f} (at {shape.location:.0%} of the prompt), the last but one {shape.end * n:.2f}"
     )
-    rule = f"There is one where both ends are more than {TOLERANCE:.0%} above the lowest stretch, the last token aside."
+    rule = f"A trough counts where both ends, the last token aside, are more than {TOLERANCE:.0%} above that stretch."
     if evidence.influence is None:
         found = "<strong>It has a trough</strong>" if shape.present else "<strong>It has no trough</strong>"
         return f"{found} in these prompts: {levels}. {rule} Without intervals, that is no more than a description."
@@ -151,7 +151,10 @@ def verdict(evidence: Evidence, name: str) -> str:
         said = "nearer than both baselines" if beaten else "<strong>no nearer than the better baseline</strong>"
         return f"{said}, without a test"
     if all(sign == 1 for sign in signs.values()):
-        return "nearer than both baselines"
+        fitted = {1: "nearer than", 0: "not told apart from", -1: "further away than"}[
+            evidence.against("recency", name) or 0
+        ]
+        return f"nearer than both baselines, and {fitted} an exponential that is fitted to the measured curve itself"
     short = [f"{blind[b]} ({'open' if sign == 0 else 'further away'})" for b, sign in signs.items() if sign != 1]
     return f"<strong>not nearer than {' and '.join(short)}</strong>"
 
