@@ -271,7 +271,7 @@ def plot_prediction(
         black = FAMILY_COLOURS["measured"]
         axes.plot(np.arange(len(measured)), measured, label="measured", color=black, linewidth=2.2, zorder=1.5)
         if band is not None:
-            axes.fill_between(np.arange(len(measured)), *band, color=black, alpha=0.25, linewidth=0, zorder=1.4)
+            axes.fill_between(np.arange(len(measured)), *band, color="#7f7f7f", alpha=0.4, linewidth=0, zorder=1.4)
         profile_axes(axes, len(measured))
         axes.set(yscale="log", ylim=(float(np.max(measured)) * 10**-PREDICTION_DECADES, 1.3))
         axes.set_title(title, loc="left")

@@ -35,7 +35,7 @@ summary { cursor: pointer; margin: 0.6rem 0; } :focus-visible { outline: 2px sol
   :root { color-scheme: light; --ink: #000; --paper: #fff; --quiet: #444; --line: #bbb; --shade: #f0f0f0;
     --link: #000; }
   body { max-width: none; padding: 0; font-size: 10pt; }
-  figure, table, pre, dl { break-inside: avoid; } h2 { break-after: avoid; }
+  figure, table, pre, dl { break-inside: avoid; } h2, h3 { break-after: avoid; }
   .wide { overflow: visible; } details:not([open]), .screen { display: none; }
 }
 """
