@@ -255,6 +255,7 @@ def test_what_a_file_lacks_the_page_says(measured, tmp_path, what):
     _, words = written(m, tmp_path)
     for phrase in said:
         assert phrase in words
+    assert "the file has no rollout" not in words
     for variant in missing:
         assert f"{subject.labels[variant]}: " in words
 

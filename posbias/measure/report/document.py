@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -117,10 +118,9 @@ def standing_section(evidences: list[Evidence]) -> str:
         f"Beside {counts} models. Other text, other lengths and other sizes: neighbours in this figure are a hint, no "
     )
     words += "test. Of the published models one has its measured curve printed; the others have λ and distances alone."
-    titles, rows = tabulated.STANDING_TITLES, [*tabulated.standing_rows_text([*own, *order])]
-    rows[0] = (rows[0][0], "this one", *rows[0][2:])
     if len(own) > 1:
-        rows[1] = (rows[1][0], "the other", *rows[1][2:])
+        own[1] = replace(own[1], kind="the other")
+    titles, rows = tabulated.STANDING_TITLES, [*tabulated.standing_rows_text([*own, *order])]
     table = page.folded("The models in numbers", page.table(titles, rows, best=rows[0][0], words=(1, 11)))
     figure = pictures.standing_figure(own, known)
     return page.section("Where it stands", page.paragraph(words), figure, table)

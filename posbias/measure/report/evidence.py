@@ -231,7 +231,7 @@ class Evidence:
         away = {v: float(self.scores.loc[v, "W1"]) if v in self.subject.predictions else None for v in "abc"}
         return Standing(
             name=self.subject.title,
-            kind="reference",
+            kind="this one",
             architecture=str(attrs.get("architecture", "")),
             layers=results.sizes["layer"],
             length=self.p.size,
