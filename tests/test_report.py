@@ -10,6 +10,7 @@ from urllib.parse import unquote
 
 import numpy as np
 import pytest
+from conftest import ROOT
 
 import posbias
 
@@ -183,6 +184,14 @@ def test_documents_that_a_file_names_are_the_units(measured):
     results = measured.results.assign(document=("prompt", np.arange(N) // 2))
     found = Evidence(Measurement(results)._subject(), resamples=100)
     assert found.units.tolist() == (np.arange(N) // 2).tolist() and (found.unit, found.sample_size) == ("documents", 4)
+
+    one = Evidence(Measurement(measured.results.assign(document=("prompt", np.zeros(N, int))))._subject())
+    assert one.influence is None and one.mixing_band is None and one.gains.empty
+
+
+def test_few_prompts_are_said_to_be_few(measured, tmp_path):
+    assert "So few prompts make intervals too short" in written(measured, tmp_path)[1]
+    assert "So few" not in written(made_of(measured, U, 0.05, prompts=12), tmp_path)[1]
 
 
 # The data inside
@@ -474,3 +483,17 @@ def test_a_subject_with_a_variant_of_its_own(measured, tmp_path):
     assert {*map(tuple, found.gains[["before", "after"]].values)} >= {("kernels", "own"), ("last", "own")}
     document.write_report(tmp_path / "r.html", subject, resamples=50)
     assert "<td>each prompt&#x27;s own attention</td>" in (tmp_path / "r.html").read_text()
+
+
+def test_the_book_has_a_report_of_its_own(tmp_path, summary):
+    """Made beside the page on measuring one's own model, which links it; without the summary there is none."""
+    from posbias.cli import book_commands
+
+    assert book_commands.sample_report(tmp_path) is None
+    for path in (book_commands.SAMPLE, book_commands.SAMPLE_PAGE):
+        (tmp_path / path).parent.mkdir(parents=True)
+    summary.save(tmp_path / book_commands.SAMPLE)
+    made = book_commands.sample_report(tmp_path)
+    assert made == tmp_path / book_commands.SAMPLE_PAGE and "Position bias of bloom" in made.read_text()
+    assert f'href="{made.name}"' in (ROOT / "book" / "your_model.md").read_text()
+    assert (ROOT / book_commands.SAMPLE).is_file() or not (ROOT / "results").is_dir()

@@ -11,7 +11,7 @@ import numpy as np
 from posbias.comparison.distances import normalised_wasserstein, wasserstein_to
 from posbias.files import write_whole
 from posbias.measure.report import page, pictures, tabulated, wording
-from posbias.measure.report.evidence import RESAMPLES, Evidence, Subject
+from posbias.measure.report.evidence import FEW_UNITS, RESAMPLES, Evidence, Subject
 from posbias.measure.report.standing import KINDS, known_models
 from posbias.statistics.resampling import hull_interval
 
@@ -79,12 +79,14 @@ def score_section(evidence: Evidence) -> str:
     scores = page.table(tabulated.SCORE_TITLES, tabulated.score_rows_text(evidence), best=label)
     if evidence.influence is None:
         why = "The file has no influence of single prompts that resamples could be drawn from (it takes two prompts or "
-        why += "more, finite and above 0): there are no intervals and no tests."
+        why += "more, from two documents or more, finite and above 0): there are no intervals and no tests."
         return page.section("How near each prediction comes", scores, page.paragraph(why))
     drawn = f"Intervals and tests are from {evidence.resamples:,} resamples of {evidence.sample_size} {evidence.unit}, "
     drawn += (
         "the same for both of a pair. A positive gain speaks for the first named; p values are corrected for all rows."
     )
+    if evidence.sample_size < FEW_UNITS:
+        drawn += f" So few {evidence.unit} make intervals too short and tests too sure."
     tests = page.table(tabulated.GAIN_TITLES, tabulated.gain_rows_text(evidence), words=(4,))
     return page.section(
         "How near each prediction comes", scores, page.paragraph(drawn), page.folded("Paired tests", tests)

@@ -23,6 +23,8 @@ from posbias.statistics.multiplicity import decided, holm
 from posbias.statistics.resampling import interval, resample_weights, resampled_profiles
 
 RESAMPLES = 2000
+FEW_UNITS = 10
+"""Below so many units the intervals of a bootstrap are too short."""
 LEAST_FOR_U = 2 * SMOOTH
 """Tokens below which a running mean of :data:`SMOOTH` leaves no room for a trough."""
 LONGEST_CLOCK = 2048
@@ -90,15 +92,16 @@ class Evidence:
         self.p: Float[np.ndarray, "n"] = subject.influence.values / subject.influence.values.sum()
 
     @cached_property
-    def influence(self) -> Float[np.ndarray, "N n"] | None:
-        """Each prompt's influence, None where intervals cannot be had from it."""
-        prompts = self.subject.influence.prompts
-        return prompts if usable(prompts) else None
-
-    @cached_property
     def units(self) -> Int[np.ndarray, "N"] | None:
         """The document of each prompt, None where they are not known: prompts are units then."""
-        return None if self.influence is None else known_units(self.subject.results)
+        return known_units(self.subject.results) if usable(self.subject.influence.prompts) else None
+
+    @cached_property
+    def influence(self) -> Float[np.ndarray, "N n"] | None:
+        """Each prompt's influence, None where intervals cannot be had from it: there must be two units or more."""
+        prompts = self.subject.influence.prompts
+        alone = self.units is not None and np.unique(self.units).size < 2
+        return prompts if usable(prompts) and not alone else None
 
     @property
     def unit(self) -> str:
@@ -197,7 +200,8 @@ class Evidence:
     def resampled_mixing(self) -> Float[np.ndarray, "B T"] | None:
         """λ of each layer in each resample, with the draws of :attr:`resampled`."""
         each = self.subject.results.get("lambda_frobenius_prompts")
-        if each is None or len(each) < 2 or not np.isfinite(each.values).all():
+        alone = self.units is not None and np.unique(self.units).size < 2
+        if each is None or len(each) < 2 or alone or not np.isfinite(each.values).all():
             return None
         units: int | np.ndarray = len(each) if self.units is None else self.units
         weights = resample_weights(units, self.resamples)
