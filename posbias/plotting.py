@@ -236,8 +236,17 @@ PREDICTION_DECADES = 4
 """Powers of ten below the measured maximum that a prediction is drawn over."""
 
 
+Band = tuple[np.ndarray, np.ndarray]
+"""Lower and upper end of an interval, for each position or layer."""
+
+
 def plot_prediction(
-    measured: np.ndarray, predictions: Mapping[str, np.ndarray], *, title: str = "", ax: Axes | None = None
+    measured: np.ndarray,
+    predictions: Mapping[str, np.ndarray],
+    *,
+    title: str = "",
+    band: Band | None = None,
+    ax: Axes | None = None,
 ) -> Axes:
     """Draw measured influence as a broad black curve, with predictions of it, and return the axes.
 
@@ -249,6 +258,8 @@ def plot_prediction(
         Label → predicted profile, each with a colour and a line style of its own.
     title
         Heading of the axes.
+    band
+        Interval of the measured profile, shaded.
     ax
         Where to draw; a new figure in the book's style unless given.
     """
@@ -259,6 +270,8 @@ def plot_prediction(
             axes.plot(np.arange(len(p)), p, label=label, color=to_hex(f"C{k}"), linestyle=style)
         black = FAMILY_COLOURS["measured"]
         axes.plot(np.arange(len(measured)), measured, label="measured", color=black, linewidth=2.2, zorder=1.5)
+        if band is not None:
+            axes.fill_between(np.arange(len(measured)), *band, color="#7f7f7f", alpha=0.4, linewidth=0, zorder=1.4)
         profile_axes(axes, len(measured))
         axes.set(yscale="log", ylim=(float(np.max(measured)) * 10**-PREDICTION_DECADES, 1.3))
         axes.set_title(title, loc="left")
@@ -269,20 +282,25 @@ def plot_prediction(
     return axes
 
 
-def plot_mixing(mixing: np.ndarray, *, ax: Axes | None = None) -> Axes:
+def plot_mixing(mixing: np.ndarray, *, band: Band | None = None, ax: Axes | None = None) -> Axes:
     """Draw the mixing coefficient λ of each layer, and return the axes.
 
     Parameters
     ----------
     mixing
         One value for each layer, first layer first.
+    band
+        Their intervals, drawn as lines.
     ax
         Where to draw; a new figure in the book's style unless given.
     """
     with plt.style.context(str(STYLE)):
         if ax is None:
             _, ax = plt.subplots(figsize=(6.4, 2.4))
-        ax.bar(np.arange(1, len(mixing) + 1), mixing, color=to_hex("C0"))
+        layers = np.arange(1, len(mixing) + 1)
+        ax.bar(layers, mixing, color=to_hex("C0"))
+        if band is not None:
+            ax.vlines(layers, *band, color=FAMILY_COLOURS["measured"], linewidth=1.2)
         ax.set(xlabel="layer $t$ (1 is first)", ylabel=r"mixing $\lambda_t$")
     return ax
 

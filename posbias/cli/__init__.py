@@ -14,6 +14,7 @@ GROUPS = (
     "posbias.cli.book_commands",
     "posbias.cli.profile_commands",
     "posbias.cli.measure_commands",
+    "posbias.cli.report_commands",
     "posbias.cli.study_commands",
     "posbias.cli.reference_commands",
     "posbias.cli.retrieval_commands",

@@ -36,6 +36,12 @@ def joined_pairs(args: list[str]) -> list[str]:
     return joined
 
 
+SAMPLE = Path("results") / "11_models" / "bloom-8.builtin.nc"
+"""Summary whose report the page on measuring one's own model shows."""
+SAMPLE_PAGE = Path("_build") / "html" / "book" / "report.html"
+"""Where the report goes: beside that page."""
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands of the book to ``app``."""
     app.command("book")(book)
@@ -67,6 +73,7 @@ def book(
     except site.BuildFailed as error:
         typer.echo(f"posbias: {error}", err=True)
         raise typer.Exit(1) from None
+    sample_report(root)
     typer.echo(f"built {page}")
     failed = [outcome.stem for outcome in outcomes if outcome.status == "failed"]
     if failed:
@@ -74,6 +81,26 @@ def book(
             f"posbias: these chapters failed, and their committed notebooks were kept: {', '.join(failed)}", err=True
         )
         raise typer.Exit(1)
+
+
+def sample_report(root: Path) -> Path | None:
+    """Write the report on a reference model into the built pages, and return its path; None without its summary.
+
+    Parameters
+    ----------
+    root
+        The project, with its pages built.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        If the extra ``measure`` is not installed.
+    """
+    if not (root / SAMPLE).is_file():
+        return None
+    from posbias.measure.measurement import load
+
+    return load(root / SAMPLE).report(root / SAMPLE_PAGE)
 
 
 def run(

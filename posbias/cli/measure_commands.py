@@ -1,4 +1,4 @@
-"""Commands that measure, and that show a measurement: ``posbias measure``, ``summarise`` and ``report``."""
+"""Commands that measure, and that make a measurement small: ``posbias measure`` and ``summarise``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ def register(app: typer.Typer) -> None:
     """Add the commands around measurements to ``app``."""
     app.command("measure")(measure)
     app.command("summarise")(summarise)
-    app.command("report")(report)
 
 
 def measure(
@@ -102,12 +101,12 @@ def measure(
     from posbias.measure import run
     from posbias.measure.corpus import BUILTIN, Corpus
     from posbias.measure.handle import chosen_source
-    from posbias.measure.measurement import Measurement, checked_path
+    from posbias.measure.measurement import Measurement, checked_report
     from posbias.measure.quantities import quantities_of
     from posbias.measure.study import Settings, Study
 
     if report is not None:
-        checked_path(report, ".html")
+        checked_report(report)
     rule = rule or ("random" if init is not None and dataset is None else "first")
     if dataset is None and rule != "random":
         raise checks.refuse("dataset", "--dataset, for prompts that are cut from text", "none")
@@ -160,15 +159,3 @@ def summarise(
         raise checks.refuse("output", "a file name that ends in .nc", output.name)
     write_summary(output, summarise(read_results(measurement), prompts=prompts))
     typer.echo(f"{output}: {output.stat().st_size / 1024:.0f} KiB")
-
-
-def report(
-    measurement: Annotated[Path, typer.Argument(help="Measurement, or the summary of one (.nc).")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="HTML file to write (.html).")],
-) -> None:
-    """Write a report on a measurement: figures, scores with intervals, how to read them, provenance; in one file."""
-    from posbias.measure.measurement import load
-
-    measured = load(measurement)
-    nearest, score = min(measured.compare().items(), key=lambda item: item[1].wasserstein)
-    typer.echo(f"{measured.report(output)}: nearest rollout {nearest}, W1 {score.wasserstein:.3f}")

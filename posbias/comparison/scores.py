@@ -67,6 +67,7 @@ def score(
     units: Num[np.ndarray, "K"] | None = None,
     resamples: int = 2000,
     seed: int = 0,
+    resampled: Float[np.ndarray, "B n"] | None = None,
 ) -> Score:
     """Return the score of a prediction.
 
@@ -80,6 +81,8 @@ def score(
         The document of each prompt; None where each prompt is a unit of its own.
     resamples, seed
         Of the bootstrap over units.
+    resampled
+        The resampled profiles, where many predictions are scored and they were drawn before; drawn unless given.
 
     Raises
     ------
@@ -91,7 +94,8 @@ def score(
     """
     q = _prediction("prediction", prediction, influence.shape[1])
     p = _mean_profile(influence)
-    resampled = resampled_profiles(influence, resamples, units=units, seed=seed)
+    if resampled is None:
+        resampled = resampled_profiles(influence, resamples, units=units, seed=seed)
     low, high = hull_interval(wasserstein_to(p[None], q)[0], wasserstein_to(resampled, q), least=0.0)
     aside = [x[1:] / x[1:].sum() if x[1:].any() else np.full(x.size - 1, 1 / (x.size - 1)) for x in (p, q)]
     return Score(
@@ -112,12 +116,13 @@ def paired_gain(
     units: Num[np.ndarray, "K"] | None = None,
     resamples: int = 2000,
     seed: int = 0,
+    resampled: Float[np.ndarray, "B n"] | None = None,
 ) -> Gain:
     """Return W₁(before) - W₁(after) with its interval, both distances taken on the same resampled prompts.
 
     Parameters
     ----------
-    influence, units, resamples, seed
+    influence, units, resamples, seed, resampled
         As in :func:`score`.
     before, after
         Two predictions; positive gains speak for the second.
@@ -131,7 +136,8 @@ def paired_gain(
     (1.0, 1.0, 1.0)
     """
     before, after = (_prediction(name, q, influence.shape[1]) for name, q in (("before", before), ("after", after)))
-    resampled = resampled_profiles(influence, resamples, units=units, seed=seed)
+    if resampled is None:
+        resampled = resampled_profiles(influence, resamples, units=units, seed=seed)
     gains = wasserstein_to(resampled, before) - wasserstein_to(resampled, after)
     p = _mean_profile(influence)
     gain = float(wasserstein_to(p[None], before)[0] - wasserstein_to(p[None], after)[0])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +21,8 @@ from posbias.rollout.labelled import Profile
 if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.axes import Axes
+
+    from posbias.measure.report.evidence import Subject
 
 VARIANTS = {
     "a": "attention only",
@@ -142,35 +146,31 @@ class Measurement:
         curves = {label: p.values for label, p in self._labelled().items()}
         return plot_prediction(self.influence.values, curves, title=self.described, ax=ax)
 
-    def report(self, path: str | PathLike[str]) -> Path:
+    def report(self, path: str | PathLike[str], *, beside: Measurement | None = None) -> Path:
         """Write a report, one HTML file that needs no other file and no network, and return its path.
 
-        It has the figures, a table of scores with intervals, how to read them, and where the numbers come from.
+        It says whether there is a trough and which prediction comes nearest, has the figures, distances with intervals
+        and tests, other models to set it beside, how to read all this, the data, and where the numbers come from. What
+        the measurement lacks, it says.
 
         Parameters
         ----------
         path
-            The .html file to write.
+            The .html file to write; one that is there is replaced.
+        beside
+            Another measurement to set beside this one.
 
         Raises
         ------
         ValueError
-            If the name does not end in .html.
+            If the name does not end in .html, or the measured influence is no distribution.
         OSError
             If it cannot be written.
         """
+        file = checked_report(path)
         with extra("book"):
-            from posbias.measure.report import write_report
-        return write_report(
-            checked_path(path, ".html"),
-            title=self.model,
-            described=self.described,
-            influence=self.influence,
-            rollouts=self._labelled(),
-            scores=self.compare(),
-            mixing=self.mixing,
-            provenance=self.provenance,
-        )
+            from posbias.measure.report.document import write_report
+        return write_report(file, self._subject(), None if beside is None else beside._subject())
 
     def save(self, path: str | PathLike[str]) -> Path:
         """Write the measurement as netCDF, as ``posbias measure`` does, and return the path.
@@ -193,6 +193,21 @@ class Measurement:
         file = checked_path(path, ".nc")
         (write_summary if "summary" in self.results.attrs else write_results)(file, self.results)
         return file
+
+    def _subject(self) -> Subject:
+        """Return what a report is given: the predictions that can be computed, and why others cannot."""
+        from posbias.measure.report.evidence import Subject
+
+        found, missing = {}, {}
+        for variant in VARIANTS:
+            try:
+                found[variant] = self.rollout(variant)
+            except KeyError as error:
+                name = re.search(r"'(\w+)'", str(error))
+                missing[variant] = f"the file has no {name[1] if name else 'data for it'}"
+            except ValueError as error:
+                missing[variant] = " ".join(str(error).split())
+        return Subject(self.model, self.described, self.results, self.influence, found, missing, labels())
 
     def _labelled(self) -> dict[str, Profile]:
         """Return the rollouts by the labels that figures have."""
@@ -245,6 +260,29 @@ def extra(name: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         advice = f"{error}; install posbias with its extra: pip install 'posbias[{name}]'"
         raise ModuleNotFoundError(advice, name=error.name) from None
+
+
+def checked_report(path: str | PathLike[str]) -> Path:
+    """Return the path of a report that can be written, a new file or one that may be replaced.
+
+    Raises
+    ------
+    ValueError
+        If the name does not end in .html.
+    OSError
+        If its folder is not there or cannot be written, or what is there is no file that may be replaced.
+    """
+    file = checked_path(path, ".html")
+    there = file.resolve()
+    if there.exists() and not there.is_file():
+        raise FileExistsError(f"{file}: expected a file to write, received a directory or a device")
+    if there.exists() and not there.stat().st_mode & 0o222:
+        raise PermissionError(f"{file}: expected a file to write, received one that is read-only")
+    try:
+        tempfile.TemporaryFile(dir=there.parent).close()
+    except OSError as error:
+        raise type(error)(error.errno, error.strerror, str(file)) from None
+    return file
 
 
 def checked_path(path: str | PathLike[str], suffix: str) -> Path:

@@ -75,6 +75,8 @@ def prompt_units(
 def known_units(measurement: xr.Dataset) -> Int[np.ndarray, "N"] | None:
     """Return :func:`prompt_units`, or None where the file does not tell them: each prompt is a unit of its own then.
 
+    A file with the variable ``document`` tells them itself.
+
     Parameters
     ----------
     measurement
@@ -83,8 +85,10 @@ def known_units(measurement: xr.Dataset) -> Int[np.ndarray, "N"] | None:
     if not CUT <= measurement.attrs.keys():
         return None
     try:
+        if "document" in measurement and str(measurement.attrs["rule"]) != "random":
+            return document_units(measurement["document"].values.astype(int), str(measurement.attrs["dataset"]))
         return prompt_units(measurement)
-    except ValueError:
+    except (ValueError, IndexError, OSError):  # the last where a tokenizer of the reference models is not at hand
         return None
 
 

@@ -63,17 +63,45 @@ def predictions(measurement: xr.Dataset, twins: Mapping[str, xr.Dataset] | None 
     """
     if "rollout" not in measurement:
         raise checks.refuse("measurement", "a summary, with rollouts", "a measurement without them")
-    p, n = measurement["influence"].values, measurement.sizes["position"]
+    n = measurement.sizes["position"]
     found = {variant: measurement["rollout"].sel(variant=variant).values for variant in OF_MEANS}
-    found |= {"uniform": np.full(n, 1 / n), "first": np.eye(n)[0], "last": np.eye(n)[-1], "recency": recency_fit(p)}
-    first_layer, tau = measured_rollout(measurement, "b").dense()[0], float(measurement["lambda_frobenius"].sum())
-    found["clock"] = clock_profile(first_layer, tau)
+    found |= baselines(measurement["influence"].values) | {"clock": measured_clock(measurement)}
     if "birth" in measurement["rollout"]["variant"]:
         found["birth"] = measurement["rollout"].sel(variant="birth").values
     for scale, twin in (twins or {}).items():
         if twin.sizes["position"] == n:
             found[f"untrained-{scale}"] = twin["influence"].values
     return found
+
+
+def baselines(influence: Float[np.ndarray, "n"]) -> dict[str, Float[np.ndarray, "n"]]:
+    """Return the predictions that know nothing of a model, by the names of :data:`LABELS`; one is fitted to the answer.
+
+    Parameters
+    ----------
+    influence
+        The measured profile.
+
+    >>> {name: p.round(3).tolist() for name, p in baselines(np.array([0.5, 0.5])).items()}
+    {'uniform': [0.5, 0.5], 'first': [1.0, 0.0], 'last': [0.0, 1.0], 'recency': [0.5, 0.5]}
+    """
+    n = influence.size
+    blind = {"uniform": np.full(n, 1 / n), "first": np.eye(n)[0], "last": np.eye(n)[-1]}
+    return blind | {"recency": recency_fit(influence)}
+
+
+def measured_clock(measurement: xr.Dataset) -> Float[np.ndarray, "n"]:
+    """Return the clock's profile: the first layer's content-free kernel run for the time τ = Σ_t λ_t.
+
+    Parameters
+    ----------
+    measurement
+        A measurement or a summary.
+    """
+    rollout, tau = measured_rollout(measurement, "b"), float(measurement["lambda_frobenius"].sum())
+    kernels = rollout.kernels
+    first_layer = kernels[0] if isinstance(kernels, np.ndarray) else kernels.dense(0, rollout.n)
+    return clock_profile(first_layer, tau)
 
 
 def twins_of(kept: Kept, model: str, corpus: str = "builtin") -> dict[str, xr.Dataset]:
@@ -142,11 +170,30 @@ def scored(
     resamples
         Of the bootstrap over documents (:func:`~posbias.measure.studies.prompt_units.known_units`).
     """
-    influence, units, rows = measurement["influence_prompts"].values, known_units(measurement), []
+    influence = measurement["influence_prompts"].values
     n = influence.shape[1]
     further = {name: profile for name, profile in (others or {}).items() if profile.size == n}
-    for name, profile in (predictions(measurement, twins) | further).items():
-        found = asdict(score(influence, profile, units=units, resamples=resamples))
+    profiles = predictions(measurement, twins) | further
+    return score_rows(influence, profiles, units=known_units(measurement), resamples=resamples)
+
+
+def score_rows(
+    influence: Float[np.ndarray, "N n"], profiles: Mapping[str, np.ndarray], **bootstrap: Any
+) -> pd.DataFrame:
+    """Return the score of each profile against one measurement, a row each, with the columns :data:`SCORED`.
+
+    Parameters
+    ----------
+    influence
+        Each prompt's influence at each position.
+    profiles
+        Name → prediction.
+    bootstrap
+        Keywords of :func:`~posbias.comparison.scores.score`.
+    """
+    rows = []
+    for name, profile in profiles.items():
+        found = asdict(score(influence, profile, **bootstrap))
         rows.append({"prediction": name, "W1": found.pop("wasserstein"), **found})
     return pd.DataFrame(rows, columns=list(SCORED))
 
@@ -177,11 +224,32 @@ def gain_table(
     for model in models:
         x = kept[f"{model}.{corpus}"]
         profiles, units = predictions(x, twins_of(kept, model)) | dict((others or {}).get(model, {})), known_units(x)
-        for before, after in pairs:
-            pair = profiles[before], profiles[after]
-            gain = paired_gain(x["influence_prompts"].values, *pair, units=units, resamples=resamples)
-            rows.append((model, before, after, *gain))
-    return with_decisions(pd.DataFrame(rows, columns=["model", "before", "after", *Gain._fields]), ["before", "after"])
+        own = gain_rows(x["influence_prompts"].values, profiles, pairs, units=units, resamples=resamples)
+        rows.append(own.assign(model=model)[["model", *own.columns]])
+    return with_decisions(pd.concat(rows, ignore_index=True), ["before", "after"])
+
+
+def gain_rows(
+    influence: Float[np.ndarray, "N n"],
+    profiles: Mapping[str, np.ndarray],
+    pairs: Sequence[tuple[str, str]],
+    **bootstrap: Any,
+) -> pd.DataFrame:
+    """Return how much nearer the second profile of each pair is to one measurement than the first, a row each.
+
+    Columns are ``before``, ``after`` and the fields of :class:`~posbias.comparison.scores.Gain`.
+
+    Parameters
+    ----------
+    influence, profiles
+        As for :func:`score_rows`.
+    pairs
+        Two names each.
+    bootstrap
+        Keywords of :func:`~posbias.comparison.scores.paired_gain`.
+    """
+    rows = [(a, b, *paired_gain(influence, profiles[a], profiles[b], **bootstrap)) for a, b in pairs]
+    return pd.DataFrame(rows, columns=["before", "after", *Gain._fields])
 
 
 def with_decisions(table: pd.DataFrame, family: Sequence[str]) -> pd.DataFrame:
