@@ -175,7 +175,7 @@ def test_python_gives_what_the_command_gives(place, tmp_path, capsys):
 
 def test_a_twin_has_the_prompts_of_its_checkpoint(place, tmp_path, capsys):
     """The tokenizer beside the configuration cuts text, and draws the random tokens that the trained model gets."""
-    for name, options in (("text", {"dataset": place / "d.jsonl"}), ("random", {"dataset": "none", "rule": "random"})):
+    for name, options in (("text", {"dataset": place / "d.jsonl"}), ("random", {"dataset": None, "rule": "random"})):
         twin = measured(capsys, command(tmp_path / f"{name}-twin.nc", init=place / "trained", **options))
         model = measured(capsys, command(tmp_path / f"{name}.nc", model=place / "trained", **options))
         assert twin.attrs["prompts_sha256"] == model.attrs["prompts_sha256"]

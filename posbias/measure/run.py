@@ -26,9 +26,11 @@ from posbias.measure.layer_sums import LayerStatistics, bin_centres, entropy_sim
 from posbias.measure.loading import check_fits
 from posbias.measure.positions import Positions, read_positions
 from posbias.measure.processes import Processes, processes
+from posbias.measure.request import check_numbers, check_output
 from posbias.measure.results import make_results, write_results
 from posbias.measure.study import Settings, Study
 from posbias.training.loop import checkpoint
+from posbias.training.loop.unfinished import check_unfinished, checkpoint_path
 
 MOST_GIB = 16  # BLOOM-176B at n = 256 takes 4
 PER_PROMPT = ("lambda_frobenius", "lambda_token", "influence", "influence_signed", "probability")
@@ -64,20 +66,18 @@ def measure(
     OSError
         If a file or the hub cannot be read or written.
     """
-    _check_output(output)
+    check_output(output)
+    checks.seconds("checkpoint_every", checkpoint_every)
     study = subject if isinstance(subject, Study) else Study(subject)
     settings = study.settings
-    checks.positive_integer("prompts", settings.prompts)
-    checks.positive_integer("length", settings.length, minimum=2)
-    checks.positive_integer("batch_size", settings.batch_size)
+    check_numbers(settings.prompts, settings.length, settings.batch_size)
     device = settings.place()
     settings.precision()
     check_fits(study.config, study.tokenizer, settings.length)
     _check_matrices(settings, study.config)
     with processes(device) as group:
-        path = checkpoint.checkpoint_path(output, group.rank)
-        if path.exists() and not resume:
-            raise checks.refuse(str(path), "no checkpoint of an unfinished run", "one; give --resume, or delete it")
+        path = checkpoint_path(output, group.rank)
+        check_unfinished(path, resume=resume)
         provenance = {**study.provenance(), "processes": group.world}
         instrument = study.instrument
         try:
@@ -191,18 +191,6 @@ class _Run:
             raise checks.refuse(where, "finite numbers", f"{error.number} in {self.settings.precision()}") from None
         for name in PER_PROMPT:
             self.rows[name][batch] = getattr(reading, name).to(torch.float64)
-
-
-def _check_output(output: Path) -> None:
-    """Raise unless ``output`` is a .nc file in a folder that can be written."""
-    if output.suffix != ".nc":
-        raise checks.refuse("output", "a file name that ends in .nc", output.name)
-    if output.is_dir():
-        raise checks.refuse("output", "a file to write", f"the directory {output}")
-    try:
-        tempfile.TemporaryFile(dir=output.parent).close()
-    except OSError as error:
-        raise type(error)(error.errno, error.strerror, str(output)) from None
 
 
 def _check_matrices(settings: Settings, config: Any) -> None:

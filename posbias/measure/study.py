@@ -23,6 +23,7 @@ from posbias.measure.families import family_of
 from posbias.measure.instrument import Instrument
 from posbias.measure.loading import DTYPES, Source, check_fits, last_part
 from posbias.measure.memory import check_memory
+from posbias.measure.request import check_dtype
 from posbias.provenance import versions
 
 SUBJECT = ("source", "dtype", "device", "device_map")
@@ -69,6 +70,7 @@ class Settings:
     def place(self) -> torch.device:
         """Return the device, or raise ValueError if there is no such one."""
         if self.device is not None:
+            checks.device("device", self.device)
             try:
                 device = torch.device(self.device)
             except RuntimeError:
@@ -106,8 +108,7 @@ class Settings:
     def precision(self) -> str:
         """Return the name of the number format, or raise ValueError for an unknown one."""
         name = self.dtype or ("float32" if self.place().type == "cpu" else "bfloat16")
-        if name not in DTYPES:
-            raise checks.refuse("dtype", f"one of {', '.join(DTYPES)}", name)
+        check_dtype(name)
         return name
 
 
