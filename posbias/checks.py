@@ -75,7 +75,7 @@ def fits(field: str, value: Any, size: int) -> None:
     """
     there = memory()
     if there is not None and size > there:
-        received = f"{value}, which takes {size / 2**30:.3g} GiB"
+        received = f"{value}, which takes {min(size, 10**300) / 2**30:.3g} GiB"
         raise refuse(field, f"what fits into the {there / 2**30:.3g} GiB of memory", received)
 
 

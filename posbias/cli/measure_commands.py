@@ -83,14 +83,14 @@ def measure(
     from posbias.measure import request
 
     rule = rule or ("random" if init is not None and dataset is None else "first")
+    options = {"revision": revision, "trust_remote_code": trust_remote_code, "allow_pickle": allow_pickle}
+    request.check_subject(model, init, seed, device_map=device_map, **options)
     request.check_numbers(prompts, length, batch_size, per_document=per_document, seed=seed)
     checks.seconds("checkpoint_every", checkpoint_every)
     if dtype is not None:
         request.check_dtype(dtype)
     if device is not None:
         checks.device("device", device)
-    options = {"revision": revision, "trust_remote_code": trust_remote_code, "allow_pickle": allow_pickle}
-    request.check_subject(model, init, seed, device_map=device_map, **options)
     request.check_source(model, init)
     corpus = request.chosen_corpus(dataset, rule, separator, field)
     request.check_run(output, resume=resume, report=report)
