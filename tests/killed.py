@@ -30,11 +30,11 @@ def run(words):
     """Run a command line in this process, which does not outlive its second checkpoint."""
     torch_save, written = checkpoint.torch.save, []
 
-    def save_half(state, path):
-        torch_save(state, path)
-        written.append(path)
+    def save_half(state, file):
+        torch_save(state, file)
+        written.append(file)
         if len(written) == 2:
-            os.truncate(path, path.stat().st_size // 2)
+            os.truncate(file.name, os.path.getsize(file.name) // 2)
             os.kill(os.getpid(), signal.SIGKILL)
 
     checkpoint.torch.save = save_half

@@ -19,6 +19,7 @@ from posbias.measure.families import FAMILIES  # noqa: E402
 from posbias.measure.instrument import Instrument  # noqa: E402
 from posbias.measure.loading import Source  # noqa: E402
 from posbias.measure.studies import driver  # noqa: E402
+from posbias.measure.studies.asked import Request  # noqa: E402
 from posbias.measure.studies.at_birth import PROFILES, measure_at_birth  # noqa: E402
 from posbias.measure.studies.small_families import HEADS, LAYERS, SMALL, WIDTH, SmallBirth  # noqa: E402
 from posbias.measure.study import Settings, Study  # noqa: E402
@@ -109,7 +110,7 @@ def test_small_networks_can_be_built_and_read(name):
 def test_the_study_of_published_sizes_makes_a_file_for_each_kind_of_prompt(tmp_path):
     text = tmp_path / "test.txt"
     text.write_text(" = A = \n")
-    todo = driver.jobs("birth", tmp_path, driver.Request(wikitext=text))
+    todo = driver.jobs("birth", tmp_path, Request(wikitext=text))
     names = [job.path.name for job in todo]
     assert "gpt2.random.nc" in names and "gpt2.wikitext-2-1024.nc" in names
     assert "pythia-160m.random-unrotated.nc" in names and "gpt2.random-unrotated.nc" not in names
@@ -117,19 +118,19 @@ def test_the_study_of_published_sizes_makes_a_file_for_each_kind_of_prompt(tmp_p
     job = next(job for job in todo if job.path.name == "gpt2.random.nc")
     assert job.settings[0].source == Birth("gpt2", tokenizer="reference/llama-12")
     assert job.command == "posbias study birth --only gpt2 --part random --prompts 8 --length 256"
-    without = [job.path.name for job in driver.jobs("birth", tmp_path, driver.Request())]
+    without = [job.path.name for job in driver.jobs("birth", tmp_path, Request())]
     assert without == [name for name in names if "wikitext" not in name]
 
 
 @pytest.mark.parametrize("study", ["birth", "families"])
 def test_names_that_are_not_there_are_refused(tmp_path, study):
     with pytest.raises(ValueError, match="--only: expected one of .*, received"):
-        driver.jobs(study, tmp_path, driver.Request(models=["llama-12"]))
+        driver.jobs(study, tmp_path, Request(models=["llama-12"]))
 
 
 def test_a_path_is_no_small_network(tmp_path):
     (tmp_path / "gpt2").mkdir()
-    (job,) = driver.jobs("families", tmp_path, driver.Request(models=[str(tmp_path / "gpt2")], prompts=1, length=4))
+    (job,) = driver.jobs("families", tmp_path, Request(models=[str(tmp_path / "gpt2")], prompts=1, length=4))
     with pytest.raises(ValueError, match="model: expected one of bloom; mpt; .*, received .*gpt2"):
         job.results()
 

@@ -1,12 +1,15 @@
 """Checkpoints hold a run to the last bit; damaged ones, and those of other runs, are refused."""
 
+import subprocess
+import sys
 import time
 
 import pytest
+from conftest import ROOT
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-from posbias.training.loop.checkpoint import restore, save  # noqa: E402
+from posbias.training.loop.checkpoint import restore, save, settings_of  # noqa: E402
 from posbias.training.loop.stopwatch import Stopwatch  # noqa: E402
 
 
@@ -71,3 +74,40 @@ def test_a_stopwatch_goes_on_from_what_a_checkpoint_held():
     assert clock.seconds == 100 and clock.running >= 0.02
     clock.lap()
     assert 100.02 <= clock.seconds < 160 and clock.running < 60
+
+
+def limited(path, size):
+    """Return the code of a process that may not write files beyond a size: as on a disk that is full."""
+    return f"""
+import resource, torch
+from pathlib import Path
+from posbias.training.loop.checkpoint import save
+path = Path({str(path)!r})
+save(path, {{"x": torch.zeros(10)}}, 1, "seed=0")
+resource.setrlimit(resource.RLIMIT_FSIZE, ({size}, {size}))
+try:
+    save(path, {{"x": torch.zeros(1_000_000)}}, 2, "seed=0")
+except OSError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("size", [1000, 100_000])
+def test_a_full_disk_is_one_error_and_keeps_the_previous_checkpoint(tmp_path, size):
+    path = tmp_path / "c"
+    done = subprocess.run([sys.executable, "-c", limited(path, size)], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0 and done.stderr == ""
+    assert done.stdout == f"[Errno 27] File too large; the previous checkpoint is kept: '{path}'\n"
+    assert restore(path, {"x": torch.ones(10)}, "seed=0") == 1 and [x.name for x in tmp_path.iterdir()] == ["c"]
+
+
+def test_a_directory_is_no_checkpoint(tmp_path):
+    for read in (settings_of, lambda path: restore(path, {}, "")):
+        with pytest.raises(ValueError, match="expected a checkpoint, which is a file, received a directory"):
+            read(tmp_path)
+
+
+def test_tensors_of_other_shapes_are_refused(tmp_path):
+    save(tmp_path / "c", {"x": torch.zeros(3)}, 1, "seed=0")
+    with pytest.raises(ValueError, match="c: x: expected the state of a run with the same settings, received The size"):
+        restore(tmp_path / "c", {"x": torch.zeros(4)}, "seed=0")

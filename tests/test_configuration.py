@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from rollout_config import BASE, changed
 
-from posbias import structured_kernels
+from posbias import checks, structured_kernels
 from posbias.published.configuration import RolloutConfig, config_text, read_config
 from posbias.rollout import masks
 from posbias.rollout.influence import rollout_matrix
@@ -169,3 +169,47 @@ def test_every_field_is_written(written):
     assert read_config(written(config_text(config))) == config
     without = config.model_copy(update={"save_dir": None})
     assert read_config(written(config_text(without))) == without
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a: " + "[" * 100_000, "YAML of at most 20 levels, received more"),
+        ("\n".join(" " * k + "a:" for k in range(3000)), "YAML of at most 20 levels, received more"),
+        ("a: &a [1, *a]", "at most 5000000 values, aliases written out, received more"),
+        (
+            "a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n"
+            + "\n".join(f"a{k}: &a{k} [{', '.join([f'*a{k - 1}'] * 10)}]" for k in range(1, 9)),
+            "at most 5000000 values, aliases written out, received more",
+        ),
+        ("a: *nothing", "expected YAML, received found undefined alias"),
+        ("a: 2020-13-45", "expected YAML, received month must be in 1..12"),
+        ("- 1\n- 2\n", "expected a mapping of fields, received list"),
+        ("!!python/object/apply:os.system [ls]", "expected YAML, received could not determine a constructor"),
+    ],
+)
+def test_yaml_that_would_end_the_interpreter_is_refused(tmp_path, text, words):
+    path = tmp_path / "c.yaml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=words) as refused:
+        read_config(path)
+    assert str(refused.value).startswith(str(path)) and len(str(refused.value)) < 500
+
+
+def test_aliases_of_a_plain_file_are_read(tmp_path):
+    path, slopes = tmp_path / "c.yaml", [[0.5, 0.25]]
+    content = {"diagonal_scores": slopes, "base_scores": slopes}
+    path.write_text(yaml.safe_dump(changed(attention_config__alibi_slopes=slopes, content_config=content)))
+    assert "*id001" in path.read_text() and read_config(path).attention_config.alibi_slopes == slopes
+
+
+@pytest.mark.parametrize("field", ["sequence_length", "num_layers", "attention_config__num_heads"])
+def test_sizes_beyond_memory_are_refused_with_a_number(tmp_path, field, monkeypatch):
+    monkeypatch.setattr(checks, "memory", lambda: 2**34)
+    path = tmp_path / "c.yaml"
+    path.write_text(yaml.safe_dump(changed(**{field: 10**9})))
+    with pytest.raises(ValueError, match=f"{field.replace('__', '.')}: expected what fits into the 16 GiB of memory"):
+        read_config(path)
+    path.write_text(yaml.safe_dump(changed()))
+    with pytest.raises(ValueError, match="sequence_length: expected what fits"):
+        read_config(path).at_length(10**400)

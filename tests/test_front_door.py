@@ -203,7 +203,7 @@ def test_the_report_by_command(measured, place, tmp_path, capsys):
     with pytest.raises(SystemExit) as ended:
         main([*words, "-o", str(tmp_path / "n.nc"), "--report", str(tmp_path / "r.txt")])
     assert ended.value.code == 2 and not (tmp_path / "n.nc").exists()
-    assert "path: expected a file name that ends in .html, received r.txt" in capsys.readouterr().err
+    assert "report: expected a file name that ends in .html, received r.txt" in capsys.readouterr().err
 
 
 def test_the_plot_shows_what_was_measured_and_predicted(measured):

@@ -108,9 +108,9 @@ def test_a_long_document_of_long_words_is_still_long_enough(tmp_path, bare):
         ('["a"]\n', "d.jsonl", "line 1: expected a record"),
         ("PAR0", "d.parquet", "expected a parquet file"),
         (b"\xff\xfe\x00", "d.txt", "expected text in UTF-8"),
-        ("", "d.txt", "2 prompts of 4 tokens, received 0 from 1 documents"),
+        ("", "d.txt", "2 prompts of 4 tokens, received 0 from 1 document; --separator says"),
         ("", "d.jsonl", "2 prompts of 4 tokens, received 0 from 0 documents"),
-        ("ban bar bad bag bak", "d.txt", "received 1 from 1 documents"),
+        ("ban bar bad bag bak", "d.txt", "received 1 from 1 document; --separator says which lines begin a new"),
     ],
 )
 def test_bad_files_are_refused(tmp_path, tokenizer, content, name, words):

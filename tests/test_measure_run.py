@@ -102,7 +102,7 @@ def agree(one, two, off=1e-6):
 
 
 def test_rules_without_documents_and_with_cuts(place, tmp_path, capsys):
-    assert status(capsys, arguments(place, tmp_path / "r.nc", rule="random", dataset="none"))[0] == 0
+    assert status(capsys, arguments(place, tmp_path / "r.nc", rule="random", dataset=None))[0] == 0
     assert read_results(tmp_path / "r.nc").attrs["dataset"] == "random tokens"
     words = arguments(place, tmp_path / "c.nc", rule="cut", per_document=2)
     assert status(capsys, words)[0] == 0

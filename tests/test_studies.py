@@ -19,7 +19,8 @@ from measuring import save  # noqa: E402
 
 from posbias.cli import main  # noqa: E402
 from posbias.measure.studies import absolute, driver  # noqa: E402
-from posbias.measure.studies.driver import OF_TRAINED, STUDIES, Request, jobs  # noqa: E402
+from posbias.measure.studies.asked import OF_TRAINED, Request  # noqa: E402
+from posbias.measure.studies.driver import STUDIES, jobs  # noqa: E402
 from posbias.measure.studies.norms import CONDITIONS, PARTS  # noqa: E402
 from posbias.measure.studies.rotary_kernels import KERNELS  # noqa: E402
 from posbias.measure.summary import read_summary  # noqa: E402
@@ -248,7 +249,6 @@ def test_a_stopped_study_leaves_whole_files_and_goes_on(tmp_path, capsys, monkey
         real(path, data)
 
     def interrupted(self, path, **options):
-        path.write_bytes(b"half")
         raise KeyboardInterrupt
 
     monkeypatch.setattr(driver, "write", stop)

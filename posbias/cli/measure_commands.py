@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
+
+from posbias.training.loop.unfinished import resumable
 
 
 def register(app: typer.Typer) -> None:
@@ -31,7 +33,7 @@ def measure(
         typer.Option(
             "--dataset",
             "-d",
-            help="builtin, fineweb-edu, dclm, wikipedia, or a path: text, .jsonl, .parquet. Not for random tokens.",
+            help="builtin, fineweb-edu, dclm, wikipedia, or a path: text, .jsonl, .csv, .parquet; none for random.",
         ),
     ] = None,
     report: Annotated[
@@ -59,7 +61,7 @@ def measure(
     separator: Annotated[
         str | None, typer.Option(help="Regular expression: lines that begin a new document in a text file.")
     ] = None,
-    field: Annotated[str, typer.Option(help="Column of the text in .jsonl and .parquet.")] = "text",
+    field: Annotated[str, typer.Option(help="Column of the text in .jsonl, .csv and .parquet.")] = "text",
     special_tokens: Annotated[bool, typer.Option(help="Put the tokenizer's start tokens in front.")] = True,
     quantities: Annotated[
         str,
@@ -98,48 +100,58 @@ def measure(
 ) -> None:
     """Measure λ, content logits, attention and input-token influence of a model on a corpus."""
     from posbias import checks
-    from posbias.measure import run
-    from posbias.measure.corpus import BUILTIN, Corpus
-    from posbias.measure.handle import chosen_source
-    from posbias.measure.measurement import Measurement, checked_report
+    from posbias.measure import request
     from posbias.measure.quantities import quantities_of
-    from posbias.measure.study import Settings, Study
 
-    if report is not None:
-        checked_report(report)
     rule = rule or ("random" if init is not None and dataset is None else "first")
-    if dataset is None and rule != "random":
-        raise checks.refuse("dataset", "--dataset, for prompts that are cut from text", "none")
-    options = {"tokenizer": tokenizer, "trust_remote_code": trust_remote_code, "allow_pickle": allow_pickle}
-    options |= {"strip_prefix": strip_prefix}
-    settings = Settings(
-        source=chosen_source(model, init, seed, revision=revision, **options),
-        corpus=Corpus(BUILTIN if dataset is None else dataset, separator, field),
-        prompts=prompts,
-        length=length,
-        batch_size=batch_size,
-        dtype=dtype,
-        device=device,
-        device_map=device_map,
-        rule=rule,
-        seed=seed,
-        per_document=per_document,
-        special_tokens=special_tokens,
-        quantities=quantities_of(quantities),
-        kernel_size=kernel_size,
-        attention=None if attention == "auto" else attention,
-        keep_tokens=tokens,
-    )
-    if dry_run:
-        typer.echo(Study(settings).estimate())
-        return
-    results = run.measure(
-        settings, output, resume=resume, overwrite=overwrite, checkpoint_every=checkpoint_every, progress=True
-    )
-    if results is not None:
-        typer.echo(f"{output}: {Measurement(results)!r}")
-        if report is not None:
-            typer.echo(f"{Measurement(results).report(report)}: report")
+    options: dict[str, Any] = {"revision": revision, "strip_prefix": strip_prefix}
+    options |= {"trust_remote_code": trust_remote_code, "allow_pickle": allow_pickle}
+    request.check_subject(model, init, seed, device_map=device_map, **options)
+    request.check_numbers(prompts, length, batch_size, per_document=per_document, seed=seed)
+    checks.seconds("checkpoint_every", checkpoint_every)
+    if dtype is not None:
+        request.check_dtype(dtype)
+    if device is not None:
+        checks.device("device", device)
+    names = quantities_of(quantities)
+    checks.positive_integer("kernel_size", kernel_size)
+    request.check_source(model, init)
+    corpus = request.chosen_corpus(dataset, rule, separator, field)
+    request.check_run(output, resume=resume, overwrite=overwrite, report=report)
+    with resumable(lambda: [request.own_checkpoint(output)]):
+        from posbias.measure import run
+        from posbias.measure.handle import chosen_source
+        from posbias.measure.measurement import Measurement
+        from posbias.measure.study import Settings, Study
+
+        settings = Settings(
+            source=chosen_source(model, init, seed, tokenizer=tokenizer, **options),
+            corpus=corpus,
+            prompts=prompts,
+            length=length,
+            batch_size=batch_size,
+            dtype=dtype,
+            device=device,
+            device_map=device_map,
+            rule=rule,
+            seed=seed,
+            per_document=per_document,
+            special_tokens=special_tokens,
+            quantities=names,
+            kernel_size=kernel_size,
+            attention=None if attention == "auto" else attention,
+            keep_tokens=tokens,
+        )
+        if dry_run:
+            typer.echo(Study(settings).estimate())
+            return
+        results = run.measure(
+            settings, output, resume=resume, overwrite=overwrite, checkpoint_every=checkpoint_every, progress=True
+        )
+        if results is not None:
+            typer.echo(f"{output}: {Measurement(results)!r}")
+            if report is not None:
+                typer.echo(f"{Measurement(results).report(report)}: report")
 
 
 def summarise(
@@ -148,14 +160,15 @@ def summarise(
     prompts: Annotated[bool, typer.Option(help="Keep each prompt's influence, rounded to 10 bits.")] = True,
 ) -> None:
     """Reduce a measurement to what needs no matrices, with its rollouts: a small file."""
-    from posbias import checks
     from posbias.files import refuse_same
+    from posbias.measure.request import check_measurement, check_output
+
+    refuse_same(output, measurement)
+    check_output(output)
+    check_measurement(measurement)
+
     from posbias.measure.results import read_results
     from posbias.measure.summary import summarise, write_summary
 
-    refuse_same(output, measurement)
-
-    if output.suffix != ".nc":
-        raise checks.refuse("output", "a file name that ends in .nc", output.name)
     write_summary(output, summarise(read_results(measurement), prompts=prompts))
     typer.echo(f"{output}: {output.stat().st_size / 1024:.0f} KiB")

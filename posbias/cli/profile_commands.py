@@ -47,21 +47,28 @@ def rollout(
     ] = "frobenius",
 ) -> None:
     """Compute the influence profile that a configuration, or a measurement, describes."""
-    from posbias.files import refuse_same
+    from posbias.files import check_writable, refuse_same
     from posbias.published.architectures import architecture_faithful
     from posbias.published.configuration import read_config
     from posbias.rollout.profiles import write_profile
 
     refuse_same(output, config)
+    if length is not None:
+        checks.positive_integer("sequence_length", length)
 
     if (config.suffix == ".nc") != (variant is not None):
         raise checks.refuse("--variant", "a variant for a measurement (.nc), and none for a configuration", config.name)
     if variant is not None:
-        from posbias.measure.results import read_results
-        from posbias.measure.rollouts import measured_profile
+        from posbias.measure.request import check_measurement
 
         if architecture is not None or head_dim is not None:
             raise checks.refuse("--architecture and --head-dim", "neither: a measurement has its own", "one of them")
+        check_measurement(config)
+        check_writable(output)
+
+        from posbias.measure.results import read_results
+        from posbias.measure.rollouts import measured_profile
+
         results = read_results(config)
         p = measured_profile(results, variant, n=length, norm=norm)
         write_profile(output, p)
@@ -70,6 +77,7 @@ def rollout(
     if (architecture is None) != (head_dim is None):
         raise checks.refuse("--architecture and --head-dim", "both or neither", "one of them")
     settings = read_config(config)
+    check_writable(output)
     if architecture is not None and head_dim is not None:
         settings = architecture_faithful(settings, architecture, head_dim)
     if length is not None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from posbias import checks
+from posbias.files import check_folder
 from posbias.shipped import write_held_out
+from posbias.training.loop.unfinished import resumable
+from posbias.training.reference.models import REFERENCES, reference
 
 
 def register(app: typer.Typer) -> None:
@@ -37,51 +41,61 @@ def train_reference(
     checkpoint_every: Annotated[float, typer.Option(help="Minimum time between checkpoints, in seconds.")] = 60.0,
 ) -> None:
     """Train reference models on the texts that come with Python."""
-    from transformers.utils import logging
-
-    from posbias.training.reference.models import REFERENCES, reference
-
-    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    rows = [reference(name) for name in (REFERENCES if names == ["all"] else names)]
+    checks.seed("seed", seed)
+    checks.seconds("checkpoint_every", checkpoint_every)
     wanted = _steps(snapshots)
+    rows = [reference(name) for name in (REFERENCES if names == ["all"] else names)]
     if steps is not None:
         rows = [row.shortened(steps) for row in rows]
+    check_folder(output)
     output.mkdir(parents=True, exist_ok=True)
     left = [row for row in rows if not (resume and (output / row.name / "config.json").exists())]
     if not left:
         typer.echo(f"{output}: nothing to do, every model is complete")
         return
 
+    from transformers.utils import logging
+
     from posbias.training.reference.pretraining import load_start, train
     from posbias.training.reference.tokens import python_texts
 
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     texts = python_texts()
     write_held_out(output, texts.held_out)
     for row in left:
         start = None
         if row.continues is not None and row.steps > 0:
             start = load_start(output / row.continues)
-        log = train(
-            row,
-            texts,
-            output / row.name,
-            seed=seed,
-            init=init,
-            start=start,
-            snapshots=[step for step in wanted if step <= row.steps],
-            resume=resume,
-            checkpoint_every=checkpoint_every,
-            progress=True,
-        )
+        with resumable(partial(_left, output / row.name)):
+            log = train(
+                row,
+                texts,
+                output / row.name,
+                seed=seed,
+                init=init,
+                start=start,
+                snapshots=[step for step in wanted if step <= row.steps],
+                resume=resume,
+                checkpoint_every=checkpoint_every,
+                progress=True,
+            )
         done = "untrained"
         if row.steps:
             done = f"training loss {log[-50:, 0].mean():.3f}, held-out loss {log[-1, 1]:.3f} nats a token"
         typer.echo(f"{output / row.name}: {row.steps} steps, {done}")
 
 
+def _left(folder: Path) -> list[Path]:
+    """Return what a training that was interrupted leaves to go on from."""
+    return [folder / "training.checkpoint"]
+
+
 def _steps(text: str) -> list[int]:
     try:
-        return [int(part) for part in text.split(",") if part.strip()]
+        found = [int(part) for part in text.split(",") if part.strip()]
+        if min(found, default=0) < 0:
+            raise ValueError
+        return found
     except ValueError:
         raise checks.refuse("snapshots", "steps separated by commas, such as 0,30,100", text) from None

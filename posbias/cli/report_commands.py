@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -81,6 +80,8 @@ def report(
         if only_for_models:
             received = f"the file {subject}, which is measured already"
             raise checks.refuse(only_for_models[0].replace("corpus", "dataset"), "a model to measure", received)
+    else:
+        check_wanted(subject, opening | allowed, measuring)
     from posbias.measure.measurement import load
 
     other = None if compare is None else load(compare)
@@ -105,17 +106,47 @@ def check_before(output: Path, source: str | None, compare: Path | None, keep: P
     OSError
         If a folder is not there or cannot be written.
     """
-    from posbias.measure.measurement import checked_path, checked_report
+    from posbias.measure.request import check_measurement, check_output
 
-    checked_report(output)
+    check_output(output, ".html")
+    for file in (source, compare):
+        if file is not None:
+            check_measurement(Path(file))
     for there in (source, compare):
         if there is not None:
             refuse_same(output, Path(there))
     if keep is not None:
-        if checked_path(keep, ".nc").exists():
+        if check_output(keep, field="keep").exists():
             raise checks.refuse("keep", "a new file", f"{keep}, which is there")
-        if not keep.absolute().parent.is_dir() or not os.access(keep.absolute().parent, os.W_OK):
-            raise checks.refuse("keep", "a file in a folder that can be written", keep)
+
+
+def check_wanted(subject: str | None, opening: dict[str, Any], measuring: dict[str, Any]) -> None:
+    """Refuse what can be refused of a model and its prompts before anything heavy is loaded.
+
+    Raises
+    ------
+    ValueError
+        With the field, what was expected, and what came.
+    """
+    from posbias.measure import request
+
+    init, seed, dataset = opening["init"], measuring["seed"] or 0, measuring["corpus"]
+    if subject is None and init is None:
+        raise checks.refuse("model", "a measurement (.nc), a model to measure, or --init", "neither")
+    request.check_subject(
+        subject, init, seed, revision=opening["revision"], trust_remote_code=opening["trust_remote_code"],
+        allow_pickle=opening["allow_pickle"], device_map=measuring["device_map"],
+    )  # fmt: skip
+    numbers = {name: measuring[name] for name in ("prompts", "length", "batch_size") if measuring[name] is not None}
+    request.check_numbers(**{"prompts": PROMPTS, "length": LENGTH, "batch_size": 8, **numbers}, seed=seed)
+    if measuring["dtype"] is not None:
+        request.check_dtype(measuring["dtype"])
+    if measuring["device"] is not None:
+        checks.device("device", measuring["device"])
+    request.check_source(subject, init)
+    if dataset is not None:
+        rule = measuring["rule"] or "first"
+        request.chosen_corpus(dataset, rule, measuring["separator"], measuring["field"] or "text")
 
 
 def measure(subject: str | None, opening: dict[str, Any], measuring: dict[str, Any]) -> Measurement:
@@ -129,7 +160,5 @@ def measure(subject: str | None, opening: dict[str, Any], measuring: dict[str, A
     from posbias.measure import handle
 
     given = {name: value for name, value in measuring.items() if value is not None}
-    if subject is None and opening["init"] is None:
-        raise checks.refuse("model", "a measurement (.nc), a model to measure, or --init", "neither")
     opened = handle.open(subject, seed=given.get("seed", 0), **{k: x for k, x in opening.items() if x is not None})
     return opened.measure(**{"prompts": PROMPTS, "length": LENGTH, **given})

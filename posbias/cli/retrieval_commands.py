@@ -71,10 +71,16 @@ def train_icl(
     checkpoint_every: Annotated[float, typer.Option(help="Minimum time between checkpoints, in seconds.")] = 60.0,
 ) -> None:
     """Train small attention-only networks on a retrieval task and measure which positions they favour."""
+    from posbias.files import check_folder
     from posbias.rollout.masks import Mask
-    from posbias.training.retrieval.settings import Network, Setting, Task
+    from posbias.training.loop.unfinished import check_no_results, check_unfinished, resumable
+    from posbias.training.retrieval.settings import Network, Setting, Task, Training, check_memory
     from posbias.training.retrieval.settings import preset as settings_of
 
+    checks.seconds("checkpoint_every", checkpoint_every)
+    if device is not None:
+        checks.device("device", device)
+    training = Training(iterations, batch_size, precision=precision)
     for name, value in (("seeds", seeds), ("processes", processes), ("tested", tested)):
         checks.positive_integer(name, value)
     task = {
@@ -91,25 +97,30 @@ def train_icl(
         one = Setting(Task(bias=bias), Network(layers, Mask("causal"), encoding, residual))
         wanted = _with(_with([one], "task", task), "network", {"mask": Mask(mask, width or 0)})
 
+    for setting in wanted:
+        check_memory(setting, training, tested, seeds)
+    check_folder(output)
+    paths = {setting: output / f"{setting.name}.nc" for setting in wanted}
+    left = [output / f"{setting.name}.seed{seed}.checkpoint" for setting in wanted for seed in range(seeds)]
+    if not resume:
+        for path in paths.values():
+            check_no_results(path)
+    for path in left:
+        check_unfinished(path, resume=resume)
+
     import torch
 
     from posbias.training.retrieval import experiment
-    from posbias.training.retrieval.optimisation import Training
 
-    training = Training(iterations, batch_size, precision=precision)
     where = device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
         torch.empty(1, device=where)
-    except RuntimeError:
+    except (RuntimeError, AssertionError):
         raise checks.refuse("device", "a device that torch can use here, such as cpu or cuda", where) from None
     output.mkdir(parents=True, exist_ok=True)
     numbers = list(range(seeds))
-    paths = {setting: output / f"{setting.name}.nc" for setting in wanted}
     if resume:
         paths = {s: p for s, p in paths.items() if not experiment.is_done(p, s, numbers, training, tested)}
-    for path in paths.values():
-        if path.exists():
-            raise checks.refuse(str(path), "no earlier results", "a file; give --resume, or another folder")
     outcomes = experiment.run_settings(
         list(paths),
         numbers,
@@ -123,8 +134,9 @@ def train_icl(
         checkpoint_every=checkpoint_every,
         progress=True,
     )
-    for path, results in outcomes:
-        _tell(path, results)
+    with resumable(lambda: left):
+        for path, results in outcomes:
+            _tell(path, results)
 
 
 def _with(settings: list[Setting], part: str, given: dict[str, Any]) -> list[Setting]:

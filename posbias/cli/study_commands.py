@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from posbias import checks
+from posbias.files import check_folder
+from posbias.training.loop.unfinished import resumable
 
 
 def register(app: typer.Typer) -> None:
@@ -43,21 +45,30 @@ def study(
     force: Annotated[bool, typer.Option("--force", help="Measure again what is there.")] = False,
 ) -> None:
     """Measure what a chapter asks of models; files that are there are kept."""
-    from posbias.measure.studies import driver
+    from posbias.measure.studies.asked import STUDY_NAMES, Request, check_request
 
     if show:
         typer.echo(listing())
         return
     if name is None:
-        raise checks.refuse("study", f"--list, or one of {', '.join(driver.STUDIES)}", "nothing")
-    request = driver.Request(only, part, prompts, length, wikitext, trained)
+        raise checks.refuse("study", f"--list, or one of {', '.join(STUDY_NAMES)}", "nothing")
+    request = Request(only, part, prompts, length, wikitext, trained)
+    check_request(name, request)
+    if output is not None:
+        check_folder(output)
+
+    from posbias.measure.studies import driver
+
     plan = driver.plan_of(name)
     todo = driver.jobs(name, _folder(output, plan.chapter), request)
-    made = 0
-    for path, seconds in driver.run(todo, force=force, asked=request):
-        made += 1
-        typer.echo(f"{path}: {path.stat().st_size / 1024:.0f} KiB, {seconds:.0f} s")
-    typer.echo(f"{name}: {made} files made, {len(todo) - made} kept")
+    made: list[Path] = []
+    with resumable(
+        lambda: made, "the same command goes on with the first file that is missing", "no file was made yet"
+    ):
+        for path, seconds in driver.run(todo, force=force, asked=request):
+            made.append(path)
+            typer.echo(f"{path}: {path.stat().st_size / 1024:.0f} KiB, {seconds:.0f} s")
+    typer.echo(f"{name}: {len(made)} files made, {len(todo) - len(made)} kept")
 
 
 def listing() -> str:

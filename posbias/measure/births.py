@@ -26,8 +26,9 @@ from posbias import checks
 from posbias.measure.corpus import Vocabulary
 from posbias.measure.families import family_of
 from posbias.measure.loading import TOKENIZER_FILES, Source, check_attention, last_part
-from posbias.measure.shape import check_file, check_shape
-from posbias.shipped import FOLDER, PREFIX, shipped_names
+from posbias.measure.request import check_config, check_init_options, init_file
+from posbias.measure.shape import check_shape
+from posbias.shipped import PREFIX
 
 NO_SHAPE = (
     "transformers_version", "architectures", "_name_or_path", "dtype", "torch_dtype", "use_cache", "auto_map",
@@ -205,11 +206,9 @@ class Birth(Source):
 
     def __post_init__(self) -> None:
         """Check the seed, and that nothing is asked for that only weights have."""
-        for field in ("revision", "allow_pickle", "trust_remote_code", "strip_prefix"):
-            if getattr(self, field):
-                raise checks.refuse(field, "none with --init, which reads no weights", getattr(self, field))
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or not 0 <= self.seed < 2**32:
-            raise checks.refuse("seed", "an integer from 0 to 4294967295", repr(self.seed))
+        names = ("revision", "allow_pickle", "trust_remote_code", "strip_prefix")
+        check_init_options(**{name: getattr(self, name) for name in names})
+        checks.seed("seed", self.seed)
 
     def config(self) -> Any:
         """Return the configuration, of a supported family.
@@ -266,8 +265,7 @@ class Birth(Source):
             If it is to be spread over devices, or does not run on two tokens: parts of its configuration that do not
             fit each other show only then.
         """
-        if device_map is not None:
-            raise checks.refuse("device_map", "none with --init, which builds a model on one device", device_map)
+        check_init_options(device_map=device_map)
         config = self.config()
         check_attention(config, attention)
         with random_state_kept():
@@ -286,19 +284,7 @@ class Birth(Source):
 
     def _file(self) -> Path | None:
         """Return the file of the configuration, None for a name of the table; raise if it is neither."""
-        path = Path(self.model or "no path")
-        if self.model.startswith(PREFIX) and not path.exists() and self.model.removeprefix(PREFIX) in shipped_names():
-            path = FOLDER / self.model.removeprefix(PREFIX)
-        if path.is_dir():
-            path /= "config.json"
-            if not path.is_file():
-                raise checks.refuse(f"init {self.model}", "a directory with a config.json", "one without")
-        if path.is_file():
-            return path
-        if self.model in SIZES:
-            return None
-        wanted = f"a config.json, a directory with one, {PREFIX}NAME, or one of {', '.join(SIZES)}"
-        raise checks.refuse("init", wanted, self.model or "an empty name")
+        return init_file(self.model)
 
     def _tokenizer(self) -> str | None:
         """Return the tokenizer that is given, else the one beside the configuration, else None."""
@@ -338,7 +324,7 @@ def random_state_kept() -> Iterator[None]:
 def _read(file: Path) -> Any:
     """Return the configuration in a file, or raise ValueError with what is wrong with it."""
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-    check_file(file)
+    check_config(file, f"init {file}")
     try:
         return AutoConfig.from_pretrained(file, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # code of others: what it raises is no part of any interface

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import csv
+import gzip
 import hashlib
+import io
 import json
 import re
+import sys
+import zlib
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 from jaxtyping import Int
@@ -17,6 +23,9 @@ from posbias import checks
 from posbias.shipped import held_out_documents
 
 RULES = ("first", "cut", "random")
+
+BYTES_PER_TOKEN = 24
+"""What is kept in memory of each token of each prompt: its id, and its influence with and without sign."""
 
 NAMED: dict[str, dict[str, Any]] = {
     "fineweb-edu": {"path": "HuggingFaceFW/fineweb-edu", "name": "sample-10BT"},
@@ -37,13 +46,18 @@ class Corpus:
     Parameters
     ----------
     source
-        ``builtin``, a name of :data:`NAMED`, or a path: a text file, a folder of .txt files (a document each), .jsonl
-        or .parquet.
+        ``builtin``, a name of :data:`NAMED`, or a path: a text file, a folder of .txt files (a document each), .jsonl,
+        .csv or .parquet; texts, .jsonl and .csv may be packed (.gz, and .zst with the package zstandard).
     separator
         Regular expression; in a text file a new document begins with each line that matches. Without it a file is
         one document.
     field
-        Column of the text in .jsonl and .parquet.
+        Column of the text in .jsonl, .csv and .parquet.
+
+    Raises
+    ------
+    ValueError
+        If there is no source, or the separator is no regular expression.
     """
 
     source: str
@@ -51,9 +65,49 @@ class Corpus:
     field: str = "text"
 
     def __post_init__(self) -> None:
-        """Check that there is a source."""
+        """Check that there is a source, and the separator."""
         if not self.source.strip():
             raise checks.refuse("corpus", f"{BUILTIN}, the name of a data set, or a path", "an empty text")
+        if self.separator is not None:
+            try:
+                re.compile(self.separator, re.MULTILINE)
+            except (re.error, RecursionError, OverflowError) as error:
+                raise checks.refuse("separator", "a regular expression", f"{self.separator} ({error})") from None
+
+    @property
+    def named(self) -> bool:
+        """Whether the source goes by a name: no path of that name is there."""
+        return self.source in (BUILTIN, *NAMED) and not Path(self.source).exists()
+
+    def check(self) -> None:
+        """Raise unless the source is a name, a folder of texts, or a file of a known kind; no document is read.
+
+        Raises
+        ------
+        ValueError
+            With what was expected.
+        """
+        if self.named:
+            return
+        path = Path(self.source)
+        try:
+            there, folder, file = path.exists(), path.is_dir(), path.is_file()
+        except OSError as error:
+            raise checks.refuse("dataset", "a path", f"{self.source[:60]} ({error.strerror})") from None
+        if not there:
+            raise checks.refuse("dataset", f"a path or one of {', '.join((BUILTIN, *NAMED))}", self.source)
+        if folder:
+            _check_folder(path)
+            return
+        if not file:
+            raise checks.refuse(f"dataset {path}", "a file or a folder", "a device or a pipe")
+        kind, packing = _kind(path)
+        if kind in UNREAD:
+            raise checks.refuse(f"dataset {path}", f"{WANTED}; {UNREAD[kind]}", kind)
+        if packing and kind == ".parquet":
+            raise checks.refuse(f"dataset {path}", ".parquet, which is packed inside; unpack it", f".parquet{packing}")
+        if packing == ".zst":
+            _zstandard(path)
 
     def documents(self) -> Iterator[str]:
         """Yield the documents in their order.
@@ -65,65 +119,167 @@ class Corpus:
         OSError
             If the file or the hub cannot be read.
         """
+        self.check()
+        if self.named:
+            return iter(held_out_documents()) if self.source == BUILTIN else _streamed(self.source)
         path = Path(self.source)
-        if self.source == BUILTIN and not path.exists():
-            return iter(held_out_documents())
-        if self.source in NAMED and not path.exists():
-            return _streamed(self.source)
-        if not path.exists():
-            raise checks.refuse("dataset", f"a path or one of {', '.join((BUILTIN, *NAMED))}", self.source)
         if path.is_dir():
-            return (file.read_text(encoding="utf-8") for file in sorted(path.glob("*.txt")))
-        reader = READERS.get(path.suffix, _text)
-        return reader(path, self)
+            return (_whole(file) for file in sorted(path.glob("*.txt")))
+        return READERS.get(_kind(path)[0], _text)(path, self)
+
+    @property
+    def one_text(self) -> bool:
+        """Whether all of it is one document: a text file without a separator."""
+        path = Path(self.source)
+        return self.separator is None and path.is_file() and _kind(path)[0] not in READERS
+
+
+WANTED = "text, a folder of .txt files, .jsonl, .csv or .parquet"
+PACKED = (".gz", ".zst")
+"""How a file of texts, .jsonl or .csv may be packed."""
+UNREAD: dict[str, str] = {
+    **dict.fromkeys(
+        (".zip", ".tar", ".tgz", ".7z", ".rar"), "unpack the archive, and give its folder or one of its files"
+    ),
+    **dict.fromkeys((".bz2", ".xz", ".lz4", ".br"), "unpack it, or pack it as .gz"),
+    **dict.fromkeys((".tsv", ".xls", ".xlsx", ".ods"), "save it as .csv"),
+    **dict.fromkeys((".pdf", ".doc", ".docx", ".odt", ".epub", ".html", ".htm"), "save its text as .txt"),
+    **dict.fromkeys(
+        (".arrow", ".feather", ".orc", ".avro", ".h5", ".nc", ".npy", ".npz", ".pkl", ".db", ".sqlite"),
+        "save its texts as .jsonl or .parquet",
+    ),
+}
+"""Suffixes of files that are not read, and what to do with them."""
+
+
+def _kind(path: Path) -> tuple[str, str]:
+    """Return the suffix that says how a file is read, and that of its packing, in small letters."""
+    last = path.suffix.lower()
+    return (path.with_suffix("").suffix.lower(), last) if last in PACKED else (last, "")
+
+
+def _check_folder(path: Path) -> None:
+    """Raise unless a folder has a .txt file."""
+    try:
+        if any(path.glob("*.txt")):
+            return
+        inside = sorted(entry.name for entry in path.iterdir())
+    except OSError as error:
+        raise checks.refuse(f"dataset {path}", "a folder that can be read", error.strerror) from None
+    more = ", …" if len(inside) > 3 else ""
+    received = f"one of {', '.join(inside[:3])}{more}" if inside else "an empty folder"
+    raise checks.refuse(f"dataset {path}", "a folder of .txt files", received)
+
+
+def _zstandard(path: Path) -> Any:
+    """Return the package that unpacks .zst, or say that it is missing."""
+    try:
+        import zstandard  # type: ignore[import-not-found,unused-ignore]
+    except ModuleNotFoundError:
+        advice = "unpack the file, or pip install zstandard"
+        raise checks.refuse(f"dataset {path}", f"a packing that can be read here; {advice}", ".zst") from None
+    return zstandard
+
+
+@contextmanager
+def _opened(path: Path, newline: str | None = None) -> Iterator[TextIO]:
+    """Open a file of text, unpacked; what is wrong with its bytes is said with its name."""
+    packing = _kind(path)[1]
+    broken: tuple[type[Exception], ...] = (EOFError, zlib.error, gzip.BadGzipFile)
+    with path.open("rb") as raw:
+        content: Any = raw
+        if packing == ".gz":
+            content = gzip.GzipFile(fileobj=raw)
+        elif packing == ".zst":
+            zstandard = _zstandard(path)
+            content = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
+            broken = (*broken, zstandard.ZstdError)
+        try:
+            yield io.TextIOWrapper(content, encoding="utf-8", newline=newline)
+        except UnicodeDecodeError as error:
+            received = f"the byte 0x{error.object[error.start]:02x}"
+            raise checks.refuse(str(path), "text in UTF-8", received) from None
+        except broken as error:
+            raise checks.refuse(str(path), f"a whole {packing} file", " ".join(str(error).split())[:120]) from None
+
+
+def _whole(path: Path) -> str:
+    """Return all of a text."""
+    with _opened(path) as file:
+        return file.read()
 
 
 def _text(path: Path, corpus: Corpus) -> Iterator[str]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise checks.refuse(str(path), "text in UTF-8", "other bytes") from None
+    text = _whole(path)
     if corpus.separator is None:
         yield text
         return
-    try:
-        starts = [match.start() for match in re.finditer(corpus.separator, text, re.MULTILINE)]
-    except re.error as error:
-        raise checks.refuse("separator", "a regular expression", f"{corpus.separator} ({error})") from None
+    starts = [match.start() for match in re.finditer(corpus.separator, text, re.MULTILINE)]
     for start, stop in zip([0, *starts], [*starts, len(text)], strict=True):
         if text[start:stop].strip():
             yield text[start:stop]
 
 
 def _jsonl(path: Path, corpus: Corpus) -> Iterator[str]:
-    with path.open(encoding="utf-8") as file:
+    with _opened(path) as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue
             try:
                 record = json.loads(line)
-            except ValueError:
-                raise checks.refuse(f"{path}: line {number}", "a JSON object", line.strip()[:60]) from None
+            except (ValueError, RecursionError):
+                shown = "".join(x if x.isprintable() else "\N{REPLACEMENT CHARACTER}" for x in line.strip()[:60])
+                raise checks.refuse(f"{path}: line {number}", "a JSON object", shown) from None
             yield _field(f"{path}: line {number}", record, corpus.field)
 
 
+def _csv(path: Path, corpus: Corpus) -> Iterator[str]:
+    """Read a column of a table with a header; a text may go over several lines within quotes."""
+    before = csv.field_size_limit(sys.maxsize)
+    try:
+        with _opened(path, newline="") as file:
+            rows = csv.DictReader(file, strict=True)
+            names = [name.removeprefix("\ufeff") for name in rows.fieldnames or []]
+            rows.fieldnames = names
+            if corpus.field not in names:
+                received = ", ".join(names)[:120] or "an empty file"
+                raise checks.refuse(f"{path}: columns", f"{corpus.field} (--field)", received)
+            for row in rows:
+                yield _field(f"{path}: line {rows.line_num}", row, corpus.field)
+    except csv.Error as error:
+        raise checks.refuse(str(path), "a table of commas and quotes (.csv)", str(error)) from None
+    finally:
+        csv.field_size_limit(before)
+
+
 def _parquet(path: Path, corpus: Corpus) -> Iterator[str]:
-    from pyarrow import ArrowInvalid, parquet
+    from pyarrow import ArrowException, parquet
 
     try:
         file = parquet.ParquetFile(path)
-    except ArrowInvalid as error:
-        raise checks.refuse(str(path), "a parquet file", str(error)) from None
-    if corpus.field not in file.schema_arrow.names:
-        raise checks.refuse(f"{path}: columns", corpus.field, ", ".join(file.schema_arrow.names))
-    for batch in file.iter_batches(batch_size=256, columns=[corpus.field]):
-        for record in batch.to_pylist():
-            yield _field(str(path), record, corpus.field)
+        names = file.schema_arrow.names
+    except (ArrowException, OSError) as error:
+        raise checks.refuse(str(path), "a parquet file", " ".join(str(error).split())[:120]) from None
+    if corpus.field not in names:
+        raise checks.refuse(f"{path}: columns", corpus.field, ", ".join(names))
+    kind = str(file.schema_arrow.field(corpus.field).type)
+    if kind not in ("string", "large_string", "string_view") and not kind.startswith("dictionary<values=string"):
+        raise checks.refuse(f"{path}: {corpus.field}", "a column of texts", f"one of {kind[:60]}")
+    number = 0
+    try:
+        for batch in file.iter_batches(batch_size=256, columns=[corpus.field]):
+            for record in batch.to_pylist():
+                number += 1
+                yield _field(f"{path}: row {number}", record, corpus.field)
+    except (ArrowException, OSError, UnicodeDecodeError) as error:
+        wanted, received = "an intact column", " ".join(str(error).split())[:120]
+        raise checks.refuse(f"{path}: {corpus.field}", wanted, received) from None
 
 
 READERS: dict[str, Callable[[Path, Corpus], Iterator[str]]] = {
     ".jsonl": _jsonl,
     ".json": _jsonl,
+    ".csv": _csv,
     ".parquet": _parquet,
 }
 """Readers of files by suffix. Those of ``datasets`` take brackets in a name for a pattern and lists for records, and
@@ -132,7 +288,8 @@ know no line to complain about: they read what is on the hub alone."""
 
 def _field(where: str, record: Any, field: str) -> str:
     if not isinstance(record, dict) or not isinstance(record.get(field), str):
-        raise checks.refuse(where, f"a record with a text in {field!r}", str(record)[:60])
+        shown = " ".join(str(record).split())[:60]
+        raise checks.refuse(where, f"a record with a text in {field!r} (--field)", shown)
     return record[field]
 
 
@@ -161,11 +318,22 @@ class Prompts:
         How many documents were read for them.
     origins
         Number of the document, from 0, that each prompt was cut from; random prompts count as documents themselves.
+    offsets
+        Token of its document, from 0, at which each prompt was cut, special tokens in front not counted; 0 for
+        ``first`` and for random prompts, and unless given.
     """
 
     ids: Int[np.ndarray, "N n"]
     documents: int
     origins: Int[np.ndarray, "N"]
+    offsets: Int[np.ndarray, "N"] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+
+    def __post_init__(self) -> None:
+        """Fill in offsets of 0."""
+        if self.offsets.size != len(self.ids):
+            if self.offsets.size:
+                raise checks.refuse("offsets", f"one for each of {len(self.ids)} prompts", self.offsets.size)
+            object.__setattr__(self, "offsets", np.zeros(len(self.ids), dtype=np.int64))
 
     @property
     def sha256(self) -> str:
@@ -190,6 +358,12 @@ class Vocabulary:
 
     def __len__(self) -> int:
         return self.size
+
+
+def check_prompts_fit(prompts: int, length: int) -> None:
+    """Raise ValueError if what is kept of each token of each prompt takes more than the machine's memory."""
+    checks.fits("length", length, length * BYTES_PER_TOKEN)
+    checks.fits("prompts", f"{prompts} of {length} tokens", prompts * length * BYTES_PER_TOKEN)
 
 
 def make_prompts(
@@ -241,6 +415,7 @@ def make_prompts(
     checks.positive_integer("length", n, minimum=2)
     checks.positive_integer("per_document", per_document)
     checks.positive_integer("seed", seed, minimum=0)
+    check_prompts_fit(N, n)
     if rule not in RULES:
         raise checks.refuse("rule", "first, cut or random", rule)
     if isinstance(tokenizer, Vocabulary) and rule != "random":
@@ -260,15 +435,22 @@ def make_prompts(
         return Prompts(ids, 0, np.arange(N))
     rows: list[list[int]] = []
     origins: list[int] = []
+    offsets: list[int] = []
     read = 0
     for read, text in enumerate(corpus.documents(), 1):
         offset = int(rng.integers(body)) if rule == "cut" else 0
         most = min(N - len(rows), per_document if rule == "cut" else 1)
-        rows += [front + block for block in _blocks(_tokens(tokenizer, text, offset + most * body), offset, body, most)]
-        origins += [read - 1] * (len(rows) - len(origins))
+        blocks = _blocks(_tokens(tokenizer, text, offset + most * body), offset, body, most)
+        rows += [front + block for block in blocks]
+        origins += [read - 1] * len(blocks)
+        offsets += [offset + k * body for k in range(len(blocks))]
         if len(rows) == N:
-            return Prompts(np.array(rows, dtype=np.int64), read, np.array(origins))
-    raise checks.refuse(f"dataset {corpus.source}", f"{N} prompts of {n} tokens", f"{len(rows)} from {read} documents")
+            return Prompts(np.array(rows, dtype=np.int64), read, np.array(origins), np.array(offsets))
+    received = f"{len(rows)} from {read} document{'' if read == 1 else 's'}"
+    if corpus.one_text:
+        received += "; --separator says which lines begin a new document"
+        received += "" if rule == "cut" else ", --rule cut with --per-document takes prompts from inside"
+    raise checks.refuse(f"dataset {corpus.source}", f"{N} prompts of {n} tokens", received)
 
 
 def _special(tokenizer: Any) -> list[int]:

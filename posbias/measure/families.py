@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from posbias import checks
+from posbias.measure.request import check_family
 
 Position = Literal["alibi", "rotary", "learned"]
 Arguments = dict[str, Any]
@@ -356,6 +357,5 @@ def family_of(config: Any) -> Family:
     >>> family_of(GPT2Config()).attention
     'attn'
     """
-    if config.model_type not in FAMILIES:
-        raise checks.refuse("architecture", f"one of {', '.join(FAMILIES)}", config.model_type)
+    check_family(config.model_type)
     return FAMILIES[config.model_type]

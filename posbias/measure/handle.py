@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from posbias import checks
 from posbias.measure.measurement import Measurement, extra
+from posbias.measure.request import check_subject
 from posbias.shipped import PREFIX, reference_names
 
 if TYPE_CHECKING:
@@ -228,13 +229,8 @@ def chosen_source(model: str | None, init: str | None, seed: int, **options: Any
     ValueError
         If both are given or neither, and for options that belong to weights with ``init``.
     """
+    check_subject(model, init, seed)
     with extra("measure"):
         from posbias.measure.births import Birth
         from posbias.measure.loading import Source
-    if init is None:
-        if model is None:
-            raise checks.refuse("model", "--model, or --init for an untrained network", "neither")
-        return Source(model, **options)
-    if model is not None:
-        raise checks.refuse("init", "no --model beside it: weights are read or drawn, not both", f"model {model}")
-    return Birth(init, seed=seed, **options)
+    return Source(model, **options) if model is not None else Birth(str(init), seed=seed, **options)

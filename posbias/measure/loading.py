@@ -24,7 +24,8 @@ from transformers.utils.hub import cached_file, extract_commit_hash
 from posbias import checks
 from posbias.measure.digest import folder_digest
 from posbias.measure.families import family_of
-from posbias.measure.shape import check_file, check_runs, check_shape
+from posbias.measure.request import check_config
+from posbias.measure.shape import check_runs, check_shape
 from posbias.measure.weights import check_files, check_prefix, check_weights
 from posbias.shipped import PREFIX, model_folder
 
@@ -76,9 +77,7 @@ class Source:
         """
         path = _directory("model", self.model)
         if path is not None:
-            if not (path / "config.json").is_file():
-                raise checks.refuse(f"model {self.model}", "a directory with a config.json", "one without")
-            check_file(path / "config.json")
+            check_config(path / "config.json", f"model {self.model}")
         config = self._from("model", AutoConfig, self.model)
         family_of(config)
         check_shape(f"model {self.model}", config)

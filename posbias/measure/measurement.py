@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from jaxtyping import Float
 
 from posbias import checks
 from posbias.comparison.pairs import Comparison, compare
+from posbias.files import check_writable
 from posbias.rollout.labelled import Profile
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ class Measurement:
         OSError
             If it cannot be written.
         """
-        file = checked_report(path)
+        file = check_writable(checked_path(path, ".html"))
         with extra("book"):
             from posbias.measure.report.document import write_report
         return write_report(file, self._subject(), None if beside is None else beside._subject())
@@ -260,29 +260,6 @@ def extra(name: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         advice = f"{error}; install posbias with its extra: pip install 'posbias[{name}]'"
         raise ModuleNotFoundError(advice, name=error.name) from None
-
-
-def checked_report(path: str | PathLike[str]) -> Path:
-    """Return the path of a report that can be written, a new file or one that may be replaced.
-
-    Raises
-    ------
-    ValueError
-        If the name does not end in .html.
-    OSError
-        If its folder is not there or cannot be written, or what is there is no file that may be replaced.
-    """
-    file = checked_path(path, ".html")
-    there = file.resolve()
-    if there.exists() and not there.is_file():
-        raise FileExistsError(f"{file}: expected a file to write, received a directory or a device")
-    if there.exists() and not there.stat().st_mode & 0o222:
-        raise PermissionError(f"{file}: expected a file to write, received one that is read-only")
-    try:
-        tempfile.TemporaryFile(dir=there.parent).close()
-    except OSError as error:
-        raise type(error)(error.errno, error.strerror, str(file)) from None
-    return file
 
 
 def checked_path(path: str | PathLike[str], suffix: str) -> Path:

@@ -14,7 +14,7 @@ import numpy as np
 import xarray as xr
 
 from posbias import checks
-from posbias.files import whole_file
+from posbias.training.loop import netcdf
 from posbias.training.loop.netcdf import load_layout
 
 SCHEMA = 1
@@ -142,8 +142,7 @@ def write_results(path: Path, results: xr.Dataset) -> None:
         for name, x in results.data_vars.items()
         if x.ndim > 1
     }
-    with whole_file(path) as temporary:
-        results.to_netcdf(temporary, engine="h5netcdf", encoding=encoding)
+    netcdf.write(path, results, encoding)
 
 
 def read_results(path: Path | str) -> xr.Dataset:

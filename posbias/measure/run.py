@@ -27,10 +27,12 @@ from posbias.measure.layer_sums import LayerSums, bin_centres, entropy_similarit
 from posbias.measure.memory import has_fast_bfloat16
 from posbias.measure.positions import Positions, read_positions
 from posbias.measure.processes import Processes, processes
+from posbias.measure.request import check_run
 from posbias.measure.results import WIDE, make_results, read_results, write_results
 from posbias.measure.study import Settings, Study
 from posbias.training.loop import checkpoint
 from posbias.training.loop.progress import progress as told
+from posbias.training.loop.unfinished import check_unfinished, checkpoint_path
 
 PER_PROMPT: dict[str, tuple[str, ...]] = {
     "lambda_frobenius": ("layer",),
@@ -75,7 +77,8 @@ def measure(
     OSError
         If a file or the hub cannot be read or written.
     """
-    check_output(output)
+    check_run(output, resume=resume, overwrite=overwrite)
+    checks.seconds("checkpoint_every", checkpoint_every)
     study = subject if isinstance(subject, Study) else Study(subject)
     settings = study.settings
     study.check()
@@ -84,10 +87,9 @@ def measure(
         shown = progress and group.rank == 0
         provenance = {**study.provenance(), "processes": group.world}
         if output.exists() and not overwrite:
-            return _finished(output, provenance, resume) if group.rank == 0 else None
-        path = checkpoint.checkpoint_path(output, group.rank)
-        if path.exists() and not resume:
-            raise checks.refuse(str(path), "no checkpoint of an unfinished run", "one; give --resume, or delete it")
+            return _finished(output, provenance) if group.rank == 0 else None
+        path = checkpoint_path(output, group.rank)
+        check_unfinished(path, resume=resume)
         try:
             if group.rank == 0 and (cost := study.format_error()) is not None:
                 provenance["format_error"] = cost
@@ -232,22 +234,8 @@ class _Run:
             self.rows["rollout_own"][batch] = carried.double().cpu()
 
 
-def check_output(output: Path) -> None:
-    """Raise unless ``output`` is a .nc file in a folder that can be written."""
-    if output.suffix != ".nc":
-        raise checks.refuse("output", "a file name that ends in .nc", output.name)
-    if output.is_dir():
-        raise checks.refuse("output", "a file to write", f"the directory {output}")
-    try:
-        tempfile.TemporaryFile(dir=output.parent).close()
-    except OSError as error:
-        raise type(error)(error.errno, error.strerror, str(output)) from None
-
-
-def _finished(output: Path, provenance: Mapping[str, Any], resume: bool) -> xr.Dataset:
-    """Return the result that is there if it is wanted and is what was asked for, or raise ValueError."""
-    if not resume:
-        raise checks.refuse(str(output), "a file that is not there yet, or --overwrite", "one that is there")
+def _finished(output: Path, provenance: Mapping[str, Any]) -> xr.Dataset:
+    """Return the result that is there if it is what was asked for, or raise ValueError."""
     there = read_results(output)
     differing = [
         f"{name} {there.attrs.get(name, 'unknown')}, not {value}"

@@ -2,51 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from posbias import checks
-from posbias.measure.families import FAMILIES, family_of
+from posbias.measure.families import family_of
 from posbias.measure.memory import memory_available, shape_of
 
 MOST = {"num_hidden_layers": 1000, "num_attention_heads": 2**31, "hidden_size": 2**40, "vocab_size": 2**40}
 """Numbers that every configuration has, with the largest of which a model is planned, to see whether it fits."""
-
-
-def read_object(file: Path) -> dict[str, Any]:
-    """Return the object in a JSON file.
-
-    Raises
-    ------
-    ValueError
-        For a file that is no JSON, or holds no object; with the file and the reason.
-    OSError
-        If it cannot be read.
-    """
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        reason = "objects nested too deep" if isinstance(error, RecursionError) else str(error)
-        raise checks.refuse(str(file), "JSON", reason) from None
-    if not isinstance(found, dict):
-        raise checks.refuse(str(file), "a JSON object", f"{json.dumps(found)[:40]}")
-    return found
-
-
-def check_file(file: Path) -> None:
-    """Raise ValueError for a ``config.json`` that cannot be one of a supported family.
-
-    Without ``model_type``, which old configurations lack, transformers cannot tell the family. A configuration with
-    code of its own (``auto_map``) may know it all the same.
-    """
-    fields = read_object(file)
-    kind = fields.get("model_type")
-    if "auto_map" not in fields and not (isinstance(kind, str) and kind in FAMILIES):
-        received = "no model_type" if kind is None else kind if isinstance(kind, str) else json.dumps(kind)[:40]
-        raise checks.refuse(f"{file}: architecture", f"one of {', '.join(FAMILIES)}", received)
 
 
 def check_shape(where: str, config: Any) -> None:

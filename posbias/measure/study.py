@@ -26,6 +26,7 @@ from posbias.measure.memory import Need, check_memory, memory_available, memory_
 from posbias.measure.precision import TOKENS, format_error
 from posbias.measure.processes import local_rank
 from posbias.measure.quantities import DEFAULT
+from posbias.measure.request import check_dtype, check_numbers
 from posbias.provenance import versions
 from posbias.rollout.cells import Cells, cells_of
 from posbias.training.loop.progress import clock_time
@@ -85,6 +86,7 @@ class Settings:
     def place(self) -> torch.device:
         """Return the device, or raise ValueError if there is no such one."""
         if self.device is not None:
+            checks.device("device", self.device)
             try:
                 device = torch.device(self.device)
             except (RuntimeError, TypeError):
@@ -122,8 +124,7 @@ class Settings:
     def precision(self) -> str:
         """Return the name of the number format, or raise ValueError for an unknown one."""
         name = self.dtype or ("float32" if self.place().type == "cpu" else "bfloat16")
-        if name not in DTYPES:
-            raise checks.refuse("dtype", f"one of {', '.join(DTYPES)}", name)
+        check_dtype(name)
         return name
 
 
@@ -185,9 +186,7 @@ class Study:
     def check(self) -> None:
         """Raise ValueError for settings out of range, and for what does not fit the model, which is not loaded."""
         settings = self.settings
-        checks.positive_integer("prompts", settings.prompts)
-        checks.positive_integer("length", settings.length, minimum=2)
-        checks.positive_integer("batch_size", settings.batch_size)
+        check_numbers(settings.prompts, settings.length, settings.batch_size)
         settings.place(), settings.precision()
         self.cells  # noqa: B018 - raises
         check_attention(self.config, self.attention)
@@ -231,7 +230,7 @@ class Study:
 
     def prompt_arrays(self) -> dict[str, np.ndarray]:
         """Return where each prompt comes from, and its tokens if they are to be kept."""
-        found = {"document": self.prompts.origins, "offset": getattr(self.prompts, "offsets", 0 * self.prompts.origins)}
+        found = {"document": self.prompts.origins, "offset": self.prompts.offsets}
         return found | ({"tokens": self.prompts.ids.astype(np.int32)} if self.settings.keep_tokens else {})
 
     def need(self) -> Need:

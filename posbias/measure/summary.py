@@ -11,10 +11,10 @@ import xarray as xr
 from jaxtyping import Float
 
 from posbias import checks
-from posbias.files import whole_file
 from posbias.measure.results import SCHEMA
 from posbias.measure.rollouts import measured_cells, measured_profile, variants_of
 from posbias.rollout.order import stochastic_monotonicity
+from posbias.training.loop import netcdf
 from posbias.training.loop.netcdf import load
 
 DROPPED = (
@@ -99,9 +99,8 @@ def shaved(x: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
 def write_summary(path: Path, summary: xr.Dataset) -> None:
     """Write a summary as netCDF, whole or not at all."""
     packed = {"zlib": True, "complevel": 9, "shuffle": True}
-    with whole_file(path) as temporary:
-        encoding = {str(name): packed for name, x in summary.data_vars.items() if x.ndim > 0 and x.dtype.kind == "f"}
-        summary.to_netcdf(temporary, engine="h5netcdf", encoding=encoding)
+    encoding = {str(name): packed for name, x in summary.data_vars.items() if x.ndim > 0 and x.dtype.kind == "f"}
+    netcdf.write(path, summary, encoding)
 
 
 def read_summary(path: Path | str) -> xr.Dataset:
@@ -115,7 +114,10 @@ def read_summary(path: Path | str) -> xr.Dataset:
         If it cannot be read.
     """
     summary = load(Path(path))
-    if "summary" not in summary.attrs or int(summary.attrs.get("posbias_schema", -1)) != SCHEMA:
+    if (
+        "summary" not in summary.attrs
+        or netcdf.integer_attribute(Path(path), summary.attrs, "posbias_schema") != SCHEMA
+    ):
         raise checks.refuse(str(path), f"a summary of layout {SCHEMA}, made by posbias summarise", "another file")
     return summary
 

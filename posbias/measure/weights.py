@@ -13,7 +13,7 @@ from torch import nn
 
 from posbias import checks
 from posbias.measure.families import family_of
-from posbias.measure.shape import read_object
+from posbias.measure.request import read_object
 
 INDEX = "model.safetensors.index.json"
 

@@ -22,6 +22,12 @@ Positive = Annotated[FiniteFloat, Field(gt=0)]
 ScalarContent = Literal["every-head", "first-head"]
 
 
+MOST_BYTES, MOST_DEPTH, MOST_NODES = 2**26, 20, 5_000_000
+"""A configuration's largest file, deepest nesting (its own is 4), and most values, aliases written out."""
+BYTES_EACH = 100
+"""What each token and each layer takes of memory, the text of a profile included."""
+
+
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -144,6 +150,13 @@ class RolloutConfig(_Part):
             H=attention.num_heads,
         )
 
+    def check_sizes(self) -> None:
+        """Raise ValueError for a number of tokens, layers or heads that takes more than the machine's memory."""
+        H = self.attention_config.num_heads
+        checks.fits("sequence_length", self.sequence_length, self.sequence_length * BYTES_EACH)
+        checks.fits("num_layers", self.num_layers, self.num_layers * BYTES_EACH)
+        checks.fits("attention_config.num_heads", H, H * BYTES_EACH * 10)  # held for 512 tokens at a time
+
     def lambdas(self) -> Float[np.ndarray, "T"]:
         """Return λ_1..λ_T."""
         return self.lambda_schedule_config.schedule(self.num_layers)
@@ -164,7 +177,9 @@ class RolloutConfig(_Part):
 
     def at_length(self, n: int) -> RolloutConfig:
         """Return the same configuration for n tokens."""
-        return self.model_copy(update={"sequence_length": checks.positive_integer("sequence_length", n)})
+        other = self.model_copy(update={"sequence_length": checks.positive_integer("sequence_length", n)})
+        other.check_sizes()
+        return other
 
 
 def read_config(path: Path | str) -> RolloutConfig:
@@ -176,12 +191,27 @@ def read_config(path: Path | str) -> RolloutConfig:
         For YAML that is empty, broken or no mapping, and for every field that is missing, unknown or not what it
         should be: all of them in one message, each with what was expected and what came.
     """
-    text = Path(path).read_text(encoding="utf-8")
+    path = Path(path)
+    if path.exists() and not path.is_file() and not path.is_dir():  # reading a pipe would wait for ever
+        raise checks.refuse(str(path), "a file with a configuration", "a device or a pipe")
+    if path.is_file() and path.stat().st_size > MOST_BYTES:
+        raise checks.refuse(str(path), f"a configuration of at most {MOST_BYTES} bytes", path.stat().st_size)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        received = f"the byte 0x{error.object[error.start]:02x}"
+        raise checks.refuse(str(path), "YAML in UTF-8", received) from None
+    text = text.replace("\t", " ")
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        content = yaml.load(text.replace("\t", " "), Loader=loader)  # noqa: S506 - a safe loader either way
-    except yaml.YAMLError as error:
-        raise ValueError(f"{path}: expected YAML, received {' '.join(str(error).split())}") from None
+        _check_nodes(path, text, loader)
+        content = yaml.load(text, Loader=loader)  # noqa: S506 - a safe loader either way
+    except (yaml.YAMLError, RecursionError, OverflowError) as error:
+        raise ValueError(f"{path}: expected YAML, received {' '.join(str(error).split())[:200]}") from None
+    except ValueError as error:  # also of a date that is none, for which YAML takes what looks like one
+        if str(error).startswith(str(path)):
+            raise
+        raise ValueError(f"{path}: expected YAML, received {' '.join(str(error).split())[:200]}") from None
     if not isinstance(content, dict):
         received = "an empty file" if content is None else type(content).__name__
         raise checks.refuse(str(path), "a mapping of fields", received)
@@ -190,10 +220,40 @@ def read_config(path: Path | str) -> RolloutConfig:
     except ValidationError as error:
         raise ValueError(f"{path}: " + "; ".join(_complaint(e) for e in error.errors()[:5])) from None
     try:
+        config.check_sizes()
         config.kernels(), config.lambdas()
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     return config
+
+
+def _check_nodes(path: Path, text: str, loader: Any) -> None:
+    """Raise for YAML that is nested too deep, or too large once its aliases are written out.
+
+    The parser that builds values calls itself for each level, and a deep file would end the interpreter; its events
+    come one after another.
+    """
+    sizes: list[int] = [0]
+    anchors: list[str | None] = [None]
+    known: dict[str, int] = {}
+    for event in yaml.parse(text, Loader=loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            sizes.append(1)
+            anchors.append(event.anchor)
+            if len(sizes) > MOST_DEPTH:
+                raise checks.refuse(str(path), f"YAML of at most {MOST_DEPTH} levels", "more")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            size, anchor = sizes.pop(), anchors.pop()
+            sizes[-1] += size
+            if anchor is not None:
+                known[anchor] = size
+        elif isinstance(event, yaml.AliasEvent):
+            inside_itself = event.anchor in anchors  # without end
+            sizes[-1] += MOST_NODES if inside_itself else known.get(str(event.anchor), 1)
+        elif isinstance(event, yaml.ScalarEvent):
+            sizes[-1] += 1
+        if sizes[-1] > MOST_NODES:
+            raise checks.refuse(str(path), f"at most {MOST_NODES} values, aliases written out", "more")
 
 
 def config_text(config: RolloutConfig) -> str:

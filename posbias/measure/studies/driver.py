@@ -13,14 +13,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
 import xarray as xr
 
 from posbias import checks
-from posbias.files import whole_file
 from posbias.measure.births import SIZES, Birth
 from posbias.measure.corpus import Corpus
 from posbias.measure.loading import Source
@@ -30,6 +28,7 @@ from posbias.measure.studies.absolute import (
     measure_control,
     measure_start,
 )
+from posbias.measure.studies.asked import Request, check_request, check_study
 from posbias.measure.studies.at_birth import measure_at_birth
 from posbias.measure.studies.between import measure_between
 from posbias.measure.studies.corpora import measure_corpus, measure_snapshot, measure_untrained
@@ -42,7 +41,7 @@ from posbias.measure.studies.small_families import SMALL, SmallBirth
 from posbias.measure.studies.training_seeds import LARGE, measure_seed
 from posbias.measure.study import KERNEL_SIZE, Settings
 from posbias.shipped import PREFIX, reference_names
-from posbias.training.loop import checkpoint
+from posbias.training.loop import checkpoint, netcdf
 from posbias.training.loop.progress import progress
 from posbias.training.reference.models import REFERENCES
 
@@ -55,8 +54,6 @@ STEP, STEPS, WIKITEXT, SEED = "step-", "step-*", "wikitext-2", "seed-"
 """Names of parts that need a folder of trained models, a file of text, and a folder of models from another seed."""
 ROTATED, LONG = ("pythia-160m", "qwen2-0.5b"), ("gpt2", "opt-125m", "mpt-125m", "pythia-160m")
 """Untrained architectures that are measured without their rotations too, and on long prompts."""
-OF_TRAINED = ("seeds", "snapshots")
-"""Studies of a folder of trained models only; others measure its models where it is given."""
 
 
 UNROTATED, UNTURNED = "-unrotated", partial(measure_at_birth, unrotated=True)
@@ -266,34 +263,6 @@ STUDIES: Mapping[str, Plan] = {
 
 
 @dataclass(frozen=True)
-class Request:
-    """Hold what is asked of a study beside its name; None leaves what its row says.
-
-    Parameters
-    ----------
-    models
-        Names of reference models, or directories or ids on the hub.
-    parts
-        Names of parts.
-    prompts, length
-        How many prompts, of how many tokens.
-    wikitext
-        Text of WikiText-2, its test part, for the part of that name.
-    trained
-        Folder that ``posbias train-reference -o`` filled: its models are measured in place of the reference models,
-        and files are named by model and seed. The study of snapshots needs it filled with ``--snapshots``, a part
-        seed-K with ``--seed K``; what was kept during training is measured by the study ``between`` too.
-    """
-
-    models: Sequence[str] | None = None
-    parts: Sequence[str] | None = None
-    prompts: int | None = None
-    length: int | None = None
-    wikitext: Path | None = None
-    trained: Path | None = None
-
-
-@dataclass(frozen=True)
 class Job:
     """Hold one file that is to be made.
 
@@ -334,8 +303,7 @@ def plan_of(name: str) -> Plan:
     >>> plan_of("gap").chapter
     '31_comparison'
     """
-    if name not in STUDIES:
-        raise checks.refuse("study", f"one of {', '.join(STUDIES)}", name)
+    check_study(name)
     return STUDIES[name]
 
 
@@ -357,12 +325,7 @@ def jobs(name: str, folder: Path, request: Request) -> list[Job]:
         For a name, a number or a file that cannot be.
     """
     plan = plan_of(name)
-    for what, number, least in (("prompts", request.prompts, 1), ("length", request.length, 2)):
-        if number is not None:
-            checks.positive_integer(what, number, minimum=least)
-    if name in OF_TRAINED and request.trained is None:
-        hint = " --snapshots" if name == "snapshots" else " --seed S"
-        raise checks.refuse(name, f"--trained FOLDER, made by posbias train-reference{hint}", "none")
+    check_request(name, request)
     models, parts = _models(plan, request), _parts(plan, request)
     done = models if request.trained is None else _complete(models, request.trained)
     if "{model}" in plan.file:
@@ -411,9 +374,8 @@ def run(todo: Sequence[Job], *, force: bool = False, asked: Request | None = Non
 def write(path: Path, data: xr.Dataset) -> None:
     """Write a study's data as netCDF, packed, whole or not at all."""
     packed = {"zlib": True, "complevel": 9, "shuffle": True}
-    with whole_file(path) as temporary:
-        encoding: dict[Any, Any] = {k: packed for k, x in data.data_vars.items() if x.ndim > 0 and x.dtype.kind == "f"}
-        data.to_netcdf(temporary, engine="h5netcdf", encoding=encoding)
+    encoding = {str(k): packed for k, x in data.data_vars.items() if x.ndim > 0 and x.dtype.kind == "f"}
+    netcdf.write(path, data, encoding)
 
 
 def _models(plan: Plan, request: Request) -> list[str]:

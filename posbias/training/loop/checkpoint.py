@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping
 from pathlib import Path
 from pickle import UnpicklingError
@@ -25,15 +26,6 @@ class Stateful(Protocol):
         """Take over a state."""
 
 
-def checkpoint_path(output: Path, rank: int) -> Path:
-    """Return the checkpoint of a process: a file beside the result.
-
-    >>> checkpoint_path(Path("out/m.nc"), 0).name
-    'm.nc.rank0.checkpoint'
-    """
-    return output.with_name(f"{output.name}.rank{rank}.checkpoint")
-
-
 def save(path: Path, state: Mapping[str, Tensor | Stateful], done: int, fingerprint: str) -> None:
     """Write a checkpoint over the previous one.
 
@@ -47,10 +39,40 @@ def save(path: Path, state: Mapping[str, Tensor | Stateful], done: int, fingerpr
         Steps or batches that the state includes.
     fingerprint
         Settings that must be equal for a run to resume from here, a ``name=value`` in each line.
+
+    Raises
+    ------
+    OSError
+        If it cannot be written, such as on a full disk; the previous one is then left as it was.
     """
     parts = {name: x if isinstance(x, Tensor) else x.state_dict() for name, x in state.items()}
-    with whole_file(path) as temporary:
-        torch.save({"state": parts, "done": done, "fingerprint": fingerprint}, temporary)
+    with whole_file(path) as temporary, _Attentive(temporary) as file:
+        try:
+            torch.save({"state": parts, "done": done, "fingerprint": fingerprint}, file)
+        except RuntimeError:  # torch's own, which does not say what the system said
+            if file.error is None:
+                raise
+            kept = "; the previous checkpoint is kept" if path.exists() else ""
+            raise OSError(file.error.errno, f"{file.error.strerror}{kept}", str(path)) from None
+
+
+class _Attentive(io.FileIO):
+    """A file to write that keeps the first error of the system, which torch replaces by one of its own."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "wb")
+        self.error: OSError | None = None
+
+    def write(self, data: Any, /) -> int:
+        view = memoryview(data).cast("B")
+        written = 0
+        try:
+            while written < len(view):  # a raw file may take less than all
+                written += super().write(view[written:]) or 0
+        except OSError as error:
+            self.error = self.error or error
+            raise
+        return written
 
 
 def settings_of(path: Path) -> dict[str, str]:
@@ -63,11 +85,8 @@ def settings_of(path: Path) -> dict[str, str]:
     OSError
         If there is none.
     """
-    try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
-        lines = str(found["fingerprint"]).splitlines()
-    except (RuntimeError, UnpicklingError, EOFError, KeyError, TypeError, ValueError) as error:
-        raise checks.refuse(str(path), "an intact checkpoint", f"{type(error).__name__}: {error}") from None
+    found = _read(path)
+    lines = str(found["fingerprint"]).splitlines()
     return dict(line.split("=", 1) for line in lines if "=" in line)
 
 
@@ -79,21 +98,34 @@ def restore(path: Path, state: Mapping[str, Tensor | Stateful], fingerprint: str
     ValueError
         If the file is damaged, or of a run with other settings.
     """
-    try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
-        theirs, parts, done = str(found["fingerprint"]), dict(found["state"]), int(found["done"])
-    except (RuntimeError, UnpicklingError, EOFError, KeyError, TypeError, ValueError) as error:
-        raise checks.refuse(str(path), "an intact checkpoint", f"{type(error).__name__}: {error}") from None
+    found = _read(path)
+    theirs, parts, done = str(found["fingerprint"]), found["state"], found["done"]
     if theirs != fingerprint:
         raise checks.refuse(str(path), "a checkpoint of a run with the same settings", _difference(fingerprint, theirs))
     if parts.keys() != state.keys():
         raise checks.refuse(str(path), f"a checkpoint of {', '.join(state)}", ", ".join(parts))
     for name, x in state.items():
-        if isinstance(x, Tensor):
-            x.copy_(parts[name])
-        else:
-            x.load_state_dict(parts[name])
+        try:
+            if isinstance(x, Tensor):
+                x.copy_(parts[name])
+            else:
+                x.load_state_dict(parts[name])
+        except (RuntimeError, TypeError, ValueError, KeyError, AttributeError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise checks.refuse(f"{path}: {name}", "the state of a run with the same settings", reason) from None
     return done
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Return what a checkpoint holds, with the parts that every one has."""
+    if path.is_dir():
+        raise checks.refuse(str(path), "a checkpoint, which is a file", "a directory")
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+        return {"fingerprint": str(found["fingerprint"]), "state": dict(found["state"]), "done": int(found["done"])}
+    except (RuntimeError, UnpicklingError, EOFError, KeyError, TypeError, ValueError, AttributeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise checks.refuse(str(path), "an intact checkpoint", f"{type(error).__name__}: {reason}") from None
 
 
 def _difference(ours: str, theirs: str) -> str:

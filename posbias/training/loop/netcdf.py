@@ -1,12 +1,38 @@
-"""Labelled arrays from netCDF files, read completely or not at all."""
+"""Labelled arrays in netCDF files, read completely or not at all, and written whole or not at all."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-
-import xarray as xr
+from typing import TYPE_CHECKING, Any
 
 from posbias import checks
+from posbias.files import write_whole
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+SIGNATURE = b"\x89HDF\r\n\x1a\n"
+"""First bytes of a netCDF file in HDF5."""
+
+
+def check_signature(path: Path) -> None:
+    """Raise unless a file is there and begins as netCDF files do; needs neither xarray nor HDF5.
+
+    Raises
+    ------
+    ValueError
+        If it is no netCDF file.
+    OSError
+        If it cannot be read.
+    """
+    if path.exists() and not path.is_file() and not path.is_dir():  # reading a pipe would wait for ever
+        raise checks.refuse(str(path), "a netCDF file written by posbias", "a device or a pipe")
+    with path.open("rb") as file:  # what is missing or forbidden is said by the system
+        start = file.read(8)
+    if start != SIGNATURE:
+        received = "another format" if start else "an empty file"
+        raise checks.refuse(str(path), "a netCDF file written by posbias", received)
 
 
 def load(path: Path) -> xr.Dataset:
@@ -19,14 +45,15 @@ def load(path: Path) -> xr.Dataset:
     OSError
         If it cannot be read.
     """
-    with path.open("rb") as file:  # what is missing or forbidden is said by the system
-        if file.read(8) != b"\x89HDF\r\n\x1a\n":
-            raise checks.refuse(str(path), "a netCDF file written by posbias", "another format")
+    check_signature(path)
+    import xarray as xr
+
     try:
         with xr.open_dataset(path, engine="h5netcdf") as results:
             return results.load()
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise checks.refuse(str(path), "an intact netCDF file", f"{error}") from None
+    except (OSError, ValueError, KeyError, RuntimeError, TypeError, AttributeError, IndexError) as error:
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise checks.refuse(str(path), "an intact netCDF file", reason) from None
 
 
 def load_layout(path: Path, attribute: str, layout: int, what: str) -> xr.Dataset:
@@ -51,8 +78,55 @@ def load_layout(path: Path, attribute: str, layout: int, what: str) -> xr.Datase
         If the file cannot be read.
     """
     results = load(path)
-    found = results.attrs.get(attribute)
-    if found is None or int(found) != layout:
-        received = "no layout number" if found is None else f"layout {found}"
+    if integer_attribute(path, results.attrs, attribute) != layout:
+        received = f"layout {results.attrs[attribute]}" if attribute in results.attrs else "no layout number"
         raise checks.refuse(str(path), f"{what} of layout {layout}", received)
     return results
+
+
+def integer_attribute(path: Path, attributes: Mapping[Any, Any], name: str) -> int | None:
+    """Return an attribute that must be an integer, None if it is not there.
+
+    Raises
+    ------
+    ValueError
+        If it is a text, a list, or another number.
+
+    >>> integer_attribute(Path("m.nc"), {"posbias_schema": "one"}, "posbias_schema")
+    Traceback (most recent call last):
+    ValueError: m.nc: posbias_schema: expected an integer, received 'one'
+    """
+    value = attributes.get(name)
+    if value is None:
+        return None
+    try:
+        if isinstance(value, str | bytes) or int(value) != value:
+            raise ValueError
+        return int(value)
+    except (TypeError, ValueError, OverflowError):
+        received = " ".join(repr(value).split())[:60]
+        raise checks.refuse(f"{path}: {name}", "an integer", received) from None
+
+
+def write(path: Path, data: xr.Dataset, encoding: Mapping[str, Mapping[str, Any]] | None = None) -> None:
+    """Write labelled arrays as netCDF, whole or not at all.
+
+    The file is made in memory, packed, and then written like any other: HDF5 on a disk that fills up can crash when it
+    closes the file, and no error can be caught then.
+
+    Parameters
+    ----------
+    path
+        The file.
+    data
+        The arrays.
+    encoding
+        As xarray has it: name → how it is packed.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be written, such as on a full disk; one that is there is then left as it was.
+    """
+    content = data.to_netcdf(None, engine="h5netcdf", encoding={k: dict(x) for k, x in (encoding or {}).items()})
+    write_whole(path, bytes(content))

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
-
-from transformers import AutoConfig, PretrainedConfig
+from typing import TYPE_CHECKING, Any
 
 from posbias import checks
-from posbias.training.reference.tokens import VOCABULARY
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
 
 CONTEXT = 1024
 """Tokens that models without a table of positions take; all but one were trained on 256."""
+
+BYTES_PER_STEP = 100
+"""What the log takes of memory for each step: two losses as numbers, and as text when it is written."""
 
 NTK = 4
 """Factor by which the NTK-scaled model's context is longer than that of the model it continues."""
@@ -61,13 +64,19 @@ class Reference:
 
     def config(self, **changes: Any) -> PretrainedConfig:
         """Return the configuration for transformers, with ``changes``."""
+        from transformers import AutoConfig
+
+        from posbias.training.reference.tokens import VOCABULARY
+
         special = {"bos_token_id": 1 if self.start_token else 0, "eos_token_id": 0, "pad_token_id": None}
         common = {"vocab_size": VOCABULARY, "tie_word_embeddings": True, "use_cache": False, **special}
         return AutoConfig.for_model(self.family, **{**common, **SHAPES[self.family](self), **self.fields, **changes})
 
     def shortened(self, steps: int) -> Reference:
         """Return the same model, trained for ``steps`` steps."""
-        return replace(self, steps=checks.positive_integer("steps", steps, minimum=0))
+        checks.positive_integer("steps", steps, minimum=0)
+        checks.fits("steps", steps, steps * BYTES_PER_STEP)
+        return replace(self, steps=steps)
 
 
 def _bloom(model: Reference) -> dict[str, Any]:

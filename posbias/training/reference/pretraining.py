@@ -25,6 +25,7 @@ from posbias.provenance import versions
 from posbias.training.loop import checkpoint
 from posbias.training.loop.progress import progress as told
 from posbias.training.loop.stopwatch import Stopwatch
+from posbias.training.loop.unfinished import check_unfinished, held_back
 from posbias.training.reference.models import Reference
 from posbias.training.reference.tokens import Texts, wrapped
 
@@ -161,25 +162,28 @@ def train(
     outside = [step for step in snapshots if not 0 <= step <= row.steps]
     if outside:
         raise checks.refuse("snapshots", f"steps from 0 to {row.steps}", outside[0])
+    checks.seed("seed", seed)
+    checks.seconds("checkpoint_every", checkpoint_every)
+    path = folder / "training.checkpoint"
+    check_unfinished(path, resume=resume)
     folder.mkdir(parents=True, exist_ok=True)
     model = initial_model(row, seed, init)
     if start is not None:
         model.load_state_dict(start.state_dict())
     settings = {**asdict(row), "seed": seed, "init": init, "torch": torch.__version__}
     run = _Run(row, texts, model, seed, "\n".join(f"{name}={value}" for name, value in settings.items()))
-    path = folder / "training.checkpoint"
-    if path.exists() and not resume:
-        raise checks.refuse(str(path), "no checkpoint of an unfinished run", "one; give --resume, or delete it")
     done = checkpoint.restore(path, run.state(), run.fingerprint) if path.exists() else 0
-    with told(row.steps, "steps", row.name, done=done, shown=progress) as bar:
+    with held_back() as asked, told(row.steps, "steps", row.name, done=done, shown=progress) as bar:
         for step in range(done, row.steps):
             if step in snapshots:
                 save_model(model, row, texts.tokenizer, folder / f"step-{step:06d}")
             run.step(step)
             bar.update(note=f"loss {run.log[step, 0]:.3f}")
-            if run.clock.running >= checkpoint_every:
+            if asked or run.clock.running >= checkpoint_every:
                 run.clock.lap()
                 checkpoint.save(path, run.state(), step + 1, run.fingerprint)
+            if asked:
+                asked.end()
     if row.steps in snapshots:
         save_model(model, row, texts.tokenizer, folder / f"step-{row.steps:06d}")
     run.clock.lap()

@@ -19,10 +19,11 @@ from posbias import checks
 from posbias.provenance import versions
 from posbias.training.loop.progress import Progress
 from posbias.training.loop.progress import progress as told
+from posbias.training.loop.unfinished import check_no_results, check_unfinished
 from posbias.training.retrieval.evaluation import accuracies, look_inside
-from posbias.training.retrieval.optimisation import Trained, Training, evaluation_seed, train
+from posbias.training.retrieval.optimisation import Trained, evaluation_seed, train
 from posbias.training.retrieval.outcomes import make_results, read_results, write_results
-from posbias.training.retrieval.settings import Setting
+from posbias.training.retrieval.settings import Setting, Training
 
 
 @dataclass(frozen=True)
@@ -111,21 +112,17 @@ def run_settings(
         If the folder cannot be written.
     """
     checks.positive_integer("processes", processes)
+    checks.seconds("checkpoint_every", checkpoint_every)
     for setting in settings:
-        path = folder / f"{setting.name}.nc"
-        if path.exists():
-            raise checks.refuse(str(path), "no earlier results", "a file; give --resume, or another folder")
+        check_no_results(folder / f"{setting.name}.nc")
     options: dict[str, Any] = {"size": size, "device": device, "checkpoint_every": checkpoint_every}
     jobs = [
         Job(setting, seed, training, folder / f"{setting.name}.seed{seed}.checkpoint", **options)
         for setting in settings
         for seed in seeds
     ]
-    in_the_way = [job.path for job in jobs if job.path.exists()]
-    if in_the_way and not resume:
-        raise checks.refuse(
-            str(in_the_way[0]), "no checkpoint of an unfinished run", "one; give --resume, or delete it"
-        )
+    for job in jobs:
+        check_unfinished(job.path, resume=resume)
     with ExitStack() as stack:
         bar = stack.enter_context(told(len(jobs), "networks", "training", shown=progress))
         done = _counted(_run_all(jobs, processes, stack), bar)
@@ -150,7 +147,22 @@ def _run_all(jobs: Sequence[Job], processes: int, stack: ExitStack) -> Iterator[
     context = multiprocessing.get_context("spawn")  # a forked torch may hang
     pool = ProcessPoolExecutor(min(processes, len(jobs)), context, torch.set_num_threads, (1,))
     stack.callback(pool.shutdown, cancel_futures=True)
-    yield from pool.map(Job.__call__, jobs)
+    try:
+        yield from pool.map(Job.__call__, jobs)
+    except KeyboardInterrupt:
+        _end_children()
+        raise
+
+
+def _end_children() -> None:
+    """Let the networks that are in training save their state and end; what does not within 10 seconds is killed."""
+    children = multiprocessing.active_children()
+    for child in children:
+        child.terminate()
+    for child in children:
+        child.join(10)
+        if child.is_alive():
+            child.kill()
 
 
 def _counted(jobs: Iterator[Any], bar: Progress) -> Iterator[Any]:

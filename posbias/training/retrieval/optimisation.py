@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
@@ -14,9 +13,10 @@ from posbias import checks
 from posbias.training.loop import checkpoint
 from posbias.training.loop.progress import progress as told
 from posbias.training.loop.stopwatch import Stopwatch
+from posbias.training.loop.unfinished import held_back
 from posbias.training.retrieval.attention_only import AttentionOnly
 from posbias.training.retrieval.evaluation import accuracies
-from posbias.training.retrieval.settings import PAIRS, Setting
+from posbias.training.retrieval.settings import PAIRS, Setting, Training
 from posbias.training.retrieval.task import Stream
 
 LOGGED = 200
@@ -33,43 +33,6 @@ def evaluation_seed(seed: int, time: int = 0) -> int:
     2000000000001
     """
     return (time or 1_000) * 1_000_000_000_000 + seed
-
-
-@dataclass(frozen=True)
-class Training:
-    """How networks are trained: AdamW on the query's label.
-
-    Parameters
-    ----------
-    iterations
-        Optimizer steps.
-    batch_size
-        Sequences in each.
-    rate, decay
-        Learning rate and weight decay.
-    precision
-        ``float32``, or ``bfloat16`` for the matrix products.
-
-    Raises
-    ------
-    ValueError
-        If a field is out of its range; the message names it.
-
-    Source: Wu et al. 2025, appendix J (100,000 iterations in 32 bits).
-    """
-
-    iterations: int = 100_000
-    batch_size: int = 128
-    rate: float = 1e-3
-    decay: float = 1e-6
-    precision: Literal["float32", "bfloat16"] = "float32"
-
-    def __post_init__(self) -> None:
-        """Check the fields."""
-        checks.positive_integer("iterations", self.iterations)
-        checks.positive_integer("batch_size", self.batch_size)
-        if self.precision not in ("float32", "bfloat16"):
-            raise checks.refuse("precision", "float32 or bfloat16", self.precision)
 
 
 @dataclass(frozen=True)
@@ -132,19 +95,23 @@ def train(
     ValueError
         If the checkpoint is damaged or of other settings.
     """
+    checks.positive_integer("seed", seed, minimum=0)
+    checks.seconds("checkpoint_every", checkpoint_every)
     run = _Run(setting, seed, training, torch.device(device))
     done = checkpoint.restore(path, run.state(), run.fingerprint) if path is not None and path.exists() else 0
     run.stream.generator.set_state(run.generator)
     total = training.iterations
-    with told(total, "steps", progress or "", done=done, shown=progress is not None) as bar:
+    with held_back() as asked, told(total, "steps", progress or "", done=done, shown=progress is not None) as bar:
         for step in range(done, total):
             run.step(step)
             if run.stopped >= 0:
                 break
             bar.update()
-            if path is not None and run.clock.running >= checkpoint_every:
+            if path is not None and (asked or run.clock.running >= checkpoint_every):
                 run.clock.lap()
                 checkpoint.save(path, run.state(), step + 1, run.fingerprint)
+            if asked:
+                asked.end()
     run.clock.lap()
     if path is not None:  # so that what comes after training does not have to wait for it again
         checkpoint.save(path, run.state(), total, run.fingerprint)

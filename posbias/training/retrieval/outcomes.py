@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 
 from posbias import checks
-from posbias.files import whole_file
+from posbias.training.loop import netcdf
 from posbias.training.loop.netcdf import load_layout
 from posbias.training.retrieval.settings import PAIRS
 
@@ -58,8 +58,7 @@ def write_results(path: Path, results: xr.Dataset) -> None:
     """Write a data set made by :func:`make_results` as netCDF in float32; an interrupted write leaves no file."""
     packed = {"zlib": True, "complevel": 4, "shuffle": True, "dtype": "float32"}
     encoding = {str(name): packed for name, x in results.data_vars.items() if x.dtype.kind == "f"}
-    with whole_file(path) as temporary:
-        results.to_netcdf(temporary, engine="h5netcdf", encoding=encoding)
+    netcdf.write(path, results, encoding)
 
 
 def read_results(path: Path | str) -> xr.Dataset:

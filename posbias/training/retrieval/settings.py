@@ -208,6 +208,77 @@ class Setting:
         return "-".join(map(str, parts)) + ("-code" if t.spread == "code" else "")
 
 
+@dataclass(frozen=True)
+class Training:
+    """How networks are trained: AdamW on the query's label.
+
+    Parameters
+    ----------
+    iterations
+        Optimizer steps.
+    batch_size
+        Sequences in each.
+    rate, decay
+        Learning rate and weight decay.
+    precision
+        ``float32``, or ``bfloat16`` for the matrix products.
+
+    Raises
+    ------
+    ValueError
+        If a field is out of its range; the message names it.
+
+    Source: Wu et al. 2025, appendix J (100,000 iterations in 32 bits).
+    """
+
+    iterations: int = 100_000
+    batch_size: int = 128
+    rate: float = 1e-3
+    decay: float = 1e-6
+    precision: Literal["float32", "bfloat16"] = "float32"
+
+    def __post_init__(self) -> None:
+        """Check the fields."""
+        checks.positive_integer("iterations", self.iterations)
+        checks.positive_integer("batch_size", self.batch_size)
+        for name, value in (("rate", self.rate), ("decay", self.decay)):
+            if not (math.isfinite(value) and value >= 0):
+                raise checks.refuse(name, "a finite number of at least 0", value)
+        if self.precision not in ("float32", "bfloat16"):
+            raise checks.refuse("precision", "float32 or bfloat16", self.precision)
+
+
+def check_memory(setting: Setting, training: Training, tested: int, seeds: int = 1) -> None:
+    """Raise if what a network, its data and its tests take is more than the machine's memory.
+
+    Parameters
+    ----------
+    setting, training
+        What is trained, and how.
+    tested
+        Test sequences of each order.
+    seeds
+        Number of networks.
+
+    Raises
+    ------
+    ValueError
+        With the first size that is too large, and what it takes: single arrays are counted, so that what passes may
+        still be too much together.
+    """
+    task, network = setting.task, setting.network
+    n, d = task.tokens, task.dimension
+    checks.fits("items", task.items, 4 * n**2)
+    checks.fits("classes", f"{task.classes} of dimension {d}", 4 * task.classes * d)
+    checks.fits("labels", f"{task.labels} of dimension {d}", 4 * task.labels * d)
+    checks.fits("dimension", d, 4 * 4 * 3 * d**2)  # weights, gradients and two moments of queries, keys and values
+    checks.fits("layers", f"{network.layers} of dimension {d}", 4 * 4 * 3 * d**2 * network.layers)
+    batch = 4 * training.batch_size * (n * d + n**2 * network.layers)
+    checks.fits("batch_size", f"{training.batch_size} sequences of {n} tokens", batch)
+    checks.fits("tested", f"{tested} sequences of {n} tokens", tested * n * 4)
+    checks.fits("seeds", f"{seeds} networks", seeds * 4 * n**2 * network.layers)
+
+
 def _depths(depths: Iterable[int], *, residual: bool) -> list[Setting]:
     encodings: tuple[Encoding, ...] = ("none", "decay", "rope")
     return [Setting(network=Network(T, causal(), e, residual)) for T, e in product(depths, encodings)]

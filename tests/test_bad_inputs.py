@@ -1,0 +1,749 @@
+"""A table of bad inputs: each is refused in one line that names the field or the file, and nothing is written.
+
+A row is a command line and what the line must say; ``P`` in both is the folder of files that are not as they should be.
+Rows are made by option and wrong kind where options are alike, and written out where they are not. A new option or file
+adds its rows to the list of its command; what a call of the front door refuses is in the last table.
+"""
+
+import errno
+import gzip
+import json
+import os
+import shlex
+
+import numpy as np
+import pytest
+import yaml
+from rollout_config import changed
+
+pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("transformers", reason="transformers is not installed")
+h5py = pytest.importorskip("h5py", reason="h5py is not installed")
+
+from measuring import save, write_documents  # noqa: E402 - after the checks
+
+import posbias  # noqa: E402
+from posbias.cli import main  # noqa: E402
+
+HUGE = 10**13
+"""Of anything: more than fits into the memory of a machine."""
+
+
+def wrong(command, option, *kinds, named=None):
+    """Return a row for each wrong kind of an option's value, whose name the line must have."""
+    said = named or option.strip("-").replace("-", "_")
+    return [
+        (f"{command} {option}={shlex.quote(str(kind))}", (said if kind not in PARSED else option,)) for kind in kinds
+    ]
+
+
+PARSED = ("x", "1.5", "", "one two", "0x10")
+"""Values that are no numbers: the command line itself refuses them, by the option."""
+MODEL = "-m P/bloom -d P/d.jsonl -N 2 -n 8"
+MEASURE = f"measure -o m.nc {MODEL}"
+TEXT = "measure -o m.nc -m P/bloom -N 2 -n 8"
+ICL = "train-icl -o out"
+REFERENCE = "train-reference bloom-8 -o out"
+
+COMMAND_LINES = [
+    ("nix", ("No such command 'nix'",)),
+    ("--nix", ("--nix",)),
+    *(
+        (f"{command} --nix", ("--nix",))
+        for command in (
+            "measure",
+            "summarise P/m.nc",
+            "report P/m.nc",
+            "rollout P/c.yaml",
+            "compare P/p.csv P/p.csv",
+            "published",
+            "study",
+            "train-reference bloom-8",
+            "train-icl",
+            "run 01_rollout",
+            "chapters",
+            "book",
+            "portable",
+            "format",
+            "explorer-data",
+        )
+    ),
+    *(
+        (command, ("Missing", missing))
+        for command, missing in (
+            ("measure -m P/bloom", "--output"),
+            ("summarise P/m.nc", "--output"),
+            ("summarise -o s.nc", "measurement"),
+            ("report P/m.nc", "--output"),
+            ("rollout P/c.yaml", "--output"),
+            ("rollout -o p.csv", "config"),
+            ("compare P/p.csv", "second"),
+            ("train-reference -o out", "names"),
+            ("train-reference bloom-8", "--output"),
+            ("train-icl", "--output"),
+            ("run", "chapter"),
+        )
+    ),
+    *(
+        (f"{command} P/other", ("other",))
+        for command in (
+            "measure -o m.nc",
+            "compare P/p.csv P/p.csv",
+            "published",
+            "chapters",
+            "study gap",
+            "explorer-data",
+        )
+    ),
+    *((f"{MEASURE} --{flag}=yes", (flag,)) for flag in ("resume", "heads", "allow-pickle", "trust-remote-code")),
+    ("study --list=yes", ("--list",)),
+    ("train-icl -o out --residual=yes", ("--residual",)),
+]
+
+NUMBERS_OF_MEASURE = [
+    *wrong(MEASURE, "--prompts", "x", "1.5", "", 0, -1, HUGE),
+    *wrong(MEASURE, "--length", "x", "1.5", "", 1, -8, HUGE),
+    *wrong(MEASURE, "--batch-size", "x", "1.5", "", 0, -1),
+    *wrong(MEASURE, "--seed", "x", "1.5", "", -1),
+    *wrong(MEASURE, "--per-document", "x", "1.5", "", 0, -1),
+    *wrong(MEASURE, "--checkpoint-every", "x", "", -1, "-inf", "nan"),
+    *wrong("measure -o m.nc --init gpt2", "--seed", -1, 2**32),
+    (f"{MEASURE} --length 65", ("length: expected at most",)) if False else (f"{MEASURE} -N", ("-N",)),
+]
+
+CHOICES_OF_MEASURE = [
+    *wrong(MEASURE, "--rule", "last", "", named="--rule"),
+    *wrong(MEASURE, "--dtype", "int8", "FLOAT32", "float64", "bf16", "none"),
+    (f"{MEASURE} --dtype=", ("dtype", "an empty name")),
+    *wrong(MEASURE, "--device", "meta", "gpu", "cuda:x", "cuda:-1", "0", "none", "disk"),
+    (f"{MEASURE} --device=", ("device", "''")),
+    *wrong(MEASURE, "--separator", "(", "[a", "*", "a{2", "(?P<n>a)(?P<n>b)")[:3],
+    (f"{MEASURE} --rule random", ("dataset", "none with the rule random", "P/d.jsonl")),
+    ("measure -o m.nc -m P/bloom --rule cut", ("dataset", "--dataset")),
+    ("measure -o m.nc -m P/bloom", ("dataset", "--dataset")),
+    ("measure -o m.nc -d P/d.jsonl", ("model", "--model, or --init")),
+    ("measure -o m.nc -d P/d.jsonl -m P/bloom --init gpt2", ("init", "no --model beside it")),
+    ("measure -o m.nc --init gpt2 --revision main", ("revision", "main")),
+    ("measure -o m.nc --init gpt2 --device-map auto", ("device_map", "auto")),
+    ("measure -o m.nc --init gpt2 --allow-pickle", ("allow_pickle",)),
+    ("measure -o m.nc --init gpt2 --trust-remote-code", ("trust_remote_code",)),
+]
+
+OUTPUTS = [
+    *(
+        (f"measure {MODEL} -o {out}", said)
+        for out, said in (
+            ("m.csv", ("output", "m.csv")),
+            ("m", ("output", ".nc")),
+            ("m.nc.gz", ("output", "m.nc.gz")),
+            ("''", ("output", ".nc")),
+            ("no/m.nc", ("no/m.nc", "No such file or directory")),
+            ("P/folder.nc", ("folder.nc", "a directory")),
+            ("P/pipe.nc", ("pipe.nc", "a device or a pipe")),
+            ("P/kept.nc", ("kept.nc", "read-only")),
+            ("P/d.jsonl/m.nc", ("m.nc", "Not a directory")),
+            ("P/circle.nc", ("circle.nc",)),
+            (f"{'m' * 300}.nc", ("mmm", os.strerror(errno.ENAMETOOLONG))),
+            ("P/begun.nc", ("begun.nc.rank0.checkpoint", "give --resume")),
+            ("P/folded.nc", ("folded.nc.rank0.checkpoint", "a directory")),
+            ("P/folded.nc --resume", ("folded.nc.rank0.checkpoint", "a directory")),
+            ("P/begun.nc --resume", ("begun.nc.rank0.checkpoint", "an intact checkpoint")),
+            ("m.nc --report r.txt", ("report", "r.txt")),
+            ("m.nc --report no/r.html", ("no/r.html",)),
+            ("m.nc --report P/folder.html", ("folder.html", "a directory")),
+        )
+    ),
+    *(
+        (f"{command} {out}", said)
+        for command in ("summarise P/good.nc -o",)
+        for out, said in (
+            ("s.csv", ("output", "s.csv")),
+            ("no/s.nc", ("no/s.nc",)),
+            ("P/folder.nc", ("folder.nc", "a directory")),
+            ("P/good.nc", ("output", "another file")),
+        )
+    ),
+    *(
+        (f"report P/good.nc -o {out}", said)
+        for out, said in (
+            ("r.txt", ("output", "r.txt")),
+            ("no/r.html", ("no/r.html",)),
+            ("P/folder.html", ("folder.html", "a directory")),
+        )
+    ),
+    *(
+        (f"rollout P/c.yaml -o {out}", said)
+        for out, said in (
+            ("no/p.csv", ("no/p.csv",)),
+            ("P/folder.nc", ("folder.nc", "a directory")),
+            ("P/pipe.nc", ("pipe.nc", "a device or a pipe")),
+            ("P/c.yaml", ("output", "another file")),
+            ("P/kept.nc", ("kept.nc", "read-only")),
+        )
+    ),
+    *(
+        (f"{command} -o {out}", said)
+        for command in ("train-reference bloom-8", "train-icl")
+        for out, said in (
+            ("P/d.jsonl", ("output", "d.jsonl")),
+            ("P/d.jsonl/in", ("output", "d.jsonl")),
+            ("P/pipe.nc", ("output", "pipe.nc")),
+        )
+    ),
+    ("study gap --only bloom-8 -o P/d.jsonl", ("output", "d.jsonl")),
+    ("published --config bloom -o no/c.yaml", ("no/c.yaml",)),
+    ("published --figure measured -o P/folder.nc", ("folder.nc", "a directory")),
+    ("explorer-data -o no/x.js", ("no/x.js",)),
+]
+
+MODELS = [
+    *(
+        (f"measure -o m.nc -d P/d.jsonl -N 2 -n 8 -m {model}", said)
+        for model, said in (
+            ("P/empty", ("P/empty", "a directory with a config.json")),
+            ("P/not-json", ("config.json", "JSON")),
+            ("P/binary", ("config.json", "JSON")),
+            ("P/deep", ("config.json", "JSON")),
+            ("P/list", ("config.json", "a JSON object", "[")),
+            ("P/no-type", ("architecture", "no model_type")),
+            ("P/bert", ("architecture", "bert")),
+            ("P/number", ("architecture", "7")),
+            ("P/folded", ("P/folded", "a directory with a config.json")),
+            ("P/d.jsonl", ("model", "a file")),
+            ("P/pipe.nc", ("model", "a file")),
+            ("no/such/folder", ("model no/such/folder",)),
+            ("/no/such", ("model /no/such",)),
+            ("./none", ("model ./none", "no such directory")) if False else ("'two words'", ("model two words",)),
+            ("''", ("model", "an empty name")),
+            ("a/b/c", ("model a/b/c",)),
+            ("../none", ("model ../none",)),
+            ("reference/none", ("model", "reference/ and one of")),
+            ("reference/", ("model", "reference/ and one of")),
+            ("bloom-8", ("model", "reference/bloom-8")),
+        )
+    ),
+    *(
+        (f"measure -o m.nc -N 2 -n 8 --init {init}", said)
+        for init, said in (
+            ("gpt9", ("init", "gpt9")),
+            ("''", ("init", "an empty name")),
+            ("P/empty", ("init", "a directory with a config.json")),
+            ("P/not-json", ("init", "JSON")),
+            ("P/list", ("init", "a JSON object")),
+            ("P/no-type", ("init", "no model_type")),
+            ("P/bert/config.json", ("init", "bert")),
+            ("P/d.jsonl", ("init", "d.jsonl")),
+            ("reference/none", ("init", "reference/none")),
+            ("P/no-layers", ("num_hidden_layers", "at least 1")),
+            ("P/no-heads", ("num_attention_heads", "at least 1")),
+            ("P/words", ("n_layer",)),
+            ("P/many-layers", ("num_hidden_layers", "10000000")),
+            ("P/odd", ("configuration",)),
+        )
+    ),
+    ("measure -o m.nc -N 2 -n 8 --init gpt2 -d P/d.jsonl", ("tokenizer",)),
+    ("measure -o m.nc -N 2 -n 2000 --init gpt2", ("length", "1024")),
+]
+
+CORPORA = [
+    *(
+        (f"{TEXT} -d {dataset}", said)
+        for dataset, said in (
+            ("nowhere", ("dataset", "nowhere")),
+            ("''", ("corpus", "an empty text")),
+            ("' '", ("corpus", "an empty text")),
+            (f"{'x' * 5000}", ("dataset", "xxx")),
+            ("P/pipe.nc", ("pipe.nc", "a device or a pipe")),
+            ("/dev/null", ("/dev/null", "a device or a pipe")),
+            ("P/empty", ("P/empty", "an empty folder")),
+            ("P/others", ("P/others", "one of a.md, b.csv")),
+            ("P/folder.jsonl", ("P/folder.jsonl", "a folder of .txt files")),
+            ("P/latin", ("b.txt", "text in UTF-8", "0xe9")),
+            ("P/latin.txt", ("latin.txt", "text in UTF-8", "0xe9")),
+            ("P/binary.jsonl", ("binary.jsonl", "text in UTF-8")),
+            ("P/zeros.jsonl", ("zeros.jsonl: line 1", "a JSON object")),
+            ("P/broken.jsonl", ("broken.jsonl: line 2", "a JSON object", "not json")),
+            ("P/deep.jsonl", ("deep.jsonl: line 1", "a JSON object")),
+            ("P/list.jsonl", ("list.jsonl: line 1", "a record with a text in 'text'")),
+            ("P/number.jsonl", ("number.jsonl: line 1", "a record with a text in 'text'")),
+            ("P/null.jsonl", ("null.jsonl: line 1", "a record with a text in 'text'")),
+            ("P/d.jsonl --field body", ("d.jsonl: line 1", "'body'")),
+            ("P/d.jsonl --field ''", ("d.jsonl: line 1", "''")),
+            ("P/zero.txt", ("zero.txt", "0 from 1 document", "--separator")),
+            ("P/one.txt", ("one.txt", "1 from 1 document", "--separator", "--rule cut")),
+            ("P/one.txt --rule cut", ("one.txt", "--separator")),
+            ("P/zero.jsonl", ("zero.jsonl", "0 from 0 documents")),
+            ("P/zero.csv", ("zero.csv: columns", "an empty file")),
+            ("P/d.csv --field body", ("d.csv: columns", "body", "text, id")),
+            ("P/short.csv", ("short.csv: line 3", "'text'")),
+            ("P/quote.csv", ("quote.csv", "commas and quotes")),
+            ("P/latin.csv", ("latin.csv", "text in UTF-8")),
+            ("P/plain.jsonl.gz", ("plain.jsonl.gz", "a whole .gz file")),
+            ("P/cut.jsonl.gz", ("cut.jsonl.gz", "a whole .gz file")),
+            ("P/broken.csv.gz", ("broken.csv.gz: columns", "text")),
+            ("P/d.parquet", ("d.parquet", "a parquet file")),
+            ("P/cut.parquet", ("cut.parquet", "a parquet file")),
+            ("P/damaged.parquet", ("damaged.parquet: text", "an intact column")),
+            ("P/numbers.parquet", ("numbers.parquet: text", "a column of texts", "int64")),
+            ("P/lists.parquet", ("lists.parquet: text", "a column of texts")),
+            ("P/null.parquet", ("null.parquet: row 2", "'text'")),
+            ("P/numbers.parquet --field body", ("numbers.parquet: columns", "body")),
+            ("P/packed.parquet.gz", ("packed.parquet.gz", "packed inside")),
+            *(
+                (f"P/x{s}", (f"x{s}", "expected text, a folder"))
+                for s in (".zip", ".tar.gz", ".xz", ".tsv", ".pdf", ".arrow")
+            ),
+            ("P/d.jsonl -N 13", ("d.jsonl", "13 prompts of 8 tokens, received 12 from 12 documents")),
+            ("P/d.jsonl -n 60", ("d.jsonl", "0 from 12 documents")),
+            ("P/d.jsonl --tokenizer P/empty", ("tokenizer", "P/empty")),
+        )
+    ),
+]
+
+NETCDF = [
+    *(
+        (command.format(file), said)
+        for command in ("summarise P/{} -o s.nc", "report P/{} -o r.html", "rollout P/{} --variant a -o p.csv")
+        for file, said in (
+            ("none.nc", ("none.nc", "No such file")),
+            ("folder.nc", ("folder.nc",)),
+            ("pipe.nc", ("pipe.nc", "a device or a pipe")),
+            ("zero.nc", ("zero.nc", "an empty file")),
+            ("text.nc", ("text.nc", "another format")),
+            ("cut.nc", ("cut.nc", "an intact netCDF file")),
+            ("foreign.nc", ("foreign.nc", "no layout number")),
+            ("schema-text.nc", ("schema-text.nc: posbias_schema", "an integer", "'one'")),
+            ("schema-list.nc", ("schema-list.nc: posbias_schema", "an integer")),
+            ("schema-half.nc", ("schema-half.nc: posbias_schema", "an integer", "1.5")),
+            ("schema-nan.nc", ("schema-nan.nc: posbias_schema", "an integer", "nan")),
+            ("schema-2.nc", ("schema-2.nc", "layout 1", "layout 2")),
+            ("bare.nc", ("bare.nc", "a complete measurement")),
+        )
+    ),
+    *(
+        (command, said)
+        for command, said in (
+            ("summarise P/c.yaml -o s.nc", ("path", "c.yaml")),
+            ("report P/c.yaml -o r.html", ("path", "c.yaml")),
+            ("rollout P/c.yaml --variant a -o p.csv", ("--variant", "c.yaml")),
+            ("rollout P/zero.nc -o p.csv", ("--variant", "zero.nc")),
+            ("rollout P/zero.nc --variant d -o p.csv", ("--variant", "'d'")),
+            ("rollout P/zero.nc --variant a --norm max -o p.csv", ("--norm", "'max'")),
+            ("rollout P/zero.nc --variant a --head-dim 4 -o p.csv", ("--architecture and --head-dim",)),
+            ("report P/summary-text.nc -o r.html", ("summary-text.nc: posbias_schema", "an integer")),
+        )
+    ),
+]
+
+CONFIGURATIONS = {
+    "sequence_length": ("x", -1, 0, 1.5, None, [6], HUGE, True),
+    "num_layers": ("x", -1, 0, 1.5, None, [2], HUGE),
+    "mask_config__mask_type": ("random", 3),
+    "mask_config__window_size": ("x", 0, -1, 1.5),
+    "attention_config__num_heads": ("x", 0, 1.5, None, HUGE),
+    "attention_config__alibi_slopes": (
+        "x",
+        0.5,
+        [0.5],
+        [[0.5, "x"]],
+        [[0.0, 1.0]],
+        [[-1.0, 1.0]],
+        [[float("nan"), 1.0]],
+        [],
+    ),
+    "attention_config__head_weights": ("x", [[1.0, -1.0]], [[float("inf"), 1.0]], [[1.0] * 3]),
+    "attention_config__softmax_temperature": ("x", 0, -1.0, float("inf"), None),
+    "content_config__diagonal_scores": ("x", [[1.0], [2.0], [3.0]], [[float("nan")]], [[1.0], [1.0, 2.0]], None),
+    "content_config__base_scores": (3, [[float("-inf")]], [[1.0, 2.0, 3.0]]),
+    "lambda_schedule_config__schedule_type": ("linear", None),
+    "lambda_schedule_config__lambdas_custom": ("x", [0.3], [0.3, 1.5], [0.3, -0.1], [0.3, float("nan")], [0.3, "x"]),
+    "attention_config": (..., 3),
+    "content_config": (..., []),
+    "lambda_schedule_config": (..., {"schedule_type": "constant", "lambda_const": 2}, {"schedule_type": "power_decay"}),
+    "unknown_field": (1,),
+}
+"""Field of a rollout configuration → values that it cannot have; ``...`` takes it out."""
+YAML = {
+    "empty": "",
+    "list": "- 1\n",
+    "text": "text",
+    "number": "3",
+    "broken": "a: [1",
+    "nested": "a: " + "[" * 50_000,
+    "indented": "\n".join(" " * k + "a:" for k in range(2000)),
+    "itself": "a: &a [*a]",
+    "bomb": "a: &a [1, 1, 1, 1, 1, 1, 1, 1]\n"
+    + "\n".join(f"{y}: &{y} [{', '.join([f'*{x}'] * 8)}]" for x, y in zip("abcdefgh", "bcdefghi", strict=True)),
+    "alias": "a: *b",
+    "code": "!!python/object/apply:os.system [ls]",
+    "date": "a: 2020-13-45",
+    "two": "a: 1\n---\nb: 2\n",
+    "bytes": b"\xff\xfe\x00a",
+    "control": "a: \x00",
+}
+"""Texts that are no configuration."""
+CONFIGS = [
+    *(
+        (f"rollout P/{field}-{k}.yaml -o p.csv", (f"{field}-{k}.yaml", field.split("__")[-1]))
+        for field, values in CONFIGURATIONS.items()
+        for k in range(len(values))
+        if field not in ("lambda_schedule_config",)
+    ),
+    *((f"rollout P/lambda_schedule_config-{k}.yaml -o p.csv", ("lambda",)) for k in range(3)),
+    *((f"rollout P/yaml-{name}.yaml -o p.csv", (f"yaml-{name}.yaml",)) for name in YAML),
+    ("rollout P/none.yaml -o p.csv", ("none.yaml",)),
+    ("rollout P/empty -o p.csv", ("P/empty",)),
+    ("rollout P/pipe.yaml -o p.csv", ("pipe.yaml", "a device or a pipe")),
+    *wrong("rollout P/c.yaml -o p.csv", "--length", "x", "1.5", named="--length"),
+    *wrong("rollout P/c.yaml -o p.csv", "--length", 0, -1, HUGE, named="sequence_length"),
+    ("rollout P/c.yaml -o p.csv --architecture gpt --head-dim 4", ("architecture", "gpt")),
+    ("rollout P/c.yaml -o p.csv --architecture bloom", ("--head-dim", "both or neither")),
+    ("rollout P/c.yaml -o p.csv --head-dim 4", ("--architecture", "both or neither")),
+    *wrong("rollout P/c.yaml -o p.csv --architecture bloom", "--head-dim", "x", 0, -1, named="head"),
+    *wrong("rollout P/c.yaml -o p.csv", "--scalar-content", "none", named="--scalar-content"),
+]
+
+PROFILES = {
+    "header": "position,probability\n0,1\n",
+    "empty": "",
+    "text": "text",
+    "order": "token_position,probability\n1,0.5\n0,0.5\n",
+    "gap": "token_position,probability\n0,0.5\n2,0.5\n",
+    "word": "token_position,probability\n0,half\n",
+    "columns": "token_position,probability\n0,0.5,1\n",
+    "negative": "token_position,probability\n0,1.5\n1,-0.5\n",
+    "sum": "token_position,probability\n0,0.5\n1,0.4\n",
+    "nan": "token_position,probability\n0,nan\n",
+    "infinite": "token_position,probability\n0,inf\n",
+    "no-rows": "token_position,probability\n",
+    "bytes": b"\x89HDF\r\n\x1a\n\xff",
+    "nul": b"token_position,probability\n0,\x00\n",
+}
+"""Texts that are no profile."""
+COMPARISONS = [
+    *((f"compare P/p.csv P/profile-{name}.csv", (f"profile-{name}.csv",)) for name in PROFILES),
+    ("compare P/p.csv P/none.csv", ("none.csv",)),
+    ("compare P/empty P/p.csv", ("P/empty",)),
+    ("compare P/p.csv P/q.csv", ("same number of positions",)),
+]
+
+PUBLISHED = [
+    ("published --config gpt-2 -o c.yaml", ("model", "gpt-2")),
+    ("published --config '' -o c.yaml", ("model",)),
+    ("published --config bloom --content some -o c.yaml", ("content", "some")),
+    ("published --config bloom --corpus c4 -o c.yaml", ("corpus", "c4")),
+    ("published --figure nine -o p.csv", ("nine",)),
+    ("published --figure '' -o p.csv", ("measured",)),
+    ("published --config bloom", ("--output",)),
+    ("published --figure bloom", ("--output",)),
+    ("published -o x", ("--output",)),
+    ("published --verify -o x", ("--output",)),
+    ("published --content mean", ("--content",)),
+    ("published --no-residual", ("--no-residual",)),
+    ("published --config bloom --figure measured -o x", ("--config and --figure",)),
+    ("published --verify --download", ("--download and --verify",))
+    if False
+    else ("published --corpus dclm", ("--corpus",)),
+]
+
+STUDIES = [
+    ("study", ("study", "--list")),
+    ("study ''", ("study", "an empty name")),
+    ("study gravity", ("study", "gravity")),
+    *wrong("study gap", "--prompts", "x", 0, -1, HUGE),
+    *wrong("study gap", "--length", "x", 1, -1, HUGE),
+    ("study seeds", ("seeds", "--trained")),
+    ("study snapshots", ("snapshots", "--trained")),
+    ("study corpora --part nothing -o out", ("--part", "nothing")),
+    ("study corpora --part wikitext-2 -o out", ("--part wikitext-2", "--wikitext")),
+    ("study absolute --part seed-1 -o out", ("--part seed-1", "--trained")),
+    ("study between --part step-30 -o out", ("--part step-30", "--trained")),
+    ("study gap --only nothing -o out", ("--only", "nothing")),
+    ("study gap --only '' -o out", ("--only",)),
+    ("study families --only bert -o out", ("--only", "bert")),
+    ("study gap --wikitext P/none.txt", ("--wikitext",)),
+    ("study gap --wikitext P/empty", ("--wikitext",)),
+    ("study gap --trained P/none", ("--trained",)),
+    ("study gap --trained P/one.txt", ("--trained",)),
+    ("study seeds --trained P/empty -o out", ("seeds", "models")),
+    ("study corpora --part builtin-1024 --length 100 --part random -o out", ("--length",)),
+]
+
+TRAINED = [
+    ("train-reference bloom-9 -o out", ("reference model", "bloom-9")),
+    ("train-reference '' -o out", ("reference model",)),
+    ("train-reference reference/bloom-8 -o out", ("reference model", "reference/bloom-8")),
+    ("train-reference all bloom-8 -o out", ("reference model", "all")),
+    *wrong(REFERENCE, "--seed", "x", "1.5", -1, 2**32),
+    *wrong(REFERENCE, "--steps", "x", "1.5", -1, HUGE),
+    *wrong(REFERENCE, "--snapshots", "a", "1;2", "-1", "1.0"),
+    *wrong(REFERENCE, "--checkpoint-every", "x", "nan", -1),
+    *wrong(REFERENCE, "--init", "zero", named="--init"),
+]
+
+TINY = f"{ICL} --iterations 2 --seeds 1"
+NETWORKS = [
+    *(
+        row
+        for option, least in (
+            ("--seeds", 1),
+            ("--iterations", 1),
+            ("--batch-size", 1),
+            ("--processes", 1),
+            ("--tested", 1),
+            ("--layers", 1),
+            ("--items", 2),
+            ("--classes", 1),
+            ("--labels", 2),
+            ("--burstiness", 1),
+            ("--dimension", 1),
+        )
+        for row in wrong(ICL, option, "x", "1.5", least - 1)
+    ),
+    *(
+        row
+        for option in ("--seeds", "--batch-size", "--tested", "--layers", "--classes", "--dimension")
+        for row in wrong(ICL, option, HUGE)
+    ),
+    (f"{ICL} --items {4 * HUGE}", ("labels",)),
+    (f"{ICL} --labels {HUGE} --classes {HUGE}", ("classes",)),
+    *(
+        row
+        for option in ("--precision", "--mask", "--encoding", "--bias", "--vocabulary", "--spread")
+        for row in wrong(ICL, option, "other", named=option)
+    ),
+    *wrong(ICL, "--preset", "figure1", "", "deep2", named="preset"),
+    *wrong(ICL, "--checkpoint-every", "x", "nan", -1),
+    *wrong(ICL, "--device", "meta", "gpu", "cuda:x"),
+    (f"{ICL} --burstiness 3", ("burstiness", "a divisor of the 8 items")),
+    (f"{ICL} --classes 1", ("classes", "items / burstiness")),
+    (f"{ICL} --labels 4", ("labels", "at least 8")),
+    (f"{ICL} --labels 4000", ("labels", "at most the 2048 classes")),
+    (f"{ICL} --encoding rope --dimension 5", ("dimension", "an even number")),
+    (f"{ICL} --mask window", ("width",)),
+    (f"{ICL} --width 3", ("width",)),
+    (f"{ICL} --mask window --width 0", ("window",)),
+    (f"{ICL} --mask prefix --width 99", ("prefix", "1 to 17")),
+    (f"{ICL} --mask window --width -2", ("window",)),
+    ("train-icl -o P/networks", ("mixture-none-causal-none-2-plain.nc", "no earlier results")),
+    ("train-icl -o P/begun", ("seed0.checkpoint", "give --resume")),
+    (
+        "train-icl -o P/begun --resume --seeds 1 --iterations 2 --tested 10",
+        ("seed0.checkpoint", "an intact checkpoint"),
+    ),
+    ("train-icl -o P/networks --resume", ("mixture-none-causal-none-2-plain.nc", "netCDF")),
+]
+
+BOOK = [
+    ("run nix", ("chapter", "nix")),
+    ("run ''", ("chapter",)),
+    ("run 01_rollout -p nix 1 -o x.ipynb", ("parameter", "nix")),
+    ("run 01_rollout -p nix -o x.ipynb", ("-p", "a name and a value")),
+    ("run 11_models -p prompts x -o x.ipynb", ("prompts", "'x'")),
+    ("run 11_models -p n_prompts 3 -o x.ipynb", ("n_prompts",)),
+    ("run 01_rollout -o no/x.ipynb", ("no/x.ipynb",)),
+    ("run 31_comparison -p measurement P/text.nc -o x.ipynb", ("text.nc",)),
+    ("book --jobs 0", ("jobs", "at least 1")),
+    ("book --jobs x", ("--jobs",)),
+    ("format nix", ("chapter", "nix")),
+    ("portable nix", ("chapter", "nix")),
+    ("portable --world nix", ("world", "nix")),
+    ("portable 01_rollout --jobs 0", ("jobs",)),
+]
+
+# What comes later, the names of quantities, weights that do not fit, reports of models, has its own list here.
+TABLE = [
+    *COMMAND_LINES, *NUMBERS_OF_MEASURE, *CHOICES_OF_MEASURE, *OUTPUTS, *MODELS, *CORPORA, *NETCDF, *CONFIGS, *COMPARISONS,
+    *PUBLISHED, *STUDIES, *TRAINED, *NETWORKS, *BOOK,
+]  # fmt: skip
+
+
+def write_models(root):
+    """Write directories that are no models, beside one that is."""
+    gpt2 = {"model_type": "gpt2"}
+    contents = {
+        "not-json": "not json",
+        "binary": b"\xff\xfe\x00",
+        "deep": "[" * 50_000,
+        "list": "[]",
+        "no-type": "{}",
+        "bert": json.dumps({"model_type": "bert"}),
+        "number": json.dumps({"model_type": 7}),
+        "no-layers": json.dumps(gpt2 | {"n_layer": 0}),
+        "no-heads": json.dumps(gpt2 | {"n_head": 0}),
+        "words": json.dumps(gpt2 | {"n_layer": "two"}),
+        "many-layers": json.dumps(gpt2 | {"n_layer": 10**7}),
+        "odd": json.dumps(gpt2 | {"n_embd": 30, "n_head": 4}),
+    }
+    for name, content in contents.items():
+        (root / name).mkdir()
+        (root / name / "config.json").write_bytes(content.encode() if isinstance(content, str) else content)
+    (root / "empty").mkdir()
+    (root / "folded" / "config.json").mkdir(parents=True)
+    save(root / "bloom", "bloom")
+
+
+def write_corpora(root):
+    """Write files and folders that are no documents, beside one that is."""
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    write_documents(root / "d.jsonl", [40] * 12)
+    texts = {
+        "others/a.md": "a",
+        "others/b.csv": "b",
+        "latin/a.txt": "fine",
+        "latin/b.txt": b"caf\xe9 at noon",
+        "latin.txt": b"caf\xe9 at noon",
+        "binary.jsonl": bytes(range(256)),
+        "zeros.jsonl": bytes(100),
+        "broken.jsonl": '{"text": "a"}\nnot json\n',
+        "deep.jsonl": "[" * 50_000,
+        "list.jsonl": '["a"]',
+        "number.jsonl": '{"text": 3}',
+        "null.jsonl": '{"text": null}',
+        "zero.txt": "",
+        "one.txt": "ban bar bam ben ber bem bin bir",
+        "zero.jsonl": "",
+        "zero.csv": "",
+        "d.csv": "text,id\na,1\n",
+        "short.csv": "id,text\n1,a\n2\n",
+        "quote.csv": 'id,text\n1,"a" b\n',
+        "latin.csv": b"text\ncaf\xe9\n",
+        "plain.jsonl.gz": '{"text": "a"}',
+        "cut.jsonl.gz": gzip.compress(b'{"text": "a"}' * 1000)[:-20],
+        "broken.csv.gz": gzip.compress(b"a,b\n1,2\n"),
+        "d.parquet": "PAR1",
+        "packed.parquet.gz": gzip.compress(b"PAR1"),
+        **{f"x{suffix}": "x" for suffix in (".zip", ".tar.gz", ".xz", ".tsv", ".pdf", ".arrow")},
+    }
+    for name, content in texts.items():
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_bytes(content.encode() if isinstance(content, str) else content)
+    (root / "folder.jsonl").mkdir()
+    tables = {"numbers": [1, 2], "lists": [["a"], ["b"]], "null": ["a b", None], "damaged": ["word " * 500] * 300}
+    for name, column in tables.items():
+        parquet.write_table(pa.table({"text": column}), root / f"{name}.parquet", use_dictionary=False)
+    whole = (root / "damaged.parquet").read_bytes()
+    (root / "cut.parquet").write_bytes(whole[: len(whole) // 2])
+    (root / "damaged.parquet").write_bytes(whole[:4] + b"\xff" * 200 + whole[204:])
+
+
+def write_results(root):
+    """Write files that are no measurements."""
+    attributes = {
+        "foreign": {},
+        "schema-text": {"posbias_schema": "one"},
+        "schema-list": {"posbias_schema": np.array([1, 1])},
+        "schema-half": {"posbias_schema": 1.5},
+        "schema-nan": {"posbias_schema": np.nan},
+        "schema-2": {"posbias_schema": 2},
+        "bare": {"posbias_schema": 1},
+        "summary-text": {"summary": 1, "posbias_schema": "one"},
+        "good": {"posbias_schema": 1},
+    }
+    for name, attrs in attributes.items():
+        with h5py.File(root / f"{name}.nc", "w") as file:
+            file["x"] = np.zeros(3)
+            file.attrs.update(attrs)
+    (root / "cut.nc").write_bytes((root / "bare.nc").read_bytes()[:300])
+    (root / "zero.nc").write_bytes(b"")
+    (root / "text.nc").write_text("text")
+    (root / "kept.nc").write_text("")
+    (root / "kept.nc").chmod(0o444)
+    for name in ("folder.nc", "folder.html", "folded.nc.rank0.checkpoint"):
+        (root / name).mkdir()
+    for name in ("pipe.nc", "pipe.yaml"):
+        os.mkfifo(root / name)
+    (root / "circle.nc").symlink_to("circle.nc")
+    (root / "begun.nc.rank0.checkpoint").write_text("no checkpoint")
+    network = "mixture-none-causal-none-2-plain"
+    for folder, name in (("networks", f"{network}.nc"), ("begun", f"{network}.seed0.checkpoint")):
+        (root / folder).mkdir()
+        (root / folder / name).write_text("text")
+
+
+def write_configurations(root):
+    """Write configurations and profiles that are not as they should be."""
+    (root / "c.yaml").write_text(yaml.safe_dump(changed()))
+    for field, values in CONFIGURATIONS.items():
+        for k, value in enumerate(values):
+            (root / f"{field}-{k}.yaml").write_text(yaml.safe_dump(changed(**{field: value})))
+    for kind, texts in (("yaml", YAML), ("profile", PROFILES)):
+        for name, text in texts.items():
+            path = root / f"{kind}-{name}.{'yaml' if kind == 'yaml' else 'csv'}"
+            path.write_bytes(text.encode() if isinstance(text, str) else text)
+    (root / "p.csv").write_text("token_position,probability\n0,0.5\n1,0.5\n")
+    (root / "q.csv").write_text("token_position,probability\n0,0.5\n1,0.25\n2,0.25\n")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """Return the folder of files that are not as they should be."""
+    root = tmp_path_factory.mktemp("place")
+    for write in (write_models, write_corpora, write_results, write_configurations):
+        write(root)
+    return root
+
+
+@pytest.fixture(scope="module")
+def listed(place):
+    """Return what is in the folder before the first row."""
+    return {path: path.lstat().st_mtime_ns for path in place.rglob("*")}
+
+
+@pytest.mark.parametrize("row", range(len(TABLE)), ids=[f"{k}-{words[:60]}" for k, (words, _) in enumerate(TABLE)])
+def test_bad_input_is_one_line(place, listed, tmp_path, monkeypatch, capsys, row):
+    words, expected = TABLE[row]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    given = [word.replace("P/", f"{place}/") if "P/" in word else word for word in shlex.split(words)]
+    with pytest.raises(SystemExit) as ended:
+        main(given)
+    out, err = capsys.readouterr()
+    assert ended.value.code == 2 and out == "", (ended.value.code, out, err)
+    assert err.startswith("posbias: ") and err.count("\n") == 1 and "Traceback" not in err, err
+    for part in expected:
+        assert part.replace("P/", f"{place}/") in err, (part, err)
+    assert len(err) < 1000, err
+    assert list(tmp_path.iterdir()) == []
+    assert {path: path.lstat().st_mtime_ns for path in place.rglob("*")} == listed
+
+
+def test_the_table_is_long_and_no_row_stands_twice():
+    lines = [words for words, _ in TABLE]
+    assert len(lines) >= 300 and len(set(lines)) == len(lines)
+
+
+FRONT = {
+    "open nothing": (lambda place: posbias.open(), "model: expected a directory"),
+    "open a number": (lambda place: posbias.open(3), "model: expected a directory"),
+    "open both": (lambda place: posbias.open("reference/bloom-8", init="gpt2"), "init: expected no --model"),
+    "open a file": (lambda place: posbias.open(place / "d.jsonl"), "model: expected the directory of a model"),
+    "open no configuration": (lambda place: posbias.open(place / "empty"), "a directory with a config.json"),
+    "open a seed below 0": (lambda place: posbias.open(init="gpt2", seed=-1), "seed: expected an integer from 0"),
+    "open a half seed": (lambda place: posbias.open(init="gpt2", seed=0.5), "seed: expected an integer from 0"),
+    "load nothing": (lambda place: posbias.load(place / "zero.nc"), "zero.nc: expected a netCDF file"),
+    "load a number": (lambda place: posbias.load(3), "path: expected the name of a file"),
+    "load a text": (lambda place: posbias.load(place / "schema-text.nc"), "posbias_schema: expected an integer"),
+    "no profile": (lambda place: posbias.compare([0.5, 0.4], [0.5, 0.5]), "sum to 1"),
+    "profiles of two lengths": (lambda place: posbias.compare([1.0], [0.5, 0.5]), "same number of positions"),
+    "a mixing above 1": (lambda place: posbias.influence_profile([[1.0]], [1.5]), "values in [0, 1]"),
+    "a kernel of no rows": (lambda place: posbias.influence_profile([], [0.5]), "dimension"),
+    "no layer": (lambda place: posbias.structured_kernels(0, slope=1.0), "at least 1"),
+    "a slope below 0": (lambda place: posbias.structured_kernels(2, slope=-1.0), "slope"),
+    "no heads": (lambda place: posbias.alibi_slopes(0), "at least 1"),
+    "a mean of text": (lambda place: posbias.mean_position("text"), "array of numbers"),
+    "a window of 0": (lambda place: posbias.masks.sliding_window(0), "at least 1"),
+    "a schedule of no layers": (lambda place: posbias.schedules.constant(0, 0.5), "at least 1"),
+}
+"""Calls of the front door, and what the error says."""
+
+
+@pytest.mark.parametrize("name", FRONT)
+def test_the_front_door_says_what_was_expected(place, name):
+    call, expected = FRONT[name]
+    with pytest.raises(ValueError) as refused:
+        call(place)
+    assert expected in str(refused.value) and "\n" not in str(refused.value)
+    assert "received" in str(refused.value)
