@@ -100,7 +100,7 @@ def test_there_is_a_small_network_of_every_family_and_all_are_of_one_size():
 
 @pytest.mark.parametrize("name", [*SMALL])
 def test_small_networks_can_be_built_and_read(name):
-    settings = Settings(SmallBirth(name), Corpus("builtin"), 1, 8, rule="random", content=False)
+    settings = Settings(SmallBirth(name), Corpus("builtin"), 1, 8, rule="random")
     study = Study(settings)
     assert study.settings.source.name() == f"{name}, 12 layers of width 256 (untrained)"
     assert isinstance(study.instrument, Instrument) and has_branches(study.instrument)

@@ -82,7 +82,7 @@ WRONG_TYPES = """\
 model: expected a directory, an id on the hub, or reference/NAME, received None
 path: expected the name of a file that ends in .nc, received 3
 path: expected the name of a file that ends in .html, received None
-variant: expected one of a, b, c, kernels, birth, received ['b']
+variant: expected one of a, b, c, kernels, own, birth, received ['b']
 prompts: expected an integer of at least 1, received 2.5
 length: expected an integer of at least 2, received '16'
 corpus: expected builtin, the name of a data set, or a path, received 5
@@ -128,13 +128,13 @@ def test_opening_reads_no_weights(place, tmp_path):
 
 def test_rollouts_are_those_of_the_command(measured, tmp_path):
     file = measured.save(tmp_path / "m.nc")
-    for variant in ("a", "b", "c", "kernels", "birth"):
+    for variant in ("a", "b", "c", "kernels", "own", "birth"):
         main_ok(["rollout", str(file), "--variant", variant, "-o", str(tmp_path / "p.csv")])
         values = np.loadtxt(tmp_path / "p.csv", delimiter=",", skiprows=1)[:, 1]
         np.testing.assert_allclose(measured.rollout(variant), values, rtol=1e-4)
     assert not np.allclose(measured.rollout("b"), measured.rollout("b", norm="token"))
     assert len(measured.rollout("b", length=40)) == 40
-    assert [*measured.compare()] == ["a", "b", "c", "kernels", "birth"]
+    assert [*measured.compare()] == ["a", "b", "c", "kernels", "own", "birth"]
 
 
 def main_ok(words):
@@ -151,7 +151,7 @@ def test_saved_and_loaded_is_the_same(measured, tmp_path):
 
 
 def test_a_summary_is_loaded_too_and_saved_again(measured, summary, tmp_path):
-    for variant in ("a", "b", "c", "kernels", "birth"):
+    for variant in ("a", "b", "c", "kernels", "own", "birth"):
         np.testing.assert_allclose(summary.rollout(variant), measured.rollout(variant), rtol=1e-6)
     assert len(summary.rollout("b", length=20)) == 20
     with pytest.raises(ValueError, match="rollout: expected length 16 and norm frobenius"):
@@ -259,7 +259,7 @@ def test_what_is_no_model_is_refused(model, message, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"variant": "d"}, "variant: expected one of a, b, c, kernels, birth, received 'd'"),
+        ({"variant": "d"}, "variant: expected one of a, b, c, kernels, own, birth, received 'd'"),
         ({"norm": "max"}, "norm: expected one of frobenius, token, received max"),
         ({"length": 0}, "length: expected an integer of at least 1, received 0"),
         ({"variant": "kernels", "length": 5}, "length: expected 16, the length of the measured kernels, received 5"),

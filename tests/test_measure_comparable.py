@@ -40,7 +40,7 @@ BAD = {
         "expected a measurement of layout 1, received layout 0",
     ),
     "no layout": (lambda x: x.drop_attrs(deep=False), "expected a measurement of layout 1, received no layout number"),
-    "incomplete": (lambda x: x.drop_vars(["slopes", "attention"]), "complete measurement, received none of attention"),
+    "incomplete": (lambda x: x.drop_vars(["slopes", "attention"]), "complete measurement, received none of slopes"),
     "one prompt": (lambda x: x.isel(prompt=[0]), "expected 2 prompts or more, for intervals over prompts, received 1"),
     "a NaN": (
         lambda x: changed(x, "influence_prompts", np.nan),

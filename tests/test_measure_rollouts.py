@@ -15,7 +15,8 @@ from posbias import alibi_slopes, influence_profile, structured_kernels  # noqa:
 from posbias.cli import main  # noqa: E402
 from posbias.measure.corpus import Corpus  # noqa: E402
 from posbias.measure.loading import Source  # noqa: E402
-from posbias.measure.results import ATTRIBUTES, VARIABLES, make_results, read_results, write_results  # noqa: E402
+from posbias.measure.quantities import DEFAULT  # noqa: E402
+from posbias.measure.results import ATTRIBUTES, LATER_ATTRIBUTES, VARIABLES, make_results, read_results, write_results  # noqa: E402
 from posbias.measure.rollouts import measured_rollout, variants_of  # noqa: E402
 from posbias.measure.run import measure  # noqa: E402
 from posbias.measure.study import Settings  # noqa: E402
@@ -24,6 +25,7 @@ from posbias.rollout.influence import rollout_matrix  # noqa: E402
 from posbias.rollout.profiles import read_profile  # noqa: E402
 from posbias.theory.birth import aligned_profile, birth_profile  # noqa: E402
 
+EVERY = (*DEFAULT, "logits", "heads")
 NAMES = ("bloom", "falcon-alibi", "mistral", "gemma2", "gpt2")
 
 
@@ -34,7 +36,14 @@ def files(tmp_path_factory):
     documents = write_documents(root / "d.jsonl", [30] * 8)
     for name in NAMES:
         source = Source(str(save(root / name, name)))
-        settings = Settings(source, Corpus(str(documents)), prompts=6, length=16, batch_size=4, heads=name == "gpt2")
+        settings = Settings(
+            source,
+            Corpus(str(documents)),
+            prompts=6,
+            length=16,
+            batch_size=4,
+            quantities=EVERY if name == "gpt2" else EVERY[:-1],
+        )
         measure(settings, root / f"{name}.nc")
     return {name: root / f"{name}.nc" for name in NAMES}
 
@@ -45,7 +54,7 @@ def test_files_are_labelled_and_say_where_they_come_from(files):
         assert ("attention_heads" in results) == (name == "gpt2")
         for variable, x in results.data_vars.items():
             assert x.dims == VARIABLES[variable][0] and x.attrs["long_name"] == VARIABLES[variable][1]
-        assert set(results.attrs) == {"posbias_schema", *ATTRIBUTES}
+        assert set(results.attrs) == {"posbias_schema", *ATTRIBUTES, *LATER_ATTRIBUTES[:-1]}
         assert results.attrs["model"] == name and results.attrs["dataset"] == "d.jsonl"
         assert "/" not in "".join(str(x) for x in results.attrs.values()), "no path of this machine"
         assert results.sizes["prompt"] == 6 and results.sizes["position"] == 16
@@ -126,8 +135,11 @@ def test_layers_with_different_windows_are_mixed_layer_by_layer(files):
 
 def test_without_its_variables_the_law_at_birth_is_refused(files):
     results = read_results(files["bloom"]).drop_vars("branch_gain")
-    assert variants_of(results) == ("a", "b", "c", "kernels")
-    with pytest.raises(ValueError, match="branch_gain: expected a measurement with them .posbias measure makes one"):
+    assert variants_of(results) == ("a", "b", "c", "kernels", "own")
+    with pytest.raises(
+        ValueError,
+        match="variant: expected one of a, b, c, kernels, own.* received birth, which needs --quantities with branches",
+    ):
         measured_rollout(results, "birth")
 
 

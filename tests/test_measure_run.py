@@ -1,5 +1,6 @@
 """Whole measurements: killed and resumed, on two processes, and everything that can be wrong with what is given."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -22,6 +23,11 @@ from posbias.measure.instrument import Instrument  # noqa: E402
 from posbias.measure.loading import Source  # noqa: E402
 from posbias.measure.processes import Processes  # noqa: E402
 from posbias.measure.results import read_results  # noqa: E402
+from posbias.measure.rollouts import measured_profile, variants_of  # noqa: E402
+from posbias.training.loop.progress import Progress  # noqa: E402
+
+EVERYTHING = "kernels,content,logits,heads,branches"
+LONG = {"gpt2": {"n_positions": 400}, "mistral": {"max_position_embeddings": 400, "sliding_window": 50}}
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +41,9 @@ def place(tmp_path_factory):
 
 def arguments(place, output, *more, **changes):
     """Return a command line; a change of None leaves an option out."""
-    options = {"model": place / "bloom", "dataset": place / "d.jsonl", "prompts": 10, "length": 16, "batch_size": 3}
-    options |= {"output": output, **changes}
+    options = {"prompts": 10, "length": 16, "batch_size": 3, "output": output}
+    options |= {} if place is None else {"model": place / "bloom", "dataset": place / "d.jsonl"}
+    options |= changes
     pairs = [(f"--{name.replace('_', '-')}", str(value)) for name, value in options.items() if value is not None]
     return ["measure", *(word for pair in pairs for word in pair), *more]
 
@@ -67,9 +74,9 @@ def same_bits(first, second):
 
 
 def test_the_command_measures(place, tmp_path, capsys):
-    code, out, err = status(capsys, arguments(place, tmp_path / "m.nc", "--heads", seed=3))
-    assert code == 0 and "10 prompts of 16 tokens, 3 layers x 4 heads, total mixing" in out
-    assert "prompts," not in err, "no progress bar where stderr is no terminal"
+    code, out, err = status(capsys, arguments(place, tmp_path / "m.nc", "-q", "kernels,content,heads", seed=3))
+    assert code == 0 and "Measurement of bloom, 10 prompts of 16 tokens (d.jsonl)\n3 layers × 4 heads, total" in out
+    assert "measuring: 10 prompts in 0:0" in err and "[" not in err, "no progress bar where stderr is no terminal"
     results = read_results(tmp_path / "m.nc")
     assert results.attrs["seed"] == 3 and results.attrs["rule"] == "first" and "attention_heads" in results
     assert results.attrs["architecture"] == "bloom" and results.attrs["dtype"] == "float32"
@@ -102,10 +109,101 @@ def test_rules_without_documents_and_with_cuts(place, tmp_path, capsys):
     assert read_results(tmp_path / "c.nc").attrs["rule"] == "cut, 2 a document"
 
 
-def test_without_content_matrices(place, tmp_path, capsys):
-    assert status(capsys, arguments(place, tmp_path / "m.nc", "--no-content"))[0] == 0
+@pytest.mark.parametrize(
+    ("names", "there", "variants"),
+    [
+        ("mixing,influence", {"influence", "lambda_token"}, ("a", "b")),
+        ("kernels", {"attention", "rollout_own"}, ("a", "b", "kernels", "own")),
+        ("content", {"content_diagonal", "histogram_diagonal", "similarity_diagonal"}, ("a", "b", "c")),
+        (
+            "content,logits",
+            {"content_diagonal", "content_logits", "histogram_diagonal", "similarity_diagonal"},
+            ("a", "b", "c"),
+        ),
+        ("kernels,heads", {"attention", "attention_heads", "rollout_own"}, ("a", "b", "kernels", "own")),
+        ("branches", {"branch_gain", "step_gain"}, ("a", "b", "birth")),
+    ],
+)
+def test_what_is_asked_for_is_what_is_measured(place, tmp_path, capsys, names, there, variants):
+    assert status(capsys, arguments(place, tmp_path / "m.nc", "-q", names))[0] == 0
     results = read_results(tmp_path / "m.nc")
-    assert "content_logits" not in results and np.isfinite(results.content_offdiagonal).all()
+    every = {"influence", "lambda_token", "attention", "rollout_own", "content_diagonal", "histogram_diagonal"}
+    every |= {"similarity_diagonal", "content_logits", "attention_heads", "branch_gain", "step_gain"}
+    assert set(results) & every == there | {"influence", "lambda_token"} and variants_of(results) == variants
+    assert all(np.isclose(measured_profile(results, variant).sum(), 1) for variant in variants)
+
+
+@pytest.mark.parametrize(
+    "words", [["-q", "kernels,gravity"], ["-q", "heads"], ["-q", "logits"], ["-q", "kernels;content"]]
+)
+def test_quantities_that_are_none_are_refused(place, tmp_path, capsys, words):
+    refused(capsys, tmp_path, arguments(place, tmp_path / "m.nc", *words), "quantities: expected")
+
+
+def test_prompts_are_kept_and_can_be_left_out(place, tmp_path, capsys):
+    assert status(capsys, arguments(place, tmp_path / "with.nc", rule="cut"))[0] == 0
+    assert status(capsys, arguments(place, tmp_path / "without.nc", "--no-tokens", rule="cut"))[0] == 0
+    kept, lean = read_results(tmp_path / "with.nc"), read_results(tmp_path / "without.nc")
+    ids = kept["tokens"].values
+    digest = hashlib.sha256(np.ascontiguousarray(ids, dtype="<i8").tobytes()).hexdigest()
+    assert ids.shape == (10, 16) and digest == kept.attrs["prompts_sha256"] == lean.attrs["prompts_sha256"]
+    assert "tokens" not in lean and lean["document"].values.tolist() == list(range(10)) and "offset" in lean
+
+
+def test_a_result_is_not_overwritten_and_a_finished_one_is_returned(place, tmp_path, capsys, monkeypatch):
+    output = tmp_path / "m.nc"
+    assert status(capsys, arguments(place, output))[0] == 0
+    before = output.read_bytes()
+    code, _, err = status(capsys, arguments(place, output))
+    assert code == 2 and "m.nc: expected a file that is not there yet, or --overwrite" in err
+    code, _, err = status(capsys, arguments(place, output, "--resume", seed=4))
+    assert code == 2 and "a result of the same settings, or --overwrite, received seed 0, not 4" in err
+    monkeypatch.setattr(Source, "load_model", lambda *_: pytest.fail("measured again"))
+    code, out, _ = status(capsys, arguments(place, output, "--resume"))
+    assert code == 0 and "10 prompts of 16 tokens" in out and output.read_bytes() == before
+    monkeypatch.undo()
+    assert status(capsys, arguments(place, output, "--overwrite", seed=4))[0] == 0
+    assert read_results(output).attrs["seed"] == 4
+
+
+def test_a_dry_run_says_what_it_would_take_and_measures_nothing(place, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(Source, "load_model", lambda *_: pytest.fail("loaded"))
+    code, out, _ = status(capsys, arguments(place, tmp_path / "m.nc", "--dry-run"))
+    assert code == 0 and out.startswith("memory: about 0.") and "\ndisk: at most " in out and "\ntime: about 0:0" in out
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "gemma2"])
+def test_what_a_number_format_costs_is_in_the_file(place, tmp_path, capsys, name):
+    model, words = save(tmp_path / "model", name), {"dtype": "bfloat16"}
+    output = tmp_path / "m.nc"
+    assert status(capsys, arguments(place, output, model=model, **words))[0] == 0
+    found = json.loads(read_results(output).attrs["format_error"])
+    assert (
+        0 < found["lambda"] < 0.1 and 0 < found["attention"] < 0.5 and 0 < found["content"] < found["content_largest"]
+    )
+    assert 0 < found["influence"] < 0.5 and found["tokens"] == 16
+    assert status(capsys, arguments(place, tmp_path / "wide.nc", model=model))[0] == 0
+    wide = read_results(tmp_path / "wide.nc")
+    assert "format_error" not in wide.attrs
+    assert ("soft-capped" in wide.attrs["content_form"]) == (name == "gemma2")
+
+
+@pytest.mark.parametrize("name", ["bloom", "gpt2", "mistral"])
+def test_long_prompts_are_kept_in_cells(tmp_path, capsys, name):
+    model, n = save(tmp_path / "model", name, **LONG.get(name, {})), 300
+    words = {"model": model, "dataset": None, "rule": "random", "prompts": 2, "length": n, "batch_size": 1}
+    whole, coarse = tmp_path / "whole.nc", tmp_path / "coarse.nc"
+    every = ["-q", "kernels,content,logits,heads,branches"]
+    assert status(capsys, arguments(None, whole, *every, **words))[0] == 0
+    assert status(capsys, arguments(None, coarse, *every, kernel_size=140, **words))[0] == 0
+    full, part = read_results(whole), read_results(coarse)
+    assert part.sizes["cell"] == 140 and not {"attention", "step_gain", "content_logits"} & set(part)
+    assert coarse.stat().st_size < whole.stat().st_size / 2
+    for variant in variants_of(full):
+        p, q = (measured_profile(x, variant) for x in (full, part))
+        assert np.abs(np.cumsum(p - q)).mean() < 5e-3, variant
+        assert np.allclose(p[[0, -1]], q[[0, -1]], rtol=0.05), variant
 
 
 def test_a_model_spread_by_accelerate(place, tmp_path, capsys):
@@ -118,7 +216,7 @@ def test_a_model_spread_by_accelerate(place, tmp_path, capsys):
 def test_progress_on_a_terminal(place, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     code, _, err = status(capsys, arguments(place, tmp_path / "m.nc"))
-    assert code == 0 and " 3/10 [" in err and " tokens/s]" in err and " 10/10 [" in err
+    assert code == 0 and "measuring: " in err and " tokens/s]" in err and " 10/10 [" in err
 
 
 def test_what_was_done_before_a_resume_does_not_count_as_speed(place, tmp_path, capsys, monkeypatch):
@@ -130,24 +228,19 @@ def test_what_was_done_before_a_resume_does_not_count_as_speed(place, tmp_path, 
             raise KeyboardInterrupt
         return real(self, *rest)
 
-    class Slow(module.tqdm):
-        """Show every state, and let a fifth of a second seem to have passed."""
-
-        @property
-        def format_dict(self):
-            return {**super().format_dict, "elapsed": 0.2}
-
     monkeypatch.setattr(Instrument, "measure", stop)
     words = arguments(place, tmp_path / "m.nc", "--resume", checkpoint_every=0)
     with pytest.raises((KeyboardInterrupt, SystemExit)):
         main(words)
     capsys.readouterr()
     monkeypatch.setattr(Instrument, "measure", real)
-    monkeypatch.setattr(module, "tqdm", Slow)
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    _, _, err = status(capsys, words)
-    assert " 9/10 [" in err and " 0/10 [" not in err
-    assert " 80 tokens/s]" in err, "16 tokens in a fifth of a second"
+    told, real_update = [], Progress.update
+    monkeypatch.setattr(Progress, "seconds", property(lambda self: 0.2))
+    monkeypatch.setattr(
+        Progress, "update", lambda bar, *what: told.append((bar.done, *what)) or real_update(bar, *what)
+    )
+    assert status(capsys, words)[0] == 0
+    assert told[0] == (9, 1, "80 tokens/s"), "16 tokens in a fifth of a second"
 
 
 # Faults.
@@ -210,10 +303,10 @@ def test_killed_by_sigkill_it_ends_with_the_same_bits(place, tmp_path, capsys, m
 
 
 def test_two_processes_agree_with_one(place, tmp_path, capsys):
-    assert status(capsys, arguments(place, tmp_path / "one.nc", "--heads"))[0] == 0
+    assert status(capsys, arguments(place, tmp_path / "one.nc", "-q", EVERYTHING))[0] == 0
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "posbias"]
     done = subprocess.run(
-        [*launch, *arguments(place, tmp_path / "two.nc", "--heads")],
+        [*launch, *arguments(place, tmp_path / "two.nc", "-q", EVERYTHING)],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
@@ -284,7 +377,7 @@ def test_a_nan_names_layer_and_prompt_and_leaves_nothing(place, tmp_path, capsys
     [
         (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), 8, "received 8; try 4"),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), 5, "received 5; try 2"),
-        (MemoryError(), 1, "received 1; try --dtype bfloat16"),
+        (MemoryError(), 1, "received 1; try --quantities mixing,influence or --device-map auto or a smaller length"),
     ],
 )
 def test_out_of_memory_says_what_to_try(place, tmp_path, capsys, monkeypatch, error, size, advice):
@@ -333,12 +426,9 @@ def test_bad_options_are_refused(place, tmp_path, capsys, changes, words):
     refused(capsys, tmp_path, arguments(place, tmp_path / "m.nc", **changes), *words)
 
 
-@pytest.mark.parametrize(
-    ("more", "advice"), [([], "try --no-content"), (["--no-content", "--heads"], "try no --heads")]
-)
-def test_matrices_beyond_all_bounds_are_refused(place, tmp_path, capsys, more, advice):
-    words = arguments(place, tmp_path / "m.nc", *more, length=20_000)
-    refused(capsys, tmp_path, words, "expected at most 16 GiB of matrices, received 36 GiB for 20000 tokens", advice)
+def test_attention_beyond_all_bounds_is_refused(place, tmp_path, capsys):
+    words = arguments(place, tmp_path / "m.nc", length=200_000, batch_size=1)
+    refused(capsys, tmp_path, words, "memory: expected at most the", "prompts of 200000 tokens", "try a smaller length")
 
 
 def test_an_empty_corpus_is_refused(place, tmp_path, capsys):

@@ -12,19 +12,22 @@ from measuring import save, write_documents  # noqa: E402
 from posbias.cli import main  # noqa: E402
 from posbias.measure.corpus import Corpus  # noqa: E402
 from posbias.measure.loading import Source  # noqa: E402
+from posbias.measure.quantities import DEFAULT  # noqa: E402
 from posbias.measure.results import read_results  # noqa: E402
-from posbias.measure.rollouts import VARIANTS, measured_rollout  # noqa: E402
+from posbias.measure.rollouts import OF_MEANS, VARIANTS, measured_profile, measured_rollout  # noqa: E402
 from posbias.measure.run import measure, measured  # noqa: E402
 from posbias.measure.study import Settings  # noqa: E402
 from posbias.measure.summary import read_summaries, read_summary, shaved, summarise, write_summary  # noqa: E402
 from posbias.rollout.order import stochastic_monotonicity  # noqa: E402
+
+EVERYTHING = (*DEFAULT, "heads", "logits")
 
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
     root = tmp_path_factory.mktemp("measured")
     corpus = Corpus(str(write_documents(root / "d.jsonl", [30] * 6)))
-    measure(Settings(Source(str(save(root / "bloom", "bloom"))), corpus, 5, 16, heads=True), root / "m.nc")
+    measure(Settings(Source(str(save(root / "bloom", "bloom"))), corpus, 5, 16, quantities=EVERYTHING), root / "m.nc")
     return root / "m.nc"
 
 
@@ -34,8 +37,8 @@ def test_a_summary_has_what_needs_the_matrices_and_not_them(tmp_path, path):
     summary = read_summary(tmp_path / "s.nc")
     assert not {"content_logits", "attention", "attention_heads", "histogram_diagonal", "query", "bin"} & set(summary)
     assert "step_gain" in results and "step_gain" not in summary
-    for variant in (*VARIANTS, "birth"):
-        expected = measured_rollout(results, variant).profile()
+    for variant in VARIANTS:
+        expected = measured_profile(results, variant)
         assert np.allclose(summary["rollout"].sel(variant=variant), expected, atol=1e-15)
     A = results["attention"].values.astype(float)
     for t, K in enumerate(A / A.sum(-1, keepdims=True)):
@@ -95,13 +98,13 @@ def test_measuring_without_a_file_is_the_same(path):
     results = read_results(path)
     folder = path.parent
     corpus = Corpus(str(folder / "d.jsonl"))
-    here = measured(Settings(Source(str(folder / "bloom")), corpus, 5, 16, heads=True))
+    here = measured(Settings(Source(str(folder / "bloom")), corpus, 5, 16, quantities=EVERYTHING))
     assert np.array_equal(here["influence"], results["influence"])
 
 
 def test_dense_kernels_are_those_of_the_rollout(path):
     results = read_results(path)
-    for variant in VARIANTS:
+    for variant in OF_MEANS:
         rollout = measured_rollout(results, variant)
         P = np.eye(16)
         for t, A in enumerate(rollout.dense()):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -62,11 +61,30 @@ def measure(
     ] = None,
     field: Annotated[str, typer.Option(help="Column of the text in .jsonl and .parquet.")] = "text",
     special_tokens: Annotated[bool, typer.Option(help="Put the tokenizer's start tokens in front.")] = True,
-    content: Annotated[bool, typer.Option(help="Keep mean content logits as matrices.")] = True,
-    heads: Annotated[bool, typer.Option("--heads", help="Keep attention for each head.")] = False,
+    quantities: Annotated[
+        str,
+        typer.Option(
+            "--quantities",
+            "-q",
+            help="What is measured, with commas between: mixing and influence always; kernels, content, logits "
+            "(content as matrices), heads (attention of each head), branches (for the law at birth).",
+        ),
+    ] = "mixing,influence,kernels,content,branches",
+    kernel_size: Annotated[
+        int, typer.Option(help="Most tokens of which matrices are kept whole; beyond, averaged over as many cells.")
+    ] = 512,
+    attention: Annotated[
+        Literal["auto", "eager", "sdpa"],
+        typer.Option(help="How attention is computed; fused (sdpa) where the family has it unless given."),
+    ] = "auto",
+    tokens: Annotated[bool, typer.Option(help="Keep the prompts' token ids in the file.")] = True,
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of the model on the hub.")] = None,
     tokenizer: Annotated[str | None, typer.Option(help="Directory or id, if it is not the model's own.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume from the checkpoint, if there is one.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output if it is there.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what it would take in memory, disk and time, and measure nothing.")
+    ] = False,
     checkpoint_every: Annotated[float, typer.Option(help="Minimum time between checkpoints, in seconds.")] = 60.0,
     trust_remote_code: Annotated[
         bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")
@@ -74,6 +92,9 @@ def measure(
     allow_pickle: Annotated[
         bool, typer.Option("--allow-pickle", help="Load weights that are not in safetensors; they can run code.")
     ] = False,
+    strip_prefix: Annotated[
+        str, typer.Option(help="Leave away what stands in front of the names of the weights: module., _orig_mod.")
+    ] = "",
 ) -> None:
     """Measure λ, content logits, attention and input-token influence of a model on a corpus."""
     from posbias import checks
@@ -81,7 +102,8 @@ def measure(
     from posbias.measure.corpus import BUILTIN, Corpus
     from posbias.measure.handle import chosen_source
     from posbias.measure.measurement import Measurement, checked_report
-    from posbias.measure.study import Settings
+    from posbias.measure.quantities import quantities_of
+    from posbias.measure.study import Settings, Study
 
     if report is not None:
         checked_report(report)
@@ -89,6 +111,7 @@ def measure(
     if dataset is None and rule != "random":
         raise checks.refuse("dataset", "--dataset, for prompts that are cut from text", "none")
     options = {"tokenizer": tokenizer, "trust_remote_code": trust_remote_code, "allow_pickle": allow_pickle}
+    options |= {"strip_prefix": strip_prefix}
     settings = Settings(
         source=chosen_source(model, init, seed, revision=revision, **options),
         corpus=Corpus(BUILTIN if dataset is None else dataset, separator, field),
@@ -102,19 +125,19 @@ def measure(
         seed=seed,
         per_document=per_document,
         special_tokens=special_tokens,
-        content=content,
-        heads=heads,
+        quantities=quantities_of(quantities),
+        kernel_size=kernel_size,
+        attention=None if attention == "auto" else attention,
+        keep_tokens=tokens,
     )
+    if dry_run:
+        typer.echo(Study(settings).estimate())
+        return
     results = run.measure(
-        settings, output, resume=resume, checkpoint_every=checkpoint_every, progress=sys.stderr.isatty()
+        settings, output, resume=resume, overwrite=overwrite, checkpoint_every=checkpoint_every, progress=True
     )
     if results is not None:
-        lambdas = results["lambda_frobenius"].values
-        typer.echo(
-            f"{output}: {prompts} prompts of {length} tokens, {results.sizes['layer']} layers x "
-            f"{results.sizes['head']} heads, total mixing {lambdas.sum():.4f}, "
-            f"influence first {results['influence'].values[0]:.4g}, last {results['influence'].values[-1]:.4g}"
-        )
+        typer.echo(f"{output}: {Measurement(results)!r}")
         if report is not None:
             typer.echo(f"{Measurement(results).report(report)}: report")
 

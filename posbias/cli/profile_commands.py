@@ -36,10 +36,10 @@ def rollout(
         typer.Option(help="Which heads get a content value given once; the authors' program gives it to the first."),
     ] = "every-head",
     variant: Annotated[
-        Literal["a", "b", "c", "kernels", "birth"] | None,
+        Literal["a", "b", "c", "kernels", "own", "birth"] | None,
         typer.Option(
-            help="Of a measurement: attention only, with residuals, with content too, measured kernels, or the law at "
-            "birth, which adds squares."
+            help="Of a measurement: attention only, with residuals, with content too, measured kernels, each prompt's "
+            "own kernels, or the law at birth, which adds squares."
         ),
     ] = None,
     norm: Annotated[
@@ -58,12 +58,12 @@ def rollout(
         raise checks.refuse("--variant", "a variant for a measurement (.nc), and none for a configuration", config.name)
     if variant is not None:
         from posbias.measure.results import read_results
-        from posbias.measure.rollouts import measured_rollout
+        from posbias.measure.rollouts import measured_profile
 
         if architecture is not None or head_dim is not None:
             raise checks.refuse("--architecture and --head-dim", "neither: a measurement has its own", "one of them")
         results = read_results(config)
-        p = measured_rollout(results, variant, n=length, norm=norm).profile()
+        p = measured_profile(results, variant, n=length, norm=norm)
         write_profile(output, p)
         typer.echo(_summary(output, p, results.sizes["layer"], results.sizes["head"]))
         return

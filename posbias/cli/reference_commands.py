@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -73,7 +72,7 @@ def train_reference(
             snapshots=[step for step in wanted if step <= row.steps],
             resume=resume,
             checkpoint_every=checkpoint_every,
-            progress=sys.stderr.isatty(),
+            progress=True,
         )
         done = "untrained"
         if row.steps:

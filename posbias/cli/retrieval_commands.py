@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -122,7 +121,7 @@ def train_icl(
         resume=resume,
         keep=keep,
         checkpoint_every=checkpoint_every,
-        progress=sys.stderr.isatty(),
+        progress=True,
     )
     for path, results in outcomes:
         _tell(path, results)

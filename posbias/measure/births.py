@@ -25,14 +25,9 @@ from transformers.utils import logging
 from posbias import checks
 from posbias.measure.corpus import Vocabulary
 from posbias.measure.families import family_of
-from posbias.measure.loading import UNREADABLE, Source, last_part
+from posbias.measure.loading import TOKENIZER_FILES, Source, check_attention, last_part
+from posbias.measure.shape import check_file, check_shape
 from posbias.shipped import FOLDER, PREFIX, shipped_names
-
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
-"""Files of which one at least lies beside a configuration that has a tokenizer."""
-
-MOST = {"num_hidden_layers": 1000, "num_attention_heads": 2**31, "hidden_size": 2**40, "vocab_size": 2**40}
-"""Numbers that every configuration has, with the largest of which a model is planned, to see whether it fits."""
 
 NO_SHAPE = (
     "transformers_version", "architectures", "_name_or_path", "dtype", "torch_dtype", "use_cache", "auto_map",
@@ -199,7 +194,8 @@ class Birth(Source):
     Raises
     ------
     ValueError
-        For a seed out of range, and for what belongs to weights: a revision, pickles, code that comes with a model.
+        For a seed out of range, and for what belongs to weights: a revision, pickles, code that comes with a model, a
+        prefix of their names.
 
     >>> Birth("gpt2", seed=3).name()
     'gpt2 (untrained)'
@@ -209,7 +205,7 @@ class Birth(Source):
 
     def __post_init__(self) -> None:
         """Check the seed, and that nothing is asked for that only weights have."""
-        for field in ("revision", "allow_pickle", "trust_remote_code"):
+        for field in ("revision", "allow_pickle", "trust_remote_code", "strip_prefix"):
             if getattr(self, field):
                 raise checks.refuse(field, "none with --init, which reads no weights", getattr(self, field))
         if isinstance(self.seed, bool) or not isinstance(self.seed, int) or not 0 <= self.seed < 2**32:
@@ -229,7 +225,7 @@ class Birth(Source):
             return SIZES[self.model].config()
         config = _read(file)
         family_of(config)
-        _check_shape(f"init {file}", config)
+        check_shape(f"init {file}", config)
         return config
 
     def commit(self) -> str | None:
@@ -261,8 +257,8 @@ class Birth(Source):
         name = self._tokenizer()
         return Vocabulary(int(self.config().vocab_size)) if name is None else Source(name).load_tokenizer()
 
-    def load_model(self, dtype: torch.dtype, device: str, device_map: str | None) -> Any:
-        """Return the network with eager attention and weights drawn on the CPU: the same bits for every device.
+    def load_model(self, dtype: torch.dtype, device: str, device_map: str | None, attention: str = "eager") -> Any:
+        """Return the network with weights drawn on the CPU: the same bits for every device, and for every attention.
 
         Raises
         ------
@@ -273,9 +269,10 @@ class Birth(Source):
         if device_map is not None:
             raise checks.refuse("device_map", "none with --init, which builds a model on one device", device_map)
         config = self.config()
+        check_attention(config, attention)
         with random_state_kept():
             set_seed(self.seed)
-            model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=dtype)
+            model = AutoModelForCausalLM.from_config(config, attn_implementation=attention, dtype=dtype)
         model = model.eval().to(device)
         try:
             with torch.no_grad():
@@ -341,20 +338,9 @@ def random_state_kept() -> Iterator[None]:
 def _read(file: Path) -> Any:
     """Return the configuration in a file, or raise ValueError with what is wrong with it."""
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    check_file(file)
     try:
         return AutoConfig.from_pretrained(file, local_files_only=True, trust_remote_code=False)
-    except UNREADABLE as error:
+    except Exception as error:  # code of others: what it raises is no part of any interface
         reason = " ".join(str(error).split())[:200]
         raise checks.refuse(f"init {file}", "a configuration that transformers reads", reason) from None
-
-
-def _check_shape(where: str, config: Any) -> None:
-    """Raise for numbers in a configuration of which no model is made."""
-    for name, most in MOST.items():
-        value = checks.positive_integer(f"{where}: {name}", getattr(config, name, None))
-        if value > most:
-            raise checks.refuse(f"{where}: {name}", f"at most {most}", value)
-    for name, least in (*((name, 1) for name in family_of(config).context), ("sliding_window", 2)):
-        stated: Any = getattr(config, name, None)
-        if stated is not None:
-            checks.positive_integer(f"{where}: {name}", stated, minimum=least)

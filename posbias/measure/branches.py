@@ -19,6 +19,7 @@ from posbias.measure.families import output_projection
 from posbias.measure.hooks import After, Before, given, hooked, regiven, rereturned, returned
 from posbias.measure.instrument import Instrument
 from posbias.measure.normalisation import centres, denominators, is_norm
+from posbias.rollout.cells import Cells, cells_of
 
 MOST_PROMPTS = 16
 """Prompts that are read: a mean over positions and prompts needs no more."""
@@ -37,7 +38,10 @@ class Branches:
     output_scale
         The same of the norm after attention at the query, 1 where there is none.
     step_gain
-        K[j, j'], the mean over prompts of tr(J_j J_j'ᵀ)/d, J the Jacobian of the step without its skip.
+        K[j, j'], the mean over prompts of tr(J_j J_j'ᵀ)/d, J the Jacobian of the step without its skip; beyond the
+        number of cells its mean over the pairs of different tokens in a pair of cells, with ``step_size``.
+    step_size
+        K[j, j]; None where ``step_gain`` has it.
     parallel
         1 where the step reads what the attention reads, else 0.
     """
@@ -45,12 +49,19 @@ class Branches:
     branch_gain: Float[np.ndarray, "T H"]
     branch_scale: Float[np.ndarray, "T n"]
     output_scale: Float[np.ndarray, "T n"]
-    step_gain: Float[np.ndarray, "T n n"]
+    step_gain: Float[np.ndarray, "T cells cells"]
+    step_size: Float[np.ndarray, "T n"] | None
     parallel: Int[np.ndarray, "T"]
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the arrays by name."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        """Return the arrays by the names that files have."""
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        if self.step_size is None:
+            del found["step_size"]
+        else:
+            found["step_gain_cells"] = found.pop("step_gain")
+            found["step_gain_diagonal"] = found.pop("step_size")
+        return found
 
 
 def has_branches(instrument: Instrument) -> bool:
@@ -62,7 +73,7 @@ def has_branches(instrument: Instrument) -> bool:
     )
 
 
-def read_branches(instrument: Instrument, ids: Int[Tensor, "N n"]) -> Branches:
+def read_branches(instrument: Instrument, ids: Int[Tensor, "N n"], cells: Cells | None = None) -> Branches:
     """Return what a model's branches do to random gradients, read on its first prompts.
 
     Parameters
@@ -71,13 +82,16 @@ def read_branches(instrument: Instrument, ids: Int[Tensor, "N n"]) -> Branches:
         Of a model for which :func:`has_branches` is true.
     ids
         Token ids; of more than :data:`MOST_PROMPTS` prompts only the first are read.
+    cells
+        How tokens are divided where matrices are kept; each its own cell unless given.
 
     Source: ours; the chapter on the law at birth. Random gradients are drawn from a fixed seed.
     """
     ids = ids[:MOST_PROMPTS]
     (N, n), T = ids.shape, instrument.T
     generator = torch.Generator().manual_seed(0)
-    reading = _Reading(instrument, n)
+    cells = cells_of(n, n) if cells is None else cells
+    reading = _Reading(instrument, cells)
     for prompt in ids:
         reading.add(prompt[None], generator)
     parallel = instrument.family.is_parallel(instrument.model.config)
@@ -86,6 +100,7 @@ def read_branches(instrument: Instrument, ids: Int[Tensor, "N n"]) -> Branches:
         branch_scale=(reading.inputs / N).sqrt().numpy(),
         output_scale=(reading.outputs / N).sqrt().numpy() if reading.has_outputs else np.ones((T, n)),
         step_gain=(reading.steps / N).numpy(),
+        step_size=(reading.sizes / N).numpy() if len(cells.starts) < n else None,
         parallel=np.full(T, int(parallel)),
     )
 
@@ -120,11 +135,11 @@ class _Reading:
     one step at a time.
     """
 
-    def __init__(self, instrument: Instrument, n: int) -> None:
-        T = instrument.T
-        self.instrument = instrument
-        self.inputs, self.outputs = torch.zeros(2, T, n, dtype=torch.float64)
-        self.steps = torch.zeros(T, n, n, dtype=torch.float64)
+    def __init__(self, instrument: Instrument, cells: Cells) -> None:
+        T, n, g = instrument.T, cells.n, len(cells.starts)
+        self.instrument, self.cells = instrument, cells
+        self.inputs, self.outputs, self.sizes = torch.zeros(3, T, n, dtype=torch.float64)
+        self.steps = torch.zeros(T, g, g, dtype=torch.float64)
         self.has_outputs = all(is_norm(instrument.family.output_of(layer)) for layer in instrument.layers)
 
     def add(self, ids: Int[Tensor, "1 n"], generator: torch.Generator) -> None:
@@ -138,9 +153,31 @@ class _Reading:
             after.append((family.norm_of(layer), _scaling(self.inputs[t])))
             if self.has_outputs:
                 after.append((family.output_of(layer), _scaling(self.outputs[t])))
-            after += [(family.output_of(layer), _detached), (layer, _leaving(entered, self.steps[t], generator))]
+            after += [(family.output_of(layer), _detached), (layer, self._leaving(entered, t, generator))]
         with torch.enable_grad(), hooked(before, after):
             self.instrument.logits(self.instrument.embeddings(ids))
+
+    def _leaving(self, entered: list[Tensor], t: int, generator: torch.Generator) -> After:
+        def hook(module: nn.Module, args: Any, output: Any) -> Any:
+            y = returned(output)
+            g = torch.randn(y.shape[-1], generator=generator).to(y)
+            (back,) = torch.autograd.grad(y, entered.pop(), g.expand_as(y))
+            change = (back - g)[0].to(torch.promote_types(y.dtype, torch.float32)) / g.float().norm()
+            self.sizes[t] += change.square().sum(-1).double().cpu()
+            self.steps[t] += self._gram(change).double().cpu()
+            return rereturned(output, y.detach())
+
+        return hook
+
+    def _gram(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "cells cells"]:
+        """Return the products of all pairs of tokens, or their means over the pairs of different tokens in cells."""
+        if len(self.cells.starts) == self.cells.n:
+            return x @ x.mT
+        index, sizes = (torch.from_numpy(y).to(x.device) for y in (self.cells.index, self.cells.sizes))
+        total = x.new_zeros(len(sizes), x.shape[-1]).index_add_(0, index, x)
+        own = x.new_zeros(len(sizes)).index_add_(0, index, x.square().sum(-1))
+        pairs = sizes[:, None] * sizes - sizes.diag()
+        return (total @ total.mT - own.diag()) / pairs.clamp_min(1)
 
 
 def _entering(entered: list[Tensor]) -> Before:
@@ -161,18 +198,6 @@ def _scaling(total: Float[Tensor, "n"]) -> After:
 
 def _detached(module: nn.Module, args: Any, output: Any) -> Any:
     return rereturned(output, returned(output).detach())
-
-
-def _leaving(entered: list[Tensor], total: Float[Tensor, "n n"], generator: torch.Generator) -> After:
-    def hook(module: nn.Module, args: Any, output: Any) -> Any:
-        y = returned(output)
-        g = torch.randn(y.shape[-1], generator=generator).to(y)
-        (back,) = torch.autograd.grad(y, entered.pop(), g.expand_as(y))
-        change = (back - g)[0].to(torch.promote_types(y.dtype, torch.float32))
-        total.add_((change @ change.mT / g.float().square().sum()).double().cpu())
-        return rereturned(output, y.detach())
-
-    return hook
 
 
 def _weight(projection: Any) -> Float[Tensor, "out in"]:

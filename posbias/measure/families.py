@@ -61,6 +61,13 @@ class Family:
         the attention module; the pattern repeats until the outputs end. None for three projections q, k, v.
     parallel
         Whether the MLP reads what the attention reads; a function of the configuration where both occur.
+    fused
+        Whether torch's scaled dot-product attention (``sdpa``) computes the family's function, so that a pass that
+        needs no attention weights can do without them; a function of the configuration where both occur. Falcon with
+        ALiBi is fused although its eager attention differs: see ``_falcon_bias``.
+    stream
+        Path from a layer to the module whose output is x_t, what a_t is added to; None for the layer's input. A
+        function of the layer where both occur.
     """
 
     name: str
@@ -78,6 +85,8 @@ class Family:
     projections: tuple[str, ...] = ("q_proj", "k_proj", "v_proj")
     groups: Callable[[Any], tuple[int, int, int]] | None = None
     parallel: bool | Callable[[Any], bool] = False
+    fused: bool | Callable[[Any], bool] = True
+    stream: Callable[[Any], str | None] | str | None = None
 
     def layers(self, model: nn.Module) -> list[nn.Module]:
         """Return the layers of ``model``, first layer first."""
@@ -90,6 +99,11 @@ class Family:
     def output_of(self, layer: nn.Module) -> nn.Module:
         """Return the module of ``layer`` whose output is a_t."""
         return _submodule(layer, self.output)
+
+    def stream_of(self, layer: nn.Module) -> nn.Module | None:
+        """Return the module of ``layer`` whose output is x_t, None if x_t is the layer's input."""
+        path = self.stream(layer) if callable(self.stream) else self.stream
+        return None if path is None else _submodule(layer, path)
 
     def norm_of(self, layer: nn.Module) -> nn.Module:
         """Return the norm before the attention of ``layer``.
@@ -121,6 +135,15 @@ class Family:
         """Tell whether the MLP reads what the attention reads in a model with this configuration."""
         return self.parallel(config) if callable(self.parallel) else self.parallel
 
+    def is_fused(self, config: Any) -> bool:
+        """Tell whether fused attention computes the same function in a model with this configuration.
+
+        >>> from transformers import GPT2Config, GPTJConfig
+        >>> [family_of(config).is_fused(config) for config in (GPT2Config(), GPTJConfig())]
+        [True, False]
+        """
+        return self.fused(config) if callable(self.fused) else self.fused
+
     def longest(self, config: Any) -> int | None:
         """Return the longest sequence that a model with this configuration takes, None if it states none."""
         return next((int(n) for n in (getattr(config, x, None) for x in self.context) if n), None)
@@ -140,6 +163,12 @@ def soft_cap(attention: nn.Module) -> float | None:
     """Return c if the layer replaces its content logits z by c·tanh(z / c), else None."""
     cap = getattr(attention, "attn_logit_softcapping", None)
     return None if cap is None else float(cap)
+
+
+def content_form(config: Any) -> str:
+    """Return what the content logits of a model with this configuration are: scaled q·k, soft-capped in some."""
+    cap = getattr(config, "attn_logit_softcapping", None)
+    return "scaled q·k" if cap is None else f"scaled q·k soft-capped at {float(cap):g}"
 
 
 def output_projection(attention: nn.Module) -> nn.Module:
@@ -247,6 +276,8 @@ FAMILIES: Mapping[str, Family] = {
             exact_in_16_bit=False,
             projections=("query_key_value",),
             groups=_head_by_head,
+            fused=False,  # transformers has no such path
+            stream=lambda layer: "input_layernorm" if layer.apply_residual_connection_post_layernorm else None,
         ),
         Family(
             "mpt",
@@ -261,6 +292,7 @@ FAMILIES: Mapping[str, Family] = {
             norm=("norm_1",),
             projections=("Wqkv",),
             groups=_one_after_another,
+            fused=False,  # nor here
         ),
         Family(
             "falcon",
@@ -281,7 +313,7 @@ FAMILIES: Mapping[str, Family] = {
         _llama_like("qwen2"),
         _llama_like("qwen3", unrotated=("q_norm", "k_norm")),  # normed before they are rotated
         _llama_like("gemma"),
-        _llama_like("gemma2", output="post_attention_layernorm"),  # normed before it is added
+        _llama_like("gemma2", output="post_attention_layernorm", fused=False),  # normed before it is added; soft-capped
         _llama_like("phi", parallel=True),
         _llama_like(
             "gpt_neox",
@@ -293,7 +325,13 @@ FAMILIES: Mapping[str, Family] = {
             groups=_head_by_head,
             parallel=lambda config: bool(config.use_parallel_residual),
         ),
-        _gpt_like("gptj", position="rotary", scale=lambda attention: 1 / float(attention.scale_attn), parallel=True),
+        _gpt_like(
+            "gptj",
+            position="rotary",
+            scale=lambda attention: 1 / float(attention.scale_attn),
+            parallel=True,
+            fused=False,
+        ),
         _gpt_like("gpt2", position="learned", scale=_scaling, projections=("c_attn",), groups=_one_after_another),
         _llama_like("opt", blocks="model.decoder.layers", position="learned", norm=("self_attn_layer_norm",)),
     )

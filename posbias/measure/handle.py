@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
@@ -64,8 +65,9 @@ class Model:
         special_tokens: bool = True,
         separator: str | None = None,
         field: str = "text",
-        content: bool = False,
-        heads: bool = False,
+        quantities: str | Iterable[str] = "mixing,influence,kernels,content,branches",
+        kernel_size: int = 512,
+        attention: str | None = None,
     ) -> Measurement:
         """Measure mixing, attention, content and input-token influence on prompts, and return the measurement.
 
@@ -88,8 +90,13 @@ class Model:
             a network at birth without a corpus gets ``random`` tokens. The seed is that of the prompts alone.
         separator, field
             Where documents begin in a text file, and the column that has the text.
-        content, heads
-            Whether to keep content logits as matrices, and attention for each head; both take much memory.
+        quantities
+            What is measured, by name: ``mixing`` and ``influence`` always; ``kernels``, ``content``, ``logits``
+            (content as matrices), ``heads`` (attention of each head), ``branches`` (for the law at birth).
+        kernel_size
+            Most tokens of which matrices are kept whole; those of longer prompts are averaged over as many cells.
+        attention
+            ``eager`` or ``sdpa``; fused where the family has it unless given.
 
         Raises
         ------
@@ -100,6 +107,7 @@ class Model:
         """
         from posbias.measure.births import Birth
         from posbias.measure.corpus import BUILTIN, Corpus
+        from posbias.measure.quantities import quantities_of
         from posbias.measure.run import measured
         from posbias.measure.study import Settings
 
@@ -122,8 +130,9 @@ class Model:
             seed=seed,
             per_document=per_document,
             special_tokens=special_tokens,
-            content=content,
-            heads=heads,
+            quantities=quantities_of(quantities),
+            kernel_size=kernel_size,
+            attention=attention,
         )
         return Measurement(measured(settings, progress=sys.stderr.isatty()))
 
@@ -149,6 +158,7 @@ def open(
     tokenizer: str | None = None,
     trust_remote_code: bool = False,
     allow_pickle: bool = False,
+    strip_prefix: str = "",
 ) -> Model:
     """Open a model to measure it: its configuration is read and checked, its weights are not.
 
@@ -169,6 +179,8 @@ def open(
         Whether code that comes with the model may run.
     allow_pickle
         Whether weights that are not in safetensors may be loaded; such files can run code.
+    strip_prefix
+        What stands in front of the names of the weights and is left away, such as ``module.`` or ``_orig_mod.``.
 
     Raises
     ------
@@ -187,7 +199,8 @@ def open(
             raise checks.refuse("model", "the directory of a model", f"a file, {fspath(model)}")
     elif not isinstance(init, str | PathLike) or not fspath(init):
         raise checks.refuse("init", "a config.json, a directory with one, or the name of a published size", repr(init))
-    options = {"tokenizer": tokenizer, "trust_remote_code": trust_remote_code, "allow_pickle": allow_pickle}
+    options: dict[str, Any] = {"tokenizer": tokenizer, "trust_remote_code": trust_remote_code}
+    options |= {"allow_pickle": allow_pickle, "strip_prefix": strip_prefix}
     source = chosen_source(
         None if model is None else fspath(model),
         None if init is None else fspath(init),

@@ -1,82 +1,32 @@
 """The instrument: one forward and one backward of a batch, and everything there is to see on the way.
 
-Four hooks a layer give x_t, a_t and the arguments of the attention module; a mode that watches softmax calls
-while an attention module is at work gives its logits and weights. Nothing of a layer outlives the layer,
-except what autograd itself keeps.
+Four hooks a layer give x_t, a_t and the arguments of the attention module; a mode that watches softmax and fused
+attention while an attention module is at work gives logits and weights. On the way forward only each layer's input is
+kept; on the way back the layers run once more, one at a time, so that autograd holds one layer, whatever the depth.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from inspect import signature
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from posbias import checks
+from posbias.measure.attention import AttentionReading, FusedReading, check_allowed, read_mask
 from posbias.measure.families import Family, family_of
-from posbias.measure.hooks import After, Before, given, hooked, returned
+from posbias.measure.hooks import After, Before, given, hooked, regiven, rereturned, returned
 
+IMPLEMENTATIONS = ("eager", "sdpa")
 SOFTMAX = {torch.nn.functional.softmax, torch.softmax, Tensor.softmax}
+FUSED = torch.nn.functional.scaled_dot_product_attention
 BADDBMM = {torch.baddbmm, Tensor.baddbmm}
-
-
-@dataclass(frozen=True)
-class AttentionReading:
-    """Hold what one layer's softmax was given and gave, valid until the layer ends.
-
-    Parameters
-    ----------
-    layer
-        0-based.
-    logits
-        What went into the softmax; content plus bias where allowed, hugely negative elsewhere.
-    probabilities
-        What came out.
-    bias
-        Position bias, (1 or H, 1 or n, n), the same for all prompts; None if there is none.
-    allowed
-        Keys that the mask allows, read from the mask (a distant key's weight may well round to 0).
-    product
-        Scaled q·k in 32 bits where the logits are rounded together with the bias; None elsewhere.
-    """
-
-    layer: int
-    logits: Float[Tensor, "B H n n"]
-    probabilities: Float[Tensor, "B H n n"]
-    bias: Float[Tensor, "#H #n n"] | None
-    allowed: Bool[Tensor, "n n"]
-    product: Float[Tensor, "B H n n"] | None = None
-
-    def content(
-        self,
-        prompts: slice = slice(None),
-        queries: slice = slice(None),
-        out: Float[Tensor, "b H q k"] | None = None,
-    ) -> Float[Tensor, "b H q k"]:
-        """Return content logits in 32 bits: logits less bias, hugely negative where masked.
-
-        Parameters
-        ----------
-        prompts, queries
-            Which prompts of the batch and which queries, with the keys up to the last of them; all unless given.
-        out
-            Where to write them; a new tensor unless given.
-        """
-        n = self.logits.shape[-1]
-        block = (..., queries, slice(0, queries.indices(n)[1]))
-        logits = (self.logits if self.product is None else self.product)[prompts][block]
-        out = torch.empty(logits.shape, dtype=torch.float32, device=logits.device) if out is None else out
-        if self.product is not None:
-            return torch.where(self.allowed[block], logits, logits.new_tensor(-torch.inf), out=out)
-        if self.bias is None:
-            return out.copy_(logits)
-        return torch.sub(logits, self.bias.expand(-1, n, n)[block], out=out)
 
 
 @dataclass(frozen=True)
@@ -104,7 +54,8 @@ class BatchReading:
     probability: Float[Tensor, "B"]
 
 
-Observer = Callable[[AttentionReading], None]
+Observer = Callable[[Any], object]
+"""Takes a :data:`~posbias.measure.attention.Reading`; one that knows only eager attention may take that alone."""
 
 
 class NotFinite(ValueError):
@@ -121,20 +72,20 @@ class Instrument:
     Parameters
     ----------
     model
-        A causal language model of a supported family with eager attention, in evaluation mode. Its parameters
-        are taken out of differentiation.
+        A causal language model of a supported family with eager attention or torch's fused one (sdpa), in evaluation
+        mode. Its parameters are taken out of differentiation.
 
     Raises
     ------
     ValueError
-        For an unsupported architecture, or attention that is not eager (a fused kernel shows no weights).
+        For an unsupported architecture or attention.
     """
 
     def __init__(self, model: nn.Module) -> None:
         config: Any = model.config
         self.family: Family = family_of(config)
-        if config._attn_implementation != "eager":
-            raise checks.refuse("attention implementation", "eager", config._attn_implementation)
+        if config._attn_implementation not in IMPLEMENTATIONS:
+            raise checks.refuse("attention implementation", " or ".join(IMPLEMENTATIONS), config._attn_implementation)
         self.model = model.eval().requires_grad_(False)
         self.layers = self.family.layers(model)
         self.attentions = [self.family.attention_of(layer) for layer in self.layers]
@@ -150,6 +101,11 @@ class Instrument:
         """Number of attention (query) heads."""
         return int(self.model.config.num_attention_heads)  # type: ignore[union-attr, arg-type]
 
+    @property
+    def is_fused(self) -> bool:
+        """Whether attention is torch's fused kernel, which shows no weights."""
+        return bool(self.model.config._attn_implementation == "sdpa")  # type: ignore[union-attr]
+
     def devices(self) -> list[torch.device]:
         """Return the device of each layer."""
         return [next(layer.parameters()).device for layer in self.layers]
@@ -162,7 +118,7 @@ class Instrument:
         ids
             Token ids, without padding.
         observe
-            Called once a layer, in order, with that layer's :class:`AttentionReading`.
+            Called once a layer, last layer first, with that layer's :data:`~posbias.measure.attention.Reading`.
 
         Raises
         ------
@@ -170,17 +126,28 @@ class Instrument:
             At the first layer with a NaN or Inf, or for the gradient.
         """
         x = self.embeddings(ids).requires_grad_(True)
-        with torch.enable_grad():
-            logits, norms = self._watched(x, observe)
+        walk = _Walk(self.layers)
+        watch = _Watch(self, x.shape[1], None)
+        with torch.enable_grad(), watch.hooked(), walk.kept():
+            logits = self.model(inputs_embeds=x, use_cache=False, logits_to_keep=1).logits
+        watch.complete()
+        norms = _norms(watch.inputs), _norms(watch.outputs)
         _check_norms(*norms)
+        mixing = _share(*(norm.square().sum(-1).sqrt() for norm in norms))
         wide = torch.promote_types(x.dtype, torch.float32)
         with torch.enable_grad():
             p = logits[:, -1].to(wide).softmax(-1).amax(-1)
         _check_finite("the next token's probability", p.detach().cpu()[:, None])
-        (gradient,) = torch.autograd.grad(p.sum(), x)
+        (g,) = torch.autograd.grad(p.sum(), walk.above)
+        watch.look(observe, mixing)
+        with torch.enable_grad(), watch.hooked():
+            for t in reversed(range(self.T)):
+                g = walk.back(t, g)
+        watch.complete(reversed(range(self.T)))
+        (gradient,) = torch.autograd.grad(walk.entered, x, g.to(walk.entered.device))
         gradient, x = gradient.to(wide), x.detach().to(wide)
         reading = BatchReading(
-            lambda_frobenius=_share(*(norm.square().sum(-1).sqrt() for norm in norms)).T.cpu(),
+            lambda_frobenius=mixing.T.cpu(),
             lambda_token=_share(*norms).mean(-1).T.cpu(),
             influence=gradient.norm(dim=-1).double().cpu(),
             influence_signed=(gradient * x).sum(-1).double().cpu(),
@@ -224,48 +191,67 @@ class _Watch(TorchFunctionMode):
     def __init__(self, instrument: Instrument, n: int, observe: Observer | None) -> None:
         super().__init__()
         self.instrument, self.n, self.observe = instrument, n, observe
+        self.mixing: Tensor | None = None  # λ of each layer and prompt, known after the way forward
         self.inputs: list[Tensor] = []  # ‖x_i‖ for each layer, (B, n)
         self.outputs: list[Tensor] = []  # ‖a_i‖
         self.seen: list[int] = []  # layers whose softmax was seen
         self.working: int | None = None  # the layer whose attention module is at work
         self.arguments: Any = None
         self.product: Tensor | None = None
-        self.masks: dict[tuple[int, int], Any] = {}  # what was read off a mask and a bias, until the pass ends
+        self.masks: dict[tuple[int, int], Any] = {}  # what was read off a mask and a bias, until the passes end
+        self.checked: dict[int, Tensor] = {}  # masks of fused attention that were looked at
 
     @contextmanager
     def hooked(self) -> Iterator[None]:
         """Attach the hooks and the mode for one pass."""
         layers, attentions = self.instrument.layers, self.instrument.attentions
         outputs = [self.instrument.family.output_of(layer) for layer in layers]
-        before: list[tuple[nn.Module, Before]] = [(layer, self._layer_in) for layer in layers]
+        streams = [self.instrument.family.stream_of(layer) for layer in layers]
+        before: list[tuple[nn.Module, Before]] = [
+            (layer, self._layer_in) for layer, stream in zip(layers, streams, strict=True) if stream is None
+        ]
         before += [(attention, self._enter(t)) for t, attention in enumerate(attentions)]
         after: list[tuple[nn.Module, After]] = [(attention, self._leave) for attention in attentions]
         after += [(output, self._attention_out) for output in outputs]
+        after += [(stream, self._stream_out) for stream in streams if stream is not None]
         with hooked(before, after), self:
             yield
 
-    def complete(self) -> None:
+    def look(self, observe: Observer | None, mixing: Float[Tensor, "T B"]) -> None:
+        """Hand what is seen from now on to ``observe``, with λ."""
+        self.observe, self.mixing = observe, mixing
+
+    def complete(self, order: Iterable[int] | None = None) -> None:
         """Raise unless every layer was seen once, in order: a changed implementation must not go unnoticed."""
         T = self.instrument.T
-        if self.seen != list(range(T)) or len(self.inputs) != T or len(self.outputs) != T:
+        expected = list(range(T) if order is None else order)
+        if self.seen != expected or len(self.inputs) != T or len(self.outputs) != T:
             raise RuntimeError(f"expected one softmax in each of {T} layers, received layers {self.seen}")
-        self.masks.clear()
+        self.seen.clear()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
         if self.working is not None:
-            if func in SOFTMAX:
+            if func is FUSED:
+                self._fused(*args, **kwargs)
+            elif func in SOFTMAX:
                 self._softmax(args[0] if args else kwargs["input"], out)
             elif func in BADDBMM and out.dtype.itemsize < 4 and not self.instrument.family.exact_in_16_bit:
                 self.product = _exact_product(*args[1:], **kwargs)
         return out
 
     def _layer_in(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        self.inputs.append(_token_norms(given(args, kwargs)))
+        if self.mixing is None:
+            self.inputs.append(_token_norms(given(args, kwargs)))
+
+    def _stream_out(self, module: nn.Module, args: Any, out: Any) -> None:
+        if self.mixing is None:
+            self.inputs.append(_token_norms(returned(out)))
 
     def _attention_out(self, module: nn.Module, args: Any, out: Any) -> None:
-        self.outputs.append(_token_norms(returned(out)))
+        if self.mixing is None:
+            self.outputs.append(_token_norms(returned(out)))
 
     def _enter(self, t: int) -> Callable[..., Any]:
         def hook(module: nn.Module, args: Any, kwargs: Any) -> Any:
@@ -278,11 +264,8 @@ class _Watch(TorchFunctionMode):
             if key not in self.masks:  # which keeps the tensors alive, so that no id comes twice in a pass
                 with torch.no_grad():
                     bias = family.bias(named, module, self.n) if family.bias else None
-                    self.masks[key] = (
-                        read_from,
-                        named.get(family.biased or ""),
-                        *_read_mask(named, bias, self.n, self.instrument.causal),
-                    )
+                    seen = (None, None) if self.instrument.is_fused else self._mask(named, bias)
+                    self.masks[key] = (read_from, named.get(family.biased or ""), *seen)
             _, replaced, *self.arguments = self.masks[key]
             if family.biased and replaced is not kwargs.get(family.biased):
                 return args, {**kwargs, family.biased: replaced}
@@ -292,6 +275,9 @@ class _Watch(TorchFunctionMode):
 
     def _leave(self, module: nn.Module, args: Any, out: Any) -> None:
         self.working = self.product = None
+
+    def _mask(self, named: dict[str, Any], bias: Tensor | None) -> tuple[Tensor | None, Tensor]:
+        return read_mask(named, bias, self.n, self.instrument.causal)
 
     def _softmax(self, logits: Tensor, probabilities: Tensor) -> None:
         t = self.working
@@ -303,28 +289,74 @@ class _Watch(TorchFunctionMode):
         shape = logits.shape
         product = None if self.product is None else self.product.view(shape)
         with torch.no_grad():
-            self.observe(AttentionReading(t, logits.detach(), probabilities.detach(), bias, allowed, product))
+            seen = AttentionReading(t, logits.detach(), probabilities.detach(), bias, allowed, product, self._mixing(t))
+            self.observe(seen)
+
+    def _fused(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> None:
+        t = self.working
+        assert t is not None
+        self.seen.append(t)
+        if self.observe is None:
+            return
+        if attn_mask is None and not is_causal:
+            raise RuntimeError("expected a causal mask in fused attention, received none")
+        scale = query.shape[-1] ** -0.5 if scale is None else float(scale)
+        with torch.no_grad():
+            seen = FusedReading(t, query.detach(), key.detach(), attn_mask, scale, self._mixing(t))
+            if attn_mask is not None and id(attn_mask) not in self.checked:
+                check_allowed(seen.visible(slice(0, self.n)), self.instrument.causal)
+                self.checked[id(attn_mask)] = attn_mask
+            self.observe(seen)
+
+    def _mixing(self, t: int) -> Tensor | None:
+        return None if self.mixing is None else self.mixing[t]
 
 
-def _read_mask(arguments: dict[str, Any], bias: Tensor | None, n: int, causal: bool) -> tuple[Tensor | None, Tensor]:
-    """Return the whole position bias, and the keys that are allowed, for prompts without padding.
+class _Walk:
+    """What a pass back through the layers, one at a time, has to know: what each layer was given.
 
-    A boolean mask is True where a key is hidden (MPT); any other holds what is added to the logits.
+    Every layer is given a tensor that knows nothing of where it comes from, so that on the way forward no layer is
+    recorded. ``entered`` is what the first layer is given, ``above`` what the last one gives.
     """
-    mask = arguments.get("attention_mask")
-    if mask is None or mask.dim() != 4:
-        raise RuntimeError("expected a mask of four dimensions in the attention module, received another")
-    mask = mask[0, ..., -n:]
-    if mask.dtype == torch.bool:
-        allowed = ~mask[0]
-    else:
-        allowed = mask[0] > torch.finfo(mask.dtype).min / 2
-        carried = mask.float().masked_fill(~allowed, 0.0)
-        if carried.any():
-            bias = carried if bias is None else bias.float() + carried
-    if not allowed.diagonal().all() or (causal and allowed.triu(1).any()):
-        raise RuntimeError("expected a causal mask in which every query sees itself, received another")
-    return None if bias is None else bias.float(), allowed
+
+    def __init__(self, layers: list[nn.Module]) -> None:
+        self.layers = layers
+        self.arguments: list[tuple[Any, Any]] = []
+        self.entered: Tensor
+        self.above: Tensor
+
+    def kept(self) -> AbstractContextManager[None]:
+        """Attach the hooks of the way forward."""
+        return hooked([(layer, self._enter) for layer in self.layers], [(self.layers[-1], self._end)])
+
+    def back(self, t: int, g: Float[Tensor, "B n d"]) -> Float[Tensor, "B n d"]:
+        """Return the gradient by what layer ``t`` was given, from that by what it gave; the layer runs once more."""
+        args, kwargs = self.arguments.pop()
+        x = given(args, kwargs).requires_grad_(True)
+        y = returned(self.layers[t](*args, **kwargs))
+        (g,) = torch.autograd.grad(y, x, g.to(y.device))
+        return g
+
+    def _enter(self, module: nn.Module, args: Any, kwargs: Any) -> Any:
+        x = given(args, kwargs)
+        if not self.arguments:
+            self.entered = x
+        self.arguments.append(regiven(args, kwargs, x.detach()))
+        return self.arguments[-1]
+
+    def _end(self, module: nn.Module, args: Any, output: Any) -> Any:
+        self.above = returned(output).detach().requires_grad_(True)
+        return rereturned(output, self.above)
 
 
 def _exact_product(batch1: Tensor, batch2: Tensor, *, alpha: float = 1.0, **_: Any) -> Tensor:

@@ -1,26 +1,38 @@
-"""Models and tokenizers from a directory or the hub: no pickle and no remote code unless asked for."""
+"""Models and tokenizers from a directory or the hub: no pickle and no remote code unless asked for.
+
+A model is what its files say, or it is refused: weights that are missing, unknown, or of another shape are named, and
+whatever cannot be read is said to be absent, unanswered for, or broken.
+"""
 
 from __future__ import annotations
 
-import hashlib
+import os
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub.utils.logging as hub_logging
 import torch
-from huggingface_hub.errors import StrictDataclassError
+from huggingface_hub import errors
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 from transformers.utils.hub import cached_file, extract_commit_hash
 
 from posbias import checks
+from posbias.measure.digest import folder_digest
 from posbias.measure.families import family_of
-from posbias.shipped import model_folder
+from posbias.measure.shape import check_file, check_runs, check_shape
+from posbias.measure.weights import check_files, check_prefix, check_weights
+from posbias.shipped import PREFIX, model_folder
 
-UNREADABLE = (OSError, ValueError, KeyError, TypeError, ImportError, AttributeError, StrictDataclassError)
-"""What transformers raises for a configuration, a tokenizer or weights that are not as they should be."""
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
+"""Files of which one at least lies in the directory of a tokenizer."""
+
+ATTENTION = ("eager", "sdpa")
+"""How attention is computed: step by step, so that its weights are seen, or fused, so that they are never made."""
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -41,6 +53,9 @@ class Source:
         Whether code that comes with the model may run.
     allow_pickle
         Whether weights that are not in safetensors may be loaded; such files can run code.
+    strip_prefix
+        What stands in front of the names of the weights and is left away, such as ``module.`` where a model was saved
+        from inside DistributedDataParallel, or ``_orig_mod.`` from inside torch.compile.
     """
 
     model: str
@@ -48,69 +63,190 @@ class Source:
     tokenizer: str | None = None
     trust_remote_code: bool = False
     allow_pickle: bool = False
+    strip_prefix: str = ""
 
     def config(self) -> Any:
-        """Return the configuration, of a supported family, or raise ValueError or OSError."""
-        path = Path(model_folder(self.model))
-        if path.is_dir() and not (path / "config.json").is_file():
-            raise checks.refuse(f"model {self.model}", "a directory with a config.json", "one without")
+        """Return the configuration.
+
+        Raises
+        ------
+        ValueError
+            If there is no such model, for a file that is no configuration, of a family without a row, or with numbers
+            of which no model is made.
+        """
+        path = _directory("model", self.model)
+        if path is not None:
+            if not (path / "config.json").is_file():
+                raise checks.refuse(f"model {self.model}", "a directory with a config.json", "one without")
+            check_file(path / "config.json")
         config = self._from("model", AutoConfig, self.model)
         family_of(config)
+        check_shape(f"model {self.model}", config)
         return config
 
     def commit(self) -> str | None:
         """Return the commit on the hub that the model's files are of; None for a model in a directory."""
-        folder = model_folder(self.model)
-        if Path(folder).is_dir():
+        if _directory("model", self.model) is not None:
             return None
-        return extract_commit_hash(cached_file(folder, "config.json", revision=self.revision), None)
+        return extract_commit_hash(cached_file(self.model, "config.json", revision=self.revision), None)
 
     def name(self) -> str:
         """Return what the model is called in results: of a local path only the last part, which says enough."""
         return last_part(self.model)
 
     def version(self) -> str:
-        """Return what tells this model from others of its name: the commit, the revision, or a digest of its files."""
-        return self.commit() or self.revision or _digest(Path(model_folder(self.model)))
+        """Return what tells this model from others of its name.
+
+        For a model in a directory a digest of every byte of its files, for one on the hub its commit. A tokenizer from
+        elsewhere is named after it in the same way.
+        """
+        path = _directory("model", self.model)
+        own = folder_digest(path) if path is not None else self.commit() or self.revision or "unknown"
+        if self.tokenizer is None or self.tokenizer == self.model:
+            return own
+        other = _directory("tokenizer", self.tokenizer)
+        if other is None:
+            return f"{own}, tokenizer {_tokenizer_commit(self.tokenizer)}"
+        if path is not None and path.resolve() == other.resolve():
+            return own
+        return f"{own}, tokenizer {folder_digest(other)}"
 
     def tokenizer_name(self) -> str:
         """Return what the tokenizer is called in results."""
         return last_part(self.tokenizer or self.model)
 
     def load_tokenizer(self) -> Any:
-        """Return the tokenizer."""
-        return self._from("tokenizer", AutoTokenizer, self.tokenizer or self.model)
+        """Return the tokenizer.
 
-    def load_model(self, dtype: torch.dtype, device: str, device_map: str | None) -> Any:
-        """Return the model with eager attention, on one device or spread by accelerate's ``device_map``."""
-        options: dict[str, Any] = {"dtype": dtype, "attn_implementation": "eager"}
+        Raises
+        ------
+        ValueError
+            If there is none: transformers makes an empty one of a directory without its files.
+        """
+        name = self.tokenizer or self.model
+        path = _directory("tokenizer", name)
+        if path is not None and not any((path / file).is_file() for file in TOKENIZER_FILES):
+            raise checks.refuse(f"tokenizer {name}", f"a directory with one of {', '.join(TOKENIZER_FILES)}", "none")
+        tokenizer = self._from("tokenizer", AutoTokenizer, name)
+        if len(tokenizer) <= len(tokenizer.all_special_tokens):
+            raise checks.refuse(f"tokenizer {name}", "one with tokens that are not special", "none of them")
+        return tokenizer
+
+    def load_model(self, dtype: torch.dtype, device: str, device_map: str | None, attention: str = "eager") -> Any:
+        """Return the model, on one device or spread by accelerate's ``device_map``.
+
+        Parameters
+        ----------
+        dtype
+            Number format of the weights.
+        device, device_map
+            Where it goes; the second has precedence.
+        attention
+            ``eager`` or ``sdpa``, one of :data:`ATTENTION`.
+
+        Raises
+        ------
+        ValueError
+            For weights that cannot be read, are not those of the configuration (see
+            :func:`~posbias.measure.weights.check_weights`) or do not fit on the device, and for fused attention where
+            the family has none.
+        """
+        where, config = f"model {self.model}", self.config()
+        check_attention(config, attention)
+        if not self.trust_remote_code and getattr(config, "quantization_config", None) is None:
+            check_runs(where, config, dtype, resident=device_map is None)
+        path = _directory("model", self.model)
+        if path is not None:
+            check_files(path, pickle=self.allow_pickle)
+        options: dict[str, Any] = {"dtype": dtype, "attn_implementation": attention, "device_map": device_map}
         options |= {"use_safetensors": None if self.allow_pickle else True}
-        if device_map is not None:
-            options["device_map"] = device_map
+        options |= {"output_loading_info": True, "ignore_mismatched_sizes": True}  # refused below, by name
+        if self.strip_prefix:
+            options["key_mapping"] = {f"^{re.escape(self.strip_prefix)}": ""}
         try:
-            model = self._from("model", AutoModelForCausalLM, self.model, **options)
+            model, found = self._from("model", AutoModelForCausalLM, self.model, **options)
+            if self.strip_prefix:
+                check_prefix(where, path or self._snapshot(), self.strip_prefix)
+            check_weights(
+                where, model, **{key: found[f"{key}_keys"] for key in ("missing", "unexpected", "mismatched")}
+            )
             return model if device_map is not None else model.to(device)
         except torch.OutOfMemoryError:
             advice = "one that does not; try --device-map auto, or --dtype bfloat16"
             raise checks.refuse(f"model {self.model}", f"one that fits on {device_map or device}", advice) from None
 
+    def _snapshot(self) -> Path:
+        """Return the directory in which the files of a model from the hub lie."""
+        return Path(str(cached_file(self.model, "config.json", revision=self.revision))).parent
+
     def _from(self, what: str, auto: Any, name: str, **options: Any) -> Any:
+        """Return what transformers makes of a directory or id, or say what is wrong with it."""
         logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+        hub_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
         if not sys.stderr.isatty():
             logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         options |= {"revision": self.revision if name == self.model else None}
         options = {key: x for key, x in options.items() if x is not None}
-        folder = model_folder(name)
+        path = _directory(what, name)
         try:
-            return auto.from_pretrained(folder, trust_remote_code=self.trust_remote_code, **options)
-        except SafetensorError as error:
-            raise checks.refuse(f"{what} {name}", "whole .safetensors files", error) from None
-        except UNREADABLE as error:
-            first = " ".join(str(error).split())[:200]
-            wanted = "a directory, or an id that the hub answers for"
-            if "custom code" in first:
-                wanted, first = "none with code of its own, or --trust-remote-code", "one with code of its own"
-            raise checks.refuse(f"{what} {name}", wanted, first) from None
+            return auto.from_pretrained(path or name, trust_remote_code=self.trust_remote_code, **options)
+        except (MemoryError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:  # code of others, and of models: what it raises is no part of any interface
+            raise _reason(what, name, self.revision, error, there=path is not None) from None
+
+
+def _directory(what: str, name: str) -> Path | None:
+    """Return the directory of that name, or of that reference model; None for what may be an id on the hub."""
+    try:
+        path = Path(model_folder(name))
+        if path.is_dir() and name:
+            return path
+        file = path.is_file()
+    except (OSError, ValueError) as error:
+        if name.startswith(PREFIX):
+            raise
+        raise checks.refuse(f"{what} {name[:80]}", "a directory, or an id on the hub", str(error)[:80]) from None
+    if file or not name:
+        raise checks.refuse(f"{what} {name}", "a directory, or an id on the hub", "a file" if file else "an empty name")
+    return None
+
+
+def _tokenizer_commit(name: str) -> str:
+    """Return the commit on the hub of a tokenizer, whichever of its files are there."""
+    for file in TOKENIZER_FILES:
+        try:
+            return extract_commit_hash(cached_file(name, file), None) or "unknown"
+        except OSError:
+            continue
+    return "unknown"
+
+
+def _reason(what: str, name: str, revision: str | None, error: Exception, *, there: bool) -> ValueError:
+    """Return the refusal: no such directory, no answer from the hub, no such model there, or a broken file."""
+    first = " ".join(str(error).split())[:200] or type(error).__name__
+    if "custom code" in first:
+        wanted = "none with code of its own, or --trust-remote-code"
+        return checks.refuse(f"{what} {name}", wanted, "one with code of its own")
+    if isinstance(error, SafetensorError):
+        return checks.refuse(f"{what} {name}", "whole .safetensors files", first)
+    chain: list[BaseException] = [error]
+    while (earlier := chain[-1].__cause__ or chain[-1].__context__) is not None and earlier not in chain:
+        chain.append(earlier)
+    wanted, absent = "a directory, or an id that the hub answers for", "no such directory"
+    if any(isinstance(x, errors.HFValidationError) for x in chain):
+        return checks.refuse(f"{what} {name}", wanted, f"{absent}, and nothing that can be an id")
+    if any(isinstance(x, errors.RevisionNotFoundError) for x in chain):
+        return checks.refuse(f"revision of {name}", "a branch, tag or commit", revision)
+    if any(isinstance(x, errors.GatedRepoError) for x in chain):
+        return checks.refuse(f"{what} {name}", "an id that you have access to", "one that asks for a login")
+    if any(isinstance(x, errors.RepositoryNotFoundError) for x in chain):
+        return checks.refuse(f"{what} {name}", wanted, f"{absent}, and none of that id on the hub")
+    unanswered = (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled, errors.HfHubHTTPError, ConnectionError)
+    if not there and any(isinstance(x, unanswered) for x in chain):
+        offline = " (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0") else ""
+        return checks.refuse(f"{what} {name}", wanted, f"{absent}, and no answer from the hub{offline}")
+    return checks.refuse(f"{what} {name}", "files that transformers reads", first)
 
 
 def last_part(source: str) -> str:
@@ -123,23 +259,25 @@ def last_part(source: str) -> str:
     return path.resolve().name if path.exists() else source
 
 
-def _digest(folder: Path) -> str:
-    """Return a digest of a model's files: names, sizes, and the first and last MiB of each."""
-    found = hashlib.sha256()
-    for file in sorted([folder / "config.json", *folder.glob("*.safetensors"), *folder.glob("*.bin")]):
-        size = file.stat().st_size
-        found.update(f"{file.name} {size}\n".encode())
-        with file.open("rb") as content:
-            found.update(content.read(1 << 20))
-            content.seek(max(0, size - (1 << 20)))
-            found.update(content.read(1 << 20))
-    return f"files-{found.hexdigest()[:16]}"
+def check_attention(config: Any, attention: str) -> None:
+    """Raise ValueError for a way to compute attention that there is not, or not in this model's family."""
+    family = family_of(config)
+    there = ATTENTION if family.is_fused(config) else ATTENTION[:1]
+    if attention not in there:
+        raise checks.refuse("attention", f"{' or '.join(there)} for {family.name}", repr(attention))
 
 
 def check_fits(config: Any, tokenizer: Any, length: int) -> None:
-    """Raise ValueError if n is beyond the model's context or the tokenizer has more tokens than the model."""
+    """Raise ValueError if n is beyond the model's context or the tokenizer has a token that the model has not.
+
+    Ids may have gaps, so that the largest counts, not how many there are.
+    """
     longest = family_of(config).longest(config)
     if longest is not None and length > longest:
         raise checks.refuse("length", f"at most {longest} tokens, the model's context", length)
     if len(tokenizer) > config.vocab_size:
         raise checks.refuse("tokenizer", f"at most the model's {config.vocab_size} tokens", f"{len(tokenizer)}")
+    ids = tokenizer.get_vocab() if hasattr(tokenizer, "get_vocab") else {}
+    token = max(ids, key=ids.__getitem__, default="")
+    if token and ids[token] >= config.vocab_size:
+        raise checks.refuse("tokenizer", f"ids below the model's {config.vocab_size}", f"{ids[token]} for {token!r}")

@@ -29,6 +29,7 @@ VARIANTS = {
     "b": "with residual",
     "c": "with residual and content",
     "kernels": "with residual and measured attention",
+    "own": "with residual and each prompt's attention",
     "birth": "the law at birth",
 }
 """What each rollout takes from a measurement, in a few words."""
@@ -69,9 +70,10 @@ class Measurement:
     @property
     def provenance(self) -> dict[str, Any]:
         """Where the numbers come from: model, data, settings and versions."""
-        from posbias.measure.results import ATTRIBUTES
+        from posbias.measure.results import ATTRIBUTES, LATER_ATTRIBUTES
 
-        return {name: self.results.attrs[name] for name in ATTRIBUTES if name in self.results.attrs}
+        names = (*ATTRIBUTES, *LATER_ATTRIBUTES)
+        return {name: self.results.attrs[name] for name in names if name in self.results.attrs}
 
     @property
     def variants(self) -> tuple[str, ...]:
@@ -101,7 +103,8 @@ class Measurement:
         ----------
         variant
             ``a``: attention only (λ = 1, no content). ``b``: measured λ, no content. ``c``: measured λ and mean content
-            logits. ``kernels``: measured λ and the measured mean attention. ``birth``: the law at birth, squares over
+            logits. ``kernels``: measured λ and the measured mean attention. ``own``: the mean over prompts of
+            the rollouts of each prompt's own λ and attention. ``birth``: the law at birth, squares over
             sets of layers with the weights' own gains, no content.
         length
             Tokens; those of the measurement unless given. Measured attention and the law at birth have their own.
@@ -114,18 +117,17 @@ class Measurement:
             For an unknown variant or norm, a length below 1, and for what is not there: a summary has the rollouts with
             measured matrices at the measured length only, an older measurement has no law at birth.
         """
-        from posbias.measure.rollouts import measured_rollout
+        from posbias.measure.rollouts import measured_profile
 
         if not isinstance(variant, str) or variant not in VARIANTS:
             raise checks.refuse("variant", f"one of {', '.join(VARIANTS)}", repr(variant))
         name = f"{self.model}, rollout {labels()[variant]}"
-        matrices = {"kernels": "attention", "birth": "step_gain"}.get(variant)
-        if matrices not in (None, *self.results) and variant in self.variants and "rollout" in self.results:
+        if "rollout" in self.results and variant in {"kernels", "own", "birth"} & set(self.variants):
             if length not in (None, self.length) or norm != "frobenius":
                 expected = f"length {self.length} and norm frobenius, all that a summary keeps of {VARIANTS[variant]}"
                 raise checks.refuse("rollout", expected, f"length {length} and norm {norm}")
             return Profile(self.results["rollout"].sel(variant=variant).values, name)
-        return Profile(measured_rollout(self.results, variant, n=length, norm=norm).profile(), name)
+        return Profile(measured_profile(self.results, variant, n=length, norm=norm), name)
 
     def compare(self) -> dict[str, Comparison]:
         """Return how far each rollout is from the measured influence, by variant."""

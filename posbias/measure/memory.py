@@ -1,13 +1,15 @@
-"""How much memory a model and a batch of prompts take, estimated before the model is built.
+"""How much memory, disk and arithmetic a measurement takes, estimated before the model is built.
 
-Parameters are counted on torch's meta device, where a model has shapes and no numbers. What autograd keeps of a batch
-is estimated from shapes: the attention weights of every layer grow with the square of the prompt's length and soon
-take more than the model.
+Parameters are counted on torch's meta device, where a model has shapes and no numbers. Layers run one at a time on the
+way back, so that of a batch each layer's input is kept and all else of one layer alone. With fused attention nothing
+grows with the square of the prompt's length but the matrices that are asked for, up to the number of cells.
 """
 
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,10 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from posbias import checks
+from posbias.measure.attention import MOST_ENTRIES
+from posbias.measure.branches import MOST_PROMPTS
+from posbias.measure.families import family_of
+from posbias.measure.quantities import DEFAULT
 
 WIDTHS = ("ffn_hidden_size", "intermediate_size", "ffn_dim", "n_inner")
 """Fields of a configuration that may hold the width inside an MLP; four times the model's where there is none."""
@@ -25,40 +31,57 @@ ACTIVATIONS = ("hidden_act", "activation_function", "activation")
 FUSED = ("gelu", "relu", "silu")
 """Activations that are one operation of torch; of those that are composed, autograd keeps what each step was given."""
 
-RETAINED = 1
-"""Matrices (n, n) in 32 bits that autograd keeps for each head: the attention weights."""
-AT_WORK = 8
-"""Matrices (n, n) in 32 bits for each head of the one layer at work: logits, weights, gradients, and what is read."""
-HIDDEN = 16
-"""Vectors of the model's width that autograd keeps for each token and layer."""
-INNER = {True: 3, False: 8}
+AT_WORK = 6
+"""Matrices (n, n) in 32 bits for each head of the layer at work without fused attention: logits, weights, gradients."""
+HIDDEN = 20
+"""Vectors of the model's width that autograd keeps for each token of the layer at work, and what is made on the way."""
+INNER = {True: 5, False: 10}
 """The same of the width inside the MLP, for an activation that is one operation and for one that is composed."""
+BLOCKS = 5
+"""Blocks of queries in 32 bits that are held while weights and content are computed again or added up."""
 RUNTIME = 2**28
 """Bytes for what is loaded on the way, and for what is not counted."""
+EXPONENTIAL = 20
+"""Operations that an entry of a softmax counts for."""
 
 
 @dataclass(frozen=True)
 class Need:
-    """Hold an estimate of the memory that a measurement takes, in bytes.
+    """Hold an estimate of what a measurement takes: memory and disk in bytes, arithmetic in operations.
 
     Parameters
     ----------
     weights
         Parameters and buffers.
     batch
-        What autograd keeps of a batch of prompts, and what one layer needs while it is at work.
+        What is kept of a batch of prompts, and what one layer needs while it is at work.
     sums
         Matrices that are added up over prompts, and what is kept of each prompt.
+    file
+        The result before it is packed.
+    operations
+        Multiplications and additions of all prompts: forward, once more, and back.
+    prompts, length
+        Prompts in a batch, and tokens in each.
     """
 
     weights: int
     batch: int
     sums: int
+    file: int
+    operations: float
+    prompts: int
+    length: int
 
     @property
     def total(self) -> int:
-        """All of it, and :data:`RUNTIME`."""
+        """All memory, and :data:`RUNTIME`."""
         return self.weights + self.batch + self.sums + RUNTIME
+
+    def __str__(self) -> str:
+        at_a_time = f"{self.prompts} prompts of {self.length} tokens at a time"
+        parts = (("weights", self.weights), (at_a_time, self.batch), ("sums", self.sums))
+        return f"{_gib(self.total)} GiB ({', '.join(f'{_gib(size)} for {what}' for what, size in parts)})"
 
 
 def shape_of(config: Any) -> torch.nn.Module:
@@ -82,9 +105,17 @@ def shape_of(config: Any) -> torch.nn.Module:
 
 
 def memory_need(
-    config: Any, dtype: torch.dtype, batch_size: int, length: int, *, matrices: int = 0, prompts: int = 0
+    config: Any,
+    dtype: torch.dtype,
+    batch_size: int,
+    length: int,
+    *,
+    fused: bool = False,
+    quantities: Collection[str] = DEFAULT,
+    cells: int | None = None,
+    prompts: int = 1,
 ) -> Need:
-    """Estimate the memory that one forward and one backward of a batch take, weights included.
+    """Estimate what measuring takes, weights included.
 
     Parameters
     ----------
@@ -94,10 +125,14 @@ def memory_need(
         Number format of weights and activations.
     batch_size, length
         Prompts at a time, and tokens in each.
-    matrices
-        How many (n, n) matrices are kept for each head over all prompts: content logits are one, attention another.
+    fused
+        Whether attention is torch's fused kernel.
+    quantities
+        What is measured.
+    cells
+        Rows of the matrices that are kept; as many as tokens unless given.
     prompts
-        How many prompts there are, of each of which ids, influence and mixing are kept.
+        How many prompts there are, of each of which ids, influence, mixing and its own rollout are kept.
 
     Raises
     ------
@@ -106,19 +141,39 @@ def memory_need(
 
     Notes
     -----
-    Against the peak of ten runs on a CPU (GPT-2, OPT, Pythia, MPT, BLOOM, Qwen2 and TinyLlama, 256 to 1,024 tokens) the
-    estimate was 1.1 to 1.6 times what was taken: it errs towards refusing.
+    ``benchmarks/length.py`` compares the estimate with the peak of runs.
     """
     model = shape_of(config)
-    held = sum(x.numel() * dtype.itemsize for x in model.parameters()) + sum(x.nbytes for x in model.buffers())
+    count = sum(x.numel() for x in model.parameters())
+    held = count * dtype.itemsize + sum(x.nbytes for x in model.buffers())
     T, H, d = config.num_hidden_layers, config.num_attention_heads, config.hidden_size
     inner = int(_first(config, WIDTHS) or 4 * d)
-    vectors = HIDDEN * d + INNER[_first(config, ACTIVATIONS) in FUSED] * inner
-    squares = H * length**2 * 4 * (T * RETAINED + AT_WORK)
-    hidden = length * T * vectors * dtype.itemsize
-    logits = 4 * config.vocab_size * 4  # those of the last position alone
-    sums = 3 * 8 * T * length**2 * (matrices * H + 1) + prompts * 8 * (3 * length + 2 * T)
-    return Need(held, batch_size * (squares + hidden + logits), sums)
+    vectors = (T + HIDDEN) * d + INNER[_first(config, ACTIVATIONS) in FUSED] * inner
+    a_prompt = length * vectors * 4 + 16 * config.vocab_size
+    if not fused:
+        a_prompt += AT_WORK * H * length**2 * 4
+    elif family_of(config).position_of(config) == "alibi":  # the mask carries it, in the model's number format
+        a_prompt += 2 * H * length**2 * dtype.itemsize
+    reads = {"kernels", "content"} & set(quantities)
+    block = min(MOST_ENTRIES["cpu"], batch_size * H * length**2) if reads else 0
+    g = length if cells is None else cells
+    matrices = ("kernels" in quantities) + H * ("heads" in quantities) + H * ("logits" in quantities)
+    matrices += "branches" in quantities
+    entries = T * matrices * g**2
+    rows = 8 * prompts * (4 * length + 3 * T)
+    forward = 2.0 * count * length + 2.0 * T * d * length**2
+    read = T * H * length**2 * (d / H + EXPONENTIAL * len(reads)) if reads else 0.0
+    back = 2 * forward  # the gradient by activations alone, and the layer once more
+    branches = min(MOST_PROMPTS, prompts) * 2 * forward if "branches" in quantities else 0.0
+    return Need(
+        held,
+        batch_size * a_prompt + BLOCKS * 4 * block,
+        12 * entries + 2 * rows,  # sums in 64 bits, and the result in 32
+        4 * entries + rows,
+        prompts * (forward + back + read) + branches,
+        batch_size,
+        length,
+    )
 
 
 def memory_available(device: torch.device) -> int | None:
@@ -143,22 +198,15 @@ def _first(config: Any, names: tuple[str, ...]) -> Any:
     return next((x for x in (getattr(config, name, None) for name in names) if x), None)
 
 
-def check_memory(
-    config: Any,
-    dtype: torch.dtype,
-    device: torch.device,
-    batch_size: int,
-    length: int,
-    *,
-    matrices: int = 0,
-    prompts: int = 0,
-) -> None:
-    """Raise if a model and a batch of prompts need more memory than there is, with both numbers and what to try.
+def check_memory(need: Need, dtype: torch.dtype, device: torch.device) -> None:
+    """Raise if a measurement needs more memory than there is, with both numbers and what to try.
 
     Parameters
     ----------
-    config, dtype, batch_size, length, matrices, prompts
-        As :func:`memory_need` has them.
+    need
+        From :func:`memory_need`.
+    dtype
+        Number format of the weights.
     device
         Where the model is to run. It is built on the CPU, which must hold the weights in any case.
 
@@ -167,32 +215,48 @@ def check_memory(
     ValueError
         If there is too little memory.
     """
-    need = memory_need(config, dtype, batch_size, length, matrices=matrices, prompts=prompts)
-    host = torch.device("cpu")
-    here = need.total if device.type != "cuda" else need.weights
-    for place, wanted in ((host, here), *(((device, need.total),) if device.type == "cuda" else ())):
+    is_gpu = device.type == "cuda"
+    for place, wanted in ((torch.device("cpu"), need.weights if is_gpu else need.total), (device, need.total)):
         there = memory_available(place)
         if there is not None and wanted > there:
-            parts = [f"{need.weights / 2**30:.1f} for weights in {str(dtype).removeprefix('torch.')}"]
-            if wanted > need.weights:
-                parts += [f"{need.batch / 2**30:.1f} for {batch_size} prompts of {length} tokens at a time"]
-                parts += [f"{need.sums / 2**30:.1f} for sums"]
-            received = f"a need of about {wanted / 2**30:.1f} GiB ({', '.join(parts)})"
-            raise checks.refuse(
-                "memory",
-                f"at most the {there / 2**30:.1f} GiB available on {place}",
-                received + _advice(need, there, batch_size),
-            )
+            expected = f"at most the {_gib(there)} GiB available on {place}"
+            raise checks.refuse("memory", expected, f"a need of about {need}{_advice(need, dtype, device, there)}")
 
 
-def _advice(need: Need, there: int, batch_size: int) -> str:
+def operations_a_second(dtype: torch.dtype, device: torch.device) -> float:
+    """Return how many operations a device does in a second of products of matrices, measured in about that time."""
+    x = torch.ones(1024, 1024, dtype=dtype, device=device)
+    done, start = 0, time.perf_counter()
+    while (passed := time.perf_counter() - start) < 0.5 or done < 2:
+        float((x @ x)[0, 0])
+        done += 1
+    return done * 2.0 * 1024**3 / passed
+
+
+def has_fast_bfloat16(device: torch.device) -> bool:
+    """Tell whether bfloat16 is no slower than 32 bits: a CPU without instructions for it takes far longer."""
+    if device.type != "cpu":
+        return True
+    known = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+    return any(getattr(torch.cpu, name)() for name in known if hasattr(torch.cpu, name))
+
+
+def _advice(need: Need, dtype: torch.dtype, device: torch.device, there: int) -> str:
     """Return what to try: a smaller batch if one fits, else less of everything."""
     room = there - need.total + need.batch
-    fits = int(room / (need.batch / batch_size))
-    if fits >= 1 and batch_size > 1:
-        return f"; try --batch-size {min(fits, batch_size - 1)}"
-    more = there > need.weights + RUNTIME
-    return "; try --no-content, a smaller length or --dtype bfloat16" if more else "; try a smaller model"
+    fits = int(room / (need.batch / need.prompts))
+    if fits >= 1 and need.prompts > 1:
+        return f"; try --batch-size {min(fits, need.prompts - 1)}"
+    ways = (
+        ["a smaller length", "--quantities mixing,influence"] if there > need.weights + RUNTIME else ["a smaller model"]
+    )
+    if dtype.itemsize == 4 and has_fast_bfloat16(device):
+        ways.append("--dtype bfloat16")
+    return f"; try {' or '.join(ways)}"
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:.1f}"
 
 
 def _meminfo(file: Path) -> int | None:

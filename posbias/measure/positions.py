@@ -8,11 +8,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
+from posbias.measure.attention import Reading
 from posbias.measure.families import soft_cap, window
-from posbias.measure.instrument import AttentionReading, Instrument
-from posbias.rollout import masks
+from posbias.measure.instrument import Instrument
+
+BLOCK = 1 << 22
+"""Pairs of a mask that are looked at together."""
 
 
 @dataclass(frozen=True)
@@ -47,10 +50,6 @@ class Positions:
     reach: Int[np.ndarray, "T"]
     details: str
 
-    def allowed(self, layer: int) -> Bool[np.ndarray, "n n"]:
-        """Return the keys that each query of a layer may see."""
-        return masks.sliding_window(int(self.reach[layer])).matrix(self.bias.shape[-1])
-
 
 def read_positions(instrument: Instrument, n: int) -> Positions:
     """Return the positional parameters of a model for sequences of n tokens, by one forward pass.
@@ -63,15 +62,21 @@ def read_positions(instrument: Instrument, n: int) -> Positions:
     T, H = instrument.T, instrument.H
     config: Any = instrument.model.config
     slopes, bias, reach = np.zeros((T, H)), np.zeros((H, n)), np.full(T, n)
+    rows = max(1, BLOCK // n)
 
-    def observe(reading: AttentionReading) -> None:
-        t, allowed = reading.layer, reading.allowed.cpu().numpy()
-        reach[t] = allowed[-1].sum()
-        if (allowed != masks.sliding_window(int(reach[t])).matrix(n)).any():
-            raise RuntimeError(f"expected a causal mask or a sliding window in layer {t}, received another")
-        if reading.bias is not None:
-            row = reading.bias.expand(H, n, n)[:, -1].double().cpu().numpy()
-            bias[:] = np.where(allowed[-1], row - row[:, -1:], 0.0)
+    def observe(reading: Reading) -> None:
+        t, last = reading.layer, slice(n - 1, n)
+        reach[t] = int(reading.visible(last).sum())
+        for start in range(0, n, rows):
+            queries = slice(start, min(start + rows, n))
+            seen = reading.visible(queries)
+            back = torch.arange(start, queries.stop)[:, None] - torch.arange(queries.stop)
+            if not torch.equal(seen.cpu(), (back >= 0) & (back < int(reach[t]))):
+                raise RuntimeError(f"expected a causal mask or a sliding window in layer {t}, received another")
+        added = reading.added(last)
+        if added is not None:
+            row = added.expand(H, 1, n)[:, 0].double().cpu().numpy()
+            bias[:] = np.where(np.arange(n) >= n - reach[t], row - row[:, -1:], 0.0)
             slopes[t] = -bias[:, n - reach[t]] / max(reach[t] - 1, 1)
 
     instrument.forward(torch.zeros(1, n, dtype=torch.long), observe)

@@ -51,6 +51,29 @@ VARIABLES: dict[str, tuple[tuple[str, ...], str]] = {
     "output_scale": (("layer", "position"), "the same of the norm after attention; 1 where there is none"),
     "step_gain": (("layer", "query", "key"), "mean of tr(J_j J_j'ᵀ)/d, J the Jacobian of what follows attention"),
     "parallel": (("layer",), "1 where what follows attention reads what attention reads"),
+    "tokens": (("prompt", "position"), "token ids of the prompts"),
+    "document": (("prompt",), "number of the document that a prompt was cut from, from 0"),
+    "offset": (("prompt",), "tokens of the document before the prompt"),
+    "rollout_own": (("prompt", "position"), "last row of the product of the prompt's own kernels (1-λ)I + λA"),
+    "cell_start": (("cell",), "first position of a cell, up to the next one's"),
+    "attention_cells": (
+        ("layer", "cell", "key_cell"),
+        "mean over prompts, heads and a cell's queries of all weight on a cell",
+    ),
+    "attention_band": (
+        ("layer", "cell", "distance"),
+        "mean over prompts, heads and a cell's queries of the weight at a distance",
+    ),
+    "attention_heads_cells": (("layer", "head", "cell", "key_cell"), "attention_cells of each head"),
+    "content_cells": (
+        ("layer", "head", "cell", "key_cell"),
+        "content_logits, mean over a pair of cells; NaN where masked",
+    ),
+    "step_gain_cells": (
+        ("layer", "cell", "key_cell"),
+        "step_gain, mean over pairs of different tokens in a pair of cells",
+    ),
+    "step_gain_diagonal": (("layer", "position"), "step_gain of a token with itself"),
 }
 """Name → dimensions and meaning of everything a file may hold."""
 
@@ -61,16 +84,27 @@ ATTRIBUTES = (
 )  # fmt: skip
 """Provenance that every file has."""
 
+LATER_ATTRIBUTES = ("quantities", "attention", "content_form", "kernel_size", "format_error")
+"""Provenance that files of earlier versions lack, and the last of which a file in 32 bits has no need of."""
+
 COMPARED = (
     "lambda_frobenius", "lambda_token", "content_diagonal", "content_offdiagonal", "attention", "influence",
     "influence_prompts", "slopes", "scale",
 )  # fmt: skip
 """Variables that a comparison with predictions reads."""
 
-OPTIONAL = {"content_logits", "attention_heads", "branch_gain", "branch_scale", "output_scale", "step_gain", "parallel"}
-"""Variables that a file may lack: matrices that were not asked for, and what the law at birth needs."""
+ALWAYS = (
+    "lambda_frobenius", "lambda_frobenius_std", "lambda_frobenius_prompts", "lambda_token", "lambda_token_std",
+    "lambda_token_prompts", "influence", "influence_prompts", "influence_signed", "influence_signed_prompts",
+    "probability", "slopes", "position_bias", "scale", "window", "reach",
+)  # fmt: skip
+"""Variables of every file: mixing, influence, and what the model does with positions."""
 
-WIDE = ("content_logits", "attention", "attention_heads", "step_gain")  # matrices: 32 bits are more than they hold
+WIDE = (
+    "content_logits", "attention", "attention_heads", "step_gain", "attention_cells", "attention_band",
+    "attention_heads_cells", "content_cells", "step_gain_cells", "rollout_own",
+)  # fmt: skip
+"""Matrices: 32 bits are more than they hold."""
 
 
 def make_results(arrays: Mapping[str, np.ndarray], provenance: Mapping[str, Any], bins: np.ndarray) -> xr.Dataset:
@@ -90,16 +124,14 @@ def make_results(arrays: Mapping[str, np.ndarray], provenance: Mapping[str, Any]
     ValueError
         If a name, a dimension or an attribute is not what it should be.
     """
-    unknown = sorted(set(arrays) - set(VARIABLES)) + sorted(set(provenance) ^ set(ATTRIBUTES))
+    unknown = sorted(set(arrays) - set(VARIABLES)) + sorted((set(provenance) - set(LATER_ATTRIBUTES)) ^ set(ATTRIBUTES))
     if unknown:
         raise checks.refuse("results", "the names of the layout", ", ".join(unknown))
     out = xr.Dataset(
         {name: (VARIABLES[name][0], x, {"long_name": VARIABLES[name][1]}) for name, x in arrays.items()},
-        attrs={"posbias_schema": SCHEMA, **{name: _attribute(provenance[name]) for name in ATTRIBUTES}},
+        attrs={"posbias_schema": SCHEMA, **{name: _attribute(x) for name, x in provenance.items()}},
     )
-    return out.assign_coords(
-        {dim: np.arange(size) for dim, size in out.sizes.items() if dim != "bin"} | {"bin": ("bin", bins)}
-    )
+    return out.assign_coords({dim: bins if dim == "bin" else np.arange(size) for dim, size in out.sizes.items()})
 
 
 def write_results(path: Path, results: xr.Dataset) -> None:
@@ -125,7 +157,9 @@ def read_results(path: Path | str) -> xr.Dataset:
         If it cannot be read.
     """
     results = load_layout(Path(path), "posbias_schema", SCHEMA, "a measurement")
-    missing = [name for name in VARIABLES if name not in results and name not in OPTIONAL]
+    if "summary" in results.attrs:
+        raise checks.refuse(str(path), "a complete measurement", "the summary of one")
+    missing = [name for name in ALWAYS if name not in results]
     missing += [name for name in ATTRIBUTES if name not in results.attrs]
     if missing:
         raise checks.refuse(str(path), "a complete measurement", f"none of {', '.join(missing)}")
@@ -138,13 +172,17 @@ def read_comparable(path: Path | str) -> xr.Dataset:
     Raises
     ------
     ValueError
-        As :func:`read_results` does, and for a single prompt, a NaN or Inf, or a prompt without influence.
+        As :func:`read_results` does, and for a file without kernels or content, a single prompt, a NaN or Inf, or a
+        prompt without influence.
     OSError
         If it cannot be read.
     """
     results = read_results(path)
     if results.sizes["prompt"] < 2:
         raise checks.refuse(str(path), "2 prompts or more, for intervals over prompts", results.sizes["prompt"])
+    if missing := [name for name in COMPARED if name not in results]:
+        expected = f"a measurement of kernels and content, with --kernel-size {results.attrs['length']} or more"
+        raise checks.refuse(str(path), expected, f"none of {', '.join(missing)}")
     for name in COMPARED:
         checks.finite_array(f"{path}: {name}", results[name].values, ndim=(1, 2, 3))
     influence = results["influence_prompts"].values

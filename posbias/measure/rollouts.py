@@ -11,6 +11,7 @@ from jaxtyping import Float
 
 from posbias import checks
 from posbias.rollout import masks
+from posbias.rollout.cells import CellKernels, Cells, CellSteps
 from posbias.rollout.influence import Kernels, influence_profile
 from posbias.rollout.kernels import attention_kernel, mix_heads
 from posbias.rollout.logits import content_logits, position_logits
@@ -18,13 +19,18 @@ from posbias.rollout.masks import Mask
 from posbias.rollout.structured import structured_kernels
 from posbias.theory.birth import aligned_profile, birth_profile
 
-VARIANTS = ("a", "b", "c", "kernels")
-"""The rollouts that every measurement describes."""
+OF_MEANS = ("a", "b", "c", "kernels")
+"""Rollouts of kernels that are the same for all prompts."""
+VARIANTS = (*OF_MEANS, "own", "birth")
+"""The rollouts that a measurement may describe, and the law at birth."""
 BRANCHES = {
-    "gains": "branch_gain", "scales": "branch_scale", "outputs": "output_scale", "steps": "step_gain",
-    "parallel": "parallel",
+    "gains": "branch_gain", "scales": "branch_scale", "outputs": "output_scale", "parallel": "parallel",
 }  # fmt: skip
 """What the law at birth is given, as :func:`~posbias.theory.birth.birth_profile` and a measurement name it."""
+STEPS = ("step_gain", "step_gain_cells")
+"""The steps that it is given beside, whole or in cells."""
+KERNELS = ("attention", "attention_cells")
+"""Measured kernels, whole or in cells."""
 NORMS = ("frobenius", "token")
 
 
@@ -35,7 +41,8 @@ class MeasuredRollout:
     Parameters
     ----------
     kernels
-        Structured where one mask serves all layers; dense where windows differ, and for measured kernels.
+        Structured where one mask serves all layers; dense where windows differ, and for measured kernels that are
+        whole; measured kernels of long prompts are in cells.
     lambda_
         T values.
     n
@@ -81,6 +88,7 @@ def measured_rollout(
         ``a``: attention only (λ = 1, no content). ``b``: measured λ, no content. ``c``: measured λ and constant
         content with the measured diagonal, layer by layer and head by head. ``kernels``: measured λ and the
         measured mean attention kernels. ``birth``: squares over sets of layers with the weights' own gains, no content.
+        Prompts' own rollouts have no kernels: :func:`measured_profile` knows them.
     n
         Tokens; the measurement's length unless given. Measured kernels and denominators have theirs.
     norm
@@ -89,15 +97,17 @@ def measured_rollout(
     Raises
     ------
     ValueError
-        For an unknown variant or norm, for another length than that of measured kernels or denominators, and for the
-        law at birth of a measurement without its variables.
+        For an unknown variant or norm, for another length than that of measured kernels or denominators, and for a
+        variant of a measurement without its variables.
 
     Source: residual-aware paper, section 6.2. Slopes, scale and mask are the model's own, which the published
     configurations assume; content logits carry their 1/√D, which the published ones lack.
     """
-    for field, value, known in (("variant", variant, (*VARIANTS, "birth")), ("norm", norm, NORMS)):
+    for field, value, known in (("variant", variant, (*OF_MEANS, "birth")), ("norm", norm, NORMS)):
         if value not in known:
             raise checks.refuse(field, f"one of {', '.join(known)}", value)
+    if variant not in variants_of(results):
+        raise _absent(results, variant)
     measured = int(results.attrs["length"])
     n = measured if n is None else checks.positive_integer("length", n)
     if variant == "birth":
@@ -107,8 +117,7 @@ def measured_rollout(
     if variant == "kernels":
         if n != measured:
             raise checks.refuse("length", f"{measured}, the length of the measured kernels", n)
-        A = results["attention"].values.astype(np.float64)
-        return MeasuredRollout(A / A.sum(-1, keepdims=True), lambda_, n)  # weights were rounded to 32 bits or 16
+        return MeasuredRollout(measured_kernels(results), lambda_, n)
     diagonal = base = np.zeros((T, results.sizes["head"]))
     if variant == "c":
         base = results["content_offdiagonal"].values.astype(np.float64)
@@ -117,20 +126,68 @@ def measured_rollout(
     return MeasuredRollout(_kernels(slopes, diagonal, base, layer_masks(results), n), lambda_, n)
 
 
+def measured_profile(
+    results: xr.Dataset, variant: str, *, n: int | None = None, norm: str = "frobenius"
+) -> Float[np.ndarray, "n"]:
+    """Return the influence profile that a measurement describes; arguments and errors are :func:`measured_rollout`'s.
+
+    The variant ``own`` is known here too: the mean over prompts of the rollouts of each prompt's own λ and attention.
+    """
+    if variant != "own":
+        return measured_rollout(results, variant, n=n, norm=norm).profile()
+    if "own" not in variants_of(results):
+        raise _absent(results, variant)
+    measured = int(results.attrs["length"])
+    if n not in (None, measured) or norm != "frobenius":
+        raise checks.refuse("rollout", f"length {measured} and norm frobenius, of prompts' own kernels", f"{n}, {norm}")
+    p = results["rollout_own"].values.astype(np.float64).mean(0)
+    return np.asarray(p / p.sum())
+
+
 def variants_of(results: xr.Dataset) -> tuple[str, ...]:
-    """Return the variants that a measurement describes: all but the law at birth need nothing special."""
-    return (*VARIANTS, "birth") if set(BRANCHES.values()) <= set(results) else VARIANTS
+    """Return the variants that a measurement describes: those whose variables it has."""
+    has = {
+        "c": {"content_diagonal", "content_offdiagonal"} <= set(results),
+        "kernels": any(name in results for name in KERNELS),
+        "own": "rollout_own" in results,
+        "birth": set(BRANCHES.values()) <= set(results) and any(name in results for name in STEPS),
+    }
+    return tuple(variant for variant in VARIANTS if has.get(variant, True))
+
+
+def measured_kernels(results: xr.Dataset) -> Float[np.ndarray, "T n n"] | CellKernels:
+    """Return the mean attention of each layer, whole or in cells."""
+    name = KERNELS[0] if KERNELS[0] in results else KERNELS[1]
+    A = results[name].values.astype(np.float64)
+    A /= A.sum(-1, keepdims=True)  # weights were rounded to 32 bits or 16
+    return A if name == KERNELS[0] else CellKernels(measured_cells(results), A, results["attention_band"].values)
+
+
+def measured_cells(results: xr.Dataset) -> Cells:
+    """Return how a measurement of long prompts divides their tokens."""
+    return Cells(int(results.attrs["length"]), results["cell_start"].values.astype(np.int64))
+
+
+def _absent(results: xr.Dataset, variant: str) -> ValueError:
+    """Return what to say of a variant that a measurement does not describe."""
+    needed = {"c": "content", "kernels": "kernels", "own": "kernels", "birth": "branches"}[variant]
+    expected = f"one of {', '.join(variants_of(results))}, which the measurement describes"
+    why = f"--quantities with {needed}" + (", of a model without a norm on the residual sum" * (variant == "birth"))
+    return checks.refuse("variant", expected, f"{variant}, which needs {why}")
 
 
 def _at_birth(results: xr.Dataset, measured: int, n: int) -> MeasuredRollout:
     """Return the law at birth: content-free kernels with the branches' gains, or raise ValueError."""
-    missing = sorted(set(BRANCHES.values()) - set(results))
-    if missing:
-        expected = "a measurement with them (posbias measure makes one, of a model without a norm on the residual sum)"
-        raise checks.refuse(", ".join(missing), expected, "none")
     if n != measured:
         raise checks.refuse("length", f"{measured}, the length of the measured denominators", n)
-    branches = {name: results[variable].values.astype(np.float64) for name, variable in BRANCHES.items()}
+    branches: dict[str, Any] = {
+        name: results[variable].values.astype(np.float64) for name, variable in BRANCHES.items()
+    }
+    if STEPS[0] in results:
+        branches["steps"] = results[STEPS[0]].values.astype(np.float64)
+    else:
+        sizes = results["step_gain_diagonal"].values.astype(np.float64)
+        branches["steps"] = CellSteps(measured_cells(results), results[STEPS[1]].values, sizes)
     slopes = results["slopes"].values.astype(np.float64)
     kernels = _kernels(slopes, np.zeros_like(slopes), np.zeros_like(slopes), layer_masks(results), n)
     if isinstance(kernels, np.ndarray):  # of models with windows, whose heads have one kernel

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +18,28 @@ import numpy as np
 import torch
 import xarray as xr
 from torch import Tensor
-from tqdm import tqdm  # type: ignore[import-untyped]
 
 from posbias import checks
+from posbias.measure.attention import Reading
 from posbias.measure.branches import has_branches, read_branches
 from posbias.measure.instrument import Instrument, NotFinite
-from posbias.measure.layer_sums import LayerStatistics, bin_centres, entropy_similarity
-from posbias.measure.loading import check_fits
+from posbias.measure.layer_sums import LayerSums, bin_centres, entropy_similarity
+from posbias.measure.memory import has_fast_bfloat16
 from posbias.measure.positions import Positions, read_positions
 from posbias.measure.processes import Processes, processes
-from posbias.measure.results import make_results, write_results
+from posbias.measure.results import WIDE, make_results, read_results, write_results
 from posbias.measure.study import Settings, Study
 from posbias.training.loop import checkpoint
+from posbias.training.loop.progress import progress as told
 
-MOST_GIB = 16  # BLOOM-176B at n = 256 takes 4
-PER_PROMPT = ("lambda_frobenius", "lambda_token", "influence", "influence_signed", "probability")
+PER_PROMPT: dict[str, tuple[str, ...]] = {
+    "lambda_frobenius": ("layer",),
+    "lambda_token": ("layer",),
+    "influence": ("position",),
+    "influence_signed": ("position",),
+    "probability": (),
+}
+"""What is kept of each prompt, with its dimensions."""
 
 
 def measure(
@@ -39,6 +47,7 @@ def measure(
     output: Path,
     *,
     resume: bool = False,
+    overwrite: bool = False,
     checkpoint_every: float = 60.0,
     progress: bool = False,
 ) -> xr.Dataset | None:
@@ -51,11 +60,13 @@ def measure(
     output
         The .nc file to write; checkpoints lie beside it until it is there.
     resume
-        Whether to go on from a checkpoint if there is one.
+        Whether to go on from a checkpoint if there is one; a finished result of the same settings is returned as it is.
+    overwrite
+        Whether to replace a result that is there.
     checkpoint_every
-        Least seconds between two checkpoints.
+        Least seconds between two checkpoints; one stands in any case before the result is put together.
     progress
-        Whether to show prompts, tokens/s and the time left on stderr.
+        Whether to show what is done, and the time left, on stderr.
 
     Raises
     ------
@@ -64,36 +75,36 @@ def measure(
     OSError
         If a file or the hub cannot be read or written.
     """
-    _check_output(output)
+    check_output(output)
     study = subject if isinstance(subject, Study) else Study(subject)
     settings = study.settings
-    checks.positive_integer("prompts", settings.prompts)
-    checks.positive_integer("length", settings.length, minimum=2)
-    checks.positive_integer("batch_size", settings.batch_size)
+    study.check()
     device = settings.place()
-    settings.precision()
-    check_fits(study.config, study.tokenizer, settings.length)
-    _check_matrices(settings, study.config)
     with processes(device) as group:
+        shown = progress and group.rank == 0
+        provenance = {**study.provenance(), "processes": group.world}
+        if output.exists() and not overwrite:
+            return _finished(output, provenance, resume) if group.rank == 0 else None
         path = checkpoint.checkpoint_path(output, group.rank)
         if path.exists() and not resume:
             raise checks.refuse(str(path), "no checkpoint of an unfinished run", "one; give --resume, or delete it")
-        provenance = {**study.provenance(), "processes": group.world}
-        instrument = study.instrument
         try:
+            if group.rank == 0 and (cost := study.format_error()) is not None:
+                provenance["format_error"] = cost
+            instrument = study.instrument
             positions = read_positions(instrument, settings.length)
             provenance |= {"position": positions.kind, "position_details": positions.details}
             run = _Run(study, instrument, group, path, provenance)
-            run.go(checkpoint_every, progress and group.rank == 0)
+            run.go(checkpoint_every, shown)
+            arrays = run.arrays(positions, shown)
+            results = None
+            if group.rank == 0:
+                if "branches" in settings.quantities and has_branches(instrument):
+                    arrays |= read_branches(instrument, study.ids, study.cells).arrays()
+                results = make_results(arrays, provenance, bin_centres())
+                write_results(output, results)
         except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-            raise _out_of_memory(error, settings.batch_size) or error from None
-        arrays = run.arrays(positions)
-        results = None
-        if group.rank == 0:
-            if has_branches(instrument):
-                arrays |= read_branches(instrument, study.ids).arrays()
-            results = make_results(arrays, provenance, bin_centres())
-            write_results(output, results)
+            raise _out_of_memory(error, settings) or error from None
         group.add_up(torch.zeros(1))  # nobody's checkpoint goes before the result is there
         path.unlink(missing_ok=True)
         return results
@@ -118,15 +129,22 @@ class _Run:
         self, study: Study, instrument: Instrument, group: Processes, path: Path, provenance: dict[str, Any]
     ) -> None:
         settings = self.settings = study.settings
+        self.study = study
         self.instrument, self.group, self.path, self.ids = instrument, group, path, study.ids
         N, n = self.ids.shape
         self.batches = group.share([rows for rows, _ in study.batches()])
-        keep = {"content": settings.content, "heads": settings.heads}
-        self.layers = [LayerStatistics(instrument.H, n, where, **keep) for where in instrument.devices()]
-        T = instrument.T
-        columns = {"lambda_frobenius": (T,), "lambda_token": (T,), "influence": (n,), "influence_signed": (n,)}
-        self.rows = {name: torch.zeros(N, *columns.get(name, ()), dtype=torch.float64) for name in PER_PROMPT}
-        named = {**provenance, "rank": group.rank, "content": settings.content, "heads": settings.heads}
+        self.cells = study.cells
+        T, places = instrument.T, instrument.devices()
+        self.layers = [LayerSums(instrument.H, self.cells, where, settings.quantities) for where in places]
+        shapes = dict(PER_PROMPT)
+        self.carries = "kernels" in settings.quantities
+        if self.carries:
+            shapes["rollout_own"] = ("position",)
+        sizes = {"layer": T, "position": n}
+        self.rows = {
+            name: torch.zeros(N, *(sizes[dim] for dim in dims), dtype=torch.float64) for name, dims in shapes.items()
+        }
+        named = {name: x for name, x in provenance.items() if name != "format_error"} | {"rank": group.rank}
         self.fingerprint = "\n".join(f"{name}={value}" for name, value in named.items())
 
     def state(self) -> dict[str, Tensor]:
@@ -134,66 +152,87 @@ class _Run:
         sums = {f"layer{t}.{name}": x for t, layer in enumerate(self.layers) for name, x in layer.sums.items()}
         return {**self.rows, **sums}
 
-    def go(self, checkpoint_every: float, progress: bool) -> None:
-        """Measure the batches that are left."""
+    def go(self, checkpoint_every: float, shown: bool) -> None:
+        """Measure the batches that are left; at the end there is a checkpoint of all of them."""
         done = checkpoint.restore(self.path, self.state(), self.fingerprint) if self.path.exists() else 0
         saved = time.monotonic()
         sizes = [batch.stop - batch.start for batch in self.batches]
-        with tqdm(
-            total=sum(sizes), initial=sum(sizes[:done]), unit=" prompts", disable=not progress, dynamic_ncols=True
-        ) as bar:
+        with told(sum(sizes), "prompts", "measuring", done=sum(sizes[:done]), shown=shown) as bar:
             for k, batch in enumerate(self.batches[done:], done):
                 self._measure(batch)
-                if time.monotonic() - saved >= checkpoint_every:
+                is_last = k + 1 == len(self.batches) and math.isfinite(checkpoint_every)
+                if is_last or time.monotonic() - saved >= checkpoint_every:
                     checkpoint.save(self.path, self.state(), k + 1, self.fingerprint)
                     saved = time.monotonic()
-                bar.update(sizes[k])
                 tokens = sum(sizes[done : k + 1]) * self.settings.length
-                bar.set_postfix_str(f"{tokens / max(bar.format_dict['elapsed'], 1e-9):.0f} tokens/s")
+                bar.update(sizes[k], f"{tokens / max(bar.seconds, 1e-9):.0f} tokens/s")
 
-    def arrays(self, positions: Positions) -> dict[str, np.ndarray]:
-        """Add up over all processes and return the arrays of the result."""
-        N, settings = len(self.ids), self.settings
+    def arrays(self, positions: Positions, shown: bool) -> dict[str, np.ndarray]:
+        """Add up over all processes and return the arrays of the result; the sums are let go layer by layer."""
+        N = len(self.ids)
         rows = {name: self.group.add_up(x).numpy() for name, x in self.rows.items()}
         layers = []
-        for t, layer in enumerate(self.layers):
-            layer.sums = {name: self.group.add_up(x) for name, x in layer.sums.items()}
-            layers.append(layer.means(N, positions.allowed(t)))
-        out = {name: np.stack([means[name] for means in layers]) for name in layers[0]}
+        with told(len(self.layers), "layers", "assembling", shown=shown) as bar:
+            for t, layer in enumerate(self.layers):
+                layer.sums = {name: self.group.add_up(x) for name, x in layer.sums.items()}
+                found = layer.means(N, int(positions.reach[t]))
+                layers.append({name: x.astype(np.float32) if name in WIDE else x for name, x in found.items()})
+                layer.sums = {}
+                bar.update()
+        out = {}
+        for name in list(layers[0]):
+            out[name] = np.stack([means.pop(name) for means in layers])
         for where in ("diagonal", "offdiagonal"):
-            out[f"similarity_{where}"] = entropy_similarity(out[f"histogram_{where}"])
+            if f"histogram_{where}" in out:
+                out[f"similarity_{where}"] = entropy_similarity(out[f"histogram_{where}"])
         for norm in ("lambda_frobenius", "lambda_token"):
             out[norm] = rows[norm].mean(0)
             out[f"{norm}_std"] = rows[norm].std(0, ddof=min(1, N - 1))
             out[f"{norm}_prompts"] = rows[norm]
         total = rows["influence"].sum()
         if total <= 0:
-            low = settings.precision()
+            low = self.settings.precision()
             advice = "" if low == "float32" else "; try --dtype float32"
             raise checks.refuse("influence", "gradients above 0", f"none in {low}{advice}")
         out |= {"influence": rows["influence"].sum(0) / total, "influence_prompts": rows["influence"]}
         out |= {"influence_signed": rows["influence_signed"].mean(0)}
         out |= {"influence_signed_prompts": rows["influence_signed"], "probability": rows["probability"]}
-        return out | {
+        if self.carries:
+            out["rollout_own"] = rows["rollout_own"]
+        if len(self.cells.starts) < self.cells.n and {"kernels", "branches"} & set(self.settings.quantities):
+            out["cell_start"] = self.cells.starts
+        return out | self.study.prompt_arrays() | {
             "slopes": positions.slopes,
             "position_bias": positions.bias,
             "scale": positions.scale,
             "window": positions.window,
             "reach": positions.reach,
-        }
+        }  # fmt: skip
 
     def _measure(self, batch: slice) -> None:
+        ids = self.ids[batch]
+        carried = torch.zeros(ids.shape) if self.carries else None
+        if carried is not None:
+            carried[:, -1] = 1.0
+
+        def observe(seen: Reading) -> None:
+            nonlocal carried
+            layer = self.layers[seen.layer]
+            carried = layer.add(seen, None if carried is None else carried.to(layer.device))
+
         try:
-            reading = self.instrument.measure(self.ids[batch], lambda seen: self.layers[seen.layer].add(seen))
+            reading = self.instrument.measure(ids, observe)
         except NotFinite as error:
             self.path.unlink(missing_ok=True)
             where = f"prompt {batch.start + error.prompt}, {error.where}"
             raise checks.refuse(where, "finite numbers", f"{error.number} in {self.settings.precision()}") from None
         for name in PER_PROMPT:
             self.rows[name][batch] = getattr(reading, name).to(torch.float64)
+        if carried is not None:
+            self.rows["rollout_own"][batch] = carried.double().cpu()
 
 
-def _check_output(output: Path) -> None:
+def check_output(output: Path) -> None:
     """Raise unless ``output`` is a .nc file in a folder that can be written."""
     if output.suffix != ".nc":
         raise checks.refuse("output", "a file name that ends in .nc", output.name)
@@ -205,20 +244,30 @@ def _check_output(output: Path) -> None:
         raise type(error)(error.errno, error.strerror, str(output)) from None
 
 
-def _check_matrices(settings: Settings, config: Any) -> None:
-    """Raise if the matrices for each head that are to be kept would take more than :data:`MOST_GIB`."""
-    each = config.num_hidden_layers * config.num_attention_heads * settings.length**2 * 8 / 2**30
-    for name, kept, advice in (("content", settings.content, "--no-content"), ("heads", settings.heads, "no --heads")):
-        if kept and each > MOST_GIB:
-            received = f"{each:.0f} GiB for {settings.length} tokens; try {advice}"
-            raise checks.refuse(name, f"at most {MOST_GIB} GiB of matrices", received)
+def _finished(output: Path, provenance: Mapping[str, Any], resume: bool) -> xr.Dataset:
+    """Return the result that is there if it is wanted and is what was asked for, or raise ValueError."""
+    if not resume:
+        raise checks.refuse(str(output), "a file that is not there yet, or --overwrite", "one that is there")
+    there = read_results(output)
+    differing = [
+        f"{name} {there.attrs.get(name, 'unknown')}, not {value}"
+        for name, value in provenance.items()
+        if str(there.attrs.get(name)) != str(value)
+    ]
+    if differing:
+        raise checks.refuse(str(output), "a result of the same settings, or --overwrite", "; ".join(differing[:3]))
+    return there
 
 
-def _out_of_memory(error: BaseException, batch_size: int) -> ValueError | None:
+def _out_of_memory(error: BaseException, settings: Settings) -> ValueError | None:
     """Return what to try if memory ran out, None for any other error."""
     text = str(error).lower()
     known = ("out of memory", "can't allocate memory", "not enough memory", "cannot allocate memory")
     if not isinstance(error, torch.OutOfMemoryError | MemoryError) and not any(words in text for words in known):
         return None
-    advice = str(batch_size // 2) if batch_size > 1 else "--dtype bfloat16, --device-map auto or a smaller length"
-    return checks.refuse("batch_size", "a batch that fits into memory", f"{batch_size}; try {advice}")
+    size = settings.batch_size
+    ways = ["--quantities mixing,influence", "--device-map auto", "a smaller length"]
+    if has_fast_bfloat16(settings.place()) and settings.precision() == "float32":
+        ways.append("--dtype bfloat16")
+    advice = str(size // 2) if size > 1 else " or ".join(ways)
+    return checks.refuse("batch_size", "a batch that fits into memory", f"{size}; try {advice}")

@@ -6,27 +6,34 @@ loaded, and a study that reads one model on several prompts loads it once.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from posbias import checks
-from posbias.measure.births import Birth, special_tokens
+from posbias.measure.births import special_tokens
 from posbias.measure.corpus import Corpus, Prompts, Vocabulary, make_prompts
-from posbias.measure.families import family_of
+from posbias.measure.families import content_form, family_of
 from posbias.measure.instrument import Instrument
-from posbias.measure.loading import DTYPES, Source, check_fits, last_part
-from posbias.measure.memory import check_memory
+from posbias.measure.loading import DTYPES, Source, check_attention, check_fits, last_part
+from posbias.measure.memory import Need, check_memory, memory_available, memory_need, operations_a_second
+from posbias.measure.precision import TOKENS, format_error
+from posbias.measure.processes import local_rank
+from posbias.measure.quantities import DEFAULT
 from posbias.provenance import versions
+from posbias.rollout.cells import Cells, cells_of
+from posbias.training.loop.progress import clock_time
 
-SUBJECT = ("source", "dtype", "device", "device_map")
+SUBJECT = ("source", "dtype", "device", "device_map", "attention")
 """Settings that belong to the model: other prompts keep them."""
+KERNEL_SIZE = 512
+"""Most tokens of which matrices are kept whole, unless another number is given."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +54,15 @@ class Settings:
         How accelerate spreads the model (``auto``, ``balanced``, …); None keeps it on one device.
     rule, seed, per_document, special_tokens
         As in :func:`~posbias.measure.corpus.make_prompts`.
-    content, heads
-        Whether to keep content logits as matrices, and attention for each head.
+    quantities
+        What is measured: names of :data:`~posbias.measure.quantities.QUANTITIES`.
+    kernel_size
+        Most tokens of which matrices are kept whole; those of longer prompts are kept averaged over as many cells.
+    attention
+        ``eager``, which shows its weights; ``sdpa``, torch's fused kernel, of which they are computed again in blocks;
+        None takes the fused kernel where the family has one.
+    keep_tokens
+        Whether to keep the prompts' token ids, beside the document and the offset that each was cut from.
     """
 
     source: Source
@@ -63,15 +77,17 @@ class Settings:
     seed: int = 0
     per_document: int = 1
     special_tokens: bool = True
-    content: bool = True
-    heads: bool = False
+    quantities: tuple[str, ...] = DEFAULT
+    kernel_size: int = KERNEL_SIZE
+    attention: str | None = "eager"
+    keep_tokens: bool = True
 
     def place(self) -> torch.device:
         """Return the device, or raise ValueError if there is no such one."""
         if self.device is not None:
             try:
                 device = torch.device(self.device)
-            except RuntimeError:
+            except (RuntimeError, TypeError):
                 raise checks.refuse("device", "cpu, cuda or cuda:0, cuda:1, …", repr(self.device)) from None
         else:
             device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -80,7 +96,7 @@ class Settings:
             if (device.index or 0) >= there:
                 raise checks.refuse("device", f"one of {there} GPUs", str(device))
             if device.index is None:
-                device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % there)
+                device = torch.device("cuda", local_rank() % there)
         elif device.type != "cpu":
             _check_device(device)
         return device
@@ -140,10 +156,10 @@ class Study:
 
     @cached_property
     def prompts(self) -> Prompts:
-        """The prompts, which the model can take; of a model at birth, only if there is memory for it and for them."""
+        """The prompts, which the model can take; only if there is memory for it and for them."""
         check_fits(self.config, self.tokenizer, self.settings.length)
         if "instrument" not in self.__dict__:
-            self._check_memory()
+            check_memory(self.need(), DTYPES[self.settings.precision()], self.settings.place())
         return self.settings.cut(self.tokenizer, special_tokens(self.config))
 
     @cached_property
@@ -151,22 +167,86 @@ class Study:
         """The instrument, with the model loaded; what is wrong with the prompts is said before."""
         self.prompts  # noqa: B018 - raises
         settings = self.settings
-        dtype = DTYPES[settings.precision()]
-        return Instrument(settings.source.load_model(dtype, str(settings.place()), settings.device_map))
+        dtype, place = DTYPES[settings.precision()], str(settings.place())
+        return Instrument(settings.source.load_model(dtype, place, settings.device_map, self.attention))
 
-    def _check_memory(self) -> None:
-        """Raise if a model at birth and its prompts need more memory than there is."""
+    @property
+    def attention(self) -> str:
+        """How attention is computed: ``eager`` or ``sdpa``."""
+        if self.settings.attention is not None:
+            return self.settings.attention
+        return "sdpa" if family_of(self.config).is_fused(self.config) else "eager"
+
+    @property
+    def cells(self) -> Cells:
+        """How tokens are divided where matrices are kept."""
+        return cells_of(self.settings.length, self.settings.kernel_size)
+
+    def check(self) -> None:
+        """Raise ValueError for settings out of range, and for what does not fit the model, which is not loaded."""
         settings = self.settings
-        if isinstance(settings.source, Birth):
-            check_memory(
-                self.config,
-                DTYPES[settings.precision()],
-                settings.place(),
-                min(settings.batch_size, settings.prompts),
-                settings.length,
-                matrices=settings.content + settings.heads,
-                prompts=settings.prompts,
-            )
+        checks.positive_integer("prompts", settings.prompts)
+        checks.positive_integer("length", settings.length, minimum=2)
+        checks.positive_integer("batch_size", settings.batch_size)
+        settings.place(), settings.precision()
+        self.cells  # noqa: B018 - raises
+        check_attention(self.config, self.attention)
+        check_fits(self.config, self.tokenizer, settings.length)
+
+    def format_error(self) -> str | None:
+        """Return what the number format costs, as JSON, or why that is not known; None in 32 bits.
+
+        The model is loaded in 32 bits for it, before it is loaded in its own format.
+        """
+        settings = self.settings
+        dtype = DTYPES[settings.precision()]
+        if dtype.itemsize >= 4:
+            return None
+        if settings.device_map is not None or "instrument" in self.__dict__:
+            return "not measured: the model is spread over devices, or was loaded before"
+        wide = replace(settings, dtype="float32", prompts=1, batch_size=1, length=min(TOKENS, settings.length))
+        try:
+            check_memory(Study(wide).need(), torch.float32, settings.place())
+        except ValueError as error:
+            return f"not measured: {error}"
+        place = str(settings.place())
+
+        def high() -> Instrument:
+            return Instrument(settings.source.load_model(torch.float32, place, None, self.attention))
+
+        return format_error(lambda: self.instrument, high, self.ids[0])
+
+    def estimate(self) -> str:
+        """Return what a measurement takes in memory, disk and time, in words; :meth:`check` comes first."""
+        self.check()
+        need, place = self.need(), self.settings.place()
+        speed = operations_a_second(DTYPES[self.settings.precision()], place)
+        there = memory_available(place)
+        has = "" if there is None else f"; {there / 2**30:.1f} GiB are available"
+        return "\n".join((
+            f"memory: about {need} on {place}{has}",
+            f"disk: at most {need.file / 2**20:.1f} MiB for the result, twice as much for a checkpoint",
+            f"time: about {clock_time(need.operations / speed)} at {speed / 1e9:.0f} billion operations a second",
+        ))  # fmt: skip
+
+    def prompt_arrays(self) -> dict[str, np.ndarray]:
+        """Return where each prompt comes from, and its tokens if they are to be kept."""
+        found = {"document": self.prompts.origins, "offset": getattr(self.prompts, "offsets", 0 * self.prompts.origins)}
+        return found | ({"tokens": self.prompts.ids.astype(np.int32)} if self.settings.keep_tokens else {})
+
+    def need(self) -> Need:
+        """Return an estimate of the memory and the disk that a measurement takes."""
+        settings = self.settings
+        return memory_need(
+            self.config,
+            DTYPES[settings.precision()],
+            min(settings.batch_size, settings.prompts),
+            settings.length,
+            fused=self.attention == "sdpa",
+            quantities=settings.quantities,
+            cells=len(self.cells.starts),
+            prompts=settings.prompts,
+        )
 
     @property
     def ids(self) -> Int[Tensor, "N n"]:
@@ -221,13 +301,17 @@ class Study:
             "special_tokens": str(settings.special_tokens and not isinstance(self.tokenizer, Vocabulary)),
             "prompts_sha256": self.prompts.sha256,
             "head_dim": getattr(self.config, "head_dim", None) or self.config.hidden_size // heads,
+            "quantities": ",".join(settings.quantities),
+            "attention": self.attention,
+            "kernel_size": settings.kernel_size,
+            "content_form": content_form(self.config),
             **versions("torch", "transformers"),
         }
 
 
 def _check_device(device: torch.device) -> None:
-    """Raise ValueError unless numbers can be put on a device that is neither a CPU nor a GPU of CUDA."""
+    """Raise ValueError unless a device that is neither a CPU nor a GPU of CUDA holds numbers, also in 64 bits."""
     try:
-        torch.zeros(1, device=device).item()
-    except (RuntimeError, AssertionError, NotImplementedError):
+        torch.zeros(1, device=device, dtype=torch.float64).item()
+    except Exception:  # each kind of device that is not there has an error of its own
         raise checks.refuse("device", "cpu, cuda or cuda:0, cuda:1, …", repr(str(device))) from None

@@ -13,12 +13,14 @@ from jaxtyping import Float
 from posbias import checks
 from posbias.files import whole_file
 from posbias.measure.results import SCHEMA
-from posbias.measure.rollouts import measured_rollout, variants_of
+from posbias.measure.rollouts import measured_cells, measured_profile, variants_of
 from posbias.rollout.order import stochastic_monotonicity
 from posbias.training.loop.netcdf import load
 
 DROPPED = (
     "content_logits", "attention", "attention_heads", "step_gain", "histogram_diagonal", "histogram_offdiagonal", "bin",
+    "cell_start", "content_cells", "attention_cells", "attention_band", "attention_heads_cells", "step_gain_cells",
+    "step_gain_diagonal", "rollout_own", "tokens", "document", "offset",
 )  # fmt: skip
 PER_PROMPT = ("influence_prompts", "influence_signed_prompts")
 BITS = 10
@@ -32,7 +34,10 @@ ADDED: dict[str, tuple[tuple[str, ...], str]] = {
     "monotonicity_violated": (("layer",), "share of triples in which a later row holds more prefix mass"),
     "monotonicity_gap": (("layer",), "mean excess prefix mass over violated triples"),
     "monotonicity_shortfall": (("layer",), "mean excess prefix mass over all triples"),
-    "attention_received": (("layer", "key"), "mean post-softmax weight that the queries who see a key give it"),
+    "attention_received": (
+        ("layer", "key"),
+        "mean post-softmax weight that the queries who see a key give it; in cells their mean",
+    ),
 }
 """What a summary has beyond a measurement: dimensions and meaning."""
 
@@ -52,18 +57,22 @@ def summarise(results: xr.Dataset, *, prompts: bool = True) -> xr.Dataset:
     ValueError
         If a mean attention kernel is not stochastic.
     """
-    A = results["attention"].values.astype(np.float64)
-    A /= A.sum(-1, keepdims=True)  # weights were rounded to 32 bits or 16
-    shape = [stochastic_monotonicity(layer) for layer in A]
     variants = variants_of(results)
-    seen = np.arange(A.shape[-1], 0, -1)
-    arrays = {
-        "rollout": np.stack([measured_rollout(results, variant).profile() for variant in variants]),
-        "monotonicity_violated": np.array([layer.violated for layer in shape]),
-        "monotonicity_gap": np.array([layer.mean_gap for layer in shape]),
-        "monotonicity_shortfall": np.array([layer.shortfall for layer in shape]),
-        "attention_received": A.sum(1) / seen,
-    }
+    arrays = {"rollout": np.stack([measured_profile(results, variant) for variant in variants])}
+    if "attention" in results:
+        A = results["attention"].values.astype(np.float64)
+        A /= A.sum(-1, keepdims=True)  # weights were rounded to 32 bits or 16
+        shape = [stochastic_monotonicity(layer) for layer in A]
+        arrays |= {
+            "monotonicity_violated": np.array([layer.violated for layer in shape]),
+            "monotonicity_gap": np.array([layer.mean_gap for layer in shape]),
+            "monotonicity_shortfall": np.array([layer.shortfall for layer in shape]),
+            "attention_received": A.sum(1) / np.arange(A.shape[-1], 0, -1),
+        }
+    elif "attention_cells" in results:
+        cells, B = measured_cells(results), results["attention_cells"].values.astype(np.float64)
+        given = (cells.sizes[:, None] * B).sum(1) / cells.sizes
+        arrays["attention_received"] = given[:, cells.index] / np.arange(cells.n, 0, -1)
     dropped = DROPPED if prompts else (*DROPPED, *PER_PROMPT, "lambda_frobenius_prompts", "lambda_token_prompts")
     out = results.drop_vars([name for name in dropped if name in results.variables])
     out = out.drop_vars([name for name in out.coords if name not in out.dims])

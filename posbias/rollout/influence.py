@@ -1,8 +1,8 @@
 """Rollout: the product P = R_T … R_1 of residual kernels, and the rows of it that matter.
 
-Kernels come as :class:`~posbias.rollout.structured.StructuredKernels` or as an array (n, n), the same in every layer,
-or (T, n, n). A row of P is carried through the layers from the last to the first; the matrix P is formed
-only by :func:`rollout_matrix`.
+Kernels come as :class:`~posbias.rollout.structured.StructuredKernels`, as
+:class:`~posbias.rollout.cells.CellKernels`, or as an array (n, n), the same in every layer, or (T, n, n). A row of P is
+carried through the layers from the last to the first; the matrix P is formed only by :func:`rollout_matrix`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from jaxtyping import Float
 
 from posbias import checks
 from posbias.checks import Numbers
+from posbias.rollout.cells import CellKernels
 from posbias.rollout.clock import hop_distribution
 from posbias.rollout.structured import StructuredKernels
 
-Kernels = StructuredKernels | np.ndarray
+Kernels = StructuredKernels | CellKernels | np.ndarray
 NEGLIGIBLE = 1e-17  # total probability of the hop counts that are left out
 
 
@@ -133,7 +134,7 @@ def rollout_matrix(kernels: Kernels | Sequence, lambda_: Numbers, n: int | None 
     kernels, lambda_, n = _checked(kernels, lambda_, n)
     P = np.eye(n)
     for t, mixing in enumerate(lambda_):
-        A = kernels.dense(t, n) if isinstance(kernels, StructuredKernels) else kernels[min(t, len(kernels) - 1)]
+        A = kernels[min(t, len(kernels) - 1)] if isinstance(kernels, np.ndarray) else kernels.dense(t, n)
         P = (1 - mixing) * P + mixing * (A @ P)
     return P
 
@@ -160,6 +161,10 @@ def rollout_history(kernels: Float[np.ndarray, "T n n"], lambda_: Numbers) -> Fl
 
 def _checked(kernels: Kernels | Sequence, lambda_: Numbers, n: int | None) -> tuple[Kernels, np.ndarray, int]:
     """Return kernels (dense ones as a stack), schedule and n after checking that they fit together."""
+    if isinstance(kernels, CellKernels):
+        if n not in (None, kernels.cells.n):
+            raise checks.refuse("n", f"{kernels.cells.n}, the size of the kernels", n)
+        return kernels, checks.mixing_coefficients("lambda_", lambda_, T=kernels.T), kernels.cells.n
     if isinstance(kernels, StructuredKernels):
         return kernels, checks.mixing_coefficients("lambda_", lambda_, T=kernels.T), checks.positive_integer("n", n)
     A = checks.stochastic_kernel("kernels", kernels)
@@ -171,7 +176,7 @@ def _checked(kernels: Kernels | Sequence, lambda_: Numbers, n: int | None) -> tu
 
 
 def _shared(kernels: Kernels) -> bool:
-    return kernels.same_in_every_layer if isinstance(kernels, StructuredKernels) else len(kernels) == 1
+    return len(kernels) == 1 if isinstance(kernels, np.ndarray) else kernels.same_in_every_layer
 
 
 def _unit(n: int, row: int) -> np.ndarray:
@@ -181,9 +186,9 @@ def _unit(n: int, row: int) -> np.ndarray:
 
 
 def _pull(kernels: Kernels, v: np.ndarray, t: int) -> np.ndarray:
-    if isinstance(kernels, StructuredKernels):
-        return kernels.pull(v, t)
-    return v @ kernels[min(t, len(kernels) - 1)]
+    if isinstance(kernels, np.ndarray):
+        return v @ kernels[min(t, len(kernels) - 1)]
+    return kernels.pull(v, t)
 
 
 def _through(kernels: Kernels, v: np.ndarray, lambda_: np.ndarray, t: int) -> np.ndarray:

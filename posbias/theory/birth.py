@@ -20,11 +20,14 @@ from jaxtyping import Bool, Float
 
 from posbias import checks
 from posbias.checks import Numbers
+from posbias.rollout.cells import CellKernels, CellSteps
 from posbias.rollout.clock import hop_distribution
 from posbias.rollout.congruence import congruence, pushed
+from posbias.rollout.influence import Kernels
 from posbias.rollout.structured import StructuredKernels
 
-Kernels = StructuredKernels | np.ndarray
+Law = StructuredKernels | np.ndarray
+"""Kernels that the law is computed with: those of whole tokens."""
 
 LARGEST = 1e40
 """Gains, scales and steps up to this size leave every product of a layer finite."""
@@ -39,7 +42,7 @@ def birth_profile(
     *,
     scales: Numbers | None = None,
     outputs: Numbers | None = None,
-    steps: Numbers | None = None,
+    steps: Numbers | CellSteps | None = None,
     parallel: Numbers = 0,
     row: int = -1,
 ) -> Float[np.ndarray, "n"]:
@@ -63,7 +66,7 @@ def birth_profile(
     outputs
         Factor of the branch's output at each query, (T, n): that of a norm after it. 1 unless given.
     steps
-        Gram factor K of the step after each attention, (T, n, n): G ← G ∘ (1 + K). None where there is none.
+        Gram factor K of the step after each attention, (T, n, n) or in cells: G ← G ∘ (1 + K). None for none.
     parallel
         Whether the step reads what the attention reads, one value or T: then the two are added.
     row
@@ -109,7 +112,7 @@ def aligned_profile(
     *,
     scales: Numbers | None = None,
     outputs: Numbers | None = None,
-    steps: Numbers | None = None,
+    steps: Numbers | CellSteps | None = None,
     parallel: Numbers = 0,
     row: int = -1,
 ) -> Float[np.ndarray, "n"]:
@@ -160,12 +163,12 @@ class Network:
         As :func:`birth_profile` has them, each written out for all layers.
     """
 
-    kernels: Kernels
+    kernels: Law
     n: int
     gains: Float[np.ndarray, "T H"]
     scales: Float[np.ndarray, "T n"]
     outputs: Float[np.ndarray, "T n"]
-    steps: Float[np.ndarray, "T n n"] | None
+    steps: Float[np.ndarray, "T n n"] | CellSteps | None
     parallel: Bool[np.ndarray, "T"]
     row: int
 
@@ -192,7 +195,7 @@ def checked_network(
     *,
     scales: Numbers | None = None,
     outputs: Numbers | None = None,
-    steps: Numbers | None = None,
+    steps: Numbers | CellSteps | None = None,
     parallel: Numbers = 0,
     row: int = -1,
 ) -> Network:
@@ -216,12 +219,14 @@ def unit(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
     return np.asarray(x / x.sum())
 
 
-def _sizes(kernels: Kernels, gains: Numbers, n: int | None) -> tuple[Kernels, int, np.ndarray]:
+def _sizes(kernels: Kernels, gains: Numbers, n: int | None) -> tuple[Law, int, np.ndarray]:
     """Return kernels with heads, the number of tokens and the gains (T, H), or raise ValueError."""
     gain = checks.finite_array("gains", gains, ndim=(1, 2))
     if (gain < 0).any() or not gain.size or gain.max() > LARGEST:
         raise checks.refuse("gains", f"numbers from 0 to {LARGEST:g}, one or more", _described(gain))
     T = len(gain)
+    if isinstance(kernels, CellKernels):
+        raise checks.refuse("kernels", "kernels of tokens, whole or structured", "kernels of cells")
     if isinstance(kernels, StructuredKernels):
         if n is None:
             raise checks.refuse("n", "the number of tokens, which structured kernels do not have", None)
@@ -269,10 +274,15 @@ def _factors(field: str, values: Numbers | None, T: int, n: int) -> np.ndarray:
     return x
 
 
-def _steps(values: Numbers | None, T: int, n: int) -> np.ndarray | None:
+def _steps(values: Numbers | CellSteps | None, T: int, n: int) -> np.ndarray | CellSteps | None:
     """Return Gram factors (T, n, n), None for none, or raise ValueError."""
     if values is None:
         return None
+    if isinstance(values, CellSteps):
+        if len(values) != T or values.diagonals.shape != (T, n) or (values.diagonals < 0).any():
+            expected = f"{T} layers of {n} tokens, none below 0 on diagonals"
+            raise checks.refuse("steps", expected, _described(values.diagonals))
+        return values
     K = checks.finite_array("steps", values, ndim=(3,))
     if K.shape != (T, n, n) or (np.diagonal(K, axis1=1, axis2=2) < 0).any() or np.abs(K).max() > LARGEST:
         expected = f"({T}, {n}, {n}) numbers of size {LARGEST:g} or less, none below 0 on diagonals"

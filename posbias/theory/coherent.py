@@ -18,8 +18,10 @@ from jaxtyping import Float
 
 from posbias import checks
 from posbias.checks import Numbers
+from posbias.rollout.cells import CellSteps
 from posbias.rollout.congruence import congruence, pushed
-from posbias.theory.birth import Kernels, Network, checked_network, unit
+from posbias.rollout.influence import Kernels
+from posbias.theory.birth import Network, checked_network, unit
 
 
 def coherent_profile(
@@ -30,7 +32,7 @@ def coherent_profile(
     *,
     scales: Numbers | None = None,
     outputs: Numbers | None = None,
-    steps: Numbers | None = None,
+    steps: Numbers | CellSteps | None = None,
     parallel: Numbers = 0,
     shares: Numbers | None = None,
     row: int = -1,
@@ -74,7 +76,7 @@ def branch_shares(
     *,
     scales: Numbers | None = None,
     outputs: Numbers | None = None,
-    steps: Numbers | None = None,
+    steps: Numbers | CellSteps | None = None,
     parallel: Numbers = 0,
     row: int = -1,
 ) -> Float[np.ndarray, "T 2"]:

@@ -77,7 +77,7 @@ def measure_at_birth(
         raise checks.refuse("model", "one with rotary positions, to leave them out", f"{position} positions")
     found = []
     for seed in range(seeds):
-        study = Study(replace(settings, source=replace(settings.source, seed=seed), seed=seed, content=False))
+        study = Study(replace(settings, source=replace(settings.source, seed=seed), seed=seed))
         with replaced_rope(study.instrument, "identity") if unrotated else nullcontext():
             found.append(_one(study, random_output))
     out = xr.concat(found, "seed")

@@ -15,6 +15,7 @@ import torch
 import xarray as xr
 from jaxtyping import Float
 
+from posbias.measure.quantities import DEFAULT
 from posbias.measure.rollouts import MeasuredRollout, measured_rollout
 from posbias.measure.run import measured
 from posbias.measure.studies.coherence import JOINS, CoherenceReading, read_coherence
@@ -64,7 +65,7 @@ def measure_between(settings: Settings) -> xr.Dataset:
     ValueError, OSError
         As :func:`~posbias.measure.run.measure` does, and for a model whose layers are no sums.
     """
-    study = Study(replace(settings, content=False, heads=True))
+    study = Study(replace(settings, quantities=(*DEFAULT, "heads"), kernel_size=settings.length))
     results = measured(study)
     few = study.with_prompts(prompts=min(COHERENCE_PROMPTS, settings.prompts))
     reading = _joined([read_coherence(study.instrument, ids) for _, ids in few.batches()])

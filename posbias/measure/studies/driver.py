@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,7 +18,6 @@ from typing import Any
 import h5py
 import numpy as np
 import xarray as xr
-from tqdm import tqdm  # type: ignore[import-untyped]
 
 from posbias import checks
 from posbias.files import whole_file
@@ -42,9 +40,10 @@ from posbias.measure.studies.path_gradients import measure_pathways
 from posbias.measure.studies.rotary_kernels import measure_rotary
 from posbias.measure.studies.small_families import SMALL, SmallBirth
 from posbias.measure.studies.training_seeds import LARGE, measure_seed
-from posbias.measure.study import Settings
+from posbias.measure.study import KERNEL_SIZE, Settings
 from posbias.shipped import PREFIX, reference_names
 from posbias.training.loop import checkpoint
+from posbias.training.loop.progress import progress
 from posbias.training.reference.models import REFERENCES
 
 ARTICLE = r"^ = [^=].* = $"
@@ -399,9 +398,9 @@ def run(todo: Sequence[Job], *, force: bool = False, asked: Request | None = Non
     for job in todo:
         if job not in left and asked is not None:
             _check_same(job.path, asked)
-    with tqdm(total=len(left), unit=" files", disable=not sys.stderr.isatty(), dynamic_ncols=True) as bar:
+    with progress(len(left), "files", "studies", shown=bool(left)) as bar:
         for job in left:
-            bar.set_description(job.path.stem)
+            bar.update(0, job.path.stem)
             job.path.parent.mkdir(parents=True, exist_ok=True)
             began = time.monotonic()
             write(job.path, job.results())
@@ -515,7 +514,15 @@ def _job(name: str, folder: Path, models: list[str], part: Part, request: Reques
             stem = f"{stem}.seed-{training['training_seed']}"
     numbers = (part.prompts, part.length, part.batch_size)
     settings = tuple(
-        Settings(source, corpus, *numbers, rule=part.rule, per_document=part.per_document) for source in sources
+        Settings(
+            source,
+            corpus,
+            *numbers,
+            rule=part.rule,
+            per_document=part.per_document,
+            kernel_size=max(part.length, KERNEL_SIZE),
+        )
+        for source in sources
     )
     words = ["posbias", "study", name]
     words += [word for model in models for word in ("--only", _stem(model) if Path(model).is_dir() else model)]

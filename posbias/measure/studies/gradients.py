@@ -28,7 +28,7 @@ from torch.overrides import TorchFunctionMode
 from posbias import checks
 from posbias.measure.hooks import given, hooked, regiven, rereturned, returned
 from posbias.measure.instrument import SOFTMAX, Instrument
-from posbias.measure.rollouts import VARIANTS, measured_rollout
+from posbias.measure.rollouts import OF_MEANS, measured_rollout
 from posbias.measure.run import measured
 from posbias.measure.study import Settings, Study
 from posbias.rollout.influence import influence_by_hops
@@ -274,7 +274,7 @@ def measure_hops(settings: Settings) -> xr.Dataset:
     study = Study(settings)
     results = measured(study)
     kernels = measured_rollout(results, "kernels")
-    rollouts = [measured_rollout(results, variant) for variant in VARIANTS]
+    rollouts = [measured_rollout(results, variant) for variant in OF_MEANS]
     parts = np.stack([influence_by_hops(rollout.kernels, rollout.lambda_, rollout.n) for rollout in rollouts])
     sizes, total = np.zeros(parts.shape[1:]), np.zeros(settings.length)
     for ids in study.ids:
@@ -292,7 +292,7 @@ def measure_hops(settings: Settings) -> xr.Dataset:
             ),
             "rollout_hops": (("variant", "hop", "position"), parts, {"long_name": "parts of the influence profile"}),
         },
-        coords={"variant": list(VARIANTS), "power": list(POWERS)},
+        coords={"variant": list(OF_MEANS), "power": list(POWERS)},
         attrs=results.attrs,
     )
 

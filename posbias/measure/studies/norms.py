@@ -17,9 +17,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from posbias import checks
+from posbias.measure.attention import AttentionReading
 from posbias.measure.families import output_projection
 from posbias.measure.hooks import hooked, returned
-from posbias.measure.instrument import AttentionReading, Instrument
+from posbias.measure.instrument import Instrument
 from posbias.measure.interventions import replaced_denominators
 from posbias.measure.normalisation import centres, size_over_features
 from posbias.measure.studies.corpora import untrained_twin

@@ -16,9 +16,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from posbias import checks
+from posbias.measure.attention import AttentionReading
 from posbias.measure.families import soft_cap
 from posbias.measure.hooks import hooked
-from posbias.measure.instrument import AttentionReading, Instrument, Observer
+from posbias.measure.instrument import Instrument, Observer
 from posbias.measure.interventions import rotary_module
 from posbias.measure.rollouts import layer_masks
 from posbias.measure.run import measured

@@ -16,7 +16,7 @@ from posbias import checks, shipped
 from posbias.comparison.distances import normalised_wasserstein
 from posbias.comparison.fits import recency_fit
 from posbias.comparison.scores import Gain, paired_gain, score
-from posbias.measure.rollouts import VARIANTS, measured_rollout
+from posbias.measure.rollouts import OF_MEANS, measured_rollout
 from posbias.measure.studies.prompt_units import known_units
 from posbias.rollout.clock import clock_profile
 from posbias.rollout.profiles import mean_position
@@ -27,6 +27,7 @@ LABELS = {
     "b": "(b) with residual",
     "c": "(c) with content too",
     "kernels": "measured kernels",
+    "own": "each prompt's own kernels",
     "birth": "law at birth",
     "aligned": "aligned sum of the same sizes",
     "uniform": "uniform",
@@ -64,10 +65,11 @@ def predictions(measurement: xr.Dataset, twins: Mapping[str, xr.Dataset] | None 
     if "rollout" not in measurement:
         raise checks.refuse("measurement", "a summary, with rollouts", "a measurement without them")
     n = measurement.sizes["position"]
-    found = {variant: measurement["rollout"].sel(variant=variant).values for variant in VARIANTS}
+    found = {variant: measurement["rollout"].sel(variant=variant).values for variant in OF_MEANS}
     found |= baselines(measurement["influence"].values) | {"clock": measured_clock(measurement)}
-    if "birth" in measurement["rollout"]["variant"]:
-        found["birth"] = measurement["rollout"].sel(variant="birth").values
+    for variant in ("own", "birth"):
+        if variant in measurement["rollout"]["variant"]:
+            found[variant] = measurement["rollout"].sel(variant=variant).values
     for scale, twin in (twins or {}).items():
         if twin.sizes["position"] == n:
             found[f"untrained-{scale}"] = twin["influence"].values
@@ -308,7 +310,7 @@ def _distances(stem: str, x: xr.Dataset) -> Iterator[tuple[str, str, str, float,
     """Yield the rows of one summary."""
     model, corpus = stem.split(".", 1)
     p = unit(x["influence"].values)
-    for variant in VARIANTS:
+    for variant in OF_MEANS:
         q = x["rollout"].sel(variant=variant).values
         yield model, corpus, variant, normalised_wasserstein(q, p), mean_position(q) - mean_position(p)
 

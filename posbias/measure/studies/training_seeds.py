@@ -17,12 +17,13 @@ import xarray as xr
 from jaxtyping import Float, Int
 
 from posbias import checks
-from posbias.measure.layer_sums import LayerStatistics
+from posbias.measure.layer_sums import LayerSums
 from posbias.measure.positions import read_positions
 from posbias.measure.run import measured
 from posbias.measure.studies.prompt_units import document_units, prompt_units, unit_groups
 from posbias.measure.study import Settings, Study
 from posbias.measure.summary import summarise
+from posbias.rollout.cells import cells_of
 from posbias.rollout.order import stochastic_monotonicity
 from posbias.statistics.resampling import resample_weights
 from posbias.training.loop.netcdf import load
@@ -74,10 +75,10 @@ def group_means(study: Study, chosen: np.ndarray) -> tuple[Float[np.ndarray, "T 
     """
     instrument, n, ids = study.instrument, study.settings.length, study.ids[torch.from_numpy(chosen)]
     positions = read_positions(instrument, n)
-    layers = [LayerStatistics(instrument.H, n, where, content=False) for where in instrument.devices()]
+    layers = [LayerSums(instrument.H, cells_of(n, n), where, ("kernels", "content")) for where in instrument.devices()]
     for batch in ids.split(study.settings.batch_size):
         instrument.forward(batch, lambda seen: layers[seen.layer].add(seen))
-    means = [layer.means(len(ids), positions.allowed(t)) for t, layer in enumerate(layers)]
+    means = [layer.means(len(ids), int(positions.reach[t])) for t, layer in enumerate(layers)]
     offsets = [found["content_diagonal"] - found["content_offdiagonal"] for found in means]
     return np.stack(offsets), np.stack([found["attention"] for found in means])
 

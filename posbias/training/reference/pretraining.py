@@ -17,13 +17,13 @@ import transformers
 from jaxtyping import Float
 from tokenizers import Tokenizer
 from torch import Tensor, nn
-from tqdm import tqdm
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from posbias import checks
 from posbias.files import write_whole
 from posbias.provenance import versions
 from posbias.training.loop import checkpoint
+from posbias.training.loop.progress import progress as told
 from posbias.training.loop.stopwatch import Stopwatch
 from posbias.training.reference.models import Reference
 from posbias.training.reference.tokens import Texts, wrapped
@@ -171,15 +171,15 @@ def train(
     if path.exists() and not resume:
         raise checks.refuse(str(path), "no checkpoint of an unfinished run", "one; give --resume, or delete it")
     done = checkpoint.restore(path, run.state(), run.fingerprint) if path.exists() else 0
-    steps = tqdm(range(done, row.steps), row.name, row.steps, initial=done, disable=not progress)
-    for step in steps:
-        if step in snapshots:
-            save_model(model, row, texts.tokenizer, folder / f"step-{step:06d}")
-        run.step(step)
-        steps.set_postfix(loss=f"{run.log[step, 0]:.3f}", refresh=False)
-        if run.clock.running >= checkpoint_every:
-            run.clock.lap()
-            checkpoint.save(path, run.state(), step + 1, run.fingerprint)
+    with told(row.steps, "steps", row.name, done=done, shown=progress) as bar:
+        for step in range(done, row.steps):
+            if step in snapshots:
+                save_model(model, row, texts.tokenizer, folder / f"step-{step:06d}")
+            run.step(step)
+            bar.update(note=f"loss {run.log[step, 0]:.3f}")
+            if run.clock.running >= checkpoint_every:
+                run.clock.lap()
+                checkpoint.save(path, run.state(), step + 1, run.fingerprint)
     if row.steps in snapshots:
         save_model(model, row, texts.tokenizer, folder / f"step-{row.steps:06d}")
     run.clock.lap()

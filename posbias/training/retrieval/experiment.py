@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 import torch
 import xarray as xr
-from tqdm import tqdm
 
 from posbias import checks
 from posbias.provenance import versions
+from posbias.training.loop.progress import Progress
+from posbias.training.loop.progress import progress as told
 from posbias.training.retrieval.evaluation import accuracies, look_inside
 from posbias.training.retrieval.optimisation import Trained, Training, evaluation_seed, train
 from posbias.training.retrieval.outcomes import make_results, read_results, write_results
@@ -100,7 +101,7 @@ def run_settings(
     checkpoint_every
         Minimum time between checkpoints of a network, in seconds.
     progress
-        Whether to show a progress bar over the networks on stderr.
+        Whether to tell on stderr how many networks are done.
 
     Raises
     ------
@@ -126,7 +127,8 @@ def run_settings(
             str(in_the_way[0]), "no checkpoint of an unfinished run", "one; give --resume, or delete it"
         )
     with ExitStack() as stack:
-        done = iter(tqdm(_run_all(jobs, processes, stack), "networks", len(jobs), disable=not progress))
+        bar = stack.enter_context(told(len(jobs), "networks", "training", shown=progress))
+        done = _counted(_run_all(jobs, processes, stack), bar)
         for setting in settings:
             arrays, seconds = zip(*islice(done, len(seeds)), strict=True)
             stacked = {name: np.stack([x[name] for x in arrays]) for name in arrays[0]}
@@ -149,6 +151,13 @@ def _run_all(jobs: Sequence[Job], processes: int, stack: ExitStack) -> Iterator[
     pool = ProcessPoolExecutor(min(processes, len(jobs)), context, torch.set_num_threads, (1,))
     stack.callback(pool.shutdown, cancel_futures=True)
     yield from pool.map(Job.__call__, jobs)
+
+
+def _counted(jobs: Iterator[Any], bar: Progress) -> Iterator[Any]:
+    """Yield what the jobs return, and count them."""
+    for found in jobs:
+        bar.update()
+        yield found
 
 
 def is_done(path: Path, setting: Setting, seeds: Sequence[int], training: Training, size: int) -> bool:

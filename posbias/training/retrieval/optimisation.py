@@ -9,10 +9,10 @@ from typing import Literal
 import numpy as np
 import torch
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from posbias import checks
 from posbias.training.loop import checkpoint
+from posbias.training.loop.progress import progress as told
 from posbias.training.loop.stopwatch import Stopwatch
 from posbias.training.retrieval.attention_only import AttentionOnly
 from posbias.training.retrieval.evaluation import accuracies
@@ -125,7 +125,7 @@ def train(
     checkpoint_every
         Minimum time between checkpoints, in seconds.
     progress
-        What a progress bar on stderr is called; no bar if not given.
+        What progress on stderr is called; none is shown if not given.
 
     Raises
     ------
@@ -136,13 +136,15 @@ def train(
     done = checkpoint.restore(path, run.state(), run.fingerprint) if path is not None and path.exists() else 0
     run.stream.generator.set_state(run.generator)
     total = training.iterations
-    for step in tqdm(range(done, total), progress, total, initial=done, disable=progress is None):
-        run.step(step)
-        if run.stopped >= 0:
-            break
-        if path is not None and run.clock.running >= checkpoint_every:
-            run.clock.lap()
-            checkpoint.save(path, run.state(), step + 1, run.fingerprint)
+    with told(total, "steps", progress or "", done=done, shown=progress is not None) as bar:
+        for step in range(done, total):
+            run.step(step)
+            if run.stopped >= 0:
+                break
+            bar.update()
+            if path is not None and run.clock.running >= checkpoint_every:
+                run.clock.lap()
+                checkpoint.save(path, run.state(), step + 1, run.fingerprint)
     run.clock.lap()
     if path is not None:  # so that what comes after training does not have to wait for it again
         checkpoint.save(path, run.state(), total, run.fingerprint)

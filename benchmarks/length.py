@@ -1,0 +1,80 @@
+"""Measure long prompts: peak memory, size of the file and time of whole commands, beside what was estimated.
+
+    python benchmarks/length.py [--only gpt2] [--length 4096]
+
+Untrained networks of published sizes, whose contexts are set to the length; one prompt of random tokens, one process for
+each row. The time is the processor's, so that other work on the machine counts little. Prints a table in Markdown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROWS = (
+    ("gpt2", 4096, "mixing,influence"),
+    ("gpt2", 4096, "mixing,influence,kernels"),
+    ("gpt2", 8192, "mixing,influence"),
+    ("qwen2-0.5b", 4096, "mixing,influence"),
+    ("qwen2-0.5b", 4096, "mixing,influence,kernels"),
+    ("qwen2-0.5b", 8192, "mixing,influence"),
+)
+PROGRAM = """
+import json, sys, time
+from pathlib import Path
+from posbias.measure import run
+from posbias.measure.births import Birth
+from posbias.measure.corpus import Corpus
+from posbias.measure.quantities import quantities_of
+from posbias.measure.study import Settings, Study
+folder, n, quantities, output = sys.argv[1:]
+settings = Settings(
+    Birth(folder), Corpus("builtin"), 1, int(n), 1, rule="random", attention=None, quantities=quantities_of(quantities)
+)
+need = Study(settings).need()
+start = time.process_time()
+run.measure(settings, Path(output))
+status = Path("/proc/self/status").read_text().split("VmHWM:")[1]
+print(json.dumps([need.total, int(status.split()[0]) * 1024, Path(output).stat().st_size, time.process_time() - start]))
+"""
+
+
+def main() -> None:
+    from posbias.measure.births import SIZES
+
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--only", choices=sorted({row[0] for row in ROWS}))
+    parser.add_argument("--length", type=int, choices=sorted({row[1] for row in ROWS}))
+    options = parser.parse_args()
+    print(
+        "| model | tokens | quantities | estimated GiB | peak GiB | file MB | processor s |\n|---|---|---|---|---|---|---|"
+    )
+    for name, n, quantities in ROWS:
+        if options.only not in (None, name) or options.length not in (None, n):
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            config = SIZES[name].config()
+            context = "n_positions" if config.model_type == "gpt2" else "max_position_embeddings"
+            setattr(config, context, max(n, getattr(config, context)))
+            config.save_pretrained(folder)
+            words = [sys.executable, "-c", PROGRAM, folder, str(n), quantities, str(Path(folder) / "m.nc")]
+            done = subprocess.run(words, capture_output=True, text=True, check=True)
+        need, peak, size, seconds = json.loads(done.stdout.splitlines()[-1])
+        row = (
+            name,
+            f"{n:,}",
+            quantities,
+            f"{need / 2**30:.1f}",
+            f"{peak / 2**30:.1f}",
+            f"{size / 1e6:.1f}",
+            f"{seconds:.0f}",
+        )
+        print(f"| {' | '.join(row)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

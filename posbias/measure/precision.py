@@ -1,0 +1,64 @@
+"""What a 16-bit number format costs: one prompt measured in it and in 32 bits, and the largest differences."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import numpy as np
+from jaxtyping import Int
+from torch import Tensor
+
+from posbias.measure.attention import Reading
+from posbias.measure.instrument import Instrument
+from posbias.measure.layer_sums import LayerSums
+from posbias.rollout.cells import cells_of
+
+TOKENS = 256
+"""Tokens of the prompt that are measured twice, at most."""
+
+
+def format_error(low: Callable[[], Instrument], high: Callable[[], Instrument], ids: Int[Tensor, "n"]) -> str:
+    """Return the largest differences between two measurements of a prompt, as JSON.
+
+    Parameters
+    ----------
+    low, high
+        Make the instrument in 16 and in 32 bits; the second is let go before the first is made.
+    ids
+        Token ids of the prompt, of which the first :data:`TOKENS` are taken.
+
+    Returns
+    -------
+    str
+        ``lambda``: of any layer's λ. ``influence``: the share of influence that lies elsewhere. ``attention``: of any
+        head's weight. ``content``: of any head's content logit, the largest of which in 32 bits is ``content_largest``.
+        ``tokens``: how many were measured.
+    """
+    exact = _read(high(), ids[None, :TOKENS])
+    rounded = _read(low(), ids[None, :TOKENS])
+    off = {name: float(np.nanmax(np.abs(rounded[name] - x))) for name, x in exact.items() if name != "influence"}
+    moved = float(np.abs(rounded["influence"] - exact["influence"]).sum() / 2)
+    found = {"lambda": off["lambda"], "influence": moved, "attention": off["attention"], "content": off["content"]}
+    found |= {"content_largest": float(np.nanmax(np.abs(exact["content"])))}
+    return json.dumps({name: float(f"{x:.3g}") for name, x in found.items()} | {"tokens": min(len(ids), TOKENS)})
+
+
+def _read(instrument: Instrument, ids: Int[Tensor, "1 n"]) -> dict[str, np.ndarray]:
+    """Return λ, influence, each head's weights and content logits of one prompt."""
+    n = ids.shape[1]
+    kept: tuple[str, ...] = ("kernels", "content", "logits", "heads")
+    layers = [LayerSums(instrument.H, cells_of(n, n), where, kept) for where in instrument.devices()]
+
+    def observe(seen: Reading) -> None:
+        layers[seen.layer].add(seen)
+
+    reading = instrument.measure(ids, observe)
+    means = [layer.means(1, n) for layer in layers]
+    p = reading.influence[0].numpy()
+    return {
+        "lambda": reading.lambda_frobenius[0].numpy(),
+        "influence": p / p.sum(),
+        "attention": np.stack([x["attention_heads"] for x in means]),
+        "content": np.stack([x["content_logits"] for x in means]),
+    }

@@ -1,0 +1,114 @@
+"""What a configuration says: read from its file, and held to what a model can be made of before any memory is taken."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from posbias import checks
+from posbias.measure.families import FAMILIES, family_of
+from posbias.measure.memory import memory_available, shape_of
+
+MOST = {"num_hidden_layers": 1000, "num_attention_heads": 2**31, "hidden_size": 2**40, "vocab_size": 2**40}
+"""Numbers that every configuration has, with the largest of which a model is planned, to see whether it fits."""
+
+
+def read_object(file: Path) -> dict[str, Any]:
+    """Return the object in a JSON file.
+
+    Raises
+    ------
+    ValueError
+        For a file that is no JSON, or holds no object; with the file and the reason.
+    OSError
+        If it cannot be read.
+    """
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        reason = "objects nested too deep" if isinstance(error, RecursionError) else str(error)
+        raise checks.refuse(str(file), "JSON", reason) from None
+    if not isinstance(found, dict):
+        raise checks.refuse(str(file), "a JSON object", f"{json.dumps(found)[:40]}")
+    return found
+
+
+def check_file(file: Path) -> None:
+    """Raise ValueError for a ``config.json`` that cannot be one of a supported family.
+
+    Without ``model_type``, which old configurations lack, transformers cannot tell the family. A configuration with
+    code of its own (``auto_map``) may know it all the same.
+    """
+    fields = read_object(file)
+    kind = fields.get("model_type")
+    if "auto_map" not in fields and not (isinstance(kind, str) and kind in FAMILIES):
+        received = "no model_type" if kind is None else kind if isinstance(kind, str) else json.dumps(kind)[:40]
+        raise checks.refuse(f"{file}: architecture", f"one of {', '.join(FAMILIES)}", received)
+
+
+def check_shape(where: str, config: Any) -> None:
+    """Raise ValueError for numbers in a configuration of which no model is made.
+
+    Parameters
+    ----------
+    where
+        What to call the configuration in the message.
+    config
+        Configuration of a supported family.
+
+    >>> from transformers import GPT2Config
+    >>> check_shape("init gpt2", GPT2Config(n_layer=0))
+    Traceback (most recent call last):
+        ...
+    ValueError: init gpt2: num_hidden_layers: expected an integer of at least 1, received 0
+    """
+    found = {}
+    for name, most in MOST.items():
+        found[name] = checks.positive_integer(f"{where}: {name}", getattr(config, name, None))
+        if found[name] > most:
+            raise checks.refuse(f"{where}: {name}", f"at most {most}", found[name])
+    for name, least in (*((name, 1) for name in family_of(config).context), ("sliding_window", 2)):
+        stated: Any = getattr(config, name, None)
+        if stated is not None:
+            checks.positive_integer(f"{where}: {name}", stated, minimum=least)
+    H, hidden, groups = found["num_attention_heads"], found["hidden_size"], getattr(config, "num_key_value_heads", None)
+    if hidden % H and getattr(config, "head_dim", None) in (None, hidden // H):
+        raise checks.refuse(f"{where}: num_attention_heads", f"a divisor of hidden_size {hidden}", H)
+    if groups is not None and H % checks.positive_integer(f"{where}: num_key_value_heads", groups):
+        raise checks.refuse(f"{where}: num_key_value_heads", f"a divisor of the {H} heads", groups)
+    if getattr(config, "slow_but_exact", False) and getattr(config, "pretraining_tp", 1) > 1:
+        raise checks.refuse(f"{where}: slow_but_exact", "false, for the projection in one piece", "true")
+
+
+def check_runs(where: str, config: Any, dtype: torch.dtype, *, resident: bool = True) -> None:
+    """Raise ValueError unless the model runs on two tokens and its weights fit into memory; none is taken to see it.
+
+    Parameters
+    ----------
+    where
+        What to call the configuration in the message.
+    config
+        Configuration of a supported family.
+    dtype
+        Number format of the weights.
+    resident
+        Whether all weights are to lie in this machine's memory; False where they are spread over devices.
+    """
+    try:
+        model = shape_of(config).eval()
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+    try:
+        with torch.no_grad():  # with a cache, for without one some families look at the numbers
+            model(torch.zeros(1, 2, dtype=torch.long, device="meta"), use_cache=True)
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise checks.refuse(where, "a configuration whose model runs", reason) from None
+    there = memory_available(torch.device("cpu")) if resident else None
+    wanted = sum(x.numel() for x in model.parameters()) * dtype.itemsize
+    if there is not None and wanted > there:
+        received = f"weights of {wanted / 2**30:.1f} GiB in {str(dtype).removeprefix('torch.')}"
+        raise checks.refuse(where, f"a model that fits in the {there / 2**30:.1f} GiB available", received)

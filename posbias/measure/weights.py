@@ -1,0 +1,173 @@
+"""Weights by name: those of the checkpoint are those of the configuration, or the difference is said."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from torch import nn
+
+from posbias import checks
+from posbias.measure.families import family_of
+from posbias.measure.shape import read_object
+
+INDEX = "model.safetensors.index.json"
+
+BUFFERS = re.compile(r"(^|\.)((attn|attention|self_attn)\.(masked_)?bias|inv_freq|position_ids|embed_positions)$")
+"""Tensors of older checkpoints that are computed today: causal masks, frequencies and positions."""
+
+Mismatch = tuple[str, Iterable[int], Iterable[int]]
+
+
+def check_weights(
+    where: str,
+    model: nn.Module,
+    *,
+    missing: Collection[str],
+    unexpected: Collection[str],
+    mismatched: Collection[Mismatch],
+) -> None:
+    """Raise ValueError unless every weight of a model came from its checkpoint, and every tensor there was used.
+
+    What transformers takes from elsewhere is not missing: an output layer that is tied to the embedding, and names
+    without the base model's prefix. Buffers of older checkpoints are no surplus.
+
+    Parameters
+    ----------
+    where
+        What to call the model in the message.
+    model
+        As it was loaded.
+    missing, unexpected
+        Names of weights that the checkpoint lacks, and of tensors that the model does not have.
+    mismatched
+        Names of tensors with another shape, with their shapes in the checkpoint and in the model.
+    """
+    missing, unexpected = sorted(missing), sorted(key for key in unexpected if not BUFFERS.search(key))
+    prefix = common_prefix(unexpected, model)
+    if missing and prefix:
+        like = missing[0]
+        received = f"the same names behind {prefix!r}; try --strip-prefix {prefix}"
+        raise checks.refuse(f"{where}: weights", f"names such as {like}", received)
+    T, found = _layers(model, missing, unexpected)
+    if T != found:
+        raise checks.refuse(f"{where}: layers", f"the {T} of its configuration", f"{found} in its weights")
+    if mismatched:
+        name, there, wanted = min(mismatched, key=lambda item: item[0])
+        more = _more(len(mismatched) - 1)
+        raise checks.refuse(
+            f"{where}: {name}", f"the shape {tuple(wanted)} of its configuration", f"{tuple(there)}{more}"
+        )
+    if missing:
+        received = f"none for {missing[0]}{_more(len(missing) - 1)}"
+        received += f", and {unexpected[0]}{_more(len(unexpected) - 1)} that it does not have" if unexpected else ""
+        raise checks.refuse(f"{where}: weights", "a tensor for each of the model's", received)
+    if unexpected:
+        raise checks.refuse(
+            f"{where}: weights", "the model's alone", f"{unexpected[0]}{_more(len(unexpected) - 1)} besides"
+        )
+
+
+def common_prefix(keys: Collection[str], model: nn.Module) -> str:
+    """Return the shortest prefix of all ``keys`` without which most are names of a model's tensors, or nothing.
+
+    Not all of them need be: for some tensors transformers knows another name.
+
+    >>> common_prefix(["module.weight", "module.bias"], nn.Linear(2, 2))
+    'module.'
+    """
+    own = set(model.state_dict())
+    base = str(getattr(model, "base_model_prefix", "")) + "."
+    own |= {name.removeprefix(base) for name in own}
+    first = min(keys, default="")
+    for prefix in accumulate(f"{part}." for part in first.split(".")[:-1]):
+        rest = [key.removeprefix(prefix) for key in keys if key.startswith(prefix)]
+        if len(rest) == len(keys) < 2 * sum(name in own for name in rest):
+            return prefix
+    return ""
+
+
+def check_prefix(where: str, folder: Path, prefix: str) -> None:
+    """Raise ValueError if no name of the weights in a folder has a prefix, or one occurs with it and without."""
+    names = set[str]()
+    for file in _safetensors(folder):
+        with safe_open(file, framework="pt") as tensors:
+            names |= set(tensors.keys())
+    stripped = {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
+    if names and not stripped:
+        raise checks.refuse(f"{where}: strip_prefix", "what names of its weights begin with", repr(prefix))
+    if stripped & names:
+        received = f"{min(stripped & names)} with it and without"
+        raise checks.refuse(f"{where}: strip_prefix", f"names with {prefix!r}, or without", received)
+
+
+def check_files(folder: Path, *, pickle: bool = False) -> None:
+    """Raise for files of weights that are absent or cannot be read; of the weights only the headers are.
+
+    Parameters
+    ----------
+    folder
+        Directory of a model.
+    pickle
+        Whether weights in other files than safetensors will do.
+
+    Raises
+    ------
+    ValueError
+        With the file, what it should be, and what is wrong with it.
+    OSError
+        If a file cannot be opened.
+    """
+    single, index = folder / "model.safetensors", folder / INDEX
+    if not single.is_file():
+        if not index.is_file():
+            pickled = any(folder.glob("*.bin"))
+            if pickled and pickle:
+                return
+            received = "pickled ones; give --allow-pickle if you trust them" if pickled else "none"
+            raise checks.refuse(f"model {folder}", f"weights in model.safetensors, or {INDEX}", received)
+        listed = read_object(index).get("weight_map")
+        if not isinstance(listed, dict) or not all(isinstance(name, str) for name in listed.values()) or not listed:
+            wanted = "names of tensors, each with the file that it is in"
+            raise checks.refuse(f"{index}: weight_map", wanted, repr(listed)[:40])
+        gone = sorted({name for name in listed.values() if not (folder / name).is_file()})
+        if gone:
+            received = f"{gone[0]}{_more(len(gone) - 1)}, not there"
+            raise checks.refuse(f"{index}: weight_map", "files that are there", received)
+    for file in _safetensors(folder):
+        try:
+            with safe_open(file, framework="pt") as tensors:
+                tensors.keys()
+        except SafetensorError as error:
+            raise checks.refuse(str(file), "whole .safetensors files", " ".join(str(error).split())[:200]) from None
+
+
+def _safetensors(folder: Path) -> list[Path]:
+    """Return the files that transformers reads: the one, or those of the index."""
+    if (folder / "model.safetensors").is_file():
+        return [folder / "model.safetensors"]
+    if not (folder / INDEX).is_file():
+        return []
+    return [folder / name for name in sorted(set(read_object(folder / INDEX)["weight_map"].values()))]
+
+
+def _layers(model: Any, missing: Collection[str], unexpected: Collection[str]) -> tuple[int, int]:
+    """Return how many layers a model has, and how many its checkpoint: whole ones are missing, or there are more."""
+    blocks = family_of(model.config).blocks
+    T = len(model.get_submodule(blocks))
+    inner = blocks.removeprefix(f"{model.base_model_prefix}.")
+    layer = re.compile(rf"(?:^|\.){re.escape(inner)}\.(\d+)\.")
+    more = [int(found[1]) for key in unexpected if (found := layer.search(key))]
+    if max(more, default=-1) >= T:
+        return T, max(more) + 1
+    names = [key for key in model.state_dict() if not BUFFERS.search(key)]
+    whole = {t: {key for key in names if (found := layer.search(key)) and int(found[1]) == t} for t in range(T)}
+    return T, T - sum(keys <= set(missing) for keys in whole.values())
+
+
+def _more(count: int) -> str:
+    return f" and {count} more" if count else ""
