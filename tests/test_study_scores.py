@@ -52,7 +52,7 @@ def kept():
 
 def test_baselines_by_hand(kept):
     found = scoring.predictions(kept["one.builtin"])
-    assert set(found) == set(scoring.LABELS) - {"untrained-default", "untrained-unit", "birth", "aligned"}
+    assert set(found) == set(scoring.LABELS) - {"untrained-default", "untrained-unit", "own", "birth", "aligned"}
     assert found["uniform"].tolist() == [1 / N] * N
     assert found["first"].tolist() == [1.0, 0, 0, 0, 0, 0] and found["last"].tolist() == [0.0, 0, 0, 0, 0, 1]
     A = measured_rollout(kept["one.builtin"], "b").dense()[0]

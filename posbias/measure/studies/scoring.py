@@ -27,6 +27,7 @@ LABELS = {
     "b": "(b) with residual",
     "c": "(c) with content too",
     "kernels": "measured kernels",
+    "own": "each prompt's own kernels",
     "birth": "law at birth",
     "aligned": "aligned sum of the same sizes",
     "uniform": "uniform",
@@ -66,8 +67,9 @@ def predictions(measurement: xr.Dataset, twins: Mapping[str, xr.Dataset] | None 
     n = measurement.sizes["position"]
     found = {variant: measurement["rollout"].sel(variant=variant).values for variant in OF_MEANS}
     found |= baselines(measurement["influence"].values) | {"clock": measured_clock(measurement)}
-    if "birth" in measurement["rollout"]["variant"]:
-        found["birth"] = measurement["rollout"].sel(variant="birth").values
+    for variant in ("own", "birth"):
+        if variant in measurement["rollout"]["variant"]:
+            found[variant] = measurement["rollout"].sel(variant=variant).values
     for scale, twin in (twins or {}).items():
         if twin.sizes["position"] == n:
             found[f"untrained-{scale}"] = twin["influence"].values
