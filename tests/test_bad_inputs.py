@@ -20,7 +20,8 @@ pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 h5py = pytest.importorskip("h5py", reason="h5py is not installed")
 
-from measuring import save, write_documents  # noqa: E402 - after the checks
+import xarray as xr  # noqa: E402 - after the checks
+from measuring import save, write_documents  # noqa: E402
 
 import posbias  # noqa: E402
 from posbias.cli import main  # noqa: E402
@@ -108,7 +109,7 @@ NUMBERS_OF_MEASURE = [
     *wrong(MEASURE, "--per-document", "x", "1.5", "", 0, -1),
     *wrong(MEASURE, "--checkpoint-every", "x", "", -1, "-inf", "nan"),
     *wrong("measure -o m.nc --init gpt2", "--seed", -1, 2**32),
-    (f"{MEASURE} --length 65", ("length: expected at most",)) if False else (f"{MEASURE} -N", ("-N",)),
+    (f"{MEASURE} -N", ("-N",)),
 ]
 
 CHOICES_OF_MEASURE = [
@@ -213,7 +214,7 @@ MODELS = [
             ("P/pipe.nc", ("model", "a file")),
             ("no/such/folder", ("model no/such/folder",)),
             ("/no/such", ("model /no/such",)),
-            ("./none", ("model ./none", "no such directory")) if False else ("'two words'", ("model two words",)),
+            ("'two words'", ("model two words",)),
             ("''", ("model", "an empty name")),
             ("a/b/c", ("model a/b/c",)),
             ("../none", ("model ../none",)),
@@ -311,6 +312,7 @@ NETCDF = [
             ("zero.nc", ("zero.nc", "an empty file")),
             ("text.nc", ("text.nc", "another format")),
             ("cut.nc", ("cut.nc", "an intact netCDF file")),
+            ("plain.nc", ("plain.nc",)),
             ("foreign.nc", ("foreign.nc", "no layout number")),
             ("schema-text.nc", ("schema-text.nc: posbias_schema", "an integer", "'one'")),
             ("schema-list.nc", ("schema-list.nc: posbias_schema", "an integer")),
@@ -441,9 +443,8 @@ PUBLISHED = [
     ("published --content mean", ("--content",)),
     ("published --no-residual", ("--no-residual",)),
     ("published --config bloom --figure measured -o x", ("--config and --figure",)),
-    ("published --verify --download", ("--download and --verify",))
-    if False
-    else ("published --corpus dclm", ("--corpus",)),
+    ("published --verify --download", ("--download and --verify",)),
+    ("published --corpus dclm", ("--corpus",)),
 ]
 
 STUDIES = [
@@ -505,14 +506,15 @@ NETWORKS = [
         for option in ("--seeds", "--batch-size", "--tested", "--layers", "--classes", "--dimension")
         for row in wrong(ICL, option, HUGE)
     ),
-    (f"{ICL} --items {4 * HUGE}", ("labels",)),
+    (f"{ICL} --items {4 * HUGE}", ("classes",)),
     (f"{ICL} --labels {HUGE} --classes {HUGE}", ("classes",)),
     *(
         row
         for option in ("--precision", "--mask", "--encoding", "--bias", "--vocabulary", "--spread")
         for row in wrong(ICL, option, "other", named=option)
     ),
-    *wrong(ICL, "--preset", "figure1", "", "deep2", named="preset"),
+    *wrong(ICL, "--preset", "figure1", "deep2"),
+    (f"{ICL} --preset=", ("preset", "an empty name")),
     *wrong(ICL, "--checkpoint-every", "x", "nan", -1),
     *wrong(ICL, "--device", "meta", "gpu", "cuda:x"),
     (f"{ICL} --burstiness 3", ("burstiness", "a divisor of the 8 items")),
@@ -538,10 +540,10 @@ BOOK = [
     ("run nix", ("chapter", "nix")),
     ("run ''", ("chapter",)),
     ("run 01_rollout -p nix 1 -o x.ipynb", ("parameter", "nix")),
-    ("run 01_rollout -p nix -o x.ipynb", ("-p", "a name and a value")),
+    ("run 01_rollout -o x.ipynb -p nix", ("-p", "a name and a value")),
     ("run 11_models -p prompts x -o x.ipynb", ("prompts", "'x'")),
     ("run 11_models -p n_prompts 3 -o x.ipynb", ("n_prompts",)),
-    ("run 01_rollout -o no/x.ipynb", ("no/x.ipynb",)),
+    ("run 01_rollout -o no/x.ipynb", ("no: no such folder",)),
     ("run 31_comparison -p measurement P/text.nc -o x.ipynb", ("text.nc",)),
     ("book --jobs 0", ("jobs", "at least 1")),
     ("book --jobs x", ("--jobs",)),
@@ -553,8 +555,8 @@ BOOK = [
 
 # What comes later, the names of quantities, weights that do not fit, reports of models, has its own list here.
 TABLE = [
-    *COMMAND_LINES, *NUMBERS_OF_MEASURE, *CHOICES_OF_MEASURE, *OUTPUTS, *MODELS, *CORPORA, *NETCDF, *CONFIGS, *COMPARISONS,
-    *PUBLISHED, *STUDIES, *TRAINED, *NETWORKS, *BOOK,
+    *COMMAND_LINES, *NUMBERS_OF_MEASURE, *CHOICES_OF_MEASURE, *OUTPUTS, *MODELS, *CORPORA, *NETCDF, *CONFIGS,
+    *COMPARISONS, *PUBLISHED, *STUDIES, *TRAINED, *NETWORKS, *BOOK,
 ]  # fmt: skip
 
 
@@ -643,9 +645,9 @@ def write_results(root):
         "good": {"posbias_schema": 1},
     }
     for name, attrs in attributes.items():
-        with h5py.File(root / f"{name}.nc", "w") as file:
-            file["x"] = np.zeros(3)
-            file.attrs.update(attrs)
+        xr.Dataset({"x": ("k", np.zeros(3))}, attrs=attrs).to_netcdf(root / f"{name}.nc", engine="h5netcdf")
+    with h5py.File(root / "plain.nc", "w") as file:
+        file["x"] = np.zeros(3)
     (root / "cut.nc").write_bytes((root / "bare.nc").read_bytes()[:300])
     (root / "zero.nc").write_bytes(b"")
     (root / "text.nc").write_text("text")
@@ -717,14 +719,11 @@ def test_the_table_is_long_and_no_row_stands_twice():
 
 FRONT = {
     "open nothing": (lambda place: posbias.open(), "model: expected a directory"),
-    "open a number": (lambda place: posbias.open(3), "model: expected a directory"),
     "open both": (lambda place: posbias.open("reference/bloom-8", init="gpt2"), "init: expected no --model"),
     "open a file": (lambda place: posbias.open(place / "d.jsonl"), "model: expected the directory of a model"),
     "open no configuration": (lambda place: posbias.open(place / "empty"), "a directory with a config.json"),
     "open a seed below 0": (lambda place: posbias.open(init="gpt2", seed=-1), "seed: expected an integer from 0"),
-    "open a half seed": (lambda place: posbias.open(init="gpt2", seed=0.5), "seed: expected an integer from 0"),
     "load nothing": (lambda place: posbias.load(place / "zero.nc"), "zero.nc: expected a netCDF file"),
-    "load a number": (lambda place: posbias.load(3), "path: expected the name of a file"),
     "load a text": (lambda place: posbias.load(place / "schema-text.nc"), "posbias_schema: expected an integer"),
     "no profile": (lambda place: posbias.compare([0.5, 0.4], [0.5, 0.5]), "sum to 1"),
     "profiles of two lengths": (lambda place: posbias.compare([1.0], [0.5, 0.5]), "same number of positions"),

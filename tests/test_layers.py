@@ -29,7 +29,8 @@ MAY_IMPORT = {
     "measure": GROUND | {"statistics", "rollout", "comparison", "theory", "training.loop"},
     "measure.handle": GROUND | {"measure"},
     "measure.measurement": GROUND | {"rollout", "comparison", "measure", "training.loop", "plotting"},
-    "measure.report": GROUND | {"rollout", "comparison", "plotting"},
+    "measure.report": GROUND
+    | {"statistics", "rollout", "comparison", "published", "training.loop", "measure", "plotting", "figuretext"},
     "measure.studies": GROUND | {"statistics", "rollout", "comparison", "theory", "training", "measure"},
     "book": GROUND | {"statistics", "published"},
 }
@@ -37,7 +38,12 @@ MAY_IMPORT = {
 DOORS = {"", "cli", "__main__"}
 
 HEAVY = {
-    "matplotlib": {"plotting", "figuretext", "measure.measurement"},  # the last for a type alone
+    "matplotlib": {
+        "plotting",
+        "figuretext",
+        "measure.measurement",
+        "measure.report.pictures",
+    },  # the last for a type alone
     "torch": {"measure", "training", "cli"},
     "transformers": {"measure", "training", "cli"},
     "datasets": {"measure"},

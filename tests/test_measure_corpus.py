@@ -1,5 +1,10 @@
 """Documents by path and name, and the prompts cut from them."""
 
+import csv
+import gzip
+import json
+import sys
+
 import numpy as np
 import pytest
 
@@ -10,7 +15,7 @@ from measuring import save, text, write_documents  # noqa: E402
 from transformers import AutoTokenizer  # noqa: E402 - after the check that it is there
 
 from posbias.measure import corpus as module  # noqa: E402
-from posbias.measure.corpus import Corpus, make_prompts  # noqa: E402
+from posbias.measure.corpus import Corpus, Prompts, make_prompts  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -166,3 +171,41 @@ def test_named_data_sets_are_streamed(monkeypatch, tokenizer):
     monkeypatch.setattr(datasets, "load_dataset", offline)
     with pytest.raises(ConnectionError, match="dataset wikipedia: expected the hub to answer, received Couldn't reach"):
         make_prompts(Corpus("wikipedia"), tokenizer, 1, 8)
+
+
+def test_tables_and_packed_files_have_the_same_documents(tmp_path):
+    texts = ["first, with a comma", 'second\nof two lines and a "quote"', "third"]
+    lines = "".join(json.dumps({"text": x}) + "\n" for x in texts)
+    with (tmp_path / "d.csv").open("w", newline="", encoding="utf-8") as file:
+        rows = csv.writer(file)
+        rows.writerows([("id", "text"), *enumerate(texts)])
+    (tmp_path / "d.jsonl").write_text(lines)
+    (tmp_path / "marked.CSV").write_bytes(b"\xef\xbb\xbf" + b"text\nfirst\n")
+    for name in ("d.csv", "d.jsonl"):
+        (tmp_path / f"{name}.gz").write_bytes(gzip.compress((tmp_path / name).read_bytes()))
+        assert list(Corpus(str(tmp_path / name)).documents()) == texts
+        assert list(Corpus(str(tmp_path / f"{name}.gz")).documents()) == texts
+    assert list(Corpus(str(tmp_path / "marked.CSV")).documents()) == ["first"]
+    (tmp_path / "t.txt.gz").write_bytes(gzip.compress(b"= A\none\n= B\ntwo\n"))
+    assert list(Corpus(str(tmp_path / "t.txt.gz"), separator="^=").documents()) == ["= A\none\n", "= B\ntwo\n"]
+    assert list(Corpus(str(tmp_path / "t.txt.gz")).documents()) == ["= A\none\n= B\ntwo\n"]
+
+
+def test_a_packing_without_its_package_is_refused_by_name(tmp_path, monkeypatch):
+    (tmp_path / "d.jsonl.zst").write_bytes(b"\x28\xb5\x2f\xfd")
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(ValueError, match="d.jsonl.zst: expected a packing .*pip install zstandard, received .zst"):
+        Corpus(str(tmp_path / "d.jsonl.zst")).check()
+
+
+def test_each_prompt_knows_where_in_its_document_it_was_cut(tmp_path, tokenizer):
+    path = write_documents(tmp_path / "d.jsonl", [100, 100, 60])
+    assert make_prompts(Corpus(str(path)), tokenizer, 3, 10).offsets.tolist() == [0, 0, 0]
+    assert make_prompts(Corpus("none"), tokenizer, 3, 10, rule="random").offsets.tolist() == [0, 0, 0]
+    cut = make_prompts(Corpus(str(path)), tokenizer, 5, 10, rule="cut", per_document=2, seed=3)
+    documents = [tokenizer(x, add_special_tokens=False)["input_ids"] for x in Corpus(str(path)).documents()]
+    assert cut.offsets.tolist() != [0] * 5 and cut.offsets[1] == cut.offsets[0] + 9
+    for ids, origin, offset in zip(cut.ids, cut.origins, cut.offsets, strict=True):
+        assert ids[1:].tolist() == documents[origin][offset : offset + 9]
+    with pytest.raises(ValueError, match="offsets: expected one for each of 5 prompts, received 2"):
+        Prompts(cut.ids, 1, cut.origins, cut.offsets[:2])

@@ -123,6 +123,8 @@ def check_model(model: str) -> None:
     ValueError
         With what was expected. Whether the hub has an id is not asked here.
     """
+    if not model.strip():
+        raise checks.refuse("model", "a directory, an id on the hub, or reference/NAME", "an empty name")
     path = Path(model)
     if path.is_dir():
         check_config(path / "config.json", f"model {model}")
@@ -136,7 +138,7 @@ def check_model(model: str) -> None:
         raise checks.refuse("model", f"{PREFIX}{model} for that reference model", model)
     elif not HUB_ID.fullmatch(model) or ".." in model:
         wanted = "a directory, or an id that the hub answers for"
-        raise checks.refuse(f"model {model}".rstrip(), wanted, f"no such directory{'' if model else ', an empty name'}")
+        raise checks.refuse(f"model {model}", wanted, "no such directory")
 
 
 def check_source(model: str | None, init: str | None) -> None:

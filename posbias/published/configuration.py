@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import yaml
 from jaxtyping import Float
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, PositiveInt, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from posbias import checks
 from posbias.rollout import masks, schedules
@@ -18,6 +18,7 @@ from posbias.rollout.masks import Mask
 from posbias.rollout.structured import StructuredKernels, structured_kernels
 
 Share = Annotated[FiniteFloat, Field(ge=0, le=1)]
+Count = Annotated[int, Field(ge=1, strict=True)]
 Positive = Annotated[FiniteFloat, Field(gt=0)]
 ScalarContent = Literal["every-head", "first-head"]
 
@@ -36,7 +37,7 @@ class MaskConfig(_Part):
     """Configure the mask: causal, full, or sliding_window with a window_size ≥ 1."""
 
     mask_type: Literal["causal", "full", "sliding_window"] = "causal"
-    window_size: PositiveInt | None = None
+    window_size: Count | None = None
 
     def mask(self) -> Mask:
         """Return the mask, or raise ValueError if a sliding window has no size."""
@@ -50,7 +51,7 @@ class MaskConfig(_Part):
 class AttentionConfig(_Part):
     """Configure heads: ALiBi slopes > 0 as (1 or T) lists of (1 or H), weights, temperature > 0."""
 
-    num_heads: PositiveInt
+    num_heads: Count
     alibi_slopes: list[list[Positive]]
     head_weights: list[list[Annotated[FiniteFloat, Field(ge=0)]]] | None = None
     softmax_temperature: Positive = 1.0
@@ -103,8 +104,8 @@ class RolloutConfig(_Part):
     Source: configuration files of the residual-aware paper's repository (config/rollout/example.yaml).
     """
 
-    sequence_length: PositiveInt
-    num_layers: PositiveInt
+    sequence_length: Count
+    num_layers: Count
     mask_config: MaskConfig = MaskConfig()
     attention_config: AttentionConfig
     content_config: ContentConfig
@@ -249,7 +250,7 @@ def _check_nodes(path: Path, text: str, loader: Any) -> None:
                 known[anchor] = size
         elif isinstance(event, yaml.AliasEvent):
             inside_itself = event.anchor in anchors  # without end
-            sizes[-1] += MOST_NODES if inside_itself else known.get(str(event.anchor), 1)
+            sizes[-1] += MOST_NODES if inside_itself else known.get(event.anchor or "", 1)
         elif isinstance(event, yaml.ScalarEvent):
             sizes[-1] += 1
         if sizes[-1] > MOST_NODES:

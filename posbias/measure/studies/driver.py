@@ -382,9 +382,11 @@ def _models(plan: Plan, request: Request) -> list[str]:
     """Return the models asked for, each once; those that are no reference models must be there."""
     known = plan.known()
     for model in request.models or ():
-        if model not in known and not Path(model).is_dir() and "/" not in model:
+        if model not in known and (not model.strip() or not Path(model).is_dir()) and "/" not in model:
             names = f"a directory, an id on the hub, or one of {', '.join(known)}"
-            raise checks.refuse("--only", names if plan.untrained is None else f"one of {'; '.join(known)}", model)
+            raise checks.refuse(
+                "--only", names if plan.untrained is None else f"one of {'; '.join(known)}", model or "an empty name"
+            )
     return list(dict.fromkeys(request.models or plan.models))
 
 

@@ -123,7 +123,7 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
         return {"fingerprint": str(found["fingerprint"]), "state": dict(found["state"]), "done": int(found["done"])}
-    except (RuntimeError, UnpicklingError, EOFError, KeyError, TypeError, ValueError, AttributeError) as error:
+    except (RuntimeError, UnpicklingError, EOFError, LookupError, TypeError, ValueError, AttributeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise checks.refuse(str(path), "an intact checkpoint", f"{type(error).__name__}: {reason}") from None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,8 +50,10 @@ def load(path: Path) -> xr.Dataset:
     import xarray as xr
 
     try:
-        with xr.open_dataset(path, engine="h5netcdf") as results:
-            return results.load()
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*phony_dims")  # of HDF5 files of other programs
+            with xr.open_dataset(path, engine="h5netcdf") as results:
+                return results.load()
     except (OSError, ValueError, KeyError, RuntimeError, TypeError, AttributeError, IndexError) as error:
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise checks.refuse(str(path), "an intact netCDF file", reason) from None

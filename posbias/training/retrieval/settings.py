@@ -337,5 +337,5 @@ def preset(name: str) -> list[Setting]:
     ['mixture-none-causal-none-2-plain']
     """
     if name not in PRESETS:
-        raise checks.refuse("preset", f"one of {', '.join(PRESETS)}", name)
+        raise checks.refuse("preset", f"one of {', '.join(PRESETS)}", name or "an empty name")
     return PRESETS[name]()
