@@ -229,17 +229,17 @@ MODELS = [
             ("gpt9", ("init", "gpt9")),
             ("''", ("init", "an empty name")),
             ("P/empty", ("init", "a directory with a config.json")),
-            ("P/not-json", ("init", "JSON")),
-            ("P/list", ("init", "a JSON object")),
-            ("P/no-type", ("init", "no model_type")),
-            ("P/bert/config.json", ("init", "bert")),
-            ("P/d.jsonl", ("init", "d.jsonl")),
+            ("P/not-json", ("config.json", "JSON")),
+            ("P/list", ("config.json", "a JSON object")),
+            ("P/no-type", ("config.json", "no model_type")),
+            ("P/bert/config.json", ("config.json", "bert")),
+            ("P/d.jsonl", ("d.jsonl", "JSON")),
             ("reference/none", ("init", "reference/none")),
             ("P/no-layers", ("num_hidden_layers", "at least 1")),
             ("P/no-heads", ("num_attention_heads", "at least 1")),
             ("P/words", ("n_layer",)),
             ("P/many-layers", ("num_hidden_layers", "10000000")),
-            ("P/odd", ("configuration",)),
+            ("P/odd", ("num_attention_heads", "a divisor")),
         )
     ),
     ("measure -o m.nc -N 2 -n 8 --init gpt2 -d P/d.jsonl", ("tokenizer",)),
@@ -326,7 +326,7 @@ NETCDF = [
         (command, said)
         for command, said in (
             ("summarise P/c.yaml -o s.nc", ("path", "c.yaml")),
-            ("report P/c.yaml -o r.html", ("path", "c.yaml")),
+            ("report P/c.yaml -o r.html", ("model", "c.yaml")),
             ("rollout P/c.yaml --variant a -o p.csv", ("--variant", "c.yaml")),
             ("rollout P/zero.nc -o p.csv", ("--variant", "zero.nc")),
             ("rollout P/zero.nc --variant d -o p.csv", ("--variant", "'d'")),
@@ -553,10 +553,50 @@ BOOK = [
     ("portable 01_rollout --jobs 0", ("jobs",)),
 ]
 
-# What comes later, the names of quantities, weights that do not fit, reports of models, has its own list here.
+QUANTITIES = [
+    *(
+        (f"measure -o m.nc -m P/bloom -d P/d.jsonl -N 2 -n 8 {words}", expected)
+        for words, expected in (
+            ("-q gravity", ("quantities", "gravity")),
+            ("-q kernels;content", ("quantities", "kernels;content")),
+            ("-q heads", ("quantities", "kernels beside heads")),
+            ("-q mixing,influence,logits", ("quantities", "content beside logits")),
+            ("--quantities", ("quantities",)),
+            ("--kernel-size 0", ("kernel_size", "at least 1", "0")),
+            ("--kernel-size -5", ("kernel_size", "-5")),
+            ("--kernel-size 7", ("kernel_size", "at least 8", "7")),
+            ("--kernel-size big", ("--kernel-size", "big")),
+            ("--attention flash", ("--attention", "flash")),
+            ("--attention sdpa", ("attention", "eager for bloom", "sdpa")),
+            ("--overwrite=maybe", ("--overwrite",)),
+            ("--strip-prefix module.", ("strip_prefix", "module.")),
+            ("--dry-run --dtype float8", ("dtype", "float8")),
+        )
+    ),
+]
+
+REPORTS = [
+    ("report -o r.html", ("model", "neither")),
+    ("report nowhere/at/all -o r.html", ("nowhere/at/all",)),
+    ("report P/empty -o r.html", ("P/empty", "config.json")),
+    ("report P/bert -o r.html", ("architecture", "bert")),
+    ("report P/bloom -o r.pdf", ("output", "r.pdf")),
+    ("report P/bloom -o no/r.html", ("no/r.html",)),
+    ("report P/bloom -o r.html --prompts 0", ("prompts", "0")),
+    ("report P/bloom -o r.html --length 1", ("length", "1")),
+    ("report P/bloom -o r.html --dataset nix", ("dataset", "nix")),
+    ("report P/bloom -o r.html --dtype float8", ("dtype", "float8")),
+    ("report P/bloom -o r.html --device tpu", ("device", "tpu")),
+    ("report P/bloom -o r.html --init gpt2", ("init", "no --model beside it")),
+    ("report P/bloom -o r.html --compare P/zero.nc", ("zero.nc",)),
+    ("report P/bloom -o r.html --compare P/c.yaml", ("c.yaml",)),
+    ("report P/bloom -o r.html --keep k.txt", ("keep", "k.txt")),
+    ("report P/zero.nc -o r.html --prompts 3", ("zero.nc",)),
+]
+
 TABLE = [
     *COMMAND_LINES, *NUMBERS_OF_MEASURE, *CHOICES_OF_MEASURE, *OUTPUTS, *MODELS, *CORPORA, *NETCDF, *CONFIGS,
-    *COMPARISONS, *PUBLISHED, *STUDIES, *TRAINED, *NETWORKS, *BOOK,
+    *COMPARISONS, *PUBLISHED, *STUDIES, *TRAINED, *NETWORKS, *BOOK, *QUANTITIES, *REPORTS,
 ]  # fmt: skip
 
 

@@ -39,7 +39,7 @@ INNER = {True: 5, False: 10}
 """The same of the width inside the MLP, for an activation that is one operation and for one that is composed."""
 BLOCKS = 5
 """Blocks of queries in 32 bits that are held while weights and content are computed again or added up."""
-RUNTIME = 2**28
+RUNTIME = 2**29
 """Bytes for what is loaded on the way, and for what is not counted."""
 EXPONENTIAL = 20
 """Operations that an entry of a softmax counts for."""
