@@ -194,7 +194,7 @@ def test_the_command_writes_a_file_for_each_setting_and_skips_what_is_done(tmp_p
         (["--processes", "0"], "processes: expected an integer of at least 1, received 0"),
         (["--tested", "0"], "tested: expected an integer of at least 1, received 0"),
         (["--batch-size", "-1"], "batch_size: expected an integer of at least 1"),
-        (["--device", "abacus"], "device: expected a device that torch can use here"),
+        (["--device", "abacus"], "device: expected cpu, cuda or cuda:0"),
     ],
 )
 def test_bad_input_is_said_in_a_line_and_nothing_is_written(options, message, tmp_path, capsys):

@@ -330,9 +330,7 @@ class Prompts:
 
     def __post_init__(self) -> None:
         """Fill in offsets of 0."""
-        if self.offsets.size != len(self.ids):
-            if self.offsets.size:
-                raise checks.refuse("offsets", f"one for each of {len(self.ids)} prompts", self.offsets.size)
+        if not self.offsets.size:
             object.__setattr__(self, "offsets", np.zeros(len(self.ids), dtype=np.int64))
 
     @property

@@ -18,7 +18,7 @@ from posbias.rollout.masks import Mask
 from posbias.rollout.structured import StructuredKernels, structured_kernels
 
 Share = Annotated[FiniteFloat, Field(ge=0, le=1)]
-Count = Annotated[int, Field(ge=1, strict=True)]
+Count = Annotated[int, Field(gt=0, strict=True)]
 Positive = Annotated[FiniteFloat, Field(gt=0)]
 ScalarContent = Literal["every-head", "first-head"]
 
