@@ -26,17 +26,12 @@ from posbias.measure.quantities import DEFAULT
 WIDTHS = ("ffn_hidden_size", "intermediate_size", "ffn_dim", "n_inner")
 """Fields of a configuration that may hold the width inside an MLP; four times the model's where there is none."""
 
-ACTIVATIONS = ("hidden_act", "activation_function", "activation")
-"""Fields of a configuration that may name the activation."""
-FUSED = ("gelu", "relu", "silu")
-"""Activations that are one operation of torch; of those that are composed, autograd keeps what each step was given."""
-
 AT_WORK = 6
 """Matrices (n, n) in 32 bits for each head of the layer at work without fused attention: logits, weights, gradients."""
 HIDDEN = 20
 """Vectors of the model's width that autograd keeps for each token of the layer at work, and what is made on the way."""
-INNER = {True: 5, False: 10}
-"""The same of the width inside the MLP, for an activation that is one operation and for one that is composed."""
+INNER = 12
+"""The same of the width inside the MLP, whatever its activation and gates."""
 BLOCKS = 5
 """Blocks of queries in 32 bits that are held while weights and content are computed again or added up."""
 RUNTIME = 2**29
@@ -148,7 +143,7 @@ def memory_need(
     held = count * dtype.itemsize + sum(x.nbytes for x in model.buffers())
     T, H, d = config.num_hidden_layers, config.num_attention_heads, config.hidden_size
     inner = int(_first(config, WIDTHS) or 4 * d)
-    vectors = (T + HIDDEN) * d + INNER[_first(config, ACTIVATIONS) in FUSED] * inner
+    vectors = (T + HIDDEN) * d + INNER * inner
     a_prompt = length * vectors * 4 + 16 * config.vocab_size
     if not fused:
         a_prompt += AT_WORK * H * length**2 * 4

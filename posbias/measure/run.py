@@ -11,6 +11,7 @@ import math
 import tempfile
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from posbias.measure.results import WIDE, make_results, read_results, write_resu
 from posbias.measure.study import Settings, Study
 from posbias.training.loop import checkpoint
 from posbias.training.loop.progress import progress as told
-from posbias.training.loop.unfinished import check_unfinished, checkpoint_path
+from posbias.training.loop.unfinished import check_unfinished, checkpoint_path, held_back
 
 PER_PROMPT: dict[str, tuple[str, ...]] = {
     "lambda_frobenius": ("layer",),
@@ -159,13 +160,16 @@ class _Run:
         done = checkpoint.restore(self.path, self.state(), self.fingerprint) if self.path.exists() else 0
         saved = time.monotonic()
         sizes = [batch.stop - batch.start for batch in self.batches]
-        with told(sum(sizes), "prompts", "measuring", done=sum(sizes[:done]), shown=shown) as bar:
+        bar = told(sum(sizes), "prompts", "measuring", done=sum(sizes[:done]), shown=shown)
+        with held_back() if math.isfinite(checkpoint_every) else nullcontext() as asked, bar:
             for k, batch in enumerate(self.batches[done:], done):
                 self._measure(batch)
                 is_last = k + 1 == len(self.batches) and math.isfinite(checkpoint_every)
-                if is_last or time.monotonic() - saved >= checkpoint_every:
+                if asked or is_last or time.monotonic() - saved >= checkpoint_every:
                     checkpoint.save(self.path, self.state(), k + 1, self.fingerprint)
                     saved = time.monotonic()
+                if asked:
+                    asked.end()
                 tokens = sum(sizes[done : k + 1]) * self.settings.length
                 bar.update(sizes[k], f"{tokens / max(bar.seconds, 1e-9):.0f} tokens/s")
 
