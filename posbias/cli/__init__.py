@@ -6,9 +6,11 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+from posbias.training.loop.unfinished import Interrupted, Terminated, sigterm_raises
 
 GROUPS = (
     "posbias.cli.book_commands",
@@ -27,6 +29,10 @@ MEASURING = {
 """What the extra ``measure`` installs."""
 ORIGINALS = {"pooch", "pypdf", "requests"}
 """What the extra ``originals`` installs: it fetches and reads the source papers' own files."""
+
+
+USAGE: type[Exception] = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+"""What is raised for a command line that cannot be understood; newer versions of typer carry a click of their own."""
 
 
 def make_app() -> typer.Typer:
@@ -65,13 +71,42 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; an error that the user can correct is one line on stderr and exit status 2.
 
     A command raises ``ValueError`` or ``OSError`` with a message that says what was expected and what was received; it
-    never prints and exits by itself. ``posbias: …`` is written here and nowhere else.
+    never prints and exits by itself. ``posbias: …`` is written here and nowhere else. Ctrl-C ends with status 130 and
+    SIGTERM with 143; what a run leaves to go on from is said in the line.
     """
     try:
-        make_app()(args=arguments)
-    except (ValueError, OSError, ModuleNotFoundError, MemoryError) as error:
-        sys.stderr.write(f"posbias: {one_line(error)}\n")
-        raise SystemExit(2) from None
+        with sigterm_raises():
+            status = make_app()(args=arguments, prog_name="posbias", standalone_mode=False)
+    except USAGE as error:
+        raise SystemExit(_misused(error)) from None
+    except typer.Abort:
+        raise _ended("interrupted", 130) from None
+    except Interrupted as error:
+        raise _ended(str(error), error.status) from None
+    except KeyboardInterrupt as error:
+        raise _ended("interrupted", 143 if isinstance(error, Terminated) else 130) from None
+    except (ValueError, OSError, ModuleNotFoundError, MemoryError, RecursionError) as error:
+        raise _ended(one_line(error), 2) from None
+    if status == 130:  # typer has caught Ctrl-C
+        raise _ended("interrupted", 130)
+    raise SystemExit(status or 0)
+
+
+def _ended(line: str, status: int) -> SystemExit:
+    """Write the one line on stderr and return what ends the process."""
+    sys.stderr.write(f"posbias: {line}\n")
+    return SystemExit(status)
+
+
+def _misused(error: Any) -> int:
+    """Say in one line what is wrong with the words of a command line; show the help where there are none."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        error.show()
+        return int(error.exit_code)
+    path = getattr(error.ctx, "command_path", "posbias") if error.ctx is not None else "posbias"
+    message = " ".join(error.format_message().split()).replace("Value error, ", "").rstrip(".")
+    sys.stderr.write(f"posbias: {message}; see '{path} --help'\n")
+    return int(error.exit_code)
 
 
 def one_line(error: Exception) -> str:
