@@ -11,6 +11,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor, distributed
 
+from posbias import checks
+
 Item = TypeVar("Item")
 
 
@@ -54,14 +56,59 @@ class Processes:
         return total.to(x.device)
 
 
+def world_size() -> int:
+    """Return how many processes torchrun started, 1 where it started none.
+
+    Raises
+    ------
+    ValueError
+        If only some of the variables are there that torchrun sets, or with what is no number.
+    """
+    if os.environ.get("WORLD_SIZE", "1") == "1" and "RANK" not in os.environ:
+        return 1
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        if not os.environ.get(name):
+            raise checks.refuse(name, "all of torchrun's variables, or none: start with torchrun", "none")
+    world, rank = _number("WORLD_SIZE", 1, 2**31), _number("RANK", 0, 2**31)
+    if rank >= world:
+        raise checks.refuse("RANK", f"a number below WORLD_SIZE {world}: start with torchrun", rank)
+    _number("MASTER_PORT", 1, 2**16)
+    local_rank()
+    return world
+
+
+def local_rank() -> int:
+    """Return which of the processes on this machine this is, 0 without torchrun; raise ValueError for no number."""
+    return _number("LOCAL_RANK", 0, 2**31) if "LOCAL_RANK" in os.environ else 0
+
+
+def _number(name: str, least: int, below: int) -> int:
+    """Return the whole number in a variable of the environment, which is at least ``least`` and below ``below``."""
+    text = os.environ[name].strip()
+    if not (text.isascii() and text.isdigit() and least <= int(text[:12]) < below):
+        raise checks.refuse(name, f"a whole number from {least} to {below - 1}: start with torchrun", repr(text[:40]))
+    return int(text)
+
+
 @contextmanager
 def processes(device: torch.device) -> Iterator[Processes]:
-    """Join the other processes, if torchrun started any, until the block ends."""
-    world = int(os.environ.get("WORLD_SIZE", "1"))
+    """Join the other processes, if torchrun started any, until the block ends.
+
+    Raises
+    ------
+    ValueError
+        If the environment is not as torchrun makes it, or the other processes cannot be reached.
+    """
+    world = world_size()
     if world == 1:
         yield Processes(0, 1, device)
         return
-    distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    try:
+        distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    except (RuntimeError, ValueError) as error:
+        reason = " ".join(str(error).split())[:200]
+        wanted = "an address at which the processes meet: start with torchrun"
+        raise checks.refuse("MASTER_ADDR", wanted, f"{os.environ['MASTER_ADDR']} ({reason})") from None
     try:
         yield Processes(distributed.get_rank(), world, device if device.type == "cuda" else torch.device("cpu"))
     finally:
