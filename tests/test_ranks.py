@@ -14,8 +14,8 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 pytest.importorskip("xarray", reason="xarray is not installed")
 
-from measuring import save, write_documents  # noqa: E402
-from test_measure_run import agree, status  # noqa: E402
+from measuring import save  # noqa: E402
+from test_measure_run import EVERYTHING, agree, status  # noqa: E402
 
 from posbias.measure import processes as module  # noqa: E402
 from posbias.measure.results import read_results  # noqa: E402
@@ -51,8 +51,8 @@ def words(tmp_path_factory):
     """Return a command line without its output."""
     root = tmp_path_factory.mktemp("place")
     save(root / "bloom", "bloom")
-    write_documents(root / "d.jsonl", [40] * 20)
-    options = {"model": root / "bloom", "dataset": root / "d.jsonl", "prompts": 20, "length": 16, "batch-size": 2}
+    options = {"model": root / "bloom", "rule": "random", "prompts": 12, "length": 150, "batch-size": 2}
+    options |= {"kernel-size": 130, "quantities": EVERYTHING}
     return ["measure", *(str(word) for name, x in options.items() for word in (f"--{name}", x))]
 
 
@@ -82,8 +82,10 @@ def test_when_one_process_is_killed_the_other_leaves_a_checkpoint_and_both_go_on
         monkeypatch.setenv(name, x)
     with subprocess.Popen([sys.executable, "-m", "posbias", *resumed], env={**os.environ, "RANK": "1"}) as other:
         code, _, err = status(capsys, resumed)
-    assert code == 0 == other.returncode and "measuring: 6 prompts" in err, err
-    agree(read_results(tmp_path / "one.nc"), read_results(output))
+    assert code == 0 == other.returncode and "measuring: 2 prompts" in err, err
+    one, two = read_results(tmp_path / "one.nc"), read_results(output)
+    agree(one, two)
+    assert {"attention_cells", "content_cells", "step_gain_cells", "rollout_own", "tokens"} <= set(two)
     assert not any(path.exists() for path in kept)
 
 
