@@ -19,6 +19,7 @@ from posbias.measure.families import output_projection
 from posbias.measure.hooks import After, Before, given, hooked, regiven, rereturned, returned
 from posbias.measure.instrument import Instrument
 from posbias.measure.normalisation import centres, denominators, is_norm
+from posbias.measure.offload import present
 from posbias.rollout.cells import Cells, cells_of
 
 MOST_PROMPTS = 16
@@ -202,16 +203,19 @@ def _detached(module: nn.Module, args: Any, output: Any) -> Any:
 
 def _weight(projection: Any) -> Float[Tensor, "out in"]:
     """Return a projection's weight in 32 bits, a row for each output."""
-    weight: Tensor = projection.weight.detach().float()
+    with present(projection):
+        weight: Tensor = projection.weight.detach().float()
     return weight.mT if type(projection).__name__ == "Conv1D" else weight
 
 
 def _multiplier(norm: nn.Module, W: Float[Tensor, "size d"]) -> Float[Tensor, "d"]:
     """Return what a norm multiplies each feature of W by: a LayerNorm's weights; those of RMSNorm may lack 1."""
-    weight: Any = norm.weight
-    if weight is None:  # Galactica's norms have none
+    if norm.weight is None:  # Galactica's norms have none
         return torch.ones(W.shape[-1], device=W.device)
-    if centres(norm):
-        return weight.detach().float()  # type: ignore[no-any-return]
+    with present(norm), torch.no_grad():
+        weight: Any = norm.weight
+        if centres(norm):
+            return weight.detach().float()  # type: ignore[no-any-return]
+        ones = torch.ones_like(weight)
     with torch.no_grad():
-        return norm(torch.ones_like(weight)).float()  # type: ignore[no-any-return]
+        return norm(ones).float()  # type: ignore[no-any-return]

@@ -22,6 +22,7 @@ from posbias import checks
 from posbias.measure.attention import AttentionReading, FusedReading, check_allowed, read_mask
 from posbias.measure.families import Family, family_of
 from posbias.measure.hooks import After, Before, given, hooked, regiven, rereturned, returned
+from posbias.measure.offload import works_on
 
 IMPLEMENTATIONS = ("eager", "sdpa")
 SOFTMAX = {torch.nn.functional.softmax, torch.softmax, Tensor.softmax}
@@ -107,8 +108,8 @@ class Instrument:
         return bool(self.model.config._attn_implementation == "sdpa")  # type: ignore[union-attr]
 
     def devices(self) -> list[torch.device]:
-        """Return the device of each layer."""
-        return [next(layer.parameters()).device for layer in self.layers]
+        """Return the device on which each layer works."""
+        return [works_on(layer) for layer in self.layers]
 
     def measure(self, ids: Int[Tensor, "B n"], observe: Observer | None = None) -> BatchReading:
         """Return the reading of a batch of prompts of equal length, handing each layer's attention to ``observe``.
@@ -174,7 +175,7 @@ class Instrument:
     def embeddings(self, ids: Int[Tensor, "B n"]) -> Float[Tensor, "B n d"]:
         """Return the input embeddings of token ids: what influence is a derivative by."""
         embed: Any = self.model.get_input_embeddings()  # type: ignore[operator]
-        return embed(ids.to(embed.weight.device)).detach()
+        return embed(ids.to(works_on(embed))).detach()
 
     def _watched(self, x: Tensor, observe: Observer | None, keep: int = 1) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """Return the next-token logits of the last ``keep`` positions (0: all); ‖x_i‖ and ‖a_i‖, each (T, B, n)."""

@@ -1,4 +1,9 @@
-"""One process or many: the share of each, and sums over all of them."""
+"""One process or many: the share of each, and sums over all of them.
+
+Processes work alone until their prompts are done and then add up, on the CPU by gloo wherever the models run. That is
+little work, done once, and gloo has what matters here: a process may wait for a slow one as long as it takes, and
+hears at once if another has ended, for its connections close.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +11,17 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from datetime import timedelta
+from typing import Any, TypeVar
 
-import torch
 from torch import Tensor, distributed
 
 from posbias import checks
 
 Item = TypeVar("Item")
+
+PATIENCE = timedelta(days=7)
+"""How long to wait for a process that is there: one that resumes has less to do than one that starts again."""
 
 
 @dataclass(frozen=True)
@@ -26,13 +34,13 @@ class Processes:
         0-based.
     world
         Number of processes.
-    device
-        Where sums are exchanged: a GPU under nccl, the CPU under gloo.
+    group
+        Through which sums are exchanged; None takes the one of all processes.
     """
 
     rank: int
     world: int
-    device: torch.device
+    group: Any = None
 
     def share(self, items: Sequence[Item]) -> list[Item]:
         """Return this process's items: every ``world``-th one."""
@@ -48,11 +56,14 @@ class Processes:
         """
         if self.world == 1:
             return x
-        total = x.to(self.device, copy=True)
+        total = x.to("cpu", copy=True)
         try:
-            distributed.all_reduce(total)
+            distributed.all_reduce(total, group=self.group)
         except RuntimeError:
-            raise ChildProcessError(f"process {self.rank}: expected all {self.world} to finish, one stopped") from None
+            raise ChildProcessError(
+                f"process {self.rank}: expected all {self.world} to finish, one stopped; "
+                "the same command with --resume goes on"
+            ) from None
         return total.to(x.device)
 
 
@@ -91,7 +102,7 @@ def _number(name: str, least: int, below: int) -> int:
 
 
 @contextmanager
-def processes(device: torch.device) -> Iterator[Processes]:
+def processes() -> Iterator[Processes]:
     """Join the other processes, if torchrun started any, until the block ends.
 
     Raises
@@ -101,15 +112,16 @@ def processes(device: torch.device) -> Iterator[Processes]:
     """
     world = world_size()
     if world == 1:
-        yield Processes(0, 1, device)
+        yield Processes(0, 1)
         return
     try:
-        distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        distributed.init_process_group("gloo")
+        group = distributed.new_group(backend="gloo", timeout=PATIENCE)
     except (RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split())[:200]
         wanted = "an address at which the processes meet: start with torchrun"
         raise checks.refuse("MASTER_ADDR", wanted, f"{os.environ['MASTER_ADDR']} ({reason})") from None
     try:
-        yield Processes(distributed.get_rank(), world, device if device.type == "cuda" else torch.device("cpu"))
+        yield Processes(distributed.get_rank(), world, group)
     finally:
         distributed.destroy_process_group()

@@ -2,7 +2,8 @@
 
 The order of work makes refusals cheap: what can be seen without the model is checked before it is loaded. The
 result and the checkpoints are written whole; a run killed at any moment goes on from its last checkpoint and
-ends with the same bits, for the batches and their order are the same.
+ends with the same bits, for the batches and their order are the same. Ctrl-C and SIGTERM, which torchrun sends to all
+processes when one has ended, wait for the batch at work and leave a checkpoint of it.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from posbias.measure.results import WIDE, make_results, read_results, write_resu
 from posbias.measure.study import Settings, Study
 from posbias.training.loop import checkpoint
 from posbias.training.loop.progress import progress as told
-from posbias.training.loop.unfinished import check_unfinished, checkpoint_path, held_back
+from posbias.training.loop.unfinished import checkpoint_path, held_back
 
 PER_PROMPT: dict[str, tuple[str, ...]] = {
     "lambda_frobenius": ("layer",),
@@ -83,14 +84,19 @@ def measure(
     study = subject if isinstance(subject, Study) else Study(subject)
     settings = study.settings
     study.check()
-    device = settings.place()
-    with processes(device) as group:
+    with processes() as group:
         shown = progress and group.rank == 0
         provenance = {**study.provenance(), "processes": group.world}
-        if output.exists() and not overwrite:
-            return _finished(output, provenance) if group.rank == 0 else None
         path = checkpoint_path(output, group.rank)
-        check_unfinished(path, resume=resume)
+        if output.exists() and not overwrite:
+            try:
+                there = _finished(output, provenance)
+            except ValueError:
+                if group.rank == 0:
+                    raise
+                return None  # the first process says why
+            path.unlink(missing_ok=True)  # of a process that was killed when the result was there
+            return there if group.rank == 0 else None
         try:
             if group.rank == 0 and (cost := study.format_error()) is not None:
                 provenance["format_error"] = cost
@@ -168,10 +174,10 @@ class _Run:
                 if asked or is_last or time.monotonic() - saved >= checkpoint_every:
                     checkpoint.save(self.path, self.state(), k + 1, self.fingerprint)
                     saved = time.monotonic()
-                if asked:
-                    asked.end()
                 tokens = sum(sizes[done : k + 1]) * self.settings.length
                 bar.update(sizes[k], f"{tokens / max(bar.seconds, 1e-9):.0f} tokens/s")
+                if asked:
+                    asked.end()
 
     def arrays(self, positions: Positions, shown: bool) -> dict[str, np.ndarray]:
         """Add up over all processes and return the arrays of the result; the sums are let go layer by layer."""

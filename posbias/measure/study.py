@@ -23,6 +23,7 @@ from posbias.measure.families import content_form, family_of
 from posbias.measure.instrument import Instrument
 from posbias.measure.loading import DTYPES, Source, check_attention, check_fits, last_part
 from posbias.measure.memory import Need, check_memory, memory_available, memory_need, operations_a_second
+from posbias.measure.offload import check_device_map
 from posbias.measure.precision import TOKENS, format_error
 from posbias.measure.processes import local_rank
 from posbias.measure.quantities import DEFAULT
@@ -160,7 +161,10 @@ class Study:
         """The prompts, which the model can take; only if there is memory for it and for them."""
         check_fits(self.config, self.tokenizer, self.settings.length)
         if "instrument" not in self.__dict__:
-            check_memory(self.need(), DTYPES[self.settings.precision()], self.settings.place())
+            need = self.need()
+            if self.settings.device_map is not None:  # then weights go where there is room, on disk if need be
+                need = replace(need, weights=0)
+            check_memory(need, DTYPES[self.settings.precision()], self.settings.place())
         return self.settings.cut(self.tokenizer, special_tokens(self.config))
 
     @cached_property
@@ -188,6 +192,8 @@ class Study:
         settings = self.settings
         check_numbers(settings.prompts, settings.length, settings.batch_size)
         settings.place(), settings.precision()
+        if settings.device_map is not None:
+            check_device_map(settings.device_map)
         self.cells  # noqa: B018 - raises
         check_attention(self.config, self.attention)
         check_fits(self.config, self.tokenizer, settings.length)
