@@ -24,6 +24,7 @@ from transformers.utils.hub import cached_file, extract_commit_hash
 from posbias import checks
 from posbias.measure.digest import folder_digest
 from posbias.measure.families import family_of
+from posbias.measure.memory import has_fast_bfloat16
 from posbias.measure.request import check_config
 from posbias.measure.shape import check_runs, check_shape
 from posbias.measure.weights import check_files, check_prefix, check_weights
@@ -171,7 +172,8 @@ class Source:
             )
             return model if device_map is not None else model.to(device)
         except torch.OutOfMemoryError:
-            advice = "one that does not; try --device-map auto, or --dtype bfloat16"
+            low = dtype.itemsize == 4 and has_fast_bfloat16(torch.device(device))
+            advice = f"one that does not; try --device-map auto{', or --dtype bfloat16' if low else ''}"
             raise checks.refuse(f"model {self.model}", f"one that fits on {device_map or device}", advice) from None
 
     def _snapshot(self) -> Path:
