@@ -28,9 +28,9 @@ WIDTHS = ("ffn_hidden_size", "intermediate_size", "ffn_dim", "n_inner")
 
 AT_WORK = 6
 """Matrices (n, n) in 32 bits for each head of the layer at work without fused attention: logits, weights, gradients."""
-HIDDEN = 20
+HIDDEN = 24
 """Vectors of the model's width that autograd keeps for each token of the layer at work, and what is made on the way."""
-INNER = 12
+INNER = 13
 """The same of the width inside the MLP, whatever its activation and gates."""
 BLOCKS = 5
 """Blocks of queries in 32 bits that are held while weights and content are computed again or added up."""

@@ -86,6 +86,8 @@ def measure(
     study.check()
     with processes() as group:
         shown = progress and group.rank == 0
+        with told(settings.prompts, "prompts", "cutting", shown=shown) as bar:
+            bar.update(len(study.ids))
         provenance = {**study.provenance(), "processes": group.world}
         path = checkpoint_path(output, group.rank)
         if output.exists() and not overwrite:
@@ -100,7 +102,9 @@ def measure(
         try:
             if group.rank == 0 and (cost := study.format_error()) is not None:
                 provenance["format_error"] = cost
-            instrument = study.instrument
+            with told(1, "model", "loading", shown=shown) as bar:
+                instrument = study.instrument
+                bar.update()
             positions = read_positions(instrument, settings.length)
             provenance |= {"position": positions.kind, "position_details": positions.details}
             run = _Run(study, instrument, group, path, provenance)
@@ -111,7 +115,9 @@ def measure(
                 if "branches" in settings.quantities and has_branches(instrument):
                     arrays |= read_branches(instrument, study.ids, study.cells).arrays()
                 results = make_results(arrays, provenance, bin_centres())
-                write_results(output, results)
+                with told(1, "file", "writing", shown=shown) as bar:
+                    write_results(output, results)
+                    bar.update()
         except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
             raise _out_of_memory(error, settings) or error from None
         group.add_up(torch.zeros(1))  # nobody's checkpoint goes before the result is there
