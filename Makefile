@@ -55,6 +55,7 @@ seeds-measured: .venv/book.stamp ## the second half of it, for the models in SEE
 	for seed in $(SEEDS); do \
 		$(BIN)/posbias study seeds --trained $(SEEDED)/seed-$$seed || exit; \
 		$(BIN)/posbias study gap --trained $(SEEDED)/seed-$$seed --prompts 24 || exit; \
+		$(BIN)/posbias study between --trained $(SEEDED)/seed-$$seed || exit; \
 	done
 
 scratch: .venv/book.stamp ## what chapter 33 keeps of trained networks; about six hours of a core, goes on where it was
