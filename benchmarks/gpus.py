@@ -1,6 +1,6 @@
 """Estimate what measuring large models takes: memory, GPUs, arithmetic and time. Prints a table in Markdown.
 
-    python benchmarks/gpus.py [--prompts 1000 --gib 75 --rate 989e12 --share 0.4]
+    python benchmarks/gpus.py [--prompts 1000 --gib 75 --rate 989e12 --share 0.4] [--page book/gpus.md]
 
 Nothing is loaded and nothing is timed. Parameters are counted on configurations (torch's meta device), memory and
 arithmetic are those of ``posbias.measure.memory.memory_need``, which the dry run prints as well. Time is arithmetic by
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 from math import ceil
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -137,8 +138,14 @@ def main() -> None:
     parser.add_argument("--gib", type=float, default=75, help="GiB that can be had on each GPU")
     parser.add_argument("--rate", type=float, default=989e12, help="operations a second that the data sheet names")
     parser.add_argument("--share", type=float, default=0.4, help="share of them that is assumed to be reached")
+    parser.add_argument("--page", type=Path, help="page whose table is to be replaced")
     options = parser.parse_args()
-    print(table(options.prompts, options.gib, options.share * options.rate))
+    found = table(options.prompts, options.gib, options.share * options.rate)
+    print(found)
+    if options.page is not None:
+        text = options.page.read_text(encoding="utf-8")
+        start = text.index(found.splitlines()[0])
+        options.page.write_text(text[:start] + found + text[text.index("\n\n", start) :], encoding="utf-8")
     sizes = (f"{name} {sum(x.numel() for x in shape_of(config).parameters()):,}" for name, config in MODELS.items())
     print(f"\nParameters: {'; '.join(sizes)}.")
 

@@ -28,7 +28,7 @@ def test_the_page_shows_what_the_command_prints(capsys, monkeypatch):
     gpus.main()
     table, parameters = capsys.readouterr().out.strip().split("\n\n")
     assert table in PAGE and table.count("\n") == 1 + len(gpus.MODELS) * len(gpus.LENGTHS)
-    assert "Llama-like 6,738,415,616; 70B" in parameters, "Llama 2's number, of Meta's table"
+    assert "Llama-like 6,738,415,616; 70B" in parameters, "Llama 2's number of parameters"
 
 
 def test_weights_and_time_by_hand(rows):
@@ -36,7 +36,7 @@ def test_weights_and_time_by_hand(rows):
     assert abs(row.need.weights - 2 * 6_738_415_616) < 2**20, "and rotary frequencies"
     passes = 3 * 2 * 6_738_415_616 * 256 * 1000  # forward, once more, and back by activations
     assert passes < row.need.operations < 1.1 * passes
-    assert row.seconds == row.need.operations / RATE and (row.gpus, row.at_once) == (1, 210)
+    assert row.seconds == row.need.operations / RATE and row.gpus == 1 and 200 < row.at_once < 220
 
 
 def test_one_layer_may_be_too_large_for_a_gpu(rows):
