@@ -116,6 +116,18 @@ def test_a_request_waits_for_a_step_and_a_second_one_does_not():
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+@pytest.mark.parametrize(("error", "number"), [(Terminated, 143), (KeyboardInterrupt, 130)])
+def test_a_request_while_a_class_is_made_is_no_traceback(capsys, monkeypatch, error, number):
+    class Late:
+        def __set_name__(self, owner, name):
+            raise error
+
+    monkeypatch.setattr("posbias.cli.make_app", lambda: lambda **_: type("Made", (), {"field": Late()}))
+    with pytest.raises(SystemExit) as ended:
+        main(["chapters"])
+    assert ended.value.code == number and capsys.readouterr().err == "posbias: interrupted\n"
+
+
 def test_what_is_open_is_closed_on_sigterm(tmp_path):
     with pytest.raises(Terminated), sigterm_raises(), whole_file(tmp_path / "out") as temporary:
         temporary.write_text("half")

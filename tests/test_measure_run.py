@@ -158,6 +158,8 @@ def test_a_result_is_not_overwritten_and_a_finished_one_is_returned(place, tmp_p
     assert code == 2 and "m.nc: expected a file that is not there yet, or --overwrite" in err
     code, _, err = status(capsys, arguments(place, output, "--resume", seed=4))
     assert code == 2 and "a result of the same settings, or --overwrite, received seed 0, not 4" in err
+    code, _, err = status(capsys, arguments(place, output, "--resume", "--no-tokens"))
+    assert code == 2 and "received tokens in it, which were not to be kept" in err
     monkeypatch.setattr(Source, "load_model", lambda *_: pytest.fail("measured again"))
     code, out, _ = status(capsys, arguments(place, output, "--resume"))
     assert code == 0 and "10 prompts of 16 tokens" in out and output.read_bytes() == before
@@ -204,6 +206,9 @@ def test_long_prompts_are_kept_in_cells(tmp_path, capsys, name):
         p, q = (measured_profile(x, variant) for x in (full, part))
         assert np.abs(np.cumsum(p - q)).mean() < 5e-3, variant
         assert np.allclose(p[[0, -1]], q[[0, -1]], rtol=0.05), variant
+        curve = tmp_path / f"{variant}.csv"
+        assert status(capsys, ["rollout", str(coarse), "--variant", variant, "-o", str(curve)])[0] == 0
+        assert abs(q.sum() - 1) < 1e-12, variant
 
 
 def test_a_model_spread_by_accelerate(place, tmp_path, capsys):
@@ -370,6 +375,19 @@ def test_a_nan_names_layer_and_prompt_and_leaves_nothing(place, tmp_path, capsys
     save_file(weights, broken / "model.safetensors", metadata={"format": "pt"})
     words = arguments(place, out / "m.nc", model=broken, dataset=tmp_path / "d.jsonl", prompts=6, checkpoint_every=0)
     refused(capsys, out, words, "prompt 4, the input of layer 0: expected finite numbers, received nan in float32")
+
+
+def test_a_model_without_gradients_leaves_nothing(place, tmp_path, capsys):
+    broken, out = save(tmp_path / "broken", "llama"), tmp_path / "out"
+    out.mkdir()
+    from safetensors.torch import load_file, save_file
+
+    weights = load_file(broken / "model.safetensors")
+    weights["lm_head.weight"].zero_()
+    save_file(weights, broken / "model.safetensors", metadata={"format": "pt"})
+    code, _, err = status(capsys, arguments(place, out / "m.nc", model=broken))
+    assert code == 2 and "influence: expected gradients above 0, received none in float32" in err
+    assert list(out.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise _ended("interrupted", 143 if isinstance(error, Terminated) else 130) from None
     except (ValueError, OSError, ModuleNotFoundError, MemoryError, RecursionError) as error:
         raise _ended(one_line(error), 2) from None
+    except RuntimeError as error:  # Python's own, where the signal came while a class was being made
+        if not isinstance(error.__cause__, KeyboardInterrupt):
+            raise
+        raise _ended("interrupted", 143 if isinstance(error.__cause__, Terminated) else 130) from None
     if status == 130:  # typer has caught Ctrl-C
         raise _ended("interrupted", 130)
     raise SystemExit(status or 0)

@@ -92,7 +92,7 @@ def measure(
         path = checkpoint_path(output, group.rank)
         if output.exists() and not overwrite:
             try:
-                there = _finished(output, provenance)
+                there = _finished(output, provenance, settings.keep_tokens)
             except ValueError:
                 if group.rank == 0:
                     raise
@@ -209,6 +209,7 @@ class _Run:
             out[f"{norm}_prompts"] = rows[norm]
         total = rows["influence"].sum()
         if total <= 0:
+            self.path.unlink(missing_ok=True)  # nothing goes on from there
             low = self.settings.precision()
             advice = "" if low == "float32" else "; try --dtype float32"
             raise checks.refuse("influence", "gradients above 0", f"none in {low}{advice}")
@@ -250,7 +251,7 @@ class _Run:
             self.rows["rollout_own"][batch] = carried.double().cpu()
 
 
-def _finished(output: Path, provenance: Mapping[str, Any]) -> xr.Dataset:
+def _finished(output: Path, provenance: Mapping[str, Any], keep_tokens: bool) -> xr.Dataset:
     """Return the result that is there if it is what was asked for, or raise ValueError."""
     there = read_results(output)
     differing = [
@@ -258,6 +259,8 @@ def _finished(output: Path, provenance: Mapping[str, Any]) -> xr.Dataset:
         for name, value in provenance.items()
         if str(there.attrs.get(name)) != str(value)
     ]
+    if ("tokens" in there) != keep_tokens:
+        differing.append("no tokens in it" if keep_tokens else "tokens in it, which were not to be kept")
     if differing:
         raise checks.refuse(str(output), "a result of the same settings, or --overwrite", "; ".join(differing[:3]))
     return there

@@ -135,8 +135,9 @@ class CellKernels:
         t
             Layer, 0-based.
         """
-        cells, band = self.cells, self.band[t].astype(np.float64)
-        far = cells.sums(v) @ self._beyond_band(t, band)
+        cells = self.cells
+        band, beyond = self._parts(t)
+        far = cells.sums(v) @ beyond
         out = (far / cells.sizes)[cells.index]
         for distance in range(min(band.shape[1], cells.n)):
             out[: cells.n - distance] += (v * band[cells.index, distance])[distance:]
@@ -146,16 +147,22 @@ class CellKernels:
         """Return layer ``t``'s kernel as a matrix (n, n), by O(n) products: for checks and small n."""
         return np.stack([self.pull(row, t) for row in np.eye(checks.positive_integer("n", n))])
 
-    def _beyond_band(self, t: int, band: Float[np.ndarray, "cells distances"]) -> Float[np.ndarray, "cells cells"]:
-        """Return what cells give to cells at larger distances than the band's; a cell's keys are given equal parts."""
-        cells, g = self.cells, len(self.cells.starts)
+    def _parts(self, t: int) -> tuple[Float[np.ndarray, "cells distances"], Float[np.ndarray, "cells cells"]]:
+        """Return what a cell's queries give at each distance, and what they give to cells beyond: together 1.
+
+        A cell's keys are given equal parts. What was rounded to 32 bits is divided by its sum, which is not 1 to the
+        last digit where a window leaves nothing beyond the band.
+        """
+        cells, g, band = self.cells, len(self.cells.starts), self.band[t].astype(np.float64)
         near = np.zeros((g, g))
         for distance in range(min(band.shape[1], cells.n)):
             queries, keys = cells.index[distance:], cells.index[: cells.n - distance]
             near += np.bincount(queries * g + keys, band[queries, distance], g * g).reshape(g, g)
         far = (self.weights[t] - near / cells.sizes[:, None]).clip(0)
-        held = (1 - near.sum(1) / cells.sizes).clip(0)
-        return np.asarray(far * (held / np.maximum(far.sum(1), np.finfo(float).tiny))[:, None])
+        given = near.sum(1) / cells.sizes
+        far *= ((1 - given).clip(0) / np.maximum(far.sum(1), np.finfo(float).tiny))[:, None]
+        total = (given + far.sum(1))[:, None]
+        return band / total, np.asarray(far / total)
 
 
 @dataclass(frozen=True, eq=False)
