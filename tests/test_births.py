@@ -307,9 +307,10 @@ def test_too_little_memory_is_refused_before_anything_is_built(place, tmp_path, 
     monkeypatch.setattr(memory, "memory_available", lambda device: 2**30)
     words = command(tmp_path / "m.nc", init="gpt2", length=256, batch_size=8, prompts=8)
     refused(capsys, tmp_path, words, "memory: expected at most the 1.0 GiB available on cpu, received a need of about")
+    monkeypatch.setattr(memory, "memory_available", lambda device: 1.3 * 2**30)
     refused(capsys, tmp_path, words, "0.5 for weights", "for 8 prompts of 256 tokens at a time", "; try --batch-size ")
     words = command(tmp_path / "m.nc", init="gpt2", length=1024, batch_size=1, prompts=1)
-    monkeypatch.setattr(memory, "memory_available", lambda device: 800 * 2**20)
+    monkeypatch.setattr(memory, "memory_available", lambda device: 1100 * 2**20)
     ways = "; try a smaller length or --quantities mixing,influence"
     refused(capsys, tmp_path, words, f"{ways} or --dtype bfloat16")
     monkeypatch.setattr(memory, "has_fast_bfloat16", lambda device: False)
@@ -332,7 +333,7 @@ def test_the_need_for_memory_counts_weights_and_grows_with_the_prompt():
     assert memory_need(config, torch.float32, 4, 256).batch == 2 * need.batch
     plain = ("mixing", "influence")
     longer, longest = (memory_need(config, torch.float32, 2, n, quantities=plain).batch for n in (512, 1024))
-    assert longest > 2.7 * longer, "eager attention grows with the square"
+    assert longest > 2.4 * longer, "eager attention grows with the square"
     longer, longest = (
         memory_need(config, torch.float32, 2, n, fused=True, quantities=plain).batch for n in (512, 1024)
     )

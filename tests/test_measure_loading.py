@@ -180,7 +180,7 @@ def test_devices_that_are_not_there_are_refused(device):
 def test_half_of_what_torchrun_sets_is_refused(monkeypatch, changes, message):
     for name, value in {**TORCHRUN, **changes}.items():
         monkeypatch.setenv(name, value) if value is not None else monkeypatch.delenv(name, raising=False)
-    with pytest.raises(ValueError) as error, processes(torch.device("cpu")):
+    with pytest.raises(ValueError) as error, processes():
         pytest.fail("joined")
     assert str(error.value).startswith(message) and "\n" not in str(error.value)
 
@@ -204,7 +204,7 @@ def test_processes_that_cannot_meet_are_refused(monkeypatch):
         torch.distributed, "init_process_group", lambda *_: (_ for _ in ()).throw(RuntimeError(message))
     )
     wanted = r"MASTER_ADDR: expected an address at which .* received no\.such\.host\.invalid \(boom at a place\)$"
-    with pytest.raises(ValueError, match=wanted), processes(torch.device("cpu")):
+    with pytest.raises(ValueError, match=wanted), processes():
         pytest.fail("joined")
 
 

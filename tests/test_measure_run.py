@@ -76,7 +76,7 @@ def same_bits(first, second):
 def test_the_command_measures(place, tmp_path, capsys):
     code, out, err = status(capsys, arguments(place, tmp_path / "m.nc", "-q", "kernels,content,heads", seed=3))
     assert code == 0 and "Measurement of bloom, 10 prompts of 16 tokens (d.jsonl)\n3 layers × 4 heads, total" in out
-    assert "measuring: 10 prompts in 0:0" in err and "[" not in err, "no progress bar where stderr is no terminal"
+    assert err == "", "no progress bar where stderr is no terminal, and no line for what is quick"
     results = read_results(tmp_path / "m.nc")
     assert results.attrs["seed"] == 3 and results.attrs["rule"] == "first" and "attention_heads" in results
     assert results.attrs["architecture"] == "bloom" and results.attrs["dtype"] == "float32"
@@ -245,7 +245,8 @@ def test_what_was_done_before_a_resume_does_not_count_as_speed(place, tmp_path, 
         Progress, "update", lambda bar, *what: told.append((bar.done, *what)) or real_update(bar, *what)
     )
     assert status(capsys, words)[0] == 0
-    assert told[0] == (9, 1, "80 tokens/s"), "16 tokens in a fifth of a second"
+    rates = [what for what in told if len(what) == 3]
+    assert rates[0] == (9, 1, "80 tokens/s"), "16 tokens in a fifth of a second"
 
 
 # Faults.

@@ -15,11 +15,15 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_short_run_leaves_one_line(capsys):
+def test_a_short_run_says_nothing_and_a_longer_one_what_was_done(capsys, monkeypatch):
+    with progress(3, "prompts", "measuring") as bar:
+        bar.update(3)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(module.Progress, "seconds", 31)
     with progress(3, "prompts", "measuring") as bar:
         for _ in range(3):
             bar.update(note="loss 0.5")
-    assert capsys.readouterr().err == "measuring: 3 prompts in 0:00, loss 0.5\n"
+    assert capsys.readouterr().err == "measuring: 3 prompts in 0:31, loss 0.5\n"
 
 
 def test_a_long_run_tells_at_intervals_also_within_one_step(capsys, monkeypatch):

@@ -37,7 +37,7 @@ CASES = {
     "checkpoint": (["measure", "-o", "begun.nc", *MEASURE[3:]], "begun.nc.rank0.checkpoint"),
     "report of nothing": (["report", "none.nc", "-o", "r.html"], "none.nc"),
     "report of a text": (["report", "t.nc", "-o", "r.html"], "t.nc: expected a netCDF file"),
-    "report to a text": (["report", "t.nc", "-o", "r.txt"], "t.nc"),
+    "report to a text": (["report", "t.nc", "-o", "r.txt"], "r.txt"),
     "summarise": (["summarise", "t.nc", "-o", "s.nc"], "t.nc"),
     "rollout": (["rollout", "t.nc", "-o", "p.csv", "--variant", "a"], "t.nc"),
     "rollout of nothing": (["rollout", "none.yaml", "-o", "p.csv"], "none.yaml"),

@@ -179,7 +179,7 @@ def test_what_needs_the_sources_says_so(install, elsewhere, words):
 @pytest.mark.parametrize(
     ("words", "extra"),
     [
-        (["measure", "-m", f"reference/{INSIDE}", "-d", "builtin", "-o", "m.nc"], "measure"),
+        (["measure", "-m", f"reference/{INSIDE}", "-d", "builtin", "-o", "new.nc"], "measure"),
         (["rollout", "m.nc", "--variant", "b", "-o", "p.csv"], "measure"),
         (["summarise", "m.nc", "-o", "small.nc"], "measure"),
         (["train-reference", INSIDE, "-o", "trained"], "measure"),
@@ -191,7 +191,7 @@ def test_what_needs_the_sources_says_so(install, elsewhere, words):
     ],
 )
 def test_without_its_extra_a_command_names_it(install, elsewhere, words, extra):
-    (elsewhere / "m.nc").touch()
+    (elsewhere / "m.nc").write_bytes(b"\x89HDF\r\n\x1a\n")
     (elsewhere / "_toc.yml").write_text("format: jb-book\nroot: index\nchapters:\n  - file: notebooks/good\n")
     (elsewhere / "book").mkdir()
     (elsewhere / "book" / "good.md").write_text(chapter_source("Good", "1"))
@@ -203,7 +203,7 @@ def test_the_model_inside_is_measured(install, elsewhere):
     python = install("measure")
     options = ("-d", "builtin", "-N", "2", "-n", "32", "-o", "m.nc")
     status, out, err = call(python, elsewhere, "measure", "-m", f"reference/{INSIDE}", *options)
-    assert (status, err) == (0, "") and "m.nc: 2 prompts of 32 tokens, 8 layers x 6 heads" in out
+    assert (status, err) == (0, "") and "2 prompts of 32 tokens (builtin)\n8 layers × 6 heads" in out
     status, out, _ = call(python, elsewhere, "rollout", "m.nc", "--variant", "b", "-o", "p.csv")
     assert status == 0 and "p.csv: 32 tokens, 8 layers x 6 heads" in out
 

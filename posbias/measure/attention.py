@@ -164,6 +164,7 @@ class FusedReading:
 
 
 Reading = AttentionReading | FusedReading
+"""What an observer of the instrument is given, by how attention is computed."""
 
 
 def blocks(reading: Reading, device: torch.device) -> Iterator[tuple[slice, slice]]:

@@ -56,7 +56,7 @@ class BatchReading:
 
 
 Observer = Callable[[Any], object]
-"""Takes a :data:`~posbias.measure.attention.Reading`; one that knows only eager attention may take that alone."""
+"""Takes a ``Reading`` of :mod:`posbias.measure.attention`; one that knows only eager attention may take that alone."""
 
 
 class NotFinite(ValueError):
@@ -119,7 +119,7 @@ class Instrument:
         ids
             Token ids, without padding.
         observe
-            Called once a layer, last layer first, with that layer's :data:`~posbias.measure.attention.Reading`.
+            Called once a layer, last layer first, with that layer's ``Reading`` of :mod:`posbias.measure.attention`.
 
         Raises
         ------

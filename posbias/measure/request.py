@@ -30,7 +30,7 @@ SIZE_NAMES = (
 )  # fmt: skip
 """Published sizes: the names of :data:`~posbias.measure.births.SIZES`."""
 DTYPE_NAMES = ("float32", "bfloat16", "float16")
-"""Number formats: the names of :data:`~posbias.measure.loading.DTYPES`."""
+"""Number formats: the names of ``DTYPES`` of :mod:`posbias.measure.loading`."""
 HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?", re.ASCII)
 """What an id on the hub looks like."""
 

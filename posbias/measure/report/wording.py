@@ -15,7 +15,7 @@ from posbias.measure.studies.influence_tables import SMOOTH
 from posbias.rollout.profiles import TOLERANCE
 
 SHORT = {"float32": "32 bits", "bfloat16": "bfloat16, 16 bits", "float16": "float16, 16 bits"}
-ERRORS = {"lambda": "λ", "influence": "influence (W₁)", "attention": "attention", "content": "content logits"}
+ERRORS = {"lambda": "λ", "influence": "share of influence that moves", "attention": "attention", "content": "content logits"}
 """What a number format can cost, by the names that files have, and as pages write them."""
 
 READING = (
@@ -81,7 +81,7 @@ def number_format(attrs: dict[str, object]) -> str:
     name = SHORT.get(dtype, dtype)
     try:
         errors = json.loads(str(attrs["format_error"]))
-        parts = [f"{ERRORS.get(str(k), str(k))} {float(x):.2g}" for k, x in errors.items()]
+        parts = [f"{words} {float(errors[k]):.2g}" for k, words in ERRORS.items() if k in errors]
     except (AttributeError, KeyError, TypeError, ValueError):
         return name if dtype == "float32" else f"{name}; what that costs was not measured"
     return f"{name}; largest error on one prompt against 32 bits: {', '.join(parts)}"

@@ -16,7 +16,7 @@ class Progress:
     """How much of a task is done, told on standard error until the ``with`` block ends; made by :func:`progress`.
 
     On a terminal it is a bar of tqdm. Elsewhere a thread writes a line every :data:`EVERY` seconds, also while one step
-    takes longer than that, and a last line says what was done in which time; there is none after an error.
+    takes longer than that, and a last line says what was done in which time; what was quicker says nothing.
     """
 
     def __init__(self, total: int | None, unit: str, what: str, done: int, shown: bool) -> None:
@@ -88,7 +88,7 @@ class Progress:
             self._bar.close()
         if self._lines is not None:
             self._lines.join()
-            if kind is None:
+            if kind is None and self.seconds >= EVERY:
                 made = f"{self.done - self._start} {self.unit} in {clock_time(self.seconds)}"
                 sys.stderr.write(f"{self.what}: {', '.join([made, *([self.note] if self.note else [])])}\n")
 
