@@ -27,6 +27,8 @@ def check_writable(path: Path) -> Path:
         If the folder does not exist or cannot be written, or ``path`` is there and is no file that may be written.
     """
     try:
+        if not path.parent.exists():  # resolved, x/../m.nc would name a file although there is no x
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
         path = path.resolve()
         if path.is_dir():
             raise IsADirectoryError(f"{path}: expected a file to write, received a directory")

@@ -565,7 +565,7 @@ QUANTITIES = [
             ("--kernel-size 0", ("kernel_size", "at least 1", "0")),
             ("--kernel-size -5", ("kernel_size", "-5")),
             ("--kernel-size 7", ("kernel_size", "at least 8", "7")),
-            ("--kernel-size big", ("--kernel-size", "big")),
+            ("--kernel-size big", ("--kernel-size", "integer")),
             ("--attention flash", ("--attention", "flash")),
             ("--attention sdpa", ("attention", "eager for bloom", "sdpa")),
             ("--overwrite=maybe", ("--overwrite",)),

@@ -307,7 +307,7 @@ def test_too_little_memory_is_refused_before_anything_is_built(place, tmp_path, 
     monkeypatch.setattr(memory, "memory_available", lambda device: 2**30)
     words = command(tmp_path / "m.nc", init="gpt2", length=256, batch_size=8, prompts=8)
     refused(capsys, tmp_path, words, "memory: expected at most the 1.0 GiB available on cpu, received a need of about")
-    monkeypatch.setattr(memory, "memory_available", lambda device: 1.3 * 2**30)
+    monkeypatch.setattr(memory, "memory_available", lambda device: int(1.3 * 2**30))
     refused(capsys, tmp_path, words, "0.5 for weights", "for 8 prompts of 256 tokens at a time", "; try --batch-size ")
     words = command(tmp_path / "m.nc", init="gpt2", length=1024, batch_size=1, prompts=1)
     monkeypatch.setattr(memory, "memory_available", lambda device: 1100 * 2**20)

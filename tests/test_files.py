@@ -26,6 +26,14 @@ def test_missing_folders_and_directories_are_refused(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+def test_a_way_through_a_folder_that_is_not_there_is_refused(tmp_path):
+    file = tmp_path / "m.nc"
+    file.write_text("kept")
+    with pytest.raises(FileNotFoundError, match="m.nc"):
+        write_whole(tmp_path / "x" / ".." / "m.nc", "new")
+    assert file.read_text() == "kept"
+
+
 def test_bytes_and_text_are_written(tmp_path):
     write_whole(tmp_path / "a", "λ")
     write_whole(tmp_path / "b", b"\x00")

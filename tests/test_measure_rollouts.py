@@ -200,6 +200,30 @@ def test_what_is_no_measurement_is_refused(files, tmp_path):
             read_results(bad)
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda x: x.assign_attrs(length=99), "x.nc: length: expected 16, which the file has, received 99"),
+        (lambda x: x.assign_attrs(length="x"), "x.nc: length: expected an integer, received 'x'"),
+        (lambda x: x.assign_attrs(prompts=99), "x.nc: prompts: expected 6, which the file has, received 99"),
+        (lambda x: x.isel(prompt=slice(0, 0)).assign_attrs(prompts=0), "x.nc: prompts: expected 1 or more, received 0"),
+        (lambda x: x.isel(layer=slice(0, 0)), "x.nc: expected one layer or more, received none"),
+        (lambda x: x.assign(slopes=x["slopes"] * np.nan), "x.nc: slopes: expected finite numbers, received a NaN or"),
+    ],
+)
+@pytest.mark.parametrize("command", ["rollout {} -o p.csv --variant b", "summarise {} -o s.nc", "report {} -o r.html"])
+def test_files_whose_numbers_do_not_fit_are_refused(files, tmp_path, capsys, monkeypatch, change, words, command):
+    file = tmp_path / "x.nc"
+    found = change(read_results(files["bloom"]))
+    write_results(file, found)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main(command.format(file).split())
+    err = capsys.readouterr().err
+    assert ended.value.code == 2 and words in err and err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == [file]
+
+
 def test_names_outside_the_layout_are_refused(files):
     attributes = dict.fromkeys(ATTRIBUTES, "x")
     with pytest.raises(ValueError, match="received gravity"):

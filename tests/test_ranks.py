@@ -27,6 +27,7 @@ import os, signal, sys, time
 from pathlib import Path
 from posbias.cli import main
 from posbias.measure.instrument import Instrument
+from posbias.training.loop.progress import Progress  # noqa: E402
 
 rank, started, done, real = os.environ["RANK"], Path(sys.argv[1]), [], Instrument.measure
 
@@ -81,6 +82,7 @@ def test_when_one_process_is_killed_the_other_leaves_a_checkpoint_and_both_go_on
     for name, x in {**address, "RANK": "0", "OMP_NUM_THREADS": "1"}.items():
         monkeypatch.setenv(name, x)
     with subprocess.Popen([sys.executable, "-m", "posbias", *resumed], env={**os.environ, "RANK": "1"}) as other:
+        monkeypatch.setattr(Progress, "seconds", 31)  # for it to say what it did
         code, _, err = status(capsys, resumed)
     assert code == 0 == other.returncode and "measuring: 2 prompts" in err, err
     one, two = read_results(tmp_path / "one.nc"), read_results(output)

@@ -432,7 +432,7 @@ REFUSED = {
         "prompts: expected a model to measure, received the file",
     ),
     "kept before": (["model", "-o", "r.html", "--keep", "m.nc"], "keep: expected a new file, received m.nc"),
-    "kept elsewhere": (["model", "-o", "r.html", "--keep", "no/k.nc"], "no/k.nc: No such file"),
+    "kept elsewhere": (["model", "-o", "r.html", "--keep", "no/k.nc"], "no/k.nc: No such file or directory"),
     "no other": (["model", "-o", "r.html", "--compare", "no.nc"], "no.nc: No such file"),
     "both": (["model", "--init", "gpt2", "-o", "r.html"], "init: expected no --model beside it"),
 }

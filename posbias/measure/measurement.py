@@ -240,7 +240,7 @@ def load(path: str | PathLike[str]) -> Measurement:
         If it cannot be read.
     """
     with extra("measure"):
-        from posbias.measure.results import read_results
+        from posbias.measure.results import check_sizes, read_results
         from posbias.measure.summary import read_summary
         from posbias.training.loop import netcdf
     file = checked_path(path, ".nc")
@@ -249,6 +249,7 @@ def load(path: str | PathLike[str]) -> Measurement:
     missing = [name for name in ("influence", "lambda_frobenius") if name not in results]
     if missing:
         raise checks.refuse(str(file), "a measurement of a model", f"a file without {' and '.join(missing)}")
+    check_sizes(file, results)
     return Measurement(results)
 
 

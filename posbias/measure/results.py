@@ -162,7 +162,28 @@ def read_results(path: Path | str) -> xr.Dataset:
     missing += [name for name in ATTRIBUTES if name not in results.attrs]
     if missing:
         raise checks.refuse(str(path), "a complete measurement", f"none of {', '.join(missing)}")
+    check_sizes(Path(path), results)
     return results
+
+
+def check_sizes(path: Path, results: xr.Dataset) -> None:
+    """Raise unless the numbers of prompts and tokens that a file names are those that it has, and it has layers.
+
+    Raises
+    ------
+    ValueError
+        With the file, what was expected, and what came; also if a slope is no number.
+    """
+    for name, dimension in (("length", "position"), ("prompts", "prompt")):
+        number = netcdf.integer_attribute(path, results.attrs, name)
+        there = results.sizes.get(dimension, number)
+        if number is None or number < 1 or number != there:
+            raise checks.refuse(f"{path}: {name}", f"{there}, which the file has" if there else "1 or more", number)
+    empty = [name for name in ("layer", "head") if results.sizes.get(name) == 0]
+    if empty:
+        raise checks.refuse(str(path), f"one {empty[0]} or more", "none")
+    if not np.isfinite(results.get("slopes", 0.0)).all():
+        raise checks.refuse(f"{path}: slopes", "finite numbers", "a NaN or Inf")
 
 
 def read_comparable(path: Path | str) -> xr.Dataset:

@@ -15,7 +15,12 @@ from posbias.measure.studies.influence_tables import SMOOTH
 from posbias.rollout.profiles import TOLERANCE
 
 SHORT = {"float32": "32 bits", "bfloat16": "bfloat16, 16 bits", "float16": "float16, 16 bits"}
-ERRORS = {"lambda": "λ", "influence": "share of influence that moves", "attention": "attention", "content": "content logits"}
+ERRORS = {
+    "lambda": "λ",
+    "influence": "share of influence that moves",
+    "attention": "attention",
+    "content": "content logits",
+}
 """What a number format can cost, by the names that files have, and as pages write them."""
 
 READING = (
