@@ -12,6 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from posbias.figuretext import STYLE, describe_when_shown
 
@@ -302,6 +303,7 @@ def plot_mixing(mixing: np.ndarray, *, band: Band | None = None, ax: Axes | None
         if band is not None:
             ax.vlines(layers, *band, color=FAMILY_COLOURS["measured"], linewidth=1.2)
         ax.set(xlabel="layer $t$ (1 is first)", ylabel=r"mixing $\lambda_t$")
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     return ax
 
 

@@ -184,7 +184,8 @@ def limited(words):
 @pytest.mark.parametrize("every", [0, 60])
 def test_a_full_disk_ends_a_measurement_in_one_line(words, tmp_path, every):
     done = limited([*words, tmp_path / "m.nc", "--checkpoint-every", every])
-    assert done.returncode == 2 and f"{tmp_path / 'm.nc.rank0.checkpoint'}: File too large" in done.stderr, done
+    name = "m.nc.rank0.checkpoint"  # there is one of the last batch in any case, before the result
+    assert done.returncode == 2 and f"{tmp_path / name}: File too large" in done.stderr, done
     assert done.stderr.splitlines()[-1].startswith("posbias: ") and "Traceback" not in done.stderr
     assert list(tmp_path.iterdir()) == []
 

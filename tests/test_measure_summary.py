@@ -110,3 +110,11 @@ def test_dense_kernels_are_those_of_the_rollout(path):
         for t, A in enumerate(rollout.dense()):
             P = (1 - rollout.lambda_[t]) * P + rollout.lambda_[t] * (A @ P)
         assert np.allclose(P[-1], rollout.profile(), atol=1e-12)
+
+
+def test_a_summary_replaces_no_file_unless_asked(tmp_path, path, capsys):
+    for words, code in (([], 0), ([], 2), (["--overwrite"], 0)):
+        with pytest.raises(SystemExit) as ended:
+            main(["summarise", str(path), "-o", str(tmp_path / "s.nc"), *words])
+        assert ended.value.code == code
+    assert "or --overwrite, received one that is there" in capsys.readouterr().err

@@ -393,6 +393,8 @@ def test_the_command_to_do_it_again_is_the_one_that_was_given(measured, place):
     born = Measurement(measured.results.assign_attrs(attrs))
     assert "--init gpt2 " in wording.again(born._subject())[0] and "--seed 7" in wording.again(born._subject())[0]
     assert "--dataset" not in wording.again(born._subject())[0]
+    coarse = Measurement(measured.results.assign_attrs(kernel_size=140, attention="eager"))
+    assert " --kernel-size 140 --attention eager " in wording.again(coarse._subject())[0]
     cut = Measurement(measured.results.assign_attrs(rule="cut, 3 a document", model="a b; rm -r"))
     assert "--per-document 3" in wording.again(cut._subject())[0] and "'a b; rm -r'" in wording.again(cut._subject())[0]
 

@@ -117,7 +117,7 @@ def measure(
     checks.positive_integer("kernel_size", kernel_size)
     request.check_source(model, init)
     corpus = request.chosen_corpus(dataset, rule, separator, field)
-    request.check_run(output, resume=resume, overwrite=overwrite, report=report)
+    request.check_run(output, resume=resume or dry_run, overwrite=overwrite, report=report)
     with resumable(lambda: [request.own_checkpoint(output)]):
         from posbias.measure import run
         from posbias.measure.handle import chosen_source
@@ -158,13 +158,16 @@ def summarise(
     measurement: Annotated[Path, typer.Argument(help="Measurement (.nc).")],
     output: Annotated[Path, typer.Option("--output", "-o", help="netCDF file to write (.nc).")],
     prompts: Annotated[bool, typer.Option(help="Keep each prompt's influence, rounded to 10 bits.")] = True,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output if it is there.")] = False,
 ) -> None:
     """Reduce a measurement to what needs no matrices, with its rollouts: a small file."""
+    from posbias import checks
     from posbias.files import refuse_same
     from posbias.measure.request import check_measurement, check_output
 
     refuse_same(output, measurement)
-    check_output(output)
+    if check_output(output).exists() and not overwrite:
+        raise checks.refuse(str(output), "a file that is not there yet, or --overwrite", "one that is there")
     check_measurement(measurement)
 
     from posbias.measure.results import read_results

@@ -187,7 +187,13 @@ def again(subject: Subject) -> list[str]:
         words += ["--per-document", count[0]]
     if attrs.get("quantities"):
         words += ["--quantities", attrs["quantities"]]
+    words += [word for name in ("kernel_size", "attention") if name in attrs for word in _option(name, attrs[name])]
     if attrs.get("special_tokens") == "False":
         words += ["--no-special-tokens"]
     measure = shlex.join([" ".join(word.split()) for word in [*words, "--output", "measurement.nc"]])
     return [measure, "posbias report measurement.nc --output report.html"]
+
+
+def _option(name: str, value: str) -> list[str]:
+    """Return an option of the command line with its value."""
+    return [f"--{name.replace('_', '-')}", value]
