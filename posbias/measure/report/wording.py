@@ -85,9 +85,11 @@ def number_format(attrs: dict[str, object]) -> str:
     dtype = str(attrs.get("dtype", "unknown"))
     name = SHORT.get(dtype, dtype)
     try:
-        errors = json.loads(str(attrs["format_error"]))
+        errors = dict(json.loads(str(attrs["format_error"])))
         parts = [f"{words} {float(errors[k]):.2g}" for k, words in ERRORS.items() if k in errors]
-    except (AttributeError, KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError):
+        parts = []
+    if not parts:
         return name if dtype == "float32" else f"{name}; what that costs was not measured"
     return f"{name}; largest error on one prompt against 32 bits: {', '.join(parts)}"
 
