@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -197,14 +196,15 @@ class Measurement:
     def _subject(self) -> Subject:
         """Return what a report is given: the predictions that can be computed, and why others cannot."""
         from posbias.measure.report.evidence import Subject
+        from posbias.measure.rollouts import needs
 
         found, missing = {}, {}
         for variant in VARIANTS:
+            if variant not in self.variants:
+                missing[variant] = f"needs {needs(variant)}"
+                continue
             try:
                 found[variant] = self.rollout(variant)
-            except KeyError as error:
-                name = re.search(r"'(\w+)'", str(error))
-                missing[variant] = f"the file has no {name[1] if name else 'data for it'}"
             except ValueError as error:
                 missing[variant] = " ".join(str(error).split())
         return Subject(self.model, self.described, self.results, self.influence, found, missing, labels())

@@ -27,10 +27,6 @@ BRANCHES = {
     "gains": "branch_gain", "scales": "branch_scale", "outputs": "output_scale", "parallel": "parallel",
 }  # fmt: skip
 """What the law at birth is given, as :func:`~posbias.theory.birth.birth_profile` and a measurement name it."""
-STEPS = ("step_gain", "step_gain_cells")
-"""The steps that it is given beside, whole or in cells."""
-KERNELS = ("attention", "attention_cells")
-"""Measured kernels, whole or in cells."""
 NORMS = ("frobenius", "token")
 
 
@@ -146,21 +142,24 @@ def measured_profile(
 
 def variants_of(results: xr.Dataset) -> tuple[str, ...]:
     """Return the variants that a measurement describes: those whose variables it has."""
+    there = {str(name) for name in results}
+    kernels = "attention" in there or {"attention_cells", "attention_band", "cell_start"} <= there
+    steps = "step_gain" in there or {"step_gain_cells", "step_gain_diagonal", "cell_start"} <= there
     has = {
-        "c": {"content_diagonal", "content_offdiagonal"} <= set(results),
-        "kernels": any(name in results for name in KERNELS),
-        "own": "rollout_own" in results,
-        "birth": set(BRANCHES.values()) <= set(results) and any(name in results for name in STEPS),
+        "c": {"content_diagonal", "content_offdiagonal"} <= there,
+        "kernels": kernels,
+        "own": "rollout_own" in there,
+        "birth": set(BRANCHES.values()) <= there and steps,
     }
     return tuple(variant for variant in VARIANTS if has.get(variant, True))
 
 
 def measured_kernels(results: xr.Dataset) -> Float[np.ndarray, "T n n"] | CellKernels:
     """Return the mean attention of each layer, whole or in cells."""
-    name = KERNELS[0] if KERNELS[0] in results else KERNELS[1]
+    name = "attention" if "attention" in results else "attention_cells"
     A = results[name].values.astype(np.float64)
     A /= A.sum(-1, keepdims=True)  # weights were rounded to 32 bits or 16
-    return A if name == KERNELS[0] else CellKernels(measured_cells(results), A, results["attention_band"].values)
+    return A if name == "attention" else CellKernels(measured_cells(results), A, results["attention_band"].values)
 
 
 def measured_cells(results: xr.Dataset) -> Cells:
@@ -168,12 +167,20 @@ def measured_cells(results: xr.Dataset) -> Cells:
     return Cells(int(results.attrs["length"]), results["cell_start"].values.astype(np.int64))
 
 
+def needs(variant: str) -> str:
+    """Return what to measure for a variant that a measurement may lack.
+
+    >>> needs("own")
+    '--quantities with kernels'
+    """
+    needed = {"c": "content", "kernels": "kernels", "own": "kernels", "birth": "branches"}[variant]
+    return f"--quantities with {needed}" + (", of a model without a norm on the residual sum" * (variant == "birth"))
+
+
 def _absent(results: xr.Dataset, variant: str) -> ValueError:
     """Return what to say of a variant that a measurement does not describe."""
-    needed = {"c": "content", "kernels": "kernels", "own": "kernels", "birth": "branches"}[variant]
     expected = f"one of {', '.join(variants_of(results))}, which the measurement describes"
-    why = f"--quantities with {needed}" + (", of a model without a norm on the residual sum" * (variant == "birth"))
-    return checks.refuse("variant", expected, f"{variant}, which needs {why}")
+    return checks.refuse("variant", expected, f"{variant}, which needs {needs(variant)}")
 
 
 def _at_birth(results: xr.Dataset, measured: int, n: int) -> MeasuredRollout:
@@ -183,11 +190,11 @@ def _at_birth(results: xr.Dataset, measured: int, n: int) -> MeasuredRollout:
     branches: dict[str, Any] = {
         name: results[variable].values.astype(np.float64) for name, variable in BRANCHES.items()
     }
-    if STEPS[0] in results:
-        branches["steps"] = results[STEPS[0]].values.astype(np.float64)
+    if "step_gain" in results:
+        branches["steps"] = results["step_gain"].values.astype(np.float64)
     else:
         sizes = results["step_gain_diagonal"].values.astype(np.float64)
-        branches["steps"] = CellSteps(measured_cells(results), results[STEPS[1]].values, sizes)
+        branches["steps"] = CellSteps(measured_cells(results), results["step_gain_cells"].values, sizes)
     slopes = results["slopes"].values.astype(np.float64)
     kernels = _kernels(slopes, np.zeros_like(slopes), np.zeros_like(slopes), layer_masks(results), n)
     if isinstance(kernels, np.ndarray):  # of models with windows, whose heads have one kernel

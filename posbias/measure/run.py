@@ -218,7 +218,7 @@ class _Run:
         out |= {"influence_signed_prompts": rows["influence_signed"], "probability": rows["probability"]}
         if self.carries:
             out["rollout_own"] = rows["rollout_own"]
-        if len(self.cells.starts) < self.cells.n and {"kernels", "branches"} & set(self.settings.quantities):
+        if len(self.cells.starts) < self.cells.n and {"kernels", "branches", "logits"} & set(self.settings.quantities):
             out["cell_start"] = self.cells.starts
         return out | self.study.prompt_arrays() | {
             "slopes": positions.slopes,
