@@ -19,6 +19,7 @@ from test_measure_run import EVERYTHING, agree, status  # noqa: E402
 
 from posbias.measure import processes as module  # noqa: E402
 from posbias.measure.results import read_results  # noqa: E402
+from posbias.training.loop.progress import Progress  # noqa: E402
 
 LAUNCH = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
 
@@ -27,7 +28,6 @@ import os, signal, sys, time
 from pathlib import Path
 from posbias.cli import main
 from posbias.measure.instrument import Instrument
-from posbias.training.loop.progress import Progress  # noqa: E402
 
 rank, started, done, real = os.environ["RANK"], Path(sys.argv[1]), [], Instrument.measure
 
@@ -81,9 +81,13 @@ def test_when_one_process_is_killed_the_other_leaves_a_checkpoint_and_both_go_on
         address = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(free.getsockname()[1])}
     for name, x in {**address, "RANK": "0", "OMP_NUM_THREADS": "1"}.items():
         monkeypatch.setenv(name, x)
-    with subprocess.Popen([sys.executable, "-m", "posbias", *resumed], env={**os.environ, "RANK": "1"}) as other:
-        monkeypatch.setattr(Progress, "seconds", 31)  # for it to say what it did
+    monkeypatch.setattr(Progress, "seconds", 31.0)  # for it to say what it did
+    other = subprocess.Popen([sys.executable, "-m", "posbias", *resumed], env={**os.environ, "RANK": "1"})
+    try:
         code, _, err = status(capsys, resumed)
+        other.wait(60)
+    finally:
+        other.kill()
     assert code == 0 == other.returncode and "measuring: 2 prompts" in err, err
     one, two = read_results(tmp_path / "one.nc"), read_results(output)
     agree(one, two)
