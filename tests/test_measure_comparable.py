@@ -41,7 +41,10 @@ BAD = {
     ),
     "no layout": (lambda x: x.drop_attrs(deep=False), "expected a measurement of layout 1, received no layout number"),
     "incomplete": (lambda x: x.drop_vars(["slopes", "attention"]), "complete measurement, received none of slopes"),
-    "one prompt": (lambda x: x.isel(prompt=[0]), "expected 2 prompts or more, for intervals over prompts, received 1"),
+    "one prompt": (
+        lambda x: x.isel(prompt=[0]).assign_attrs(prompts=1),
+        "expected 2 prompts or more, for intervals over prompts, received 1",
+    ),
     "a NaN": (
         lambda x: changed(x, "influence_prompts", np.nan),
         "influence_prompts: expected finite numbers, received",

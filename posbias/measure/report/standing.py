@@ -102,7 +102,7 @@ def shape_numbers(influence: Float[np.ndarray, "n"]) -> dict[str, float | None]:
 
 
 @cache
-def known_models(path: Path = TABLE) -> tuple[Standing, ...]:
+def known_models(path: Path | None = None) -> tuple[Standing, ...]:
     """Read the table.
 
     Parameters
@@ -115,6 +115,7 @@ def known_models(path: Path = TABLE) -> tuple[Standing, ...]:
     ValueError
         If a row is not as it should be.
     """
+    path = TABLE if path is None else path
     lines = [line for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
     try:
         return tuple(_standing(row) for row in csv.DictReader(lines))
