@@ -17,7 +17,7 @@ from posbias.measure.request import read_object
 
 INDEX = "model.safetensors.index.json"
 
-BUFFERS = re.compile(r"(^|\.)((attn|attention|self_attn)\.(masked_)?bias|inv_freq|position_ids|embed_positions)$")
+_BUFFERS = re.compile(r"(^|\.)((attn|attention|self_attn)\.(masked_)?bias|inv_freq|position_ids|embed_positions)$")
 """Tensors of older checkpoints that are computed today: causal masks, frequencies and positions."""
 
 Mismatch = tuple[str, Iterable[int], Iterable[int]]
@@ -47,7 +47,7 @@ def check_weights(
     mismatched
         Names of tensors with another shape, with their shapes in the checkpoint and in the model.
     """
-    missing, unexpected = sorted(missing), sorted(key for key in unexpected if not BUFFERS.search(key))
+    missing, unexpected = sorted(missing), sorted(key for key in unexpected if not _BUFFERS.search(key))
     prefix = common_prefix(unexpected, model)
     if missing and prefix:
         like = missing[0]
@@ -164,7 +164,7 @@ def _layers(model: Any, missing: Collection[str], unexpected: Collection[str]) -
     more = [int(found[1]) for key in unexpected if (found := layer.search(key))]
     if max(more, default=-1) >= T:
         return T, max(more) + 1
-    names = [key for key in model.state_dict() if not BUFFERS.search(key)]
+    names = [key for key in model.state_dict() if not _BUFFERS.search(key)]
     whole = {t: {key for key in names if (found := layer.search(key)) and int(found[1]) == t} for t in range(T)}
     return T, T - sum(keys <= set(missing) for keys in whole.values())
 
