@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from transformers import BloomConfig, LlamaConfig
 
-from posbias.measure.families import family_of
+from posbias.networks.families import family_of
 from posbias.measure.memory import AT_WORK, Need, memory_need, shape_of
 from posbias.measure.quantities import DEFAULT
 from posbias.measure.study import KERNEL_SIZE

@@ -15,7 +15,7 @@ from posbias.comparison.distances import normalised_wasserstein  # noqa: E402
 from posbias.measure.births import SIZES, Birth  # noqa: E402
 from posbias.measure.branches import has_branches, read_branches  # noqa: E402
 from posbias.measure.corpus import Corpus  # noqa: E402
-from posbias.measure.families import FAMILIES  # noqa: E402
+from posbias.networks.families import FAMILIES  # noqa: E402
 from posbias.measure.instrument import Instrument  # noqa: E402
 from posbias.measure.loading import Source  # noqa: E402
 from posbias.measure.studies import driver  # noqa: E402

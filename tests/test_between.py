@@ -92,7 +92,7 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 
 from measuring import CONFIGS, make, prompts  # noqa: E402
 
-from posbias.measure.families import output_projection  # noqa: E402
+from posbias.networks.families import output_projection  # noqa: E402
 from posbias.measure.instrument import Instrument  # noqa: E402
 from posbias.measure.studies.coherence import JOINS, cross_terms, read_coherence  # noqa: E402
 from posbias.measure.studies.gap import join_cosine  # noqa: E402

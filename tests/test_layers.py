@@ -25,13 +25,14 @@ MAY_IMPORT = {
     "comparison": GROUND | {"statistics", "rollout"},
     "theory": GROUND | {"statistics", "rollout", "comparison"},
     "published": GROUND | {"rollout"},
-    "training": GROUND | {"statistics", "rollout", "comparison", "theory"},
-    "measure": GROUND | {"statistics", "rollout", "comparison", "theory", "training.loop"},
-    "measure.handle": GROUND | {"measure"},
+    "networks": GROUND | {"rollout"},
+    "training": GROUND | {"statistics", "rollout", "comparison", "theory", "networks"},
+    "measure": GROUND | {"statistics", "rollout", "comparison", "theory", "networks", "training.loop"},
+    "measure.handle": GROUND | {"networks", "measure"},
     "measure.measurement": GROUND | {"rollout", "comparison", "measure", "training.loop", "plotting"},
     "measure.report": GROUND
     | {"statistics", "rollout", "comparison", "published", "training.loop", "measure", "plotting", "figuretext"},
-    "measure.studies": GROUND | {"statistics", "rollout", "comparison", "theory", "training", "measure"},
+    "measure.studies": GROUND | {"statistics", "rollout", "comparison", "theory", "networks", "training", "measure"},
     "book": GROUND | {"statistics", "published"},
 }
 """What each folder may import beside itself. The command line and the front door may import everything."""
@@ -44,8 +45,8 @@ HEAVY = {
         "measure.measurement",
         "measure.report.pictures",
     },  # the last for a type alone
-    "torch": {"measure", "training", "cli"},
-    "transformers": {"measure", "training", "cli"},
+    "torch": {"networks", "measure", "training", "cli"},
+    "transformers": {"networks", "measure", "training", "cli"},
     "datasets": {"measure"},
     "xarray": {"measure", "training", "cli"},
     "pypdf": {"published"},

@@ -5,7 +5,7 @@ import torch
 from measuring import CONFIGS, make, prompts, save, settings
 
 from posbias.measure.births import Birth
-from posbias.measure.families import family_of
+from posbias.networks.families import family_of
 from posbias.measure.instrument import Instrument
 from posbias.measure.loading import Source
 

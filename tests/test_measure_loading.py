@@ -15,7 +15,7 @@ from transformers import AutoConfig, AutoTokenizer
 
 from posbias.measure.births import Birth
 from posbias.measure.corpus import Corpus
-from posbias.measure.families import family_of
+from posbias.networks.families import family_of
 from posbias.measure.instrument import Instrument
 from posbias.measure.loading import Source, check_fits
 from posbias.measure.processes import local_rank, processes, world_size

@@ -11,7 +11,7 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 from measuring import CONFIGS, N, make, prompts  # noqa: E402
 from torch import nn  # noqa: E402 - after the check that torch is there
 
-from posbias.measure.families import output_projection  # noqa: E402
+from posbias.networks.families import output_projection  # noqa: E402
 from posbias.measure.instrument import Instrument  # noqa: E402
 from posbias.measure.interventions import bidirectional, replaced_denominators  # noqa: E402
 from posbias.measure.normalisation import centres, denominators  # noqa: E402

@@ -15,7 +15,7 @@ from tiny_reference import SAYINGS, TINY  # noqa: E402
 from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: E402
 
 from posbias.cli import main  # noqa: E402
-from posbias.measure.families import FAMILIES  # noqa: E402
+from posbias.networks.families import FAMILIES  # noqa: E402
 from posbias.shipped import held_out_documents, write_held_out  # noqa: E402
 from posbias.training.loop import checkpoint  # noqa: E402
 from posbias.training.reference import pretraining as training  # noqa: E402

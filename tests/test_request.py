@@ -85,9 +85,10 @@ def test_no_is_said_at_once(place, name):
 
 def test_names_are_those_of_the_tables():
     pytest.importorskip("torch", reason="torch is not installed")
-    from posbias.measure import births, families, loading, request
+    from posbias.measure import births, loading, request
+    from posbias.networks import families, names
     from posbias.measure.studies import asked, driver
 
-    assert set(request.FAMILY_NAMES) == set(families.FAMILIES)
+    assert set(names.FAMILY_NAMES) == set(families.FAMILIES)
     assert request.SIZE_NAMES == tuple(births.SIZES) and request.DTYPE_NAMES == tuple(loading.DTYPES)
     assert asked.STUDY_NAMES == tuple(driver.STUDIES)

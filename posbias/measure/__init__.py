@@ -1,6 +1,6 @@
 """Measurement: one forward and one backward of a model yield everything the theory is compared with.
 
-Models go through :mod:`~posbias.measure.families` (where things are), :mod:`~posbias.measure.instrument` (what is
+Models go through :mod:`~posbias.networks.families` (where things are), :mod:`~posbias.measure.instrument` (what is
 seen in a batch) and :mod:`~posbias.measure.layer_sums` (what is kept of it) into one labelled file
 (:mod:`~posbias.measure.results`), from which :mod:`~posbias.measure.rollouts` makes rollouts. What a chapter asks of
 models beyond that is in :mod:`posbias.measure.studies`, a file for each question, run by ``posbias study``.

@@ -15,8 +15,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from posbias.measure.families import output_projection
-from posbias.measure.hooks import After, Before, given, hooked, regiven, rereturned, returned
+from posbias.networks.families import output_projection
+from posbias.networks.hooks import After, Before, given, hooked, regiven, rereturned, returned
 from posbias.measure.instrument import Instrument
 from posbias.measure.normalisation import centres, denominators, is_norm
 from posbias.measure.offload import present

@@ -46,7 +46,7 @@ class Model:
     @property
     def longest(self) -> int | None:
         """The longest prompt in tokens, None if the model states none."""
-        from posbias.measure.families import family_of
+        from posbias.networks.families import family_of
 
         return family_of(self.config).longest(self.config)
 
@@ -139,7 +139,7 @@ class Model:
 
     def __repr__(self) -> str:
         from posbias.measure.births import Birth
-        from posbias.measure.families import family_of
+        from posbias.networks.families import family_of
 
         family = family_of(self.config)
         how = family.position_of(self.config).replace("alibi", "ALiBi")

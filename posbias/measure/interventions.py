@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from posbias import checks
-from posbias.measure.hooks import After, hooked
+from posbias.networks.hooks import After, hooked
 from posbias.measure.instrument import Instrument
 from posbias.measure.normalisation import denominators
 

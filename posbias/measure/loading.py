@@ -23,7 +23,7 @@ from transformers.utils.hub import cached_file, extract_commit_hash
 
 from posbias import checks
 from posbias.measure.digest import folder_digest
-from posbias.measure.families import family_of
+from posbias.networks.families import family_of
 from posbias.measure.memory import has_fast_bfloat16
 from posbias.measure.request import check_config
 from posbias.measure.shape import check_runs, check_shape

@@ -20,7 +20,7 @@ from transformers import AutoModelForCausalLM
 from posbias import checks
 from posbias.measure.attention import MOST_ENTRIES
 from posbias.measure.branches import MOST_PROMPTS
-from posbias.measure.families import family_of
+from posbias.networks.families import family_of
 from posbias.measure.quantities import DEFAULT
 
 WIDTHS = ("ffn_hidden_size", "intermediate_size", "ffn_dim", "n_inner")

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int
 
 from posbias.measure.attention import Reading
-from posbias.measure.families import soft_cap, window
+from posbias.networks.families import soft_cap, window
 from posbias.measure.instrument import Instrument
 
 BLOCK = 1 << 22

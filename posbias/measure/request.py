@@ -15,15 +15,11 @@ from typing import Any
 from posbias import checks
 from posbias.files import check_writable
 from posbias.measure.corpus import BUILTIN, Corpus, check_prompts_fit
+from posbias.networks.names import check_family
 from posbias.shipped import FOLDER, PREFIX, reference_names, shipped_names
 from posbias.training.loop.netcdf import check_signature
 from posbias.training.loop.unfinished import check_unfinished, checkpoint_path
 
-FAMILY_NAMES = (
-    "bloom", "mpt", "falcon", "llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "phi", "gpt_neox", "gptj",
-    "gpt2", "opt",
-)  # fmt: skip
-"""Supported architectures: the names of :data:`~posbias.measure.families.FAMILIES`."""
 SIZE_NAMES = (
     "gpt2", "gpt2-medium", "opt-125m", "pythia-160m", "pythia-410m", "bloom-560m", "qwen2-0.5b", "falcon-rw-1b",
     "tinyllama-1.1b", "llama-3.2-1b", "mpt-125m",
@@ -101,13 +97,6 @@ def check_dtype(name: str) -> None:
     """Raise ValueError unless a number format has this name."""
     if name not in DTYPE_NAMES:
         raise checks.refuse("dtype", f"one of {', '.join(DTYPE_NAMES)}", name or "an empty name")
-
-
-def check_family(model_type: Any) -> None:
-    """Raise ValueError unless an architecture is supported, with those that are."""
-    if model_type not in FAMILY_NAMES:
-        received = str(model_type)[:60] if model_type else "no model_type"
-        raise checks.refuse("architecture", f"one of {', '.join(FAMILY_NAMES)}", received)
 
 
 def check_model(model: str) -> None:

@@ -19,7 +19,7 @@ from torch import Tensor
 from posbias import checks
 from posbias.measure.births import special_tokens
 from posbias.measure.corpus import Corpus, Prompts, Vocabulary, make_prompts
-from posbias.measure.families import content_form, family_of
+from posbias.networks.families import content_form, family_of
 from posbias.measure.instrument import Instrument
 from posbias.measure.loading import DTYPES, Source, check_attention, check_fits, last_part
 from posbias.measure.memory import Need, check_memory, memory_available, memory_need, operations_a_second

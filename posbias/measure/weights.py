@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from torch import nn
 
 from posbias import checks
-from posbias.measure.families import family_of
+from posbias.networks.families import family_of
 from posbias.measure.request import read_object
 
 INDEX = "model.safetensors.index.json"

@@ -18,7 +18,7 @@ from torch import Tensor
 from posbias import checks
 from posbias.measure.births import Birth
 from posbias.measure.branches import Branches, read_branches
-from posbias.measure.families import family_of
+from posbias.networks.families import family_of
 from posbias.measure.instrument import Instrument
 from posbias.measure.interventions import replaced_rope
 from posbias.measure.positions import read_positions

@@ -18,8 +18,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from posbias.measure.families import output_projection
-from posbias.measure.hooks import given, hooked
+from posbias.networks.families import output_projection
+from posbias.networks.hooks import given, hooked
 from posbias.measure.instrument import Instrument
 from posbias.measure.studies.gradients import kept_streams, read_streams
 from posbias.measure.studies.path_gradients import single_hops

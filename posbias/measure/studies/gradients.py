@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from posbias import checks
-from posbias.measure.hooks import given, hooked, regiven, rereturned, returned
+from posbias.networks.hooks import given, hooked, regiven, rereturned, returned
 from posbias.measure.instrument import SOFTMAX, Instrument
 from posbias.measure.rollouts import OF_MEANS, measured_rollout
 from posbias.measure.run import measured

@@ -16,8 +16,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from posbias.measure.families import output_projection
-from posbias.measure.hooks import hooked
+from posbias.networks.families import output_projection
+from posbias.networks.hooks import hooked
 from posbias.measure.instrument import SOFTMAX, Instrument
 
 WEIGHTINGS = ("uniform", "values", "projected", "vectors")

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from posbias import checks
 from posbias.measure.attention import AttentionReading
-from posbias.measure.families import output_projection
-from posbias.measure.hooks import hooked, returned
+from posbias.networks.families import output_projection
+from posbias.networks.hooks import hooked, returned
 from posbias.measure.instrument import Instrument
 from posbias.measure.interventions import replaced_denominators
 from posbias.measure.normalisation import centres, size_over_features

@@ -20,7 +20,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from posbias import checks
-from posbias.measure.hooks import given, hooked, rereturned, returned
+from posbias.networks.hooks import given, hooked, rereturned, returned
 from posbias.measure.instrument import Instrument
 from posbias.measure.run import measured
 from posbias.measure.studies.gradients import POWERS

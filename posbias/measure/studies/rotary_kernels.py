@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from posbias import checks
 from posbias.measure.attention import AttentionReading
-from posbias.measure.families import soft_cap
-from posbias.measure.hooks import hooked
+from posbias.networks.families import soft_cap
+from posbias.networks.hooks import hooked
 from posbias.measure.instrument import Instrument, Observer
 from posbias.measure.interventions import rotary_module
 from posbias.measure.rollouts import layer_masks

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from posbias import checks
+from posbias.rollout.logits import alibi_slopes
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -152,8 +153,32 @@ REFERENCES: Mapping[str, Reference] = {
 """The reference models by name. bloom-8 has six heads: not a power of two, so that its slopes follow the long rule."""
 
 
+NO_ROTATION = {"rope_parameters": {"rope_type": "linear", "rope_theta": THETA, "factor": 1e30}}
+"""Rotary angles of nothing: cosines of 1, sines below 1e-26, which change no number."""
+
+
+def _designed(body: str, kind: str, position_bias: Any) -> Reference:
+    """Return a reference model with position biases of another kind in the place of its own; all else is equal."""
+    row = REFERENCES[body]
+    fields = {} if position_bias is None else {"position_bias": position_bias}
+    return replace(row, name=f"{body}-{kind}", fields={**(NO_ROTATION if body == "llama-12" else {}), **fields})
+
+
+DESIGNED: Mapping[str, Reference] = {
+    row.name: row
+    for row in (
+        _designed("llama-12", "none", None),
+        _designed("llama-12", "alibi", [{"kind": "alibi", "slope": float(m)} for m in alibi_slopes(4)]),
+        _designed("llama-12", "log", {"kind": "log", "alpha": 0.66}),  # Σλ - 1 of llama-12, trained
+        _designed("bloom-12", "none", {"kind": "none"}),
+        _designed("bloom-12", "log", {"kind": "log", "alpha": 0.8}),  # Σλ - 1 of bloom-12, trained
+    )
+}
+"""The reference Llama and BLOOM with other position biases; they are trained as their bodies are and do not ship."""
+
+
 def reference(name: str) -> Reference:
-    """Return the row of a name.
+    """Return the row of a name, of a reference model or of one with designed position biases.
 
     Raises
     ------
@@ -163,6 +188,7 @@ def reference(name: str) -> Reference:
     >>> reference("bloom-8").H
     6
     """
-    if name not in REFERENCES:
-        raise checks.refuse("reference model", f"one of {', '.join(REFERENCES)}", name)
-    return REFERENCES[name]
+    known = {**REFERENCES, **DESIGNED}
+    if name not in known:
+        raise checks.refuse("reference model", f"one of {', '.join(known)}", name)
+    return known[name]

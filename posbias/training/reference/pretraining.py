@@ -21,6 +21,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from posbias import checks
 from posbias.files import write_whole
+from posbias.networks.given_biases import attach_biases
 from posbias.provenance import versions
 from posbias.training.loop import checkpoint
 from posbias.training.loop.progress import progress as told
@@ -60,6 +61,7 @@ def initial_model(row: Reference, seed: int, init: str = "default") -> PreTraine
     fused = row.family not in ("bloom", "mpt")  # which have no other attention; Falcon's eager one adds ALiBi twice
     options = {"attn_implementation": "sdpa" if fused else "eager", "dtype": torch.float32}
     model: PreTrainedModel = AutoModelForCausalLM.from_config(config, **options)
+    attach_biases(model)
     if not row.positions:
         table = model.get_submodule("transformer.wpe").weight
         nn.init.zeros_(table)  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from posbias import checks
-from posbias.measure.request import check_family
+from posbias.networks.names import check_family
 
 Position = Literal["alibi", "rotary", "learned"]
 Arguments = dict[str, Any]

@@ -1,0 +1,252 @@
+"""Position biases: what is added to a head's logits by the positions of query and key alone.
+
+Positions are counted from 1, the query is i, the key j ≤ i. A bias that is a function of i / j is scale-free: in a
+prompt twice as long it gives every fraction of the prompt the same share. A bias has a description, a mapping such as
+``{"kind": "log", "alpha": 1.4}``, by which configurations of rollouts and of networks name it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import numpy as np
+from jaxtyping import Float
+
+from posbias import checks
+from posbias.rollout.logits import position_logits
+
+HIDDEN = -1e4
+"""Logit of a key that a bias hides: no weight in any number format, and none of the infinities of a mask."""
+
+
+@dataclass(frozen=True)
+class NoBias:
+    """Add nothing: the kernel of a head without content is uniform over its past."""
+
+    kind: ClassVar[str] = "none"
+
+    def logits(self, n: int) -> Float[np.ndarray, "n n"]:
+        """Return zeros."""
+        return np.zeros((checks.positive_integer("n", n),) * 2)
+
+
+@dataclass(frozen=True)
+class AlibiBias:
+    """Add -slope · (i - j), slope > 0 in logits per token: not scale-free."""
+
+    slope: float
+    kind: ClassVar[str] = "alibi"
+
+    def __post_init__(self) -> None:
+        _above("slope", self.slope, 0.0)
+
+    def logits(self, n: int) -> Float[np.ndarray, "n n"]:
+        """Return the logits of all queries and keys."""
+        return position_logits(n, self.slope)
+
+
+@dataclass(frozen=True)
+class LogBias:
+    """Add α log j, α > -1: the kernel A[i, j] ∝ j^α.
+
+    >>> np.exp(LogBias(2.0).logits(3)[2]).round(9).tolist()
+    [1.0, 4.0, 9.0]
+    """
+
+    alpha: float
+    kind: ClassVar[str] = "log"
+
+    def __post_init__(self) -> None:
+        _above("alpha", self.alpha, -1.0)
+
+    def logits(self, n: int) -> Float[np.ndarray, "n n"]:
+        """Return the logits, the same for every query."""
+        return np.tile(self.alpha * np.log(_positions(n)), (n, 1))
+
+
+@dataclass(frozen=True)
+class FlatBias:
+    """Add -log log(i / j) for keys j < i e^-ε and hide the others, E₁(ε) = τ > 0.
+
+    The rollout over layers of Σλ = τ is then uniform up to e^-τ. A query none of whose keys is far enough sees itself
+    alone.
+
+    >>> FlatBias(1.0).logits(2)[1].round(3).tolist()
+    [0.367, -5000.0]
+    """
+
+    tau: float
+    kind: ClassVar[str] = "flat"
+
+    def __post_init__(self) -> None:
+        _above("tau", self.tau, 0.0)
+
+    @property
+    def cutoff(self) -> float:
+        """Return ε, the nearest log-distance that is seen: E₁(ε) = τ."""
+        return exponential_integral_inverse(self.tau)
+
+    def visible(self, n: int) -> np.ndarray:
+        """Return how many keys each query sees, from the first on: those with j < i e^-ε."""
+        return (np.ceil(_positions(n) * np.exp(-self.cutoff)) - 1).astype(np.int64)
+
+    def logits(self, n: int) -> Float[np.ndarray, "n n"]:
+        """Return the logits; of what is hidden a query sees itself before all others."""
+        z = np.full((checks.positive_integer("n", n),) * 2, HIDDEN)
+        np.fill_diagonal(z, HIDDEN / 2)
+        seen = np.arange(n) < self.visible(n)[:, None]
+        z[seen] = -np.log(log_ratios(n)[seen])
+        return z
+
+
+@dataclass(frozen=True)
+class RatioBias:
+    """Add f(log(i / j)), a function given by points and straight lines between them, constant beyond the last ones.
+
+    Parameters
+    ----------
+    distances
+        log(i / j) ≥ 0 of the points, increasing.
+    values
+        Logits at the points, finite; :data:`HIDDEN` hides.
+    """
+
+    distances: tuple[float, ...]
+    values: tuple[float, ...]
+    kind: ClassVar[str] = "ratio"
+
+    def __post_init__(self) -> None:
+        s = checks.finite_array("position_bias.distances", self.distances, ndim=(1,))
+        if not s.size or s[0] < 0 or (np.diff(s) <= 0).any():
+            raise checks.refuse("position_bias.distances", "increasing numbers from 0 on", list(self.distances)[:5])
+        if checks.finite_array("position_bias.values", self.values, ndim=(1,)).size != s.size:
+            raise checks.refuse("position_bias.values", f"{s.size} logits, one for each distance", len(self.values))
+
+    def logits(self, n: int) -> Float[np.ndarray, "n n"]:
+        """Return the logits; keys after the query are at distance 0."""
+        return np.asarray(np.interp(log_ratios(n), self.distances, self.values))
+
+
+PositionBias = NoBias | AlibiBias | LogBias | FlatBias | RatioBias
+KINDS: Mapping[str, Any] = {bias.kind: bias for bias in (NoBias, AlibiBias, LogBias, FlatBias, RatioBias)}
+"""The kinds by name."""
+
+
+def position_bias(description: Any, field: str = "position_bias") -> PositionBias:
+    """Return the bias that a mapping describes: its ``kind``, and what the kind asks for.
+
+    Raises
+    ------
+    ValueError
+        With the field, what was expected and what came.
+
+    >>> position_bias({"kind": "flat", "tau": 4.8})
+    FlatBias(tau=4.8)
+    """
+    if not isinstance(description, Mapping):
+        raise checks.refuse(field, "a mapping such as {kind: log, alpha: 1.4}", str(description)[:60])
+    kind = description.get("kind")
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise checks.refuse(f"{field}.kind", f"one of {', '.join(KINDS)}", str(kind)[:60])
+    wanted = [part.name for part in fields(KINDS[kind])]
+    given = {str(name): value for name, value in description.items() if name != "kind"}
+    if set(given) != set(wanted):
+        expected = f"kind and {', '.join(wanted)}" if wanted else "kind alone"
+        raise checks.refuse(field, f"{expected} for {kind}", ", ".join(map(str, description))[:60])
+    parts = {name: _numbers(f"{field}.{name}", value, kind == "ratio") for name, value in given.items()}
+    return KINDS[kind](**parts)  # type: ignore[no-any-return]
+
+
+def described(bias: PositionBias) -> dict[str, Any]:
+    """Return the mapping that :func:`position_bias` reads back.
+
+    >>> described(LogBias(1.4))
+    {'kind': 'log', 'alpha': 1.4}
+    """
+    parts = {part.name: getattr(bias, part.name) for part in fields(bias)}
+    return {"kind": bias.kind, **{name: list(x) if isinstance(x, tuple) else x for name, x in parts.items()}}
+
+
+Biases = tuple[tuple[PositionBias, ...], ...]
+"""The biases of heads, for one layer that stands for all, or for each layer."""
+
+
+def layered_biases(description: Any, T: int, H: int | None = None, field: str = "position_bias") -> Biases:
+    """Return biases by layer and head from one mapping for all, a list for heads, or a list of such lists for layers.
+
+    Parameters
+    ----------
+    description
+        Mappings as :func:`position_bias` reads them.
+    T, H
+        Layers and heads; the number of heads is read off unless given.
+    field
+        What to call the description in messages.
+
+    Raises
+    ------
+    ValueError
+        If a description is none, or their numbers are not those of heads and layers.
+
+    >>> layered_biases([{"kind": "none"}, {"kind": "log", "alpha": 1.0}], T=3)
+    ((NoBias(), LogBias(alpha=1.0)),)
+    """
+    if isinstance(description, Mapping):
+        return ((position_bias(description, field),) * (H or 1),)
+    if not isinstance(description, Sequence) or isinstance(description, str) or not len(description):
+        raise checks.refuse(field, "a mapping, a list for heads, or a list of lists for layers", str(description)[:60])
+    nested = [isinstance(part, Sequence) and not isinstance(part, str) for part in description]
+    if not any(nested):
+        row = tuple(position_bias(part, f"{field}[{h}]") for h, part in enumerate(description))
+        if H is not None and len(row) != H:
+            raise checks.refuse(field, f"one bias, or one for each of {H} heads", f"{len(row)}")
+        return (row,)
+    if not all(nested) or len(description) not in (1, T):
+        raise checks.refuse(field, f"lists for 1 or {T} layers", f"{len(description)} entries")
+    rows = tuple(layered_biases(part, T, H, f"{field}[{t}]")[0] for t, part in enumerate(description))
+    if len({len(row) for row in rows}) > 1:
+        raise checks.refuse(field, "as many heads in every layer", ", ".join(str(len(row)) for row in rows)[:60])
+    return rows
+
+
+def log_ratios(n: int) -> Float[np.ndarray, "n n"]:
+    """Return log(i / j), positions counted from 1; 0 where the key comes after the query."""
+    u = np.log(_positions(n))
+    return np.asarray((u[:, None] - u[None, :]).clip(0.0))
+
+
+@lru_cache(maxsize=256)
+def exponential_integral_inverse(tau: float) -> float:
+    """Return the ε > 0 with E₁(ε) = τ, E₁(ε) = ∫_ε^∞ e^-s / s ds.
+
+    >>> from scipy.special import exp1
+    >>> bool(abs(exp1(exponential_integral_inverse(4.8)) - 4.8) < 1e-12)
+    True
+    """
+    from scipy.optimize import brentq
+    from scipy.special import exp1
+
+    _above("tau", tau, 0.0)
+    if tau > 50:  # E₁(ε) = -γ - log ε up to ε
+        return float(np.exp(-np.euler_gamma - tau))
+    y = brentq(lambda y: exp1(np.exp(y)) - tau, -tau - 1, 6.55, xtol=1e-15, rtol=1e-15)
+    return float(np.exp(y))
+
+
+def _positions(n: int) -> np.ndarray:
+    return np.arange(1.0, checks.positive_integer("n", n) + 1)
+
+
+def _above(name: str, value: Any, least: float) -> None:
+    x = float(checks.finite_array(f"position_bias.{name}", value, ndim=(0,)))
+    if x <= least:
+        raise checks.refuse(f"position_bias.{name}", f"a number above {least:g}", x)
+
+
+def _numbers(field: str, value: Any, several: bool) -> Any:
+    """Return a number, or a tuple of them, or raise ValueError."""
+    x = checks.finite_array(field, value, ndim=(1,) if several else (0,))
+    return tuple(x.tolist()) if several else float(x)
