@@ -18,10 +18,10 @@ from typing import Any
 import torch
 from transformers import BloomConfig, LlamaConfig
 
-from posbias.networks.families import family_of
 from posbias.measure.memory import AT_WORK, Need, memory_need, shape_of
 from posbias.measure.quantities import DEFAULT
 from posbias.measure.study import KERNEL_SIZE
+from posbias.networks.families import family_of
 
 GIB = 2**30
 LENGTHS = (256, 1024, 4096, 8192)

@@ -15,7 +15,6 @@ from posbias.comparison.distances import normalised_wasserstein  # noqa: E402
 from posbias.measure.births import SIZES, Birth  # noqa: E402
 from posbias.measure.branches import has_branches, read_branches  # noqa: E402
 from posbias.measure.corpus import Corpus  # noqa: E402
-from posbias.networks.families import FAMILIES  # noqa: E402
 from posbias.measure.instrument import Instrument  # noqa: E402
 from posbias.measure.loading import Source  # noqa: E402
 from posbias.measure.studies import driver  # noqa: E402
@@ -23,6 +22,7 @@ from posbias.measure.studies.asked import Request  # noqa: E402
 from posbias.measure.studies.at_birth import PROFILES, measure_at_birth  # noqa: E402
 from posbias.measure.studies.small_families import HEADS, LAYERS, SMALL, WIDTH, SmallBirth  # noqa: E402
 from posbias.measure.study import Settings, Study  # noqa: E402
+from posbias.networks.families import FAMILIES  # noqa: E402
 from posbias.rollout.structured import structured_kernels  # noqa: E402
 from posbias.theory.birth import aligned_profile, birth_profile  # noqa: E402
 

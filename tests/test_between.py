@@ -92,12 +92,12 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 
 from measuring import CONFIGS, make, prompts  # noqa: E402
 
-from posbias.networks.families import output_projection  # noqa: E402
 from posbias.measure.instrument import Instrument  # noqa: E402
 from posbias.measure.studies.coherence import JOINS, cross_terms, read_coherence  # noqa: E402
 from posbias.measure.studies.gap import join_cosine  # noqa: E402
 from posbias.measure.studies.gradients import gradient_by_hops, read_streams  # noqa: E402
 from posbias.measure.studies.path_gradients import Pathways, single_hops  # noqa: E402
+from posbias.networks.families import output_projection  # noqa: E402
 
 EVERY = sorted(set(CONFIGS) - {"gpt2-inverse-layer"})
 

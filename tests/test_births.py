@@ -19,10 +19,10 @@ from posbias.cli import main  # noqa: E402
 from posbias.measure import memory  # noqa: E402
 from posbias.measure.births import SIZES, Birth, special_tokens  # noqa: E402
 from posbias.measure.corpus import Corpus, Vocabulary, make_prompts  # noqa: E402
-from posbias.networks.families import FAMILIES  # noqa: E402
 from posbias.measure.loading import Source  # noqa: E402
 from posbias.measure.memory import check_memory, memory_need, shape_of  # noqa: E402
 from posbias.measure.results import read_results  # noqa: E402
+from posbias.networks.families import FAMILIES  # noqa: E402
 
 PARAMETERS = {
     "gpt2": 124_439_808,

@@ -11,10 +11,10 @@ from measuring import CONFIGS, make, settings  # noqa: E402 - after the checks
 
 from posbias.comparison.distances import normalised_wasserstein  # noqa: E402
 from posbias.measure.branches import branch_gains, has_branches, read_branches  # noqa: E402
-from posbias.networks.families import output_projection  # noqa: E402
 from posbias.measure.instrument import Instrument  # noqa: E402
 from posbias.measure.normalisation import denominators, is_norm  # noqa: E402
 from posbias.measure.positions import read_positions  # noqa: E402
+from posbias.networks.families import output_projection  # noqa: E402
 from posbias.rollout import masks  # noqa: E402
 from posbias.rollout.kernels import attention_kernel  # noqa: E402
 from posbias.theory.birth import aligned_profile, birth_profile  # noqa: E402

@@ -9,9 +9,9 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 
 from measuring import CONFIGS, make, prompts  # noqa: E402
 
-from posbias.networks.families import output_projection  # noqa: E402
 from posbias.measure.instrument import Instrument  # noqa: E402
 from posbias.measure.studies.heads import WEIGHTINGS, ValueReading, read_values  # noqa: E402
+from posbias.networks.families import output_projection  # noqa: E402
 
 EVERY = sorted(set(CONFIGS) - {"gpt2-inverse-layer"})  # which wants 32 bits; the way through it is gpt2's
 

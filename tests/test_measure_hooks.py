@@ -9,11 +9,11 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 from measuring import make, prompts  # noqa: E402
 
 from posbias.measure.corpus import Corpus  # noqa: E402
-from posbias.networks.hooks import given, hooked, regiven, rereturned, returned  # noqa: E402
 from posbias.measure.instrument import Instrument  # noqa: E402
 from posbias.measure.interventions import bidirectional  # noqa: E402
 from posbias.measure.loading import Source  # noqa: E402
 from posbias.measure.study import Settings, Study  # noqa: E402
+from posbias.networks.hooks import given, hooked, regiven, rereturned, returned  # noqa: E402
 
 
 def left(model):

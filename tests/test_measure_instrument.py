@@ -12,9 +12,9 @@ from measuring import CONFIGS, N, make, prompts, settings  # noqa: E402
 from torch.overrides import TorchFunctionMode  # noqa: E402 - after the check that torch is there
 
 from posbias import alibi_slopes  # noqa: E402
-from posbias.networks.families import FAMILIES, family_of, soft_cap  # noqa: E402
 from posbias.measure.instrument import Instrument, NotFinite  # noqa: E402
 from posbias.measure.positions import read_positions  # noqa: E402
+from posbias.networks.families import FAMILIES, family_of, soft_cap  # noqa: E402
 from posbias.rollout import masks  # noqa: E402
 
 EVERY = sorted(CONFIGS)

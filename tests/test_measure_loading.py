@@ -15,11 +15,11 @@ from transformers import AutoConfig, AutoTokenizer
 
 from posbias.measure.births import Birth
 from posbias.measure.corpus import Corpus
-from posbias.networks.families import family_of
 from posbias.measure.instrument import Instrument
 from posbias.measure.loading import Source, check_fits
 from posbias.measure.processes import local_rank, processes, world_size
 from posbias.measure.study import Settings
+from posbias.networks.families import family_of
 
 ASKED = "expected a directory, or an id that the hub answers for, received no such directory, and "
 TORCHRUN = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500", "LOCAL_RANK": "0"}

@@ -11,7 +11,6 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 from measuring import CONFIGS, N, make, prompts  # noqa: E402
 from torch import nn  # noqa: E402 - after the check that torch is there
 
-from posbias.networks.families import output_projection  # noqa: E402
 from posbias.measure.instrument import Instrument  # noqa: E402
 from posbias.measure.interventions import bidirectional, replaced_denominators  # noqa: E402
 from posbias.measure.normalisation import centres, denominators  # noqa: E402
@@ -23,6 +22,7 @@ from posbias.measure.studies.norms import (  # noqa: E402
     read_recency,
     read_sizes,
 )
+from posbias.networks.families import output_projection  # noqa: E402
 
 EVERY = sorted(set(CONFIGS) - {"opt-projected"})  # which normalises after attention
 ROTATED = [name for name in EVERY if name not in ("gpt2", "gpt2-inverse-layer", "opt")]

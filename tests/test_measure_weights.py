@@ -11,8 +11,8 @@ from safetensors.torch import load_file, save_file
 import posbias
 from posbias.cli import main
 from posbias.measure.births import Birth
-from posbias.networks.families import family_of
 from posbias.measure.loading import Source
+from posbias.networks.families import family_of
 
 ROWS = list({kind: name for name, (kind, _) in reversed(CONFIGS.items())}.values())
 """One row of each family."""

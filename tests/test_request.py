@@ -86,8 +86,8 @@ def test_no_is_said_at_once(place, name):
 def test_names_are_those_of_the_tables():
     pytest.importorskip("torch", reason="torch is not installed")
     from posbias.measure import births, loading, request
-    from posbias.networks import families, names
     from posbias.measure.studies import asked, driver
+    from posbias.networks import families, names
 
     assert set(names.FAMILY_NAMES) == set(families.FAMILIES)
     assert request.SIZE_NAMES == tuple(births.SIZES) and request.DTYPE_NAMES == tuple(loading.DTYPES)

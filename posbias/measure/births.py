@@ -24,10 +24,10 @@ from transformers.utils import logging
 
 from posbias import checks
 from posbias.measure.corpus import Vocabulary
-from posbias.networks.families import family_of
 from posbias.measure.loading import TOKENIZER_FILES, Source, check_attention, last_part
 from posbias.measure.request import check_config, check_init_options, init_file
 from posbias.measure.shape import check_shape
+from posbias.networks.families import family_of
 from posbias.shipped import PREFIX
 
 NO_SHAPE = (

@@ -15,11 +15,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from posbias.networks.families import output_projection
-from posbias.networks.hooks import After, Before, given, hooked, regiven, rereturned, returned
 from posbias.measure.instrument import Instrument
 from posbias.measure.normalisation import centres, denominators, is_norm
 from posbias.measure.offload import present
+from posbias.networks.families import output_projection
+from posbias.networks.hooks import After, Before, given, hooked, regiven, rereturned, returned
 from posbias.rollout.cells import Cells, cells_of
 
 MOST_PROMPTS = 16

@@ -20,9 +20,9 @@ from torch.overrides import TorchFunctionMode
 
 from posbias import checks
 from posbias.measure.attention import AttentionReading, FusedReading, check_allowed, read_mask
+from posbias.measure.offload import works_on
 from posbias.networks.families import Family, family_of
 from posbias.networks.hooks import After, Before, given, hooked, regiven, rereturned, returned
-from posbias.measure.offload import works_on
 
 IMPLEMENTATIONS = ("eager", "sdpa")
 SOFTMAX = {torch.nn.functional.softmax, torch.softmax, Tensor.softmax}

@@ -15,9 +15,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from posbias import checks
-from posbias.networks.hooks import After, hooked
 from posbias.measure.instrument import Instrument
 from posbias.measure.normalisation import denominators
+from posbias.networks.hooks import After, hooked
 
 
 def rotary_module(instrument: Instrument) -> nn.Module:

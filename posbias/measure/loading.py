@@ -23,11 +23,11 @@ from transformers.utils.hub import cached_file, extract_commit_hash
 
 from posbias import checks
 from posbias.measure.digest import folder_digest
-from posbias.networks.families import family_of
 from posbias.measure.memory import has_fast_bfloat16
 from posbias.measure.request import check_config
 from posbias.measure.shape import check_runs, check_shape
 from posbias.measure.weights import check_files, check_prefix, check_weights
+from posbias.networks.families import family_of
 from posbias.shipped import PREFIX, model_folder
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")

@@ -20,8 +20,8 @@ from transformers import AutoModelForCausalLM
 from posbias import checks
 from posbias.measure.attention import MOST_ENTRIES
 from posbias.measure.branches import MOST_PROMPTS
-from posbias.networks.families import family_of
 from posbias.measure.quantities import DEFAULT
+from posbias.networks.families import family_of
 
 WIDTHS = ("ffn_hidden_size", "intermediate_size", "ffn_dim", "n_inner")
 """Fields of a configuration that may hold the width inside an MLP; four times the model's where there is none."""

@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Float, Int
 
 from posbias.measure.attention import Reading
-from posbias.networks.families import soft_cap, window
 from posbias.measure.instrument import Instrument
+from posbias.networks.families import soft_cap, window
 
 BLOCK = 1 << 22
 """Pairs of a mask that are looked at together."""

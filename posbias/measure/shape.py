@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from posbias import checks
-from posbias.networks.families import family_of
 from posbias.measure.memory import memory_available, shape_of
+from posbias.networks.families import family_of
 
 MOST = {"num_hidden_layers": 1000, "num_attention_heads": 2**31, "hidden_size": 2**40, "vocab_size": 2**40}
 """Numbers that every configuration has, with the largest of which a model is planned, to see whether it fits."""

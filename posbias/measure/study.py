@@ -19,7 +19,6 @@ from torch import Tensor
 from posbias import checks
 from posbias.measure.births import special_tokens
 from posbias.measure.corpus import Corpus, Prompts, Vocabulary, make_prompts
-from posbias.networks.families import content_form, family_of
 from posbias.measure.instrument import Instrument
 from posbias.measure.loading import DTYPES, Source, check_attention, check_fits, last_part
 from posbias.measure.memory import Need, check_memory, memory_available, memory_need, operations_a_second
@@ -28,6 +27,7 @@ from posbias.measure.precision import TOKENS, format_error
 from posbias.measure.processes import local_rank
 from posbias.measure.quantities import DEFAULT
 from posbias.measure.request import check_dtype, check_numbers
+from posbias.networks.families import content_form, family_of
 from posbias.provenance import versions
 from posbias.rollout.cells import Cells, cells_of
 from posbias.training.loop.progress import clock_time

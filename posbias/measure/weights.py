@@ -12,8 +12,8 @@ from safetensors import SafetensorError, safe_open
 from torch import nn
 
 from posbias import checks
-from posbias.networks.families import family_of
 from posbias.measure.request import read_object
+from posbias.networks.families import family_of
 
 INDEX = "model.safetensors.index.json"
 

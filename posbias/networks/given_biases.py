@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from posbias import checks
 from posbias.networks.families import family_of
+from posbias.networks.hooks import attach
 from posbias.rollout.position_bias import Biases, layered_biases
 
 FIELD = "position_bias"
@@ -82,7 +83,7 @@ def attach_biases(model: nn.Module) -> Biases | None:
     rows = [_Logits(row) for row in biases]
     for t, layer in enumerate(family.layers(model)):
         row = rows[min(t, len(rows) - 1)]
-        family.attention_of(layer).register_forward_pre_hook(_hook(INPUTS[family.name], row), with_kwargs=True)
+        attach(family.attention_of(layer), _hook(INPUTS[family.name], row))
     return biases
 
 

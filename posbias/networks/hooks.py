@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 Before = Callable[[nn.Module, Any, Any], Any]
 """Called with a module, its positional and its keyword arguments; may return a new pair of them, or None."""
@@ -44,13 +45,18 @@ def hooked(
     handles = []
     try:
         for module, enter in before:
-            handles.append(module.register_forward_pre_hook(enter, with_kwargs=True))
+            handles.append(attach(module, enter))
         for module, leave in after:
             handles.append(module.register_forward_hook(leave))
         yield
     finally:
         for handle in handles:
             handle.remove()
+
+
+def attach(module: nn.Module, before: Before) -> RemovableHandle:
+    """Attach a hook to what a module is given, and return what takes it off again."""
+    return module.register_forward_pre_hook(before, with_kwargs=True)
 
 
 def given(args: Any, kwargs: Any) -> Tensor:

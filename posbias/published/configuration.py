@@ -9,10 +9,11 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import yaml
 from jaxtyping import Float
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
 
 from posbias import checks
 from posbias.rollout import masks, schedules
+from posbias.rollout.biased import BiasedKernels, biased_kernels
 from posbias.rollout.influence import influence_profile
 from posbias.rollout.masks import Mask
 from posbias.rollout.structured import StructuredKernels, structured_kernels
@@ -49,7 +50,10 @@ class MaskConfig(_Part):
 
 
 class AttentionConfig(_Part):
-    """Configure heads: ALiBi slopes > 0 as (1 or T) lists of (1 or H), weights, temperature > 0."""
+    """Configure heads: ALiBi slopes > 0 as (1 or T) lists of (1 or H), weights, temperature > 0.
+
+    Beside a ``position_bias`` there are no slopes, and the temperature is 1.
+    """
 
     num_heads: Count
     alibi_slopes: list[list[Positive]]
@@ -99,7 +103,11 @@ class CustomSchedule(_Part):
 
 
 class RolloutConfig(_Part):
-    """Configure one rollout; fields are named and mean what they do in the authors' files.
+    """Configure one rollout; fields are named and mean what they do in the authors' files, but for one of ours.
+
+    ``position_bias`` takes the place of ALiBi: a bias for all heads, such as ``{kind: log, alpha: 1.4}`` or
+    ``{kind: flat, tau: 4.8}``, a list of them for heads, or a list of such lists for layers (see
+    :mod:`posbias.rollout.position_bias`). Then ``attention_config`` and ``content_config`` may be left out.
 
     Source: configuration files of the residual-aware paper's repository (config/rollout/example.yaml).
     """
@@ -107,6 +115,7 @@ class RolloutConfig(_Part):
     sequence_length: Count
     num_layers: Count
     mask_config: MaskConfig = MaskConfig()
+    position_bias: Any = None
     attention_config: AttentionConfig
     content_config: ContentConfig
     lambda_schedule_config: Annotated[
@@ -114,8 +123,22 @@ class RolloutConfig(_Part):
     ]
     save_dir: str | None = None
 
-    def kernels(self, scalar_content: ScalarContent = "every-head") -> StructuredKernels:
-        """Return the structured kernels of the configuration.
+    @model_validator(mode="before")
+    @classmethod
+    def _without_slopes(cls, fields: Any) -> Any:
+        """Fill in what may be left out beside a position bias."""
+        if not isinstance(fields, dict) or fields.get("position_bias") is None:
+            return fields
+        attention, bias = fields.get("attention_config", {}), fields["position_bias"]
+        if isinstance(attention, dict):
+            part = bias[0] if isinstance(bias, list) and bias and isinstance(bias[0], list) else bias
+            heads = len(part) if isinstance(part, list) else 1
+            attention = {"num_heads": heads, "alibi_slopes": [], **attention}
+        nothing = {"diagonal_scores": [[0.0]], "base_scores": [[0.0]]}
+        return {"content_config": nothing, **fields, "attention_config": attention}
+
+    def kernels(self, scalar_content: ScalarContent = "every-head") -> StructuredKernels | BiasedKernels:
+        """Return the kernels of the configuration: structured, or with the position biases that it has.
 
         Parameters
         ----------
@@ -126,11 +149,12 @@ class RolloutConfig(_Part):
         Raises
         ------
         ValueError
-            If slopes, weights or content are ragged or fit neither the layers nor the heads.
+            If slopes, biases, weights or content are ragged or fit neither the layers nor the heads, or for a mask,
+            slopes or a temperature that position biases do not go with.
         """
-        T, attention = self.num_layers, self.attention_config
+        T, attention, biased = self.num_layers, self.attention_config, self.position_bias is not None
         arrays = {
-            "attention_config.alibi_slopes": attention.alibi_slopes,
+            **({} if biased else {"attention_config.alibi_slopes": attention.alibi_slopes}),
             "content_config.diagonal_scores": self.content_config.diagonal_scores,
             "content_config.base_scores": self.content_config.base_scores,
         }
@@ -140,16 +164,30 @@ class RolloutConfig(_Part):
         diagonal = parts["content_config.diagonal_scores"]
         if scalar_content == "first-head" and diagonal.shape[1] == 1:
             diagonal = diagonal * (np.arange(attention.num_heads) == 0)
+        weights = parts.get("attention_config.head_weights")
+        if biased:
+            self._check_biased()
+            return biased_kernels(T, self.position_bias, diagonal=diagonal, weights=weights, H=attention.num_heads)
         return structured_kernels(
             T,
             slope=parts["attention_config.alibi_slopes"],
             diagonal=diagonal,
             base=parts["content_config.base_scores"],
             mask=self.mask_config.mask(),
-            weights=parts.get("attention_config.head_weights"),
+            weights=weights,
             temperature=attention.softmax_temperature,
             H=attention.num_heads,
         )
+
+    def _check_biased(self) -> None:
+        """Raise ValueError for what position biases do not go with."""
+        if self.mask_config.mask_type != "causal":
+            raise checks.refuse("mask_config.mask_type", "causal beside a position_bias", self.mask_config.mask_type)
+        if self.attention_config.alibi_slopes:
+            raise checks.refuse("attention_config.alibi_slopes", "none beside a position_bias", "slopes")
+        if self.attention_config.softmax_temperature != 1:
+            received = self.attention_config.softmax_temperature
+            raise checks.refuse("attention_config.softmax_temperature", "1 beside a position_bias", received)
 
     def check_sizes(self) -> None:
         """Raise ValueError for a number of tokens, layers or heads that takes more than the machine's memory."""
@@ -265,6 +303,8 @@ def config_text(config: RolloutConfig) -> str:
     """
     lines = []
     for field, value in config.model_dump().items():
+        if field == "position_bias" and value is None:
+            continue
         if isinstance(value, dict):
             lines += [f"{field}:", *(f"  {name}: {_yaml(part)}" for name, part in value.items())]
         else:
@@ -276,6 +316,8 @@ def _yaml(value: Any) -> str:
     """Return a value in one line; YAML takes a number with an exponent for one only if it has a point too."""
     if isinstance(value, list):
         return f"[{', '.join(map(_yaml, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{name}: {_yaml(part)}' for name, part in value.items())}}}"
     if isinstance(value, float):
         text = repr(value)
         return text if "." in text else text.replace("e", ".0e")

@@ -14,11 +14,14 @@ from jaxtyping import Float
 
 from posbias import checks
 from posbias.checks import Numbers
+from posbias.rollout import biased
+from posbias.rollout.biased import BiasedKernels
 from posbias.rollout.kernels import attention_kernel
 from posbias.rollout.logits import content_logits, position_logits
+from posbias.rollout.position_bias import PositionBias
 from posbias.rollout.structured import STEEPEST, StructuredKernels
 
-Kernels = StructuredKernels | np.ndarray
+Kernels = StructuredKernels | BiasedKernels | np.ndarray
 
 
 def congruence(kernels: Kernels, t: int, X: Float[np.ndarray, "n n"], weights: Numbers) -> Float[np.ndarray, "n n"]:
@@ -71,6 +74,17 @@ class _Matrix:
         return np.asarray(self.A.T @ X)
 
 
+class _Biased:
+    """The kernel of a head with a position bias and diagonal content."""
+
+    def __init__(self, bias: PositionBias, diagonal: float) -> None:
+        self.bias, self.diagonal = bias, diagonal
+
+    def pushed(self, X: np.ndarray) -> np.ndarray:
+        """Return AᵀX."""
+        return biased.pushed(self.bias, self.diagonal, X)
+
+
 class _Geometric:
     """A causal kernel with weight q^k at distance k > 0 and another on the query itself."""
 
@@ -93,10 +107,15 @@ class _Geometric:
         return np.asarray(out)
 
 
-def _distinct(kernels: Kernels, t: int, n: int, weights: np.ndarray) -> list[tuple[_Matrix | _Geometric, float]]:
+Head = _Matrix | _Geometric | _Biased
+
+
+def _distinct(kernels: Kernels, t: int, n: int, weights: np.ndarray) -> list[tuple[Head, float]]:
     """Return the different kernels of a layer, each with the sum of its heads' weights."""
     if isinstance(kernels, np.ndarray):
         return [(_Matrix(A), float(w)) for A, w in zip(kernels[t], weights, strict=True)]
+    if isinstance(kernels, BiasedKernels):
+        return [(_Biased(*head), w) for head, w in kernels.heads(t, weights).items()]
     slopes, diagonal, _ = kernels.layer(t)
     heads, which = np.unique(np.stack([slopes, diagonal]), axis=1, return_inverse=True)
     total = np.bincount(which.ravel(), weights, heads.shape[1])

@@ -1,8 +1,9 @@
 """Rollout: the product P = R_T … R_1 of residual kernels, and the rows of it that matter.
 
 Kernels come as :class:`~posbias.rollout.structured.StructuredKernels`, as
-:class:`~posbias.rollout.cells.CellKernels`, or as an array (n, n), the same in every layer, or (T, n, n). A row of P is
-carried through the layers from the last to the first; the matrix P is formed only by :func:`rollout_matrix`.
+:class:`~posbias.rollout.biased.BiasedKernels`, as :class:`~posbias.rollout.cells.CellKernels`, or as an array (n, n),
+the same in every layer, or (T, n, n). A row of P is carried through the layers from the last to the first; the matrix P
+is formed only by :func:`rollout_matrix`.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from jaxtyping import Float
 
 from posbias import checks
 from posbias.checks import Numbers
+from posbias.rollout.biased import BiasedKernels
 from posbias.rollout.cells import CellKernels
 from posbias.rollout.clock import hop_distribution
 from posbias.rollout.structured import StructuredKernels
 
-Kernels = StructuredKernels | CellKernels | np.ndarray
+Kernels = StructuredKernels | BiasedKernels | CellKernels | np.ndarray
 NEGLIGIBLE = 1e-17  # total probability of the hop counts that are left out
 
 
@@ -165,7 +167,7 @@ def _checked(kernels: Kernels | Sequence, lambda_: Numbers, n: int | None) -> tu
         if n not in (None, kernels.cells.n):
             raise checks.refuse("n", f"{kernels.cells.n}, the size of the kernels", n)
         return kernels, checks.mixing_coefficients("lambda_", lambda_, T=kernels.T), kernels.cells.n
-    if isinstance(kernels, StructuredKernels):
+    if isinstance(kernels, StructuredKernels | BiasedKernels):
         return kernels, checks.mixing_coefficients("lambda_", lambda_, T=kernels.T), checks.positive_integer("n", n)
     A = checks.stochastic_kernel("kernels", kernels)
     A = A[None] if A.ndim == 2 else A

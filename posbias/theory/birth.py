@@ -20,13 +20,14 @@ from jaxtyping import Bool, Float
 
 from posbias import checks
 from posbias.checks import Numbers
+from posbias.rollout.biased import BiasedKernels
 from posbias.rollout.cells import CellKernels, CellSteps
 from posbias.rollout.clock import hop_distribution
 from posbias.rollout.congruence import congruence, pushed
 from posbias.rollout.influence import Kernels
 from posbias.rollout.structured import StructuredKernels
 
-Law = StructuredKernels | np.ndarray
+Law = StructuredKernels | BiasedKernels | np.ndarray
 """Kernels that the law is computed with: those of whole tokens."""
 
 LARGEST = 1e40
@@ -87,7 +88,7 @@ def birth_profile(
     """
     net = checked_network(kernels, gains, n, scales=scales, outputs=outputs, steps=steps, parallel=parallel, row=row)
     plain = steps is None and scales is None and outputs is None
-    if plain and isinstance(net.kernels, StructuredKernels) and _is_one_kernel(net.kernels):
+    if plain and not isinstance(net.kernels, np.ndarray) and _is_one_kernel(net.kernels):
         return _by_powers(net.kernels, net.gains, net.n, net.row)
     G = net.start()
     for t in reversed(range(net.T)):
@@ -227,7 +228,7 @@ def _sizes(kernels: Kernels, gains: Numbers, n: int | None) -> tuple[Law, int, n
     T = len(gain)
     if isinstance(kernels, CellKernels):
         raise checks.refuse("kernels", "kernels of tokens, whole or structured", "kernels of cells")
-    if isinstance(kernels, StructuredKernels):
+    if isinstance(kernels, StructuredKernels | BiasedKernels):
         if n is None:
             raise checks.refuse("n", "the number of tokens, which structured kernels do not have", None)
         n, H = checks.positive_integer("n", n), kernels.H
@@ -290,12 +291,14 @@ def _steps(values: Numbers | CellSteps | None, T: int, n: int) -> np.ndarray | C
     return K
 
 
-def _is_one_kernel(kernels: StructuredKernels) -> bool:
+def _is_one_kernel(kernels: StructuredKernels | BiasedKernels) -> bool:
     """Tell whether one kernel serves all heads and layers."""
+    if isinstance(kernels, BiasedKernels):
+        return kernels.same_in_every_layer and len(kernels.heads(0)) == 1
     return kernels.same_in_every_layer and all(bool((x == x[0, 0]).all()) for x in (kernels.slopes, kernels.diagonal))
 
 
-def _by_powers(kernels: StructuredKernels, gain: np.ndarray, n: int, row: int) -> np.ndarray:
+def _by_powers(kernels: StructuredKernels | BiasedKernels, gain: np.ndarray, n: int, row: int) -> np.ndarray:
     """Return the root of Σ_k e_k(c_1², …, c_T²) [(A^k)_{row, j}]², over its sum.
 
     e_k over Π(1 + c_t²) is the distribution of the number of hops with odds c_t².

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from posbias import checks
 from posbias.measure.attention import AttentionReading
 from posbias.measure.corpus import Prompts
-from posbias.networks.families import output_projection, window
-from posbias.networks.hooks import given, hooked, returned
 from posbias.measure.instrument import Instrument
 from posbias.measure.interventions import bidirectional, replaced_embeddings, replaced_rope, rotary_module
 from posbias.measure.study import Settings, Study
+from posbias.networks.families import output_projection, window
+from posbias.networks.hooks import given, hooked, returned
 from posbias.provenance import versions
 from posbias.shipped import PREFIX
 from posbias.theory.leakage import (

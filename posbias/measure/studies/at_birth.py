@@ -18,13 +18,13 @@ from torch import Tensor
 from posbias import checks
 from posbias.measure.births import Birth
 from posbias.measure.branches import Branches, read_branches
-from posbias.networks.families import family_of
 from posbias.measure.instrument import Instrument
 from posbias.measure.interventions import replaced_rope
 from posbias.measure.positions import read_positions
 from posbias.measure.rollouts import measured_rollout
 from posbias.measure.study import Settings, Study
 from posbias.measure.summary import shaved
+from posbias.networks.families import family_of
 from posbias.provenance import versions
 
 SEEDS = 3

@@ -18,11 +18,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from posbias.networks.families import output_projection
-from posbias.networks.hooks import given, hooked
 from posbias.measure.instrument import Instrument
 from posbias.measure.studies.gradients import kept_streams, read_streams
 from posbias.measure.studies.path_gradients import single_hops
+from posbias.networks.families import output_projection
+from posbias.networks.hooks import given, hooked
 
 JOINS = ("attention", "step", "heads")
 """What meets in a layer: what comes around the attention and through it, around the step after it and through it, and

@@ -26,11 +26,11 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from posbias import checks
-from posbias.networks.hooks import given, hooked, regiven, rereturned, returned
 from posbias.measure.instrument import SOFTMAX, Instrument
 from posbias.measure.rollouts import OF_MEANS, measured_rollout
 from posbias.measure.run import measured
 from posbias.measure.study import Settings, Study
+from posbias.networks.hooks import given, hooked, regiven, rereturned, returned
 from posbias.rollout.influence import influence_by_hops
 from posbias.rollout.paths import paths_by_hops
 

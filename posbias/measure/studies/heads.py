@@ -16,9 +16,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from posbias.measure.instrument import SOFTMAX, Instrument
 from posbias.networks.families import output_projection
 from posbias.networks.hooks import hooked
-from posbias.measure.instrument import SOFTMAX, Instrument
 
 WEIGHTINGS = ("uniform", "values", "projected", "vectors")
 """Plain head average, and the three weighted ones."""

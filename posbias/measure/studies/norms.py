@@ -18,14 +18,14 @@ from torch import Tensor, nn
 
 from posbias import checks
 from posbias.measure.attention import AttentionReading
-from posbias.networks.families import output_projection
-from posbias.networks.hooks import hooked, returned
 from posbias.measure.instrument import Instrument
 from posbias.measure.interventions import replaced_denominators
 from posbias.measure.normalisation import centres, size_over_features
 from posbias.measure.studies.corpora import untrained_twin
 from posbias.measure.studies.norm_courses import held_out_courses, removals, smooth_course
 from posbias.measure.study import Settings, Study
+from posbias.networks.families import output_projection
+from posbias.networks.hooks import hooked, returned
 
 PARTS = ("input", "branches", "rest", "branch", "values")
 """Sizes that :func:`read_sizes` reads of each layer t, in this order.

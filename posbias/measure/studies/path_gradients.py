@@ -20,12 +20,12 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from posbias import checks
-from posbias.networks.hooks import given, hooked, rereturned, returned
 from posbias.measure.instrument import Instrument
 from posbias.measure.run import measured
 from posbias.measure.studies.gradients import POWERS
 from posbias.measure.study import Settings, Study
 from posbias.measure.summary import shaved
+from posbias.networks.hooks import given, hooked, rereturned, returned
 
 
 class Pathways:

@@ -17,14 +17,14 @@ from torch import Tensor, nn
 
 from posbias import checks
 from posbias.measure.attention import AttentionReading
-from posbias.networks.families import soft_cap
-from posbias.networks.hooks import hooked
 from posbias.measure.instrument import Instrument, Observer
 from posbias.measure.interventions import rotary_module
 from posbias.measure.rollouts import layer_masks
 from posbias.measure.run import measured
 from posbias.measure.study import Settings, Study
 from posbias.measure.summary import shaved
+from posbias.networks.families import soft_cap
+from posbias.networks.hooks import hooked
 from posbias.provenance import versions
 from posbias.rollout.influence import influence_profile
 from posbias.rollout.kernels import attention_kernel, mix_heads
