@@ -11,10 +11,10 @@ from posbias.measure.corpus import check_prompts_fit
 
 STUDY_NAMES = (
     "birth", "families", "corpora", "untrained", "seeds", "snapshots", "absolute", "norms", "hops", "gap", "paths",
-    "between", "rotary",
+    "between", "rotary", "designed",
 )  # fmt: skip
 """Names of the studies, those of :data:`~posbias.measure.studies.driver.STUDIES`."""
-OF_TRAINED = ("seeds", "snapshots")
+OF_TRAINED = ("seeds", "snapshots", "designed")
 """Studies of a folder of trained models only; others measure its models where it is given."""
 
 

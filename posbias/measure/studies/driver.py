@@ -32,6 +32,7 @@ from posbias.measure.studies.asked import Request, check_request, check_study
 from posbias.measure.studies.at_birth import measure_at_birth
 from posbias.measure.studies.between import measure_between
 from posbias.measure.studies.corpora import measure_corpus, measure_snapshot, measure_untrained
+from posbias.measure.studies.designed import measure_designed
 from posbias.measure.studies.gap import measure_refinements
 from posbias.measure.studies.gradients import measure_hops
 from posbias.measure.studies.norms import measure_norms
@@ -43,7 +44,7 @@ from posbias.measure.study import KERNEL_SIZE, Settings
 from posbias.shipped import PREFIX, reference_names
 from posbias.training.loop import checkpoint, netcdf
 from posbias.training.loop.progress import progress
-from posbias.training.reference.models import REFERENCES
+from posbias.training.reference.models import DESIGNED, REFERENCES
 
 ARTICLE = r"^ = [^=].* = $"
 """First line of an article in the text of WikiText-2."""
@@ -126,7 +127,7 @@ class Plan:
 
     def known(self) -> Sequence[str]:
         """Return the names that a request may use."""
-        return reference_names() if self.untrained is None else self.untrained[1]
+        return tuple(dict.fromkeys((*reference_names(), *self.models))) if self.untrained is None else self.untrained[1]
 
     def source(self, model: str) -> Source:
         """Return where a model comes from."""
@@ -257,6 +258,14 @@ STUDIES: Mapping[str, Plan] = {
         5,
         (Part("rotary", measure_rotary, 256, 256), Part("rotary-1024", measure_rotary, 24, 1024, 2)),
         ROTARY,
+    ),
+    "designed": Plan(
+        "What do trained decoders with designed position biases listen to, and what do they lose?",
+        "42_design",
+        "{model}.{part}.nc",
+        30,
+        (Part("designed", measure_designed, 64, 256), Part("designed-1024", measure_designed, 24, 1024, 2)),
+        ("llama-12", "bloom-12", *DESIGNED),
     ),
 }
 """The studies by name, in the order of their chapters."""
@@ -515,7 +524,12 @@ def _training(folder: Path, step: str = "") -> dict[str, int | float]:
             return {"training_seed": _training_seed(folder), "training_steps": int(step.removeprefix(STEP))}
         record = json.loads((folder / "training.json").read_text(encoding="utf-8"))
         loss = (folder / "training.csv").read_text(encoding="utf-8").splitlines()[-1].split(",")[2]
-        return {"training_seed": record["seed"], "training_steps": record["steps"], "held_out_loss": float(loss)}
+        return {
+            "training_seed": record["seed"],
+            "training_steps": record["steps"],
+            "training_seconds": record["seconds"],
+            "held_out_loss": float(loss),
+        }
     except (OSError, ValueError, KeyError, IndexError) as error:
         wanted = "training.json and training.csv of a model that posbias train-reference finished"
         raise checks.refuse(str(folder), wanted, error) from None
