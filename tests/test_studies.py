@@ -55,6 +55,11 @@ EVERY = {  # study: more arguments, files that they make, variables among others
         {"profile", "predicted", "cross", "share", "pair_coherence"},
     ),
     "rotary": (["--only", "llama-12"], ["llama-12.rotary"], {"profile", "variation", "last_row", "theta"}),
+    "designed": (
+        ["--only", "bloom-8", "--part", "designed"],
+        ["bloom-8.seed-5.designed"],
+        {"influence", "rollout", "loss_places"},
+    ),
 }
 PROVENANCE = {
     "command", "model", "revision", "prompts", "prompts_sha256", "length", "dataset", "rule", "seed", "device", "dtype",
