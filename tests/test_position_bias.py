@@ -1,0 +1,89 @@
+"""Position biases: their logits, their descriptions, and what is refused."""
+
+import numpy as np
+import pytest
+from scipy.special import exp1
+
+from posbias.rollout.position_bias import (
+    HIDDEN,
+    AlibiBias,
+    FlatBias,
+    LogBias,
+    NoBias,
+    RatioBias,
+    described,
+    exponential_integral_inverse,
+    layered_biases,
+    position_bias,
+)
+
+ALL = [NoBias(), AlibiBias(0.5), LogBias(1.4), FlatBias(2.0), RatioBias((0.0, 1.0), (0.0, -3.0))]
+
+
+@pytest.mark.parametrize("bias", ALL, ids=lambda bias: bias.kind)
+def test_a_description_gives_the_bias_back(bias):
+    assert position_bias(described(bias)) == bias
+
+
+def test_logits_by_hand():
+    assert LogBias(2.0).logits(2)[1].tolist() == [0.0, 2 * np.log(2)]
+    assert AlibiBias(0.5).logits(3)[2].tolist() == [-1.0, -0.5, 0.0]
+    assert RatioBias((0.0, np.log(4)), (0.0, 2.0)).logits(2)[1].round(12).tolist() == [1.0, 0.0]
+    z = FlatBias(1.0).logits(3)  # ε = 0.219: of the third query the first and the second key are far enough
+    assert np.allclose(np.exp(z[2, :2]), 1 / np.log([3, 1.5])) and z[2, 2] == HIDDEN / 2
+    assert z[0, 0] > z[0, 1]  # the first query sees itself before what comes later
+
+
+@pytest.mark.parametrize("tau", [0.01, 0.5, 4.8, 45.0, 60.0])
+def test_the_cutoff_of_a_flat_bias(tau):
+    epsilon = exponential_integral_inverse(tau)
+    assert abs(exp1(epsilon) / tau - 1) < 1e-12
+    if tau > 0.4:  # two tokens apart by log 2
+        assert FlatBias(tau).visible(2).tolist() == [0, 1]
+    seen = FlatBias(tau).visible(500)
+    i = np.arange(1, 501)
+    assert (seen < i * np.exp(-epsilon)).all() and (seen + 1 >= i * np.exp(-epsilon) - 1e-9).all()
+
+
+@pytest.mark.parametrize("bias", [LogBias(1.4), FlatBias(2.0), RatioBias((0.0, 1.0), (0.0, -3.0))])
+def test_what_is_a_function_of_the_ratio_is_the_same_at_twice_the_positions(bias):
+    short, long = bias.logits(20), bias.logits(40)
+    i, j = np.tril_indices(20, -1)
+    far = long[2 * i + 1, 2 * j + 1]
+    if isinstance(bias, LogBias):  # a row's constant aside
+        far = far - bias.alpha * np.log(2)
+    assert np.allclose(short[i, j], far)
+
+
+def test_descriptions_of_heads_and_layers():
+    none, log = {"kind": "none"}, {"kind": "log", "alpha": 1.0}
+    assert layered_biases(log, 3, 2) == ((LogBias(1.0),) * 2,)
+    assert layered_biases([none, log], 3) == ((NoBias(), LogBias(1.0)),)
+    assert layered_biases([[none], [log], [log]], 3) == ((NoBias(),), (LogBias(1.0),), (LogBias(1.0),))
+
+
+@pytest.mark.parametrize(
+    ("description", "message"),
+    [
+        (3, r"position_bias: expected a mapping, a list for heads, or a list of lists for layers, received 3"),
+        ("flat", "position_bias: expected a mapping"),
+        ([], r"position_bias: expected a mapping, a list"),
+        ({"kind": "steep"}, "position_bias.kind: expected one of none, alibi, log, flat, ratio, received steep"),
+        ({"alpha": 1.0}, "position_bias.kind: expected one of"),
+        ({"kind": ["log"], "alpha": 1.0}, "position_bias.kind: expected one of"),
+        ({"kind": "flat", "tau": 0}, "position_bias.tau: expected a number above 0, received 0.0"),
+        ({"kind": "log", "alpha": -1}, "position_bias.alpha: expected a number above -1, received -1.0"),
+        ({"kind": "alibi", "slope": -0.1}, "position_bias.slope: expected a number above 0"),
+        ({"kind": "log", "alpha": float("nan")}, "position_bias.alpha: expected finite numbers"),
+        ({"kind": "log", "tau": 1.0}, "position_bias: expected kind and alpha for log, received kind, tau"),
+        ({"kind": "none", "alpha": 1.0}, "position_bias: expected kind alone for none"),
+        ({"kind": "ratio", "distances": [1, 0], "values": [0, 0]}, "position_bias.distances: expected increasing"),
+        ({"kind": "ratio", "distances": [0, 1], "values": [0]}, "position_bias.values: expected 2 logits"),
+        ([{"kind": "none"}] * 3, "position_bias: expected one bias, or one for each of 2 heads, received 3"),
+        ([[{"kind": "none"}] * 2] * 2, "position_bias: expected lists for 1 or 3 layers, received 2 entries"),
+        ([[{"kind": "none"}], {"kind": "none"}, []], "position_bias: expected lists for 1 or 3 layers"),
+    ],
+)
+def test_refused(description, message):
+    with pytest.raises(ValueError, match=f"^{message}"):
+        layered_biases(description, 3, 2)
