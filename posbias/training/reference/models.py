@@ -164,14 +164,24 @@ def _designed(body: str, kind: str, position_bias: Any) -> Reference:
     return replace(row, name=f"{body}-{kind}", fields={**(NO_ROTATION if body == "llama-12" else {}), **fields})
 
 
+def _mixed(slopes: tuple[float, ...], tau: float) -> list[dict[str, Any]]:
+    """Return half of the heads local, with these slopes, and half flat."""
+    local = [{"kind": "alibi", "slope": slope} for slope in slopes]
+    return [*local, *([{"kind": "flat", "tau": tau}] * len(slopes))]
+
+
 DESIGNED: Mapping[str, Reference] = {
     row.name: row
     for row in (
         _designed("llama-12", "none", None),
         _designed("llama-12", "alibi", [{"kind": "alibi", "slope": float(m)} for m in alibi_slopes(4)]),
         _designed("llama-12", "log", {"kind": "log", "alpha": 0.66}),  # Σλ - 1 of llama-12, trained
+        # posbias design --target uniform --depth 12 --lambda 0.14 --heads 4 --local 2 --length 256
+        _designed("llama-12", "flat", _mixed((0.25, 0.0625), 0.5637)),
         _designed("bloom-12", "none", {"kind": "none"}),
         _designed("bloom-12", "log", {"kind": "log", "alpha": 0.8}),  # Σλ - 1 of bloom-12, trained
+        # the same with --lambda 0.15 --heads 8 --local 4
+        _designed("bloom-12", "flat", _mixed((0.5, 0.25, 0.125, 0.0625), 0.6207)),
     )
 }
 """The reference Llama and BLOOM with other position biases; they are trained as their bodies are and do not ship."""
