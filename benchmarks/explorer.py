@@ -3,7 +3,9 @@
     python benchmarks/explorer.py    # a table in Markdown: milliseconds, median and slowest of the redraws
 
 A redraw is everything between a slider's move and the finished picture: settings, profile, plot and words. The slider
-is the one of the position logits, for which a flat kernel's tables are made anew; other sliders keep them. It needs
+is the one of the position logits, for which a flat kernel's tables are made anew; other sliders keep them. An
+attention hop takes two multiplications for each token with α log j, and two for each token and each of some 75
+exponentials with the flat kernel, whose tables hold as many numbers; heads and layers share it. It needs
 Chromium and chromedriver, as the tests of the pages do. The yardstick is a frame of a screen at 60 Hz, 16.7 ms.
 """
 

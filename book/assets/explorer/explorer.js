@@ -21,12 +21,12 @@
     encoding: [
       "Encoding", "",
       {
-        none: "none", alibi: "ALiBi", decay: "decay mask, one slope", log: "log of the distance",
-        "log-position": "log of the position, α log j", flat: "flat, −log log(i/j)",
+        none: "none", alibi: "ALiBi", decay: "decay mask, one slope", log: "log of distance",
+        "log-position": "log of position", flat: "flat, −log log(i/j)",
       },
     ],
-    alpha: ["Exponent α", "of j, above −1"],
-    tau: ["Total mixing τ", "that it is flat for"],
+    alpha: ["Exponent α", "logits α log j"],
+    tau: ["Flat for τ", "a total mixing"],
     heads: ["Heads", "H"],
     slopes: ["Slopes", "", { rule: "ALiBi's own rule", geometric: "2^(−8h/H)", one: "one for all heads" }],
     scale: ["Factor on the slopes"],
