@@ -2,7 +2,10 @@
 
     python benchmarks/explorer.py    # a table in Markdown: milliseconds, median and slowest of the redraws
 
-A redraw is everything between a slider's move and the finished picture: settings, profile, plot and words. It needs
+A redraw is everything between a slider's move and the finished picture: settings, profile, plot and words. The slider
+is the one of the position logits, for which a flat kernel's tables are made anew; other sliders keep them. An
+attention hop takes two multiplications for each token with α log j, and two for each token and each of some 75
+exponentials with the flat kernel, whose tables hold as many numbers; heads and layers share it. It needs
 Chromium and chromedriver, as the tests of the pages do. The yardstick is a frame of a screen at 60 Hz, 16.7 ms.
 """
 
@@ -29,13 +32,19 @@ SETTINGS = {
     "100 layers × 112 heads, 4,096 tokens": "#depth=100&heads=112&length=4096&lambda=0.05",
     "100 layers × 112 heads, 4,096 tokens, λ = 1": "#depth=100&heads=112&length=4096&lambda=1",
     "BLOOM-176B, content head by head, 4,096 tokens": "#model=bloom&length=4096",
+    "BLOOM-176B, α log j, content head by head": "#model=bloom&encoding=log-position&alpha=2",
+    "100 layers of λ = 1, 4,096 tokens, α log j": "#depth=100&lambda=1&length=4096&encoding=log-position&alpha=4",
+    "24 layers of λ = 0.2, 2,048 tokens, flat": "#depth=24&lambda=0.2&length=2048&encoding=flat&tau=4.8",
+    "100 layers of λ = 0.05, 4,096 tokens, flat": "#depth=100&lambda=0.05&length=4096&encoding=flat&tau=5",
+    "100 layers of λ = 1, 4,096 tokens, flat": "#depth=100&lambda=1&length=4096&encoding=flat&tau=5",
 }
 REDRAW = """
-const [count, done] = arguments, page = window.PosbiasExplorer, times = [], wanted = page.state.scale;
+const [count, done] = arguments, page = window.PosbiasExplorer, times = [];
+const moved = { "log-position": "alpha", flat: "tau" }[page.state.encoding] || "scale", wanted = page.state[moved];
 function next(k) {
-  if (k === count) { page.change({ scale: wanted }); return done(times); }
+  if (k === count) { page.change({ [moved]: wanted }); return done(times); }
   const before = page.redraws;
-  page.change({ scale: wanted * (1 + 0.001 * (k + 1)) });
+  page.change({ [moved]: wanted * (1 + 0.001 * (k + 1)) });
   (function wait() {
     if (page.redraws === before || page.drawn.milliseconds === undefined) return setTimeout(wait, 1);
     times.push([page.drawn.computed, page.drawn.milliseconds]);

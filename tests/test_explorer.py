@@ -10,6 +10,7 @@ from html import unescape
 import numpy as np
 import pytest
 from conftest import ROOT, pages
+from scipy.special import exp1
 from test_browser import BROWSERS, FLAGS, resize
 
 from posbias.book.explorer import DATA, standalone_page
@@ -18,10 +19,12 @@ from posbias.comparison.distances import normalised_wasserstein
 from posbias.measure.summary import read_summary
 from posbias.published import numbers
 from posbias.rollout import masks, schedules
+from posbias.rollout.biased import biased_kernels
 from posbias.rollout.influence import influence_profile
 from posbias.rollout.kernels import attention_kernel, mix_heads
 from posbias.rollout.logits import alibi_slopes, geometric_slopes
 from posbias.rollout.order import dominates
+from posbias.rollout.position_bias import exponential_integral_inverse
 from posbias.rollout.profiles import mean_position, read_profile, u_shape
 from posbias.rollout.structured import structured_kernels
 from posbias.theory.birth import birth_profile
@@ -110,8 +113,13 @@ def settled_hash(driver, part):
 DEFAULTS = {
     "depth": 12, "mixing": "constant", "lambda": 0.1, "lambda0": 0.6, "beta": 1.0, "encoding": "alibi", "heads": 8,
     "slopes": "rule", "scale": 1.0, "slope": 0.25, "mask": "causal", "width": 16, "content": "none", "diagonal": 2.0,
-    "length": 256, "off": (), "law": "aligned",
+    "length": 256, "off": (), "law": "aligned", "alpha": 0.2, "tau": 1.2,
 }  # fmt: skip
+BIASES = {
+    "log-position": lambda f: {"kind": "log", "alpha": f["alpha"]},
+    "flat": lambda f: {"kind": "flat", "tau": f["tau"]},
+}
+"""Encodings that are functions of the ratio of positions, as the package describes them."""
 
 
 @cache
@@ -131,11 +139,17 @@ def predicted(**fields):
     schedule, n, slopes, content, mask, f = what_is_asked(**fields)
     T = len(schedule)
     plain = f["encoding"] == "none" or "position" in f["off"]
+    if f["encoding"] in BIASES and not plain:
+        return influence_profile(biased(T, content, f), schedule, n)
     if plain or f["encoding"] != "log":
         kernels = structured_kernels(T, slope=None if plain else slopes, diagonal=content, mask=mask, H=f["heads"])
         return influence_profile(kernels, schedule, n)
     A = [mix_heads(heads) for heads in kernels_written_out(n, slopes, content, mask, f)]
     return influence_profile(A[0] if len(A) == 1 else np.stack(A), schedule)
+
+
+def biased(T, content, f):
+    return biased_kernels(T, BIASES[f["encoding"]](f), diagonal=content, H=f["heads"])
 
 
 def predicted_at_birth(**fields):
@@ -155,6 +169,9 @@ def predicted_at_birth(**fields):
 def kernels_written_out(n, slopes, content, mask, f):
     """Return the kernels of all heads, of one layer or of all: (1 or T, H, n, n)."""
     plain = f["encoding"] == "none" or "position" in f["off"]
+    if f["encoding"] in BIASES and not plain:
+        one = [[biased(1, d, f | {"heads": 1}).dense(0, n) for d in row] for row in content]
+        return np.array(one)
     distance = np.subtract.outer(np.arange(n), np.arange(n))
     distance = np.log1p(np.abs(distance)) if f["encoding"] == "log" else distance
     logits = -(0 if plain else 1) * slopes[:, None, None] * distance
@@ -193,6 +210,19 @@ def what_is_asked(**fields):
     schedule = np.ones(T) if "residual" in f["off"] else schedule
     content = np.zeros((1, H)) if "content" in f["off"] else content
     return schedule, n, slopes, content, mask, f
+
+
+def random_biased_fields(rng, k):
+    """Draw settings with logits by the ratio of positions, which are causal; content of all kinds occurs with both."""
+    fields = random_fields(rng, 12 * (k // 2) + 1)  # content of the kind k // 2, and no logarithmic distance
+    total = float(np.exp(rng.uniform(np.log(0.01), np.log(100))))
+    return fields | {
+        "encoding": ("log-position", "flat")[k % 2],
+        "alpha": total - 1,
+        "tau": total,
+        "mask": "causal",
+        "off": tuple(x for x in fields["off"] if x != "mask"),
+    }
 
 
 def hash_of(fields):
@@ -251,10 +281,12 @@ def profiles(driver, asked):
     return [np.array(p, dtype=float) for p in found]
 
 
-def test_engine_equals_python_on_random_settings(driver, show):
+@pytest.mark.parametrize("draw", [random_fields, random_biased_fields])
+def test_engine_equals_python_on_random_settings(driver, show, draw):
     show()
     rng = np.random.default_rng(20)
-    asked = [random_fields(rng, k) for k in range(100)]
+    asked = [draw(rng, k) for k in range(100)]
+    assert {f["content"] for f in asked} == {"none", "diagonal", "mean", "all"}
     for fields, p in zip(asked, profiles(driver, asked), strict=True):
         # 1e-9 is promised; what remains is the rounding of the reference models' content in the data
         assert np.abs(p - predicted(**fields)).max() < 1e-10, fields
@@ -271,10 +303,45 @@ def test_engine_equals_python_at_the_limits(driver, show):
         {"length": 2000, "depth": 4, "heads": 2, "encoding": "log", "slopes": "one", "slope": 0.001},
         {"length": 2000, "depth": 4, "heads": 2, "encoding": "log", "slopes": "one", "slope": 4, "off": ("mask",)},
         {"length": 4, "depth": 1, "heads": 1, "mask": "prefix", "width": 4096, "lambda": 1},
+        {"length": 4096, "depth": 100, "encoding": "log-position", "alpha": 99, "lambda": 1},
+        {"length": 4096, "depth": 20, "encoding": "log-position", "alpha": -0.99, "lambda": 0.1},
+        {"length": 4096, "depth": 100, "encoding": "flat", "tau": 0.01, "lambda": 0.05},
+        {"length": 4, "depth": 5, "encoding": "flat", "tau": 0.01, "lambda": 1},
         {"lambda": 0},
     ]
     for fields, p in zip(asked, profiles(driver, asked), strict=True):
         assert np.abs(p - predicted(**fields)).max() < 1e-12, fields
+
+
+@pytest.mark.parametrize("tau", [4.8, 100])
+def test_flat_engine_equals_the_written_out_kernel_on_many_tokens(driver, show, tau):
+    show()
+    fields = {"length": 2000, "depth": 24, "lambda": 0.2, "encoding": "flat", "tau": tau}
+    (p,) = profiles(driver, [fields])
+    A = biased_kernels(1, {"kind": "flat", "tau": tau}).dense(0, 2000)
+    assert np.abs(p - influence_profile(A, [0.2] * 24)).max() < 1e-12
+
+
+def test_exponential_integral_and_its_inverse(driver, show):
+    show()
+    tau = np.geomspace(1e-3, 100, 60)
+    script = """const e = PosbiasEngine, [tau] = arguments;
+        return [tau.map(e.exponentialIntegral), tau.map(e.exponentialIntegralInverse)]"""
+    integral, inverse = driver.execute_script(script, tau.tolist())
+    assert np.allclose(integral, exp1(tau), rtol=1e-14)
+    assert np.allclose(inverse, [exponential_integral_inverse(float(x)) for x in tau], rtol=1e-12)
+
+
+@pytest.mark.parametrize("fields", [{"encoding": "flat", "tau": 3.0}, {"encoding": "log-position", "alpha": 2.0}])
+def test_limit_of_the_mean_position_in_long_prompts(driver, show, fields):
+    show()
+    (short, long) = profiles(driver, [fields | {"depth": 10, "lambda": 0.3, "length": n} for n in (512, 4096)])
+    bias = BIASES[fields["encoding"]](fields)
+    script = "return PosbiasEngine.limitingMean(new Array(10).fill(0.3), arguments[0])"
+    limit = driver.execute_script(script, bias)
+    assert abs(mean_position(long) - limit) < 0.3 * abs(mean_position(short) - limit) < 0.01
+    if fields["encoding"] == "log-position":
+        assert abs(limit - (1 - 0.3 / 4) ** 10) < 1e-14
 
 
 def small(fields, rng):
@@ -284,6 +351,15 @@ def small(fields, rng):
     depth = min(fields["depth"], int(rng.integers(1, 9 if content else 13)))
     size = {"depth": depth, "length": int(rng.integers(4, 61)), "width": int(rng.integers(1, 31))}
     return fields | heads | size | {"law": "birth"}
+
+
+def test_law_at_birth_equals_python_with_logits_by_ratios(driver, show):
+    show()
+    rng = np.random.default_rng(22)
+    asked = [small(random_biased_fields(rng, k), rng) for k in range(48)]
+    assert len({(f["encoding"], f["content"]) for f in asked}) == 8 and any("residual" in f["off"] for f in asked)
+    for fields, p in zip(asked, profiles(driver, asked), strict=True):
+        assert np.abs(p - predicted_at_birth(**fields)).max() < 1e-10, fields
 
 
 def test_law_at_birth_equals_python_over_masks_encodings_and_content(driver, show):
@@ -389,6 +465,20 @@ def test_engine_on_three_tokens_by_hand(driver, show):
         ("{n: 5, lambda: [1], diagonal: [[0], [0]]}", "diagonal: expected 1 or 1 rows, received 2"),
         ("{n: 5, lambda: [1], diagonal: NaN}", "diagonal: expected finite numbers, received NaN"),
         ("{n: 5, lambda: [1], mask: {kind: 'window', width: 0}}", "width: expected an integer of at least 1, received"),
+        (
+            "{n: 5, lambda: [1], bias: {kind: 'log', alpha: -1}}",
+            "bias.alpha: expected a number above -1 and below 1000",
+        ),
+        ("{n: 5, lambda: [1], bias: {kind: 'flat', tau: 0}}", "bias.tau: expected a number above 0 and below 700"),
+        ("{n: 5, lambda: [1], bias: {kind: 'ratio'}}", "bias.kind: expected log or flat, received ratio"),
+        (
+            "{n: 5, lambda: [1], slopes: [1], bias: {kind: 'flat', tau: 1}}",
+            "slopes: expected 0 with a bias, received 1",
+        ),
+        (
+            "{n: 5, lambda: [1], mask: {kind: 'full'}, bias: {kind: 'flat', tau: 1}}",
+            "mask: expected causal with a bias",
+        ),
         ("{n: 5, lambda: [1], distance: 'far'}", "distance: expected linear or log, received far"),
     ],
 )
@@ -499,7 +589,8 @@ def test_links_bring_settings_back(driver, show):
         const first = s.parse(hash, presets), link = s.format(first.state, presets), again = s.parse(link, presets);
         return [first, link, again]"""
     for k in range(100):
-        fields = random_fields(rng, k) | {"law": ("aligned", "birth")[k % 2]}
+        draw = random_biased_fields if k % 5 == 0 else random_fields
+        fields = draw(rng, k) | {"law": ("aligned", "birth")[k % 2]}
         first, link, again = driver.execute_script(round_trip, hash_of(fields))
         assert first["state"]["law"] == fields["law"]
         assert first == again and again["refused"] == [] and link.startswith("#"), link
@@ -529,6 +620,10 @@ def test_defaults_of_the_page_are_those_that_it_prints(driver, show):
         ("#model=gpt", "model", "expected one of falcon-rw-7b, mpt-7b"),
         ("#mixing=model", "mixing", "expected one of constant, decay without a model, received model"),
         ("#law=square", "law", "expected one of aligned, birth, received square"),
+        ("#encoding=log-position&alpha=-1", "alpha", "expected a number from -0.99 to 99, received -1"),
+        ("#encoding=flat&tau=0", "tau", "expected a number from 0.01 to 100, received 0"),
+        ("#encoding=flat&mask=window", "mask", "expected one of causal with encoding=flat, received window"),
+        ("#off=mask&encoding=log-position", "off", "content with encoding=log-position, with commas between"),
         ("#off=mask,gravity", "off", "expected any of mask, residual, position, content"),
         ("#colour=<img src=x>", "colour", "expected one of the fields model, depth"),
         ("#=%E0%A4%A&&&", "", "expected one of the fields"),
@@ -753,6 +848,20 @@ def test_what_the_page_promises_of_its_links_is_true(driver, show):
         assert f"{normalised_wasserstein(numbers.config('bloom', content).profile(), measured):.3f}" in text
 
 
+def test_what_the_page_promises_of_logits_by_ratios_is_true(driver, show):
+    show()
+    same = {"depth": 24, "lambda": 0.2, "length": 2048}
+    logits = [{"encoding": "none"}, {"encoding": "log-position", "alpha": 3.8}, {"encoding": "flat", "tau": 4.8}]
+    uniform, log, even, even_born = profiles(driver, [same | x for x in [*logits, logits[2] | {"law": "birth"}]])
+    gaps = [normalised_wasserstein(p, np.full(2048, 1 / 2048)) for p in (uniform, log, even, even_born)]
+    assert [round(x, 3) for x in gaps] == [0.42, 0.093, 0.005, 0.337] and round(uniform[0], 3) == 0.141
+    assert [round(mean_position(p), 2) for p in (uniform, log)] == [0.08, 0.43]
+    assert round(log[:100].sum(), 3) == 0.006 and round(100 / 2048, 3) == 0.049
+    assert round(even_born[-1], 2) == 0.33
+    two = [same | x | {"length": n} for x in ({}, logits[2]) for n in (4096, 256)]
+    assert [round(mean_position(p), 2) for p in profiles(driver, two)] == [0.93, 0.43, 0.5, 0.49]
+
+
 def test_every_link_on_the_page_is_accepted(driver, show):
     show()
     links = re.findall(r'href="(#[^"]*=[^"]*)"', (ROOT / "book" / "explorer.md").read_text())
@@ -760,6 +869,77 @@ def test_every_link_on_the_page_is_accepted(driver, show):
     for link in links:
         parsed = driver.execute_script("return PosbiasState.parse(arguments[0], PosbiasPresets)", unescape(link))
         assert parsed["refused"] == [], link
+
+
+# ---------------------------------------------------------------- logits by the ratio of positions
+
+
+def test_flat_logits_are_set_to_the_networks_mixing(driver, show):
+    show("#depth=10&lambda=0.25&length=512")
+    assert not element(driver, "match").is_displayed() and not element(driver, "tau").is_displayed()
+    choose(driver, "encoding", "flat")
+    assert element(driver, "tau").is_displayed() and not element(driver, "alpha").is_displayed()
+    assert not element(driver, "slope").is_displayed() and not element(driver, "slopes").is_displayed()
+    button = element(driver, "match")
+    assert button.text == "Set τ to Σλ" and "Σλ = 2.5" in element(driver, "match-hint").text
+    p = after(driver, lambda: button.send_keys(Keys.ENTER))
+    assert driver.execute_script("return PosbiasExplorer.state.tau") == 2.5
+    assert element(driver, "tau-exact").get_attribute("value") == "2.5"
+    asked = {"depth": 10, "lambda": 0.25, "length": 512, "encoding": "flat", "tau": 2.5}
+    assert np.abs(p - predicted(**asked)).max() < 1e-12
+    settled_hash(driver, "encoding=flat&tau=2.5")
+    said = driver.find_element(By.CSS_SELECTOR, "#explorer [aria-live=polite]")
+    distance = normalised_wasserstein(p, np.full(512, 1 / 512))
+    expected = f"To the uniform 1/n: Wasserstein distance {distance:.4f}"
+    WebDriverWait(driver, 10).until(lambda d: expected in said.get_attribute("textContent"))
+    assert "Position logits: flat for τ = 2.5" in said.get_attribute("textContent")
+    p = choose(driver, "encoding", "log-position")
+    assert element(driver, "alpha").is_displayed() and not element(driver, "tau").is_displayed()
+    assert button.text == "Set α to Σλ − 1"
+    p = after(driver, button.click)
+    assert driver.execute_script("return PosbiasExplorer.state.alpha") == 1.5
+    asked |= {"encoding": "log-position", "alpha": 1.5}
+    assert np.abs(p - predicted(**asked)).max() < 1e-12
+    element(driver, "alpha").send_keys(Keys.ARROW_RIGHT)
+    assert 1.5 < driver.execute_script("return PosbiasExplorer.state.alpha") < 1.7
+    driver.execute_script("PosbiasExplorer.change({lambda: 0})")
+    assert "beyond the slider" in element(driver, "match-hint").text
+
+
+def test_csv_of_flat_logits(driver, show, tmp_path):
+    show("#encoding=flat&tau=3&depth=30&length=300")
+    (tmp_path / "p.csv").write_text(driver.execute_script("return PosbiasExplorer.csv()"))
+    assert np.array_equal(read_profile(tmp_path / "p.csv"), profile(driver))
+
+
+def test_logits_by_ratios_are_causal_alone(driver, show):
+    show("#mask=window&width=9&off=mask&length=64")
+    p = choose(driver, "encoding", "log-position")
+    assert np.abs(p - predicted(encoding="log-position", length=64)).max() < 1e-12
+    mask, switch = element(driver, "mask"), element(driver, "force-mask")
+    assert not mask.is_enabled() and mask.get_attribute("value") == "causal"
+    assert "Causal only" in element(driver, "mask-hint").text and not element(driver, "width").is_displayed()
+    assert switch.is_selected() and not switch.is_enabled()
+    choose(driver, "encoding", "alibi")
+    assert mask.is_enabled() and switch.is_enabled() and not element(driver, "mask-hint").is_displayed()
+
+
+def test_flat_logits_hide_the_diagonal_and_its_content(driver, show):
+    start = {"encoding": "flat", "tau": 2.0, "length": 64, "content": "diagonal", "diagonal": 5.0}
+    show(hash_of(start))
+    p, switch = profile(driver), element(driver, "force-content")
+    (without,) = profiles(driver, [start | {"content": "none"}])
+    assert np.array_equal(p, without) and not switch.is_enabled()
+    assert (
+        element(driver, "content-hint").is_displayed()
+        and "hide the diagonal" in element(driver, "force-content-hint").text
+    )
+    plain = after(driver, element(driver, "force-position").click)  # uniform attention, whose diagonal is seen
+    assert switch.is_enabled() and not element(driver, "content-hint").is_displayed()
+    assert np.abs(plain - predicted(**start, off=("position",))).max() < 1e-12
+    assert np.array_equal(thin(driver, "all"), p)
+    choose(driver, "encoding", "log-position")
+    assert switch.is_enabled() and np.abs(profile(driver) - plain).max() < 1e-12, "position logits are still off"
 
 
 # ---------------------------------------------------------------- downloads
@@ -829,8 +1009,13 @@ def test_keyboard_alone(driver, show):
 
 
 def test_every_step_of_a_slider_changes_its_value(driver, show):
-    show("#length=4&mask=window&width=1")
-    for name in ("length", "width"):
+    for name, hash_ in {
+        "length": "#length=4",
+        "width": "#mask=window&width=1",
+        "alpha": "#encoding=log-position&alpha=-0.99",
+        "tau": "#encoding=flat&tau=0.01",
+    }.items():
+        show(hash_)
         slider, seen = element(driver, name), []
         for _ in range(30):
             slider.send_keys(Keys.ARROW_RIGHT)
@@ -839,7 +1024,7 @@ def test_every_step_of_a_slider_changes_its_value(driver, show):
         for _ in range(30):
             slider.send_keys(Keys.ARROW_LEFT)
         back = driver.execute_script("return PosbiasExplorer.state[arguments[0]]", name)
-        assert back == {"length": 4, "width": 1}[name]
+        assert back == {"length": 4, "width": 1, "alpha": -0.99, "tau": 0.01}[name]
 
 
 def test_a_wrong_number_is_refused_and_the_old_one_kept(driver, show):
@@ -938,7 +1123,10 @@ def test_no_motion_where_none_is_wanted(driver, show):
 CROWDED = "#depth=3.5&colour=1&axis=log&mask=window&content=diagonal&mixing=decay&slopes=one&off=mask,residual"
 
 
-@pytest.mark.parametrize("hash_", ["", CROWDED])
+FLAT = "#encoding=flat&tau=4.8&depth=24&lambda=0.2&length=2048&content=diagonal&law=birth"
+
+
+@pytest.mark.parametrize("hash_", ["", CROWDED, FLAT])
 def test_phone_has_no_sideways_scrolling(driver, show, hash_):
     show()
     resize(driver, 360)

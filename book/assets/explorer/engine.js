@@ -13,6 +13,10 @@
    The inner sums run from the last token to the first. Heads with one slope share a rate. A power of the distance is
    a sum of exponentials, from the trapezoidal rule for (1 + x)^(-m) = ∫ e^(m y - (1 + x) e^y) dy / Γ(m).
 
+   Instead of a distance a kernel may have the ratio of the positions, counted from 1, in a causal mask only, as
+   posbias.rollout.biased has it: logits α log j, one sum whose rate changes from key to key, and the flat kernel,
+   1 / log(i / j) for j < i e^(-ε), a sum of exponentials in log(i / j), so of some 75 such sums.
+
    The law at birth (posbias.theory.birth) adds squares over sets of layers. Where all heads and layers share one kernel
    the same sums give it; otherwise the Gram matrix of the gradients goes through every different head, n² numbers. */
 (function (root) {
@@ -27,6 +31,10 @@
   const NEGLIGIBLE_SQUARE = 1e-30; // the same where the root is taken afterwards
   const MOST = 4e9; // operations that the law at birth may take: seconds, and a page must not stand still for them
   const WIDEST = 2048; // tokens of a Gram matrix, 34 MB, of which three are needed
+  const FLAT_STEP = 0.32; // of the trapezoidal rule for 1 / s: a relative error of 5e-13
+  const FLAT_MERGED = 1e-4; // exponents up to this are one term, with an error of their cube
+  const FLAT_FARTHEST = 34; // exponents from this on are left out: e^-34 of the whole
+  const EULER = 0.57721566490153286;
 
   function refuse(field, expected, received) {
     const error = new RangeError(`${field}: expected ${expected}, received ${received}`);
@@ -69,7 +77,8 @@
 
   /** The last row of P.
       settings: n (tokens), lambda (T numbers, first layer first), distance ("linear" or "log"), slopes (H numbers ≥ 0),
-      diagonal (a number, or 1 or T rows of 1 or H numbers), mask ({kind: "full" | "causal" | "window" | "prefix", width}). */
+      diagonal (a number, or 1 or T rows of 1 or H numbers), mask ({kind: "full" | "causal" | "window" | "prefix", width}),
+      and in place of slopes bias ({kind: "log", alpha} or {kind: "flat", tau}), with slopes 0 and a causal mask. */
   function influenceProfile(settings) {
     const s = checked(settings);
     const memory = workspace(s);
@@ -134,7 +143,25 @@
       reach: mask.kind === "window" ? Math.min(mask.width - 1, n) : n,
     };
     const diagonal = rowsOf(given.diagonal === undefined ? 0 : given.diagonal, T, H);
-    return { ...size, T, H, lambda, distance, diagonal, ...rates(slopes, distance, size) };
+    const bias = given.bias ? checkedBias(given.bias, slopes, mask) : null;
+    const plain = { ...size, T, H, lambda, distance, diagonal, bias };
+    if (!bias) return { ...plain, ...rates(slopes, distance, size) };
+    const one = { unique: [0], groupOf: new Array(H).fill(0), first: Float64Array.of(0), coefficients: null };
+    if (bias.kind === "log") return { ...plain, ...one, q: Float64Array.of(1), ...powersOfPositions(bias.alpha, n) };
+    // a flat head hides its diagonal, and content with it
+    const cutoff = exponentialIntegralInverse(bias.tau);
+    return { ...plain, ...one, diagonal: [new Float64Array(H)], cutoff, ...flatExponentials(cutoff, n) };
+  }
+
+  function checkedBias(bias, slopes, mask) {
+    if (bias.kind !== "log" && bias.kind !== "flat") throw refuse("bias.kind", "log or flat", bias.kind);
+    if (bias.kind === "log" && !(bias.alpha > -1 && bias.alpha < 1000))
+      throw refuse("bias.alpha", "a number above -1 and below 1000", bias.alpha);
+    if (bias.kind === "flat" && !(bias.tau > 0 && bias.tau < 700))
+      throw refuse("bias.tau", "a number above 0 and below 700", bias.tau);
+    if (slopes.some((m) => m !== 0)) throw refuse("slopes", "0 with a bias", slopes.find((m) => m !== 0));
+    if (mask.kind !== "causal") throw refuse("mask", "causal with a bias", mask.kind);
+    return bias;
   }
 
   /** The diagonal as 1 or T rows of H numbers; rows that are all equal count as one. */
@@ -213,10 +240,139 @@
     return 0.5 * Math.log(2 * Math.PI) + (z + 0.5) * Math.log(t) - t + Math.log(sum);
   }
 
+  /* ------------------------------------------------------------------ ratios of positions */
+
+  /** The ratios (j / (j + 1))^α, by which a sum over queries goes from key j + 1 to key j, and for each query the
+      weight of the keys before it, relative to its own without content. */
+  function powersOfPositions(alpha, n) {
+    const ratio = Float64Array.from({ length: n }, (_, j) => Math.exp(-alpha * Math.log1p(1 / (j + 1))));
+    const seen = new Float64Array(n);
+    for (let i = 1; i < n; i++) seen[i] = (seen[i - 1] + 1) * ratio[i - 1];
+    return { ratio, seen: [seen] };
+  }
+
+  /** E₁(x) = ∫_x^∞ e^-s / s ds, x > 0: the series up to 1, then the continued fraction. */
+  function exponentialIntegral(x) {
+    if (x <= 1) {
+      let sum = 0;
+      for (let k = 1, term = 1; k < 25; k++) {
+        term *= -x / k;
+        sum -= term / k;
+      }
+      return sum - EULER - Math.log(x);
+    }
+    let fraction = 0;
+    for (let k = 400; k >= 1; k--) fraction = (k * k) / (x + 2 * k + 1 - fraction);
+    return Math.exp(-x) / (x + 1 - fraction);
+  }
+
+  /** The ε > 0 with E₁(ε) = τ: Newton's steps in log ε, within a bracket that they narrow. */
+  function exponentialIntegralInverse(tau) {
+    let [low, high] = [-tau - 1, 6.6];
+    let y = Math.min(Math.max(-EULER - tau, low), high);
+    for (let k = 0; k < 100; k++) {
+      const x = Math.exp(y);
+      const gap = exponentialIntegral(x) - tau;
+      if (gap > 0) low = y;
+      else high = y;
+      const step = gap / Math.exp(-x);
+      let next = y + step;
+      if (!(next > low && next < high)) next = (low + high) / 2;
+      if (Math.abs(next - y) <= 1e-15 * Math.abs(y)) return Math.exp(next);
+      y = next;
+    }
+    return Math.exp(y);
+  }
+
+  /** Exponents x_r, as q, and weights ω_r with Σ_r ω_r e^(-s x_r) = 1 / s for every log-distance s that is seen. */
+  function flatExponentials(cutoff, n) {
+    const farthest = Math.log(Math.max(n, 2));
+    const nearest = Math.max(cutoff, -Math.log1p(-1 / Math.max(n, 2)));
+    const low = Math.log(FLAT_MERGED / farthest);
+    const nodes = [];
+    for (let y = low; y < Math.log(FLAT_FARTHEST / nearest); y += FLAT_STEP) nodes.push(Math.exp(y));
+    // all nodes below those, a geometric series, as one term of the same weight and mean
+    const below = Math.exp(low - FLAT_STEP);
+    const weight = (FLAT_STEP * below) / -Math.expm1(-FLAT_STEP);
+    const mean = (FLAT_STEP * below ** 2) / -Math.expm1(-2 * FLAT_STEP) / weight;
+    return { q: Float64Array.from([mean, ...nodes]), omega: Float64Array.from([weight, ...nodes.map((x) => FLAT_STEP * x)]) };
+  }
+
+  let flatKept = { key: "" }; // tables cost as much as ten layers: while other sliders move they stay
+
+  /** What a vector goes through a flat kernel with: seen[i], how many keys query i sees, from the first on, and for
+      each exponent x the factors step = (j / (j + 1))^x from key to key and enter = ω (seen / i)^x / Σ_j 1 / log(i / j)
+      from a query to its last key. Values of exponent r stand as the gains of rate r do. */
+  function flatTables(s) {
+    const { n, q, omega, cutoff } = s;
+    const key = `${n} ${s.bias.tau}`;
+    if (flatKept.key === key) return flatKept;
+    const near = Math.exp(-cutoff);
+    const seen = Int32Array.from({ length: n }, (_, i) => Math.ceil((i + 1) * near) - 1);
+    const blocks = Math.ceil(q.length / LANES);
+    const step = new Float64Array(blocks * LANES * n);
+    const enter = new Float64Array(blocks * LANES * n);
+    const sums = new Float64Array(n);
+    const between = Float64Array.from({ length: n }, (_, j) => -Math.log1p(1 / (j + 1)));
+    const entering = Float64Array.from(seen, (c, i) => (c ? Math.log(c / (i + 1)) : 0));
+    for (let r = 0; r < q.length; r++) {
+      const base = Math.floor(r / LANES) * n * LANES + (r % LANES);
+      for (let i = 0, j = 0, upto = 0; i < n; i++) {
+        const at = base + i * LANES;
+        step[at] = Math.exp(between[i] * q[r]);
+        if (seen[i] === 0) continue;
+        for (; j < seen[i]; j++) upto = (j ? upto * step[base + (j - 1) * LANES] : 0) + 1;
+        enter[at] = omega[r] * Math.exp(entering[i] * q[r]);
+        sums[i] += enter[at] * upto;
+      }
+    }
+    for (let block = 0; block < blocks; block++)
+      for (let i = 0, at = block * n * LANES; i < n; i++, at += LANES)
+        for (let lane = 0; lane < LANES; lane++) if (sums[i] > 0) enter[at + lane] /= sums[i];
+    flatKept = { key, flat: true, seen, step, enter };
+    return flatKept;
+  }
+
+  /** The row vector v A of a flat kernel; queries that see no key see themselves alone. */
+  function pullFlat(v, { seen, step, enter }, { n, q }) {
+    const out = Float64Array.from(v, (x, i) => (seen[i] ? 0 : x));
+    for (let block = 0; block * LANES < q.length; block++) {
+      const base = block * n * LANES;
+      let ra = 0, rb = 0, rc = 0, rd = 0;
+      for (let i = n - 1, j = seen[n - 1]; j > 0; j--) {
+        let at = base + (j - 1) * LANES; // key j has index j - 1
+        ra = ra * step[at] + TINY;
+        rb = rb * step[at + 1] + TINY;
+        rc = rc * step[at + 2] + TINY;
+        rd = rd * step[at + 3] + TINY;
+        for (; seen[i] === j; i--) {
+          const x = v[i];
+          const from = base + i * LANES;
+          ra += enter[from] * x;
+          rb += enter[from + 1] * x;
+          rc += enter[from + 2] * x;
+          rd += enter[from + 3] * x;
+        }
+        out[j - 1] += ra + rb + (rc + rd);
+      }
+    }
+    for (let i = 0; i < n; i++) if (out[i] < 1e-290) out[i] = 0;
+    return out;
+  }
+
+  /** The mean position that the rollout tends to in long prompts: Π_t (1 - λ_t (1 - μ)), where an attention hop
+      multiplies the position by μ on average. */
+  function limitingMean(lambda, bias) {
+    const cutoff = bias.kind === "flat" ? exponentialIntegralInverse(bias.tau) : 0;
+    const hop = bias.kind === "log" ? (bias.alpha + 1) / (bias.alpha + 2) : exponentialIntegral(2 * cutoff) / bias.tau;
+    return lambda.reduce((product, x) => product * (1 - x * (1 - hop)), 1);
+  }
+
   /* ------------------------------------------------------------------ tables of one layer */
 
   /** Memory that every layer's tables use again. */
   function workspace(s) {
+    if (s.cutoff) return flatTables(s);
     const rates = Math.ceil(s.q.length / LANES) * LANES;
     const groups = Math.ceil(s.unique.length / LANES) * LANES;
     const gain = new Float64Array(rates * s.n);
@@ -232,6 +388,7 @@
   /** Fill own[i] and the gains of a layer whose heads have these diagonals. Values of rate r, or group g, stand at
       [(block n + i) LANES + lane], r = block LANES + lane. Weights are relative to the nearest key's, k(1). */
   function layerTables(s, diagonal, memory) {
+    if (memory.flat) return memory;
     const { n, H, together } = s;
     const share = 1 / H;
     const { own, byGroup, both } = memory;
@@ -318,11 +475,13 @@
   /** The row vector v A. */
   function pull(v, tables, s) {
     const { n, together, reach } = s;
+    if (tables.flat) return pullFlat(v, tables, s);
     const out = new Float64Array(n);
     for (let i = 0; i < n; i++) out[i] = v[i] * tables.own[i];
     const windowed = reach < n;
     const alone = together === n && tables.both; // then no row looks back only
-    if (reach > 0 && !alone) backwards(v, tables.gain, out, s, windowed);
+    if (s.ratio) backwardsByRatio(v, tables.gain, out, s);
+    else if (reach > 0 && !alone) backwards(v, tables.gain, out, s, windowed);
     if (together >= 2 && s.distance === "log") forwards(v, tables.gain, out, s);
     if (tables.both) {
       tables.both.keys.forEach((key, g) => addOthers(v, tables.both.gain[g], key, out));
@@ -389,6 +548,14 @@
         }
         out[i - 1] += ra + rb + (rc + rd);
       }
+    }
+  }
+
+  /** One sum whose rate changes from key to key. */
+  function backwardsByRatio(v, gain, out, { n, ratio }) {
+    for (let i = n - 1, sum = 0; i > 0; i--) {
+      sum = (sum + gain[i * LANES] * v[i] + TINY) * ratio[i - 1];
+      out[i - 1] += sum;
     }
   }
 
@@ -504,15 +671,19 @@
   }
 
   /** The different heads of a layer with their share of the heads and their tables: own[i], weight[i] and q or k, with
-      A[i, j] = weight[i] q^(i-1-j) or weight[i] k[i-j] beside the diagonal. */
+      A[i, j] = weight[i] q^(i-1-j) or weight[i] k[i-j] beside the diagonal; rate[i] is q, or what stands for it from
+      key i to key i - 1. */
   function headsOf(s, t) {
     return distinctHeads(s, t).map(({ group, diagonal, count }) => {
       const m = s.unique[group];
       const alone = { ...s, H: 1, unique: [m], groupOf: [0], seen: [s.seen[group]], first: [s.first[group]], coefficients: null };
       const { own, gain, both } = layerTables(alone, [diagonal], workspace({ ...alone, q: [0] }));
-      const weight = Float64Array.from({ length: s.n }, (_, i) => gain[i * LANES]);
+      const q = Math.exp(-m);
+      const rate = new Float64Array(s.n).fill(q);
+      if (s.ratio) rate.set(s.ratio.subarray(0, s.n - 1), 1);
+      const weight = Float64Array.from({ length: s.n }, (_, i) => gain[i * LANES] * (s.ratio ? rate[i] : 1));
       const k = s.distance === "log" ? Float64Array.from({ length: s.n }, (_, x) => ((1 + x) / 2) ** -m) : null;
-      return { share: count / s.H, own, weight, both, k, q: Math.exp(-m), reach: s.reach, together: s.together };
+      return { share: count / s.H, own, weight, both, k, q, rate, reach: s.reach, together: s.together };
     });
   }
 
@@ -562,8 +733,8 @@
     }
   }
 
-  /** All of a causal kernel with a rate, the own weight too. */
-  function addBackwards(X, { own, weight, q }, factor, out, n, size, row) {
+  /** All of a causal kernel with rates, the own weight too. */
+  function addBackwards(X, { own, weight, rate }, factor, out, n, size, row) {
     let ra = 0, rb = 0, rc = 0, rd = 0;
     for (let i = n - 1, from = row * size + i, to = i * size + row; i >= 0; i--, from--, to -= size) {
       const a = factor * X[from];
@@ -572,6 +743,7 @@
       const d = factor * X[from + 3 * size];
       const self = own[i];
       const w = weight[i];
+      const q = rate[i];
       out[to] += self * a + ra;
       out[to + 1] += self * b + rb;
       out[to + 2] += self * c + rc;
@@ -697,6 +869,7 @@
       return kernels * s.n ** 2 * gramSteps(s);
     }
     const pulls = shared ? hops : s.T;
+    if (s.cutoff) return s.n * s.q.length * (2 * pulls + 20); // two exponentials for each number of the tables
     const tables = s.H + (s.coefficients ? s.q.length * s.unique.length : 0);
     return s.n * (pulls * s.q.length * (s.together > 1 ? 2 : 1) + (shared ? 1 : s.T) * tables);
   }
@@ -777,7 +950,8 @@
 
   const api = {
     alibiSlopes, geometricSlopes, constantMixing, decayingMixing, influenceProfile, birthProfile, influence,
-    influenceSteps, hopDistribution, squaredMixing, operations, affordable, longest, meanPosition, uShape, wasserstein, profileText, refuse,
+    influenceSteps, hopDistribution, squaredMixing, operations, affordable, longest, exponentialIntegral,
+    exponentialIntegralInverse, limitingMean, meanPosition, uShape, wasserstein, profileText, refuse,
   };
   if (typeof module !== "undefined" && module.exports) module.exports = api;
   root.PosbiasEngine = api;

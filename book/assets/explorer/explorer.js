@@ -18,7 +18,15 @@
     lambda: ["λ of every layer"],
     lambda0: ["λ₀ of the first layer"],
     beta: ["Exponent β", "λ = λ₀ t^−β in layer t"],
-    encoding: ["Encoding", "", { none: "none", alibi: "ALiBi", decay: "decay mask, one slope", log: "logarithmic" }],
+    encoding: [
+      "Encoding", "",
+      {
+        none: "none", alibi: "ALiBi", decay: "decay mask, one slope", log: "log of distance",
+        "log-position": "log of position", flat: "flat, −log log(i/j)",
+      },
+    ],
+    alpha: ["Exponent α", "logits α log j"],
+    tau: ["Flat for τ", "a total mixing"],
     heads: ["Heads", "H"],
     slopes: ["Slopes", "", { rule: "ALiBi's own rule", geometric: "2^(−8h/H)", one: "one for all heads" }],
     scale: ["Factor on the slopes"],
@@ -36,7 +44,7 @@
   };
   const GROUPS = [
     ["Layers", ["depth", "mixing", "lambda", "lambda0", "beta"]],
-    ["Position", ["encoding", "slope", "heads", "slopes", "scale"]],
+    ["Position", ["encoding", "slope", "alpha", "tau", "match", "heads", "slopes", "scale"]],
     ["Mask and length", ["mask", "width", "length"]],
     ["Content and axis", ["content", "diagonal", "axis"]],
   ];
@@ -46,6 +54,9 @@
     position: ["Positional encoding", "off: no position logits"],
     content: ["Content diagonal", "off: content logits 0"],
   };
+
+  const CAUSAL_HINT = "these position logits are causal";
+  const HIDDEN_HINT = "no effect: flat logits hide the diagonal";
 
   const LAW_HINT = {
     aligned: "Contributions of different layers point one way and add as sizes: the rollout.",
@@ -78,13 +89,16 @@
   const STEPS = 240; // of a slider that is divided by equal factors
 
   function toSlider(field, value) {
-    return field.factor ? Math.round((STEPS * Math.log(value / field.min)) / Math.log(field.max / field.min)) : value;
+    if (!field.factor) return value;
+    const { min, max, shift = 0 } = field;
+    return Math.round((STEPS * Math.log((value + shift) / (min + shift))) / Math.log((max + shift) / (min + shift)));
   }
 
   function fromSlider(field, position) {
     if (!field.factor) return Number(position);
-    const value = field.min * (field.max / field.min) ** (position / STEPS);
-    return field.whole ? Math.round(value) : Number(value.toPrecision(3));
+    const { min, max, shift = 0 } = field;
+    const value = (min + shift) * ((max + shift) / (min + shift)) ** (position / STEPS);
+    return field.whole ? Math.round(value) : Number((Number(value.toPrecision(3)) - shift).toFixed(5));
   }
 
   /* ------------------------------------------------------------------ controls */
@@ -146,7 +160,7 @@
     const row = make("div", { class: "explorer-field explorer-choice" }, make("label", { for: id }, label), select);
     const show = (value) => {
       if (field.name !== "model") {
-        const there = scheme.optionsOf(field, scheme.presetOf(state, presets));
+        const there = scheme.optionsOf(field, scheme.presetOf(state, presets), state.encoding);
         if (there.join() !== Array.from(select.options, (o) => o.value).join())
           select.replaceChildren(...there.map((o) => make("option", { value: o }, names[o])));
       }
@@ -165,10 +179,11 @@
     });
     const text = make("span", { class: "explorer-hint", id: `${id}-hint` }, hint);
     const row = make("div", { class: "explorer-switch" }, box, make("label", { for: id }, label), text);
-    const show = (on, present) => {
-      box.checked = on && present;
+    /** `instead`: what to say where the switch cannot be moved. The mask is there all the same. */
+    const show = (on, present, instead) => {
+      box.checked = on && (present || force === "mask");
       box.disabled = !present;
-      text.textContent = present ? hint : "not in these settings";
+      text.textContent = present ? hint : instead;
     };
     return { row, show };
   }
@@ -193,6 +208,10 @@
   const copied = make("span", { role: "status", class: "explorer-hint" });
   const source = make("p", { class: "explorer-hint explorer-source" });
   const lawHint = make("p", { class: "explorer-hint" });
+  const maskHint = make("p", { class: "explorer-hint", id: "explorer-mask-hint" }, "Causal only: α log j and flat logits are for causal attention.");
+  const contentHint = make("p", { class: "explorer-hint", id: "explorer-content-hint" }, "Flat logits hide every token from itself, and with it what content adds there: it has no effect.");
+  const matchHint = make("span", { class: "explorer-hint", id: "explorer-match-hint" });
+  const matchButton = make("button", { type: "button", class: "explorer-button", id: "explorer-match", "aria-describedby": "explorer-match-hint" });
   const forces = Object.fromEntries(scheme.FORCES.map((force) => [force, forceControl(force)]));
 
   function build() {
@@ -200,7 +219,18 @@
       if (field.kind === "set") continue;
       controls.set(field.name, field.kind === "number" ? numberControl(field) : choiceControl(field));
     }
+    matchButton.addEventListener("click", () => {
+      const { tau, alpha } = scheme.matching(state, presets);
+      change(state.encoding === "flat" ? { tau } : { alpha });
+    });
+    controls.set("match", {
+      row: make("div", { class: "explorer-match" }, matchButton, matchHint), show: showMatch, disable: () => {},
+    });
     const row = (name) => controls.get(name).row;
+    for (const [name, hint] of [["mask", maskHint], ["content", contentHint]]) {
+      row(name).append(hint);
+      row(name).querySelector("select").setAttribute("aria-describedby", hint.id);
+    }
     const figure = make(
       "div", { class: "explorer-figure" }, plotPlace, legend,
       make("div", { class: "explorer-read" }, make("label", { for: "explorer-token" }, "Read a token"), reader, reading),
@@ -234,11 +264,25 @@
     settle();
   }
 
+  /** Offer the network's own Σλ for τ, or Σλ - 1 for α. */
+  function showMatch() {
+    const { total, tau, alpha } = scheme.matching(state, presets);
+    const flat = state.encoding === "flat";
+    matchButton.textContent = flat ? "Set τ to Σλ" : "Set α to Σλ − 1";
+    const cut = flat ? tau !== total : Math.abs(alpha + 1 - total) > 1e-9;
+    matchHint.textContent = `Σλ = ${Number(total.toPrecision(4))}${cut ? ", beyond the slider: its end is taken" : ""}`;
+  }
+
   /** Show the settings in the controls. */
   function refresh() {
     for (const [name, control] of controls) control.show(state[name]);
     const present = scheme.presentForces(state, presets);
-    for (const force of scheme.FORCES) forces[force].show(!state.off.includes(force), present[force]);
+    const causal = scheme.CAUSAL_ONLY.includes(state.encoding);
+    const hidden = scheme.hidesDiagonal(state) && state.content !== "none";
+    for (const force of scheme.FORCES) {
+      const instead = force === "mask" ? CAUSAL_HINT : force === "content" && hidden ? HIDDEN_HINT : "not in these settings";
+      forces[force].show(!state.off.includes(force), present[force], instead);
+    }
     const shown = {
       lambda: state.mixing === "constant",
       lambda0: state.mixing === "decay",
@@ -246,11 +290,17 @@
       slope: state.encoding === "decay" || (["alibi", "log"].includes(state.encoding) && state.slopes === "one"),
       slopes: state.encoding === "alibi" || state.encoding === "log",
       scale: ["alibi", "log"].includes(state.encoding) && state.slopes !== "one",
+      alpha: state.encoding === "log-position",
+      tau: state.encoding === "flat",
+      match: causal,
       width: state.mask !== "causal",
       diagonal: state.content === "diagonal",
     };
     for (const [name, yes] of Object.entries(shown)) controls.get(name).row.hidden = !yes;
     controls.get("heads").disable(state.content === "all");
+    controls.get("mask").disable(causal);
+    maskHint.hidden = !causal;
+    contentHint.hidden = !hidden;
     lawHint.textContent = LAW_HINT[state.law];
     const preset = scheme.presetOf(state, presets);
     const far = preset && preset.measured && !scheme.measuredOf(state, presets);
@@ -346,6 +396,7 @@
       sizes: law === "birth" ? engine.influenceProfile(settings) : null,
       measured: scheme.measuredOf(state, presets),
       lambda: settings.lambda,
+      bias: settings.bias,
     };
   }
 
@@ -409,7 +460,7 @@
     note.hidden = !text;
   }
 
-  const describeDrawn = () => scheme.describe(drawn.profile, drawn.lambda, drawn.measured, drawn.sizes);
+  const describeDrawn = () => scheme.describe(drawn.profile, drawn.lambda, drawn.measured, drawn.sizes, drawn.bias);
 
   function showWords() {
     const pairs = describeDrawn();

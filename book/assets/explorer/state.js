@@ -9,7 +9,11 @@
      mixing     constant, decay or model
      lambda     mixing of every layer, 0 to 1 (mixing=constant)
      lambda0, beta   λ_t = lambda0 · t^-beta (mixing=decay)
-     encoding   none, alibi, decay or log: logits -m (i - j), the same with one slope, or -m log(1 + |i - j|)
+     encoding   none, alibi, decay or log: logits -m (i - j), the same with one slope, or -m log(1 + |i - j|);
+                or log-position: α log j; or flat: -log log(i / j) for j < i e^-ε, E₁(ε) = τ. Positions are counted
+                from 1, and these two are causal
+     alpha      α > -1 in every head (encoding=log-position)
+     tau        τ in every head (encoding=flat)
      heads      1 to 128
      slopes     rule, geometric or one: ALiBi's own rule, 2^(-8h/H) for any H, or `slope` in every head
      scale      factor on the slopes of a rule
@@ -27,8 +31,9 @@
 
   const engine = root.PosbiasEngine;
   const FORCES = ["mask", "residual", "position", "content"];
+  const CAUSAL_ONLY = ["log-position", "flat"];
 
-  /** In the order of a link. `even` says how a slider is divided: by equal steps or by equal factors. */
+  /** In the order of a link. `factor` says that a slider is divided by equal factors, of the value plus `shift`. */
   const FIELDS = [
     { name: "model", kind: "choice", initial: "" },
     { name: "depth", kind: "number", whole: true, min: 1, max: 100, step: 1, initial: 12 },
@@ -36,7 +41,9 @@
     { name: "lambda", kind: "number", min: 0, max: 1, step: 0.005, initial: 0.1 },
     { name: "lambda0", kind: "number", min: 0.01, max: 1, step: 0.01, initial: 0.6 },
     { name: "beta", kind: "number", min: 0, max: 3, step: 0.05, initial: 1 },
-    { name: "encoding", kind: "choice", options: ["none", "alibi", "decay", "log"], initial: "alibi" },
+    { name: "encoding", kind: "choice", options: ["none", "alibi", "decay", "log", "log-position", "flat"], initial: "alibi" },
+    { name: "alpha", kind: "number", factor: true, shift: 1, min: -0.99, max: 99, initial: 0.2 },
+    { name: "tau", kind: "number", factor: true, min: 0.01, max: 100, initial: 1.2 },
     { name: "heads", kind: "number", whole: true, min: 1, max: 128, step: 1, initial: 8 },
     { name: "slopes", kind: "choice", options: ["rule", "geometric", "one"], initial: "rule" },
     { name: "scale", kind: "number", factor: true, min: 0.01, max: 16, initial: 1 },
@@ -92,29 +99,34 @@
     for (const field of FIELDS) {
       if (field.name === "model" || !given.has(field.name)) continue;
       const text = given.get(field.name);
-      const [value, expected] = valueOf(field, text, preset);
+      const [value, expected] = valueOf(field, text, preset, state.encoding);
       if (expected) refuse(field.name, expected, text === "" ? "no value" : text);
       else state[field.name] = value;
     }
     return { state: fitted(state, presets), refused };
   }
 
-  function optionsOf(field, preset) {
+  /** What may be chosen: nothing of a model without one, and no mask but the causal with logits that are causal. */
+  function optionsOf(field, preset, encoding) {
+    const causal = CAUSAL_ONLY.includes(encoding);
+    if (causal && field.name === "mask") return ["causal"];
+    if (causal && field.name === "off") return field.options.filter((o) => o !== "mask");
     return field.options.filter((o) => preset || !(o === "model" || o === "mean" || o === "all"));
   }
 
   /** A field's value, or undefined and what was expected. */
-  function valueOf(field, text, preset) {
+  function valueOf(field, text, preset, encoding) {
+    const there = field.kind === "number" ? [] : optionsOf(field, preset, encoding);
+    const why = ["mask", "off"].includes(field.name) ? ` with encoding=${encoding}` : " without a model";
     if (field.kind === "choice") {
-      const there = optionsOf(field, preset);
       if (there.includes(text)) return [text];
-      const more = field.options.includes(text) ? " without a model" : "";
-      return [undefined, `one of ${there.join(", ")}${more}`];
+      return [undefined, `one of ${there.join(", ")}${field.options.includes(text) ? why : ""}`];
     }
     if (field.kind === "set") {
       const parts = text.split(",").filter((part) => part);
-      if (parts.every((part) => field.options.includes(part))) return [field.options.filter((o) => parts.includes(o))];
-      return [undefined, `any of ${field.options.join(", ")}, with commas between`];
+      if (parts.every((part) => there.includes(part))) return [there.filter((o) => parts.includes(o))];
+      const known = parts.every((part) => field.options.includes(part));
+      return [undefined, `any of ${there.join(", ")}${known ? why : ""}, with commas between`];
     }
     const value = text.trim() === "" ? NaN : Number(text);
     const fits = value >= field.min && value <= field.max && (!field.whole || Number.isInteger(value));
@@ -125,6 +137,10 @@
   function fitted(state, presets) {
     const preset = presetOf(state, presets);
     const next = { ...state, off: [...state.off] };
+    if (CAUSAL_ONLY.includes(next.encoding)) {
+      next.mask = "causal";
+      next.off = next.off.filter((force) => force !== "mask");
+    }
     if (!preset) {
       next.model = "";
       if (next.mixing === "model") next.mixing = "constant";
@@ -157,10 +173,16 @@
 
   function slopesOf(state) {
     const H = state.heads;
-    if (state.encoding === "none") return new Array(H).fill(0);
+    if (state.encoding === "none" || CAUSAL_ONLY.includes(state.encoding)) return new Array(H).fill(0);
     if (state.encoding === "decay" || state.slopes === "one") return new Array(H).fill(state.slope);
     const rule = state.slopes === "geometric" ? engine.geometricSlopes(H) : engine.alibiSlopes(H);
     return rule.map((m) => m * state.scale);
+  }
+
+  /** The logits that are functions of the ratio of positions, or null. */
+  function biasOf(state) {
+    if (state.encoding === "log-position") return { kind: "log", alpha: state.alpha };
+    return state.encoding === "flat" ? { kind: "flat", tau: state.tau } : null;
   }
 
   function diagonalOf(state, preset) {
@@ -188,21 +210,33 @@
       lambda: off.has("residual") ? lambda.map(() => 1) : lambda,
       distance: state.encoding === "log" ? "log" : "linear",
       slopes: off.has("position") ? new Array(state.heads).fill(0) : slopesOf(state),
+      bias: off.has("position") ? null : biasOf(state),
       diagonal: off.has("content") ? 0 : diagonalOf(state, preset),
       mask: off.has("mask") ? { kind: "full" } : { kind: state.mask, width: state.width },
       law: state.law,
     };
   }
 
-  /** Which forces are there to be switched. */
+  /** Which forces are there to be switched. Flat logits hide the diagonal, and what content adds to it. */
   function presentForces(state, presets) {
     const preset = presetOf(state, presets);
+    if (hidesDiagonal(state)) return presentForces({ ...state, encoding: "log-position", content: "none" }, presets);
     return {
-      mask: true,
+      mask: !CAUSAL_ONLY.includes(state.encoding),
       residual: mixingOf(state, preset).some((x) => x < 1),
       position: state.encoding !== "none",
       content: state.content === "mean" || state.content === "all" || (state.content === "diagonal" && state.diagonal !== 0),
     };
+  }
+
+  const hidesDiagonal = (state) => state.encoding === "flat" && !state.off.includes("position");
+
+  /** Σλ of the layers as they are drawn, and the τ and the α = Σλ - 1 that fit it, within what can be set. */
+  function matching(state, presets) {
+    const total = Number(settingsOf(state, presets).lambda.reduce((sum, x) => sum + x, 0).toPrecision(6));
+    const within = ({ min, max }, x) => Math.min(Math.max(x, min), max);
+    const alpha = Number((total - 1).toPrecision(6));
+    return { total, tau: within(BY_NAME.get("tau"), total), alpha: within(BY_NAME.get("alpha"), alpha) };
   }
 
   /** The curve measured on the model, if it has one and the lengths agree. */
@@ -235,9 +269,22 @@
     return `Σλ = ${total(lambda)}; in squares ${total(engine.squaredMixing(lambda))} attention hops on average`;
   }
 
+  const digits = (x, count) => String(Number(x.toPrecision(count))).replace("-", "−");
+
+  /** What logits by the ratio of positions do to a query, and where they leave the mean position in long prompts. */
+  function biasInWords(bias, lambda, n, sizes) {
+    const limit = `in long prompts the mean position${sizes ? " by sizes" : ""} tends to ${engine.limitingMean(lambda, bias).toFixed(3)}`;
+    if (bias.kind === "log")
+      return `α log j, α = ${digits(bias.alpha, 4)}: a query attends to token j in proportion to j to the power α; ${limit}`;
+    const nearest = engine.exponentialIntegralInverse(bias.tau);
+    const hidden = `flat for τ = ${digits(bias.tau, 4)}: a query sees neither itself nor tokens nearer than ${share(-Math.expm1(-nearest))} of its position`;
+    const long = nearest * n >= 4; // the last query does leave some tokens out
+    return `${hidden}; ${long ? limit : `that is less than ${nearest * n < 1 ? "a token" : "four tokens"} here, too little for the limit of long prompts`}`;
+  }
+
   /** Term and description of what the profile p shows, for the list below the plot and for screen readers. `sizes` is
       what adding sizes gives, where p is the law at birth. */
-  function describe(p, lambda, measured, sizes) {
+  function describe(p, lambda, measured, sizes, bias) {
     const n = p.length;
     const shape = engine.uShape(p);
     const mean = engine.meanPosition(p);
@@ -251,8 +298,10 @@
       ["Trough", trough],
       ["Last token", `${share(p[n - 1])}, ${times(p[n - 1] * n)}`],
       ["Mean position", `${mean.toFixed(3)}, where 0 is the first token and 1 the last`],
+      ["To the uniform 1/n", `Wasserstein distance ${engine.wasserstein(p, p.map(() => 1 / n)).toFixed(4)}`],
       ["Total mixing", mixingInWords(lambda, sizes)],
     ];
+    if (bias) found.push(["Position logits", biasInWords(bias, lambda, n, sizes)]);
     if (sizes) {
       const gap = engine.wasserstein(p, sizes).toFixed(3);
       const far = `mean position ${engine.meanPosition(sizes).toFixed(3)}, Wasserstein distance ${gap}`;
@@ -266,8 +315,8 @@
   }
 
   const api = {
-    FIELDS, FORCES, parse, format, fitted, initialState, presetOf, optionsOf, settingsOf, presentForces, measuredOf,
-    describe, share,
+    FIELDS, FORCES, CAUSAL_ONLY, parse, format, fitted, initialState, presetOf, optionsOf, settingsOf, presentForces, hidesDiagonal,
+    matching, measuredOf, describe, share,
   };
   if (typeof module !== "undefined" && module.exports) module.exports = api;
   root.PosbiasState = api;
