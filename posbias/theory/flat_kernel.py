@@ -17,6 +17,8 @@ from scipy.special import exp1, hyp1f1
 from posbias import checks
 from posbias.rollout.position_bias import FlatBias, RatioBias, exponential_integral_inverse
 
+OWN = 1e-12
+"""Log-distances below this are those of the query to itself."""
 LEVEL = 12
 """From here on Buchstab's function is e^-γ to the rounding of a double."""
 
@@ -138,7 +140,8 @@ def uniform_bias(tau: float, lambda_: float = 0.0, *, farthest: float = 30.0, po
 
     Its logits are log ₁F₁(1 - r; 2; -(e^τ - 1) s), r = -log(1 - λ) / τ, at s = log(i / j): one for each layer, of
     its own λ_t, with τ = -Σ log(1 - λ_t). For many layers, r → 0, it is log((1 - e^(-(e^τ - 1)s)) / s) up to a constant,
-    the flat kernel's -log s without a cut-off; for one layer, r = 1, it is uniform attention.
+    the flat kernel's -log s without a cut-off; for one layer, r = 1, it is uniform attention. The query itself, at s = 0,
+    counts half: the sum over keys is then the integral by the trapezoidal rule, which brings finite n nearer to the limit.
 
     Parameters
     ----------
@@ -159,8 +162,8 @@ def uniform_bias(tau: float, lambda_: float = 0.0, *, farthest: float = 30.0, po
     Source: ours. With a = e^-τ the law has the transform (1 + aθ)/(1 + θ), whose r-th power is that of a law with the
     atom a^r = 1 - λ and the density λ k; expand (1 + (1/a - 1)/(1 + θ))^r in powers of 1/(1 + θ).
 
-    >>> set(uniform_bias(np.log(2), 0.5).values)  # one layer with λ = 1/2
-    {0.0}
+    >>> np.exp(uniform_bias(np.log(2), 0.5).values[:3]).round(6).tolist()  # one layer with λ = 1/2
+    [0.5, 1.0, 1.0]
     """
     tau, lambda_ = (float(checks.finite_array(name, x, ndim=(0,))) for name, x in (("tau", tau), ("lambda_", lambda_)))
     if not 0 < tau <= 50:
@@ -175,7 +178,17 @@ def uniform_bias(tau: float, lambda_: float = 0.0, *, farthest: float = 30.0, po
         ratio = np.divide(-np.expm1(-z), z, out=np.ones_like(z), where=z > 0)
     else:
         ratio = hyp1f1(max(1 - share, 0.0), 2.0, -z)
-    return RatioBias(tuple(s.tolist()), tuple(np.log(ratio).tolist()))
+    return with_half_weight_on_query(s, np.log(ratio))
+
+
+def with_half_weight_on_query(s: Float[np.ndarray, "m"], logits: Float[np.ndarray, "m"]) -> RatioBias:
+    """Return the bias with points from s[0] = 0 on, the query's own key counting half.
+
+    >>> with_half_weight_on_query(np.array([0.0, 1.0]), np.array([0.0, 2.0])).distances
+    (0.0, 1e-12, 1.0)
+    """
+    s = np.concatenate([[0.0, OWN], s[1:]])
+    return RatioBias(tuple(s.tolist()), tuple(np.concatenate([[logits[0] - np.log(2)], logits]).tolist()))
 
 
 def _ein(z: float) -> float:
