@@ -215,13 +215,13 @@ def nearest_reachable(target: Target, *, reach: float = 8.0, cells: int = 320) -
     Notes
     -----
     Gauss–Newton steps, each a least-squares problem with non-negative unknowns whose sum is τ (NNLS), since
-    ∂G/∂ν_m = (G shifted by m) at a fixed sum. The problem is not convex: what is found is a local minimum, the better of
-    two starts.
+    ∂G/∂ν_m = (G shifted by m) at a fixed sum. The problem is not convex: what is found is a local minimum, the better
+    of two starts.
 
     Source: ours.
 
-    >>> hump = Target(0.1, lambda x: x**2 * (3 - 2 * x))
-    >>> 0.01 < nearest_reachable(hump, cells=80).wasserstein < 0.1
+    >>> late = Target(0.1, lambda x: (2 * x - 1).clip(0))  # nothing in the first half
+    >>> 0.01 < nearest_reachable(late, cells=80).wasserstein < 0.1
     True
     """
     nu, h = levy_masses(target, reach, cells)
@@ -232,7 +232,8 @@ def nearest_reachable(target: Target, *, reach: float = 8.0, cells: int = 320) -
     even = np.exp(-s) / (s + target.atom)
     starts = [start * min(1.0, tau / max(start.sum(), 1e-300)) for start in (rough, even * tau / even.sum())]
     found = min((_descended(start, tau, target, h) for start in starts), key=lambda pair: pair[0])[1]
-    return reached(target, _bias_in_cells(found, max(tau - found.sum(), 0.0), h))
+    near, far = max(target.tau - tau, 0.0), max(tau - found.sum(), 0.0)
+    return reached(target, _bias_in_cells(found, near, far, h))
 
 
 def least_distance(atom: float) -> float:
@@ -357,20 +358,15 @@ def _bias_through(masses: np.ndarray, h: float) -> RatioBias:
     return with_half_weight_on_query(np.array(points), np.array(values))
 
 
-def _bias_in_cells(masses: np.ndarray, beyond: float, h: float) -> RatioBias:
-    """Return the bias whose kernel spreads each mass evenly over its cell, and what is beyond as e^-s."""
-    k = np.arange(1, masses.size + 1)
-    edges = np.stack([(k - 0.5) * h * (1 + 1e-9), (k + 0.5) * h], axis=1)
-    edges[0, 0] = h / 2
-    density = np.append(masses / h, beyond * np.exp((masses.size + 0.5) * h))
-    last = edges[-1, 1] * (1 + 1e-9)
-    # beyond: density c e^-s from the last edge on, of integral c e^-edge
+def _bias_in_cells(masses: np.ndarray, near: float, far: float, h: float) -> RatioBias:
+    """Return the bias whose kernel spreads each mass evenly over its cell, and what jumps farther as e^-s."""
+    ends = h * np.append(0.0, np.arange(masses.size + 1) + 0.5)
+    cells = np.append(near, masses)
+    edges = np.stack([ends[:-1] * (1 + 1e-9), ends[1:]], axis=1)
     with np.errstate(divide="ignore"):
-        logs = np.log(density)
-    values = np.append((logs[:-1, None] + edges).ravel(), logs[-1])
-    values = np.where(np.isfinite(values) & (values > values.max() - 60), values - values.max(), HIDDEN)
-    points = np.append(edges.ravel(), last)
-    return with_half_weight_on_query(np.append(0.0, points), np.append(values[0] if masses[0] > 0 else HIDDEN, values))
+        values = np.append((np.log(cells / np.diff(ends))[:, None] + edges).ravel(), np.log(far) + ends[-1])
+    values = np.where(values > values.max() - 60, values - values.max(), HIDDEN)
+    return with_half_weight_on_query(np.append(edges.ravel(), ends[-1] * (1 + 1e-9)), values)
 
 
 def _bent(x: np.ndarray, y: np.ndarray) -> np.ndarray:

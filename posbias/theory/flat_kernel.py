@@ -38,8 +38,8 @@ def flat_distance(tau: float) -> float:
     u + V ~ Exp(1): the law is to the right of uniform, W₁ is the difference of means, and E[e^-V] = e^-I,
     I = ∫_0^ε (e^-s - e^-2s)/s ds = Ein(2ε) - Ein(ε).
 
-    >>> round(flat_distance(4.8) * np.exp(4.8 + np.euler_gamma), 4)
-    0.5035
+    >>> bool(round(flat_distance(4.8) * np.exp(4.8 + np.euler_gamma), 4) == 0.5017)
+    True
     """
     cutoff = FlatBias(tau).cutoff
     return float(np.expm1(_ein(2 * cutoff) - _ein(cutoff)) / 2)
@@ -49,7 +49,8 @@ def flat_distance_bounds(tau: float, total: float) -> tuple[float, float]:
     """Return bounds of W₁ to uniform if the flat kernel of τ runs in a network whose Σλ_t is another.
 
     With r = Σλ/τ the mean is m = e^(-r (τ - E₁(2ε))) = (½ + W₁(τ))^r, and W₁ is between |m - ½| and
-    (m - 2^-r) + |2^-r - ½|. Both are equal for r ≤ 1, where W₁ = m - ½. A relative error δ of Σλ costs about ½ log 2 · δ.
+    (m - 2^-r) + |2^-r - ½|. Both are equal for r ≤ 1, where W₁ = m - ½. A relative error δ of Σλ costs about
+    ½ log 2 · δ.
 
     Parameters
     ----------
@@ -139,9 +140,10 @@ def uniform_bias(tau: float, lambda_: float = 0.0, *, farthest: float = 30.0, po
     """Return the bias whose rollout is uniform but for the atom e^-τ at the last token, exactly, in the limit.
 
     Its logits are log ₁F₁(1 - r; 2; -(e^τ - 1) s), r = -log(1 - λ) / τ, at s = log(i / j): one for each layer, of
-    its own λ_t, with τ = -Σ log(1 - λ_t). For many layers, r → 0, it is log((1 - e^(-(e^τ - 1)s)) / s) up to a constant,
-    the flat kernel's -log s without a cut-off; for one layer, r = 1, it is uniform attention. The query itself, at s = 0,
-    counts half: the sum over keys is then the integral by the trapezoidal rule, which brings finite n nearer to the limit.
+    its own λ_t, with τ = -Σ log(1 - λ_t). For many layers, r → 0, it is log((1 - e^(-(e^τ - 1)s)) / s) up to a
+    constant, the flat kernel's -log s without a cut-off; for one layer, r = 1, it is uniform attention. The query
+    itself, at s = 0, counts half: the sum over keys is then the integral by the trapezoidal rule, which brings finite n
+    nearer to the limit.
 
     Parameters
     ----------
@@ -202,9 +204,12 @@ def _ein(z: float) -> float:
 @lru_cache(maxsize=1)
 def _buchstab_pieces() -> tuple[Chebyshev, ...]:
     """Return ω on [1, 2], [2, 3], … as Chebyshev series."""
+
+    def next_piece(k: int, last: Chebyshev) -> Chebyshev:
+        start, rise = k * last(k), last.integ(lbnd=k - 1)
+        return Chebyshev.interpolate(lambda v: (start + rise(v - 1)) / v, 30, domain=[k, k + 1])
+
     pieces = [Chebyshev.interpolate(lambda v: 1 / v, 30, domain=[1, 2])]
     for k in range(2, LEVEL):
-        rise = pieces[-1].integ(lbnd=k - 1)
-        start = k * pieces[-1](k)
-        pieces.append(Chebyshev.interpolate(lambda v, s=start, r=rise: (s + r(v - 1)) / v, 30, domain=[k, k + 1]))
+        pieces.append(next_piece(k, pieces[-1]))
     return tuple(pieces)

@@ -138,9 +138,7 @@ def limit_distribution(
     return lattice.below(atom, lattice.masses(np.exp(total) if poisson else total), x)
 
 
-def limit_profile(
-    kernels: BiasedKernels, lambda_: Numbers, n: int, *, poisson: bool = False
-) -> Float[np.ndarray, "n"]:
+def limit_profile(kernels: BiasedKernels, lambda_: Numbers, n: int, *, poisson: bool = False) -> Float[np.ndarray, "n"]:
     """Return the limit's mass on ((j-1)/n, j/n] for j = 1 … n: what the engine's profile of n tokens tends to.
 
     Arguments and errors as in :func:`limit_distribution`.
