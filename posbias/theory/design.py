@@ -259,8 +259,8 @@ def least_distance(atom: float) -> float:
 def nearest_to_uniform(atom: float) -> Target:
     """Return the profile with that atom which is nearest to uniform: even up to 1 - a, then nothing but the last token.
 
-    Its W₁ is :func:`least_distance`. It is reachable if the atom is small enough; its Lévy density is
-    e^-s Σ_k (-1)^(k+1) (s - kε)₊^(k-1) / (k! a^k) · k, ε = -log(1 - a).
+    Its W₁ is :func:`least_distance`. It is reachable if the atom is at most about .37; its Lévy density is
+    e^-s Σ_k (-1)^(k+1) (s - kε)₊^(k-1) / (k! a^k), ε = -log(1 - a).
 
     Parameters
     ----------
