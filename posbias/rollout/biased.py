@@ -259,12 +259,18 @@ def _flat_pushed(bias: FlatBias, v: np.ndarray) -> np.ndarray:
     return out
 
 
+@lru_cache(maxsize=2)
+def _near(n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return 1 / log(i / j) for j < i, 0 elsewhere, and its sums over the keys up to each."""
+    distance = log_ratios(n)
+    near = np.divide(1.0, distance, out=np.zeros_like(distance), where=distance > 0)
+    return near, near.cumsum(axis=1)
+
+
 @lru_cache(maxsize=4)
 def _flat_matrix(heads: tuple[tuple[FlatBias, float], ...], n: int) -> np.ndarray:
     """Return Σ_h w_h A_h of flat heads: one table of 1 / log(i / j), times what its key weighs over the heads."""
-    distance = log_ratios(n)
-    near = np.divide(1.0, distance, out=np.zeros_like(distance), where=distance > 0)
-    sums = near.cumsum(axis=1)
+    near, sums = _near(n)
     shares = np.zeros((n, n + 1))
     own, rows = np.zeros(n), np.arange(n)
     for bias, w in heads:
@@ -272,6 +278,7 @@ def _flat_matrix(heads: tuple[tuple[FlatBias, float], ...], n: int) -> np.ndarra
         some = seen > 0
         own[~some] += w
         shares[rows[some], seen[some] - 1] += w / sums[rows[some], seen[some] - 1]
-    near *= shares[:, ::-1].cumsum(axis=1)[:, :0:-1]
-    near[rows, rows] += own
-    return near
+    out = shares[:, ::-1].cumsum(axis=1)[:, :0:-1]
+    out *= near
+    out[rows, rows] += own
+    return out
