@@ -1,0 +1,102 @@
+"""One map for all ways to a flatter prior: how far what a network listens to is from uniform, and what it costs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from posbias.comparison.distances import normalised_wasserstein
+from posbias.measure.studies.designed_tables import losses, prices, read_designed
+from posbias.measure.studies.influence_tables import sample_of
+from posbias.measure.studies.remedy_tables import read_remedies, remedy_map
+from posbias.statistics.resampling import t_interval
+
+LABELS = {
+    "rotary": "RoPE",
+    "alibi": "ALiBi",
+    "none": "no positions",
+    "log": "log",
+    "flat": "half local, half flat",
+}
+"""How a figure names positions that networks were trained with."""
+MARKS = {"llama-12": "o", "bloom-12": "s"}
+SHOWN = ("nearest", "given")
+"""Which settings of the remedies the map has: those whose rollout is nearest to uniform, or the only ones."""
+COLUMNS = ["way", "body", "name", "x", "x_low", "x_high", "y", "y_low", "y_high"]
+
+
+def map_points(results: Path | str, profile: str = "influence") -> pd.DataFrame:
+    """Return the points of the map.
+
+    Parameters
+    ----------
+    results
+        The folder ``results`` of the book.
+    profile
+        ``influence``, what was measured, or ``kernels``, the rollout of measured kernels.
+
+    Returns
+    -------
+    table : DataFrame
+        Columns ``way`` (trained or remedy), ``body``, ``name``; ``x``, normalised W₁ of the profile to uniform; ``y``,
+        held-out loss above that of the body with its own positions, in nats a token; each with ``_low`` and ``_high``:
+        Student's 95 % interval over seeds, or that over documents for a remedy. Networks of BLOOM's body are against
+        BLOOM with its own ALiBi.
+    """
+    return pd.concat([_trained(Path(results), profile), _remedies(Path(results), profile)], ignore_index=True)[COLUMNS]
+
+
+def _trained(results: Path, profile: str) -> pd.DataFrame:
+    seeds = read_designed(results, "designed")
+    table = prices(losses(seeds)).reset_index()
+    rows = []
+    for model in table["model"]:
+        distances = []
+        for x in seeds[model].values():
+            p = sample_of(x).profile if profile == "influence" else x["rollout"].sel(variant=profile).values
+            distances.append(normalised_wasserstein(p, np.full(p.size, 1 / p.size)))
+        low, high = t_interval(distances)
+        rows.append({"x": np.mean(distances), "x_low": max(low, 0.0), "x_high": high})
+    table["name"] = [LABELS[kind] for kind in table["kind"]]
+    found = pd.concat([table, pd.DataFrame(rows)], axis=1).assign(way="trained")
+    return found.rename(columns={"price": "y", "price_low": "y_low", "price_high": "y_high"})
+
+
+def _remedies(results: Path, profile: str) -> pd.DataFrame:
+    studies = {key: x for key, x in read_remedies(results).items() if key[1] == 256}
+    table = remedy_map(studies, profile)
+    table = table[table["choice"].isin(SHOWN) & (table["remedy"] != "intact")]
+    own = table[["x", "x_low", "x_high", "extra", "extra_low", "extra_high"]]
+    own = own.rename(columns={"extra": "y", "extra_low": "y_low", "extra_high": "y_high"})
+    return own.assign(way="remedy", body=table["model"], name=table["label"])
+
+
+def draw(points: pd.DataFrame, ax: Any) -> None:
+    """Draw the map: filled marks for trained networks, open ones with a number for remedies.
+
+    Parameters
+    ----------
+    points
+        Of :func:`map_points`.
+    ax
+        Matplotlib's axes.
+    """
+    for _, point in points.query("way == 'trained'").iterrows():
+        ends = (
+            [[point.x - point.x_low], [point.x_high - point.x]],
+            [[point.y - point.y_low], [point.y_high - point.y]],
+        )
+        colour = "#CC79A7" if point.body == "llama-12" else "#0072B2"
+        ax.errorbar(point.x, point.y, *reversed(ends), fmt=MARKS[point.body], color=colour, markersize=4, linewidth=0.8)
+        ax.annotate(point["name"], (point.x, point.y), xytext=(4, 3), textcoords="offset points", fontsize=6)
+    remedies = points.query("way == 'remedy'").reset_index()
+    for k, point in remedies.iterrows():
+        ax.plot(point.x, point.y, "o", markerfacecolor="none", color="black", markersize=4, linewidth=0.8)
+        ax.annotate(str(k + 1), (point.x, point.y), xytext=(-8, -2), textcoords="offset points", fontsize=6)
+    ax.axhline(0, color="#7f7f7f", linewidth=0.6)
+    ax.set(xlabel="$W_1$ of influence to uniform", ylabel="loss above own positions (nats)", xlim=(0, None))
+    numbers = "\n".join(f"{k + 1} {point['name']}" for k, point in remedies.iterrows())
+    ax.text(0.98, 0.98, numbers, transform=ax.transAxes, fontsize=5, va="top", ha="right")
