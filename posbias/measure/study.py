@@ -27,7 +27,9 @@ from posbias.measure.precision import TOKENS, format_error
 from posbias.measure.processes import local_rank
 from posbias.measure.quantities import DEFAULT
 from posbias.measure.request import check_dtype, check_numbers
+from posbias.networks.description import description_text
 from posbias.networks.families import content_form, family_of
+from posbias.networks.given_biases import given_biases
 from posbias.provenance import versions
 from posbias.rollout.cells import Cells, cells_of
 from posbias.training.loop.progress import clock_time
@@ -289,7 +291,7 @@ class Study:
     def provenance(self) -> dict[str, Any]:
         """Return where the numbers come from."""
         settings = self.settings
-        source, heads = settings.source, self.config.num_attention_heads
+        source, heads, biases = settings.source, self.config.num_attention_heads, given_biases(self.config)
         return {
             "model": source.name(),
             "revision": source.version(),
@@ -310,6 +312,7 @@ class Study:
             "attention": self.attention,
             "kernel_size": settings.kernel_size,
             "content_form": content_form(self.config),
+            **({} if biases is None else {"position_bias": description_text(biases)}),
             **versions("torch", "transformers"),
         }
 
