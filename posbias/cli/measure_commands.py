@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -136,11 +135,11 @@ def measure(
         from posbias.measure.measurement import Measurement
         from posbias.measure.study import Settings, Study
 
-        source = chosen_source(model, init, seed, tokenizer=tokenizer, **options)
+        biases = None if design is None else design.description
+        source = chosen_source(model, init, seed, biases, tokenizer=tokenizer, **options)
         if design is not None:
             config = source.config()
             design.check(str(init), config.num_hidden_layers, config.num_attention_heads)
-            source = replace(source, position_bias=design.description)
         settings = Settings(
             source=source,
             corpus=corpus,
