@@ -55,6 +55,11 @@ EVERY = {  # study: more arguments, files that they make, variables among others
         {"profile", "predicted", "cross", "share", "pair_coherence"},
     ),
     "rotary": (["--only", "llama-12"], ["llama-12.rotary"], {"profile", "variation", "last_row", "theta"}),
+    "design-birth": (
+        ["--only", "llama-12x256", "--part", "unit"],
+        ["birth-llama-12x256.unit"],
+        {"influence_prompts", "profile", "lambda_frobenius"},
+    ),
 }
 PROVENANCE = {
     "command", "model", "revision", "prompts", "prompts_sha256", "length", "dataset", "rule", "seed", "device", "dtype",

@@ -135,11 +135,11 @@ def measure(
         from posbias.measure.measurement import Measurement
         from posbias.measure.study import Settings, Study
 
-        biases = None if design is None else design.description
-        source = chosen_source(model, init, seed, biases, tokenizer=tokenizer, **options)
+        source = chosen_source(model, init, seed, tokenizer=tokenizer, **options)
         if design is not None:
             config = source.config()
             design.check(str(init), config.num_hidden_layers, config.num_attention_heads)
+            source = chosen_source(model, init, seed, design.description, tokenizer=tokenizer, **options)
         settings = Settings(
             source=source,
             corpus=corpus,

@@ -46,7 +46,7 @@ def check_shape(where: str, config: Any) -> None:
     if groups is not None and H % checks.positive_integer(f"{where}: num_key_value_heads", groups):
         raise checks.refuse(f"{where}: num_key_value_heads", f"a divisor of the {H} heads", groups)
     if getattr(config, FIELD, None) is not None:
-        biases_of(config.model_type, getattr(config, FIELD), found["num_hidden_layers"], H, f"{where}: {FIELD}")
+        biases_of(config.model_type, getattr(config, FIELD), found["num_hidden_layers"], H, where)
     if getattr(config, "slow_but_exact", False) and getattr(config, "pretraining_tp", 1) > 1:
         raise checks.refuse(f"{where}: slow_but_exact", "false, for the projection in one piece", "true")
 

@@ -58,14 +58,17 @@ def check_described(fields: Mapping[str, Any], where: str) -> None:
     description = fields.get(FIELD)
     if description is not None:
         T = _number(fields, LAYERS) or (len(description) if isinstance(description, list) else 1)
-        biases_of(str(fields.get("model_type")), description, T, _number(fields, HEADS), f"{where}: {FIELD}")
+        biases_of(str(fields.get("model_type")), description, T, _number(fields, HEADS), where)
 
 
-def biases_of(family: str, description: Any, T: int, H: int | None, field: str = FIELD) -> Biases:
+def biases_of(family: str, description: Any, T: int, H: int | None, where: str = "") -> Biases:
     """Return the biases of a network of T layers and H heads, or raise ValueError as :func:`check_described` does."""
-    if family not in FAMILIES_WITH_INPUT:
-        raise checks.refuse(field, f"none, or a model of {', '.join(FAMILIES_WITH_INPUT)}", family[:60])
-    return layered_biases(description, T, H, field)
+    try:
+        if family not in FAMILIES_WITH_INPUT:
+            raise checks.refuse(FIELD, f"none, or a model of {', '.join(FAMILIES_WITH_INPUT)}", family[:60])
+        return layered_biases(description, T, H)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}" if where else str(error)) from None
 
 
 def description_text(biases: Biases) -> str:
