@@ -1,4 +1,4 @@
-"""The study of untrained networks with designed biases: what it builds, and that its predictions are those of both laws."""
+"""The study of untrained networks with designed biases: what it builds, and that its predictions are both laws'."""
 
 import json
 from dataclasses import replace
