@@ -25,7 +25,7 @@ from transformers.utils import logging
 from posbias import checks
 from posbias.measure.corpus import Vocabulary
 from posbias.measure.loading import TOKENIZER_FILES, Source, check_attention, last_part
-from posbias.measure.request import check_config, check_init_options, init_file
+from posbias.measure.request import GIVEN, check_config, check_init_options, init_file
 from posbias.measure.shape import check_shape
 from posbias.networks.description import biased_fields
 from posbias.networks.families import family_of
@@ -37,8 +37,6 @@ NO_SHAPE = (
     "task_specific_params", "quantization_config",
 )  # fmt: skip
 """Fields of a configuration that do not change the network at birth: left out of its digest."""
-GIVEN = ", given biases"
-"""Stands after the name of a network that is built with position biases which its configuration lacks."""
 
 
 @dataclass(frozen=True)

@@ -139,7 +139,8 @@ class Model:
 
     def __repr__(self) -> str:
         from posbias.measure.births import Birth
-        from posbias.networks.description import position_kind, position_words
+        from posbias.measure.results import position_words
+        from posbias.networks.description import position_kind
         from posbias.networks.families import family_of
 
         family = family_of(self.config)

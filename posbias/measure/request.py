@@ -28,6 +28,8 @@ SIZE_NAMES = (
 """Published sizes: the names of :data:`~posbias.measure.births.SIZES`."""
 BODY_NAMES = ("bloom-12x256", "llama-12x256")
 """Sizes of ours: the names of :data:`~posbias.measure.births.BODIES`."""
+GIVEN = ", given biases"
+"""Stands after the name of a network that is built with position biases which its configuration lacks."""
 DTYPE_NAMES = ("float32", "bfloat16", "float16")
 """Number formats: the names of ``DTYPES`` of :mod:`posbias.measure.loading`."""
 HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?", re.ASCII)

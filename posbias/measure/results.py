@@ -240,6 +240,17 @@ def read_comparable(path: Path | str) -> xr.Dataset:
     return results
 
 
+def position_words(kind: str) -> str:
+    """Return the attribute ``position`` of a file in words.
+
+    >>> position_words("alibi"), position_words("given"), position_words("rotary and given")
+    ('ALiBi positions', 'given position biases', 'rotary positions and given position biases')
+    """
+    own = kind.removesuffix("given").removesuffix(" and ")
+    parts = [f"{own.replace('alibi', 'ALiBi')} positions"] if own else []
+    return " and ".join([*parts, *(["given position biases"] if kind.endswith("given") else [])])
+
+
 def _attribute(value: Any) -> str | int | float:
     """Return a plain number or string: versions, for one, come as their own kind of string."""
     return value if type(value) in (int, float) else str(value)

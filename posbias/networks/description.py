@@ -126,17 +126,6 @@ def position_kind(own: str, config: Any) -> str:
     return "given" if own == "alibi" or (own == "rotary" and not is_rotated(config)) else f"{own} and given"
 
 
-def position_words(kind: str) -> str:
-    """Return how positions enter in words.
-
-    >>> position_words("alibi"), position_words("given"), position_words("rotary and given")
-    ('ALiBi positions', 'given position biases', 'rotary positions and given position biases')
-    """
-    own = kind.removesuffix("given").removesuffix(" and ")
-    parts = [f"{own.replace('alibi', 'ALiBi')} positions"] if own else []
-    return " and ".join([*parts, *(["given position biases"] if kind.endswith("given") else [])])
-
-
 def is_rotated(config: Any) -> bool:
     """Tell whether the rotary positions of a configuration turn anything: see :data:`NO_ROTATION`."""
     rotary = getattr(config, "rope_parameters", None)

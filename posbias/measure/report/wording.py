@@ -9,11 +9,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from posbias.measure.births import GIVEN
 from posbias.measure.report.evidence import LEAST_FOR_U, Evidence, Subject
 from posbias.measure.report.page import text
+from posbias.measure.request import GIVEN
+from posbias.measure.results import position_words
 from posbias.measure.studies.influence_tables import SMOOTH
-from posbias.networks.description import position_words
 from posbias.rollout.profiles import TOLERANCE
 
 SHORT = {"float32": "32 bits", "bfloat16": "bfloat16, 16 bits", "float16": "float16, 16 bits"}
