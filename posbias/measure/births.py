@@ -313,7 +313,7 @@ class Birth(Source):
         with random_state_kept():
             set_seed(self.seed)
             model = AutoModelForCausalLM.from_config(config, attn_implementation=attention, dtype=dtype)
-        attach_biases(model)
+            attach_biases(model)
         model = model.eval().to(device)
         try:
             with torch.no_grad():
