@@ -594,9 +594,43 @@ REPORTS = [
     ("report P/zero.nc -o r.html --prompts 3", ("zero.nc",)),
 ]
 
+BIASED = "measure -o m.nc -N 2 -n 8 --init"
+DESIGNED = [
+    *(
+        (f"{BIASED} P/biased-{name}", (f"biased-{name}", *said))
+        for name, said in (
+            ("text", ("position_bias", "a mapping", "log")),
+            ("kind", ("position_bias.kind", "one of none, alibi, log, flat, ratio", "lag")),
+            ("tau", ("position_bias.tau", "a number above 0", "-1")),
+            ("alpha", ("position_bias.alpha", "a number above -1", "-1")),
+            ("heads", ("position_bias", "one for each of 12 heads", "2")),
+            ("layers", ("position_bias", "lists for 1 or 12 layers", "2 entries")),
+            ("mixed", ("position_bias", "lists for 1 or 12 layers")),
+            ("empty", ("position_bias", "a mapping")),
+        )
+    ),
+    ("measure -o m.nc -d P/d.jsonl -N 2 -n 8 -m P/biased-heads", ("position_bias", "one for each of 12 heads", "2")),
+    (f"{BIASED} bloom-12x256 --position-bias P/none.yaml", ("none.yaml",)),
+    (f"{BIASED} bloom-12x256 --position-bias P/yaml-list.yaml", ("yaml-list.yaml", "a mapping")),
+    (f"{BIASED} bloom-12x256 --position-bias P/c.yaml", ("c.yaml: position_bias", "none")),
+    (f"{BIASED} bloom-12x256 --position-bias P/shallow.yaml", ("shallow.yaml: num_layers", "12", "received 3")),
+    (f"{BIASED} bloom-12x256 --position-bias P/narrow.yaml", ("narrow.yaml: num_heads", "8", "received 2")),
+    (f"{BIASED} gpt2 --position-bias P/even.yaml", ("position_bias", "bloom, mpt, llama", "gpt2")),
+    (f"{BIASED} opt-125m --position-bias P/even.yaml", ("position_bias", "opt")),
+    (f"{MEASURE} --position-bias P/even.yaml", ("position_bias", "--init", "bloom")),
+    (f"{REFERENCE} --position-bias P/none.yaml", ("none.yaml",)),
+    (f"{REFERENCE} --position-bias P/even.yaml", ("even.yaml: num_layers", "8, as bloom-8 has", "12")),
+    ("train-reference bloom-12 -o out --position-bias P/narrow.yaml", ("narrow.yaml: num_heads", "received 2")),
+    ("train-reference gpt2-12 -o out --position-bias P/even.yaml", ("position_bias", "gpt2")),
+    ("train-reference all -o out --position-bias P/even.yaml", ("even.yaml: num_layers", "as bloom-8 has")),
+    ("study design-birth --only gpt2 -o out", ("--only", "bloom-12x256; llama-12x256", "gpt2")),
+    ("study design-birth --part zero -o out", ("--part", "default, unit", "zero")),
+]
+
 TABLE = [
     *COMMAND_LINES, *NUMBERS_OF_MEASURE, *CHOICES_OF_MEASURE, *OUTPUTS, *MODELS, *CORPORA, *NETCDF, *CONFIGS,
     *COMPARISONS, *PUBLISHED, *STUDIES, *TRAINED, *NETWORKS, *BOOK, *QUANTITIES, *REPORTS,
+    *DESIGNED,
 ]  # fmt: skip
 
 
@@ -617,6 +651,19 @@ def write_models(root):
         "many-layers": json.dumps(gpt2 | {"n_layer": 10**7}),
         "odd": json.dumps(gpt2 | {"n_embd": 30, "n_head": 4}),
     }
+    one, log = {"kind": "none"}, {"kind": "log", "alpha": 1.0}
+    biases = {
+        "text": "log",
+        "kind": {"kind": "lag"},
+        "tau": {"kind": "flat", "tau": -1},
+        "alpha": [{"kind": "log", "alpha": -1}] * 12,
+        "heads": [one, log],
+        "layers": [[one] * 12] * 2,
+        "mixed": [[one] * 12, log],
+        "empty": [],
+    }
+    sizes = {"n_layer": 12, "n_head": 12}
+    contents |= {f"biased-{name}": json.dumps(gpt2 | sizes | {"position_bias": bias}) for name, bias in biases.items()}
     for name, content in contents.items():
         (root / name).mkdir()
         (root / name / "config.json").write_bytes(content.encode() if isinstance(content, str) else content)
@@ -711,6 +758,15 @@ def write_configurations(root):
     for field, values in CONFIGURATIONS.items():
         for k, value in enumerate(values):
             (root / f"{field}-{k}.yaml").write_text(yaml.safe_dump(changed(**{field: value})))
+    constant = {"schedule_type": "constant", "lambda_const": 0.1}
+    designs = {
+        "even": (12, {"kind": "flat", "tau": 1.2}),
+        "shallow": (3, {"kind": "none"}),
+        "narrow": (12, [{"kind": "none"}] * 2),
+    }
+    for name, (layers, bias) in designs.items():
+        fields = {"sequence_length": 8, "num_layers": layers, "position_bias": bias}
+        (root / f"{name}.yaml").write_text(yaml.safe_dump({**fields, "lambda_schedule_config": constant}))
     for kind, texts in (("yaml", YAML), ("profile", PROFILES)):
         for name, text in texts.items():
             path = root / f"{kind}-{name}.{'yaml' if kind == 'yaml' else 'csv'}"

@@ -21,6 +21,7 @@ from posbias.measure.loading import Source  # noqa: E402
 from posbias.measure.offload import present, works_on  # noqa: E402
 from posbias.measure.positions import read_positions  # noqa: E402
 from posbias.measure.results import read_results  # noqa: E402
+from posbias.networks.given_biases import attach_biases  # noqa: E402
 
 
 def on_disk(folder, offload, attention="eager"):
@@ -53,6 +54,20 @@ def test_weights_on_disk_give_the_same_bits(tmp_path, name, attention):
     assert torch.equal(there.measure(prompts()).influence, away.measure(prompts()).influence)
     one, two = (read_branches(x, prompts()).arrays() for x in (there, away))
     assert all(np.array_equal(one[key], two[key]) for key in one)
+
+
+@pytest.mark.parametrize(("name", "attention"), [("llama", "sdpa"), ("bloom", "eager"), ("falcon-alibi", "sdpa")])
+def test_given_biases_are_there_with_weights_on_disk(tmp_path, name, attention):
+    bias = [{"kind": "flat", "tau": 1.5}, *({"kind": "log", "alpha": a} for a in (0.5, 1.0, 2.0))]
+    folder = str(save(tmp_path / "model", name, position_bias=bias))
+    there = Instrument(Source(folder).load_model(torch.float32, "cpu", None, attention))
+    away = on_disk(folder, tmp_path / "disk", attention)
+    attach_biases(away)
+    away = Instrument(away)
+    assert torch.equal(there.measure(prompts()).influence, away.measure(prompts()).influence)
+    assert np.array_equal(read_positions(there, 12).bias, read_positions(away, 12).bias)
+    spread = Instrument(Source(folder).load_model(torch.float32, "cpu", "auto", attention))
+    assert torch.equal(there.measure(prompts()).influence, spread.measure(prompts()).influence)
 
 
 def test_a_whole_measurement_with_weights_on_disk(tmp_path, capsys, monkeypatch):

@@ -60,6 +60,11 @@ EVERY = {  # study: more arguments, files that they make, variables among others
         ["bloom-8.seed-5.designed"],
         {"influence", "rollout", "loss_places"},
     ),
+    "design-birth": (
+        ["--only", "llama-12x256", "--part", "unit"],
+        ["birth-llama-12x256.unit"],
+        {"influence_prompts", "profile", "lambda_frobenius"},
+    ),
 }
 PROVENANCE = {
     "command", "model", "revision", "prompts", "prompts_sha256", "length", "dataset", "rule", "seed", "device", "dtype",

@@ -24,8 +24,15 @@ def measure(
     init: Annotated[
         str | None,
         typer.Option(
-            help="In place of a model, an untrained network: config.json, a directory with one, or a published size "
-            "such as gpt2. Weights are drawn with --seed; none are read."
+            help="In place of a model, an untrained network: config.json, a directory with one, a published size such "
+            "as gpt2, llama-12x256 or bloom-12x256. Weights are drawn with --seed; none are read."
+        ),
+    ] = None,
+    position_bias: Annotated[
+        Path | None,
+        typer.Option(
+            help="Of --init: a rollout configuration (.yaml) whose position_bias takes the place of the network's own "
+            "positions; layers and heads must be the same."
         ),
     ] = None,
     dataset: Annotated[
@@ -100,6 +107,7 @@ def measure(
 ) -> None:
     """Measure λ, content logits, attention and input-token influence of a model on a corpus."""
     from posbias import checks
+    from posbias.cli.designs import read_design
     from posbias.measure import request
     from posbias.measure.quantities import quantities_of
 
@@ -116,6 +124,9 @@ def measure(
     names = quantities_of(quantities)
     checks.positive_integer("kernel_size", kernel_size)
     request.check_source(model, init)
+    if position_bias is not None and init is None:
+        raise checks.refuse("position_bias", "--init, for a network that is built with it", f"model {model}")
+    design = None if position_bias is None else read_design(position_bias)
     corpus = request.chosen_corpus(dataset, rule, separator, field)
     request.check_run(output, resume=resume or dry_run, overwrite=overwrite, report=report)
     with resumable(lambda: [request.own_checkpoint(output)]):
@@ -124,8 +135,13 @@ def measure(
         from posbias.measure.measurement import Measurement
         from posbias.measure.study import Settings, Study
 
+        source = chosen_source(model, init, seed, tokenizer=tokenizer, **options)
+        if design is not None:
+            config = source.config()
+            design.check(str(init), config.num_hidden_layers, config.num_attention_heads)
+            source = chosen_source(model, init, seed, design.description, tokenizer=tokenizer, **options)
         settings = Settings(
-            source=chosen_source(model, init, seed, tokenizer=tokenizer, **options),
+            source=source,
             corpus=corpus,
             prompts=prompts,
             length=length,

@@ -9,10 +9,11 @@ from typing import Annotated, Literal
 import typer
 
 from posbias import checks
+from posbias.cli.designs import Design, read_design
 from posbias.files import check_folder
 from posbias.shipped import write_held_out
 from posbias.training.loop.unfinished import resumable
-from posbias.training.reference.models import REFERENCES, reference
+from posbias.training.reference.models import REFERENCES, Reference, reference
 
 
 def register(app: typer.Typer) -> None:
@@ -32,6 +33,13 @@ def train_reference(
         Literal["default", "unit"],
         typer.Option(help="Standard deviation of the initial weights: 0.02 (default) or 1/√D (unit)."),
     ] = "default",
+    position_bias: Annotated[
+        Path | None,
+        typer.Option(
+            help="Rollout configuration (.yaml) whose position_bias takes the place of the models' own positions; "
+            "layers and heads must be the same."
+        ),
+    ] = None,
     snapshots: Annotated[
         str, typer.Option(help="Also write the model after these steps, separated by commas, such as 0,30,100.")
     ] = "",
@@ -47,6 +55,8 @@ def train_reference(
     rows = [reference(name) for name in (REFERENCES if names == ["all"] else names)]
     if steps is not None:
         rows = [row.shortened(steps) for row in rows]
+    if position_bias is not None:
+        rows = [_built(row, read_design(position_bias)) for row in rows]
     check_folder(output)
     output.mkdir(parents=True, exist_ok=True)
     left = [row for row in rows if not (resume and (output / row.name / "config.json").exists())]
@@ -84,6 +94,12 @@ def train_reference(
         if row.steps:
             done = f"training loss {log[-50:, 0].mean():.3f}, held-out loss {log[-1, 1]:.3f} nats a token"
         typer.echo(f"{output / row.name}: {row.steps} steps, {done}")
+
+
+def _built(row: Reference, design: Design) -> Reference:
+    """Return a reference model with the position biases of a design."""
+    design.check(row.name, row.T, row.H)
+    return row.biased(design.description)
 
 
 def _left(folder: Path) -> list[Path]:

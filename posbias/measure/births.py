@@ -25,9 +25,11 @@ from transformers.utils import logging
 from posbias import checks
 from posbias.measure.corpus import Vocabulary
 from posbias.measure.loading import TOKENIZER_FILES, Source, check_attention, last_part
-from posbias.measure.request import check_config, check_init_options, init_file
+from posbias.measure.request import GIVEN, check_config, check_init_options, init_file
 from posbias.measure.shape import check_shape
+from posbias.networks.description import biased_fields
 from posbias.networks.families import family_of
+from posbias.networks.given_biases import attach_biases
 from posbias.shipped import PREFIX
 
 NO_SHAPE = (
@@ -176,6 +178,25 @@ SIZES: Mapping[str, Size] = {
 }
 """Published sizes by name, with the source of each."""
 
+_SMALL = {"vocab_size": 2048, "hidden_size": 256, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
+
+BODIES: Mapping[str, Size] = {
+    "bloom-12x256": Size("bloom", {**_SMALL, "n_layer": 12, "n_head": 8}, "ours: the family's defaults at this size"),
+    "llama-12x256": Size(
+        "llama",
+        {
+            **_SMALL,
+            "num_hidden_layers": 12,
+            "num_attention_heads": 8,
+            "num_key_value_heads": 2,
+            "intermediate_size": 688,
+            "max_position_embeddings": 2048,
+        },
+        "ours: the family's defaults at this size",
+    ),
+}
+"""Sizes of ours by name, 12 layers of width 256: bodies for position biases."""
+
 
 @dataclass(frozen=True)
 class Birth(Source):
@@ -184,31 +205,40 @@ class Birth(Source):
     Parameters
     ----------
     model
-        A name of :data:`SIZES`, a ``config.json`` or a directory with one, or ``reference/NAME`` for a reference model
-        that is on this machine. A path of that name comes first.
+        A name of :data:`SIZES` or :data:`BODIES`, a ``config.json`` or a directory with one, or ``reference/NAME`` for
+        a reference model that is on this machine. A path of that name comes first.
     tokenizer
         Directory, id or ``reference/NAME``, for prompts that are cut from text; the one beside the configuration unless
         given. Random tokens need none.
     seed
         Of the weights, from 0 to 2³² - 1.
+    position_bias
+        Description of position biases that take the place of the configuration's own positions: ALiBi is replaced,
+        rotation switched off. None leaves the configuration as it is.
+    spread
+        Standard deviation of the initial weights; the family's own unless given.
 
     Raises
     ------
     ValueError
-        For a seed out of range, and for what belongs to weights: a revision, pickles, code that comes with a model, a
-        prefix of their names.
+        For a seed out of range, a spread that is not above 0, and for what belongs to weights: a revision, pickles,
+        code that comes with a model, a prefix of their names.
 
     >>> Birth("gpt2", seed=3).name()
     'gpt2 (untrained)'
     """
 
     seed: int = 0
+    position_bias: Any = None
+    spread: float | None = None
 
     def __post_init__(self) -> None:
-        """Check the seed, and that nothing is asked for that only weights have."""
+        """Check the numbers, and that nothing is asked for that only weights have."""
         names = ("revision", "allow_pickle", "trust_remote_code", "strip_prefix")
         check_init_options(**{name: getattr(self, name) for name in names})
         checks.seed("seed", self.seed)
+        if self.spread is not None and not 0 < self.spread < float("inf"):
+            raise checks.refuse("spread", "a number above 0", self.spread)
 
     def config(self) -> Any:
         """Return the configuration, of a supported family.
@@ -217,11 +247,23 @@ class Birth(Source):
         ------
         ValueError
             For a name that is neither in the table nor a path, with the names; for a file that is no configuration, of
-            a family without a row, or with numbers of which no model is made.
+            a family without a row, or with numbers of which no model is made; for position biases that are not for its
+            family, layers and heads.
         """
+        config = self._as_it_is()
+        if self.spread is not None:
+            config.initializer_range = self.spread
+        if self.position_bias is not None:
+            T, H = config.num_hidden_layers, config.num_attention_heads
+            for name, value in biased_fields(config.model_type, self.position_bias, T, H).items():
+                setattr(config, name, value)
+        return config
+
+    def _as_it_is(self) -> Any:
+        """Return the configuration of the table or the file."""
         file = self._file()
         if file is None:
-            return SIZES[self.model].config()
+            return {**SIZES, **BODIES}[self.model].config()
         config = _read(file)
         family_of(config)
         check_shape(f"init {file}", config)
@@ -238,7 +280,7 @@ class Birth(Source):
             name = self.model
         else:
             name = file.resolve().parent.name if file.name == "config.json" else file.stem
-        return f"{name} (untrained)"
+        return f"{name}{'' if self.position_bias is None else GIVEN} (untrained)"
 
     def version(self) -> str:
         """Return a digest of the configuration, and the seed of the weights."""
@@ -257,7 +299,7 @@ class Birth(Source):
         return Vocabulary(int(self.config().vocab_size)) if name is None else Source(name).load_tokenizer()
 
     def load_model(self, dtype: torch.dtype, device: str, device_map: str | None, attention: str = "eager") -> Any:
-        """Return the network with weights drawn on the CPU: the same bits for every device, and for every attention.
+        """Return the network with weights drawn on the CPU: the same bits for every device, attention and bias.
 
         Raises
         ------
@@ -271,6 +313,7 @@ class Birth(Source):
         with random_state_kept():
             set_seed(self.seed)
             model = AutoModelForCausalLM.from_config(config, attn_implementation=attention, dtype=dtype)
+            attach_biases(model)
         model = model.eval().to(device)
         try:
             with torch.no_grad():

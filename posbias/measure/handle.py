@@ -139,12 +139,14 @@ class Model:
 
     def __repr__(self) -> str:
         from posbias.measure.births import Birth
+        from posbias.measure.results import position_words
+        from posbias.networks.description import position_kind
         from posbias.networks.families import family_of
 
         family = family_of(self.config)
-        how = family.position_of(self.config).replace("alibi", "ALiBi")
+        how = position_words(position_kind(family.position_of(self.config), self.config))
         longest = f"at most {self.longest} tokens" if self.longest else "prompts of any length"
-        shape = f"{self.layers} layers × {self.heads} heads, {how} positions, {longest}"
+        shape = f"{self.layers} layers × {self.heads} heads, {how}, {longest}"
         weights = f"drawn with seed {self.source.seed}" if isinstance(self.source, Birth) else "read"
         name = self.source.name() if isinstance(self.source, Birth) else self.source.model
         return f"{name.removeprefix(PREFIX)}: {family.name}, {shape}; weights are {weights} by .measure()"
@@ -155,6 +157,7 @@ def open(
     *,
     init: str | PathLike[str] | None = None,
     seed: int = 0,
+    position_bias: Any = None,
     revision: str | None = None,
     tokenizer: str | None = None,
     trust_remote_code: bool = False,
@@ -172,6 +175,10 @@ def open(
         or a name of :data:`~posbias.measure.births.SIZES` such as ``gpt2``. No weights are read, nothing is fetched.
     seed
         Of the weights that are drawn for ``init``; :meth:`Model.measure` has the seed of the prompts.
+    position_bias
+        Biases that take the place of the positions of ``init``: one for all heads such as
+        ``{"kind": "log", "alpha": 1.4}``, a list for heads, or a list of lists for layers. A model in a directory has
+        those that its config.json describes.
     revision
         Branch, tag or commit on the hub; the default branch unless given.
     tokenizer
@@ -206,21 +213,24 @@ def open(
         None if model is None else fspath(model),
         None if init is None else fspath(init),
         seed,
+        position_bias,
         revision=revision,
         **options,
     )
     return Model(source, source.config())
 
 
-def chosen_source(model: str | None, init: str | None, seed: int, **options: Any) -> loading.Source:
+def chosen_source(
+    model: str | None, init: str | None, seed: int, position_bias: Any = None, **options: Any
+) -> loading.Source:
     """Return the source of a model, or of a network at birth: one of both is given.
 
     Parameters
     ----------
     model, init
         As :func:`open` has them.
-    seed
-        Of the weights of a network at birth.
+    seed, position_bias
+        Of a network at birth.
     options
         The other fields of :class:`~posbias.measure.loading.Source`.
 
@@ -230,7 +240,11 @@ def chosen_source(model: str | None, init: str | None, seed: int, **options: Any
         If both are given or neither, and for options that belong to weights with ``init``.
     """
     check_subject(model, init, seed)
+    if position_bias is not None and init is None:
+        raise checks.refuse("position_bias", "init, for a network that is built with it", f"model {model}")
     with extra("measure"):
         from posbias.measure.births import Birth
         from posbias.measure.loading import Source
-    return Source(model, **options) if model is not None else Birth(str(init), seed=seed, **options)
+    if model is not None:
+        return Source(model, **options)
+    return Birth(str(init), seed=seed, position_bias=position_bias, **options)

@@ -28,6 +28,8 @@ IMPLEMENTATIONS = ("eager", "sdpa")
 SOFTMAX = {torch.nn.functional.softmax, torch.softmax, Tensor.softmax}
 FUSED = torch.nn.functional.scaled_dot_product_attention
 BADDBMM = {torch.baddbmm, Tensor.baddbmm}
+MASKS = 4
+"""Masks of which it is kept what was read off them: layers share one or two, unless each is given biases of its own."""
 
 
 @dataclass(frozen=True)
@@ -266,6 +268,7 @@ class _Watch(TorchFunctionMode):
                 with torch.no_grad():
                     bias = family.bias(named, module, self.n) if family.bias else None
                     seen = (None, None) if self.instrument.is_fused else self._mask(named, bias)
+                    _forget(self.masks, MASKS - 1)
                     self.masks[key] = (read_from, named.get(family.biased or ""), *seen)
             _, replaced, *self.arguments = self.masks[key]
             if family.biased and replaced is not kwargs.get(family.biased):
@@ -316,6 +319,7 @@ class _Watch(TorchFunctionMode):
             seen = FusedReading(t, query.detach(), key.detach(), attn_mask, scale, self._mixing(t))
             if attn_mask is not None and id(attn_mask) not in self.checked:
                 check_allowed(seen.visible(slice(0, self.n)), self.instrument.causal)
+                _forget(self.checked, MASKS - 1)
                 self.checked[id(attn_mask)] = attn_mask
             self.observe(seen)
 
@@ -358,6 +362,12 @@ class _Walk:
     def _end(self, module: nn.Module, args: Any, output: Any) -> Any:
         self.above = returned(output).detach().requires_grad_(True)
         return rereturned(output, self.above)
+
+
+def _forget(kept: dict[Any, Any], most: int) -> None:
+    """Let the first entries go until there are ``most``."""
+    while len(kept) > most:
+        del kept[next(iter(kept))]
 
 
 def _exact_product(batch1: Tensor, batch2: Tensor, *, alpha: float = 1.0, **_: Any) -> Tensor:

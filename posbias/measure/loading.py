@@ -28,6 +28,7 @@ from posbias.measure.request import check_config
 from posbias.measure.shape import check_runs, check_shape
 from posbias.measure.weights import check_files, check_prefix, check_weights
 from posbias.networks.families import family_of
+from posbias.networks.given_biases import attach_biases
 from posbias.shipped import PREFIX, model_folder
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
@@ -133,7 +134,7 @@ class Source:
         return tokenizer
 
     def load_model(self, dtype: torch.dtype, device: str, device_map: str | None, attention: str = "eager") -> Any:
-        """Return the model, on one device or spread by accelerate's ``device_map``.
+        """Return the model with the position biases that it is given, on one device or spread by ``device_map``.
 
         Parameters
         ----------
@@ -170,6 +171,7 @@ class Source:
             check_weights(
                 where, model, **{key: found[f"{key}_keys"] for key in ("missing", "unexpected", "mismatched")}
             )
+            attach_biases(model)
             return model if device_map is not None else model.to(device)
         except torch.OutOfMemoryError:
             low = dtype.itemsize == 4 and has_fast_bfloat16(torch.device(device))

@@ -22,6 +22,7 @@ from posbias.measure.attention import MOST_ENTRIES
 from posbias.measure.branches import MOST_PROMPTS
 from posbias.measure.quantities import DEFAULT
 from posbias.networks.families import family_of
+from posbias.networks.given_biases import given_biases
 
 WIDTHS = ("ffn_hidden_size", "intermediate_size", "ffn_dim", "n_inner")
 """Fields of a configuration that may hold the width inside an MLP; four times the model's where there is none."""
@@ -149,6 +150,11 @@ def memory_need(
         a_prompt += AT_WORK * H * length**2 * 4
     elif family_of(config).position_of(config) == "alibi":  # the mask carries it, in the model's number format
         a_prompt += 2 * H * length**2 * dtype.itemsize
+    biases = given_biases(config)
+    if biases is not None:  # logits, and what carries them to each prompt, once for layers that share them
+        shared = len(set(biases))
+        held += 2 * shared * H * length**2 * 4
+        a_prompt += (shared + 1) * H * length**2 * dtype.itemsize
     reads = {"kernels", "content"} & set(quantities)
     block = min(MOST_ENTRIES["cpu"], batch_size * H * length**2) if reads else 0
     g = length if cells is None else cells

@@ -12,7 +12,10 @@ from jaxtyping import Float, Int
 
 from posbias.measure.attention import Reading
 from posbias.measure.instrument import Instrument
+from posbias.networks.description import position_kind
 from posbias.networks.families import soft_cap, window
+from posbias.networks.given_biases import given_biases
+from posbias.rollout.position_bias import AlibiBias, PositionBias, described
 
 BLOCK = 1 << 22
 """Pairs of a mask that are looked at together."""
@@ -25,15 +28,16 @@ class Positions:
     Parameters
     ----------
     kind
-        ``alibi``, ``rotary`` or ``learned``.
+        ``alibi``, ``rotary`` or ``learned``; ``given`` where position biases are given in their place, ``rotary and
+        given`` or ``learned and given`` where they are given beside them.
     scale
         What q·k is multiplied by.
     slopes
         Logits lost per token of distance as the softmax sees them, 0 without ALiBi; where the bias is rounded,
-        the mean slope of the last row.
+        the mean slope of the last row. Of given biases those that are ALiBi.
     bias
-        The last query's bias against the bias of the query itself, ≤ 0, the same in every layer: what slopes
-        summarise.
+        The last query's bias against the bias of the query itself: what slopes summarise. The same in every layer, or
+        that of the first layer where given biases differ between layers.
     window
         Tokens that a query may see, itself included, by the model's configuration; 0 if all of its past.
     reach
@@ -57,10 +61,12 @@ def read_positions(instrument: Instrument, n: int) -> Positions:
     Raises
     ------
     RuntimeError
-        If a mask is neither causal nor a sliding window.
+        If a mask is neither causal nor a sliding window, if layers differ in their own biases, and if biases that the
+        configuration gives do not reach the softmax.
     """
     T, H = instrument.T, instrument.H
     config: Any = instrument.model.config
+    biases, digits = given_biases(config), torch.finfo(instrument.embeddings(torch.zeros(1, 1).long()).dtype).eps
     slopes, bias, reach = np.zeros((T, H)), np.zeros((H, n)), np.full(T, n)
     rows = max(1, BLOCK // n)
 
@@ -74,13 +80,20 @@ def read_positions(instrument: Instrument, n: int) -> Positions:
             if not torch.equal(seen.cpu(), (back >= 0) & (back < int(reach[t]))):
                 raise RuntimeError(f"expected a causal mask or a sliding window in layer {t}, received another")
         added = reading.added(last)
-        if added is not None:
-            row = added.expand(H, 1, n)[:, 0].double().cpu().numpy()
-            bias[:] = np.where(np.arange(n) >= n - reach[t], row - row[:, -1:], 0.0)
-            slopes[t] = -bias[:, n - reach[t]] / max(reach[t] - 1, 1)
+        row = np.zeros((H, n)) if added is None else added.expand(H, 1, n)[:, 0].double().cpu().numpy()
+        row = np.where(np.arange(n) >= n - reach[t], row - row[:, -1:], 0.0)
+        if biases is None:
+            if added is not None:
+                bias[:], slopes[t] = row, -row[:, n - reach[t]] / max(reach[t] - 1, 1)
+            return
+        given = biases[min(t, len(biases) - 1)]
+        _check_given(row[:, n - reach[t] :], given, n, t, digits)
+        slopes[t] = [b.slope if isinstance(b, AlibiBias) else 0.0 for b in given]
+        if t == 0:
+            bias[:] = row
 
     instrument.forward(torch.zeros(1, n, dtype=torch.long), observe)
-    if (slopes != slopes[0]).any():
+    if biases is None and (slopes != slopes[0]).any():
         raise RuntimeError("expected the same position bias in every layer, received several")
     rotary = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None)
     details = {
@@ -90,7 +103,7 @@ def read_positions(instrument: Instrument, n: int) -> Positions:
         "soft_cap": soft_cap(instrument.attentions[0]),
     }
     return Positions(
-        kind=instrument.family.position_of(config),
+        kind=position_kind(instrument.family.position_of(config), config),
         scale=np.array([instrument.family.scale(attention) for attention in instrument.attentions]),
         slopes=slopes,
         bias=bias,
@@ -98,3 +111,16 @@ def read_positions(instrument: Instrument, n: int) -> Positions:
         reach=reach,
         details=json.dumps({name: x for name, x in details.items() if x is not None}, sort_keys=True, default=str),
     )
+
+
+def _check_given(
+    row: Float[np.ndarray, "H reach"], given: tuple[PositionBias, ...], n: int, t: int, digits: float
+) -> None:
+    """Raise RuntimeError unless the last query's biases are those that are given, to the digits of the number format.
+
+    A row is against the query itself.
+    """
+    for seen, one in zip(row, given, strict=True):
+        expected = one.logits(n)[-1, -row.shape[1] :]
+        if np.abs(seen - (expected - expected[-1])).max() > 4 * digits * (1 + np.abs(expected).max()):
+            raise RuntimeError(f"expected the position bias {described(one)} in layer {t}, received another")

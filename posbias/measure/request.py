@@ -15,6 +15,7 @@ from typing import Any
 from posbias import checks
 from posbias.files import check_writable
 from posbias.measure.corpus import BUILTIN, Corpus, check_prompts_fit
+from posbias.networks.description import check_described
 from posbias.networks.names import check_family
 from posbias.shipped import FOLDER, PREFIX, reference_names, shipped_names
 from posbias.training.loop.netcdf import check_signature
@@ -25,6 +26,10 @@ SIZE_NAMES = (
     "tinyllama-1.1b", "llama-3.2-1b", "mpt-125m",
 )  # fmt: skip
 """Published sizes: the names of :data:`~posbias.measure.births.SIZES`."""
+BODY_NAMES = ("bloom-12x256", "llama-12x256")
+"""Sizes of ours: the names of :data:`~posbias.measure.births.BODIES`."""
+GIVEN = ", given biases"
+"""Stands after the name of a network that is built with position biases which its configuration lacks."""
 DTYPE_NAMES = ("float32", "bfloat16", "float16")
 """Number formats: the names of ``DTYPES`` of :mod:`posbias.measure.loading`."""
 HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?", re.ASCII)
@@ -154,6 +159,8 @@ def check_source(model: str | None, init: str | None) -> None:
 def check_config(file: Path, what: str) -> dict[str, Any]:
     """Return the fields of a configuration, or raise if it is missing, no JSON object, or of an unknown family.
 
+    Position biases that it describes must be those of its family, layers and heads.
+
     Parameters
     ----------
     file
@@ -174,6 +181,7 @@ def check_config(file: Path, what: str) -> dict[str, Any]:
             check_family(fields.get("model_type"))
         except ValueError as error:
             raise ValueError(f"{file}: {error}") from None
+    check_described(fields, str(file))
     return fields
 
 
@@ -203,7 +211,8 @@ def init_file(init: str) -> Path | None:
     Parameters
     ----------
     init
-        A ``config.json``, a directory with one, ``reference/NAME``, or a name of :data:`SIZE_NAMES`.
+        A ``config.json``, a directory with one, ``reference/NAME``, or a name of :data:`SIZE_NAMES` or
+        :data:`BODY_NAMES`.
 
     Raises
     ------
@@ -219,9 +228,10 @@ def init_file(init: str) -> Path | None:
             raise checks.refuse(f"init {init}", "a directory with a config.json", "one without")
     if path.is_file():
         return path
-    if init in SIZE_NAMES:
+    names = (*SIZE_NAMES, *BODY_NAMES)
+    if init in names:
         return None
-    wanted = f"a config.json, a directory with one, {PREFIX}NAME, or one of {', '.join(SIZE_NAMES)}"
+    wanted = f"a config.json, a directory with one, {PREFIX}NAME, or one of {', '.join(names)}"
     raise checks.refuse("init", wanted, init or "an empty name")
 
 

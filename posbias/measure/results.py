@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 import xarray as xr
 
 from posbias import checks
+from posbias.rollout.position_bias import Biases, layered_biases
 from posbias.training.loop import netcdf
 from posbias.training.loop.netcdf import load_layout
 
@@ -84,8 +86,9 @@ ATTRIBUTES = (
 )  # fmt: skip
 """Provenance that every file has."""
 
-LATER_ATTRIBUTES = ("quantities", "attention", "content_form", "kernel_size", "format_error")
-"""Provenance that files of earlier versions lack, and the last of which a file in 32 bits has no need of."""
+LATER_ATTRIBUTES = ("quantities", "attention", "content_form", "kernel_size", "format_error", "position_bias")
+"""Provenance that files of earlier versions lack. The cost of the number format is missing in 32 bits, and the
+description of position biases, in JSON, where a model is given none."""
 
 COMPARED = (
     "lambda_frobenius", "lambda_token", "content_diagonal", "content_offdiagonal", "attention", "influence",
@@ -172,7 +175,8 @@ def check_sizes(path: Path, results: xr.Dataset) -> None:
     Raises
     ------
     ValueError
-        With the file, what was expected, and what came; also if a slope is no number.
+        With the file, what was expected, and what came; also if a slope is no number, or a description of position
+        biases none.
     """
     for name, dimension in (("length", "position"), ("prompts", "prompt")):
         number = netcdf.integer_attribute(path, results.attrs, name)
@@ -184,6 +188,29 @@ def check_sizes(path: Path, results: xr.Dataset) -> None:
         raise checks.refuse(str(path), f"one {empty[0]} or more", "none")
     if not np.isfinite(results.get("slopes", 0.0)).all():
         raise checks.refuse(f"{path}: slopes", "finite numbers", "a NaN or Inf")
+    try:
+        described_biases(results)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def described_biases(results: xr.Dataset) -> Biases | None:
+    """Return the position biases that a measured model was given, None if it was given none.
+
+    Raises
+    ------
+    ValueError
+        For a description that is none, or of other layers or heads.
+    """
+    text = results.attrs.get("position_bias")
+    if text is None:
+        return None
+    try:
+        description = json.loads(str(text))
+    except (ValueError, RecursionError):
+        raise checks.refuse("position_bias", "a description in JSON", str(text)[:60]) from None
+    sizes = results["slopes"].sizes if "slopes" in results else results.sizes
+    return layered_biases(description, sizes["layer"], sizes.get("head"))
 
 
 def read_comparable(path: Path | str) -> xr.Dataset:
@@ -211,6 +238,17 @@ def read_comparable(path: Path | str) -> xr.Dataset:
             f"{path}: influence_prompts", "numbers of at least 0 and some above in each prompt", "others"
         )
     return results
+
+
+def position_words(kind: str) -> str:
+    """Return the attribute ``position`` of a file in words.
+
+    >>> position_words("alibi"), position_words("given"), position_words("rotary and given")
+    ('ALiBi positions', 'given position biases', 'rotary positions and given position biases')
+    """
+    own = kind.removesuffix("given").removesuffix(" and ")
+    parts = [f"{own.replace('alibi', 'ALiBi')} positions"] if own else []
+    return " and ".join([*parts, *(["given position biases"] if kind.endswith("given") else [])])
 
 
 def _attribute(value: Any) -> str | int | float:

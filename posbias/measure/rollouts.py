@@ -10,7 +10,9 @@ import xarray as xr
 from jaxtyping import Float
 
 from posbias import checks
+from posbias.measure.results import described_biases
 from posbias.rollout import masks
+from posbias.rollout.biased import BiasedKernels
 from posbias.rollout.cells import CellKernels, Cells, CellSteps
 from posbias.rollout.influence import Kernels, influence_profile
 from posbias.rollout.kernels import attention_kernel, mix_heads
@@ -37,8 +39,9 @@ class MeasuredRollout:
     Parameters
     ----------
     kernels
-        Structured where one mask serves all layers; dense where windows differ, and for measured kernels that are
-        whole; measured kernels of long prompts are in cells.
+        Structured where one mask serves all layers, or of the position biases that a model is given; dense where
+        windows differ or go with such biases, and for measured kernels that are whole; measured kernels of long prompts
+        are in cells.
     lambda_
         T values.
     n
@@ -96,8 +99,8 @@ def measured_rollout(
         For an unknown variant or norm, for another length than that of measured kernels or denominators, and for a
         variant of a measurement without its variables.
 
-    Source: residual-aware paper, section 6.2. Slopes, scale and mask are the model's own, which the published
-    configurations assume; content logits carry their 1/√D, which the published ones lack.
+    Source: residual-aware paper, section 6.2. Slopes or given biases, scale and mask are the model's own, which the
+    published configurations assume; content logits carry their 1/√D, which the published ones lack.
     """
     for field, value, known in (("variant", variant, (*OF_MEANS, "birth")), ("norm", norm, NORMS)):
         if value not in known:
@@ -118,8 +121,7 @@ def measured_rollout(
     if variant == "c":
         base = results["content_offdiagonal"].values.astype(np.float64)
         diagonal = results["content_diagonal"].values.astype(np.float64) - base
-    slopes = results["slopes"].values.astype(np.float64)
-    return MeasuredRollout(_kernels(slopes, diagonal, base, layer_masks(results), n), lambda_, n)
+    return MeasuredRollout(_kernels(results, diagonal, base, n), lambda_, n)
 
 
 def measured_profile(
@@ -195,11 +197,14 @@ def _at_birth(results: xr.Dataset, measured: int, n: int) -> MeasuredRollout:
     else:
         sizes = results["step_gain_diagonal"].values.astype(np.float64)
         branches["steps"] = CellSteps(measured_cells(results), results["step_gain_cells"].values, sizes)
-    slopes = results["slopes"].values.astype(np.float64)
-    kernels = _kernels(slopes, np.zeros_like(slopes), np.zeros_like(slopes), layer_masks(results), n)
-    if isinstance(kernels, np.ndarray):  # of models with windows, whose heads have one kernel
+    T, H = results["slopes"].shape
+    none = np.zeros((T, H))
+    kernels = _kernels(results, none, none, n)
+    if isinstance(kernels, np.ndarray) and described_biases(results) is None:  # windows, and heads of one kernel
         branches["gains"] = np.linalg.norm(branches["gains"], axis=1)
-    return MeasuredRollout(kernels, np.ones(len(slopes)), n, branches)
+    elif isinstance(kernels, np.ndarray):
+        kernels = np.stack([_heads(results, t, none[t], none[t], n) for t in range(T)])
+    return MeasuredRollout(kernels, np.ones(T), n, branches)
 
 
 def layer_masks(results: xr.Dataset) -> list[Mask]:
@@ -207,16 +212,26 @@ def layer_masks(results: xr.Dataset) -> list[Mask]:
     return [masks.sliding_window(int(w)) if w else masks.causal() for w in results["window"].values]
 
 
-def _kernels(slopes: np.ndarray, diagonal: np.ndarray, base: np.ndarray, layers: list[Mask], n: int) -> Kernels:
-    """Return structured kernels, or dense ones where layers have different masks."""
-    T, H = slopes.shape
-    if len(set(layers)) == 1:
+def _kernels(results: xr.Dataset, diagonal: np.ndarray, base: np.ndarray, n: int) -> Kernels:
+    """Return structured kernels or those of given biases; dense ones where windows differ or biases have windows."""
+    biases, layers = described_biases(results), layer_masks(results)
+    T, H = diagonal.shape
+    if biases is not None and not results["window"].values.any():
+        return BiasedKernels(T, H, biases, diagonal, np.full((1, H), 1 / H))
+    if biases is None and len(set(layers)) == 1:
+        slopes = results["slopes"].values.astype(np.float64)
         slope = slopes if (slopes > 0).all() else None
         return structured_kernels(T, slope=slope, diagonal=diagonal, base=base, mask=layers[0], H=H)
+    return np.stack([mix_heads(_heads(results, t, diagonal[t], base[t], n)) for t in range(T)])
+
+
+def _heads(results: xr.Dataset, t: int, diagonal: np.ndarray, base: np.ndarray, n: int) -> Float[np.ndarray, "H n n"]:
+    """Return the kernels of a layer's heads, dense."""
+    biases, mask = described_biases(results), layer_masks(results)[t]
+    if biases is None:
+        logits = [position_logits(n, m) for m in results["slopes"].values[t].astype(np.float64)]
+    else:
+        logits = [bias.logits(n) for bias in biases[min(t, len(biases) - 1)]]
     return np.stack([
-        mix_heads(np.stack([
-            attention_kernel(position_logits(n, m) + content_logits(n, b, d), mask)
-            for m, d, b in zip(slopes[t], diagonal[t], base[t], strict=True)
-        ]))
-        for t, mask in enumerate(layers)
+        attention_kernel(z + content_logits(n, b, d), mask) for z, d, b in zip(logits, diagonal, base, strict=True)
     ])  # fmt: skip

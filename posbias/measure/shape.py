@@ -8,6 +8,7 @@ import torch
 
 from posbias import checks
 from posbias.measure.memory import memory_available, shape_of
+from posbias.networks.description import FIELD, biases_of
 from posbias.networks.families import family_of
 
 MOST = {"num_hidden_layers": 1000, "num_attention_heads": 2**31, "hidden_size": 2**40, "vocab_size": 2**40}
@@ -44,6 +45,8 @@ def check_shape(where: str, config: Any) -> None:
         raise checks.refuse(f"{where}: num_attention_heads", f"a divisor of hidden_size {hidden}", H)
     if groups is not None and H % checks.positive_integer(f"{where}: num_key_value_heads", groups):
         raise checks.refuse(f"{where}: num_key_value_heads", f"a divisor of the {H} heads", groups)
+    if getattr(config, FIELD, None) is not None:
+        biases_of(config.model_type, getattr(config, FIELD), found["num_hidden_layers"], H, where)
     if getattr(config, "slow_but_exact", False) and getattr(config, "pretraining_tp", 1) > 1:
         raise checks.refuse(f"{where}: slow_but_exact", "false, for the projection in one piece", "true")
 

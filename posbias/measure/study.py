@@ -27,7 +27,9 @@ from posbias.measure.precision import TOKENS, format_error
 from posbias.measure.processes import local_rank
 from posbias.measure.quantities import DEFAULT
 from posbias.measure.request import check_dtype, check_numbers
+from posbias.networks.description import description_text
 from posbias.networks.families import content_form, family_of
+from posbias.networks.given_biases import given_biases, hides
 from posbias.provenance import versions
 from posbias.rollout.cells import Cells, cells_of
 from posbias.training.loop.progress import clock_time
@@ -197,6 +199,10 @@ class Study:
         self.cells  # noqa: B018 - raises
         check_attention(self.config, self.attention)
         check_fits(self.config, self.tokenizer, settings.length)
+        low = DTYPES[settings.precision()].itemsize < 4 and family_of(self.config).exact_in_16_bit
+        if low and self.attention == "eager" and "content" in settings.quantities and hides(given_biases(self.config)):
+            expected = "float32, or --attention sdpa where there is one, for the content of heads that hide keys"
+            raise checks.refuse("dtype", expected, settings.precision())
 
     def format_error(self) -> str | None:
         """Return what the number format costs, as JSON, or why that is not known; None in 32 bits.
@@ -289,7 +295,7 @@ class Study:
     def provenance(self) -> dict[str, Any]:
         """Return where the numbers come from."""
         settings = self.settings
-        source, heads = settings.source, self.config.num_attention_heads
+        source, heads, biases = settings.source, self.config.num_attention_heads, given_biases(self.config)
         return {
             "model": source.name(),
             "revision": source.version(),
@@ -310,6 +316,7 @@ class Study:
             "attention": self.attention,
             "kernel_size": settings.kernel_size,
             "content_form": content_form(self.config),
+            **({} if biases is None else {"position_bias": description_text(biases)}),
             **versions("torch", "transformers"),
         }
 

@@ -1,8 +1,16 @@
 """Position biases that a network is given, through the input that its family has for them.
 
-A network's configuration may hold ``position_bias``: a description for all heads, one for each head, or a list of these
-for each layer (:mod:`posbias.rollout.position_bias`). Its logits then take the place of the family's own ALiBi, or are
-added to the mask. Nothing of a forward pass is copied: hooks hand other arguments to the attention modules.
+The logits of a configuration's ``position_bias`` (:mod:`posbias.networks.description`) take the place of the family's
+own ALiBi, or are added to the mask, which every other family adds to its logits. Nothing of a forward pass is copied:
+hooks hand other arguments to the attention modules, with eager attention and with fused attention alike. Fused
+attention then has a mask, so that kernels for causal attention without one are not taken.
+
+A bias that hides a key adds a number of which content is a small part: where logits are made step by step, content
+logits of hidden keys are read to 5e-4 in 32 bits and not at all in 16 (see :func:`hides`).
+
+Positions count from the first token of a prompt, so that prompts may be padded on the right and not on the left. Tokens
+that a cache holds count; a static cache, which has room for more, is refused. Logits have the number format of the
+mask, in 16 bits with its rounding.
 """
 
 from __future__ import annotations
@@ -15,40 +23,59 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from posbias import checks
-from posbias.networks.families import family_of
+from posbias.networks.description import FIELD, biases_of
+from posbias.networks.families import family_of, window
 from posbias.networks.hooks import attach
-from posbias.rollout.position_bias import Biases, layered_biases
+from posbias.rollout.position_bias import Biases, FlatBias, PositionBias
 
-FIELD = "position_bias"
-"""The field of a configuration that describes given biases."""
-KEPT = 4
-"""Lengths for which the logits are kept."""
+LARGE = -100.0
+"""Logits below this are as good as hidden."""
 
-Input = Callable[[dict[str, Any], Tensor], dict[str, Any]]
-"""Puts logits (H, n, n) into an attention module's arguments."""
+Arguments = dict[str, Any]
+
+Input = Callable[[Arguments, Tensor], Arguments]
+"""Returns the arguments of an attention module that change, given these and the logits (H, queries, keys)."""
 
 
-def _as_alibi(arguments: dict[str, Any], logits: Tensor) -> dict[str, Any]:
-    """Put logits in the place of BLOOM's ALiBi, (B·H, n, n)."""
+def _as_alibi(arguments: Arguments, logits: Tensor) -> Arguments:
+    """Put logits in the place of BLOOM's ALiBi, (B·H, queries, keys)."""
     alibi = arguments["alibi"]
     prompts = alibi.shape[0] // logits.shape[0]
-    return {**arguments, "alibi": logits.to(alibi.dtype).repeat(prompts, 1, 1)}
+    return {"alibi": logits.to(alibi.dtype).repeat(prompts, 1, 1)}
 
 
-def _as_mask(arguments: dict[str, Any], logits: Tensor) -> dict[str, Any]:
-    """Add logits to the mask, (B, H, n, n); a causal one where fused attention has none of its own."""
-    mask = arguments.get("attention_mask")
-    n = logits.shape[-1]
-    dtype = arguments["hidden_states"].dtype if mask is None or mask.dtype == torch.bool else mask.dtype
-    least = torch.finfo(dtype).min
+def _as_position_bias(arguments: Arguments, logits: Tensor) -> Arguments:
+    """Put logits in the place of MPT's ALiBi, (H, queries, keys)."""
+    return {"position_bias": logits.to(arguments["hidden_states"].dtype)}
+
+
+def _as_mask(arguments: Arguments, logits: Tensor) -> Arguments:
+    """Put logits where the mask allows, (B, H, queries, keys); a causal mask where fused attention has none."""
+    mask, dtype = arguments.get("attention_mask"), arguments["hidden_states"].dtype
+    queries, keys = logits.shape[-2:]
     if mask is None:
-        later = torch.ones(n, n, dtype=torch.bool, device=logits.device).triu(1)
-        return {**arguments, "attention_mask": logits.to(dtype).masked_fill(later, least)[None]}
-    allowed = mask if mask.dtype == torch.bool else mask > least / 2
-    return {**arguments, "attention_mask": torch.where(allowed, logits.to(dtype), least)}
+        allowed = torch.ones(queries, keys, dtype=torch.bool, device=logits.device).tril(keys - queries)[None, None]
+    elif mask.dtype == torch.bool:
+        allowed = mask
+    else:
+        dtype, allowed = mask.dtype, mask > torch.finfo(mask.dtype).min / 2
+    return {"attention_mask": torch.where(allowed, logits.to(dtype), torch.finfo(dtype).min)}
 
 
-INPUTS: Mapping[str, Input] = {"bloom": _as_alibi, "llama": _as_mask}
+def _as_falcons_mask(arguments: Arguments, logits: Tensor) -> Arguments:
+    """Put logits in the place of what Falcon's mask carries, and silence the ALiBi that eager attention adds again."""
+    alibi = arguments.get("alibi")
+    silent = {} if alibi is None else {"alibi": torch.zeros_like(alibi)}  # without, positions would be rotary
+    return {**_as_mask(arguments, logits), **silent}
+
+
+_BY_MASK = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "phi", "gpt_neox", "gptj", "gpt2", "opt")
+INPUTS: Mapping[str, Input] = {
+    "bloom": _as_alibi,
+    "mpt": _as_position_bias,
+    "falcon": _as_falcons_mask,
+    **dict.fromkeys(_BY_MASK, _as_mask),
+}
 """How each family takes given biases."""
 
 
@@ -63,52 +90,97 @@ def given_biases(config: Any) -> Biases | None:
     description = getattr(config, FIELD, None)
     if description is None:
         return None
-    if config.model_type not in INPUTS:
-        raise checks.refuse(FIELD, f"a model of {', '.join(INPUTS)}", config.model_type)
-    return layered_biases(description, config.num_hidden_layers, config.num_attention_heads)
+    return biases_of(config.model_type, description, config.num_hidden_layers, config.num_attention_heads)
+
+
+def hides(biases: Biases | None) -> bool:
+    """Tell whether a head's bias hides keys, with logits of which content logits in 16 bits are less than a digit.
+
+    >>> from posbias.rollout.position_bias import FlatBias, LogBias
+    >>> hides(((FlatBias(1.0),),)), hides(((LogBias(1.0),),)), hides(None)
+    (True, False, False)
+    """
+    every = [bias for row in biases or () for bias in row]
+    return any(isinstance(bias, FlatBias) or min(getattr(bias, "values", (0.0,))) < LARGE for bias in every)
 
 
 def attach_biases(model: nn.Module) -> Biases | None:
-    """Give a model the biases that its configuration describes, for good; return them, None for none.
+    """Give a model the biases that its configuration describes, for good and once; return them, None for none.
 
     Raises
     ------
     ValueError
-        As :func:`given_biases` does.
+        As :func:`given_biases` does; when the model runs, for prompts with padding on the left and for a cache with
+        room for more tokens than it holds.
     """
-    biases = given_biases(model.config)
+    config: Any = model.config
+    biases = given_biases(config)
     if biases is None:
         return None
-    family = family_of(model.config)
-    rows = [_Logits(row) for row in biases]
+    family = family_of(config)
+    rows = {row: _Layer(row, INPUTS[family.name], config) for row in biases}
     for t, layer in enumerate(family.layers(model)):
-        row = rows[min(t, len(rows) - 1)]
-        attach(family.attention_of(layer), _hook(INPUTS[family.name], row))
+        attention = family.attention_of(layer)
+        if not any(isinstance(hook, _Layer) for hook in attention._forward_pre_hooks.values()):
+            attach(attention, rows[biases[min(t, len(biases) - 1)]])
     return biases
 
 
-class _Logits:
-    """The logits of one layer's heads, made once for a length and a device."""
+class _Layer:
+    """The biases of a layer's heads: called before its attention works, returns other arguments for it.
 
-    def __init__(self, biases: tuple[Any, ...]) -> None:
-        self.biases = biases
-        self.made: dict[tuple[int, torch.device], Tensor] = {}
+    Layers whose heads have the same biases share one, and what was made of one layer's arguments serves the next.
+    """
 
-    def of(self, n: int, device: torch.device) -> Float[Tensor, "H n n"]:
-        if (n, device) not in self.made:
-            if len(self.made) >= KEPT:
-                self.made.clear()
+    def __init__(self, biases: tuple[PositionBias, ...], put: Input, config: Any) -> None:
+        self.biases, self.put, self.config = biases, put, config
+        self.key: tuple[Any, ...] = ()
+        self.read_from: list[Any] = []  # kept, so that no other tensor has its id
+        self.made: Arguments = {}
+        self.known: dict[tuple[int, torch.device], Tensor] = {}  # the last logits
+
+    def __call__(self, module: nn.Module, args: Any, kwargs: Arguments) -> Any:
+        arguments = kwargs if "hidden_states" in kwargs else {**kwargs, "hidden_states": args[0]}
+        x = arguments["hidden_states"]
+        mask, past = kwargs.get("attention_mask"), _held(module, kwargs)
+        read_from = [mask, kwargs.get("alibi")]
+        key = (*map(id, read_from), len(x), x.shape[1], past, x.dtype, x.device, window(module, self.config))
+        if key != self.key:
+            with torch.no_grad():
+                n = past + x.shape[1]
+                _check_mask(self._allowed(mask), past, n, window(module, self.config))
+                keys = n if mask is None else mask.shape[-1]  # a cache of a window holds the last ones
+                logits = self.logits(n, x.device if mask is None else mask.device)[:, past:, n - keys :]
+                self.key, self.read_from, self.made = key, read_from, self.put(arguments, logits)
+        return args, {**kwargs, **self.made}
+
+    def _allowed(self, mask: Tensor | None) -> Tensor | None:
+        """Return a mask as truth values, True where a key may be seen."""
+        if mask is None or mask.dtype != torch.bool:
+            return None if mask is None else mask > torch.finfo(mask.dtype).min / 2
+        return ~mask if self.config.model_type == "mpt" else mask
+
+    def logits(self, n: int, device: torch.device) -> Float[Tensor, "H n n"]:
+        """Return the logits of n tokens in 32 bits; each different bias is evaluated once."""
+        if (n, device) not in self.known:
             once = {bias: torch.from_numpy(bias.logits(n)).float() for bias in dict.fromkeys(self.biases)}
-            self.made[n, device] = torch.stack([once[bias] for bias in self.biases]).to(device)
-        return self.made[n, device]
+            self.known = {(n, device): torch.stack([once[bias] for bias in self.biases]).to(device)}
+        return self.known[n, device]
 
 
-def _hook(put: Input, row: _Logits) -> Any:
-    def before(module: nn.Module, args: Any, kwargs: dict[str, Any]) -> Any:
-        x = args[0] if args else kwargs["hidden_states"]
-        changed = put({"hidden_states": x, **kwargs}, row.of(x.shape[1], x.device))
-        if args:
-            changed.pop("hidden_states")
-        return args, changed
+def _held(module: nn.Module, kwargs: Arguments) -> int:
+    """Return how many tokens the cache holds before a layer's attention adds its own."""
+    cache = next((x for x in (kwargs.get("past_key_values"), kwargs.get("layer_past")) if x is not None), None)
+    return 0 if cache is None else int(cache.get_seq_length(module.layer_idx))
 
-    return before
+
+def _check_mask(allowed: Tensor | None, past: int, n: int, width: int | None) -> None:
+    """Raise unless a mask is of tokens that are there, and the first of them is no padding."""
+    if allowed is None:
+        return
+    keys = allowed.shape[-1]
+    if keys > n:
+        raise checks.refuse(FIELD, f"a mask of the {n} tokens that are there", f"one of {keys}, as of a static cache")
+    query = min(width or n, n) - 1 - past  # the last one that may see the first token
+    if keys == n and 0 <= query < allowed.shape[-2] and not allowed[:, 0, query, 0].all():
+        raise checks.refuse(FIELD, "prompts without padding on the left, where positions are counted from", "some")

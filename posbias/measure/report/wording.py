@@ -11,6 +11,8 @@ import numpy as np
 
 from posbias.measure.report.evidence import LEAST_FOR_U, Evidence, Subject
 from posbias.measure.report.page import text
+from posbias.measure.request import GIVEN
+from posbias.measure.results import position_words
 from posbias.measure.studies.influence_tables import SMOOTH
 from posbias.rollout.profiles import TOLERANCE
 
@@ -63,7 +65,10 @@ def asked(subject: Subject) -> Iterator[tuple[str, str]]:
     layers, heads = subject.results.sizes["layer"], subject.results.sizes.get("head")
     kind = f"{attrs.get('architecture', 'unknown')}, {layers} layers"
     kind += f" × {heads} heads" if heads else ""
-    yield "model", f"{subject.title} ({kind}, {attrs.get('position', 'unknown')} positions)"
+    how = str(attrs.get("position", "unknown"))
+    yield "model", f"{subject.title} ({kind}, {position_words(how) if 'given' in how else f'{how} positions'})"
+    if "position_bias" in attrs:
+        yield "position biases", shortened(str(attrs["position_bias"]))
     yield "corpus", f"{attrs.get('dataset', 'unknown')}, rule {attrs.get('rule', 'unknown')}"
     yield "prompts", f"{attrs.get('prompts', 'unknown')} of {len(subject.influence)} tokens"
     given = attrs.get("quantities")
@@ -72,6 +77,15 @@ def asked(subject: Subject) -> Iterator[tuple[str, str]]:
     yield "predictions", ", ".join(subject.label(name) for name in subject.predictions) or "none"
     for name, why in subject.missing.items():
         yield "not here", f"{subject.label(name)}: {why}"
+
+
+def shortened(description: str, most: int = 200) -> str:
+    """Return a description of position biases as it is, or its beginning where it is long.
+
+    >>> shortened('{"kind": "none"}'), shortened("0123456789", 5)
+    ('{"kind": "none"}', '01234 …')
+    """
+    return description if len(description) <= most else f"{description[:most]} …"
 
 
 def number_format(attrs: dict[str, object]) -> str:
@@ -173,7 +187,8 @@ def again(subject: Subject) -> list[str]:
     words = ["posbias", "measure"]
     if model.endswith(" (untrained)"):
         drawn = re.search(r"seed (\d+)$", attrs.get("revision", ""))
-        words += ["--init", model.removesuffix(" (untrained)")]
+        model = model.removesuffix(" (untrained)")
+        words += ["--init", model.removesuffix(GIVEN), *(["--position-bias", "design.yaml"] * model.endswith(GIVEN))]
         seed = drawn[1] if drawn else seed
     else:
         words += ["--model", model]

@@ -79,7 +79,7 @@ def measure_at_birth(
     for seed in range(seeds):
         study = Study(replace(settings, source=replace(settings.source, seed=seed), seed=seed))
         with replaced_rope(study.instrument, "identity") if unrotated else nullcontext():
-            found.append(_one(study, random_output))
+            found.append(read_network(study, random_output=random_output))
     out = xr.concat(found, "seed")
     for name, x in out.data_vars.items():
         x.attrs["long_name"] = MEANING[str(name)]
@@ -92,8 +92,16 @@ def measure_at_birth(
     return out.assign_attrs(provenance | versions("numpy")).assign_attrs(unrotated=int(unrotated))
 
 
-def _one(study: Study, random_output: bool) -> xr.Dataset:
-    """Measure one network."""
+def read_network(study: Study, *, random_output: bool = False) -> xr.Dataset:
+    """Measure one untrained network and compute what is predicted for it, with the names of :data:`MEANING`.
+
+    Parameters
+    ----------
+    study
+        The network and its prompts.
+    random_output
+        As in :func:`measure_at_birth`.
+    """
     instrument = study.instrument
     readings = [instrument.measure(ids) for _, ids in study.batches()]
     influence = np.concatenate([reading.influence.numpy() for reading in readings])
@@ -106,7 +114,7 @@ def _one(study: Study, random_output: bool) -> xr.Dataset:
             "slopes": (("layer", "head"), positions.slopes),
             "window": ("layer", positions.window),
         },
-        attrs={"length": study.settings.length},
+        attrs={name: x for name, x in study.provenance().items() if name in ("length", "position_bias")},
     )
     K = branches.step_gain
     gain = np.sqrt(np.diagonal(K, axis1=1, axis2=2))

@@ -19,7 +19,7 @@ import numpy as np
 import xarray as xr
 
 from posbias import checks
-from posbias.measure.births import SIZES, Birth
+from posbias.measure.births import BODIES, SIZES, Birth
 from posbias.measure.corpus import Corpus
 from posbias.measure.loading import Source
 from posbias.measure.studies.absolute import (
@@ -31,6 +31,7 @@ from posbias.measure.studies.absolute import (
 from posbias.measure.studies.asked import Request, check_request, check_study
 from posbias.measure.studies.at_birth import measure_at_birth
 from posbias.measure.studies.between import measure_between
+from posbias.measure.studies.birth_designs import measure_designs
 from posbias.measure.studies.corpora import measure_corpus, measure_snapshot, measure_untrained
 from posbias.measure.studies.designed import measure_designed
 from posbias.measure.studies.gap import measure_refinements
@@ -266,6 +267,18 @@ STUDIES: Mapping[str, Plan] = {
         30,
         (Part("designed", measure_designed, 64, 256), Part("designed-1024", measure_designed, 24, 1024, 2)),
         ("llama-12", "bloom-12", *DESIGNED),
+    ),
+    "design-birth": Plan(
+        "Do untrained networks with designed position biases have the profiles of the two laws?",
+        "42_design",
+        "birth-{model}.{part}.nc",
+        6,
+        (
+            Part("default", partial(measure_designs, init="default"), 8, 256, 1, rule="random"),
+            Part("unit", partial(measure_designs, init="unit"), 8, 256, 1, rule="random"),
+        ),
+        tuple(BODIES),
+        (Birth, tuple(BODIES)),
     ),
 }
 """The studies by name, in the order of their chapters."""

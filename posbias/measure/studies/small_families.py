@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from posbias import checks
-from posbias.measure.births import Birth, Size
+from posbias.measure.births import BODIES, Birth, Size
 
 LAYERS, WIDTH, HEADS, TOKENS = 12, 256, 8, 2048
 WINDOW = 64
@@ -22,11 +22,11 @@ _HEAD = {"head_dim": WIDTH // HEADS}
 _OWN = "ours: the family's defaults at this size"
 
 SMALL: Mapping[str, Size] = {
-    "bloom": Size("bloom", {**_COMMON, "n_layer": LAYERS, "n_head": HEADS}, _OWN),
+    "bloom": BODIES["bloom-12x256"],
     "mpt": Size("mpt", {"vocab_size": TOKENS, "d_model": WIDTH, "n_layers": LAYERS, "n_heads": HEADS}, _OWN),
     "falcon": Size("falcon", {**_USUAL, "alibi": True, "multi_query": False, "parallel_attn": False}, _OWN),
     "falcon-parallel": Size("falcon", {**_USUAL, "new_decoder_architecture": True, "num_kv_heads": 2}, _OWN),
-    "llama": Size("llama", _GATED, _OWN),
+    "llama": BODIES["llama-12x256"],
     "mistral": Size("mistral", {**_GATED, "sliding_window": WINDOW}, _OWN),
     "qwen2": Size("qwen2", _GATED, _OWN),
     "qwen3": Size("qwen3", {**_GATED, **_HEAD}, _OWN),

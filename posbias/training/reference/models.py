@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from posbias import checks
+from posbias.networks.description import NO_ROTATION, THETA, biased_fields
 from posbias.rollout.logits import alibi_slopes
 
 if TYPE_CHECKING:
@@ -73,6 +74,24 @@ class Reference:
         common = {"vocab_size": VOCABULARY, "tie_word_embeddings": True, "use_cache": False, **special}
         return AutoConfig.for_model(self.family, **{**common, **SHAPES[self.family](self), **self.fields, **changes})
 
+    def biased(self, description: Any) -> Reference:
+        """Return the same model with these position biases in the place of its own positions.
+
+        Parameters
+        ----------
+        description
+            As a ``config.json`` has it: see :mod:`posbias.networks.description`.
+
+        Raises
+        ------
+        ValueError
+            For a description that is none or of other layers or heads, and for a family that takes none.
+
+        >>> reference("bloom-8").biased({"kind": "none"}).fields["position_bias"]
+        {'kind': 'none'}
+        """
+        return replace(self, fields={**self.fields, **biased_fields(self.family, description, self.T, self.H)})
+
     def shortened(self, steps: int) -> Reference:
         """Return the same model, trained for ``steps`` steps."""
         checks.positive_integer("steps", steps, minimum=0)
@@ -112,7 +131,6 @@ SHAPES = {"bloom": _bloom, "mpt": _mpt, "falcon": _named, "gpt2": _gpt2, "llama"
 """How each family's configuration names layers, width, heads and context."""
 
 FALCON = {"alibi": True, "multi_query": False, "new_decoder_architecture": False, "parallel_attn": False, "bias": True}
-THETA = 10_000.0
 HEAD = 32  # width of a head in the models with rotary positions
 
 
@@ -151,10 +169,6 @@ REFERENCES: Mapping[str, Reference] = {
     )
 }
 """The reference models by name. bloom-8 has six heads: not a power of two, so that its slopes follow the long rule."""
-
-
-NO_ROTATION = {"rope_parameters": {"rope_type": "linear", "rope_theta": THETA, "factor": 1e30}}
-"""Rotary angles of nothing: cosines of 1, sines below 1e-26, which change no number."""
 
 
 def _designed(body: str, kind: str, position_bias: Any) -> Reference:

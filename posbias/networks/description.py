@@ -1,0 +1,138 @@
+"""What a configuration says of the position biases that a network is given, read and checked without torch.
+
+A ``config.json`` may hold ``position_bias``: a description for all heads, one for each head, or a list of these for
+each layer (:mod:`posbias.rollout.position_bias`). Biases take the place of a family's own ALiBi; rotary and learned
+positions stay beside them. Rotary positions can be switched off, so that nothing else tells positions apart.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from posbias import checks
+from posbias.rollout.position_bias import Biases, described, layered_biases
+
+FIELD = "position_bias"
+"""The field of a configuration that describes given biases."""
+FAMILIES_WITH_INPUT = (
+    "bloom", "mpt", "falcon", "llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "phi", "gpt_neox", "gptj",
+    "gpt2", "opt",
+)  # fmt: skip
+"""Families whose attention takes given biases: the names of :data:`~posbias.networks.given_biases.INPUTS`."""
+BUILT = ("bloom", "mpt", "llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2")
+"""Families of which a network without positions of its own can be built: ALiBi is replaced, rotation switched off."""
+ROTATES = tuple(name for name in BUILT if name not in ("bloom", "mpt"))
+
+THETA = 10_000.0
+NO_ROTATION = {"rope_parameters": {"rope_type": "linear", "rope_theta": THETA, "factor": 1e30}}
+"""Rotary angles of nothing: cosines of 1, sines below 1e-26, which change no number."""
+NOTHING = 1e20
+"""Rotary positions that are stretched by more than this turn nothing."""
+
+LAYERS = ("num_hidden_layers", "n_layer", "n_layers")
+HEADS = ("num_attention_heads", "n_head", "n_heads")
+"""Names of the numbers of layers and heads in the families' files."""
+
+
+def check_described(fields: Mapping[str, Any], where: str) -> None:
+    """Raise for given biases in the fields of a configuration's file that no network takes.
+
+    Parameters
+    ----------
+    fields
+        Of a ``config.json``. Numbers of layers and heads that it leaves out are compared where the model is known.
+    where
+        What the file is called in messages.
+
+    Raises
+    ------
+    ValueError
+        For a family that takes none, and for a description that is none or of other layers or heads.
+
+    >>> check_described({"model_type": "bloom", "n_head": 2, "position_bias": [{"kind": "none"}] * 3}, "config.json")
+    Traceback (most recent call last):
+    ValueError: config.json: position_bias: expected one bias, or one for each of 2 heads, received 3
+    """
+    description = fields.get(FIELD)
+    if description is not None:
+        T = _number(fields, LAYERS) or (len(description) if isinstance(description, list) else 1)
+        biases_of(str(fields.get("model_type")), description, T, _number(fields, HEADS), where)
+
+
+def biases_of(family: str, description: Any, T: int, H: int | None, where: str = "") -> Biases:
+    """Return the biases of a network of T layers and H heads, or raise ValueError as :func:`check_described` does."""
+    try:
+        if family not in FAMILIES_WITH_INPUT:
+            raise checks.refuse(FIELD, f"none, or a model of {', '.join(FAMILIES_WITH_INPUT)}", family[:60])
+        return layered_biases(description, T, H)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}" if where else str(error)) from None
+
+
+def description_text(biases: Biases) -> str:
+    """Return a description as one line of JSON, as short as it can be: one bias, those of heads, or of layers.
+
+    >>> from posbias.rollout.position_bias import LogBias
+    >>> description_text(((LogBias(1.0), LogBias(1.0)),))
+    '{"kind": "log", "alpha": 1.0}'
+    """
+    rows = biases[:1] if len(set(biases)) == 1 else biases
+    if len(rows) > 1:
+        return json.dumps([[described(bias) for bias in row] for row in rows])
+    row = rows[0]
+    return json.dumps(described(row[0]) if len(set(row)) == 1 else [described(bias) for bias in row])
+
+
+def biased_fields(family: str, description: Any, T: int, H: int) -> dict[str, Any]:
+    """Return the fields that give a configuration of T layers and H heads these biases, and no positions of its own.
+
+    Parameters
+    ----------
+    family
+        One of :data:`BUILT`.
+    description
+        As a ``config.json`` has it.
+    T, H
+        Layers and heads.
+
+    Raises
+    ------
+    ValueError
+        For another family, and for a description that is none or of other layers or heads.
+
+    >>> sorted(biased_fields("llama", {"kind": "none"}, 2, 2))
+    ['position_bias', 'rope_parameters']
+    """
+    if family not in BUILT:
+        raise checks.refuse(FIELD, f"a model of {', '.join(BUILT)}, to build it with given biases", family[:60])
+    layered_biases(description, T, H)
+    return {FIELD: description, **(NO_ROTATION if family in ROTATES else {})}
+
+
+def position_kind(own: str, config: Any) -> str:
+    """Return how positions enter: ``given`` where biases replace a network's own, ``rotary and given`` beside them.
+
+    Parameters
+    ----------
+    own
+        The family's: ``alibi``, ``rotary`` or ``learned``.
+    config
+        Configuration of the network.
+    """
+    if getattr(config, FIELD, None) is None:
+        return own
+    return "given" if own == "alibi" or (own == "rotary" and not is_rotated(config)) else f"{own} and given"
+
+
+def is_rotated(config: Any) -> bool:
+    """Tell whether the rotary positions of a configuration turn anything: see :data:`NO_ROTATION`."""
+    rotary = getattr(config, "rope_parameters", None)
+    return not (isinstance(rotary, Mapping) and float(rotary.get("factor") or 1.0) > NOTHING)
+
+
+def _number(fields: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
+    """Return the first of these numbers that a file states, None if it states none that can be one."""
+    found = next((fields[name] for name in names if name in fields), None)
+    return found if isinstance(found, int) and not isinstance(found, bool) and found > 0 else None
