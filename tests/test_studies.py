@@ -18,7 +18,7 @@ import xarray as xr  # noqa: E402
 from measuring import save  # noqa: E402
 
 from posbias.cli import main  # noqa: E402
-from posbias.measure.studies import absolute, driver  # noqa: E402
+from posbias.measure.studies import absolute, driver, remedies  # noqa: E402
 from posbias.measure.studies.asked import OF_TRAINED, Request  # noqa: E402
 from posbias.measure.studies.driver import STUDIES, jobs  # noqa: E402
 from posbias.measure.studies.norms import CONDITIONS, PARTS  # noqa: E402
@@ -55,6 +55,7 @@ EVERY = {  # study: more arguments, files that they make, variables among others
         {"profile", "predicted", "cross", "share", "pair_coherence"},
     ),
     "rotary": (["--only", "llama-12"], ["llama-12.rotary"], {"profile", "variation", "last_row", "theta"}),
+    "remedies": (["--only", "llama-12"], ["llama-12.remedies"], {"rollout", "loss_prompts", "search_W1", "near"}),
 }
 PROVENANCE = {
     "command", "model", "revision", "prompts", "prompts_sha256", "length", "dataset", "rule", "seed", "device", "dtype",
@@ -88,7 +89,9 @@ def of_another_seed(folder, seed):
 
 @pytest.fixture
 def quick(monkeypatch):
-    """Draw fewer random prompts and resamples where a study draws many."""
+    """Draw fewer random prompts and resamples, and try fewer settings, where a study has many."""
+    monkeypatch.setattr(remedies, "EVALUATIONS", 3)
+    monkeypatch.setattr(remedies, "RESAMPLES", 5)
     monkeypatch.setattr(absolute, "DRAWS", 2)
     monkeypatch.setattr(absolute, "RESAMPLES", 5)
     monkeypatch.setattr(absolute, "PERMUTATIONS", 19)

@@ -328,7 +328,7 @@ def genetic_search(
     evaluations: int,
     seed: int = SEED,
 ) -> list[Attempt]:
-    """Return all that a small genetic search tries: exactly as many settings as it is given, the lowest first.
+    """Return all that a small genetic search tries, in the order of trial: exactly as many settings as it is given.
 
     The first of :data:`GENERATIONS` generations is ``low`` and uniform draws; each later one mixes pairs of the best
     third of all before, coordinate by coordinate, and adds a normal step of a tenth of the range.
@@ -357,7 +357,7 @@ def genetic_search(
                 mother + rng.uniform(size=low.size) * (father - mother) + rng.normal(0, 0.1, low.size) * (high - low)
             )
             found.append(attempt(tuple(np.clip(child, low, high).tolist())))
-    return sorted(found, key=lambda x: x.distance)
+    return found
 
 
 def chosen(attempts: list[Attempt], intact: Attempt) -> dict[str, Setting]:
@@ -443,8 +443,6 @@ def measure_remedies(settings: Settings) -> xr.Dataset:
     intact, tried = _search(remedies, few)
     rows = _conditions(tried, intact)
     units = document_units(study.prompts.origins, str(study.provenance()["dataset"]))
-    if settings.rule == "random":
-        units = np.arange(settings.prompts)
     weights = resample_weights(units, RESAMPLES, seed=SEED)
     seen: dict[tuple[str, Setting], dict[str, np.ndarray]] = {}
     for remedy, _, setting in rows:
