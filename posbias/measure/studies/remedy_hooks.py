@@ -128,7 +128,7 @@ def scaled_channel(instrument: Instrument, channel: int, factor: float, layers: 
 
 
 @contextmanager
-def added_logits(instrument: Instrument, logits: Float[np.ndarray, "layers heads n n"]) -> Iterator[None]:
+def added_logits(instrument: Instrument, logits: Float[np.ndarray, "layers heads n keys"]) -> Iterator[None]:
     """Add logits to those of every query and key that the mask lets see one another.
 
     Parameters
