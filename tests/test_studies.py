@@ -18,7 +18,7 @@ import xarray as xr  # noqa: E402
 from measuring import save  # noqa: E402
 
 from posbias.cli import main  # noqa: E402
-from posbias.measure.studies import absolute, driver  # noqa: E402
+from posbias.measure.studies import absolute, driver, remedies  # noqa: E402
 from posbias.measure.studies.asked import OF_TRAINED, Request  # noqa: E402
 from posbias.measure.studies.driver import STUDIES, jobs  # noqa: E402
 from posbias.measure.studies.norms import CONDITIONS, PARTS  # noqa: E402
@@ -65,6 +65,7 @@ EVERY = {  # study: more arguments, files that they make, variables among others
         ["birth-llama-12x256.unit"],
         {"influence_prompts", "profile", "lambda_frobenius"},
     ),
+    "remedies": (["--only", "llama-12"], ["llama-12.remedies"], {"rollout", "loss_prompts", "search_W1", "near"}),
 }
 PROVENANCE = {
     "command", "model", "revision", "prompts", "prompts_sha256", "length", "dataset", "rule", "seed", "device", "dtype",
@@ -98,7 +99,9 @@ def of_another_seed(folder, seed):
 
 @pytest.fixture
 def quick(monkeypatch):
-    """Draw fewer random prompts and resamples where a study draws many."""
+    """Draw fewer random prompts and resamples, and try fewer settings, where a study has many."""
+    monkeypatch.setattr(remedies, "EVALUATIONS", 3)
+    monkeypatch.setattr(remedies, "RESAMPLES", 5)
     monkeypatch.setattr(absolute, "DRAWS", 2)
     monkeypatch.setattr(absolute, "RESAMPLES", 5)
     monkeypatch.setattr(absolute, "PERMUTATIONS", 19)

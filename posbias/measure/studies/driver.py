@@ -38,6 +38,7 @@ from posbias.measure.studies.gap import measure_refinements
 from posbias.measure.studies.gradients import measure_hops
 from posbias.measure.studies.norms import measure_norms
 from posbias.measure.studies.path_gradients import measure_pathways
+from posbias.measure.studies.remedies import measure_remedies
 from posbias.measure.studies.rotary_kernels import measure_rotary
 from posbias.measure.studies.small_families import SMALL, SmallBirth
 from posbias.measure.studies.training_seeds import LARGE, measure_seed
@@ -279,6 +280,14 @@ STUDIES: Mapping[str, Plan] = {
         ),
         tuple(BODIES),
         (Birth, tuple(BODIES)),
+    ),
+    "remedies": Plan(
+        "What do known remedies for position bias do to the rollout and the loss of a given model?",
+        "42_design",
+        "{model}.{part}.nc",
+        8,
+        (Part("remedies", measure_remedies, 24, 256), Part("remedies-1024", measure_remedies, 8, 1024, 2)),
+        ("llama-12",),
     ),
 }
 """The studies by name, in the order of their chapters."""

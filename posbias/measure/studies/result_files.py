@@ -17,6 +17,8 @@ FOLDERS = {
     "paths-128": "31_comparison",
     "rotary": "35_rotary",
     "rotary-1024": "35_rotary",
+    "remedies": "42_design",
+    "remedies-1024": "42_design",
 }
 """Kind of study → folder below ``results/``; its files are called MODEL.KIND.nc."""
 
