@@ -229,6 +229,25 @@ def rivals(task: Wanted) -> dict[str, tuple[float, float]]:
     }
 
 
+def least_distance(task: Wanted) -> float:
+    """Return a distance that no free heads undercut under the aligned law, whatever their kernels.
+
+    The part of the profile that no free head has touched is ℓ, of mass μ = Π(1 - λ_t F / H) with F of H heads free. All
+    else has mass 1 - μ, wherever it is: F_ℓ ≤ F_p ≤ F_ℓ + 1 - μ.
+
+    >>> round(least_distance(wanted(np.full(100, 0.01), [0.5], heads=1)), 4)  # half stays at the last token: ½² / 2
+    0.1263
+    """
+    n, K = task.target.size, len(task.local_slopes)
+    v = np.zeros(n)
+    v[-1] = 1.0
+    local = biased_kernels(1, task.local) if K else None
+    for mixing in task.lambda_[::-1]:
+        v = (1 - mixing) * v + (mixing * K / task.heads * local.pull(v, 0) if local else 0.0)
+    low, wish = np.cumsum(v)[:-1], np.cumsum(task.target)[:-1]
+    return float(np.maximum(np.maximum(wish - low - (1 - v.sum()), low - wish), 0.0).mean())
+
+
 class _Search:
     """A search with n tokens that stand for those of the task."""
 

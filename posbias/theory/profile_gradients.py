@@ -21,6 +21,7 @@ from functools import lru_cache
 import numpy as np
 from jaxtyping import Float, Int
 
+from posbias.rollout.biased import SAFE
 from posbias.rollout.position_bias import (
     AlibiBias,
     FlatBias,
@@ -69,7 +70,9 @@ def limits(kind: str, n: int) -> tuple[float, float]:
     if kind == "flat":
         least, most = exp1([min(FARTHEST, np.log(max(n, 3) / 2)), NEAREST / n])
         return float(np.log(least)), float(np.log(most))
-    return (-4.0, 5.0) if kind == "log" else (float(np.log(1e-2 / n)), float(np.log(20.0)))
+    if kind == "log":  # n^-α stays inside the range of a double
+        return -4.0, min(5.0, float(np.log1p(SAFE / np.log(max(n, 2)))))
+    return float(np.log(1e-2 / n)), float(np.log(20.0))
 
 
 def smooth_kernel(kind: str, x: float, n: int) -> Float[np.ndarray, "n n"]:
