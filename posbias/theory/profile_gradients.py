@@ -212,7 +212,9 @@ class Objective:
         delta
             Differences smaller than δ count as their squares.
         """
-        free = [[smooth_kernel(kind, float(y), len(self.target)) for kind, y in zip(kinds, row, strict=True)] for row in x]
+        free = [
+            [smooth_kernel(kind, float(y), len(self.target)) for kind, y in zip(kinds, row, strict=True)] for row in x
+        ]
         if self.law == "aligned":
             return self._aligned(kinds, x, free, delta)
         return self._at_birth(kinds, x, free, delta)
