@@ -26,7 +26,6 @@ from posbias.rollout.position_bias import (
     AlibiBias,
     FlatBias,
     LogBias,
-    PositionBias,
     exponential_integral_inverse,
     log_ratios,
 )
@@ -39,24 +38,16 @@ TINY = 1e-24
 """Of the largest mean square: added before the root, whose slope at 0 is infinite."""
 
 
-def to_bias(kind: str, x: float) -> PositionBias:
+def to_bias(kind: str, x: float) -> LogBias | FlatBias | AlibiBias:
     """Return the bias of a free kind at coordinate ``x``: log(α + 1), log τ or log slope.
 
     >>> to_bias("log", 0.0)
     LogBias(alpha=0.0)
     """
     number = float(np.exp(x))
-    return {"log": LogBias, "flat": FlatBias, "alibi": AlibiBias}[kind](number - 1 if kind == "log" else number)
-
-
-def coordinate(bias: PositionBias) -> float:
-    """Return the number without limits that stands for a bias with a parameter: the inverse of :func:`to_bias`.
-
-    >>> coordinate(LogBias(0.0))
-    0.0
-    """
-    number = bias.alpha + 1 if isinstance(bias, LogBias) else bias.tau if isinstance(bias, FlatBias) else bias.slope  # type: ignore[union-attr]
-    return float(np.log(number))
+    if kind == "log":
+        return LogBias(number - 1)
+    return FlatBias(number) if kind == "flat" else AlibiBias(number)
 
 
 def limits(kind: str, n: int) -> tuple[float, float]:
@@ -250,7 +241,7 @@ class Objective:
         heads = [[*self.local, *row] for row in free]
         G = np.zeros((n, n))
         G[-1, -1] = 1.0
-        above, scales = [np.zeros(0)] * T, np.ones(T)
+        above, scales = np.empty((T, n, n)), np.ones(T)
         for t in reversed(range(T)):
             above[t] = G
             G = G + squares[t] * sum(A.T @ (G @ A) for A in heads[min(t, len(heads) - 1)])
