@@ -371,6 +371,19 @@ CONFIGURATIONS = {
     "unknown_field": (1,),
 }
 """Field of a rollout configuration → values that it cannot have; ``...`` takes it out."""
+BIASES = (
+    ({"kind": "flat", "tau": 0.0}, ("position_bias.tau", "a number above 0", "0.0")),
+    ({"kind": "flat", "tau": -1.0}, ("position_bias.tau", "a number above 0")),
+    ({"kind": "flat", "tau": float("nan")}, ("position_bias.tau", "finite")),
+    ({"kind": "log", "alpha": -1.0}, ("position_bias.alpha", "a number above -1", "-1.0")),
+    ({"kind": "alibi", "slope": 0.0}, ("position_bias.slope", "a number above 0")),
+    ({"kind": "linear"}, ("position_bias.kind", "log, flat", "linear")),
+    ({"kind": "log"}, ("position_bias", "kind and alpha")),
+    ("flat", ("position_bias", "a mapping", "flat")),
+    ([[{"kind": "none"}]] * 3, ("position_bias", "lists for 1 or 2 layers", "3 entries")),
+    ([[{"kind": "none"}], [{"kind": "none"}] * 2], ("position_bias",)),
+)
+"""Position biases of two layers that are none, and what the line says."""
 YAML = {
     "empty": "",
     "list": "- 1\n",
@@ -398,6 +411,7 @@ CONFIGS = [
         if field not in ("lambda_schedule_config",)
     ),
     *((f"rollout P/lambda_schedule_config-{k}.yaml -o p.csv", ("lambda",)) for k in range(3)),
+    *((f"rollout P/bias-{k}.yaml -o p.csv", (f"bias-{k}.yaml", *said)) for k, (_, said) in enumerate(BIASES)),
     *((f"rollout P/yaml-{name}.yaml -o p.csv", (f"yaml-{name}.yaml",)) for name in YAML),
     ("rollout P/none.yaml -o p.csv", ("none.yaml",)),
     ("rollout P/empty -o p.csv", ("P/empty",)),
@@ -779,6 +793,9 @@ def write_configurations(root):
     for field, values in CONFIGURATIONS.items():
         for k, value in enumerate(values):
             (root / f"{field}-{k}.yaml").write_text(yaml.safe_dump(changed(**{field: value})))
+    for k, (bias, _) in enumerate(BIASES):
+        biased = changed(position_bias=bias, attention_config=..., content_config=...)
+        (root / f"bias-{k}.yaml").write_text(yaml.safe_dump(biased))
     for kind, texts in (("yaml", YAML), ("profile", PROFILES)):
         for name, text in texts.items():
             path = root / f"{kind}-{name}.{'yaml' if kind == 'yaml' else 'csv'}"

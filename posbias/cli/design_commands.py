@@ -49,7 +49,7 @@ def design(
         Literal["aligned", "birth"],
         typer.Option(
             help="What adds up: sizes (the rollout), or squares, as in an untrained network. With squares the search "
-            "costs the cube of at most 96 tokens for each head and layer, the report that of all tokens."
+            "costs the cube of at most 64 tokens for each head and layer, the report that of all tokens."
         ),
     ] = "aligned",
     each_layer: Annotated[
@@ -195,8 +195,6 @@ def _configuration(task: Wanted, found: Design) -> str:
 
 def _figure(task: Wanted, found: Design, kind: str) -> bytes:
     """Return the figure of target, rivals and design, profiles and prefix masses."""
-    import matplotlib.pyplot as plt
-
     from posbias.plotting import ordered_panels, use_style
     from posbias.theory.designer import rival_heads
 
@@ -212,5 +210,5 @@ def _figure(task: Wanted, found: Design, kind: str) -> bytes:
     )
     into = io.BytesIO()
     figure.savefig(into, format=kind, metadata={"Date": None} if kind == "svg" else None)
-    plt.close(figure)
+    figure.clear()
     return into.getvalue()
