@@ -67,6 +67,7 @@ COMMAND_LINES = [
             "portable",
             "format",
             "explorer-data",
+            "design",
         )
     ),
     *(
@@ -83,6 +84,11 @@ COMMAND_LINES = [
             ("train-reference bloom-8", "--output"),
             ("train-icl", "--output"),
             ("run", "chapter"),
+            ("design --depth 2 --lambda 0.2 --heads 2 -n 8", "--output"),
+            ("design --depth 2 --lambda 0.2 --heads 2 -o c.yaml", "--length"),
+            ("design --depth 2 --lambda 0.2 -n 8 -o c.yaml", "--heads"),
+            ("design --depth 2 --heads 2 -n 8 -o c.yaml", "--lambda"),
+            ("design --lambda 0.2 --heads 2 -n 8 -o c.yaml", "--depth"),
         )
     ),
     *(
@@ -365,6 +371,19 @@ CONFIGURATIONS = {
     "unknown_field": (1,),
 }
 """Field of a rollout configuration → values that it cannot have; ``...`` takes it out."""
+BIASES = (
+    ({"kind": "flat", "tau": 0.0}, ("position_bias.tau", "a number above 0", "0.0")),
+    ({"kind": "flat", "tau": -1.0}, ("position_bias.tau", "a number above 0")),
+    ({"kind": "flat", "tau": float("nan")}, ("position_bias.tau", "finite")),
+    ({"kind": "log", "alpha": -1.0}, ("position_bias.alpha", "a number above -1", "-1.0")),
+    ({"kind": "alibi", "slope": 0.0}, ("position_bias.slope", "a number above 0")),
+    ({"kind": "linear"}, ("position_bias.kind", "log, flat", "linear")),
+    ({"kind": "log"}, ("position_bias", "kind and alpha")),
+    ("flat", ("position_bias", "a mapping", "flat")),
+    ([[{"kind": "none"}]] * 3, ("position_bias", "lists for 1 or 2 layers", "3 entries")),
+    ([[{"kind": "none"}], [{"kind": "none"}] * 2], ("position_bias",)),
+)
+"""Position biases of two layers that are none, and what the line says."""
 YAML = {
     "empty": "",
     "list": "- 1\n",
@@ -392,6 +411,7 @@ CONFIGS = [
         if field not in ("lambda_schedule_config",)
     ),
     *((f"rollout P/lambda_schedule_config-{k}.yaml -o p.csv", ("lambda",)) for k in range(3)),
+    *((f"rollout P/bias-{k}.yaml -o p.csv", (f"bias-{k}.yaml", *said)) for k, (_, said) in enumerate(BIASES)),
     *((f"rollout P/yaml-{name}.yaml -o p.csv", (f"yaml-{name}.yaml",)) for name in YAML),
     ("rollout P/none.yaml -o p.csv", ("none.yaml",)),
     ("rollout P/empty -o p.csv", ("P/empty",)),
@@ -627,10 +647,72 @@ DESIGNED = [
     ("study design-birth --part zero -o out", ("--part", "default, unit", "zero")),
 ]
 
+DEPTH, LAYERS, LENGTH = "--depth 2", "--lambda 0.2 --heads 2", "-n 2"
+DESIGN = f"design -o c.yaml {DEPTH} {LAYERS} {LENGTH}"
+"""A design that could be had; an option given again takes the place of what stands here."""
+DESIGNS = [
+    *wrong(f"design -o c.yaml {LAYERS} {LENGTH}", "--depth", "x", "1.5", "", 0, -1, HUGE),
+    *wrong(f"design -o c.yaml {DEPTH} --lambda 0.2 {LENGTH}", "--heads", "x", "1.5", "", 0, -1, HUGE),
+    *wrong(f"design -o c.yaml {DEPTH} {LAYERS}", "--length", "x", "1.5", "", 0, 1, -1, HUGE),
+    *wrong(DESIGN, "--local", "x", "1.5", "", -1, 3),
+    *wrong(DESIGN, "--seed", "x", "1.5", -1, 2**32),
+    *wrong(DESIGN, "--law", "squares", "", named="--law"),
+    *(
+        (f"design -o c.yaml {DEPTH} --heads 2 {LENGTH} --lambda={value}", ("lambda", *said))
+        for value, said in (
+            ("x", ("finite numbers", "'x'")),
+            ("''", ("finite numbers",)),
+            ("nan", ("finite numbers", "nan")),
+            ("0.2,inf", ("finite numbers", "inf")),
+            ("0.2,", ("finite numbers",)),
+            ("0.1,0.2,0.3", ("1 number or 2", "received 3")),
+            ("1.5", ("values in [0, 1]", "1.5")),
+            ("0.2,-0.1", ("values in [0, 1]", "-0.1 at layer 1")),
+            ("0", ("at least one value above 0",)),
+            ("1 --law birth", ("values below 1",)),
+        )
+    ),
+    *(
+        (f"{DESIGN} --local 1 --local-slopes={value}", ("local_slopes", *said))
+        for value, said in (
+            ("x", ("finite numbers", "'x'")),
+            ("0", ("1 numbers above 0",)),
+            ("-0.5", ("1 numbers above 0",)),
+            ("0.5,0.25", ("1 numbers above 0", "[0.5, 0.25]")),
+        )
+    ),
+    *(
+        (f"{DESIGN} --target {target}", said)
+        for target, said in (
+            ("flat", ("target", "uniform, or a file", "'flat'")),
+            ("''", ("target", "uniform, or a file")),
+            ("P/c.yaml", ("target", "c.yaml")),
+            ("P/none.csv", ("none.csv", "No such file")),
+            ("P/folder.csv", ("folder.csv",)),
+            ("P/q.csv", ("q.csv", "2 positions, as --length says", "received 3")),
+            *((f"P/profile-{name}.csv", (f"profile-{name}.csv",)) for name in PROFILES),
+        )
+    ),
+    *(
+        (f"design {DEPTH} {LAYERS} {LENGTH} {outputs}", said)
+        for outputs, said in (
+            ("-o c.csv", ("output", ".yaml", "c.csv")),
+            ("-o c", ("output", ".yaml")),
+            ("-o no/c.yaml", ("no/c.yaml", "No such file or directory")),
+            ("-o P/pipe.yaml", ("pipe.yaml", "a device or a pipe")),
+            ("-o c.yaml --plot p.pdf", ("plot", ".png or .svg", "p.pdf")),
+            ("-o c.yaml --plot no/p.png", ("no/p.png",)),
+            ("-o c.yaml --profile p.txt", ("profile", ".csv", "p.txt")),
+            ("-o c.yaml --profile no/p.csv", ("no/p.csv",)),
+            ("-o c.yaml --target P/p.csv --profile P/p.csv", ("output", "another file")),
+        )
+    ),
+]
+
 TABLE = [
     *COMMAND_LINES, *NUMBERS_OF_MEASURE, *CHOICES_OF_MEASURE, *OUTPUTS, *MODELS, *CORPORA, *NETCDF, *CONFIGS,
     *COMPARISONS, *PUBLISHED, *STUDIES, *TRAINED, *NETWORKS, *BOOK, *QUANTITIES, *REPORTS,
-    *DESIGNED,
+    *DESIGNED, *DESIGNS,
 ]  # fmt: skip
 
 
@@ -740,7 +822,7 @@ def write_results(root):
     (root / "text.nc").write_text("text")
     (root / "kept.nc").write_text("")
     (root / "kept.nc").chmod(0o444)
-    for name in ("folder.nc", "folder.html", "folded.nc.rank0.checkpoint"):
+    for name in ("folder.nc", "folder.html", "folder.csv", "folded.nc.rank0.checkpoint"):
         (root / name).mkdir()
     for name in ("pipe.nc", "pipe.yaml"):
         os.mkfifo(root / name)
@@ -767,6 +849,9 @@ def write_configurations(root):
     for name, (layers, bias) in designs.items():
         fields = {"sequence_length": 8, "num_layers": layers, "position_bias": bias}
         (root / f"{name}.yaml").write_text(yaml.safe_dump({**fields, "lambda_schedule_config": constant}))
+    for k, (bias, _) in enumerate(BIASES):
+        biased = changed(position_bias=bias, attention_config=..., content_config=...)
+        (root / f"bias-{k}.yaml").write_text(yaml.safe_dump(biased))
     for kind, texts in (("yaml", YAML), ("profile", PROFILES)):
         for name, text in texts.items():
             path = root / f"{kind}-{name}.{'yaml' if kind == 'yaml' else 'csv'}"

@@ -15,6 +15,7 @@ from posbias.training.loop.unfinished import Interrupted, Terminated, sigterm_ra
 GROUPS = (
     "posbias.cli.book_commands",
     "posbias.cli.profile_commands",
+    "posbias.cli.design_commands",
     "posbias.cli.measure_commands",
     "posbias.cli.report_commands",
     "posbias.cli.study_commands",
