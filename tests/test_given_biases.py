@@ -239,6 +239,12 @@ def test_positions_say_what_is_given(name, changes, kind):
     assert np.allclose(read.bias, expected - expected[:, -1:], rtol=1e-6, atol=1e-6)
 
 
+def test_a_network_without_rotation_or_biases_has_no_positions(tmp_path):
+    folder = save(tmp_path / "llama", "llama", **NO_ROTATION)
+    assert read_positions(Instrument(make("llama", **NO_ROTATION)), N).kind == "none"
+    assert "3 layers × 4 heads, no positions, " in repr(posbias.open(folder))
+
+
 def test_biases_that_do_not_reach_the_softmax_are_noticed():
     model = make("llama", position_bias=LAYERS)
     with pytest.raises(RuntimeError, match="expected the position bias .* in layer 0, received another"):

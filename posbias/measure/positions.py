@@ -29,7 +29,7 @@ class Positions:
     ----------
     kind
         ``alibi``, ``rotary`` or ``learned``; ``given`` where position biases are given in their place, ``rotary and
-        given`` or ``learned and given`` where they are given beside them.
+        given`` or ``learned and given`` where they are given beside them; ``none`` where rotation is switched off.
     scale
         What q·k is multiplied by.
     slopes

@@ -246,6 +246,8 @@ def position_words(kind: str) -> str:
     >>> position_words("alibi"), position_words("given"), position_words("rotary and given")
     ('ALiBi positions', 'given position biases', 'rotary positions and given position biases')
     """
+    if kind == "none":
+        return "no positions"
     own = kind.removesuffix("given").removesuffix(" and ")
     parts = [f"{own.replace('alibi', 'ALiBi')} positions"] if own else []
     return " and ".join([*parts, *(["given position biases"] if kind.endswith("given") else [])])

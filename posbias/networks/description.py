@@ -114,6 +114,8 @@ def biased_fields(family: str, description: Any, T: int, H: int) -> dict[str, An
 def position_kind(own: str, config: Any) -> str:
     """Return how positions enter: ``given`` where biases replace a network's own, ``rotary and given`` beside them.
 
+    ``none`` where rotation is switched off and nothing is given.
+
     Parameters
     ----------
     own
@@ -121,9 +123,10 @@ def position_kind(own: str, config: Any) -> str:
     config
         Configuration of the network.
     """
+    off = own == "rotary" and not is_rotated(config)
     if getattr(config, FIELD, None) is None:
-        return own
-    return "given" if own == "alibi" or (own == "rotary" and not is_rotated(config)) else f"{own} and given"
+        return "none" if off else own
+    return "given" if own == "alibi" or off else f"{own} and given"
 
 
 def is_rotated(config: Any) -> bool:

@@ -66,7 +66,10 @@ def asked(subject: Subject) -> Iterator[tuple[str, str]]:
     kind = f"{attrs.get('architecture', 'unknown')}, {layers} layers"
     kind += f" × {heads} heads" if heads else ""
     how = str(attrs.get("position", "unknown"))
-    yield "model", f"{subject.title} ({kind}, {position_words(how) if 'given' in how else f'{how} positions'})"
+    yield (
+        "model",
+        f"{subject.title} ({kind}, {position_words(how) if how == 'none' or 'given' in how else f'{how} positions'})",
+    )
     if "position_bias" in attrs:
         yield "position biases", shortened(str(attrs["position_bias"]))
     yield "corpus", f"{attrs.get('dataset', 'unknown')}, rule {attrs.get('rule', 'unknown')}"
