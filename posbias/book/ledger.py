@@ -28,7 +28,7 @@ class Row:
     row
         Its id, such as ``RA-P4.2``.
     source
-        The papers it is from: RA, WU, LN, AP, BI (at birth), or X for what goes beyond them.
+        The papers it is from: RA, WU, LN, AP, BI (at birth), DS (designed priors), or X for what goes beyond them.
     claim, check
         In words.
     chapters

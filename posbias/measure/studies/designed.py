@@ -16,15 +16,18 @@ from posbias.measure.summary import shaved, summarise
 
 PLACES = 16
 """Equal parts of a prompt whose losses are kept."""
-READ = ("mixing", "influence", "kernels", "branches")
+READ = ("mixing", "influence", "kernels")
 """What is measured: content logits are not."""
+SQUARES = 512
+"""Most tokens for which the law of squares is computed, at O(n³) for each head."""
 KEPT = ("influence_prompts", "rollout", "lambda_frobenius", "attention_received", "loss_places")
 """What a file holds."""
 
 
 def measure_designed(settings: Settings) -> xr.Dataset:
     """Measure a model, and keep :data:`KEPT` of the summary, with ``loss_places`` (prompt, place) in nats a token."""
-    study = Study(replace(settings, quantities=READ))
+    squares = ("branches",) if settings.length <= SQUARES else ()
+    study = Study(replace(settings, quantities=(*READ, *squares)))
     losses = np.concatenate([place_losses(study.instrument.model, ids) for _, ids in study.batches()])
     kept = (("prompt", "place"), shaved(losses.astype(np.float32)), {"long_name": "mean loss by place, nats a token"})
     return summarise(measured(study)).assign(loss_places=kept)[list(KEPT)]

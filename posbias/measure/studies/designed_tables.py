@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import xarray as xr
+from jaxtyping import Float
 
 from posbias.comparison.distances import normalised_wasserstein
 from posbias.measure.studies.influence_tables import SMOOTH, SMOOTH_LONG, sample_of, u_decisions
@@ -119,8 +120,9 @@ def reached(seeds: Seeds, *, variant: str = "b", resamples: int = 1000) -> pd.Da
     table : DataFrame
         A row for each model and seed. Columns ``model``, ``seed``, ``body``, ``kind``; ``tau``, Σλ; ``flatness``,
         normalised W₁ of measured influence to the uniform profile; ``mean`` position; ``near``, the share of the last
-        sixteenth of the prompt; ``last`` and ``first``, shares of these tokens; ``predicted``, the rollout's W₁ to the
-        uniform profile; ``error``, that between the two; ``u``, the book's decision, corrected for all rows.
+        sixteenth of the prompt; ``last`` and ``first``, shares of these tokens; ``rollout``, its W₁ to the uniform
+        profile; ``to rollout`` and ``to squares``, W₁ of measured influence to it and to the law of squares with the
+        trained weights' gains (NaN where it was not computed); ``u``, the book's decision, corrected for all rows.
     """
     files = by_seed(seeds)
     samples = {name: sample_of(x) for name, x in files.items()}
@@ -139,8 +141,9 @@ def reached(seeds: Seeds, *, variant: str = "b", resamples: int = 1000) -> pd.Da
                 "near": float(p[-max(1, p.size * NEAR // SHORT) :].sum()),
                 "last": float(p[-1]),
                 "first": float(p[0]),
-                "predicted": normalised_wasserstein(q, uniform),
-                "error": normalised_wasserstein(p, q),
+                "rollout": normalised_wasserstein(q, uniform),
+                "to rollout": normalised_wasserstein(p, q),
+                "to squares": _to_squares(x, p),
                 "u": decided.loc[name, "u"],
             }
         )
@@ -154,6 +157,13 @@ def training_minutes(results: Path | str) -> float:
     found = read_designed(results, "designed")
     own = [x for model, files in found.items() if model not in REFERENCES for x in files.values()]
     return float(sum(x.attrs.get("training_seconds", np.nan) for x in own)) / 60
+
+
+def _to_squares(x: xr.Dataset, p: Float[np.ndarray, "n"]) -> float:
+    """Return W₁ of a profile to the law of squares, NaN where a file has none."""
+    if "birth" not in x["variant"].values:
+        return float("nan")
+    return normalised_wasserstein(p, x["rollout"].sel(variant="birth").values)
 
 
 def _places(x: xr.Dataset, beyond: int) -> np.ndarray:

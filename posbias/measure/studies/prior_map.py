@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from posbias.comparison.distances import normalised_wasserstein
-from posbias.measure.studies.designed_tables import losses, prices, read_designed
+from posbias.measure.studies.designed_tables import Seeds, body_and_kind, losses, prices, read_designed
 from posbias.measure.studies.influence_tables import sample_of
 from posbias.measure.studies.remedy_tables import read_remedies, remedy_map
 from posbias.statistics.resampling import t_interval
@@ -22,7 +22,11 @@ LABELS = {
     "flat": "half local, half flat",
 }
 """How a figure names positions that networks were trained with."""
-MARKS = {"llama-12": "o", "bloom-12": "s"}
+MARKS, BODY_COLOURS = {"llama-12": "o", "bloom-12": "s"}, {"llama-12": "#CC79A7", "bloom-12": "#0072B2"}
+COLOURS = {"rotary": "#CC79A7", "alibi": "#009E73", "none": "#7f7f7f", "log": "#0072B2", "flat": "#D55E00"}
+"""Colours of kinds of positions."""
+SMOOTH = 9
+"""Width of the running mean that is drawn, in tokens."""
 SHOWN = ("nearest", "given")
 """Which settings of the remedies the map has: those whose rollout is nearest to uniform, or the only ones."""
 COLUMNS = ["way", "body", "name", "x", "x_low", "x_high", "y", "y_low", "y_high"]
@@ -100,3 +104,26 @@ def draw(points: pd.DataFrame, ax: Any) -> None:
     ax.set(xlabel="$W_1$ of influence to uniform", ylabel="loss above own positions (nats)", xlim=(0, None))
     numbers = "\n".join(f"{k + 1} {point['name']}" for k, point in remedies.iterrows())
     ax.text(0.98, 0.98, numbers, transform=ax.transAxes, fontsize=5, va="top", ha="right")
+
+
+def draw_profiles(seeds: Seeds, body: str, ax: Any) -> None:
+    """Draw the measured influence of one body's networks, n p_j over j / n, the last token aside, means over seeds.
+
+    Parameters
+    ----------
+    seeds
+        Of :func:`~posbias.measure.studies.designed_tables.read_designed`.
+    body
+        Of which networks.
+    ax
+        Matplotlib's axes.
+    """
+    for model, files in seeds.items():
+        own, kind = body_and_kind(model)
+        if own == body:
+            p = np.mean([sample_of(x).profile for x in files.values()], axis=0)
+            level = p.size * np.convolve(p[:-1], np.ones(SMOOTH) / SMOOTH, mode="valid")
+            places = (np.arange(level.size) + SMOOTH // 2) / p.size
+            ax.plot(places, level, color=COLOURS[kind], label=LABELS[kind], linewidth=0.9)
+    ax.axhline(1, color="#7f7f7f", linewidth=0.6, linestyle="--")
+    ax.set(xlabel="position $j/n$", yscale="log")
