@@ -68,12 +68,6 @@ def losses(seeds: Seeds, *, beyond: int = 0) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("model")
 
 
-def losses_by_place(seeds: Seeds) -> pd.DataFrame:
-    """Return the mean loss over prompts and seeds in each part of a prompt: a row for each model, a column a place."""
-    means = {model: np.mean([_places(x, 0).mean(0) for x in files.values()], axis=0) for model, files in seeds.items()}
-    return pd.DataFrame.from_dict(means, orient="index").rename_axis("model")
-
-
 def prices(losses: pd.DataFrame, baseline: Mapping[str, str] | None = None) -> pd.DataFrame:
     """Return what each model's loss is above that of its body with its own positions, seed by seed.
 
