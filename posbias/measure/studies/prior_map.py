@@ -25,6 +25,8 @@ LABELS = {
 MARKS, BODY_COLOURS = {"llama-12": "o", "bloom-12": "s"}, {"llama-12": "#CC79A7", "bloom-12": "#0072B2"}
 COLOURS = {"rotary": "#CC79A7", "alibi": "#009E73", "none": "#7f7f7f", "log": "#0072B2", "flat": "#D55E00"}
 """Colours of kinds of positions."""
+CROWDED = 0.25
+"""Distance from which names stand to the left of their marks."""
 SMOOTH = 9
 """Width of the running mean that is drawn, in tokens."""
 SHOWN = ("nearest", "given")
@@ -95,15 +97,20 @@ def draw(points: pd.DataFrame, ax: Any) -> None:
         )
         colour = "#CC79A7" if point.body == "llama-12" else "#0072B2"
         ax.errorbar(point.x, point.y, *reversed(ends), fmt=MARKS[point.body], color=colour, markersize=4, linewidth=0.8)
-        ax.annotate(point["name"], (point.x, point.y), xytext=(4, 3), textcoords="offset points", fontsize=6)
+        aside = {"xytext": (4, 3), "ha": "left"} if point.x < CROWDED else {"xytext": (-4, 5), "ha": "right"}
+        ax.annotate(point["name"], (point.x, point.y), textcoords="offset points", fontsize=6, **aside)
     remedies = points.query("way == 'remedy'").reset_index()
     for k, point in remedies.iterrows():
         ax.plot(point.x, point.y, "o", markerfacecolor="none", color="black", markersize=4, linewidth=0.8)
         ax.annotate(str(k + 1), (point.x, point.y), xytext=(-8, -2), textcoords="offset points", fontsize=6)
     ax.axhline(0, color="#7f7f7f", linewidth=0.6)
     ax.set(xlabel="$W_1$ of influence to uniform", ylabel="loss above own positions (nats)", xlim=(0, None))
-    numbers = "\n".join(f"{k + 1} {point['name']}" for k, point in remedies.iterrows())
-    ax.text(0.98, 0.98, numbers, transform=ax.transAxes, fontsize=5, va="top", ha="right")
+
+
+def remedy_numbers(points: pd.DataFrame) -> str:
+    """Return what the numbers of a map mean, three to a line."""
+    names = [f"{k} {name}" for k, name in enumerate(points.query("way == 'remedy'")["name"], 1)]
+    return "\n".join("   ".join(names[k : k + 3]) for k in range(0, len(names), 3))
 
 
 def draw_profiles(seeds: Seeds, body: str, ax: Any) -> None:
