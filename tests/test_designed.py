@@ -98,3 +98,9 @@ def test_only_models_with_three_seeds_are_read(tmp_path, seeds):
     assert {model: list(files) for model, files in designed_tables.read_designed(tmp_path, "designed").items()} == {
         "llama-12": [0, 1, 2]
     }
+
+
+def test_the_place_that_is_heard_least(seeds):
+    rising = np.arange(1.0, 65.0) / (64 * 65 / 2)
+    assert np.isclose(prior_map.lowest(seeds["llama-12"]), 64 * rising[:9].mean())
+    assert np.isclose(prior_map.lowest(seeds["llama-12-flat"]), 1.0)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import xarray as xr
+from jaxtyping import Float
 
 from posbias.comparison.distances import normalised_wasserstein
 from posbias.measure.studies.designed_tables import Seeds, body_and_kind, losses, prices, read_designed
@@ -113,6 +116,17 @@ def remedy_numbers(points: pd.DataFrame) -> str:
     return "\n".join("   ".join(names[k : k + 3]) for k in range(0, len(names), 3))
 
 
+def level(files: Mapping[int, xr.Dataset]) -> Float[np.ndarray, "places"]:
+    """Return measured influence n p_j as a running mean, the last token aside, the mean over the files of all seeds."""
+    p = np.mean([sample_of(x).profile for x in files.values()], axis=0)
+    return np.asarray(p.size * np.convolve(p[:-1], np.ones(SMOOTH) / SMOOTH, mode="valid"))
+
+
+def lowest(files: Mapping[int, xr.Dataset]) -> float:
+    """Return the lowest point of :func:`level`: of an even share, what the place that is heard least has."""
+    return float(level(files).min())
+
+
 def draw_profiles(seeds: Seeds, body: str, ax: Any) -> None:
     """Draw the measured influence of one body's networks, n p_j over j / n, the last token aside, means over seeds.
 
@@ -128,9 +142,8 @@ def draw_profiles(seeds: Seeds, body: str, ax: Any) -> None:
     for model, files in seeds.items():
         own, kind = body_and_kind(model)
         if own == body:
-            p = np.mean([sample_of(x).profile for x in files.values()], axis=0)
-            level = p.size * np.convolve(p[:-1], np.ones(SMOOTH) / SMOOTH, mode="valid")
-            places = (np.arange(level.size) + SMOOTH // 2) / p.size
-            ax.plot(places, level, color=COLOURS[kind], label=LABELS[kind], linewidth=0.9)
+            heights = level(files)
+            places = (np.arange(heights.size) + SMOOTH // 2) / (heights.size + SMOOTH)
+            ax.plot(places, heights, color=COLOURS[kind], label=LABELS[kind], linewidth=0.9)
     ax.axhline(1, color="#7f7f7f", linewidth=0.6, linestyle="--")
     ax.set(xlabel="position $j/n$", yscale="log")
