@@ -100,7 +100,7 @@ def draw(points: pd.DataFrame, ax: Any) -> None:
         )
         colour = "#CC79A7" if point.body == "llama-12" else "#0072B2"
         ax.errorbar(point.x, point.y, *reversed(ends), fmt=MARKS[point.body], color=colour, markersize=4, linewidth=0.8)
-        aside = {"xytext": (4, 3), "ha": "left"} if point.x < CROWDED else {"xytext": (-4, 5), "ha": "right"}
+        aside = {"xytext": (4, 3), "ha": "left"} if point.x < CROWDED else {"xytext": (-4, -9), "ha": "right"}
         ax.annotate(point["name"], (point.x, point.y), textcoords="offset points", fontsize=6, **aside)
     remedies = points.query("way == 'remedy'").reset_index()
     for k, point in remedies.iterrows():
