@@ -152,6 +152,16 @@ def ordered_panels(profiles: Mapping[str, np.ndarray]) -> Figure:
     return fig
 
 
+def saved_panels(profiles: Mapping[str, np.ndarray], kind: str) -> bytes:
+    """Return the figure of :func:`ordered_panels` as what a file of this kind, ``png`` or ``svg``, holds."""
+    into = io.BytesIO()
+    with plt.style.context(str(STYLE)):
+        figure = ordered_panels(profiles)
+        figure.savefig(into, format=kind, metadata={"Date": None} if kind == "svg" else None)
+        plt.close(figure)
+    return into.getvalue()
+
+
 def gap_panels(
     panels: Mapping[str, Mapping[str, np.ndarray]], pairs: Sequence[str], *, columns: int = 3, note: str = ""
 ) -> Figure:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -195,20 +194,9 @@ def _configuration(task: Wanted, found: Design) -> str:
 
 def _figure(task: Wanted, found: Design, kind: str) -> bytes:
     """Return the figure of target, rivals and design, profiles and prefix masses."""
-    from posbias.plotting import ordered_panels, use_style
+    from posbias.plotting import saved_panels
     from posbias.theory.designer import rival_heads
 
     heads = rival_heads(task)
-    names = ("no bias", "ALiBi's rule")
-    use_style()
-    figure = ordered_panels(
-        {
-            "target": task.target,
-            **{name: task.profile(heads[name]) for name in names},
-            "designed": found.profile,
-        }
-    )
-    into = io.BytesIO()
-    figure.savefig(into, format=kind, metadata={"Date": None} if kind == "svg" else None)
-    figure.clear()
-    return into.getvalue()
+    rivals = {name: task.profile(heads[name]) for name in ("no bias", "ALiBi's rule")}
+    return saved_panels({"target": task.target, **rivals, "designed": found.profile}, kind)
