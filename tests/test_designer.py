@@ -13,7 +13,7 @@ from posbias.rollout.influence import influence_profile
 from posbias.rollout.profiles import read_profile, write_profile
 from posbias.theory.birth import birth_profile
 from posbias.theory.birth_factors import factored_birth_profile, few_columns
-from posbias.theory.designer import design, least_distance, rival_heads, rivals, wanted
+from posbias.theory.designer import design, least_distance_with_local, rival_heads, rivals, wanted
 from posbias.theory.profile_gradients import (
     FREE,
     Objective,
@@ -145,7 +145,7 @@ def test_a_uniform_design_is_nearer_than_every_rival(law, local):
     assert found.distance < 0.9 * min(kept)
     assert found.distance == pytest.approx(normalised_wasserstein(found.profile, task.target), abs=1e-15)
     if law == "aligned":
-        assert least_distance(task) <= found.distance
+        assert least_distance_with_local(task) <= found.distance
 
 
 def test_a_longer_prompt_is_designed_for_at_fewer_tokens():
@@ -178,7 +178,7 @@ def test_no_free_heads_leave_what_is_given():
     task = wanted(uniform(16), [0.5, 0.5], 2, 2)
     found = design(task)
     assert found.description == task.local == rival_heads(task)["no bias"]
-    assert found.distance == pytest.approx(least_distance(task), abs=1e-12)
+    assert found.distance == pytest.approx(least_distance_with_local(task), abs=1e-12)
 
 
 @pytest.mark.parametrize("local", [0, 1, 2])
@@ -192,7 +192,7 @@ def test_no_kernels_of_free_heads_undercut_the_least_distance(local, rng):
         R = (kept + (3 - local) * free / free.sum(1, keepdims=True)) / 3
         p = influence_profile(np.stack([R, R]), lambda_)
         distances.append(normalised_wasserstein(p, task.target))
-    assert min(distances) >= least_distance(task) - 1e-12
+    assert min(distances) >= least_distance_with_local(task) - 1e-12
 
 
 def test_the_same_seed_gives_the_same_design():

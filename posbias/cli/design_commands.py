@@ -154,7 +154,7 @@ def _target(name: str, length: int) -> np.ndarray:
 def _report(task: Wanted, found: Design, target: str) -> list[str]:
     """Return what was asked for and what was found, lines of a table among them."""
     from posbias.rollout.profiles import mean_position
-    from posbias.theory.designer import least_distance, rivals
+    from posbias.theory.designer import least_distance_with_local, rivals
 
     K, tau = len(task.local_slopes), float(task.lambda_.sum())
     lines = [
@@ -165,7 +165,7 @@ def _report(task: Wanted, found: Design, target: str) -> list[str]:
         f"{'designed':30} {'':10} {found.distance:10.4f}",
     ]
     if task.law == "aligned":
-        lines.append(f"{'no free heads are below':30} {'':10} {least_distance(task):10.4f}")
+        lines.append(f"{'no free heads are below':30} {'':10} {least_distance_with_local(task):10.4f}")
     lines.append(f"designed: mean position {mean_position(found.profile):.4f}, last token {found.profile[-1]:.4f}")
     if task.law == "birth":
         from posbias.comparison.distances import normalised_wasserstein

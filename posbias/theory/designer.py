@@ -253,13 +253,13 @@ def rivals(task: Wanted) -> dict[str, tuple[float, float]]:
     }
 
 
-def least_distance(task: Wanted) -> float:
+def least_distance_with_local(task: Wanted) -> float:
     """Return a distance that no free heads undercut under the aligned law, whatever their kernels.
 
     The part of the profile that no free head has touched is ℓ, of mass μ = Π(1 - λ_t F / H) with F of H heads free. All
     else has mass 1 - μ, wherever it is: F_ℓ ≤ F_p ≤ F_ℓ + 1 - μ.
 
-    >>> round(least_distance(wanted(np.full(100, 0.01), [0.5], heads=1)), 4)  # half stays at the last token: ½² / 2
+    >>> round(least_distance_with_local(wanted(np.full(100, 0.01), [0.5], heads=1)), 4)  # ½² / 2
     0.1237
     """
     n, K = task.target.size, len(task.local_slopes)
