@@ -55,10 +55,7 @@ def train_retrieval(
     wanted: dict[Setting, Training] = (
         grid()
         if chapter
-        else {
-            Setting(kind, T, n, tokens, places): Training(iterations, batch_size)  # type: ignore[arg-type]
-            for kind, T, n in given
-        }
+        else {Setting(kind, T, n, tokens, places): Training(iterations, batch_size) for kind, T, n in given}
     )
     check_folder(output)
     left = [output / f"{setting.name}.seed{seed}.checkpoint" for setting in wanted for seed in range(seeds)]
@@ -68,16 +65,24 @@ def train_retrieval(
     for path in left:
         check_unfinished(path, resume=resume)
 
+    from posbias.measure.studies.retrieval_profiles import measure_profiles, profiles_path, write_profiles
     from posbias.training.key_value import experiment
 
     output.mkdir(parents=True, exist_ok=True)
     numbers = list(range(seeds))
-    if resume:
-        paths = {setting: output / f"{setting.name}.nc" for setting in wanted}
-        wanted = {s: t for s, t in wanted.items() if not experiment.is_done(paths[s], s, numbers, t)}
+    paths = {setting: output / f"{setting.name}.nc" for setting in wanted}
+    done = [s for s, t in wanted.items() if resume and experiment.is_done(paths[s], s, numbers, t)]
+    missing = {s: t for s, t in wanted.items() if s not in done}
+    for setting in done:
+        if not profiles_path(paths[setting]).exists():
+            write_profiles(profiles_path(paths[setting]), measure_profiles(setting, numbers, output))
     options: dict[str, Any] = {"processes": processes, "resume": resume, "checkpoint_every": checkpoint_every}
+    outcomes = experiment.run_settings(missing, numbers, output, **options, progress=True)
     with resumable(lambda: left):
-        for path, results in experiment.run_settings(wanted, numbers, output, **options, progress=True):
+        for setting, (path, results) in zip(missing, outcomes, strict=True):
+            write_profiles(profiles_path(path), measure_profiles(setting, numbers, output))
             found = results["accuracy_1"].mean("seed").values
-            best = ", ".join(f"{where} {x:.2f}" for where, x in zip(("first", "last"), found[[0, -1]], strict=True))
-            typer.echo(f"{path}: {seeds} seeds, found {found.mean():.2f} of the values, {best}")
+            typer.echo(
+                f"{path}: {seeds} seeds, found {found.mean():.2f} of the values, first {found[0]:.2f}, "
+                f"last {found[-1]:.2f}"
+            )

@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 from posbias import checks
 from posbias.rollout.logits import alibi_slopes
 
-Encoding = Literal["none", "alibi", "steep", "rope", "log", "early", "flat"]
-Places = Literal["even", "ends"]
-ENCODINGS: tuple[Encoding, ...] = ("none", "alibi", "steep", "rope", "log", "early", "flat")
-PLACES: tuple[Places, ...] = ("even", "ends")
+ENCODINGS = ("none", "alibi", "steep", "rope", "log", "early", "flat")
+PLACES = ("even", "ends")
 LONGEST = 4
 """Pairs of the longest prompts that networks are tested on, as a multiple of those they are trained on."""
 STEEP = 4.0
@@ -56,11 +54,11 @@ class Setting:
     'alibi-T4-n16-one-even'
     """
 
-    encoding: Encoding = "none"
+    encoding: str = "none"
     layers: int = 4
     pairs: int = 32
     tokens: int = 1
-    places: Places = "even"
+    places: str = "even"
     width: int = 64
     heads: int = 4
     values: int = 16
