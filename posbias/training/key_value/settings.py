@@ -140,7 +140,7 @@ def grid() -> dict[Setting, Training]:
     for encoding in ENCODINGS:
         one = Setting(encoding)
         found |= {replace(one, layers=T): Training() for T in (2, 4, 8)}
-        found[replace(one, pairs=16)] = Training(400)
+        found[replace(one, pairs=16)] = Training(300)
         found[replace(one, pairs=64)] = Training(1600)
         found[replace(one, places="ends")] = Training()
         found[replace(one, pairs=16, tokens=2)] = Training(1200)
