@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 from jaxtyping import Float
+from scipy.stats import spearmanr
 
 from posbias import checks
-from posbias.comparison.distances import spearman
 from posbias.measure.studies.retrieval_profiles import profiles_path, read_profiles
 from posbias.training.key_value.outcomes import read_results
 
@@ -133,8 +133,8 @@ def order_table(runs: Sequence[Run]) -> pd.DataFrame:
     for run in runs:
         times = learning_times(run)
         mean = times.mean(0)
-        pairs = [spearman(times[i], times[j]) for i in range(len(times)) for j in range(i)]
-        found = {name: spearman(predicted(run, name), -mean) for name in PREDICTORS}
+        pairs = [_rank(times[i], times[j]) for i in range(len(times)) for j in range(i)]
+        found = {name: _rank(predicted(run, name), -mean) for name in PREDICTORS}
         row = {"setting": run.name, "encoding": run.results.attrs["encoding"], **found}
         rows.append(row | {"seeds": float(np.mean(pairs)) if pairs else np.nan, "spread": mean.max() / mean.min()})
     return pd.DataFrame(rows).set_index("setting")
@@ -199,6 +199,11 @@ def end_table(runs: Sequence[Run]) -> pd.DataFrame:
             row |= {"mean": accuracy.mean(), "worst": accuracy.min(), "best": accuracy.max()}
             row |= {"where": int(accuracy.argmin()) / (PARTS - 1)}
             for name in ("rollout_trained", "influence_trained"):
-                row[name] = spearman(predicted(run, f"{name}{end}", times=times), log_p)
-            rows.append(row | {"recency": spearman(np.arange(float(PARTS)), log_p)})
+                row[name] = _rank(predicted(run, f"{name}{end}", times=times), log_p)
+            rows.append(row | {"recency": _rank(np.arange(float(PARTS)), log_p)})
     return pd.DataFrame(rows).set_index(["setting", "times"])
+
+
+def _rank(x: np.ndarray, y: np.ndarray) -> float:
+    """Return Spearman's correlation, 0 if one of them is constant: it then gives no order."""
+    return 0.0 if np.ptp(x) == 0 or np.ptp(y) == 0 else float(spearmanr(x, y).statistic)

@@ -14,8 +14,8 @@ ENCODINGS = ("none", "alibi", "steep", "rope", "log", "early", "flat")
 PLACES = ("even", "ends")
 LONGEST = 4
 """Pairs of the longest prompts that networks are tested on, as a multiple of those they are trained on."""
-STEEP = 4.0
-"""Slopes of ``steep``, as a multiple of those of ``alibi``."""
+STEEP = 0.125
+"""Slope of all heads of ``steep``, in logits a token."""
 ALPHA = 0.5
 """Exponent of ``log``; with the opposite sign, of ``early``."""
 TAU = 1.5
@@ -29,7 +29,7 @@ class Setting:
     Parameters
     ----------
     encoding
-        Positions: ``none``; ``alibi``, with the usual slopes, or ``steep``; ``rope``; the scale-free logits
+        Positions: ``none``; ``alibi``, with the usual slopes, or ``steep``, with one for all; ``rope``; the scale-free logits
         ``log`` (α above 0) and ``early`` (below); ``flat``.
     layers
         T.
@@ -102,7 +102,7 @@ class Setting:
         slopes = [float(m) for m in alibi_slopes(self.heads)]
         return {
             "alibi": [{"kind": "alibi", "slope": m} for m in slopes],
-            "steep": [{"kind": "alibi", "slope": STEEP * m} for m in slopes],
+            "steep": {"kind": "alibi", "slope": STEEP},
             "log": {"kind": "log", "alpha": ALPHA},
             "early": {"kind": "log", "alpha": -ALPHA},
             "flat": {"kind": "flat", "tau": TAU},
