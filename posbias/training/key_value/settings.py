@@ -29,7 +29,7 @@ class Setting:
     Parameters
     ----------
     encoding
-        Positions: ``none``; ``alibi``, with the usual slopes, or ``steep``, with one for all; ``rope``; the scale-free logits
+        Positions: ``none``; ``alibi``, with the usual slopes, or ``steep``, with one; ``rope``; the scale-free logits
         ``log`` (α above 0) and ``early`` (below); ``flat``.
     layers
         T.
