@@ -376,7 +376,7 @@ BIASES = (
     ({"kind": "flat", "tau": -1.0}, ("position_bias.tau", "a number above 0")),
     ({"kind": "flat", "tau": float("nan")}, ("position_bias.tau", "finite")),
     ({"kind": "log", "alpha": -1.0}, ("position_bias.alpha", "a number above -1", "-1.0")),
-    ({"kind": "alibi", "slope": 0.0}, ("position_bias.slope", "a number above 0")),
+    ({"kind": "alibi", "slope": 0.0}, ("position_bias.slope", "a number other than 0")),
     ({"kind": "linear"}, ("position_bias.kind", "log, flat", "linear")),
     ({"kind": "log"}, ("position_bias", "kind and alpha")),
     ("flat", ("position_bias", "a mapping", "flat")),
