@@ -1,12 +1,15 @@
 """Biases added to finished models, and temperatures: parity by hand, masks that win, caches, and models as before."""
 
+import json
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 
-from measuring import CONFIGS, N, make, prompts  # noqa: E402
+from measuring import CONFIGS, N, make, prompts, save, write_documents  # noqa: E402
 from test_given_biases import (  # noqa: E402
     FOUR,
     biased,
@@ -18,7 +21,16 @@ from test_given_biases import (  # noqa: E402
     logits_of,
 )
 
+import posbias  # noqa: E402
+from posbias.cli import main  # noqa: E402
+from posbias.measure.corpus import Corpus  # noqa: E402
 from posbias.measure.instrument import Instrument  # noqa: E402
+from posbias.measure.loading import Source  # noqa: E402
+from posbias.measure.results import read_results, write_results  # noqa: E402
+from posbias.measure.rollouts import measured_profile, measured_rollout  # noqa: E402
+from posbias.measure.run import measure, measured  # noqa: E402
+from posbias.measure.study import Settings, Study  # noqa: E402
+from posbias.measure.summary import summarise  # noqa: E402
 from posbias.networks.added_biases import added_biases, divided_logits, fitting_biases  # noqa: E402
 from posbias.networks.given_biases import INPUTS  # noqa: E402
 from posbias.rollout.position_bias import LogBias, layered_biases  # noqa: E402
@@ -194,3 +206,69 @@ def test_biases_that_were_read_are_taken_as_they_are():
     config = make("llama").config
     rows = fitting_biases(config, by_layer("llama"))
     assert fitting_biases(config, rows) is rows and len(rows) == 3
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    root = tmp_path_factory.mktemp("added")
+    write_documents(root / "d.jsonl", [30] * 8)
+    for name in ("bloom", "llama", "mistral"):
+        save(root / name, name)
+    return root
+
+
+def asked(folder, name="llama"):
+    corpus = Corpus(str(folder / "d.jsonl"))
+    return Settings(Source(str(folder / name)), corpus, prompts=4, length=16, batch_size=2, attention=None)
+
+
+@pytest.mark.parametrize("name", ["bloom", "llama", "mistral"])
+def test_a_measurement_with_a_bias_says_which_and_predicts_with_it(folder, name):
+    """Without content the measured attention is that of the model's own positions and the bias together."""
+    settings = asked(folder, name)
+    study = Study(settings)
+    with divided_logits(study.instrument.model, 1e9):  # no content
+        plain, found = measured(study), measured(study, bias=by_layer(name))
+    assert not left(study.instrument.model)
+    assert "added_bias" not in plain.attrs and json.loads(found.attrs["added_bias"]) == by_layer(name)
+    assert np.array_equal(plain.slopes, found.slopes) and np.array_equal(plain.position_bias, found.position_bias)
+    for results in (plain, found):
+        assert np.abs(measured_rollout(results, "b").dense() - results.attention.values).max() < 1e-6
+    assert np.abs(plain.attention.values - found.attention.values).max() > 0.1
+    assert np.abs(measured_profile(plain, "birth") - measured_profile(found, "birth")).max() > 1e-3
+
+
+def test_a_file_with_a_bias_is_not_taken_for_one_without(folder, tmp_path):
+    settings, path = asked(folder), tmp_path / "m.nc"
+    log = {"kind": "log", "alpha": 1.0}
+    first = measure(settings, path, bias=log)
+    assert measure(settings, path, resume=True, bias=log).influence.equals(first.influence)
+    for other, message in ((None, "with a bias that was added"), (FLAT, 'added_bias {"kind": "log"')):
+        with pytest.raises(ValueError, match=message):
+            measure(settings, path, resume=True, bias=other)
+    kept = summarise(first)
+    assert (measured_profile(kept, "b") == measured_profile(first, "b")).all()
+    with pytest.raises(ValueError, match="m.nc: added_bias: expected"):
+        write_results(path, first.assign_attrs(added_bias="[{"))
+        read_results(path)
+
+
+def test_content_of_heads_that_a_bias_hides_is_not_read_in_16_bits(folder):
+    settings = replace(asked(folder), dtype="bfloat16", attention="eager")
+    with pytest.raises(ValueError, match="dtype: expected float32"):
+        measured(settings, bias=FLAT)
+
+
+def test_the_command_and_the_front_door_add_the_bias(folder, tmp_path, capsys):
+    words = ["-m", folder / "llama", "-d", folder / "d.jsonl", "-N", 2, "-n", 16]
+    (tmp_path / "b.yaml").write_text("position_bias: {kind: log, alpha: 2.0}\n")
+    found = []
+    for k, bias in enumerate(["none", "log:2", tmp_path / "b.yaml"]):
+        with pytest.raises(SystemExit) as ended:
+            main([str(x) for x in ["measure", "-o", tmp_path / f"{k}.nc", *words, "--bias", bias]])
+        assert not ended.value.code, capsys.readouterr().err
+        found.append(read_results(tmp_path / f"{k}.nc"))
+    assert "added_bias" not in found[0].attrs and found[1].identical(found[2])
+    model = posbias.open(folder / "llama")
+    again = model.measure(2, 16, folder / "d.jsonl", bias={"kind": "log", "alpha": 2.0}).results
+    assert np.allclose(again.influence, found[1].influence) and not np.allclose(again.influence, found[0].influence)

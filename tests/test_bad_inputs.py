@@ -647,6 +647,35 @@ DESIGNED = [
     ("study design-birth --part zero -o out", ("--part", "default, unit", "zero")),
 ]
 
+ADDED = f"{MEASURE} --bias"
+ADDED_BIASES = [
+    *(
+        (f"{ADDED}={word}", ("bias", "log:NUMBER", word))
+        for word in ("lag:1", "log", "ratio:1", "none:1", "1.4", "LOG:1")
+    ),
+    (f"{ADDED}=", ("bias", "log:NUMBER", "''")),
+    *(
+        (f"{ADDED}={word}", ("bias log", "a number after the colon"))
+        for word in ("log:", "log:x", "log:1:2", "log:1,4")
+    ),
+    *((f"{ADDED}={word}", ("bias.", "finite numbers")) for word in ("log:nan", "flat:inf", "alibi:-inf", "log:1e999")),
+    (f"{ADDED} flat:0", ("tau", "a number above 0", "0.0")),
+    (f"{ADDED} log:-1", ("alpha", "a number above -1", "-1.0")),
+    (f"{ADDED} alibi:0", ("slope", "a number other than 0", "0.0")),
+    (f"{ADDED} alibi:-1e38", ("position_bias", "logits of at most", "inf")),
+    (f"{ADDED} P/none.yaml", ("none.yaml",)),
+    (f"{ADDED} P", ("bias", "a file that ends in .yaml")),
+    (f"{ADDED} P/c.yaml", ("c.yaml: position_bias", "a description", "none")),
+    (f"{ADDED} P/yaml-empty.yaml", ("yaml-empty.yaml",)),
+    (f"{ADDED} P/added-heads.yaml", ("added-heads.yaml: position_bias", "one for each of 4 heads", "2")),
+    (f"{ADDED} P/added-layers.json", ("added-layers.json", "lists for 1 or 3 layers", "2 entries")),
+    (f"{ADDED} P/added-future.yaml", ("added-future.yaml: mask_config.mask_type", "causal", "full")),
+    (f"{ADDED} P/added-kind.yaml", ("added-kind.yaml: position_bias[1].kind", "one of none", "lag")),
+    (f"{ADDED} P/added-nan.json", ("added-nan.json", "finite numbers", "nan")),
+    (f"{ADDED} P/added-word.yaml", ("added-word.yaml", "a mapping", "3")),
+    (f"{ADDED} P/even.yaml", ("even.yaml: num_layers", "3, as", "12")),
+]
+
 DEPTH, LAYERS, LENGTH = "--depth 2", "--lambda 0.2 --heads 2", "-n 2"
 DESIGN = f"design -o c.yaml {DEPTH} {LAYERS} {LENGTH}"
 """A design that could be had; an option given again takes the place of what stands here."""
@@ -712,7 +741,7 @@ DESIGNS = [
 TABLE = [
     *COMMAND_LINES, *NUMBERS_OF_MEASURE, *CHOICES_OF_MEASURE, *OUTPUTS, *MODELS, *CORPORA, *NETCDF, *CONFIGS,
     *COMPARISONS, *PUBLISHED, *STUDIES, *TRAINED, *NETWORKS, *BOOK, *QUANTITIES, *REPORTS,
-    *DESIGNED, *DESIGNS,
+    *DESIGNED, *ADDED_BIASES, *DESIGNS,
 ]  # fmt: skip
 
 
@@ -849,6 +878,17 @@ def write_configurations(root):
     for name, (layers, bias) in designs.items():
         fields = {"sequence_length": 8, "num_layers": layers, "position_bias": bias}
         (root / f"{name}.yaml").write_text(yaml.safe_dump({**fields, "lambda_schedule_config": constant}))
+    none, log = {"kind": "none"}, {"kind": "log", "alpha": 1.0}
+    added = {
+        "added-heads.yaml": {"position_bias": [none, log]},
+        "added-layers.json": [[log] * 4] * 2,
+        "added-future.yaml": {"position_bias": log, "mask_config": {"mask_type": "full"}},
+        "added-kind.yaml": {"position_bias": [none, {"kind": "lag"}]},
+        "added-nan.json": {"kind": "log", "alpha": float("nan")},
+        "added-word.yaml": 3,
+    }
+    for name, content in added.items():
+        (root / name).write_text(json.dumps(content))  # which is YAML too
     for k, (bias, _) in enumerate(BIASES):
         biased = changed(position_bias=bias, attention_config=..., content_config=...)
         (root / f"bias-{k}.yaml").write_text(yaml.safe_dump(biased))

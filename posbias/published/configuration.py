@@ -231,6 +231,32 @@ def read_config(path: Path | str) -> RolloutConfig:
         should be: all of them in one message, each with what was expected and what came.
     """
     path = Path(path)
+    content = read_content(path)
+    if not isinstance(content, dict):
+        received = "an empty file" if content is None else type(content).__name__
+        raise checks.refuse(str(path), "a mapping of fields", received)
+    try:
+        config = RolloutConfig.model_validate(content)
+    except ValidationError as error:
+        raise ValueError(f"{path}: " + "; ".join(_complaint(e) for e in error.errors()[:5])) from None
+    try:
+        config.check_sizes()
+        config.kernels(), config.lambdas()
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    return config
+
+
+def read_content(path: Path) -> Any:
+    """Return what a file of YAML or JSON holds, of a size that can be looked through.
+
+    Raises
+    ------
+    ValueError
+        For a file that is too large, no text, or broken.
+    OSError
+        If it cannot be read.
+    """
     if path.exists() and not path.is_file() and not path.is_dir():  # reading a pipe would wait for ever
         raise checks.refuse(str(path), "a file with a configuration", "a device or a pipe")
     if path.is_file() and path.stat().st_size > MOST_BYTES:
@@ -251,19 +277,7 @@ def read_config(path: Path | str) -> RolloutConfig:
         if str(error).startswith(str(path)):
             raise
         raise ValueError(f"{path}: expected YAML, received {' '.join(str(error).split())[:200]}") from None
-    if not isinstance(content, dict):
-        received = "an empty file" if content is None else type(content).__name__
-        raise checks.refuse(str(path), "a mapping of fields", received)
-    try:
-        config = RolloutConfig.model_validate(content)
-    except ValidationError as error:
-        raise ValueError(f"{path}: " + "; ".join(_complaint(e) for e in error.errors()[:5])) from None
-    try:
-        config.check_sizes()
-        config.kernels(), config.lambdas()
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
-    return config
+    return content
 
 
 def _check_nodes(path: Path, text: str, loader: Any) -> None:
