@@ -68,6 +68,7 @@ COMMAND_LINES = [
             "format",
             "explorer-data",
             "design",
+            "bias P/m.nc",
         )
     ),
     *(
@@ -676,6 +677,18 @@ ADDED_BIASES = [
     (f"{ADDED} P/even.yaml", ("even.yaml: num_layers", "3, as", "12")),
 ]
 
+CHOICE = "bias P/m.nc -o b.yaml"
+CHOSEN = [
+    ("bias P/m.nc", ("Missing", "--output")),
+    ("bias -o b.yaml", ("Missing", "measurement")),
+    *wrong(CHOICE, "--kind", "lag", "", named="--kind"),
+    *wrong(CHOICE, "--criterion", "good", named="--criterion"),
+    ("bias P/none.nc -o b.yaml", ("none.nc",)),
+    ("bias P/c.yaml -o b.yaml", ("path", "c.yaml")),
+    ("bias P/m.nc -o b.nc", ("output", ".yaml", "b.nc")),
+    ("bias P/m.nc -o no/b.yaml", ("no/b.yaml",)),
+]
+
 DEPTH, LAYERS, LENGTH = "--depth 2", "--lambda 0.2 --heads 2", "-n 2"
 DESIGN = f"design -o c.yaml {DEPTH} {LAYERS} {LENGTH}"
 """A design that could be had; an option given again takes the place of what stands here."""
@@ -741,7 +754,7 @@ DESIGNS = [
 TABLE = [
     *COMMAND_LINES, *NUMBERS_OF_MEASURE, *CHOICES_OF_MEASURE, *OUTPUTS, *MODELS, *CORPORA, *NETCDF, *CONFIGS,
     *COMPARISONS, *PUBLISHED, *STUDIES, *TRAINED, *NETWORKS, *BOOK, *QUANTITIES, *REPORTS,
-    *DESIGNED, *ADDED_BIASES, *DESIGNS,
+    *DESIGNED, *ADDED_BIASES, *CHOSEN, *DESIGNS,
 ]  # fmt: skip
 
 

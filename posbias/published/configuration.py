@@ -315,10 +315,18 @@ def config_text(config: RolloutConfig) -> str:
     Every number is written with as many digits as it takes to read the same number back:
     :func:`read_config` of a file with this text returns a configuration that equals ``config``.
     """
+    fields = config.model_dump()
+    return yaml_text({name: x for name, x in fields.items() if name != "position_bias" or x is not None})
+
+
+def yaml_text(fields: dict[str, Any]) -> str:
+    """Return fields as YAML, one line for each and for each part of one that is a mapping.
+
+    >>> yaml_text({"position_bias": [{"kind": "log", "alpha": 1.5}]}).strip()
+    'position_bias: [{kind: "log", alpha: 1.5}]'
+    """
     lines = []
-    for field, value in config.model_dump().items():
-        if field == "position_bias" and value is None:
-            continue
+    for field, value in fields.items():
         if isinstance(value, dict):
             lines += [f"{field}:", *(f"  {name}: {_yaml(part)}" for name, part in value.items())]
         else:
