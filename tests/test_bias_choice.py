@@ -13,9 +13,11 @@ from measuring import save, write_documents  # noqa: E402
 
 from posbias.cli import main  # noqa: E402
 from posbias.cli.biases import read_bias  # noqa: E402
+from posbias.measure import bias_choice  # noqa: E402
 from posbias.measure.bias_choice import (  # noqa: E402
     CRITERIA,
     KINDS,
+    SMOOTH,
     Attended,
     attended,
     chosen_bias,
@@ -23,6 +25,7 @@ from posbias.measure.bias_choice import (  # noqa: E402
     evaluated,
     exponent,
     flat_share,
+    key_factors,
     power,
     worst_place,
 )
@@ -37,7 +40,7 @@ from posbias.networks.added_biases import divided_logits  # noqa: E402
 from posbias.networks.description import description_text  # noqa: E402
 from posbias.rollout.biased import biased_kernels  # noqa: E402
 from posbias.rollout.influence import influence_profile  # noqa: E402
-from posbias.rollout.position_bias import LogBias, RatioBias, described, layered_biases, position_bias  # noqa: E402
+from posbias.rollout.position_bias import AlibiBias, LogBias, RatioBias, described, layered_biases, position_bias  # noqa: E402
 
 N = 24
 LOG, FLAT = {"kind": "log", "alpha": 1.5}, {"kind": "flat", "tau": 1.5}
@@ -116,9 +119,9 @@ def test_what_is_chosen_beats_the_model_and_its_neighbours(recent, criterion):
         assert choice.kind == kind and choice.value < plain.value, kind
         again = evaluated(recent, kind, choice.description, criterion)
         assert again.value == choice.value and np.array_equal(again.profile, choice.profile)
-    assert found["layers"].value <= found["log"].value
+    assert found["layers"].value <= min(found["log"].value, found["alibi"].value)
     best = chosen_bias(recent, "best", criterion)
-    assert best.value == min(choice.value for choice in found.values())
+    assert best.value == min(found[kind].value for kind in SMOOTH)
     alpha, slope = exponent(position_bias(found["log"].description)), found["alibi"].description["slope"]
     for factor in (0.95, 1.05):
         others = {"log": described(power(alpha * factor)), "alibi": {"kind": "alibi", "slope": slope * factor}}
@@ -133,6 +136,15 @@ def test_a_power_of_the_place_may_have_any_exponent(recent):
     for other in (LogBias(-0.99), RatioBias((0.0, 20.0), (0.0, 0.99 * 20))):  # one kernel, written twice
         expected = recent.profile(((RatioBias((0.0, 19.0), (0.0, 0.99 * 19)),) * 2,))
         assert np.abs(recent.profile(((other,) * 2,)) - expected).max() < 1e-12
+
+
+@pytest.mark.parametrize("bias", [LogBias(1.5), power(-2.0), AlibiBias(0.3), AlibiBias(-0.3)])
+def test_factors_of_keys_are_those_of_the_bias(recent, monkeypatch, bias):
+    quick = recent.profile(((bias,) * 2,))
+    monkeypatch.setattr(bias_choice, "SAFE", 0.0)
+    assert key_factors(bias, 64) is None and np.abs(recent.profile(((bias,) * 2,)) - quick).max() < 1e-12
+    steep = recent.profile(((AlibiBias(50.0),) * 2,))  # e^-3150 is none of a double
+    assert steep[-1] == pytest.approx(1) and np.isfinite(steep).all()
 
 
 def test_criteria_by_hand():

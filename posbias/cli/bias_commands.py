@@ -21,8 +21,8 @@ def bias(
     kind: Annotated[
         Literal["best", "log", "alibi", "layers", "flat"],
         typer.Option(
-            help="One exponent or one slope for all heads, an exponent for each layer, flat logits in some heads of "
-            "each layer, or the best of these."
+            help="One exponent or one slope for all heads, one for each layer, or the best of these; or flat logits in "
+            "some heads of each layer, which hide near keys and cost most."
         ),
     ] = "best",
     criterion: Annotated[

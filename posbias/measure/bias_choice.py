@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,8 @@ PARTS = 16
 """Equal parts of a prompt of which the one with least influence is its worst place."""
 ALPHA, TAU, SLOPE = (-4.0, 6.0), (0.25, 8.0), 30.0
 """Ranges of exponents and cut-offs; the steepest slope either way, in logits over the whole prompt."""
+SAFE = 500.0
+"""Logits up to this size stay inside the range of a double."""
 FARTHEST = 20.0
 """log(i / j) up to which an exponent of -1 or less is written out."""
 POINTS = 25
@@ -102,9 +105,8 @@ class Attended:
         A = self.kernels[t, h]
         if isinstance(bias, NoBias):
             return np.asarray(v @ A)
-        alpha = exponent(bias)
-        if alpha is not None:  # a factor of each key
-            keys = (np.arange(1.0, self.n + 1) / self.n) ** alpha
+        keys = key_factors(bias, self.n)
+        if keys is not None:
             return np.asarray((v / (A @ keys)) @ A * keys)
         weighed = A * self._factors(bias)
         sums = weighed.sum(-1)
@@ -203,8 +205,9 @@ def chosen_bias(model: Attended, kind: str = "best", criterion: str = "uniform")
     model
         Of :func:`attended`.
     kind
-        ``log`` or ``alibi``: an exponent or a slope for all heads; ``layers``: an exponent for each layer; ``flat``:
-        flat logits in some of the heads, the last ones; or ``best`` of all.
+        ``log`` or ``alibi``: an exponent or a slope for all heads; ``layers``: one of the better kind for each layer;
+        ``flat``: flat logits in some of the heads, the last ones; ``best``: of all but these, which hide near keys, so
+        that the rollout is most even where the loss is highest.
     criterion
         ``uniform``: nearest to uniform; ``worst``: the largest influence of the worst place.
 
@@ -222,7 +225,7 @@ def chosen_bias(model: Attended, kind: str = "best", criterion: str = "uniform")
         raise checks.refuse("kind", f"one of {', '.join((*KINDS, 'best'))}", kind)
     if criterion not in CRITERIA:
         raise checks.refuse("criterion", f"one of {', '.join(CRITERIA)}", criterion)
-    found = [KINDS[name](model, criterion) for name in (KINDS if kind == "best" else [kind])]
+    found = [KINDS[name](model, criterion) for name in (SMOOTH if kind == "best" else [kind])]
     return min(found, key=lambda choice: choice.value)
 
 
@@ -242,11 +245,37 @@ def power(alpha: float) -> PositionBias:
     return LogBias(alpha) if alpha > -1 else RatioBias((0.0, FARTHEST), (0.0, -alpha * FARTHEST))
 
 
+def sloped(x: float, n: int) -> PositionBias:
+    """Return the bias that loses x logits from the last of n tokens to the first; below 0 it wins them.
+
+    >>> sloped(-8.0, 16)
+    AlibiBias(slope=-0.5)
+    """
+    slope = _rounded(x / n)
+    return AlibiBias(slope) if slope else NoBias()
+
+
 def exponent(bias: PositionBias) -> float | None:
     """Return the α of :func:`power`, None for another bias."""
     if isinstance(bias, RatioBias) and bias.distances == (0.0, FARTHEST) and bias.values[0] == 0:
         return -bias.values[1] / FARTHEST
     return bias.alpha if isinstance(bias, LogBias) else None
+
+
+def key_factors(bias: PositionBias, n: int) -> Float[np.ndarray, "n"] | None:
+    """Return by what a bias multiplies the weight of each of n keys, at most 1; None where that depends on the query.
+
+    >>> key_factors(LogBias(1.0), 2), key_factors(AlibiBias(-1.0), 2).round(3)
+    (array([0.5, 1. ]), array([1.   , 0.368]))
+    """
+    position, alpha = np.arange(1.0, n + 1), exponent(bias)
+    if alpha is not None:
+        found = alpha * np.log(position)
+    elif isinstance(bias, AlibiBias):
+        found = bias.slope * position
+    else:
+        return None
+    return np.exp(found - found.max()) if np.ptp(found) < SAFE else None
 
 
 def flat_share(model: Attended, share: int, criterion: str = "uniform") -> Choice:
@@ -264,11 +293,7 @@ def _log(model: Attended, criterion: str) -> Choice:
 
 
 def _alibi(model: Attended, criterion: str) -> Choice:
-    def slope(x: float) -> Description:
-        m = _rounded(x / model.n)
-        return described(AlibiBias(m) if m else NoBias())
-
-    return _in_one_number(model, "alibi", slope, (-SLOPE, SLOPE), criterion)
+    return _in_one_number(model, "alibi", lambda x: described(sloped(x, model.n)), (-SLOPE, SLOPE), criterion)
 
 
 def _flat(model: Attended, criterion: str) -> Choice:
@@ -277,28 +302,34 @@ def _flat(model: Attended, criterion: str) -> Choice:
 
 
 def _by_layer(model: Attended, criterion: str) -> Choice:
-    """Search from the best exponent for all layers on, by Powell's method."""
+    """Search exponents or slopes, whichever are better for all layers, from there on by Powell's method."""
     from scipy.optimize import minimize
 
-    shared = _log(model, criterion)
-    start = np.full(len(model.lambda_), exponent(position_bias(shared.description)))
+    shared = min(_log(model, criterion), _alibi(model, criterion), key=lambda choice: choice.value)
+    bias = position_bias(shared.description)
+    if shared.kind == "log":
+        start, limits, make = exponent(bias), ALPHA, power
+    else:
+        start, limits, make = getattr(bias, "slope", 0.0) * model.n, (-SLOPE, SLOPE), partial(sloped, n=model.n)
 
-    def value(alphas: np.ndarray) -> float:
-        rows = tuple((power(float(x)),) * model.heads for x in alphas)
-        return CRITERIA[criterion](model.profile(rows))
+    def value(x: np.ndarray) -> float:
+        return CRITERIA[criterion](model.profile(tuple((make(float(y)),) * model.heads for y in x)))
 
+    T = len(model.lambda_)
     options = {"maxiter": SWEEPS, "maxfev": EVALUATIONS, "xtol": 1e-2, "ftol": 1e-4}
-    done = minimize(value, start, method="Powell", bounds=[ALPHA] * start.size, options=options)
-    layers = [[described(power(float(x)))] * model.heads for x in done.x]
-    found = evaluated(model, "layers", layers, criterion)
-    same = [[shared.description] * model.heads] * start.size
-    return found if found.value <= shared.value else evaluated(model, "layers", same, criterion)  # type: ignore[arg-type]
+    done = minimize(value, np.full(T, start), method="Powell", bounds=[limits] * T, options=options)
+    own: list[Any] = [[described(make(float(x)))] * model.heads for x in done.x]
+    same: list[Any] = [[shared.description] * model.heads] * T
+    found = [evaluated(model, "layers", description, criterion) for description in (own, same)]
+    return min(found, key=lambda choice: choice.value)
 
 
 KINDS: Mapping[str, Callable[[Attended, str], Choice]] = {
     "log": _log, "alibi": _alibi, "layers": _by_layer, "flat": _flat
 }  # fmt: skip
 """What is chosen among: how a bias of each kind is found."""
+SMOOTH = tuple(kind for kind in KINDS if kind != "flat")
+"""Kinds that hide no key."""
 
 
 def _in_one_number(

@@ -7,7 +7,16 @@ from typing import Any
 import numpy as np
 
 from posbias import checks
-from posbias.measure.bias_choice import KINDS, Attended, Description, chosen_bias, exponent, flat_share, power
+from posbias.measure.bias_choice import (
+    KINDS,
+    SMOOTH,
+    Attended,
+    Description,
+    chosen_bias,
+    exponent,
+    flat_share,
+    power,
+)
 from posbias.rollout.position_bias import AlibiBias, described, position_bias
 
 STRONGEST = 1.5
@@ -37,10 +46,10 @@ def proposed(model: Attended, evaluations: int) -> dict[Setting, Description]:
     """
     numbers = {kind: k for k, kind in enumerate(KINDS)}
     evaluations = checks.positive_integer("evaluations", evaluations, minimum=len(KINDS))
-    H, scaled = model.heads, [kind for kind in KINDS if kind != "flat"]
+    H = model.heads
     shares = np.unique(np.linspace(H, 1, max(1, min(H, evaluations // 4))).astype(int))
     found: dict[Setting, Description] = {}
-    for kind, few in zip(scaled, np.array_split(np.arange(evaluations - shares.size), len(scaled)), strict=True):
+    for kind, few in zip(SMOOTH, np.array_split(np.arange(evaluations - shares.size), len(SMOOTH)), strict=True):
         best = chosen_bias(model, kind).description
         for strength in np.linspace(0, STRONGEST, few.size + 1)[1:].tolist():
             found[float(numbers[kind]), strength] = strengthened(best, strength)

@@ -115,7 +115,7 @@ REMEDIES: Mapping[str, Remedy] = {
     "chosen": Remedy(
         "a bias chosen by the engine",
         "this book",
-        "position biases that one measurement suggests (an exponent or a slope for all, an exponent for each layer, "
+        "position biases that one measurement suggests (an exponent or a slope for all, one for each layer, "
         "flat logits in some heads), at several strengths: each is tried, as settings of a search are",
         ("proposal", "strength"),
         True,
