@@ -50,7 +50,8 @@ class AlibiBias:
 
     def logits(self, n: int) -> Float[np.ndarray, "n n"]:
         """Return the logits of all queries and keys."""
-        return np.sign(self.slope) * position_logits(n, abs(self.slope))
+        z = position_logits(n, abs(self.slope))
+        return z if self.slope > 0 else 0.0 - z
 
 
 @dataclass(frozen=True)
