@@ -6,6 +6,7 @@ matrices are not read, so that memory is what autograd keeps of one prompt.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 import xarray as xr
+from jaxtyping import Int
 from torch import Tensor
 
 from posbias import checks
@@ -102,19 +104,48 @@ def read_network(study: Study, *, random_output: bool = False) -> xr.Dataset:
     random_output
         As in :func:`measure_at_birth`.
     """
-    instrument = study.instrument
-    readings = [instrument.measure(ids) for _, ids in study.batches()]
+    attributes = {name: x for name, x in study.provenance().items() if name in ("length", "position_bias")}
+    return read_untrained(
+        study.instrument, study.ids, attributes, batch_size=study.settings.batch_size, random_output=random_output
+    )
+
+
+def read_untrained(
+    instrument: Instrument,
+    ids: Int[Tensor, "N n"],
+    attributes: Mapping[str, Any],
+    *,
+    batch_size: int = 8,
+    random_output: bool = False,
+) -> xr.Dataset:
+    """Measure an untrained network on prompts as they are; otherwise as :func:`read_network`.
+
+    Parameters
+    ----------
+    instrument
+        Of the network.
+    ids
+        Token ids of prompts.
+    attributes
+        ``length``, n, and ``position_bias`` where the network is given one, as a measurement has them.
+    batch_size
+        Prompts at a time.
+    random_output
+        As in :func:`measure_at_birth`.
+    """
+    batches = ids.split(batch_size)
+    readings = [instrument.measure(batch) for batch in batches]
     influence = np.concatenate([reading.influence.numpy() for reading in readings])
     mixing = np.concatenate([reading.lambda_frobenius.numpy() for reading in readings]).mean(0)
-    branches = read_branches(instrument, study.ids[:PROBED])
-    positions = read_positions(instrument, study.settings.length)
+    branches = read_branches(instrument, ids[:PROBED])
+    positions = read_positions(instrument, ids.shape[1])
     results = xr.Dataset(
         {
             "lambda_frobenius": ("layer", mixing),
             "slopes": (("layer", "head"), positions.slopes),
             "window": ("layer", positions.window),
         },
-        attrs={name: x for name, x in study.provenance().items() if name in ("length", "position_bias")},
+        attrs=dict(attributes),
     )
     K = branches.step_gain
     gain = np.sqrt(np.diagonal(K, axis1=1, axis2=2))
@@ -122,9 +153,7 @@ def read_network(study: Study, *, random_output: bool = False) -> xr.Dataset:
     n = K.shape[-1]
     measured = {"influence_prompts": influence}
     if random_output:
-        measured["influence_random"] = np.concatenate(
-            [_random_influence(instrument, ids) for _, ids in study.batches()]
-        )
+        measured["influence_random"] = np.concatenate([_random_influence(instrument, batch) for batch in batches])
     return xr.Dataset({
         **{name: (("prompt", "position"), _shares(x)) for name, x in measured.items()},
         "profile": (("prediction", "position"), _profiles(results, branches)),
@@ -132,7 +161,7 @@ def read_network(study: Study, *, random_output: bool = False) -> xr.Dataset:
         "branch_gain": ("layer", np.linalg.norm(branches.branch_gain, axis=1)),
         "step_gain": ("layer", np.sqrt((gain**2).mean(1))),
         "overlap": ("layer", (pairs - n) / (n * n - n)),
-        "content": ("layer", _content(instrument, study.ids[:1])),
+        "content": ("layer", _content(instrument, ids[:1])),
     }).assign_coords(prediction=list(PROFILES))  # fmt: skip
 
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -17,8 +14,7 @@ import xarray as xr
 
 from posbias import checks
 from posbias.provenance import versions
-from posbias.training.loop.progress import Progress
-from posbias.training.loop.progress import progress as told
+from posbias.training.loop.networks import results_of
 from posbias.training.loop.unfinished import check_no_results, check_unfinished
 from posbias.training.retrieval.evaluation import accuracies, look_inside
 from posbias.training.retrieval.optimisation import Trained, evaluation_seed, train
@@ -123,53 +119,18 @@ def run_settings(
     ]
     for job in jobs:
         check_unfinished(job.path, resume=resume)
-    with ExitStack() as stack:
-        bar = stack.enter_context(told(len(jobs), "networks", "training", shown=progress))
-        done = _counted(_run_all(jobs, processes, stack), bar)
-        for setting in settings:
-            arrays, seconds = zip(*islice(done, len(seeds)), strict=True)
-            stacked = {name: np.stack([x[name] for x in arrays]) for name in arrays[0]}
-            provenance = _provenance(setting, training, size, device, processes, sum(seconds))
-            results = make_results(stacked, list(seeds), provenance)
-            path = folder / f"{setting.name}.nc"
-            write_results(path, results)
-            for job in jobs:
-                if job.setting == setting and not keep:
-                    job.path.unlink()
-            yield path, results
-
-
-def _run_all(jobs: Sequence[Job], processes: int, stack: ExitStack) -> Iterator[tuple[dict[str, np.ndarray], float]]:
-    """Yield what the jobs return, in their order; more than one process is closed with the stack."""
-    if processes == 1:
-        yield from (job() for job in jobs)
-        return
-    context = multiprocessing.get_context("spawn")  # a forked torch may hang
-    pool = ProcessPoolExecutor(min(processes, len(jobs)), context, torch.set_num_threads, (1,))
-    stack.callback(pool.shutdown, cancel_futures=True)
-    try:
-        yield from pool.map(Job.__call__, jobs)
-    except KeyboardInterrupt:
-        _end_children()
-        raise
-
-
-def _end_children() -> None:
-    """Let the networks that are in training save their state and end; what does not within 10 seconds is killed."""
-    children = multiprocessing.active_children()
-    for child in children:
-        child.terminate()
-    for child in children:
-        child.join(10)
-        if child.is_alive():
-            child.kill()
-
-
-def _counted(jobs: Iterator[Any], bar: Progress) -> Iterator[Any]:
-    """Yield what the jobs return, and count them."""
-    for found in jobs:
-        bar.update()
-        yield found
+    done = results_of(jobs, processes, progress=progress)
+    for setting in settings:
+        arrays, seconds = zip(*islice(done, len(seeds)), strict=True)
+        stacked = {name: np.stack([x[name] for x in arrays]) for name in arrays[0]}
+        provenance = _provenance(setting, training, size, device, processes, sum(seconds))
+        results = make_results(stacked, list(seeds), provenance)
+        path = folder / f"{setting.name}.nc"
+        write_results(path, results)
+        for job in jobs:
+            if job.setting == setting and not keep:
+                job.path.unlink()
+        yield path, results
 
 
 def is_done(path: Path, setting: Setting, seeds: Sequence[int], training: Training, size: int) -> bool:

@@ -1,0 +1,88 @@
+"""The command that trains small decoders to find values by their keys: ``posbias train-retrieval``."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from posbias import checks
+
+if TYPE_CHECKING:
+    from posbias.training.key_value.settings import Setting, Training
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command that trains to ``app``."""
+    app.command("train-retrieval")(train_retrieval)
+
+
+def train_retrieval(
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder to write to: a file for each setting, and the networks.")
+    ],
+    encoding: Annotated[
+        list[str] | None,
+        typer.Option("--encoding", "-e", help="Positions: none, alibi, steep, rope, log, early or flat; repeatable."),
+    ] = None,
+    layers: Annotated[list[int] | None, typer.Option(help="Number of layers; repeatable.")] = None,
+    pairs: Annotated[list[int] | None, typer.Option(help="Pairs of a key and a value; repeatable.")] = None,
+    tokens: Annotated[int, typer.Option(help="Tokens of a pair, 1 or 2.")] = 1,
+    places: Annotated[str, typer.Option(help="Where answers stand in training: even or ends.")] = "even",
+    iterations: Annotated[int, typer.Option(help="Number of optimizer steps.")] = 800,
+    batch_size: Annotated[int, typer.Option(help="Prompts in a step.")] = 64,
+    chapter: Annotated[
+        bool, typer.Option("--chapter", help="Train the settings of the chapter on retrieval, in place of others.")
+    ] = False,
+    seeds: Annotated[int, typer.Option(help="Number of networks for each setting; their seeds are 0, 1, …")] = 3,
+    processes: Annotated[int, typer.Option(help="Number of networks to train at a time, each on one thread.")] = 1,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Skip settings that have results; continue others from their checkpoints.")
+    ] = False,
+    checkpoint_every: Annotated[float, typer.Option(help="Minimum time between checkpoints, in seconds.")] = 60.0,
+) -> None:
+    """Train small decoders to find the value of a key, and test by place how well they do, during and after."""
+    from posbias.files import check_folder
+    from posbias.training.key_value.settings import Setting, Training, grid
+    from posbias.training.loop.unfinished import check_no_results, check_unfinished, resumable
+
+    checks.seconds("checkpoint_every", checkpoint_every)
+    for name, value in (("seeds", seeds), ("processes", processes)):
+        checks.positive_integer(name, value)
+    given: Any = product(encoding or ["none"], layers or [4], pairs or [32])
+    wanted: dict[Setting, Training] = (
+        grid()
+        if chapter
+        else {Setting(kind, T, n, tokens, places): Training(iterations, batch_size) for kind, T, n in given}
+    )
+    check_folder(output)
+    left = [output / f"{setting.name}.seed{seed}.checkpoint" for setting in wanted for seed in range(seeds)]
+    if not resume:
+        for setting in wanted:
+            check_no_results(output / f"{setting.name}.nc")
+    for path in left:
+        check_unfinished(path, resume=resume)
+
+    from posbias.measure.studies.retrieval_profiles import measure_profiles, profiles_path, write_profiles
+    from posbias.training.key_value import experiment
+
+    output.mkdir(parents=True, exist_ok=True)
+    numbers = list(range(seeds))
+    paths = {setting: output / f"{setting.name}.nc" for setting in wanted}
+    done = [s for s, t in wanted.items() if resume and experiment.is_done(paths[s], s, numbers, t)]
+    missing = {s: t for s, t in wanted.items() if s not in done}
+    for setting in done:
+        if not profiles_path(paths[setting]).exists():
+            write_profiles(profiles_path(paths[setting]), measure_profiles(setting, numbers, output))
+    options: dict[str, Any] = {"processes": processes, "resume": resume, "checkpoint_every": checkpoint_every}
+    outcomes = experiment.run_settings(missing, numbers, output, **options, progress=True)
+    with resumable(lambda: left):
+        for setting, (path, results) in zip(missing, outcomes, strict=True):
+            write_profiles(profiles_path(path), measure_profiles(setting, numbers, output))
+            found = results["accuracy_1"].mean("seed").values
+            typer.echo(
+                f"{path}: {seeds} seeds, found {found.mean():.2f} of the values, first {found[0]:.2f}, "
+                f"last {found[-1]:.2f}"
+            )

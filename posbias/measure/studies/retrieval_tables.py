@@ -1,0 +1,204 @@
+"""What the chapter on retrieval tells: how soon networks find values at each place, beside what profiles predict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from jaxtyping import Float
+
+from posbias import checks
+from posbias.comparison.distances import spearman
+from posbias.measure.studies.retrieval_profiles import profiles_path, read_profiles
+from posbias.training.key_value.outcomes import read_results
+
+PARTS = 8
+"""Equal parts of a prompt's places."""
+PREDICTORS = {
+    "squares_born": "law of squares",
+    "rollout_born": "rollout",
+    "influence_born": "influence at birth",
+    "distance": "distance",
+    "recency": "recency",
+}
+"""What may give the order of learning, and its name: three profiles of untrained networks and two rules.
+
+``distance`` is 1 over the tokens back from the end, ``recency`` the place itself.
+"""
+LEARNED = 0.5
+"""A setting is learned if its networks find more than this share of the values at the end of training."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """Hold the networks of a setting: results of training, and profiles."""
+
+    results: xr.Dataset
+    profiles: xr.Dataset
+
+    @property
+    def name(self) -> str:
+        """The setting's."""
+        return str(self.results.attrs["setting"])
+
+    @property
+    def learned(self) -> bool:
+        """Whether the networks came to find values."""
+        return float(self.results["accuracy_1"].mean()) > LEARNED
+
+
+def read_runs(folder: Path | str) -> list[Run]:
+    """Read the results and profiles that a folder holds, sorted by name.
+
+    Raises
+    ------
+    ValueError
+        If there is none, or profiles are missing.
+    OSError
+        If a file cannot be read.
+    """
+    paths = sorted(path for path in Path(folder).glob("*.nc") if not path.name.endswith(".profiles.nc"))
+    if not paths:
+        raise checks.refuse(str(folder), "results of posbias train-retrieval", "none")
+    return [Run(read_results(path), read_profiles(profiles_path(path))) for path in paths]
+
+
+def parted(values: Float[np.ndarray, "... places"], parts: int = PARTS) -> Float[np.ndarray, "... parts"]:
+    """Return means over equal parts of the places.
+
+    Raises
+    ------
+    ValueError
+        If the places cannot be divided so.
+
+    >>> parted(np.array([1.0, 3.0, 5.0, 7.0]), 2).tolist()
+    [2.0, 6.0]
+    """
+    if values.shape[-1] % parts:
+        raise checks.refuse("places", f"a multiple of {parts}", values.shape[-1])
+    return values.reshape(*values.shape[:-1], parts, -1).mean(-1)
+
+
+def learning_times(run: Run, parts: int = PARTS) -> Float[np.ndarray, "seeds parts"]:
+    """Return the mean number of steps that it took to find values, by place.
+
+    That is Σ (1 - a) over steps, a the accuracy above chance as a share of what is possible: what is found from step s
+    on, and by chance before, took s steps.
+    """
+    chance = 1 / float(run.results.attrs["values"])
+    found = (parted(run.results["accuracy"].values.astype(np.float64), parts) - chance) / (1 - chance)
+    steps = np.diff(run.results["tested"].values, prepend=0)
+    return np.einsum("stp,t->sp", 1 - found, steps)
+
+
+def predicted(run: Run, predictor: str, *, times: int = 1, parts: int = PARTS) -> Float[np.ndarray, "parts"]:
+    """Return a profile over parts of the places, mean over seeds; pairs of several tokens have their tokens' sum.
+
+    Parameters
+    ----------
+    run
+        The setting.
+    predictor
+        One of :data:`PREDICTORS`, or another variable of the profiles.
+    times
+        Length of the prompts, as a multiple of those in training.
+    parts
+        Of the places.
+    """
+    tokens, n = int(run.results.attrs["tokens"]), times * int(run.results.attrs["pairs"])
+    if predictor == "recency":
+        by_token = np.repeat(np.arange(1.0, n + 1), tokens)
+    elif predictor == "distance":
+        by_token = 1 / np.arange(tokens * n, 0, -1.0)
+    else:
+        by_token = run.profiles[predictor].values.astype(np.float64).mean(0)[:-1]
+    return parted(by_token.reshape(n, tokens).sum(1), parts)
+
+
+def order_table(runs: Sequence[Run]) -> pd.DataFrame:
+    """Return how far each predictor gives the order in which places are learned.
+
+    Returns
+    -------
+    table : DataFrame
+        A row for each setting: Spearman's correlation of each of :data:`PREDICTORS` with the speed of learning, the
+        inverse of the learning time; ``seeds``: the mean correlation of two seeds' times; ``spread``: largest over
+        smallest learning time.
+    """
+    rows = []
+    for run in runs:
+        times = learning_times(run)
+        mean = times.mean(0)
+        pairs = [spearman(times[i], times[j]) for i in range(len(times)) for j in range(i)]
+        found = {name: spearman(predicted(run, name), -mean) for name in PREDICTORS}
+        row = {"setting": run.name, "encoding": run.results.attrs["encoding"], **found}
+        rows.append(row | {"seeds": float(np.mean(pairs)) if pairs else np.nan, "spread": mean.max() / mean.min()})
+    return pd.DataFrame(rows).set_index("setting")
+
+
+def tilt(values: Float[np.ndarray, "parts"]) -> float:
+    """Return the logarithm of the mean over the last quarter of the places over that of the first.
+
+    >>> float(tilt(np.exp([0.0, 1.0, 1.0, 2.0])))
+    2.0
+    """
+    first, last = parted(values, 4)[[0, -1]]
+    return float(np.log(last / first))
+
+
+def hollow(values: Float[np.ndarray, "parts"]) -> float:
+    """Return the logarithm of the mean over the outer quarters of the places over that of the inner ones.
+
+    >>> float(hollow(np.array([2.0, 1.0, 1.0, 2.0]))) == float(np.log(2))
+    True
+    """
+    first, second, third, last = parted(values, 4)
+    return float(np.log((first + last) / (second + third)))
+
+
+def size_table(runs: Sequence[Run]) -> pd.DataFrame:
+    """Return how much sooner ends are learned, and how much is predicted.
+
+    Returns
+    -------
+    table : DataFrame
+        A row for each setting, with columns of two levels: ``tilt`` and ``hollow``, and in each ``measured`` (of the
+        speed, mean over seeds), ``low`` and ``high`` (smallest and largest seed) and :data:`PREDICTORS`.
+    """
+    rows: dict[str, dict[tuple[str, str], float]] = {}
+    for run in runs:
+        speeds = 1 / learning_times(run)
+        for name, of in (("tilt", tilt), ("hollow", hollow)):
+            seeds = [of(speed) for speed in speeds]
+            ends = {"measured": float(np.mean(seeds)), "low": min(seeds), "high": max(seeds)}
+            given = {predictor: of(predicted(run, predictor)) for predictor in PREDICTORS}
+            rows.setdefault(run.name, {}).update({(name, key): x for key, x in {**ends, **given}.items()})
+    return pd.DataFrame(rows).T
+
+
+def end_table(runs: Sequence[Run]) -> pd.DataFrame:
+    """Return how accuracy at the end of training depends on the place, within the trained length and beyond.
+
+    Returns
+    -------
+    table : DataFrame
+        A row for each setting and length: ``worst`` and ``best`` part's accuracy and ``where`` the worst is (0 first, 1
+        last); Spearman's correlation of the log-probability by part with the trained networks' rollout and influence.
+    """
+    rows = []
+    for run in runs:
+        for times in (1, 2, 4):
+            end = "" if times == 1 else f"_{times}"
+            accuracy = parted(run.results[f"accuracy_{times}"].values.astype(np.float64).mean(0))
+            log_p = parted(run.results[f"log_probability_{times}"].values.astype(np.float64).mean(0))
+            row = {"setting": run.name, "encoding": run.results.attrs["encoding"], "times": times}
+            row |= {"mean": accuracy.mean(), "worst": accuracy.min(), "best": accuracy.max()}
+            row |= {"where": int(accuracy.argmin()) / (PARTS - 1)}
+            for name in ("rollout_trained", "influence_trained"):
+                row[name] = spearman(predicted(run, f"{name}{end}", times=times), log_p)
+            rows.append(row | {"recency": spearman(np.arange(float(PARTS)), log_p)})
+    return pd.DataFrame(rows).set_index(["setting", "times"])
