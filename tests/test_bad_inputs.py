@@ -68,6 +68,7 @@ COMMAND_LINES = [
             "format",
             "explorer-data",
             "design",
+            "bias P/m.nc",
         )
     ),
     *(
@@ -376,7 +377,7 @@ BIASES = (
     ({"kind": "flat", "tau": -1.0}, ("position_bias.tau", "a number above 0")),
     ({"kind": "flat", "tau": float("nan")}, ("position_bias.tau", "finite")),
     ({"kind": "log", "alpha": -1.0}, ("position_bias.alpha", "a number above -1", "-1.0")),
-    ({"kind": "alibi", "slope": 0.0}, ("position_bias.slope", "a number above 0")),
+    ({"kind": "alibi", "slope": 0.0}, ("position_bias.slope", "a number other than 0")),
     ({"kind": "linear"}, ("position_bias.kind", "log, flat", "linear")),
     ({"kind": "log"}, ("position_bias", "kind and alpha")),
     ("flat", ("position_bias", "a mapping", "flat")),
@@ -647,6 +648,47 @@ DESIGNED = [
     ("study design-birth --part zero -o out", ("--part", "default, unit", "zero")),
 ]
 
+ADDED = f"{MEASURE} --bias"
+ADDED_BIASES = [
+    *(
+        (f"{ADDED}={word}", ("bias", "log:NUMBER", word))
+        for word in ("lag:1", "log", "ratio:1", "none:1", "1.4", "LOG:1")
+    ),
+    (f"{ADDED}=", ("bias", "log:NUMBER", "''")),
+    *(
+        (f"{ADDED}={word}", ("bias log", "a number after the colon"))
+        for word in ("log:", "log:x", "log:1:2", "log:1,4")
+    ),
+    *((f"{ADDED}={word}", ("bias.", "finite numbers")) for word in ("log:nan", "flat:inf", "alibi:-inf", "log:1e999")),
+    (f"{ADDED} flat:0", ("tau", "a number above 0", "0.0")),
+    (f"{ADDED} log:-1", ("alpha", "a number above -1", "-1.0")),
+    (f"{ADDED} alibi:0", ("slope", "a number other than 0", "0.0")),
+    (f"{ADDED} alibi:-1e38", ("position_bias", "logits of at most", "inf")),
+    (f"{ADDED} P/none.yaml", ("none.yaml",)),
+    (f"{ADDED} P", ("bias", "a file that ends in .yaml")),
+    (f"{ADDED} P/c.yaml", ("c.yaml: position_bias", "a description", "none")),
+    (f"{ADDED} P/yaml-empty.yaml", ("yaml-empty.yaml",)),
+    (f"{ADDED} P/added-heads.yaml", ("added-heads.yaml: position_bias", "one for each of 4 heads", "2")),
+    (f"{ADDED} P/added-layers.json", ("added-layers.json", "lists for 1 or 3 layers", "2 entries")),
+    (f"{ADDED} P/added-future.yaml", ("added-future.yaml: mask_config.mask_type", "causal", "full")),
+    (f"{ADDED} P/added-kind.yaml", ("added-kind.yaml: position_bias[1].kind", "one of none", "lag")),
+    (f"{ADDED} P/added-nan.json", ("added-nan.json", "finite numbers", "nan")),
+    (f"{ADDED} P/added-word.yaml", ("added-word.yaml", "a mapping", "3")),
+    (f"{ADDED} P/even.yaml", ("even.yaml: num_layers", "3, as", "12")),
+]
+
+CHOICE = "bias P/m.nc -o b.yaml"
+CHOSEN = [
+    ("bias P/m.nc", ("Missing", "--output")),
+    ("bias -o b.yaml", ("Missing", "measurement")),
+    *wrong(CHOICE, "--kind", "lag", "", named="--kind"),
+    *wrong(CHOICE, "--criterion", "good", named="--criterion"),
+    ("bias P/none.nc -o b.yaml", ("none.nc",)),
+    ("bias P/c.yaml -o b.yaml", ("path", "c.yaml")),
+    ("bias P/m.nc -o b.nc", ("output", ".yaml", "b.nc")),
+    ("bias P/m.nc -o no/b.yaml", ("no/b.yaml",)),
+]
+
 DEPTH, LAYERS, LENGTH = "--depth 2", "--lambda 0.2 --heads 2", "-n 2"
 DESIGN = f"design -o c.yaml {DEPTH} {LAYERS} {LENGTH}"
 """A design that could be had; an option given again takes the place of what stands here."""
@@ -712,7 +754,7 @@ DESIGNS = [
 TABLE = [
     *COMMAND_LINES, *NUMBERS_OF_MEASURE, *CHOICES_OF_MEASURE, *OUTPUTS, *MODELS, *CORPORA, *NETCDF, *CONFIGS,
     *COMPARISONS, *PUBLISHED, *STUDIES, *TRAINED, *NETWORKS, *BOOK, *QUANTITIES, *REPORTS,
-    *DESIGNED, *DESIGNS,
+    *DESIGNED, *ADDED_BIASES, *CHOSEN, *DESIGNS,
 ]  # fmt: skip
 
 
@@ -849,6 +891,17 @@ def write_configurations(root):
     for name, (layers, bias) in designs.items():
         fields = {"sequence_length": 8, "num_layers": layers, "position_bias": bias}
         (root / f"{name}.yaml").write_text(yaml.safe_dump({**fields, "lambda_schedule_config": constant}))
+    none, log = {"kind": "none"}, {"kind": "log", "alpha": 1.0}
+    added = {
+        "added-heads.yaml": {"position_bias": [none, log]},
+        "added-layers.json": [[log] * 4] * 2,
+        "added-future.yaml": {"position_bias": log, "mask_config": {"mask_type": "full"}},
+        "added-kind.yaml": {"position_bias": [none, {"kind": "lag"}]},
+        "added-nan.json": {"kind": "log", "alpha": float("nan")},
+        "added-word.yaml": 3,
+    }
+    for name, content in added.items():
+        (root / name).write_text(json.dumps(content))  # which is YAML too
     for k, (bias, _) in enumerate(BIASES):
         biased = changed(position_bias=bias, attention_config=..., content_config=...)
         (root / f"bias-{k}.yaml").write_text(yaml.safe_dump(biased))

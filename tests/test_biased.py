@@ -14,6 +14,7 @@ HEADS = [
     (NoBias(), 0.0),
     (NoBias(), 2.0),
     (AlibiBias(0.1), 0.5),
+    (AlibiBias(-0.1), 0.5),
     (LogBias(1.4), 0.0),
     (LogBias(-0.9), -3.0),
     (LogBias(30.0), 700.0),

@@ -17,7 +17,7 @@ from posbias.rollout.position_bias import (
     position_bias,
 )
 
-ALL = [NoBias(), AlibiBias(0.5), LogBias(1.4), FlatBias(2.0), RatioBias((0.0, 1.0), (0.0, -3.0))]
+ALL = [NoBias(), AlibiBias(0.5), AlibiBias(-0.2), LogBias(1.4), FlatBias(2.0), RatioBias((0.0, 1.0), (0.0, -3.0))]
 
 
 @pytest.mark.parametrize("bias", ALL, ids=lambda bias: bias.kind)
@@ -73,7 +73,7 @@ def test_descriptions_of_heads_and_layers():
         ({"kind": ["log"], "alpha": 1.0}, "position_bias.kind: expected one of"),
         ({"kind": "flat", "tau": 0}, "position_bias.tau: expected a number above 0, received 0.0"),
         ({"kind": "log", "alpha": -1}, "position_bias.alpha: expected a number above -1, received -1.0"),
-        ({"kind": "alibi", "slope": -0.1}, "position_bias.slope: expected a number above 0"),
+        ({"kind": "alibi", "slope": 0}, "position_bias.slope: expected a number other than 0, received 0.0"),
         ({"kind": "log", "alpha": float("nan")}, "position_bias.alpha: expected finite numbers"),
         ({"kind": "log", "tau": 1.0}, "position_bias: expected kind and alpha for log, received kind, tau"),
         ({"kind": "none", "alpha": 1.0}, "position_bias: expected kind alone for none"),

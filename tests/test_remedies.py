@@ -1,5 +1,7 @@
 """Remedies for position bias: what their formulas say, the model as before, searches, and the study's tables."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 from conftest import ROOT  # noqa: E402
 from measuring import make, prompts, save, write_documents  # noqa: E402
 
+from posbias.measure.bias_choice import Attended, power  # noqa: E402
 from posbias.measure.corpus import Corpus  # noqa: E402
 from posbias.measure.instrument import Instrument  # noqa: E402
 from posbias.measure.interventions import replaced_rope  # noqa: E402
@@ -16,11 +19,13 @@ from posbias.measure.loading import Source  # noqa: E402
 from posbias.measure.rollouts import measured_profile  # noqa: E402
 from posbias.measure.run import measured  # noqa: E402
 from posbias.measure.studies import remedies  # noqa: E402
+from posbias.measure.studies.bias_proposals import proposed, strengthened  # noqa: E402
 from posbias.measure.studies.remedies import (  # noqa: E402
     Attempt,
     Remedies,
     chosen,
     genetic_search,
+    measure_added_biases,
     measure_remedies,
     prompts_aside,
     read_forward,
@@ -39,7 +44,9 @@ from posbias.measure.studies.remedy_hooks import (  # noqa: E402
     scaled_rope,
 )
 from posbias.measure.studies.remedy_tables import (  # noqa: E402
+    ADDED,
     CHOICES,
+    KNOWN,
     REMEDIES,
     legend,
     read_remedies,
@@ -52,7 +59,7 @@ from posbias.measure.studies.remedy_tables import (  # noqa: E402
 from posbias.measure.study import Settings, Study  # noqa: E402
 from posbias.rollout.influence import influence_profile  # noqa: E402
 from posbias.rollout.logits import rope_logits  # noqa: E402
-from posbias.rollout.position_bias import FlatBias, LogBias  # noqa: E402
+from posbias.rollout.position_bias import AlibiBias, FlatBias, LogBias, NoBias, described, layered_biases  # noqa: E402
 
 ALL_HEADS = {"num_key_value_heads": 4}
 
@@ -329,7 +336,7 @@ def test_prompts_aside_are_from_other_documents(settings):
 
 def test_the_study_measures_what_the_settings_say(found, settings):
     remedy, choice = found["remedy"].values.tolist(), found["choice"].values.tolist()
-    assert remedy[0] == "intact" and set(remedy) == set(REMEDIES) and set(choice) <= set(CHOICES)
+    assert remedy[0] == "intact" and set(remedy) == set(KNOWN) and set(choice) <= set(CHOICES)
     plain = measured(settings)
     intact = found.isel(condition=0)
     assert np.allclose(intact["lambda_frobenius"], plain["lambda_frobenius"], rtol=1e-5)
@@ -345,7 +352,7 @@ def test_the_study_measures_what_the_settings_say(found, settings):
         head_scales(found["awareness"].values, 4)[2].tolist()
     )
     assert (found["rope_scale"].values[0] == 1).all() and (found["rope_scale"] >= 1).all()
-    assert found["search_W1"].shape == (sum(x.searched for x in REMEDIES.values()), 6)
+    assert found["search_W1"].shape == (sum(REMEDIES[x].searched for x in KNOWN), 6)
     assert found.attrs["evaluations"] == 6 and "our" not in found.attrs["choices"] and "LPES" not in found.attrs
     nearest = {r: k for k, (r, c) in enumerate(zip(remedy, choice, strict=True)) if c == "nearest"}
     for name, k in nearest.items():
@@ -357,15 +364,78 @@ def test_the_study_measures_what_the_settings_say(found, settings):
 def test_given_biases_are_those_of_their_formulas(settings):
     few = Study(settings)
     own = Remedies(few.instrument, few.ids)
-    assert np.array_equal(own._logits("log", (1.5,), 7)[0, 0], LogBias(1.5).logits(7))
-    mixed = own._logits("mixed flat", (2.0,), 7)[0]
-    assert (mixed[:2] == 0).all() and np.array_equal(mixed[3], FlatBias(2.0).logits(7))
+    assert own.bias("log", (1.5,)) == described(LogBias(1.5)) and own.bias("flat", (2.0,)) == described(FlatBias(2.0))
+    assert own.bias("mixed flat", (2.0,)) == [described(NoBias())] * 2 + [described(FlatBias(2.0))] * 2
+    assert own.bias("layers", (1.0,) * 4) == described(NoBias())
     with pytest.raises(ValueError, match="remedy: expected one of intact"):
         own.context("wishing", (), 16)
     with pytest.raises(ValueError, match="setting of log: expected 1 numbers, received 2"):
         own.context("log", (1.0, 2.0), 16)
     with pytest.raises(ValueError, match="n: expected at most 16 tokens, as calibrated, received 17"):
         own.context("calibration", (), 17)
+
+
+@pytest.fixture(scope="module")
+def added(settings, tmp_path_factory):
+    """Return the study of added biases of a rotary model and of one without, with a score by place."""
+    folder = save(tmp_path_factory.mktemp("bloom") / "model", "bloom")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(remedies, "EVALUATIONS", 8)
+        patch.setattr(remedies, "CALIBRATION_PROMPTS", 5)
+        patch.setattr(remedies, "RESAMPLES", 20)
+        sources = {"llama": settings.source, "bloom": Source(str(folder))}
+        found = {name: measure_added_biases(settings.with_source(x), _score) for name, x in sources.items()}
+        yield found | {"sources": sources}
+
+
+def _score(model):
+    """Return the mean size of the logits in four places."""
+    with torch.no_grad():
+        return model(prompts(), use_cache=False).logits.abs().mean((0, 2)).reshape(4, -1).mean(1).numpy()
+
+
+@pytest.mark.parametrize("name", ["llama", "bloom"])
+def test_an_added_bias_is_measured_beside_rivals_of_as_many_evaluations(added, settings, name):
+    found = added[name]
+    remedy = found["remedy"].values.tolist()
+    rival = "layers" if name == "llama" else "temperatures"
+    assert remedy[0] == "intact" and set(remedy) == {"intact", "chosen", rival, "temperature"} <= set(ADDED)
+    assert found["searched"].values.tolist() == ["chosen", rival, "temperature"]
+    assert found["search_W1"].shape == (3, 8) and np.isfinite(found["search_W1"]).all()
+    assert not {"awareness", "near", "monotone"} & set(found)
+    for k, one in enumerate(remedy):
+        bias = json.loads(str(found["added_bias"].values[k]))
+        assert (bias == {"kind": "none"}) == (one != "chosen")
+        layered_biases(bias, 3, 4)
+        assert bool((found["temperature"][k] == 1).all()) == (one not in ("temperatures", "temperature"))
+    assert found["score"].dims == ("condition", "place") and np.unique(found["score"][:, 0]).size > 2
+    study = Study(found_settings := settings.with_source(added["sources"][name]))
+    assert np.allclose(found["score"][0], _score(study.instrument.model))
+    k = remedy.index("chosen")
+    again = measured(found_settings, bias=json.loads(str(found["added_bias"].values[k])))
+    assert np.allclose(found["lambda_frobenius"][k], again["lambda_frobenius"], rtol=1e-4)
+    assert np.allclose(found["rollout"][k].sel(variant="kernels"), measured_profile(again, "kernels"), atol=1e-5)
+    assert len(remedy_table(found)) == len(remedy) and len(search_table(found)) == 24
+    assert set(legend(ADDED)["remedy"]) == set(ADDED)
+
+
+def test_proposals_are_as_many_as_asked_for_and_of_every_kind():
+    distance = np.subtract.outer(np.arange(32), np.arange(32)).clip(0)
+    A = np.tril(np.exp(-0.2 * distance))
+    model = Attended(np.tile(A / A.sum(-1, keepdims=True), (3, 1, 1, 1)), np.full(3, 0.4), 6)
+    for number in (4, 9, 32):
+        found = proposed(model, number)
+        assert len(found) == number and {setting[0] for setting in found} == {0, 1, 2, 3}
+        for description in found.values():
+            layered_biases(description, 3, 6)
+    shares = [setting[1] for setting in found if setting[0] == 3]
+    assert len(shares) == 6 and max(shares) == 1
+    flat = found[3.0, 0.5]
+    assert [part["kind"] for part in flat] == ["none"] * 3 + ["flat"] * 3
+    assert strengthened(described(AlibiBias(-0.2)), 0.5) == described(AlibiBias(-0.1))
+    assert strengthened(described(power(-2.0)), 0.25) == described(LogBias(-0.5))
+    with pytest.raises(ValueError, match="evaluations: expected an integer of at least 4"):
+        proposed(model, 3)
 
 
 def test_tables_say_what_the_file_holds(found):
@@ -398,7 +468,7 @@ def test_the_map_starts_at_the_intact_model(found):
 
 def test_the_legend_says_whose_reading_each_is():
     table = legend()
-    assert table["remedy"].tolist() == list(REMEDIES) and (table["reading"].str.len() > 10).all()
+    assert table["remedy"].tolist() == list(KNOWN) and (table["reading"].str.len() > 10).all()
     assert {"arXiv 2606.27705", "arXiv 2403.04797", "arXiv 2406.02536", "arXiv 2406.16008"} <= set(table["source"])
 
 
@@ -413,4 +483,4 @@ def test_the_committed_study_is_read_and_says_what_made_it():
     for (model, n), study in studies.items():
         assert study.attrs["command"].startswith(f"posbias study remedies --only {model}")
         assert study.attrs["length"] == n and study.sizes["position"] == n
-        assert len(remedy_table(study)) >= len(REMEDIES)
+        assert len(remedy_table(study)) >= len(KNOWN)

@@ -65,6 +65,7 @@ EVERY = {  # study: more arguments, files that they make, variables among others
         ["birth-llama-12x256.unit"],
         {"influence_prompts", "profile", "lambda_frobenius"},
     ),
+    "added-biases": (["--only", "bloom-8"], ["bloom-8.added"], {"rollout", "loss_prompts", "search_W1", "temperature"}),
     "remedies": (["--only", "llama-12"], ["llama-12.remedies"], {"rollout", "loss_prompts", "search_W1", "near"}),
 }
 PROVENANCE = {
@@ -100,7 +101,7 @@ def of_another_seed(folder, seed):
 @pytest.fixture
 def quick(monkeypatch):
     """Draw fewer random prompts and resamples, and try fewer settings, where a study has many."""
-    monkeypatch.setattr(remedies, "EVALUATIONS", 3)
+    monkeypatch.setattr(remedies, "EVALUATIONS", 4)
     monkeypatch.setattr(remedies, "RESAMPLES", 5)
     monkeypatch.setattr(absolute, "DRAWS", 2)
     monkeypatch.setattr(absolute, "RESAMPLES", 5)

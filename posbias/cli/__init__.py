@@ -17,6 +17,7 @@ GROUPS = (
     "posbias.cli.profile_commands",
     "posbias.cli.design_commands",
     "posbias.cli.measure_commands",
+    "posbias.cli.bias_commands",
     "posbias.cli.report_commands",
     "posbias.cli.study_commands",
     "posbias.cli.reference_commands",

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from posbias.cli.biases import HELP, read_bias
 from posbias.training.loop.unfinished import resumable
 
 
@@ -35,6 +36,7 @@ def measure(
             "positions; layers and heads must be the same."
         ),
     ] = None,
+    bias: Annotated[str, typer.Option(help=HELP)] = "none",
     dataset: Annotated[
         str | None,
         typer.Option(
@@ -127,6 +129,7 @@ def measure(
     if position_bias is not None and init is None:
         raise checks.refuse("position_bias", "--init, for a network that is built with it", f"model {model}")
     design = None if position_bias is None else read_design(position_bias)
+    added = read_bias(bias)
     corpus = request.chosen_corpus(dataset, rule, separator, field)
     request.check_run(output, resume=resume or dry_run, overwrite=overwrite, report=report)
     with resumable(lambda: [request.own_checkpoint(output)]):
@@ -140,6 +143,9 @@ def measure(
             config = source.config()
             design.check(str(init), config.num_hidden_layers, config.num_attention_heads)
             source = chosen_source(model, init, seed, design.description, tokenizer=tokenizer, **options)
+        if added is not None:
+            config = source.config()
+            added.check(str(model or init), config.num_hidden_layers, config.num_attention_heads)
         settings = Settings(
             source=source,
             corpus=corpus,
@@ -162,7 +168,13 @@ def measure(
             typer.echo(Study(settings).estimate())
             return
         results = run.measure(
-            settings, output, resume=resume, overwrite=overwrite, checkpoint_every=checkpoint_every, progress=True
+            settings,
+            output,
+            resume=resume,
+            overwrite=overwrite,
+            checkpoint_every=checkpoint_every,
+            progress=True,
+            bias=None if added is None else added.description,
         )
         if results is not None:
             typer.echo(f"{output}: {Measurement(results)!r}")

@@ -69,6 +69,7 @@ class Model:
         quantities: str | Iterable[str] = "mixing,influence,kernels,content,branches",
         kernel_size: int = 512,
         attention: str | None = None,
+        bias: Any = None,
     ) -> Measurement:
         """Measure mixing, attention, content and input-token influence on prompts, and return the measurement.
 
@@ -98,6 +99,9 @@ class Model:
             Most tokens of which matrices are kept whole; those of longer prompts are averaged over as many cells.
         attention
             ``eager`` or ``sdpa``; fused where the family has it unless given.
+        bias
+            A position bias to add to the model's logits while it is measured: one for all heads such as
+            ``{"kind": "log", "alpha": 1.4}``, a list for heads, or a list of lists for layers.
 
         Raises
         ------
@@ -135,7 +139,7 @@ class Model:
             kernel_size=kernel_size,
             attention=attention,
         )
-        return Measurement(measured(settings, progress=sys.stderr.isatty()))
+        return Measurement(measured(settings, progress=sys.stderr.isatty(), bias=bias))
 
     def __repr__(self) -> str:
         from posbias.measure.births import Birth

@@ -86,9 +86,11 @@ ATTRIBUTES = (
 )  # fmt: skip
 """Provenance that every file has."""
 
-LATER_ATTRIBUTES = ("quantities", "attention", "content_form", "kernel_size", "format_error", "position_bias")
+LATER_ATTRIBUTES = (
+    "quantities", "attention", "content_form", "kernel_size", "format_error", "position_bias", "added_bias",
+)  # fmt: skip
 """Provenance that files of earlier versions lack. The cost of the number format is missing in 32 bits, and the
-description of position biases, in JSON, where a model is given none."""
+description of position biases, in JSON, where a model is given none, or none is added while it is measured."""
 
 COMPARED = (
     "lambda_frobenius", "lambda_token", "content_diagonal", "content_offdiagonal", "attention", "influence",
@@ -189,28 +191,35 @@ def check_sizes(path: Path, results: xr.Dataset) -> None:
     if not np.isfinite(results.get("slopes", 0.0)).all():
         raise checks.refuse(f"{path}: slopes", "finite numbers", "a NaN or Inf")
     try:
-        described_biases(results)
+        described_biases(results), described_biases(results, "added_bias")
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
 
 
-def described_biases(results: xr.Dataset) -> Biases | None:
+def described_biases(results: xr.Dataset, name: str = "position_bias") -> Biases | None:
     """Return the position biases that a measured model was given, None if it was given none.
+
+    Parameters
+    ----------
+    results
+        A measurement, or a summary.
+    name
+        ``position_bias``, or ``added_bias`` for what was added to the model while it was measured.
 
     Raises
     ------
     ValueError
         For a description that is none, or of other layers or heads.
     """
-    text = results.attrs.get("position_bias")
+    text = results.attrs.get(name)
     if text is None:
         return None
     try:
         description = json.loads(str(text))
     except (ValueError, RecursionError):
-        raise checks.refuse("position_bias", "a description in JSON", str(text)[:60]) from None
+        raise checks.refuse(name, "a description in JSON", str(text)[:60]) from None
     sizes = results["slopes"].sizes if "slopes" in results else results.sizes
-    return layered_biases(description, sizes["layer"], sizes.get("head"))
+    return layered_biases(description, sizes["layer"], sizes.get("head"), name)
 
 
 def read_comparable(path: Path | str) -> xr.Dataset:

@@ -199,8 +199,8 @@ def _at_birth(results: xr.Dataset, measured: int, n: int) -> MeasuredRollout:
         branches["steps"] = CellSteps(measured_cells(results), results["step_gain_cells"].values, sizes)
     T, H = results["slopes"].shape
     none = np.zeros((T, H))
-    kernels = _kernels(results, none, none, n)
-    if isinstance(kernels, np.ndarray) and described_biases(results) is None:  # windows, and heads of one kernel
+    kernels, biased = _kernels(results, none, none, n), {"position_bias", "added_bias"} & set(results.attrs)
+    if isinstance(kernels, np.ndarray) and not biased:  # windows, and heads of one kernel
         branches["gains"] = np.linalg.norm(branches["gains"], axis=1)
     elif isinstance(kernels, np.ndarray):
         kernels = np.stack([_heads(results, t, none[t], none[t], n) for t in range(T)])
@@ -213,9 +213,14 @@ def layer_masks(results: xr.Dataset) -> list[Mask]:
 
 
 def _kernels(results: xr.Dataset, diagonal: np.ndarray, base: np.ndarray, n: int) -> Kernels:
-    """Return structured kernels or those of given biases; dense ones where windows differ or biases have windows."""
+    """Return structured kernels or those of given biases; dense ones where windows differ or biases have windows.
+
+    Those of a model with a bias that was added while it was measured are dense too.
+    """
     biases, layers = described_biases(results), layer_masks(results)
     T, H = diagonal.shape
+    if "added_bias" in results.attrs:
+        return np.stack([mix_heads(_heads(results, t, diagonal[t], base[t], n)) for t in range(T)])
     if biases is not None and not results["window"].values.any():
         return BiasedKernels(T, H, biases, diagonal, np.full((1, H), 1 / H))
     if biases is None and len(set(layers)) == 1:
@@ -228,10 +233,13 @@ def _kernels(results: xr.Dataset, diagonal: np.ndarray, base: np.ndarray, n: int
 def _heads(results: xr.Dataset, t: int, diagonal: np.ndarray, base: np.ndarray, n: int) -> Float[np.ndarray, "H n n"]:
     """Return the kernels of a layer's heads, dense."""
     biases, mask = described_biases(results), layer_masks(results)[t]
+    added = described_biases(results, "added_bias")
     if biases is None:
         logits = [position_logits(n, m) for m in results["slopes"].values[t].astype(np.float64)]
     else:
         logits = [bias.logits(n) for bias in biases[min(t, len(biases) - 1)]]
+    if added is not None:
+        logits = [z + bias.logits(n) for z, bias in zip(logits, added[min(t, len(added) - 1)], strict=True)]
     return np.stack([
         attention_kernel(z + content_logits(n, b, d), mask) for z, d, b in zip(logits, diagonal, base, strict=True)
     ])  # fmt: skip

@@ -32,6 +32,8 @@ from posbias.measure.processes import Processes, processes
 from posbias.measure.request import check_run
 from posbias.measure.results import WIDE, make_results, read_results, write_results
 from posbias.measure.study import Settings, Study
+from posbias.networks.added_biases import added_biases, fitting_biases
+from posbias.networks.description import description_text
 from posbias.training.loop import checkpoint
 from posbias.training.loop.progress import progress as told
 from posbias.training.loop.unfinished import checkpoint_path, held_back
@@ -54,6 +56,7 @@ def measure(
     overwrite: bool = False,
     checkpoint_every: float = 60.0,
     progress: bool = False,
+    bias: Any = None,
 ) -> xr.Dataset | None:
     """Measure a model on a corpus, write the result, and return it (None in processes other than the first).
 
@@ -71,6 +74,10 @@ def measure(
         Least seconds between two checkpoints; one stands in any case before the result is put together.
     progress
         Whether to show what is done, and the time left, on stderr.
+    bias
+        Description of a position bias that is added to the model's logits while it is measured, as
+        :func:`~posbias.networks.added_biases.added_biases` takes it; the file keeps it as ``added_bias``. Slopes and
+        other positional numbers of the file are the model's own.
 
     Raises
     ------
@@ -84,11 +91,15 @@ def measure(
     study = subject if isinstance(subject, Study) else Study(subject)
     settings = study.settings
     study.check()
+    added = None if bias is None else fitting_biases(study.config, bias)
+    study.check_hidden(added)
     with processes() as group:
         shown = progress and group.rank == 0
         with told(settings.prompts, "prompts", "cutting", shown=shown) as bar:
             bar.update(len(study.ids))
         provenance = {**study.provenance(), "processes": group.world}
+        if added is not None:
+            provenance["added_bias"] = description_text(added)
         path = checkpoint_path(output, group.rank)
         if output.exists() and not overwrite:
             try:
@@ -108,12 +119,13 @@ def measure(
             positions = read_positions(instrument, settings.length)
             provenance |= {"position": positions.kind, "position_details": positions.details}
             run = _Run(study, instrument, group, path, provenance)
-            run.go(checkpoint_every, shown)
-            arrays = run.arrays(positions, shown)
+            with nullcontext() if added is None else added_biases(instrument.model, added):
+                run.go(checkpoint_every, shown)
+                arrays = run.arrays(positions, shown)
+                if group.rank == 0 and "branches" in settings.quantities and has_branches(instrument):
+                    arrays |= read_branches(instrument, study.ids, study.cells).arrays()
             results = None
             if group.rank == 0:
-                if "branches" in settings.quantities and has_branches(instrument):
-                    arrays |= read_branches(instrument, study.ids, study.cells).arrays()
                 results = make_results(arrays, provenance, bin_centres())
                 with told(1, "file", "writing", shown=shown) as bar:
                     write_results(output, results)
@@ -125,13 +137,15 @@ def measure(
         return results
 
 
-def measured(subject: Settings | Study, *, progress: bool = False) -> xr.Dataset:
+def measured(subject: Settings | Study, *, progress: bool = False, bias: Any = None) -> xr.Dataset:
     """Return a measurement without leaving a file; arguments and errors are those of :func:`measure`.
 
     For chapters and studies, and for whoever wants the numbers at once.
     """
     with tempfile.TemporaryDirectory() as folder:
-        results = measure(subject, Path(folder) / "measurement.nc", checkpoint_every=math.inf, progress=progress)
+        results = measure(
+            subject, Path(folder) / "measurement.nc", checkpoint_every=math.inf, progress=progress, bias=bias
+        )
     if results is None:
         raise RuntimeError("expected to be the first process, received another: use measure under torchrun")
     return results
@@ -259,6 +273,8 @@ def _finished(output: Path, provenance: Mapping[str, Any], keep_tokens: bool) ->
         for name, value in provenance.items()
         if str(there.attrs.get(name)) != str(value)
     ]
+    if "added_bias" in there.attrs and "added_bias" not in provenance:
+        differing.append("with a bias that was added, not without")
     if ("tokens" in there) != keep_tokens:
         differing.append("no tokens in it" if keep_tokens else "tokens in it, which were not to be kept")
     if differing:

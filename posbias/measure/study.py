@@ -32,6 +32,7 @@ from posbias.networks.families import content_form, family_of
 from posbias.networks.given_biases import given_biases, hides
 from posbias.provenance import versions
 from posbias.rollout.cells import Cells, cells_of
+from posbias.rollout.position_bias import Biases
 from posbias.training.loop.progress import clock_time
 
 SUBJECT = ("source", "dtype", "device", "device_map", "attention")
@@ -199,8 +200,13 @@ class Study:
         self.cells  # noqa: B018 - raises
         check_attention(self.config, self.attention)
         check_fits(self.config, self.tokenizer, settings.length)
+        self.check_hidden(given_biases(self.config))
+
+    def check_hidden(self, biases: Biases | None) -> None:
+        """Raise ValueError where content is to be measured of heads whose biases hide keys, and cannot be read."""
+        settings = self.settings
         low = DTYPES[settings.precision()].itemsize < 4 and family_of(self.config).exact_in_16_bit
-        if low and self.attention == "eager" and "content" in settings.quantities and hides(given_biases(self.config)):
+        if low and self.attention == "eager" and "content" in settings.quantities and hides(biases):
             expected = "float32, or --attention sdpa where there is one, for the content of heads that hide keys"
             raise checks.refuse("dtype", expected, settings.precision())
 

@@ -61,12 +61,12 @@ def check_described(fields: Mapping[str, Any], where: str) -> None:
         biases_of(str(fields.get("model_type")), description, T, _number(fields, HEADS), where)
 
 
-def biases_of(family: str, description: Any, T: int, H: int | None, where: str = "") -> Biases:
+def biases_of(family: str, description: Any, T: int, H: int | None, where: str = "", field: str = FIELD) -> Biases:
     """Return the biases of a network of T layers and H heads, or raise ValueError as :func:`check_described` does."""
     try:
         if family not in FAMILIES_WITH_INPUT:
-            raise checks.refuse(FIELD, f"none, or a model of {', '.join(FAMILIES_WITH_INPUT)}", family[:60])
-        return layered_biases(description, T, H)
+            raise checks.refuse(field, f"none, or a model of {', '.join(FAMILIES_WITH_INPUT)}", family[:60])
+        return layered_biases(description, T, H, field)
     except ValueError as error:
         raise ValueError(f"{where}: {error}" if where else str(error)) from None
 

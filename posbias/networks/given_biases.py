@@ -1,9 +1,12 @@
 """Position biases that a network is given, through the input that its family has for them.
 
 The logits of a configuration's ``position_bias`` (:mod:`posbias.networks.description`) take the place of the family's
-own ALiBi, or are added to the mask, which every other family adds to its logits. Nothing of a forward pass is copied:
-hooks hand other arguments to the attention modules, with eager attention and with fused attention alike. Fused
-attention then has a mask, so that kernels for causal attention without one are not taken.
+own ALiBi, or go into the mask, which every other family adds to its logits; what a finished model has can stay beside
+them (:mod:`posbias.networks.added_biases`). Nothing of a forward pass is copied: hooks hand other arguments to the
+attention modules, with eager attention and with fused attention alike. Fused attention then has a mask, so that kernels
+for causal attention without one are not taken.
+
+A bias is defined for keys up to the query. Whatever it says, a mask hides what it hid.
 
 A bias that hides a key adds a number of which content is a small part: where logits are made step by step, content
 logits of hidden keys are read to 5e-4 in 32 bits and not at all in 16 (see :func:`hides`).
@@ -25,7 +28,7 @@ from torch import Tensor, nn
 from posbias import checks
 from posbias.networks.description import FIELD, biases_of
 from posbias.networks.families import family_of, window
-from posbias.networks.hooks import attach
+from posbias.networks.hooks import Before, attach
 from posbias.rollout.position_bias import Biases, FlatBias, PositionBias
 
 LARGE = -100.0
@@ -33,24 +36,29 @@ LARGE = -100.0
 
 Arguments = dict[str, Any]
 
-Input = Callable[[Arguments, Tensor], Arguments]
-"""Returns the arguments of an attention module that change, given these and the logits (H, queries, keys)."""
+Input = Callable[[Arguments, Tensor, bool], Arguments]
+"""Returns the arguments of an attention module that change: these, logits (H, queries, keys) that are 0 at keys after
+their query, and whether they are added to what the arguments carry, or take its place."""
 
 
-def _as_alibi(arguments: Arguments, logits: Tensor) -> Arguments:
-    """Put logits in the place of BLOOM's ALiBi, (B·H, queries, keys)."""
+def _as_alibi(arguments: Arguments, logits: Tensor, adds: bool) -> Arguments:
+    """Put logits in the place of BLOOM's ALiBi, (B·H, queries, keys), or add them to it."""
     alibi = arguments["alibi"]
-    prompts = alibi.shape[0] // logits.shape[0]
-    return {"alibi": logits.to(alibi.dtype).repeat(prompts, 1, 1)}
+    every = _fitting(logits, alibi.dtype).repeat(alibi.shape[0] // logits.shape[0], 1, 1)
+    return {"alibi": alibi[..., -every.shape[-1] :] + every if adds else every}
 
 
-def _as_position_bias(arguments: Arguments, logits: Tensor) -> Arguments:
-    """Put logits in the place of MPT's ALiBi, (H, queries, keys)."""
-    return {"position_bias": logits.to(arguments["hidden_states"].dtype)}
+def _as_position_bias(arguments: Arguments, logits: Tensor, adds: bool) -> Arguments:
+    """Put logits in the place of MPT's ALiBi, (H, queries, keys), or add them to it."""
+    own, every = arguments.get("position_bias"), _fitting(logits, arguments["hidden_states"].dtype)
+    return {"position_bias": own[..., -every.shape[-1] :] + every if adds and own is not None else every}
 
 
-def _as_mask(arguments: Arguments, logits: Tensor) -> Arguments:
-    """Put logits where the mask allows, (B, H, queries, keys); a causal mask where fused attention has none."""
+def _as_mask(arguments: Arguments, logits: Tensor, adds: bool) -> Arguments:
+    """Put logits where the mask allows, (B, H, queries, keys), or add them to what it carries there.
+
+    Fused attention may have no mask, which stands for a causal one.
+    """
     mask, dtype = arguments.get("attention_mask"), arguments["hidden_states"].dtype
     queries, keys = logits.shape[-2:]
     if mask is None:
@@ -59,14 +67,34 @@ def _as_mask(arguments: Arguments, logits: Tensor) -> Arguments:
         allowed = mask
     else:
         dtype, allowed = mask.dtype, mask > torch.finfo(mask.dtype).min / 2
-    return {"attention_mask": torch.where(allowed, logits.to(dtype), torch.finfo(dtype).min)}
+    every = _fitting(logits, dtype)
+    if adds and mask is not None and mask.dtype != torch.bool:
+        every = mask + every
+    return {"attention_mask": torch.where(allowed, every, torch.finfo(dtype).min)}
 
 
-def _as_falcons_mask(arguments: Arguments, logits: Tensor) -> Arguments:
-    """Put logits in the place of what Falcon's mask carries, and silence the ALiBi that eager attention adds again."""
+def _as_falcons_mask(arguments: Arguments, logits: Tensor, adds: bool) -> Arguments:
+    """Put logits where Falcon's mask allows.
+
+    The mask carries ALiBi, and eager attention adds it once more: it is silenced there too where it is replaced.
+    """
     alibi = arguments.get("alibi")
-    silent = {} if alibi is None else {"alibi": torch.zeros_like(alibi)}  # without, positions would be rotary
-    return {**_as_mask(arguments, logits), **silent}
+    silent = {} if alibi is None or adds else {"alibi": torch.zeros_like(alibi)}  # without, positions would be rotary
+    return {**_as_mask(arguments, logits, adds), **silent}
+
+
+def _fitting(logits: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return logits in a number format, none so low that a mask beside it would be lost.
+
+    Raises
+    ------
+    ValueError
+        For a logit so high that it would show what a mask hides.
+    """
+    most = torch.finfo(dtype).max / 4
+    if logits.max() > most:
+        raise checks.refuse(FIELD, f"logits of at most {most:.3g}, as {dtype} needs", f"{float(logits.max()):.3g}")
+    return logits.clamp(min=-most).to(dtype)
 
 
 _BY_MASK = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "phi", "gpt_neox", "gptj", "gpt2", "opt")
@@ -117,13 +145,29 @@ def attach_biases(model: nn.Module) -> Biases | None:
     biases = given_biases(config)
     if biases is None:
         return None
-    family = family_of(config)
-    rows = {row: _Layer(row, INPUTS[family.name], config) for row in biases}
-    for t, layer in enumerate(family.layers(model)):
-        attention = family.attention_of(layer)
-        if not any(isinstance(hook, _Layer) for hook in attention._forward_pre_hooks.values()):
-            attach(attention, rows[biases[min(t, len(biases) - 1)]])
+    for attention, hook in bias_hooks(model, biases):
+        if not any(isinstance(x, _Layer) and not x.adds for x in attention._forward_pre_hooks.values()):
+            attach(attention, hook)
     return biases
+
+
+def bias_hooks(model: nn.Module, biases: Biases, *, adds: bool = False) -> list[tuple[nn.Module, Before]]:
+    """Return each layer's attention module with the hook that gives it biases.
+
+    Parameters
+    ----------
+    model
+        Of a supported family.
+    biases
+        Of its heads, for one layer that stands for all or for each.
+    adds
+        Whether they are added to what the model has; else they take its place.
+    """
+    config: Any = model.config
+    family = family_of(config)
+    rows = {row: _Layer(row, config, adds=adds) for row in biases}
+    layers = enumerate(family.layers(model))
+    return [(family.attention_of(layer), rows[biases[min(t, len(biases) - 1)]]) for t, layer in layers]
 
 
 class _Layer:
@@ -132,8 +176,9 @@ class _Layer:
     Layers whose heads have the same biases share one, and what was made of one layer's arguments serves the next.
     """
 
-    def __init__(self, biases: tuple[PositionBias, ...], put: Input, config: Any) -> None:
-        self.biases, self.put, self.config = biases, put, config
+    def __init__(self, biases: tuple[PositionBias, ...], config: Any, *, adds: bool = False) -> None:
+        self.biases, self.config, self.adds = biases, config, adds
+        self.put = INPUTS[family_of(config).name]
         self.key: tuple[Any, ...] = ()
         self.read_from: list[Any] = []  # kept, so that no other tensor has its id
         self.made: Arguments = {}
@@ -143,7 +188,7 @@ class _Layer:
         arguments = kwargs if "hidden_states" in kwargs else {**kwargs, "hidden_states": args[0]}
         x = arguments["hidden_states"]
         mask, past = kwargs.get("attention_mask"), _held(module, kwargs)
-        read_from = [mask, kwargs.get("alibi")]
+        read_from = [mask, kwargs.get("alibi"), kwargs.get("position_bias")]
         key = (*map(id, read_from), len(x), x.shape[1], past, x.dtype, x.device, window(module, self.config))
         if key != self.key:
             with torch.no_grad():
@@ -151,7 +196,7 @@ class _Layer:
                 _check_mask(self._allowed(mask), past, n, window(module, self.config))
                 keys = n if mask is None else mask.shape[-1]  # a cache of a window holds the last ones
                 logits = self.logits(n, x.device if mask is None else mask.device)[:, past:, n - keys :]
-                self.key, self.read_from, self.made = key, read_from, self.put(arguments, logits)
+                self.key, self.read_from, self.made = key, read_from, self.put(arguments, logits, self.adds)
         return args, {**kwargs, **self.made}
 
     def _allowed(self, mask: Tensor | None) -> Tensor | None:
@@ -161,9 +206,9 @@ class _Layer:
         return ~mask if self.config.model_type == "mpt" else mask
 
     def logits(self, n: int, device: torch.device) -> Float[Tensor, "H n n"]:
-        """Return the logits of n tokens in 32 bits; each different bias is evaluated once."""
+        """Return the logits of n tokens in 32 bits, 0 at keys after their query; each bias is evaluated once."""
         if (n, device) not in self.known:
-            once = {bias: torch.from_numpy(bias.logits(n)).float() for bias in dict.fromkeys(self.biases)}
+            once = {bias: torch.from_numpy(bias.logits(n)).float().tril() for bias in dict.fromkeys(self.biases)}
             self.known = {(n, device): torch.stack([once[bias] for bias in self.biases]).to(device)}
         return self.known[n, device]
 

@@ -231,6 +231,32 @@ def read_config(path: Path | str) -> RolloutConfig:
         should be: all of them in one message, each with what was expected and what came.
     """
     path = Path(path)
+    content = read_content(path)
+    if not isinstance(content, dict):
+        received = "an empty file" if content is None else type(content).__name__
+        raise checks.refuse(str(path), "a mapping of fields", received)
+    try:
+        config = RolloutConfig.model_validate(content)
+    except ValidationError as error:
+        raise ValueError(f"{path}: " + "; ".join(_complaint(e) for e in error.errors()[:5])) from None
+    try:
+        config.check_sizes()
+        config.kernels(), config.lambdas()
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    return config
+
+
+def read_content(path: Path) -> Any:
+    """Return what a file of YAML or JSON holds, of a size that can be looked through.
+
+    Raises
+    ------
+    ValueError
+        For a file that is too large, no text, or broken.
+    OSError
+        If it cannot be read.
+    """
     if path.exists() and not path.is_file() and not path.is_dir():  # reading a pipe would wait for ever
         raise checks.refuse(str(path), "a file with a configuration", "a device or a pipe")
     if path.is_file() and path.stat().st_size > MOST_BYTES:
@@ -251,19 +277,7 @@ def read_config(path: Path | str) -> RolloutConfig:
         if str(error).startswith(str(path)):
             raise
         raise ValueError(f"{path}: expected YAML, received {' '.join(str(error).split())[:200]}") from None
-    if not isinstance(content, dict):
-        received = "an empty file" if content is None else type(content).__name__
-        raise checks.refuse(str(path), "a mapping of fields", received)
-    try:
-        config = RolloutConfig.model_validate(content)
-    except ValidationError as error:
-        raise ValueError(f"{path}: " + "; ".join(_complaint(e) for e in error.errors()[:5])) from None
-    try:
-        config.check_sizes()
-        config.kernels(), config.lambdas()
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
-    return config
+    return content
 
 
 def _check_nodes(path: Path, text: str, loader: Any) -> None:
@@ -301,10 +315,18 @@ def config_text(config: RolloutConfig) -> str:
     Every number is written with as many digits as it takes to read the same number back:
     :func:`read_config` of a file with this text returns a configuration that equals ``config``.
     """
+    fields = config.model_dump()
+    return yaml_text({name: x for name, x in fields.items() if name != "position_bias" or x is not None})
+
+
+def yaml_text(fields: dict[str, Any]) -> str:
+    """Return fields as YAML, one line for each and for each part of one that is a mapping.
+
+    >>> yaml_text({"position_bias": [{"kind": "log", "alpha": 1.5}]}).strip()
+    'position_bias: [{kind: "log", alpha: 1.5}]'
+    """
     lines = []
-    for field, value in config.model_dump().items():
-        if field == "position_bias" and value is None:
-            continue
+    for field, value in fields.items():
         if isinstance(value, dict):
             lines += [f"{field}:", *(f"  {name}: {_yaml(part)}" for name, part in value.items())]
         else:

@@ -89,7 +89,7 @@ class BiasedKernels:
         """Return the row vector v A_t, A_t being layer ``t``'s head-averaged kernel.
 
         Cost: O(n) for each different head without bias, with ALiBi or with log j; O(170 n) for each flat one, or O(n²)
-        for all where there are more than four; O(n²) for each with another function of i / j.
+        for all where there are more than four; O(n²) for each with another function of i / j, or ALiBi below 0.
 
         >>> kernels = biased_kernels(1, {"kind": "log", "alpha": 1.0})
         >>> kernels.pull(np.array([0.0, 0.0, 6.0]), 0).round(12).tolist()
@@ -99,13 +99,13 @@ class BiasedKernels:
         flat = {bias: w for (bias, _), w in heads.items() if isinstance(bias, FlatBias)}
         together = len(flat) > FEW and v.size <= SMALL
         out = np.zeros(v.size)
-        sloped = [(bias.slope, d, w) for (bias, d), w in heads.items() if isinstance(bias, AlibiBias)]
+        sloped = [(bias.slope, d, w) for (bias, d), w in heads.items() if _is_recent(bias)]  # type: ignore[union-attr]
         if sloped:
             slopes, diagonal, weights = zip(*sloped, strict=True)
             alibi = structured_kernels(1, slope=slopes, diagonal=diagonal, weights=weights)
             out += sum(weights) * alibi.pull(v, 0)
         for (bias, d), w in heads.items():
-            if not isinstance(bias, AlibiBias) and not (together and isinstance(bias, FlatBias)):
+            if not _is_recent(bias) and not (together and isinstance(bias, FlatBias)):
                 out += w * pushed(bias, d, v[:, None])[:, 0]
         return out + v @ _flat_matrix(tuple(flat.items()), v.size) if together else out
 
@@ -172,12 +172,17 @@ def pushed(bias: PositionBias, diagonal: float, X: Float[np.ndarray, "n columns"
     alpha = bias.alpha if isinstance(bias, LogBias) else 0.0 if isinstance(bias, NoBias) else None
     if alpha is not None and abs(alpha) * np.log(n) < SAFE:
         return _by_powers(alpha, diagonal, X)
-    if isinstance(bias, AlibiBias) and X.shape[1] == 1:
-        kernels = structured_kernels(1, slope=bias.slope, diagonal=diagonal)
+    if _is_recent(bias) and X.shape[1] == 1:
+        kernels = structured_kernels(1, slope=bias.slope, diagonal=diagonal)  # type: ignore[union-attr]
         return kernels.pull(X[:, 0], 0)[:, None]
     if isinstance(bias, FlatBias) and X.shape[1] == 1:
         return _flat_pushed(bias, X[:, 0])[:, None]
     return np.asarray(dense_kernel(bias, diagonal, n).T @ X)
+
+
+def _is_recent(bias: PositionBias) -> bool:
+    """Tell whether a bias is ALiBi that favours what is near, as structured kernels have it."""
+    return isinstance(bias, AlibiBias) and bias.slope > 0
 
 
 def _by_powers(alpha: float, diagonal: float, X: np.ndarray) -> np.ndarray:

@@ -35,17 +35,23 @@ class NoBias:
 
 @dataclass(frozen=True)
 class AlibiBias:
-    """Add -slope · (i - j), slope > 0 in logits per token: not scale-free."""
+    """Add -slope · (i - j), slope in logits per token: not scale-free. Below 0 it favours what is distant.
+
+    >>> AlibiBias(-0.5).logits(3)[2].tolist()
+    [1.0, 0.5, 0.0]
+    """
 
     slope: float
     kind: ClassVar[str] = "alibi"
 
     def __post_init__(self) -> None:
-        _above("slope", self.slope, 0.0)
+        if not checks.finite_array("position_bias.slope", self.slope, ndim=(0,)):
+            raise checks.refuse("position_bias.slope", "a number other than 0", self.slope)
 
     def logits(self, n: int) -> Float[np.ndarray, "n n"]:
         """Return the logits of all queries and keys."""
-        return position_logits(n, self.slope)
+        z = position_logits(n, abs(self.slope))
+        return z if self.slope > 0 else 0.0 - z
 
 
 @dataclass(frozen=True)

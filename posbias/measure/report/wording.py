@@ -72,6 +72,8 @@ def asked(subject: Subject) -> Iterator[tuple[str, str]]:
     )
     if "position_bias" in attrs:
         yield "position biases", shortened(str(attrs["position_bias"]))
+    if "added_bias" in attrs:
+        yield "bias added while measured", shortened(str(attrs["added_bias"]))
     yield "corpus", f"{attrs.get('dataset', 'unknown')}, rule {attrs.get('rule', 'unknown')}"
     yield "prompts", f"{attrs.get('prompts', 'unknown')} of {len(subject.influence)} tokens"
     given = attrs.get("quantities")

@@ -38,7 +38,7 @@ from posbias.measure.studies.gap import measure_refinements
 from posbias.measure.studies.gradients import measure_hops
 from posbias.measure.studies.norms import measure_norms
 from posbias.measure.studies.path_gradients import measure_pathways
-from posbias.measure.studies.remedies import measure_remedies
+from posbias.measure.studies.remedies import measure_added_biases, measure_remedies
 from posbias.measure.studies.rotary_kernels import measure_rotary
 from posbias.measure.studies.small_families import SMALL, SmallBirth
 from posbias.measure.studies.training_seeds import LARGE, measure_seed
@@ -288,6 +288,14 @@ STUDIES: Mapping[str, Plan] = {
         8,
         (Part("remedies", measure_remedies, 24, 256), Part("remedies-1024", measure_remedies, 8, 1024, 2)),
         ("llama-12",),
+    ),
+    "added-biases": Plan(
+        "What does a bias chosen for a given model do to the rollout, to influence and to the loss?",
+        "42_design",
+        "{model}.{part}.nc",
+        8,
+        (Part("added", measure_added_biases, 24, 256),),
+        ("llama-12", "bloom-12"),
     ),
 }
 """The studies by name, in the order of their chapters."""

@@ -1,4 +1,4 @@
-"""What the known remedies for position bias do to a rollout, to influence and to the loss of a given model.
+"""What remedies for position bias do to a rollout, to influence and to the loss of a given model.
 
 Each acts on a model that was trained without it (:mod:`posbias.measure.studies.remedy_hooks`). Those with a setting are
 searched with equally many evaluations on a few prompts, for the distance of the rollout of measured kernels and
@@ -7,7 +7,8 @@ measured λ to uniform; then all are measured on other prompts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +21,9 @@ from torch import Tensor, nn
 
 from posbias import checks
 from posbias.measure.attention import AttentionReading
+from posbias.measure.bias_choice import Attended, Description
 from posbias.measure.instrument import Instrument
+from posbias.measure.studies.bias_proposals import Setting, proposed
 from posbias.measure.studies.prompt_units import document_units
 from posbias.measure.studies.remedy_hooks import (
     LEAST,
@@ -37,7 +40,9 @@ from posbias.measure.studies.remedy_hooks import (
     scaled_rope,
 )
 from posbias.measure.studies.remedy_tables import (
+    ADDED,
     CHOICES,
+    KNOWN,
     LAST,
     REMEDIES,
     RESAMPLES,
@@ -49,9 +54,11 @@ from posbias.measure.studies.remedy_tables import (
 )
 from posbias.measure.study import Settings, Study
 from posbias.measure.summary import shaved
+from posbias.networks.added_biases import added_biases, divided_logits
+from posbias.networks.families import family_of
 from posbias.networks.hooks import After, Before, given, hooked, returned
 from posbias.provenance import versions
-from posbias.rollout.position_bias import FlatBias, LogBias
+from posbias.rollout.position_bias import FlatBias, LogBias, NoBias, described
 from posbias.statistics.resampling import resample_weights
 
 EVALUATIONS = 32
@@ -71,10 +78,16 @@ CHANNELS = 3
 ALPHA, TAU = (-0.95, 3.0), (0.25, 8.0)
 """Ranges of the exponents and of the cut-offs that are tried."""
 
+TEMPERATURES = (0.25, 4.0)
+"""Range of one temperature."""
+CURVES = {"layers": (1.0, LARGEST), "temperatures": (-2.0, 2.0)}
+"""Ranges of the control points of curves over depth."""
+
 LARGE = 40_000
 """Arrays of more numbers are kept with few bits of each."""
 
-Setting = tuple[float, ...]
+Score = Callable[[nn.Module], Float[np.ndarray, "place"]]
+"""Returns what a model does by place, such as accuracy in retrieval; called inside a remedy's context."""
 
 
 @dataclass(frozen=True)
@@ -129,9 +142,18 @@ def read_forward(instrument: Instrument, ids: Int[Tensor, "N n"], batch_size: in
         norms: tuple[list[Tensor], list[Tensor]] = ([], [])
         with hooked(*_norm_hooks(instrument, *norms)):
             loss[rows] = instrument.losses(ids[rows], see).double().mean(-1).numpy()
-        x, a = (torch.stack(sizes, dim=1).double().cpu().numpy() for sizes in norms)
-        mixing[rows] = a / (x + a)
+        mixing[rows] = _shares(*norms)
     return ForwardReading(kernels / kernels.sum(-1, keepdims=True), mixing, loss)
+
+
+def _add_heads(total: Float[np.ndarray, "T H n n"], reading: AttentionReading) -> None:
+    total[reading.layer] += reading.probabilities.double().sum(0).cpu().numpy()
+
+
+def _shares(entering: list[Tensor], added: list[Tensor]) -> Float[np.ndarray, "B T"]:
+    """Return λ of the norms that the hooks have appended."""
+    x, a = (torch.stack(sizes, dim=1).double().cpu().numpy() for sizes in (entering, added))
+    return np.asarray(a / (x + a))
 
 
 def _norm_hooks(
@@ -197,29 +219,40 @@ def distance_to_uniform(reading: ForwardReading) -> float:
 
 
 class Remedies:
-    """The remedies for one model: what they have to know of it, read once, and their contexts by setting.
+    """Remedies for one model: what they have to know of it, read once, and their contexts by setting.
 
     Parameters
     ----------
     instrument
-        Of a model with rotary positions, modules for queries and keys, and an additive mask.
+        Of a model with eager attention; rotary scales, channels and calibration ask for more.
     ids
         Prompts on which awareness of heads, channels and mean attention are read.
     batch_size
         Prompts at a time.
+    names
+        Keys of :data:`~posbias.measure.studies.remedy_tables.REMEDIES`.
 
     Raises
     ------
     ValueError
-        For another model.
+        For a model that one of the remedies cannot act on.
     """
 
-    def __init__(self, instrument: Instrument, ids: Int[Tensor, "N n"], batch_size: int = 8) -> None:
-        self.instrument = instrument
+    def __init__(
+        self, instrument: Instrument, ids: Int[Tensor, "N n"], batch_size: int = 8, names: Sequence[str] = KNOWN
+    ) -> None:
+        self.instrument, self.names = instrument, names
+        self.ids, self.batch_size = ids, batch_size
         T, H, n = instrument.T, instrument.H, ids.shape[1]
         self.middle = range(T // 4, max(T // 4 + 1, 3 * T // 4))
-        with scaled_rope(instrument, np.ones(T)):  # refuses what cannot be scaled
+        self.proposals: dict[Setting, Description] = {}
+        if "layers" in names:
+            with scaled_rope(instrument, np.ones(T)):  # refuses what cannot be scaled
+                pass
+        if "channel" in names:
             self.channels, self.monotone = positional_channels(instrument, ids, self.middle)
+        if not {"heads", "calibration"} & set(names):
+            return
         total, rows = np.zeros((T, H, n, n), dtype=np.float32), np.zeros((T, H))
 
         def see(reading: AttentionReading) -> None:
@@ -244,6 +277,27 @@ class Remedies:
             after = min(2, T - 1)
             found[after:] = head_scales(self.awareness[after:], key_heads(self.instrument), *setting)
         return found
+
+    def temperatures(self, remedy: str, setting: Setting) -> Float[np.ndarray, "T"]:
+        """Return by what content logits are divided in each layer; 1 where a remedy leaves them."""
+        T = self.instrument.T
+        if remedy == "temperatures":
+            return np.asarray(2 ** bezier_curve(setting, T))
+        return np.full(T, setting[0] if remedy == "temperature" else 1.0)
+
+    def bias(self, remedy: str, setting: Setting) -> Description:
+        """Return the description of the bias that a remedy adds; that of none for a remedy that adds none."""
+        none = described(NoBias())
+        if remedy == "chosen":
+            return self.proposals[setting]
+        if remedy == "log":
+            return described(LogBias(setting[0]))
+        if remedy == "flat":
+            return described(FlatBias(setting[0]))
+        if remedy == "mixed flat":
+            few = self.instrument.H // 2
+            return [none] * few + [described(FlatBias(setting[0]))] * (self.instrument.H - few)
+        return none
 
     def context(self, remedy: str, setting: Setting, n: int) -> AbstractContextManager[None]:
         """Return the context in which a remedy acts.
@@ -271,21 +325,15 @@ class Remedies:
             return nullcontext()
         if remedy in ("layers", "one scale", "heads"):
             return scaled_rope(self.instrument, self.scales(remedy, setting))
+        if remedy in ("temperatures", "temperature"):
+            return divided_logits(self.instrument.model, self.temperatures(remedy, setting))
         if remedy == "channel":
             return scaled_channel(self.instrument, int(setting[0]), setting[1], self.middle)
-        return added_logits(self.instrument, self._logits(remedy, setting, n))
-
-    def _logits(self, remedy: str, setting: Setting, n: int) -> Float[np.ndarray, "layers heads n n"]:
         if remedy == "calibration":
             if n > self.near.shape[-1]:
                 raise checks.refuse("n", f"at most {self.near.shape[-1]} tokens, as calibrated", n)
-            return calibration_logits(self.near[..., :n], self.first[..., :n])
-        bias = LogBias(setting[0]) if remedy == "log" else FlatBias(setting[0])
-        z = bias.logits(n)[None, None]
-        if remedy != "mixed flat":
-            return z
-        H = self.instrument.H
-        return np.where(np.arange(H)[:, None, None] < H // 2, 0.0, z)
+            return added_logits(self.instrument, calibration_logits(self.near[..., :n], self.first[..., :n]))
+        return added_biases(self.instrument.model, self.bias(remedy, setting))
 
     def tried(self, remedy: str, evaluations: int, attempt: Callable[[Setting], Attempt]) -> list[Attempt]:
         """Return what a search tries: a genetic one for curves over depth, a grid for all others.
@@ -299,12 +347,29 @@ class Remedies:
         attempt
             Measures a setting.
         """
-        if remedy == "layers":
-            low, high = np.ones(CONTROL_POINTS), np.full(CONTROL_POINTS, LARGEST)
-            return genetic_search(attempt, low, high, evaluations)
+        if remedy in CURVES:
+            low, high = CURVES[remedy]
+            return genetic_search(attempt, np.full(CONTROL_POINTS, low), np.full(CONTROL_POINTS, high), evaluations)
+        if remedy == "chosen" and not self.proposals:
+            self.proposals = proposed(self._attended(), evaluations)
         return [attempt(setting) for setting in self._grid(remedy, evaluations)]
 
+    def _attended(self) -> Attended:
+        """Return what the model does on the prompts: attention of each head, and λ, up to the length of a search."""
+        ids = self.ids[:, :SEARCH_LENGTH]
+        total = np.zeros((self.instrument.T, self.instrument.H, ids.shape[1], ids.shape[1]))
+        mixing = []
+        for start in range(0, len(ids), self.batch_size):
+            norms: tuple[list[Tensor], list[Tensor]] = ([], [])
+            with hooked(*_norm_hooks(self.instrument, *norms)):
+                self.instrument.forward(ids[start : start + self.batch_size], lambda x: _add_heads(total, x))
+            mixing.append(_shares(*norms))
+        return Attended(total / total.sum(-1, keepdims=True), np.concatenate(mixing).mean(0), self.instrument.H)
+
     def _grid(self, remedy: str, evaluations: int) -> Iterator[Setting]:
+        if remedy == "chosen":
+            yield from self.proposals
+            return
         if remedy == "channel":
             channels = self.channels[:CHANNELS]
             for k, few in enumerate(np.array_split(np.arange(evaluations), len(channels))):
@@ -316,6 +381,7 @@ class Remedies:
             "log": np.linspace(*ALPHA, evaluations),
             "flat": np.geomspace(*TAU, evaluations),
             "mixed flat": np.geomspace(*TAU, evaluations),
+            "temperature": np.geomspace(*TEMPERATURES, evaluations),
         }
         for value in values[remedy]:
             yield (float(value),)
@@ -408,13 +474,30 @@ def prompts_aside(study: Study, prompts: int, length: int) -> Int[Tensor, "N n"]
         total += max(prompts, total // 4)  # make_prompts says when the corpus has no more
 
 
-def measure_remedies(settings: Settings) -> xr.Dataset:
+def measure_added_biases(settings: Settings, score: Score | None = None) -> xr.Dataset:
+    """Measure a bias that the engine chooses beside simple rivals of the same number of evaluations.
+
+    Rivals are a rotary scale for each layer, or a temperature for each where a model has none that can be scaled, and
+    one temperature. Arguments, results and errors are those of :func:`measure_remedies`.
+    """
+    config = settings.source.config()
+    family = family_of(config)
+    scalable = family.position_of(config) == "rotary" and family.unrotated is not None
+    without = "temperatures" if scalable else "layers"
+    return measure_remedies(settings, [name for name in ADDED if name != without], score)
+
+
+def measure_remedies(settings: Settings, names: Sequence[str] = KNOWN, score: Score | None = None) -> xr.Dataset:
     """Search the remedies' settings on a few prompts, and measure all of them on the settings' prompts.
 
     Parameters
     ----------
     settings
         As for :func:`~posbias.measure.run.measure`, with eager attention.
+    names
+        Remedies, ``intact`` first.
+    score
+        What else is measured of the model in each condition, by place; nothing unless given.
 
     Returns
     -------
@@ -428,6 +511,8 @@ def measure_remedies(settings: Settings) -> xr.Dataset:
         What each condition is.
     search_W1, search_loss, search_setting : searched, evaluation
         Every setting that was tried.
+    score : condition, place
+        What ``score`` returned.
 
     Raises
     ------
@@ -439,9 +524,9 @@ def measure_remedies(settings: Settings) -> xr.Dataset:
     n, size = settings.length, settings.batch_size
     calibration = prompts_aside(study, CALIBRATION_PROMPTS, n)
     few = prompts_aside(study, SEARCH_PROMPTS, min(n, SEARCH_LENGTH))
-    remedies = Remedies(study.instrument, calibration, size)
+    remedies = Remedies(study.instrument, calibration, size, names)
     intact, tried = _search(remedies, few)
-    rows = _conditions(tried, intact)
+    rows = _conditions(names, tried, intact)
     units = document_units(study.prompts.origins, str(study.provenance()["dataset"]))
     weights = resample_weights(units, RESAMPLES, seed=SEED)
     seen: dict[tuple[str, Setting], dict[str, np.ndarray]] = {}
@@ -449,9 +534,21 @@ def measure_remedies(settings: Settings) -> xr.Dataset:
         if (remedy, setting) not in seen:
             with remedies.context(remedy, setting, n):
                 seen[remedy, setting] = _condition(study, weights)
+                if score is not None:
+                    seen[remedy, setting]["score"] = np.asarray(score(study.instrument.model), dtype=np.float64)
     found = [seen[remedy, setting] for remedy, _, setting in rows]
-    fields = {name: (DIMENSIONS[name], np.stack([x[name] for x in found])) for name in DIMENSIONS}
-    searched = [name for name in REMEDIES if name in tried]
+    fields = {name: (dims, np.stack([x[name] for x in found])) for name, dims in DIMENSIONS.items() if name in found[0]}
+    searched = [name for name in names if name in tried]
+    own = {
+        "awareness": ("layer", "head"),
+        "monotone": ("channel",),
+        "near": ("layer", "head", "position"),
+        "first": ("layer", "head", "position"),
+    }
+    fields |= {name: (dims, getattr(remedies, name)) for name, dims in own.items() if hasattr(remedies, name)}
+    if "temperature" in names:
+        each = np.stack([remedies.temperatures(r, s) for r, _, s in rows])
+        fields["temperature"] = ("condition", "layer"), each
     fields |= {
         "rope_scale": (("condition", "layer", "head"), np.stack([remedies.scales(r, s) for r, _, s in rows])),
         "setting": (("condition", "parameter"), np.stack([_padded(setting) for _, _, setting in rows])),
@@ -461,10 +558,6 @@ def measure_remedies(settings: Settings) -> xr.Dataset:
             ("searched", "evaluation", "parameter"),
             np.array([[_padded(x.setting) for x in tried[r]] for r in searched]),
         ),
-        "awareness": (("layer", "head"), remedies.awareness),
-        "monotone": (("channel",), remedies.monotone),
-        "near": (("layer", "head", "position"), remedies.near),
-        "first": (("layer", "head", "position"), remedies.first),
         "document": (("prompt",), study.prompts.origins),
         "unit": (("prompt",), units),
     }
@@ -476,6 +569,8 @@ def measure_remedies(settings: Settings) -> xr.Dataset:
         "statistic": list(STATISTICS),
         "searched": searched,
     }
+    if "chosen" in names:
+        coords["added_bias"] = ("condition", [json.dumps(remedies.bias(r, s)) for r, _, s in rows])
     about = {
         "evaluations": EVALUATIONS,
         "search_prompts": len(few),
@@ -487,7 +582,7 @@ def measure_remedies(settings: Settings) -> xr.Dataset:
         "last_tokens": LAST,
         "resamples": RESAMPLES,
         "middle_layers": f"{remedies.middle.start} to {remedies.middle.stop - 1}",
-        "remedies": "; ".join(f"{name} ({x.source}): {x.reading}" for name, x in REMEDIES.items()),
+        "remedies": "; ".join(f"{x} ({REMEDIES[x].source}): {REMEDIES[x].reading}" for x in names),
         "choices": "; ".join(f"{name}: {what}" for name, what in CHOICES.items()),
     }
     return xr.Dataset(arrays, coords=coords, attrs={**study.provenance(), **about, **versions("scipy")})
@@ -499,6 +594,7 @@ DIMENSIONS: dict[str, tuple[str, ...]] = {
     "influence_prompts": ("condition", "prompt", "position"),
     "loss_prompts": ("condition", "prompt"),
     "lambda_frobenius": ("condition", "layer"),
+    "score": ("condition", "place"),
 }
 """What is measured of each condition."""
 MEANINGS = {
@@ -507,6 +603,8 @@ MEANINGS = {
     "influence_prompts": "‖∂p/∂e‖ of each prompt",
     "loss_prompts": "mean loss of the next token, nats",
     "lambda_frobenius": "mean of ‖a‖/(‖x‖+‖a‖), Frobenius norms",
+    "score": "what else was measured, by place",
+    "temperature": "what content logits are divided by",
     "rope_scale": "what rotary positions are divided by",
     "setting": "numbers for the remedy's parameters",
     "search_W1": "W₁ of the rollout to uniform on the prompts that are searched",
@@ -529,7 +627,7 @@ def _search(remedies: Remedies, ids: Int[Tensor, "N n"]) -> tuple[Attempt, dict[
             reading = read_forward(remedies.instrument, ids)
         return Attempt(setting, distance_to_uniform(reading), float(reading.loss.mean()))
 
-    names = [name for name, x in REMEDIES.items() if x.searched]
+    names = [name for name in remedies.names if REMEDIES[name].searched]
     tried = {
         name: remedies.tried(name, EVALUATIONS, lambda setting, name=name: attempt(name, setting))  # type: ignore[misc]
         for name in names
@@ -537,14 +635,16 @@ def _search(remedies: Remedies, ids: Int[Tensor, "N n"]) -> tuple[Attempt, dict[
     return attempt("intact", ()), tried
 
 
-def _conditions(tried: dict[str, list[Attempt]], intact: Attempt) -> list[tuple[str, str, Setting]]:
-    """Return remedy, choice and setting of all that is measured, the intact model first."""
+def _conditions(
+    names: Sequence[str], tried: dict[str, list[Attempt]], intact: Attempt
+) -> list[tuple[str, str, Setting]]:
+    """Return remedy, choice and setting of all that is measured."""
     rows: list[tuple[str, str, Setting]] = []
-    for name, remedy in REMEDIES.items():
+    for name in names:
         if name in tried:
             rows += [(name, choice, setting) for choice, setting in chosen(tried[name], intact).items()]
         else:
-            rows.append((name, "given", (LEAST, MOST) if remedy.parameters else ()))
+            rows.append((name, "given", (LEAST, MOST) if REMEDIES[name].parameters else ()))
     return rows
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -112,8 +112,35 @@ REMEDIES: Mapping[str, Remedy] = {
         ("tau",),
         True,
     ),
+    "chosen": Remedy(
+        "a bias chosen by the engine",
+        "this book",
+        "position biases that one measurement suggests (an exponent or a slope for all, one for each layer, "
+        "flat logits in some heads), at several strengths: each is tried, as settings of a search are",
+        ("proposal", "strength"),
+        True,
+    ),
+    "temperatures": Remedy(
+        "a temperature for each layer",
+        "the idea of arXiv 2606.27705",
+        "content logits divided by a temperature, whose logarithm to base 2 is a cubic Bézier curve over depth, with "
+        "the search of LPES: for models without rotary positions that can be scaled",
+        ("p0", "p1", "p2", "p3"),
+        True,
+    ),
+    "temperature": Remedy(
+        "one temperature",
+        "a simple rival",
+        "content logits of all layers divided by one temperature",
+        ("temperature",),
+        True,
+    ),
 }
 """The remedies by name, and what of each is our reading."""
+KNOWN = ("intact", "layers", "one scale", "heads", "channel", "calibration", "log", "flat", "mixed flat")
+"""Those of the study of known remedies, for models with rotary positions."""
+ADDED = ("intact", "chosen", "layers", "temperatures", "temperature")
+"""Those of the study of added biases, for any model: of *layers* and *temperatures* the one that a model takes."""
 
 CHOICES = {
     "given": "not searched",
@@ -266,9 +293,9 @@ def search_table(study: xr.Dataset) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["remedy", "evaluation", "setting", "W1", "loss", "extra", "frontier"])
 
 
-def legend() -> pd.DataFrame:
+def legend(names: Sequence[str] = KNOWN) -> pd.DataFrame:
     """Return a row for each remedy: ``remedy``, ``label``, ``source`` and what is our ``reading`` of it."""
-    rows = [(name, x.label, x.source, x.reading) for name, x in REMEDIES.items()]
+    rows = [(name, x.label, x.source, x.reading) for name, x in REMEDIES.items() if name in names]
     return pd.DataFrame(rows, columns=["remedy", "label", "source", "reading"])
 
 
