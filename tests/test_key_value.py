@@ -10,11 +10,12 @@ pytest.importorskip("transformers")
 
 from posbias import cli  # noqa: E402
 from posbias.networks.given_biases import given_biases  # noqa: E402
-from posbias.training.key_value import experiment, network  # noqa: E402
-from posbias.training.key_value.outcomes import VARIABLES, read_results  # noqa: E402
-from posbias.training.key_value.settings import ENCODINGS, Setting, Training, grid  # noqa: E402
-from posbias.training.key_value.task import prompts, vocabulary  # noqa: E402
-from posbias.training.key_value.training import found_by_place, train  # noqa: E402
+from posbias.training.key_value import lookup_network as network  # noqa: E402
+from posbias.training.key_value import lookup_runs  # noqa: E402
+from posbias.training.key_value.lookup_prompts import prompts, vocabulary  # noqa: E402
+from posbias.training.key_value.lookup_results import VARIABLES, read_results  # noqa: E402
+from posbias.training.key_value.lookup_settings import ENCODINGS, Setting, Training, grid  # noqa: E402
+from posbias.training.key_value.lookup_training import found_by_place, train  # noqa: E402
 
 SMALL = Setting("alibi", layers=1, pairs=4, width=16, heads=2, values=4)
 SHORT = Training(6, 8)
@@ -79,7 +80,7 @@ def test_embeddings_of_pairs_are_sums_and_leave_the_random_state_alone():
 
 def test_accuracy_is_counted_by_place(monkeypatch):
     """A network that knows the answer where the key is early, and is wrong elsewhere, is found out."""
-    from posbias.training.key_value import training
+    from posbias.training.key_value import lookup_training as training
 
     def knows(model, setting, ids):
         K, V = setting.keys, setting.values
@@ -99,7 +100,7 @@ def test_training_learns_and_a_run_that_was_killed_goes_on_as_if_it_had_not(tmp_
     whole = train(SMALL, 0, Training(120, 32, 1e-2))
     assert whole.accuracy[-4:].mean() > whole.accuracy[:4].mean() + 0.1 and whole.loss[-1] < whole.loss[0]
 
-    from posbias.training.key_value import training
+    from posbias.training.key_value import lookup_training as training
 
     class Killed(Exception):
         pass
@@ -125,7 +126,7 @@ def test_training_learns_and_a_run_that_was_killed_goes_on_as_if_it_had_not(tmp_
 
 def test_a_file_for_each_setting_and_a_folder_for_each_network(tmp_path):
     settings = {SMALL: SHORT, replace(SMALL, tokens=2): SHORT}
-    found = dict(experiment.run_settings(settings, [0, 1], tmp_path))
+    found = dict(lookup_runs.run_settings(settings, [0, 1], tmp_path))
     assert [path.name for path in found] == ["alibi-T1-n4-one-even-d16-h2-v4.nc", "alibi-T1-n4-two-even-d16-h2-v4.nc"]
     for path, results in found.items():
         read = read_results(path)
@@ -133,9 +134,9 @@ def test_a_file_for_each_setting_and_a_folder_for_each_network(tmp_path):
         np.testing.assert_allclose(read["accuracy"], results["accuracy"], atol=1e-6)
         assert read["tested"].values.tolist() == [1, 2, 3, 4, 5, 6]
         assert {x.name for x in tmp_path.glob(f"{path.stem}.seed*")} == {f"{path.stem}.seed0", f"{path.stem}.seed1"}
-    assert experiment.is_done(path, replace(SMALL, tokens=2), [0, 1], SHORT)
+    assert lookup_runs.is_done(path, replace(SMALL, tokens=2), [0, 1], SHORT)
     with pytest.raises(ValueError, match="iterations: expected 7, received 6"):
-        experiment.is_done(path, replace(SMALL, tokens=2), [0, 1], Training(7, 8))
+        lookup_runs.is_done(path, replace(SMALL, tokens=2), [0, 1], Training(7, 8))
 
 
 def test_the_chapters_grid_has_enough_settings_of_different_names():

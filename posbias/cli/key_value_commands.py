@@ -11,7 +11,7 @@ import typer
 from posbias import checks
 
 if TYPE_CHECKING:
-    from posbias.training.key_value.settings import Setting, Training
+    from posbias.training.key_value.lookup_settings import Setting, Training
 
 
 def register(app: typer.Typer) -> None:
@@ -45,7 +45,7 @@ def train_retrieval(
 ) -> None:
     """Train small decoders to find the value of a key, and test by place how well they do, during and after."""
     from posbias.files import check_folder
-    from posbias.training.key_value.settings import Setting, Training, grid
+    from posbias.training.key_value.lookup_settings import Setting, Training, grid
     from posbias.training.loop.unfinished import check_no_results, check_unfinished, resumable
 
     checks.seconds("checkpoint_every", checkpoint_every)
@@ -66,18 +66,18 @@ def train_retrieval(
         check_unfinished(path, resume=resume)
 
     from posbias.measure.studies.retrieval_profiles import measure_profiles, profiles_path, write_profiles
-    from posbias.training.key_value import experiment
+    from posbias.training.key_value import lookup_runs
 
     output.mkdir(parents=True, exist_ok=True)
     numbers = list(range(seeds))
     paths = {setting: output / f"{setting.name}.nc" for setting in wanted}
-    done = [s for s, t in wanted.items() if resume and experiment.is_done(paths[s], s, numbers, t)]
+    done = [s for s, t in wanted.items() if resume and lookup_runs.is_done(paths[s], s, numbers, t)]
     missing = {s: t for s, t in wanted.items() if s not in done}
     for setting in done:
         if not profiles_path(paths[setting]).exists():
             write_profiles(profiles_path(paths[setting]), measure_profiles(setting, numbers, output))
     options: dict[str, Any] = {"processes": processes, "resume": resume, "checkpoint_every": checkpoint_every}
-    outcomes = experiment.run_settings(missing, numbers, output, **options, progress=True)
+    outcomes = lookup_runs.run_settings(missing, numbers, output, **options, progress=True)
     with resumable(lambda: left):
         for setting, (path, results) in zip(missing, outcomes, strict=True):
             write_profiles(profiles_path(path), measure_profiles(setting, numbers, output))

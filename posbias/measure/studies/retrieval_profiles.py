@@ -1,7 +1,7 @@
 """Profiles of retrieval networks on their own prompts, before and after training: predicted and measured.
 
-They stand beside the results of training (:mod:`posbias.training.key_value.outcomes`) in a file of the same name with
-``profiles`` at its end. Profiles are over all tokens of a prompt; answers stand at each place equally often.
+They stand beside the results of training (:mod:`posbias.training.key_value.lookup_results`) in a file of the same name
+with ``profiles`` at its end. Profiles are over all tokens of a prompt; answers stand at each place equally often.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from posbias.networks.description import description_text
 from posbias.networks.given_biases import given_biases
 from posbias.provenance import versions
 from posbias.rollout.influence import influence_profile
-from posbias.training.key_value.network import load, untrained
-from posbias.training.key_value.settings import Setting
-from posbias.training.key_value.task import prompts
-from posbias.training.key_value.training import LENGTHS
+from posbias.training.key_value.lookup_network import load, untrained
+from posbias.training.key_value.lookup_prompts import prompts
+from posbias.training.key_value.lookup_settings import Setting
+from posbias.training.key_value.lookup_training import LENGTHS
 from posbias.training.loop import netcdf
 from posbias.training.loop.netcdf import load_layout
 

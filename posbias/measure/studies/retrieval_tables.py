@@ -14,7 +14,7 @@ from scipy.stats import spearmanr
 
 from posbias import checks
 from posbias.measure.studies.retrieval_profiles import profiles_path, read_profiles
-from posbias.training.key_value.outcomes import read_results
+from posbias.training.key_value.lookup_results import read_results
 
 PARTS = 8
 """Equal parts of a prompt's places."""

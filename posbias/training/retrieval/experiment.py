@@ -14,7 +14,7 @@ import xarray as xr
 
 from posbias import checks
 from posbias.provenance import versions
-from posbias.training.loop.networks import results_of
+from posbias.training.loop.jobs import results_of
 from posbias.training.loop.unfinished import check_no_results, check_unfinished
 from posbias.training.retrieval.evaluation import accuracies, look_inside
 from posbias.training.retrieval.optimisation import Trained, evaluation_seed, train

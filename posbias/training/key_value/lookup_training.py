@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from posbias import checks
-from posbias.training.key_value.network import untrained, value_logits
-from posbias.training.key_value.settings import LONGEST, Setting, Training, described
-from posbias.training.key_value.task import prompts
+from posbias.training.key_value.lookup_network import untrained, value_logits
+from posbias.training.key_value.lookup_prompts import prompts
+from posbias.training.key_value.lookup_settings import LONGEST, Setting, Training, described
 from posbias.training.loop import checkpoint
 from posbias.training.loop.progress import progress as told
 from posbias.training.loop.stopwatch import Stopwatch

@@ -14,11 +14,11 @@ import xarray as xr
 
 from posbias import checks
 from posbias.provenance import versions
-from posbias.training.key_value.network import save
-from posbias.training.key_value.outcomes import make_results, read_results, write_results
-from posbias.training.key_value.settings import Setting, Training, described
-from posbias.training.key_value.training import AT_THE_END, LENGTHS, SEEDS_APART, found_by_place, train
-from posbias.training.loop.networks import results_of
+from posbias.training.key_value.lookup_network import save
+from posbias.training.key_value.lookup_results import make_results, read_results, write_results
+from posbias.training.key_value.lookup_settings import Setting, Training, described
+from posbias.training.key_value.lookup_training import AT_THE_END, LENGTHS, SEEDS_APART, found_by_place, train
+from posbias.training.loop.jobs import results_of
 from posbias.training.loop.unfinished import check_no_results, check_unfinished
 
 

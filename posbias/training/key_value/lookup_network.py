@@ -13,8 +13,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreT
 
 from posbias.networks.description import FIELD, NO_ROTATION, THETA
 from posbias.networks.given_biases import attach_biases
-from posbias.training.key_value.settings import Setting
-from posbias.training.key_value.task import vocabulary
+from posbias.training.key_value.lookup_prompts import vocabulary
+from posbias.training.key_value.lookup_settings import Setting
 
 
 def untrained(setting: Setting, seed: int, attention: str = "sdpa") -> PreTrainedModel:

@@ -9,7 +9,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from posbias import checks
-from posbias.training.key_value.settings import Setting
+from posbias.training.key_value.lookup_settings import Setting
 
 
 @dataclass(frozen=True)
