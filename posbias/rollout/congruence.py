@@ -18,7 +18,7 @@ from posbias.rollout import biased
 from posbias.rollout.biased import BiasedKernels
 from posbias.rollout.kernels import attention_kernel
 from posbias.rollout.logits import content_logits, position_logits
-from posbias.rollout.position_bias import PositionBias
+from posbias.rollout.position_bias import AlibiBias, LogBias, NoBias, PositionBias
 from posbias.rollout.structured import STEEPEST, StructuredKernels
 
 Kernels = StructuredKernels | BiasedKernels | np.ndarray
@@ -75,7 +75,7 @@ class _Matrix:
 
 
 class _Biased:
-    """The kernel of a head with a position bias and diagonal content."""
+    """The kernel of a head with no bias, or log j, and diagonal content."""
 
     def __init__(self, bias: PositionBias, diagonal: float) -> None:
         self.bias, self.diagonal = bias, diagonal
@@ -115,11 +115,19 @@ def _distinct(kernels: Kernels, t: int, n: int, weights: np.ndarray) -> list[tup
     if isinstance(kernels, np.ndarray):
         return [(_Matrix(A), float(w)) for A, w in zip(kernels[t], weights, strict=True)]
     if isinstance(kernels, BiasedKernels):
-        return [(_Biased(*head), w) for head, w in kernels.heads(t, weights).items()]
+        return [(_biased(n, *head), w) for head, w in kernels.heads(t, weights).items()]
     slopes, diagonal, _ = kernels.layer(t)
     heads, which = np.unique(np.stack([slopes, diagonal]), axis=1, return_inverse=True)
     total = np.bincount(which.ravel(), weights, heads.shape[1])
     return [(_structured(kernels, n, *head), float(w)) for head, w in zip(heads.T.tolist(), total, strict=True)]
+
+
+def _biased(n: int, bias: PositionBias, diagonal: float) -> Head:
+    if isinstance(bias, AlibiBias):
+        return _Geometric(n, bias.slope, diagonal)
+    if isinstance(bias, NoBias | LogBias):
+        return _Biased(bias, diagonal)
+    return _Matrix(biased.dense_kernel(bias, diagonal, n))
 
 
 def _structured(kernels: StructuredKernels, n: int, slope: float, diagonal: float) -> _Matrix | _Geometric:
