@@ -92,7 +92,7 @@ def measure_designs(settings: Settings, init: str, *, seeds: int = SEEDS) -> xr.
     out = xr.concat(found, "bias").astype(np.float32).assign_coords(bias=list(BIASES))
     for name, x in out.data_vars.items():
         x.attrs["long_name"] = MEANING[str(name)]
-    return out.assign_attrs(_provenance(networks, seeds) | versions("numpy")).assign_attrs(
+    return out.assign_attrs(provenance_of_seeds(networks, seeds) | versions("numpy")).assign_attrs(
         init=init, tau=tau, position_biases=json.dumps(descriptions)
     )
 
@@ -104,7 +104,7 @@ def _over_seeds(networks: list[Settings], description: Any) -> xr.Dataset:
     return xr.concat([read_network(study)[list(KEPT)] for study in studies], "seed")
 
 
-def _provenance(networks: list[Settings], seeds: int) -> dict[str, Any]:
+def provenance_of_seeds(networks: list[Settings], seeds: int) -> dict[str, Any]:
     """Return where the numbers come from, of the body without biases."""
     last, found = f"seed {seeds - 1}", Study(networks[-1]).provenance()
     return found | {
