@@ -65,6 +65,11 @@ EVERY = {  # study: more arguments, files that they make, variables among others
         ["birth-llama-12x256.unit"],
         {"influence_prompts", "profile", "lambda_frobenius"},
     ),
+    "design-gates": (
+        ["--only", "bloom-12x256", "--part", "unit"],
+        ["gates-bloom-12x256.unit"],
+        {"influence_prompts", "promise", "own"},
+    ),
     "remedies": (["--only", "llama-12"], ["llama-12.remedies"], {"rollout", "loss_prompts", "search_W1", "near"}),
 }
 PROVENANCE = {

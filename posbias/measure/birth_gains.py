@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 import xarray as xr
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from posbias import checks
 from posbias.measure.rollouts import measured_rollout
@@ -46,7 +46,7 @@ def knotted(
     scales: Float[np.ndarray, "T n"],
     outputs: Float[np.ndarray, "T n"],
     steps: Float[np.ndarray, "T n n"] | Steps,
-    parallel: Float[np.ndarray, "T"],
+    parallel: Float[np.ndarray, "T"] | Int[np.ndarray, "T"],
 ) -> Gains:
     """Return gains at few positions of the numbers that :func:`~posbias.theory.birth.birth_profile` takes.
 

@@ -4,7 +4,8 @@ Of H heads K stay local, with ALiBi slopes that are given. Each of the others is
 ALiBi, with one number. Several mixtures of kinds are tried; for each, L-BFGS-B follows the gradient of a smooth W₁
 (:mod:`posbias.theory.profile_gradients`) from a start that the theory of scale-free kernels suggests. Log and flat
 heads are scale-free, so that a prompt of at most :data:`FINEST` tokens stands for a longer one there, with steeper
-slopes; what is reported is computed by the engine at the full length, from the rounded numbers.
+slopes; what is reported is computed by the engine at the full length, from the rounded numbers. Gains of a network are
+read at the positions that the fewer tokens stand for.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ FINEST: Mapping[tuple[str, bool], int] = {
     ("birth", True): 64,
 }
 """Most tokens that are optimised with, by law and by whether each layer has its own numbers."""
+POLISHED = 128
+"""Most tokens that the best design for gates is searched with once more: fewer make too much of what is one token's."""
 TRIAL, FINAL = (15, 0.02), (60, 0.001)
 """Most iterations, and δ of the smooth distance, for every mixture of kinds and for the two that do best."""
 SPREADS = (0.5, 2.0)
@@ -225,11 +228,15 @@ def design(task: Wanted, *, each_layer: bool = False, seed: int = 0) -> Design:
         starts = _starts(task, rng)
         trials = sorted((small.descend(kinds, x, *TRIAL) for kinds, x in starts), key=lambda trial: trial[0])
         finals = [small.descend(kinds, x, *FINAL) for _, kinds, x in trials[:2]]
+        if isinstance(task.layers, Gains) and task.layers.alone is None and task.target.size > small.n:
+            finer = _Search(task, min(task.target.size, POLISHED))
+            _, kinds, x = min(finals, key=lambda final: final[0])
+            finals.append(finer.descend(kinds, x + APART[0] * rng.standard_normal(x.size), *FINAL))
         cheap = trials if task.law == "aligned" else []
         found += [evaluated(task, small.description(kinds, x)) for _, kinds, x in [*cheap, *finals]]
         if each_layer and task.lambda_.size > 1:
             small = _Search(task, min(task.target.size, FINEST[task.law, True]))
-            _, kinds, shared = min(finals, key=lambda final: final[0])
+            _, kinds, shared = min(finals[:2], key=lambda final: final[0])
             for width in APART:
                 start = shared + width * rng.standard_normal((task.lambda_.size, shared.size))
                 _, _, x = small.descend(kinds, start, *FINAL)

@@ -92,8 +92,8 @@ def measure_gated(settings: Settings, init: str, *, seeds: int = SEEDS) -> xr.Da
         found.append(_dataset(made.profile, measured, made.description))
     out = xr.concat(found, "design").astype(np.float32)
     out = out.assign_coords(design=list(DESIGNS), content=list(CONTENTS))
-    for name, x in out.data_vars.items():
-        x.attrs["long_name"] = MEANING[str(name)]
+    for variable, x in out.data_vars.items():
+        x.attrs["long_name"] = MEANING[str(variable)]
     return out.assign_attrs(provenance_of_seeds(networks, seeds) | versions("numpy")).assign_attrs(
         init=init, position_biases=json.dumps(descriptions)
     )
@@ -180,14 +180,22 @@ def _dataset(
     kernels = biased_kernels(T, description, H=H)
 
     def own(branches: Branches) -> np.ndarray:
-        rest = {"scales": branches.branch_scale, "outputs": branches.output_scale, "steps": branches.step_gain}
-        return birth_profile(kernels, branches.branch_gain, promise.size, **rest, parallel=branches.parallel)
+        return birth_profile(
+            kernels,
+            branches.branch_gain,
+            promise.size,
+            scales=branches.branch_scale,
+            outputs=branches.output_scale,
+            steps=branches.step_gain,
+            parallel=branches.parallel,
+        )
 
     dims = ("content", "seed", "prompt", "position")
+    laws = np.array([[own(branches) for _, branches in row] for row in measured])
     return xr.Dataset({
         "promise": ("position", promise),
         "influence_prompts": (dims, np.array([[influence for influence, _ in row] for row in measured])),
-        "own": (("content", "seed", "position"), np.array([[own(branches) for _, branches in row] for row in measured])),
+        "own": (("content", "seed", "position"), laws),
     })  # fmt: skip
 
 
