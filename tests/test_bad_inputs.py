@@ -87,7 +87,6 @@ COMMAND_LINES = [
             ("design --depth 2 --lambda 0.2 --heads 2 -n 8", "--output"),
             ("design --depth 2 --lambda 0.2 --heads 2 -o c.yaml", "--length"),
             ("design --depth 2 --lambda 0.2 -n 8 -o c.yaml", "--heads"),
-            ("design --depth 2 --heads 2 -n 8 -o c.yaml", "--lambda"),
             ("design --lambda 0.2 --heads 2 -n 8 -o c.yaml", "--depth"),
         )
     ),
@@ -700,6 +699,7 @@ DESIGNS = [
             ("1 --law birth", ("values below 1",)),
         )
     ),
+    (f"design -o c.yaml {DEPTH} --heads 2 {LENGTH}", ("--lambda and --gains", "one of both", "received neither")),
     *(
         (f"design -o c.yaml {DEPTH} --heads 2 {LENGTH} --law birth --gains {file}", said)
         for file, said in (
