@@ -76,18 +76,10 @@ def measure_designs(settings: Settings, init: str, *, seeds: int = SEEDS) -> xr.
     ValueError
         For a source with weights, and for an unknown ``init``.
     """
-    if init not in INITS:
-        raise checks.refuse("init", " or ".join(INITS), init)
-    if not isinstance(settings.source, Birth):
-        raise checks.refuse("source", "a network at birth", settings.source.model)
-    config = settings.source.config()
-    spread = None if init == "default" else float(config.hidden_size) ** -0.5
-    networks = [
-        replace(settings, source=replace(settings.source, seed=seed, spread=spread), seed=seed) for seed in range(seeds)
-    ]
+    networks = networks_at_birth(settings, init, seeds)
     plain = _over_seeds(networks, {"kind": "none"})
     tau = float(plain["lambda_frobenius"].sum("layer").mean())
-    descriptions = designed_biases(tau, int(config.num_attention_heads))
+    descriptions = designed_biases(tau, int(networks[0].source.config().num_attention_heads))
     found = [plain, *(_over_seeds(networks, descriptions[name]) for name in BIASES[1:])]
     out = xr.concat(found, "bias").astype(np.float32).assign_coords(bias=list(BIASES))
     for name, x in out.data_vars.items():
@@ -95,6 +87,29 @@ def measure_designs(settings: Settings, init: str, *, seeds: int = SEEDS) -> xr.
     return out.assign_attrs(provenance_of_seeds(networks, seeds) | versions("numpy")).assign_attrs(
         init=init, tau=tau, position_biases=json.dumps(descriptions)
     )
+
+
+def networks_at_birth(settings: Settings, init: str, seeds: int) -> list[Settings]:
+    """Return the settings of a body at birth for each seed, of the weights and of the prompts.
+
+    Parameters
+    ----------
+    settings, init, seeds
+        As :func:`measure_designs` has them.
+
+    Raises
+    ------
+    ValueError
+        For a source with weights, and for an unknown ``init``.
+    """
+    if init not in INITS:
+        raise checks.refuse("init", " or ".join(INITS), init)
+    if not isinstance(settings.source, Birth):
+        raise checks.refuse("source", "a network at birth", settings.source.model)
+    spread = None if init == "default" else float(settings.source.config().hidden_size) ** -0.5
+    return [
+        replace(settings, source=replace(settings.source, seed=seed, spread=spread), seed=seed) for seed in range(seeds)
+    ]
 
 
 def _over_seeds(networks: list[Settings], description: Any) -> xr.Dataset:

@@ -18,14 +18,12 @@ import torch
 import xarray as xr
 from jaxtyping import Float
 
-from posbias import checks
 from posbias.comparison.distances import normalised_wasserstein
 from posbias.measure.birth_gains import knotted
-from posbias.measure.births import Birth
 from posbias.measure.branches import Branches, read_branches
 from posbias.measure.instrument import Instrument
 from posbias.measure.studies.at_birth import PROBED, SEEDS
-from posbias.measure.studies.birth_designs import INITS, provenance_of_seeds
+from posbias.measure.studies.birth_designs import networks_at_birth, provenance_of_seeds
 from posbias.measure.study import Settings, Study
 from posbias.measure.summary import shaved
 from posbias.provenance import versions
@@ -69,16 +67,8 @@ def measure_gated(settings: Settings, init: str, *, seeds: int = SEEDS) -> xr.Da
     ValueError
         For a source with weights, and for an unknown ``init``.
     """
-    if init not in INITS:
-        raise checks.refuse("init", " or ".join(INITS), init)
-    if not isinstance(settings.source, Birth):
-        raise checks.refuse("source", "a network at birth", settings.source.model)
-    config = settings.source.config()
-    spread = None if init == "default" else float(config.hidden_size) ** -0.5
-    networks = [
-        replace(settings, source=replace(settings.source, seed=seed, spread=spread), seed=seed) for seed in range(seeds)
-    ]
-    n, H = settings.length, int(config.num_attention_heads)
+    networks = networks_at_birth(settings, init, seeds)
+    n, H = settings.length, int(networks[0].source.config().num_attention_heads)
     plain = _mean([_read(_study(x, {"kind": "none"})) for x in networks])
     alone = gains([1], np.sqrt((plain.attention**2).mean(1, keepdims=True)))
     found, descriptions, known = [], {}, {"gains": alone, "gates": plain}
