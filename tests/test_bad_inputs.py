@@ -88,7 +88,6 @@ COMMAND_LINES = [
             ("design --depth 2 --lambda 0.2 --heads 2 -n 8", "--output"),
             ("design --depth 2 --lambda 0.2 --heads 2 -o c.yaml", "--length"),
             ("design --depth 2 --lambda 0.2 -n 8 -o c.yaml", "--heads"),
-            ("design --depth 2 --heads 2 -n 8 -o c.yaml", "--lambda"),
             ("design --lambda 0.2 --heads 2 -n 8 -o c.yaml", "--depth"),
         )
     ),
@@ -385,6 +384,27 @@ BIASES = (
     ([[{"kind": "none"}], [{"kind": "none"}] * 2], ("position_bias",)),
 )
 """Position biases of two layers that are none, and what the line says."""
+ONE = {"positions": [1], "attention": [[0.5], [0.5]]}
+BRANCHES = (
+    ("x", ("branches", "x")),
+    ({"positions": [1]}, ("branches.attention", "received nothing")),
+    ({**ONE, "gates": 1}, ("branches.gates", "no such field")),
+    ({**ONE, "positions": [0.5]}, ("branches.positions", "increasing numbers from 1 on", "0.5")),
+    ({**ONE, "positions": [1, 1]}, ("branches.positions", "increasing numbers from 1 on")),
+    ({**ONE, "attention": [[0.5]]}, ("branches.attention", "2 rows, one for each layer", "received 1")),
+    ({**ONE, "attention": [[0.5], [-0.5]]}, ("branches.attention", "numbers from 0 to", "-0.5")),
+    ({**ONE, "attention": [[0.5], [float("inf")]]}, ("branches.attention", "finite")),
+    ({**ONE, "attention": [[0.5], [0.5, 0.5]]}, ("branches.attention", "a rectangular array")),
+    ({**ONE, "attention": [[0.0], [0.0]]}, ("branches.attention", "at least one gain above 0")),
+    ({**ONE, "steps": [[1.0], ["x"]]}, ("branches.steps", "a valid number", "x")),
+    ({**ONE, "steps": [[-1.0], [1.0]]}, ("branches.steps", "numbers from 0 to", "-1")),
+    ({**ONE, "outputs": [[1.0]]}, ("branches.outputs", "(2, 1) numbers", "(1, 1)")),
+    ({**ONE, "overlaps": [[[1.5]], [[1.0]]]}, ("branches.overlaps", "symmetric numbers in [-1, 1]", "1.5")),
+    ({**ONE, "overlaps": [[[-0.5]], [[1.0]]]}, ("branches.overlaps", "positive semidefinite", "-0.5")),
+    ({**ONE, "overlaps": [[1.0], [1.0]]}, ("branches.overlaps",)),
+    ({**ONE, "parallel": "yes"}, ("branches.parallel", "yes")),
+)
+"""Gains of two layers that are none, and what the line says."""
 YAML = {
     "empty": "",
     "list": "- 1\n",
@@ -413,11 +433,17 @@ CONFIGS = [
     ),
     *((f"rollout P/lambda_schedule_config-{k}.yaml -o p.csv", ("lambda",)) for k in range(3)),
     *((f"rollout P/bias-{k}.yaml -o p.csv", (f"bias-{k}.yaml", *said)) for k, (_, said) in enumerate(BIASES)),
+    *((f"rollout P/gains-{k}.yaml -o p.csv", (f"gains-{k}.yaml", *said)) for k, (_, said) in enumerate(BRANCHES)),
     *((f"rollout P/yaml-{name}.yaml -o p.csv", (f"yaml-{name}.yaml",)) for name in YAML),
     ("rollout P/none.yaml -o p.csv", ("none.yaml",)),
     ("rollout P/empty -o p.csv", ("P/empty",)),
     ("rollout P/pipe.yaml -o p.csv", ("pipe.yaml", "a device or a pipe")),
     *wrong("rollout P/c.yaml -o p.csv", "--length", "x", "1.5", named="--length"),
+    *wrong("rollout P/c.yaml -o p.csv", "--law", "x", "", named="--law"),
+    ("rollout P/good.nc --variant a --law birth -o p.csv", ("--law", "none for a measurement", "birth")),
+    ("rollout P/aligned.yaml --law birth -o p.csv", ("aligned.yaml: lambda", "values below 1", "1.0")),
+    ("rollout P/resting.yaml --law birth -o p.csv", ("resting.yaml: lambda", "at least one value above 0")),
+    ("rollout P/gated.yaml --law birth -n 5000000 -o p.csv", ("gated.yaml: n", "fits into", "5000000")),
     *wrong("rollout P/c.yaml -o p.csv", "--length", 0, -1, HUGE, named="sequence_length"),
     ("rollout P/c.yaml -o p.csv --architecture gpt --head-dim 4", ("architecture", "gpt")),
     ("rollout P/c.yaml -o p.csv --architecture bloom", ("--head-dim", "both or neither")),
@@ -646,6 +672,7 @@ DESIGNED = [
     ("train-reference all -o out --position-bias P/even.yaml", ("even.yaml: num_layers", "as bloom-8 has")),
     ("study design-birth --only gpt2 -o out", ("--only", "bloom-12x256; llama-12x256", "gpt2")),
     ("study design-birth --part zero -o out", ("--part", "default, unit", "zero")),
+    ("study design-gates --only gpt2 -o out", ("--only", "bloom-12x256; llama-12x256", "gpt2")),
 ]
 
 ADDED = f"{MEASURE} --bias"
@@ -712,6 +739,20 @@ DESIGNS = [
             ("0.2,-0.1", ("values in [0, 1]", "-0.1 at layer 1")),
             ("0", ("at least one value above 0",)),
             ("1 --law birth", ("values below 1",)),
+        )
+    ),
+    (f"design -o c.yaml {DEPTH} --heads 2 {LENGTH}", ("--lambda and --gains", "one of both", "received neither")),
+    *(
+        (f"design -o c.yaml {DEPTH} --heads 2 {LENGTH} --law birth --gains {file}", said)
+        for file, said in (
+            ("P/c.yaml", ("gains", "ends in .nc", "c.yaml")),
+            ("P/none.nc", ("none.nc", "No such file")),
+            ("P/folder.nc", ("folder.nc",)),
+            ("P/text.nc", ("text.nc", "another format")),
+            ("P/plain.nc", ("plain.nc",)),
+            ("P/bare.nc", ("bare.nc",)),
+            ("P/none.nc --lambda 0.2", ("--lambda and --gains", "one of both", "received both")),
+            ("P/bare.nc --law aligned", ("--gains", "--law birth", "received aligned")),
         )
     ),
     *(
@@ -902,6 +943,14 @@ def write_configurations(root):
     }
     for name, content in added.items():
         (root / name).write_text(json.dumps(content))  # which is YAML too
+    laws = {"aligned": {"lambdas_custom": [0.5, 1.0]}, "resting": {"lambdas_custom": [0.0, 0.0]}}
+    for name, mixing in laws.items():
+        schedule = {"schedule_type": "custom", **mixing}
+        (root / f"{name}.yaml").write_text(yaml.safe_dump(changed(lambda_schedule_config=schedule)))
+    gated = {**ONE, "steps": [[1.0], [1.0]], "overlaps": [[[0.5]], [[0.5]]]}
+    (root / "gated.yaml").write_text(yaml.safe_dump(changed(branches=gated)))
+    for k, (branches, _) in enumerate(BRANCHES):
+        (root / f"gains-{k}.yaml").write_text(yaml.safe_dump(changed(branches=branches)))
     for k, (bias, _) in enumerate(BIASES):
         biased = changed(position_bias=bias, attention_config=..., content_config=...)
         (root / f"bias-{k}.yaml").write_text(yaml.safe_dump(biased))

@@ -9,6 +9,7 @@ from posbias.cli import main
 from posbias.comparison.distances import normalised_wasserstein
 from posbias.published.configuration import read_config
 from posbias.rollout.biased import biased_kernels, dense_kernel
+from posbias.rollout.gains import gains_of_mixing
 from posbias.rollout.influence import influence_profile
 from posbias.rollout.profiles import read_profile, write_profile
 from posbias.theory.birth import birth_profile
@@ -36,7 +37,7 @@ def uniform(n):
 
 def objective(n, lambda_, law, local=(0.5,)):
     kernels = np.array([smooth_kernel("alibi", np.log(slope), n) for slope in local]).reshape(-1, n, n)
-    return Objective(uniform(n), np.array(lambda_), kernels, law)
+    return Objective(uniform(n), np.array(lambda_) if law == "aligned" else gains_of_mixing(lambda_), kernels)
 
 
 def differences(value, x, h=1e-6):
@@ -287,5 +288,8 @@ def test_the_command_says_what_rollout_gives_under_the_law_at_birth(tmp_path, mo
     aligned = normalised_wasserstein(config.profile(), uniform(48))
     at_birth = birth_profile(config.kernels(), config.lambdas() / (1 - config.lambdas()), 48)
     np.testing.assert_array_equal(read_profile("p.csv"), at_birth)
-    assert f"under the aligned law, whose W1 is {aligned:.4f}" in said
+    assert f"with --law birth; without it another, of W1 {aligned:.4f}" in said
+    with pytest.raises(SystemExit):
+        main(["rollout", "c.yaml", "--law", "birth", "-o", "q.csv"])
+    assert (tmp_path / "p.csv").read_bytes() == (tmp_path / "q.csv").read_bytes()
     assert f"{normalised_wasserstein(at_birth, uniform(48)):.4f}" in said

@@ -66,6 +66,11 @@ EVERY = {  # study: more arguments, files that they make, variables among others
         {"influence_prompts", "profile", "lambda_frobenius"},
     ),
     "added-biases": (["--only", "bloom-8"], ["bloom-8.added"], {"rollout", "loss_prompts", "search_W1", "temperature"}),
+    "design-gates": (
+        ["--only", "bloom-12x256", "--part", "unit"],
+        ["gates-bloom-12x256.unit"],
+        {"influence_prompts", "promise", "own"},
+    ),
     "remedies": (["--only", "llama-12"], ["llama-12.remedies"], {"rollout", "loss_prompts", "search_W1", "near"}),
 }
 PROVENANCE = {

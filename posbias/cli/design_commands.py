@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import typer
@@ -11,6 +11,7 @@ import typer
 from posbias import checks
 
 if TYPE_CHECKING:
+    from posbias.rollout.gains import Gains
     from posbias.theory.designer import Design, Wanted
 
 UNIFORM = "uniform"
@@ -27,11 +28,20 @@ def register(app: typer.Typer) -> None:
 def design(
     output: Annotated[Path, typer.Option("--output", "-o", help="Configuration to write (.yaml).")],
     depth: Annotated[int, typer.Option("--depth", help="Number of layers T.")],
-    lambda_: Annotated[
-        str, typer.Option("--lambda", help="Residual mixing in [0, 1]: one number, or T of them with commas between.")
-    ],
     heads: Annotated[int, typer.Option("--heads", help="Heads in each layer.")],
     length: Annotated[int, typer.Option("--length", "-n", help="Tokens.")],
+    lambda_: Annotated[
+        str | None,
+        typer.Option("--lambda", help="Residual mixing in [0, 1]: one number, or T of them with commas between."),
+    ] = None,
+    gains: Annotated[
+        Path | None,
+        typer.Option(
+            "--gains",
+            help="In place of --lambda, for the law birth: a measurement (.nc) of an untrained network of that depth, "
+            "with its branches; what its attentions and its gated MLPs do to gradients goes into the configuration.",
+        ),
+    ] = None,
     target: Annotated[
         str, typer.Option("--target", help="uniform, or a file of token_position,probability (.csv) of that length.")
     ] = UNIFORM,
@@ -63,16 +73,17 @@ def design(
     ] = None,
 ) -> None:
     """Choose position biases of heads such that the influence profile is as near as can be to a wanted one."""
-    mixing = _mixing(lambda_, depth)
     _check_sizes(depth, heads, length)
+    mixing = _check_mixing(lambda_, gains, depth, law)
     checks.seed("seed", seed)
     slopes = None if local_slopes is None else _numbers("local_slopes", local_slopes)
-    _check_outputs({"output": output, "plot": plot, "profile": profile}, target)
+    _check_outputs({"output": output, "plot": plot, "profile": profile}, target, gains)
     wish = _target(target, length)
 
     from posbias.theory import designer
 
-    task = designer.wanted(wish, mixing, heads, local, local_slopes=slopes, law=law)
+    own = None if gains is None else _gains(gains, depth, heads)
+    task = designer.wanted(wish, mixing, heads, local, local_slopes=slopes, law=law, gains=own)
     if plot is not None:
         import posbias.plotting  # noqa: F401 - what it needs may be missing, which is said before the search
     found = designer.design(task, each_layer=each_layer, seed=seed)
@@ -94,7 +105,7 @@ SUFFIXES = {"output": (".yaml", ".yml"), "plot": (".png", ".svg"), "profile": ("
 """How the names of the files end."""
 
 
-def _check_outputs(outputs: dict[str, Path | None], target: str) -> None:
+def _check_outputs(outputs: dict[str, Path | None], target: str, gains: Path | None) -> None:
     """Raise for names that do not end as they should, files that cannot be written, and one file asked for twice."""
     from posbias.files import check_writable, refuse_same
 
@@ -106,6 +117,8 @@ def _check_outputs(outputs: dict[str, Path | None], target: str) -> None:
             raise checks.refuse(field, f"a file that ends in {' or '.join(SUFFIXES[field])}", path.name or "none")
         if target != UNIFORM:
             refuse_same(path, Path(target))
+        if gains is not None:
+            refuse_same(path, gains)
         place = check_writable(path)
         if place in named:
             raise checks.refuse(field, f"another file than the {named[place]}", path)
@@ -114,6 +127,7 @@ def _check_outputs(outputs: dict[str, Path | None], target: str) -> None:
 
 def _check_sizes(depth: int, heads: int, length: int) -> None:
     """Raise for sizes that are none, or for which the machine has no memory."""
+    checks.fits("depth", checks.positive_integer("depth", depth), depth * BYTES_EACH)
     checks.positive_integer("heads", heads)
     checks.positive_integer("length", length, minimum=2)
     checks.fits("heads", heads, heads * BYTES_EACH)
@@ -128,9 +142,40 @@ def _numbers(field: str, text: str) -> np.ndarray:
         raise checks.refuse(field, "finite numbers with commas between", repr(text[:60])) from None
 
 
+def _check_mixing(text: str | None, gains: Path | None, depth: int, law: str) -> np.ndarray | None:
+    """Return the mixing, None where a measurement is given in its place; raise unless it is one of both, and fits."""
+    if (text is None) == (gains is None):
+        raise checks.refuse("--lambda and --gains", "one of both", "neither" if text is None else "both")
+    if gains is None:
+        return _mixing(str(text), depth)
+    from posbias.measure.request import check_measurement
+
+    if law != "birth":
+        raise checks.refuse("--gains", "--law birth with it", law)
+    if gains.suffix != ".nc":
+        raise checks.refuse("gains", "a measurement, which ends in .nc", gains.name or repr(str(gains)))
+    check_measurement(gains)
+    return None
+
+
+def _gains(file: Path, depth: int, heads: int) -> Gains:
+    """Return the gains of a measured network, or raise ValueError if it has other layers or heads, or none."""
+    from posbias.measure.birth_gains import measured_gains
+    from posbias.measure.results import read_results
+
+    results = read_results(file)
+    for name, own, there in (("layers", results.sizes["layer"], depth), ("heads", results.sizes["head"], heads)):
+        if own != there:
+            option = {"layers": "--depth", "heads": "--heads"}[name]
+            raise checks.refuse(f"gains {file}", f"{there} {name}, as {option} says", own)
+    try:
+        return measured_gains(results)
+    except ValueError as error:
+        raise ValueError(f"gains {file}: {error}") from None
+
+
 def _mixing(text: str, depth: int) -> np.ndarray:
     """Return T values in [0, 1] from one or T of them, or raise ValueError."""
-    checks.fits("depth", checks.positive_integer("depth", depth), depth * BYTES_EACH)
     values = _numbers("lambda", text)
     if values.size not in (1, depth):
         raise checks.refuse("lambda", f"1 number or {depth}, one for each layer", values.size)
@@ -171,7 +216,7 @@ def _report(task: Wanted, found: Design, target: str) -> list[str]:
         from posbias.comparison.distances import normalised_wasserstein
 
         aligned = normalised_wasserstein(task.profile(found.description, "aligned"), task.target)
-        lines.append(f"posbias rollout gives the profile under the aligned law, whose W1 is {aligned:.4f}")
+        lines.append(f"posbias rollout gives this profile with --law birth; without it another, of W1 {aligned:.4f}")
     return lines
 
 
@@ -188,8 +233,17 @@ def _configuration(task: Wanted, found: Design) -> str:
         "position_bias": found.description,
         "attention_config": {"num_heads": task.heads},
         "lambda_schedule_config": constant if len(set(mixing)) == 1 else custom,
+        "branches": _branches(task),
     }
     return config_text(RolloutConfig.model_validate(fields))
+
+
+def _branches(task: Wanted) -> dict[str, Any] | None:
+    """Return a network's gains as a configuration has them, None where λ says all."""
+    if task.gains is None:
+        return None
+    parts = {name: getattr(task.gains, name) for name in ("positions", "attention", "outputs", "steps", "overlaps")}
+    return {**{name: x.tolist() for name, x in parts.items()}, "parallel": task.gains.parallel}
 
 
 def _figure(task: Wanted, found: Design, kind: str) -> bytes:

@@ -45,6 +45,13 @@ def rollout(
     norm: Annotated[
         Literal["frobenius", "token"], typer.Option(help="Of a measurement: which reading of the mixing λ.")
     ] = "frobenius",
+    law: Annotated[
+        Literal["aligned", "birth"] | None,
+        typer.Option(
+            help="Of a configuration: what adds up, sizes (the rollout; aligned, unless given) or squares, as in an "
+            "untrained network with the gains of its field branches, else λ/(1-λ)."
+        ),
+    ] = None,
 ) -> None:
     """Compute the influence profile that a configuration, or a measurement, describes."""
     from posbias.files import check_writable, refuse_same
@@ -61,6 +68,8 @@ def rollout(
     if variant is not None:
         from posbias.measure.request import check_measurement
 
+        if law is not None:
+            raise checks.refuse("--law", "none for a measurement, but --variant", law)
         if architecture is not None or head_dim is not None:
             raise checks.refuse("--architecture and --head-dim", "neither: a measurement has its own", "one of them")
         check_measurement(config)
@@ -82,9 +91,19 @@ def rollout(
         settings = architecture_faithful(settings, architecture, head_dim)
     if length is not None:
         settings = settings.at_length(length)
-    p = settings.profile(scalar_content)
+    p = settings.profile(scalar_content) if law != "birth" else _at_birth(config, settings, scalar_content)
     write_profile(output, p)
     typer.echo(_summary(output, p, settings.num_layers, settings.attention_config.num_heads))
+
+
+def _at_birth(file: Path, settings: RolloutConfig, scalar_content: Literal["every-head", "first-head"]) -> np.ndarray:
+    """Return the profile under the law at birth, or raise ValueError, with the file, where λ gives no gains."""
+    from posbias.theory.birth_factors import profile_of_gains
+
+    try:
+        return profile_of_gains(settings.kernels(scalar_content), settings.gains(), settings.sequence_length)
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from None
 
 
 def _summary(output: Path, p: np.ndarray, T: int, H: int) -> str:

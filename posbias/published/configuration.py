@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError,
 from posbias import checks
 from posbias.rollout import masks, schedules
 from posbias.rollout.biased import BiasedKernels, biased_kernels
+from posbias.rollout.gains import Gains, gains, gains_of_mixing
 from posbias.rollout.influence import influence_profile
 from posbias.rollout.masks import Mask
 from posbias.rollout.structured import StructuredKernels, structured_kernels
@@ -22,6 +23,9 @@ Share = Annotated[FiniteFloat, Field(ge=0, le=1)]
 Count = Annotated[int, Field(gt=0, strict=True)]
 Positive = Annotated[FiniteFloat, Field(gt=0)]
 ScalarContent = Literal["every-head", "first-head"]
+BRANCHES = "branches"
+OURS = ("position_bias", BRANCHES)
+"""Fields that the authors' format lacks: they are written only where they say something."""
 
 
 MOST_BYTES, MOST_DEPTH, MOST_NODES = 2**26, 20, 5_000_000
@@ -102,12 +106,36 @@ class CustomSchedule(_Part):
         return schedules.custom(self.lambdas_custom, T)
 
 
+class BranchConfig(_Part):
+    """Configure gains for the law at birth at g positions, a row for each layer; see :mod:`posbias.rollout.gains`.
+
+    ``positions`` count from 1, ``attention`` is c ≥ 0, ``outputs`` the factor of a norm after the attention (1 unless
+    given), ``steps`` the gain m ≥ 0 of what follows (0 unless given), ``overlaps`` (g, g) correlations of what follows
+    at two positions (1 unless given), ``parallel`` whether it stands beside the attention.
+    """
+
+    positions: list[Positive]
+    attention: list[list[FiniteFloat]]
+    outputs: list[list[FiniteFloat]] | None = None
+    steps: list[list[FiniteFloat]] | None = None
+    overlaps: list[list[list[FiniteFloat]]] | None = None
+    parallel: Annotated[bool, Field(strict=True)] = False
+
+    def gains(self, T: int) -> Gains:
+        """Return the gains, or raise ValueError if they are not those of T layers."""
+        found = gains(**self.model_dump(), field=BRANCHES)
+        if found.T != T:
+            raise checks.refuse(f"{BRANCHES}.attention", f"{T} rows, one for each layer", found.T)
+        return found
+
+
 class RolloutConfig(_Part):
-    """Configure one rollout; fields are named and mean what they do in the authors' files, but for one of ours.
+    """Configure one rollout; fields are named and mean what they do in the authors' files, but for two of ours.
 
     ``position_bias`` takes the place of ALiBi: a bias for all heads, such as ``{kind: log, alpha: 1.4}`` or
     ``{kind: flat, tau: 4.8}``, a list of them for heads, or a list of such lists for layers (see
     :mod:`posbias.rollout.position_bias`). Then ``attention_config`` and ``content_config`` may be left out.
+    ``branches`` are the gains of a network for the law at birth, :class:`BranchConfig`; the rollout does not read them.
 
     Source: configuration files of the residual-aware paper's repository (config/rollout/example.yaml).
     """
@@ -122,6 +150,7 @@ class RolloutConfig(_Part):
         ConstantSchedule | PowerDecaySchedule | CustomSchedule, Field(discriminator="schedule_type")
     ]
     save_dir: str | None = None
+    branches: BranchConfig | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -200,6 +229,16 @@ class RolloutConfig(_Part):
         """Return λ_1..λ_T."""
         return self.lambda_schedule_config.schedule(self.num_layers)
 
+    def gains(self) -> Gains:
+        """Return the gains for the law at birth: those of ``branches``, else c = λ/(1 - λ).
+
+        Raises
+        ------
+        ValueError
+            For branches that are none or of other layers; without branches for a λ of 1, or only of 0.
+        """
+        return gains_of_mixing(self.lambdas()) if self.branches is None else self.branches.gains(self.num_layers)
+
     def profile(self, scalar_content: ScalarContent = "every-head") -> Float[np.ndarray, "n"]:
         """Return the influence profile: the last row of the rollout that the configuration describes."""
         return influence_profile(self.kernels(scalar_content), self.lambdas(), self.sequence_length)
@@ -242,6 +281,8 @@ def read_config(path: Path | str) -> RolloutConfig:
     try:
         config.check_sizes()
         config.kernels(), config.lambdas()
+        if config.branches is not None:
+            config.gains()
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     return config
@@ -316,7 +357,7 @@ def config_text(config: RolloutConfig) -> str:
     :func:`read_config` of a file with this text returns a configuration that equals ``config``.
     """
     fields = config.model_dump()
-    return yaml_text({name: x for name, x in fields.items() if name != "position_bias" or x is not None})
+    return yaml_text({name: x for name, x in fields.items() if name not in OURS or x is not None})
 
 
 def yaml_text(fields: dict[str, Any]) -> str:

@@ -25,7 +25,7 @@ from jaxtyping import Float
 from posbias import checks
 from posbias.files import data_folder, write_whole
 from posbias.published import numbers as published
-from posbias.published.configuration import read_config
+from posbias.published.configuration import OURS, read_config
 from posbias.published.numbers import PrintedRecency, Source, SourceFile
 from posbias.published.vectorfigure import recover_curve
 
@@ -347,7 +347,7 @@ def _read_source(collection: Collection) -> Source:
 def _fields(name: str, arrays: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """Return a configuration's fields, with what is long put into ``arrays`` once and named in its place."""
     fields = read_config(path(name)).model_dump()
-    assert fields.pop("position_bias") is None  # a field of ours, which no file of theirs can hold
+    assert [fields.pop(name) for name in OURS] == [None] * len(OURS)  # which no file of theirs can hold
     attention, content = fields["attention_config"], fields["content_config"]
     parent, model = Path(name).parent.name, Path(name).stem.removesuffix("-noresidual")
     corpus = parent if parent in published.CORPORA else published.CORPORA[0]

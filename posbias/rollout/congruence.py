@@ -7,6 +7,7 @@ O(n² w): a difference of two running sums would be quicker and can fall below 0
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,12 @@ from posbias.rollout import biased
 from posbias.rollout.biased import BiasedKernels
 from posbias.rollout.kernels import attention_kernel
 from posbias.rollout.logits import content_logits, position_logits
-from posbias.rollout.position_bias import PositionBias
+from posbias.rollout.position_bias import LogBias, NoBias, PositionBias
 from posbias.rollout.structured import STEEPEST, StructuredKernels
 
 Kernels = StructuredKernels | BiasedKernels | np.ndarray
+KEPT = 1024
+"""Most tokens of which kernels that are written out are kept from layer to layer."""
 
 
 def congruence(kernels: Kernels, t: int, X: Float[np.ndarray, "n n"], weights: Numbers) -> Float[np.ndarray, "n n"]:
@@ -74,8 +77,27 @@ class _Matrix:
         return np.asarray(self.A.T @ X)
 
 
+class _Triangular:
+    """The kernel of a head with another bias, written out: half of a product is known to be nothing."""
+
+    def __init__(self, bias: PositionBias, diagonal: float, n: int) -> None:
+        self.upper = biased.dense_kernel(bias, diagonal, n).T
+
+    def pushed(self, X: np.ndarray) -> np.ndarray:
+        """Return AᵀX."""
+        from scipy.linalg.blas import dtrmm
+
+        return np.asarray(dtrmm(1.0, self.upper, X))
+
+
+@lru_cache(maxsize=32)
+def _kept(bias: PositionBias, diagonal: float, n: int) -> _Triangular:
+    """Return a kernel that other layers are likely to have too."""
+    return _Triangular(bias, diagonal, n)
+
+
 class _Biased:
-    """The kernel of a head with a position bias and diagonal content."""
+    """The kernel of a head with no bias, or log j, and diagonal content."""
 
     def __init__(self, bias: PositionBias, diagonal: float) -> None:
         self.bias, self.diagonal = bias, diagonal
@@ -107,7 +129,7 @@ class _Geometric:
         return np.asarray(out)
 
 
-Head = _Matrix | _Geometric | _Biased
+Head = _Matrix | _Triangular | _Geometric | _Biased
 
 
 def _distinct(kernels: Kernels, t: int, n: int, weights: np.ndarray) -> list[tuple[Head, float]]:
@@ -115,11 +137,17 @@ def _distinct(kernels: Kernels, t: int, n: int, weights: np.ndarray) -> list[tup
     if isinstance(kernels, np.ndarray):
         return [(_Matrix(A), float(w)) for A, w in zip(kernels[t], weights, strict=True)]
     if isinstance(kernels, BiasedKernels):
-        return [(_Biased(*head), w) for head, w in kernels.heads(t, weights).items()]
+        return [(_biased(n, *head), w) for head, w in kernels.heads(t, weights).items()]
     slopes, diagonal, _ = kernels.layer(t)
     heads, which = np.unique(np.stack([slopes, diagonal]), axis=1, return_inverse=True)
     total = np.bincount(which.ravel(), weights, heads.shape[1])
     return [(_structured(kernels, n, *head), float(w)) for head, w in zip(heads.T.tolist(), total, strict=True)]
+
+
+def _biased(n: int, bias: PositionBias, diagonal: float) -> Head:
+    if isinstance(bias, NoBias | LogBias):
+        return _Biased(bias, diagonal)
+    return (_kept if n <= KEPT else _Triangular)(bias, diagonal, n)
 
 
 def _structured(kernels: StructuredKernels, n: int, slope: float, diagonal: float) -> _Matrix | _Geometric:

@@ -24,6 +24,7 @@ from posbias.rollout.biased import BiasedKernels
 from posbias.rollout.cells import CellKernels, CellSteps
 from posbias.rollout.clock import hop_distribution
 from posbias.rollout.congruence import congruence, pushed
+from posbias.rollout.gains import KnotSteps
 from posbias.rollout.influence import Kernels
 from posbias.rollout.structured import StructuredKernels
 
@@ -34,6 +35,10 @@ LARGEST = 1e40
 """Gains, scales and steps up to this size leave every product of a layer finite."""
 ROUNDING = 1e-9
 """Share of all squares by which one may come out below 0."""
+MATRICES = 6
+"""Matrices over pairs of positions that are held at a time."""
+Steps = CellSteps | KnotSteps
+"""Gram factors of steps that are written out a layer at a time."""
 
 
 def birth_profile(
@@ -43,7 +48,7 @@ def birth_profile(
     *,
     scales: Numbers | None = None,
     outputs: Numbers | None = None,
-    steps: Numbers | CellSteps | None = None,
+    steps: Numbers | Steps | None = None,
     parallel: Numbers = 0,
     row: int = -1,
 ) -> Float[np.ndarray, "n"]:
@@ -67,7 +72,7 @@ def birth_profile(
     outputs
         Factor of the branch's output at each query, (T, n): that of a norm after it. 1 unless given.
     steps
-        Gram factor K of the step after each attention, (T, n, n) or in cells: G ← G ∘ (1 + K). None for none.
+        Gram factor K of the step after each attention, (T, n, n), in cells or by knots: G ← G ∘ (1 + K). None for none.
     parallel
         Whether the step reads what the attention reads, one value or T: then the two are added.
     row
@@ -90,6 +95,7 @@ def birth_profile(
     plain = steps is None and scales is None and outputs is None
     if plain and not isinstance(net.kernels, np.ndarray) and _is_one_kernel(net.kernels):
         return _by_powers(net.kernels, net.gains, net.n, net.row)
+    checks.fits("n", net.n, MATRICES * 8 * net.n**2)
     G = net.start()
     for t in reversed(range(net.T)):
         step = 0.0 if net.steps is None else G * net.steps[t]
@@ -113,7 +119,7 @@ def aligned_profile(
     *,
     scales: Numbers | None = None,
     outputs: Numbers | None = None,
-    steps: Numbers | CellSteps | None = None,
+    steps: Numbers | Steps | None = None,
     parallel: Numbers = 0,
     row: int = -1,
 ) -> Float[np.ndarray, "n"]:
@@ -169,7 +175,7 @@ class Network:
     gains: Float[np.ndarray, "T H"]
     scales: Float[np.ndarray, "T n"]
     outputs: Float[np.ndarray, "T n"]
-    steps: Float[np.ndarray, "T n n"] | CellSteps | None
+    steps: Float[np.ndarray, "T n n"] | Steps | None
     parallel: Bool[np.ndarray, "T"]
     row: int
 
@@ -196,7 +202,7 @@ def checked_network(
     *,
     scales: Numbers | None = None,
     outputs: Numbers | None = None,
-    steps: Numbers | CellSteps | None = None,
+    steps: Numbers | Steps | None = None,
     parallel: Numbers = 0,
     row: int = -1,
 ) -> Network:
@@ -275,11 +281,11 @@ def _factors(field: str, values: Numbers | None, T: int, n: int) -> np.ndarray:
     return x
 
 
-def _steps(values: Numbers | CellSteps | None, T: int, n: int) -> np.ndarray | CellSteps | None:
+def _steps(values: Numbers | Steps | None, T: int, n: int) -> np.ndarray | Steps | None:
     """Return Gram factors (T, n, n), None for none, or raise ValueError."""
     if values is None:
         return None
-    if isinstance(values, CellSteps):
+    if isinstance(values, CellSteps | KnotSteps):
         if len(values) != T or values.diagonals.shape != (T, n) or (values.diagonals < 0).any():
             expected = f"{T} layers of {n} tokens, none below 0 on diagonals"
             raise checks.refuse("steps", expected, _described(values.diagonals))

@@ -13,6 +13,8 @@ from jaxtyping import Float
 from posbias import checks
 from posbias.checks import Numbers
 from posbias.rollout.biased import BiasedKernels, dense_kernel
+from posbias.rollout.gains import Gains
+from posbias.rollout.influence import Kernels
 from posbias.rollout.position_bias import PositionBias
 from posbias.theory.birth import birth_profile, unit
 
@@ -22,6 +24,43 @@ TINY = 1e-24
 """Share of all squares below which a mean square counts as none."""
 KEPT = 2**30
 """Bytes of kernels that are kept from layer to layer."""
+EXACT = 256
+"""Most tokens whose law at birth is computed without factors."""
+
+
+def profile_of_gains(kernels: Kernels, gains: Gains, n: int) -> Float[np.ndarray, "n"]:
+    """Return the law at birth of a network's gains: :func:`~posbias.theory.birth.birth_profile` by the quickest way.
+
+    Gains alone take the paths without steps: by powers of one kernel, or of more than :data:`EXACT` tokens by factors,
+    then within 1e-5 at each position, relatively. Else the time is O(T H n³), O(T H n²) without flat heads.
+
+    Parameters
+    ----------
+    kernels
+        Of T layers.
+    gains
+        Of as many.
+    n
+        Tokens.
+
+    Raises
+    ------
+    ValueError
+        If numbers of layers differ.
+
+    Source: ours; the chapter on the law at birth.
+
+    >>> from posbias.rollout.biased import biased_kernels
+    >>> from posbias.rollout.gains import gains_of_mixing
+    >>> profile_of_gains(biased_kernels(1, {"kind": "none"}), gains_of_mixing([0.5]), 2).round(4).tolist()
+    [0.309, 0.691]
+    """
+    alone = gains.alone
+    if alone is None:
+        return birth_profile(kernels, n=n, **gains.at(np.arange(1.0, checks.positive_integer("n", n) + 1)))
+    if n > EXACT and isinstance(kernels, BiasedKernels):
+        return factored_birth_profile(kernels, alone, n)
+    return birth_profile(kernels, alone, n)
 
 
 def factored_birth_profile(
@@ -63,7 +102,9 @@ def factored_birth_profile(
         raise checks.refuse("tolerance", "a number above 0", tolerance)
     if kernels.same_in_every_layer and len(kernels.heads(0)) == 1:
         return birth_profile(kernels, gain, n)
-    B = np.zeros((checks.positive_integer("n", n), 1))
+    n = checks.positive_integer("n", n)
+    checks.fits("n", n, 8 * n**2)
+    B = np.zeros((n, 1))
     B[-1] = 1.0
     squares = B[:, 0]
     written: dict[tuple[PositionBias, float], np.ndarray] = {}

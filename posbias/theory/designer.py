@@ -4,7 +4,8 @@ Of H heads K stay local, with ALiBi slopes that are given. Each of the others is
 ALiBi, with one number. Several mixtures of kinds are tried; for each, L-BFGS-B follows the gradient of a smooth W₁
 (:mod:`posbias.theory.profile_gradients`) from a start that the theory of scale-free kernels suggests. Log and flat
 heads are scale-free, so that a prompt of at most :data:`FINEST` tokens stands for a longer one there, with steeper
-slopes; what is reported is computed by the engine at the full length, from the rounded numbers.
+slopes; what is reported is computed by the engine at the full length, from the rounded numbers. Gains of a network are
+read at the positions that the fewer tokens stand for.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from jaxtyping import Float
 from posbias import checks
 from posbias.checks import Numbers
 from posbias.comparison.distances import normalised_wasserstein
-from posbias.rollout.biased import BiasedKernels, biased_kernels
+from posbias.rollout.biased import biased_kernels
+from posbias.rollout.gains import Gains, gains_of_mixing
 from posbias.rollout.influence import influence_profile
 from posbias.rollout.logits import alibi_slopes
 from posbias.rollout.position_bias import AlibiBias, Biases, described
-from posbias.theory.birth import birth_profile
-from posbias.theory.birth_factors import factored_birth_profile
+from posbias.theory.birth_factors import profile_of_gains
 from posbias.theory.profile_gradients import Objective, limits, smooth_kernel, to_bias
 
 LAWS = ("aligned", "birth")
@@ -38,6 +39,8 @@ FINEST: Mapping[tuple[str, bool], int] = {
     ("birth", True): 64,
 }
 """Most tokens that are optimised with, by law and by whether each layer has its own numbers."""
+POLISHED = 128
+"""Most tokens that the best design for gates is searched with once more: fewer make too much of what is one token's."""
 TRIAL, FINAL = (15, 0.02), (60, 0.001)
 """Most iterations, and δ of the smooth distance, for every mixture of kinds and for the two that do best."""
 SPREADS = (0.5, 2.0)
@@ -48,8 +51,6 @@ APART = (0.01, 1.0)
 """How far from the design for all layers those for each layer start, in logarithms: near it, and anywhere."""
 DIGITS = 6
 """Digits of the numbers that are found."""
-EXACT = 256
-"""Most tokens whose law at birth is computed without factors."""
 
 Description = list[dict[str, Any]] | list[list[dict[str, Any]]]
 
@@ -70,6 +71,8 @@ class Wanted:
         ALiBi slopes of the heads that stay local.
     law
         One of :data:`LAWS`.
+    gains
+        Of a network's T layers, for the law at birth; None for c = λ/(1 - λ).
     known
         Profiles that have been computed, by law and heads.
     """
@@ -79,6 +82,7 @@ class Wanted:
     heads: int
     local_slopes: tuple[float, ...]
     law: str
+    gains: Gains | None = None
     known: dict[tuple[str, Biases], np.ndarray] = field(default_factory=dict, repr=False)
 
     @property
@@ -87,27 +91,31 @@ class Wanted:
         return self.heads - len(self.local_slopes)
 
     @cached_property
+    def layers(self) -> Float[np.ndarray, "T"] | Gains:
+        """What the law takes of layers: their mixing, or at birth their gains."""
+        if self.law == "aligned":
+            return self.lambda_
+        return gains_of_mixing(self.lambda_) if self.gains is None else self.gains
+
+    @cached_property
     def local(self) -> list[dict[str, Any]]:
         """Descriptions of the local heads."""
         return [described(AlibiBias(slope)) for slope in self.local_slopes]
 
     def profile(self, description: Description, law: str | None = None) -> Float[np.ndarray, "n"]:
-        """Return the profile of heads so described, under the law that is asked for or another.
+        """Return the profile of heads so described, under the law that is asked for or the aligned one.
 
-        Of more than :data:`EXACT` tokens that at birth comes by factors, within 1e-5 at each position, relatively.
+        At birth it is :func:`~posbias.theory.birth_factors.profile_of_gains`.
         """
         kernels = biased_kernels(self.lambda_.size, description, H=self.heads)
         key = law or self.law, kernels.biases
         if key not in self.known:
-            self.known[key] = self._computed(kernels, key[0])
+            n, layers = self.target.size, self.lambda_ if key[0] == "aligned" else self.layers
+            if isinstance(layers, Gains):
+                self.known[key] = profile_of_gains(kernels, layers, n)
+            else:
+                self.known[key] = influence_profile(kernels, layers, n)
         return self.known[key]
-
-    def _computed(self, kernels: BiasedKernels, law: str) -> np.ndarray:
-        n = self.target.size
-        if law == "aligned":
-            return influence_profile(kernels, self.lambda_, n)
-        at_birth = birth_profile if n <= EXACT else factored_birth_profile
-        return at_birth(kernels, self.lambda_ / (1 - self.lambda_), n)
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,12 +139,13 @@ class Design:
 
 def wanted(
     target: Numbers,
-    lambda_: Numbers,
+    lambda_: Numbers | None,
     heads: int,
     local: int = 0,
     *,
     local_slopes: Numbers | None = None,
     law: str = "aligned",
+    gains: Gains | None = None,
 ) -> Wanted:
     """Return what is asked of a design, checked.
 
@@ -145,13 +154,16 @@ def wanted(
     target
         Probabilities of n ≥ 2 positions.
     lambda_
-        Residual mixing, T values in [0, 1], not all 0; below 1 under the law at birth.
+        Residual mixing, T values in [0, 1], not all 0; below 1 under the law at birth. None where gains are given:
+        then it is that of the gains (:meth:`~posbias.rollout.gains.Gains.mixing`).
     heads, local
         Heads in each layer, and how many of them stay local.
     local_slopes
         ALiBi slopes of those, > 0; the steepest of ALiBi's rule for so many heads unless given.
     law
         ``aligned`` or ``birth``.
+    gains
+        Those of a network, for the law at birth, in the place of λ.
 
     Raises
     ------
@@ -167,7 +179,17 @@ def wanted(
     local = checks.positive_integer("local", local, minimum=0)
     if local > heads:
         raise checks.refuse("local", f"at most {heads}, the number of heads", local)
-    mixing = checks.mixing_coefficients("lambda", lambda_)
+    p = checks.distribution("target", target, tolerance=1e-6)
+    if p.size < 2:
+        raise checks.refuse("target", "at least 2 positions", p.size)
+    if gains is not None and law != "birth":
+        raise checks.refuse("gains", "none, or the law birth", law)
+    if gains is not None and lambda_ is None:
+        mixing = gains.mixing(p.size)
+    elif gains is None and lambda_ is not None:
+        mixing = checks.mixing_coefficients("lambda", lambda_)
+    else:
+        raise checks.refuse("lambda", "values, or gains in their place", "neither" if gains is None else "both")
     if not mixing.any():
         raise checks.refuse("lambda", "at least one value above 0", "none")
     if law == "birth" and mixing.max() >= 1:
@@ -178,10 +200,7 @@ def wanted(
         slopes = checks.finite_array("local_slopes", local_slopes, ndim=(1,))
         if slopes.size != local or (slopes <= 0).any():
             raise checks.refuse("local_slopes", f"{local} numbers above 0, one for each local head", slopes.tolist())
-    p = checks.distribution("target", target, tolerance=1e-6)
-    if p.size < 2:
-        raise checks.refuse("target", "at least 2 positions", p.size)
-    return Wanted(p.clip(0) / p.clip(0).sum(), mixing, heads, tuple(slopes.tolist()), law)
+    return Wanted(p.clip(0) / p.clip(0).sum(), mixing, heads, tuple(slopes.tolist()), law, gains)
 
 
 def design(task: Wanted, *, each_layer: bool = False, seed: int = 0) -> Design:
@@ -209,11 +228,15 @@ def design(task: Wanted, *, each_layer: bool = False, seed: int = 0) -> Design:
         starts = _starts(task, rng)
         trials = sorted((small.descend(kinds, x, *TRIAL) for kinds, x in starts), key=lambda trial: trial[0])
         finals = [small.descend(kinds, x, *FINAL) for _, kinds, x in trials[:2]]
+        if isinstance(task.layers, Gains) and task.layers.alone is None and task.target.size > small.n:
+            finer = _Search(task, min(task.target.size, POLISHED))
+            _, kinds, x = min(finals, key=lambda final: final[0])
+            finals.append(finer.descend(kinds, x + APART[0] * rng.standard_normal(x.size), *FINAL))
         cheap = trials if task.law == "aligned" else []
         found += [evaluated(task, small.description(kinds, x)) for _, kinds, x in [*cheap, *finals]]
         if each_layer and task.lambda_.size > 1:
             small = _Search(task, min(task.target.size, FINEST[task.law, True]))
-            _, kinds, shared = min(finals, key=lambda final: final[0])
+            _, kinds, shared = min(finals[:2], key=lambda final: final[0])
             for width in APART:
                 start = shared + width * rng.standard_normal((task.lambda_.size, shared.size))
                 _, _, x = small.descend(kinds, start, *FINAL)
@@ -280,7 +303,8 @@ class _Search:
         shares = np.append(0.0, np.cumsum(task.target))
         at = np.interp(np.linspace(0, 1, n + 1), np.linspace(0, 1, shares.size), shares)
         local = [smooth_kernel("alibi", float(np.log(slope)) + self.steeper, n) for slope in task.local_slopes]
-        self.objective = Objective(np.diff(at), task.lambda_, np.array(local).reshape(-1, n, n), task.law)
+        read = np.arange(1.0, n + 1) * (task.target.size / n)
+        self.objective = Objective(np.diff(at), task.layers, np.array(local).reshape(-1, n, n), read)
 
     def descend(
         self, kinds: tuple[str, ...], x: np.ndarray, steps: int, delta: float

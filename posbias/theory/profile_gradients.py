@@ -4,8 +4,11 @@ Under both laws a distance L depends on a kernel A through one matrix X over pos
 
 - aligned: with the row vectors v_t from the last layer down and the columns g_t from the first layer up,
   g_0 = ∂L/∂p and g_t = R_t g_{t-1}, a head of weight w has X = Σ_t λ_t w v_t g_{t-1}ᵀ;
-- at birth: with the Gram matrices G_t from the last layer down and K_t from the first layer up, K_0 = diag ∂L/∂G_jj
-  and K_t = K_{t-1} + Σ_h c_h² A_h K_{t-1} A_hᵀ, a head of gain c has X = 2 c² Σ_t G_t A K_{t-1}.
+- at birth: with the Gram matrices G_t from the last layer down and their adjoints Γ_t from the first layer up,
+  Γ_0 = diag ∂L/∂G_jj, a head of weight w has X = 2 w Σ_t (G_t ∘ (1 + K) ∘ o oᵀ) A (Γ_{t-1} ∘ c cᵀ): K is the Gram
+  factor of the step after the attention, c the gain at a key and o the factor at a query. Then
+  Γ_t = (1 + K) ∘ (Γ_{t-1} + o oᵀ ∘ Σ_h w A_h (Γ_{t-1} ∘ c cᵀ) A_hᵀ); of a step beside the attention K is left out of X
+  and multiplies Γ_{t-1} alone.
 
 What a parameter of the head makes of X is a covariance in each row: Σ_i Cov_{A_i}(∂z_i, X_i), z being the logits. The
 kernel of a flat head steps with its cut-off, from one visible key to the next; here it goes from step to step in a
@@ -17,11 +20,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from posbias.rollout.biased import SAFE
+from posbias.rollout.gains import Gains
 from posbias.rollout.position_bias import (
     AlibiBias,
     FlatBias,
@@ -30,6 +35,8 @@ from posbias.rollout.position_bias import (
     log_ratios,
 )
 
+Search = tuple[Sequence[str], np.ndarray, list[list[np.ndarray]], float]
+"""Kinds and coordinates of free heads, their kernels by layer, and δ."""
 FREE = ("log", "flat", "alibi")
 """Kinds of bias with one number that can be optimised."""
 FARTHEST, NEAREST = 6.0, 0.5
@@ -174,18 +181,18 @@ class Objective:
     ----------
     target
         Probabilities of n positions.
-    lambda_
-        Residual mixing of T layers.
+    layers
+        Residual mixing of T layers, for the aligned law; or gains, for the law at birth.
     local
         The kernels of the heads that stay as they are, (K, n, n).
-    law
-        ``aligned``, or ``birth``: then λ < 1.
+    positions
+        Where gains are read for the n positions, which may stand for more; 1, …, n unless given.
     """
 
     target: Float[np.ndarray, "n"]
-    lambda_: Float[np.ndarray, "T"]
+    layers: Float[np.ndarray, "T"] | Gains
     local: Float[np.ndarray, "K n n"]
-    law: str
+    positions: Float[np.ndarray, "n"] | None = None
 
     def value_and_gradient(
         self, kinds: Sequence[str], x: Float[np.ndarray, "layers free"], delta: float
@@ -206,26 +213,26 @@ class Objective:
         free = [
             [smooth_kernel(kind, float(y), len(self.target)) for kind, y in zip(kinds, row, strict=True)] for row in x
         ]
-        if self.law == "aligned":
-            return self._aligned(kinds, x, free, delta)
-        return self._at_birth(kinds, x, free, delta)
+        search = kinds, x, free, delta
+        if isinstance(self.layers, Gains):
+            return self._at_birth(self.layers, search)
+        return self._aligned(self.layers, search)
 
-    def _aligned(
-        self, kinds: Sequence[str], x: np.ndarray, free: list[list[np.ndarray]], delta: float
-    ) -> tuple[float, np.ndarray]:
-        T, n, H = len(self.lambda_), len(self.target), len(self.local) + len(kinds)
+    def _aligned(self, lambda_: np.ndarray, search: Search) -> tuple[float, np.ndarray]:
+        kinds, x, free, delta = search
+        T, n, H = len(lambda_), len(self.target), len(self.local) + len(kinds)
         means = [(self.local.sum(0) + sum(heads)) / H for heads in free]
         rows = np.zeros((T + 1, n))  # v_T, …, v_0
         rows[T, -1] = 1.0
         for t in range(T, 0, -1):
-            mixing = self.lambda_[t - 1]
+            mixing = lambda_[t - 1]
             rows[t - 1] = (1 - mixing) * rows[t] + mixing * (rows[t] @ means[min(t, len(means)) - 1])
         value, g = smooth_distance(rows[0], self.target, delta)
         columns = np.zeros((T, n))
         for t in range(1, T + 1):
-            columns[t - 1], mixing = g, self.lambda_[t - 1]
+            columns[t - 1], mixing = g, lambda_[t - 1]
             g = (1 - mixing) * g + mixing * (means[min(t, len(means)) - 1] @ g)
-        weighted = self.lambda_[:, None] / H * rows[1:]
+        weighted = lambda_[:, None] / H * rows[1:]
         gradient = np.zeros(x.shape)
         for layer in range(len(x)):
             part = slice(None) if len(x) == 1 else slice(layer, layer + 1)
@@ -233,33 +240,69 @@ class Objective:
             gradient[layer] = [sensitivity(kind, float(y), X) for kind, y in zip(kinds, x[layer], strict=True)]
         return value, gradient
 
-    def _at_birth(
-        self, kinds: Sequence[str], x: np.ndarray, free: list[list[np.ndarray]], delta: float
-    ) -> tuple[float, np.ndarray]:
-        T, n, H = len(self.lambda_), len(self.target), len(self.local) + len(kinds)
-        squares = (self.lambda_ / (1 - self.lambda_)) ** 2 / H
+    def _at_birth(self, layers: Gains, search: Search) -> tuple[float, np.ndarray]:
+        kinds, x, free, delta = search
+        n, H = len(self.target), len(self.local) + len(kinds)
         heads = [[*self.local, *row] for row in free]
+        network = _AtBirth(layers, np.arange(1.0, n + 1) if self.positions is None else self.positions, H)
         G = np.zeros((n, n))
         G[-1, -1] = 1.0
-        above, scales = np.empty((T, n, n)), np.ones(T)
-        for t in reversed(range(T)):
-            above[t] = G
-            G = G + squares[t] * sum(A.T @ (G @ A) for A in heads[min(t, len(heads) - 1)])
+        read, scales = np.empty((layers.T, n, n)), np.ones(layers.T)
+        for t in reversed(range(layers.T)):
+            passed, read[t] = network.passed(t, G)
+            G = passed + network.inputs(t, sum(A.T @ (read[t] @ A) for A in heads[min(t, len(heads) - 1)]))
             scales[t] = np.trace(G)
             G = G / scales[t]
         roots = np.sqrt(np.diag(G).clip(0) + TINY)
         p = roots / roots.sum()
         value, g = smooth_distance(p, self.target, delta)
-        K = np.diag((g - g @ p) / roots.sum() / (2 * roots))
+        adjoint = np.diag((g - g @ p) / roots.sum() / (2 * roots))
         gradient = np.zeros(x.shape)
-        for t in range(T):
+        for t in range(layers.T):
             layer = min(t, len(x) - 1)
-            K = K / scales[t]
-            through = [A @ K for A in heads[layer]]
+            adjoint = adjoint / scales[t]
+            sent = network.inputs(t, adjoint)
+            through = [A @ sent for A in heads[layer]]
             for f, (kind, AK) in enumerate(zip(kinds, through[len(self.local) :], strict=True)):
-                gradient[layer, f] += sensitivity(kind, float(x[layer, f]), 2 * squares[t] * (above[t] @ AK))
-            K = K + squares[t] * sum(AK @ A.T for A, AK in zip(heads[layer], through, strict=True))
+                gradient[layer, f] += sensitivity(kind, float(x[layer, f]), 2 * (read[t] @ AK))
+            back = sum(AK @ A.T for A, AK in zip(heads[layer], through, strict=True))
+            adjoint = network.adjoint(t, adjoint, np.asarray(back))
         return value, gradient
+
+
+class _AtBirth:
+    """What a layer of the law at birth does to Gram matrices beside its kernels, and the adjoint of that.
+
+    Each of H heads has the same share of a layer's gain.
+    """
+
+    def __init__(self, layers: Gains, positions: np.ndarray, H: int) -> None:
+        at = layers.at(positions)
+        self.keys, self.queries, self.steps = at["scales"] / np.sqrt(H), at["outputs"], at["steps"]
+        self.parallel = layers.parallel
+
+    def passed(self, t: int, G: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return what goes past the attention of layer ``t``, and what its kernels are given."""
+        stepped = G if self.steps is None else G + G * self.steps[t]
+        return stepped, self._outputs(t, G if self.parallel else stepped)
+
+    def inputs(self, t: int, X: Any) -> np.ndarray:
+        """Return X times the gains at both keys."""
+        return np.asarray(X * self.keys[t][:, None] * self.keys[t])
+
+    def adjoint(self, t: int, above: np.ndarray, back: np.ndarray) -> np.ndarray:
+        """Return the adjoint of G by that of what layer ``t`` makes of it, and by that of what its kernels are given.
+
+        ``passed`` is linear and its parts are symmetric: the same factors stand in the adjoint.
+        """
+        back = self._outputs(t, back)
+        given = above if self.parallel else above + back
+        stepped = given if self.steps is None else given + given * self.steps[t]
+        return stepped + back if self.parallel else stepped
+
+    def _outputs(self, t: int, X: np.ndarray) -> np.ndarray:
+        """Return X times the factors of both queries."""
+        return np.asarray(X * self.queries[t][:, None] * self.queries[t])
 
 
 def smooth_distance(

@@ -11,8 +11,7 @@ from posbias.measure.corpus import check_prompts_fit
 
 STUDY_NAMES = (
     "birth", "families", "corpora", "untrained", "seeds", "snapshots", "absolute", "norms", "hops", "gap", "paths",
-    "between", "rotary", "designed", "design-birth", "remedies",
-    "added-biases",
+    "between", "rotary", "designed", "design-birth", "design-gates", "remedies", "added-biases",
 )  # fmt: skip
 """Names of the studies, those of :data:`~posbias.measure.studies.driver.STUDIES`."""
 OF_TRAINED = ("seeds", "snapshots", "designed")

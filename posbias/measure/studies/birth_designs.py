@@ -76,25 +76,40 @@ def measure_designs(settings: Settings, init: str, *, seeds: int = SEEDS) -> xr.
     ValueError
         For a source with weights, and for an unknown ``init``.
     """
-    if init not in INITS:
-        raise checks.refuse("init", " or ".join(INITS), init)
-    if not isinstance(settings.source, Birth):
-        raise checks.refuse("source", "a network at birth", settings.source.model)
-    config = settings.source.config()
-    spread = None if init == "default" else float(config.hidden_size) ** -0.5
-    networks = [
-        replace(settings, source=replace(settings.source, seed=seed, spread=spread), seed=seed) for seed in range(seeds)
-    ]
+    networks = networks_at_birth(settings, init, seeds)
     plain = _over_seeds(networks, {"kind": "none"})
     tau = float(plain["lambda_frobenius"].sum("layer").mean())
-    descriptions = designed_biases(tau, int(config.num_attention_heads))
+    descriptions = designed_biases(tau, int(networks[0].source.config().num_attention_heads))
     found = [plain, *(_over_seeds(networks, descriptions[name]) for name in BIASES[1:])]
     out = xr.concat(found, "bias").astype(np.float32).assign_coords(bias=list(BIASES))
     for name, x in out.data_vars.items():
         x.attrs["long_name"] = MEANING[str(name)]
-    return out.assign_attrs(_provenance(networks, seeds) | versions("numpy")).assign_attrs(
+    return out.assign_attrs(provenance_of_seeds(networks, seeds) | versions("numpy")).assign_attrs(
         init=init, tau=tau, position_biases=json.dumps(descriptions)
     )
+
+
+def networks_at_birth(settings: Settings, init: str, seeds: int) -> list[Settings]:
+    """Return the settings of a body at birth for each seed, of the weights and of the prompts.
+
+    Parameters
+    ----------
+    settings, init, seeds
+        As :func:`measure_designs` has them.
+
+    Raises
+    ------
+    ValueError
+        For a source with weights, and for an unknown ``init``.
+    """
+    if init not in INITS:
+        raise checks.refuse("init", " or ".join(INITS), init)
+    if not isinstance(settings.source, Birth):
+        raise checks.refuse("source", "a network at birth", settings.source.model)
+    spread = None if init == "default" else float(settings.source.config().hidden_size) ** -0.5
+    return [
+        replace(settings, source=replace(settings.source, seed=seed, spread=spread), seed=seed) for seed in range(seeds)
+    ]
 
 
 def _over_seeds(networks: list[Settings], description: Any) -> xr.Dataset:
@@ -104,7 +119,7 @@ def _over_seeds(networks: list[Settings], description: Any) -> xr.Dataset:
     return xr.concat([read_network(study)[list(KEPT)] for study in studies], "seed")
 
 
-def _provenance(networks: list[Settings], seeds: int) -> dict[str, Any]:
+def provenance_of_seeds(networks: list[Settings], seeds: int) -> dict[str, Any]:
     """Return where the numbers come from, of the body without biases."""
     last, found = f"seed {seeds - 1}", Study(networks[-1]).provenance()
     return found | {

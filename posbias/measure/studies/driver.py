@@ -35,6 +35,7 @@ from posbias.measure.studies.birth_designs import measure_designs
 from posbias.measure.studies.corpora import measure_corpus, measure_snapshot, measure_untrained
 from posbias.measure.studies.designed import measure_designed
 from posbias.measure.studies.gap import measure_refinements
+from posbias.measure.studies.gated_designs import measure_gated
 from posbias.measure.studies.gradients import measure_hops
 from posbias.measure.studies.norms import measure_norms
 from posbias.measure.studies.path_gradients import measure_pathways
@@ -277,6 +278,18 @@ STUDIES: Mapping[str, Plan] = {
         (
             Part("default", partial(measure_designs, init="default"), 8, 256, 1, rule="random"),
             Part("unit", partial(measure_designs, init="unit"), 8, 256, 1, rule="random"),
+        ),
+        tuple(BODIES),
+        (Birth, tuple(BODIES)),
+    ),
+    "design-gates": Plan(
+        "Do untrained networks keep what a design for their gains and gates promises?",
+        "42_design",
+        "gates-{model}.{part}.nc",
+        10,
+        (
+            Part("default", partial(measure_gated, init="default"), 16, 256, 1, rule="random"),
+            Part("unit", partial(measure_gated, init="unit"), 16, 256, 1, rule="random"),
         ),
         tuple(BODIES),
         (Birth, tuple(BODIES)),
