@@ -20,8 +20,8 @@ from torch import Tensor, nn
 
 from posbias import checks
 from posbias.measure.attention import AttentionReading
+from posbias.measure.corpus import document_units
 from posbias.measure.instrument import Instrument
-from posbias.measure.studies.prompt_units import document_units
 from posbias.measure.studies.remedy_hooks import (
     LEAST,
     MOST,
