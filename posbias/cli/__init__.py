@@ -21,6 +21,7 @@ GROUPS = (
     "posbias.cli.study_commands",
     "posbias.cli.reference_commands",
     "posbias.cli.scratch_commands",
+    "posbias.cli.retrieval_commands",
     "posbias.cli.explorer_commands",
 )
 """Modules with a ``register(app)`` that adds their commands; what is heavy they import inside the commands."""

@@ -94,9 +94,7 @@ def measure(
             provenance |= {"position": positions.kind, "position_details": positions.details}
             readings = Readings(study, instrument, group, path)
             marks = fingerprint_of(provenance, group.rank)
-            go_through(
-                readings.batches, readings.state, path, marks, checkpoint_every=checkpoint_every, shown=shown
-            )
+            go_through(readings.batches, readings.state, path, marks, checkpoint_every=checkpoint_every, shown=shown)
             arrays = readings.arrays(positions, shown)
             results = None
             if group.rank == 0:

@@ -12,7 +12,9 @@ TASKS = {
 }
 """Name of a task, and what it is called in words."""
 PAIRS, LENGTH, SEGMENT, CUE = 64, 256, 16, 4
-"""Unless given: pairs of a key-value prompt; tokens of a copying prompt, and of these the segment's and its cue's."""
+PROFILE_PROMPTS = 32
+"""Unless given: pairs of a key-value prompt; tokens of a copying prompt, and of these the segment's and its cue's;
+how many prompts give a profile."""
 
 
 @dataclass(frozen=True)

@@ -69,10 +69,10 @@ class Words:
         return len(self.start) + pairs * self.pair_tokens + self.key_tokens + len(self.separator) + self.value_tokens
 
     def check_fits(self, pairs: int, longest: int | None) -> None:
-        """Raise ValueError for more pairs than a context of ``longest`` tokens holds; the answer's last is not read."""
-        if longest is None or self.length(pairs) - 1 <= longest:
+        """Raise ValueError for more pairs than a context of ``longest`` tokens holds, with key and answer."""
+        if longest is None or self.length(pairs) <= longest:
             return
-        most = (longest - self.length(0) + 1) // self.pair_tokens
+        most = (longest - self.length(0)) // self.pair_tokens
         wanted = f"at most {most}" if most > 0 else "none"
         wanted += f", of {self.pair_tokens} tokens each, in the model's context of {longest} tokens"
         raise checks.refuse("pairs", wanted, pairs)
@@ -96,8 +96,8 @@ class Words:
 def words_of(tokenizer: Any, pairs: int, size: int, *, special_tokens: bool = True) -> Words:
     """Return what key-value prompts of so many pairs are made of.
 
-    Keys and values are words: tokens of three letters or more which the tokenizer makes of their own text again, after a
-    space where the vocabulary has such, else without; where there are too few, whatever has letters or digits
+    Keys and values are words: tokens of three letters or more which the tokenizer makes of their own text again,
+    after a space where the vocabulary has such, else without; where there are too few, whatever has letters or digits
     alone. A vocabulary that is made of names such as ``k12`` and ``v3`` gives keys and values by these. If there are
     fewer words than keys and values, each is made of several.
 
@@ -138,10 +138,8 @@ def words_of(tokenizer: Any, pairs: int, size: int, *, special_tokens: bool = Tr
     texts = [_decoded(tokenizer, int(k)) for k in keys[:3]]
     separator, end = (_mark(tokenizer, keys[:3], texts, marks, size) for marks in (SEPARATORS, ENDS))
     start = start_tokens(tokenizer, texts[0]) if special_tokens else []
-    marks = tuple(mark for found in (separator, end) for mark in found[:1])
-    return Words(
-        keys, values, key_tokens, value_tokens, tuple(separator[1:]), tuple(end[1:]), tuple(start), marks
-    )  # fmt: skip
+    tokens = [tuple(found.values()) for found in (separator, end)]
+    return Words(keys, values, key_tokens, value_tokens, *tokens, tuple(start), (*separator, *end))
 
 
 def tokens_needed(words: int, distinct: int) -> int:
@@ -205,15 +203,16 @@ def _encoded(tokenizer: Any, text: str) -> list[int]:
         return []
 
 
-def _mark(tokenizer: Any, words: Int[np.ndarray, "_"], texts: Sequence[str], marks: Sequence[str], size: int) -> list:
-    """Return the first text that is a token of its own after each word, with its id; an empty list without one."""
+def _mark(
+    tokenizer: Any, words: Int[np.ndarray, "_"], texts: Sequence[str], marks: Sequence[str], size: int
+) -> dict[str, int]:
+    """Return the first text that is a token of its own after each of some words, with its id; nothing without one."""
     special = set(special_ids(tokenizer))
     for mark in marks:
         found = [_encoded(tokenizer, text + mark) for text in texts]
-        after = {tuple(ids[1:]) for word, ids in zip(words, found, strict=True) if ids[:1] == [word]}
-        if len(after) != 1 or any(ids[:1] != [word] for word, ids in zip(words, found, strict=True)):
+        if any(len(ids) != 2 or ids[0] != word for word, ids in zip(words, found, strict=True)):
             continue
-        token = next(iter(after))
-        if len(token) == 1 and token[0] < size and token[0] not in special:
-            return [mark, token[0]]
-    return []
+        token = found[0][1]
+        if all(ids[1] == token for ids in found) and token < size and token not in special:
+            return {mark: token}
+    return {}
