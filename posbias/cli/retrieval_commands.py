@@ -108,3 +108,7 @@ def retrieval(
         if results is not None:
             first, *others = summary_lines(results)
             typer.echo("\n".join([f"{output}: {first}", *others]))
+            if report is not None:
+                from posbias.measure.report.retrieval_page import write_retrieval_report
+
+                typer.echo(f"{write_retrieval_report(report, results)}: report")

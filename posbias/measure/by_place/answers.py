@@ -25,6 +25,8 @@ SCORES: dict[str, tuple[str, str]] = {
 """Name of a score → what it is called, and what it is."""
 OF_TASK = {"kv": ("accuracy", "accuracy_among", "log_probability"), "copy": ("gain", "loss", "loss_without")}
 """Scores of each task."""
+SHARES = ("accuracy", "accuracy_among")
+"""Scores that are 0 or 1 for each prompt."""
 MAIN = {"kv": "log_probability", "copy": "gain"}
 """The score of each task that places are compared by: it knows more than right and wrong."""
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.stats import rankdata
+from scipy.stats import binomtest, rankdata
 
 from posbias.statistics.resampling import hull_interval, interval, resample_weights
 
@@ -95,7 +95,7 @@ def groups_of(
     return Groups(edges, member, resample_weights(units, resamples, seed=seed))
 
 
-def group_means(values: Float[np.ndarray, "N"], groups: Groups) -> GroupMeans:
+def group_means(values: Float[np.ndarray, "N"], groups: Groups, *, is_share: bool = False) -> GroupMeans:
     """Return means and intervals of a score.
 
     Parameters
@@ -104,6 +104,9 @@ def group_means(values: Float[np.ndarray, "N"], groups: Groups) -> GroupMeans:
         One number for each prompt.
     groups
         From :func:`groups_of`.
+    is_share
+        Whether the values are 0 and 1 of independent prompts: their intervals are then Clopper and Pearson's, which are
+        not empty where all prompts agree, as those of resamples would be.
 
     >>> groups = groups_of(np.array([0, 0, 0, 0, 1, 1, 1, 1]), 2, np.arange(8), resamples=50)
     >>> group_means(np.array([1.0, 1, 1, 1, 0, 0, 0, 0]), groups).mean.tolist()
@@ -114,10 +117,12 @@ def group_means(values: Float[np.ndarray, "N"], groups: Groups) -> GroupMeans:
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = values @ inside / sizes
         drawn = (groups.weights * values) @ inside / (groups.weights @ inside)
+    if is_share:
+        ends = [_share_interval(values[groups.member == g]) for g in range(groups.count)]
+        return GroupMeans(mean, *np.array(ends).T, (float(values.mean()), *_share_interval(values)), drawn)
     low, high = np.array([_interval(column) for column in drawn.T]).T
     everything = (groups.weights @ values) / groups.weights.sum(1)
-    overall = (float(values.mean()), *(float(x) for x in interval(everything)))
-    return GroupMeans(mean, low, high, overall, drawn)
+    return GroupMeans(mean, low, high, (float(values.mean()), *_interval(everything)), drawn)
 
 
 def grouped_profile(profile: Float[np.ndarray, "... P"], groups: Groups) -> Float[np.ndarray, "... G"]:
@@ -128,6 +133,34 @@ def grouped_profile(profile: Float[np.ndarray, "... P"], groups: Groups) -> Floa
     [2.0, 6.0]
     """
     return np.asarray(np.add.reduceat(profile, groups.first, axis=-1) / np.diff(groups.edges))
+
+
+def difference_p_value(values: Float[np.ndarray, "N"], groups: Groups, *, seed: int = 0) -> float:
+    """Return the p value of no difference between places: how often prompts in random places differ as much or more.
+
+    Parameters
+    ----------
+    values
+        One number for each prompt.
+    groups
+        Of places; as many permutations are drawn as there are resamples.
+    seed
+        Of the permutations.
+
+    Notes
+    -----
+    The statistic is the variance between groups of places. With P permutations no p value is below 1 / (P + 1).
+
+    >>> groups = groups_of(np.repeat([0, 1], 20), 2, np.arange(40), resamples=99)
+    >>> difference_p_value(np.repeat([0.0, 1.0], 20), groups)
+    0.01
+    """
+    inside = np.eye(groups.count)[groups.member]
+    rng, P = np.random.default_rng(seed), len(groups.weights)
+    shuffled = rng.permuted(np.tile(values - values.mean(), (P, 1)), axis=1)
+    rows = np.vstack([values - values.mean(), shuffled])
+    between = ((rows @ inside) ** 2 / np.maximum(inside.sum(0), 1)).sum(1)
+    return float((1 + (between[1:] >= between[0] * (1 - 1e-12)).sum()) / (P + 1))
 
 
 def drawn_profile(
@@ -200,3 +233,11 @@ def _interval(values: Float[np.ndarray, "B"]) -> tuple[float, float]:
         return float("nan"), float("nan")
     low, high = interval(known)
     return float(low), float(high)
+
+
+def _share_interval(values: Float[np.ndarray, "N"]) -> tuple[float, float]:
+    """Return Clopper and Pearson's 95 % interval of a share, NaN without prompts."""
+    if not values.size:
+        return float("nan"), float("nan")
+    found = binomtest(int(values.sum()), values.size).proportion_ci(0.95)
+    return float(found.low), float(found.high)

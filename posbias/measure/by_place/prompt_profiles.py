@@ -7,7 +7,7 @@ import xarray as xr
 from jaxtyping import Float
 
 from posbias.measure.by_place.prompts import PlacedPrompts
-from posbias.measure.measurement import labels
+from posbias.measure.quantities import labels
 from posbias.measure.rollouts import measured_profile, variants_of
 
 MEASURED = "measured"

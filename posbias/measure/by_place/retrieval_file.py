@@ -29,6 +29,7 @@ VARIABLES: dict[str, tuple[tuple[str, ...], str]] = {
     **{f"{name}_low": (("group",), f"lower end of the 95 % interval of {name}_mean") for name in SCORES},
     **{f"{name}_high": (("group",), f"upper end of the 95 % interval of {name}_mean") for name in SCORES},
     "overall": (("score", "end"), "mean over all prompts, and its 95 % interval"),
+    "difference_p_value": (("score",), "of no difference between groups of places, by permutation of the prompts"),
     "profile": (("profile_name", "place_index"), "share of a prompt's influence at a place, summed over its tokens"),
     "profile_group": (("profile_name", "group"), "mean of profile over the places of a group"),
     "influence_places": (("profile_prompt", "place_index"), "summed gradient norms at each place of each prompt"),
@@ -51,7 +52,7 @@ ATTRIBUTES = (
     "torch", "transformers", "numpy", "python",
 )  # fmt: skip
 """Provenance of every file; 0 for numbers that the task does not have."""
-ALWAYS = ("place", "unit", "place_start", "group_first", "group_last", "group_prompts", "overall")
+ALWAYS = ("place", "unit", "place_start", "group_first", "group_last", "group_prompts", "overall", "difference_p_value")
 """Variables of every file, beside the task's scores."""
 
 
@@ -91,19 +92,6 @@ def write_retrieval(path: Path, results: xr.Dataset) -> None:
     """Write a data set made by :func:`make_retrieval` as netCDF, whole or not at all."""
     packed = {"zlib": True, "complevel": 4, "shuffle": True}
     netcdf.write(path, results, {str(name): packed for name, x in results.data_vars.items() if x.ndim > 1})
-
-
-def is_retrieval(path: Path) -> bool:
-    """Tell whether a netCDF file is a retrieval's, of whatever layout.
-
-    Raises
-    ------
-    ValueError
-        If it is no netCDF file.
-    OSError
-        If it cannot be read.
-    """
-    return LAYOUT in netcdf.load(path).attrs
 
 
 def read_retrieval(path: Path | str) -> xr.Dataset:

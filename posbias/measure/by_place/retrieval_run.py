@@ -21,10 +21,17 @@ from torch import nn
 
 from posbias import checks
 from posbias.measure.batches import Batch, differing, fingerprint_of, go_through, out_of_memory
-from posbias.measure.by_place.answers import OF_TASK, chances, read_scores
+from posbias.measure.by_place.answers import OF_TASK, SHARES, chances, read_scores
 from posbias.measure.by_place.copies import copy_prompts
 from posbias.measure.by_place.key_values import key_value_prompts
-from posbias.measure.by_place.places import drawn_profile, group_means, grouped_profile, groups_of, rank_correlation
+from posbias.measure.by_place.places import (
+    difference_p_value,
+    drawn_profile,
+    group_means,
+    grouped_profile,
+    groups_of,
+    rank_correlation,
+)
 from posbias.measure.by_place.prompt_profiles import MEASURED, QUANTITIES, place_profiles
 from posbias.measure.by_place.prompts import PlacedPrompts
 from posbias.measure.by_place.retrieval_file import make_retrieval, read_retrieval, write_retrieval
@@ -44,6 +51,12 @@ from posbias.networks.description import position_kind
 from posbias.networks.families import family_of
 from posbias.training.loop.progress import progress as told
 from posbias.training.loop.unfinished import checkpoint_path
+
+KEPT = (
+    "model", "revision", "architecture", "batch_size", "dtype", "device", "seed", "tokenizer", "attention",
+    "kernel_size", "special_tokens", "posbias", "torch", "transformers", "numpy", "python",
+)  # fmt: skip
+"""Provenance that a retrieval has in common with a measurement."""
 
 
 @dataclass(frozen=True)
@@ -168,10 +181,8 @@ class RetrievalStudy(Study):
     def described(self, group: Processes) -> dict[str, Any]:
         """Return where the numbers come from."""
         asked, task, found = self.retrieval, self.retrieval.task, self.provenance()
-        kept = ("model", "revision", "architecture", "batch_size", "dtype", "device", "seed", "tokenizer", "attention")
-        kept += ("kernel_size", "special_tokens", "posbias", "torch", "transformers", "numpy", "python")
         corpus = asked.corpus.source if asked.corpus.named else last_part(asked.corpus.source)
-        return {name: found[name] for name in kept} | {
+        return {name: found[name] for name in KEPT} | {
             "position": position_kind(family_of(self.config).position_of(self.config), self.config),
             "task": task.name,
             "made_of": "text" if self.words is None else self.words.described,
@@ -324,7 +335,7 @@ def assembled(
     """
     placed, subset = study.placed, study.subset
     groups = groups_of(placed.places, len(placed.starts), placed.units)
-    means = {name: group_means(values, groups) for name, values in scores.items()}
+    means = {name: group_means(x, groups, is_share=name in SHARES) for name, x in scores.items()}
     arrays: dict[str, np.ndarray] = {
         "place": placed.places,
         "unit": placed.units,
@@ -333,6 +344,7 @@ def assembled(
         "group_last": groups.last,
         "group_prompts": np.bincount(groups.member, minlength=groups.count),
         "overall": np.array([x.overall for x in means.values()]),
+        "difference_p_value": np.array([difference_p_value(values, groups) for values in scores.values()]),
         "prompt_tokens": placed.ids.astype(np.int32),
         "answer_tokens": placed.answers.astype(np.int32),
         **scores,

@@ -8,9 +8,12 @@ from typing import NamedTuple
 import numpy as np
 import xarray as xr
 
-from posbias.measure.by_place.answers import MAIN, OF_TASK, SCORES
+from posbias.measure.by_place.answers import MAIN, OF_TASK, SCORES, SHARES
 from posbias.measure.by_place.prompt_profiles import profile_label
 from posbias.measure.by_place.tasks import TASKS
+
+LEVEL = 0.05
+"""Places differ at p values up to this one."""
 
 
 class Stretch(NamedTuple):
@@ -80,7 +83,7 @@ def score_text(results: xr.Dataset, name: str, group: int | None = None) -> str:
     else:
         found = np.array([results[f"{name}_{end}"].values[group] for end in ("mean", "low", "high")])
     mean, low, high = (float(x) for x in found)
-    how = ".2f" if name.startswith("accuracy") else ".3f"
+    how = ".2f" if name in SHARES else ".3f"
     return f"{mean:{how}}" + ("" if np.isnan(low) else f" ({low:{how}} to {high:{how}})")
 
 
@@ -101,20 +104,26 @@ def summary_lines(results: xr.Dataset) -> Iterator[str]:
     parts = []
     for name in OF_TASK[task]:
         guess = f", chance {float(results.attrs['chance']):.2g}" if name == "accuracy_among" else ""
-        unit = {"log_probability": " nats"}.get(name, "" if name.startswith("accuracy") else " nats a token")
+        unit = {"log_probability": " nats"}.get(name, "" if name in SHARES else " nats a token")
         parts.append(f"{SCORES[name][0]} {score_text(results, name)}{unit}{guess}")
     yield "; ".join(parts)
     main = MAIN[task]
     by_place = [
         f"{x.title} ({places_text(results, x)}) {score_text(results, main, x.group)}" for x in stretches(results)
     ]
-    yield f"{SCORES[main][0]} by place: {'; '.join(by_place)}"
+    yield f"{SCORES[main][0]} by place: {'; '.join(by_place)}; {difference_text(results, main)}"
     if "rank_correlation" in results:
         found = [
             f"{profile_label(str(name))} {correlation_text(results, str(name), main)}"
             for name in results["profile_name"].values
         ]
         yield f"rank correlation of {SCORES[main][0]} by place with {'; '.join(found)}"
+
+
+def difference_text(results: xr.Dataset, score: str) -> str:
+    """Return whether places differ in a score, with the p value."""
+    p = float(results["difference_p_value"].sel(score=score))
+    return f"places {'differ' if p <= LEVEL else 'are not told apart'} (p {p:.2g})"
 
 
 def correlation_text(results: xr.Dataset, profile: str, score: str) -> str:

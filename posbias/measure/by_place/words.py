@@ -138,8 +138,8 @@ def words_of(tokenizer: Any, pairs: int, size: int, *, special_tokens: bool = Tr
     texts = [_decoded(tokenizer, int(k)) for k in keys[:3]]
     separator, end = (_mark(tokenizer, keys[:3], texts, marks, size) for marks in (SEPARATORS, ENDS))
     start = start_tokens(tokenizer, texts[0]) if special_tokens else []
-    tokens = [tuple(found.values()) for found in (separator, end)]
-    return Words(keys, values, key_tokens, value_tokens, *tokens, tuple(start), (*separator, *end))
+    tokens = {"separator": tuple(separator.values()), "end": tuple(end.values()), "start": tuple(start)}
+    return Words(keys, values, key_tokens, value_tokens, **tokens, marks=(*separator, *end))
 
 
 def tokens_needed(words: int, distinct: int) -> int:
