@@ -128,7 +128,7 @@ def words_of(tokenizer: Any, pairs: int, size: int, *, special_tokens: bool = Tr
             if len(pool) >= 2 * pairs:
                 break
         needs = [tokens_needed(len(pool), 2 * pairs) for pool in pools]
-        best = min(range(len(pools)), key=lambda k: needs[k] or MOST_TOKENS + 1)
+        best = min(range(len(pools)), key=lambda k: (needs[k] or MOST_TOKENS + 1, 0 if needs[k] else -len(pools[k])))
         keys = values = pools[best]
         key_tokens = value_tokens = needs[best]
     if not key_tokens:
