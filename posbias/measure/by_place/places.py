@@ -119,10 +119,12 @@ def group_means(values: Float[np.ndarray, "N"], groups: Groups, *, is_share: boo
         drawn = (groups.weights * values) @ inside / (groups.weights @ inside)
     if is_share:
         ends = [_share_interval(values[groups.member == g]) for g in range(groups.count)]
-        return GroupMeans(mean, *np.array(ends).T, (float(values.mean()), *_share_interval(values)), drawn)
-    low, high = np.array([_interval(column) for column in drawn.T]).T
-    everything = (groups.weights @ values) / groups.weights.sum(1)
-    return GroupMeans(mean, low, high, (float(values.mean()), *_interval(everything)), drawn)
+        overall = _share_interval(values)
+    else:
+        ends = [_interval(column) for column in drawn.T]
+        overall = _interval((groups.weights @ values) / groups.weights.sum(1))
+    low, high = np.array(ends).T
+    return GroupMeans(mean, low, high, (float(values.mean()), *overall), drawn)
 
 
 def grouped_profile(profile: Float[np.ndarray, "... P"], groups: Groups) -> Float[np.ndarray, "... G"]:

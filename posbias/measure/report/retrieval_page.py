@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import xarray as xr
-from matplotlib.ticker import MaxNLocator
 
-from posbias.figuretext import STYLE
 from posbias.files import write_whole
 from posbias.measure.by_place.answers import MAIN, OF_TASK, SCORES
 from posbias.measure.by_place.prompt_profiles import MEASURED, profile_label
@@ -28,11 +24,11 @@ from posbias.measure.by_place.retrieval_words import (
 )
 from posbias.measure.report import page
 from posbias.measure.report.pictures import shown
-from posbias.plotting import FAMILY_COLOURS, LINE_STYLES
+from posbias.plotting import place_panels
 
 PANELS = {"kv": (("accuracy", "accuracy_among"), ("log_probability",)), "copy": (("gain",), ("loss", "loss_without"))}
 """Scores of each panel of the figure."""
-UNITS = {"kv": ("accuracy", "nats"), "copy": ("nats a token", "nats a token")}
+UNITS = {"kv": ("accuracy", "nats"), "copy": ("gain, nats a token", "loss, nats a token")}
 """What the panels' axes have."""
 
 READING = {
@@ -141,21 +137,21 @@ def places_figure(results: xr.Dataset) -> str:
     """Return scores by place with their intervals, and the profiles below them."""
     task = str(results.attrs["task"])
     profiled = "profile" in results
-    with plt.style.context(str(STYLE)):
-        count = 2 + profiled
-        drawing, axes = plt.subplots(count, 1, figsize=(6.4, 1.4 + 1.7 * count), sharex=True)
-        for ax, names, unit in zip(axes, PANELS[task], UNITS[task], strict=False):
-            _scores(ax, results, names, list(OF_TASK[task]))
-            ax.set_ylabel(unit)
-        if task == "kv":
-            axes[0].set_ylim(-0.03, 1.03)
-            chance = float(results.attrs["chance"])
-            axes[0].axhline(chance, color="#7f7f7f", linestyle="--", linewidth=0.9, label="chance among values")
-        if profiled:
-            _profiles(axes[-1], results)
-        drawing.legend(loc="outside lower center", ncols=2, fontsize=8)
-        axes[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes[-1].set_xlabel("place: pair" if task == "kv" else "place: token at which the stretch begins")
+    panels = {
+        unit: {SCORES[name][0]: _ends(results, name) for name in names}
+        for unit, names in zip(UNITS[task], PANELS[task], strict=True)
+    }
+    centres = (results["group_first"].values + results["group_last"].values) / 2
+    labels = [profile_label(str(name)) for name in results["profile_name"].values] if profiled else []
+    drawing = place_panels(
+        panels,
+        _positions(results, centres),
+        dict(zip(labels, results["profile"].values, strict=True)) if profiled else {},
+        _positions(results, np.arange(results.sizes["place_index"])),
+        chance=float(results.attrs["chance"]) if task == "kv" else None,
+        xlabel="place: pair" if task == "kv" else "place: token at which the stretch begins",
+    )
+    count = len(panels) + profiled
     main, named = MAIN[task], {x.title: x for x in stretches(results)}
     description = f"{count} panels over places: scores of {len(results['group'])} groups of places with intervals"
     description += ", and influence profiles on a logarithmic axis." if profiled else "."
@@ -169,9 +165,9 @@ def places_figure(results: xr.Dataset) -> str:
     return shown(drawing, description, caption)
 
 
-def _centres(results: xr.Dataset) -> np.ndarray:
-    """Return where groups of places are drawn."""
-    return _positions(results, (results["group_first"].values + results["group_last"].values) / 2)
+def _ends(results: xr.Dataset, name: str) -> tuple[np.ndarray, ...]:
+    """Return a score's mean in each group of places, and the ends of its intervals."""
+    return tuple(results[f"{name}_{end}"].values for end in ("mean", "low", "high"))
 
 
 def _positions(results: xr.Dataset, places: np.ndarray) -> np.ndarray:
@@ -179,30 +175,6 @@ def _positions(results: xr.Dataset, places: np.ndarray) -> np.ndarray:
     if results.attrs["task"] == "kv":
         return np.asarray(places + 1.0)
     return np.asarray(places + float(results["place_start"].values[0]))
-
-
-def _scores(ax: Any, results: xr.Dataset, names: Sequence[str], order: list[str]) -> None:
-    """Draw scores with their intervals; colours and styles by their places in ``order``."""
-    x = _centres(results)
-    for name in names:
-        k = order.index(name)
-        mean, low, high = (results[f"{name}_{end}"].values for end in ("mean", "low", "high"))
-        ax.plot(x, mean, color=f"C{k}", linestyle=LINE_STYLES[k], marker="." if len(x) < 3 else None)
-        ax.lines[-1].set_label(SCORES[name][0])
-        ax.fill_between(x, low, high, color=f"C{k}", alpha=0.25, linewidth=0)
-
-
-def _profiles(ax: Any, results: xr.Dataset) -> None:
-    """Draw the profiles by place on a logarithmic axis."""
-    places = _positions(results, np.arange(results.sizes["place_index"]))
-    for k, name in enumerate(str(x) for x in results["profile_name"].values):
-        p = results["profile"].values[k]
-        is_measured = name == MEASURED
-        look = {"color": FAMILY_COLOURS["measured"], "linewidth": 2.0} if is_measured else {"color": f"C{k + 2}"}
-        style = "-" if is_measured else LINE_STYLES[(k + 2) % len(LINE_STYLES)]
-        ax.plot(places, p, label=profile_label(name), linestyle=style, **look)
-    measured = results["profile"].sel(profile_name=MEASURED).values
-    ax.set(yscale="log", ylabel="share of influence", ylim=(float(measured.max()) * 1e-3, None))
 
 
 def data_section(results: xr.Dataset) -> str:
