@@ -87,7 +87,11 @@ def retrieval(
         from posbias.measure.by_place.retrieval_run import Retrieval, retrieve
         from posbias.measure.by_place.retrieval_words import summary_lines
         from posbias.measure.loading import Source
+        from posbias.measure.measurement import extra
 
+        if report is not None:  # what it needs is asked for before the run
+            with extra("book"):
+                from posbias.measure.report.retrieval_page import write_retrieval_report
         allowed: dict[str, Any] = {"trust_remote_code": trust_remote_code, "allow_pickle": allow_pickle}
         subject = Retrieval(
             Source(model, revision, tokenizer, strip_prefix=strip_prefix, **allowed),
@@ -109,6 +113,4 @@ def retrieval(
             first, *others = summary_lines(results)
             typer.echo("\n".join([f"{output}: {first}", *others]))
             if report is not None:
-                from posbias.measure.report.retrieval_page import write_retrieval_report
-
                 typer.echo(f"{write_retrieval_report(report, results)}: report")
