@@ -60,7 +60,9 @@ def test_the_command_writes_scores_and_profiles_and_says_them(place, tmp_path, c
     results = read_retrieval(tmp_path / "r.nc")
     assert set(results) <= set(VARIABLES) and set(ATTRIBUTES) < set(results.attrs)
     lines = out.splitlines()
-    assert len(lines) == 4 and lines[0].startswith(f"{tmp_path / 'r.nc'}: bloom, ")
+    assert len(lines) in (4, 5) and lines[0].startswith(f"{tmp_path / 'r.nc'}: bloom, ")
+    is_open = "places are not told apart (p " in lines[2]
+    assert is_open == (lines[-1].startswith("places are not told apart: their order is noise")) == (len(lines) == 5)
     assert lines[3].startswith("rank correlation of ") and "measured influence" in lines[3]
     if task == "kv":
         assert "5 pairs (keys of 1 token, values of 1 token, no separators), 12 prompts of 13 tokens" in lines[0]

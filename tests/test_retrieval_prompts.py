@@ -10,7 +10,7 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 pytest.importorskip("xarray", reason="xarray is not installed")
 
 from measuring import WORDS, make, save, write_documents  # noqa: E402
-from retrieval_worlds import byte_tokenizer, named_tokenizer, word_tokenizer  # noqa: E402
+from retrieval_worlds import byte_tokenizer, named_tokenizer, paired_tokenizer, word_tokenizer  # noqa: E402
 from scipy.stats import binomtest, spearmanr  # noqa: E402
 from transformers import AutoTokenizer  # noqa: E402
 
@@ -80,6 +80,21 @@ def test_a_vocabulary_of_names_has_keys_and_values_of_its_own_and_no_separators(
         np.allclose(chance(prompts), [1 / np.unique(x).size for x in prompts.values]) and chance(prompts).min() >= 0.2
     )
     assert words_of(tokenizer, 30, len(tokenizer)).key_tokens == 2, "more pairs than names"
+
+
+def test_a_vocabulary_of_pairs_is_asked_by_its_own_keys():
+    tokenizer = paired_tokenizer(keys=12, values=4)
+    words = words_of(tokenizer, 8, len(tokenizer))
+    assert words.described == "key and value in 1 token, no separators" and words.pair_tokens == 1
+    prompts = key_value_prompts(words, 8, 6)
+    assert prompts.ids.shape == (6, 9) and prompts.width == 1 and prompts.starts.tolist() == list(range(8))
+    for row, answer, place in zip(prompts.ids, prompts.answers, prompts.places, strict=True):
+        names = tokenizer.convert_ids_to_tokens(row.tolist())
+        keys, values = zip(*(name.split("=") for name in names[:-1]), strict=True)
+        assert len(set(keys)) == 8 and names[-1] == f"{keys[place]}?"
+        assert tokenizer.convert_ids_to_tokens(answer.tolist()) == [values[place]]
+    with pytest.raises(ValueError, match="tokenizer: expected one with words for 13 distinct keys .* received 12"):
+        words_of(tokenizer, 13, len(tokenizer))
 
 
 def test_words_whose_text_does_not_come_back_and_tokens_beyond_the_model_are_left_out():

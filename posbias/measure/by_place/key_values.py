@@ -31,9 +31,7 @@ def key_value_prompts(words: Words, pairs: int, prompts: int, *, seed: int = 0) 
     places = spread(prompts, pairs, rng)
     rows, answers, all_values = [], [], []
     for place in places:
-        keys, values = _drawn(words, pairs, rng)
-        marks = [np.tile(np.array(x, dtype=np.int64), (pairs, 1)) for x in (words.separator, words.end)]
-        body = np.hstack([keys, marks[0], values, marks[1]]).ravel()
+        keys, values, body = _drawn(words, pairs, rng)
         question = [*keys[place], *words.separator, *values[place][:-1]]
         rows.append(np.concatenate([words.start, body, question]))
         answers.append(values[place])
@@ -66,14 +64,20 @@ def chance(prompts: PlacedPrompts) -> Float[np.ndarray, "N"]:
 
 def _drawn(
     words: Words, pairs: int, rng: np.random.Generator
-) -> tuple[Int[np.ndarray, "pairs K"], Int[np.ndarray, "pairs L"]]:
-    """Return the keys and values of a prompt."""
-    if not words.are_named:
-        both = _sequences(words.keys, words.key_tokens, 2 * pairs, rng)
-        return both[:pairs], both[pairs:]
-    keys = _sequences(words.keys, words.key_tokens, pairs, rng)
+) -> tuple[Int[np.ndarray, "pairs K"], Int[np.ndarray, "pairs L"], Int[np.ndarray, "body"]]:
+    """Return the keys and values of a prompt, and the tokens of its pairs."""
     again = len(words.values) < pairs
-    return keys, rng.choice(words.values, pairs, replace=again)[:, None]
+    if words.pair_of is not None:
+        key, value = rng.choice(len(words.keys), pairs, replace=False), rng.choice(len(words.values), pairs, again)
+        return words.keys[key][:, None], words.values[value][:, None], words.pair_of[key, value]
+    if words.are_named:
+        keys = _sequences(words.keys, words.key_tokens, pairs, rng)
+        values = rng.choice(words.values, pairs, replace=again)[:, None]
+    else:
+        both = _sequences(words.keys, words.key_tokens, 2 * pairs, rng)
+        keys, values = both[:pairs], both[pairs:]
+    marks = [np.tile(np.array(x, dtype=np.int64), (pairs, 1)) for x in (words.separator, words.end)]
+    return keys, values, np.hstack([keys, marks[0], values, marks[1]]).ravel()
 
 
 def _sequences(

@@ -14,6 +14,8 @@ from posbias.measure.by_place.tasks import TASKS
 
 LEVEL = 0.05
 """Places differ at p values up to this one."""
+ORDER_OPEN = "places are not told apart: their order is noise, and so are rank correlations with it"
+"""Stands with rank correlations of scores that do not differ between places."""
 
 
 class Stretch(NamedTuple):
@@ -118,12 +120,19 @@ def summary_lines(results: xr.Dataset) -> Iterator[str]:
             for name in results["profile_name"].values
         ]
         yield f"rank correlation of {SCORES[main][0]} by place with {'; '.join(found)}"
+        if not differ(results, main):
+            yield ORDER_OPEN
 
 
 def difference_text(results: xr.Dataset, score: str) -> str:
     """Return whether places differ in a score, with the p value."""
     p = float(results["difference_p_value"].sel(score=score))
-    return f"places {'differ' if p <= LEVEL else 'are not told apart'} (p {p:.2g})"
+    return f"places {'differ' if differ(results, score) else 'are not told apart'} (p {p:.2g})"
+
+
+def differ(results: xr.Dataset, score: str) -> bool:
+    """Return whether places differ in a score: a rank correlation with what does not differ is one with noise."""
+    return float(results["difference_p_value"].sel(score=score)) <= LEVEL
 
 
 def correlation_text(results: xr.Dataset, profile: str, score: str) -> str:

@@ -15,6 +15,8 @@ from posbias.measure.corpus import special_ids, start_tokens
 
 NAMED = re.compile(r"([kv])\d+")
 """Tokens of a vocabulary that is made of keys and values, such as ``k12`` and ``v3``."""
+PAIRED, ASKING = re.compile(r"(k\d+)=(v\d+)"), re.compile(r"(k\d+)\?")
+"""Tokens of a vocabulary in which a pair is one token, such as ``k12=v3``, and a key that is asked, ``k12?``."""
 SPACE = "Ġ▁ "
 """How vocabularies write a space in front of a word."""
 LETTERS = (re.compile(f"[{SPACE}][A-Za-z]{{3,}}"), re.compile("[A-Za-z]{3,}"))
@@ -43,6 +45,8 @@ class Words:
         Tokens that the tokenizer puts in front.
     marks
         Separator and end as texts.
+    pair_of
+        The token of each key with each value where a pair is one token, and keys are those that ask; else None.
     """
 
     keys: Int[np.ndarray, "K"]
@@ -53,6 +57,7 @@ class Words:
     end: tuple[int, ...]
     start: tuple[int, ...]
     marks: tuple[str, ...]
+    pair_of: Int[np.ndarray, "K V"] | None = None
 
     @property
     def are_named(self) -> bool:
@@ -62,6 +67,8 @@ class Words:
     @property
     def pair_tokens(self) -> int:
         """Tokens of a pair with its separators."""
+        if self.pair_of is not None:
+            return 1
         return self.key_tokens + len(self.separator) + self.value_tokens + len(self.end)
 
     def length(self, pairs: int) -> int:
@@ -85,6 +92,8 @@ class Words:
         >>> Words(one, one, 1, 2, (5,), (), (), (":",)).described
         'keys of 1 token, values of 2 tokens, ":" between'
         """
+        if self.pair_of is not None:
+            return "key and value in 1 token, no separators"
         sizes = [f"{what} of {k} token{'s' * (k > 1)}" for what, k in self._sizes()]
         marks = " and ".join(f'"{mark}"' for mark in self.marks).replace("\n", "\\n")
         return ", ".join([*sizes, f"{marks} between" if marks else "no separators"])
@@ -98,8 +107,8 @@ def words_of(tokenizer: Any, pairs: int, size: int, *, special_tokens: bool = Tr
 
     Keys and values are words: tokens of three letters or more which the tokenizer makes of their own text again,
     after a space where the vocabulary has such, else without; where there are too few, whatever has letters or digits
-    alone. A vocabulary that is made of names such as ``k12`` and ``v3`` gives keys and values by these. If there are
-    fewer words than keys and values, each is made of several.
+    alone. A vocabulary that is made of names such as ``k12`` and ``v3``, or ``k12=v3`` for both and ``k12?`` to ask,
+    gives keys and values by these. If there are fewer words than keys and values, each is made of several.
 
     Parameters
     ----------
@@ -117,8 +126,11 @@ def words_of(tokenizer: Any, pairs: int, size: int, *, special_tokens: bool = Tr
     ValueError
         If no keys can be made that differ.
     """
-    named = _named(tokenizer, size)
-    if named is not None:
+    pair_of, named = None, _named(tokenizer, size)
+    if (paired := _paired(tokenizer, size)) is not None:
+        keys, values, pair_of = paired
+        key_tokens = value_tokens = int(len(keys) >= pairs)
+    elif named is not None:
         keys, values = named
         key_tokens, value_tokens = tokens_needed(len(keys), pairs), 1
     else:
@@ -139,7 +151,7 @@ def words_of(tokenizer: Any, pairs: int, size: int, *, special_tokens: bool = Tr
     separator, end = (_mark(tokenizer, keys[:3], texts, marks, size) for marks in (SEPARATORS, ENDS))
     start = start_tokens(tokenizer, texts[0]) if special_tokens else []
     tokens = {"separator": tuple(separator.values()), "end": tuple(end.values()), "start": tuple(start)}
-    return Words(keys, values, key_tokens, value_tokens, **tokens, marks=(*separator, *end))
+    return Words(keys, values, key_tokens, value_tokens, **tokens, marks=(*separator, *end), pair_of=pair_of)
 
 
 def tokens_needed(words: int, distinct: int) -> int:
@@ -169,6 +181,18 @@ def _named(tokenizer: Any, size: int) -> tuple[np.ndarray, np.ndarray] | None:
     if min(keys.size, values.size) < 2 or keys.size + values.size <= len(ordinary) / 2:
         return None
     return keys, values
+
+
+def _paired(tokenizer: Any, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """Return the keys that ask, the values, and the token of each key with each value; None of other vocabularies."""
+    ordinary = _ordinary(tokenizer, size)
+    asking = {name[1]: k for token, k in ordinary.items() if (name := ASKING.fullmatch(token))}
+    values = {token: k for token, k in ordinary.items() if token[0] == "v" and NAMED.fullmatch(token)}
+    pairs = {name.groups(): k for token, k in ordinary.items() if (name := PAIRED.fullmatch(token))}
+    if len(values) < 2 or not asking or {(key, value) for key in asking for value in values} != set(pairs):
+        return None
+    table = np.array([[pairs[key, value] for value in values] for key in asking], dtype=np.int64)
+    return np.array([*asking.values()], dtype=np.int64), np.array([*values.values()], dtype=np.int64), table
 
 
 def _pools(tokenizer: Any, size: int) -> Iterator[Int[np.ndarray, "_"]]:

@@ -14,8 +14,10 @@ from posbias.files import write_whole
 from posbias.measure.by_place.answers import MAIN, OF_TASK, SCORES
 from posbias.measure.by_place.prompt_profiles import MEASURED, profile_label
 from posbias.measure.by_place.retrieval_words import (
+    ORDER_OPEN,
     correlation_text,
     described,
+    differ,
     difference_text,
     places_text,
     score_text,
@@ -92,7 +94,10 @@ def sections(results: xr.Dataset) -> Iterator[str]:
         names = [str(name) for name in results["profile_name"].values]
         cells = [[profile_label(name), *(correlation_text(results, name, x) for x in OF_TASK[task])] for name in names]
         titles = ("rank correlation with", *(SCORES[name][0] for name in OF_TASK[task]))
-        yield page.section("Found where influence is?", page.table(titles, cells))
+        open_order = [
+            page.paragraph(f"By {SCORES[x][0]}, {ORDER_OPEN}.") for x in OF_TASK[task] if not differ(results, x)
+        ]
+        yield page.section("Found where influence is?", page.table(titles, cells), *open_order)
     yield page.section("How to read it", page.items([*READING[task], *READING_BOTH]))
     yield data_section(results)
     yield again_section(results)
@@ -121,7 +126,7 @@ def answer(results: xr.Dataset) -> Iterator[str]:
         f"{places_text(results, worst)} with {score_text(results, main, worst.group)}."
     )
     if "profile" in results:
-        found = page.text(correlation_text(results, MEASURED, main))
+        found = page.text(correlation_text(results, MEASURED, main) if differ(results, main) else ORDER_OPEN)
         yield f"Rank correlation of {page.text(SCORES[main][0])} by place with measured influence: {found}."
 
 
