@@ -317,6 +317,57 @@ def plot_mixing(mixing: np.ndarray, *, band: Band | None = None, ax: Axes | None
     return ax
 
 
+def place_panels(
+    scores: Mapping[str, Mapping[str, Sequence[np.ndarray]]],
+    groups: np.ndarray,
+    profiles: Mapping[str, np.ndarray],
+    places: np.ndarray,
+    *,
+    chance: float | None = None,
+    xlabel: str = "place",
+) -> Figure:
+    """Return panels over the places of a prompt: scores with intervals, and profiles below them.
+
+    Parameters
+    ----------
+    scores
+        Label of an axis → label of a score → mean and the ends of its interval, for each group of places.
+    groups
+        Where groups of places are drawn.
+    profiles
+        Label → share of influence at each place; what was measured comes first. No panel without them.
+    places
+        Where places are drawn.
+    chance
+        A score of the first panel, from 0 to 1, that a guess would have; dashed.
+    xlabel
+        What a place is.
+    """
+    count, drawn = len(scores) + bool(profiles), 0
+    with plt.style.context(str(STYLE)):
+        figure, axes = plt.subplots(count, 1, figsize=(6.4, 1.4 + 1.7 * count), sharex=True)
+        for ax, (unit, curves) in zip(axes, scores.items(), strict=False):
+            for label, (mean, low, high) in curves.items():
+                look = {"color": to_hex(f"C{drawn}"), "linestyle": LINE_STYLES[drawn]}
+                ax.plot(groups, mean, marker="." if len(groups) < 3 else None, label=label, **look)
+                ax.fill_between(groups, low, high, color=look["color"], alpha=0.25, linewidth=0)
+                drawn += 1
+            ax.set_ylabel(unit)
+        if chance is not None:
+            axes[0].axhline(chance, color="#7f7f7f", linestyle="--", linewidth=0.9, label="chance among values")
+            axes[0].set_ylim(-0.03, 1.03)
+        for k, (label, p) in enumerate(profiles.items()):
+            look = {"color": to_hex(f"C{drawn + k - 1}"), "linestyle": LINE_STYLES[(drawn + k - 1) % len(LINE_STYLES)]}
+            measured = {"color": FAMILY_COLOURS["measured"], "linewidth": 2.0}
+            axes[-1].plot(places, p, label=label, **(look if k else measured))
+            if not k:
+                axes[-1].set(yscale="log", ylabel="share of influence", ylim=(float(p.max()) * 1e-3, None))
+        axes[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes[-1].set_xlabel(xlabel)
+        figure.legend(loc="outside lower center", ncols=2, fontsize=8)
+    return figure
+
+
 def inline_svg(figure: Figure, description: str) -> str:
     """Return a figure as an ``<svg>`` element that takes black and its ground from the page, and close it.
 

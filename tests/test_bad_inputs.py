@@ -22,6 +22,7 @@ h5py = pytest.importorskip("h5py", reason="h5py is not installed")
 
 import xarray as xr  # noqa: E402 - after the checks
 from measuring import save, write_documents  # noqa: E402
+from retrieval_worlds import save_network, word_tokenizer  # noqa: E402
 
 import posbias  # noqa: E402
 from posbias.cli import main  # noqa: E402
@@ -69,6 +70,7 @@ COMMAND_LINES = [
             "explorer-data",
             "design",
             "bias P/m.nc",
+            "retrieval",
         )
     ),
     *(
@@ -84,6 +86,8 @@ COMMAND_LINES = [
             ("train-reference -o out", "names"),
             ("train-reference bloom-8", "--output"),
             ("train-icl", "--output"),
+            ("retrieval -m P/bloom", "--output"),
+            ("retrieval -o r.nc", "--model"),
             ("run", "chapter"),
             ("design --depth 2 --lambda 0.2 --heads 2 -n 8", "--output"),
             ("design --depth 2 --lambda 0.2 --heads 2 -o c.yaml", "--length"),
@@ -792,10 +796,66 @@ DESIGNS = [
     ),
 ]
 
+RETRIEVAL = "retrieval -o r.nc -m P/bloom"
+COPY = f"{RETRIEVAL} -t copy -d P/d.jsonl"
+RETRIEVALS = [
+    *wrong(RETRIEVAL, "--pairs", "x", "1.5", "", 0, -1),
+    *wrong(RETRIEVAL, "--prompts", "x", "1.5", "", 0, -1),
+    *wrong(RETRIEVAL, "--batch-size", "x", "1.5", "", 0, -1),
+    *wrong(RETRIEVAL, "--profile-prompts", "x", "1.5", -1, 201),
+    *wrong(RETRIEVAL, "--seed", "x", "1.5", -1),
+    *wrong(RETRIEVAL, "--checkpoint-every", "x", "nan", -1),
+    *wrong(RETRIEVAL, "--task", "find", "KV", "kv,copy"),
+    *wrong(RETRIEVAL, "--dtype", "int8", "float64"),
+    *wrong(RETRIEVAL, "--device", "meta", "gpu"),
+    *wrong(COPY, "--length", "x", "1.5", "", 0, -1, 39),
+    *wrong(COPY, "--segment", "x", "1.5", 0, -1, 1000),
+    *wrong(COPY, "--cue", "x", "1.5", 0, -1),
+    (f"{RETRIEVAL} --task=", ("task", "one of kv, copy", "an empty name")),
+    (f"{COPY} --segment 10000", ("length", "at least 20008", "256")),
+    (f"{COPY} --prompts 1", ("prompts", "at least 2", "1")),
+    (f"{COPY} --pairs 8", ("pairs", "none with the task copy", "8")),
+    (f"{RETRIEVAL} --length 64", ("length", "none with the task kv", "64")),
+    (f"{RETRIEVAL} --segment 4", ("segment", "none with the task kv", "4")),
+    (f"{RETRIEVAL} --cue 4", ("cue", "none with the task kv", "4")),
+    (f"{RETRIEVAL} -d P/d.jsonl", ("dataset", "none with the task kv", "P/d.jsonl")),
+    (f"{RETRIEVAL} -t copy -d nowhere", ("dataset", "nowhere")),
+    (f"{RETRIEVAL} -t copy -d P/d.jsonl", ("d.jsonl", "200 prompts of 236 tokens, received 0 from 12 documents")),
+    (f"{COPY} -n 41 -N 13", ("d.jsonl", "13 prompts of 21 tokens, received 12 from 12 documents")),
+    (f"{RETRIEVAL} --tokenizer P/empty", ("tokenizer P/empty", "none")),
+    ("retrieval -o r.nc -m P/small", ("pairs", "at most 14, of 4 tokens each", "context of 64 tokens", "received 64")),
+    ("retrieval -o r.nc -m P/small -t copy", ("length", "at most 64 tokens", "256")),
+    ("retrieval -o r.nc -m P/mute --pairs 3", ("tokenizer", "words for 3 distinct keys", "1 token that can be used")),
+    *(
+        (f"retrieval -o r.nc -m {model}", said)
+        for model, said in (
+            ("P/empty", ("P/empty", "a directory with a config.json")),
+            ("P/bert", ("architecture", "bert")),
+            ("''", ("model", "an empty name")),
+            ("bloom-8", ("model", "reference/bloom-8")),
+        )
+    ),
+    *(
+        (f"retrieval -m P/bloom -o {out}", said)
+        for out, said in (
+            ("r.csv", ("output", ".nc", "r.csv")),
+            ("no/r.nc", ("no/r.nc", "No such file or directory")),
+            ("P/folder.nc", ("folder.nc", "a directory")),
+            ("P/zero.nc", ("zero.nc", "a file that is not there yet, or --overwrite")),
+            ("P/begun.nc", ("begun.nc.rank0.checkpoint", "give --resume")),
+            ("P/good.nc --resume", ("good.nc", "a retrieval of layout 1", "no layout number")),
+            ("r.nc --report r.pdf", ("report", ".html", "r.pdf")),
+            ("r.nc --report no/r.html", ("no/r.html",)),
+        )
+    ),
+    ("report P/retrieval.nc -o r.html", ("retrieval.nc", "a retrieval of layout 1", "layout 7")),
+    ("report P/retrieval.nc -o r.html --prompts 3", ("prompts", "measured already")),
+]
+
 TABLE = [
     *COMMAND_LINES, *NUMBERS_OF_MEASURE, *CHOICES_OF_MEASURE, *OUTPUTS, *MODELS, *CORPORA, *NETCDF, *CONFIGS,
     *COMPARISONS, *PUBLISHED, *STUDIES, *TRAINED, *NETWORKS, *BOOK, *QUANTITIES, *REPORTS,
-    *DESIGNED, *ADDED_BIASES, *CHOSEN, *DESIGNS,
+    *DESIGNED, *ADDED_BIASES, *CHOSEN, *DESIGNS, *RETRIEVALS,
 ]  # fmt: skip
 
 
@@ -835,6 +895,8 @@ def write_models(root):
     (root / "empty").mkdir()
     (root / "folded" / "config.json").mkdir(parents=True)
     save(root / "bloom", "bloom")
+    save(root / "small", "llama")
+    save_network(root / "mute", word_tokenizer(["ban"]))
 
 
 def write_corpora(root):
@@ -895,6 +957,7 @@ def write_results(root):
         "bare": {"posbias_schema": 1},
         "summary-text": {"summary": 1, "posbias_schema": "one"},
         "good": {"posbias_schema": 1},
+        "retrieval": {"posbias_retrieval": 7},
     }
     for name, attrs in attributes.items():
         xr.Dataset({"x": ("k", np.zeros(3))}, attrs=attrs).to_netcdf(root / f"{name}.nc", engine="h5netcdf")

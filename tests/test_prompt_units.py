@@ -10,8 +10,8 @@ xr = pytest.importorskip("xarray", reason="xarray is not installed")
 
 from transformers import AutoTokenizer  # noqa: E402 - after the check that it is there
 
-from posbias.measure.corpus import Corpus, make_prompts  # noqa: E402
-from posbias.measure.studies.prompt_units import document_units, in_order, prompt_units, unit_groups  # noqa: E402
+from posbias.measure.corpus import Corpus, document_units, in_order, make_prompts  # noqa: E402  # noqa: E402
+from posbias.measure.studies.prompt_units import prompt_units, unit_groups  # noqa: E402
 from posbias.measure.summary import read_summary  # noqa: E402
 from posbias.shipped import held_out_documents, held_out_modules, model_folder  # noqa: E402
 from posbias.training.reference.texts import documents, is_held_out  # noqa: E402

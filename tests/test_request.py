@@ -47,6 +47,8 @@ CASES = {
     "train-reference": (["train-reference", "bloom-9", "-o", "out"], "reference model: expected one of bloom-8"),
     "train-reference seed": (["train-reference", "bloom-8", "-o", "out", "--seed", "-1"], "seed"),
     "train-icl": (["train-icl", "-o", "out", "--preset", "figure1"], "preset: expected one of figure2"),
+    "retrieval": (["retrieval", "-m", "empty", "-o", "r.nc", "-t", "find"], "task: expected one of kv, copy"),
+    "retrieval model": (["retrieval", "-m", "empty", "-o", "r.nc"], "a directory with a config.json"),
     "train-icl size": (["train-icl", "-o", "out", "--batch-size", "1000000000000"], "batch_size"),
 }
 

@@ -184,6 +184,7 @@ def test_what_needs_the_sources_says_so(install, elsewhere, words):
         (["summarise", "m.nc", "-o", "small.nc"], "measure"),
         (["train-reference", INSIDE, "-o", "trained"], "measure"),
         (["train-icl", "--preset", "figure3", "-o", "nets"], "measure"),
+        (["retrieval", "-m", f"reference/{INSIDE}", "-o", "found.nc"], "measure"),
         (["published", "--download"], "originals"),
         (["chapters"], "book"),
         (["run", "good"], "book"),

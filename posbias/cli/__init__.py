@@ -21,6 +21,7 @@ GROUPS = (
     "posbias.cli.report_commands",
     "posbias.cli.study_commands",
     "posbias.cli.reference_commands",
+    "posbias.cli.scratch_commands",
     "posbias.cli.retrieval_commands",
     "posbias.cli.key_value_commands",
     "posbias.cli.explorer_commands",

@@ -28,7 +28,8 @@ def report(
         str | None,
         typer.Argument(
             metavar="MODEL_OR_FILE",
-            help="Measurement or summary (.nc); or a model to measure: directory, id on the hub, or reference/NAME.",
+            help="Measurement, summary or retrieval (.nc); or a model to measure: directory, id on the hub, or "
+            "reference/NAME.",
         ),
     ] = None,
     compare: Annotated[
@@ -82,6 +83,9 @@ def report(
             raise checks.refuse(only_for_models[0].replace("corpus", "dataset"), "a model to measure", received)
     else:
         check_wanted(subject, opening | allowed, measuring)
+    if is_file and is_retrieval(Path(str(subject))):
+        report_retrieval(output, Path(str(subject)), compare)
+        return
     from posbias.measure.measurement import load
 
     other = None if compare is None else load(compare)
@@ -94,6 +98,40 @@ def report(
             typer.echo(f"{measured.save(keep)}: {measured.prompts} prompts of {measured.length} tokens")
     path = measured.report(output, beside=other)
     typer.echo(f"{path}: {path.stat().st_size / 1024:.0f} KiB, {measured.described}")
+
+
+def is_retrieval(path: Path) -> bool:
+    """Tell whether a file is one of ``posbias retrieval``; errors are those of a file that cannot be read."""
+    from posbias.measure.measurement import extra
+
+    with extra("measure"):
+        from posbias.measure.by_place.retrieval_file import LAYOUT
+        from posbias.training.loop import netcdf
+
+        return LAYOUT in netcdf.load(path).attrs
+
+
+def report_retrieval(output: Path, path: Path, compare: Path | None) -> None:
+    """Write the report on a file of ``posbias retrieval``.
+
+    Raises
+    ------
+    ValueError
+        If it is incomplete, and for a file to set beside it.
+    OSError
+        If a file cannot be read or written.
+    """
+    if compare is not None:
+        raise checks.refuse("compare", "none with a retrieval, whose report stands alone", compare)
+    from posbias.measure.by_place.retrieval_file import read_retrieval
+    from posbias.measure.by_place.retrieval_words import described, title
+    from posbias.measure.measurement import extra
+
+    results = read_retrieval(path)
+    with extra("book"):
+        from posbias.measure.report.retrieval_page import write_retrieval_report
+    written = write_retrieval_report(output, results)
+    typer.echo(f"{written}: {written.stat().st_size / 1024:.0f} KiB, {title(results)}: {described(results)}")
 
 
 def check_before(output: Path, source: str | None, compare: Path | None, keep: Path | None) -> None:

@@ -1,160 +1,116 @@
-"""The command that trains small networks from scratch: ``posbias train-icl``."""
+"""The command that asks a model by place: ``posbias retrieval``."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
-from posbias import checks
-
-if TYPE_CHECKING:
-    import xarray as xr
-
-    from posbias.training.retrieval.settings import Setting
+from posbias.training.loop.unfinished import resumable
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command that trains to ``app``."""
-    app.command("train-icl")(train_icl)
+    """Add the command to ``app``."""
+    app.command("retrieval")(retrieval)
 
 
-def train_icl(
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write to, one file for each setting.")],
-    preset: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--preset", "-p", help="Settings of a figure of Wu et al. (2025), figure2 to figure13, or spread, or deep."
-        ),
+def retrieval(
+    output: Annotated[Path, typer.Option("--output", "-o", help="netCDF file to write (.nc).")],
+    model: Annotated[str, typer.Option("--model", "-m", help="Directory, id on the hub, or reference/NAME.")],
+    task: Annotated[
+        str, typer.Option("--task", "-t", help="kv: find the value of a key; copy: go on with a segment of the text.")
+    ] = "kv",
+    pairs: Annotated[int | None, typer.Option(help="Of kv: pairs of a key and a value in a prompt; 64.")] = None,
+    length: Annotated[
+        int | None, typer.Option("--length", "-n", help="Of copy: tokens of a prompt, with cue and segment; 256.")
     ] = None,
-    seeds: Annotated[int, typer.Option(help="Number of networks for each setting; their seeds are 0, 1, …")] = 5,
-    iterations: Annotated[int, typer.Option(help="Number of optimizer steps.")] = 100_000,
-    batch_size: Annotated[int, typer.Option(help="Sequences in a batch.")] = 128,
-    precision: Annotated[
-        Literal["float32", "bfloat16"], typer.Option(help="Precision of matrix products in training.")
-    ] = "float32",
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, …; by default a GPU if there is one.")] = None,
-    processes: Annotated[int, typer.Option(help="Number of networks to train at a time, each on one thread.")] = 1,
-    tested: Annotated[int, typer.Option(help="Number of test sequences in each order of the labels.")] = 10_000,
-    mask: Annotated[
-        Literal["full", "causal", "window", "prefix"], typer.Option(help="Attention mask, without a preset.")
-    ] = "causal",
-    width: Annotated[int | None, typer.Option(help="Number of tokens in the window or the prefix.")] = None,
-    encoding: Annotated[
-        Literal["none", "decay", "sinusoidal", "rope"],
-        typer.Option(help="Positional encoding, without a preset."),
-    ] = "none",
-    layers: Annotated[int, typer.Option(help="Number of layers, without a preset.")] = 2,
-    residual: Annotated[bool, typer.Option("--residual", help="Add residual connections, without a preset.")] = False,
-    bias: Annotated[
-        Literal["none", "first", "middle", "last", "ends"],
-        typer.Option(help="Place of the answer in the training data, without a preset."),
-    ] = "none",
-    items: Annotated[int | None, typer.Option(help="Item-label pairs in a sequence, n.")] = None,
-    classes: Annotated[int | None, typer.Option(help="Number of classes, K.")] = None,
-    labels: Annotated[int | None, typer.Option(help="Number of labels, L.")] = None,
-    burstiness: Annotated[int | None, typer.Option(help="Items of each class in a training sequence.")] = None,
-    dimension: Annotated[int | None, typer.Option(help="Dimension of a token, d.")] = None,
-    vocabulary: Annotated[
-        Literal["mixture", "fixed"] | None,
-        typer.Option(help="Whether items scatter about their class (mixture) or equal its vector (fixed)."),
+    segment: Annotated[int | None, typer.Option(help="Of copy: tokens of the segment that is scored; 16.")] = None,
+    cue: Annotated[int | None, typer.Option(help="Of copy: tokens before it that are given; 4.")] = None,
+    dataset: Annotated[
+        str | None,
+        typer.Option("--dataset", "-d", help="Of copy: builtin, or another corpus as for posbias measure; builtin."),
     ] = None,
-    spread: Annotated[
-        Literal["text", "code"] | None,
-        typer.Option(help="Components of class vectors: variance 1/d (text), or standard deviation 1/d (code)."),
+    separator: Annotated[str | None, typer.Option(help="Lines that begin a new document in a text file.")] = None,
+    field: Annotated[str, typer.Option(help="Column of the text in .jsonl, .csv and .parquet.")] = "text",
+    prompts: Annotated[
+        int, typer.Option("--prompts", "-N", help="Number of prompts in all, spread evenly over the places.")
+    ] = 200,
+    profile_prompts: Annotated[
+        int | None,
+        typer.Option(help="How many of them also give a profile; 32, or all if there are fewer; 0 for none."),
     ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Skip settings that have results; continue others from their checkpoints.")
-    ] = False,
-    keep: Annotated[bool, typer.Option("--keep", help="Keep the last checkpoints, which hold the weights.")] = False,
+    batch_size: Annotated[int, typer.Option("--batch-size", "-B", help="Prompts at a time.")] = 8,
+    seed: Annotated[int, typer.Option(help="Of keys, values, and the order of places.")] = 0,
+    dtype: Annotated[
+        str | None, typer.Option(help="float32, bfloat16 or float16; 32 bits on a CPU, bfloat16 on a GPU unless given.")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, …; a GPU if there is one.")] = None,
+    device_map: Annotated[str | None, typer.Option(help="Spread the model by accelerate: auto, balanced, …")] = None,
+    special_tokens: Annotated[bool, typer.Option(help="Put the tokenizer's start tokens in front.")] = True,
+    report: Annotated[Path | None, typer.Option(help="Also write a report with figures: one file (.html).")] = None,
+    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of the model on the hub.")] = None,
+    tokenizer: Annotated[str | None, typer.Option(help="Directory or id, if it is not the model's own.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume from the checkpoint, if there is one.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output if it is there.")] = False,
     checkpoint_every: Annotated[float, typer.Option(help="Minimum time between checkpoints, in seconds.")] = 60.0,
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")
+    ] = False,
+    allow_pickle: Annotated[
+        bool, typer.Option("--allow-pickle", help="Load weights that are not in safetensors; they can run code.")
+    ] = False,
+    strip_prefix: Annotated[
+        str, typer.Option(help="Leave away what stands in front of the names of the weights: module., _orig_mod.")
+    ] = "",
 ) -> None:
-    """Train small attention-only networks on a retrieval task and measure which positions they favour."""
-    from posbias.files import check_folder
-    from posbias.rollout.masks import Mask
-    from posbias.training.loop.unfinished import check_no_results, check_unfinished, resumable
-    from posbias.training.retrieval.settings import Network, Setting, Task, Training, check_memory
-    from posbias.training.retrieval.settings import preset as settings_of
+    """Ask a model for what stands at each place of its prompt: scores by place, beside the prompts' profiles."""
+    from posbias import checks
+    from posbias.measure import request
+    from posbias.measure.by_place.tasks import PROFILE_PROMPTS, Task, check_counts
+    from posbias.measure.corpus import BUILTIN
 
+    asked = Task(task, pairs, length, segment, cue)
+    profiled = min(PROFILE_PROMPTS, prompts) if profile_prompts is None else profile_prompts
+    check_counts(prompts, batch_size, profiled, seed, asked)
     checks.seconds("checkpoint_every", checkpoint_every)
+    if dtype is not None:
+        request.check_dtype(dtype)
     if device is not None:
         checks.device("device", device)
-    training = Training(iterations, batch_size, precision=precision)
-    for name, value in (("seeds", seeds), ("processes", processes), ("tested", tested)):
-        checks.positive_integer(name, value)
-    task = {
-        "items": items, "classes": classes, "labels": labels, "burstiness": burstiness, "dimension": dimension,
-        "vocabulary": vocabulary, "spread": spread,
-    }  # fmt: skip
-    if preset:
-        wanted = _with([setting for name in preset for setting in settings_of(name)], "task", task)
-    else:
-        if (width is None) == (mask in ("window", "prefix")):
-            raise checks.refuse(
-                "width", "a number of tokens with --mask window or prefix, none with other masks", width
-            )
-        one = Setting(Task(bias=bias), Network(layers, Mask("causal"), encoding, residual))
-        wanted = _with(_with([one], "task", task), "network", {"mask": Mask(mask, width or 0)})
+    if dataset is not None and task != "copy":
+        raise checks.refuse("dataset", f"none with the task {task}, which reads no text", dataset)
+    request.check_model(model)
+    corpus = request.chosen_corpus(BUILTIN if dataset is None else dataset, "first", separator, field)
+    request.check_run(output, resume=resume, overwrite=overwrite, report=report)
+    with resumable(lambda: [request.own_checkpoint(output)]):
+        from posbias.measure.by_place.retrieval_run import Retrieval, retrieve
+        from posbias.measure.by_place.retrieval_words import summary_lines
+        from posbias.measure.loading import Source
+        from posbias.measure.measurement import extra
 
-    for setting in wanted:
-        check_memory(setting, training, tested, seeds)
-    check_folder(output)
-    paths = {setting: output / f"{setting.name}.nc" for setting in wanted}
-    left = [output / f"{setting.name}.seed{seed}.checkpoint" for setting in wanted for seed in range(seeds)]
-    if not resume:
-        for path in paths.values():
-            check_no_results(path)
-    for path in left:
-        check_unfinished(path, resume=resume)
-
-    import torch
-
-    from posbias.training.retrieval import experiment
-
-    where = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        torch.empty(1, device=where)
-    except (RuntimeError, AssertionError):
-        raise checks.refuse("device", "a device that torch can use here, such as cpu or cuda", where) from None
-    output.mkdir(parents=True, exist_ok=True)
-    numbers = list(range(seeds))
-    if resume:
-        paths = {s: p for s, p in paths.items() if not experiment.is_done(p, s, numbers, training, tested)}
-    outcomes = experiment.run_settings(
-        list(paths),
-        numbers,
-        training,
-        output,
-        size=tested,
-        device=where,
-        processes=processes,
-        resume=resume,
-        keep=keep,
-        checkpoint_every=checkpoint_every,
-        progress=True,
-    )
-    with resumable(lambda: left):
-        for path, results in outcomes:
-            _tell(path, results)
-
-
-def _with(settings: list[Setting], part: str, given: dict[str, Any]) -> list[Setting]:
-    """Return the settings with the given fields of a part, ``task`` or ``network``, replaced; without duplicates."""
-    from dataclasses import replace
-
-    given = {name: value for name, value in given.items() if value is not None}
-    return list(dict.fromkeys(replace(s, **{part: replace(getattr(s, part), **given)}) for s in settings))
-
-
-def _tell(path: Path, results: xr.Dataset) -> None:
-    """Print what a setting's networks favour, and which of them stopped early."""
-    from posbias.training.retrieval.outcomes import gaps
-
-    for seed, step in zip(results["seed"].values, results["stopped"].values, strict=True):
-        if step >= 0:
-            typer.echo(
-                f"{results.attrs['setting']}: seed {seed} stopped: its loss was not finite at step {step}", err=True
-            )
-    means = zip(results["pair"].values, gaps(results).mean(0), strict=True)
-    typer.echo(f"{path}: {results.sizes['seed']} seeds, {', '.join(f'{pair} {gap:+.3f}' for pair, gap in means)}")
+        if report is not None:  # what it needs is asked for before the run
+            with extra("book"):
+                from posbias.measure.report.retrieval_page import write_retrieval_report
+        allowed: dict[str, Any] = {"trust_remote_code": trust_remote_code, "allow_pickle": allow_pickle}
+        subject = Retrieval(
+            Source(model, revision, tokenizer, strip_prefix=strip_prefix, **allowed),
+            asked,
+            prompts=prompts,
+            profile_prompts=profiled,
+            batch_size=batch_size,
+            corpus=corpus,
+            dtype=dtype,
+            device=device,
+            device_map=device_map,
+            special_tokens=special_tokens,
+            seed=seed,
+        )
+        results = retrieve(
+            subject, output, resume=resume, overwrite=overwrite, checkpoint_every=checkpoint_every, progress=True
+        )
+        if results is not None:
+            first, *others = summary_lines(results)
+            typer.echo("\n".join([f"{output}: {first}", *others]))
+            if report is not None:
+                typer.echo(f"{write_retrieval_report(report, results)}: report")

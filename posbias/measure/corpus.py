@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Int
 
 from posbias import checks
-from posbias.shipped import held_out_documents
+from posbias.shipped import held_out_documents, held_out_modules
 
 RULES = ("first", "cut", "random")
 
@@ -419,13 +419,13 @@ def make_prompts(
     if isinstance(tokenizer, Vocabulary) and rule != "random":
         wanted = "a directory, an id or reference/NAME (--tokenizer), for prompts that are cut from text"
         raise checks.refuse("tokenizer", wanted, "none")
-    front = _front(tokenizer) if special_tokens else []
+    front = start_tokens(tokenizer) if special_tokens else []
     if len(front) >= n:
         raise checks.refuse("length", f"more than the {len(front)} special tokens in front", n)
     body = n - len(front)
     rng = np.random.default_rng(seed)
     if rule == "random":
-        ordinary = np.setdiff1d(np.arange(len(tokenizer)), [*_special(tokenizer), *excluded])
+        ordinary = np.setdiff1d(np.arange(len(tokenizer)), [*special_ids(tokenizer), *excluded])
         if ordinary.size == 0:
             raise checks.refuse("tokenizer", "tokens that are not special", f"none of {len(tokenizer)}")
         ids = rng.choice(ordinary, size=(N, body))
@@ -451,7 +451,34 @@ def make_prompts(
     raise checks.refuse(f"dataset {corpus.source}", f"{N} prompts of {n} tokens", received)
 
 
-def _special(tokenizer: Any) -> list[int]:
+def document_units(origins: Int[np.ndarray, "N"], dataset: str) -> Int[np.ndarray, "N"]:
+    """Return the unit of each prompt from the number of its document: its module, if documents are the built-in ones.
+
+    Parameters
+    ----------
+    origins
+        Of :class:`Prompts`.
+    dataset
+        Name of the corpus.
+
+    >>> document_units(np.array([0, 2, 3]), "builtin").tolist(), document_units(np.array([7, 7]), "mine").tolist()
+    ([0, 1, 2], [0, 0])
+    """
+    labels = np.array(held_out_modules())[origins] if dataset == BUILTIN else origins
+    return in_order(labels)
+
+
+def in_order(labels: np.ndarray) -> Int[np.ndarray, "N"]:
+    """Return labels as numbers from 0 on, in the order in which they first come.
+
+    >>> in_order(np.array(["b", "a", "b"])).tolist()
+    [0, 1, 0]
+    """
+    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[inverse]
+
+
+def special_ids(tokenizer: Any) -> list[int]:
     """Return all special tokens: those with a role, and those that are marked and have none, such as reserved ones."""
     if isinstance(tokenizer, Vocabulary):
         return []
@@ -459,12 +486,20 @@ def _special(tokenizer: Any) -> list[int]:
     return [*tokenizer.all_special_ids, *marked]
 
 
-def _front(tokenizer: Any) -> list[int]:
-    """Return the special tokens that the tokenizer puts before a text."""
+def start_tokens(tokenizer: Any, text: str = "a") -> list[int]:
+    """Return the special tokens that the tokenizer puts before a text.
+
+    Parameters
+    ----------
+    tokenizer
+        Of transformers, or a :class:`Vocabulary`, which puts none.
+    text
+        One that the tokenizer knows.
+    """
     if isinstance(tokenizer, Vocabulary):
         return []
-    bare = tokenizer("a", add_special_tokens=False)["input_ids"]
-    full = tokenizer("a", add_special_tokens=True)["input_ids"]
+    bare = tokenizer(text, add_special_tokens=False)["input_ids"]
+    full = tokenizer(text, add_special_tokens=True)["input_ids"]
     start = next((k for k in range(len(full) - len(bare) + 1) if full[k : k + len(bare)] == bare), 0)
     return list(full[:start])
 

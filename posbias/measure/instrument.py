@@ -168,6 +168,12 @@ class Instrument:
         """Return the last position's next-token logits for input embeddings, with the position bias as measured."""
         return self._watched(x, None)[0][:, -1]
 
+    def tail(self, ids: Int[Tensor, "B n"], keep: int) -> Float[Tensor, "B keep v"]:
+        """Return the next-token logits of the last ``keep`` positions in 32 bits or more, by a forward pass alone."""
+        with torch.no_grad():
+            logits = self._watched(self.embeddings(ids), None, keep=keep)[0]
+        return logits[:, -keep:].to(torch.promote_types(logits.dtype, torch.float32))
+
     def losses(self, ids: Int[Tensor, "B n"], observe: Observer | None = None) -> Float[Tensor, "B m"]:
         """Return the next token's loss in nats at each position but the last, m = n - 1, by a forward pass alone."""
         with torch.no_grad():

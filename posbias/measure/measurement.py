@@ -15,6 +15,7 @@ from jaxtyping import Float
 from posbias import checks
 from posbias.comparison.pairs import Comparison, compare
 from posbias.files import check_writable
+from posbias.measure.quantities import VARIANTS, labels
 from posbias.rollout.labelled import Profile
 
 if TYPE_CHECKING:
@@ -22,16 +23,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from posbias.measure.report.evidence import Subject
-
-VARIANTS = {
-    "a": "attention only",
-    "b": "with residual",
-    "c": "with residual and content",
-    "kernels": "with residual and measured attention",
-    "own": "with residual and each prompt's attention",
-    "birth": "the law at birth",
-}
-"""What each rollout takes from a measurement, in a few words."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -217,11 +208,6 @@ class Measurement:
         sizes, tau = self.results.sizes, self.mixing.sum()
         layers = f"{sizes['layer']} layers × {sizes['head']} heads, total mixing {tau:.3f}"
         return f"Measurement of {self.described}\n{layers}\n{self.influence!r}"
-
-
-def labels() -> dict[str, str]:
-    """Return what each variant is called in figures and tables."""
-    return {name: f"({name}) {words}" if len(name) == 1 else words for name, words in VARIANTS.items()}
 
 
 def load(path: str | PathLike[str]) -> Measurement:

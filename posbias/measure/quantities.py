@@ -1,4 +1,4 @@
-"""What is measured, chosen by name."""
+"""What is measured, chosen by name, and what is predicted from it."""
 
 from __future__ import annotations
 
@@ -19,6 +19,16 @@ QUANTITIES = {
 ALWAYS = ("mixing", "influence")
 DEFAULT = ("mixing", "influence", "kernels", "content", "branches")
 NEEDS = {"heads": "kernels", "logits": "content"}
+
+VARIANTS = {
+    "a": "attention only",
+    "b": "with residual",
+    "c": "with residual and content",
+    "kernels": "with residual and measured attention",
+    "own": "with residual and each prompt's attention",
+    "birth": "the law at birth",
+}
+"""What each rollout takes from a measurement, in a few words."""
 
 
 def quantities_of(names: str | Iterable[str]) -> tuple[str, ...]:
@@ -48,3 +58,8 @@ def quantities_of(names: str | Iterable[str]) -> tuple[str, ...]:
         if name in wanted and needed not in wanted:
             raise checks.refuse("quantities", f"{needed} beside {name}", ",".join(x for x in QUANTITIES if x in wanted))
     return tuple(name for name in QUANTITIES if name in wanted or name in ALWAYS)
+
+
+def labels() -> dict[str, str]:
+    """Return what each variant is called in figures and tables."""
+    return {name: f"({name}) {words}" if len(name) == 1 else words for name, words in VARIANTS.items()}

@@ -168,6 +168,10 @@ class Study:
             if self.settings.device_map is not None:  # then weights go where there is room, on disk if need be
                 need = replace(need, weights=0)
             check_memory(need, DTYPES[self.settings.precision()], self.settings.place())
+        return self.cut()
+
+    def cut(self) -> Prompts:
+        """Return the prompts that the settings describe; a study of other prompts makes them here."""
         return self.settings.cut(self.tokenizer, special_tokens(self.config))
 
     @cached_property

@@ -12,7 +12,8 @@ from jaxtyping import Float, Int
 
 from posbias import checks
 from posbias.comparison.distances import normalised_wasserstein, wasserstein_to
-from posbias.measure.studies.prompt_units import in_order, prompt_units
+from posbias.measure.corpus import in_order
+from posbias.measure.studies.prompt_units import prompt_units
 from posbias.rollout.profiles import TOLERANCE, mean_position, u_shape
 from posbias.statistics.multiplicity import holm, sign_p_value
 from posbias.statistics.resampling import interval, resampled_profiles

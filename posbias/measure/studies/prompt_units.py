@@ -11,9 +11,9 @@ import xarray as xr
 from jaxtyping import Int
 
 from posbias import checks
-from posbias.measure.corpus import BUILTIN, Corpus, Prompts, make_prompts
+from posbias.measure.corpus import BUILTIN, Corpus, Prompts, document_units, make_prompts
 from posbias.measure.loading import Source
-from posbias.shipped import PREFIX, held_out_modules
+from posbias.shipped import PREFIX
 
 CUT = {"dataset", "rule", "prompts", "length", "seed"}
 """Attributes that say how prompts were cut."""
@@ -90,33 +90,6 @@ def known_units(measurement: xr.Dataset) -> Int[np.ndarray, "N"] | None:
         return prompt_units(measurement)
     except (ValueError, IndexError, OSError):  # the last where a tokenizer of the reference models is not at hand
         return None
-
-
-def document_units(origins: Int[np.ndarray, "N"], dataset: str) -> Int[np.ndarray, "N"]:
-    """Return the unit of each prompt from the number of its document: its module, if documents are the built-in ones.
-
-    Parameters
-    ----------
-    origins
-        Of :class:`~posbias.measure.corpus.Prompts`.
-    dataset
-        Name of the corpus.
-
-    >>> document_units(np.array([0, 2, 3]), "builtin").tolist(), document_units(np.array([7, 7]), "mine").tolist()
-    ([0, 1, 2], [0, 0])
-    """
-    labels = np.array(held_out_modules())[origins] if dataset == BUILTIN else origins
-    return in_order(labels)
-
-
-def in_order(labels: np.ndarray) -> Int[np.ndarray, "N"]:
-    """Return labels as numbers from 0 on, in the order in which they first come.
-
-    >>> in_order(np.array(["b", "a", "b"])).tolist()
-    [0, 1, 0]
-    """
-    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
-    return np.argsort(np.argsort(first))[inverse]
 
 
 def unit_groups(units: Int[np.ndarray, "N"], groups: int) -> Int[np.ndarray, "N"]:

@@ -22,9 +22,9 @@ from torch import Tensor, nn
 from posbias import checks
 from posbias.measure.attention import AttentionReading
 from posbias.measure.bias_choice import Attended, Description
+from posbias.measure.corpus import document_units
 from posbias.measure.instrument import Instrument
 from posbias.measure.studies.bias_proposals import Setting, proposed
-from posbias.measure.studies.prompt_units import document_units
 from posbias.measure.studies.remedy_hooks import (
     LEAST,
     MOST,

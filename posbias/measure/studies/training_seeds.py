@@ -17,10 +17,11 @@ import xarray as xr
 from jaxtyping import Float, Int
 
 from posbias import checks
+from posbias.measure.corpus import document_units
 from posbias.measure.layer_sums import LayerSums
 from posbias.measure.positions import read_positions
 from posbias.measure.run import measured
-from posbias.measure.studies.prompt_units import document_units, prompt_units, unit_groups
+from posbias.measure.studies.prompt_units import prompt_units, unit_groups
 from posbias.measure.study import Settings, Study
 from posbias.measure.summary import summarise
 from posbias.rollout.cells import cells_of
