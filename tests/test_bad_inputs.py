@@ -811,6 +811,8 @@ RETRIEVALS = [
     *wrong(COPY, "--length", "x", "1.5", "", 0, -1, 39),
     *wrong(COPY, "--segment", "x", "1.5", 0, -1, 1000),
     *wrong(COPY, "--cue", "x", "1.5", 0, -1),
+    (f"{RETRIEVAL} --bias log", ("bias", "log:NUMBER", "log")),
+    (f"{RETRIEVAL} --bias P/added-heads.yaml", ("added-heads.yaml: position_bias", "one for each of 4 heads", "2")),
     (f"{RETRIEVAL} --task=", ("task", "one of kv, copy", "an empty name")),
     (f"{COPY} --segment 10000", ("length", "at least 20008", "256")),
     (f"{COPY} --prompts 1", ("prompts", "at least 2", "1")),

@@ -236,6 +236,20 @@ def test_a_change_wraps_the_whole_measurement_and_is_taken_back(place, tmp_path)
     assert set(found["profile_name"].values) == {"measured", "kernels", "own"}, "no formula knows of the change"
 
 
+def test_a_bias_is_added_while_the_model_is_asked(place, tmp_path, capsys):
+    """A steep slope towards the last tokens leaves a model without positions nothing else to see."""
+    found, said = {}, ""
+    for bias in ("none", "alibi:50", "alibi:-50"):
+        words = arguments(place, tmp_path / f"{bias}.nc", "--bias", bias, profile_prompts=12)
+        code, said, _ = status(capsys, words)
+        assert code == 0
+        found[bias] = read_retrieval(tmp_path / f"{bias}.nc")
+    attended = {bias: x["profile"].sel(profile_name="kernels").values.ravel() for bias, x in found.items()}
+    assert attended["alibi:50"][0] < attended["none"][0] < attended["alibi:-50"][0]
+    assert found["none"].attrs["change"] == "none" and "slope" in found["alibi:50"].attrs["change"]
+    assert "changed by" in said
+
+
 @pytest.mark.parametrize("task", ["kv", "copy"])
 def test_the_report_has_figure_tables_and_data(place, tmp_path, capsys, task):
     output, page = tmp_path / "r.nc", tmp_path / "r.html"

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from posbias.cli.biases import HELP, read_bias
 from posbias.training.loop.unfinished import resumable
 
 
@@ -25,6 +26,7 @@ def retrieval(
     length: Annotated[
         int | None, typer.Option("--length", "-n", help="Of copy: tokens of a prompt, with cue and segment; 256.")
     ] = None,
+    bias: Annotated[str, typer.Option(help=HELP)] = "none",
     segment: Annotated[int | None, typer.Option(help="Of copy: tokens of the segment that is scored; 16.")] = None,
     cue: Annotated[int | None, typer.Option(help="Of copy: tokens before it that are given; 4.")] = None,
     dataset: Annotated[
@@ -81,10 +83,11 @@ def retrieval(
     if dataset is not None and task != "copy":
         raise checks.refuse("dataset", f"none with the task {task}, which reads no text", dataset)
     request.check_model(model)
+    added = read_bias(bias)
     corpus = request.chosen_corpus(BUILTIN if dataset is None else dataset, "first", separator, field)
     request.check_run(output, resume=resume, overwrite=overwrite, report=report)
     with resumable(lambda: [request.own_checkpoint(output)]):
-        from posbias.measure.by_place.retrieval_run import Retrieval, retrieve
+        from posbias.measure.by_place.retrieval_run import Retrieval, added_bias, retrieve
         from posbias.measure.by_place.retrieval_words import summary_lines
         from posbias.measure.loading import Source
         from posbias.measure.measurement import extra
@@ -93,8 +96,12 @@ def retrieval(
             with extra("book"):
                 from posbias.measure.report.retrieval_page import write_retrieval_report
         allowed: dict[str, Any] = {"trust_remote_code": trust_remote_code, "allow_pickle": allow_pickle}
+        source = Source(model, revision, tokenizer, strip_prefix=strip_prefix, **allowed)
+        if added is not None:
+            config = source.config()
+            added.check(model, config.num_hidden_layers, config.num_attention_heads)
         subject = Retrieval(
-            Source(model, revision, tokenizer, strip_prefix=strip_prefix, **allowed),
+            source,
             asked,
             prompts=prompts,
             profile_prompts=profiled,
@@ -105,6 +112,7 @@ def retrieval(
             device_map=device_map,
             special_tokens=special_tokens,
             seed=seed,
+            change=None if added is None else added_bias(added.description),
         )
         results = retrieve(
             subject, output, resume=resume, overwrite=overwrite, checkpoint_every=checkpoint_every, progress=True

@@ -7,6 +7,7 @@ several processes share them.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -47,6 +48,7 @@ from posbias.measure.readings import Readings
 from posbias.measure.request import check_run
 from posbias.measure.results import make_results
 from posbias.measure.study import Settings, Study
+from posbias.networks.added_biases import added_biases
 from posbias.networks.description import position_kind
 from posbias.networks.families import family_of
 from posbias.training.loop.progress import progress as told
@@ -73,6 +75,17 @@ class Change:
 
     name: str
     applied: Callable[[nn.Module], AbstractContextManager[Any]]
+
+
+def added_bias(description: Any) -> Change:
+    """Return the change that adds a position bias to a model's logits.
+
+    Parameters
+    ----------
+    description
+        As :func:`~posbias.networks.added_biases.added_biases` takes it.
+    """
+    return Change(json.dumps(description), partial(added_biases, biases=description))
 
 
 @dataclass(frozen=True)
