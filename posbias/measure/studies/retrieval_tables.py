@@ -57,9 +57,9 @@ def read_runs(folder: Path | str) -> list[Run]:
     Raises
     ------
     ValueError
-        If there is none, or profiles are missing.
+        If there is none, or a file is not what it should be.
     OSError
-        If a file cannot be read.
+        If a file cannot be read, or its profiles are missing.
     """
     paths = sorted(path for path in Path(folder).glob("*.nc") if not path.name.endswith(".profiles.nc"))
     if not paths:
