@@ -41,6 +41,7 @@ def run_of(accuracy, profile, tokens=1, values=4):
         end = np.repeat(accuracy[:, -1], k, axis=1)
         arrays |= {f"accuracy_{k}": end, f"log_probability_{k}": np.log(end + 1e-9)}
     attributes = {"setting": "made", "encoding": "none", "tokens": tokens, "pairs": n, "values": values}
+    attributes |= {"layers": 1, "heads": 4}
     born = np.append(np.repeat(np.asarray(profile, dtype=float) / tokens, tokens), 0.5)[None]
     names = ("squares_born", "rollout_born", "influence_born", "influence_trained", "rollout_trained")
     profiles = {name: (("seed", "position"), born) for name in names}
@@ -109,6 +110,15 @@ def test_resumed_profiles_that_are_missing_are_measured(folder):
     after = retrieval_profiles.read_profiles(path)
     np.testing.assert_allclose(after["influence_trained"], before["influence_trained"], atol=1e-6)
     assert lookup_runs.is_done(next(x for x in folder.glob("*even.nc")), Setting("steep", 1, 8), [0, 1], Training(4, 4))
+
+
+def test_a_hop_is_a_row_of_the_kernel(folder):
+    (run,) = tables.read_runs(folder)
+    weights = np.exp(0.125 * np.arange(9))  # of the keys, for the last query of nine tokens
+    np.testing.assert_allclose(tables.predicted(run, "one hop"), weights[:8] / weights.sum())
+    kernel = np.tril(np.exp(0.125 * (np.arange(9) - np.arange(9)[:, None])))
+    kernel /= kernel.sum(1, keepdims=True)
+    np.testing.assert_allclose(tables.predicted(run, "two hops"), (kernel @ kernel)[-1, :8])
 
 
 def test_an_empty_folder_is_refused(tmp_path):

@@ -14,19 +14,24 @@ from scipy.stats import spearmanr
 
 from posbias import checks
 from posbias.measure.studies.retrieval_profiles import profiles_path, read_profiles
+from posbias.rollout.biased import biased_kernels
 from posbias.training.key_value.lookup_results import read_results
+from posbias.training.key_value.lookup_settings import Setting
 
 PARTS = 8
 """Equal parts of a prompt's places."""
 PREDICTORS = {
+    "one hop": "one hop",
+    "two hops": "two hops",
     "squares_born": "law of squares",
     "rollout_born": "rollout",
     "influence_born": "influence at birth",
     "distance": "distance",
     "recency": "recency",
 }
-"""What may give the order of learning, and its name: three profiles of untrained networks and two rules.
+"""What may give the order of learning, and its name: parts of the rollout, profiles of untrained networks, and rules.
 
+``one hop`` and ``two hops`` are last rows of the kernel of the network's biases and of its square, mean over heads.
 ``distance`` is 1 over the tokens back from the end, ``recency`` the place itself.
 """
 LEARNED = 0.5
@@ -114,9 +119,23 @@ def predicted(run: Run, predictor: str, *, times: int = 1, parts: int = PARTS) -
         by_token = np.repeat(np.arange(1.0, n + 1), tokens)
     elif predictor == "distance":
         by_token = 1 / np.arange(tokens * n, 0, -1.0)
+    elif predictor in ("one hop", "two hops"):
+        by_token = _hops(run, tokens * n + 1, 1 if predictor == "one hop" else 2)[:-1]
     else:
         by_token = run.profiles[predictor].values.astype(np.float64).mean(0)[:-1]
     return parted(by_token.reshape(n, tokens).sum(1), parts)
+
+
+def _hops(run: Run, length: int, hops: int) -> Float[np.ndarray, "n"]:
+    """Return the last row of a power of the kernel of a setting's position biases, which are those of every layer."""
+    of = run.results.attrs
+    T, n, tokens = (int(of[name]) for name in ("layers", "pairs", "tokens"))
+    setting = Setting(str(of["encoding"]), T, n, tokens, heads=int(of["heads"]))
+    kernel = biased_kernels(1, setting.position_bias or {"kind": "none"}, H=setting.heads).dense(0, length)
+    row = kernel[-1]
+    for _ in range(hops - 1):
+        row = row @ kernel
+    return np.asarray(row)
 
 
 def order_table(runs: Sequence[Run]) -> pd.DataFrame:
