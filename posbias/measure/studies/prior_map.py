@@ -25,11 +25,9 @@ LABELS = {
     "flat": "half local, half flat",
 }
 """How a figure names positions that networks were trained with."""
-MARKS, BODY_COLOURS = {"llama-12": "o", "bloom-12": "s"}, {"llama-12": "#CC79A7", "bloom-12": "#0072B2"}
+MARKS, BODIES = {"llama-12": "o", "bloom-12": "s"}, {"llama-12": "Llama", "bloom-12": "BLOOM"}
 COLOURS = {"rotary": "#CC79A7", "alibi": "#009E73", "none": "#7f7f7f", "log": "#0072B2", "flat": "#D55E00"}
 """Colours of kinds of positions."""
-CROWDED = 0.25
-"""Distance from which names stand to the left of their marks."""
 SMOOTH = 9
 """Width of the running mean that is drawn, in tokens."""
 SHOWN = ("nearest", "given")
@@ -84,7 +82,7 @@ def _remedies(results: Path, profile: str) -> pd.DataFrame:
 
 
 def draw(points: pd.DataFrame, ax: Any) -> None:
-    """Draw the map: filled marks for trained networks, open ones with a number for remedies.
+    """Draw the map: filled marks for trained networks, labelled for a legend, open ones with a number for remedies.
 
     Parameters
     ----------
@@ -93,15 +91,17 @@ def draw(points: pd.DataFrame, ax: Any) -> None:
     ax
         Matplotlib's axes.
     """
+    kinds = {label: kind for kind, label in LABELS.items()}
     for _, point in points.query("way == 'trained'").iterrows():
         ends = (
             [[point.x - point.x_low], [point.x_high - point.x]],
             [[point.y - point.y_low], [point.y_high - point.y]],
         )
-        colour = "#CC79A7" if point.body == "llama-12" else "#0072B2"
-        ax.errorbar(point.x, point.y, *reversed(ends), fmt=MARKS[point.body], color=colour, markersize=4, linewidth=0.8)
-        aside = {"xytext": (4, 3), "ha": "left"} if point.x < CROWDED else {"xytext": (-4, -9), "ha": "right"}
-        ax.annotate(point["name"], (point.x, point.y), textcoords="offset points", fontsize=6, **aside)
+        colour = COLOURS[kinds[point["name"]]]
+        lines = ax.errorbar(
+            point.x, point.y, *reversed(ends), fmt=MARKS[point.body], color=colour, markersize=5, elinewidth=0.5
+        )
+        lines[0].set_label(f"{BODIES[point.body]}, {point['name']}")
     remedies = points.query("way == 'remedy'").reset_index()
     for k, point in remedies.iterrows():
         ax.plot(point.x, point.y, "o", markerfacecolor="none", color="black", markersize=4, linewidth=0.8)
