@@ -237,17 +237,17 @@ def test_a_change_wraps_the_whole_measurement_and_is_taken_back(place, tmp_path)
 
 
 def test_a_bias_is_added_while_the_model_is_asked(place, tmp_path, capsys):
-    """A steep slope towards the last tokens leaves a model without positions nothing else to see."""
-    found, said = {}, ""
-    for bias in ("none", "alibi:50", "alibi:-50"):
+    """A slope of 1 moves the rollout's profile towards the last pairs, one of -1 towards the first."""
+    found = {}
+    for bias in ("none", "alibi:1", "alibi:-1"):
         words = arguments(place, tmp_path / f"{bias}.nc", "--bias", bias, profile_prompts=12)
         code, said, _ = status(capsys, words)
-        assert code == 0
+        assert code == 0 and ("changed by" in said) == (bias != "none")
         found[bias] = read_retrieval(tmp_path / f"{bias}.nc")
-    attended = {bias: x["profile"].sel(profile_name="kernels").values.ravel() for bias, x in found.items()}
-    assert attended["alibi:50"][0] < attended["none"][0] < attended["alibi:-50"][0]
-    assert found["none"].attrs["change"] == "none" and "slope" in found["alibi:50"].attrs["change"]
-    assert "changed by" in said
+    kernels = {bias: x["profile"].sel(profile_name="kernels").values for bias, x in found.items()}
+    means = {bias: np.arange(5) @ p / p.sum() for bias, p in kernels.items()}
+    assert means["alibi:-1"] + 0.5 < means["none"] < means["alibi:1"] - 0.5
+    assert found["none"].attrs["change"] == "none" and "slope" in found["alibi:1"].attrs["change"]
 
 
 @pytest.mark.parametrize("task", ["kv", "copy"])
