@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from posbias.training.key_value.lookup_network import save
 from posbias.training.key_value.lookup_results import make_results, read_results, write_results
 from posbias.training.key_value.lookup_settings import Setting, Training, described
 from posbias.training.key_value.lookup_training import AT_THE_END, LENGTHS, SEEDS_APART, found_by_place, train
-from posbias.training.loop.jobs import results_of
+from posbias.training.loop.jobs import by_setting
 from posbias.training.loop.unfinished import check_no_results, check_unfinished
 
 
@@ -115,12 +114,10 @@ def run_settings(
     ]
     for job in jobs:
         check_unfinished(job.checkpoint, resume=resume)
-    done = results_of(jobs, processes, progress=progress)
-    for setting, training in settings.items():
-        arrays, seconds = zip(*islice(done, len(seeds)), strict=True)
-        stacked = {name: np.stack([x[name] for x in arrays]) for name in arrays[0]}
-        provenance = _provenance(setting, training, processes, sum(seconds))
-        results = make_results(stacked, list(seeds), training.iterations, provenance)
+    done = by_setting(jobs, len(seeds), processes, progress=progress)
+    for (setting, training), (arrays, seconds) in zip(settings.items(), done, strict=True):
+        provenance = _provenance(setting, training, processes, seconds)
+        results = make_results(arrays, list(seeds), training.iterations, provenance)
         path = folder / f"{setting.name}.nc"
         write_results(path, results)
         for job in jobs:

@@ -8,18 +8,29 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from typing import Any
 
+import numpy as np
 import torch
 
 from posbias.training.loop.progress import progress as told
 
+Job = Callable[[], tuple[dict[str, np.ndarray], float]]
+"""Trains and tests a network; returns the arrays of its results and its seconds of training."""
 
-def results_of(jobs: Sequence[Callable[[], Any]], processes: int, *, progress: bool = False) -> Iterator[Any]:
-    """Yield what jobs return, in their order, and tell on stderr how many networks are done.
+
+def by_setting(
+    jobs: Sequence[Job], seeds: int, processes: int, *, progress: bool = False
+) -> Iterator[tuple[dict[str, np.ndarray], float]]:
+    """Yield the arrays of each setting's networks, stacked along a first axis, and their seconds of training.
+
+    How many networks are done is told on stderr.
 
     Parameters
     ----------
     jobs
-        Called without arguments; with more than one process they are pickled.
+        Those of the first setting, one for each seed, those of the second, …; with more than one process they are
+        pickled.
+    seeds
+        Networks of a setting.
     processes
         Jobs that run at a time.
     progress
@@ -27,12 +38,17 @@ def results_of(jobs: Sequence[Callable[[], Any]], processes: int, *, progress: b
     """
     with ExitStack() as stack:
         bar = stack.enter_context(told(len(jobs), "networks", "training", shown=progress))
+        group: list[tuple[dict[str, np.ndarray], float]] = []
         for found in _run_all(jobs, processes, stack):
             bar.update()
-            yield found
+            group.append(found)
+            if len(group) == seeds:
+                arrays, seconds = zip(*group, strict=True)
+                group = []
+                yield {name: np.stack([x[name] for x in arrays]) for name in arrays[0]}, sum(seconds)
 
 
-def _run_all(jobs: Sequence[Callable[[], Any]], processes: int, stack: ExitStack) -> Iterator[Any]:
+def _run_all(jobs: Sequence[Job], processes: int, stack: ExitStack) -> Iterator[Any]:
     """Yield what the jobs return, in their order; more than one process is closed with the stack."""
     if processes == 1:
         yield from (job() for job in jobs)
@@ -47,7 +63,7 @@ def _run_all(jobs: Sequence[Callable[[], Any]], processes: int, stack: ExitStack
         raise
 
 
-def _called(job: Callable[[], Any]) -> Any:
+def _called(job: Job) -> Any:
     return job()
 
 

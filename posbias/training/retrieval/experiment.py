@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import xarray as xr
 
 from posbias import checks
 from posbias.provenance import versions
-from posbias.training.loop.jobs import results_of
+from posbias.training.loop.jobs import by_setting
 from posbias.training.loop.unfinished import check_no_results, check_unfinished
 from posbias.training.retrieval.evaluation import accuracies, look_inside
 from posbias.training.retrieval.optimisation import Trained, evaluation_seed, train
@@ -119,12 +118,10 @@ def run_settings(
     ]
     for job in jobs:
         check_unfinished(job.path, resume=resume)
-    done = results_of(jobs, processes, progress=progress)
-    for setting in settings:
-        arrays, seconds = zip(*islice(done, len(seeds)), strict=True)
-        stacked = {name: np.stack([x[name] for x in arrays]) for name in arrays[0]}
-        provenance = _provenance(setting, training, size, device, processes, sum(seconds))
-        results = make_results(stacked, list(seeds), provenance)
+    done = by_setting(jobs, len(seeds), processes, progress=progress)
+    for setting, (arrays, seconds) in zip(settings, done, strict=True):
+        provenance = _provenance(setting, training, size, device, processes, seconds)
+        results = make_results(arrays, list(seeds), provenance)
         path = folder / f"{setting.name}.nc"
         write_results(path, results)
         for job in jobs:
