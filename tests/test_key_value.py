@@ -50,6 +50,8 @@ def test_a_network_has_the_positions_of_its_setting_and_is_loaded_as_it_was(tmp_
     model = network.untrained(setting, 0).eval()
     biases = given_biases(model.config)
     assert (biases is None) == (encoding in ("none", "rope"))
+    two = replace(setting, tokens=2).position_bias
+    assert [bias["slope"] for bias in two[:1]] == [2.0] and len(two) == 2, "half of the heads are local"
     ids = prompts(setting, 3, torch.Generator().manual_seed(1)).ids
     expected = network.value_logits(model, setting, ids)
     exchanged = network.value_logits(model, setting, ids[:, [1, 0, 2, 3, 4]])

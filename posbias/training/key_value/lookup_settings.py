@@ -20,6 +20,8 @@ ALPHA = 0.5
 """Exponent of ``log``; with the opposite sign, of ``early``."""
 TAU = 1.5
 """τ of ``flat``."""
+LOCAL = (2.0, 1.0)
+"""Slopes of the local heads, in logits a token: what a value's token needs to read the key before it."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,8 @@ class Setting:
         n, pairs of a key and a value in a prompt, followed by a key of one of them.
     tokens
         1: a pair is one token, whose embedding starts as the sum of its key's and its value's, so that one hop finds
-        the value. 2: a key's token and then a value's, so that it takes two.
+        the value. 2: a key's token and then a value's, so that it takes two; half of the heads are then local,
+        whatever the others' positions are: without them two layers do not learn even eight pairs.
     places
         Where answers stand in training: ``even``, at any place; ``ends``, at the first or the last.
     width, heads
@@ -98,15 +101,18 @@ class Setting:
 
     @property
     def position_bias(self) -> Any:
-        """Describe the position bias as a ``config.json`` has it; None without one."""
-        slopes = [float(m) for m in alibi_slopes(self.heads)]
-        return {
-            "alibi": [{"kind": "alibi", "slope": m} for m in slopes],
-            "steep": {"kind": "alibi", "slope": STEEP},
-            "log": {"kind": "log", "alpha": ALPHA},
-            "early": {"kind": "log", "alpha": -ALPHA},
-            "flat": {"kind": "flat", "tau": TAU},
-        }.get(self.encoding)
+        """Describe the position biases of all heads as a ``config.json`` has them; None without one."""
+        others: list[dict[str, Any]] = {
+            "alibi": [{"kind": "alibi", "slope": float(m)} for m in alibi_slopes(self.heads)],
+            "steep": [{"kind": "alibi", "slope": STEEP}] * self.heads,
+            "log": [{"kind": "log", "alpha": ALPHA}] * self.heads,
+            "early": [{"kind": "log", "alpha": -ALPHA}] * self.heads,
+            "flat": [{"kind": "flat", "tau": TAU}] * self.heads,
+        }.get(self.encoding, [{"kind": "none"}] * self.heads)
+        if self.tokens == 1:
+            return None if self.encoding in ("none", "rope") else others
+        local = [{"kind": "alibi", "slope": m} for m in LOCAL] * self.heads
+        return [*local[: self.heads // 2], *others[self.heads // 2 :]]
 
 
 @dataclass(frozen=True)
@@ -143,7 +149,7 @@ def grid() -> dict[Setting, Training]:
         found[replace(one, pairs=16)] = Training(300)
         found[replace(one, pairs=64)] = Training(1600)
         found[replace(one, places="ends")] = Training()
-        found[replace(one, pairs=16, tokens=2)] = Training(1200)
+        found[replace(one, layers=2, pairs=8, tokens=2)] = Training(2000)
     return found
 
 
