@@ -21,7 +21,7 @@ ALPHA = 0.5
 TAU = 1.5
 """τ of ``flat``."""
 LOCAL = (2.0, 1.0)
-"""Slopes of the local heads, in logits a token: what a value's token needs to read the key before it."""
+"""Slopes of the local heads, in logits a token."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Setting:
     tokens
         1: a pair is one token, whose embedding starts as the sum of its key's and its value's, so that one hop finds
         the value. 2: a key's token and then a value's, so that it takes two; half of the heads are then local,
-        whatever the others' positions are: without them two layers do not learn even eight pairs.
+        whatever the others' positions are, so that a value's token can read the key before it.
     places
         Where answers stand in training: ``even``, at any place; ``ends``, at the first or the last.
     width, heads
