@@ -383,8 +383,9 @@ def added(settings, tmp_path_factory):
         patch.setattr(remedies, "EVALUATIONS", 8)
         patch.setattr(remedies, "CALIBRATION_PROMPTS", 5)
         patch.setattr(remedies, "RESAMPLES", 20)
+        patch.setattr(remedies, "copy_gains", lambda settings: _score)
         sources = {"llama": settings.source, "bloom": Source(str(folder))}
-        found = {name: measure_added_biases(settings.with_source(x), _score) for name, x in sources.items()}
+        found = {name: measure_added_biases(settings.with_source(x)) for name, x in sources.items()}
         yield found | {"sources": sources}
 
 

@@ -37,6 +37,9 @@ def train_retrieval(
         bool, typer.Option("--chapter", help="Train the settings of the chapter on retrieval, in place of others.")
     ] = False,
     seeds: Annotated[int, typer.Option(help="Number of networks for each setting; their seeds are 0, 1, …")] = 3,
+    remedies: Annotated[
+        bool, typer.Option("--remedies", help="Search biases and temperatures for the finished networks as well.")
+    ] = False,
     processes: Annotated[int, typer.Option(help="Number of networks to train at a time, each on one thread.")] = 1,
     resume: Annotated[
         bool, typer.Option("--resume", help="Skip settings that have results; continue others from their checkpoints.")
@@ -65,22 +68,30 @@ def train_retrieval(
     for path in left:
         check_unfinished(path, resume=resume)
 
+    from posbias.measure.studies.lookup_remedies import measure_lookup_remedies, remedies_path, write_remedies
     from posbias.measure.studies.retrieval_profiles import measure_profiles, profiles_path, write_profiles
     from posbias.training.key_value import lookup_runs
 
     output.mkdir(parents=True, exist_ok=True)
     numbers = list(range(seeds))
     paths = {setting: output / f"{setting.name}.nc" for setting in wanted}
+
+    def finish(setting: Setting) -> None:
+        """Measure what is still missing of a setting's networks."""
+        if not (path := profiles_path(paths[setting])).exists():
+            write_profiles(path, measure_profiles(setting, numbers, output))
+        if remedies and not (path := remedies_path(paths[setting])).exists():
+            write_remedies(path, measure_lookup_remedies(setting, numbers, output))
+
     done = [s for s, t in wanted.items() if resume and lookup_runs.is_done(paths[s], s, numbers, t)]
     missing = {s: t for s, t in wanted.items() if s not in done}
     for setting in done:
-        if not profiles_path(paths[setting]).exists():
-            write_profiles(profiles_path(paths[setting]), measure_profiles(setting, numbers, output))
+        finish(setting)
     options: dict[str, Any] = {"processes": processes, "resume": resume, "checkpoint_every": checkpoint_every}
     outcomes = lookup_runs.run_settings(missing, numbers, output, **options, progress=True)
     with resumable(lambda: left):
         for setting, (path, results) in zip(missing, outcomes, strict=True):
-            write_profiles(profiles_path(path), measure_profiles(setting, numbers, output))
+            finish(setting)
             found = results["accuracy_1"].mean("seed").values
             typer.echo(
                 f"{path}: {seeds} seeds, found {found.mean():.2f} of the values, first {found[0]:.2f}, "

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from torch import Tensor, nn
 from posbias import checks
 from posbias.measure.attention import AttentionReading
 from posbias.measure.bias_choice import Attended, Description
+from posbias.measure.by_place.copy_gains import copy_gains
 from posbias.measure.corpus import document_units
 from posbias.measure.instrument import Instrument
 from posbias.measure.studies.bias_proposals import Setting, proposed
@@ -78,9 +80,9 @@ CHANNELS = 3
 ALPHA, TAU = (-0.95, 3.0), (0.25, 8.0)
 """Ranges of the exponents and of the cut-offs that are tried."""
 
-TEMPERATURES = (0.25, 4.0)
+TEMPERATURES = (1 / 16, 4.0)
 """Range of one temperature."""
-CURVES = {"layers": (1.0, LARGEST), "temperatures": (-2.0, 2.0)}
+CURVES = {"layers": (1.0, LARGEST), "temperatures": (-4.0, 2.0)}
 """Ranges of the control points of curves over depth."""
 
 LARGE = 40_000
@@ -111,7 +113,10 @@ class ForwardReading:
 
 @dataclass(frozen=True)
 class Attempt:
-    """Hold a setting that was tried: W₁ of the rollout to uniform and the loss, on the prompts that are searched."""
+    """Hold a setting that was tried, on the prompts that are searched: what is minimised, and the loss.
+
+    Here that is W₁ of the rollout to uniform.
+    """
 
     setting: Setting
     distance: float
@@ -351,11 +356,12 @@ class Remedies:
             low, high = CURVES[remedy]
             return genetic_search(attempt, np.full(CONTROL_POINTS, low), np.full(CONTROL_POINTS, high), evaluations)
         if remedy == "chosen" and not self.proposals:
-            self.proposals = proposed(self._attended(), evaluations)
+            self.proposals = proposed(self.attended, evaluations)
         return [attempt(setting) for setting in self._grid(remedy, evaluations)]
 
-    def _attended(self) -> Attended:
-        """Return what the model does on the prompts: attention of each head, and λ, up to the length of a search."""
+    @cached_property
+    def attended(self) -> Attended:
+        """What the model does on the prompts: attention of each head, and λ, up to the length of a search."""
         ids = self.ids[:, :SEARCH_LENGTH]
         total = np.zeros((self.instrument.T, self.instrument.H, ids.shape[1], ids.shape[1]))
         mixing = []
@@ -474,17 +480,18 @@ def prompts_aside(study: Study, prompts: int, length: int) -> Int[Tensor, "N n"]
         total += max(prompts, total // 4)  # make_prompts says when the corpus has no more
 
 
-def measure_added_biases(settings: Settings, score: Score | None = None) -> xr.Dataset:
+def measure_added_biases(settings: Settings) -> xr.Dataset:
     """Measure a bias that the engine chooses beside simple rivals of the same number of evaluations.
 
     Rivals are a rotary scale for each layer, or a temperature for each where a model has none that can be scaled, and
-    one temperature. Arguments, results and errors are those of :func:`measure_remedies`.
+    one temperature. The score is how much the model copies from each part of a prompt. Arguments, results and errors
+    are those of :func:`measure_remedies`.
     """
     config = settings.source.config()
     family = family_of(config)
     scalable = family.position_of(config) == "rotary" and family.unrotated is not None
     without = "temperatures" if scalable else "layers"
-    return measure_remedies(settings, [name for name in ADDED if name != without], score)
+    return measure_remedies(settings, [name for name in ADDED if name != without], copy_gains(settings))
 
 
 def measure_remedies(settings: Settings, names: Sequence[str] = KNOWN, score: Score | None = None) -> xr.Dataset:

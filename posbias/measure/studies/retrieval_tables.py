@@ -20,7 +20,9 @@ from posbias.training.key_value.lookup_settings import Setting
 
 PARTS = 8
 """Equal parts of a prompt's places."""
+TASK = "hops of the task"
 PREDICTORS = {
+    TASK: "as many hops as the task needs",
     "one hop": "one hop",
     "two hops": "two hops",
     "squares_born": "law of squares",
@@ -31,9 +33,12 @@ PREDICTORS = {
 }
 """What may give the order of learning, and its name: parts of the rollout, profiles of untrained networks, and rules.
 
-``one hop`` and ``two hops`` are last rows of the kernel of the network's biases and of its square, mean over heads.
+``one hop`` and ``two hops`` are last rows of the kernel of the network's biases and of its square, mean over heads. A
+task needs as many hops as a pair has tokens: a value that stands beside its key has to read it first.
 ``distance`` is 1 over the tokens back from the end, ``recency`` the place itself.
 """
+LINE = ("encoding", "layers", "pairs", "tokens", "places")
+"""What of a setting stands in each row of a table."""
 LEARNED = 0.5
 """A setting is learned if its networks find more than this share of the values at the end of training."""
 
@@ -66,7 +71,7 @@ def read_runs(folder: Path | str) -> list[Run]:
     OSError
         If a file cannot be read, or its profiles are missing.
     """
-    paths = sorted(path for path in Path(folder).glob("*.nc") if not path.name.endswith(".profiles.nc"))
+    paths = sorted(path for path in Path(folder).glob("*.nc") if path.name.count(".") == 1)
     if not paths:
         raise checks.refuse(str(folder), "results of posbias train-retrieval", "none")
     return [Run(read_results(path), read_profiles(profiles_path(path))) for path in paths]
@@ -119,8 +124,8 @@ def predicted(run: Run, predictor: str, *, times: int = 1, parts: int = PARTS) -
         by_token = np.repeat(np.arange(1.0, n + 1), tokens)
     elif predictor == "distance":
         by_token = 1 / np.arange(tokens * n, 0, -1.0)
-    elif predictor in ("one hop", "two hops"):
-        by_token = _hops(run, tokens * n + 1, 1 if predictor == "one hop" else 2)[:-1]
+    elif (hops := {TASK: tokens, "one hop": 1, "two hops": 2}.get(predictor)) is not None:
+        by_token = _hops(run, tokens * n + 1, hops)[:-1]
     else:
         by_token = run.profiles[predictor].values.astype(np.float64).mean(0)[:-1]
     return parted(by_token.reshape(n, tokens).sum(1), parts)
@@ -154,7 +159,7 @@ def order_table(runs: Sequence[Run]) -> pd.DataFrame:
         mean = times.mean(0)
         pairs = [_rank(times[i], times[j]) for i in range(len(times)) for j in range(i)]
         found = {name: _rank(predicted(run, name), -mean) for name in PREDICTORS}
-        row = {"setting": run.name, "encoding": run.results.attrs["encoding"], **found}
+        row = {"setting": run.name, **{name: run.results.attrs[name] for name in LINE}, **found}
         rows.append(row | {"seeds": float(np.mean(pairs)) if pairs else np.nan, "spread": mean.max() / mean.min()})
     return pd.DataFrame(rows).set_index("setting")
 
@@ -186,14 +191,15 @@ def size_table(runs: Sequence[Run]) -> pd.DataFrame:
     -------
     table : DataFrame
         A row for each setting, with columns of two levels: ``tilt`` and ``hollow``, and in each ``measured`` (of the
-        speed, mean over seeds), ``low`` and ``high`` (smallest and largest seed) and :data:`PREDICTORS`.
+        speed, mean over seeds), ``spread`` (standard deviation over seeds) and :data:`PREDICTORS`.
     """
     rows: dict[str, dict[tuple[str, str], float]] = {}
     for run in runs:
         speeds = 1 / learning_times(run)
         for name, of in (("tilt", tilt), ("hollow", hollow)):
             seeds = [of(speed) for speed in speeds]
-            ends = {"measured": float(np.mean(seeds)), "low": min(seeds), "high": max(seeds)}
+            spread = float(np.std(seeds, ddof=1)) if len(seeds) > 1 else np.nan
+            ends = {"measured": float(np.mean(seeds)), "spread": spread}
             given = {predictor: of(predicted(run, predictor)) for predictor in PREDICTORS}
             rows.setdefault(run.name, {}).update({(name, key): x for key, x in {**ends, **given}.items()})
     return pd.DataFrame(rows).T
@@ -214,9 +220,10 @@ def end_table(runs: Sequence[Run]) -> pd.DataFrame:
             end = "" if times == 1 else f"_{times}"
             accuracy = parted(run.results[f"accuracy_{times}"].values.astype(np.float64).mean(0))
             log_p = parted(run.results[f"log_probability_{times}"].values.astype(np.float64).mean(0))
-            row = {"setting": run.name, "encoding": run.results.attrs["encoding"], "times": times}
+            row = {"setting": run.name, **{name: run.results.attrs[name] for name in LINE}, "times": times}
             row |= {"mean": accuracy.mean(), "worst": accuracy.min(), "best": accuracy.max()}
             row |= {"where": int(accuracy.argmin()) / (PARTS - 1)}
+            row[TASK] = _rank(predicted(run, TASK, times=times), log_p)
             for name in ("rollout_trained", "influence_trained"):
                 row[name] = _rank(predicted(run, f"{name}{end}", times=times), log_p)
             rows.append(row | {"recency": _rank(np.arange(float(PARTS)), log_p)})

@@ -1,0 +1,147 @@
+"""What can be done for a finished retrieval network: a bias that the engine chooses, beside rivals of the same budget.
+
+Every remedy but the engine's first choice is searched with equally many evaluations, on prompts of which the answers
+are known, for the log-probability of the worst part of the places; what is not better there than nothing is not used.
+Then all are tested on other prompts. The results stand beside those of training, in a file of the same name with
+``remedies`` at its end.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import numpy as np
+import torch
+import xarray as xr
+from transformers import PreTrainedModel
+
+from posbias.measure.bias_choice import Description, chosen_bias
+from posbias.measure.instrument import Instrument
+from posbias.measure.studies.bias_proposals import Setting as Numbers
+from posbias.measure.studies.remedies import EVALUATIONS, Attempt, Remedies
+from posbias.networks.added_biases import added_biases
+from posbias.provenance import versions
+from posbias.training.key_value.lookup_network import load
+from posbias.training.key_value.lookup_prompts import prompts
+from posbias.training.key_value.lookup_settings import Setting
+from posbias.training.key_value.lookup_training import AT_THE_END, Found, found_by_place
+from posbias.training.loop import netcdf
+from posbias.training.loop.netcdf import load_layout
+
+SCHEMA = 1
+"""Number of the layout; raised when a name or a meaning changes."""
+PARTS = 8
+"""Equal parts of the places."""
+LENGTHS = (1, 4)
+"""Lengths of the prompts, in pairs, as multiples of those of training."""
+SEEN, SEARCHED = 64, 256
+"""Prompts on which attention is read, and on which settings are tried; at least one for each place."""
+SEED = 770_000_000
+"""Of the prompts that are searched; of those of the test it is one more."""
+SEARCHES = ("chosen", "temperatures", "temperature")
+"""Remedies that are searched, of :data:`~posbias.measure.studies.remedy_tables.REMEDIES`."""
+CONDITIONS = ("intact", "engine", *SEARCHES)
+"""``engine`` is what ``posbias bias`` gives, from attention alone: it sees no answer."""
+
+VARIABLES: dict[str, tuple[tuple[str, ...], str]] = {
+    "accuracy": (("seed", "times", "condition", "part"), "share of prompts whose value is found"),
+    "log_probability": (("seed", "times", "condition", "part"), "mean log-probability of the value, nats"),
+    "applied": (("seed", "times", "condition"), "what was applied, as JSON: numbers of a remedy, or a bias"),
+}
+"""Name → dimensions and meaning of everything a file holds."""
+
+
+def remedies_path(results: Path) -> Path:
+    """Return the path of the remedies that stand beside results.
+
+    >>> remedies_path(Path("runs/none-T4-n32-one-even.nc")).name
+    'none-T4-n32-one-even.remedies.nc'
+    """
+    return results.with_name(f"{results.stem}.remedies.nc")
+
+
+def measure_lookup_remedies(
+    setting: Setting, seeds: list[int], folder: Path, *, evaluations: int = EVALUATIONS
+) -> xr.Dataset:
+    """Search and test remedies on the networks of a setting.
+
+    Parameters
+    ----------
+    setting
+        What was trained.
+    seeds
+        Of the networks.
+    folder
+        Holds NAME.seedK for each seed.
+    evaluations
+        Settings that are tried of each remedy.
+    """
+    found: dict[str, list[list[list[object]]]] = {name: [] for name in VARIABLES}
+    for seed in seeds:
+        model = load(folder / f"{setting.name}.seed{seed}")
+        rows = [_tested(model, setting, times * setting.pairs, seed, evaluations) for times in LENGTHS]
+        for name, values in found.items():
+            values.append([[condition[name] for condition in row] for row in rows])
+    return xr.Dataset(
+        {name: (dims, np.array(found[name]), {"long_name": what}) for name, (dims, what) in VARIABLES.items()},
+        coords={"seed": seeds, "times": list(LENGTHS), "condition": list(CONDITIONS)},
+        attrs={
+            "posbias_lookup_remedies_schema": SCHEMA,
+            "setting": setting.name,
+            "evaluations": evaluations,
+            "search_prompts": SEARCHED,
+            "test_prompts": AT_THE_END,
+            **versions("torch", "transformers", "scipy"),
+        },
+    )
+
+
+def write_remedies(path: Path, remedies: xr.Dataset) -> None:
+    """Write what :func:`measure_lookup_remedies` returns; an interrupted write leaves no file."""
+    netcdf.write(path, remedies, {name: {"dtype": "float32"} for name in ("accuracy", "log_probability")})
+
+
+def read_lookup_remedies(path: Path) -> xr.Dataset:
+    """Read remedies into memory, or raise ValueError as :func:`~posbias.training.loop.netcdf.load_layout` does."""
+    return load_layout(path, "posbias_lookup_remedies_schema", SCHEMA, "remedies of retrieval networks")
+
+
+def _tested(model: PreTrainedModel, setting: Setting, n: int, seed: int, evaluations: int) -> list[dict[str, object]]:
+    """Return what every condition does on prompts of n pairs."""
+    generator = torch.Generator().manual_seed(SEED - seed)
+    ids = prompts(setting, -(-SEEN // n) * n, generator, pairs=n, each_place=True).ids
+    remedies = Remedies(Instrument(model), ids, names=("intact", *SEARCHES))
+    engine = chosen_bias(remedies.attended).description
+
+    def context(remedy: str, numbers: Numbers) -> AbstractContextManager[None]:
+        return added_biases(model, engine) if remedy == "engine" else remedies.context(remedy, numbers, ids.shape[1])
+
+    def attempt(remedy: str, numbers: Numbers) -> Attempt:
+        with context(remedy, numbers):
+            log_p = in_parts(found_by_place(model, setting, SEARCHED, SEED + 2 * seed, pairs=n))["log_probability"]
+        return Attempt(numbers, -float(log_p.min()), -float(log_p.mean()))
+
+    applied: dict[str, Numbers] = {"intact": (), "engine": ()}
+    intact = attempt("intact", ())
+    for remedy in SEARCHES:
+        tried = remedies.tried(remedy, evaluations, lambda numbers, remedy=remedy: attempt(remedy, numbers))  # type: ignore[misc]
+        best = min(tried, key=lambda x: x.distance)
+        if best.distance < intact.distance:
+            applied[remedy] = best.setting
+    rows: list[dict[str, object]] = []
+    for remedy in CONDITIONS:
+        used = remedy if remedy in applied else "intact"
+        with context(used, applied[used]):
+            found = in_parts(found_by_place(model, setting, AT_THE_END, SEED + 2 * seed + 1, pairs=n))
+        bias: Description = engine if used == "engine" else remedies.bias(used, applied[used])
+        said = bias if used in ("engine", "chosen") else list(applied[used])
+        rows.append({**found, "applied": json.dumps(said)})
+    return rows
+
+
+def in_parts(found: Found) -> dict[str, np.ndarray]:
+    """Return accuracy and log-probability by part of the places."""
+    arrays = {"accuracy": found.accuracy, "log_probability": found.log_probability}
+    return {name: np.array([part.mean() for part in np.array_split(x, PARTS)]) for name, x in arrays.items()}
