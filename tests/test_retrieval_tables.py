@@ -41,7 +41,7 @@ def run_of(accuracy, profile, tokens=1, values=4):
         end = np.repeat(accuracy[:, -1], k, axis=1)
         arrays |= {f"accuracy_{k}": end, f"log_probability_{k}": np.log(end + 1e-9)}
     attributes = {"setting": "made", "encoding": "none", "tokens": tokens, "pairs": n, "values": values}
-    attributes |= {"layers": 1, "heads": 4}
+    attributes |= {"layers": 1, "heads": 4, "places": "even"}
     born = np.append(np.repeat(np.asarray(profile, dtype=float) / tokens, tokens), 0.5)[None]
     names = ("squares_born", "rollout_born", "influence_born", "influence_trained", "rollout_trained")
     profiles = {name: (("seed", "position"), born) for name in names}
@@ -95,7 +95,7 @@ def test_profiles_are_those_of_the_networks(folder):
         if not name.startswith("lambda"):
             np.testing.assert_allclose(run.profiles[name].sum(run.profiles[name].dims[1]), 1, atol=1e-4)
     assert run.profiles.sizes["position_4"] == 33 and 0.02 < float(run.results["accuracy_1"].mean()) < 0.2
-    assert not run.learned
+    assert run.learned == [False, False] and tables.finished([run]) == []
 
 
 def test_resumed_profiles_that_are_missing_are_measured(folder):

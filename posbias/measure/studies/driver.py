@@ -303,8 +303,8 @@ STUDIES: Mapping[str, Plan] = {
         ("llama-12",),
     ),
     "added-biases": Plan(
-        "What does a bias chosen for a given model do to the rollout, to influence and to the loss?",
-        "42_design",
+        "What does a bias chosen for a given model do to the rollout, to influence, to the loss and to copying?",
+        "41_retrieval",
         "{model}.{part}.nc",
         8,
         (Part("added", measure_added_biases, 24, 256),),

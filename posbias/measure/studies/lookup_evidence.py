@@ -43,8 +43,7 @@ def rank_means(order: pd.DataFrame, resamples: int = RESAMPLES) -> pd.DataFrame:
         above 0), and ``behind`` with ``behind_low`` and ``behind_high``, by how much the mean is below that of the hops
         of the task, over the same resamples.
     """
-    weights = resample_weights(order["encoding"].to_numpy(), resamples)
-    weights /= weights.sum(1, keepdims=True)
+    weights = weights_of(order, resamples)
     rows = {}
     for name in PREDICTORS:
         rank = order[name].to_numpy(float)
@@ -89,6 +88,12 @@ def size_fits(sizes: pd.DataFrame, encodings: Sequence[str], resamples: int = RE
         explained = 1 - ((y - share * x) ** 2).sum() / (y**2).sum()
         rows[name] = {"share": share, "low": float(low), "high": float(high), "explained": explained}
     return pd.DataFrame(rows).T
+
+
+def weights_of(table: pd.DataFrame, resamples: int = RESAMPLES) -> Float[np.ndarray, "resample row"]:
+    """Return the weights of rows of a table in resamples of their encodings; each resample sums to 1."""
+    weights = resample_weights(table["encoding"].to_numpy(), resamples)
+    return weights / weights.sum(1, keepdims=True)
 
 
 def certain(

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import torch
 import xarray as xr
 from transformers import PreTrainedModel
@@ -145,3 +146,27 @@ def in_parts(found: Found) -> dict[str, np.ndarray]:
     """Return accuracy and log-probability by part of the places."""
     arrays = {"accuracy": found.accuracy, "log_probability": found.log_probability}
     return {name: np.array([part.mean() for part in np.array_split(x, PARTS)]) for name, x in arrays.items()}
+
+
+def worst_places(remedies: xr.Dataset) -> pd.DataFrame:
+    """Return what each condition does for the worst part and for the mean of all.
+
+    Returns
+    -------
+    table : DataFrame
+        A row for each length and condition: accuracies ``worst`` and ``mean``, means over seeds, and ``worst_gain`` and
+        ``mean_gain`` against the intact network, with the smallest and largest seed as ``…_low`` and ``…_high``.
+    """
+    accuracy = remedies["accuracy"].astype(float)
+    rows = {}
+    for times in remedies["times"].values.tolist():
+        for condition in CONDITIONS:
+            row: dict[str, float] = {}
+            for name, of in (("worst", accuracy.min("part")), ("mean", accuracy.mean("part"))):
+                here = of.sel(times=times)
+                gain = here.sel(condition=condition) - here.sel(condition="intact")
+                row[name] = float(here.sel(condition=condition).mean())
+                row |= {f"{name}_gain": float(gain.mean()), f"{name}_gain_low": float(gain.min())}
+                row[f"{name}_gain_high"] = float(gain.max())
+            rows[times, condition] = row
+    return pd.DataFrame(rows).T.rename_axis(["times", "condition"])

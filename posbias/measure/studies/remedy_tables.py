@@ -199,7 +199,8 @@ def remedy_table(study: xr.Dataset) -> pd.DataFrame:
     ``extra``, what it costs against the intact model on the same prompts; ``tau``, the sum of λ; then for the
     profiles ``kernels``, ``own`` (rollouts) and ``influence`` (measured) the columns ``PROFILE_W1``, ``PROFILE_last``,
     ``PROFILE_first`` (:data:`STATISTICS`), ``PROFILE_trough`` (depth by :func:`~posbias.rollout.profiles.u_shape`) and
-    ``PROFILE_U`` (whether there is one). ``…_low`` and ``…_high`` are 95 % intervals over documents' modules.
+    ``PROFILE_U`` (whether there is one); ``score_worst`` and ``score_mean`` over places, where there is a score.
+    ``…_low`` and ``…_high`` are 95 % intervals over documents' modules.
 
     Parameters
     ----------
@@ -228,6 +229,9 @@ def remedy_table(study: xr.Dataset) -> pd.DataFrame:
                 row |= _with_interval(f"{name}_{statistic}", float(own[statistic][0]), draws, least)
             shape = u_shape(p, smooth=STRETCH if name == "influence" and p.size > STRETCH else 1)
             row |= {f"{name}_trough": shape.depth, f"{name}_U": shape.present}
+        if "score" in study:
+            score = study["score"][k].values.astype(np.float64)
+            row |= {"score_worst": score.min(), "score_mean": score.mean()}
         rows.append(row)
     return pd.DataFrame(rows)
 

@@ -19,6 +19,7 @@ FOLDERS = {
     "rotary-1024": "35_rotary",
     "remedies": "42_design",
     "remedies-1024": "42_design",
+    "added": "41_retrieval",
 }
 """Kind of study → folder below ``results/``; its files are called MODEL.KIND.nc."""
 

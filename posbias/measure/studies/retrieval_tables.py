@@ -40,7 +40,7 @@ task needs as many hops as a pair has tokens: a value that stands beside its key
 LINE = ("encoding", "layers", "pairs", "tokens", "places")
 """What of a setting stands in each row of a table."""
 LEARNED = 0.5
-"""A setting is learned if its networks find more than this share of the values at the end of training."""
+"""A network has learned if it finds more than this share of the values at the end of training."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,15 @@ class Run:
         return str(self.results.attrs["setting"])
 
     @property
-    def learned(self) -> bool:
-        """Whether the networks came to find values."""
-        return float(self.results["accuracy_1"].mean()) > LEARNED
+    def learned(self) -> list[bool]:
+        """Whether each network came to find values, at the trained length and evenly asked."""
+        return (self.results["accuracy_1"].mean("place").values > LEARNED).tolist()
+
+
+def finished(runs: Sequence[Run]) -> list[Run]:
+    """Return settings with those of their networks that came to find values; settings without any are left out."""
+    found = [(run, np.flatnonzero(run.learned)) for run in runs]
+    return [Run(run.results.isel(seed=rows), run.profiles.isel(seed=rows)) for run, rows in found if rows.size]
 
 
 def read_runs(folder: Path | str) -> list[Run]:
@@ -157,21 +163,22 @@ def order_table(runs: Sequence[Run]) -> pd.DataFrame:
     for run in runs:
         times = learning_times(run)
         mean = times.mean(0)
-        pairs = [_rank(times[i], times[j]) for i in range(len(times)) for j in range(i)]
-        found = {name: _rank(predicted(run, name), -mean) for name in PREDICTORS}
+        pairs = [rank(times[i], times[j]) for i in range(len(times)) for j in range(i)]
+        found = {name: rank(predicted(run, name), -mean) for name in PREDICTORS}
         row = {"setting": run.name, **{name: run.results.attrs[name] for name in LINE}, **found}
         rows.append(row | {"seeds": float(np.mean(pairs)) if pairs else np.nan, "spread": mean.max() / mean.min()})
     return pd.DataFrame(rows).set_index("setting")
 
 
 def tilt(values: Float[np.ndarray, "parts"]) -> float:
-    """Return the logarithm of the mean over the last quarter of the places over that of the first.
+    """Return the logarithm of the mean over the last quarter of the places over that of the first; -∞ for none.
 
     >>> float(tilt(np.exp([0.0, 1.0, 1.0, 2.0])))
     2.0
     """
     first, last = parted(values, 4)[[0, -1]]
-    return float(np.log(last / first))
+    with np.errstate(divide="ignore"):  # hidden places weigh nothing
+        return float(np.log(last / first))
 
 
 def hollow(values: Float[np.ndarray, "parts"]) -> float:
@@ -223,13 +230,17 @@ def end_table(runs: Sequence[Run]) -> pd.DataFrame:
             row = {"setting": run.name, **{name: run.results.attrs[name] for name in LINE}, "times": times}
             row |= {"mean": accuracy.mean(), "worst": accuracy.min(), "best": accuracy.max()}
             row |= {"where": int(accuracy.argmin()) / (PARTS - 1)}
-            row[TASK] = _rank(predicted(run, TASK, times=times), log_p)
+            row[TASK] = rank(predicted(run, TASK, times=times), log_p)
             for name in ("rollout_trained", "influence_trained"):
-                row[name] = _rank(predicted(run, f"{name}{end}", times=times), log_p)
-            rows.append(row | {"recency": _rank(np.arange(float(PARTS)), log_p)})
+                row[name] = rank(predicted(run, f"{name}{end}", times=times), log_p)
+            rows.append(row | {"recency": rank(np.arange(float(PARTS)), log_p)})
     return pd.DataFrame(rows).set_index(["setting", "times"])
 
 
-def _rank(x: np.ndarray, y: np.ndarray) -> float:
-    """Return Spearman's correlation, 0 if one of them is constant: it then gives no order."""
+def rank(x: np.ndarray, y: np.ndarray) -> float:
+    """Return Spearman's correlation, 0 if one of them is constant: it then gives no order.
+
+    >>> rank(np.arange(3.0), np.array([0.0, 5.0, 6.0])), rank(np.ones(3), np.arange(3.0))
+    (1.0, 0.0)
+    """
     return 0.0 if np.ptp(x) == 0 or np.ptp(y) == 0 else float(spearmanr(x, y).statistic)
