@@ -26,6 +26,8 @@ from retrieval_worlds import save_network, word_tokenizer  # noqa: E402
 
 import posbias  # noqa: E402
 from posbias.cli import main  # noqa: E402
+from posbias.training.key_value import lookup_results  # noqa: E402
+from posbias.training.key_value.lookup_settings import Setting, Training, described  # noqa: E402
 
 HUGE = 10**13
 """Of anything: more than fits into the memory of a machine."""
@@ -62,6 +64,7 @@ COMMAND_LINES = [
             "study",
             "train-reference bloom-8",
             "train-icl",
+            "train-retrieval",
             "run 01_rollout",
             "chapters",
             "book",
@@ -86,6 +89,7 @@ COMMAND_LINES = [
             ("train-reference -o out", "names"),
             ("train-reference bloom-8", "--output"),
             ("train-icl", "--output"),
+            ("train-retrieval", "--output"),
             ("retrieval -m P/bloom", "--output"),
             ("retrieval -o r.nc", "--model"),
             ("run", "chapter"),
@@ -194,7 +198,7 @@ OUTPUTS = [
     ),
     *(
         (f"{command} -o {out}", said)
-        for command in ("train-reference bloom-8", "train-icl")
+        for command in ("train-reference bloom-8", "train-icl", "train-retrieval")
         for out, said in (
             ("P/d.jsonl", ("output", "d.jsonl")),
             ("P/d.jsonl/in", ("output", "d.jsonl")),
@@ -854,10 +858,48 @@ RETRIEVALS = [
     ("report P/retrieval.nc -o r.html --prompts 3", ("prompts", "measured already")),
 ]
 
+LOOKUP = "train-retrieval -o out"
+FOUND = "train-retrieval -o P/found --layers 1 --pairs 2 --iterations 4 --seeds 1"
+LOOKUPS = [
+    *(
+        row
+        for option in ("--layers", "--pairs", "--tokens", "--iterations", "--batch-size", "--seeds", "--processes")
+        for row in wrong(LOOKUP, option, "x", "1.5", "", -1)
+    ),
+    *wrong(LOOKUP, "--checkpoint-every", "x", "nan", -1),
+    *(
+        (f"{LOOKUP} --{field.replace('_', '-')} {value}", (f"{field}: expected {expected}", f"received {value}"))
+        for field, value, expected in (
+            ("encoding", "sin", "one of none, alibi, steep, rope, log, early, flat,"),
+            ("encoding", "ALIBI", "one of none, alibi"),
+            ("tokens", "3", "one of 1, 2,"),
+            ("places", "middle", "one of even, ends,"),
+            ("pairs", "1", "an integer of at least 2,"),
+            *((field, "0", "an integer of at least 1,") for field in ("layers", "iterations", "batch_size", "seeds")),
+        )
+    ),
+    (f"{LOOKUP} -e flat -e up", ("encoding: expected one of none", "received up")),
+    (f"{LOOKUP} -e flat --layers 2 --layers 0", ("layers: expected an integer of at least 1", "received 0")),
+    (f"{LOOKUP} --remedies --pairs 1", ("pairs: expected an integer of at least 2", "received 1")),
+    ("train-retrieval -o P/networks", ("none-T4-n32-one-even.nc: expected no earlier results", "give --resume")),
+    ("train-retrieval -o P/networks --resume", ("none-T4-n32-one-even.nc: expected a netCDF file", "another format")),
+    ("train-retrieval -o P/begun", ("none-T4-n32-one-even.seed0.checkpoint: expected no checkpoint", "give --resume")),
+    ("train-retrieval -o P/begun --resume --seeds 1", ("seed0.checkpoint: expected an intact checkpoint", "received")),
+    (FOUND, ("none-T1-n2-one-even.nc: expected no earlier results", "received a file; give --resume")),
+    *(
+        (f"{FOUND} --resume {more}", (f"none-T1-n2-one-even.nc: {said}",))
+        for more, said in (
+            ("--iterations 5", "iterations: expected 5, received 4"),
+            ("--batch-size 8", "batch_size: expected 8, received 64"),
+            ("--seeds 2", "seeds: expected [0, 1], received [0]"),
+        )
+    ),
+]
+
 TABLE = [
     *COMMAND_LINES, *NUMBERS_OF_MEASURE, *CHOICES_OF_MEASURE, *OUTPUTS, *MODELS, *CORPORA, *NETCDF, *CONFIGS,
     *COMPARISONS, *PUBLISHED, *STUDIES, *TRAINED, *NETWORKS, *BOOK, *QUANTITIES, *REPORTS,
-    *DESIGNED, *ADDED_BIASES, *CHOSEN, *DESIGNS, *RETRIEVALS,
+    *DESIGNED, *ADDED_BIASES, *CHOSEN, *DESIGNS, *RETRIEVALS, *LOOKUPS,
 ]  # fmt: skip
 
 
@@ -976,10 +1018,16 @@ def write_results(root):
         os.mkfifo(root / name)
     (root / "circle.nc").symlink_to("circle.nc")
     (root / "begun.nc.rank0.checkpoint").write_text("no checkpoint")
-    network = "mixture-none-causal-none-2-plain"
-    for folder, name in (("networks", f"{network}.nc"), ("begun", f"{network}.seed0.checkpoint")):
+    for folder, ending in (("networks", "nc"), ("begun", "seed0.checkpoint")):
         (root / folder).mkdir()
-        (root / folder / name).write_text("text")
+        for network in ("mixture-none-causal-none-2-plain", Setting().name):
+            (root / folder / f"{network}.{ending}").write_text("text")
+    looked_up = Setting(layers=1, pairs=2)
+    sizes = {"seed": 1, "tested": 4, "place": 2, "place_2": 4, "place_4": 8}
+    arrays = {name: np.zeros([sizes[dim] for dim in dims]) for name, (dims, _) in lookup_results.VARIABLES.items()}
+    made = lookup_results.make_results(arrays, [0], 4, described(looked_up, Training(iterations=4)))
+    (root / "found").mkdir()
+    lookup_results.write_results(root / "found" / f"{looked_up.name}.nc", made)
 
 
 def write_configurations(root):

@@ -123,14 +123,15 @@ def test_a_study_writes_its_files_and_says_what_makes_them(name, tmp_path, train
     if name in OF_TRAINED:
         words = [*words, "--trained", trained]
     prompts = 12 if name == "absolute" else 2  # its statistics are over prompts
-    sizes = ["--prompts", prompts, "--length", 32]
+    length = 48 if name == "added-biases" else 32  # copying wants room for cue and segment twice, and for eight places
+    sizes = ["--prompts", prompts, "--length", length]
     assert study(name, *words, *sizes, "-o", tmp_path / "new") == 0, capsys.readouterr().err
     files = sorted((tmp_path / "new").iterdir())
     assert [file.name for file in files] == [f"{stem}.nc" for stem in stems]
     for file in files:
         data = load(file)
         assert variables <= set(data) and set(data.attrs) >= PROVENANCE
-        assert data.attrs["prompts"] == prompts and data.attrs["length"] == 32 and data.attrs["device"] == "cpu"
+        assert data.attrs["prompts"] == prompts and data.attrs["length"] == length and data.attrs["device"] == "cpu"
         for x in data.data_vars.values():
             assert x.dtype.kind in "iub" or np.isfinite(x.values).any()
     # a file's own command makes the same file, bit for bit
