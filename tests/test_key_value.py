@@ -152,6 +152,7 @@ def test_the_chapters_grid_has_enough_settings_of_different_names():
         ({"tokens": 3}, "tokens: expected one of 1, 2, received 3"),
         ({"places": "middle"}, "places: expected one of even, ends"),
         ({"pairs": 1}, "pairs: expected"),
+        ({"pairs": 10**6}, "pairs: expected at most 1024, received 1000000"),
         ({"width": 20, "heads": 4}, "width: expected a multiple of twice the 4 heads, received 20"),
     ],
 )

@@ -13,6 +13,8 @@ from posbias import checks
 if TYPE_CHECKING:
     from posbias.training.key_value.lookup_settings import Setting, Training
 
+MOST_SEEDS = 1000
+
 
 def register(app: typer.Typer) -> None:
     """Add the command that trains to ``app``."""
@@ -54,6 +56,8 @@ def train_retrieval(
     checks.seconds("checkpoint_every", checkpoint_every)
     for name, value in (("seeds", seeds), ("processes", processes)):
         checks.positive_integer(name, value)
+    if seeds > MOST_SEEDS:
+        raise checks.refuse("seeds", f"at most {MOST_SEEDS}", seeds)
     given: Any = product(encoding or ["none"], layers or [4], pairs or [32])
     wanted: dict[Setting, Training] = (
         grid()

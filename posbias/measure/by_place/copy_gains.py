@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float
 from torch import nn
 
+from posbias import checks
 from posbias.measure.by_place.answers import read_scores
 from posbias.measure.by_place.copies import copy_prompts
 from posbias.measure.by_place.tasks import Task
@@ -32,10 +33,12 @@ def copy_gains(settings: Settings, prompts: int = PROMPTS) -> Callable[[nn.Modul
     Raises
     ------
     ValueError
-        As :func:`~posbias.measure.by_place.copies.copy_prompts` does.
+        As :func:`~posbias.measure.by_place.copies.copy_prompts` does, and for fewer places than parts.
     """
     task, tokenizer = Task("copy", length=settings.length), settings.source.load_tokenizer()
     placed = copy_prompts(task, settings.corpus, tokenizer, prompts, special_tokens=settings.special_tokens)
+    if (few := PARTS - len(placed.starts)) > 0:
+        raise checks.refuse("length", f"at least {settings.length + few}, for {PARTS} places", settings.length)
     part = placed.places * PARTS // len(placed.starts)
 
     def gains(model: nn.Module) -> Float[np.ndarray, "part"]:

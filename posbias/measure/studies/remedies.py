@@ -485,7 +485,8 @@ def measure_added_biases(settings: Settings) -> xr.Dataset:
 
     Rivals are a rotary scale for each layer, or a temperature for each where a model has none that can be scaled, and
     one temperature. The score is how much the model copies from each part of a prompt. Arguments, results and errors
-    are those of :func:`measure_remedies`.
+    are those of :func:`measure_remedies`; errors also those of
+    :func:`~posbias.measure.by_place.copy_gains.copy_gains`, for prompts of less than about 50 tokens.
     """
     config = settings.source.config()
     family = family_of(config)

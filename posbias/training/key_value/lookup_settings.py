@@ -14,6 +14,8 @@ ENCODINGS = ("none", "alibi", "steep", "rope", "log", "early", "flat")
 PLACES = ("even", "ends")
 LONGEST = 4
 """Pairs of the longest prompts that networks are tested on, as a multiple of those they are trained on."""
+MOST = {"layers": 256, "pairs": 1024, "width": 4096, "values": 256}
+"""The largest settings: a vocabulary has a token for each of 4 n V pairs."""
 STEEP = 0.125
 """Slope of all heads of ``steep``, in logits a token."""
 ALPHA = 0.5
@@ -72,6 +74,9 @@ class Setting:
                 raise checks.refuse(field, f"one of {', '.join(map(str, allowed))}", getattr(self, field))
         for field, least in (("layers", 1), ("pairs", 2), ("width", 8), ("heads", 1), ("values", 2)):
             checks.positive_integer(field, getattr(self, field), minimum=least)
+        for field, most in MOST.items():
+            if getattr(self, field) > most:
+                raise checks.refuse(field, f"at most {most}", getattr(self, field))
         if self.width % (2 * self.heads):
             raise checks.refuse("width", f"a multiple of twice the {self.heads} heads", self.width)
 
@@ -145,11 +150,12 @@ def grid() -> dict[Setting, Training]:
     found: dict[Setting, Training] = {}
     for encoding in ENCODINGS:
         one = Setting(encoding)
-        found |= {replace(one, layers=T): Training() for T in (2, 4, 8)}
-        found[replace(one, pairs=16)] = Training(300)
-        found[replace(one, pairs=64)] = Training(1600)
+        found |= {replace(one, pairs=16, layers=T): Training(300) for T in (4, 8)}
+        found |= {replace(one, layers=T): Training() for T in (2, 4)}
         found[replace(one, places="ends")] = Training()
-        found[replace(one, layers=2, pairs=8, tokens=2)] = Training(2000)
+        found |= {replace(one, layers=T, pairs=8, tokens=2): Training(2000) for T in (2, 4)}
+    for encoding in ("none", "steep", "early", "rope"):
+        found[Setting(encoding, layers=2, pairs=64)] = Training(1600)
     return found
 
 
