@@ -7,7 +7,7 @@ PAGES := index.md _config.yml _toc.yml $(wildcard book/*.md book/*.bib book/asse
 
 OTHER_PYTHON ?= $(lastword $(wildcard /usr/bin/python3.11 /usr/bin/python3.12 /usr/bin/python3.13))
 
-.PHONY: book html test check unit notebooks portable bench measurements seeds seeds-measured scratch wheel clean
+.PHONY: book html test check unit notebooks portable bench measurements seeds seeds-measured scratch retrieval wheel clean
 .NOTPARALLEL:
 
 book: .venv/book.stamp ## run every chapter, then build the pages in _build/html
@@ -62,6 +62,15 @@ scratch: .venv/book.stamp ## what chapter 33 keeps of trained networks; about si
 	$(BIN)/posbias train-icl $(foreach k,3 4 5 6 8,-p figure$(k)) -p spread --iterations 20000 $(KEPT)
 	$(BIN)/posbias train-icl $(foreach k,9 10 11 13,-p figure$(k)) --iterations 10000 $(KEPT)
 scratch: KEPT := --seeds 3 --precision bfloat16 --resume -o results/33_scratch
+
+retrieval: .venv/book.stamp ## what chapter 41 keeps of networks that look values up, in RETRIEVED, and of copying; about eight hours of a core, goes on where it was
+	$(BIN)/posbias train-retrieval --chapter --remedies --resume -o $(RETRIEVED)
+	cp $(RETRIEVED)/*.nc results/41_retrieval
+	for model in $(notdir $(wildcard posbias/data/reference/*-*[0-9])); do \
+		$(BIN)/posbias retrieval --model reference/$$model --task copy --resume -o results/41_retrieval/copies/$$model.nc || exit; \
+	done
+	$(BIN)/posbias study added-biases
+retrieval: RETRIEVED ?= trained/retrieval
 
 # build/ first: what an earlier build left there would be in the wheel too
 wheel: .venv/book.stamp ## what pip installs elsewhere, in dist/
