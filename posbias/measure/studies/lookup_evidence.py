@@ -12,11 +12,20 @@ import pandas as pd
 from jaxtyping import Float
 from scipy.stats import t as student
 
-from posbias.measure.studies.retrieval_tables import PREDICTORS, TASK, Run, predicted
+from posbias.measure.studies.retrieval_tables import (
+    LINE,
+    PREDICTORS,
+    TASK,
+    Run,
+    finished,
+    learning_times,
+    predicted,
+)
 from posbias.statistics.resampling import interval, resample_weights
 
 ORDERED = 1.05
 """A profile gives an order of places if its largest part has so many times the weight of its smallest."""
+HIDDEN = 0.02
 RESAMPLES = 2000
 
 
@@ -56,38 +65,39 @@ def rank_means(order: pd.DataFrame, resamples: int = RESAMPLES) -> pd.DataFrame:
     return pd.DataFrame(rows).T
 
 
-def size_fits(sizes: pd.DataFrame, encodings: Sequence[str], resamples: int = RESAMPLES) -> pd.DataFrame:
-    """Return how the measured tilt grows with the predicted one, over settings.
+def nat_table(runs: Sequence[Run], predictor: str = TASK) -> pd.DataFrame:
+    """Return how many steps sooner a place is learned for each nat that the logarithm of a profile is higher there.
+
+    If attention finds a value once its content logit outweighs what the prior takes from its place, and content logits
+    grow at some rate while a network learns, then learning times are linear in the logarithm of the prior, and a nat
+    costs the same number of steps whatever the prior's shape is.
 
     Parameters
     ----------
-    sizes
-        Of :func:`~posbias.measure.studies.retrieval_tables.size_table`.
-    encodings
-        Of its rows.
-    resamples
-        Of the encodings.
+    runs
+        Settings; networks that learned nothing are left out.
+    predictor
+        One of :data:`~posbias.measure.studies.retrieval_tables.PREDICTORS`.
 
     Returns
     -------
     table : DataFrame
-        A row for each predictor: ``share``, the measured tilt over the predicted one by least squares, with ``low`` and
-        ``high``, and ``explained``, the share of the measured tilts' squares that it accounts for, 0 for "none" and
-        below for what is worse. Predictors without weight on a quarter of the places have no tilt, and no row.
+        A row for each setting: :data:`~posbias.measure.studies.retrieval_tables.LINE`; ``steps`` a nat, by least
+        squares over parts of the places, mean over networks, ``low`` and ``high``, the smallest and largest;
+        ``explained``, the mean R²; ``time``, the mean learning time. Hidden places, with less than :data:`HIDDEN` of
+        the mean, are left out.
     """
-    y = sizes["tilt", "measured"].to_numpy(float)
-    weights = resample_weights(np.array(encodings), resamples)
     rows = {}
-    for name in PREDICTORS:
-        x = sizes["tilt", name].to_numpy(float)
-        if not np.isfinite(x).all():
-            continue
-        share = x @ y / (x @ x)
-        squares = np.maximum(weights @ (x * x), 1e-12)
-        low, high = interval(weights @ (x * y) / squares)
-        explained = 1 - ((y - share * x) ** 2).sum() / (y**2).sum()
-        rows[name] = {"share": share, "low": float(low), "high": float(high), "explained": explained}
-    return pd.DataFrame(rows).T
+    for run in finished(runs):
+        profile = predicted(run, predictor)
+        seen = profile > HIDDEN * profile.mean()
+        x, times = np.log(profile[seen]), learning_times(run)[:, seen]
+        steps = [-float(np.polyfit(x, t, 1)[0]) for t in times]
+        row = {name: run.results.attrs[name] for name in LINE}
+        row |= {"steps": np.mean(steps), "low": min(steps), "high": max(steps)}
+        row["explained"] = np.mean([np.corrcoef(x, t)[0, 1] ** 2 for t in times])
+        rows[run.name] = row | {"time": times.mean()}
+    return pd.DataFrame(rows).T.rename_axis("setting")
 
 
 def weights_of(table: pd.DataFrame, resamples: int = RESAMPLES) -> Float[np.ndarray, "resample row"]:

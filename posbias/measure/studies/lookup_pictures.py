@@ -10,7 +10,7 @@ import pandas as pd
 import xarray as xr
 from jaxtyping import Float
 
-from posbias.measure.studies.retrieval_tables import PREDICTORS, TASK, Run, learning_times, parted, predicted
+from posbias.measure.studies.retrieval_tables import PREDICTORS, TASK, Run, finished, learning_times, parted, predicted
 
 LABELS = {
     "none": "no positions", "alibi": "ALiBi", "steep": "one slope", "rope": "RoPE", "log": "log", "early": "early",
@@ -35,7 +35,7 @@ LINKS = (
 def draw_chain(runs: Sequence[Run], axes: Sequence[Any]) -> None:
     """Draw one line of settings from the prior to what is found, a panel for each link.
 
-    Profiles are over parts of the places, in multiples of their mean.
+    Profiles are over parts of the places, in multiples of their mean; what is found is of networks that have learned.
 
     Parameters
     ----------
@@ -46,14 +46,12 @@ def draw_chain(runs: Sequence[Run], axes: Sequence[Any]) -> None:
     """
     for run in runs:
         speed = 1 / learning_times(run)
-        values = (
-            _of_mean(predicted(run, TASK)),
-            _of_mean(predicted(run, "influence_born")),
-            (speed / speed.mean(1, keepdims=True)).mean(0),
-            accuracy(run, 4),
-        )
-        for ax, y in zip(axes, values, strict=True):
-            _line(ax, run, y)
+        _line(axes[0], run, _of_mean(predicted(run, TASK)))
+        _line(axes[1], run, _of_mean(predicted(run, "influence_born")))
+        _line(axes[2], run, (speed / speed.mean(1, keepdims=True)).mean(0))
+        for done in finished([run]):
+            _line(axes[3], done, accuracy(done, 4))
+    axes[3].set_ylim(0, 1.03)
     for ax, (title, label) in zip(axes, LINKS, strict=True):
         ax.set_title(title, fontsize=9)
         ax.set_ylabel(label)
