@@ -26,6 +26,9 @@ from posbias.statistics.resampling import interval, resample_weights
 ORDERED = 1.05
 """A profile gives an order of places if its largest part has so many times the weight of its smallest."""
 HIDDEN = 0.02
+"""Share of the mean below which a place is hidden."""
+SHARED = ("steep", "log", "early", "flat")
+"""Positions that are the same in all heads, with pairs of one token."""
 RESAMPLES = 2000
 
 
@@ -98,6 +101,22 @@ def nat_table(runs: Sequence[Run], predictor: str = TASK) -> pd.DataFrame:
         row["explained"] = np.mean([np.corrcoef(x, t)[0, 1] ** 2 for t in times])
         rows[run.name] = row | {"time": times.mean()}
     return pd.DataFrame(rows).T.rename_axis("setting")
+
+
+def nat_spread(table: pd.DataFrame, encodings: Sequence[str] = SHARED) -> pd.Series:
+    """Return, for each line, the largest over the smallest steps a nat; ∞ where one has the other sign.
+
+    Parameters
+    ----------
+    table
+        Of :func:`nat_table`.
+    encodings
+        Which settings are compared: those whose heads share one bias. Where heads differ, the mean kernel is not what
+        the head has that finds the value.
+    """
+    chosen = table[table["encoding"].isin(encodings)]
+    groups = chosen.astype({"steps": float}).groupby(["tokens", "pairs", "layers"])["steps"]
+    return (groups.max() / groups.min()).where(groups.min() > 0, np.inf)
 
 
 def weights_of(table: pd.DataFrame, resamples: int = RESAMPLES) -> Float[np.ndarray, "resample row"]:
