@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -35,6 +36,9 @@ def train_retrieval(
     places: Annotated[str, typer.Option(help="Where answers stand in training: even or ends.")] = "even",
     iterations: Annotated[int, typer.Option(help="Number of optimizer steps.")] = 800,
     batch_size: Annotated[int, typer.Option(help="Prompts in a step.")] = 64,
+    rate: Annotated[
+        float | None, typer.Option(help="Learning rate; 0.003, and 0.001 where a pair has two tokens.")
+    ] = None,
     chapter: Annotated[
         bool, typer.Option("--chapter", help="Train the settings of the chapter on retrieval, in place of others.")
     ] = False,
@@ -50,7 +54,7 @@ def train_retrieval(
 ) -> None:
     """Train small decoders to find the value of a key, and test by place how well they do, during and after."""
     from posbias.files import check_folder
-    from posbias.training.key_value.lookup_settings import Setting, Training, grid
+    from posbias.training.key_value.lookup_settings import RATES, Setting, Training, grid
     from posbias.training.loop.unfinished import check_no_results, check_unfinished, resumable
 
     checks.seconds("checkpoint_every", checkpoint_every)
@@ -59,11 +63,11 @@ def train_retrieval(
     if seeds > MOST_SEEDS:
         raise checks.refuse("seeds", f"at most {MOST_SEEDS}", seeds)
     given: Any = product(encoding or ["none"], layers or [4], pairs or [32])
-    wanted: dict[Setting, Training] = (
-        grid()
-        if chapter
-        else {Setting(kind, T, n, tokens, places): Training(iterations, batch_size) for kind, T, n in given}
+    asked: Mapping[Setting, Training | None] = (
+        grid() if chapter else {Setting(kind, T, n, tokens, places): None for kind, T, n in given}
     )
+    training = Training(iterations, batch_size, RATES[tokens] if rate is None else rate)
+    wanted = {setting: training if own is None else own for setting, own in asked.items()}
     check_folder(output)
     left = [output / f"{setting.name}.seed{seed}.checkpoint" for setting in wanted for seed in range(seeds)]
     if not resume:

@@ -121,7 +121,8 @@ def nat_spread(table: pd.DataFrame, encodings: Sequence[str] = SHARED) -> pd.Ser
 
 def weights_of(table: pd.DataFrame, resamples: int = RESAMPLES) -> Float[np.ndarray, "resample row"]:
     """Return the weights of rows of a table in resamples of their encodings; each resample sums to 1."""
-    weights = resample_weights(table["encoding"].to_numpy(), resamples)
+    _, encoding = np.unique(table["encoding"].to_numpy(), return_inverse=True)
+    weights = resample_weights(encoding, resamples)
     return weights / weights.sum(1, keepdims=True)
 
 

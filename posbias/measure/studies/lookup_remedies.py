@@ -21,9 +21,11 @@ from transformers import PreTrainedModel
 from posbias.measure.bias_choice import Description, chosen_bias
 from posbias.measure.instrument import Instrument
 from posbias.measure.studies.bias_proposals import Setting as Numbers
+from posbias.measure.studies.bias_proposals import strengthened
 from posbias.measure.studies.remedies import EVALUATIONS, Attempt, Remedies
 from posbias.networks.added_biases import added_biases
 from posbias.provenance import versions
+from posbias.rollout.position_bias import NoBias, described
 from posbias.training.key_value.lookup_network import load
 from posbias.training.key_value.lookup_prompts import prompts
 from posbias.training.key_value.lookup_settings import Setting
@@ -43,8 +45,9 @@ SEED = 770_000_000
 """Of the prompts that are searched; of those of the test it is one more."""
 SEARCHES = ("chosen", "temperatures", "temperature")
 """Remedies that are searched, of :data:`~posbias.measure.studies.remedy_tables.REMEDIES`."""
-CONDITIONS = ("intact", "engine", *SEARCHES)
-"""``engine`` is what ``posbias bias`` gives, from attention alone: it sees no answer."""
+CONDITIONS = ("intact", "engine", "removed", *SEARCHES)
+"""``engine`` is what ``posbias bias`` gives, from attention alone: it sees no answer. ``removed`` is the network
+without the bias that it was trained with, which takes knowing it; where none can be taken back, as it is."""
 
 VARIABLES: dict[str, tuple[tuple[str, ...], str]] = {
     "accuracy": (("seed", "times", "condition", "part"), "share of prompts whose value is found"),
@@ -116,15 +119,19 @@ def _tested(model: PreTrainedModel, setting: Setting, n: int, seed: int, evaluat
     remedies = Remedies(Instrument(model), ids, names=("intact", *SEARCHES))
     engine = chosen_bias(remedies.attended).description
 
+    given: dict[str, Description] = {"engine": engine, "removed": taken_back(setting)}
+
     def context(remedy: str, numbers: Numbers) -> AbstractContextManager[None]:
-        return added_biases(model, engine) if remedy == "engine" else remedies.context(remedy, numbers, ids.shape[1])
+        if remedy in given:
+            return added_biases(model, given[remedy])
+        return remedies.context(remedy, numbers, ids.shape[1])
 
     def attempt(remedy: str, numbers: Numbers) -> Attempt:
         with context(remedy, numbers):
             log_p = in_parts(found_by_place(model, setting, SEARCHED, SEED + 2 * seed, pairs=n))["log_probability"]
         return Attempt(numbers, -float(log_p.min()), -float(log_p.mean()))
 
-    applied: dict[str, Numbers] = {"intact": (), "engine": ()}
+    applied: dict[str, Numbers] = {"intact": (), "engine": (), "removed": ()}
     intact = attempt("intact", ())
     for remedy in SEARCHES:
         tried = remedies.tried(remedy, evaluations, lambda numbers, remedy=remedy: attempt(remedy, numbers))  # type: ignore[misc]
@@ -136,10 +143,22 @@ def _tested(model: PreTrainedModel, setting: Setting, n: int, seed: int, evaluat
         used = remedy if remedy in applied else "intact"
         with context(used, applied[used]):
             found = in_parts(found_by_place(model, setting, AT_THE_END, SEED + 2 * seed + 1, pairs=n))
-        bias: Description = engine if used == "engine" else remedies.bias(used, applied[used])
-        said = bias if used in ("engine", "chosen") else list(applied[used])
+        bias = given.get(used) or remedies.bias(used, applied[used])
+        said = bias if used in (*given, "chosen") else list(applied[used])
         rows.append({**found, "applied": json.dumps(said)})
     return rows
+
+
+def taken_back(setting: Setting) -> Description:
+    """Return the bias that cancels a setting's own; that of none where it has none, hides keys, or has local heads.
+
+    >>> taken_back(Setting("early", heads=1))
+    [{'kind': 'log', 'alpha': 0.5}]
+    """
+    if setting.position_bias is None or setting.encoding == "flat" or setting.tokens > 1:
+        return described(NoBias())
+    found: Description = strengthened(setting.position_bias, -1.0)
+    return found
 
 
 def in_parts(found: Found) -> dict[str, np.ndarray]:

@@ -30,12 +30,14 @@ PREDICTORS = {
     "influence_born": "influence at birth",
     "distance": "distance",
     "recency": "recency",
+    "end": "the end that the prior favours",
 }
 """What may give the order of learning, and its name: parts of the rollout, profiles of untrained networks, and rules.
 
 ``one hop`` and ``two hops`` are last rows of the kernel of the network's biases and of its square, mean over heads. A
 task needs as many hops as a pair has tokens: a value that stands beside its key has to read it first.
-``distance`` is 1 over the tokens back from the end, ``recency`` the place itself.
+``distance`` is 1 over the tokens back from the end, ``recency`` the place itself, ``end`` the place counted from the
+end that has less of the hops of the task: it knows which way the prior leans, and nothing of its shape.
 """
 LINE = ("encoding", "layers", "pairs", "tokens", "places")
 """What of a setting stands in each row of a table."""
@@ -108,7 +110,7 @@ def learning_times(run: Run, parts: int = PARTS) -> Float[np.ndarray, "seeds par
     chance = 1 / float(run.results.attrs["values"])
     found = (parted(run.results["accuracy"].values.astype(np.float64), parts) - chance) / (1 - chance)
     steps = np.diff(run.results["tested"].values, prepend=0)
-    return np.einsum("stp,t->sp", 1 - found, steps)
+    return np.einsum("stp,t->sp", 1 - found, steps).round(6)  # so that ties are ties
 
 
 def predicted(run: Run, predictor: str, *, times: int = 1, parts: int = PARTS) -> Float[np.ndarray, "parts"]:
@@ -126,6 +128,9 @@ def predicted(run: Run, predictor: str, *, times: int = 1, parts: int = PARTS) -
         Of the places.
     """
     tokens, n = int(run.results.attrs["tokens"]), times * int(run.results.attrs["pairs"])
+    if predictor == "end":
+        found = predicted(run, "recency", times=times, parts=parts)
+        return found if tilt(predicted(run, TASK, times=times)) >= 0 else found[::-1]
     if predictor == "recency":
         by_token = np.repeat(np.arange(1.0, n + 1), tokens)
     elif predictor == "distance":
