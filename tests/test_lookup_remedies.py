@@ -1,6 +1,7 @@
 """Remedies on retrieval networks: what is tested, what the engine chooses, what is not used, and the files."""
 
 import json
+import shutil
 from functools import partial
 
 import numpy as np
@@ -82,8 +83,9 @@ def slopes(description):
 
 
 def test_a_file_has_every_condition_at_both_lengths(found):
-    assert dict(found.sizes) == {"seed": 2, "times": 2, "condition": 5, "part": 8}
-    assert found["condition"].values.tolist() == ["intact", "engine", "chosen", "temperatures", "temperature"]
+    assert dict(found.sizes) == {"seed": 2, "times": 2, "condition": 6, "part": 8}
+    conditions = ["intact", "engine", "removed", "chosen", "temperatures", "temperature"]
+    assert found["condition"].values.tolist() == conditions
     assert found["times"].values.tolist() == [1, 4] and found["seed"].values.tolist() == [0, 1]
     assert set(found.data_vars) == set(remedies.VARIABLES)
     for name, (dims, _) in remedies.VARIABLES.items():
@@ -117,6 +119,22 @@ def test_engine_is_what_is_chosen_from_attention_alone(folder, found, times):
     with added_biases(model, applied):
         for name, values in scored(model, SETTING, 1, times).items():
             np.testing.assert_allclose(of(found, name, "engine", 1, times), values, rtol=1e-5)
+
+
+def test_removed_is_the_network_without_the_bias_that_it_was_trained_with(folder, found, tmp_path):
+    shutil.copytree(folder / f"{SETTING.name}.seed0", tmp_path / "network")
+    config = json.loads((tmp_path / "network" / "config.json").read_text())
+    config["position_bias"] = [{"kind": "none"}] * 4
+    (tmp_path / "network" / "config.json").write_text(json.dumps(config))
+    for name, values in scored(load(tmp_path / "network"), SETTING, 0, 4).items():
+        np.testing.assert_allclose(of(found, name, "removed"), values, rtol=1e-4)
+    assert not np.allclose(of(found, "log_probability", "intact"), of(found, "log_probability", "removed"), rtol=1e-4)
+
+
+@pytest.mark.parametrize("encoding", ["none", "rope", "flat"])
+def test_nothing_is_removed_where_nothing_can_be(encoding):
+    assert remedies.taken_back(Setting(encoding)) == {"kind": "none"}
+    assert remedies.taken_back(Setting("steep", tokens=2)) == {"kind": "none"}
 
 
 def test_what_is_used_is_better_than_nothing_on_the_prompts_that_are_searched(folder, found):
