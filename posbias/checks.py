@@ -23,9 +23,11 @@ def refuse(field: str, expected: str, received: Any) -> ValueError:
 
 
 def positive_integer(field: str, value: Any, *, minimum: int = 1) -> int:
-    """Return ``value`` as an int of at least ``minimum``, or raise ValueError."""
+    """Return ``value`` as an int of at least ``minimum`` that 64 bits hold, as files must, or raise ValueError."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < minimum:
         raise refuse(field, f"an integer of at least {minimum}", repr(value))
+    if value >= 2**63:
+        raise refuse(field, f"an integer from {minimum} to {2**63 - 1}", repr(value)[:60])
     return int(value)
 
 

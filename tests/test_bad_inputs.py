@@ -832,6 +832,23 @@ RETRIEVALS = [
     ("retrieval -o r.nc -m P/small", ("pairs", "at most 14, of 4 tokens each", "context of 64 tokens", "received 64")),
     ("retrieval -o r.nc -m P/small -t copy", ("length", "at most 64 tokens", "256")),
     ("retrieval -o r.nc -m P/mute --pairs 3", ("tokenizer", "words for 3 distinct keys", "1 token that can be used")),
+    (
+        "retrieval -o r.nc -m P/mute --pairs 1",
+        (
+            "tokenizer",
+            "1 distinct keys and as many values of at most 8 tokens",
+        ),
+    ),
+    (
+        f"{RETRIEVAL} --pairs 3 --seed 9223372036854775808",
+        ("seed: expected an integer from 0 to", "received 9223372036854775808"),
+    ),
+    (
+        f"{RETRIEVAL} --pairs 3 --batch-size 1180591620717411303424",
+        ("batch_size: expected an integer from 1 to", "received 1180591620717411303424"),
+    ),
+    (f"{RETRIEVAL} --pairs 3 --bias log:1e308", ("position_bias: expected logits of at most", "received inf")),
+    (f"{RETRIEVAL} --bias P/mask-word.yaml", ("mask-word.yaml: mask_config.mask_type: expected causal", "prefix")),
     *(
         (f"retrieval -o r.nc -m {model}", said)
         for model, said in (
@@ -880,6 +897,13 @@ LOOKUPS = [
     ),
     (f"{LOOKUP} -e flat -e up", ("encoding: expected one of none", "received up")),
     (f"{LOOKUP} -e flat --layers 2 --layers 0", ("layers: expected an integer of at least 1", "received 0")),
+    (f"{LOOKUP} --remedies --pairs 32 --pairs 7", ("pairs: expected at least 8 with --remedies", "received 7")),
+    (
+        f"{LOOKUP} --iterations 9223372036854775808",
+        ("iterations: expected an integer from 1 to", "received 9223372036854775808"),
+    ),
+    (f"{LOOKUP} --chapter --layers 2", ("layers: expected none with --chapter", "received [2]")),
+    (f"{LOOKUP} --chapter --batch-size 8", ("batch_size: expected none with --chapter", "received 8")),
     (f"{LOOKUP} --remedies --pairs 1", ("pairs: expected an integer of at least 2", "received 1")),
     ("train-retrieval -o P/networks", ("none-T4-n32-one-even.nc: expected no earlier results", "give --resume")),
     ("train-retrieval -o P/networks --resume", ("none-T4-n32-one-even.nc: expected a netCDF file", "another format")),
@@ -1060,6 +1084,8 @@ def write_configurations(root):
     for name, mixing in laws.items():
         schedule = {"schedule_type": "custom", **mixing}
         (root / f"{name}.yaml").write_text(yaml.safe_dump(changed(lambda_schedule_config=schedule)))
+    word = {"position_bias": {"kind": "log", "alpha": 1.0}, "mask_config": "prefix"}
+    (root / "mask-word.yaml").write_text(yaml.safe_dump(word))
     gated = {**ONE, "steps": [[1.0], [1.0]], "overlaps": [[[0.5]], [[0.5]]]}
     (root / "gated.yaml").write_text(yaml.safe_dump(changed(branches=gated)))
     for k, (branches, _) in enumerate(BRANCHES):

@@ -55,7 +55,13 @@ def test_other_settings_damage_and_other_layouts_are_refused(tmp_path):
     with pytest.raises(ValueError, match="expected a checkpoint of model, received model, optimizer, log"):
         restore(path, {"model": run.model}, "seed=0\nrate=1")
     whole = path.read_bytes()
-    for content in (b"", whole[: len(whole) // 2], b"no archive", whole.replace(b"fingerprint", b"fingerprinz")):
+    for content in (
+        b"",
+        whole[: len(whole) // 2],
+        b"no archive",
+        b"junk",
+        whole.replace(b"fingerprint", b"fingerprinz"),
+    ):
         path.write_bytes(content)
         with pytest.raises(ValueError, match="expected an intact checkpoint"):
             restore(path, run.state(), "seed=0\nrate=1")

@@ -174,6 +174,7 @@ def test_the_command_trains_skips_what_is_done_and_refuses_what_is_in_the_way(tm
 
     status, said = command("-e", "flat")
     assert status == 0 and "flat-T1-n4-one-even.nc: 1 seeds, found 0." in said.out
+    assert "shards" not in said.err and "Loading" not in said.err, "no bars but the training's own"
     status, said = command("-e", "flat")
     assert status == 2 and "expected no earlier results" in said.err
     status, said = command("-e", "flat", "-e", "log", "--resume")

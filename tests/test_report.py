@@ -397,6 +397,9 @@ def test_the_command_to_do_it_again_is_the_one_that_was_given(measured, place):
     assert " --kernel-size 140 --attention eager " in wording.again(coarse._subject())[0]
     cut = Measurement(measured.results.assign_attrs(rule="cut, 3 a document", model="a b; rm -r"))
     assert "--per-document 3" in wording.again(cut._subject())[0] and "'a b; rm -r'" in wording.again(cut._subject())[0]
+    added = Measurement(measured.results.assign_attrs(added_bias='{"kind": "log", "alpha": 1.0}'))
+    bias, measure, _ = wording.again(added._subject())
+    assert bias == """echo '{"kind": "log", "alpha": 1.0}' > bias.json""" and " --bias bias.json " in measure
 
 
 def run(*words):

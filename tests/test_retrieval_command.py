@@ -1,6 +1,9 @@
 """posbias retrieval: the file, its report, killed and resumed runs, several processes, and what is refused."""
 
+import html
+import json
 import os
+import re
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -321,3 +324,25 @@ def test_a_study_opens_the_model_once(place):
     study = RetrievalStudy(Retrieval(Source(str(place / "bloom")), Task("kv", pairs=3), prompts=4, profile_prompts=2))
     assert study.instrument is study.instrument and study.ids.shape == (2, study.placed.asked.shape[1])
     assert "dataset" in study.provenance() and study.settings.length == study.placed.asked.shape[1]
+
+
+def test_one_prompt_has_no_interval_and_is_counted_as_one(place, tmp_path, capsys):
+    words = arguments(place, tmp_path / "r.nc", pairs=1, prompts=1, profile_prompts=1)
+    code, out, err = status(capsys, [*words, "--report", str(tmp_path / "r.html")])
+    assert code == 0 and err == "" and "1 pair (keys" in out and "1 prompt of 5 tokens" in out
+    results = read_retrieval(tmp_path / "r.nc")
+    assert np.isnan(results["log_probability_low"]).all() and np.isfinite(results["log_probability_mean"]).all()
+    assert np.isnan(results["overall"].sel(score="log_probability").values[1:]).all()
+
+
+def test_the_report_of_a_changed_model_says_how_to_change_it_again(place, tmp_path, capsys):
+    output, page, again = tmp_path / "r.nc", tmp_path / "r.html", tmp_path / "bias.json"
+    heads = [{"kind": "log", "alpha": 0.5 + h / 7} for h in range(4)]
+    again.write_text(json.dumps([heads] * 3))
+    words = arguments(place, output, "--bias", str(again), "--report", str(page), profile_prompts=0)
+    code, out, _ = status(capsys, words)
+    assert code == 0 and max(map(len, out.splitlines()[:1])) < 600, "a bias for each head is not written out"
+    said = html.unescape(re.sub("<[^>]+>", "", page.read_text()))
+    assert (
+        f"echo '{read_retrieval(output).attrs['change']}' > bias.json" in said and "--bias bias.json --output" in said
+    )

@@ -98,9 +98,10 @@ def _from_file(file: Path) -> AddedBias:
         raise checks.refuse(f"{file}: position_bias", "a description of position biases", "none")
     else:
         attention, mask = content.get("attention_config"), content.get("mask_config")
-        if isinstance(mask, Mapping) and mask.get("mask_type") != "causal":
+        shape = mask.get("mask_type") if isinstance(mask, Mapping) else mask
+        if mask is not None and shape != "causal":
             expected = "causal: a bias that is added shows no later key"
-            raise checks.refuse(f"{file}: mask_config.mask_type", expected, str(mask.get("mask_type"))[:60])
+            raise checks.refuse(f"{file}: mask_config.mask_type", expected, str(shape)[:60])
         heads = attention.get("num_heads") if isinstance(attention, Mapping) else None
         description = content["position_bias"]
         if not isinstance(description, list) and heads == 1:

@@ -62,6 +62,14 @@ def train_retrieval(
         checks.positive_integer(name, value)
     if seeds > MOST_SEEDS:
         raise checks.refuse("seeds", f"at most {MOST_SEEDS}", seeds)
+    if chapter:
+        own: dict[str, tuple[Any, Any]] = {
+            "encoding": (encoding, None), "layers": (layers, None), "pairs": (pairs, None), "tokens": (tokens, 1),
+            "places": (places, "even"), "iterations": (iterations, 800), "batch_size": (batch_size, 64),
+        }  # fmt: skip
+        for name, (value, usual) in own.items():
+            if value != usual:
+                raise checks.refuse(name, "none with --chapter, which has its own settings", value)
     given: Any = product(encoding or ["none"], layers or [4], pairs or [32])
     asked: Mapping[Setting, Training | None] = (
         grid() if chapter else {Setting(kind, T, n, tokens, places): None for kind, T, n in given}
@@ -76,10 +84,13 @@ def train_retrieval(
     for path in left:
         check_unfinished(path, resume=resume)
 
-    from posbias.measure.studies.lookup_remedies import measure_lookup_remedies, remedies_path, write_remedies
+    from posbias.measure.studies.lookup_remedies import PARTS, measure_lookup_remedies, remedies_path, write_remedies
     from posbias.measure.studies.retrieval_profiles import measure_profiles, profiles_path, write_profiles
     from posbias.training.key_value import lookup_runs
 
+    fewest = min(setting.pairs for setting in wanted)
+    if remedies and fewest < PARTS:
+        raise checks.refuse("pairs", f"at least {PARTS} with --remedies, one for each part of the places", fewest)
     output.mkdir(parents=True, exist_ok=True)
     numbers = list(range(seeds))
     paths = {setting: output / f"{setting.name}.nc" for setting in wanted}

@@ -70,7 +70,8 @@ class LogBias:
 
     def logits(self, n: int) -> Float[np.ndarray, "n n"]:
         """Return the logits, the same for every query."""
-        return np.tile(self.alpha * np.log(_positions(n)), (n, 1))
+        with np.errstate(over="ignore"):  # infinite logits are refused where they are used
+            return np.tile(self.alpha * np.log(_positions(n)), (n, 1))
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,11 @@ def group_means(values: Float[np.ndarray, "N"], groups: Groups, *, is_share: boo
     else:
         ends = [_interval(column) for column in drawn.T]
         overall = _interval((groups.weights @ values) / groups.weights.sum(1))
+        if len(values) < 2:
+            overall = float("nan"), float("nan")
     low, high = np.array(ends).T
+    if not is_share:  # one prompt drawn again and again says nothing of others
+        low, high = (np.where(sizes < 2, np.nan, end) for end in (low, high))
     return GroupMeans(mean, low, high, (float(values.mean()), *overall), drawn)
 
 

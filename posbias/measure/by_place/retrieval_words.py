@@ -14,6 +14,8 @@ from posbias.measure.by_place.tasks import TASKS
 
 LEVEL = 0.05
 """Places differ at p values up to this one."""
+MOST_CHANGE = 200
+"""Signs of the description of a change: that of a bias for each head of a large model fills pages."""
 ORDER_OPEN = "places are not told apart: their order is noise, and so are rank correlations with it"
 """Stands with rank correlations of scores that do not differ between places."""
 
@@ -47,11 +49,22 @@ def described(results: xr.Dataset) -> str:
     """Return what was asked: pairs or texts, prompts and tokens."""
     attrs = results.attrs
     if attrs["task"] == "kv":
-        what = f"{attrs['pairs']} pairs ({attrs['made_of']})"
+        what = f"{_counted(int(attrs['pairs']), 'pair')} ({attrs['made_of']})"
     else:
         what = f"segments of {attrs['segment']} tokens after a cue of {attrs['cue']} ({attrs['dataset']})"
-    changed = "" if attrs["change"] == "none" else f", changed by {attrs['change']}"
-    return f"{what}, {attrs['prompts']} prompts of {attrs['length']} tokens{changed}"
+    change = str(attrs["change"])
+    short = change if len(change) <= MOST_CHANGE else f"{change[:MOST_CHANGE]} …"
+    changed = "" if change == "none" else f", changed by {short}"
+    return f"{what}, {_counted(int(attrs['prompts']), 'prompt')} of {attrs['length']} tokens{changed}"
+
+
+def _counted(count: int, noun: str) -> str:
+    """Return how many there are of something.
+
+    >>> _counted(1, "pair"), _counted(64, "pair")
+    ('1 pair', '64 pairs')
+    """
+    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def stretches(results: xr.Dataset) -> list[Stretch]:

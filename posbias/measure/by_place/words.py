@@ -144,7 +144,9 @@ def words_of(tokenizer: Any, pairs: int, size: int, *, special_tokens: bool = Tr
         keys = values = pools[best]
         key_tokens = value_tokens = needs[best]
     if not key_tokens:
-        wanted = f"one with words for {pairs} distinct keys of at most {MOST_TOKENS} tokens"
+        shared = named is None and pair_of is None
+        wanted = f"one with words for {pairs} distinct keys{' and as many values' * shared}"
+        wanted += "" if pair_of is not None else f" of at most {MOST_TOKENS} tokens"
         received = f"{len(keys)} token{'s' * (len(keys) != 1)} that can be used"
         raise checks.refuse("tokenizer", wanted, received)
     texts = [_decoded(tokenizer, int(k)) for k in keys[:3]]

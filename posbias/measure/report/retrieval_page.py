@@ -206,7 +206,10 @@ def again_section(results: xr.Dataset) -> str:
     for name in (*own, "prompts", "profile_prompts", "batch_size", "seed", "dtype"):
         words += [f"--{name.replace('_', '-')}", attrs[name]]
     words += ["--no-special-tokens"] if attrs["special_tokens"] == "False" else []
+    words += [] if attrs["change"] == "none" else ["--bias", "bias.json"]
     lines = [shlex.join([*words, "--output", "retrieval.nc"]), "posbias report retrieval.nc --output report.html"]
+    if attrs["change"] != "none":
+        lines.insert(0, f"echo {shlex.quote(attrs['change'])} > bias.json")
     note = "Names of directories and files are kept without the folders they were in; give them as they are for you."
     known = [(name, value) for name, value in attrs.items() if name != "posbias_retrieval"]
     parts = [page.facts(known), "<h3>To do it again</h3>", page.commands(lines), page.paragraph(note, "quiet")]

@@ -212,8 +212,10 @@ def again(subject: Subject) -> list[str]:
     words += [word for name in ("kernel_size", "attention") if name in attrs for word in _option(name, attrs[name])]
     if attrs.get("special_tokens") == "False":
         words += ["--no-special-tokens"]
+    bias = [f"echo {shlex.quote(attrs['added_bias'])} > bias.json"] if "added_bias" in attrs else []
+    words += ["--bias", "bias.json"] * len(bias)
     measure = shlex.join([" ".join(word.split()) for word in [*words, "--output", "measurement.nc"]])
-    return [measure, "posbias report measurement.nc --output report.html"]
+    return [*bias, measure, "posbias report measurement.nc --output report.html"]
 
 
 def _option(name: str, value: str) -> list[str]:

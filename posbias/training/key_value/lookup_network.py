@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
+from transformers.utils import logging
 
 from posbias.networks.description import FIELD, NO_ROTATION, THETA
 from posbias.networks.given_biases import attach_biases
@@ -56,6 +57,7 @@ def value_logits(model: PreTrainedModel, setting: Setting, ids: Int[Tensor, "B N
 
 def save(model: PreTrainedModel, setting: Setting, folder: Path) -> None:
     """Write a network and its tokenizer, a word a token, to a folder that transformers loads."""
+    _quiet()
     model.save_pretrained(folder)
     names = {name: i for i, name in enumerate(vocabulary(setting))}
     tokenizer = Tokenizer(models.WordLevel(names, unk_token=next(iter(names))))
@@ -63,8 +65,15 @@ def save(model: PreTrainedModel, setting: Setting, folder: Path) -> None:
     PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(folder)
 
 
+def _quiet() -> None:
+    """Keep transformers from drawing bars of its own: networks this small are read and written at once."""
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+
+
 def load(folder: Path, attention: str = "eager") -> PreTrainedModel:
     """Return a network that :func:`save` wrote."""
+    _quiet()
     model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
         folder, attn_implementation=attention, dtype=torch.float32
     )

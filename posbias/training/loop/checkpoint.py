@@ -6,6 +6,7 @@ import io
 from collections.abc import Mapping
 from pathlib import Path
 from pickle import UnpicklingError
+from struct import error as StructError
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -13,6 +14,11 @@ from torch import Tensor
 
 from posbias import checks
 from posbias.files import whole_file
+
+BROKEN = (
+    RuntimeError, UnpicklingError, EOFError, LookupError, TypeError, ValueError, AttributeError, StructError
+)  # fmt: skip
+"""What reading a damaged checkpoint can raise."""
 
 
 @runtime_checkable
@@ -123,9 +129,9 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
         return {"fingerprint": str(found["fingerprint"]), "state": dict(found["state"]), "done": int(found["done"])}
-    except (RuntimeError, UnpicklingError, EOFError, LookupError, TypeError, ValueError, AttributeError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise checks.refuse(str(path), "an intact checkpoint", f"{type(error).__name__}: {reason}") from None
+    except BROKEN as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200].rstrip(": ")
+        raise checks.refuse(str(path), "an intact checkpoint", reason) from None
 
 
 def _difference(ours: str, theirs: str) -> str:
