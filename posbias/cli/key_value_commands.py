@@ -66,6 +66,7 @@ def train_retrieval(
         own: dict[str, tuple[Any, Any]] = {
             "encoding": (encoding, None), "layers": (layers, None), "pairs": (pairs, None), "tokens": (tokens, 1),
             "places": (places, "even"), "iterations": (iterations, 800), "batch_size": (batch_size, 64),
+            "rate": (rate, None),
         }  # fmt: skip
         for name, (value, usual) in own.items():
             if value != usual:
