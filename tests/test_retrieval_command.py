@@ -56,6 +56,37 @@ def same_bits(first, second):
         assert one[name].values.tobytes() == two[name].values.tobytes(), name
 
 
+def test_content_is_sharpened_while_the_model_is_asked(place, tmp_path, capsys):
+    """With a large temperature attention is what positions say, in each prompt the same: its rollout is smooth."""
+    found = {}
+    for temperature in ("1", "0.25", "1e6"):
+        words = arguments(place, tmp_path / f"{temperature}.nc", "--temperature", temperature, profile_prompts=12)
+        code, said, _ = status(capsys, words)
+        assert code == 0 and ("changed by temperature" in said) == (temperature != "1")
+        found[temperature] = read_retrieval(tmp_path / f"{temperature}.nc")
+    assert found["0.25"].attrs["change"] == "temperature 0.25" and found["1"].attrs["change"] == "none"
+    assert not found["1"]["log_probability"].equals(found["0.25"]["log_probability"])
+    kernels = {x: y["profile"].sel(profile_name="kernels").values for x, y in found.items()}
+    rough = {x: np.abs(np.diff(np.log(p), 2)).max() for x, p in kernels.items()}
+    assert rough["1e6"] < rough["1"] < rough["0.25"]
+    html = tmp_path / "page.html"
+    assert status(capsys, ["report", str(tmp_path / "0.25.nc"), "-o", str(html)])[0] == 0
+    assert "--temperature 0.25" in html.read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--temperature", "0"], "temperature: expected a number above 0, received 0"),
+        (["--temperature", "nan"], "temperature: expected"),
+        (["--temperature", "0.5", "--bias", "alibi:1"], "temperature: expected 1 with --bias"),
+    ],
+)
+def test_a_temperature_that_is_none_is_refused(place, tmp_path, capsys, words, message):
+    code, _, err = status(capsys, arguments(place, tmp_path / "found.nc", *words))
+    assert code == 2 and message in err and not (tmp_path / "found.nc").exists()
+
+
 @pytest.mark.parametrize("task", ["kv", "copy"])
 def test_the_command_writes_scores_and_profiles_and_says_them(place, tmp_path, capsys, task):
     code, out, err = status(capsys, arguments(place, tmp_path / "r.nc", task=task))

@@ -27,6 +27,9 @@ def retrieval(
         int | None, typer.Option("--length", "-n", help="Of copy: tokens of a prompt, with cue and segment; 256.")
     ] = None,
     bias: Annotated[str, typer.Option(help=HELP)] = "none",
+    temperature: Annotated[
+        float, typer.Option(help="Divide what content adds to attention's logits by this: below 1 sharpens it; 1.")
+    ] = 1.0,
     segment: Annotated[int | None, typer.Option(help="Of copy: tokens of the segment that is scored; 16.")] = None,
     cue: Annotated[int | None, typer.Option(help="Of copy: tokens before it that are given; 4.")] = None,
     dataset: Annotated[
@@ -84,10 +87,14 @@ def retrieval(
         raise checks.refuse("dataset", f"none with the task {task}, which reads no text", dataset)
     request.check_model(model)
     added = read_bias(bias)
+    checks.finite_array("temperature", temperature, ndim=(0,))
+    if temperature <= 0 or (temperature != 1 and added is not None):
+        expected = "a number above 0" if temperature <= 0 else "1 with --bias: one change at a time"
+        raise checks.refuse("temperature", expected, temperature)
     corpus = request.chosen_corpus(BUILTIN if dataset is None else dataset, "first", separator, field)
     request.check_run(output, resume=resume, overwrite=overwrite, report=report)
     with resumable(lambda: [request.own_checkpoint(output)]):
-        from posbias.measure.by_place.retrieval_run import Retrieval, added_bias, retrieve
+        from posbias.measure.by_place.retrieval_run import Retrieval, added_bias, divided, retrieve
         from posbias.measure.by_place.retrieval_words import summary_lines
         from posbias.measure.loading import Source
         from posbias.measure.measurement import extra
@@ -100,6 +107,9 @@ def retrieval(
         if added is not None:
             config = source.config()
             added.check(model, config.num_hidden_layers, config.num_attention_heads)
+        change = None if added is None else added_bias(added.description)
+        if temperature != 1:
+            change = divided(temperature)
         subject = Retrieval(
             source,
             asked,
@@ -112,7 +122,7 @@ def retrieval(
             device_map=device_map,
             special_tokens=special_tokens,
             seed=seed,
-            change=None if added is None else added_bias(added.description),
+            change=change,
         )
         results = retrieve(
             subject, output, resume=resume, overwrite=overwrite, checkpoint_every=checkpoint_every, progress=True

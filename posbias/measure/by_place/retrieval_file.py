@@ -17,6 +17,9 @@ from posbias.training.loop import netcdf
 LAYOUT, SCHEMA = "posbias_retrieval", 1
 """Name of the attribute that tells such a file, and the number of the layout; raised when a meaning changes."""
 
+TEMPERATURE = "temperature "
+"""Before the number, in the attribute ``change`` of a run whose content logits were divided."""
+
 VARIABLES: dict[str, tuple[tuple[str, ...], str]] = {
     "place": (("prompt",), "index of the place where the prompt's answer stands"),
     "unit": (("prompt",), "number of what the prompt was drawn with: equal for prompts that are not independent"),

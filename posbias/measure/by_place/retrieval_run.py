@@ -35,7 +35,7 @@ from posbias.measure.by_place.places import (
 )
 from posbias.measure.by_place.prompt_profiles import MEASURED, QUANTITIES, place_profiles
 from posbias.measure.by_place.prompts import PlacedPrompts
-from posbias.measure.by_place.retrieval_file import make_retrieval, read_retrieval, write_retrieval
+from posbias.measure.by_place.retrieval_file import TEMPERATURE, make_retrieval, read_retrieval, write_retrieval
 from posbias.measure.by_place.tasks import Task, check_counts
 from posbias.measure.by_place.words import Words, words_of
 from posbias.measure.corpus import BUILTIN, Corpus, Prompts
@@ -48,7 +48,7 @@ from posbias.measure.readings import Readings
 from posbias.measure.request import check_run
 from posbias.measure.results import make_results
 from posbias.measure.study import Settings, Study
-from posbias.networks.added_biases import added_biases
+from posbias.networks.added_biases import added_biases, divided_logits
 from posbias.networks.description import position_kind
 from posbias.networks.families import family_of
 from posbias.training.loop.progress import progress as told
@@ -86,6 +86,17 @@ def added_bias(description: Any) -> Change:
         As :func:`~posbias.networks.added_biases.added_biases` takes it.
     """
     return Change(json.dumps(description), partial(added_biases, biases=description))
+
+
+def divided(temperature: float) -> Change:
+    """Return the change that divides a model's content logits by a temperature.
+
+    Parameters
+    ----------
+    temperature
+        As :func:`~posbias.networks.added_biases.divided_logits` takes it.
+    """
+    return Change(f"{TEMPERATURE}{temperature:g}", partial(divided_logits, temperatures=temperature))
 
 
 @dataclass(frozen=True)

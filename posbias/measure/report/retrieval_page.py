@@ -13,6 +13,7 @@ import xarray as xr
 from posbias.files import write_whole
 from posbias.measure.by_place.answers import MAIN, OF_TASK, SCORES
 from posbias.measure.by_place.prompt_profiles import MEASURED, profile_label
+from posbias.measure.by_place.retrieval_file import TEMPERATURE
 from posbias.measure.by_place.retrieval_words import (
     ORDER_OPEN,
     correlation_text,
@@ -206,9 +207,13 @@ def again_section(results: xr.Dataset) -> str:
     for name in (*own, "prompts", "profile_prompts", "batch_size", "seed", "dtype"):
         words += [f"--{name.replace('_', '-')}", attrs[name]]
     words += ["--no-special-tokens"] if attrs["special_tokens"] == "False" else []
-    words += [] if attrs["change"] == "none" else ["--bias", "bias.json"]
+    change = str(attrs["change"])
+    if change.startswith(TEMPERATURE):
+        words += ["--temperature", change.removeprefix(TEMPERATURE)]
+    elif change != "none":
+        words += ["--bias", "bias.json"]
     lines = [shlex.join([*words, "--output", "retrieval.nc"]), "posbias report retrieval.nc --output report.html"]
-    if attrs["change"] != "none":
+    if "--bias" in words:
         lines.insert(0, f"echo {shlex.quote(attrs['change'])} > bias.json")
     note = "Names of directories and files are kept without the folders they were in; give them as they are for you."
     known = [(name, value) for name, value in attrs.items() if name != "posbias_retrieval"]
