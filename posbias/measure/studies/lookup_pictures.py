@@ -21,7 +21,7 @@ COLOURS = {
     "none": "#7f7f7f", "alibi": "#009E73", "steep": "#D55E00", "rope": "#CC79A7", "log": "#0072B2", "early": "#56B4E9",
     "flat": "#E69F00",
 }  # fmt: skip
-SHOWN = (TASK, "influence_born", "squares_born", "rollout_born", "recency")
+SHOWN = ("one hop", "end", "influence_born", "squares_born", "rollout_born", "recency")
 """Predictors in the figure of ranks."""
 LINKS = (
     ("the prior", "hops of the task"),
