@@ -41,7 +41,7 @@ end that has less of the hops of the task: it knows which way the prior leans, a
 """
 LINE = ("encoding", "layers", "pairs", "tokens", "places")
 """What of a setting stands in each row of a table."""
-LEARNED = 0.5
+LEARNED = 0.75
 """A network has learned if it finds more than this share of the values at the end of training."""
 
 

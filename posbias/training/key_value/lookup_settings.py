@@ -157,7 +157,7 @@ def grid() -> dict[Setting, Training]:
         found[replace(one, places="ends")] = Training()
         found[replace(one, layers=2, pairs=8, tokens=2)] = Training(2000)
         found[replace(one, layers=3, pairs=8, tokens=2)] = Training(1200, rate=RATES[2])
-    for encoding in ("none", "steep", "early", "rope"):
+    for encoding in ("none", "steep"):
         found[Setting(encoding, layers=2, pairs=64)] = Training(1600)
     return found
 
