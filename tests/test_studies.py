@@ -402,13 +402,14 @@ def test_parts_follow_the_length(tmp_path):
         ),
         (["rotary", "--only", "bloom-8", *SIZES], "model: expected one with rotary positions"),
         (["gap", "--only", "gpt2-12", "--length", "257"], "length: expected at most 256 tokens"),
+        (["added-biases", "--only", "bloom-8", "--length", "44"], "length: expected at least"),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_line(words, message, tmp_path, capsys):
     assert study(*words, "-o", tmp_path / "new") == 2
     captured = capsys.readouterr()
     assert captured.err.startswith(f"posbias: {message}") and captured.err.count("\n") == 1
-    assert not list(tmp_path.rglob("*.nc"))
+    assert not list(tmp_path.iterdir())
 
 
 def test_twins_are_those_of_reference_models(tmp_path, capsys):

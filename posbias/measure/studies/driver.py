@@ -19,6 +19,7 @@ import numpy as np
 import xarray as xr
 
 from posbias import checks
+from posbias.files import check_folder
 from posbias.measure.births import BODIES, SIZES, Birth
 from posbias.measure.corpus import Corpus
 from posbias.measure.loading import Source
@@ -416,9 +417,11 @@ def run(todo: Sequence[Job], *, force: bool = False, asked: Request | None = Non
     with progress(len(left), "files", "studies", shown=bool(left)) as bar:
         for job in left:
             bar.update(0, job.path.stem)
-            job.path.parent.mkdir(parents=True, exist_ok=True)
+            check_folder(job.path.parent)
             began = time.monotonic()
-            write(job.path, job.results())
+            results = job.results()
+            job.path.parent.mkdir(parents=True, exist_ok=True)  # not before: what is refused leaves no folder
+            write(job.path, results)
             bar.update()
             yield job.path, time.monotonic() - began
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
@@ -54,13 +56,25 @@ def _run_all(jobs: Sequence[Job], processes: int, stack: ExitStack) -> Iterator[
         yield from (job() for job in jobs)
         return
     context = multiprocessing.get_context("spawn")  # a forked torch may hang
-    pool = ProcessPoolExecutor(min(processes, len(jobs)), context, torch.set_num_threads, (1,))
+    pool = ProcessPoolExecutor(min(processes, len(jobs)), context, _begin)
     stack.callback(pool.shutdown, cancel_futures=True)
     try:
         yield from pool.map(_called, jobs)
     except KeyboardInterrupt:
         _end_children()
         raise
+
+
+def _begin() -> None:
+    """Prepare a process for one network: one thread, and an end with its parent, even if that is killed."""
+    torch.set_num_threads(1)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    if (parent := multiprocessing.parent_process()) is not None:
+        parent.join()
+    os._exit(1)
 
 
 def _called(job: Job) -> Any:
