@@ -175,11 +175,20 @@ def test_the_first_prompts_are_those_of_the_committed_norms(tmp_path):
         assert np.allclose(ours[name], theirs[name], rtol=1e-3, atol=1e-3, equal_nan=True), name
 
 
+def is_of_training(file):
+    """Return whether posbias train-retrieval wrote a file: its setting, seeds and steps say what made it."""
+    with h5py.File(file) as data:
+        return "setting" in data.attrs and any(
+            name.startswith(("posbias_key_", "posbias_lookup")) for name in data.attrs
+        )
+
+
 @pytest.mark.parametrize("chapter", sorted({plan.chapter for plan in STUDIES.values()}))
 def test_every_committed_file_says_what_made_it_and_the_command_is_understood(chapter, tmp_path):
     names = [name for name, plan in STUDIES.items() if plan.chapter == chapter]
     known = {name: "-".join(name.split("-")[:2]) for name in DESIGNED}  # their bodies have such files too
     files = sorted((ROOT / "results" / chapter).glob("*.nc"))
+    files = [file for file in files if not is_of_training(file)]
     assert files
     for file in files:
         with h5py.File(file) as data:
