@@ -231,3 +231,14 @@ def silent(model):
     with torch.no_grad():
         model.model.layers[0].self_attn.o_proj.weight.zero_()
     return model
+
+
+def test_a_mean_slope_is_over_seeds_first_and_of_slopes_alone():
+    """A seed with one slope for all counts as much as one with a slope for each head of each layer."""
+    one, each = {"kind": "alibi", "slope": -0.1}, [[{"kind": "alibi", "slope": s} for s in (-0.2, -0.4)]] * 2
+    said = np.array([json.dumps(one), json.dumps(each)])[:, None, None]
+    found = xr.Dataset({"applied": (("seed", "times", "condition"), said)}, {"times": [4], "condition": ["engine"]})
+    assert remedies.mean_slope(found, 2, 4) == pytest.approx(-0.2)
+    found["applied"][0] = json.dumps({"kind": "log", "alpha": 1.0})
+    with pytest.raises(ValueError, match="engine: expected slopes alone"):
+        remedies.mean_slope(found, 2, 4)

@@ -68,9 +68,9 @@ def test_order_and_size_of_what_is_learned_where_the_profile_is_high(tokens):
     row = tables.order_table([run]).loc["made"]
     assert row["squares_born"] == pytest.approx(1) and row["spread"] > 2
     assert tables.order_table([run_of(accuracy, 1 / profile, tokens)]).loc["made", "squares_born"] == pytest.approx(-1)
-    sizes = tables.size_table([run]).loc["made"]
-    assert np.sign(sizes["tilt", "measured"]) == np.sign(sizes["tilt", "squares_born"]) == 1
-    assert sizes["hollow", "measured"] > 0 and sizes["hollow", "squares_born"] == pytest.approx(tables.hollow(profile))
+    sizes = tables.tilt_table([run]).loc["made"]
+    assert np.sign(sizes["measured"]) == np.sign(sizes["squares_born"]) == 1 and np.isnan(sizes["spread"])
+    assert sizes["squares_born"] == pytest.approx(tables.tilt(profile))
     ends = tables.end_table([run])
     assert (ends["rollout_trained"] <= 1).all() and set(ends.index.get_level_values("times")) == {1, 2, 4}
 

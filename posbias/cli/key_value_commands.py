@@ -85,8 +85,9 @@ def train_retrieval(
     for path in left:
         check_unfinished(path, resume=resume)
 
-    from posbias.measure.studies.lookup_remedies import PARTS, measure_lookup_remedies, remedies_path, write_remedies
+    from posbias.measure.studies.lookup_remedies import measure_lookup_remedies, remedies_path, write_remedies
     from posbias.measure.studies.retrieval_profiles import measure_profiles, profiles_path, write_profiles
+    from posbias.measure.studies.retrieval_tables import PARTS
     from posbias.training.key_value import lookup_runs
 
     fewest = min(setting.pairs for setting in wanted)

@@ -18,14 +18,16 @@ import torch
 import xarray as xr
 from transformers import PreTrainedModel
 
+from posbias import checks
 from posbias.measure.bias_choice import Description, chosen_bias
 from posbias.measure.instrument import Instrument
 from posbias.measure.studies.bias_proposals import Setting as Numbers
 from posbias.measure.studies.bias_proposals import strengthened
 from posbias.measure.studies.remedies import EVALUATIONS, Attempt, Remedies
+from posbias.measure.studies.retrieval_tables import PARTS
 from posbias.networks.added_biases import added_biases
 from posbias.provenance import versions
-from posbias.rollout.position_bias import NoBias, described
+from posbias.rollout.position_bias import AlibiBias, NoBias, described, layered_biases
 from posbias.training.key_value.lookup_network import load
 from posbias.training.key_value.lookup_prompts import prompts
 from posbias.training.key_value.lookup_settings import Setting
@@ -35,8 +37,6 @@ from posbias.training.loop.netcdf import load_layout
 
 SCHEMA = 1
 """Number of the layout; raised when a name or a meaning changes."""
-PARTS = 8
-"""Equal parts of the places."""
 LENGTHS = (1, 4)
 """Lengths of the prompts, in pairs, as multiples of those of training."""
 SEEN, SEARCHED = 64, 256
@@ -189,3 +189,30 @@ def worst_places(remedies: xr.Dataset) -> pd.DataFrame:
                 row[f"{name}_gain_high"] = float(gain.max())
             rows[times, condition] = row
     return pd.DataFrame(rows).T.rename_axis(["times", "condition"])
+
+
+def mean_slope(remedies: xr.Dataset, layers: int, times: int) -> float:
+    """Return the mean slope of the engine's biases over seeds, layers and heads, for a setting where they are slopes.
+
+    Parameters
+    ----------
+    remedies
+        Of :func:`read_lookup_remedies`.
+    layers
+        Of the networks.
+    times
+        Length of the prompts, as a multiple of those in training.
+
+    Raises
+    ------
+    ValueError
+        If the engine chose biases of another kind.
+    """
+    found = []
+    for text in remedies["applied"].sel(times=times, condition="engine").values:
+        biases = [bias for row in layered_biases(json.loads(str(text)), layers) for bias in row]
+        slopes = [bias.slope for bias in biases if isinstance(bias, AlibiBias)]
+        if len(slopes) < len(biases):
+            raise checks.refuse("engine", "slopes alone", str(text)[:60])
+        found.append(np.mean(slopes))
+    return float(np.mean(found))

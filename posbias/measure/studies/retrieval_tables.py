@@ -186,34 +186,21 @@ def tilt(values: Float[np.ndarray, "parts"]) -> float:
         return float(np.log(last / first))
 
 
-def hollow(values: Float[np.ndarray, "parts"]) -> float:
-    """Return the logarithm of the mean over the outer quarters of the places over that of the inner ones.
-
-    >>> float(hollow(np.array([2.0, 1.0, 1.0, 2.0]))) == float(np.log(2))
-    True
-    """
-    first, second, third, last = parted(values, 4)
-    return float(np.log((first + last) / (second + third)))
-
-
-def size_table(runs: Sequence[Run]) -> pd.DataFrame:
-    """Return how much sooner ends are learned, and how much is predicted.
+def tilt_table(runs: Sequence[Run]) -> pd.DataFrame:
+    """Return how much sooner the last quarter is learned than the first, and how much is predicted.
 
     Returns
     -------
     table : DataFrame
-        A row for each setting, with columns of two levels: ``tilt`` and ``hollow``, and in each ``measured`` (of the
-        speed, mean over seeds), ``spread`` (standard deviation over seeds) and :data:`PREDICTORS`.
+        A row for each setting: :func:`tilt` of the speed, ``measured`` (mean over seeds) and ``spread`` (standard
+        deviation over them), and of each of :data:`PREDICTORS`.
     """
-    rows: dict[str, dict[tuple[str, str], float]] = {}
+    rows = {}
     for run in runs:
-        speeds = 1 / learning_times(run)
-        for name, of in (("tilt", tilt), ("hollow", hollow)):
-            seeds = [of(speed) for speed in speeds]
-            spread = float(np.std(seeds, ddof=1)) if len(seeds) > 1 else np.nan
-            ends = {"measured": float(np.mean(seeds)), "spread": spread}
-            given = {predictor: of(predicted(run, predictor)) for predictor in PREDICTORS}
-            rows.setdefault(run.name, {}).update({(name, key): x for key, x in {**ends, **given}.items()})
+        seeds = [tilt(speed) for speed in 1 / learning_times(run)]
+        spread = float(np.std(seeds, ddof=1)) if len(seeds) > 1 else np.nan
+        given = {predictor: tilt(predicted(run, predictor)) for predictor in PREDICTORS}
+        rows[run.name] = {"measured": float(np.mean(seeds)), "spread": spread, **given}
     return pd.DataFrame(rows).T
 
 
