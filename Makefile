@@ -61,13 +61,13 @@ seeds-measured: .venv/book.stamp ## the second half of it, for the models in SEE
 scratch: .venv/book.stamp ## what chapter 33 keeps of trained networks; about six hours of a core, goes on where it was
 	$(BIN)/posbias train-icl $(foreach k,3 4 5 6 8,-p figure$(k)) -p spread --iterations 20000 $(KEPT)
 	$(BIN)/posbias train-icl $(foreach k,9 10 11 13,-p figure$(k)) --iterations 10000 $(KEPT)
-scratch: KEPT := --seeds 3 --precision bfloat16 --resume -o results/33_scratch
+scratch: KEPT := --seeds 3 --precision bfloat16 --resume -o results/icl
 
 retrieval: .venv/book.stamp ## what chapter 41 keeps of networks that look values up, in RETRIEVED, and of copying; about eight hours of a core, goes on where it was
 	$(BIN)/posbias train-retrieval --chapter --remedies --resume -o $(RETRIEVED)
-	cp $(RETRIEVED)/*.nc results/41_retrieval
+	cp $(RETRIEVED)/*.nc results/lookup
 	for model in $(notdir $(wildcard posbias/data/reference/*-*[0-9])); do \
-		$(BIN)/posbias retrieval --model reference/$$model --task copy --resume -o results/41_retrieval/copies/$$model.nc || exit; \
+		$(BIN)/posbias retrieval --model reference/$$model --task copy --resume -o results/lookup/copies/$$model.nc || exit; \
 	done
 	$(BIN)/posbias study added-biases
 retrieval: RETRIEVED ?= trained/retrieval
@@ -83,11 +83,11 @@ clean:
 .venv/book.stamp: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("make: expected Python >= 3.11, received " + sys.version.split()[0] + "; name another with PYTHON=")'
 	$(PYTHON) -m venv .venv
-	$(PIP) -e ".[book,measure]"
+	$(PIP) -e ".[book,measure]" -e ./bookkit
 	touch $@
 
 .venv/test.stamp: .venv/book.stamp
-	$(PIP) -e ".[book,measure,originals,test]"
+	$(PIP) -e ".[book,measure,originals,test]" -e ./bookkit
 	touch $@
 
 .venv-other/stamp: .venv/book.stamp

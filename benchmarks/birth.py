@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import expit
 
 import posbias
-from posbias.theory.birth import birth_profile
+from posbias.rollout.untrained import birth_profile
 
 T, H = 24, 16
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from selenium import webdriver
 
-from posbias.book.explorer import standalone_page
+from bookkit.explorer import standalone_page
 
 ROOT = Path(__file__).resolve().parents[1]
 REDRAWS = 40

@@ -27,7 +27,7 @@ PROGRAM = """
 import json, sys, time
 from pathlib import Path
 from posbias.measure import run
-from posbias.measure.births import Birth
+from posbias.measure.untrained import Birth
 from posbias.measure.corpus import Corpus
 from posbias.measure.quantities import quantities_of
 from posbias.measure.study import Settings, Study
@@ -44,7 +44,7 @@ print(json.dumps([need.total, int(status.split()[0]) * 1024, Path(output).stat()
 
 
 def main() -> None:
-    from posbias.measure.births import SIZES
+    from posbias.measure.untrained import SIZES
 
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--only", choices=sorted({row[0] for row in ROWS}))

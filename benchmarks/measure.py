@@ -22,8 +22,8 @@ import torch
 from torch.utils.checkpoint import checkpoint
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from posbias.measure.accumulators import LayerSums
 from posbias.measure.instrument import Instrument
-from posbias.measure.layer_sums import LayerSums
 from posbias.measure.loading import DTYPES
 from posbias.rollout.cells import cells_of
 

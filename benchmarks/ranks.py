@@ -32,10 +32,10 @@ def work(model: str, output: Path, prompts: int, length: int) -> None:
     import torch
 
     from posbias.measure import run
-    from posbias.measure.births import Birth
     from posbias.measure.corpus import BUILTIN, Corpus
     from posbias.measure.loading import Source
     from posbias.measure.study import Settings
+    from posbias.measure.untrained import Birth
 
     is_path = Path(model).is_dir()
     settings = Settings(

@@ -1,6 +1,6 @@
 """Simulate recency probabilities on the whole grid, and measure what the simulation costs.
 
-    python benchmarks/recency.py            # writes results/06_layernorm/recency.csv (15 minutes on 2 cores), then:
+    python benchmarks/recency.py            # writes results/layernorm/recency.csv (15 minutes on 2 cores), then:
     python benchmarks/recency.py --speed    # prints a table in Markdown and writes it to benchmarks/recency.md
 
 The grid: widths, cosines, no norm / LayerNorm / RMSNorm, with and without a residual. At widths 16 and 64 every
@@ -28,7 +28,7 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import numpy as np  # noqa: E402 - the threads are counted when numpy is loaded
 
-from posbias.theory.layernorm_simulation import simulate_recency  # noqa: E402 - as numpy
+from studies.norms.layernorm_simulation import simulate_recency  # noqa: E402 - as numpy
 
 HERE = Path(__file__).parent
 N, LAYERS = 10, 4
@@ -141,7 +141,7 @@ def plain(sequences: int, d: int, alpha: float, seed: int = 0) -> np.ndarray:
 
 def write_speed(sequences: int) -> None:
     code = (
-        "import resource, time\nfrom posbias.theory.layernorm_simulation import simulate_recency\n"
+        "import resource, time\nfrom studies.norms.layernorm_simulation import simulate_recency\n"
         "wall, cpu = time.perf_counter(), time.process_time()\n"
         f"simulate_recency({sequences}, d=64, alpha=0.5)\n"
         "print(time.perf_counter() - wall, time.process_time() - cpu, end=' ')\n"
@@ -176,7 +176,7 @@ def main() -> None:
     parser.add_argument("--speed", action="store_true", help="measure, do not simulate the grid")
     parser.add_argument("--sequences", type=int, default=10**6)
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--output", type=Path, default=HERE.parent / "results" / "06_layernorm" / "recency.csv")
+    parser.add_argument("--output", type=Path, default=HERE.parent / "results" / "layernorm" / "recency.csv")
     arguments = parser.parse_args()
     if not arguments.speed:
         write_grid(arguments.output, arguments.sequences, arguments.processes)

@@ -15,10 +15,10 @@ from time import perf_counter, process_time
 import numpy as np
 import torch
 
-from posbias.training.retrieval import optimisation as module
-from posbias.training.retrieval.optimisation import Training, train
-from posbias.training.retrieval.settings import PAIRS, Network, Setting, Task
-from posbias.training.retrieval.task import Stream
+from studies.icl import optimisation as module
+from studies.icl.optimisation import Training, train
+from studies.icl.settings import PAIRS, Network, Setting, Task
+from studies.icl.task import Stream
 
 
 def rate(setting: Setting, steps: int, precision: str) -> float:
@@ -69,7 +69,7 @@ def plain_rate(setting: Setting, steps: int, *, by_item: bool) -> float:
 
 
 class Loop:
-    """The sequences of :class:`posbias.training.retrieval.task.Stream`, an item at a time."""
+    """The sequences of :class:`studies.icl.task.Stream`, an item at a time."""
 
     def __init__(self, task: Task, seed: int) -> None:
         self.task, self.rng = task, np.random.default_rng(seed)

@@ -14,7 +14,7 @@ Without a model, masks and logits make kernels, kernels make rollouts, rollouts 
 ((64,), 0.56)
 
 Nothing is loaded before a name is asked for (PEP 562): neither numpy nor torch by ``import posbias`` itself, torch and
-transformers only when a model is opened. Figures are in :mod:`posbias.plotting`, the pipeline in :mod:`posbias.book`.
+transformers only when a model is opened. Figures are in :mod:`posbias.plotting`, the pipeline in :mod:`bookkit`.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from posbias.comparison.distances import mean_identity, normalised_wasserstein, spearman
-    from posbias.comparison.pairs import compare
-    from posbias.measure.handle import open as open
+    from posbias.compare.distances import mean_identity, normalised_wasserstein, spearman
+    from posbias.compare.pairs import compare
     from posbias.measure.measurement import load
+    from posbias.measure.model import open as open
     from posbias.rollout import masks, schedules
     from posbias.rollout.influence import influence_by_hops, influence_history, influence_profile, rollout_matrix
     from posbias.rollout.kernels import attention_kernel, mix_heads, residual_kernel
@@ -76,9 +76,9 @@ __all__ = [  # without ``open``, which ``from posbias import *`` would put in th
 ]
 
 _NAMES = {
-    "comparison.distances": ("mean_identity", "normalised_wasserstein", "spearman"),
-    "comparison.pairs": ("compare",),
-    "measure.handle": ("open",),
+    "compare.distances": ("mean_identity", "normalised_wasserstein", "spearman"),
+    "compare.pairs": ("compare",),
+    "measure.model": ("open",),
     "measure.measurement": ("load",),
     "rollout.influence": ("influence_by_hops", "influence_history", "influence_profile", "rollout_matrix"),
     "rollout.kernels": ("attention_kernel", "mix_heads", "residual_kernel"),

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
-from posbias import checks
+from posbias import errors
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 """What the system says when a disk takes no more."""
@@ -57,7 +57,7 @@ def check_folder(path: Path, field: str = "output") -> None:
     """
     there = next(place for place in (path.absolute(), *path.absolute().parents) if os.path.lexists(place))
     if not there.is_dir():
-        raise checks.refuse(field, "a folder, which is made if it is not there", f"the file {there}")
+        raise errors.invalid(field, "a folder, which is made if it is not there", f"the file {there}")
     if not os.access(there, os.W_OK | os.X_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
@@ -153,7 +153,7 @@ def refuse_same(output: Path, source: Path) -> None:
         If both are one file.
     """
     if output.exists() and source.exists() and output.samefile(source):
-        raise checks.refuse("output", "another file than the one that is read", output)
+        raise errors.invalid("output", "another file than the one that is read", output)
 
 
 def data_folder() -> Path:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from posbias import checks
+from posbias import errors
 from posbias.files import data_folder
 
 REPOSITORY = "https://github.com/posbias/posbias"
@@ -82,7 +82,7 @@ def model_folder(model: str) -> str:
         return model
     name = model.removeprefix(PREFIX)
     if name not in reference_names():
-        raise checks.refuse("model", f"reference/ and one of {', '.join(reference_names())}", model)
+        raise errors.invalid("model", f"reference/ and one of {', '.join(reference_names())}", model)
     if name not in shipped_names():
         return str(download(name))
     for file in _files(name):
@@ -109,7 +109,7 @@ def download(name: str, url: str | None = None) -> Path:
         If a file cannot be reached or written.
     """
     if name not in reference_names():
-        raise checks.refuse("reference model", f"one of {', '.join(reference_names())}", name)
+        raise errors.invalid("reference model", f"one of {', '.join(reference_names())}", name)
     folder, url = cache_folder(), url or URL
     missing = [file for file in _files(name) if not os.path.lexists(folder / file)]
     for file in _files(name):
@@ -143,7 +143,7 @@ def _fetch(name: str, missing: list[str], folder: Path, url: str) -> None:
             f"the others with 'git clone {REPOSITORY}': set POSBIAS_DATA to posbias/data in the clone"
         ) from None
     except ValueError:
-        raise checks.refuse(f"{url}{file}: checksum", registry()[file], "another; the file was not kept") from None
+        raise errors.invalid(f"{url}{file}: checksum", registry()[file], "another; the file was not kept") from None
     finally:
         logger.setLevel(level)
 
@@ -157,7 +157,7 @@ def _check(file: str, folder: Path | None = None, advice: str = "install posbias
     path = (folder or FOLDER) / file
     received = f"{_sha256(path)} of {path.stat().st_size:,} bytes" if path.is_file() else "no file"
     if received.split()[0] != registry()[file]:
-        raise checks.refuse(f"{path}: checksum", registry()[file], f"{received}; {advice}")
+        raise errors.invalid(f"{path}: checksum", registry()[file], f"{received}; {advice}")
     return path
 
 
@@ -198,17 +198,17 @@ def held_out_documents(folder: Path | None = None) -> list[str]:
     else:
         tokenizers = sorted(folder.glob("*/tokenizer.json"))
     if not tokenizers or not (folder / HELD_OUT).is_file():
-        raise checks.refuse(str(folder), f"{HELD_OUT} and a model's tokenizer", "none")
+        raise errors.invalid(str(folder), f"{HELD_OUT} and a model's tokenizer", "none")
     try:
         # plain arrays: numpy refuses pickles unless told otherwise
         with (folder / HELD_OUT).open("rb") as stream, np.load(stream) as file:
             parts = np.split(file["ids"], np.cumsum(file["lengths"])[:-1].astype(np.int64))
     except (EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-        raise checks.refuse(str(folder / HELD_OUT), "token ids and lengths of documents", error) from None
+        raise errors.invalid(str(folder / HELD_OUT), "token ids and lengths of documents", error) from None
     try:
         tokenizer = Tokenizer.from_file(str(tokenizers[0]))
     except Exception as error:  # of no narrower type
-        raise checks.refuse(str(tokenizers[0]), "a tokenizer", error) from None
+        raise errors.invalid(str(tokenizers[0]), "a tokenizer", error) from None
     return tokenizer.decode_batch([part.tolist() for part in parts], skip_special_tokens=False)
 
 

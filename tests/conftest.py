@@ -10,8 +10,8 @@ from pathlib import Path
 # and more threads than processors wait for one another. OMP_NUM_THREADS=2 before the command still has its way.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import pytest  # noqa: E402
-from hypothesis import HealthCheck, settings  # noqa: E402
+import pytest
+from hypothesis import HealthCheck, settings
 
 # No deadlines: a busy machine is no defect. CI draws the same examples every time, everyone else new ones.
 settings.register_profile(

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from posbias.cli import main
-from posbias.training.loop import checkpoint
+from posbias.measure import checkpoint
 
 HERE = Path(__file__).parent
 

@@ -4,11 +4,16 @@ import functools
 import json
 
 import numpy as np
+import pytest
 import torch
 import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
+from posbias.cli import main
+
+EVERYTHING = "kernels,content,logits,heads,branches"
+"""Quantities of a measurement beyond the least."""
 VOCABULARY = 97
 N = 12
 
@@ -105,3 +110,40 @@ def write_documents(path, lengths, seed=0):
     records = [json.dumps({"text": text(words, seed + k)}) for k, words in enumerate(lengths)]
     path.write_text("\n".join(records) + "\n")
     return path
+
+
+def arguments(place, output, *more, **changes):
+    """Return a command line; a change of None leaves an option out."""
+    options = {"prompts": 10, "length": 16, "batch_size": 3, "output": output}
+    options |= {} if place is None else {"model": place / "bloom", "dataset": place / "d.jsonl"}
+    options |= changes
+    pairs = [(f"--{name.replace('_', '-')}", str(value)) for name, value in options.items() if value is not None]
+    return ["measure", *(word for pair in pairs for word in pair), *more]
+
+
+def status(capsys, words):
+    """Run the command line in this process and return its status, stdout and stderr."""
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    captured = capsys.readouterr()
+    return ended.value.code, captured.out, captured.err
+
+
+def refused(capsys, folder, words, *expected):
+    """Assert one line on stderr, status 2, and an empty folder."""
+    code, out, err = status(capsys, words)
+    assert code == 2 and out == "", (code, out, err)
+    assert err.startswith("posbias: ") and err.count("\n") == 1, err
+    for part in expected:
+        assert part in err
+    assert list(folder.iterdir()) == []
+
+
+def agree(one, two, off=1e-6):
+    """Assert that two measurements agree; an entry on the edge of two bins may be counted in either."""
+    assert set(one) == set(two)
+    for name in one:
+        if name.startswith("histogram"):
+            assert np.abs(one[name] - two[name]).sum() <= 4, name
+        elif not name.startswith("similarity"):
+            assert np.allclose(one[name], two[name], rtol=1e-5, atol=off, equal_nan=True), name

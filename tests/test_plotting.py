@@ -5,7 +5,7 @@ import pytest
 
 plt = pytest.importorskip("matplotlib.pyplot", reason="matplotlib is not installed")
 
-from posbias.plotting import gap_panels, sink_panels, use_style  # noqa: E402
+from posbias.plotting import gap_panels, sink_panels, use_style
 
 PAIRS = ["first vs middle", "first vs last", "middle vs last"]
 

@@ -10,15 +10,15 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 
-import torch  # noqa: E402
-from transformers import AutoModelForCausalLM  # noqa: E402
+import torch
+from transformers import AutoModelForCausalLM
 
-from posbias import cli, shipped  # noqa: E402
-from posbias.measure.corpus import Corpus, make_prompts  # noqa: E402
-from posbias.measure.loading import Source  # noqa: E402
-from posbias.measure.run import measured  # noqa: E402
-from posbias.measure.study import Settings  # noqa: E402
-from posbias.training.reference.models import REFERENCES  # noqa: E402
+from posbias import cli, shipped
+from posbias.measure.corpus import Corpus, make_prompts
+from posbias.measure.loading import Source
+from posbias.measure.run import measured
+from posbias.measure.study import Settings
+from studies.reference.models import REFERENCES
 
 
 def test_a_checkout_has_all_of_the_table_and_nothing_else():

@@ -170,7 +170,7 @@ def test_profiles_are_computed_and_compared(install, elsewhere):
     assert call(python, elsewhere, "published", "--figure", "measured", "-o", "measured.csv")[::2] == (0, "")
 
 
-@pytest.mark.parametrize("words", [["book"], ["run", "02_forces"], ["chapters"]])
+@pytest.mark.parametrize("words", [["book"], ["run", "forces"], ["chapters"]])
 def test_what_needs_the_sources_says_so(install, elsewhere, words):
     line = refused(install(), elsewhere, *words)
     assert "the book's sources: expected _toc.yml" in line and f"git clone {shipped.REPOSITORY}" in line

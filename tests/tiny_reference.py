@@ -1,8 +1,8 @@
 """A reference model and texts so small that training takes a moment, in place of the real ones."""
 
-from posbias.training.reference import models, tokens
-from posbias.training.reference.models import Reference
-from posbias.training.reference.texts import Document
+from studies.reference import models, tokens
+from studies.reference.models import Reference
+from studies.reference.texts import Document
 
 SAYINGS = [f"def f{k}(x):\n    return x + {k}  # line {k}, naïve\n" * (2 + k % 5) for k in range(40)]
 TINY = Reference("tiny", "bloom", 2, 16, 2, steps=6, batch_size=2, length=12)

@@ -10,21 +10,15 @@ from typing import Annotated, Any
 
 import typer
 
-from posbias.training.loop.unfinished import Interrupted, Terminated, sigterm_raises
+from posbias.measure.unfinished import Interrupted, Terminated, sigterm_raises
 
 GROUPS = (
-    "posbias.cli.book_commands",
-    "posbias.cli.profile_commands",
-    "posbias.cli.design_commands",
     "posbias.cli.measure_commands",
-    "posbias.cli.bias_commands",
     "posbias.cli.report_commands",
-    "posbias.cli.study_commands",
-    "posbias.cli.reference_commands",
-    "posbias.cli.scratch_commands",
+    "posbias.cli.profile_commands",
     "posbias.cli.retrieval_commands",
-    "posbias.cli.key_value_commands",
-    "posbias.cli.explorer_commands",
+    "posbias.cli.design_commands",
+    "posbias.cli.bias_commands",
 )
 """Modules with a ``register(app)`` that adds their commands; what is heavy they import inside the commands."""
 MEASURING = {
@@ -40,18 +34,18 @@ USAGE: type[Exception] = next(kind for kind in typer.BadParameter.__mro__ if kin
 """What is raised for a command line that cannot be understood; newer versions of typer carry a click of their own."""
 
 
-def make_app() -> typer.Typer:
-    """Return the app with the commands of every module in :data:`GROUPS`."""
+def make_app(groups: Sequence[str] = GROUPS, name: str = "posbias") -> typer.Typer:
+    """Return an app with the commands of the modules in ``groups``."""
     app = typer.Typer(
-        name="posbias",
-        help="Where position bias in transformers comes from: a book that runs.",
+        name=name,
+        help="Where position bias in transformers comes from." if name == "posbias" else None,
         no_args_is_help=True,
         add_completion=False,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
     )
     app.callback()(options)
-    for group in GROUPS:
+    for group in groups:
         import_module(group).register(app)
     return app
 
@@ -69,11 +63,11 @@ def options(
         bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Where position bias in transformers comes from: a book that runs."""
+    """Where position bias in transformers comes from."""
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line; an error that the user can correct is one line on stderr and exit status 2.
+def main(arguments: Sequence[str] | None = None, groups: Sequence[str] = GROUPS, name: str = "posbias") -> None:
+    """Run the command line ``name``; an error that the user can correct is one line on stderr and exit status 2.
 
     A command raises ``ValueError`` or ``OSError`` with a message that says what was expected and what was received; it
     never prints and exits by itself. ``posbias: …`` is written here and nowhere else. Ctrl-C ends with status 130 and
@@ -81,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     try:
         with sigterm_raises():
-            status = make_app()(args=arguments, prog_name="posbias", standalone_mode=False)
+            status = make_app(groups, name)(args=arguments, prog_name=name, standalone_mode=False)
     except USAGE as error:
         raise SystemExit(_misused(error)) from None
     except typer.Abort:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from posbias import checks
+from posbias import errors
 
 
 def register(app: typer.Typer) -> None:
@@ -36,10 +36,10 @@ def bias(
     from posbias.measure.request import check_measurement, check_output
 
     if check_output(output, ".yaml").exists() and not overwrite:
-        raise checks.refuse(str(output), "a file that is not there yet, or --overwrite", "one that is there")
+        raise errors.invalid(str(output), "a file that is not there yet, or --overwrite", "one that is there")
     check_measurement(measurement)
 
-    from posbias.measure.bias_choice import attended, chosen_bias, distance_to_even, evaluated, worst_place
+    from posbias.design.choice import attended, chosen_bias, distance_to_even, evaluated, worst_place
     from posbias.measure.results import read_results
     from posbias.published.configuration import yaml_text
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from posbias import checks
+from posbias import errors
 from posbias.rollout.position_bias import KINDS, NoBias, layered_biases, position_bias
 
 FIELD = "bias"
@@ -45,7 +45,7 @@ class AddedBias:
         """Raise ValueError unless the bias is one for a model with as many layers and heads."""
         for field, own, there in (("num_layers", self.layers, layers), ("num_heads", self.heads, heads)):
             if own not in (None, there):
-                raise checks.refuse(f"{self.file}: {field}", f"{there}, as {name} has", own)
+                raise errors.invalid(f"{self.file}: {field}", f"{there}, as {name} has", own)
         layered_biases(self.description, layers, heads, self.where)
 
 
@@ -76,12 +76,12 @@ def read_bias(text: str) -> AddedBias | None:
     if kind not in IN_WORDS or not colon:
         words = ", ".join(f"{name}:NUMBER" for name in IN_WORDS)
         expected = f"none, {words}, or a file that ends in {', '.join(SUFFIXES)}"
-        raise checks.refuse(FIELD, expected, repr(text[:60]))
+        raise errors.invalid(FIELD, expected, repr(text[:60]))
     (name,) = [part.name for part in fields(KINDS[kind])]
     try:
         value = float(number)
     except ValueError:
-        raise checks.refuse(f"{FIELD} {kind}", f"a number after the colon ({name})", repr(number[:60])) from None
+        raise errors.invalid(f"{FIELD} {kind}", f"a number after the colon ({name})", repr(number[:60])) from None
     description = {"kind": kind, name: value}
     position_bias(description, FIELD)
     return AddedBias(description, FIELD)
@@ -95,13 +95,13 @@ def _from_file(file: Path) -> AddedBias:
     if not isinstance(content, Mapping) or "kind" in content:
         found = AddedBias(content, str(file), file)
     elif content.get("position_bias") is None:
-        raise checks.refuse(f"{file}: position_bias", "a description of position biases", "none")
+        raise errors.invalid(f"{file}: position_bias", "a description of position biases", "none")
     else:
         attention, mask = content.get("attention_config"), content.get("mask_config")
         shape = mask.get("mask_type") if isinstance(mask, Mapping) else mask
         if mask is not None and shape != "causal":
             expected = "causal: a bias that is added shows no later key"
-            raise checks.refuse(f"{file}: mask_config.mask_type", expected, str(shape)[:60])
+            raise errors.invalid(f"{file}: mask_config.mask_type", expected, str(shape)[:60])
         heads = attention.get("num_heads") if isinstance(attention, Mapping) else None
         description = content["position_bias"]
         if not isinstance(description, list) and heads == 1:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 import typer
 
-from posbias import checks
+from posbias import errors
 
 if TYPE_CHECKING:
+    from posbias.design.designer import Design, Wanted
     from posbias.rollout.gains import Gains
-    from posbias.theory.designer import Design, Wanted
 
 UNIFORM = "uniform"
 """The target that needs no file."""
@@ -75,12 +75,12 @@ def design(
     """Choose position biases of heads such that the influence profile is as near as can be to a wanted one."""
     _check_sizes(depth, heads, length)
     mixing = _check_mixing(lambda_, gains, depth, law)
-    checks.seed("seed", seed)
+    errors.seed("seed", seed)
     slopes = None if local_slopes is None else _numbers("local_slopes", local_slopes)
     _check_outputs({"output": output, "plot": plot, "profile": profile}, target, gains)
     wish = _target(target, length)
 
-    from posbias.theory import designer
+    from posbias.design import designer
 
     own = None if gains is None else _gains(gains, depth, heads)
     task = designer.wanted(wish, mixing, heads, local, local_slopes=slopes, law=law, gains=own)
@@ -114,60 +114,60 @@ def _check_outputs(outputs: dict[str, Path | None], target: str, gains: Path | N
         if path is None:
             continue
         if path.suffix not in SUFFIXES[field]:
-            raise checks.refuse(field, f"a file that ends in {' or '.join(SUFFIXES[field])}", path.name or "none")
+            raise errors.invalid(field, f"a file that ends in {' or '.join(SUFFIXES[field])}", path.name or "none")
         if target != UNIFORM:
             refuse_same(path, Path(target))
         if gains is not None:
             refuse_same(path, gains)
         place = check_writable(path)
         if place in named:
-            raise checks.refuse(field, f"another file than the {named[place]}", path)
+            raise errors.invalid(field, f"another file than the {named[place]}", path)
         named[place] = field
 
 
 def _check_sizes(depth: int, heads: int, length: int) -> None:
     """Raise for sizes that are none, or for which the machine has no memory."""
-    checks.fits("depth", checks.positive_integer("depth", depth), depth * BYTES_EACH)
-    checks.positive_integer("heads", heads)
-    checks.positive_integer("length", length, minimum=2)
-    checks.fits("heads", heads, heads * BYTES_EACH)
-    checks.fits("length", length, length * 10_000)
+    errors.fits("depth", errors.positive_integer("depth", depth), depth * BYTES_EACH)
+    errors.positive_integer("heads", heads)
+    errors.positive_integer("length", length, minimum=2)
+    errors.fits("heads", heads, heads * BYTES_EACH)
+    errors.fits("length", length, length * 10_000)
 
 
 def _numbers(field: str, text: str) -> np.ndarray:
     """Return numbers with commas between as an array, or raise ValueError."""
     try:
-        return checks.finite_array(field, [float(part) for part in text.split(",")], ndim=(1,))
+        return errors.finite_array(field, [float(part) for part in text.split(",")], ndim=(1,))
     except ValueError:
-        raise checks.refuse(field, "finite numbers with commas between", repr(text[:60])) from None
+        raise errors.invalid(field, "finite numbers with commas between", repr(text[:60])) from None
 
 
 def _check_mixing(text: str | None, gains: Path | None, depth: int, law: str) -> np.ndarray | None:
     """Return the mixing, None where a measurement is given in its place; raise unless it is one of both, and fits."""
     if (text is None) == (gains is None):
-        raise checks.refuse("--lambda and --gains", "one of both", "neither" if text is None else "both")
+        raise errors.invalid("--lambda and --gains", "one of both", "neither" if text is None else "both")
     if gains is None:
         return _mixing(str(text), depth)
     from posbias.measure.request import check_measurement
 
     if law != "birth":
-        raise checks.refuse("--gains", "--law birth with it", law)
+        raise errors.invalid("--gains", "--law birth with it", law)
     if gains.suffix != ".nc":
-        raise checks.refuse("gains", "a measurement, which ends in .nc", gains.name or repr(str(gains)))
+        raise errors.invalid("gains", "a measurement, which ends in .nc", gains.name or repr(str(gains)))
     check_measurement(gains)
     return None
 
 
 def _gains(file: Path, depth: int, heads: int) -> Gains:
     """Return the gains of a measured network, or raise ValueError if it has other layers or heads, or none."""
-    from posbias.measure.birth_gains import measured_gains
+    from posbias.design.measured_gains import measured_gains
     from posbias.measure.results import read_results
 
     results = read_results(file)
     for name, own, there in (("layers", results.sizes["layer"], depth), ("heads", results.sizes["head"], heads)):
         if own != there:
             option = {"layers": "--depth", "heads": "--heads"}[name]
-            raise checks.refuse(f"gains {file}", f"{there} {name}, as {option} says", own)
+            raise errors.invalid(f"gains {file}", f"{there} {name}, as {option} says", own)
     try:
         return measured_gains(results)
     except ValueError as error:
@@ -178,8 +178,8 @@ def _mixing(text: str, depth: int) -> np.ndarray:
     """Return T values in [0, 1] from one or T of them, or raise ValueError."""
     values = _numbers("lambda", text)
     if values.size not in (1, depth):
-        raise checks.refuse("lambda", f"1 number or {depth}, one for each layer", values.size)
-    return checks.mixing_coefficients("lambda", np.full(depth, values[0]) if values.size == 1 else values)
+        raise errors.invalid("lambda", f"1 number or {depth}, one for each layer", values.size)
+    return errors.mixing_coefficients("lambda", np.full(depth, values[0]) if values.size == 1 else values)
 
 
 def _target(name: str, length: int) -> np.ndarray:
@@ -189,17 +189,17 @@ def _target(name: str, length: int) -> np.ndarray:
     if name == UNIFORM:
         return np.full(length, 1 / length)
     if not name.endswith(".csv"):
-        raise checks.refuse("target", "uniform, or a file with a profile (.csv)", repr(name[:60]))
+        raise errors.invalid("target", "uniform, or a file with a profile (.csv)", repr(name[:60]))
     p = read_profile(name)
     if p.size != length:
-        raise checks.refuse(f"target {name}", f"{length} positions, as --length says", p.size)
+        raise errors.invalid(f"target {name}", f"{length} positions, as --length says", p.size)
     return p
 
 
 def _report(task: Wanted, found: Design, target: str) -> list[str]:
     """Return what was asked for and what was found, lines of a table among them."""
+    from posbias.design.designer import least_distance_with_local, rivals
     from posbias.rollout.profiles import mean_position
-    from posbias.theory.designer import least_distance_with_local, rivals
 
     K, tau = len(task.local_slopes), float(task.lambda_.sum())
     lines = [
@@ -213,7 +213,7 @@ def _report(task: Wanted, found: Design, target: str) -> list[str]:
         lines.append(f"{'no free heads are below':30} {'':10} {least_distance_with_local(task):10.4f}")
     lines.append(f"designed: mean position {mean_position(found.profile):.4f}, last token {found.profile[-1]:.4f}")
     if task.law == "birth":
-        from posbias.comparison.distances import normalised_wasserstein
+        from posbias.compare.distances import normalised_wasserstein
 
         aligned = normalised_wasserstein(task.profile(found.description, "aligned"), task.target)
         lines.append(f"posbias rollout gives this profile with --law birth; without it another, of W1 {aligned:.4f}")
@@ -248,8 +248,8 @@ def _branches(task: Wanted) -> dict[str, Any] | None:
 
 def _figure(task: Wanted, found: Design, kind: str) -> bytes:
     """Return the figure of target, rivals and design, profiles and prefix masses."""
+    from posbias.design.designer import rival_heads
     from posbias.plotting import saved_panels
-    from posbias.theory.designer import rival_heads
 
     heads = rival_heads(task)
     rivals = {name: task.profile(heads[name]) for name in ("no bias", "ALiBi's rule")}

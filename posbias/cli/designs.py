@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from posbias import checks
+from posbias import errors
 from posbias.networks.description import FIELD
 
 
@@ -37,7 +37,7 @@ class Design:
         """Raise ValueError unless a network has as many layers and heads."""
         for field, own, there in (("num_layers", self.layers, layers), ("num_heads", self.heads, heads)):
             if own not in (None, there):
-                raise checks.refuse(f"{self.file}: {field}", f"{there}, as {name} has", own)
+                raise errors.invalid(f"{self.file}: {field}", f"{there}, as {name} has", own)
 
 
 def read_design(file: Path) -> Design:
@@ -54,11 +54,11 @@ def read_design(file: Path) -> Design:
 
     config = read_config(file)
     if config.position_bias is None:
-        raise checks.refuse(f"{file}: {FIELD}", "a description of position biases", "none")
+        raise errors.invalid(f"{file}: {FIELD}", "a description of position biases", "none")
     attention = config.attention_config
     weights = np.array([np.divide(row, max(row)) for row in attention.head_weights or [[1.0]]])
     if (weights != 1).any():
         received = "others; repeat a bias for each head that is to have it"
-        raise checks.refuse(f"{file}: attention_config.head_weights", "equal weights, for a network", received)
+        raise errors.invalid(f"{file}: attention_config.head_weights", "equal weights, for a network", received)
     one = not isinstance(config.position_bias, list) and attention.num_heads == 1
     return Design(file, config.num_layers, None if one else attention.num_heads, config.position_bias)

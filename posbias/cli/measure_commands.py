@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from posbias.cli.biases import HELP, read_bias
-from posbias.training.loop.unfinished import resumable
+from posbias.measure.unfinished import resumable
 
 
 def register(app: typer.Typer) -> None:
@@ -108,7 +108,7 @@ def measure(
     ] = "",
 ) -> None:
     """Measure λ, content logits, attention and input-token influence of a model on a corpus."""
-    from posbias import checks
+    from posbias import errors
     from posbias.cli.designs import read_design
     from posbias.measure import request
     from posbias.measure.quantities import quantities_of
@@ -118,24 +118,24 @@ def measure(
     options |= {"trust_remote_code": trust_remote_code, "allow_pickle": allow_pickle}
     request.check_subject(model, init, seed, device_map=device_map, **options)
     request.check_numbers(prompts, length, batch_size, per_document=per_document, seed=seed)
-    checks.seconds("checkpoint_every", checkpoint_every)
+    errors.seconds("checkpoint_every", checkpoint_every)
     if dtype is not None:
         request.check_dtype(dtype)
     if device is not None:
-        checks.device("device", device)
+        errors.device("device", device)
     names = quantities_of(quantities)
-    checks.positive_integer("kernel_size", kernel_size)
+    errors.positive_integer("kernel_size", kernel_size)
     request.check_source(model, init)
     if position_bias is not None and init is None:
-        raise checks.refuse("position_bias", "--init, for a network that is built with it", f"model {model}")
+        raise errors.invalid("position_bias", "--init, for a network that is built with it", f"model {model}")
     design = None if position_bias is None else read_design(position_bias)
     added = read_bias(bias)
     corpus = request.chosen_corpus(dataset, rule, separator, field)
     request.check_run(output, resume=resume or dry_run, overwrite=overwrite, report=report)
     with resumable(lambda: [request.own_checkpoint(output)]):
         from posbias.measure import run
-        from posbias.measure.handle import chosen_source
         from posbias.measure.measurement import Measurement
+        from posbias.measure.model import chosen_source
         from posbias.measure.study import Settings, Study
 
         source = chosen_source(model, init, seed, tokenizer=tokenizer, **options)
@@ -189,13 +189,13 @@ def summarise(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output if it is there.")] = False,
 ) -> None:
     """Reduce a measurement to what needs no matrices, with its rollouts: a small file."""
-    from posbias import checks
+    from posbias import errors
     from posbias.files import refuse_same
     from posbias.measure.request import check_measurement, check_output
 
     refuse_same(output, measurement)
     if check_output(output).exists() and not overwrite:
-        raise checks.refuse(str(output), "a file that is not there yet, or --overwrite", "one that is there")
+        raise errors.invalid(str(output), "a file that is not there yet, or --overwrite", "one that is there")
     check_measurement(measurement)
 
     from posbias.measure.results import read_results

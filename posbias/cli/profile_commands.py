@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import numpy as np
 import typer
 
-from posbias import checks
+from posbias import errors
 
 if TYPE_CHECKING:
     from posbias.published.configuration import RolloutConfig
@@ -61,17 +61,19 @@ def rollout(
 
     refuse_same(output, config)
     if length is not None:
-        checks.positive_integer("sequence_length", length)
+        errors.positive_integer("sequence_length", length)
 
     if (config.suffix == ".nc") != (variant is not None):
-        raise checks.refuse("--variant", "a variant for a measurement (.nc), and none for a configuration", config.name)
+        raise errors.invalid(
+            "--variant", "a variant for a measurement (.nc), and none for a configuration", config.name
+        )
     if variant is not None:
         from posbias.measure.request import check_measurement
 
         if law is not None:
-            raise checks.refuse("--law", "none for a measurement, but --variant", law)
+            raise errors.invalid("--law", "none for a measurement, but --variant", law)
         if architecture is not None or head_dim is not None:
-            raise checks.refuse("--architecture and --head-dim", "neither: a measurement has its own", "one of them")
+            raise errors.invalid("--architecture and --head-dim", "neither: a measurement has its own", "one of them")
         check_measurement(config)
         check_writable(output)
 
@@ -84,7 +86,7 @@ def rollout(
         typer.echo(_summary(output, p, results.sizes["layer"], results.sizes["head"]))
         return
     if (architecture is None) != (head_dim is None):
-        raise checks.refuse("--architecture and --head-dim", "both or neither", "one of them")
+        raise errors.invalid("--architecture and --head-dim", "both or neither", "one of them")
     settings = read_config(config)
     check_writable(output)
     if architecture is not None and head_dim is not None:
@@ -98,7 +100,7 @@ def rollout(
 
 def _at_birth(file: Path, settings: RolloutConfig, scalar_content: Literal["every-head", "first-head"]) -> np.ndarray:
     """Return the profile under the law at birth, or raise ValueError, with the file, where λ gives no gains."""
-    from posbias.theory.birth_factors import profile_of_gains
+    from posbias.rollout.untrained_factors import profile_of_gains
 
     try:
         return profile_of_gains(settings.kernels(scalar_content), settings.gains(), settings.sequence_length)
@@ -121,7 +123,7 @@ def compare(
     second: Annotated[Path, typer.Argument(help="Profile of the same length.")],
 ) -> None:
     """Print normalised W1, Spearman's correlation and both mean positions of two profiles."""
-    from posbias.comparison.distances import mean_identity, spearman
+    from posbias.compare.distances import mean_identity, spearman
     from posbias.rollout.profiles import mean_position, read_profile
 
     p, q = read_profile(first), read_profile(second)
@@ -165,17 +167,17 @@ def published(
     """List what ships of the authors' numbers, write one of their configurations or curves, or check them."""
     from posbias.files import write_whole
     from posbias.published import numbers as authors
-    from posbias.published import originals
     from posbias.rollout.profiles import write_profile
+    from studies.published import originals
 
     wanted = {"--config": config, "--figure": figure, "--download": download, "--verify": verify, "--rebuild": rebuild}
     given = [option for option, value in wanted.items() if value is not None and value is not False]
     if len(given) > 1:
-        raise checks.refuse("options", f"one of {', '.join(wanted)}", " and ".join(given))
+        raise errors.invalid("options", f"one of {', '.join(wanted)}", " and ".join(given))
     if (output is None) == (config is not None or figure is not None):
-        raise checks.refuse("--output", "it with --config or --figure, and only with them", output or "none")
+        raise errors.invalid("--output", "it with --config or --figure, and only with them", output or "none")
     if config is None and (content is not None or corpus is not None or no_residual):
-        raise checks.refuse("--content, --corpus and --no-residual", "them only with --config", "no --config")
+        raise errors.invalid("--content, --corpus and --no-residual", "them only with --config", "no --config")
     if config is not None and output is not None:
         content, corpus = "all" if content is None else content, "fineweb-edu" if corpus is None else corpus
         choice = config, content, corpus, not no_residual
@@ -202,7 +204,7 @@ def _described(config: RolloutConfig) -> str:
 def _list() -> None:
     """Print what ships, and the state of the authors' own files."""
     from posbias.published import numbers as authors
-    from posbias.published import originals
+    from studies.published import originals
 
     typer.echo(f"ships with posbias, in {authors.SHIPPED.parent}:")
     for model in authors.MODELS:
@@ -219,7 +221,7 @@ def _list() -> None:
 
 def _verify() -> None:
     """Print how each of the authors' own files compares with what ships; raise if one does not agree."""
-    from posbias.published import originals
+    from studies.published import originals
 
     found = originals.verify()
     for check in found:
@@ -231,4 +233,4 @@ def _verify() -> None:
     bad = [check for check in found if check.outcome in ("differs", "other numbers")]
     if bad:
         received = "; ".join(f"{check.outcome}: {originals.data_dir(check.collection) / check.name}" for check in bad)
-        raise checks.refuse("authors' files", "what ships, with the registry's checksums", received)
+        raise errors.invalid("authors' files", "what ships, with the registry's checksums", received)

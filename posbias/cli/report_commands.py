@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from posbias import checks
+from posbias import errors
 from posbias.files import refuse_same
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def report(
         only_for_models = [*chosen, *(name for name, value in allowed.items() if value), *(["keep"] if keep else [])]
         if only_for_models:
             received = f"the file {subject}, which is measured already"
-            raise checks.refuse(only_for_models[0].replace("corpus", "dataset"), "a model to measure", received)
+            raise errors.invalid(only_for_models[0].replace("corpus", "dataset"), "a model to measure", received)
     else:
         check_wanted(subject, opening | allowed, measuring)
     if is_file and is_retrieval(Path(str(subject))):
@@ -105,8 +105,8 @@ def is_retrieval(path: Path) -> bool:
     from posbias.measure.measurement import extra
 
     with extra("measure"):
-        from posbias.measure.by_place.retrieval_file import LAYOUT
-        from posbias.training.loop import netcdf
+        from posbias import netcdf
+        from posbias.lookup.file import LAYOUT
 
         return LAYOUT in netcdf.load(path).attrs
 
@@ -122,14 +122,14 @@ def report_retrieval(output: Path, path: Path, compare: Path | None) -> None:
         If a file cannot be read or written.
     """
     if compare is not None:
-        raise checks.refuse("compare", "none with a retrieval, whose report stands alone", compare)
-    from posbias.measure.by_place.retrieval_file import read_retrieval
-    from posbias.measure.by_place.retrieval_words import described, title
+        raise errors.invalid("compare", "none with a retrieval, whose report stands alone", compare)
+    from posbias.lookup.file import read_retrieval
+    from posbias.lookup.text import described, title
     from posbias.measure.measurement import extra
 
     results = read_retrieval(path)
     with extra("book"):
-        from posbias.measure.report.retrieval_page import write_retrieval_report
+        from posbias.report.lookup_page import write_retrieval_report
     written = write_retrieval_report(output, results)
     typer.echo(f"{written}: {written.stat().st_size / 1024:.0f} KiB, {title(results)}: {described(results)}")
 
@@ -155,7 +155,7 @@ def check_before(output: Path, source: str | None, compare: Path | None, keep: P
             refuse_same(output, Path(there))
     if keep is not None:
         if check_output(keep, field="keep").exists():
-            raise checks.refuse("keep", "a new file", f"{keep}, which is there")
+            raise errors.invalid("keep", "a new file", f"{keep}, which is there")
 
 
 def check_wanted(subject: str | None, opening: dict[str, Any], measuring: dict[str, Any]) -> None:
@@ -170,7 +170,7 @@ def check_wanted(subject: str | None, opening: dict[str, Any], measuring: dict[s
 
     init, seed, dataset = opening["init"], measuring["seed"] or 0, measuring["corpus"]
     if subject is None and init is None:
-        raise checks.refuse("model", "a measurement (.nc), a model to measure, or --init", "neither")
+        raise errors.invalid("model", "a measurement (.nc), a model to measure, or --init", "neither")
     request.check_subject(
         subject, init, seed, revision=opening["revision"], trust_remote_code=opening["trust_remote_code"],
         allow_pickle=opening["allow_pickle"], device_map=measuring["device_map"],
@@ -180,7 +180,7 @@ def check_wanted(subject: str | None, opening: dict[str, Any], measuring: dict[s
     if measuring["dtype"] is not None:
         request.check_dtype(measuring["dtype"])
     if measuring["device"] is not None:
-        checks.device("device", measuring["device"])
+        errors.device("device", measuring["device"])
     request.check_source(subject, init)
     if dataset is not None:
         rule = measuring["rule"] or "first"
@@ -193,9 +193,9 @@ def measure(subject: str | None, opening: dict[str, Any], measuring: dict[str, A
     Raises
     ------
     ValueError, OSError
-        As :func:`~posbias.measure.handle.open` and :meth:`~posbias.measure.handle.Model.measure` do.
+        As :func:`~posbias.measure.model.open` and :meth:`~posbias.measure.model.Model.measure` do.
     """
-    from posbias.measure import handle
+    from posbias.measure import model as handle
 
     given = {name: value for name, value in measuring.items() if value is not None}
     opened = handle.open(subject, seed=given.get("seed", 0), **{k: x for k, x in opening.items() if x is not None})

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from posbias.cli.biases import HELP, read_bias
-from posbias.training.loop.unfinished import resumable
+from posbias.measure.unfinished import resumable
 
 
 def register(app: typer.Typer) -> None:
@@ -70,38 +70,38 @@ def retrieval(
     ] = "",
 ) -> None:
     """Ask a model for what stands at each place of its prompt: scores by place, beside the prompts' profiles."""
-    from posbias import checks
+    from posbias import errors
+    from posbias.lookup.tasks import PROFILE_PROMPTS, Task, check_counts
     from posbias.measure import request
-    from posbias.measure.by_place.tasks import PROFILE_PROMPTS, Task, check_counts
     from posbias.measure.corpus import BUILTIN
 
     asked = Task(task, pairs, length, segment, cue)
     profiled = min(PROFILE_PROMPTS, prompts) if profile_prompts is None else profile_prompts
     check_counts(prompts, batch_size, profiled, seed, asked)
-    checks.seconds("checkpoint_every", checkpoint_every)
+    errors.seconds("checkpoint_every", checkpoint_every)
     if dtype is not None:
         request.check_dtype(dtype)
     if device is not None:
-        checks.device("device", device)
+        errors.device("device", device)
     if dataset is not None and task != "copy":
-        raise checks.refuse("dataset", f"none with the task {task}, which reads no text", dataset)
+        raise errors.invalid("dataset", f"none with the task {task}, which reads no text", dataset)
     request.check_model(model)
     added = read_bias(bias)
-    checks.finite_array("temperature", temperature, ndim=(0,))
+    errors.finite_array("temperature", temperature, ndim=(0,))
     if temperature <= 0 or (temperature != 1 and added is not None):
         expected = "a number above 0" if temperature <= 0 else "1 with --bias: one change at a time"
-        raise checks.refuse("temperature", expected, temperature)
+        raise errors.invalid("temperature", expected, temperature)
     corpus = request.chosen_corpus(BUILTIN if dataset is None else dataset, "first", separator, field)
     request.check_run(output, resume=resume, overwrite=overwrite, report=report)
     with resumable(lambda: [request.own_checkpoint(output)]):
-        from posbias.measure.by_place.retrieval_run import Retrieval, added_bias, divided, retrieve
-        from posbias.measure.by_place.retrieval_words import summary_lines
+        from posbias.lookup.run import Retrieval, added_bias, divided, retrieve
+        from posbias.lookup.text import summary_lines
         from posbias.measure.loading import Source
         from posbias.measure.measurement import extra
 
         if report is not None:  # what it needs is asked for before the run
             with extra("book"):
-                from posbias.measure.report.retrieval_page import write_retrieval_report
+                from posbias.report.lookup_page import write_retrieval_report
         allowed: dict[str, Any] = {"trust_remote_code": trust_remote_code, "allow_pickle": allow_pickle}
         source = Source(model, revision, tokenizer, strip_prefix=strip_prefix, **allowed)
         if added is not None:

@@ -1,9 +1,9 @@
 """Measurement: one forward and one backward of a model yield everything the theory is compared with.
 
 Models go through :mod:`~posbias.networks.families` (where things are), :mod:`~posbias.measure.instrument` (what is
-seen in a batch) and :mod:`~posbias.measure.layer_sums` (what is kept of it) into one labelled file
+seen in a batch) and :mod:`~posbias.measure.accumulators` (what is kept of it) into one labelled file
 (:mod:`~posbias.measure.results`), from which :mod:`~posbias.measure.rollouts` makes rollouts. What a chapter asks of
-models beyond that is in :mod:`posbias.measure.studies`, a file for each question, run by ``posbias study``.
+models beyond that is in :mod:`studies`, a file for each question, run by ``posbias study``.
 
 Only this part of posbias, the reference models, the networks from scratch and the checkpoints import torch; only this
 one datasets.

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from posbias import checks
+from posbias import errors
+from posbias.measure import checkpoint
 from posbias.measure.memory import has_fast_bfloat16
+from posbias.measure.progress import progress as told
 from posbias.measure.study import Settings
-from posbias.training.loop import checkpoint
-from posbias.training.loop.progress import progress as told
-from posbias.training.loop.unfinished import held_back
+from posbias.measure.unfinished import held_back
 
 
 class Batch(NamedTuple):
@@ -122,4 +122,4 @@ def out_of_memory(error: BaseException, settings: Settings) -> ValueError | None
     if has_fast_bfloat16(settings.place()) and settings.precision() == "float32":
         ways.append("--dtype bfloat16")
     advice = str(size // 2) if size > 1 else " or ".join(ways)
-    return checks.refuse("batch_size", "a batch that fits into memory", f"{size}; try {advice}")
+    return errors.invalid("batch_size", "a batch that fits into memory", f"{size}; try {advice}")

@@ -28,7 +28,7 @@ MOST_PROMPTS = 16
 
 @dataclass(frozen=True)
 class Branches:
-    """Hold what :func:`~posbias.theory.birth.birth_profile` needs beside kernels, under the names that files have.
+    """Hold what :func:`~posbias.rollout.untrained.birth_profile` needs beside kernels, under the names that files have.
 
     Parameters
     ----------

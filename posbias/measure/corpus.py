@@ -19,7 +19,7 @@ from typing import Any, TextIO
 import numpy as np
 from jaxtyping import Int
 
-from posbias import checks
+from posbias import errors
 from posbias.shipped import held_out_documents, held_out_modules
 
 RULES = ("first", "cut", "random")
@@ -67,12 +67,12 @@ class Corpus:
     def __post_init__(self) -> None:
         """Check that there is a source, and the separator."""
         if not self.source.strip():
-            raise checks.refuse("corpus", f"{BUILTIN}, the name of a data set, or a path", "an empty text")
+            raise errors.invalid("corpus", f"{BUILTIN}, the name of a data set, or a path", "an empty text")
         if self.separator is not None:
             try:
                 re.compile(self.separator, re.MULTILINE)
             except (re.error, RecursionError, OverflowError) as error:
-                raise checks.refuse("separator", "a regular expression", f"{self.separator} ({error})") from None
+                raise errors.invalid("separator", "a regular expression", f"{self.separator} ({error})") from None
 
     @property
     def named(self) -> bool:
@@ -93,19 +93,19 @@ class Corpus:
         try:
             there, folder, file = path.exists(), path.is_dir(), path.is_file()
         except OSError as error:
-            raise checks.refuse("dataset", "a path", f"{self.source[:60]} ({error.strerror})") from None
+            raise errors.invalid("dataset", "a path", f"{self.source[:60]} ({error.strerror})") from None
         if not there:
-            raise checks.refuse("dataset", f"a path or one of {', '.join((BUILTIN, *NAMED))}", self.source)
+            raise errors.invalid("dataset", f"a path or one of {', '.join((BUILTIN, *NAMED))}", self.source)
         if folder:
             _check_folder(path)
             return
         if not file:
-            raise checks.refuse(f"dataset {path}", "a file or a folder", "a device or a pipe")
+            raise errors.invalid(f"dataset {path}", "a file or a folder", "a device or a pipe")
         kind, packing = _kind(path)
         if kind in UNREAD:
-            raise checks.refuse(f"dataset {path}", f"{WANTED}; {UNREAD[kind]}", kind)
+            raise errors.invalid(f"dataset {path}", f"{WANTED}; {UNREAD[kind]}", kind)
         if packing and kind == ".parquet":
-            raise checks.refuse(f"dataset {path}", ".parquet, which is packed inside; unpack it", f".parquet{packing}")
+            raise errors.invalid(f"dataset {path}", ".parquet, which is packed inside; unpack it", f".parquet{packing}")
         if packing == ".zst":
             _zstandard(path)
 
@@ -165,10 +165,10 @@ def _check_folder(path: Path) -> None:
             return
         inside = sorted(entry.name for entry in path.iterdir())
     except OSError as error:
-        raise checks.refuse(f"dataset {path}", "a folder that can be read", error.strerror) from None
+        raise errors.invalid(f"dataset {path}", "a folder that can be read", error.strerror) from None
     more = ", …" if len(inside) > 3 else ""
     received = f"one of {', '.join(inside[:3])}{more}" if inside else "an empty folder"
-    raise checks.refuse(f"dataset {path}", "a folder of .txt files", received)
+    raise errors.invalid(f"dataset {path}", "a folder of .txt files", received)
 
 
 def _zstandard(path: Path) -> Any:
@@ -177,7 +177,7 @@ def _zstandard(path: Path) -> Any:
         import zstandard  # type: ignore[import-not-found,unused-ignore]
     except ModuleNotFoundError:
         advice = "unpack the file, or pip install zstandard"
-        raise checks.refuse(f"dataset {path}", f"a packing that can be read here; {advice}", ".zst") from None
+        raise errors.invalid(f"dataset {path}", f"a packing that can be read here; {advice}", ".zst") from None
     return zstandard
 
 
@@ -198,9 +198,9 @@ def _opened(path: Path, newline: str | None = None) -> Iterator[TextIO]:
             yield io.TextIOWrapper(content, encoding="utf-8", newline=newline)
         except UnicodeDecodeError as error:
             received = f"the byte 0x{error.object[error.start]:02x}"
-            raise checks.refuse(str(path), "text in UTF-8", received) from None
+            raise errors.invalid(str(path), "text in UTF-8", received) from None
         except broken as error:
-            raise checks.refuse(str(path), f"a whole {packing} file", " ".join(str(error).split())[:120]) from None
+            raise errors.invalid(str(path), f"a whole {packing} file", " ".join(str(error).split())[:120]) from None
 
 
 def _whole(path: Path) -> str:
@@ -229,7 +229,7 @@ def _jsonl(path: Path, corpus: Corpus) -> Iterator[str]:
                 record = json.loads(line)
             except (ValueError, RecursionError):
                 shown = "".join(x if x.isprintable() else "\N{REPLACEMENT CHARACTER}" for x in line.strip()[:60])
-                raise checks.refuse(f"{path}: line {number}", "a JSON object", shown) from None
+                raise errors.invalid(f"{path}: line {number}", "a JSON object", shown) from None
             yield _field(f"{path}: line {number}", record, corpus.field)
 
 
@@ -243,11 +243,11 @@ def _csv(path: Path, corpus: Corpus) -> Iterator[str]:
             rows.fieldnames = names
             if corpus.field not in names:
                 received = ", ".join(names)[:120] or "an empty file"
-                raise checks.refuse(f"{path}: columns", f"{corpus.field} (--field)", received)
+                raise errors.invalid(f"{path}: columns", f"{corpus.field} (--field)", received)
             for row in rows:
                 yield _field(f"{path}: line {rows.line_num}", row, corpus.field)
     except csv.Error as error:
-        raise checks.refuse(str(path), "a table of commas and quotes (.csv)", str(error)) from None
+        raise errors.invalid(str(path), "a table of commas and quotes (.csv)", str(error)) from None
     finally:
         csv.field_size_limit(before)
 
@@ -259,12 +259,12 @@ def _parquet(path: Path, corpus: Corpus) -> Iterator[str]:
         file = parquet.ParquetFile(path)
         names = file.schema_arrow.names
     except (ArrowException, OSError) as error:
-        raise checks.refuse(str(path), "a parquet file", " ".join(str(error).split())[:120]) from None
+        raise errors.invalid(str(path), "a parquet file", " ".join(str(error).split())[:120]) from None
     if corpus.field not in names:
-        raise checks.refuse(f"{path}: columns", corpus.field, ", ".join(names))
+        raise errors.invalid(f"{path}: columns", corpus.field, ", ".join(names))
     kind = str(file.schema_arrow.field(corpus.field).type)
     if kind not in ("string", "large_string", "string_view") and not kind.startswith("dictionary<values=string"):
-        raise checks.refuse(f"{path}: {corpus.field}", "a column of texts", f"one of {kind[:60]}")
+        raise errors.invalid(f"{path}: {corpus.field}", "a column of texts", f"one of {kind[:60]}")
     number = 0
     try:
         for batch in file.iter_batches(batch_size=256, columns=[corpus.field]):
@@ -273,7 +273,7 @@ def _parquet(path: Path, corpus: Corpus) -> Iterator[str]:
                 yield _field(f"{path}: row {number}", record, corpus.field)
     except (ArrowException, OSError, UnicodeDecodeError) as error:
         wanted, received = "an intact column", " ".join(str(error).split())[:120]
-        raise checks.refuse(f"{path}: {corpus.field}", wanted, received) from None
+        raise errors.invalid(f"{path}: {corpus.field}", wanted, received) from None
 
 
 READERS: dict[str, Callable[[Path, Corpus], Iterator[str]]] = {
@@ -289,7 +289,7 @@ know no line to complain about: they read what is on the hub alone."""
 def _field(where: str, record: Any, field: str) -> str:
     if not isinstance(record, dict) or not isinstance(record.get(field), str):
         shown = " ".join(str(record).split())[:60]
-        raise checks.refuse(where, f"a record with a text in {field!r} (--field)", shown)
+        raise errors.invalid(where, f"a record with a text in {field!r} (--field)", shown)
     return record[field]
 
 
@@ -360,8 +360,8 @@ class Vocabulary:
 
 def check_prompts_fit(prompts: int, length: int) -> None:
     """Raise ValueError if what is kept of each token of each prompt takes more than the machine's memory."""
-    checks.fits("length", length, length * BYTES_PER_TOKEN)
-    checks.fits("prompts", f"{prompts} of {length} tokens", prompts * length * BYTES_PER_TOKEN)
+    errors.fits("length", length, length * BYTES_PER_TOKEN)
+    errors.fits("prompts", f"{prompts} of {length} tokens", prompts * length * BYTES_PER_TOKEN)
 
 
 def make_prompts(
@@ -409,25 +409,25 @@ def make_prompts(
 
     Source: residual-aware paper, section 6 ("prompts of n tokens"), for ``first``; the others are controls.
     """
-    checks.positive_integer("prompts", N)
-    checks.positive_integer("length", n, minimum=2)
-    checks.positive_integer("per_document", per_document)
-    checks.positive_integer("seed", seed, minimum=0)
+    errors.positive_integer("prompts", N)
+    errors.positive_integer("length", n, minimum=2)
+    errors.positive_integer("per_document", per_document)
+    errors.positive_integer("seed", seed, minimum=0)
     check_prompts_fit(N, n)
     if rule not in RULES:
-        raise checks.refuse("rule", "first, cut or random", rule)
+        raise errors.invalid("rule", "first, cut or random", rule)
     if isinstance(tokenizer, Vocabulary) and rule != "random":
         wanted = "a directory, an id or reference/NAME (--tokenizer), for prompts that are cut from text"
-        raise checks.refuse("tokenizer", wanted, "none")
+        raise errors.invalid("tokenizer", wanted, "none")
     front = start_tokens(tokenizer) if special_tokens else []
     if len(front) >= n:
-        raise checks.refuse("length", f"more than the {len(front)} special tokens in front", n)
+        raise errors.invalid("length", f"more than the {len(front)} special tokens in front", n)
     body = n - len(front)
     rng = np.random.default_rng(seed)
     if rule == "random":
         ordinary = np.setdiff1d(np.arange(len(tokenizer)), [*special_ids(tokenizer), *excluded])
         if ordinary.size == 0:
-            raise checks.refuse("tokenizer", "tokens that are not special", f"none of {len(tokenizer)}")
+            raise errors.invalid("tokenizer", "tokens that are not special", f"none of {len(tokenizer)}")
         ids = rng.choice(ordinary, size=(N, body))
         ids = np.hstack([np.tile(np.array(front, dtype=np.int64), (N, 1)), ids]).astype(np.int64)
         return Prompts(ids, 0, np.arange(N))
@@ -448,7 +448,7 @@ def make_prompts(
     if corpus.one_text:
         received += "; --separator says which lines begin a new document"
         received += "" if rule == "cut" else ", --rule cut with --per-document takes prompts from inside"
-    raise checks.refuse(f"dataset {corpus.source}", f"{N} prompts of {n} tokens", received)
+    raise errors.invalid(f"dataset {corpus.source}", f"{N} prompts of {n} tokens", received)
 
 
 def document_units(origins: Int[np.ndarray, "N"], dataset: str) -> Int[np.ndarray, "N"]:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tqdm import tqdm  # type: ignore[import-untyped]
 
-from posbias import checks
+from posbias import errors
 from posbias.files import data_folder, write_whole
 
 CONTENT = (".safetensors", ".bin", ".json", ".model", ".txt", ".jinja", ".tiktoken", ".py")
@@ -49,7 +49,7 @@ def folder_digest(folder: Path) -> str:
     """
     files = sorted(path for path in folder.iterdir() if path.suffix in CONTENT and path.is_file())
     if not files:
-        raise checks.refuse(str(folder), f"files that end in {', '.join(CONTENT)}", "none")
+        raise errors.invalid(str(folder), f"files that end in {', '.join(CONTENT)}", "none")
     found = hashlib.sha256()
     for file, digest in zip(files, file_digests(files), strict=True):
         found.update(f"{file.name} {digest}\n".encode())

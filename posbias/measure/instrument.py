@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from posbias import checks
+from posbias import errors
 from posbias.measure.attention import AttentionReading, FusedReading, check_allowed, read_mask
 from posbias.measure.offload import works_on
 from posbias.networks.families import Family, family_of
@@ -88,7 +88,7 @@ class Instrument:
         config: Any = model.config
         self.family: Family = family_of(config)
         if config._attn_implementation not in IMPLEMENTATIONS:
-            raise checks.refuse("attention implementation", " or ".join(IMPLEMENTATIONS), config._attn_implementation)
+            raise errors.invalid("attention implementation", " or ".join(IMPLEMENTATIONS), config._attn_implementation)
         self.model = model.eval().requires_grad_(False)
         self.layers = self.family.layers(model)
         self.attentions = [self.family.attention_of(layer) for layer in self.layers]

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from posbias import checks
+from posbias import errors
 from posbias.measure.instrument import Instrument
 from posbias.measure.normalisation import denominators
 from posbias.networks.hooks import After, hooked
@@ -31,10 +31,10 @@ def rotary_module(instrument: Instrument) -> nn.Module:
     config: Any = instrument.model.config
     position = instrument.family.position_of(config)
     if position != "rotary":
-        raise checks.refuse("model", "one with rotary positions (llama, mistral, qwen2, ...)", f"{position} positions")
+        raise errors.invalid("model", "one with rotary positions (llama, mistral, qwen2, ...)", f"{position} positions")
     found = [module for name, module in instrument.model.named_modules() if name.endswith("rotary_emb")]
     if len(found) != 1:
-        raise checks.refuse(
+        raise errors.invalid(
             "model", "one module of rotary angles for all layers", f"{len(found)} in {config.model_type}"
         )
     return found[0]
@@ -53,7 +53,7 @@ def bidirectional(instrument: Instrument) -> Iterator[None]:
     def open_mask(module: nn.Module, args: Any, kwargs: Any) -> Any:
         mask = kwargs.get("attention_mask")
         if mask is None or mask.dim() != 4 or not mask.is_floating_point():
-            raise checks.refuse("model", "attention with an additive mask as a keyword", type(module).__name__)
+            raise errors.invalid("model", "attention with an additive mask as a keyword", type(module).__name__)
         return args, {**kwargs, "attention_mask": torch.maximum(mask, mask.transpose(-1, -2))}
 
     causal, instrument.causal = instrument.causal, False
@@ -77,7 +77,7 @@ def replaced_rope(instrument: Instrument, by: str, seed: int = 0) -> Iterator[No
         For a model without rotary positions, or another replacement.
     """
     if by not in ("identity", "scrambled"):
-        raise checks.refuse("by", "identity or scrambled", by)
+        raise errors.invalid("by", "identity or scrambled", by)
     rotary = rotary_module(instrument)
 
     def replace(module: nn.Module, args: Any, output: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
@@ -106,7 +106,7 @@ def replaced_embeddings(instrument: Instrument, which: str, seed: int = 0) -> It
         For anything else than ``first`` and ``all``.
     """
     if which not in ("first", "all"):
-        raise checks.refuse("which", "first or all", which)
+        raise errors.invalid("which", "first or all", which)
     embed: Any = instrument.model.get_input_embeddings()  # type: ignore[operator]
     mean, deviation = embed.weight.detach().mean(0), embed.weight.detach().std(0)
     generator = torch.Generator().manual_seed(seed)
@@ -146,10 +146,10 @@ def replaced_denominators(
         For other parts, numbers that are not above 0 or not T rows of them, and a norm that stands after attention.
     """
     if not parts or set(parts) - set("qkv") or len(set(parts)) < len(parts):
-        raise checks.refuse("parts", "some of the letters q, k and v", repr(parts))
-    typical = checks.finite_array("typical", typical, ndim=(2,))
+        raise errors.invalid("parts", "some of the letters q, k and v", repr(parts))
+    typical = errors.finite_array("typical", typical, ndim=(2,))
     if len(typical) != instrument.T or (typical <= 0).any():
-        raise checks.refuse("typical", f"numbers above 0 for each of {instrument.T} layers", "others")
+        raise errors.invalid("typical", f"numbers above 0 for each of {instrument.T} layers", "others")
     logs = torch.from_numpy(np.log(typical))
     family = instrument.family
     normed: dict[int, Tensor] = {}  # the norm's output with the other denominators

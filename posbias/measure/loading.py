@@ -15,13 +15,13 @@ from typing import Any
 
 import huggingface_hub.utils.logging as hub_logging
 import torch
-from huggingface_hub import errors
+from huggingface_hub import errors as hub_errors
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 from transformers.utils.hub import cached_file, extract_commit_hash
 
-from posbias import checks
+from posbias import errors
 from posbias.measure.digest import folder_digest
 from posbias.measure.memory import has_fast_bfloat16
 from posbias.measure.request import check_config
@@ -127,10 +127,10 @@ class Source:
         name = self.tokenizer or self.model
         path = _directory("tokenizer", name)
         if path is not None and not any((path / file).is_file() for file in TOKENIZER_FILES):
-            raise checks.refuse(f"tokenizer {name}", f"a directory with one of {', '.join(TOKENIZER_FILES)}", "none")
+            raise errors.invalid(f"tokenizer {name}", f"a directory with one of {', '.join(TOKENIZER_FILES)}", "none")
         tokenizer = self._from("tokenizer", AutoTokenizer, name)
         if len(tokenizer) <= len(tokenizer.all_special_tokens):
-            raise checks.refuse(f"tokenizer {name}", "one with tokens that are not special", "none of them")
+            raise errors.invalid(f"tokenizer {name}", "one with tokens that are not special", "none of them")
         return tokenizer
 
     def load_model(self, dtype: torch.dtype, device: str, device_map: str | None, attention: str = "eager") -> Any:
@@ -176,7 +176,7 @@ class Source:
         except torch.OutOfMemoryError:
             low = dtype.itemsize == 4 and has_fast_bfloat16(torch.device(device))
             advice = f"one that does not; try --device-map auto{', or --dtype bfloat16' if low else ''}"
-            raise checks.refuse(f"model {self.model}", f"one that fits on {device_map or device}", advice) from None
+            raise errors.invalid(f"model {self.model}", f"one that fits on {device_map or device}", advice) from None
 
     def _snapshot(self) -> Path:
         """Return the directory in which the files of a model from the hub lie."""
@@ -209,9 +209,11 @@ def _directory(what: str, name: str) -> Path | None:
     except (OSError, ValueError) as error:
         if name.startswith(PREFIX):
             raise
-        raise checks.refuse(f"{what} {name[:80]}", "a directory, or an id on the hub", str(error)[:80]) from None
+        raise errors.invalid(f"{what} {name[:80]}", "a directory, or an id on the hub", str(error)[:80]) from None
     if file or not name:
-        raise checks.refuse(f"{what} {name}", "a directory, or an id on the hub", "a file" if file else "an empty name")
+        raise errors.invalid(
+            f"{what} {name}", "a directory, or an id on the hub", "a file" if file else "an empty name"
+        )
     return None
 
 
@@ -230,26 +232,31 @@ def _reason(what: str, name: str, revision: str | None, error: Exception, *, the
     first = " ".join(str(error).split())[:200] or type(error).__name__
     if "custom code" in first:
         wanted = "none with code of its own, or --trust-remote-code"
-        return checks.refuse(f"{what} {name}", wanted, "one with code of its own")
+        return errors.invalid(f"{what} {name}", wanted, "one with code of its own")
     if isinstance(error, SafetensorError):
-        return checks.refuse(f"{what} {name}", "whole .safetensors files", first)
+        return errors.invalid(f"{what} {name}", "whole .safetensors files", first)
     chain: list[BaseException] = [error]
     while (earlier := chain[-1].__cause__ or chain[-1].__context__) is not None and earlier not in chain:
         chain.append(earlier)
     wanted, absent = "a directory, or an id that the hub answers for", "no such directory"
-    if any(isinstance(x, errors.HFValidationError) for x in chain):
-        return checks.refuse(f"{what} {name}", wanted, f"{absent}, and nothing that can be an id")
-    if any(isinstance(x, errors.RevisionNotFoundError) for x in chain):
-        return checks.refuse(f"revision of {name}", "a branch, tag or commit", revision)
-    if any(isinstance(x, errors.GatedRepoError) for x in chain):
-        return checks.refuse(f"{what} {name}", "an id that you have access to", "one that asks for a login")
-    if any(isinstance(x, errors.RepositoryNotFoundError) for x in chain):
-        return checks.refuse(f"{what} {name}", wanted, f"{absent}, and none of that id on the hub")
-    unanswered = (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled, errors.HfHubHTTPError, ConnectionError)
+    if any(isinstance(x, hub_errors.HFValidationError) for x in chain):
+        return errors.invalid(f"{what} {name}", wanted, f"{absent}, and nothing that can be an id")
+    if any(isinstance(x, hub_errors.RevisionNotFoundError) for x in chain):
+        return errors.invalid(f"revision of {name}", "a branch, tag or commit", revision)
+    if any(isinstance(x, hub_errors.GatedRepoError) for x in chain):
+        return errors.invalid(f"{what} {name}", "an id that you have access to", "one that asks for a login")
+    if any(isinstance(x, hub_errors.RepositoryNotFoundError) for x in chain):
+        return errors.invalid(f"{what} {name}", wanted, f"{absent}, and none of that id on the hub")
+    unanswered = (
+        hub_errors.LocalEntryNotFoundError,
+        hub_errors.OfflineModeIsEnabled,
+        hub_errors.HfHubHTTPError,
+        ConnectionError,
+    )
     if not there and any(isinstance(x, unanswered) for x in chain):
         offline = " (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0") else ""
-        return checks.refuse(f"{what} {name}", wanted, f"{absent}, and no answer from the hub{offline}")
-    return checks.refuse(f"{what} {name}", "files that transformers reads", first)
+        return errors.invalid(f"{what} {name}", wanted, f"{absent}, and no answer from the hub{offline}")
+    return errors.invalid(f"{what} {name}", "files that transformers reads", first)
 
 
 def last_part(source: str) -> str:
@@ -267,7 +274,7 @@ def check_attention(config: Any, attention: str) -> None:
     family = family_of(config)
     there = ATTENTION if family.is_fused(config) else ATTENTION[:1]
     if attention not in there:
-        raise checks.refuse("attention", f"{' or '.join(there)} for {family.name}", repr(attention))
+        raise errors.invalid("attention", f"{' or '.join(there)} for {family.name}", repr(attention))
 
 
 def check_fits(config: Any, tokenizer: Any, length: int) -> None:
@@ -277,10 +284,10 @@ def check_fits(config: Any, tokenizer: Any, length: int) -> None:
     """
     longest = family_of(config).longest(config)
     if longest is not None and length > longest:
-        raise checks.refuse("length", f"at most {longest} tokens, the model's context", length)
+        raise errors.invalid("length", f"at most {longest} tokens, the model's context", length)
     if len(tokenizer) > config.vocab_size:
-        raise checks.refuse("tokenizer", f"at most the model's {config.vocab_size} tokens", f"{len(tokenizer)}")
+        raise errors.invalid("tokenizer", f"at most the model's {config.vocab_size} tokens", f"{len(tokenizer)}")
     ids = tokenizer.get_vocab() if hasattr(tokenizer, "get_vocab") else {}
     token = max(ids, key=ids.__getitem__, default="")
     if token and ids[token] >= config.vocab_size:
-        raise checks.refuse("tokenizer", f"ids below the model's {config.vocab_size}", f"{ids[token]} for {token!r}")
+        raise errors.invalid("tokenizer", f"ids below the model's {config.vocab_size}", f"{ids[token]} for {token!r}")

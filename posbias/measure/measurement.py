@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from posbias import checks
-from posbias.comparison.pairs import Comparison, compare
+from posbias import errors
+from posbias.compare.pairs import Comparison, compare
 from posbias.files import check_writable
 from posbias.measure.quantities import VARIANTS, labels
 from posbias.rollout.labelled import Profile
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.axes import Axes
 
-    from posbias.measure.report.evidence import Subject
+    from posbias.report.stats import Subject
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -110,12 +110,12 @@ class Measurement:
         from posbias.measure.rollouts import measured_profile
 
         if not isinstance(variant, str) or variant not in VARIANTS:
-            raise checks.refuse("variant", f"one of {', '.join(VARIANTS)}", repr(variant))
+            raise errors.invalid("variant", f"one of {', '.join(VARIANTS)}", repr(variant))
         name = f"{self.model}, rollout {labels()[variant]}"
         if "rollout" in self.results and variant in {"kernels", "own", "birth"} & set(self.variants):
             if length not in (None, self.length) or norm != "frobenius":
                 expected = f"length {self.length} and norm frobenius, all that a summary keeps of {VARIANTS[variant]}"
-                raise checks.refuse("rollout", expected, f"length {length} and norm {norm}")
+                raise errors.invalid("rollout", expected, f"length {length} and norm {norm}")
             return Profile(self.results["rollout"].sel(variant=variant).values, name)
         return Profile(measured_profile(self.results, variant, n=length, norm=norm), name)
 
@@ -159,7 +159,7 @@ class Measurement:
         """
         file = check_writable(checked_path(path, ".html"))
         with extra("book"):
-            from posbias.measure.report.document import write_report
+            from posbias.report.document import write_report
         return write_report(file, self._subject(), None if beside is None else beside._subject())
 
     def save(self, path: str | PathLike[str]) -> Path:
@@ -186,8 +186,8 @@ class Measurement:
 
     def _subject(self) -> Subject:
         """Return what a report is given: the predictions that can be computed, and why others cannot."""
-        from posbias.measure.report.evidence import Subject
         from posbias.measure.rollouts import needs
+        from posbias.report.stats import Subject
 
         found, missing = {}, {}
         for variant in VARIANTS:
@@ -226,15 +226,15 @@ def load(path: str | PathLike[str]) -> Measurement:
         If it cannot be read.
     """
     with extra("measure"):
+        from posbias import netcdf
         from posbias.measure.results import check_sizes, read_results
         from posbias.measure.summary import read_summary
-        from posbias.training.loop import netcdf
     file = checked_path(path, ".nc")
     is_summary = "summary" in netcdf.load(file).attrs
     results = read_summary(file) if is_summary else read_results(file)
     missing = [name for name in ("influence", "lambda_frobenius") if name not in results]
     if missing:
-        raise checks.refuse(str(file), "a measurement of a model", f"a file without {' and '.join(missing)}")
+        raise errors.invalid(str(file), "a measurement of a model", f"a file without {' and '.join(missing)}")
     check_sizes(file, results)
     return Measurement(results)
 
@@ -252,8 +252,8 @@ def extra(name: str) -> Iterator[None]:
 def checked_path(path: str | PathLike[str], suffix: str) -> Path:
     """Return a path to a file with this suffix, or raise ValueError."""
     if not isinstance(path, str | PathLike):
-        raise checks.refuse("path", f"the name of a file that ends in {suffix}", repr(path))
+        raise errors.invalid("path", f"the name of a file that ends in {suffix}", repr(path))
     file = Path(fspath(path))
     if file.suffix != suffix:
-        raise checks.refuse("path", f"a file name that ends in {suffix}", file.name or repr(str(path)))
+        raise errors.invalid("path", f"a file name that ends in {suffix}", file.name or repr(str(path)))
     return file

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM
 
-from posbias import checks
+from posbias import errors
 from posbias.measure.attention import MOST_ENTRIES
 from posbias.measure.branches import MOST_PROMPTS
 from posbias.measure.quantities import DEFAULT
@@ -97,7 +97,7 @@ def shape_of(config: Any) -> torch.nn.Module:
             return AutoModelForCausalLM.from_config(config, attn_implementation="eager")  # type: ignore[no-any-return]
     except (ArithmeticError, AttributeError, AssertionError, LookupError, RuntimeError, TypeError, ValueError) as error:
         reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise checks.refuse("configuration", "one that makes a model", f"{config.model_type}: {reason}") from None
+        raise errors.invalid("configuration", "one that makes a model", f"{config.model_type}: {reason}") from None
 
 
 def memory_need(
@@ -221,7 +221,7 @@ def check_memory(need: Need, dtype: torch.dtype, device: torch.device) -> None:
         there = memory_available(place)
         if there is not None and wanted > there:
             expected = f"at most the {_gib(there)} GiB available on {place}"
-            raise checks.refuse("memory", expected, f"a need of about {need}{_advice(need, dtype, device, there)}")
+            raise errors.invalid("memory", expected, f"a need of about {need}{_advice(need, dtype, device, there)}")
 
 
 def operations_a_second(dtype: torch.dtype, device: torch.device) -> float:

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from posbias import checks
+from posbias import errors
 
 
 def denominators(norm: nn.Module, x: Float[Tensor, "... D"]) -> Float[Tensor, "... 1"]:
@@ -26,7 +26,7 @@ def denominators(norm: nn.Module, x: Float[Tensor, "... D"]) -> Float[Tensor, ".
     """
     eps: Any = getattr(norm, "variance_epsilon", getattr(norm, "eps", None))
     if eps is None or not is_norm(norm):
-        raise checks.refuse("norm", "LayerNorm or RMSNorm", type(norm).__name__)
+        raise errors.invalid("norm", "LayerNorm or RMSNorm", type(norm).__name__)
     return (size_over_features(x, centres(norm)).square() + eps).sqrt()[..., None]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from posbias import checks
+from posbias import errors
 
 MAPS = ("auto", "balanced", "balanced_low_0", "sequential")
 """How accelerate can be told to spread a model."""
@@ -35,7 +35,7 @@ def check_device_map(name: str) -> None:
             raise RuntimeError
         torch.zeros(1, device=device).item()
     except (RuntimeError, AssertionError, NotImplementedError):
-        raise checks.refuse("device_map", f"{', '.join(MAPS)} or a device", repr(name)) from None
+        raise errors.invalid("device_map", f"{', '.join(MAPS)} or a device", repr(name)) from None
 
 
 def works_on(module: nn.Module) -> torch.device:
@@ -55,9 +55,9 @@ def works_on(module: nn.Module) -> torch.device:
                 return parameter.device
             hook: Any = getattr(part, "_hf_hook", None)
             if hook is None:
-                raise checks.refuse(f"weights of {type(part).__name__}", "numbers, or a file of them", "none (meta)")
+                raise errors.invalid(f"weights of {type(part).__name__}", "numbers, or a file of them", "none (meta)")
             return torch.device(hook.execution_device)
-    raise checks.refuse("module", "one with weights", type(module).__name__)
+    raise errors.invalid("module", "one with weights", type(module).__name__)
 
 
 @contextmanager

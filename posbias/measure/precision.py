@@ -9,9 +9,9 @@ import numpy as np
 from jaxtyping import Int
 from torch import Tensor
 
+from posbias.measure.accumulators import LayerSums
 from posbias.measure.attention import Reading
 from posbias.measure.instrument import Instrument
-from posbias.measure.layer_sums import LayerSums
 from posbias.rollout.cells import cells_of
 
 TOKENS = 256

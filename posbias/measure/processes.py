@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from torch import Tensor, distributed
 
-from posbias import checks
+from posbias import errors
 
 Item = TypeVar("Item")
 
@@ -79,10 +79,10 @@ def world_size() -> int:
         return 1
     for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         if not os.environ.get(name):
-            raise checks.refuse(name, "all of torchrun's variables, or none: start with torchrun", "none")
+            raise errors.invalid(name, "all of torchrun's variables, or none: start with torchrun", "none")
     world, rank = _number("WORLD_SIZE", 1, 2**31), _number("RANK", 0, 2**31)
     if rank >= world:
-        raise checks.refuse("RANK", f"a number below WORLD_SIZE {world}: start with torchrun", rank)
+        raise errors.invalid("RANK", f"a number below WORLD_SIZE {world}: start with torchrun", rank)
     _number("MASTER_PORT", 1, 2**16)
     local_rank()
     return world
@@ -97,7 +97,7 @@ def _number(name: str, least: int, below: int) -> int:
     """Return the whole number in a variable of the environment, which is at least ``least`` and below ``below``."""
     text = os.environ[name].strip()
     if not (text.isascii() and text.isdigit() and least <= int(text[:12]) < below):
-        raise checks.refuse(name, f"a whole number from {least} to {below - 1}: start with torchrun", repr(text[:40]))
+        raise errors.invalid(name, f"a whole number from {least} to {below - 1}: start with torchrun", repr(text[:40]))
     return int(text)
 
 
@@ -120,7 +120,7 @@ def processes() -> Iterator[Processes]:
     except (RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split())[:200]
         wanted = "an address at which the processes meet: start with torchrun"
-        raise checks.refuse("MASTER_ADDR", wanted, f"{os.environ['MASTER_ADDR']} ({reason})") from None
+        raise errors.invalid("MASTER_ADDR", wanted, f"{os.environ['MASTER_ADDR']} ({reason})") from None
     try:
         yield Processes(distributed.get_rank(), world, group)
     finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from posbias import checks
+from posbias import errors
 
 QUANTITIES = {
     "mixing": "λ of each layer and prompt",
@@ -50,13 +50,15 @@ def quantities_of(names: str | Iterable[str]) -> tuple[str, ...]:
     """
     given = names.split(",") if isinstance(names, str) else list(names)
     if not all(isinstance(name, str) for name in given):
-        raise checks.refuse("quantities", f"some of {', '.join(QUANTITIES)}", repr(names))
+        raise errors.invalid("quantities", f"some of {', '.join(QUANTITIES)}", repr(names))
     wanted = {name.strip().removeprefix("+") for name in given} - {""}
     if unknown := sorted(wanted - set(QUANTITIES)):
-        raise checks.refuse("quantities", f"some of {', '.join(QUANTITIES)}", ", ".join(unknown))
+        raise errors.invalid("quantities", f"some of {', '.join(QUANTITIES)}", ", ".join(unknown))
     for name, needed in NEEDS.items():
         if name in wanted and needed not in wanted:
-            raise checks.refuse("quantities", f"{needed} beside {name}", ",".join(x for x in QUANTITIES if x in wanted))
+            raise errors.invalid(
+                "quantities", f"{needed} beside {name}", ",".join(x for x in QUANTITIES if x in wanted)
+            )
     return tuple(name for name in QUANTITIES if name in wanted or name in ALWAYS)
 
 

@@ -12,22 +12,22 @@ import re
 from pathlib import Path
 from typing import Any
 
-from posbias import checks
+from posbias import errors
 from posbias.files import check_writable
 from posbias.measure.corpus import BUILTIN, Corpus, check_prompts_fit
+from posbias.measure.unfinished import check_unfinished, checkpoint_path
+from posbias.netcdf import check_signature
 from posbias.networks.description import check_described
 from posbias.networks.names import check_family
 from posbias.shipped import FOLDER, PREFIX, reference_names, shipped_names
-from posbias.training.loop.netcdf import check_signature
-from posbias.training.loop.unfinished import check_unfinished, checkpoint_path
 
 SIZE_NAMES = (
     "gpt2", "gpt2-medium", "opt-125m", "pythia-160m", "pythia-410m", "bloom-560m", "qwen2-0.5b", "falcon-rw-1b",
     "tinyllama-1.1b", "llama-3.2-1b", "mpt-125m",
 )  # fmt: skip
-"""Published sizes: the names of :data:`~posbias.measure.births.SIZES`."""
+"""Published sizes: the names of :data:`~posbias.measure.untrained.SIZES`."""
 BODY_NAMES = ("bloom-12x256", "llama-12x256")
-"""Sizes of ours: the names of :data:`~posbias.measure.births.BODIES`."""
+"""Sizes of ours: the names of :data:`~posbias.measure.untrained.BODIES`."""
 GIVEN = ", given biases"
 """Stands after the name of a network that is built with position biases which its configuration lacks."""
 DTYPE_NAMES = ("float32", "bfloat16", "float16")
@@ -51,7 +51,7 @@ def check_output(output: Path, suffix: str = ".nc", field: str = "output") -> Pa
     ValueError: output: expected a file name that ends in .nc, received m.csv
     """
     if output.suffix != suffix:
-        raise checks.refuse(field, f"a file name that ends in {suffix}", output.name or repr(str(output)))
+        raise errors.invalid(field, f"a file name that ends in {suffix}", output.name or repr(str(output)))
     return check_writable(output)
 
 
@@ -66,7 +66,7 @@ def check_measurement(path: Path) -> Path:
         If it cannot be read.
     """
     if path.suffix != ".nc":
-        raise checks.refuse("path", "a file name that ends in .nc", path.name or repr(str(path)))
+        raise errors.invalid("path", "a file name that ends in .nc", path.name or repr(str(path)))
     check_signature(path)
     return path
 
@@ -90,18 +90,18 @@ def check_numbers(prompts: int, length: int, batch_size: int, *, per_document: i
     Traceback (most recent call last):
     ValueError: prompts: expected an integer of at least 1, received 0
     """
-    checks.positive_integer("prompts", prompts)
-    checks.positive_integer("length", length, minimum=2)
-    checks.positive_integer("batch_size", batch_size)
-    checks.positive_integer("per_document", per_document)
-    checks.positive_integer("seed", seed, minimum=0)
+    errors.positive_integer("prompts", prompts)
+    errors.positive_integer("length", length, minimum=2)
+    errors.positive_integer("batch_size", batch_size)
+    errors.positive_integer("per_document", per_document)
+    errors.positive_integer("seed", seed, minimum=0)
     check_prompts_fit(prompts, length)
 
 
 def check_dtype(name: str) -> None:
     """Raise ValueError unless a number format has this name."""
     if name not in DTYPE_NAMES:
-        raise checks.refuse("dtype", f"one of {', '.join(DTYPE_NAMES)}", name or "an empty name")
+        raise errors.invalid("dtype", f"one of {', '.join(DTYPE_NAMES)}", name or "an empty name")
 
 
 def check_model(model: str) -> None:
@@ -118,21 +118,21 @@ def check_model(model: str) -> None:
         With what was expected. Whether the hub has an id is not asked here.
     """
     if not model.strip():
-        raise checks.refuse("model", "a directory, an id on the hub, or reference/NAME", "an empty name")
+        raise errors.invalid("model", "a directory, an id on the hub, or reference/NAME", "an empty name")
     path = Path(model)
     if path.is_dir():
         check_config(path / "config.json", f"model {model}")
         return
     if path.exists():
-        raise checks.refuse("model", "the directory of a model", f"a file, {model}")
+        raise errors.invalid("model", "the directory of a model", f"a file, {model}")
     if model.startswith(PREFIX):
         if model.removeprefix(PREFIX) not in reference_names():
-            raise checks.refuse("model", f"reference/ and one of {', '.join(reference_names())}", model)
+            raise errors.invalid("model", f"reference/ and one of {', '.join(reference_names())}", model)
     elif model in reference_names():
-        raise checks.refuse("model", f"{PREFIX}{model} for that reference model", model)
+        raise errors.invalid("model", f"{PREFIX}{model} for that reference model", model)
     elif not HUB_ID.fullmatch(model) or ".." in model:
         wanted = "a directory, or an id that the hub answers for"
-        raise checks.refuse(f"model {model}", wanted, "no such directory")
+        raise errors.invalid(f"model {model}", wanted, "no such directory")
 
 
 def check_source(model: str | None, init: str | None) -> None:
@@ -174,7 +174,7 @@ def check_config(file: Path, what: str) -> dict[str, Any]:
         With what was expected.
     """
     if not file.is_file():
-        raise checks.refuse(what, "a directory with a config.json", "one without")
+        raise errors.invalid(what, "a directory with a config.json", "one without")
     fields = read_object(file)
     if "auto_map" not in fields:  # what comes with code of its own is refused, or let pass, where it is loaded
         try:
@@ -199,9 +199,9 @@ def read_object(file: Path) -> dict[str, Any]:
         found = json.loads(file.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         reason = "objects nested too deep" if isinstance(error, RecursionError) else " ".join(str(error).split())[:120]
-        raise checks.refuse(str(file), "JSON", reason) from None
+        raise errors.invalid(str(file), "JSON", reason) from None
     if not isinstance(found, dict):
-        raise checks.refuse(str(file), "a JSON object", json.dumps(found)[:40])
+        raise errors.invalid(str(file), "a JSON object", json.dumps(found)[:40])
     return found
 
 
@@ -225,14 +225,14 @@ def init_file(init: str) -> Path | None:
     if path.is_dir():
         path /= "config.json"
         if not path.is_file():
-            raise checks.refuse(f"init {init}", "a directory with a config.json", "one without")
+            raise errors.invalid(f"init {init}", "a directory with a config.json", "one without")
     if path.is_file():
         return path
     names = (*SIZE_NAMES, *BODY_NAMES)
     if init in names:
         return None
     wanted = f"a config.json, a directory with one, {PREFIX}NAME, or one of {', '.join(names)}"
-    raise checks.refuse("init", wanted, init or "an empty name")
+    raise errors.invalid("init", wanted, init or "an empty name")
 
 
 def check_subject(model: str | None, init: str | None, seed: int = 0, **of_weights: Any) -> None:
@@ -241,7 +241,7 @@ def check_subject(model: str | None, init: str | None, seed: int = 0, **of_weigh
     Parameters
     ----------
     model, init
-        As :func:`~posbias.measure.handle.open` has them.
+        As :func:`~posbias.measure.model.open` has them.
     seed
         Of the weights of a network at birth.
     of_weights
@@ -258,21 +258,21 @@ def check_subject(model: str | None, init: str | None, seed: int = 0, **of_weigh
     """
     if init is None:
         if model is None:
-            raise checks.refuse("model", "--model, or --init for an untrained network", "neither")
+            raise errors.invalid("model", "--model, or --init for an untrained network", "neither")
         return
     if model is not None:
-        raise checks.refuse("init", "no --model beside it: weights are read or drawn, not both", f"model {model}")
+        raise errors.invalid("init", "no --model beside it: weights are read or drawn, not both", f"model {model}")
     check_init_options(**of_weights)
-    checks.seed("seed", seed)
+    errors.seed("seed", seed)
 
 
 def check_init_options(**of_weights: Any) -> None:
     """Raise ValueError for what belongs to weights and is asked of a network at birth, which reads none."""
     for field, value in of_weights.items():
         if value and field == "device_map":
-            raise checks.refuse(field, "none with --init, which builds a model on one device", value)
+            raise errors.invalid(field, "none with --init, which builds a model on one device", value)
         if value:
-            raise checks.refuse(field, "none with --init, which reads no weights", value)
+            raise errors.invalid(field, "none with --init, which reads no weights", value)
 
 
 def chosen_corpus(dataset: str | None, rule: str, separator: str | None = None, field: str = "text") -> Corpus:
@@ -294,10 +294,10 @@ def chosen_corpus(dataset: str | None, rule: str, separator: str | None = None, 
     """
     if dataset is None:
         if rule != "random":
-            raise checks.refuse("dataset", "--dataset, for prompts that are cut from text", "none")
+            raise errors.invalid("dataset", "--dataset, for prompts that are cut from text", "none")
         return Corpus(BUILTIN, separator, field)
     if rule == "random":
-        raise checks.refuse("dataset", "none with the rule random, which draws tokens and reads no text", dataset)
+        raise errors.invalid("dataset", "none with the rule random, which draws tokens and reads no text", dataset)
     corpus = Corpus(dataset, separator, field)
     corpus.check()
     return corpus
@@ -328,7 +328,7 @@ def check_run(output: Path, *, resume: bool, overwrite: bool = False, report: Pa
         check_output(report, ".html", "report")
     check_output(output)
     if output.exists() and not (resume or overwrite):
-        raise checks.refuse(str(output), "a file that is not there yet, or --overwrite", "one that is there")
+        raise errors.invalid(str(output), "a file that is not there yet, or --overwrite", "one that is there")
     check_unfinished(own_checkpoint(output), resume=resume)
 
 

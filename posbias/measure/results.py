@@ -14,10 +14,9 @@ import h5py  # noqa: F401 - h5netcdf writes through it; if it is missing, that i
 import numpy as np
 import xarray as xr
 
-from posbias import checks
+from posbias import errors, netcdf
+from posbias.netcdf import load_layout
 from posbias.rollout.position_bias import Biases, layered_biases
-from posbias.training.loop import netcdf
-from posbias.training.loop.netcdf import load_layout
 
 SCHEMA = 1
 """Number of the layout; raised when a name or a meaning changes."""
@@ -131,7 +130,7 @@ def make_results(arrays: Mapping[str, np.ndarray], provenance: Mapping[str, Any]
     """
     unknown = sorted(set(arrays) - set(VARIABLES)) + sorted((set(provenance) - set(LATER_ATTRIBUTES)) ^ set(ATTRIBUTES))
     if unknown:
-        raise checks.refuse("results", "the names of the layout", ", ".join(unknown))
+        raise errors.invalid("results", "the names of the layout", ", ".join(unknown))
     out = xr.Dataset(
         {name: (VARIABLES[name][0], x, {"long_name": VARIABLES[name][1]}) for name, x in arrays.items()},
         attrs={"posbias_schema": SCHEMA, **{name: _attribute(x) for name, x in provenance.items()}},
@@ -162,11 +161,11 @@ def read_results(path: Path | str) -> xr.Dataset:
     """
     results = load_layout(Path(path), "posbias_schema", SCHEMA, "a measurement")
     if "summary" in results.attrs:
-        raise checks.refuse(str(path), "a complete measurement", "the summary of one")
+        raise errors.invalid(str(path), "a complete measurement", "the summary of one")
     missing = [name for name in ALWAYS if name not in results]
     missing += [name for name in ATTRIBUTES if name not in results.attrs]
     if missing:
-        raise checks.refuse(str(path), "a complete measurement", f"none of {', '.join(missing)}")
+        raise errors.invalid(str(path), "a complete measurement", f"none of {', '.join(missing)}")
     check_sizes(Path(path), results)
     return results
 
@@ -184,12 +183,12 @@ def check_sizes(path: Path, results: xr.Dataset) -> None:
         number = netcdf.integer_attribute(path, results.attrs, name)
         there = results.sizes.get(dimension, number)
         if number is None or number < 1 or number != there:
-            raise checks.refuse(f"{path}: {name}", f"{there}, which the file has" if there else "1 or more", number)
+            raise errors.invalid(f"{path}: {name}", f"{there}, which the file has" if there else "1 or more", number)
     empty = [name for name in ("layer", "head") if results.sizes.get(name) == 0]
     if empty:
-        raise checks.refuse(str(path), f"one {empty[0]} or more", "none")
+        raise errors.invalid(str(path), f"one {empty[0]} or more", "none")
     if not np.isfinite(results.get("slopes", 0.0)).all():
-        raise checks.refuse(f"{path}: slopes", "finite numbers", "a NaN or Inf")
+        raise errors.invalid(f"{path}: slopes", "finite numbers", "a NaN or Inf")
     try:
         described_biases(results), described_biases(results, "added_bias")
     except ValueError as error:
@@ -217,7 +216,7 @@ def described_biases(results: xr.Dataset, name: str = "position_bias") -> Biases
     try:
         description = json.loads(str(text))
     except (ValueError, RecursionError):
-        raise checks.refuse(name, "a description in JSON", str(text)[:60]) from None
+        raise errors.invalid(name, "a description in JSON", str(text)[:60]) from None
     sizes = results["slopes"].sizes if "slopes" in results else results.sizes
     return layered_biases(description, sizes["layer"], sizes.get("head"), name)
 
@@ -235,15 +234,15 @@ def read_comparable(path: Path | str) -> xr.Dataset:
     """
     results = read_results(path)
     if results.sizes["prompt"] < 2:
-        raise checks.refuse(str(path), "2 prompts or more, for intervals over prompts", results.sizes["prompt"])
+        raise errors.invalid(str(path), "2 prompts or more, for intervals over prompts", results.sizes["prompt"])
     if missing := [name for name in COMPARED if name not in results]:
         expected = f"a measurement of kernels and content, with --kernel-size {results.attrs['length']} or more"
-        raise checks.refuse(str(path), expected, f"none of {', '.join(missing)}")
+        raise errors.invalid(str(path), expected, f"none of {', '.join(missing)}")
     for name in COMPARED:
-        checks.finite_array(f"{path}: {name}", results[name].values, ndim=(1, 2, 3))
+        errors.finite_array(f"{path}: {name}", results[name].values, ndim=(1, 2, 3))
     influence = results["influence_prompts"].values
     if (influence < 0).any() or not influence.any(axis=1).all():
-        raise checks.refuse(
+        raise errors.invalid(
             f"{path}: influence_prompts", "numbers of at least 0 and some above in each prompt", "others"
         )
     return results

@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
-from posbias import checks
+from posbias import errors
 from posbias.measure.results import described_biases
 from posbias.rollout import masks
 from posbias.rollout.biased import BiasedKernels
@@ -19,7 +19,7 @@ from posbias.rollout.kernels import attention_kernel, mix_heads
 from posbias.rollout.logits import content_logits, position_logits
 from posbias.rollout.masks import Mask
 from posbias.rollout.structured import structured_kernels
-from posbias.theory.birth import aligned_profile, birth_profile
+from posbias.rollout.untrained import aligned_profile, birth_profile
 
 OF_MEANS = ("a", "b", "c", "kernels")
 """Rollouts of kernels that are the same for all prompts."""
@@ -28,7 +28,7 @@ VARIANTS = (*OF_MEANS, "own", "birth")
 BRANCHES = {
     "gains": "branch_gain", "scales": "branch_scale", "outputs": "output_scale", "parallel": "parallel",
 }  # fmt: skip
-"""What the law at birth is given, as :func:`~posbias.theory.birth.birth_profile` and a measurement name it."""
+"""What the law at birth is given, as :func:`~posbias.rollout.untrained.birth_profile` and a measurement name it."""
 NORMS = ("frobenius", "token")
 
 
@@ -64,7 +64,7 @@ class MeasuredRollout:
     def aligned(self) -> Float[np.ndarray, "n"]:
         """Return the profile of the same gains, denominators and steps with sizes added, or raise ValueError."""
         if self.branches is None:
-            raise checks.refuse("variant", "birth, which has gains", "another")
+            raise errors.invalid("variant", "birth, which has gains", "another")
         return aligned_profile(self.kernels, n=self.n, **self.branches)
 
     def dense(self) -> Float[np.ndarray, "T n n"]:
@@ -104,18 +104,18 @@ def measured_rollout(
     """
     for field, value, known in (("variant", variant, (*OF_MEANS, "birth")), ("norm", norm, NORMS)):
         if value not in known:
-            raise checks.refuse(field, f"one of {', '.join(known)}", value)
+            raise errors.invalid(field, f"one of {', '.join(known)}", value)
     if variant not in variants_of(results):
         raise _absent(results, variant)
     measured = int(results.attrs["length"])
-    n = measured if n is None else checks.positive_integer("length", n)
+    n = measured if n is None else errors.positive_integer("length", n)
     if variant == "birth":
         return _at_birth(results, measured, n)
     T = results.sizes["layer"]
     lambda_ = np.ones(T) if variant == "a" else results[f"lambda_{norm}"].values.astype(np.float64)
     if variant == "kernels":
         if n != measured:
-            raise checks.refuse("length", f"{measured}, the length of the measured kernels", n)
+            raise errors.invalid("length", f"{measured}, the length of the measured kernels", n)
         return MeasuredRollout(measured_kernels(results), lambda_, n)
     diagonal = base = np.zeros((T, results.sizes["head"]))
     if variant == "c":
@@ -137,7 +137,9 @@ def measured_profile(
         raise _absent(results, variant)
     measured = int(results.attrs["length"])
     if n not in (None, measured) or norm != "frobenius":
-        raise checks.refuse("rollout", f"length {measured} and norm frobenius, of prompts' own kernels", f"{n}, {norm}")
+        raise errors.invalid(
+            "rollout", f"length {measured} and norm frobenius, of prompts' own kernels", f"{n}, {norm}"
+        )
     p = results["rollout_own"].values.astype(np.float64).mean(0)
     return np.asarray(p / p.sum())
 
@@ -182,13 +184,13 @@ def needs(variant: str) -> str:
 def _absent(results: xr.Dataset, variant: str) -> ValueError:
     """Return what to say of a variant that a measurement does not describe."""
     expected = f"one of {', '.join(variants_of(results))}, which the measurement describes"
-    return checks.refuse("variant", expected, f"{variant}, which needs {needs(variant)}")
+    return errors.invalid("variant", expected, f"{variant}, which needs {needs(variant)}")
 
 
 def _at_birth(results: xr.Dataset, measured: int, n: int) -> MeasuredRollout:
     """Return the law at birth: content-free kernels with the branches' gains, or raise ValueError."""
     if n != measured:
-        raise checks.refuse("length", f"{measured}, the length of the measured denominators", n)
+        raise errors.invalid("length", f"{measured}, the length of the measured denominators", n)
     branches: dict[str, Any] = {
         name: results[variable].values.astype(np.float64) for name, variable in BRANCHES.items()
     }

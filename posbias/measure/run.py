@@ -18,20 +18,20 @@ from typing import Any
 import torch
 import xarray as xr
 
-from posbias import checks
+from posbias import errors
+from posbias.measure.accumulators import bin_centres
 from posbias.measure.batches import differing, fingerprint_of, go_through, out_of_memory
 from posbias.measure.branches import has_branches, read_branches
-from posbias.measure.layer_sums import bin_centres
 from posbias.measure.positions import read_positions
 from posbias.measure.processes import processes
-from posbias.measure.readings import Readings
+from posbias.measure.progress import progress as told
 from posbias.measure.request import check_run
 from posbias.measure.results import make_results, read_results, write_results
 from posbias.measure.study import Settings, Study
+from posbias.measure.traces import Readings
+from posbias.measure.unfinished import checkpoint_path
 from posbias.networks.added_biases import added_biases, fitting_biases
 from posbias.networks.description import description_text
-from posbias.training.loop.progress import progress as told
-from posbias.training.loop.unfinished import checkpoint_path
 
 
 def measure(
@@ -73,7 +73,7 @@ def measure(
         If a file or the hub cannot be read or written.
     """
     check_run(output, resume=resume, overwrite=overwrite)
-    checks.seconds("checkpoint_every", checkpoint_every)
+    errors.seconds("checkpoint_every", checkpoint_every)
     study = subject if isinstance(subject, Study) else Study(subject)
     settings = study.settings
     study.check()
@@ -149,5 +149,5 @@ def _finished(output: Path, provenance: Mapping[str, Any], keep_tokens: bool) ->
     if ("tokens" in there) != keep_tokens:
         found.append("no tokens in it" if keep_tokens else "tokens in it, which were not to be kept")
     if found:
-        raise checks.refuse(str(output), "a result of the same settings, or --overwrite", "; ".join(found[:3]))
+        raise errors.invalid(str(output), "a result of the same settings, or --overwrite", "; ".join(found[:3]))
     return there

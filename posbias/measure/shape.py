@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from posbias import checks
+from posbias import errors
 from posbias.measure.memory import memory_available, shape_of
 from posbias.networks.description import FIELD, biases_of
 from posbias.networks.families import family_of
@@ -33,22 +33,22 @@ def check_shape(where: str, config: Any) -> None:
     """
     found = {}
     for name, most in MOST.items():
-        found[name] = checks.positive_integer(f"{where}: {name}", getattr(config, name, None))
+        found[name] = errors.positive_integer(f"{where}: {name}", getattr(config, name, None))
         if found[name] > most:
-            raise checks.refuse(f"{where}: {name}", f"at most {most}", found[name])
+            raise errors.invalid(f"{where}: {name}", f"at most {most}", found[name])
     for name, least in (*((name, 1) for name in family_of(config).context), ("sliding_window", 2)):
         stated: Any = getattr(config, name, None)
         if stated is not None:
-            checks.positive_integer(f"{where}: {name}", stated, minimum=least)
+            errors.positive_integer(f"{where}: {name}", stated, minimum=least)
     H, hidden, groups = found["num_attention_heads"], found["hidden_size"], getattr(config, "num_key_value_heads", None)
     if hidden % H and getattr(config, "head_dim", None) in (None, hidden // H):
-        raise checks.refuse(f"{where}: num_attention_heads", f"a divisor of hidden_size {hidden}", H)
-    if groups is not None and H % checks.positive_integer(f"{where}: num_key_value_heads", groups):
-        raise checks.refuse(f"{where}: num_key_value_heads", f"a divisor of the {H} heads", groups)
+        raise errors.invalid(f"{where}: num_attention_heads", f"a divisor of hidden_size {hidden}", H)
+    if groups is not None and H % errors.positive_integer(f"{where}: num_key_value_heads", groups):
+        raise errors.invalid(f"{where}: num_key_value_heads", f"a divisor of the {H} heads", groups)
     if getattr(config, FIELD, None) is not None:
         biases_of(config.model_type, getattr(config, FIELD), found["num_hidden_layers"], H, where)
     if getattr(config, "slow_but_exact", False) and getattr(config, "pretraining_tp", 1) > 1:
-        raise checks.refuse(f"{where}: slow_but_exact", "false, for the projection in one piece", "true")
+        raise errors.invalid(f"{where}: slow_but_exact", "false, for the projection in one piece", "true")
 
 
 def check_runs(where: str, config: Any, dtype: torch.dtype, *, resident: bool = True) -> None:
@@ -74,9 +74,9 @@ def check_runs(where: str, config: Any, dtype: torch.dtype, *, resident: bool = 
             model(torch.zeros(1, 2, dtype=torch.long, device="meta"), use_cache=True)
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         reason = " ".join(str(error).split())[:200]
-        raise checks.refuse(where, "a configuration whose model runs", reason) from None
+        raise errors.invalid(where, "a configuration whose model runs", reason) from None
     there = memory_available(torch.device("cpu")) if resident else None
     wanted = sum(x.numel() for x in model.parameters()) * dtype.itemsize
     if there is not None and wanted > there:
         received = f"weights of {wanted / 2**30:.1f} GiB in {str(dtype).removeprefix('torch.')}"
-        raise checks.refuse(where, f"a model that fits in the {there / 2**30:.1f} GiB available", received)
+        raise errors.invalid(where, f"a model that fits in the {there / 2**30:.1f} GiB available", received)

@@ -16,8 +16,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from posbias import checks
-from posbias.measure.births import special_tokens
+from posbias import errors
 from posbias.measure.corpus import Corpus, Prompts, Vocabulary, make_prompts
 from posbias.measure.instrument import Instrument
 from posbias.measure.loading import DTYPES, Source, check_attention, check_fits, last_part
@@ -25,15 +24,16 @@ from posbias.measure.memory import Need, check_memory, memory_available, memory_
 from posbias.measure.offload import check_device_map
 from posbias.measure.precision import TOKENS, format_error
 from posbias.measure.processes import local_rank
+from posbias.measure.progress import clock_time
 from posbias.measure.quantities import DEFAULT
 from posbias.measure.request import check_dtype, check_numbers
+from posbias.measure.untrained import special_tokens
 from posbias.networks.description import description_text
 from posbias.networks.families import content_form, family_of
 from posbias.networks.given_biases import given_biases, hides
 from posbias.provenance import versions
 from posbias.rollout.cells import Cells, cells_of
 from posbias.rollout.position_bias import Biases
-from posbias.training.loop.progress import clock_time
 
 SUBJECT = ("source", "dtype", "device", "device_map", "attention")
 """Settings that belong to the model: other prompts keep them."""
@@ -48,7 +48,7 @@ class Settings:
     Parameters
     ----------
     source, corpus
-        Model, or :class:`~posbias.measure.births.Birth` for one at birth, and documents.
+        Model, or :class:`~posbias.measure.untrained.Birth` for one at birth, and documents.
     prompts, length, batch_size
         How many prompts, of how many tokens, and how many at a time.
     dtype
@@ -90,17 +90,17 @@ class Settings:
     def place(self) -> torch.device:
         """Return the device, or raise ValueError if there is no such one."""
         if self.device is not None:
-            checks.device("device", self.device)
+            errors.device("device", self.device)
             try:
                 device = torch.device(self.device)
             except (RuntimeError, TypeError):
-                raise checks.refuse("device", "cpu, cuda or cuda:0, cuda:1, …", repr(self.device)) from None
+                raise errors.invalid("device", "cpu, cuda or cuda:0, cuda:1, …", repr(self.device)) from None
         else:
             device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         if device.type == "cuda":
             there = torch.cuda.device_count()
             if (device.index or 0) >= there:
-                raise checks.refuse("device", f"one of {there} GPUs", str(device))
+                raise errors.invalid("device", f"one of {there} GPUs", str(device))
             if device.index is None:
                 device = torch.device("cuda", local_rank() % there)
         elif device.type != "cpu":
@@ -212,7 +212,7 @@ class Study:
         low = DTYPES[settings.precision()].itemsize < 4 and family_of(self.config).exact_in_16_bit
         if low and self.attention == "eager" and "content" in settings.quantities and hides(biases):
             expected = "float32, or --attention sdpa where there is one, for the content of heads that hide keys"
-            raise checks.refuse("dtype", expected, settings.precision())
+            raise errors.invalid("dtype", expected, settings.precision())
 
     def format_error(self) -> str | None:
         """Return what the number format costs, as JSON, or why that is not known; None in 32 bits.
@@ -295,7 +295,7 @@ class Study:
         """
         wrong = sorted(set(changes) & set(SUBJECT))
         if wrong:
-            raise checks.refuse("changes", "settings of the prompts", ", ".join(wrong))
+            raise errors.invalid("changes", "settings of the prompts", ", ".join(wrong))
         other = Study(replace(self.settings, **changes))
         for name in ("config", "tokenizer", "instrument"):
             if name in self.__dict__:
@@ -336,4 +336,4 @@ def _check_device(device: torch.device) -> None:
     try:
         torch.zeros(1, device=device, dtype=torch.float64).item()
     except Exception:  # each kind of device that is not there has an error of its own
-        raise checks.refuse("device", "cpu, cuda or cuda:0, cuda:1, …", repr(str(device))) from None
+        raise errors.invalid("device", "cpu, cuda or cuda:0, cuda:1, …", repr(str(device))) from None

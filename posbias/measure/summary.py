@@ -10,12 +10,11 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
-from posbias import checks
+from posbias import errors, netcdf
 from posbias.measure.results import SCHEMA
 from posbias.measure.rollouts import measured_cells, measured_profile, variants_of
+from posbias.netcdf import load
 from posbias.rollout.order import stochastic_monotonicity
-from posbias.training.loop import netcdf
-from posbias.training.loop.netcdf import load
 
 DROPPED = (
     "content_logits", "attention", "attention_heads", "step_gain", "histogram_diagonal", "histogram_offdiagonal", "bin",
@@ -118,7 +117,7 @@ def read_summary(path: Path | str) -> xr.Dataset:
         "summary" not in summary.attrs
         or netcdf.integer_attribute(Path(path), summary.attrs, "posbias_schema") != SCHEMA
     ):
-        raise checks.refuse(str(path), f"a summary of layout {SCHEMA}, made by posbias summarise", "another file")
+        raise errors.invalid(str(path), f"a summary of layout {SCHEMA}, made by posbias summarise", "another file")
     return summary
 
 
@@ -144,7 +143,7 @@ def read_summaries(folder: Path | str) -> Mapping[str, xr.Dataset]:
     """Return the summaries in a folder: stem → content, by name; each is read when it is first asked for.
 
     Files of models from other training seeds, MODEL.seed-SEED.PART.nc, are left out:
-    :func:`posbias.measure.studies.training_seeds.read_seeds` reads those.
+    :func:`studies.reference.training_seeds.read_seeds` reads those.
 
     Raises
     ------

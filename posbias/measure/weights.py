@@ -11,7 +11,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from torch import nn
 
-from posbias import checks
+from posbias import errors
 from posbias.measure.request import read_object
 from posbias.networks.families import family_of
 
@@ -52,22 +52,22 @@ def check_weights(
     if missing and prefix:
         like = missing[0]
         received = f"the same names behind {prefix!r}; try --strip-prefix {prefix}"
-        raise checks.refuse(f"{where}: weights", f"names such as {like}", received)
+        raise errors.invalid(f"{where}: weights", f"names such as {like}", received)
     T, found = _layers(model, missing, unexpected)
     if T != found:
-        raise checks.refuse(f"{where}: layers", f"the {T} of its configuration", f"{found} in its weights")
+        raise errors.invalid(f"{where}: layers", f"the {T} of its configuration", f"{found} in its weights")
     if mismatched:
         name, there, wanted = min(mismatched, key=lambda item: item[0])
         more = _more(len(mismatched) - 1)
-        raise checks.refuse(
+        raise errors.invalid(
             f"{where}: {name}", f"the shape {tuple(wanted)} of its configuration", f"{tuple(there)}{more}"
         )
     if missing:
         received = f"none for {missing[0]}{_more(len(missing) - 1)}"
         received += f", and {unexpected[0]}{_more(len(unexpected) - 1)} that it does not have" if unexpected else ""
-        raise checks.refuse(f"{where}: weights", "a tensor for each of the model's", received)
+        raise errors.invalid(f"{where}: weights", "a tensor for each of the model's", received)
     if unexpected:
-        raise checks.refuse(
+        raise errors.invalid(
             f"{where}: weights", "the model's alone", f"{unexpected[0]}{_more(len(unexpected) - 1)} besides"
         )
 
@@ -99,10 +99,10 @@ def check_prefix(where: str, folder: Path, prefix: str) -> None:
             names |= set(tensors.keys())
     stripped = {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
     if names and not stripped:
-        raise checks.refuse(f"{where}: strip_prefix", "what names of its weights begin with", repr(prefix))
+        raise errors.invalid(f"{where}: strip_prefix", "what names of its weights begin with", repr(prefix))
     if stripped & names:
         received = f"{min(stripped & names)} with it and without"
-        raise checks.refuse(f"{where}: strip_prefix", f"names with {prefix!r}, or without", received)
+        raise errors.invalid(f"{where}: strip_prefix", f"names with {prefix!r}, or without", received)
 
 
 def check_files(folder: Path, *, pickle: bool = False) -> None:
@@ -129,21 +129,21 @@ def check_files(folder: Path, *, pickle: bool = False) -> None:
             if pickled and pickle:
                 return
             received = "pickled ones; give --allow-pickle if you trust them" if pickled else "none"
-            raise checks.refuse(f"model {folder}", f"weights in model.safetensors, or {INDEX}", received)
+            raise errors.invalid(f"model {folder}", f"weights in model.safetensors, or {INDEX}", received)
         listed = read_object(index).get("weight_map")
         if not isinstance(listed, dict) or not all(isinstance(name, str) for name in listed.values()) or not listed:
             wanted = "names of tensors, each with the file that it is in"
-            raise checks.refuse(f"{index}: weight_map", wanted, repr(listed)[:40])
+            raise errors.invalid(f"{index}: weight_map", wanted, repr(listed)[:40])
         gone = sorted({name for name in listed.values() if not (folder / name).is_file()})
         if gone:
             received = f"{gone[0]}{_more(len(gone) - 1)}, not there"
-            raise checks.refuse(f"{index}: weight_map", "files that are there", received)
+            raise errors.invalid(f"{index}: weight_map", "files that are there", received)
     for file in _safetensors(folder):
         try:
             with safe_open(file, framework="pt") as tensors:
                 tensors.keys()
         except SafetensorError as error:
-            raise checks.refuse(str(file), "whole .safetensors files", " ".join(str(error).split())[:200]) from None
+            raise errors.invalid(str(file), "whole .safetensors files", " ".join(str(error).split())[:200]) from None
 
 
 def _safetensors(folder: Path) -> list[Path]:

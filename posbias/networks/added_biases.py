@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from posbias import checks
-from posbias.checks import Numbers
+from posbias import errors
+from posbias.errors import Numbers
 from posbias.networks.description import biases_of
 from posbias.networks.families import Family, family_of
 from posbias.networks.given_biases import bias_hooks
@@ -71,7 +71,7 @@ def fitting_biases(config: Any, biases: Any) -> Biases:
         return biases_of(config.model_type, biases, T, H, field=FIELD)
     sizes = [len(row) for row in biases]
     if len(sizes) not in (1, T) or set(sizes) != {H}:
-        raise checks.refuse(FIELD, f"those of 1 or {T} layers of {H} heads", sizes)
+        raise errors.invalid(FIELD, f"those of 1 or {T} layers of {H} heads", sizes)
     return biases
 
 
@@ -97,10 +97,10 @@ def divided_logits(model: nn.Module, temperatures: Numbers) -> Iterator[None]:
     family = family_of(model.config)
     attentions = [family.attention_of(layer) for layer in family.layers(model)]
     T = len(attentions)
-    found = checks.finite_array("temperatures", temperatures, ndim=(0, 1))
+    found = errors.finite_array("temperatures", temperatures, ndim=(0, 1))
     if found.size not in (1, T) or (found <= 0).any():
         received = f"{found.size} from {found.min():g}" if found.size else "none"
-        raise checks.refuse("temperatures", f"1 number or {T}, above 0", received)
+        raise errors.invalid("temperatures", f"1 number or {T}, above 0", received)
     each = np.broadcast_to(found, (T,)).tolist()
     with hooked(
         after=[_divided(family, attention, x) for attention, x in zip(attentions, each, strict=True) if x != 1]

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from posbias import checks
+from posbias import errors
 from posbias.rollout.position_bias import Biases, described, layered_biases
 
 FIELD = "position_bias"
@@ -65,7 +65,7 @@ def biases_of(family: str, description: Any, T: int, H: int | None, where: str =
     """Return the biases of a network of T layers and H heads, or raise ValueError as :func:`check_described` does."""
     try:
         if family not in FAMILIES_WITH_INPUT:
-            raise checks.refuse(field, f"none, or a model of {', '.join(FAMILIES_WITH_INPUT)}", family[:60])
+            raise errors.invalid(field, f"none, or a model of {', '.join(FAMILIES_WITH_INPUT)}", family[:60])
         return layered_biases(description, T, H, field)
     except ValueError as error:
         raise ValueError(f"{where}: {error}" if where else str(error)) from None
@@ -106,7 +106,7 @@ def biased_fields(family: str, description: Any, T: int, H: int) -> dict[str, An
     ['position_bias', 'rope_parameters']
     """
     if family not in BUILT:
-        raise checks.refuse(FIELD, f"a model of {', '.join(BUILT)}, to build it with given biases", family[:60])
+        raise errors.invalid(FIELD, f"a model of {', '.join(BUILT)}, to build it with given biases", family[:60])
     layered_biases(description, T, H)
     return {FIELD: description, **(NO_ROTATION if family in ROTATES else {})}
 

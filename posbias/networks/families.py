@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from posbias import checks
+from posbias import errors
 from posbias.networks.names import check_family
 
 Position = Literal["alibi", "rotary", "learned"]
@@ -115,7 +115,7 @@ class Family:
             For a layer that normalises after attention.
         """
         if not getattr(layer, "do_layer_norm_before", True):
-            raise checks.refuse("model", "a norm before attention", "one after it")
+            raise errors.invalid("model", "a norm before attention", "one after it")
         return _submodule(layer, next(path for path in self.norm if hasattr(layer, path)))
 
     def projections_of(self, attention: nn.Module) -> list[nn.Module]:
@@ -182,7 +182,7 @@ def output_projection(attention: nn.Module) -> nn.Module:
     """
     found = next((getattr(attention, x) for x in OUTPUT_PROJECTIONS if hasattr(attention, x)), None)
     if found is None:
-        raise checks.refuse("model", f"an output projection {', '.join(OUTPUT_PROJECTIONS)}", type(attention).__name__)
+        raise errors.invalid("model", f"an output projection {', '.join(OUTPUT_PROJECTIONS)}", type(attention).__name__)
     return found
 
 

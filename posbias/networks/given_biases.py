@@ -25,7 +25,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from posbias import checks
+from posbias import errors
 from posbias.networks.description import FIELD, biases_of
 from posbias.networks.families import family_of, window
 from posbias.networks.hooks import Before, attach
@@ -93,7 +93,7 @@ def _fitting(logits: Tensor, dtype: torch.dtype) -> Tensor:
     """
     most = torch.finfo(dtype).max / 4
     if logits.max() > most:
-        raise checks.refuse(FIELD, f"logits of at most {most:.3g}, as {dtype} needs", f"{float(logits.max()):.3g}")
+        raise errors.invalid(FIELD, f"logits of at most {most:.3g}, as {dtype} needs", f"{float(logits.max()):.3g}")
     return logits.clamp(min=-most).to(dtype)
 
 
@@ -225,7 +225,7 @@ def _check_mask(allowed: Tensor | None, past: int, n: int, width: int | None) ->
         return
     keys = allowed.shape[-1]
     if keys > n:
-        raise checks.refuse(FIELD, f"a mask of the {n} tokens that are there", f"one of {keys}, as of a static cache")
+        raise errors.invalid(FIELD, f"a mask of the {n} tokens that are there", f"one of {keys}, as of a static cache")
     query = min(width or n, n) - 1 - past  # the last one that may see the first token
     if keys == n and 0 <= query < allowed.shape[-2] and not allowed[:, 0, query, 0].all():
-        raise checks.refuse(FIELD, "prompts without padding on the left, where positions are counted from", "some")
+        raise errors.invalid(FIELD, "prompts without padding on the left, where positions are counted from", "some")

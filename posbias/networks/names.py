@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from posbias import checks
+from posbias import errors
 
 FAMILY_NAMES = (
     "bloom", "mpt", "falcon", "llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "phi", "gpt_neox", "gptj",
@@ -17,4 +17,4 @@ def check_family(model_type: Any) -> None:
     """Raise ValueError unless an architecture is supported, with those that are."""
     if model_type not in FAMILY_NAMES:
         received = str(model_type)[:60] if model_type else "no model_type"
-        raise checks.refuse("architecture", f"one of {', '.join(FAMILY_NAMES)}", received)
+        raise errors.invalid("architecture", f"one of {', '.join(FAMILY_NAMES)}", received)

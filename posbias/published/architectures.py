@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from posbias import checks
+from posbias import errors
 from posbias.published.configuration import AttentionConfig, ContentConfig, RolloutConfig
 from posbias.rollout.logits import alibi_slopes
 
@@ -58,8 +58,8 @@ def architecture_faithful(
         For an unknown architecture (the known ones are listed) or a head size below 1.
     """
     if architecture not in CONVENTIONS:
-        raise checks.refuse("architecture", f"one of {', '.join(CONVENTIONS)}", architecture)
-    scale = 1 / np.sqrt(checks.positive_integer("head_dim", head_dim))
+        raise errors.invalid("architecture", f"one of {', '.join(CONVENTIONS)}", architecture)
+    scale = 1 / np.sqrt(errors.positive_integer("head_dim", head_dim))
     convention = CONVENTIONS[architecture]
     update: dict[str, AttentionConfig | ContentConfig] = {}
     if slopes:

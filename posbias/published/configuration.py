@@ -11,7 +11,7 @@ import yaml
 from jaxtyping import Float
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
 
-from posbias import checks
+from posbias import errors
 from posbias.rollout import masks, schedules
 from posbias.rollout.biased import BiasedKernels, biased_kernels
 from posbias.rollout.gains import Gains, gains, gains_of_mixing
@@ -48,7 +48,7 @@ class MaskConfig(_Part):
         """Return the mask, or raise ValueError if a sliding window has no size."""
         if self.mask_type == "sliding_window":
             if self.window_size is None:
-                raise checks.refuse("mask_config.window_size", "an integer of at least 1", "nothing")
+                raise errors.invalid("mask_config.window_size", "an integer of at least 1", "nothing")
             return masks.sliding_window(self.window_size)
         return masks.full() if self.mask_type == "full" else masks.causal()
 
@@ -125,7 +125,7 @@ class BranchConfig(_Part):
         """Return the gains, or raise ValueError if they are not those of T layers."""
         found = gains(**self.model_dump(), field=BRANCHES)
         if found.T != T:
-            raise checks.refuse(f"{BRANCHES}.attention", f"{T} rows, one for each layer", found.T)
+            raise errors.invalid(f"{BRANCHES}.attention", f"{T} rows, one for each layer", found.T)
         return found
 
 
@@ -211,19 +211,19 @@ class RolloutConfig(_Part):
     def _check_biased(self) -> None:
         """Raise ValueError for what position biases do not go with."""
         if self.mask_config.mask_type != "causal":
-            raise checks.refuse("mask_config.mask_type", "causal beside a position_bias", self.mask_config.mask_type)
+            raise errors.invalid("mask_config.mask_type", "causal beside a position_bias", self.mask_config.mask_type)
         if self.attention_config.alibi_slopes:
-            raise checks.refuse("attention_config.alibi_slopes", "none beside a position_bias", "slopes")
+            raise errors.invalid("attention_config.alibi_slopes", "none beside a position_bias", "slopes")
         if self.attention_config.softmax_temperature != 1:
             received = self.attention_config.softmax_temperature
-            raise checks.refuse("attention_config.softmax_temperature", "1 beside a position_bias", received)
+            raise errors.invalid("attention_config.softmax_temperature", "1 beside a position_bias", received)
 
     def check_sizes(self) -> None:
         """Raise ValueError for a number of tokens, layers or heads that takes more than the machine's memory."""
         H = self.attention_config.num_heads
-        checks.fits("sequence_length", self.sequence_length, self.sequence_length * BYTES_EACH)
-        checks.fits("num_layers", self.num_layers, self.num_layers * BYTES_EACH)
-        checks.fits("attention_config.num_heads", H, H * BYTES_EACH * 10)  # held for 512 tokens at a time
+        errors.fits("sequence_length", self.sequence_length, self.sequence_length * BYTES_EACH)
+        errors.fits("num_layers", self.num_layers, self.num_layers * BYTES_EACH)
+        errors.fits("attention_config.num_heads", H, H * BYTES_EACH * 10)  # held for 512 tokens at a time
 
     def lambdas(self) -> Float[np.ndarray, "T"]:
         """Return λ_1..λ_T."""
@@ -255,7 +255,7 @@ class RolloutConfig(_Part):
 
     def at_length(self, n: int) -> RolloutConfig:
         """Return the same configuration for n tokens."""
-        other = self.model_copy(update={"sequence_length": checks.positive_integer("sequence_length", n)})
+        other = self.model_copy(update={"sequence_length": errors.positive_integer("sequence_length", n)})
         other.check_sizes()
         return other
 
@@ -273,7 +273,7 @@ def read_config(path: Path | str) -> RolloutConfig:
     content = read_content(path)
     if not isinstance(content, dict):
         received = "an empty file" if content is None else type(content).__name__
-        raise checks.refuse(str(path), "a mapping of fields", received)
+        raise errors.invalid(str(path), "a mapping of fields", received)
     try:
         config = RolloutConfig.model_validate(content)
     except ValidationError as error:
@@ -299,14 +299,14 @@ def read_content(path: Path) -> Any:
         If it cannot be read.
     """
     if path.exists() and not path.is_file() and not path.is_dir():  # reading a pipe would wait for ever
-        raise checks.refuse(str(path), "a file with a configuration", "a device or a pipe")
+        raise errors.invalid(str(path), "a file with a configuration", "a device or a pipe")
     if path.is_file() and path.stat().st_size > MOST_BYTES:
-        raise checks.refuse(str(path), f"a configuration of at most {MOST_BYTES} bytes", path.stat().st_size)
+        raise errors.invalid(str(path), f"a configuration of at most {MOST_BYTES} bytes", path.stat().st_size)
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         received = f"the byte 0x{error.object[error.start]:02x}"
-        raise checks.refuse(str(path), "YAML in UTF-8", received) from None
+        raise errors.invalid(str(path), "YAML in UTF-8", received) from None
     text = text.replace("\t", " ")
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
@@ -335,7 +335,7 @@ def _check_nodes(path: Path, text: str, loader: Any) -> None:
             sizes.append(1)
             anchors.append(event.anchor)
             if len(sizes) > MOST_DEPTH:
-                raise checks.refuse(str(path), f"YAML of at most {MOST_DEPTH} levels", "more")
+                raise errors.invalid(str(path), f"YAML of at most {MOST_DEPTH} levels", "more")
         elif isinstance(event, yaml.CollectionEndEvent):
             size, anchor = sizes.pop(), anchors.pop()
             sizes[-1] += size
@@ -347,7 +347,7 @@ def _check_nodes(path: Path, text: str, loader: Any) -> None:
         elif isinstance(event, yaml.ScalarEvent):
             sizes[-1] += 1
         if sizes[-1] > MOST_NODES:
-            raise checks.refuse(str(path), f"at most {MOST_NODES} values, aliases written out", "more")
+            raise errors.invalid(str(path), f"at most {MOST_NODES} values, aliases written out", "more")
 
 
 def config_text(config: RolloutConfig) -> str:
@@ -398,7 +398,7 @@ def _complaint(error: Any) -> str:
 
 def _rectangle(field: str, rows: list[list[float]], T: int, H: int) -> np.ndarray:
     """Return rows as a (1 or T, 1 or H) array, or raise naming the field."""
-    x = checks.finite_array(field, rows, ndim=(2,))
+    x = errors.finite_array(field, rows, ndim=(2,))
     if x.shape[0] not in (1, T) or x.shape[1] not in (1, H):
-        raise checks.refuse(field, f"1 or {T} lists of 1 or {H} values", f"{x.shape[0]} of {x.shape[1]}")
+        raise errors.invalid(field, f"1 or {T} lists of 1 or {H} values", f"{x.shape[0]} of {x.shape[1]}")
     return x

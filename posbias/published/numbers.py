@@ -1,7 +1,7 @@
 """What the authors published, as numbers that ship: configurations, curves, tables and recency probabilities.
 
 Nothing here needs a network or the authors' files. Those, and what makes and checks the shipped numbers from
-them, are in :mod:`posbias.published.originals`.
+them, are in :mod:`studies.published.originals`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float
 
-from posbias import checks
+from posbias import errors
 from posbias.published.configuration import RolloutConfig, config_text
 
 DATA = Path(__file__).parents[1] / "data"
@@ -131,7 +131,7 @@ class PrintedRecency:
     d, alpha, layer
         Width, cosine between tokens, and layer counted from 1.
     norm, residual
-        As :mod:`posbias.theory.layernorm_simulation` names them.
+        As :mod:`studies.norms.layernorm_simulation` names them.
     probability
         As printed.
     """
@@ -168,7 +168,7 @@ class Shipped:
 
 @cache
 def read_shipped(path: Path) -> Shipped:
-    """Read a file that :func:`posbias.published.originals.rebuild` wrote.
+    """Read a file that :func:`studies.published.originals.rebuild` wrote.
 
     Numbers come back exactly: those of double precision as they stand, those of single precision as the double
     that equals the single nearest to what stands.
@@ -210,7 +210,7 @@ def read_shipped(path: Path) -> Shipped:
         ValueError,
     ) as error:
         received = " ".join(f"{type(error).__name__}: {error}".split())
-        raise checks.refuse(str(path), f"the file that ships ({FORMAT})", received) from None
+        raise errors.invalid(str(path), f"the file that ships ({FORMAT})", received) from None
 
 
 def _numbers(precision: str, values: list) -> list:
@@ -252,13 +252,13 @@ def configuration(name: str) -> RolloutConfig:
     """
     known = read_shipped(SHIPPED).configurations
     if name not in known:
-        raise checks.refuse("configuration", f"one of the {len(known)} files that were published", name)
+        raise errors.invalid("configuration", f"one of the {len(known)} files that were published", name)
     try:
         settings = RolloutConfig.model_validate(known[name])
         settings.kernels(), settings.lambdas()
     except ValueError as error:
         received = " ".join(str(error).split())
-        raise checks.refuse(f"{SHIPPED}: {name}", "a rollout configuration", received) from None
+        raise errors.invalid(f"{SHIPPED}: {name}", "a rollout configuration", received) from None
     return settings
 
 
@@ -298,7 +298,7 @@ def corpora(model: str, content: str) -> tuple[str, ...]:
     """
     for field, value, there in (("model", model, tuple(MODELS)), ("content", content, CONTENTS)):
         if value not in there:
-            raise checks.refuse(field, f"one of {', '.join(there)}", value)
+            raise errors.invalid(field, f"one of {', '.join(there)}", value)
     measured = CORPORA[:1] if content == "none" else CORPORA
     return tuple(x for x in measured if f"{_folder(content, x)}/{model}.yaml" in configuration_names())
 
@@ -325,10 +325,10 @@ def _find(model: str, content: str, dataset: str, residual: bool) -> tuple[str, 
     """Return the authors' file that holds a configuration, and whether λ = 1 must still take its λ's place."""
     there = corpora(model, content)
     if dataset not in CORPORA:
-        raise checks.refuse("corpus", f"one of {', '.join(CORPORA)}", dataset)
+        raise errors.invalid("corpus", f"one of {', '.join(CORPORA)}", dataset)
     if dataset not in there:
         what = f"{', '.join(there)} (all that was published with content '{content}')"
-        raise checks.refuse("corpus", what, dataset)
+        raise errors.invalid("corpus", what, dataset)
     name, own = (f"{_folder(content, dataset)}/{model}{suffix}.yaml" for suffix in ("", "-noresidual"))
     if residual:
         return name, False
@@ -361,7 +361,7 @@ def figure_points(figure: str) -> Float[np.ndarray, "n"]:
     """
     curves = read_shipped(SHIPPED).curves
     if figure not in curves:
-        raise checks.refuse("figure", f"one of {', '.join(curves)}", figure)
+        raise errors.invalid("figure", f"one of {', '.join(curves)}", figure)
     return curves[figure].copy()
 
 
@@ -438,10 +438,10 @@ def read_tables(path: Path) -> tuple[PrintedEntry, ...]:
             for r in rows
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise checks.refuse(str(path), "the entries of tables 2 to 4", f"{type(error).__name__}: {error}") from None
+        raise errors.invalid(str(path), "the entries of tables 2 to 4", f"{type(error).__name__}: {error}") from None
     if len(entries) != ENTRIES or not text.endswith("\n"):
         received = f"{len(entries)}, the last cut off" if len(entries) == ENTRIES else len(entries)
-        raise checks.refuse(str(path), f"{ENTRIES} entries of tables 2 to 4", received)
+        raise errors.invalid(str(path), f"{ENTRIES} entries of tables 2 to 4", received)
     return entries
 
 
@@ -450,7 +450,7 @@ def printed(table: int, model: str, variant: str, dataset: str = "fineweb-edu") 
     for entry in printed_tables():
         if (entry.table, entry.model, entry.variant, entry.dataset) == (table, model, variant, dataset):
             return entry
-    raise checks.refuse("entry", "one that tables 2 to 4 print", f"table {table}, {model} ({variant}), {dataset}")
+    raise errors.invalid("entry", "one that tables 2 to 4 print", f"table {table}, {model} ({variant}), {dataset}")
 
 
 def printed_recency() -> tuple[PrintedRecency, ...]:

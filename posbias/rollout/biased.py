@@ -14,8 +14,8 @@ from functools import cached_property, lru_cache
 import numpy as np
 from jaxtyping import Float
 
-from posbias import checks
-from posbias.checks import Numbers
+from posbias import errors
+from posbias.errors import Numbers
 from posbias.rollout.kernels import attention_kernel, head_weights, mix_heads
 from posbias.rollout.logits import content_logits
 from posbias.rollout.masks import causal
@@ -71,7 +71,7 @@ class BiasedKernels:
 
     def heads(self, t: int, weights: Float[np.ndarray, "H"] | None = None) -> dict[tuple[PositionBias, float], float]:
         """Return the different heads of layer ``t`` (0-based), bias and diagonal content, with their weights' sums."""
-        t = checks.index("layer", t, self.T)
+        t = errors.index("layer", t, self.T)
         biases = self.biases[min(t, len(self.biases) - 1)]
         diagonal, own = (x[min(t, len(x) - 1)] for x in (self.diagonal, self.weights))
         found: dict[tuple[PositionBias, float], float] = {}
@@ -137,18 +137,18 @@ def biased_kernels(
     >>> biased_kernels(2, [{"kind": "none"}, {"kind": "flat", "tau": 2.0}]).H
     2
     """
-    T = checks.positive_integer("T", T)
-    content = np.atleast_2d(checks.finite_array("diagonal", diagonal, ndim=(0, 1, 2)))
-    rows = None if weights is None else np.atleast_2d(checks.finite_array("head_weights", weights, ndim=(1, 2)))
+    T = errors.positive_integer("T", T)
+    content = np.atleast_2d(errors.finite_array("diagonal", diagonal, ndim=(0, 1, 2)))
+    rows = None if weights is None else np.atleast_2d(errors.finite_array("head_weights", weights, ndim=(1, 2)))
     widest = max(content.shape[1], 1 if rows is None else rows.shape[1])
     found = layered_biases(biases, T, H)
     if H is None and len(found[0]) == 1:
         found = tuple(row * widest for row in found)
     H = len(found[0])
     if content.shape[0] not in (1, T) or content.shape[1] not in (1, H):
-        raise checks.refuse("diagonal", f"one number, ({H},) or (1 or {T}, 1 or {H})", f"shape {content.shape}")
+        raise errors.invalid("diagonal", f"one number, ({H},) or (1 or {T}, 1 or {H})", f"shape {content.shape}")
     if rows is not None and len(rows) not in (1, T):
-        raise checks.refuse("head_weights", f"1 or {T} rows", f"shape {rows.shape}")
+        raise errors.invalid("head_weights", f"1 or {T} rows", f"shape {rows.shape}")
     mixed = np.stack([head_weights(w, H) for w in ([None] if rows is None else rows)])
     return BiasedKernels(T, H, found, np.broadcast_to(content, (len(content), H)), mixed)
 

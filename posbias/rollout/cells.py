@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Float, Int
 
-from posbias import checks
+from posbias import errors
 
 BAND = 32
 """Distances that are kept apart: 0, a query's own token, to 31."""
@@ -75,9 +75,9 @@ def cells_of(n: int, most: int) -> Cells:
     ValueError
         For fewer cells than that.
     """
-    n = checks.positive_integer("n", n)
+    n = errors.positive_integer("n", n)
     least = min(n, 4 * BAND)
-    most = checks.positive_integer("kernel_size", most, minimum=least)
+    most = errors.positive_integer("kernel_size", most, minimum=least)
     if most >= n:
         return Cells(n, np.arange(n))
     ends = most // 4
@@ -110,10 +110,10 @@ class CellKernels:
 
     def __post_init__(self) -> None:
         """Check shapes and rows."""
-        checks.stochastic_kernel("weights", self.weights, tolerance=1e-4)
+        errors.stochastic_kernel("weights", self.weights, tolerance=1e-4)
         if self.band.shape[:2] != self.weights.shape[:2] or self.weights.shape[1] != len(self.cells.starts):
             expected = f"kernels of {len(self.cells.starts)} cells with their bands"
-            raise checks.refuse("weights and band", expected, f"shapes {self.weights.shape} and {self.band.shape}")
+            raise errors.invalid("weights and band", expected, f"shapes {self.weights.shape} and {self.band.shape}")
 
     @property
     def T(self) -> int:
@@ -145,7 +145,7 @@ class CellKernels:
 
     def dense(self, t: int, n: int) -> Float[np.ndarray, "n n"]:
         """Return layer ``t``'s kernel as a matrix (n, n), by O(n) products: for checks and small n."""
-        return np.stack([self.pull(row, t) for row in np.eye(checks.positive_integer("n", n))])
+        return np.stack([self.pull(row, t) for row in np.eye(errors.positive_integer("n", n))])
 
     def _parts(self, t: int) -> tuple[Float[np.ndarray, "cells distances"], Float[np.ndarray, "cells cells"]]:
         """Return what a cell's queries give at each distance, and what they give to cells beyond: together 1.

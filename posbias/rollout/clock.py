@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
-from posbias import checks
-from posbias.checks import Numbers
+from posbias import errors
+from posbias.errors import Numbers
 
 UNDERFLOW = 1e-60  # hop probabilities below this are dropped while the distribution is built
 
@@ -28,7 +28,7 @@ def hop_distribution(lambda_: Numbers) -> Float[np.ndarray, "hops"]:
     [0.25, 0.5, 0.25]
     """
     w = np.ones(1)
-    for mixing in checks.mixing_coefficients("lambda_", lambda_):
+    for mixing in errors.mixing_coefficients("lambda_", lambda_):
         w = np.append(w * (1 - mixing), 0.0) + np.append(0.0, w * mixing)
         w = w[: int(np.flatnonzero(w > UNDERFLOW)[-1]) + 1]
     return w
@@ -65,10 +65,10 @@ def clock_profile(A: Float[np.ndarray, "n n"], tau: float, *, row: int = -1) -> 
     >>> clock_profile(np.array([[1.0, 0.0], [1.0, 0.0]]), np.log(2)).round(6)
     array([0.5, 0.5])
     """
-    A = checks.stochastic_kernel("A", A)
+    A = errors.stochastic_kernel("A", A)
     if A.ndim != 2:
-        raise checks.refuse("A", "one (n, n) kernel", f"shape {A.shape}")
-    v = np.eye(len(A))[checks.index("row", row, len(A))]
+        raise errors.invalid("A", "one (n, n) kernel", f"shape {A.shape}")
+    v = np.eye(len(A))[errors.index("row", row, len(A))]
     total = np.zeros(len(A))
     for k, w in enumerate(poisson_distribution(tau)):
         v = v @ A if k else v
@@ -86,7 +86,7 @@ def clock_error_bound(lambda_: Numbers) -> float:
     >>> round(clock_error_bound([0.1] * 10), 4)
     0.0632
     """
-    lambda_ = checks.mixing_coefficients("lambda_", lambda_)
+    lambda_ = errors.mixing_coefficients("lambda_", lambda_)
     tau = float(lambda_.sum())
     return 0.0 if tau == 0 else float(-np.expm1(-tau) / tau * (lambda_**2).sum())
 
@@ -114,7 +114,7 @@ def uniform_clock_density(x: Float[np.ndarray, ...], tau: float) -> Float[np.nda
     tau = _clock_time(tau)
     x = np.asarray(x, dtype=np.float64)
     if not ((x > 0) & (x < 1)).all():
-        raise checks.refuse("x", "positions strictly between 0 and 1", f"values from {x.min()} to {x.max()}")
+        raise errors.invalid("x", "positions strictly between 0 and 1", f"values from {x.min()} to {x.max()}")
     u = -np.log(x)
     z = 2 * np.sqrt(tau * u)
     return np.sqrt(tau / u) * ive(1, z) * np.exp(z - tau)
@@ -122,7 +122,7 @@ def uniform_clock_density(x: Float[np.ndarray, ...], tau: float) -> Float[np.nda
 
 def _clock_time(tau: float) -> float:
     """Return τ as a float, or raise if it is not a number ≥ 0."""
-    value = float(checks.finite_array("tau", tau, ndim=(0,)))
+    value = float(errors.finite_array("tau", tau, ndim=(0,)))
     if value < 0:
-        raise checks.refuse("tau", "total mixing ≥ 0", value)
+        raise errors.invalid("tau", "total mixing ≥ 0", value)
     return value

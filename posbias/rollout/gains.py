@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from posbias import checks
-from posbias.checks import Numbers
+from posbias import errors
+from posbias.errors import Numbers
 
 LARGEST = 1e20
 """Gains up to this size leave every product of a layer finite."""
@@ -76,12 +76,12 @@ class Gains:
         >>> gains([1], [[1.0]]).mixing(8).tolist()
         [0.5]
         """
-        at = self.at(np.arange(1.0, checks.positive_integer("n", n) + 1))
+        at = self.at(np.arange(1.0, errors.positive_integer("n", n) + 1))
         c = np.sqrt((at["scales"] ** 2).mean(1) * (at["outputs"] ** 2).mean(1))
         return np.asarray(c / (1 + c))
 
     def at(self, positions: Float[np.ndarray, "n"]) -> dict[str, Any]:
-        """Return what :func:`~posbias.theory.birth.birth_profile` is given beside kernels of tokens at n positions.
+        """Return what :func:`~posbias.rollout.untrained.birth_profile` is given beside kernels of n positions.
 
         Gains are all in the factors of keys, so that those of heads are 1 / √H.
 
@@ -175,23 +175,23 @@ def gains(
     >>> gains([1], [[0.5], [0.25]]).alone.tolist()
     [0.5, 0.25]
     """
-    at = checks.finite_array(f"{field}.positions", positions, ndim=(1,))
+    at = errors.finite_array(f"{field}.positions", positions, ndim=(1,))
     if not at.size or at[0] < 1 or (np.diff(at) <= 0).any():
-        raise checks.refuse(f"{field}.positions", "increasing numbers from 1 on", at.tolist()[:5])
-    given = checks.finite_array(f"{field}.attention", attention, ndim=(2,))
+        raise errors.invalid(f"{field}.positions", "increasing numbers from 1 on", at.tolist()[:5])
+    given = errors.finite_array(f"{field}.attention", attention, ndim=(2,))
     T, g = len(given), at.size
     c = _rows(f"{field}.attention", given, T, g)
     if not T or not c.any():
-        raise checks.refuse(f"{field}.attention", "layers, and at least one gain above 0", "none")
-    rho = np.ones((T, g, g)) if overlaps is None else checks.finite_array(f"{field}.overlaps", overlaps, ndim=(3,))
+        raise errors.invalid(f"{field}.attention", "layers, and at least one gain above 0", "none")
+    rho = np.ones((T, g, g)) if overlaps is None else errors.finite_array(f"{field}.overlaps", overlaps, ndim=(3,))
     if rho.shape != (T, g, g):
-        raise checks.refuse(f"{field}.overlaps", f"({T}, {g}, {g}) numbers", f"shape {rho.shape}")
+        raise errors.invalid(f"{field}.overlaps", f"({T}, {g}, {g}) numbers", f"shape {rho.shape}")
     if np.abs(rho).max() > 1 or (rho != rho.swapaxes(1, 2)).any():
         received = f"{rho.flat[np.abs(rho).argmax()]:.6g}" if np.abs(rho).max() > 1 else "others"
-        raise checks.refuse(f"{field}.overlaps", "symmetric numbers in [-1, 1]", received)
+        raise errors.invalid(f"{field}.overlaps", "symmetric numbers in [-1, 1]", received)
     least = float(np.linalg.eigvalsh(rho).min())
     if least < -SLACK:
-        raise checks.refuse(f"{field}.overlaps", "positive semidefinite matrices", f"an eigenvalue of {least:.3g}")
+        raise errors.invalid(f"{field}.overlaps", "positive semidefinite matrices", f"an eigenvalue of {least:.3g}")
     return Gains(
         at,
         c,
@@ -213,19 +213,19 @@ def gains_of_mixing(lambda_: Numbers) -> Gains:
     >>> gains_of_mixing([0.5, 0.2]).alone.tolist()
     [1.0, 0.25]
     """
-    mixing = checks.mixing_coefficients("lambda", lambda_)
+    mixing = errors.mixing_coefficients("lambda", lambda_)
     if mixing.max(initial=0) >= 1:
-        raise checks.refuse("lambda", "values below 1 under the law at birth", mixing.max())
+        raise errors.invalid("lambda", "values below 1 under the law at birth", mixing.max())
     if not mixing.any():
-        raise checks.refuse("lambda", "at least one value above 0", "none")
+        raise errors.invalid("lambda", "at least one value above 0", "none")
     return gains([1], (mixing / (1 - mixing))[:, None])
 
 
 def _rows(field: str, values: Numbers, T: int, g: int) -> np.ndarray:
     """Return (T, g) numbers from 0 to :data:`LARGEST`, or raise ValueError."""
-    x = checks.finite_array(field, values, ndim=(2,))
+    x = errors.finite_array(field, values, ndim=(2,))
     if x.shape != (T, g):
-        raise checks.refuse(field, f"({T}, {g}) numbers, a row for each layer", f"shape {x.shape}")
+        raise errors.invalid(field, f"({T}, {g}) numbers, a row for each layer", f"shape {x.shape}")
     if (x < 0).any() or x.max(initial=0) > LARGEST:
-        raise checks.refuse(field, f"numbers from 0 to {LARGEST:g}", f"{x.min():.6g} to {x.max():.6g}")
+        raise errors.invalid(field, f"numbers from 0 to {LARGEST:g}", f"{x.min():.6g} to {x.max():.6g}")
     return x

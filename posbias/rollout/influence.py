@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
-from posbias import checks
-from posbias.checks import Numbers
+from posbias import errors
+from posbias.errors import Numbers
 from posbias.rollout.biased import BiasedKernels
 from posbias.rollout.cells import CellKernels
 from posbias.rollout.clock import hop_distribution
@@ -150,10 +150,10 @@ def rollout_history(kernels: Float[np.ndarray, "T n n"], lambda_: Numbers) -> Fl
     >>> rollout_history(A, [1.0, 1.0])[:, 1].tolist()
     [[0.0, 1.0], [0.5, 0.5], [0.75, 0.25]]
     """
-    A = checks.stochastic_kernel("kernels", kernels)
+    A = errors.stochastic_kernel("kernels", kernels)
     if A.ndim != 3:
-        raise checks.refuse("kernels", "a stack (T, n, n), one kernel for each layer", f"shape {A.shape}")
-    schedule = checks.mixing_coefficients("lambda_", lambda_, T=len(A))
+        raise errors.invalid("kernels", "a stack (T, n, n), one kernel for each layer", f"shape {A.shape}")
+    schedule = errors.mixing_coefficients("lambda_", lambda_, T=len(A))
     history = np.empty((len(A) + 1, *A.shape[1:]))
     history[0] = np.eye(A.shape[-1])
     for t, mixing in enumerate(schedule):
@@ -165,15 +165,15 @@ def _checked(kernels: Kernels | Sequence, lambda_: Numbers, n: int | None) -> tu
     """Return kernels (dense ones as a stack), schedule and n after checking that they fit together."""
     if isinstance(kernels, CellKernels):
         if n not in (None, kernels.cells.n):
-            raise checks.refuse("n", f"{kernels.cells.n}, the size of the kernels", n)
-        return kernels, checks.mixing_coefficients("lambda_", lambda_, T=kernels.T), kernels.cells.n
+            raise errors.invalid("n", f"{kernels.cells.n}, the size of the kernels", n)
+        return kernels, errors.mixing_coefficients("lambda_", lambda_, T=kernels.T), kernels.cells.n
     if isinstance(kernels, StructuredKernels | BiasedKernels):
-        return kernels, checks.mixing_coefficients("lambda_", lambda_, T=kernels.T), checks.positive_integer("n", n)
-    A = checks.stochastic_kernel("kernels", kernels)
+        return kernels, errors.mixing_coefficients("lambda_", lambda_, T=kernels.T), errors.positive_integer("n", n)
+    A = errors.stochastic_kernel("kernels", kernels)
     A = A[None] if A.ndim == 2 else A
-    lambda_ = checks.mixing_coefficients("lambda_", lambda_, T=None if len(A) == 1 else len(A))
+    lambda_ = errors.mixing_coefficients("lambda_", lambda_, T=None if len(A) == 1 else len(A))
     if n is not None and n != A.shape[-1]:
-        raise checks.refuse("n", f"{A.shape[-1]}, the size of the kernels", n)
+        raise errors.invalid("n", f"{A.shape[-1]}, the size of the kernels", n)
     return A, lambda_, A.shape[-1]
 
 
@@ -183,7 +183,7 @@ def _shared(kernels: Kernels) -> bool:
 
 def _unit(n: int, row: int) -> np.ndarray:
     v = np.zeros(n)
-    v[checks.index("row", row, n)] = 1.0
+    v[errors.index("row", row, n)] = 1.0
     return v
 
 

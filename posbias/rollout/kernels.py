@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Bool, Float
 
-from posbias import checks
+from posbias import errors
 from posbias.rollout.masks import Mask
 
 
@@ -31,15 +31,15 @@ def attention_kernel(
     """
     logits = np.asarray(logits)
     if logits.ndim < 2 or logits.shape[-2] != logits.shape[-1]:
-        raise checks.refuse("logits", "a square (…, n, n) array", f"shape {logits.shape}")
+        raise errors.invalid("logits", "a square (…, n, n) array", f"shape {logits.shape}")
     if not np.isfinite(logits).all():
-        raise checks.refuse("logits", "finite numbers (the mask is given apart)", "NaN or Inf")
+        raise errors.invalid("logits", "finite numbers (the mask is given apart)", "NaN or Inf")
     n = logits.shape[-1]
     allowed = mask.matrix(n) if isinstance(mask, Mask) else np.asarray(mask, dtype=bool)
     if allowed.shape != (n, n):
-        raise checks.refuse("mask", f"a mask, or a boolean matrix of shape ({n}, {n})", f"shape {allowed.shape}")
+        raise errors.invalid("mask", f"a mask, or a boolean matrix of shape ({n}, {n})", f"shape {allowed.shape}")
     if not allowed.any(axis=1).all():
-        raise checks.refuse("mask", "a key for every query", f"none for query {int(allowed.any(axis=1).argmin())}")
+        raise errors.invalid("mask", "a key for every query", f"none for query {int(allowed.any(axis=1).argmin())}")
     masked = np.where(allowed, logits, -np.inf)
     weights = np.exp(masked - masked.max(axis=-1, keepdims=True))
     return weights / weights.sum(axis=-1, keepdims=True)
@@ -55,11 +55,11 @@ def head_weights(weights: Float[np.ndarray, "H"] | Sequence | None, H: int) -> F
     """
     if weights is None:
         return np.full(H, 1.0 / H)
-    w = checks.finite_array("head_weights", weights, ndim=(1,))
+    w = errors.finite_array("head_weights", weights, ndim=(1,))
     if w.size != H:
-        raise checks.refuse("head_weights", f"{H} weights, one for each head", f"{w.size}")
+        raise errors.invalid("head_weights", f"{H} weights, one for each head", f"{w.size}")
     if (w < 0).any() or not (w > 0).any():
-        raise checks.refuse("head_weights", "weights ≥ 0 with one above 0", w.tolist())
+        raise errors.invalid("head_weights", "weights ≥ 0 with one above 0", w.tolist())
     return w / w.sum()
 
 
@@ -70,7 +70,7 @@ def mix_heads(
 
     Source: residual-aware paper, appendix B (a convex combination keeps rows, causality and order).
     """
-    return np.tensordot(head_weights(weights, len(A)), checks.stochastic_kernel("A", A), axes=1)
+    return np.tensordot(head_weights(weights, len(A)), errors.stochastic_kernel("A", A), axes=1)
 
 
 def residual_kernel(A: Float[np.ndarray, "n n"] | Sequence, lambda_: float) -> Float[np.ndarray, "n n"]:
@@ -89,6 +89,6 @@ def residual_kernel(A: Float[np.ndarray, "n n"] | Sequence, lambda_: float) -> F
     array([[1. , 0. ],
            [0.1, 0.9]])
     """
-    A = checks.stochastic_kernel("A", A)
-    lambda_ = float(checks.mixing_coefficients("lambda_", [lambda_])[0])
+    A = errors.stochastic_kernel("A", A)
+    lambda_ = float(errors.mixing_coefficients("lambda_", [lambda_])[0])
     return (1 - lambda_) * np.eye(A.shape[-1]) + lambda_ * A

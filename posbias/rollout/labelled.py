@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Float
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from posbias import checks
-from posbias.checks import Numbers
+from posbias import errors
+from posbias.errors import Numbers
 from posbias.rollout.profiles import mean_position
 
 BLOCKS = "▁▂▃▄▅▆▇█"
@@ -48,12 +48,12 @@ class Profile(NDArrayOperatorsMixin, Sequence):
     prompts: Float[np.ndarray, "N n"] | None = None
 
     def __init__(self, values: Numbers, name: str = "profile", prompts: Numbers | None = None) -> None:
-        p = checks.distribution("profile", values, tolerance=1e-6).copy()
+        p = errors.distribution("profile", values, tolerance=1e-6).copy()
         p.flags.writeable = False
         if prompts is not None:
             prompts = np.asarray(prompts, dtype=np.float64)
             if prompts.ndim != 2 or prompts.shape[1] != p.size:
-                raise checks.refuse("prompts", f"an array (N, {p.size})", f"shape {prompts.shape}")
+                raise errors.invalid("prompts", f"an array (N, {p.size})", f"shape {prompts.shape}")
         for field, value in (("values", p), ("name", name), ("prompts", prompts)):
             object.__setattr__(self, field, value)
 
@@ -91,7 +91,7 @@ class Profile(NDArrayOperatorsMixin, Sequence):
         >>> Profile([0.5, 0.05, 0.05, 0.4]).sparkline()
         '█▁▁▇'
         """
-        groups = np.array_split(self.values, min(checks.positive_integer("width", width), self.values.size))
+        groups = np.array_split(self.values, min(errors.positive_integer("width", width), self.values.size))
         level = np.array([group.mean() for group in groups])
         height = np.log10(np.maximum(level, level.max() * 10.0**-DECADES))
         spread = np.ptp(height)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
-from posbias import checks
-from posbias.checks import Numbers
+from posbias import errors
+from posbias.errors import Numbers
 
 
 def alibi_slopes(H: int) -> Float[np.ndarray, "H"]:
@@ -27,7 +27,7 @@ def alibi_slopes(H: int) -> Float[np.ndarray, "H"]:
     >>> alibi_slopes(3).tolist()
     [0.0625, 0.00390625, 0.25]
     """
-    H = checks.positive_integer("H", H)
+    H = errors.positive_integer("H", H)
     p = 1 << (H.bit_length() - 1)
     base = 2.0 ** (-8.0 * np.arange(1, p + 1) / p)
     rest = 2.0 ** (-4.0 * np.arange(1, 2 * (H - p), 2) / p)
@@ -40,7 +40,7 @@ def geometric_slopes(H: int) -> Float[np.ndarray, "H"]:
     >>> geometric_slopes(2).tolist()
     [0.0625, 0.00390625]
     """
-    H = checks.positive_integer("H", H)
+    H = errors.positive_integer("H", H)
     return 2.0 ** (-8.0 * np.arange(1, H + 1) / H)
 
 
@@ -66,10 +66,10 @@ def position_logits(n: int, slope: float) -> Float[np.ndarray, "n n"]:
            [-0.5,  0. ,  0.5],
            [-1. , -0.5,  0. ]])
     """
-    n = checks.positive_integer("n", n)
-    slope = float(checks.finite_array("slope", slope, ndim=(0,)))
+    n = errors.positive_integer("n", n)
+    slope = float(errors.finite_array("slope", slope, ndim=(0,)))
     if slope < 0:
-        raise checks.refuse("slope", "a number ≥ 0", slope)
+        raise errors.invalid("slope", "a number ≥ 0", slope)
     i = np.arange(n, dtype=np.float64)
     return slope * (i[None, :] - i[:, None])
 
@@ -83,9 +83,9 @@ def content_logits(n: int, base: float, diagonal: float) -> Float[np.ndarray, "n
     array([[4., 1.],
            [1., 4.]])
     """
-    n = checks.positive_integer("n", n)
-    checks.finite_array("base", base, ndim=(0,))
-    checks.finite_array("diagonal", diagonal, ndim=(0,))
+    n = errors.positive_integer("n", n)
+    errors.finite_array("base", base, ndim=(0,))
+    errors.finite_array("diagonal", diagonal, ndim=(0,))
     return np.full((n, n), float(base)) + float(diagonal) * np.eye(n)
 
 
@@ -115,11 +115,11 @@ def rope_logits(q: Float[np.ndarray, "n d"], k: Float[np.ndarray, "n d"], theta:
            [-1.,  0.,  1.]])
     """
     n, d = q.shape
-    theta = checks.finite_array("theta", theta, ndim=(1,))
+    theta = errors.finite_array("theta", theta, ndim=(1,))
     if d % 2:
-        raise checks.refuse("d", "an even number of features", d)
+        raise errors.invalid("d", "an even number of features", d)
     if theta.size != d // 2:
-        raise checks.refuse("theta", f"{d // 2} angles, one for each pair of features", theta.size)
+        raise errors.invalid("theta", f"{d // 2} angles, one for each pair of features", theta.size)
     turn = np.exp(1j * np.arange(n)[:, None] * theta)
     rotated_q, rotated_k = ((x[:, 0::2] + 1j * x[:, 1::2]) * turn for x in (q, k))
     return (rotated_q @ rotated_k.conj().T).real

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Bool
 
-from posbias import checks
+from posbias import errors
 
 MaskKind = Literal["full", "causal", "window", "prefix"]
 
@@ -44,7 +44,7 @@ class Mask:
                [1, 1, 0],
                [0, 1, 1]])
         """
-        n = checks.positive_integer("n", n)
+        n = errors.positive_integer("n", n)
         i, j = np.arange(n)[:, None], np.arange(n)[None, :]
         if self.kind == "full":
             return np.ones((n, n), dtype=bool)
@@ -73,7 +73,7 @@ def sliding_window(width: int) -> Mask:
     ValueError
         If ``width`` is not an integer of at least 1.
     """
-    return Mask("window", checks.positive_integer("window", width))
+    return Mask("window", errors.positive_integer("window", width))
 
 
 def prefix(width: int) -> Mask:
@@ -84,4 +84,4 @@ def prefix(width: int) -> Mask:
     ValueError
         If ``width`` is not an integer of at least 1.
     """
-    return Mask("prefix", checks.positive_integer("prefix", width))
+    return Mask("prefix", errors.positive_integer("prefix", width))

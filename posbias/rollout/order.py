@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from posbias import checks
+from posbias import errors
 
 ROUNDING = 1e-12  # differences of prefix masses below this are taken as equal
 
@@ -36,7 +36,7 @@ def dominates(
     """
     p, q = np.asarray(p), np.asarray(q)
     if p.shape != q.shape:
-        raise checks.refuse("profiles", "the same number of positions", f"{p.size} and {q.size}")
+        raise errors.invalid("profiles", "the same number of positions", f"{p.size} and {q.size}")
     return bool((prefix_masses(p) - prefix_masses(q) >= -tolerance).all())
 
 
@@ -72,7 +72,7 @@ def stochastic_monotonicity(K: Float[np.ndarray, "n n"] | Sequence, *, tolerance
     >>> stochastic_monotonicity(np.array([[0.5, 0.5], [1.0, 0.0]]))
     Monotonicity(violated=1.0, mean_gap=0.5, shortfall=0.5, largest=0.5)
     """
-    masses = prefix_masses(checks.stochastic_kernel("K", K))[:, :-1]
+    masses = prefix_masses(errors.stochastic_kernel("K", K))[:, :-1]
     triples, count, total, largest = 0, 0, 0.0, 0.0
     for i in range(len(masses) - 1):
         excess = masses[i + 1 :] - masses[i]
@@ -92,7 +92,7 @@ def is_monotone(K: Float[np.ndarray, "n n"] | Sequence, *, tolerance: float = RO
     >>> is_monotone(np.array([[1.0, 0.0], [0.5, 0.5]]))
     True
     """
-    masses = prefix_masses(checks.stochastic_kernel("K", K))
+    masses = prefix_masses(errors.stochastic_kernel("K", K))
     return bool((np.diff(masses, axis=0) <= tolerance).all())
 
 
@@ -108,6 +108,6 @@ def monotone_rearrangement(K: Float[np.ndarray, "n n"] | Sequence) -> Float[np.n
     array([[1.  , 0.  ],
            [0.25, 0.75]])
     """
-    masses = prefix_masses(checks.stochastic_kernel("K", K))
+    masses = prefix_masses(errors.stochastic_kernel("K", K))
     masses = -np.sort(-masses / masses[:, -1:], axis=0)
     return np.diff(masses, axis=1, prepend=0.0)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
-from posbias import checks
-from posbias.checks import Numbers
+from posbias import errors
+from posbias.errors import Numbers
 
 
 def paths_by_hops(
@@ -44,13 +44,13 @@ def paths_by_hops(
            [0.177, 0.177],
            [0.14 , 0.062]])
     """
-    A = checks.stochastic_kernel("A", A)
-    lambda_ = checks.mixing_coefficients("lambda_", lambda_, T=len(A))
+    A = errors.stochastic_kernel("A", A)
+    lambda_ = errors.mixing_coefficients("lambda_", lambda_, T=len(A))
     if not np.isfinite(power) or power < 1:
-        raise checks.refuse("power", "a number of at least 1", power)
+        raise errors.invalid("power", "a number of at least 1", power)
     T, n = A.shape[:2]
     parts = np.zeros((T + 1, n))
-    parts[0, checks.index("row", row, n)] = 1.0
+    parts[0, errors.index("row", row, n)] = 1.0
     for t in range(T - 1, -1, -1):
         stay, hop, kernel = (1 - lambda_[t]) ** power, lambda_[t] ** power, A[t] ** power
         moved = parts[: T - t] @ kernel
@@ -95,7 +95,7 @@ def damped_profile(parts: Float[np.ndarray, "hops n"], rho: float) -> Float[np.n
     [0.333, 0.667]
     """
     if not np.isfinite(rho) or rho < 0:
-        raise checks.refuse("rho", "a number of at least 0", rho)
+        raise errors.invalid("rho", "a number of at least 0", rho)
     weights = np.array([1.0, *(rho**k for k in range(len(parts) - 1))])
     p = weights @ parts
     return p / p.sum()

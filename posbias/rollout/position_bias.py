@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float
 
-from posbias import checks
+from posbias import errors
 from posbias.rollout.logits import position_logits
 
 HIDDEN = -1e4
@@ -30,7 +30,7 @@ class NoBias:
 
     def logits(self, n: int) -> Float[np.ndarray, "n n"]:
         """Return zeros."""
-        return np.zeros((checks.positive_integer("n", n),) * 2)
+        return np.zeros((errors.positive_integer("n", n),) * 2)
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class AlibiBias:
     kind: ClassVar[str] = "alibi"
 
     def __post_init__(self) -> None:
-        if not checks.finite_array("position_bias.slope", self.slope, ndim=(0,)):
-            raise checks.refuse("position_bias.slope", "a number other than 0", self.slope)
+        if not errors.finite_array("position_bias.slope", self.slope, ndim=(0,)):
+            raise errors.invalid("position_bias.slope", "a number other than 0", self.slope)
 
     def logits(self, n: int) -> Float[np.ndarray, "n n"]:
         """Return the logits of all queries and keys."""
@@ -102,7 +102,7 @@ class FlatBias:
 
     def logits(self, n: int) -> Float[np.ndarray, "n n"]:
         """Return the logits; of what is hidden a query sees itself before all others."""
-        z = np.full((checks.positive_integer("n", n),) * 2, HIDDEN)
+        z = np.full((errors.positive_integer("n", n),) * 2, HIDDEN)
         np.fill_diagonal(z, HIDDEN / 2)
         seen = np.arange(n) < self.visible(n)[:, None]
         z[seen] = -np.log(log_ratios(n)[seen])
@@ -126,11 +126,11 @@ class RatioBias:
     kind: ClassVar[str] = "ratio"
 
     def __post_init__(self) -> None:
-        s = checks.finite_array("position_bias.distances", self.distances, ndim=(1,))
+        s = errors.finite_array("position_bias.distances", self.distances, ndim=(1,))
         if not s.size or s[0] < 0 or (np.diff(s) <= 0).any():
-            raise checks.refuse("position_bias.distances", "increasing numbers from 0 on", list(self.distances)[:5])
-        if checks.finite_array("position_bias.values", self.values, ndim=(1,)).size != s.size:
-            raise checks.refuse("position_bias.values", f"{s.size} logits, one for each distance", len(self.values))
+            raise errors.invalid("position_bias.distances", "increasing numbers from 0 on", list(self.distances)[:5])
+        if errors.finite_array("position_bias.values", self.values, ndim=(1,)).size != s.size:
+            raise errors.invalid("position_bias.values", f"{s.size} logits, one for each distance", len(self.values))
 
     def logits(self, n: int) -> Float[np.ndarray, "n n"]:
         """Return the logits; keys after the query are at distance 0."""
@@ -154,15 +154,15 @@ def position_bias(description: Any, field: str = "position_bias") -> PositionBia
     FlatBias(tau=4.8)
     """
     if not isinstance(description, Mapping):
-        raise checks.refuse(field, "a mapping such as {kind: log, alpha: 1.4}", str(description)[:60])
+        raise errors.invalid(field, "a mapping such as {kind: log, alpha: 1.4}", str(description)[:60])
     kind = description.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
-        raise checks.refuse(f"{field}.kind", f"one of {', '.join(KINDS)}", str(kind)[:60])
+        raise errors.invalid(f"{field}.kind", f"one of {', '.join(KINDS)}", str(kind)[:60])
     wanted = [part.name for part in fields(KINDS[kind])]
     given = {str(name): value for name, value in description.items() if name != "kind"}
     if set(given) != set(wanted):
         expected = f"kind and {', '.join(wanted)}" if wanted else "kind alone"
-        raise checks.refuse(field, f"{expected} for {kind}", ", ".join(map(str, description))[:60])
+        raise errors.invalid(field, f"{expected} for {kind}", ", ".join(map(str, description))[:60])
     parts = {name: _numbers(f"{field}.{name}", value, kind == "ratio") for name, value in given.items()}
     return KINDS[kind](**parts)  # type: ignore[no-any-return]
 
@@ -204,18 +204,18 @@ def layered_biases(description: Any, T: int, H: int | None = None, field: str = 
     if isinstance(description, Mapping):
         return ((position_bias(description, field),) * (H or 1),)
     if not isinstance(description, Sequence) or isinstance(description, str) or not len(description):
-        raise checks.refuse(field, "a mapping, a list for heads, or a list of lists for layers", str(description)[:60])
+        raise errors.invalid(field, "a mapping, a list for heads, or a list of lists for layers", str(description)[:60])
     nested = [isinstance(part, Sequence) and not isinstance(part, str) for part in description]
     if not any(nested):
         row = tuple(position_bias(part, f"{field}[{h}]") for h, part in enumerate(description))
         if H is not None and len(row) != H:
-            raise checks.refuse(field, f"one bias, or one for each of {H} heads", f"{len(row)}")
+            raise errors.invalid(field, f"one bias, or one for each of {H} heads", f"{len(row)}")
         return (row,)
     if not all(nested) or len(description) not in (1, T):
-        raise checks.refuse(field, f"lists for 1 or {T} layers", f"{len(description)} entries")
+        raise errors.invalid(field, f"lists for 1 or {T} layers", f"{len(description)} entries")
     rows = tuple(layered_biases(part, T, H, f"{field}[{t}]")[0] for t, part in enumerate(description))
     if len({len(row) for row in rows}) > 1:
-        raise checks.refuse(field, "as many heads in every layer", ", ".join(str(len(row)) for row in rows)[:60])
+        raise errors.invalid(field, "as many heads in every layer", ", ".join(str(len(row)) for row in rows)[:60])
     return rows
 
 
@@ -244,16 +244,16 @@ def exponential_integral_inverse(tau: float) -> float:
 
 
 def _positions(n: int) -> np.ndarray:
-    return np.arange(1.0, checks.positive_integer("n", n) + 1)
+    return np.arange(1.0, errors.positive_integer("n", n) + 1)
 
 
 def _above(name: str, value: Any, least: float) -> None:
-    x = float(checks.finite_array(f"position_bias.{name}", value, ndim=(0,)))
+    x = float(errors.finite_array(f"position_bias.{name}", value, ndim=(0,)))
     if x <= least:
-        raise checks.refuse(f"position_bias.{name}", f"a number above {least:g}", x)
+        raise errors.invalid(f"position_bias.{name}", f"a number above {least:g}", x)
 
 
 def _numbers(field: str, value: Any, several: bool) -> Any:
     """Return a number, or a tuple of them, or raise ValueError."""
-    x = checks.finite_array(field, value, ndim=(1,) if several else (0,))
+    x = errors.finite_array(field, value, ndim=(1,) if several else (0,))
     return tuple(x.tolist()) if several else float(x)

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from posbias import checks
-from posbias.checks import Numbers
+from posbias import errors
+from posbias.errors import Numbers
 from posbias.files import write_whole
 
 HEADER = ["token_position", "probability"]
@@ -22,7 +22,7 @@ def mean_position(p: Numbers) -> float:
     >>> mean_position([0.25, 0.0, 0.75])
     0.75
     """
-    p = checks.distribution("profile", p)
+    p = errors.distribution("profile", p)
     return float(p @ np.arange(p.size) / max(p.size - 1, 1))
 
 
@@ -87,15 +87,15 @@ def u_shape(p: Numbers, *, ends: int = 1, smooth: int = 1, tolerance: float = TO
     >>> u_shape([0.4, 0.2, 0.1, 0.05, 0.25]).present
     False
     """
-    p = checks.distribution("profile", p)
-    ends = checks.positive_integer("ends", ends)
-    if checks.positive_integer("smooth", smooth) % 2 == 0:
-        raise checks.refuse("smooth", "an odd width", smooth)
+    p = errors.distribution("profile", p)
+    ends = errors.positive_integer("ends", ends)
+    if errors.positive_integer("smooth", smooth) % 2 == 0:
+        raise errors.invalid("smooth", "an odd width", smooth)
     if not 0 <= tolerance < 1:
-        raise checks.refuse("tolerance", "a share from 0 to below 1", tolerance)
+        raise errors.invalid("tolerance", "a share from 0 to below 1", tolerance)
     least = max(3, 2 * ends + 1, smooth) + 1
     if p.size < least:
-        raise checks.refuse("profile", f"at least {least} positions", p.size)
+        raise errors.invalid("profile", f"at least {least} positions", p.size)
     q = p[:-1]
     start, end = float(q[:ends].mean()), float(q[-ends:].mean())
     half = smooth // 2
@@ -112,7 +112,7 @@ def u_shape(p: Numbers, *, ends: int = 1, smooth: int = 1, tolerance: float = TO
 
 def write_profile(path: Path | str, p: Numbers) -> None:
     """Write ``token_position,probability`` lines at full precision; the file is written whole or not at all."""
-    p = checks.distribution("profile", p)
+    p = errors.distribution("profile", p)
     lines = [",".join(HEADER), *(f"{j},{x!r}" for j, x in enumerate(p.tolist()))]
     write_whole(Path(path), "\n".join(lines) + "\n")
 
@@ -129,16 +129,16 @@ def read_profile(path: Path | str) -> Float[np.ndarray, "n"]:
         with Path(path).open(newline="", encoding="utf-8") as file:
             rows = list(csv.reader(file))
     except (UnicodeDecodeError, csv.Error):
-        raise checks.refuse(str(path), "a CSV file with a profile", "another format") from None
+        raise errors.invalid(str(path), "a CSV file with a profile", "another format") from None
     if not rows or [x.strip() for x in rows[0]] != HEADER:
-        raise checks.refuse(f"{path}: header", ",".join(HEADER), ",".join(rows[0]) if rows else "an empty file")
+        raise errors.invalid(f"{path}: header", ",".join(HEADER), ",".join(rows[0]) if rows else "an empty file")
     values = []
     for j, row in enumerate(rows[1:]):
         try:
             position, value = map(float, row)
         except ValueError:
-            raise checks.refuse(f"{path}: line {j + 2}", "a position and a probability", ",".join(row)) from None
+            raise errors.invalid(f"{path}: line {j + 2}", "a position and a probability", ",".join(row)) from None
         if position != j:
-            raise checks.refuse(f"{path}: line {j + 2}", f"position {j}", row[0])
+            raise errors.invalid(f"{path}: line {j + 2}", f"position {j}", row[0])
         values.append(value)
-    return checks.distribution(f"{path}: probability", values, tolerance=1e-6)
+    return errors.distribution(f"{path}: probability", values, tolerance=1e-6)

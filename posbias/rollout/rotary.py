@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float
 
-from posbias import checks
-from posbias.checks import Numbers
+from posbias import errors
+from posbias.errors import Numbers
 from posbias.rollout.kernels import attention_kernel
 from posbias.rollout.masks import Mask
 
@@ -39,10 +39,10 @@ def rotated(x: Float[np.ndarray, "... d"], theta: Numbers, n: int) -> Float[np.n
            [ 0.,  1.],
            [-1.,  0.]])
     """
-    d, angles = x.shape[-1], checks.finite_array("theta", theta, ndim=(1,))
+    d, angles = x.shape[-1], errors.finite_array("theta", theta, ndim=(1,))
     if d % 2 or angles.size != d // 2:
-        raise checks.refuse("theta", f"an even number of features and half as many angles ({d} features)", angles.size)
-    turn = np.exp(1j * np.arange(checks.positive_integer("n", n))[:, None] * angles)
+        raise errors.invalid("theta", f"an even number of features and half as many angles ({d} features)", angles.size)
+    turn = np.exp(1j * np.arange(errors.positive_integer("n", n))[:, None] * angles)
     pairs = (x[..., 0::2] + 1j * x[..., 1::2])[..., None, :] * turn
     return np.stack([pairs.real, pairs.imag], axis=-1).reshape(*pairs.shape[:-1], d)
 
@@ -96,7 +96,7 @@ def distance_variances(
     >>> distance_variances(one, one, [0.5], 2, query_covariance=eye, key_covariance=eye).round(6).tolist()
     [[4.0, 4.0]]
     """
-    angles = checks.finite_array("theta", theta, ndim=(1,))
+    angles = errors.finite_array("theta", theta, ndim=(1,))
     out = np.zeros((len(q), n))
     if key_covariance is not None:
         u = rotated(q, angles, n)
@@ -140,7 +140,7 @@ def distance_kernels(
     n = logits.shape[1]
     allowed = mask.matrix(n) if isinstance(mask, Mask) else mask
     if np.triu(allowed, 1).any():
-        raise checks.refuse("mask", "keys no later than the query", "a later one")
+        raise errors.invalid("mask", "keys no later than the query", "a later one")
     matrix = logits[:, abs(np.subtract.outer(np.arange(n), np.arange(n)))]
     if first is not None:
         matrix[:, :, 0] = first

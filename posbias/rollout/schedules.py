@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
-from posbias import checks
-from posbias.checks import Numbers
+from posbias import errors
+from posbias.errors import Numbers
 
 
 def constant(T: int, lambda_: float) -> Float[np.ndarray, "T"]:
@@ -15,7 +15,7 @@ def constant(T: int, lambda_: float) -> Float[np.ndarray, "T"]:
     >>> constant(3, 0.2).tolist()
     [0.2, 0.2, 0.2]
     """
-    return checks.mixing_coefficients("lambda_const", np.full(checks.positive_integer("T", T), lambda_))
+    return errors.mixing_coefficients("lambda_const", np.full(errors.positive_integer("T", T), lambda_))
 
 
 def power_decay(T: int, lambda_0: float, beta: float) -> Float[np.ndarray, "T"]:
@@ -32,11 +32,11 @@ def power_decay(T: int, lambda_0: float, beta: float) -> Float[np.ndarray, "T"]:
     [0.6, 0.3, 0.2]
     """
     for field, value in (("lambda_0", lambda_0), ("beta", beta)):
-        checks.finite_array(field, value, ndim=(0,))
-    t = np.arange(1, checks.positive_integer("T", T) + 1, dtype=np.float64)
-    return checks.mixing_coefficients("power_decay", lambda_0 * t**-beta)
+        errors.finite_array(field, value, ndim=(0,))
+    t = np.arange(1, errors.positive_integer("T", T) + 1, dtype=np.float64)
+    return errors.mixing_coefficients("power_decay", lambda_0 * t**-beta)
 
 
 def custom(values: Numbers, T: int | None = None) -> Float[np.ndarray, "T"]:
     """Return the given values as a schedule, after checking that there are T of them in [0, 1]."""
-    return checks.mixing_coefficients("lambdas_custom", values, T=T)
+    return errors.mixing_coefficients("lambdas_custom", values, T=T)

@@ -19,8 +19,8 @@ from functools import cached_property, lru_cache
 import numpy as np
 from jaxtyping import Float
 
-from posbias import checks
-from posbias.checks import Numbers
+from posbias import errors
+from posbias.errors import Numbers
 from posbias.rollout.kernels import attention_kernel, head_weights, mix_heads
 from posbias.rollout.logits import content_logits, position_logits
 from posbias.rollout.masks import Mask, causal
@@ -65,7 +65,7 @@ class StructuredKernels:
 
     def layer(self, t: int) -> tuple[Float[np.ndarray, "H"], Float[np.ndarray, "H"], Float[np.ndarray, "H"]]:
         """Return slopes, diagonal and weights of layer ``t`` (0-based), each of shape (H,)."""
-        t = checks.index("layer", t, self.T)
+        t = errors.index("layer", t, self.T)
         return tuple(x[min(t, len(x) - 1)] for x in (self.slopes, self.diagonal, self.weights))
 
     def dense(self, t: int, n: int) -> Float[np.ndarray, "n n"]:
@@ -147,20 +147,20 @@ def structured_kernels(
     >>> kernels.H, kernels.same_in_every_layer
     (2, False)
     """
-    T = checks.positive_integer("T", T)
-    temperature = float(checks.finite_array("softmax_temperature", temperature, ndim=(0,)))
+    T = errors.positive_integer("T", T)
+    temperature = float(errors.finite_array("softmax_temperature", temperature, ndim=(0,)))
     if temperature <= 0:
-        raise checks.refuse("softmax_temperature", "a number above 0", temperature)
+        raise errors.invalid("softmax_temperature", "a number above 0", temperature)
     given = {"slope": 0.0 if slope is None else slope, "diagonal": diagonal, "base": base}
-    arrays = {field: np.atleast_2d(checks.finite_array(field, x, ndim=(0, 1, 2))) for field, x in given.items()}
+    arrays = {field: np.atleast_2d(errors.finite_array(field, x, ndim=(0, 1, 2))) for field, x in given.items()}
     if slope is not None and (arrays["slope"] <= 0).any():
-        raise checks.refuse("slope", "numbers above 0", arrays["slope"].min())
-    rows = None if weights is None else np.atleast_2d(checks.finite_array("head_weights", weights, ndim=(1, 2)))
+        raise errors.invalid("slope", "numbers above 0", arrays["slope"].min())
+    rows = None if weights is None else np.atleast_2d(errors.finite_array("head_weights", weights, ndim=(1, 2)))
     sizes = [x.shape[1] for x in (*arrays.values(), *([] if rows is None else [rows]))]
-    H = checks.positive_integer("H", max(sizes) if H is None else H)
+    H = errors.positive_integer("H", max(sizes) if H is None else H)
     parts = {field: _per_layer_and_head(field, x, T, H) / temperature for field, x in arrays.items()}
     if rows is not None and len(rows) not in (1, T):
-        raise checks.refuse("head_weights", f"1 or {T} rows", f"shape {rows.shape}")
+        raise errors.invalid("head_weights", f"1 or {T} rows", f"shape {rows.shape}")
     mixed = np.stack([head_weights(w, H) for w in ([None] if rows is None else rows)])
     return StructuredKernels(T, H, mask or causal(), parts["slope"], parts["diagonal"], parts["base"], mixed)
 
@@ -168,7 +168,7 @@ def structured_kernels(
 def _per_layer_and_head(field: str, x: np.ndarray, T: int, H: int) -> np.ndarray:
     """Widen a (1 or T, 1 or H) array to (1 or T, H)."""
     if x.shape[0] not in (1, T) or x.shape[1] not in (1, H):
-        raise checks.refuse(field, f"one number, ({H},) or (1 or {T}, 1 or {H})", f"shape {x.shape}")
+        raise errors.invalid(field, f"one number, ({H},) or (1 or {T}, 1 or {H})", f"shape {x.shape}")
     return np.broadcast_to(x, (x.shape[0], H))
 
 

@@ -17,7 +17,7 @@
    posbias.rollout.biased has it: logits α log j, one sum whose rate changes from key to key, and the flat kernel,
    1 / log(i / j) for j < i e^(-ε), a sum of exponentials in log(i / j), so of some 75 such sums.
 
-   The law at birth (posbias.theory.birth) adds squares over sets of layers. Where all heads and layers share one kernel
+   The law at birth (posbias.rollout.untrained) adds squares over sets of layers. Where all heads and layers share one kernel
    the same sums give it; otherwise the Gram matrix of the gradients goes through every different head, n² numbers. */
 (function (root) {
   "use strict";

@@ -1,0 +1,1 @@
+"""The pipeline of the book: chapters, runner, records, claims ledger and pages."""

@@ -1,0 +1,181 @@
+"""What a chapter leaves behind: numbers that its prose quotes, and a verdict for each claim it checked."""
+
+from __future__ import annotations
+
+import json
+import math
+import numbers
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, cast
+
+from bookkit.ledger import Record, Verdict, check_row
+from bookkit.power import ENOUGH, Challenge, least_power
+from posbias import errors
+
+KEY = "posbias_record"
+"""Where an output's metadata carries a record: Sphinx warns about outputs of a type it does not know."""
+
+KINDS = ("consistent", "proved", "reproduced")
+"""What a check that passed may be called."""
+
+DIGITS = 6
+"""Significant digits of a glued number: enough for prose, few enough to agree between machines."""
+
+
+def rounded(value: Any) -> Any:
+    """Return a number as a plain Python one with 6 significant digits; anything else as it is.
+
+    >>> rounded(2 / 3), rounded(12345678.0), rounded(7)
+    (0.666667, 12345700.0, 7)
+
+    Raises
+    ------
+    ValueError
+        If the number is not finite: prose must not quote it.
+    """
+    item = getattr(value, "item", None)
+    if callable(item) and getattr(value, "ndim", None) == 0:  # a numpy scalar
+        value = item()
+    if not isinstance(value, numbers.Real) or isinstance(value, bool | int):
+        return value
+    if not math.isfinite(value):
+        raise ValueError(f"value: expected a finite number, received {value}")
+    return float(f"{float(value):.{DIGITS}g}")
+
+
+def glue(**values: Any) -> None:
+    """Keep ``values`` under their names for the prose: ``{glue:text}`name:.2f```.
+
+    Numbers are rounded as :func:`rounded` does; texts, figures and whatever else Jupyter displays are kept as
+    they are.
+
+    Raises
+    ------
+    ValueError
+        If a number is not finite.
+    """
+    import myst_nb
+
+    for name, value in values.items():
+        myst_nb.glue(name, rounded(value), display=False)
+
+
+def record(
+    row: str,
+    passed: Any,
+    figure: str,
+    *,
+    fails_if: str,
+    power: Sequence[Challenge],
+    kind: str = "consistent",
+    part: str = "",
+    reason: str | None = None,
+    in_part: Any = False,
+    set_after: bool = False,
+) -> None:
+    """Enter a verdict on a row of the claims ledger, and show it on the page.
+
+    Parameters
+    ----------
+    row
+        Id of the row in the ledger.
+    passed
+        Whether the check passed (a Python or numpy bool).
+    figure
+        What was measured, in a few words with its rounded number.
+    fails_if
+        What would have made the check fail, in words that continue "fails if".
+    power
+        The same check, run on what it should reject (:func:`bookkit.power.challenge`).
+    kind
+        What a check that passed may be called: ``consistent``, ``proved`` (by a proof in the text, whose steps were
+        checked) or ``reproduced`` (a published number met to its printed digits). A check that passed with power
+        below 1/2 is ``not refuted`` instead of consistent.
+    part
+        Which part of the row this is, where its parts fare differently: ``statement``, ``printed proof``,
+        ``our constants``; a row's parts stand on lines of their own.
+    reason
+        Why a check did not pass; required then, without effect otherwise.
+    in_part
+        Whether a check that did not pass contradicts the claim in part only.
+    set_after
+        Whether a threshold of the check was set after its run; the page marks it.
+
+    Raises
+    ------
+    ValueError
+        If the ledger has no such row, an argument is not what it must be, or power or a reason is missing.
+    """
+    from IPython.display import display
+
+    check_row(row)
+    passed, in_part = _truth("passed", passed), _truth("in_part", in_part)
+    if kind not in KINDS:
+        raise errors.invalid("kind", ", ".join(KINDS), kind)
+    for field, text in (("figure", figure), ("fails_if", fails_if)):
+        if not text.strip():
+            raise errors.invalid(f"{row}: {field}", "a text", "an empty one")
+    if not passed and not (reason and reason.strip()):
+        raise errors.invalid(f"{row}: reason", "why the check did not pass", f"none; measured: {figure}")
+    least = least_power(power)
+    entry = Record(
+        row=row,
+        verdict=_verdict(passed, kind, in_part, least),
+        figure=figure,
+        reason="" if passed or reason is None else reason,
+        fails_if=fails_if,
+        power=least,
+        challenges=tuple(map(str, power)),
+        part=part,
+        set_after=set_after,
+    )
+    content = {name: value for name, value in asdict(entry).items() if name != "chapter"}
+    display(
+        {"text/plain": entry.text(), "text/markdown": entry.markdown()},
+        raw=True,
+        metadata={KEY: {**content, "challenges": list(entry.challenges)}},
+    )
+
+
+def _truth(field: str, value: Any) -> bool:
+    value = value.item() if hasattr(value, "item") else value
+    if not isinstance(value, bool):
+        raise errors.invalid(field, "True or False", repr(value))
+    return value
+
+
+def _verdict(passed: bool, kind: str, in_part: bool, power: float) -> Verdict:
+    """Return the word for a check: what passed with little power is not refuted, unless a proof carries it."""
+    if not passed:
+        return "contradicted in part" if in_part else "contradicted"
+    return "not refuted" if kind == "consistent" and power < ENOUGH else cast(Verdict, kind)
+
+
+def read_records(notebooks: Path | str) -> list[Record]:
+    """Read the records in the outputs of every notebook of a folder, by file name, then as they stand.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such folder.
+    ValueError
+        If a file in it is no notebook.
+    """
+    folder = Path(notebooks)
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{folder}: no such folder of notebooks")
+    return [found for path in sorted(folder.glob("*.ipynb")) for found in _read_file(path)]
+
+
+def _read_file(path: Path) -> list[Record]:
+    try:
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    except (KeyError, json.JSONDecodeError) as error:
+        raise ValueError(f"{path.name}: expected a notebook, received {error}") from None
+    outputs = [output for cell in cells for output in cell.get("outputs", [])]
+    contents = [output["metadata"][KEY] for output in outputs if KEY in output.get("metadata", {})]
+    return [
+        Record(**{**content, "challenges": tuple(content["challenges"])}, chapter=path.stem) for content in contents
+    ]

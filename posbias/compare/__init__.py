@@ -1,0 +1,1 @@
+"""Distances between profiles, their uncertainty over prompts, and many comparisons at once."""

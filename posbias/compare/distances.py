@@ -1,0 +1,108 @@
+"""How far two profiles are apart: Wasserstein distance, rank correlation, and when the means say it all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from posbias import errors
+from posbias.errors import Numbers
+from posbias.rollout.profiles import mean_position
+
+
+def wasserstein_to(p: Float[np.ndarray, "B n"], q: Float[np.ndarray, "n"]) -> Float[np.ndarray, "B"]:
+    """Return the normalised W₁(p_b, q) = Σ_k |F_{p_b}(k) - F_q(k)| / (n - 1) for every row of p.
+
+    >>> wasserstein_to(np.array([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]), np.array([0.0, 0.0, 1.0])).tolist()
+    [1.0, 0.0]
+    """
+    return np.abs(np.cumsum(p - q, axis=-1)[..., :-1]).sum(-1) / max(p.shape[-1] - 1, 1)
+
+
+def normalised_wasserstein(p: Numbers, q: Numbers) -> float:
+    """Return W₁(p, q) with the ground metric |i - j| / (n - 1), in [0, 1].
+
+    Parameters
+    ----------
+    p, q
+        Probability vectors of equal length; renormalised to sum to exactly 1.
+
+    Source: residual-aware paper, appendix C.3.
+
+    >>> normalised_wasserstein([1.0, 0.0, 0.0], [0.0, 0.0, 1.0])
+    1.0
+    """
+    p, q = _pair(p, q)
+    return float(wasserstein_to(p[None], q)[0])
+
+
+def total_variation(p: Numbers, q: Numbers) -> float:
+    """Return ½ Σ_j |p_j - q_j|, in [0, 1]: the share of influence that is on other positions.
+
+    It bounds W₁ from above, since nothing has to be moved by more than the whole length.
+
+    >>> total_variation([1.0, 0.0, 0.0], [0.5, 0.0, 0.5])
+    0.5
+    """
+    p, q = _pair(p, q)
+    return 0.5 * float(np.abs(p - q).sum())
+
+
+def spearman(p: Numbers, q: Numbers) -> float:
+    """Return Spearman's rank correlation of two profiles; NaN if one of them is constant.
+
+    >>> spearman([0.1, 0.2, 0.7], [0.2, 0.3, 0.5])
+    1.0
+    """
+    from scipy.stats import spearmanr
+
+    p, q = _pair(p, q)
+    if np.ptp(p) == 0 or np.ptp(q) == 0:
+        return float("nan")
+    return float(spearmanr(p, q).statistic)
+
+
+@dataclass(frozen=True)
+class MeanIdentity:
+    """Compare W₁ with the difference of means, which bounds it below and equals it for ordered profiles.
+
+    Parameters
+    ----------
+    wasserstein
+        W₁(p, q), normalised.
+    difference
+        mean(q) - mean(p), normalised; |difference| ≤ wasserstein always.
+    ordered
+        Whether one profile dominates the other; then |difference| = wasserstein.
+    """
+
+    wasserstein: float
+    difference: float
+    ordered: bool
+
+
+def mean_identity(p: Numbers, q: Numbers) -> MeanIdentity:
+    """Return W₁(p, q), the difference of means and whether the profiles are ordered.
+
+    On a line W₁ = Σ_k |F_p(k) - F_q(k)| / (n - 1), and the difference of means is the same sum without the
+    bars: equal if the distribution functions do not cross. A rollout that has collapsed onto the first token
+    is below every profile, so that its W₁ to a measured profile *is* that profile's mean.
+
+    >>> mean_identity([1.0, 0.0], [0.25, 0.75])
+    MeanIdentity(wasserstein=0.75, difference=0.75, ordered=True)
+    """
+    p, q = _pair(p, q)
+    gap = np.cumsum(p - q)
+    ordered = bool((gap >= -1e-12).all() or (gap <= 1e-12).all())
+    return MeanIdentity(normalised_wasserstein(p, q), mean_position(q) - mean_position(p), ordered)
+
+
+def _pair(p: Numbers, q: Numbers) -> tuple[np.ndarray, np.ndarray]:
+    """Return two distributions of equal length, each summing to 1."""
+    p = errors.distribution("first profile", p, tolerance=1e-6)
+    q = errors.distribution("second profile", q, tolerance=1e-6)
+    if p.size != q.size:
+        raise errors.invalid("profiles", "the same number of positions", f"{p.size} and {q.size}")
+    return p / p.sum(), q / q.sum()

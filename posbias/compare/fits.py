@@ -1,0 +1,68 @@
+"""Predictions with one number fitted to measured profiles: a sceptic's baseline, and the damping of many hops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+from posbias import errors
+from posbias.compare.distances import wasserstein_to
+from posbias.rollout.paths import damped_profile
+
+
+def recency_fit(profile: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
+    """Return the geometric profile p_j ∝ e^{-m (n-1-j)} that is nearest to a profile in W₁.
+
+    A sceptic's baseline with one number fitted to the very profile it is compared with; m may be negative.
+
+    >>> recency_fit(np.array([0.25, 0.25, 0.25, 0.25])).round(3).tolist()
+    [0.25, 0.25, 0.25, 0.25]
+    """
+    from scipy.optimize import minimize_scalar
+
+    p = errors.distribution("profile", profile)
+    back = np.arange(p.size - 1, -1, -1)
+
+    def geometric(m: float) -> np.ndarray:
+        logits = -m * back
+        weights = np.exp(logits - logits.max())
+        return weights / weights.sum()
+
+    above = np.geomspace(1e-3, 1e3, 60) / p.size
+    grid = np.concatenate([-above[::-1], [0.0], above])
+    distances = [wasserstein_to(geometric(m)[None], p)[0] for m in grid]
+    best = int(np.argmin(distances))
+    bounds = (grid[max(best - 1, 0)], grid[min(best + 1, grid.size - 1)])
+    found = minimize_scalar(lambda m: wasserstein_to(geometric(m)[None], p)[0], bounds=bounds, method="bounded")
+    return geometric(found.x if found.fun < distances[best] else grid[best])
+
+
+def fit_coherence(parts: Sequence[Float[np.ndarray, "hops n"]], profiles: Sequence[Float[np.ndarray, "n"]]) -> float:
+    """Return the ρ in [0, 1] whose damped rollouts have the least mean W₁ to measured profiles, one for all models.
+
+    Parameters
+    ----------
+    parts, profiles
+        One of each for every model that the fit may see; lengths may differ between models.
+
+    Raises
+    ------
+    ValueError
+        If there are none, or not as many of one as of the other.
+    """
+    from scipy.optimize import minimize_scalar
+
+    if not parts or len(parts) != len(profiles):
+        raise errors.invalid("parts and profiles", "as many of each, at least one", f"{len(parts)} and {len(profiles)}")
+
+    def mean_distance(rho: float) -> float:
+        pairs = zip(parts, profiles, strict=True)
+        return float(np.mean([wasserstein_to(damped_profile(P, rho)[None], p)[0] for P, p in pairs]))
+
+    grid = np.linspace(0, 1, 41)
+    best = int(np.argmin([mean_distance(rho) for rho in grid]))
+    bounds = (grid[max(best - 1, 0)], grid[min(best + 1, grid.size - 1)])
+    found = minimize_scalar(mean_distance, bounds=bounds, method="bounded")
+    return float(found.x if found.fun < mean_distance(grid[best]) else grid[best])

@@ -1,0 +1,138 @@
+"""Two profiles compared: their distance beside baselines, their rank correlation and their means, in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from posbias import errors
+from posbias.compare.distances import mean_identity, normalised_wasserstein, spearman
+from posbias.compare.scores import score
+from posbias.errors import Numbers
+from posbias.rollout.labelled import Profile
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison:
+    """Say how far two profiles are apart.
+
+    Parameters
+    ----------
+    names
+        What the two profiles are.
+    n
+        Number of positions.
+    wasserstein
+        Normalised W₁: the share of the sequence's length by which influence has to move, on average.
+    interval
+        Its 95 % interval over resampled prompts, if exactly one of the two was measured on two prompts or more.
+    prompts
+        Number of those prompts.
+    spearman
+        Rank correlation; NaN if one of the two is constant.
+    means
+        Mean positions, 0 at the first token and 1 at the last.
+    ordered
+        Whether one profile dominates the other; W₁ is then the difference of the means.
+    even, last
+        Baselines: W₁ to the second profile from equal shares, and from everything on the last token.
+    """
+
+    names: tuple[str, str]
+    n: int
+    wasserstein: float
+    interval: tuple[float, float] | None
+    prompts: int | None
+    spearman: float
+    means: tuple[float, float]
+    ordered: bool
+    even: float
+    last: float
+
+    def __repr__(self) -> str:
+        distance = f"W1 {self.wasserstein:.3f}"
+        if self.interval is not None:
+            distance += f" (95 % interval {self.interval[0]:.3f} to {self.interval[1]:.3f}, {self.prompts} prompts)"
+        scale = f"baselines: equal shares {self.even:.3f}, all on the last token {self.last:.3f}"
+        rank = "undefined for a constant profile" if np.isnan(self.spearman) else f"{self.spearman:.3f}"
+        order = "their distribution functions cross"
+        if self.wasserstein == 0:
+            order = "the profiles are equal"
+        elif self.ordered:
+            early = "first" if self.means[0] < self.means[1] else "second"
+            order = f"the {early} is nearer the start throughout: W1 is the difference of means"
+        return "\n".join([
+            self.names[0],
+            f"against {self.names[1]}, {self.n} positions",
+            distance,
+            scale,
+            f"Spearman {rank}",
+            f"means {self.means[0]:.3f} and {self.means[1]:.3f}; {order}",
+        ])  # fmt: skip
+
+
+def compare(p: Numbers | Profile, q: Numbers | Profile, *, resamples: int = 2000, seed: int = 0) -> Comparison:
+    """Compare two influence profiles, of which one may be measured.
+
+    Parameters
+    ----------
+    p, q
+        Profiles of equal length: lists, arrays or :class:`~posbias.rollout.labelled.Profile`; each sums to 1.
+    resamples, seed
+        Of the bootstrap over prompts, where exactly one of them was measured.
+
+    Raises
+    ------
+    ValueError
+        If one is no probability vector, or their lengths differ.
+
+    >>> compare([0.5, 0.5], [0.25, 0.75])
+    first profile
+    against second profile, 2 positions
+    W1 0.250
+    baselines: equal shares 0.250, all on the last token 0.250
+    Spearman undefined for a constant profile
+    means 0.500 and 0.750; the first is nearer the start throughout: W1 is the difference of means
+    """
+    first, second = _profile("first profile", p), _profile("second profile", q)
+    if len(first) != len(second):
+        received = f"{len(first)} ({first.name}) and {len(second)} ({second.name})"
+        raise errors.invalid("profiles", "the same number of positions", received)
+    a, b = first.values / first.values.sum(), second.values / second.values.sum()
+    identity = mean_identity(a, b)
+    n, interval, prompts = len(a), None, None
+    measured = [(x.prompts, other) for x, other in ((first, b), (second, a)) if usable(x.prompts)]
+    if len(measured) == 1:
+        influence, prediction = measured[0]
+        assert influence is not None
+        scored = score(influence, prediction, resamples=resamples, seed=seed)
+        interval, prompts = (scored.low, scored.high), len(influence)
+    return Comparison(
+        names=(first.name, second.name),
+        n=n,
+        wasserstein=identity.wasserstein,
+        interval=interval,
+        prompts=prompts,
+        spearman=spearman(a, b),
+        means=(first.mean_position, second.mean_position),
+        ordered=identity.ordered,
+        even=normalised_wasserstein(np.full(n, 1 / n), b),
+        last=normalised_wasserstein(np.eye(n)[-1], b),
+    )
+
+
+def usable(influence: np.ndarray | None) -> bool:
+    """Return whether intervals can be had from prompts: two or more, each with influence, and all of it finite."""
+    return (
+        influence is not None
+        and len(influence) > 1
+        and bool(np.isfinite(influence).all() and (influence >= 0).all() and influence.any(axis=1).all())
+    )
+
+
+def _profile(field: str, values: Numbers | Profile) -> Profile:
+    """Return a profile with a name; the field's own where none was given."""
+    if isinstance(values, Profile):
+        return values
+    return Profile(errors.distribution(field, values, tolerance=1e-6), field)

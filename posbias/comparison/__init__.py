@@ -1,1 +1,0 @@
-"""Profiles against profiles: distances, scores, and their uncertainty over prompts."""

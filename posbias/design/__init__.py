@@ -1,0 +1,1 @@
+"""Position biases for a wanted profile."""

@@ -1,0 +1,141 @@
+"""Argument checks that name the field, what was expected and what came."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+DEVICE = re.compile(r"(cpu|cuda|mps|xpu|hpu|npu|xla|mtia|maia|privateuseone)(:\d{1,4})?", re.ASCII)
+"""Names of devices that hold numbers, as torch has them."""
+
+Numbers = int | float | np.number | np.ndarray | Sequence
+"""What may be given where numbers are wanted: one, a (nested) sequence, or an array."""
+
+
+def invalid(field: str, expected: str, received: Any) -> ValueError:
+    """Build the one form of error message: ``field: expected …, received …``."""
+    return ValueError(f"{field}: expected {expected}, received {received}")
+
+
+def positive_integer(field: str, value: Any, *, minimum: int = 1) -> int:
+    """Return ``value`` as an int of at least ``minimum`` that 64 bits hold, as files must, or raise ValueError."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < minimum:
+        raise invalid(field, f"an integer of at least {minimum}", repr(value))
+    if value >= 2**63:
+        raise invalid(field, f"an integer from {minimum} to {2**63 - 1}", repr(value)[:60])
+    return int(value)
+
+
+def seed(field: str, value: Any) -> int:
+    """Return ``value`` as the seed of weights, from 0 to 2³² - 1, or raise ValueError."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value < 2**32:
+        raise invalid(field, "an integer from 0 to 4294967295", repr(value))
+    return int(value)
+
+
+def seconds(field: str, value: Any) -> float:
+    """Return ``value`` as a time of at least 0 seconds, or raise ValueError; infinity is one, NaN is none.
+
+    >>> seconds("checkpoint_every", float("nan"))
+    Traceback (most recent call last):
+    ValueError: checkpoint_every: expected a number of seconds of at least 0, received nan
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not value >= 0:
+        raise invalid(field, "a number of seconds of at least 0", repr(value))
+    return float(value)
+
+
+def device(field: str, name: str) -> str:
+    """Return ``name`` if it can be that of a device which holds numbers, or raise ValueError.
+
+    ``meta``, which has shapes alone, is none; whether a device is there, torch says later.
+    """
+    if not DEVICE.fullmatch(name):
+        raise invalid(field, "cpu, cuda or cuda:0, cuda:1, …", repr(name))
+    return name
+
+
+def memory() -> int | None:
+    """Return the bytes of memory that the machine has, None where the system does not say."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
+def fits(field: str, value: Any, size: int) -> None:
+    """Raise ValueError if ``value`` asks for ``size`` bytes of memory and the machine has fewer.
+
+    >>> fits("length", 10**9, 10**30)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ValueError: length: expected what fits into the ... GiB of memory, received 1000000000, which takes 9.31e+20 GiB
+    """
+    there = memory()
+    if there is not None and size > there:
+        received = f"{value}, which takes {min(size, 10**300) / 2**30:.3g} GiB"
+        raise invalid(field, f"what fits into the {there / 2**30:.3g} GiB of memory", received)
+
+
+def index(field: str, value: Any, length: int) -> int:
+    """Return ``value`` as a position in 0..length-1 (negative counts from the end)."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not -length <= value < length:
+        raise invalid(field, f"a position from {-length} to {length - 1}", repr(value))
+    return int(value) % length
+
+
+def finite_array(field: str, values: Numbers, *, ndim: tuple[int, ...]) -> NDArray[np.float64]:
+    """Return ``values`` as a float64 array with one of the dimensions ``ndim`` and no NaN or Inf."""
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise invalid(field, "a rectangular array of numbers", "ragged or non-numeric values") from None
+    if array.ndim not in ndim:
+        dims = " or ".join(str(d) for d in ndim)
+        raise invalid(field, f"an array with {dims} dimension(s)", f"shape {array.shape}")
+    if not np.isfinite(array).all():
+        raise invalid(field, "finite numbers", f"{array[~np.isfinite(array)].flat[0]}")
+    return array
+
+
+def mixing_coefficients(field: str, values: Numbers, *, T: int | None = None) -> NDArray[np.float64]:
+    """Return ``values`` as a schedule of T numbers in [0, 1]; values outside are refused, never clipped."""
+    schedule = finite_array(field, values, ndim=(1,))
+    if T is not None and schedule.size != T:
+        raise invalid(field, f"{T} values, one for each layer", f"{schedule.size}")
+    outside = (schedule < 0) | (schedule > 1)
+    if outside.any():
+        t = int(np.argmax(outside))
+        raise invalid(field, "values in [0, 1]", f"{schedule[t]} at layer {t}")
+    return schedule
+
+
+def distribution(field: str, values: Numbers, *, tolerance: float = 1e-8) -> NDArray[np.float64]:
+    """Return ``values`` as a probability vector: one dimension, no negative entry, sum 1."""
+    p = finite_array(field, values, ndim=(1,))
+    if p.size == 0:
+        raise invalid(field, "at least one position", "an empty array")
+    if (p < -tolerance).any():
+        raise invalid(field, "no negative probability", f"{p.min()} at position {int(p.argmin())}")
+    if abs(p.sum() - 1) > tolerance:
+        raise invalid(field, f"probabilities that sum to 1 (within {tolerance:g})", f"a sum of {p.sum()}")
+    return p
+
+
+def stochastic_kernel(field: str, values: Numbers, *, tolerance: float = 1e-8) -> NDArray[np.float64]:
+    """Return ``values`` as one (n, n) or a stack (T, n, n) of row-stochastic kernels."""
+    A = finite_array(field, values, ndim=(2, 3))
+    if A.shape[-1] != A.shape[-2] or A.size == 0:
+        raise invalid(field, "square kernels of at least one token", f"shape {A.shape}")
+    if (A < -tolerance).any():
+        raise invalid(field, "no negative weight", f"{A.min()}")
+    gap = np.abs(A.sum(axis=-1) - 1)
+    if gap.max() > tolerance:
+        where = tuple(int(k) for k in np.unravel_index(gap.argmax(), gap.shape))
+        received = f"a sum of {A.sum(axis=-1)[where]} in row {where}"
+        raise invalid(field, f"rows that sum to 1 (within {tolerance:g})", received)
+    return A

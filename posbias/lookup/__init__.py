@@ -1,0 +1,1 @@
+"""Lookup by place: key-value and copying tasks for any model."""

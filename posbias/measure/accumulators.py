@@ -1,0 +1,224 @@
+"""What is kept of the readings: sums that do not depend on how prompts were grouped into batches.
+
+A layer's sums live on the layer's own device until the end, in 64 bits. A number per prompt (λ, influence) is
+kept as it is, so that means, deviations and bootstrap bands can be had later. Histograms are counts of whole
+entries: exact, and the same for any grouping.
+
+Beyond a number of tokens matrices are added up over cells of neighbouring tokens (:mod:`posbias.rollout.cells`).
+
+**Bin rule.** Content logits are counted in 256 bins of width 1/4, centred on the multiples of 1/4 from -32 to
+31.75, the outermost two open; logits in one bin differ by less than a factor e^(1/4) in attention. The rule
+looks at no data, so that counts from any batches, prompts and machines may be added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int, Num
+from torch import Tensor
+
+from posbias import errors
+from posbias.measure.attention import Reading, blocks
+from posbias.rollout.cells import BAND, Cells
+
+BINS = 256
+BIN_WIDTH = 0.25
+CENTRE = BINS // 2  # the bin of logits around 0
+
+
+def bin_centres() -> Float[np.ndarray, "bins"]:
+    """Return the centres of the content-logit bins.
+
+    >>> bin_centres()[[0, 128, 255]].tolist()
+    [-32.0, 0.0, 31.75]
+    """
+    return (np.arange(BINS) - CENTRE) * BIN_WIDTH
+
+
+def entropy_similarity(counts: Num[np.ndarray, "... bins"]) -> Float[np.ndarray, "..."]:
+    """Return 1 - H / log K: 1 if all entries share a bin, 0 if they are spread evenly over the K bins.
+
+    Parameters
+    ----------
+    counts
+        Histogram along the last dimension, not all 0.
+
+    Source: residual-aware paper, appendix E. The paper states neither the bins nor their number: ours are fixed
+    (see :mod:`posbias.measure.accumulators`), so that values compare within this project only.
+
+    >>> entropy_similarity(np.array([[4, 0], [2, 2]])).tolist()
+    [1.0, 0.0]
+    """
+    total = counts.sum(axis=-1, keepdims=True)
+    if (total <= 0).any() or counts.shape[-1] < 2:
+        raise errors.invalid("counts", "histograms of two bins or more with an entry each", f"shape {counts.shape}")
+    p = counts / total
+    entropy = -(p * np.log(np.where(p > 0, p, 1.0))).sum(axis=-1)
+    return np.asarray(np.clip(1 - entropy / np.log(counts.shape[-1]), 0.0, 1.0))
+
+
+class LayerSums:
+    """Sum one layer's attention and content logits over prompts, and carry each prompt's rollout through the layer.
+
+    Parameters
+    ----------
+    H
+        Heads.
+    cells
+        How tokens are divided where matrices are kept; each its own cell where all of them are.
+    device
+        Where the layer is, and the sums with it.
+    quantities
+        Names of :data:`~posbias.measure.quantities.QUANTITIES`; those that are no matter of attention are passed over.
+    """
+
+    def __init__(self, H: int, cells: Cells, device: torch.device, quantities: Collection[str]) -> None:
+        wide = torch.float32 if device.type == "mps" else torch.float64  # Apple's devices have no 64 bits
+        self.H, self.cells, self.device, self.quantities = H, cells, device, frozenset(quantities)
+        self.is_whole = len(cells.starts) == cells.n
+        self.index = torch.from_numpy(cells.index).to(device)
+        g = len(cells.starts)
+        shapes: dict[str, tuple[int, ...]] = {}
+        if "kernels" in quantities:
+            shapes |= {"attention": (g, g)} if self.is_whole else {"attention": (g, g), "band": (g, BAND)}
+        if "heads" in quantities:
+            shapes["attention_heads"] = (H, g, g)
+        if "content" in quantities:
+            shapes |= {"diagonal": (H,), "everything": (H,)}
+        if "logits" in quantities:
+            shapes["content"] = (H, g, g)
+        self.sums = {name: torch.zeros(shape, dtype=wide, device=device) for name, shape in shapes.items()}
+        if "content" in quantities:
+            for name in ("histogram", "histogram_diagonal"):
+                self.sums[name] = torch.zeros(H, BINS, dtype=torch.int64, device=device)
+            self.offsets = BINS * torch.arange(H, dtype=torch.int32, device=device)[:, None, None]
+
+    def add(self, reading: Reading, carried: Float[Tensor, "B n"] | None = None) -> Float[Tensor, "B n"] | None:
+        """Add the prompts of a batch, and return their rollouts carried through the layer.
+
+        Parameters
+        ----------
+        reading
+            Of this layer, with λ if rollouts are to be carried.
+        carried
+            A row vector for each prompt above this layer; None if there is none.
+        """
+        weights, content = "kernels" in self.quantities, "content" in self.quantities
+        hopped = None if carried is None else torch.zeros_like(carried)
+        for prompts, queries in blocks(reading, self.device) if weights or content else ():
+            z, p = reading.block(prompts, queries, content=content, weights=weights)
+            if p is not None:
+                mean = self._add_weights(p, queries)
+                if hopped is not None and carried is not None:
+                    rows = carried[prompts, None, queries].to(mean.dtype)
+                    hopped[prompts, : queries.stop] += (rows @ mean)[:, 0].to(hopped.dtype)
+            if z is not None:
+                self._add_content(z, reading.visible(queries), queries)
+        if hopped is None or carried is None:
+            return None
+        mixing = reading.mixing
+        if mixing is None:
+            raise RuntimeError("expected λ with the reading that a rollout is carried through, received none")
+        share = mixing.to(carried)[:, None]
+        return (1 - share) * carried + share * hopped
+
+    def means(self, prompts: int, reach: int) -> dict[str, np.ndarray]:
+        """Return means over prompts, and over positions where a name says so, with the histograms.
+
+        Parameters
+        ----------
+        prompts
+            How many prompts were added.
+        reach
+            Keys that the last query may see; content logits of other pairs are NaN, for no forward pass has them.
+        """
+        sums = {name: x.cpu().numpy() for name, x in self.sums.items()}
+        n, out = self.cells.n, {}
+        one = "" if self.is_whole else "_cells"
+        for name in ("attention", "attention_heads"):
+            if name in sums:
+                out[name + one] = _divided(sums[name], prompts * self.cells.sizes[:, None])
+        if "band" in sums:
+            out["attention_band"] = sums["band"] / (prompts * self.cells.sizes[:, None])
+        if "content" not in self.quantities:
+            return out
+        counts = sums["histogram_diagonal"], sums["histogram"] - sums["histogram_diagonal"]
+        out |= {"histogram_diagonal": counts[0], "histogram_offdiagonal": counts[1]}
+        visible = visible_pairs(self.cells, reach)
+        out["content_diagonal"] = sums["diagonal"] / (prompts * n)
+        out["content_offdiagonal"] = (sums["everything"] - sums["diagonal"]) / (prompts * (visible.sum() - n))
+        if "content" in sums:
+            out["content_logits" if self.is_whole else "content_cells"] = _divided(sums["content"], prompts * visible)
+        return out
+
+    def _add_weights(self, p: Float[Tensor, "b H q k"], queries: slice) -> Float[Tensor, "b q k"]:
+        """Add weights of some queries, and return their means over heads."""
+        mean = p.mean(1, dtype=torch.promote_types(p.dtype, torch.float32))
+        total = mean.sum(0)
+        self._sum("attention", total, queries)
+        if "band" in self.sums:
+            self.sums["band"].index_add_(0, self.index[queries], _near(total, queries).to(self.sums["band"].dtype))
+        if "attention_heads" in self.sums:
+            self._sum("attention_heads", p.sum(0, dtype=mean.dtype), queries)
+        return mean
+
+    def _add_content(self, z: Float[Tensor, "b H q k"], visible: Tensor, queries: slice) -> None:
+        """Add content logits of some queries; overwrites ``z``."""
+        total = (z[0] if len(z) == 1 else z.sum(0)).masked_fill(~visible, 0.0)
+        own = total.diagonal(queries.start, dim1=-2, dim2=-1)
+        self.sums["diagonal"] += own.sum(-1, dtype=self.sums["diagonal"].dtype)
+        self.sums["everything"] += total.sum((-2, -1), dtype=self.sums["everything"].dtype)
+        if "content" in self.sums:
+            self._sum("content", total, queries)
+        self.sums["histogram"][:, 0] -= len(z) * int((~visible).sum())  # masked entries fall below every bin
+        self._count(z, queries.start)
+
+    def _sum(self, name: str, block: Float[Tensor, "*H q k"], queries: slice) -> None:
+        """Add a block to a matrix of tokens or of cells."""
+        into = self.sums[name]
+        if self.is_whole:
+            into[..., queries, : queries.stop] += block
+            return
+        keys = block.new_zeros(*block.shape[:-1], into.shape[-1])
+        keys.index_add_(-1, self.index[: queries.stop], block)
+        into.index_add_(-2, self.index[queries], keys.to(into.dtype))
+
+    def _count(self, z: Float[Tensor, "b H q k"], start: int) -> None:
+        """Count the content logits of queries from ``start`` on in their bins; overwrites ``z``."""
+        z.mul_(1 / BIN_WIDTH).add_(CENTRE + 0.5).clamp_(0, BINS - 1)
+        z.nan_to_num_(0.0)  # for the run to get to where a NaN is reported with its layer and prompt
+        codes = z.to(torch.int32)  # towards 0, which is down: nothing is negative
+        codes += self.offsets
+        for name, part in (("histogram", codes), ("histogram_diagonal", codes.diagonal(start, dim1=-2, dim2=-1))):
+            counts = torch.bincount(part.reshape(-1), minlength=self.H * BINS)
+            self.sums[name] += counts.view(self.H, BINS)
+
+
+def visible_pairs(cells: Cells, reach: int) -> Int[np.ndarray, "cells cells"]:
+    """Return how many pairs of a query and a key in each pair of cells a causal window of ``reach`` tokens shows.
+
+    >>> visible_pairs(Cells(4, np.array([0, 1, 3])), 2).tolist()
+    [[1, 0, 0], [1, 3, 0], [0, 1, 1]]
+    """
+    position, total = np.arange(cells.n), np.zeros((len(cells.starts),) * 2, dtype=np.int64)
+    ends = np.append(cells.starts[1:], cells.n)
+    for b, (start, stop) in enumerate(zip(cells.starts, ends, strict=True)):
+        seen = np.minimum(position + 1, stop) - np.maximum(position + 1 - reach, start)
+        total[:, b] = np.add.reduceat(seen.clip(0), cells.starts)
+    return total
+
+
+def _near(total: Float[Tensor, "q k"], queries: slice) -> Float[Tensor, "q band"]:
+    """Return the weights of queries at distances 0, 1, … of the band."""
+    rows = torch.arange(queries.start, queries.stop, device=total.device)[:, None]
+    keys = rows - torch.arange(BAND, device=total.device)
+    return total.gather(1, keys.clamp_min(0)).masked_fill(keys < 0, 0.0)
+
+
+def _divided(x: np.ndarray, by: np.ndarray) -> np.ndarray:
+    """Return x / by, NaN where ``by`` is 0."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(np.where(by > 0, x / by, np.nan))

@@ -1,1 +1,0 @@
-"""Retrieval by place: how well a model finds what stands at each place of its prompt, beside the prompts' profiles."""

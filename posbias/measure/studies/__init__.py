@@ -1,1 +1,0 @@
-"""One file for each question that a chapter asks of a model."""

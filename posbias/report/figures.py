@@ -1,0 +1,248 @@
+"""The figures of a report: profiles, mixing, kernels and content as images of modest size, and known models."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import xarray as xr
+from jaxtyping import Float
+from matplotlib.colors import LogNorm, to_hex
+
+from posbias.figuretext import STYLE
+from posbias.plotting import FAMILY_COLOURS, LINE_STYLES, inline_svg, plot_mixing, plot_prediction, profile_axes
+from posbias.report.known_models import KINDS, Standing
+from posbias.report.page import figure
+from posbias.report.stats import Evidence
+
+CELLS = 96
+"""Rows and columns of a kernel's picture at most."""
+PANELS = 12
+"""Layers whose kernels are drawn at most, evenly spaced."""
+LEAST_SHARE = 0.1
+"""Weights are drawn from this share of 1/n on; what is less has the darkest colour."""
+
+
+def shown(drawing: Any, description: str, caption: str) -> str:
+    """Return a figure as HTML and close it; signs that the font lacks are the reader's font's to draw."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")
+        return figure(inline_svg(drawing, " ".join(description.split())), caption)
+
+
+def profile_figure(evidence: Evidence) -> str:
+    """Return the measured profile with its interval, and its predictions."""
+    subject = evidence.subject
+    curves = {subject.label(name): p.values for name, p in subject.predictions.items()}
+    drawing = plot_prediction(subject.influence.values, curves, band=evidence.band).figure
+    lines = repr(subject.influence).splitlines()
+    description = f"Influence of {len(evidence.p)} positions on a logarithmic axis, measured and predicted. {lines[1]}."
+    if evidence.nearest is None:
+        return shown(drawing, description, "Measured influence.")
+    nearest = subject.label(evidence.nearest)
+    shade = " with its 95 % interval" if evidence.band is not None else ""
+    caption = f"Measured influence (thick{shade}) and its predictions, of which {nearest} comes nearest."
+    return shown(drawing, description, caption)
+
+
+def mixing_figure(evidence: Evidence) -> str:
+    """Return λ by depth with its interval."""
+    mixing = evidence.mixing
+    drawing = plot_mixing(mixing, band=evidence.mixing_band).figure
+    description = f"Mixing coefficient of {len(mixing)} layers: {', '.join(f'{x:.3f}' for x in mixing)}."
+    if not np.isfinite(mixing).all():
+        return shown(drawing, description, "Mixing by layer; what is no number is not drawn.")
+    most, least = int(mixing.argmax()), int(mixing.argmin())
+    caption = f"Attention adds most in layer {most + 1}, λ = {mixing[most]:.3f}, and least in layer {least + 1}, "
+    caption += f"λ = {mixing[least]:.3f}."
+    caption += "" if evidence.mixing_band is None else " Lines are 95 % intervals."
+    return shown(drawing, description, caption)
+
+
+def kernel_images(results: xr.Dataset) -> Float[np.ndarray, "T cells cells"] | None:
+    """Return mean attention of each layer as images: mean weights over squares of queries and keys, or None.
+
+    Parameters
+    ----------
+    results
+        A measurement, with kernels whole or in cells, or without.
+    """
+    if "attention" in results:
+        return np.stack([reduced(A.astype(np.float64)) for A in results["attention"].values])
+    if "attention_cells" not in results or "cell_start" not in results:
+        return None
+    n, starts = int(results.attrs["length"]), results["cell_start"].values.astype(np.int64)
+    places = np.searchsorted(starts, np.linspace(0, n - 1, min(CELLS, n)).round(), side="right") - 1
+    weights = results["attention_cells"].values.astype(np.float64) / np.diff(np.append(starts, n))
+    return np.asarray(weights[:, places][:, :, places])
+
+
+def reduced(A: Float[np.ndarray, "n n"], most: int = CELLS) -> Float[np.ndarray, "cells cells"]:
+    """Return a matrix with at most ``most`` rows and columns, each entry the mean of a rectangle.
+
+    >>> reduced(np.array([[1.0, 0.0], [0.5, 0.5]]), 1).tolist()
+    [[0.5]]
+    """
+    n = len(A)
+    starts = np.unique(np.linspace(0, n, min(most, n) + 1).round().astype(int))
+    sizes = np.diff(starts)
+    sums = np.add.reduceat(np.add.reduceat(A, starts[:-1], axis=0), starts[:-1], axis=1)
+    return np.asarray(sums / sizes[:, None] / sizes)
+
+
+def kernel_figure(results: xr.Dataset) -> str | None:
+    """Return mean attention kernels, a panel each for at most :data:`PANELS` layers, or None without kernels."""
+    images = kernel_images(results)
+    if images is None:
+        return None
+    n, T = int(results.attrs["length"]), len(images)
+    layers = np.unique(np.linspace(0, T - 1, min(PANELS, T)).round().astype(int))
+    columns = min(4, len(layers))
+    rows = -(-len(layers) // columns)
+    with plt.style.context(str(STYLE)):
+        drawing, axes = plt.subplots(rows, columns, figsize=(6.4, 0.6 + 1.55 * rows), squeeze=False)
+        for k, (ax, t) in enumerate(zip(axes.flat, layers, strict=False)):
+            image = _heat(ax, images[t], (-0.5, n - 0.5, n - 0.5, -0.5), least=LEAST_SHARE / n)
+            ax.set_title(f"layer {t + 1}", fontsize=9)
+            ax.set(xticks=[0, n - 1], yticks=[0, n - 1], yticklabels=["0", n - 1] if k % columns == 0 else [])
+            ax.set_xticklabels(["0", n - 1] if k + columns >= len(layers) else [])
+        for ax in axes.flat[len(layers) :]:
+            ax.set_visible(False)
+        drawing.supxlabel("key $j$", fontsize=9)
+        drawing.supylabel("query $i$", fontsize=9)
+        drawing.colorbar(image, ax=axes, fraction=0.03, aspect=30, label="mean weight")
+    description = (
+        f"Mean attention of {len(layers)} layers, queries down and keys across, on a logarithmic colour scale."
+    )
+    which = f"{len(layers)} of {T} layers" if len(layers) < T else f"all {T} layers"
+    size = images.shape[-1]
+    coarse = f" {n} tokens are drawn as {size} × {size} squares." if size < n else ""
+    return shown(drawing, description, f"Mean attention over prompts and heads, {which}.{coarse} Bright is much.")
+
+
+def received_figure(results: xr.Dataset) -> str | None:
+    """Return the weight that each key receives on average, by layer, or None where it is not known."""
+    if "attention_received" in results:
+        received = results["attention_received"].values.astype(np.float64)
+    elif "attention" in results:
+        A = results["attention"].values.astype(np.float64)
+        received = A.sum(1) / np.arange(A.shape[-1], 0, -1)
+    else:
+        return None
+    T, n = received.shape
+    groups = np.unique(np.linspace(0, n, min(4 * CELLS, n) + 1).round().astype(int))
+    image = np.add.reduceat(received, groups[:-1], axis=1) / np.diff(groups)
+    with plt.style.context(str(STYLE)):
+        drawing, ax = plt.subplots(figsize=(6.4, 2.6))
+        heat = _heat(ax, image, (-0.5, n - 0.5, T + 0.5, 0.5), aspect="auto", least=LEAST_SHARE / n)
+        ax.set(xlabel="key $j$ (0 is first)", ylabel="layer")
+        drawing.colorbar(heat, ax=ax, label="mean weight")
+    most = float(received[:, 0].max())
+    description = f"Weight that each of {n} keys receives in {T} layers, mean over the queries that see it."
+    caption = "Attention that each position receives, mean over the queries that see it. "
+    return shown(drawing, description, f"{caption}The first token gets up to {most:.0%}.")
+
+
+def _heat(
+    ax: Any, image: np.ndarray, extent: tuple[float, float, float, float], *, least: float, aspect: str = "equal"
+) -> Any:
+    """Draw weights on a logarithmic colour scale; the pixels are kept as they are."""
+    drawn = np.clip(np.nan_to_num(image, nan=0.0), least, 1.0)
+    ax.grid(visible=False)
+    return ax.imshow(drawn, norm=LogNorm(least, 1), interpolation="none", extent=extent, aspect=aspect)
+
+
+def content_figure(results: xr.Dataset) -> str | None:
+    """Return content by layer and head: its mean on the diagonal against the rest, how alike logits are, or None."""
+    needed = ("content_diagonal", "content_offdiagonal", "similarity_offdiagonal")
+    if any(name not in results for name in needed):
+        return None
+    own, rest, alike = (results[name].values.astype(np.float64) for name in needed)
+    T, H = own.shape
+    with plt.style.context(str(STYLE)):
+        drawing, axes = plt.subplots(1, 2, figsize=(6.4, 3.0))
+        reach = float(np.nanmax(np.abs(own - rest), initial=1e-9))
+        looks = [("own less other tokens", own - rest, {"cmap": "RdBu_r", "vmin": -reach, "vmax": reach})]
+        looks += [("similarity of the others", alike, {"vmin": 0, "vmax": 1})]
+        for ax, (title, values, look) in zip(axes, looks, strict=True):
+            box = (0.5, H + 0.5, T + 0.5, 0.5)
+            image = ax.imshow(values, aspect="auto", interpolation="none", extent=box, **look)
+            ax.grid(visible=False)
+            ax.set_title(title, fontsize=9)
+            ax.set(xlabel="head", ylabel="layer")
+            drawing.colorbar(image, ax=ax)
+    description = (
+        f"Two maps of {T} layers by {H} heads: mean content logit of a token with itself less that with others, "
+    )
+    description += f"from {np.nanmin(own - rest):.2f} to {np.nanmax(own - rest):.2f}, and similarity of content logits."
+    caption = (
+        "Content logits by layer and head. Left: a token with itself less a token with earlier ones, mean. Right: "
+    )
+    caption += "one less the entropy of the logits' histogram; 1 where all are alike and content does not choose."
+    return shown(drawing, description, caption)
+
+
+def standing_figure(own: Iterable[Standing], known: Sequence[Standing]) -> str:
+    """Return a strip for each of four numbers, known models as dots by kind, and the measured ones as lines.
+
+    Parameters
+    ----------
+    own
+        The measured model or models, at most two.
+    known
+        The table that ships.
+    """
+    strips = {
+        "mean": "mean position",
+        "depth": "trough depth",
+        "mixing": "total mixing $\\Sigma\\lambda$",
+        "b": "$W_1$ of (b)",
+    }
+    marks, names = ("o", "D", "s"), ("this model", "the other")
+    with plt.style.context(str(STYLE)):
+        drawing, axes = plt.subplots(2, 2, figsize=(6.4, 3.8))
+        for ax, (name, title) in zip(axes.flat, strips.items(), strict=True):
+            for k, kind in enumerate(KINDS):
+                values = [getattr(x, name) for x in known if x.kind == kind and getattr(x, name) is not None]
+                ax.plot(values, [k] * len(values), marks[k], color=to_hex(f"C{k}"), markersize=5, alpha=0.6)
+            for k, x in enumerate(own):
+                if (value := getattr(x, name)) is not None:
+                    look = {"color": FAMILY_COLOURS["measured"], "linestyle": LINE_STYLES[k]}
+                    ax.axvline(value, linewidth=1.8, label=names[k], **look)
+            ax.set(yticks=range(len(KINDS)), yticklabels=KINDS, ylim=(len(KINDS) - 0.5, -0.5), xlabel=title)
+        handles = axes.flat[0].get_legend_handles_labels()
+        if handles[0]:
+            drawing.legend(*handles, loc="outside lower center", ncols=2)
+    description = "Dots for reference, published and untrained models in four strips, the measured model as a line: "
+    description += "; ".join(f"{name} {x.mean:.2f}" for name, x in zip(names, own, strict=False)) + " mean position."
+    caption = "Where this model stands (line) among the models of this project, those of the paper, and untrained ones."
+    return shown(drawing, description, caption)
+
+
+def beside_figure(curves: Mapping[str, Float[np.ndarray, "_"]]) -> str:
+    """Return measured profiles in one figure; of different lengths, as densities over the prompt.
+
+    Parameters
+    ----------
+    curves
+        Label → profile; lengths may differ.
+    """
+    same = len({p.size for p in curves.values()}) == 1
+    with plt.style.context(str(STYLE)):
+        drawing, ax = plt.subplots(figsize=(6.4, 3.8))
+        for k, (label, p) in enumerate(curves.items()):
+            place = np.arange(p.size) if same else np.linspace(0, 1, p.size)
+            colour = FAMILY_COLOURS["measured"] if k == 0 else to_hex(f"C{k}")
+            ax.plot(place, p if same else p * p.size, label=label, color=colour, linestyle=LINE_STYLES[k])
+        if same:
+            profile_axes(ax, next(iter(curves.values())).size)
+        else:
+            ax.set(xlabel="position, as a share of the prompt", ylabel="influence × n")
+        ax.set_yscale("log")
+        drawing.legend(loc="outside lower center", ncols=2)
+    description = "Two measured influence profiles on a logarithmic axis: "
+    description += "; ".join(f"{label}, first {p[0]:.2g}, last {p[-1]:.2g}" for label, p in curves.items()) + "."
+    return shown(drawing, description, "Measured influence of the two models.")

@@ -1,0 +1,247 @@
+"""What a report rests on, computed once: profiles, intervals, scores, tests, the trough, and what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from jaxtyping import Float, Int
+
+from posbias.compare.distances import normalised_wasserstein, wasserstein_to
+from posbias.compare.multiplicity import decided, holm
+from posbias.compare.pairs import usable
+from posbias.compare.resampling import interval, resample_weights, resampled_profiles
+from posbias.measure.prompt_units import known_units
+from posbias.report.known_models import Standing, shape_numbers
+from posbias.report.scoring import SCORED, baselines, gain_rows, measured_clock, score_rows
+from posbias.rollout.labelled import Profile
+from posbias.rollout.profiles import UShape, mean_position, u_shape
+from studies.reference.influence_tables import LEVEL, SMOOTH, Sample, u_decisions
+
+RESAMPLES = 2000
+FEW_UNITS = 10
+"""Below so many units the intervals of a bootstrap are too short."""
+LEAST_FOR_U = 2 * SMOOTH
+"""Tokens below which a running mean of :data:`SMOOTH` leaves no room for a trough."""
+LONGEST_CLOCK = 2048
+"""Tokens up to which the clock is computed: it wants a whole kernel."""
+BASELINES = {
+    "uniform": "equal shares",
+    "first": "all on the first token",
+    "last": "all on the last token",
+    "recency": "exponential fitted to the measured curve",
+    "clock": "clock: of λ only the sum",
+}
+"""What knows nothing of a model or little; as the scoring of chapters names it, and as a page writes it."""
+BLIND = ("last", "uniform", "recency")
+"""Baselines that each prediction is tested against."""
+STEPS = (("a", "b"), ("b", "c"), ("b", "kernels"), ("kernels", "own"), ("b", "birth"), ("clock", "b"))
+"""Pairs of predictions that differ in one ingredient."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Hold what a report is given.
+
+    Parameters
+    ----------
+    title, described
+        The model, and what was measured of it in a few words.
+    results
+        The measurement or its summary.
+    influence
+        Measured.
+    predictions
+        Variant → predicted profile.
+    missing
+        Variant → why there is none.
+    labels
+        Variant → what pages call it.
+    """
+
+    title: str
+    described: str
+    results: xr.Dataset
+    influence: Profile
+    predictions: Mapping[str, Profile]
+    missing: Mapping[str, str]
+    labels: Mapping[str, str]
+
+    def label(self, name: str) -> str:
+        """Return what a prediction or a baseline is called."""
+        return self.labels.get(name) or BASELINES.get(name, name)
+
+
+class Evidence:
+    """Compute what a report says of one measurement; each number once, when it is first asked for.
+
+    Parameters
+    ----------
+    subject
+        The measurement and its predictions.
+    resamples
+        Of the bootstrap over units.
+    """
+
+    def __init__(self, subject: Subject, resamples: int = RESAMPLES) -> None:
+        self.subject, self.resamples = subject, resamples
+        self.p: Float[np.ndarray, "n"] = subject.influence.values / subject.influence.values.sum()
+
+    @cached_property
+    def units(self) -> Int[np.ndarray, "N"] | None:
+        """The document of each prompt, None where they are not known: prompts are units then."""
+        return known_units(self.subject.results) if usable(self.subject.influence.prompts) else None
+
+    @cached_property
+    def influence(self) -> Float[np.ndarray, "N n"] | None:
+        """Each prompt's influence, None where intervals cannot be had from it: there must be two units or more."""
+        prompts = self.subject.influence.prompts
+        alone = self.units is not None and np.unique(self.units).size < 2
+        return prompts if usable(prompts) and not alone else None
+
+    @property
+    def unit(self) -> str:
+        """What is drawn again in a resample."""
+        return "prompts" if self.units is None or np.unique(self.units).size == len(self.units) else "documents"
+
+    @property
+    def sample_size(self) -> int:
+        """Number of units."""
+        if self.influence is None:
+            return int(self.subject.results.attrs.get("prompts", 1))
+        return len(self.influence) if self.units is None else int(np.unique(self.units).size)
+
+    @cached_property
+    def resampled(self) -> Float[np.ndarray, "B n"] | None:
+        """The measured profile in each resample."""
+        if self.influence is None:
+            return None
+        return resampled_profiles(self.influence, self.resamples, units=self.units)
+
+    @cached_property
+    def band(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """The 95 % interval of the measured profile, position by position."""
+        return None if self.resampled is None else interval(self.resampled)
+
+    @cached_property
+    def profiles(self) -> dict[str, Float[np.ndarray, "n"]]:
+        """Every prediction and baseline by name."""
+        found = {name: np.asarray(p.values) for name, p in self.subject.predictions.items()}
+        found |= baselines(self.p)
+        if self.p.size <= LONGEST_CLOCK:
+            try:
+                found["clock"] = measured_clock(self.subject.results)
+            except (KeyError, ValueError):  # what (b) lacks, the clock lacks
+                pass
+        return {name: q / q.sum() for name, q in found.items()}
+
+    @cached_property
+    def scores(self) -> pd.DataFrame:
+        """W₁ with its interval, rank correlation and difference of means of every prediction, by its name."""
+        prompts = self.p[None] if self.influence is None else self.influence
+        table = score_rows(prompts, self.profiles, resampled=self.resampled, resamples=1)
+        if self.influence is None:
+            table[["low", "high"]] = np.nan
+        return table.set_index(SCORED[0])
+
+    @cached_property
+    def gains(self) -> pd.DataFrame:
+        """How much nearer one prediction is than another, with Holm's p value and the sign where it stands."""
+        names = list(self.subject.predictions)
+        pairs = [(blind, name) for name in names for blind in BLIND] + [x for x in STEPS if {*x} <= {*self.profiles}]
+        if self.influence is None or not names:
+            return pd.DataFrame(columns=["before", "after", "gain", "low", "high", "p_value", "adjusted", "decided"])
+        table = gain_rows(self.influence, self.profiles, pairs, resampled=self.resampled)
+        p_values = table["p_value"].to_numpy()
+        return table.assign(adjusted=holm(p_values), decided=decided(table["gain"].to_numpy(), p_values, LEVEL))
+
+    @cached_property
+    def nearest(self) -> str | None:
+        """The prediction that is nearest to what was measured, None without predictions."""
+        own = self.scores.loc[list(self.subject.predictions), "W1"]
+        return None if own.empty else str(own.idxmin())
+
+    def against(self, before: str, after: str) -> int | None:
+        """Return 1 where the second prediction is nearer than the first, -1 where it is further, 0 where it is open.
+
+        None where no test could be made.
+        """
+        found = self.gains[(self.gains["before"] == before) & (self.gains["after"] == after)]
+        return None if found.empty else int(found["decided"].iloc[0])
+
+    @cached_property
+    def shape(self) -> UShape | None:
+        """The measured profile's ends and trough, by a running mean of :data:`SMOOTH`; None for few tokens."""
+        return u_shape(self.p, smooth=SMOOTH) if self.p.size >= LEAST_FOR_U else None
+
+    @cached_property
+    def has_u(self) -> str:
+        """Whether there is a U: yes, no, or open where resamples do not agree or there are none."""
+        if self.shape is None or self.influence is None:
+            return "open"
+        units = np.arange(len(self.influence)) if self.units is None else self.units
+        found = u_decisions({"own": Sample(self.influence, units)}, resamples=self.resamples)
+        return str(found["u"].iloc[0])
+
+    def predicted_u(self, name: str) -> UShape | None:
+        """Return ends and trough of a prediction, None for few tokens."""
+        return u_shape(self.profiles[name]) if self.p.size >= LEAST_FOR_U else None
+
+    @cached_property
+    def mixing(self) -> Float[np.ndarray, "T"]:
+        """λ of each layer."""
+        return self.subject.results["lambda_frobenius"].values.astype(np.float64)
+
+    @cached_property
+    def resampled_mixing(self) -> Float[np.ndarray, "B T"] | None:
+        """λ of each layer in each resample, with the draws of :attr:`resampled`."""
+        each = self.subject.results.get("lambda_frobenius_prompts")
+        alone = self.units is not None and np.unique(self.units).size < 2
+        if each is None or len(each) < 2 or alone or not np.isfinite(each.values).all():
+            return None
+        units: int | np.ndarray = len(each) if self.units is None else self.units
+        weights = resample_weights(units, self.resamples)
+        return np.asarray(weights @ each.values / weights.sum(1, keepdims=True))
+
+    @cached_property
+    def mixing_band(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """The 95 % interval of λ, layer by layer."""
+        return None if self.resampled_mixing is None else interval(self.resampled_mixing)
+
+    @cached_property
+    def quantities(self) -> dict[str, tuple[float, np.ndarray | None]]:
+        """Numbers that two models are compared by: title → value, and its resamples where there are some."""
+        r, n = self.resampled, self.p.size
+        found: dict[str, tuple[float, np.ndarray | None]] = {
+            "mean position": (mean_position(self.p), None if r is None else r @ np.arange(n) / max(n - 1, 1)),
+            "first token, × n": (n * float(self.p[0]), None if r is None else n * r[:, 0]),
+            "last token": (float(self.p[-1]), None if r is None else r[:, -1]),
+        }
+        mixing = self.resampled_mixing
+        found["total mixing Σλ"] = (float(self.mixing.sum()), None if mixing is None else mixing.sum(1))
+        for name in self.subject.predictions:
+            away = None if r is None else wasserstein_to(r, self.profiles[name])
+            found[f"W₁: {self.subject.label(name)}"] = (normalised_wasserstein(self.profiles[name], self.p), away)
+        return found
+
+    @property
+    def own_standing(self) -> Standing:
+        """The model as a row of the table of known ones."""
+        results, attrs = self.subject.results, self.subject.results.attrs
+        away = {v: float(self.scores.loc[v, "W1"]) if v in self.subject.predictions else None for v in "abc"}
+        return Standing(
+            name=self.subject.title,
+            kind="this one",
+            architecture=str(attrs.get("architecture", "")),
+            layers=results.sizes["layer"],
+            length=self.p.size,
+            corpus=str(attrs.get("dataset", "")),
+            mixing=float(self.mixing.sum()) if np.isfinite(self.mixing).all() else None,
+            source="this measurement",
+            **shape_numbers(self.p),
+            **away,
+        )

@@ -1,1 +1,0 @@
-"""What is proved: infinite depth, masks as graphs, positional encodings, LayerNorm, absolute position."""

@@ -1,1 +1,0 @@
-"""Networks that are trained here: reference language models and small retrieval networks, with one training loop."""

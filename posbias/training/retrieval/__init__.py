@@ -1,1 +1,0 @@
-"""Position bias learned from scratch: a retrieval task, small attention-only networks, and their training."""

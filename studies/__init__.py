@@ -1,0 +1,1 @@
+"""What the chapters ask, a folder for each question; never in the wheel."""

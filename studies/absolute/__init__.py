@@ -1,0 +1,1 @@
+"""Where absolute position leaks into the attention of rotary models."""

@@ -1,0 +1,309 @@
+"""Leakage of absolute position as tables: estimates with resamples, by source, by kinds of pairs, of head groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Bool, Float
+from scipy.stats import false_discovery_control
+
+from posbias.compare.resampling import interval
+from studies.absolute.leakage import Components, Leakage, PositionBasis, deviation_scale, leakage, position_basis
+from studies.absolute.measure import HeadReading
+
+FOLDER = "absolute"
+"""Where in ``results`` the measurements with more prompts are."""
+SOURCES = {
+    "log A, causal": "total",
+    "log Z, causal": "denominators",
+    "logits, causal": "logits",
+    "logits, bidirectional": "residual",
+}
+"""What leakage is read of, and its name in :class:`~studies.absolute.leakage.Components`."""
+LEVEL = 0.05
+"""At which false discoveries are controlled."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Hold a number and what resamples of the documents give for it.
+
+    Parameters
+    ----------
+    value
+        The number.
+    draws
+        One for each resample; estimates of equal seeds and documents are paired.
+    """
+
+    value: float
+    draws: Float[np.ndarray, "B"]
+
+    @property
+    def low(self) -> float:
+        """Return the lower end of the interval at 95 %."""
+        return float(interval(self.draws)[0])
+
+    @property
+    def high(self) -> float:
+        """Return the upper end of the interval at 95 %."""
+        return float(interval(self.draws)[1])
+
+    def __sub__(self, other: Estimate) -> Estimate:
+        """Return the difference, resample by resample."""
+        return Estimate(self.value - other.value, self.draws - other.draws)
+
+    def __truediv__(self, other: Estimate) -> Estimate:
+        """Return the ratio, resample by resample."""
+        return Estimate(self.value / other.value, self.draws / other.draws)
+
+    def __format__(self, form: str) -> str:
+        """Return the number and its interval, each in ``form``.
+
+        >>> f"{Estimate(0.5, np.linspace(0, 1, 101)):.2f}"
+        '0.50 (0.03 … 0.97)'
+        """
+        return f"{self.value:{form}} ({self.low:{form}} … {self.high:{form}})"
+
+
+def share(found: Leakage) -> Estimate:
+    """Return the explained share of the variance of a leakage of one group."""
+    return Estimate(float(found.share), found.resampled_share())
+
+
+def balance(parts: Components) -> Estimate:
+    """Return the residual stream's part of the two components' sum, V_residual / (V_residual + V_denominators)."""
+    return Estimate(*parts.balance())
+
+
+def gap(parts: Components) -> Estimate:
+    """Return by how much the two components miss the whole, as a share of it."""
+    return Estimate(*parts.gap())
+
+
+def significant(p_values: Float[np.ndarray, "..."]) -> float:
+    """Return the share of tests that are significant after Benjamini and Hochberg's control at 5 %.
+
+    >>> significant(np.array([0.001, 0.9, 0.001, 0.8]))
+    0.5
+    """
+    return float((false_discovery_control(p_values.ravel()) <= LEVEL).mean())
+
+
+def source_table(parts: Components) -> pd.DataFrame:
+    """Return a row for each source: leaked variance (mean of heads), its share, and the share of significant heads."""
+    rows = []
+    for label, name in SOURCES.items():
+        found: Leakage = getattr(parts, name)
+        rows.append((label, float(found.variance.mean()), share(found.pooled((0, 1))), significant(found.p_values())))
+    return pd.DataFrame(rows, columns=["source", "variance", "share", "heads"])
+
+
+def known_leakage(
+    values: Mapping[str, Float[np.ndarray, "N heads m"]],
+    known: Mapping[str, Float[np.ndarray, "m"]],
+    basis: PositionBasis,
+    *,
+    plain: bool = False,
+) -> pd.DataFrame:
+    """Return what the estimator finds of known leakage: a row for each case.
+
+    ``true`` is the variance of the known functions of position beyond offsets, ``estimate`` the mean over heads,
+    ``raw`` and ``controlled`` the shares of heads with a p-value at or below 5 % before and after control, ``covered``
+    the share of heads whose own interval contains the true variance.
+
+    Parameters
+    ----------
+    values
+        Content of N prompts and some heads, with what is known added to all of them.
+    known
+        What was added at the m pairs.
+    basis
+        Of the pairs.
+    plain
+        Whether to take intervals of heads without :func:`~studies.absolute.leakage.deviation_scale`.
+    """
+    rows = []
+    for name, added in known.items():
+        found = leakage(basis.both, values[name])
+        p, heads = found.p_values(), found.variance.size
+        estimate = Estimate(float(found.variance.mean()), found.pooled(0).resampled_variance(400) / heads)
+        true = float(np.square(basis.both.T @ added).sum() / added.size)
+        deviations = found.resampled_variance(400) - found.variance
+        low, high = found.variance + interval(deviations / (deviation_scale(found.gram) if plain else 1.0))
+        covered = float(((low <= true) & (true <= high)).mean())
+        rows.append((name, true, estimate, float((p <= LEVEL).mean()), significant(p), covered))
+    return pd.DataFrame(rows, columns=["leakage", "true", "estimate", "raw", "controlled", "covered"])
+
+
+def leakage_by_pairs(
+    logits: Mapping[str, Float[np.ndarray, "N T H m"]], pairs: Any, kinds: Mapping[str, Bool[np.ndarray, "m"]]
+) -> pd.DataFrame:
+    """Return the share that position explains of logits, a row for each kind of pairs and a column for each reading.
+
+    Parameters
+    ----------
+    logits
+        Readings at all pairs, by the name of an intervention.
+    pairs
+        Queries and keys.
+    kinds
+        Which pairs count, by name; each kind has a basis of its own.
+    """
+    rows = {}
+    for kind, keep in kinds.items():
+        narrow = position_basis(pairs[:, keep]).both
+        rows[kind] = {name: share(leakage(narrow, y[..., keep]).pooled((0, 1))) for name, y in logits.items()}
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("pairs")
+
+
+def sink_table(readings: Mapping[str, HeadReading], sinks: Bool[np.ndarray, "T H"]) -> pd.DataFrame:
+    """Return how much the outputs of sink-reading and of other heads vary between prompts.
+
+    A row for each reading and group with heads in it: ``number`` of heads, mean attention to the first token
+    (``first``), and the share of the outputs' mean square in which prompts differ (``varies``).
+
+    Parameters
+    ----------
+    readings
+        By what stands first in the prompts.
+    sinks
+        Which heads read the first token.
+    """
+    rows = []
+    for name, reading in readings.items():
+        spread = reading.constancy().spread
+        for group, which in (("sink", sinks), ("other", ~sinks)):
+            if which.any():
+                same = share(Leakage(reading.outputs[which].sum(0), spread[which].sum(0)))
+                varies = Estimate(1 - same.value, 1 - same.draws)
+                rows.append((name, group, int(which.sum()), float(reading.first.mean(0)[which].mean()), varies))
+    return pd.DataFrame(rows, columns=["start", "heads", "number", "first", "varies"])
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Read estimates off the kept measurements of components.
+
+    Parameters
+    ----------
+    data
+        A file of :func:`read_kept`. A condition is a model, what its prompts or embeddings are, and which pairs count.
+    """
+
+    data: Any
+
+    def variance(self, condition: str, part: str, layers: slice = slice(None)) -> Estimate:
+        """Return the leaked variance of a part, heads of some layers added."""
+        x = self.data.sel(condition=condition, part=part).isel(layer=layers)
+        return Estimate(float(x["variance"].sum()), x["resampled"].sum("layer").values.astype(float))
+
+    def share(self, condition: str, part: str) -> Estimate:
+        """Return the leaked share of a part's variance."""
+        x = self.data.sel(condition=condition, part=part)
+        return Estimate(float(x["variance"].sum() / x["spread"].sum()), x["resampled_share"].values.astype(float))
+
+    def balance(self, condition: str, layers: slice = slice(None)) -> Estimate:
+        """Return the residual stream's part of the two components' sum."""
+        left, right = (self.variance(condition, part, layers) for part in ("residual", "denominators"))
+        return Estimate(left.value / (left.value + right.value), left.draws / (left.draws + right.draws))
+
+    def gap(self, condition: str) -> Estimate:
+        """Return by how much the two components miss the whole, as a share of it."""
+        whole, mask, stream = (self.variance(condition, part) for part in ("total", "denominators", "residual"))
+        value = 1 - (mask.value + stream.value) / whole.value
+        return Estimate(value, 1 - (mask.draws + stream.draws) / whole.draws)
+
+    def heads(self, condition: str, part: str) -> float:
+        """Return the share of heads with significant leakage after control."""
+        return significant(self.data["p_value"].sel(condition=condition, part=part).values)
+
+    def table(self, conditions: list[str]) -> pd.DataFrame:
+        """Return a row for each condition with its shares, balance, gap and significant heads."""
+        rows = [
+            {
+                "condition": name,
+                "total": self.share(name, "total"), "residual": self.share(name, "residual"),
+                "balance": self.balance(name), "gap": self.gap(name),
+                "heads_denominators": self.heads(name, "denominators"), "heads_residual": self.heads(name, "residual"),
+            }
+            for name in conditions
+        ]  # fmt: skip
+        return pd.DataFrame(rows)
+
+    def tests(self) -> dict[str, int]:
+        """Return how many tests there are, how many have p at or below 5 %, and how many are left after control."""
+        p = self.data["p_value"].values.ravel()
+        p = p[np.isfinite(p)]
+        left = int((false_discovery_control(p) <= LEVEL).sum())
+        return {"tests": int(p.size), "raw": int((p <= LEVEL).sum()), "controlled": left}
+
+
+def read_kept(root: Path, name: str = "components") -> Any:
+    """Return a file of measurements with more prompts: ``components`` or ``control``."""
+    import xarray as xr
+
+    return xr.load_dataset(root / "results" / FOLDER / f"{name}.nc", engine="h5netcdf")
+
+
+def seed_table(files: Mapping[int, Kept]) -> pd.DataFrame:
+    """Return a row for each network: its architecture, seed of training, balance, and rise of the balance with depth.
+
+    ``rise`` is the balance of the last four layers less that of the first four. Both are over the near pairs.
+
+    Parameters
+    ----------
+    files
+        By seed of training; not every file needs to have every model.
+    """
+    rows = []
+    for seed, kept in files.items():
+        for name in kept.data["model"].values.tolist():
+            first, last = (kept.balance(f"{name} text near", x) for x in (slice(0, 4), slice(-4, None)))
+            rows.append((name, seed, kept.balance(f"{name} text near"), last - first))
+    table = pd.DataFrame(rows, columns=["model", "seed", "balance", "rise"])
+    return table.sort_values(["model", "seed"], ignore_index=True)
+
+
+def read_seeds(root: Path) -> dict[int, Kept]:
+    """Return the kept measurements by seed of training: 0 is the reference models' own."""
+    folder = root / "results" / FOLDER
+    others = sorted(int(file.stem.removeprefix("seed-")) for file in folder.glob("seed-*.nc"))
+    return {0: Kept(read_kept(root))} | {seed: Kept(read_kept(root, f"seed-{seed}")) for seed in others}
+
+
+def start_table(data: Any, times: float = 2.0) -> pd.DataFrame:
+    """Return what stands at position 0 and who reads it, a row for each reading with or without a start token.
+
+    ``first_layer``, ``middle`` and ``last`` are the spread of position 0's trajectory where it enters layer 2, where it
+    enters the middle layer and where it leaves the last; ``peers`` the largest difference between prompts of one first
+    token; ``sinks`` the share of heads that give position 0 at least ``times`` what uniform attention does,
+    ``attention`` the largest mean attention to it, and ``varies`` the share of sink heads' outputs in which prompts
+    differ, mean over those heads.
+
+    Parameters
+    ----------
+    data
+        Of :func:`~studies.absolute.measure.measure_start`.
+    times
+        What makes a sink.
+    """
+    rows = []
+    for name in data["reading"].values.tolist():
+        x = data.sel(reading=name)
+        first = x["first"].mean("prompt").values
+        there = np.isfinite(first)
+        sinks = there & (first >= times * x["uniform"].values[:, None])
+        path = x["path"].values
+        varies = float(x["varies"].values[sinks].mean()) if sinks.any() else float("nan")
+        model, start = name.rsplit(" ", 1)
+        middle = path.size // 2
+        figures = (path[1], path[middle], path[-1], float(x["peers"]))
+        rows.append((model, start, *map(float, figures), sinks.sum() / there.sum(), float(first[there].max()), varies))
+    columns = ["model", "start", "first_layer", "middle", "last", "peers", "sinks", "attention", "varies"]
+    return pd.DataFrame(rows, columns=columns)

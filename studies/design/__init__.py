@@ -1,0 +1,1 @@
+"""Designed priors: theory, networks that are given them, and known remedies."""

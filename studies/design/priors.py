@@ -1,0 +1,385 @@
+"""The inverse problem: which profiles one scale-free kernel can make, the kernel of each, and the nearest ones.
+
+In the limit of long prompts and of many layers that mix little, the profile of one kernel in all layers is x = e^-u
+with u compound Poisson. A target with the atom a at the last token is therefore reachable if and only if the law of its
+u is infinitely divisible: then its Lévy measure ν has the finite mass τ = -log a, and the kernel is k = ν / τ. From the
+derivative of the transform, -Ĝ' = Ĝ · ∫ s e^(-θs) ν(ds), follows u g(u) = ∫ s g(u - s) ν(ds): ν is found from the last
+token on. With layers of larger λ_t, layer t takes the r_t-th power of Ĝ, r_t = log(1 - λ_t) / log a.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from scipy.optimize import nnls
+
+from posbias import errors
+from posbias.errors import Numbers
+from posbias.rollout.biased import biased_kernels
+from posbias.rollout.position_bias import HIDDEN, RatioBias, described
+from studies.design.flat_kernel import with_half_weight_on_query
+from studies.design.scale_free import limit_distribution
+
+NEGATIVE = 1e-3
+"""Share of a Lévy measure that may come out negative from rounding a target to a lattice."""
+STRAIGHT = 1e-4
+"""Points of a bias that lie so near to the line between their neighbours, in logits, are left out."""
+GRID = 8192
+"""Relative positions at which distances are summed."""
+STEPS = 60
+"""Steps of the search for the nearest reachable target."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """Hold a profile on [0, 1]: an atom at the last token, x = 1, and a law without atoms beside it.
+
+    Parameters
+    ----------
+    atom
+        Share a of the last token, strictly between 0 and 1. A network keeps Π(1 - λ_t) there, about e^-Σλ.
+    rest
+        Distribution function of the other positions: 0 at 0, 1 at 1, increasing and continuous.
+    """
+
+    atom: float
+    rest: Callable[[Float[np.ndarray, "m"]], Float[np.ndarray, "m"]]
+
+    def __post_init__(self) -> None:
+        if not 0 < self.atom < 1:
+            raise errors.invalid("target.atom", "a share strictly between 0 and 1", self.atom)
+        values = errors.finite_array("target.rest", self.rest(np.linspace(0.0, 1.0, 1001)), ndim=(1,))
+        if values.size != 1001 or np.abs(values[[0, -1]] - [0, 1]).max() > 1e-8 or (np.diff(values) < -1e-12).any():
+            raise errors.invalid("target.rest", "a distribution function on [0, 1]", f"{values[0]:g} to {values[-1]:g}")
+
+    @property
+    def tau(self) -> float:
+        """Return -log a, the total mixing of many small layers that leaves the atom."""
+        return float(-np.log(self.atom))
+
+    def below(self, x: Float[np.ndarray, "m"]) -> Float[np.ndarray, "m"]:
+        """Return P(position ≤ x)."""
+        return np.where(x >= 1, 1.0, (1 - self.atom) * self.rest(np.minimum(x, 1.0)))
+
+
+def target_of(profile: Numbers) -> Target:
+    """Return the target that a profile of n positions describes: its last one is the atom, the others spread evenly.
+
+    Raises
+    ------
+    ValueError
+        If the numbers are no distribution on two or more positions, or the last has none or all of it.
+
+    >>> target_of([0.25, 0.25, 0.5]).below(np.array([0.25, 0.5, 1.0])).tolist()
+    [0.125, 0.25, 1.0]
+    """
+    p = errors.distribution("target", profile)
+    if p.size < 2:
+        raise errors.invalid("target", "two positions or more", p.size)
+    upto = np.append(0.0, p[:-1].clip(0.0).cumsum())
+    if not 0 < upto[-1] < 1:
+        raise errors.invalid("target", "a last position with more than 0 and less than 1", p[-1])
+    nodes = np.linspace(0.0, 1.0, p.size)
+    return Target(float(1 - upto[-1]), lambda x: np.interp(x, nodes, upto / upto[-1]))
+
+
+def levy_masses(target: Target, reach: float, cells: int) -> tuple[Float[np.ndarray, "cells"], float]:
+    """Return the masses of the Lévy measure of the target's u at h, 2h, …, reach, and the step h.
+
+    k G_0 ν_k = k G_k - Σ_{m < k} m ν_m G_{k-m} for the target's masses G_k on the lattice. The target is reachable if
+    and only if none is negative.
+
+    Parameters
+    ----------
+    target
+        A profile.
+    reach
+        Largest u, log n or more.
+    cells
+        Points of the lattice; the cost grows with their square.
+
+    Source: ours; the recursion is that of De Pril 1985 (in actuarial mathematics), as Panjer's is in the other
+    direction.
+
+    >>> nu, h = levy_masses(Target(0.5, lambda x: x), 1.0, 1000)  # (e^-s - e^-2s) / s
+    >>> s = h * np.arange(1, 1001)
+    >>> bool(np.abs(nu / h - (np.exp(-s) - np.exp(-2 * s)) / s).max() < 1e-3)
+    True
+    """
+    G, h = _lattice(target, reach, cells)
+    moments = np.zeros(G.size)  # m ν_m
+    k = np.arange(G.size)
+    for j in range(1, G.size):
+        moments[j] = (j * G[j] - moments[1:j] @ G[j - 1 : 0 : -1]) / G[0]
+    return moments[1:] / k[1:], h
+
+
+def kernel_for(target: Target, lambda_: float = 0.0, *, reach: float = 10.0, cells: int = 8192) -> RatioBias:
+    """Return the scale-free bias whose rollout tends to the target, in layers whose Π(1 - λ_t) is the target's atom.
+
+    Parameters
+    ----------
+    target
+        A profile.
+    lambda_
+        Mixing of the layer that the bias is for, from 0 (the limit of many small layers) to 1 - a. Layers of other λ_t
+        have another bias, their product is exact in the limit of long prompts.
+    reach
+        Log-distance to which the bias goes, log n or more.
+    cells
+        Points of the lattice in u.
+
+    Raises
+    ------
+    ValueError
+        If the target is out of reach: its Lévy measure is negative somewhere, or the kernel of the layer is.
+
+    Notes
+    -----
+    A sufficient condition: beside the atom, the density of u is log-convex, such as a mixture of exponentials, so that
+    any density Σ_i c_i x^(b_i - 1), c_i > 0, is reachable. A necessary one: a law that is not all at the last token
+    reaches every early position, since its u has sums of any number of jumps: no profile that leaves out the first
+    tokens is reachable.
+
+    Source: ours, from the Lévy–Khintchine formula for laws on [0, ∞); log-convex: Steutel 1970.
+
+    >>> bias = kernel_for(Target(np.exp(-2.0), lambda x: x))
+    >>> s = np.array([0.5, 1.0, 2.0])
+    >>> logits = np.interp(s, bias.distances, bias.values)
+    >>> exact = np.log(-np.expm1(-np.expm1(2.0) * s) / s)
+    >>> np.abs(logits - logits[0] - exact + exact[0]).max() < 1e-3
+    np.True_
+    """
+    lambda_ = float(errors.finite_array("lambda_", lambda_, ndim=(0,)))
+    if not 0 <= lambda_ <= 1 - target.atom + 1e-12:
+        raise errors.invalid("lambda_", f"a mixing from 0 to {1 - target.atom:g}", lambda_)
+    if lambda_ == 0:
+        masses, h = levy_masses(target, reach, cells)
+    else:
+        G, h = _lattice(target, reach, cells)
+        masses = _power(G, np.log1p(-lambda_) / np.log(target.atom))[1:]
+    wrong = -masses.clip(max=0.0).sum()
+    if wrong > NEGATIVE * np.abs(masses).sum():
+        s = h * (1 + int(masses.argmin()))
+        received = f"one that takes a negative kernel at i / j = {np.exp(s):.3g} ({wrong:.3g} in all)"
+        raise errors.invalid("target", "a profile within reach of a scale-free kernel", received)
+    return _bias_through(masses.clip(min=0.0), h)
+
+
+@dataclass(frozen=True)
+class Reached:
+    """Hold what is reached of a target, in the limit of long prompts and many small layers.
+
+    Parameters
+    ----------
+    bias
+        The kernel's bias, for Σλ_t = -log a.
+    wasserstein, cramer
+        ∫ |F - F*| dx, and (∫ (F - F*)² dx)^½, which the search minimises.
+    """
+
+    bias: RatioBias
+    wasserstein: float
+    cramer: float
+
+
+def reached(target: Target, bias: RatioBias) -> Reached:
+    """Return how far the limit profile of a bias is from a target with the same atom.
+
+    >>> target = Target(0.1, lambda x: x)
+    >>> bool(reached(target, kernel_for(target)).wasserstein < 1e-4)
+    True
+    """
+    T = int(np.ceil(target.tau))
+    x = (np.arange(GRID) + 0.5) / GRID
+    kernels = biased_kernels(T, described(bias))
+    off = limit_distribution(kernels, np.full(T, target.tau / T), x, poisson=True) - target.below(x)
+    return Reached(bias, float(np.abs(off).mean()), float(np.sqrt((off**2).mean())))
+
+
+def nearest_reachable(target: Target, *, reach: float = 8.0, cells: int = 320) -> Reached:
+    """Return the scale-free kernel whose profile is nearest to a target in the Cramér distance, the atom kept.
+
+    Parameters
+    ----------
+    target
+        A profile, within reach or not.
+    reach
+        Log-distance to which the kernel is free; what jumps farther ends below x = e^-reach.
+    cells
+        Numbers to be found: masses of the Lévy measure at so many log-distances.
+
+    Notes
+    -----
+    Gauss–Newton steps, each a least-squares problem with non-negative unknowns whose sum is τ (NNLS), since
+    ∂G/∂ν_m = (G shifted by m) at a fixed sum. The problem is not convex: what is found is a local minimum, the better
+    of two starts.
+
+    Source: ours.
+
+    >>> late = Target(0.1, lambda x: (2 * x - 1).clip(0))  # nothing in the first half
+    >>> 0.01 < nearest_reachable(late, cells=80).wasserstein < 0.1
+    True
+    """
+    nu, h = levy_masses(target, reach, cells)
+    # The lattice's own τ: what jumps less than half a step counts to the atom.
+    tau = -np.log(_lattice(target, reach, cells)[0][0])
+    s = h * np.arange(1, cells + 1)
+    rough = nu.clip(0.0)
+    even = np.exp(-s) / (s + target.atom)
+    starts = [start * min(1.0, tau / max(start.sum(), 1e-300)) for start in (rough, even * tau / even.sum())]
+    found = min((_descended(start, tau, target, h) for start in starts), key=lambda pair: pair[0])[1]
+    near, far = max(target.tau - tau, 0.0), max(tau - found.sum(), 0.0)
+    return reached(target, _bias_in_cells(found, near, far, h))
+
+
+def least_distance(atom: float) -> float:
+    """Return ½ a²: no profile with the atom a at the last token, of any kernels, is nearer to uniform in W₁.
+
+    Parameters
+    ----------
+    atom
+        Share of the last token: Π(1 - λ_t) in a rollout; under the law at birth at least
+        :func:`studies.untrained.limits.last_share_bounds`.
+
+    Source: ours. F ≤ 1 - a below x = 1, so that |F - x| ≥ x - (1 - a) there.
+
+    >>> least_distance(0.2)
+    0.020000000000000004
+    """
+    a = float(errors.finite_array("atom", atom, ndim=(0,)))
+    if not 0 <= a <= 1:
+        raise errors.invalid("atom", "a share from 0 to 1", a)
+    return a * a / 2
+
+
+def nearest_to_uniform(atom: float) -> Target:
+    """Return the profile with that atom which is nearest to uniform: even up to 1 - a, then nothing but the last token.
+
+    Its W₁ is :func:`least_distance`. It is reachable if the atom is at most about .37; its Lévy density is
+    e^-s Σ_k (-1)^(k+1) (s - kε)₊^(k-1) / (k! a^k), ε = -log(1 - a).
+
+    Parameters
+    ----------
+    atom
+        Share of the last token, strictly between 0 and 1.
+
+    Source: ours.
+
+    >>> nearest_to_uniform(0.2).below(np.array([0.4, 0.8, 0.9, 1.0])).round(6).tolist()
+    [0.4, 0.8, 0.8, 1.0]
+    """
+    return Target(atom, lambda x: np.minimum(x / (1 - atom), 1.0))
+
+
+def _lattice(target: Target, reach: float, cells: int) -> tuple[np.ndarray, float]:
+    """Return the masses of the target's u at 0, h, …, reach, each of its cell, and h."""
+    cells = errors.positive_integer("cells", cells, minimum=2)
+    if not reach > 0:
+        raise errors.invalid("reach", "a number above 0", reach)
+    h = reach / cells
+    later = target.below(np.exp(-h * (np.arange(cells + 1) + 0.5)))  # P(u > edge)
+    return -np.diff(later, prepend=1.0), h
+
+
+def _power(G: np.ndarray, r: float) -> np.ndarray:
+    """Return the r-th power of a power series with G[0] > 0, by k G_0 H_k = Σ_{m ≥ 1} ((r+1) m - k) G_m H_{k-m}."""
+    H = np.zeros(G.size)
+    H[0] = G[0] ** r
+    weighted = np.arange(G.size) * G
+    for k in range(1, G.size):
+        back = H[k - 1 :: -1] if k < G.size else H[::-1]
+        H[k] = ((r + 1) * (weighted[1 : k + 1] @ back) - k * (G[1 : k + 1] @ back)) / (k * G[0])
+    return H
+
+
+def _compound(nu: np.ndarray, tau: float) -> np.ndarray:
+    """Return the masses of the compound Poisson law of total rate τ at 0, h, …, by Panjer's recursion."""
+    G = np.zeros(nu.size + 1)
+    G[0] = np.exp(-tau)
+    moments = nu * np.arange(1, nu.size + 1)
+    for k in range(1, G.size):
+        G[k] = moments[:k] @ G[k - 1 :: -1] / k
+    return G
+
+
+def _descended(nu: np.ndarray, tau: float, target: Target, h: float) -> tuple[float, np.ndarray]:
+    """Return the least Σ (F - F*)² dx that Gauss–Newton steps from a Lévy measure find, and the measure there."""
+    edges = h * (np.arange(nu.size + 1) + 0.5)
+    wanted, root = 1 - target.below(np.exp(-edges)), np.sqrt(h * np.exp(-edges))
+
+    def residual(nu: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        upto = _compound(nu, tau).cumsum()
+        return root * (upto - wanted), upto
+
+    off, upto = residual(nu)
+    for _ in range(STEPS):
+        J = np.zeros((nu.size + 1, nu.size))
+        for m in range(1, nu.size + 1):
+            J[m:, m - 1] = upto[: nu.size + 1 - m]
+        J *= root[:, None]
+        heavy = 1e3 * np.linalg.norm(J) / np.sqrt(nu.size)
+        M = np.zeros((nu.size + 2, nu.size + 1))  # the last unknown is what jumps beyond the reach
+        M[:-1, :-1], M[-1] = J, heavy
+        step = nnls(M, np.append(J @ nu - off, heavy * tau), maxiter=30 * nu.size)[0][:-1] - nu
+        for length in 0.5 ** np.arange(12):
+            trial = nu + length * step
+            new, newly = residual(trial)
+            if new @ new < off @ off:
+                break
+        else:
+            break
+        gained = 1 - new @ new / (off @ off)
+        nu, off, upto = trial, new, newly
+        if gained < 1e-6:
+            break
+    return float(off @ off), nu
+
+
+def _bias_through(masses: np.ndarray, h: float) -> RatioBias:
+    """Return the bias whose kernel has a density in proportion to the masses at h, 2h, …; none where there are none."""
+    s = h * np.arange(1, masses.size + 1)
+    seen = masses > 1e-12 * masses.max()
+    logits = np.full(masses.size, HIDDEN)
+    logits[seen] = np.log(masses[seen]) + s[seen]
+    logits[seen] -= logits[seen].max()
+    points, values = [0.0], [2 * logits[0] - logits[1] if seen[:2].all() else logits[0]]
+    starts = np.flatnonzero(np.diff(seen.astype(int), prepend=int(seen[0])))
+    for begin, end in zip([0, *starts], [*starts, seen.size], strict=True):
+        if begin:  # from hidden to seen or back, at the edge between two cells
+            points += [(begin + 0.5) * h * (1 - 1e-9), (begin + 0.5) * h]
+            values += [logits[begin - 1], logits[begin]]
+        kept = _bent(s[begin:end], logits[begin:end])
+        points += s[begin:end][kept].tolist()
+        values += logits[begin:end][kept].tolist()
+    return with_half_weight_on_query(np.array(points), np.array(values))
+
+
+def _bias_in_cells(masses: np.ndarray, near: float, far: float, h: float) -> RatioBias:
+    """Return the bias whose kernel spreads each mass evenly over its cell, and what jumps farther as e^-s."""
+    ends = h * np.append(0.0, np.arange(masses.size + 1) + 0.5)
+    cells = np.append(near, masses)
+    edges = np.stack([ends[:-1] * (1 + 1e-9), ends[1:]], axis=1)
+    with np.errstate(divide="ignore"):
+        values = np.append((np.log(cells / np.diff(ends))[:, None] + edges).ravel(), np.log(far) + ends[-1])
+    values = np.where(values > values.max() - 60, values - values.max(), HIDDEN)
+    return with_half_weight_on_query(np.append(edges.ravel(), ends[-1] * (1 + 1e-9)), values)
+
+
+def _bent(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Return indices of points between which straight lines are within :data:`STRAIGHT` of all others."""
+    kept, open_ = {0, x.size - 1}, [(0, x.size - 1)]
+    while open_:
+        a, b = open_.pop()
+        if b - a < 2:
+            continue
+        line = y[a] + (y[b] - y[a]) / (x[b] - x[a]) * (x[a + 1 : b] - x[a])
+        off = np.abs(y[a + 1 : b] - line)
+        if off.max() > STRAIGHT:
+            c = a + 1 + int(off.argmax())
+            kept.add(c)
+            open_ += [(a, c), (c, b)]
+    return np.array(sorted(kept))

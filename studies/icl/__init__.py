@@ -1,0 +1,1 @@
+"""Wu et al.: small networks that learn to retrieve in context."""

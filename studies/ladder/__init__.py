@@ -1,0 +1,1 @@
+"""What a rollout throws away: paths, hops, gains and rotary kernels."""

@@ -1,0 +1,1 @@
+"""Networks that learn to look values up, and remedies for them."""

@@ -1,0 +1,120 @@
+"""The command that trains small decoders to find values by their keys: ``posbias train-retrieval``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from posbias import errors
+
+if TYPE_CHECKING:
+    from studies.lookup.settings import Setting, Training
+
+MOST_SEEDS = 1000
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command that trains to ``app``."""
+    app.command("train-retrieval")(train_retrieval)
+
+
+def train_retrieval(
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder to write to: a file for each setting, and the networks.")
+    ],
+    encoding: Annotated[
+        list[str] | None,
+        typer.Option("--encoding", "-e", help="Positions: none, alibi, steep, rope, log, early or flat; repeatable."),
+    ] = None,
+    layers: Annotated[list[int] | None, typer.Option(help="Number of layers; repeatable.")] = None,
+    pairs: Annotated[list[int] | None, typer.Option(help="Pairs of a key and a value; repeatable.")] = None,
+    tokens: Annotated[int, typer.Option(help="Tokens of a pair, 1 or 2.")] = 1,
+    places: Annotated[str, typer.Option(help="Where answers stand in training: even or ends.")] = "even",
+    iterations: Annotated[int, typer.Option(help="Number of optimizer steps.")] = 800,
+    batch_size: Annotated[int, typer.Option(help="Prompts in a step.")] = 64,
+    rate: Annotated[
+        float | None, typer.Option(help="Learning rate; 0.003, and 0.001 where a pair has two tokens.")
+    ] = None,
+    chapter: Annotated[
+        bool, typer.Option("--chapter", help="Train the settings of the chapter on retrieval, in place of others.")
+    ] = False,
+    seeds: Annotated[int, typer.Option(help="Number of networks for each setting; their seeds are 0, 1, …")] = 3,
+    remedies: Annotated[
+        bool, typer.Option("--remedies", help="Search biases and temperatures for the finished networks as well.")
+    ] = False,
+    processes: Annotated[int, typer.Option(help="Number of networks to train at a time, each on one thread.")] = 1,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Skip settings that have results; continue others from their checkpoints.")
+    ] = False,
+    checkpoint_every: Annotated[float, typer.Option(help="Minimum time between checkpoints, in seconds.")] = 60.0,
+) -> None:
+    """Train small decoders to find the value of a key, and test by place how well they do, during and after."""
+    from posbias.files import check_folder
+    from posbias.measure.unfinished import check_no_results, check_unfinished, resumable
+    from studies.lookup.settings import RATES, Setting, Training, grid
+
+    errors.seconds("checkpoint_every", checkpoint_every)
+    for name, value in (("seeds", seeds), ("processes", processes)):
+        errors.positive_integer(name, value)
+    if seeds > MOST_SEEDS:
+        raise errors.invalid("seeds", f"at most {MOST_SEEDS}", seeds)
+    if chapter:
+        own: dict[str, tuple[Any, Any]] = {
+            "encoding": (encoding, None), "layers": (layers, None), "pairs": (pairs, None), "tokens": (tokens, 1),
+            "places": (places, "even"), "iterations": (iterations, 800), "batch_size": (batch_size, 64),
+            "rate": (rate, None),
+        }  # fmt: skip
+        for name, (value, usual) in own.items():
+            if value != usual:
+                raise errors.invalid(name, "none with --chapter, which has its own settings", value)
+    given: Any = product(encoding or ["none"], layers or [4], pairs or [32])
+    asked: Mapping[Setting, Training | None] = (
+        grid() if chapter else {Setting(kind, T, n, tokens, places): None for kind, T, n in given}
+    )
+    training = Training(iterations, batch_size, RATES[tokens] if rate is None else rate)
+    wanted = {setting: training if own is None else own for setting, own in asked.items()}
+    check_folder(output)
+    left = [output / f"{setting.name}.seed{seed}.checkpoint" for setting in wanted for seed in range(seeds)]
+    if not resume:
+        for setting in wanted:
+            check_no_results(output / f"{setting.name}.nc")
+    for path in left:
+        check_unfinished(path, resume=resume)
+
+    from studies.lookup import runs as lookup_runs
+    from studies.lookup.profiles import measure_profiles, profiles_path, write_profiles
+    from studies.lookup.remedies import measure_lookup_remedies, remedies_path, write_remedies
+    from studies.lookup.tables import PARTS
+
+    fewest = min(setting.pairs for setting in wanted)
+    if remedies and fewest < PARTS:
+        raise errors.invalid("pairs", f"at least {PARTS} with --remedies, one for each part of the places", fewest)
+    output.mkdir(parents=True, exist_ok=True)
+    numbers = list(range(seeds))
+    paths = {setting: output / f"{setting.name}.nc" for setting in wanted}
+
+    def finish(setting: Setting) -> None:
+        """Measure what is still missing of a setting's networks."""
+        if not (path := profiles_path(paths[setting])).exists():
+            write_profiles(path, measure_profiles(setting, numbers, output))
+        if remedies and not (path := remedies_path(paths[setting])).exists():
+            write_remedies(path, measure_lookup_remedies(setting, numbers, output))
+
+    done = [s for s, t in wanted.items() if resume and lookup_runs.is_done(paths[s], s, numbers, t)]
+    missing = {s: t for s, t in wanted.items() if s not in done}
+    for setting in done:
+        finish(setting)
+    options: dict[str, Any] = {"processes": processes, "resume": resume, "checkpoint_every": checkpoint_every}
+    outcomes = lookup_runs.run_settings(missing, numbers, output, **options, progress=True)
+    with resumable(lambda: left):
+        for setting, (path, results) in zip(missing, outcomes, strict=True):
+            finish(setting)
+            found = results["accuracy_1"].mean("seed").values
+            typer.echo(
+                f"{path}: {seeds} seeds, found {found.mean():.2f} of the values, first {found[0]:.2f}, "
+                f"last {found[-1]:.2f}"
+            )

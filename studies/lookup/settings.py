@@ -1,0 +1,167 @@
+"""What is trained: decoders with one kind of positions, on prompts of pairs of a key and a value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from posbias import errors
+from posbias.rollout.logits import alibi_slopes
+
+ENCODINGS = ("none", "alibi", "steep", "rope", "log", "early", "flat")
+PLACES = ("even", "ends")
+LONGEST = 4
+"""Pairs of the longest prompts that networks are tested on, as a multiple of those they are trained on."""
+MOST = {"layers": 256, "pairs": 1024, "width": 4096, "values": 256}
+"""The largest settings: a vocabulary has a token for each of 4 n V pairs."""
+RATES = {1: 3e-3, 2: 1e-3}
+"""Tokens of a pair → learning rate. With 3e-3 three layers stay at guessing where a value has to read its key first."""
+STEEP = 0.125
+"""Slope of all heads of ``steep``, in logits a token."""
+ALPHA = 0.5
+"""Exponent of ``log``; with the opposite sign, of ``early``."""
+TAU = 1.5
+"""τ of ``flat``."""
+LOCAL = (2.0, 1.0)
+"""Slopes of the local heads, in logits a token."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A network, and the prompts that it is trained on.
+
+    Parameters
+    ----------
+    encoding
+        Positions: ``none``; ``alibi``, with the usual slopes, or ``steep``, with one; ``rope``; the scale-free logits
+        ``log`` (α above 0) and ``early`` (below); ``flat``.
+    layers
+        T.
+    pairs
+        n, pairs of a key and a value in a prompt, followed by a key of one of them.
+    tokens
+        1: a pair is one token, whose embedding starts as the sum of its key's and its value's, so that one hop finds
+        the value. 2: a key's token and then a value's, so that it takes two; half of the heads are then local,
+        whatever the others' positions are, so that a value's token can read the key before it.
+    places
+        Where answers stand in training: ``even``, at any place; ``ends``, at the first or the last.
+    width, heads
+        Of the network.
+    values
+        V, different values; the value of a pair is any of them.
+
+    Raises
+    ------
+    ValueError
+        For a number that is not one of these; the message names the field.
+
+    >>> Setting("alibi", pairs=16).name
+    'alibi-T4-n16-one-even'
+    """
+
+    encoding: str = "none"
+    layers: int = 4
+    pairs: int = 32
+    tokens: int = 1
+    places: str = "even"
+    width: int = 64
+    heads: int = 4
+    values: int = 16
+
+    def __post_init__(self) -> None:
+        for field, allowed in (("encoding", ENCODINGS), ("tokens", (1, 2)), ("places", PLACES)):
+            if getattr(self, field) not in allowed:
+                raise errors.invalid(field, f"one of {', '.join(map(str, allowed))}", getattr(self, field))
+        for field, least in (("layers", 1), ("pairs", 2), ("width", 8), ("heads", 1), ("values", 2)):
+            errors.positive_integer(field, getattr(self, field), minimum=least)
+        for field, most in MOST.items():
+            if getattr(self, field) > most:
+                raise errors.invalid(field, f"at most {most}", getattr(self, field))
+        if self.width % (2 * self.heads):
+            raise errors.invalid("width", f"a multiple of twice the {self.heads} heads", self.width)
+
+    @property
+    def name(self) -> str:
+        """What files of this setting are called."""
+        usual = Setting()
+        size = [f"{name}{getattr(self, field)}" for field, name in (("width", "d"), ("heads", "h"), ("values", "v"))]
+        others = [
+            x for x, field in zip(size, ("width", "heads", "values"), strict=True) if self._is_other(usual, field)
+        ]
+        tokens = "one" if self.tokens == 1 else "two"
+        return "-".join([self.encoding, f"T{self.layers}", f"n{self.pairs}", tokens, self.places, *others])
+
+    def _is_other(self, usual: Setting, field: str) -> bool:
+        return bool(getattr(self, field) != getattr(usual, field))
+
+    @property
+    def keys(self) -> int:
+        """Different keys: as many as the longest prompts have pairs."""
+        return LONGEST * self.pairs
+
+    @property
+    def length(self) -> int:
+        """Tokens of a prompt."""
+        return self.tokens * self.pairs + 1
+
+    @property
+    def position_bias(self) -> Any:
+        """Describe the position biases of all heads as a ``config.json`` has them; None without one."""
+        others: list[dict[str, Any]] = {
+            "alibi": [{"kind": "alibi", "slope": float(m)} for m in alibi_slopes(self.heads)],
+            "steep": [{"kind": "alibi", "slope": STEEP}] * self.heads,
+            "log": [{"kind": "log", "alpha": ALPHA}] * self.heads,
+            "early": [{"kind": "log", "alpha": -ALPHA}] * self.heads,
+            "flat": [{"kind": "flat", "tau": TAU}] * self.heads,
+        }.get(self.encoding, [{"kind": "none"}] * self.heads)
+        if self.tokens == 1:
+            return None if self.encoding in ("none", "rope") else others
+        local = [{"kind": "alibi", "slope": m} for m in LOCAL] * self.heads
+        return [*local[: self.heads // 2], *others[self.heads // 2 :]]
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a network is trained: AdamW, warm-up over 50 steps, then a constant learning rate.
+
+    Parameters
+    ----------
+    iterations
+        Optimizer steps.
+    batch_size
+        Prompts in a step.
+    rate
+        Learning rate.
+    """
+
+    iterations: int = 800
+    batch_size: int = 64
+    rate: float = 3e-3
+
+    def __post_init__(self) -> None:
+        errors.positive_integer("iterations", self.iterations)
+        errors.positive_integer("batch_size", self.batch_size)
+        if not (math.isfinite(self.rate) and self.rate > 0):
+            raise errors.invalid("rate", "a number above 0", self.rate)
+
+
+def grid() -> dict[Setting, Training]:
+    """Return the settings of the chapter on retrieval, with how each is trained."""
+    found: dict[Setting, Training] = {}
+    for encoding in ENCODINGS:
+        one = Setting(encoding)
+        found |= {replace(one, pairs=16, layers=T): Training(300) for T in (4, 8)}
+        found |= {replace(one, layers=T): Training() for T in (2, 4)}
+        found[replace(one, places="ends")] = Training()
+        found[replace(one, layers=2, pairs=8, tokens=2)] = Training(2000)
+        found[replace(one, layers=3, pairs=8, tokens=2)] = Training(1200, rate=RATES[2])
+    for encoding in ("none", "steep"):
+        found[Setting(encoding, layers=2, pairs=64)] = Training(1600)
+    return found
+
+
+def described(setting: Setting, training: Training) -> Mapping[str, Any]:
+    """Return all that a network's results follow from, besides its seed."""
+    return {**asdict(setting), **asdict(training)}

@@ -1,0 +1,1 @@
+"""LayerNorm and recency: the paper's probabilities, and norms in trained models."""

@@ -1,0 +1,203 @@
+"""Checks of the closed forms of LayerNorm's recency, as functions of the form, tokens and network that they check."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+
+from posbias import errors
+from studies.norms.layernorm import exact_tokens, inverse_norms, second_layer_logits, weight_ratio
+from studies.norms.layernorm_simulation import Norm, Residual, layer_logits
+
+NETWORKS: tuple[tuple[Norm, Residual], ...] = (
+    ("none", "none"),
+    ("none", "pre"),
+    ("layernorm", "none"),
+    ("layernorm", "pre"),
+    ("layernorm", "post"),
+)
+"""Norm before attention and residual of the networks that have a closed form; tokens have norm 1."""
+ROUNDING = 1e-12
+"""Relative difference of closed form and network that rounding explains."""
+
+Form = Callable[..., Float[np.ndarray, "n n"]]
+Tokens = Callable[[int, int, float], Float[np.ndarray, "n d"]]
+
+
+def parameters(d: int, alpha: float, norm: Norm, residual: Residual) -> dict[str, Any]:
+    """Return what :func:`~studies.norms.layernorm.second_layer_logits` takes for a network on tokens of norm 1.
+
+    Parameters
+    ----------
+    d, alpha
+        Width, and cosine in [0, 1).
+    norm, residual
+        Of :data:`NETWORKS`.
+
+    >>> parameters(16, 0.5, "layernorm", "pre")["lambda_"]
+    0.8
+    """
+    normalised, root = norm != "none", d**0.5
+    lambda_ = 1.0 if residual == "none" else 0.5
+    if normalised and residual == "pre":
+        lambda_ = root / (1 + root)
+    scale = root if normalised else (4 if residual == "pre" else 1) / root
+    g = weight_ratio(alpha, root if normalised else 1 / root)
+    return {"alpha": alpha, "g": g, "lambda_": lambda_, "scale": scale, "normalised": normalised}
+
+
+def closed_form_table(
+    widths: Sequence[int],
+    n: int,
+    alpha: float = 0.5,
+    *,
+    form: Form = second_layer_logits,
+    tokens: Tokens = exact_tokens,
+    order: Sequence[int] | None = None,
+) -> pd.DataFrame:
+    """Return how far a closed form of the second layer's logits is from each network, and the network's steps in j.
+
+    ``error`` is the largest relative difference, ``least`` and ``largest`` are the extreme steps S_(i,j+1) - S_ij over
+    j + 1 < i.
+
+    Parameters
+    ----------
+    widths, n, alpha
+        Widths, tokens and their cosine.
+    form, tokens
+        What is checked, and the tokens it is checked on.
+    order
+        The positions to which the network's tokens are moved after layer 1, if to others.
+
+    >>> bool(closed_form_table([16], 4)["error"].max() < 1e-12)
+    True
+    """
+    rows = []
+    places = np.arange(n) if order is None else np.asarray(order)
+    for d in widths:
+        for norm, residual in NETWORKS:
+            S = layer_logits(tokens(n, d, alpha), 2, norm=norm, residual=residual)[1][np.ix_(places, places)]
+            closed = form(n, **parameters(d, alpha, norm, residual))
+            steps = np.concatenate([np.diff(S[i, :i]) for i in range(2, n)])
+            rows.append((d, norm, residual, abs(S / closed - 1).max(), steps.min(), steps.max()))
+    return pd.DataFrame(rows, columns=["d", "norm", "residual", "error", "least", "largest"])
+
+
+def second_layer_holds(table: pd.DataFrame) -> bool:
+    """Tell whether the form meets every network, and logits are flat in j without a norm and rise with one.
+
+    Parameters
+    ----------
+    table
+        Of :func:`closed_form_table`.
+
+    >>> second_layer_holds(closed_form_table([16], 4))
+    True
+    """
+    flat, rising = table.query("norm == 'none'"), table.query("norm != 'none'")
+    level = abs(flat[["least", "largest"]].to_numpy()).max()
+    return bool(table["error"].max() < ROUNDING and level < 1e-14 and (rising["least"] > 0).all())
+
+
+def norm_ratio_error(
+    widths: Sequence[int],
+    alphas: Sequence[float],
+    n: int,
+    *,
+    h: Callable[..., Float[np.ndarray, "n"]] = inverse_norms,
+) -> float:
+    """Return the largest difference of S_nj/S_n1 in the networks with a norm from h(j)/h(1).
+
+    Parameters
+    ----------
+    widths, alphas, n
+        Settings, each width with each cosine, and tokens.
+    h
+        The factor that is checked.
+
+    >>> norm_ratio_error([16], [0.0, 0.5], 5) < 1e-11
+    True
+    """
+    worst = 0.0
+    for d in widths:
+        for alpha in alphas:
+            for norm, residual in NETWORKS[2:]:
+                S = layer_logits(exact_tokens(n, d, alpha), 2, norm=norm, residual=residual)[1]
+                given = parameters(d, alpha, norm, residual)
+                factor = h(n, alpha=alpha, g=given["g"], lambda_=given["lambda_"])
+                error = abs(S[-1, :-1] / S[-1, 0] - factor[:-1] / factor[0]).max()
+                worst = max(worst, float(error))
+    return worst
+
+
+def with_error(form: Callable[..., Any], name: str, factor: float) -> Callable[..., Any]:
+    """Return a form with one of its arguments multiplied by a factor: something that a check should reject.
+
+    >>> with_error(lambda n, g: g, "g", 2.0)(3, g=0.25)
+    0.5
+    """
+
+    def wrong(*args: Any, **given: Any) -> Any:
+        return form(*args, **{**given, name: given[name] * factor})
+
+    return wrong
+
+
+def uniform_depth_cosines(
+    n: int, keys: Sequence[int], layers: int, *, normalised: bool = True
+) -> Float[np.ndarray, "layers keys"]:
+    """Return cos(x_n, x_j) after each layer of uniform causal attention on orthogonal tokens.
+
+    Parameters
+    ----------
+    n
+        Tokens.
+    keys
+        Positions j, counted from 1.
+    layers
+        At least 1.
+    normalised
+        Whether states are normalised before they are averaged; if not, raw means of raw means: another network.
+
+    >>> uniform_depth_cosines(4, [1, 2], 1).round(4).tolist()
+    [[0.5, 0.7071]]
+    """
+    X, rows = np.eye(errors.positive_integer("n", n)), np.asarray(keys) - 1
+    found = []
+    for _ in range(errors.positive_integer("layers", layers)):
+        u = X / np.linalg.norm(X, axis=1, keepdims=True) if normalised else X
+        X = np.cumsum(u, axis=0) / np.arange(1, n + 1)[:, None]
+        size = np.linalg.norm(X, axis=1)
+        found.append(X[rows] @ X[-1] / (size[rows] * size[-1]))
+    return np.array(found)
+
+
+def convolved(rate: float) -> Callable[[errors.Numbers], Float[np.ndarray, "..."]]:
+    """Return u ↦ the normalised convolution of e^(-|u|/2) with e^(-rate |u|): the second layer's limit at rate 1.
+
+    At rate 1/2 it is (1 + u/2) e^(-u/2), the Matérn function of raw means of raw means.
+
+    Parameters
+    ----------
+    rate
+        Above 0.
+
+    >>> float(convolved(1.0)(np.log(4.0)).round(6)), float(convolved(0.5)(np.array(2.0)).round(4))
+    (0.75, 0.7358)
+    """
+    b = float(errors.finite_array("rate", rate, ndim=(0,)))
+    if b <= 0:
+        raise errors.invalid("rate", "a number above 0", b)
+    return partial(_convolved, rate=b)
+
+
+def _convolved(u: errors.Numbers, rate: float) -> Float[np.ndarray, "..."]:
+    u = np.asarray(u, dtype=np.float64)
+    if abs(rate - 0.5) < 1e-9:
+        return np.asarray((1 + u / 2) * np.exp(-u / 2))
+    return np.asarray((rate * np.exp(-u / 2) - np.exp(-rate * u) / 2) / (rate - 0.5))

@@ -1,0 +1,377 @@
+"""The norm before attention: what it divides by along the prompt, how large the parts of that are, what follows of it.
+
+A norm that divides by less at later positions makes later keys larger, and attention more recent: which of two earlier
+keys content logits prefer and where attention lies is read in a model as it is, and with other denominators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import torch
+import xarray as xr
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from posbias import errors
+from posbias.measure.attention import AttentionReading
+from posbias.measure.instrument import Instrument
+from posbias.measure.interventions import replaced_denominators
+from posbias.measure.normalisation import centres, size_over_features
+from posbias.measure.study import Settings, Study
+from posbias.networks.families import output_projection
+from posbias.networks.hooks import hooked, returned
+from studies.norms.courses import held_out_courses, removals, smooth_course
+from studies.reference.corpora import untrained_twin
+
+PARTS = ("input", "branches", "rest", "branch", "values")
+"""Sizes that :func:`read_sizes` reads of each layer t, in this order.
+
+``input``: x_t, what enters the norm. It is x_0 + ``branches`` + ``rest``: the attention branches of all earlier
+layers, Σ_{s<t} a_s, and what else the layers added, the feed-forward blocks. ``branch``: a_t. ``values``: the averages
+Σ_j A_ij v_j of all heads side by side, before the output projection.
+"""
+
+CONDITIONS = {
+    "intact": None,
+    "keys": ("k", "constant"),
+    "queries": ("q", "constant"),
+    "both": ("qk", "constant"),
+    "all": ("qkv", "constant"),
+    "keys course": ("k", "smooth"),
+    "both course": ("qk", "smooth"),
+    "keys shuffled": ("k", "shuffled"),
+    "keys raw": ("k", "raw"),
+}
+"""Which projections get other denominators, and what is removed: a rule of :func:`~.norm_courses.removals`."""
+
+CONTROLS = ("intact", "keys", "keys course", "keys shuffled")
+"""Conditions in which random tokens and untrained twins are read."""
+
+INFLUENCE = ("intact", "keys", "keys course", "all")
+"""Conditions in which the influence of text is measured, on half of the prompts."""
+
+QUERIES = 16
+"""How many positions count as queries, equally spaced, the last one included."""
+
+
+def read_sizes(
+    instrument: Instrument, ids: Int[np.ndarray, "N n"], batch_size: int = 8
+) -> Float[np.ndarray, "N T parts n"]:
+    """Return the size of x_t and of its parts at every layer and position, in the measure of the layer's norm.
+
+    The measure is the standard deviation over the features before LayerNorm and the root mean square before RMSNorm;
+    for ``values``, which no norm sees, always the root mean square. Parts are those of :data:`PARTS`.
+
+    Parameters
+    ----------
+    instrument
+        Of a model with a norm before attention.
+    ids
+        Token ids.
+    batch_size
+        Prompts at a time.
+    """
+    family, (N, n) = instrument.family, ids.shape
+    norms = [family.norm_of(layer) for layer in instrument.layers]
+    found = np.zeros((N, instrument.T, len(PARTS), n), dtype=np.float32)
+    rows, start, added = slice(0), torch.empty(0), torch.empty(0)
+
+    def keep(t: int, part: str, x: Tensor, centred: bool) -> None:
+        found[rows, t, PARTS.index(part)] = size_over_features(x, centred).cpu().numpy()
+
+    def enter(t: int) -> Callable[..., None]:
+        def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
+            nonlocal start, added
+            x, centred = args[0].detach(), centres(module)
+            if t == 0:
+                start, added = x, torch.zeros_like(x)
+            keep(t, "input", x, centred)
+            keep(t, "branches", added, centred)
+            keep(t, "rest", x - start - added, centred)
+
+        return hook
+
+    def leave(t: int) -> Callable[..., None]:
+        def hook(module: nn.Module, args: Any, output: Any) -> None:
+            nonlocal added
+            a = returned(output).detach()
+            keep(t, "branch", a, centres(norms[t]))
+            added = added + a
+
+        return hook
+
+    def average(t: int) -> Callable[..., None]:
+        return lambda module, args, kwargs: keep(t, "values", args[0].detach(), False)
+
+    before = [(norm, enter(t)) for t, norm in enumerate(norms)]
+    before += [(output_projection(attention), average(t)) for t, attention in enumerate(instrument.attentions)]
+    with hooked(before, [(family.output_of(layer), leave(t)) for t, layer in enumerate(instrument.layers)]):
+        for first in range(0, N, batch_size):
+            rows = slice(first, first + batch_size)
+            instrument.forward(torch.from_numpy(ids[rows]), lambda reading: None)
+    return found
+
+
+def octave_slopes(sizes: Float[np.ndarray, "... n"], first: int = 1) -> Float[np.ndarray, "..."]:
+    """Return the exponent c of size ∝ (j + 1)^c: the slope of log size by log position, each octave counting alike.
+
+    -1/2 is what averages of j + 1 unrelated vectors have.
+
+    Parameters
+    ----------
+    sizes
+        Above 0, one for each position j = 0..n-1.
+    first
+        The first position that counts; the very first token is often unlike all others.
+
+    Raises
+    ------
+    ValueError
+        For fewer than two positions that count.
+
+    >>> float(octave_slopes(np.array([9.0, 1.0, 1.5**-0.5, 2**-0.5])).round(6))
+    -0.5
+    """
+    n = errors.positive_integer("positions", sizes.shape[-1], minimum=first + 2)
+    u = np.log(np.arange(first, n) + 1.0)
+    weight = np.exp(-u)  # positions in an octave are as many as its beginning
+    u = u - (weight @ u) / weight.sum()
+    return np.asarray(np.log(sizes[..., first:]) @ (weight * u) / (weight @ u**2))
+
+
+@dataclass(frozen=True)
+class RecencyReading:
+    """Hold how recent the attention of N prompts is, in the model as it is or inside an intervention.
+
+    Parameters
+    ----------
+    preference
+        Recency probability of content logits: the share of triples k < j < i with logit_ij > logit_ik, over the queries
+        i that are read, keys they may see, and heads. 0.5 is no preference.
+    positive
+        Share of the content logits of the same queries and of keys j < i that are above 0.
+    position
+        Mean of Σ_j A_ij j / i over queries i ≥ 1 and heads: where attention lies between the first token (0) and the
+        query (1), position bias included.
+    loss
+        Mean loss of the next token, in nats.
+    """
+
+    preference: Float[np.ndarray, "N T"]
+    positive: Float[np.ndarray, "N T"]
+    position: Float[np.ndarray, "N T"]
+    loss: Float[np.ndarray, "N"]
+
+
+def read_recency(
+    instrument: Instrument, ids: Int[np.ndarray, "N n"], queries: Int[np.ndarray, "q"], batch_size: int = 8
+) -> RecencyReading:
+    """Return the recency of a model's attention on prompts, by forward passes.
+
+    Parameters
+    ----------
+    instrument
+        Of the model.
+    ids
+        Token ids.
+    queries
+        Positions i of triples, 2 or later.
+    batch_size
+        Prompts at a time.
+
+    Raises
+    ------
+    ValueError
+        If a query is outside 2 to n - 1.
+    """
+    N, n = ids.shape
+    if queries.size == 0 or queries.min() < 2 or queries.max() >= n:
+        raise errors.invalid("queries", f"positions from 2 to {n - 1}", queries.tolist())
+    preference, positive, position = (np.empty((N, instrument.T)) for _ in range(3))
+    loss = np.empty(N)
+    for start in range(0, N, batch_size):
+        rows = slice(start, start + batch_size)
+
+        def observe(reading: AttentionReading, rows: slice = rows) -> None:
+            t, content = reading.layer, reading.content()
+            share, above = later_preferred(content, reading.allowed, queries)
+            preference[rows, t], positive[rows, t] = share.mean(-1).cpu().numpy(), above.mean(-1).cpu().numpy()
+            j = torch.arange(n, device=content.device, dtype=torch.float32)
+            mean = (reading.probabilities.float() @ j)[..., 1:] / j[1:]
+            position[rows, t] = mean.mean((-1, -2)).cpu().numpy()
+
+        loss[rows] = instrument.losses(torch.from_numpy(ids[rows]), observe).double().mean(-1).numpy()
+    return RecencyReading(preference, positive, position, loss)
+
+
+def later_preferred(
+    content: Float[Tensor, "B H n n"], allowed: Bool[Tensor, "n n"], queries: Int[np.ndarray, "q"]
+) -> tuple[Float[Tensor, "B H"], Float[Tensor, "B H"]]:
+    """Return the share of triples k < j < i with content_ij > content_ik, and the share of content_ij above 0.
+
+    Parameters
+    ----------
+    content
+        Content logits.
+    allowed
+        Keys that each query may see.
+    queries
+        The i that count. A tie counts as not greater.
+    """
+    i = torch.from_numpy(queries).to(content.device)
+    seen = (allowed & torch.ones_like(allowed).tril(-1))[i]
+    later = content[:, :, i].masked_fill(~seen, -torch.inf)  # what is hidden is greater than nothing
+    earlier = content[:, :, i].masked_fill(~seen, torch.inf)
+    greater = torch.zeros(content.shape[:2], dtype=torch.float64, device=content.device)
+    for j in range(1, content.shape[-1]):
+        rows = seen[:, j].nonzero()[:, 0]
+        greater += (later[:, :, rows, j, None] > earlier[:, :, rows, :j]).flatten(2).float().sum(-1)
+    keys = seen.sum(1)
+    return greater / (keys * (keys - 1) / 2).sum(), (later > 0).sum((-1, -2)) / keys.sum()
+
+
+def read_conditions(study: Study, conditions: tuple[str, ...], gradients: int) -> xr.Dataset:
+    """Return sizes along the prompts, and recency and influence in some conditions.
+
+    Parameters
+    ----------
+    study
+        Model and prompts of :data:`QUERIES` tokens or more. Shuffles take the seed of the prompts.
+    conditions
+        Names in :data:`CONDITIONS`.
+    gradients
+        How many prompts' influence is measured, in the conditions of :data:`INFLUENCE`.
+    """
+    instrument, ids = study.instrument, study.prompts.ids
+    N, n = ids.shape
+    sizes = read_sizes(instrument, ids)
+    logs = np.log(sizes[:, :, PARTS.index("input")].astype(float))
+    step = max(1, n // QUERIES)
+    queries = np.arange(step, n + 1, step) - 1
+    found = []
+    for name in conditions:
+        with_influence = gradients if name in INFLUENCE else 0
+        found.append(_read_condition(study, name, logs, queries[queries >= 2], with_influence))
+    influence = np.stack([x.influence for x in found])
+    with np.errstate(divide="ignore", invalid="ignore"):  # nothing has been added before the first layer
+        slopes = octave_slopes(sizes.astype(float))
+        course = np.log(sizes.astype(float)).mean(0)
+    smooth = np.stack([smooth_course(x) for x in held_out_courses(logs)])
+    course, slopes = (np.where(np.isfinite(x), x, np.nan) for x in (course, slopes))
+    layers, prompts = ("condition", "prompt", "layer"), ("condition", "prompt")
+    variables: dict[str, tuple[tuple[str, ...], np.ndarray, str]] = {
+        "slope": (
+            ("prompt", "part", "layer"),
+            slopes.swapaxes(1, 2),
+            "exponent of the size along positions 1 to n-1, each octave counting alike",
+        ),
+        "course": (
+            ("part", "position", "layer"),
+            np.moveaxis(course, 0, -1),
+            "mean over prompts of the logarithm of the size",
+        ),
+        "smooth_course": (
+            ("fold", "position", "layer"),
+            smooth.swapaxes(1, 2),
+            "logarithm of the input's size in the other fold, smoothed: what 'course' removes from a fold",
+        ),
+        "preference": (
+            layers,
+            np.stack([x.recency.preference for x in found]),
+            "recency probability of content logits",
+        ),
+        "positive": (layers, np.stack([x.recency.positive for x in found]), "share of content logits above 0"),
+        "attended": (
+            layers,
+            np.stack([x.recency.position for x in found]),
+            "mean attended position, 0 first token, 1 the query",
+        ),
+        "influence_mean": (
+            prompts,
+            influence @ np.linspace(0, 1, n),
+            "mean position of influence, 0 first token, 1 last",
+        ),
+        "influence_last": (prompts, influence[..., -1], "influence of the last"),
+        "loss": (prompts, np.stack([x.recency.loss for x in found]), "loss of the next token, in nats"),
+    }
+    return xr.Dataset(
+        {name: (dims, x.astype(np.float32), {"long_name": text}) for name, (dims, x, text) in variables.items()},
+        coords={"condition": list(conditions), "part": list(PARTS)},
+    )
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Hold what one condition gave; influence normalised, not a number for prompts where it was not measured."""
+
+    recency: RecencyReading
+    influence: Float[np.ndarray, "N n"]
+
+
+def _read_condition(
+    study: Study, name: str, logs: Float[np.ndarray, "N T n"], queries: Int[np.ndarray, "q"], gradients: int
+) -> _Found:
+    instrument, ids = study.instrument, study.prompts.ids
+    (N, n), T = ids.shape, instrument.T
+    recency = RecencyReading(np.empty((N, T)), np.empty((N, T)), np.empty((N, T)), np.empty(N))
+    influence = np.full((N, n), np.nan)
+
+    def read(rows: Int[np.ndarray, "rows"]) -> None:
+        part = read_recency(instrument, ids[rows], queries)
+        for field in fields(part):
+            getattr(recency, field.name)[rows] = getattr(part, field.name)
+        measured = rows[rows < gradients]
+        for k in range(0, measured.size, 8):
+            few = measured[k : k + 8]
+            g = instrument.measure(torch.from_numpy(ids[few])).influence.numpy()
+            influence[few] = g / g.sum(1, keepdims=True)
+
+    how = CONDITIONS[name]
+    if how is None:
+        read(np.arange(N))
+        return _Found(recency, influence)
+    parts, rule = how
+    for rows, typical in removals(rule, logs, study.settings.seed):
+        with replaced_denominators(instrument, typical, parts, own=rule != "constant"):
+            read(rows)
+    return _Found(recency, influence)
+
+
+def measure_norms(settings: Settings) -> xr.Dataset:
+    """Measure a reference model on text and on random tokens, and its untrained twin on the text.
+
+    Parameters
+    ----------
+    settings
+        Of a reference model, with text that is cut.
+
+    Returns
+    -------
+    slope, course
+        Sizes along the prompt.
+    preference, positive, attended, loss
+        Recency and loss in each condition.
+    influence_mean, influence_last
+        Where influence lies, for the first half of the text's prompts.
+    """
+    text = Study(settings)
+    few = settings.prompts // 2
+    sets = {
+        "text": read_conditions(text, tuple(CONDITIONS), few),
+        "random": read_conditions(text.with_prompts(rule="random"), CONTROLS, 0),
+    }
+    with untrained_twin(settings.source, "unit") as twin:
+        other = Study(settings.with_source(twin))
+        sets["untrained"] = read_conditions(other, CONTROLS, 0)
+    data = xr.concat([x.expand_dims(data=[label]) for label, x in sets.items()], "data", join="outer", coords="minimal")
+    return data.sel(condition=list(CONDITIONS)).assign_attrs(
+        **text.provenance(),
+        gradients=few,
+        queries=QUERIES,
+        courses="geometric means of the prompts of the other of two folds; but for 'raw' smoothed",
+        untrained="first weights of seed 0, standard deviation 1/√D, the same text",
+    )

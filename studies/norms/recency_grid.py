@@ -1,0 +1,219 @@
+"""Recency probabilities over a grid of settings as a tidy table: simulated here, kept in a file, beside the print."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+
+from posbias import errors
+from studies.norms.layernorm_simulation import Norm, Residual, layer_logits, recency_share, simulate_recency
+
+SETTING = ["d", "alpha", "norm", "residual", "rms", "layer"]
+"""Columns that tell rows of a grid apart: width, cosine, network, root-mean-square norm of a token, and layer."""
+KINDS: dict[str, tuple[Norm, Residual]] = {
+    "no norm": ("none", "none"),
+    "LayerNorm": ("layernorm", "none"),
+    "LayerNorm, residual": ("layernorm", "pre"),
+}
+"""The networks that the chapter compares: what stands before attention, and the residual."""
+SMALLEST = 1e-6
+"""Standard errors are kept to six decimals: one of 0 is below this."""
+
+
+def read_grid(path: Path | str) -> pd.DataFrame:
+    """Return the kept grid: the columns of :data:`SETTING`, ``sequences``, ``probability``, ``error``, ``own_part``.
+
+    ``own_part`` tells the rows in which a token's own part has norm 1, its norm being 1/√(1-α), from others.
+
+    Parameters
+    ----------
+    path
+        A file of ``benchmarks/recency.py``.
+    """
+    frame = pd.read_csv(path, comment="#")
+    frame["own_part"] = np.isclose(frame["rms"], (1 - frame["alpha"]) ** -0.5, rtol=1e-4)
+    return frame
+
+
+def simulate_grid(
+    widths: Sequence[int],
+    alphas: Sequence[float],
+    *,
+    sequences: int,
+    n: int,
+    layers: int,
+    seed: int = 0,
+    kinds: Mapping[str, tuple[Norm, Residual]] = KINDS,
+) -> pd.DataFrame:
+    """Return a grid simulated now: as :func:`read_grid`, with what the mean logits of the last query are.
+
+    Parameters
+    ----------
+    widths, alphas
+        Settings, each with each; a token's own part has norm 1.
+    sequences, n, layers, seed
+        As for :func:`~studies.norms.layernorm_simulation.simulate_recency`.
+    kinds
+        Names of networks, kept in the column ``kind``.
+
+    Notes
+    -----
+    ``slope`` is the mean of S_(n,n-1) - S_(n,1), ``mean_logit`` that of S_nj over j < n, which is √d times a cosine if
+    states are normalised.
+
+    >>> found = simulate_grid([16], [0.5], sequences=2, n=3, layers=2, kinds={"LayerNorm": ("layernorm", "none")})
+    >>> found[["layer", "sequences"]].values.tolist()
+    [[1, 2], [2, 2]]
+    """
+    rows = []
+    for kind, (norm, residual) in kinds.items():
+        for d in widths:
+            for alpha in alphas:
+                found = simulate_recency(
+                    sequences, d=d, alpha=alpha, n=n, layers=layers, norm=norm, residual=residual, seed=seed
+                )
+                last = found.mean_logits[:, -1, :-1]
+                values = zip(found.probability, found.error, last[:, -1] - last[:, 0], last.mean(1), strict=True)
+                rms = float(f"{(1 - alpha) ** -0.5:.6g}")  # as the file keeps it
+                for t, value in enumerate(values):
+                    rows.append((kind, d, alpha, norm, residual, rms, t + 1, sequences, *value))
+    columns = ["kind", *SETTING, "sequences", "probability", "error", "slope", "mean_logit"]
+    return pd.DataFrame(rows, columns=columns).assign(own_part=True)
+
+
+def by_depth(X: Float[np.ndarray, "sequences n d"], layers: int, residual: Residual) -> pd.DataFrame:
+    """Return how recent each layer of the LayerNorm network is on given tokens: by preference and by weight.
+
+    ``probability`` and its standard ``error`` are those of the recency probability. ``slope`` is the mean of
+    S_(n,n-1) - S_(n,1), in logits, and ``attended`` the mean position of the last query's weight on earlier tokens: 0
+    is the first, 1 the one before the query, 1/2 no preference.
+
+    Parameters
+    ----------
+    X
+        Tokens of at least 2 sequences.
+    layers
+        At least 1.
+    residual
+        As in :func:`~studies.norms.layernorm_simulation.layer_logits`.
+
+    Raises
+    ------
+    ValueError
+        For fewer than 2 sequences.
+
+    >>> by_depth(np.stack([np.eye(3)] * 2), 2, "none")["layer"].tolist()
+    [1, 2]
+    """
+    sequences = errors.positive_integer("sequences", len(X), minimum=2)
+    S = layer_logits(X, layers, residual=residual)
+    share = recency_share(S)
+    earlier = S[:, :, -1, :-1]
+    weight = np.exp(earlier - earlier.max(-1, keepdims=True))
+    position = (weight / weight.sum(-1, keepdims=True)) @ np.linspace(0, 1, earlier.shape[-1])
+    return pd.DataFrame(
+        {
+            "residual": residual,
+            "layer": np.arange(1, layers + 1),
+            "probability": share.mean(1),
+            "error": share.std(1) / np.sqrt(sequences - 1),
+            "slope": (earlier[..., -1] - earlier[..., 0]).mean(1),
+            "attended": position.mean(1),
+        }
+    )
+
+
+def differences(one: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
+    """Return, for the settings that two grids share, ``difference`` and its standard ``error``.
+
+    >>> a = pd.DataFrame([[16, 0.0, "none", "none", 1.0, 2, 0.5, 0.03]], columns=[*SETTING, "probability", "error"])
+    >>> b = a.assign(probability=0.4, error=0.04)
+    >>> differences(a, b)[["difference", "error"]].round(3).values.tolist()
+    [[0.1, 0.05]]
+    """
+    both = one.merge(other, on=SETTING, suffixes=("_one", "_other"))
+    both["difference"] = both["probability_one"] - both["probability_other"]
+    both["error"] = np.hypot(both["error_one"], both["error_other"])
+    return both[[*SETTING, "difference", "error"]]
+
+
+def growth(grid: pd.DataFrame, by: Sequence[str] = ("d", "norm", "residual", "layer")) -> pd.DataFrame:
+    """Return of each curve over α its ``first`` and ``last`` value, the steepest ``fall``, and where it ``peaks``.
+
+    ``fall`` is the largest fall from one α to the next in standard errors; below 0 the curve rises throughout.
+    ``clear`` is the whole rise in standard errors of the last value.
+    """
+    rows = []
+    for key, curve in grid.sort_values("alpha").groupby(list(by)):
+        p = curve["probability"].to_numpy()
+        error = curve["error"].clip(lower=SMALLEST).to_numpy()
+        fall = float((-np.diff(p) / np.hypot(error[1:], error[:-1])).max())
+        peak = float(curve["alpha"].to_numpy()[p.argmax()])
+        rows.append((*key, p[0], p[-1], fall, (p[-1] - p[0]) / error[-1], peak))
+    return pd.DataFrame(rows, columns=[*by, "first", "last", "fall", "clear", "peak"])
+
+
+def beside_print(grid: pd.DataFrame, printed: Iterable[Any], digits: int = 4) -> pd.DataFrame:
+    """Return every printed probability with ours, tokens' own parts of norm 1.
+
+    ``beyond`` is by how many of our standard errors the two differ more than the rounding of the print explains.
+
+    Parameters
+    ----------
+    grid
+        Of :func:`read_grid`.
+    printed
+        :class:`~posbias.published.numbers.PrintedRecency`.
+    digits
+        Decimals of the print.
+
+    Raises
+    ------
+    ValueError
+        If the grid lacks a printed setting.
+    """
+    columns = ["d", "alpha", "norm", "residual", "layer"]
+    entries = [[*(getattr(entry, name) for name in columns), entry.probability] for entry in printed]
+    frame = pd.DataFrame(entries, columns=[*columns, "printed"])
+    joined = frame.merge(grid[grid["own_part"]], on=columns, how="left")
+    if joined["probability"].isna().any():
+        missing = joined.loc[joined["probability"].isna(), columns].iloc[0].tolist()
+        raise ValueError(f"grid: expected every printed setting, received none for {missing}")
+    joined["difference"] = (joined["probability"] - joined["printed"]).abs()
+    rounding = 0.5 * 10.0**-digits
+    joined["beyond"] = (joined["difference"] - rounding).clip(lower=0) / joined["error"].clip(lower=SMALLEST)
+    return joined[[*columns, "printed", "probability", "error", "difference", "beyond"]]
+
+
+def sizes_tried(grid: pd.DataFrame, printed: Iterable[Any], alpha: float = 0.5) -> pd.DataFrame:
+    """Return the printed probabilities with a residual beside ours, for each way to read how large a token is.
+
+    Parameters
+    ----------
+    grid
+        Of :func:`read_grid`.
+    printed
+        :class:`~posbias.published.numbers.PrintedRecency`; those with a residual from layer 2 on are taken.
+    alpha
+        The cosine at which the sizes were tried.
+    """
+    target = [entry for entry in printed if entry.residual == "pre" and entry.layer > 1 and entry.alpha == alpha]
+    rows = []
+    for entry in target:
+        sizes = {
+            "own part of norm 1": ("pre", (1 - alpha) ** -0.5),
+            "token of norm 1": ("pre", 1.0),
+            "token of norm √d": ("pre", entry.d**0.5),
+            "residual taken of normalised states": ("post", (1 - alpha) ** -0.5),
+        }
+        here = grid.query("d == @entry.d and alpha == @alpha and norm == @entry.norm and layer == @entry.layer")
+        for name, (residual, rms) in sizes.items():
+            (row,) = here[(here["residual"] == residual) & np.isclose(here["rms"], rms, rtol=1e-4)].itertuples()
+            rows.append((name, entry.d, entry.layer, entry.probability, row.probability, row.error))
+    frame = pd.DataFrame(rows, columns=["size of a token", "d", "layer", "printed", "probability", "error"])
+    return frame.assign(difference=(frame["probability"] - frame["printed"]).abs())

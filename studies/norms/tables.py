@@ -1,0 +1,236 @@
+"""Tables of the kept measurements of norms: how sizes run along the prompt, and what undoing the norm changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+
+from posbias.compare.multiplicity import holm, sign_p_value
+from posbias.compare.resampling import interval, resample_weights
+from posbias.rollout.masks import causal, sliding_window
+from studies.reference.models import REFERENCES
+
+FOLDER = "norms"
+"""Where in ``results`` the measurements are."""
+NO_PREFERENCE = 0.5
+"""The recency probability of attention that prefers neither of two earlier keys."""
+
+Studies = Mapping[str, Any]
+"""Measurements by the name of the model."""
+
+
+def read_studies(root: Path) -> dict[str, Any]:
+    """Return the measurements of every model, in the order of the reference models.
+
+    Raises
+    ------
+    FileNotFoundError
+        If a model has none.
+    """
+    import xarray as xr
+
+    folder = root / "results" / FOLDER
+    return {name: xr.load_dataset(folder / f"{name}.norms.nc", engine="h5netcdf") for name in REFERENCES}
+
+
+LEVEL = 0.05
+"""At which a comparison stands, after Holm's adjustment for the family that a sentence counts."""
+
+
+def mean_interval(x: Float[np.ndarray, "N"], resamples: int = 2000) -> tuple[float, float, float, float]:
+    """Return the mean over prompts, its interval at 95 %, prompts resampled, and the p value of a mean of 0.
+
+    >>> mean_interval(np.ones(4))[:3]
+    (1.0, 1.0, 1.0)
+    """
+    means = resample_weights(len(x), resamples) @ x / len(x)
+    low, high = interval(means)
+    return float(x.mean()), float(low), float(high), sign_p_value(means)
+
+
+def exponent_table(studies: Studies, data: str = "text") -> pd.DataFrame:
+    """Return exponents c of size ∝ (j + 1)^c, a row for each model.
+
+    ``values_first`` and ``values_deeper``: of averaged values in layer 1 and in deeper layers; ``branches`` and
+    ``rest``: of the parts of the norm's input; ``input``, ``input_low``, ``input_high``: of the input itself, with
+    an interval and ``input_p``, the p value of 0; ``falling`` of ``layers``: in how many layers from 2 on the input's
+    is below 0, at 5 % after Holm's adjustment for these layers; ``least``, ``most``: the extremes over them.
+
+    Parameters
+    ----------
+    studies
+        Of :func:`read_studies`.
+    data
+        ``text``, ``random`` or ``untrained``.
+    """
+    rows = []
+    for name, study in studies.items():
+        slopes = study["slope"].sel(data=data).astype(float)
+        of = {part: slopes.sel(part=part).transpose("prompt", "layer").values for part in slopes["part"].values}
+        later = of["input"][:, 1:]
+        tests = [mean_interval(column) for column in later.T]
+        stands = holm(np.array([test[3] for test in tests])) <= LEVEL
+        below = [bool(test[0] < 0 and stand) for test, stand in zip(tests, stands, strict=True)]
+        rows.append(
+            {
+                "model": name, "values_first": of["values"][:, 0].mean(), "values_deeper": of["values"][:, 1:].mean(),
+                "branches": of["branches"][:, 1:].mean(), "rest": of["rest"][:, 1:].mean(),
+                **dict(zip(("input", "input_low", "input_high", "input_p"), mean_interval(later.mean(1)), strict=True)),
+                "falling": sum(below), "layers": len(below), "least": later.mean(0).min(), "most": later.mean(0).max(),
+            }
+        )  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def input_exponents(studies: Studies, data: str = "text") -> dict[str, Float[np.ndarray, "N"]]:
+    """Return by model the exponents of the prompts: of the norm's input, means over layers from 2 on.
+
+    Parameters
+    ----------
+    studies, data
+        As in :func:`exponent_table`.
+    """
+    found = {}
+    for name, study in studies.items():
+        slopes = study["slope"].sel(data=data, part="input").astype(float).isel(layer=slice(1, None))
+        found[name] = slopes.mean("layer").values
+    return found
+
+
+def adjusted(table: pd.DataFrame, column: str = "p") -> pd.DataFrame:
+    """Return the table with its p values after Holm's adjustment for all rows, in the column ``adjusted``.
+
+    >>> adjusted(pd.DataFrame({"p": [0.01, 0.5]}))["adjusted"].tolist()
+    [0.02, 0.5]
+    """
+    return table.assign(adjusted=holm(table[column].to_numpy()))
+
+
+def size_table(studies: Studies) -> pd.DataFrame:
+    """Return sizes on natural text, a row for each model.
+
+    ``first_low``, ``first_high``: the first token's input over that of the others, extremes over layers; ``branches``
+    and ``rest``: what all attention branches, and all else that layers add, have of the input of the last layer.
+    """
+    rows = []
+    for name, study in studies.items():
+        course = study["course"].sel(data="text").astype(float)
+        others = np.exp(course.isel(position=slice(1, None)).mean("position"))
+        first = (np.exp(course.sel(part="input").isel(position=0)) / others.sel(part="input")).values
+        last = (others / others.sel(part="input")).isel(layer=-1)
+        shares = {part: float(last.sel(part=part)) for part in ("branches", "rest")}
+        rows.append({"model": name, "first_low": first.min(), "first_high": first.max(), **shares})
+    return pd.DataFrame(rows)
+
+
+def prompt_changes(study: Any, what: str, condition: str, against: str = "intact", data: str = "text") -> np.ndarray:
+    """Return a reading in one condition less that in another, for each prompt: means over layers.
+
+    Parameters
+    ----------
+    study
+        One of :func:`read_studies`.
+    what
+        A variable of the measurements: ``preference``, ``attended``, ``influence_mean``, ``influence_last``, ``loss``.
+    condition, against
+        What is compared with what.
+    data
+        ``text``, ``random`` or ``untrained``.
+    """
+    readings = study[what].sel(data=data).astype(float)
+    if "layer" in readings.dims:
+        readings = readings.mean("layer")
+    both = readings.sel(condition=[condition, against]).transpose("condition", "prompt").values
+    difference = both[0] - both[1]
+    return np.asarray(difference[np.isfinite(difference)])
+
+
+def change_table(studies: Studies, what: str, data: str = "text", against: str = "intact") -> pd.DataFrame:
+    """Return what every condition changes of a reading, a row for each model and condition.
+
+    ``intact``, and ``change`` from ``against`` with ``low`` and ``high``: means over layers and prompts, the interval
+    of paired differences, and ``p``, the p value of no change. ``adjusted`` is that after Holm's adjustment for all
+    models in the same condition, and ``direction`` what then stands: ``lower``, ``higher`` or neither, ``""``.
+    Conditions that were not measured on the data are left out.
+
+    Parameters
+    ----------
+    studies
+        Of :func:`read_studies`.
+    what, data, against
+        As in :func:`prompt_changes`.
+    """
+    rows = []
+    for name, study in studies.items():
+        intact = study[what].sel(data=data, condition="intact").astype(float).mean().item()
+        for condition in study["condition"].values.tolist():
+            change = prompt_changes(study, what, condition, against, data)
+            if change.size:
+                rows.append((name, condition, intact, *mean_interval(change)))
+    table = pd.DataFrame(rows, columns=["model", "condition", "intact", "change", "low", "high", "p"])
+    table["adjusted"] = table.groupby("condition")["p"].transform(lambda p: holm(p.to_numpy()))
+    stands = table["adjusted"] <= LEVEL
+    table["direction"] = np.where(stands, np.where(table["change"] < 0, "lower", "higher"), "")
+    return table
+
+
+def lower_everywhere(changes: Mapping[str, Float[np.ndarray, "N"]]) -> bool:
+    """Tell whether a reading falls in every model, at 5 % after Holm's adjustment for all of them.
+
+    Parameters
+    ----------
+    changes
+        By model, the changes of its prompts.
+
+    >>> lower_everywhere({"a": np.full(8, -1.0), "b": np.full(8, -0.1)})
+    True
+    """
+    tests = [mean_interval(x) for x in changes.values()]
+    stands = holm(np.array([test[3] for test in tests])) <= LEVEL
+    return bool(stands.all() and all(test[0] < 0 for test in tests))
+
+
+def with_random_signs(changes: Mapping[str, Float[np.ndarray, "N"]], seed: int) -> dict[str, Float[np.ndarray, "N"]]:
+    """Return changes whose signs are drawn anew, prompt by prompt: what there is without an effect.
+
+    >>> abs(with_random_signs({"a": np.arange(3.0)}, 0)["a"]).tolist()
+    [0.0, 1.0, 2.0]
+    """
+    rng = np.random.default_rng(seed)
+    return {name: rng.choice([-1.0, 1.0], len(x)) * x for name, x in changes.items()}
+
+
+def with_effect(
+    changes: Mapping[str, Float[np.ndarray, "N"]], effects: Mapping[str, float], seed: int
+) -> dict[str, Float[np.ndarray, "N"]]:
+    """Return changes of a given mean effect that scatter over prompts as measured: prompts redrawn about it.
+
+    >>> with_effect({"a": np.full(3, 5.0)}, {"a": -1.0}, 0)["a"].tolist()
+    [-1.0, -1.0, -1.0]
+    """
+    rng = np.random.default_rng(seed)
+    return {name: effects[name] + rng.choice(x - x.mean(), len(x)) for name, x in changes.items()}
+
+
+def uniform_attended(studies: Studies) -> dict[str, float]:
+    """Return the mean attended position of uniform attention, under each model's own mask: 0 first token, 1 query."""
+    found = {}
+    for name, study in studies.items():
+        n, width = study.attrs["length"], getattr(REFERENCES[name].config(), "sliding_window", None)
+        mask = (sliding_window(width) if width else causal()).matrix(n)
+        mean = mask @ np.arange(n) / mask.sum(1)
+        found[name] = float((mean[1:] / np.arange(1, n)).mean())
+    return found
+
+
+def positive_shares(studies: Studies) -> pd.Series:
+    """Return the share of content logits above 0 on natural text, by model."""
+    shares = {
+        name: float(study["positive"].sel(data="text", condition="intact").mean()) for name, study in studies.items()
+    }
+    return pd.Series(shares, name="positive").rename_axis("model")

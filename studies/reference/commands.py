@@ -1,0 +1,117 @@
+"""The command that trains the reference models: ``posbias train-reference``."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from posbias import errors
+from posbias.cli.designs import Design, read_design
+from posbias.files import check_folder
+from posbias.measure.unfinished import resumable
+from posbias.shipped import write_held_out
+from studies.reference.models import REFERENCES, Reference, reference
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command that trains to ``app``."""
+    app.command("train-reference")(train_reference)
+
+
+def train_reference(
+    names: Annotated[list[str], typer.Argument(help="Names of reference models, such as bloom-12, or 'all'.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write to, a folder in it for each model.")],
+    seed: Annotated[int, typer.Option(help="Random seed of the weights and the batches.")] = 0,
+    steps: Annotated[
+        int | None,
+        typer.Option(help="Number of optimizer steps; 0 writes the untrained model. By default the model's own."),
+    ] = None,
+    init: Annotated[
+        Literal["default", "unit"],
+        typer.Option(help="Standard deviation of the initial weights: 0.02 (default) or 1/√D (unit)."),
+    ] = "default",
+    position_bias: Annotated[
+        Path | None,
+        typer.Option(
+            help="Rollout configuration (.yaml) whose position_bias takes the place of the models' own positions; "
+            "layers and heads must be the same."
+        ),
+    ] = None,
+    snapshots: Annotated[
+        str, typer.Option(help="Also write the model after these steps, separated by commas, such as 0,30,100.")
+    ] = "",
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Skip models that are complete; continue others from their checkpoints.")
+    ] = False,
+    checkpoint_every: Annotated[float, typer.Option(help="Minimum time between checkpoints, in seconds.")] = 60.0,
+) -> None:
+    """Train reference models on the texts that come with Python."""
+    errors.seed("seed", seed)
+    errors.seconds("checkpoint_every", checkpoint_every)
+    wanted = _steps(snapshots)
+    rows = [reference(name) for name in (REFERENCES if names == ["all"] else names)]
+    if steps is not None:
+        rows = [row.shortened(steps) for row in rows]
+    if position_bias is not None:
+        rows = [_built(row, read_design(position_bias)) for row in rows]
+    check_folder(output)
+    output.mkdir(parents=True, exist_ok=True)
+    left = [row for row in rows if not (resume and (output / row.name / "config.json").exists())]
+    if not left:
+        typer.echo(f"{output}: nothing to do, every model is complete")
+        return
+
+    from transformers.utils import logging
+
+    from studies.reference.pretraining import load_start, train
+    from studies.reference.tokens import python_texts
+
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    texts = python_texts()
+    write_held_out(output, texts.held_out)
+    for row in left:
+        start = None
+        if row.continues is not None and row.steps > 0:
+            start = load_start(output / row.continues)
+        with resumable(partial(_left, output / row.name)):
+            log = train(
+                row,
+                texts,
+                output / row.name,
+                seed=seed,
+                init=init,
+                start=start,
+                snapshots=[step for step in wanted if step <= row.steps],
+                resume=resume,
+                checkpoint_every=checkpoint_every,
+                progress=True,
+            )
+        done = "untrained"
+        if row.steps:
+            done = f"training loss {log[-50:, 0].mean():.3f}, held-out loss {log[-1, 1]:.3f} nats a token"
+        typer.echo(f"{output / row.name}: {row.steps} steps, {done}")
+
+
+def _built(row: Reference, design: Design) -> Reference:
+    """Return a reference model with the position biases of a design."""
+    design.check(row.name, row.T, row.H)
+    return row.biased(design.description)
+
+
+def _left(folder: Path) -> list[Path]:
+    """Return what a training that was interrupted leaves to go on from."""
+    return [folder / "training.checkpoint"]
+
+
+def _steps(text: str) -> list[int]:
+    try:
+        found = [int(part) for part in text.split(",") if part.strip()]
+        if min(found, default=0) < 0:
+            raise ValueError
+        return found
+    except ValueError:
+        raise errors.invalid("snapshots", "steps separated by commas, such as 0,30,100", text) from None

@@ -1,0 +1,415 @@
+"""Measured influence profiles of many models as tables: their shape, their precision, other texts, and signs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from jaxtyping import Float, Int
+
+from posbias import errors
+from posbias.compare.distances import normalised_wasserstein, wasserstein_to
+from posbias.compare.multiplicity import holm, sign_p_value
+from posbias.compare.resampling import interval, resampled_profiles
+from posbias.measure.corpus import in_order
+from posbias.measure.prompt_units import prompt_units
+from posbias.rollout.profiles import TOLERANCE, mean_position, u_shape
+
+SMOOTH = 9
+"""Width of the running mean under a trough, in tokens."""
+SMOOTH_LONG = 33
+"""The same for prompts of 1,024 tokens."""
+LEVEL = 0.05
+"""Level at which a family of comparisons is decided."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Hold the influence of every prompt of a measurement, and the unit that each prompt is from.
+
+    Parameters
+    ----------
+    influence
+        Each prompt's influence at each position, not normalised.
+    units
+        From :func:`~posbias.measure.prompt_units.prompt_units`.
+    """
+
+    influence: Float[np.ndarray, "N n"]
+    units: Int[np.ndarray, "N"]
+
+    @property
+    def profile(self) -> Float[np.ndarray, "n"]:
+        """The influence profile of all prompts."""
+        return self.influence.sum(0) / self.influence.sum()
+
+    def resampled(self, resamples: int, seed: int = 0) -> Float[np.ndarray, "B n"]:
+        """Return the profiles of resampled units."""
+        return resampled_profiles(self.influence, resamples, units=self.units, seed=seed)
+
+    def redrawn(self, rng: np.random.Generator) -> Sample:
+        """Return as many units drawn with replacement; one that is drawn twice counts as two."""
+        names = np.unique(self.units)
+        rows = [np.flatnonzero(self.units == name) for name in rng.choice(names, names.size)]
+        labels = np.repeat(np.arange(names.size), [row.size for row in rows])
+        return Sample(self.influence[np.concatenate(rows)], in_order(labels))
+
+    def scaled(self, factor: Float[np.ndarray, "n"]) -> Sample:
+        """Return the sample with the influence of each position multiplied."""
+        return replace(self, influence=self.influence * factor)
+
+
+def sample_of(measured: xr.Dataset, **options: object) -> Sample:
+    """Return the sample of a measurement with ``influence_prompts``; options are those of ``prompt_units``."""
+    return Sample(measured["influence_prompts"].values.astype(np.float64), prompt_units(measured, **options))  # type: ignore[arg-type]
+
+
+def u_excess(profiles: Float[np.ndarray, "B n"], *, smooth: int = SMOOTH, ends: int = 1) -> Float[np.ndarray, "B"]:
+    """Return by how much the lower end of profiles is above their trough and its tolerance, times n.
+
+    Above 0 where :func:`~posbias.rollout.profiles.u_shape` says that a U is present, with the same widths.
+
+    Parameters
+    ----------
+    profiles
+        A profile in each row.
+    smooth, ends
+        As for ``u_shape``.
+
+    >>> u_excess(np.array([[0.4, 0.1, 0.1, 0.1, 0.2, 0.1]]), smooth=1).round(3).tolist()
+    [0.57]
+    """
+    q = profiles[:, :-1]
+    half = smooth // 2
+    total = np.cumsum(np.pad(q, ((0, 0), (1, 0))), axis=1)
+    level = (total[:, smooth:] - total[:, :-smooth]) / smooth
+    first, last = max(ends, half), min(q.shape[1] - ends, q.shape[1] - half)
+    trough = level[:, first - half : last - half].min(1)
+    lower = np.minimum(q[:, :ends].mean(1), q[:, -ends:].mean(1))
+    return np.asarray(profiles.shape[1] * (lower - (1 + TOLERANCE) * trough))
+
+
+def u_decisions(
+    samples: Mapping[str, Sample], *, smooth: int = SMOOTH, ends: int = 1, resamples: int = 1000
+) -> pd.DataFrame:
+    """Return for each model whether its profile has a U, with the models' number taken into account.
+
+    Parameters
+    ----------
+    samples
+        Model → prompts.
+    smooth, ends
+        As for :func:`~posbias.rollout.profiles.u_shape`.
+    resamples
+        Of the bootstrap over units.
+
+    Returns
+    -------
+    table : DataFrame
+        Index ``model``. Columns: ``excess`` of :func:`u_excess` with ``excess_low`` and ``excess_high``, its 95 %
+        interval; ``adjusted``, Holm's p value over the models; ``u``: yes or no where that is at most :data:`LEVEL`,
+        open elsewhere.
+
+    Raises
+    ------
+    ValueError
+        If resamples are too few for any of so many models to be decided.
+    """
+    least = int(np.ceil(2 * len(samples) / LEVEL))
+    if resamples < least:
+        raise errors.invalid("resamples", f"at least {least} for {len(samples)} models", resamples)
+    rows, p_values = {}, []
+    for name, sample in samples.items():
+        excess = float(u_excess(sample.profile[None], smooth=smooth, ends=ends)[0])
+        drawn = u_excess(sample.resampled(resamples), smooth=smooth, ends=ends)
+        low, high = interval(drawn)
+        p_values.append(sign_p_value(np.where(drawn > 0, 1.0, -1.0)))
+        rows[name] = {"excess": excess, "excess_low": float(low), "excess_high": float(high)}
+    table = pd.DataFrame.from_dict(rows, orient="index").rename_axis("model")
+    table["adjusted"] = holm(np.array(p_values))
+    sure = table["adjusted"] <= LEVEL
+    return table.assign(u=np.where(sure, np.where(table["excess"] > 0, "yes", "no"), "open"))
+
+
+def most_have_a_u(samples: Mapping[str, Sample], *, smooth: int, resamples: int = 600) -> bool:
+    """Tell whether more than half of the models have a U by :func:`u_decisions`."""
+    return bool((u_decisions(samples, smooth=smooth, resamples=resamples)["u"] == "yes").mean() > 0.5)
+
+
+def end_dominates(samples: Mapping[str, Sample]) -> bool:
+    """Tell whether the last quarter has more influence than any other quarter, in every model."""
+    return all(quarters(sample.profile).argmax() == 3 for sample in samples.values())
+
+
+def quarters(p: Float[np.ndarray, "n"]) -> Float[np.ndarray, "4"]:
+    """Return the influence of each quarter of a prompt.
+
+    Raises
+    ------
+    ValueError
+        If the number of tokens is no multiple of four.
+
+    >>> quarters(np.array([0.1, 0.2, 0.3, 0.4])).tolist()
+    [0.1, 0.2, 0.3, 0.4]
+    """
+    if p.size % 4:
+        raise errors.invalid("profile", "a number of positions that is a multiple of four", p.size)
+    return np.asarray(p.reshape(4, -1).sum(1))
+
+
+def passes(
+    check: Callable[[Mapping[str, Sample]], bool],
+    samples: Mapping[str, Sample],
+    broken: Callable[[str, Sample, np.random.Generator], Sample],
+    runs: int,
+) -> Iterator[bool]:
+    """Yield whether a check passes on broken samples, run by run: each has units drawn anew.
+
+    Parameters
+    ----------
+    check
+        Of all models.
+    samples
+        Model → prompts.
+    broken
+        What is made of a model's redrawn sample; its arguments are the model, the sample and a generator.
+    runs
+        How many; each has a seed of its own.
+    """
+    for rng in np.random.default_rng(0).spawn(runs):
+        yield check({name: broken(name, sample.redrawn(rng), rng) for name, sample in samples.items()})
+
+
+def lead_turned(sample: Sample, power: float = -0.5) -> Sample:
+    """Return a sample whose last quarter has (last / best other)^power of the influence of the best other quarter.
+
+    Parameters
+    ----------
+    sample
+        Its tokens are a multiple of four.
+    power
+        0 makes the two equal; -1/2 turns half of the lead, in logarithms, around.
+    """
+    shares = quarters(sample.profile)
+    lead = shares[3] / shares[:3].max()
+    factor = np.ones(sample.influence.shape[1])
+    factor[-factor.size // 4 :] = lead ** (power - 1)
+    return sample.scaled(factor)
+
+
+def with_profile(sample: Sample, profile: Float[np.ndarray, "n"]) -> Sample:
+    """Return a sample with another mean profile and its own noise about it, prompt by prompt and position by position.
+
+    Parameters
+    ----------
+    sample
+        Where its mean is 0, the new one has no influence either.
+    profile
+        The mean that the new sample has, up to a factor.
+    """
+    p = sample.profile
+    return sample.scaled(np.divide(profile, p, out=np.zeros_like(p), where=p > 0))
+
+
+def shuffled(sample: Sample, rng: np.random.Generator) -> Sample:
+    """Return a sample whose positions are shuffled, in each prompt anew."""
+    return replace(sample, influence=rng.permuted(sample.influence, axis=1))
+
+
+def start_moved(sample: Sample, power: float, *, smooth: int) -> Sample:
+    """Return a sample whose first token stands (start / trough)^power above the trough.
+
+    Parameters
+    ----------
+    sample
+        Profiles in which a first token has no influence are returned as they are.
+    power
+        0 puts the first token on the level of the trough, -1/2 below it by half of what it was above, in logarithms.
+    smooth
+        Width of the running mean under the trough.
+    """
+    p = sample.profile
+    u = u_shape(p, smooth=smooth)
+    factor = np.ones_like(p)
+    if u.start > 0 and u.trough > 0:
+        factor[0] = (u.start / u.trough) ** (power - 1)
+    return sample.scaled(factor)
+
+
+def resampling_noise(sample: Sample, sizes: Sequence[int], *, resamples: int = 500) -> pd.DataFrame:
+    """Return how far a profile of resampled prompts is from the profile itself, by the number of prompts.
+
+    Parameters
+    ----------
+    sample
+        Prompts and their units.
+    sizes
+        Numbers of prompts; the first so many are taken.
+    resamples
+        Of the bootstrap over units.
+
+    Returns
+    -------
+    table : DataFrame
+        Index ``prompts``; columns ``units``, how many they are from, ``distance``, the median normalised W₁, and
+        ``scaled``, the same times √units.
+    """
+    rows = {}
+    for size in sizes:
+        some = Sample(sample.influence[:size], sample.units[:size])
+        distance, units = (
+            float(np.median(wasserstein_to(some.resampled(resamples), some.profile))),
+            some.units.max() + 1,
+        )
+        rows[size] = {"units": int(units), "distance": distance, "scaled": distance * units**0.5}
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("prompts")
+
+
+def profile_shapes(samples: Mapping[str, Sample], *, resamples: int = 1000) -> pd.DataFrame:
+    """Return where influence lies, and whether the start stands above a trough.
+
+    Parameters
+    ----------
+    samples
+        Model → prompts of at least 18 tokens.
+    resamples
+        Of the bootstrap over units.
+
+    Returns
+    -------
+    table : DataFrame
+        Index ``model``. Columns: ``mean`` position; ``first``, influence of the first token times n; ``last``, that of
+        the last; ``depth`` of the U (:func:`~posbias.rollout.profiles.u_shape`, running mean of :data:`SMOOTH`); its
+        ``trough``, the place as a share of the prompt, with ``trough_low`` and ``trough_high``, the 95 % interval;
+        ``excess``, ``adjusted`` and ``u`` of :func:`u_decisions`; ``depth_aside``, without the first token;
+        ``depth_eight`` and ``u_eight``, where each end is a mean over eight tokens.
+    """
+    decided, of_eight = (u_decisions(samples, ends=ends, resamples=resamples) for ends in (1, 8))
+    rows = {}
+    for name, sample in samples.items():
+        p = sample.profile
+        places = [u_shape(q, smooth=SMOOTH).location for q in sample.resampled(resamples)]
+        low, high = interval(np.array(places))
+        whole = u_shape(p, smooth=SMOOTH)
+        rows[name] = {
+            "mean": mean_position(p),
+            "first": float(p[0]) * p.size,
+            "last": float(p[-1]),
+            "depth": whole.depth,
+            "trough": whole.location,
+            "trough_low": float(low),
+            "trough_high": float(high),
+            "depth_aside": u_shape(without_first(p), smooth=SMOOTH).depth,
+            "depth_eight": u_shape(p, ends=8, smooth=SMOOTH).depth,
+        }
+    table = pd.DataFrame.from_dict(rows, orient="index").rename_axis("model")
+    return table.join(decided).assign(u_eight=of_eight["u"])
+
+
+def without_first(p: Float[np.ndarray, "n"]) -> Float[np.ndarray, "_"]:
+    """Return the influence of all tokens but the first, normalised again.
+
+    >>> without_first(np.array([0.5, 0.1, 0.4])).tolist()
+    [0.2, 0.8]
+    """
+    return p[1:] / p[1:].sum()
+
+
+def text_distances(kept: Mapping[str, xr.Dataset], models: Mapping[str, xr.Dataset]) -> pd.DataFrame:
+    """Return W₁ of each model's profile to that on other texts, and its mean position without the first token.
+
+    Parameters
+    ----------
+    kept
+        Summaries by ``MODEL.CORPUS``; WikiText-2 and random tokens are looked up there.
+    models
+        Name → summary that is compared with.
+
+    Returns
+    -------
+    table : DataFrame
+        Index ``model``; columns ``mean_aside``, ``wikitext`` and ``random``.
+    """
+    rows = {}
+    for name, x in models.items():
+        p = x["influence"].values
+        others = {"wikitext": kept[f"{name}.wikitext-2"], "random": kept[f"{name}.random"]}
+        apart = {text: normalised_wasserstein(p, other["influence"].values) for text, other in others.items()}
+        rows[name] = {"mean_aside": mean_position(without_first(p))} | apart
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("model")
+
+
+def signed_influence(models: Mapping[str, xr.Dataset]) -> pd.DataFrame:
+    """Return how much of gradient times input cancels over prompts.
+
+    Parameters
+    ----------
+    models
+        Name → measurement with influence_signed_prompts.
+
+    Returns
+    -------
+    table : DataFrame
+        Index ``model``; columns ``cancels``, 1 - Σ|mean| / Σ mean of sizes, ``positive``, the share above 0, and
+        ``distance``, W₁ of the profile of mean sizes to that of the gradient's norm.
+    """
+    rows = {}
+    for name, x in models.items():
+        signed = x["influence_signed_prompts"].values
+        size = abs(signed).mean(0)
+        rows[name] = {
+            "cancels": cancelled(signed),
+            "positive": float((signed > 0).mean()),
+            "distance": normalised_wasserstein(size / size.sum(), x["influence"].values),
+        }
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("model")
+
+
+def cancelled(signed: Float[np.ndarray, "N n"]) -> float:
+    """Return the share of signed influence that cancels in the mean over prompts, 1 - Σ|mean| / Σ mean of sizes.
+
+    >>> cancelled(np.array([[1.0, 2.0], [-1.0, 2.0]])).__round__(3)
+    0.333
+    """
+    return float(1 - abs(signed.mean(0)).sum() / abs(signed).mean(0).sum())
+
+
+def random_cancelled(signed: Float[np.ndarray, "N n"], *, seed: int = 0) -> float:
+    """Return what :func:`cancelled` is after every sign is drawn at random."""
+    signs = np.random.default_rng(seed).choice([-1, 1], size=signed.shape)
+    return cancelled(abs(signed) * signs)
+
+
+def long_shapes(samples: Mapping[str, Sample], *, resamples: int = 1000) -> pd.DataFrame:
+    """Return the shape of profiles of long prompts.
+
+    Parameters
+    ----------
+    samples
+        Model → prompts; the number of tokens is a multiple of four.
+    resamples
+        Of the bootstrap over units.
+
+    Returns
+    -------
+    table : DataFrame
+        Index ``model``. Columns: ``prompts`` and ``units``; ``mean`` position; ``first``, influence of the first token
+        times n; ``quarter_1`` to ``quarter_4``, influence of each quarter of the prompt; ``depth`` of the U under a
+        running mean of :data:`SMOOTH_LONG` positions (-inf where the first token has no influence), its ``trough``
+        with ``trough_low`` and ``trough_high``; ``excess``, ``adjusted`` and ``u`` of :func:`u_decisions`.
+    """
+    rows = {}
+    for name, sample in samples.items():
+        p = sample.profile
+        u = u_shape(p, smooth=SMOOTH_LONG)
+        low, high = interval(np.array([u_shape(q, smooth=SMOOTH_LONG).location for q in sample.resampled(resamples)]))
+        parts = {f"quarter_{k}": float(part) for k, part in enumerate(quarters(p), 1)}
+        size = {"prompts": len(sample.influence), "units": int(sample.units.max()) + 1}
+        whole = size | {"mean": mean_position(p), "first": float(p[0]) * p.size}
+        shape = {"depth": u.depth, "trough": u.location, "trough_low": float(low), "trough_high": float(high)}
+        rows[name] = whole | parts | shape
+    table = pd.DataFrame.from_dict(rows, orient="index").rename_axis("model")
+    return table.join(u_decisions(samples, smooth=SMOOTH_LONG, resamples=resamples))

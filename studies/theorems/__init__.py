@@ -1,0 +1,1 @@
+"""The papers' propositions as functions: depth, graphs, encodings."""

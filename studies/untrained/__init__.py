@@ -1,0 +1,1 @@
+"""The law of untrained networks: its limits, and measurements of real architectures."""

@@ -1,0 +1,176 @@
+"""Tables of untrained networks: how far predictions are from the gradient, where there is a U, what rotations do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from jaxtyping import Float
+
+from posbias.compare.distances import normalised_wasserstein, spearman
+from posbias.compare.resampling import t_interval
+from posbias.netcdf import load
+from posbias.rollout.profiles import u_shape
+from posbias.rollout.structured import structured_kernels
+from posbias.rollout.untrained import aligned_profile
+
+ENDS, SMOOTH = 4, 9
+"""Positions averaged at the ends, and in a running mean, before a profile is asked for a U."""
+
+
+def read_births(folder: Path) -> dict[tuple[str, str], xr.Dataset]:
+    """Return the files of a folder by architecture and kind of prompt, small networks as ``small``.
+
+    Parameters
+    ----------
+    folder
+        Of files MODEL.PART.nc, as the studies ``birth`` and ``families`` write them.
+    """
+    found = {}
+    for path in sorted(folder.glob("*.nc")):
+        model, part = path.stem.rsplit(".", 1)  # names of models have dots of their own
+        if model.startswith("small-"):
+            model, part = model.removeprefix("small-"), f"small {part}"
+        found[model, part] = load(path)
+    return found
+
+
+def measured_profiles(data: xr.Dataset, output: str = "prompts") -> Float[np.ndarray, "seeds n"]:
+    """Return the measured influence profile of each seed's network, the mean over prompts.
+
+    Parameters
+    ----------
+    data
+        A file's content.
+    output
+        Influence on what: ``prompts``, the most likely token's probability, or ``random``, a random sum of logits.
+    """
+    p = data[f"influence_{output}"].values.astype(np.float64).mean(1)  # kept in 32 bits
+    return np.asarray(p / p.sum(-1, keepdims=True))
+
+
+def cesaro_profile(layers: int, n: int) -> Float[np.ndarray, "n"]:
+    """Return the last row of ((I + C)/2)^T, C[i, j] = 1/i for j ≤ i: iterated Cesàro powers, added as sizes.
+
+    The picture of a published abstract, whose weights we do not have: skip and attention count alike.
+
+    >>> cesaro_profile(1, 2).tolist()
+    [0.25, 0.75]
+    """
+    return aligned_profile(structured_kernels(layers), np.ones(layers), n)
+
+
+def distance_table(kept: Mapping[tuple[str, str], xr.Dataset], output: str = "prompts") -> pd.DataFrame:
+    """Return W₁ and rank correlation of every prediction to the measured influence, a row for each seed's network.
+
+    Columns: ``model``, ``part``, ``seed``, ``prediction``, ``W1``, ``spearman``. Beside the file's predictions there
+    are Cesàro powers. Files without this ``output`` (:func:`measured_profiles`) are left out.
+    """
+    rows = []
+    for (model, part), data in kept.items():
+        if f"influence_{output}" not in data:
+            continue
+        cesaro = cesaro_profile(data.sizes["layer"], data.sizes["position"])
+        for seed, p in enumerate(measured_profiles(data, output)):
+            predictions = data["profile"].isel(seed=seed).to_series().unstack("position")
+            for name, q in [*zip(predictions.index, predictions.values, strict=True), ("cesaro", cesaro)]:
+                rows.append((model, part, seed, name, normalised_wasserstein(q, p), spearman(q, p)))
+    return pd.DataFrame(rows, columns=["model", "part", "seed", "prediction", "W1", "spearman"])
+
+
+def published(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of published architectures as they are: no small networks, none without its rotations."""
+    return table[~table["part"].str.contains("small|unrotated")]
+
+
+def by_prediction(table: pd.DataFrame, names: Mapping[str, str], order: Sequence[str] = ()) -> pd.DataFrame:
+    """Return mean W₁ over seeds: a row for each kind of prompt and architecture, a column for each prediction.
+
+    Parameters
+    ----------
+    table
+        Rows of :func:`distance_table`.
+    names
+        Predictions, in order, with what their columns are called.
+    order
+        Architectures in the order of rows; as they come unless given.
+    """
+    wide = table.pivot_table("W1", ["part", "model"], "prediction", sort=False)[list(names)].rename(columns=dict(names))
+    rank = {name: k for k, name in enumerate(order)}
+    parts = {part: k for k, part in enumerate(dict.fromkeys(table["part"]))}
+    keys = [(parts[part], rank.get(model, len(rank))) for part, model in wide.index]
+    return wide.iloc[sorted(range(len(keys)), key=keys.__getitem__)]
+
+
+def over_seeds(table: pd.DataFrame, value: str = "W1") -> pd.DataFrame:
+    """Return mean and Student's 95 % interval over seeds (``mean``, ``low``, ``high``) and the largest (``most``).
+
+    Parameters
+    ----------
+    table
+        With columns ``model``, ``part``, ``seed``, ``value`` and any others, which tell rows apart.
+    value
+        The column that is averaged.
+    """
+    keys = [name for name in table.columns if name not in ("seed", "W1", "spearman", value)]
+    rows = [
+        (*key, x.mean(), *(t_interval(x) if len(x) > 1 else (np.nan, np.nan)), x.max())
+        for key, x in ((key, group[value].to_numpy()) for key, group in table.groupby(keys, sort=False))
+    ]
+    return pd.DataFrame(rows, columns=[*keys, "mean", "low", "high", "most"])
+
+
+def shape_table(kept: Mapping[tuple[str, str], xr.Dataset]) -> pd.DataFrame:
+    """Return whether measured and predicted profiles have a U, a row for each seed's network and profile.
+
+    Columns: ``model``, ``part``, ``seed``, ``profile`` (measured, birth), ``present`` by the book's criterion, without
+    the last position; ``with_last``: whether the first and the last position stand above the lowest of the others;
+    ``first``, ``last`` and ``lowest`` as multiples of 1/n; ``where`` the lowest is, from 0 to 1.
+    """
+    rows = []
+    for (model, part), data in kept.items():
+        for seed, p in enumerate(measured_profiles(data)):
+            law = data["profile"].sel(prediction="birth").values[seed]
+            for name, q in (("measured", p), ("birth", law)):
+                shape = u_shape(q, ends=ENDS, smooth=SMOOTH)
+                inner, n = q[:-1], q.size
+                rows.append((
+                    model, part, seed, name, shape.present, bool(q[-1] > 1.05 * inner.min() < q[0]),
+                    n * q[0], n * q[-1], n * inner.min(), shape.location,
+                ))  # fmt: skip
+    columns = ["model", "part", "seed", "profile", "present", "with_last", "first", "last", "lowest", "where"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def rotation_table(kept: Mapping[tuple[str, str], xr.Dataset]) -> pd.DataFrame:
+    """Return how far influence moves when rotations are taken away, beside how far it moves from seed to seed.
+
+    Columns: ``model``, ``seed``, ``moved`` (W₁, with and without rotation, same weights and prompts), ``between``
+    (mean W₁ to the other seeds' networks), ``spearman``.
+    """
+    rows = []
+    for (model, part), data in kept.items():
+        turned = kept.get((model, part.removesuffix("-unrotated")))
+        if not part.endswith("-unrotated") or turned is None:
+            continue
+        with_rotation, without = measured_profiles(turned), measured_profiles(data)
+        for seed, (p, q) in enumerate(zip(with_rotation, without, strict=True)):
+            others = [normalised_wasserstein(p, other) for k, other in enumerate(with_rotation) if k != seed]
+            rows.append((model, seed, normalised_wasserstein(p, q), float(np.mean(others)), spearman(p, q)))
+    return pd.DataFrame(rows, columns=["model", "seed", "moved", "between", "spearman"])
+
+
+def particulars(kept: Mapping[tuple[str, str], xr.Dataset]) -> pd.DataFrame:
+    """Return a row for each file: layers, Σc²/σ² over branches, mean overlap of steps, spread of content logits."""
+    rows: Iterator[tuple[object, ...]] = (
+        (
+            model, part, data.sizes["layer"], float(data["branch_gain"].mean()),
+            float(data["overlap"].mean()), float(data["content"].mean()),
+            float(data["lambda_frobenius"].sum("layer").mean()),
+        )
+        for (model, part), data in kept.items()
+    )  # fmt: skip
+    return pd.DataFrame(rows, columns=["model", "part", "layers", "gain", "overlap", "content", "tau"])

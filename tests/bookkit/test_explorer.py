@@ -1,0 +1,1203 @@
+"""The explorer in a browser: its engine against Python's, links, switches, words, downloads, keyboard, colours."""
+
+import itertools
+import json
+import re
+import shutil
+from functools import cache
+from html import unescape
+
+import numpy as np
+import pytest
+from conftest import ROOT, pages
+from scipy.special import exp1
+from test_browser import BROWSERS, FLAGS, resize
+
+from bookkit.explorer import DATA, standalone_page
+from bookkit.explorer_commands import REFERENCE, explorer_text, slope_rule
+from posbias.compare.distances import normalised_wasserstein
+from posbias.measure.summary import read_summary
+from posbias.published import numbers
+from posbias.rollout import masks, schedules
+from posbias.rollout.biased import biased_kernels
+from posbias.rollout.influence import influence_profile
+from posbias.rollout.kernels import attention_kernel, mix_heads
+from posbias.rollout.logits import alibi_slopes, geometric_slopes
+from posbias.rollout.order import dominates
+from posbias.rollout.position_bias import exponential_integral_inverse
+from posbias.rollout.profiles import mean_position, read_profile, u_shape
+from posbias.rollout.structured import structured_kernels
+from posbias.rollout.untrained import birth_profile
+
+webdriver = pytest.importorskip("selenium.webdriver")
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import Select, WebDriverWait
+
+MEASUREMENTS = ROOT / "results" / "models"
+ASSETS = ROOT / DATA.parent
+
+
+# ---------------------------------------------------------------- a browser and a page in it
+
+
+@pytest.fixture(scope="module")
+def driver():
+    binary = next((path for name in BROWSERS if (path := shutil.which(name))), None)
+    service = shutil.which("chromedriver")
+    if binary is None or service is None:
+        pytest.skip(f"no {'browser' if binary is None else 'chromedriver'} on this machine")
+    options = webdriver.ChromeOptions()
+    options.binary_location = binary
+    for flag in FLAGS:
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(service))
+    driver.set_script_timeout(60)
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    """Return the address of the explorer on a page of its own, from disk."""
+    return standalone_page(ROOT, tmp_path_factory.mktemp("explorer")).as_uri()
+
+
+@pytest.fixture
+def show(driver, page):
+    """Return a function that opens the page at a hash, once it is drawn."""
+    resize(driver, 1280)
+
+    def open_at(hash_="", address=page):
+        driver.get("about:blank")
+        driver.get(address + hash_)
+        drawn(driver)
+
+    return open_at
+
+
+def drawn(driver):
+    ready = "return window.PosbiasExplorer && PosbiasExplorer.drawn && PosbiasExplorer.drawn.milliseconds !== undefined"
+    busy = "return document.getElementById('explorer').getAttribute('aria-busy')"
+    WebDriverWait(driver, 30).until(lambda d: d.execute_script(ready) and not d.execute_script(busy))
+
+
+def profile(driver):
+    drawn(driver)
+    return np.array(driver.execute_script("return Array.from(PosbiasExplorer.drawn.profile)"), dtype=float)
+
+
+def after(driver, action):
+    """Do something that changes the settings, wait for the next drawing, and return the profile."""
+    before = driver.execute_script("return PosbiasExplorer.redraws")
+    action()
+    WebDriverWait(driver, 30).until(lambda d: d.execute_script("return PosbiasExplorer.redraws") > before)
+    return profile(driver)
+
+
+def element(driver, name):
+    return driver.find_element(By.ID, f"explorer-{name}")
+
+
+def errors(driver):
+    return [entry["message"] for entry in driver.get_log("browser") if entry["level"] == "SEVERE"]
+
+
+def settled_hash(driver, part):
+    WebDriverWait(driver, 10).until(lambda d: part in d.execute_script("return location.hash"))
+
+
+# ---------------------------------------------------------------- what Python makes of the fields of a link
+
+DEFAULTS = {
+    "depth": 12, "mixing": "constant", "lambda": 0.1, "lambda0": 0.6, "beta": 1.0, "encoding": "alibi", "heads": 8,
+    "slopes": "rule", "scale": 1.0, "slope": 0.25, "mask": "causal", "width": 16, "content": "none", "diagonal": 2.0,
+    "length": 256, "off": (), "law": "aligned", "alpha": 0.2, "tau": 1.2,
+}  # fmt: skip
+BIASES = {
+    "log-position": lambda f: {"kind": "log", "alpha": f["alpha"]},
+    "flat": lambda f: {"kind": "flat", "tau": f["tau"]},
+}
+"""Encodings that are functions of the ratio of positions, as the package describes them."""
+
+
+@cache
+def model_numbers(name):
+    """Return λ, the mean diagonal and the diagonal by layer and head, from where Python has them."""
+    if name in numbers.MODELS:
+        config = numbers.config(name, "all")
+        mean = numbers.config(name, "mean").content_config.diagonal_scores[0][0]
+        return config.lambdas(), mean, np.array(config.content_config.diagonal_scores)
+    x = read_summary(MEASUREMENTS / f"{name.removeprefix('reference-')}.builtin.nc")
+    diagonal = (x["content_diagonal"] - x["content_offdiagonal"]).values
+    return x["lambda_frobenius"].values, diagonal.mean().round(4), diagonal
+
+
+def predicted(**fields):
+    """Compute the profile that a link's fields ask for with the package's own functions."""
+    schedule, n, slopes, content, mask, f = what_is_asked(**fields)
+    T = len(schedule)
+    plain = f["encoding"] == "none" or "position" in f["off"]
+    if f["encoding"] in BIASES and not plain:
+        return influence_profile(biased(T, content, f), schedule, n)
+    if plain or f["encoding"] != "log":
+        kernels = structured_kernels(T, slope=None if plain else slopes, diagonal=content, mask=mask, H=f["heads"])
+        return influence_profile(kernels, schedule, n)
+    A = [mix_heads(heads) for heads in kernels_written_out(n, slopes, content, mask, f)]
+    return influence_profile(A[0] if len(A) == 1 else np.stack(A), schedule)
+
+
+def biased(T, content, f):
+    return biased_kernels(T, BIASES[f["encoding"]](f), diagonal=content, H=f["heads"])
+
+
+def predicted_at_birth(**fields):
+    """Compute the law at birth of a link's fields from kernels that are written out."""
+    schedule, n, slopes, content, mask, f = what_is_asked(**fields)
+    A = kernels_written_out(n, slopes, content, mask, f)
+    A = np.broadcast_to(A, (len(schedule), *A.shape[1:]))
+    if (schedule < 1).all():
+        return birth_profile(A, schedule / (1 - schedule))
+    G = np.diag(np.eye(n)[-1])  # without a residual a gain has no number, but its share of the layer has
+    for heads, mixing in zip(A[::-1], schedule[::-1], strict=True):
+        G = (1 - mixing) ** 2 * G + mixing**2 * np.mean([head.T @ G @ head for head in heads], axis=0)
+        G /= np.trace(G)
+    return np.sqrt(np.diag(G)) / np.sqrt(np.diag(G)).sum()
+
+
+def kernels_written_out(n, slopes, content, mask, f):
+    """Return the kernels of all heads, of one layer or of all: (1 or T, H, n, n)."""
+    plain = f["encoding"] == "none" or "position" in f["off"]
+    if f["encoding"] in BIASES and not plain:
+        one = [[biased(1, d, f | {"heads": 1}).dense(0, n) for d in row] for row in content]
+        return np.array(one)
+    distance = np.subtract.outer(np.arange(n), np.arange(n))
+    distance = np.log1p(np.abs(distance)) if f["encoding"] == "log" else distance
+    logits = -(0 if plain else 1) * slopes[:, None, None] * distance
+    return np.stack([attention_kernel(logits + d[:, None, None] * np.eye(n), mask) for d in content])
+
+
+def what_is_asked(**fields):
+    """Return λ, n, slopes, content by layer and head, the mask, and all fields."""
+    f = DEFAULTS | fields
+    T, H, n = f["depth"], f["heads"], f["length"]
+    if "model" in f:
+        own, mean, diagonals = model_numbers(f["model"])
+    schedule = {
+        "constant": lambda: schedules.constant(T, float(f["lambda"])),
+        "decay": lambda: schedules.power_decay(T, f["lambda0"], f["beta"]),
+        "model": lambda: own[:T],
+    }[f["mixing"]]()
+    rules = {
+        "rule": lambda: f["scale"] * alibi_slopes(H),
+        "geometric": lambda: f["scale"] * geometric_slopes(H),
+        "one": lambda: np.full(H, f["slope"]),
+    }
+    slopes = rules["one" if f["encoding"] == "decay" else f["slopes"]]()
+    content = {
+        "none": lambda: np.zeros((1, H)),
+        "diagonal": lambda: np.full((1, H), f["diagonal"]),
+        "mean": lambda: np.full((1, H), mean),
+        "all": lambda: diagonals[:T],
+    }[f["content"]]()
+    mask = {
+        "causal": masks.causal,
+        "window": lambda: masks.sliding_window(f["width"]),
+        "prefix": lambda: masks.prefix(f["width"]),
+    }[f["mask"]]()
+    mask = masks.full() if "mask" in f["off"] else mask
+    schedule = np.ones(T) if "residual" in f["off"] else schedule
+    content = np.zeros((1, H)) if "content" in f["off"] else content
+    return schedule, n, slopes, content, mask, f
+
+
+def random_biased_fields(rng, k):
+    """Draw settings with logits by the ratio of positions, which are causal; content of all kinds occurs with both."""
+    fields = random_fields(rng, 12 * (k // 2) + 1)  # content of the kind k // 2, and no logarithmic distance
+    total = float(np.exp(rng.uniform(np.log(0.01), np.log(100))))
+    return fields | {
+        "encoding": ("log-position", "flat")[k % 2],
+        "alpha": total - 1,
+        "tau": total,
+        "mask": "causal",
+        "off": tuple(x for x in fields["off"] if x != "mask"),
+    }
+
+
+def hash_of(fields):
+    parts = {name: ",".join(x) if isinstance(x, tuple) else x for name, x in fields.items()}
+    return "#" + "&".join(f"{name}={value}" for name, value in parts.items())
+
+
+def random_fields(rng, k):
+    """Draw settings; the k-th has the k-th combination of encoding, mask and content, so that all occur."""
+    encoding = ("none", "alibi", "decay", "log")[k % 4]
+    mask = ("causal", "window", "prefix")[k // 4 % 3]
+    content = ("none", "diagonal", "mean", "all")[k // 12 % 4]
+    log = encoding == "log"
+    small = [f"reference-{name}" for name in REFERENCE]
+    fields = {}
+    if content in ("mean", "all") or rng.random() < 0.4:
+        fields["model"] = str(rng.choice(small if log and content == "all" else [*small, *numbers.MODELS]))
+        T, H = model_numbers(fields["model"])[2].shape
+    else:
+        T, H = 100, int(rng.integers(1, 33))
+    H = H if content == "all" else int(rng.integers(1, 33))
+    longest = 200 if log else 2048 if content != "all" else 400
+    return fields | {
+        "depth": int(rng.integers(1, min(T, 12 if log else T) + 1)),
+        "mixing": str(rng.choice(["constant", "decay", "model"] if "model" in fields else ["constant", "decay"])),
+        "lambda": float(rng.uniform().__round__(3)),
+        "lambda0": float(rng.uniform(0.01, 1)),
+        "beta": float(rng.uniform(0, 3)),
+        "encoding": encoding,
+        "heads": H,
+        "slopes": str(rng.choice(["rule", "geometric", "one"])),
+        "scale": float(np.exp(rng.uniform(np.log(0.05), np.log(4)))),
+        "slope": float(np.exp(rng.uniform(np.log(0.001), np.log(4)))),
+        "mask": mask,
+        "width": int(np.exp(rng.uniform(0, np.log(longest)))) + 1,
+        "content": content,
+        "diagonal": float(rng.uniform(-10, 10)),
+        "length": int(np.exp(rng.uniform(np.log(4), np.log(longest)))),
+        "off": tuple(str(x) for x in ("mask", "residual", "position", "content") if rng.random() < 0.15),
+    }
+
+
+PROFILES = """
+const scheme = PosbiasState, engine = PosbiasEngine, presets = PosbiasPresets;
+return arguments[0].map(hash => {
+  const { state, refused } = scheme.parse(hash, presets);
+  if (refused.length) return refused;
+  return Array.from(engine.influence(scheme.settingsOf(state, presets)));
+});
+"""
+
+
+def profiles(driver, asked):
+    found = driver.execute_script(PROFILES, [hash_of(fields) for fields in asked])
+    assert all(isinstance(p[0], int | float) for p in found), found[:1]
+    return [np.array(p, dtype=float) for p in found]
+
+
+@pytest.mark.parametrize("draw", [random_fields, random_biased_fields])
+def test_engine_equals_python_on_random_settings(driver, show, draw):
+    show()
+    rng = np.random.default_rng(20)
+    asked = [draw(rng, k) for k in range(100)]
+    assert {f["content"] for f in asked} == {"none", "diagonal", "mean", "all"}
+    for fields, p in zip(asked, profiles(driver, asked), strict=True):
+        # 1e-9 is promised; what remains is the rounding of the reference models' content in the data
+        assert np.abs(p - predicted(**fields)).max() < 1e-10, fields
+        assert (p >= 0).all() and abs(p.sum() - 1) < 1e-9, fields
+
+
+def test_engine_equals_python_at_the_limits(driver, show):
+    show()
+    asked = [
+        {"length": 4096, "depth": 100, "heads": 112, "lambda": 0.05},
+        {"length": 4096, "depth": 100, "heads": 16, "encoding": "decay", "slope": 4, "lambda": 1},
+        {"length": 4096, "depth": 20, "heads": 8, "mask": "window", "width": 1},
+        {"length": 4096, "depth": 20, "heads": 3, "scale": 16, "content": "diagonal", "diagonal": -10},
+        {"length": 2000, "depth": 4, "heads": 2, "encoding": "log", "slopes": "one", "slope": 0.001},
+        {"length": 2000, "depth": 4, "heads": 2, "encoding": "log", "slopes": "one", "slope": 4, "off": ("mask",)},
+        {"length": 4, "depth": 1, "heads": 1, "mask": "prefix", "width": 4096, "lambda": 1},
+        {"length": 4096, "depth": 100, "encoding": "log-position", "alpha": 99, "lambda": 1},
+        {"length": 4096, "depth": 20, "encoding": "log-position", "alpha": -0.99, "lambda": 0.1},
+        {"length": 4096, "depth": 100, "encoding": "flat", "tau": 0.01, "lambda": 0.05},
+        {"length": 4, "depth": 5, "encoding": "flat", "tau": 0.01, "lambda": 1},
+        {"lambda": 0},
+    ]
+    for fields, p in zip(asked, profiles(driver, asked), strict=True):
+        assert np.abs(p - predicted(**fields)).max() < 1e-12, fields
+
+
+@pytest.mark.parametrize("tau", [4.8, 100])
+def test_flat_engine_equals_the_written_out_kernel_on_many_tokens(driver, show, tau):
+    show()
+    fields = {"length": 2000, "depth": 24, "lambda": 0.2, "encoding": "flat", "tau": tau}
+    (p,) = profiles(driver, [fields])
+    A = biased_kernels(1, {"kind": "flat", "tau": tau}).dense(0, 2000)
+    assert np.abs(p - influence_profile(A, [0.2] * 24)).max() < 1e-12
+
+
+def test_exponential_integral_and_its_inverse(driver, show):
+    show()
+    tau = np.geomspace(1e-3, 100, 60)
+    script = """const e = PosbiasEngine, [tau] = arguments;
+        return [tau.map(e.exponentialIntegral), tau.map(e.exponentialIntegralInverse)]"""
+    integral, inverse = driver.execute_script(script, tau.tolist())
+    assert np.allclose(integral, exp1(tau), rtol=1e-14)
+    assert np.allclose(inverse, [exponential_integral_inverse(float(x)) for x in tau], rtol=1e-12)
+
+
+@pytest.mark.parametrize("fields", [{"encoding": "flat", "tau": 3.0}, {"encoding": "log-position", "alpha": 2.0}])
+def test_limit_of_the_mean_position_in_long_prompts(driver, show, fields):
+    show()
+    (short, long) = profiles(driver, [fields | {"depth": 10, "lambda": 0.3, "length": n} for n in (512, 4096)])
+    bias = BIASES[fields["encoding"]](fields)
+    script = "return PosbiasEngine.limitingMean(new Array(10).fill(0.3), arguments[0])"
+    limit = driver.execute_script(script, bias)
+    assert abs(mean_position(long) - limit) < 0.3 * abs(mean_position(short) - limit) < 0.01
+    if fields["encoding"] == "log-position":
+        assert abs(limit - (1 - 0.3 / 4) ** 10) < 1e-14
+
+
+def small(fields, rng):
+    """Cut random settings down to what kernels that are written out can do."""
+    content = fields["content"] == "all"
+    heads = {"model": "reference-bloom-8", "heads": 6} if content else {"heads": min(fields["heads"], 8)}
+    depth = min(fields["depth"], int(rng.integers(1, 9 if content else 13)))
+    size = {"depth": depth, "length": int(rng.integers(4, 61)), "width": int(rng.integers(1, 31))}
+    return fields | heads | size | {"law": "birth"}
+
+
+def test_law_at_birth_equals_python_with_logits_by_ratios(driver, show):
+    show()
+    rng = np.random.default_rng(22)
+    asked = [small(random_biased_fields(rng, k), rng) for k in range(48)]
+    assert len({(f["encoding"], f["content"]) for f in asked}) == 8 and any("residual" in f["off"] for f in asked)
+    for fields, p in zip(asked, profiles(driver, asked), strict=True):
+        assert np.abs(p - predicted_at_birth(**fields)).max() < 1e-10, fields
+
+
+def test_law_at_birth_equals_python_over_masks_encodings_and_content(driver, show):
+    show()
+    rng = np.random.default_rng(21)
+    asked = [small(random_fields(rng, k), rng) for k in range(96)]
+    seen = {(f["encoding"], f["mask"], f["content"]) for f in asked}
+    assert len(seen) == 48 and any("residual" in f["off"] for f in asked) and any("mask" in f["off"] for f in asked)
+    for fields, p in zip(asked, profiles(driver, asked), strict=True):
+        assert np.abs(p - predicted_at_birth(**fields)).max() < 1e-10, fields
+
+
+AT_BIRTH = {"law": "birth", "length": 50, "depth": 6, "lambda": 0.5}
+
+
+@pytest.mark.parametrize("mask", ["causal", "window", "prefix", "none"])
+@pytest.mark.parametrize("encoding", ["none", "alibi", "decay", "log"])
+def test_law_at_birth_without_a_residual(driver, show, mask, encoding):
+    show()
+    off = ("mask",) if mask == "none" else ()
+    fields = AT_BIRTH | {"encoding": encoding, "width": 9, "off": (*off, "residual")}
+    fields |= {} if mask == "none" else {"mask": mask}
+    half, whole = profiles(driver, [fields | {"off": off}, fields])
+    assert np.abs(half - predicted_at_birth(**fields | {"off": off})).max() < 1e-12
+    assert np.abs(whole - predicted_at_birth(**fields)).max() < 1e-12
+    assert np.abs(whole - predicted_at_birth(**fields | {"off": off, "lambda": 1 - 1e-7})).max() < 1e-6
+    # one set of layers is left: with one kernel for all heads both laws are its path sums
+    sizes = predicted(**fields | {"law": "aligned"})
+    one = encoding in ("none", "decay")
+    assert (np.abs(whole - sizes).max() < 1e-12) == one
+
+
+@pytest.mark.parametrize("length", [4, 5, 7, 61, 256])
+def test_law_at_birth_at_every_length_and_the_extremes(driver, show, length):
+    show()
+    asked = [
+        {"width": 1, "mask": "window"},
+        {"width": 4096, "mask": "window"},
+        {"width": length - 1, "mask": "window", "scale": 0.01},
+        {"width": 4096, "mask": "prefix", "slopes": "one", "slope": 4},
+        {"scale": 16, "content": "diagonal", "diagonal": -10},
+        {"lambda": 0},
+        {"depth": 100, "heads": 2, "lambda": 0.02},
+    ]
+    for fields, p in zip(asked, profiles(driver, [AT_BIRTH | f | {"length": length} for f in asked]), strict=True):
+        if length <= 61 or "depth" not in fields:
+            expected = predicted_at_birth(**AT_BIRTH | fields | {"length": length})
+            assert np.abs(p - expected).max() < 1e-12, fields
+        assert (p >= 0).all() and abs(p.sum() - 1) < 1e-12
+
+
+def test_equal_heads_are_taken_once_and_count_for_all(driver, show):
+    show()
+    slopes, rows = [0.1, 0.1, 0.5, 0.1], [[0, 0, 1, 2], [1, 1, 1, 1], [0, 3, 0, 3]]
+    i = np.arange(30)
+    logits = -np.array(slopes)[:, None, None] * np.subtract.outer(i, i)
+    A = np.stack([attention_kernel(logits + np.array(d)[:, None, None] * np.eye(30), masks.causal()) for d in rows])
+    script = """const [slopes, diagonal] = arguments, s = {n: 30, lambda: [0.5, 0.2, 0.4], slopes, diagonal};
+        return [Array.from(PosbiasEngine.birthProfile(s)), PosbiasEngine.operations({...s, law: "birth"})]"""
+    p, cost = driver.execute_script(script, slopes, rows)
+    assert np.abs(p - birth_profile(A, [1.0, 0.25, 2 / 3])).max() < 1e-14
+    assert cost / driver.execute_script(script, slopes, rows[:1])[1] == (3 + 2 + 3) / (3 * 3)
+
+
+def test_at_birth_nothing_comes_from_beyond_the_windows_reach(driver, show):
+    show()
+    (p,) = profiles(driver, [{"law": "birth", "depth": 3, "mask": "window", "width": 8, "length": 60}])
+    assert (p[: 59 - 3 * 7] == 0).all() and (p[59 - 3 * 7 :] > 0).all()
+
+
+def test_operations_tell_what_can_be_drawn(driver, show):
+    show()
+    script = """const e = PosbiasEngine, s = { lambda: e.constantMixing(12, 0.1), law: "birth", ...arguments[0] };
+        const n = e.longest(s), fits = n => e.affordable({ ...s, n });
+        return [n, fits(n), fits(n + 1), e.operations(s)]"""
+    many = {"n": 4096, "slopes": alibi_slopes(64).tolist()}
+    longest, fits, more, cost = driver.execute_script(script, many)
+    assert 500 < longest < 2048 and fits and not more
+    assert driver.execute_script(script, many | {"distance": "log"})[0] < longest
+    assert driver.execute_script(script, many | {"law": "aligned"})[0] == 4096
+    one = driver.execute_script(script, many | {"slopes": [0.1] * 64})
+    assert one[0] == 4096 and one[3] < cost / 1e4
+    few = driver.execute_script(script, many | {"slopes": [0.1, 0.2], "lambda": [0.1]})
+    assert few[0] == 2048, "matrices of three times 34 MB are the most"
+
+
+def test_engine_on_three_tokens_by_hand(driver, show):
+    show()
+    last_row = """return Array.from(PosbiasEngine.influenceProfile(
+        {n: 3, lambda: [0.5, 1], slopes: [Math.log(2)], diagonal: [[Math.log(3)]]}))"""
+    # weights on keys: 1; 1/2, 3 → 1/7, 6/7; 1/4, 1/2, 3 → 1/15, 2/15, 4/5
+    A = np.array([[1, 0, 0], [1 / 7, 6 / 7, 0], [1 / 15, 2 / 15, 4 / 5]])
+    assert np.allclose(driver.execute_script(last_row), A[2] @ (np.eye(3) + A) / 2, atol=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ("{n: 0, lambda: [1]}", "n: expected an integer of at least 1, received 0"),
+        ("{n: 5, lambda: []}", "lambda: expected at least one layer, received none"),
+        ("{n: 5, lambda: [1.5]}", "lambda: expected numbers from 0 to 1, received 1.5"),
+        ("{n: 5, lambda: [1], slopes: [-1]}", "slopes: expected numbers from 0 to 100, received -1"),
+        ("{n: 5, lambda: [1], diagonal: [[0], [0]]}", "diagonal: expected 1 or 1 rows, received 2"),
+        ("{n: 5, lambda: [1], diagonal: NaN}", "diagonal: expected finite numbers, received NaN"),
+        ("{n: 5, lambda: [1], mask: {kind: 'window', width: 0}}", "width: expected an integer of at least 1, received"),
+        (
+            "{n: 5, lambda: [1], bias: {kind: 'log', alpha: -1}}",
+            "bias.alpha: expected a number above -1 and below 1000",
+        ),
+        ("{n: 5, lambda: [1], bias: {kind: 'flat', tau: 0}}", "bias.tau: expected a number above 0 and below 700"),
+        ("{n: 5, lambda: [1], bias: {kind: 'ratio'}}", "bias.kind: expected log or flat, received ratio"),
+        (
+            "{n: 5, lambda: [1], slopes: [1], bias: {kind: 'flat', tau: 1}}",
+            "slopes: expected 0 with a bias, received 1",
+        ),
+        (
+            "{n: 5, lambda: [1], mask: {kind: 'full'}, bias: {kind: 'flat', tau: 1}}",
+            "mask: expected causal with a bias",
+        ),
+        ("{n: 5, lambda: [1], distance: 'far'}", "distance: expected linear or log, received far"),
+    ],
+)
+def test_engine_refuses(driver, show, settings, message):
+    show()
+    script = f"try {{ PosbiasEngine.influenceProfile({settings}); return '' }} catch (e) {{ return e.message }}"
+    assert driver.execute_script(script).startswith(message)
+
+
+def test_what_a_profile_says_equals_python(driver, show):
+    show()
+    rng = np.random.default_rng(3)
+    script = "const [p, q] = arguments, e = PosbiasEngine; return [e.meanPosition(p), e.uShape(p), e.wasserstein(p, q)]"
+    falling = np.arange(9, 0, -1.0) / 45  # and its last token alone above the others: no trough
+    atom = np.append(falling / 2, 0.5)
+    cases = [rng.dirichlet(np.full(n, own), size=2) for n in (4, 10, 257) for own in (1, 50)]
+    cases += [(influence_profile(structured_kernels(4, slope=m), [0.3] * 4, 40), np.full(40, 1 / 40)) for m in (0.1, 2)]
+    shallow = np.array([104, 101, 100, 104, 91.0]) / 500  # lower inside, but by less than the tolerance
+    cases += [(atom, atom[::-1]), (shallow, shallow[::-1])]
+    seen = set()
+    for p, q in cases:
+        mean, shape, distance = driver.execute_script(script, p.tolist(), q.tolist())
+        expected = u_shape(p)
+        assert abs(mean - mean_position(p)) < 1e-12 and abs(distance - normalised_wasserstein(p, q)) < 1e-12
+        for field in ("start", "end", "trough", "location", "depth", "low", "high"):
+            assert abs(shape[field] - getattr(expected, field)) < 1e-12, field
+        assert shape["present"] == expected.present
+        seen.add(expected.present)
+    assert seen == {True, False}
+    refused = "try { PosbiasEngine.uShape([0.5, 0.2, 0.3]); return '' } catch (e) { return e.message }"
+    assert driver.execute_script(refused) == "profile: expected at least 4 positions, received 3"
+
+
+def test_page_says_where_there_is_no_trough(driver, show):
+    # uniform attention falls up to the token before the last, whatever the last one keeps for itself
+    show("#depth=24&lambda=0.15&encoding=none")
+    words = driver.find_element(By.CLASS_NAME, "explorer-words").text
+    p = profile(driver)
+    assert not u_shape(p).present and p[-1] > p[-2]
+    assert "no trough" in words and "below the first token" not in words
+    assert "trough" not in driver.find_element(By.CLASS_NAME, "explorer-legend").text
+    show("#depth=24&lambda=0.15")
+    words = driver.find_element(By.CLASS_NAME, "explorer-words").text
+    assert u_shape(profile(driver)).present and "no trough" not in words
+    assert "trough" in driver.find_element(By.CLASS_NAME, "explorer-legend").text
+
+
+# ---------------------------------------------------------------- presets
+
+
+def test_committed_data_are_what_python_generates():
+    assert (ROOT / DATA).read_text(encoding="utf-8") == explorer_text(MEASUREMENTS), "run posbias explorer-data"
+    assert (ROOT / DATA).stat().st_size < 300_000
+
+
+def test_slopes_of_no_rule_are_refused():
+    assert slope_rule(0.25 * geometric_slopes(12), 12) == ("geometric", 0.25)
+    with pytest.raises(ValueError, match="slopes: expected those of a rule for 2 heads"):
+        slope_rule([1.0, 0.9], 2)
+
+
+def test_a_page_without_the_block_is_refused(tmp_path):
+    (tmp_path / "book").mkdir()
+    (tmp_path / "book" / "explorer.md").write_text("# Nothing\n")
+    with pytest.raises(ValueError, match="expected a block of raw HTML"):
+        standalone_page(tmp_path, tmp_path)
+
+
+@pytest.mark.parametrize("name", numbers.MODELS)
+def test_published_presets_give_the_published_predictions(driver, show, name):
+    show()
+    for content in numbers.CONTENTS:
+        for residual in (True, False):
+            fields = {"model": name, "content": content} | ({} if residual else {"off": ("residual",)})
+            expected = numbers.config(name, content, residual=residual).profile()
+            (found,) = profiles(driver, [fields])
+            assert np.abs(found - expected).max() < 1e-13, fields
+
+
+def test_reference_presets_give_the_measured_rollouts(driver, show):
+    show()
+    variants = {"a": {"content": "none", "off": ("residual",)}, "b": {"content": "none"}, "c": {}}
+    for name, (variant, fields) in itertools.product(REFERENCE, variants.items()):
+        rollout = read_summary(MEASUREMENTS / f"{name}.builtin.nc")["rollout"].sel(variant=variant).values
+        (found,) = profiles(driver, [{"model": f"reference-{name}"} | fields])
+        assert np.abs(found - rollout).max() < 1e-8, (name, variant)
+
+
+def test_page_opens_with_prediction_beside_measurement(driver, show):
+    show()
+    assert driver.execute_script("return PosbiasExplorer.state.model") == "bloom"
+    measured = np.array(driver.execute_script("return Array.from(PosbiasExplorer.drawn.measured)"))
+    assert np.abs(measured - numbers.measured_profile()).max() < 1e-8
+    legend = driver.find_element(By.CLASS_NAME, "explorer-legend").text
+    assert "rollout" in legend and "measured" in legend and "trough" in legend
+    distance = normalised_wasserstein(profile(driver), numbers.measured_profile())
+    assert f"Wasserstein distance {distance:.3f}" in driver.find_element(By.CLASS_NAME, "explorer-words").text
+    assert errors(driver) == []
+
+
+# ---------------------------------------------------------------- links
+
+
+def test_links_bring_settings_back(driver, show):
+    show()
+    rng = np.random.default_rng(5)
+    round_trip = """const [hash] = arguments, s = PosbiasState, presets = PosbiasPresets;
+        const first = s.parse(hash, presets), link = s.format(first.state, presets), again = s.parse(link, presets);
+        return [first, link, again]"""
+    for k in range(100):
+        draw = random_biased_fields if k % 5 == 0 else random_fields
+        fields = draw(rng, k) | {"law": ("aligned", "birth")[k % 2]}
+        first, link, again = driver.execute_script(round_trip, hash_of(fields))
+        assert first["state"]["law"] == fields["law"]
+        assert first == again and again["refused"] == [] and link.startswith("#"), link
+
+
+def test_defaults_of_the_page_are_those_that_it_prints(driver, show):
+    show()
+    initial = driver.execute_script("return PosbiasState.initialState(null)")
+    assert {name: tuple(x) if isinstance(x, list) else x for name, x in initial.items()} == {
+        "model": "", "axis": "linear", **DEFAULTS
+    }  # fmt: skip
+    table = dict(re.findall(r"^\| (`[^|]*) \|.*\| ([^|]*) \|$", (ROOT / "book" / "explorer.md").read_text(), re.M))
+    for names, values in table.items():
+        for name, value in zip(re.findall(r"`(\w+)`", names), values.replace("`", "").split(", "), strict=True):
+            expected = initial[name]
+            assert value == "none" if expected in ("", []) else value == f"{expected}", name
+    documented = {name for names in table for name in re.findall(r"`(\w+)`", names)}
+    assert documented == set(initial)
+
+
+@pytest.mark.parametrize(
+    ("hash_", "field", "message"),
+    [
+        ("#depth=3.5", "depth", "expected an integer from 1 to 100, received 3.5"),
+        ("#length=1e9", "length", "expected an integer from 4 to 4096, received 1e9"),
+        ("#lambda=", "lambda", "expected a number from 0 to 1, received no value"),
+        ("#model=gpt", "model", "expected one of falcon-rw-7b, mpt-7b"),
+        ("#mixing=model", "mixing", "expected one of constant, decay without a model, received model"),
+        ("#law=square", "law", "expected one of aligned, birth, received square"),
+        ("#encoding=log-position&alpha=-1", "alpha", "expected a number from -0.99 to 99, received -1"),
+        ("#encoding=flat&tau=0", "tau", "expected a number from 0.01 to 100, received 0"),
+        ("#encoding=flat&mask=window", "mask", "expected one of causal with encoding=flat, received window"),
+        ("#off=mask&encoding=log-position", "off", "content with encoding=log-position, with commas between"),
+        ("#off=mask,gravity", "off", "expected any of mask, residual, position, content"),
+        ("#colour=<img src=x>", "colour", "expected one of the fields model, depth"),
+        ("#=%E0%A4%A&&&", "", "expected one of the fields"),
+    ],
+)
+def test_a_broken_link_says_what_was_refused(driver, show, hash_, field, message):
+    show(hash_)
+    box = driver.find_element(By.CSS_SELECTOR, ".explorer-refused[role=alert]")
+    assert box.is_displayed() and field in box.text and message in box.text
+    assert abs(profile(driver).sum() - 1) < 1e-9
+    assert errors(driver) == []
+
+
+def test_settings_go_into_the_address_and_come_back(driver, show):
+    show("#depth=24&length=64")
+    p = after(driver, lambda: driver.execute_script("PosbiasExplorer.change({lambda: 0.4, off: ['position']})"))
+    settled_hash(driver, "off=position")
+    link = driver.execute_script("return location.href")
+    assert element(driver, "link").get_attribute("value") == link
+    show(link.partition("#")[2].join(["#", ""]))
+    assert np.array_equal(profile(driver), p)
+    assert np.abs(p - predicted(depth=24, length=64, **{"lambda": 0.4}, off=("position",))).max() < 1e-9
+
+
+def test_another_hash_is_shown_at_once_and_an_anchor_changes_nothing(driver, show):
+    show("#depth=5&length=50")
+    p = after(driver, lambda: driver.execute_script("location.hash = '#depth=6&length=60'"))
+    assert p.size == 60
+    driver.execute_script("location.hash = '#what-to-try'")
+    assert profile(driver).size == 60 and not driver.find_element(By.CLASS_NAME, "explorer-refused").is_displayed()
+
+
+# ---------------------------------------------------------------- the two laws
+
+
+def legend(driver):
+    return driver.find_element(By.CLASS_NAME, "explorer-legend").text
+
+
+def thin(driver, name):
+    return np.array(driver.execute_script(f"return Array.from(PosbiasExplorer.drawn.{name} || [])"), dtype=float)
+
+
+def test_the_switch_between_the_laws(driver, show):
+    start = {"depth": 6, "lambda": 0.4, "length": 50}
+    show(hash_of(start))
+    sizes = profile(driver)
+    assert "adding sizes" not in legend(driver) and not thin(driver, "sizes").size
+    squares = choose(driver, "law", "birth")
+    assert np.abs(squares - predicted_at_birth(**start)).max() < 1e-12
+    assert np.array_equal(thin(driver, "sizes"), sizes), "the thin line is the rollout"
+    assert "law at birth" in legend(driver) and "adding sizes" in legend(driver)
+    said = driver.find_element(By.CLASS_NAME, "explorer-words").text
+    distance = normalised_wasserstein(squares, sizes)
+    hops = 6 * 0.4**2 / (0.4**2 + 0.6**2)
+    for part in (
+        f"mean position {mean_position(sizes):.3f}",
+        f"distance {distance:.3f}",
+        f"in squares {hops:.4g} attention hops",
+    ):
+        assert part in said
+    spoken = driver.find_element(By.CSS_SELECTOR, "#explorer [aria-live=polite]")
+    WebDriverWait(driver, 10).until(lambda d: "At birth: squares" in spoken.get_attribute("textContent"))
+    assert "#" + driver.execute_script("return location.hash").strip("#") == hash_of(start | {"law": "birth"})
+    without = after(driver, element(driver, "force-position").click)
+    assert np.abs(without - predicted_at_birth(**start, off=("position",))).max() < 1e-12
+    assert np.array_equal(thin(driver, "all"), squares), "the thin line is the same law with all forces"
+    assert "law at birth without positional encoding" in legend(driver) and "adding sizes" not in legend(driver)
+    after(driver, element(driver, "force-position").click)
+    assert np.array_equal(choose(driver, "law", "aligned"), sizes)
+
+
+def test_the_switch_by_keyboard(driver, show):
+    show("#depth=6&length=50")
+    law = element(driver, "law")
+    p = after(driver, lambda: law.send_keys(Keys.ARROW_DOWN))
+    assert driver.execute_script("return PosbiasExplorer.state.law") == "birth"
+    assert np.abs(p - predicted_at_birth(depth=6, length=50)).max() < 1e-12
+    choose(driver, "model", "reference-gpt2-12")
+    assert driver.execute_script("return PosbiasExplorer.state.law") == "birth", "a model keeps the law"
+
+
+def test_a_link_to_the_law_at_birth_and_its_file(driver, show, tmp_path):
+    show("#law=birth&length=64&mask=window&width=9")
+    p = profile(driver)
+    assert np.abs(p - predicted_at_birth(length=64, mask="window", width=9)).max() < 1e-12
+    assert Select(element(driver, "law")).first_selected_option.text == "at birth: squares"
+    (tmp_path / "p.csv").write_text(driver.execute_script("return PosbiasExplorer.csv()"))
+    assert np.array_equal(read_profile(tmp_path / "p.csv"), p)
+
+
+def test_a_long_computation_goes_on_beside_the_reader(driver, show):
+    show("#heads=64&length=256")
+    before = profile(driver)
+    watch = """const [done] = arguments, E = PosbiasExplorer, seen = []; E.change({law: "birth"});
+        const look = () => {
+          seen.push([E.drawn.law, document.querySelector(".explorer-legend li").textContent]);
+          if (E.drawn.law === "birth") done([seen, Array.from(E.drawn.sizes)]); else setTimeout(look, 0);
+        }; setTimeout(look, 0)"""
+    seen, sizes = driver.execute_async_script(watch)
+    shares = [int(found[1]) for _, text in seen if (found := re.search(r"\(law at birth: (\d+)%\)", text))]
+    assert len(set(shares)) > 3 and shares == sorted(shares) and shares[-1] > 50
+    assert seen[0][0] == "aligned" and seen[-1] == ["birth", "law at birth"]
+    p = profile(driver)
+    assert np.array_equal(sizes, before) and abs(p.sum() - 1) < 1e-12 and p[-1] > before[-1]
+
+
+def test_a_change_ends_a_long_computation(driver, show):
+    show("#heads=64&length=256")
+    script = """const [done] = arguments, E = PosbiasExplorer; E.change({law: "birth"});
+        setTimeout(() => { E.change({heads: 2, length: 40}); setTimeout(() => done(E.redraws), 300) }, 400)"""
+    redraws = driver.execute_async_script(script)
+    p = profile(driver)
+    assert np.abs(p - predicted_at_birth(heads=2, length=40)).max() < 1e-12
+    drawings = "const [done] = arguments; setTimeout(() => done(PosbiasExplorer.redraws), 1500)"
+    assert driver.execute_async_script(drawings) == redraws
+
+
+def test_too_much_is_said_and_not_begun(driver, show):
+    show("#law=birth&length=4096&heads=64&depth=40")
+    note = driver.find_element(By.CLASS_NAME, "explorer-note")
+    assert "would take too long" in note.text and "fewer heads or layers" in note.text
+    assert np.abs(profile(driver) - predicted(length=4096, heads=64, depth=40)).max() < 1e-12, "the rollout instead"
+    assert "rollout, adding sizes" in legend(driver) and "law at birth" not in legend(driver)
+    fits = int(re.search(r"up to (\d+) tokens", note.text)[1])
+    spoken = driver.find_element(By.CSS_SELECTOR, "#explorer [aria-live=polite]")
+    WebDriverWait(driver, 10).until(lambda d: "would take too long" in spoken.get_attribute("textContent"))
+    # one kernel for all heads takes linear time, and any length
+    after(driver, lambda: driver.execute_script("PosbiasExplorer.change({encoding: 'decay'})"))
+    assert "law at birth" in legend(driver) and not note.is_displayed()
+    after(driver, lambda: driver.execute_script("PosbiasExplorer.change({encoding: 'alibi', off: ['position']})"))
+    assert "thin line is left out" in note.text and not thin(driver, "all").size
+    after(driver, lambda: driver.execute_script("PosbiasExplorer.change({off: []})"))
+    button = note.find_element(By.TAG_NAME, "button")
+    assert button.text == f"Show {fits} tokens"
+    driver.execute_script("arguments[0].focus()", button)
+    button.send_keys(Keys.ENTER)
+    assert driver.execute_script("return PosbiasExplorer.state.length") == fits
+    driver.execute_script("PosbiasExplorer.change({law: 'aligned'})")
+    assert not note.is_displayed() and profile(driver).size == fits
+
+
+# ---------------------------------------------------------------- the four forces
+
+
+@pytest.mark.parametrize("start", ["#depth=12&length=64&content=diagonal", "#model=reference-mpt-12&content=diagonal"])
+def test_each_switch_moves_the_profile_as_the_theory_says(driver, show, start):
+    show(start)
+    both = profile(driver)
+    for force, later in (("residual", False), ("position", False), ("content", False), ("mask", True)):
+        switch = element(driver, f"force-{force}")
+        assert switch.get_attribute("role") == "switch" and switch.is_selected()
+        without = after(driver, switch.click)
+        # more recent is less mass in every prefix; without the mask only the mean is sure
+        moved = mean_position(without) - mean_position(both)
+        assert moved > 0.001 if later else moved < -0.001 and dominates(both, without), force
+        kept = np.array(driver.execute_script("return Array.from(PosbiasExplorer.drawn.all)"))
+        assert np.array_equal(kept, both), "the thin line is the profile with all forces"
+        assert f"without {FORCE_NAMES[force]}" in driver.find_element(By.CLASS_NAME, "explorer-legend").text
+        assert np.array_equal(after(driver, switch.click), both)
+
+
+FORCE_NAMES = {
+    "mask": "causal mask",
+    "residual": "residual stream",
+    "position": "positional encoding",
+    "content": "content diagonal",
+}
+
+
+def test_a_force_that_is_not_there_cannot_be_switched(driver, show):
+    show("#encoding=none")
+    assert not element(driver, "force-position").is_enabled() and not element(driver, "force-content").is_enabled()
+    assert element(driver, "force-residual").is_enabled()
+
+
+def test_a_model_fills_in_the_settings_and_its_depth_has_an_end(driver, show):
+    show("#depth=100")
+    choose(driver, "model", "mpt-7b")
+    state = driver.execute_script("return PosbiasExplorer.state")
+    assert (state["depth"], state["heads"], state["mixing"], state["content"]) == (32, 32, "model", "all")
+    after(driver, lambda: driver.execute_script("PosbiasExplorer.change({depth: 90})"))
+    assert driver.execute_script("return PosbiasExplorer.state.depth") == 32
+    choose(driver, "model", "")
+    state = driver.execute_script("return PosbiasExplorer.state")
+    assert (state["mixing"], state["content"]) == ("constant", "none")
+    assert not driver.find_element(By.CLASS_NAME, "explorer-refused").is_displayed()
+
+
+def choose(driver, name, value):
+    return after(driver, lambda: Select(element(driver, name)).select_by_value(value))
+
+
+def test_what_the_page_promises_of_its_links_is_true(driver, show):
+    """The numbers in the prose of "What to try"."""
+    show()
+    (collapse, u, tipped, encoded, long, window) = profiles(driver, [
+        {"model": "bloom", "content": "none", "off": ("residual",)}, {"model": "bloom", "content": "none"},
+        {"depth": 24, "lambda": 0.15, "off": ("position",)}, {"depth": 24, "lambda": 0.15},
+        {"model": "bloom", "content": "none", "length": 4096},
+        {"depth": 8, "lambda": 0.5, "encoding": "none", "mask": "window", "width": 32},
+    ])  # fmt: skip
+    assert collapse[0] > 1 - 1e-9
+    shape = u_shape(u)
+    assert (round(256 * shape.start), round(256 * shape.end)) == (5, 3) and abs(shape.location - 0.25) < 0.02
+    assert shape.present and abs(shape.trough / shape.end - 0.22) < 0.005
+    assert [round(mean_position(p), 2) for p in (tipped, encoded)] == [0.15, 0.54]
+    assert round(mean_position(long), 3) == 0.955 and long[0] < 1e-8
+    assert (window[:7] == 0).all() and (window[7:] > 0).all()
+    half, uniform = {"lambda": 0.5}, {"lambda": 0.3, "encoding": "none"}
+    laws = [x | {"law": law} for x in (half, uniform) for law in ("birth", "aligned")]
+    born, sizes, flat, flat_sizes = profiles(driver, laws)
+    shape = u_shape(born)
+    assert shape.present and abs(shape.location - 0.5) < 0.03 and not u_shape(sizes).present
+    assert round(1 - shape.trough / shape.end, 2) == 0.58
+    assert [round(256 * born[-1], 1), round(256 * sizes[-1], 2)] == [3.4, 0.21]
+    assert [round(p[-1], 3) for p in (flat, flat_sizes)] == [0.245, 0.014]
+    assert [round(mean_position(p), 2) for p in (flat, flat_sizes)] == [0.47, 0.14]
+    text = (ROOT / "book" / "explorer.md").read_text()
+    measured = numbers.measured_profile()
+    for content in ("all", "none"):
+        assert f"{normalised_wasserstein(numbers.config('bloom', content).profile(), measured):.3f}" in text
+
+
+def test_what_the_page_promises_of_logits_by_ratios_is_true(driver, show):
+    show()
+    same = {"depth": 24, "lambda": 0.2, "length": 2048}
+    logits = [{"encoding": "none"}, {"encoding": "log-position", "alpha": 3.8}, {"encoding": "flat", "tau": 4.8}]
+    uniform, log, even, even_born = profiles(driver, [same | x for x in [*logits, logits[2] | {"law": "birth"}]])
+    gaps = [normalised_wasserstein(p, np.full(2048, 1 / 2048)) for p in (uniform, log, even, even_born)]
+    assert [round(x, 3) for x in gaps] == [0.42, 0.093, 0.005, 0.337] and round(uniform[0], 3) == 0.141
+    assert [round(mean_position(p), 2) for p in (uniform, log)] == [0.08, 0.43]
+    assert round(log[:100].sum(), 3) == 0.006 and round(100 / 2048, 3) == 0.049
+    assert round(even_born[-1], 2) == 0.33
+    two = [same | x | {"length": n} for x in ({}, logits[2]) for n in (4096, 256)]
+    assert [round(mean_position(p), 2) for p in profiles(driver, two)] == [0.93, 0.43, 0.5, 0.49]
+
+
+def test_every_link_on_the_page_is_accepted(driver, show):
+    show()
+    links = re.findall(r'href="(#[^"]*=[^"]*)"', (ROOT / "book" / "explorer.md").read_text())
+    assert len(links) >= 5
+    for link in links:
+        parsed = driver.execute_script("return PosbiasState.parse(arguments[0], PosbiasPresets)", unescape(link))
+        assert parsed["refused"] == [], link
+
+
+# ---------------------------------------------------------------- logits by the ratio of positions
+
+
+def test_flat_logits_are_set_to_the_networks_mixing(driver, show):
+    show("#depth=10&lambda=0.25&length=512")
+    assert not element(driver, "match").is_displayed() and not element(driver, "tau").is_displayed()
+    choose(driver, "encoding", "flat")
+    assert element(driver, "tau").is_displayed() and not element(driver, "alpha").is_displayed()
+    assert not element(driver, "slope").is_displayed() and not element(driver, "slopes").is_displayed()
+    button = element(driver, "match")
+    assert button.text == "Set τ to Σλ" and "Σλ = 2.5" in element(driver, "match-hint").text
+    p = after(driver, lambda: button.send_keys(Keys.ENTER))
+    assert driver.execute_script("return PosbiasExplorer.state.tau") == 2.5
+    assert element(driver, "tau-exact").get_attribute("value") == "2.5"
+    asked = {"depth": 10, "lambda": 0.25, "length": 512, "encoding": "flat", "tau": 2.5}
+    assert np.abs(p - predicted(**asked)).max() < 1e-12
+    settled_hash(driver, "encoding=flat&tau=2.5")
+    said = driver.find_element(By.CSS_SELECTOR, "#explorer [aria-live=polite]")
+    distance = normalised_wasserstein(p, np.full(512, 1 / 512))
+    expected = f"To the uniform 1/n: Wasserstein distance {distance:.4f}"
+    WebDriverWait(driver, 10).until(lambda d: expected in said.get_attribute("textContent"))
+    assert "Position logits: flat for τ = 2.5" in said.get_attribute("textContent")
+    p = choose(driver, "encoding", "log-position")
+    assert element(driver, "alpha").is_displayed() and not element(driver, "tau").is_displayed()
+    assert button.text == "Set α to Σλ − 1"
+    p = after(driver, button.click)
+    assert driver.execute_script("return PosbiasExplorer.state.alpha") == 1.5
+    asked |= {"encoding": "log-position", "alpha": 1.5}
+    assert np.abs(p - predicted(**asked)).max() < 1e-12
+    element(driver, "alpha").send_keys(Keys.ARROW_RIGHT)
+    assert 1.5 < driver.execute_script("return PosbiasExplorer.state.alpha") < 1.7
+    driver.execute_script("PosbiasExplorer.change({lambda: 0})")
+    assert "beyond the slider" in element(driver, "match-hint").text
+
+
+def test_csv_of_flat_logits(driver, show, tmp_path):
+    show("#encoding=flat&tau=3&depth=30&length=300")
+    (tmp_path / "p.csv").write_text(driver.execute_script("return PosbiasExplorer.csv()"))
+    assert np.array_equal(read_profile(tmp_path / "p.csv"), profile(driver))
+
+
+def test_logits_by_ratios_are_causal_alone(driver, show):
+    show("#mask=window&width=9&off=mask&length=64")
+    p = choose(driver, "encoding", "log-position")
+    assert np.abs(p - predicted(encoding="log-position", length=64)).max() < 1e-12
+    mask, switch = element(driver, "mask"), element(driver, "force-mask")
+    assert not mask.is_enabled() and mask.get_attribute("value") == "causal"
+    assert "Causal only" in element(driver, "mask-hint").text and not element(driver, "width").is_displayed()
+    assert switch.is_selected() and not switch.is_enabled()
+    choose(driver, "encoding", "alibi")
+    assert mask.is_enabled() and switch.is_enabled() and not element(driver, "mask-hint").is_displayed()
+
+
+def test_flat_logits_hide_the_diagonal_and_its_content(driver, show):
+    start = {"encoding": "flat", "tau": 2.0, "length": 64, "content": "diagonal", "diagonal": 5.0}
+    show(hash_of(start))
+    p, switch = profile(driver), element(driver, "force-content")
+    (without,) = profiles(driver, [start | {"content": "none"}])
+    assert np.array_equal(p, without) and not switch.is_enabled()
+    assert (
+        element(driver, "content-hint").is_displayed()
+        and "hide the diagonal" in element(driver, "force-content-hint").text
+    )
+    plain = after(driver, element(driver, "force-position").click)  # uniform attention, whose diagonal is seen
+    assert switch.is_enabled() and not element(driver, "content-hint").is_displayed()
+    assert np.abs(plain - predicted(**start, off=("position",))).max() < 1e-12
+    assert np.array_equal(thin(driver, "all"), p)
+    choose(driver, "encoding", "log-position")
+    assert switch.is_enabled() and np.abs(profile(driver) - plain).max() < 1e-12, "position logits are still off"
+
+
+# ---------------------------------------------------------------- downloads
+
+
+def test_csv_is_a_profile_that_python_reads(driver, show, tmp_path):
+    show("#depth=30&length=300&encoding=decay&slope=2&lambda=0.02")  # has values down to 1e-290
+    (tmp_path / "p.csv").write_text(driver.execute_script("return PosbiasExplorer.csv()"))
+    assert np.array_equal(read_profile(tmp_path / "p.csv"), profile(driver))
+
+
+def test_downloads_are_files(driver, show, tmp_path):
+    show("#model=bloom-7b1&length=128")
+    driver.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
+    for kind in ("CSV", "PNG"):
+        driver.find_element(By.XPATH, f"//button[text()='Download {kind}']").click()
+        file = tmp_path / f"profile-bloom-7b1-128.{kind.lower()}"
+        WebDriverWait(driver, 20).until(lambda d, file=file: file.is_file())
+    WebDriverWait(driver, 20).until(lambda d: not list(tmp_path.glob("*.crdownload")))
+    assert np.array_equal(read_profile(tmp_path / "profile-bloom-7b1-128.csv"), profile(driver))
+    assert (tmp_path / "profile-bloom-7b1-128.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_picture_has_ground_curves_and_settings(driver, show):
+    show("#model=bloom")
+    pixels = """const c = PosbiasExplorer.picture(), d = c.getContext("2d").getImageData(0, 0, c.width, c.height).data;
+        const seen = {}; for (let i = 0; i < d.length; i += 4) {
+          const k = `${d[i]},${d[i + 1]},${d[i + 2]},${d[i + 3]}`; seen[k] = (seen[k] || 0) + 1 }
+        return [c.width, c.height, seen]"""
+    width, height, seen = driver.execute_script(pixels)
+    assert width > 300 and height > 300
+    assert all(colour.endswith(",255") for colour in seen), "no transparent pixel"
+    for colour in ("10,90,156", "176,69,27"):  # rollout and measured
+        assert seen.get(f"{colour},255", 0) > 50
+
+
+# ---------------------------------------------------------------- everyone can use it
+
+
+def enter(field, text):
+    field.send_keys(Keys.CONTROL, "a")
+    field.send_keys(text, Keys.ENTER)
+
+
+def test_keyboard_alone(driver, show):
+    show("#depth=10&length=40")
+    body = driver.switch_to.active_element
+    reached = []
+    for _ in range(60):
+        body.send_keys(Keys.TAB)
+        body = driver.switch_to.active_element
+        reached.append(body.get_attribute("id") or body.text)
+        if reached[-1] == "explorer-depth":
+            break
+    assert reached[-1] == "explorer-depth" and "explorer-force-mask" in reached and "explorer-model" in reached
+    p = after(driver, lambda: body.send_keys(Keys.ARROW_RIGHT))
+    assert np.abs(p - predicted(depth=11, length=40)).max() < 1e-9
+    p = after(driver, lambda: element(driver, "force-residual").send_keys(Keys.SPACE))
+    assert p[0] > 0.9 and driver.execute_script("return PosbiasExplorer.state.off") == ["residual"]
+    exact = element(driver, "length-exact")
+    p = after(driver, lambda: enter(exact, "77"))
+    assert p.size == 77
+    element(driver, "token").send_keys(Keys.HOME, Keys.ARROW_RIGHT)
+    spoken = element(driver, "token").get_attribute("aria-valuetext")
+    assert spoken.startswith("Token 2 of 77: ")
+    assert spoken == driver.find_element(By.CLASS_NAME, "explorer-reading").text
+
+
+def test_every_step_of_a_slider_changes_its_value(driver, show):
+    for name, hash_ in {
+        "length": "#length=4",
+        "width": "#mask=window&width=1",
+        "alpha": "#encoding=log-position&alpha=-0.99",
+        "tau": "#encoding=flat&tau=0.01",
+    }.items():
+        show(hash_)
+        slider, seen = element(driver, name), []
+        for _ in range(30):
+            slider.send_keys(Keys.ARROW_RIGHT)
+            seen.append(driver.execute_script("return PosbiasExplorer.state[arguments[0]]", name))
+        assert seen == sorted(set(seen)), f"{name}: {seen}"
+        for _ in range(30):
+            slider.send_keys(Keys.ARROW_LEFT)
+        back = driver.execute_script("return PosbiasExplorer.state[arguments[0]]", name)
+        assert back == {"length": 4, "width": 1, "alpha": -0.99, "tau": 0.01}[name]
+
+
+def test_a_wrong_number_is_refused_and_the_old_one_kept(driver, show):
+    show("#depth=10")
+    exact = element(driver, "depth-exact")
+    enter(exact, "500")
+    box = driver.find_element(By.CLASS_NAME, "explorer-refused")
+    assert "depth: expected an integer from 1 to 100, received 500; kept as it was." in box.text
+    assert driver.execute_script("return PosbiasExplorer.state.depth") == 10
+    assert exact.get_attribute("value") == "10"
+    after(driver, lambda: enter(exact, "20"))
+    assert not box.is_displayed()
+
+
+def test_every_control_has_a_name_and_the_summary_is_spoken_once(driver, show):
+    show("#depth=10&length=40")
+    unnamed = """const label = e => e.labels && e.labels.length, said = e => e.getAttribute("aria-label");
+        const named = e => label(e) || said(e) || e.textContent.trim();
+        const all = [...document.querySelectorAll("#explorer :is(input, select, button)")];
+        return [all.length, all.filter(e => !named(e) || (e.tagName === "SELECT" && !e.labels.length)).length]"""
+    total, without = driver.execute_script(unnamed)
+    assert total > 30 and without == 0
+    live = driver.find_element(By.CSS_SELECTOR, "#explorer [aria-live=polite]")
+    count = "window.spoken = 0; new MutationObserver(() => window.spoken++).observe(arguments[0], {childList: true})"
+    WebDriverWait(driver, 10).until(lambda d: live.get_attribute("textContent"))
+    driver.execute_script(count, live)
+    for _ in range(10):
+        element(driver, "depth").send_keys(Keys.ARROW_RIGHT)
+    settled_hash(driver, "depth=20")
+    assert driver.execute_script("return window.spoken") == 1
+    said = live.get_attribute("textContent")
+    for part in ("First token", "Trough", "Last token", "Mean position"):
+        assert part in said
+    image = driver.find_element(By.CLASS_NAME, "explorer-plot")
+    assert image.get_attribute("role") == "img" and "First token" in image.get_attribute("aria-label")
+
+
+CONTRAST = """
+const style = getComputedStyle(document.getElementById("explorer"));
+const context = document.createElement("canvas").getContext("2d");
+const rgb = name => {
+  context.fillStyle = style.getPropertyValue("--explorer-" + name).trim();
+  context.fillRect(0, 0, 1, 1);
+  return [...context.getImageData(0, 0, 1, 1).data].slice(0, 3);
+};
+return Object.fromEntries(arguments[0].map(name => [name, rgb(name)]));
+"""
+
+
+def luminance(rgb):
+    linear = [x / 12.92 if x <= 0.03928 else ((x + 0.055) / 1.055) ** 2.4 for x in np.array(rgb) / 255]
+    return float(np.array([0.2126, 0.7152, 0.0722]) @ linear)
+
+
+def contrast(a, b):
+    high, low = sorted((luminance(a), luminance(b)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_contrast(driver, show, theme):
+    show()
+    driver.execute_script("document.documentElement.dataset.theme = arguments[0]", theme)
+    least = dict.fromkeys(["soft", "accent", "profile", "measured", "all", "sizes", "uniform"], 4.5) | {
+        "text": 7,
+        "line": 3,
+    }
+    colours = driver.execute_script(CONTRAST, [*least, "ground", "warning"])
+    assert (luminance(colours["ground"]) < 0.2) == (theme == "dark")
+    for name, ratio in least.items():
+        assert contrast(colours[name], colours["ground"]) >= ratio, name
+    assert contrast(colours["text"], colours["warning"]) >= 7
+
+
+def test_plot_is_drawn_again_when_the_theme_changes(driver, show):
+    show()
+    picture = "return document.querySelector('#explorer canvas').toDataURL()"
+    before = driver.execute_script(picture)
+    driver.execute_script("document.documentElement.dataset.theme = 'dark'")
+    WebDriverWait(driver, 10).until(lambda d: d.execute_script(picture) != before)
+
+
+def test_no_motion_where_none_is_wanted(driver, show):
+    show()
+    driver.execute_script("""
+        document.body.insertAdjacentHTML("beforeend", '<a id="try" href="#depth=9&length=90">try</a>');
+        window.moves = []; Element.prototype.scrollIntoView = function (o) { window.moves.push(o.behavior) };""")
+    for value, behaviour in (("reduce", "auto"), ("no-preference", "smooth")):
+        features = [{"name": "prefers-reduced-motion", "value": value}]
+        driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+        after(driver, lambda: driver.execute_script("document.getElementById('try').click()"))
+        assert driver.execute_script("return window.moves.pop()") == behaviour
+    assert profile(driver).size == 90 and driver.execute_script("return document.activeElement.id") == "explorer"
+
+
+CROWDED = "#depth=3.5&colour=1&axis=log&mask=window&content=diagonal&mixing=decay&slopes=one&off=mask,residual"
+
+
+FLAT = "#encoding=flat&tau=4.8&depth=24&lambda=0.2&length=2048&content=diagonal&law=birth"
+
+
+@pytest.mark.parametrize("hash_", ["", CROWDED, FLAT])
+def test_phone_has_no_sideways_scrolling(driver, show, hash_):
+    show()
+    resize(driver, 360)
+    show_at = driver.execute_script("return location.href").partition("#")[0] + hash_
+    driver.get("about:blank")
+    driver.get(show_at)
+    drawn(driver)
+    assert driver.execute_script("return document.documentElement.scrollWidth") <= 360
+    beyond = """return [...document.querySelectorAll("#explorer *:not(.explorer-spoken)")].filter(
+        e => e.getBoundingClientRect().right > 361).map(e => e.className)"""
+    assert driver.execute_script(beyond) == []
+
+
+# ---------------------------------------------------------------- the network, and the built book
+
+
+def test_nothing_is_asked_of_the_network(driver, show):
+    driver.get_log("performance")
+    show("#model=bloom")
+    after(driver, lambda: element(driver, "depth").send_keys(Keys.ARROW_LEFT))
+    events = [json.loads(entry["message"])["message"] for entry in driver.get_log("performance")]
+    sent = [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
+    assert len(sent) >= 6 and all(url.startswith(("file:///", "about:", "data:")) for url in sent), sent
+    assert errors(driver) == []
+    sources = "".join(file.read_text() for file in ASSETS.glob("*.js") if "uPlot" not in file.name)
+    assert not re.search(r"\bfetch\(|XMLHttpRequest|sendBeacon|WebSocket|EventSource|\bimport\(", sources)
+
+
+def test_plotting_library_comes_with_its_licence():
+    script = (ASSETS / "uPlot.iife.min.js").read_text()
+    assert "uPlot (v1.6.32)" in script.splitlines()[0]
+    assert "Permission is hereby granted" in (ASSETS / "uPlot.LICENSE").read_text()
+    assert "uPlot 1.6.32" in (ROOT / "NOTICE").read_text()
+
+
+def test_without_scripts_the_page_says_what_to_do():
+    text = (ROOT / "book" / "explorer.md").read_text()
+    assert "posbias rollout" in text.partition("<noscript>")[2].partition("</noscript>")[0]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 360])
+def test_built_page(driver, html, width, theme):
+    address = (html / "book" / "explorer.html").as_uri()
+    resize(driver, width)
+    driver.get("about:blank")
+    driver.get_log("browser")
+    driver.get(f"{address}#model=bloom&content=none")
+    drawn(driver)
+    driver.execute_script("document.documentElement.dataset.theme = arguments[0]", theme)
+    assert np.abs(profile(driver) - numbers.config("bloom", "none").profile()).max() < 1e-9
+    assert driver.execute_script("return document.documentElement.scrollWidth") <= width
+    colours = driver.execute_script(CONTRAST, ["text", "ground", "profile", "measured", "soft"])
+    assert (luminance(colours["ground"]) < 0.2) == (theme == "dark")
+    assert all(contrast(colours[name], colours["ground"]) >= 4.5 for name in colours if name != "ground")
+    collapse = driver.find_element(By.LINK_TEXT, "Collapse")
+    p = after(driver, lambda: driver.execute_script("arguments[0].click()", collapse))
+    assert p[0] > 0.99
+    trough = driver.find_element(By.LINK_TEXT, "A trough before training")
+    p = after(driver, lambda: driver.execute_script("arguments[0].click()", trough))
+    assert u_shape(p).present and driver.execute_script("return PosbiasExplorer.drawn.law") == "birth"
+    assert driver.execute_script("return document.documentElement.scrollWidth") <= width
+    assert errors(driver) == []
+
+
+def test_every_link_to_the_explorer_in_the_built_book_is_accepted(driver, html, show):
+    show()
+    found = {}
+    for built in pages(html):
+        for href in re.findall(r'href="([^"]*explorer\.html#[^"]*=[^"]*)"', built.read_text(encoding="utf-8")):
+            found[unescape(href).partition("#")[2]] = built.name
+    for fragment, name in found.items():
+        parsed = driver.execute_script("return PosbiasState.parse('#' + arguments[0], PosbiasPresets)", fragment)
+        assert parsed["refused"] == [], f"{name}: {fragment}"

@@ -1,0 +1,184 @@
+import csv
+import json
+from importlib.resources import files
+
+import numpy as np
+import pytest
+from conftest import ROOT, chapter_source
+
+from bookkit import ledger, runner
+from bookkit.ledger import Record
+from bookkit.power import Challenge
+from bookkit.records import KEY, glue, read_records, record, rounded
+
+
+@pytest.fixture
+def shown(monkeypatch):
+    """Collect what is displayed instead of displaying it."""
+    bundles = []
+    monkeypatch.setattr("IPython.display.display", lambda data, metadata, **_: bundles.append({**data, **metadata}))
+    return bundles
+
+
+def test_rounded_gives_plain_numbers():
+    values = [np.float64(1 / 3), np.float32(0.5), np.int64(3), True, np.bool_(True), 10**9, "0.1", None]
+    assert [rounded(value) for value in values] == [0.333333, 0.5, 3, True, True, 10**9, "0.1", None]
+    assert [type(rounded(value)) for value in values[:5]] == [float, float, int, bool, bool]
+    assert rounded(np.array(2.5)) == 2.5
+    for bad in (float("nan"), np.inf):
+        with pytest.raises(ValueError, match="finite"):
+            rounded(bad)
+
+
+def test_glue_keeps_rounded_values_under_their_names(monkeypatch):
+    kept = {}
+    monkeypatch.setattr("myst_nb.glue", lambda name, value, display: kept.update({name: value}))
+    glue(gain=np.float64(2 / 3), n=256)
+    assert kept == {"gain": 0.666667, "n": 256}
+
+
+STRONG = [Challenge("λ reversed", 19, 20), Challenge("ALiBi slopes halved", 10, 20)]
+WEAK = [Challenge("λ reversed", 20, 20), Challenge("content shuffled", 9, 20)]
+CHECK = {"fails_if": "a prefix mass falls with depth", "power": STRONG}
+
+
+def test_record_shows_and_carries_its_verdict(shown):
+    record("RA-P4.2", np.bool_(True), "smallest gain 0.0", **CHECK)
+    assert shown[0]["text/markdown"] == (
+        "**RA-P4.2**: **consistent**. smallest gain 0.0. *Fails if* a prefix mass falls with depth. "
+        "*Power:* 19/20 λ reversed; 10/20 ALiBi slopes halved."
+    )
+    assert shown[0][KEY] == {
+        "row": "RA-P4.2", "verdict": "consistent", "figure": "smallest gain 0.0", "reason": "",
+        "fails_if": "a prefix mass falls with depth", "power": 0.5,
+        "challenges": ["19/20 λ reversed", "10/20 ALiBi slopes halved"], "part": "", "set_after": False,
+    }  # fmt: skip
+    record("WU-H", False, "sign differs", reason="a factor is missing", part="printed proof", set_after=True, **CHECK)
+    assert shown[1]["text/plain"].startswith(
+        "WU-H, printed proof contradicted: sign differs (a factor is missing); threshold set after the run. Fails if"
+    )
+
+
+@pytest.mark.parametrize(
+    ("passed", "options", "verdict"),
+    [
+        (True, {}, "consistent"),
+        (True, {"power": WEAK}, "not refuted"),
+        (True, {"kind": "proved"}, "proved"),
+        (True, {"kind": "proved", "power": WEAK}, "proved"),
+        (True, {"kind": "reproduced"}, "reproduced"),
+        (False, {"reason": "x"}, "contradicted"),
+        (False, {"reason": "x", "kind": "proved", "power": WEAK}, "contradicted"),
+        (False, {"reason": "x", "in_part": True}, "contradicted in part"),
+    ],
+)
+def test_the_scale_of_verdicts(shown, passed, options, verdict):
+    record("RA-P4.2", passed, "1", **{**CHECK, **options})
+    assert shown[0][KEY]["verdict"] == verdict
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        (("RA-P9.9", True, "1"), {}, "row: expected one of RA-eq1, .* received 'RA-P9.9'"),
+        (("RA-P4.2", 1, "1"), {}, "passed: expected True or False"),
+        (("RA-P4.2", True, " "), {}, "figure: expected a text"),
+        (("RA-P4.2", True, "1"), {"fails_if": ""}, "fails_if: expected a text"),
+        (("RA-P4.2", True, "1"), {"power": []}, "challenges: expected at least one alternative"),
+        (("RA-P4.2", True, "1"), {"kind": "holds"}, "kind: expected consistent, proved, reproduced"),
+        (("RA-P4.2", False, "gain -0.1"), {}, "reason: expected why the check did not pass, received none; .* -0.1"),
+        (("RA-P4.2", False, "1"), {"reason": " "}, "reason: expected why"),
+        (("RA-P4.2", False, "1"), {"reason": "x", "in_part": 1}, "in_part: expected True or False"),
+    ],
+)
+def test_wrong_records_are_refused(shown, arguments, options, message):
+    with pytest.raises(ValueError, match=message):
+        record(*arguments, **{**CHECK, **options})
+    assert shown == []
+
+
+def test_records_are_read_out_of_executed_notebooks(make_book):
+    code = (
+        "from bookkit.records import glue, record\nfrom bookkit.power import Challenge\n"
+        "power = [Challenge('reversed', 3, 4)]\n"
+        "record('RA-P4.2', True, 'gain 0.0', fails_if='it falls', power=power)\nglue(gain=1/3)"
+    )
+    root = make_book(one=chapter_source("One", code))
+    outcome = runner.run_chapter(root, "one")
+    assert outcome.status == "written", outcome.message
+    assert read_records(root / "notebooks") == [
+        Record("RA-P4.2", "consistent", "gain 0.0", "", "it falls", 0.75, ("3/4 reversed",), chapter="one")
+    ]
+    glued = json.loads((root / "notebooks" / "one.ipynb").read_text())["cells"][1]["outputs"][1]
+    assert glued["data"]["application/papermill.record/text/plain"] == ["0.333333"] or (
+        glued["data"]["application/papermill.record/text/plain"] == "0.333333"
+    )
+    (root / "notebooks" / "two.ipynb").write_text("{}")
+    with pytest.raises(ValueError, match="two.ipynb: expected a notebook"):
+        read_records(root / "notebooks")
+    with pytest.raises(FileNotFoundError):
+        read_records(root / "none")
+
+
+def test_ledger_has_every_row_once_with_its_chapters():
+    rows = ledger.read_ledger()
+    ids = [row.row for row in rows]
+    assert len(ids) == len(set(ids)) == 81
+    assert {row.source for row in rows} == {"RA", "WU", "LN", "AP", "X", "BI", "DS", "RT"}
+    for row in rows:
+        assert row.row.isascii() and row.row.startswith(f"{row.source}-")
+        assert row.claim and row.check and row.chapters
+    with files("bookkit").joinpath("ledger.csv").open() as file:
+        assert next(csv.reader(file)) == ["row", "source", "claim", "check", "chapter"]
+
+
+def entry(row, verdict, *, power=1.0, part="", reason="", chapter="x"):
+    return Record(row, verdict, "gain 0.0", reason, "it falls", power, ("3/4 reversed",), part, False, chapter)
+
+
+def test_status_joins_rows_with_records():
+    records = [
+        entry("RA-P4.2", "consistent", chapter="forces"),
+        entry("RA-P4.2", "contradicted in part", power=0.75, reason="odd", chapter="mixing"),
+        entry("RA-eq1", "reproduced"),
+        entry("WU-H", "proved", part="statement"),
+        entry("WU-H", "contradicted", part="printed proof", reason="a factor"),
+    ]
+    lines = ledger.status_table(records)
+    table = {(status.row.row, status.part): status for status in lines}
+    assert len(table) == len(lines) == len(ledger.read_ledger()) + 1
+    assert table["RA-P4.2", ""].verdict == "contradicted in part"
+    assert table["RA-P4.2", ""].power == 0.75
+    assert table["RA-eq1", ""].verdict == "reproduced"
+    assert table["RA-B", ""].verdict == "open"
+    assert [table["WU-H", part].verdict for part in ("statement", "printed proof")] == ["proved", "contradicted"]
+    counts = ledger.count_verdicts(lines)
+    assert counts["open"] == len(lines) - 4 and counts["contradicted"] == 1 and counts["consistent"] == 0
+    text = ledger.status_markdown([table["RA-P4.2", ""], table["RA-B", ""]], {"forces": "Four forces"})
+    assert "`mixing` contradicted in part: gain 0.0 (odd). *Fails if* it falls. *Noticed:* 3/4 reversed." in text
+    assert "| 3/4 |" in text
+    assert "[Four forces](forces.ipynb)" in text
+    assert all(line.count(" | ") == 4 for line in text.splitlines() if not line.startswith("|:"))
+    claims = ledger.claims_markdown(lines, {"forces": "Four forces"})
+    assert claims.count("`WU-H`") == 1 and "[Four forces](forces.ipynb)" in claims
+    assert all(line.count(" | ") == 3 for line in claims.splitlines() if not line.startswith("|:"))
+    with pytest.raises(ValueError, match="received 'XX'"):
+        ledger.status_table([entry("XX", "consistent")])
+
+
+def test_the_least_challenge_is_shown_with_its_runs():
+    record = Record("WU-H", "consistent", "1", "", "x", 0.5, ("19/20 a", "1/2 b: 0/1", "3/3 c"), chapter="x")
+    (status,) = [s for s in ledger.status_table([record]) if s.row.row == "WU-H"]
+    assert status.least_challenge == "1/2" and ledger.Status(status.row, ()).least_challenge == ""
+
+
+def test_the_status_is_sorted_by_power():
+    records = [entry("RA-P4.2", "consistent", power=0.9), entry("RA-eq1", "not refuted", power=0.1)]
+    order = [status.row.row for status in ledger.by_power(ledger.status_table(records))]
+    assert order[-2:] == ["RA-eq1", "RA-P4.2"]
+
+
+def test_committed_records_come_from_the_chapters_the_ledger_names():
+    chapters = {row.row: row.chapters for row in ledger.read_ledger()}
+    for found in read_records(ROOT / "notebooks"):
+        assert found.chapter in chapters[found.row], found

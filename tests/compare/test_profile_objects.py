@@ -1,0 +1,166 @@
+"""Profiles with a name, and two of them compared: without a model, with lists."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import posbias
+from posbias import Profile, compare
+
+A = [[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.2, 0.3, 0.5]]
+B = [[1.0, 0.0, 0.0], [0.2, 0.8, 0.0], [0.1, 0.2, 0.7]]
+HAND = [0.4, 0.1, 0.1, 0.4]
+
+
+def test_every_name_of_the_front_page_is_there():
+    assert set(posbias.__all__) <= set(dir(posbias))
+    for name in posbias.__all__:
+        assert getattr(posbias, name) is not None
+    with pytest.raises(AttributeError, match="module 'posbias' has no attribute 'measurement'"):
+        _ = posbias.measurement
+
+
+LISTS = {
+    "attention_kernel": lambda f, x: f(x([[0.0, 0.0], [1.0, 0.0]]), posbias.masks.causal()),
+    "dominates": lambda f, x: f(x([0.2, 0.3, 0.5]), x([0.5, 0.2, 0.3])),
+    "influence_by_hops": lambda f, x: f(x([A, B]), x([0.1, 0.2])),
+    "influence_history": lambda f, x: f(x([A, B]), x([0.1, 0.2])),
+    "influence_profile": lambda f, x: f(x(A), x([0.1, 0.2])),
+    "is_monotone": lambda f, x: f(x(A)),
+    "mean_identity": lambda f, x: f(x(A[2]), x(B[2])),
+    "mean_position": lambda f, x: f(x(A[2])),
+    "mix_heads": lambda f, x: f(x([A, B]), x([0.25, 0.75])),
+    "monotone_rearrangement": lambda f, x: f(x(A)),
+    "normalised_wasserstein": lambda f, x: f(x(A[2]), x(B[2])),
+    "prefix_masses": lambda f, x: f(x(A)),
+    "residual_kernel": lambda f, x: f(x(A), 0.3),
+    "rollout_matrix": lambda f, x: f(x([A, B]), x([0.1, 0.2])),
+    "spearman": lambda f, x: f(x(A[2]), x(B[2])),
+    "stochastic_monotonicity": lambda f, x: f(x(A)),
+    "u_shape": lambda f, x: f(x([0.4, 0.1, 0.2, 0.3])),
+    "structured_kernels": lambda f, x: f(2, slope=x([0.5, 0.25])).dense(0, 3),
+    "compare": lambda f, x: repr(f(x(A[2]), x(B[2]))),
+    "Profile": lambda f, x: f(x(A[2])).values,
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_lists_do_what_arrays_do(name):
+    function, call = getattr(posbias, name), LISTS[name]
+    by_list, by_array = call(function, lambda x: x), call(function, np.array)
+    np.testing.assert_array_equal(by_list, by_array) if isinstance(by_list, np.ndarray) else None
+    assert isinstance(by_list, np.ndarray) or by_list == by_array
+
+
+def test_a_profile_is_an_array_to_numpy():
+    p = Profile(HAND, "by hand")
+    assert len(p) == 4 and p[-1] == 0.4 and list(p[:2]) == [0.4, 0.1] and 0.1 in p
+    assert np.asarray(p).tolist() == HAND and np.asarray(p, dtype=np.float32).dtype == np.float32
+    np.testing.assert_allclose(p - p, 0)
+    np.testing.assert_allclose(2 * p, np.array(HAND) * 2)
+    np.testing.assert_allclose(np.array(HAND) - p, 0)
+    assert np.cumsum(p)[-1] == pytest.approx(1)
+    with pytest.raises(ValueError, match="read-only"):
+        np.asarray(p.values)[0] = 1
+    own = np.array(p)
+    own[0] = 7
+    assert p[0] == 0.4
+
+
+def test_a_profile_says_its_shape():
+    p = Profile(HAND, "by hand")
+    assert (p.mean_position, p.first, p.last, p.trough) == (pytest.approx(0.5), 0.4, 0.4, (1, 0.1))
+    assert Profile([0.5, 0.5]).trough is None
+    assert repr(Profile([1.0])) == "profile: 1 positions, mean 0.000\nfirst 1, last 1\n▅  (log scale)"
+
+
+def test_a_sparkline_is_as_wide_as_asked_and_logarithmic():
+    p = np.geomspace(1, 1e-3, 1000)
+    line = Profile(p / p.sum()).sparkline(8)
+    assert line == "█▇▆▅▄▃▂▁"
+    assert Profile(np.eye(3)[0]).sparkline() == "█▁▁"
+    with pytest.raises(ValueError, match="width: expected an integer of at least 1, received 0"):
+        Profile(HAND).sparkline(0)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=80).filter(lambda x: sum(x) > 1e-6), st.integers(1, 60))
+def test_every_profile_has_a_line(weights, width):
+    p = Profile(np.array(weights) / np.sum(weights))
+    assert len(p.sparkline(width)) == min(width, len(weights))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([0.5, 0.6], "profile: expected probabilities that sum to 1"),
+        ([1.5, -0.5], "profile: expected no negative probability"),
+        ([], "profile: expected at least one position"),
+        ([[0.5, 0.5]], "profile: expected an array with 1 dimension"),
+        (["a"], "profile: expected a rectangular array of numbers"),
+    ],
+)
+def test_what_is_no_profile_is_refused(values, message):
+    with pytest.raises(ValueError, match=message):
+        Profile(values)
+
+
+def test_two_profiles_compared_by_hand():
+    found = compare([0.5, 0.5, 0.0], [0.0, 0.5, 0.5])
+    assert found.wasserstein == pytest.approx(0.5) and found.ordered
+    assert found.means == pytest.approx((0.25, 0.75)) and found.spearman == pytest.approx(-0.5)
+    assert found.even == pytest.approx(0.25) and found.last == pytest.approx(0.25)
+    assert found.interval is None
+    assert "functions cross" in repr(compare([0.5, 0.0, 0.5], [0.0, 1.0, 0.0]))
+    assert "Spearman undefined" in repr(compare([0.5, 0.5], [0.2, 0.8]))
+
+
+def test_a_shift_by_a_tenth_is_a_tenth():
+    p = np.zeros(101)
+    p[20:50] = 1 / 30
+    assert compare(p, np.roll(p, 10)).wasserstein == pytest.approx(0.1)
+
+
+def test_intervals_come_from_the_prompts_of_the_measured_one():
+    influence = np.array([[1.0, 2.0, 3.0], [3.0, 2.0, 2.0], [0.5, 1.0, 4.0], [2.0, 2.0, 2.0]])
+    q = Profile(influence.sum(0) / influence.sum(), "measured", influence)
+    found, turned = compare([0.2, 0.3, 0.5], q), compare(q, [0.2, 0.3, 0.5])
+    assert found.interval == turned.interval and found.prompts == 4
+    from posbias.compare.scores import score
+
+    expected = score(influence, np.array([0.2, 0.3, 0.5]))
+    assert found.interval == (expected.low, expected.high) and found.wasserstein == pytest.approx(expected.wasserstein)
+    assert found.interval[0] < found.interval[1]
+    assert compare(q, q).interval is None  # of two measured ones no distance is a prediction's
+    for useless in (influence[:1], influence * [[1], [1], [0], [1]], influence * np.nan):
+        assert compare([0.2, 0.3, 0.5], Profile([0.2, 0.3, 0.5], "q", useless)).interval is None
+
+
+@pytest.mark.parametrize(
+    ("p", "q", "message"),
+    [
+        ([0.5, 0.5], [0.2, 0.3, 0.5], r"profiles: expected the same number of positions, received 2 \(first profile\)"),
+        ([0.5, 0.4], [0.5, 0.5], "first profile: expected probabilities that sum to 1"),
+        ([0.5, 0.5], [0.5, 0.4], "second profile: expected probabilities that sum to 1"),
+        ([0.5, 0.5], ["x", "y"], "second profile: expected a rectangular array of numbers"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(p, q, message):
+    with pytest.raises(ValueError, match=message):
+        compare(p, q)
+
+
+def test_equal_profiles_are_said_to_be_equal():
+    assert repr(posbias.compare([0.25, 0.75], [0.25, 0.75])).endswith("the profiles are equal")
+
+
+def test_prompts_of_another_shape_are_refused():
+    with pytest.raises(ValueError, match=r"prompts: expected an array \(N, 2\), received shape \(1, 3\)"):
+        posbias.Profile([0.5, 0.5], prompts=[[1.0, 2.0, 3.0]])
+
+
+def test_reductions_of_numpy_take_a_profile():
+    p = Profile(HAND)
+    assert np.sum(p) == pytest.approx(1) and np.mean(p) == pytest.approx(0.25) and np.max(p) == 0.4
+    with pytest.raises(ValueError, match="read-only"):
+        np.add(p, p, out=p)

@@ -1,0 +1,110 @@
+"""Resampled units, their profiles and distances, and intervals."""
+
+import numpy as np
+import pytest
+
+from posbias.compare.distances import normalised_wasserstein, wasserstein_to
+from posbias.compare.resampling import (
+    hull_interval,
+    interval,
+    resample_weights,
+    resampled_profiles,
+    t_interval,
+)
+
+
+@pytest.fixture
+def influence():
+    return np.random.default_rng(3).gamma(2.0, size=(40, 9))
+
+
+def test_resamples_are_means_over_drawn_prompts(influence):
+    p = resampled_profiles(influence, 3, seed=7)
+    draws = np.random.default_rng(7).multinomial(40, np.full(40, 1 / 40), size=3)
+    for row, weights in zip(p, draws, strict=True):
+        drawn = np.repeat(influence, weights, axis=0)
+        assert len(drawn) == 40 and np.allclose(row, drawn.mean(0) / drawn.mean(0).sum(), atol=1e-15)
+
+
+def test_equal_prompts_leave_no_spread():
+    p = resampled_profiles(np.tile([[1.0, 2.0, 5.0]], (6, 1)), 50)
+    assert np.allclose(p, [0.125, 0.25, 0.625])
+
+
+def test_spread_is_that_of_a_mean(influence):
+    """The bootstrap's standard deviation of a share against the delta method's."""
+    p = resampled_profiles(influence, 20_000)
+    total, first = influence.sum(1), influence[:, 0]
+    ratio = first.sum() / total.sum()
+    delta = np.sqrt(((first - ratio * total) ** 2).mean() / len(total)) / total.mean()
+    assert p[:, 0].std() == pytest.approx(delta, rel=0.05)
+
+
+def test_interval_covers_as_often_as_it_says():
+    rng = np.random.default_rng(0)
+    inside = 0
+    for k in range(300):
+        sample = np.column_stack([rng.gamma(3.0, size=60), np.ones(60) * 3])
+        low, high = interval(resampled_profiles(sample, 300, seed=k)[:, 0], 0.9)
+        inside += low <= 0.5 <= high
+    assert 0.83 < inside / 300 < 0.96
+
+
+def test_distances_are_those_of_the_profiles(influence):
+    p = resampled_profiles(influence, 5)
+    q = np.random.default_rng(1).dirichlet(np.ones(9))
+    expected = [normalised_wasserstein(row, q) for row in p]
+    assert np.allclose(wasserstein_to(p, q), expected, atol=1e-14)
+
+
+def test_what_cannot_be_is_refused(influence):
+    for bad in (-influence, np.where(influence > 3, np.nan, influence), influence * (np.arange(40) > 0)[:, None]):
+        with pytest.raises(ValueError, match="influence: expected"):
+            resampled_profiles(bad, 3)
+    with pytest.raises(ValueError, match="resamples: expected an integer of at least 1, received 0"):
+        resampled_profiles(influence, 0)
+    with pytest.raises(ValueError, match="units: expected a number, or a label"):
+        resample_weights(np.zeros(0))
+    with pytest.raises(ValueError, match="units: expected one for each of 40 prompts, received 3"):
+        resampled_profiles(influence, units=np.arange(3))
+    with pytest.raises(ValueError, match="values: expected at least two units, received 1"):
+        t_interval([1.0])
+    with pytest.raises(ValueError, match="level: expected a share between 0 and 1, received 95.0"):
+        interval(influence, 95.0)
+
+
+def test_units_are_drawn_whole():
+    units = np.array([3, 3, 5, 9, 9, 9])
+    weights = resample_weights(units, 500)
+    assert (weights[:, 0] == weights[:, 1]).all() and (weights[:, 3:] == weights[:, 3:4]).all()
+    assert (weights[:, [0, 2, 3]].sum(1) == 3).all() and np.ptp(weights[:, 2]) >= 2
+    assert (resample_weights(4, 7) == resample_weights(np.arange(4), 7)).all()
+
+
+def test_units_are_drawn_alike_whatever_their_size():
+    """A document of nine prompts is drawn as often as one of a single prompt: once in the mean."""
+    weights = resample_weights(np.array([0] * 9 + [1, 2]), 4000)
+    assert weights.mean(0) == pytest.approx(1, abs=0.05)
+    assert weights[:, [0, 9, 10]].var(0) == pytest.approx(2 / 3, rel=0.1)
+
+
+def test_documents_spread_more_than_their_prompts(influence):
+    again, units = np.repeat(influence, 4, axis=0), np.repeat(np.arange(40), 4)
+    by_prompt, by_document = (resampled_profiles(again, 4000, units=u)[:, 0].std() for u in (None, units))
+    assert by_document / by_prompt == pytest.approx(2, rel=0.1)
+
+
+def test_an_interval_of_a_distance_is_the_hull_of_two():
+    values = np.linspace(1.0, 2.0, 101)
+    assert hull_interval(1.25, values, 0.5) == pytest.approx((0.75, 1.75))  # of 0.75 to 1.25, 1.25 to 1.75
+    assert hull_interval(1.5, values, 0.5) == pytest.approx((1.25, 1.75))
+    assert hull_interval(1.75, values, 0.5) == pytest.approx((1.25, 2.25))
+    assert hull_interval(0.5, values, 0.5, least=0.0) == (0.0, 1.75)
+    assert hull_interval(0.5, values, 0.5)[0] == pytest.approx(-0.75)
+
+
+def test_a_mean_of_few_units_has_students_interval():
+    from scipy import stats
+
+    x = [0.3, 0.1, 0.7]
+    assert t_interval(x, 0.9) == pytest.approx(stats.t.interval(0.9, 2, np.mean(x), stats.sem(x)))

@@ -1,0 +1,124 @@
+"""Scores, paired gains and the recency baseline."""
+
+import numpy as np
+import pytest
+
+from posbias import normalised_wasserstein
+from posbias.compare.distances import wasserstein_to
+from posbias.compare.fits import recency_fit
+from posbias.compare.resampling import hull_interval, resampled_profiles
+from posbias.compare.scores import paired_gain, score
+
+
+@pytest.fixture
+def influence():
+    rng = np.random.default_rng(2)
+    return rng.gamma(2.0, size=(50, 16)) * np.linspace(0.5, 2, 16)
+
+
+def test_a_score_by_hand(influence):
+    q = np.full(16, 1 / 16)
+    found = score(influence, q, resamples=400)
+    p = influence.sum(0) / influence.sum()
+    assert found.wasserstein == pytest.approx(normalised_wasserstein(p, q)) and np.isnan(found.spearman)
+    assert found.low < found.wasserstein < found.high
+    assert found.first_aside == pytest.approx(normalised_wasserstein(p[1:] / p[1:].sum(), np.full(15, 1 / 15)))
+    assert found.difference == pytest.approx(0.5 - p @ np.arange(16) / 15)
+    assert score(influence, p).wasserstein == pytest.approx(0, abs=1e-15) and score(influence, p).spearman == 1
+
+
+def test_influence_kept_in_32_bits_will_do(influence):
+    q = np.full(16, 1 / 16)
+    narrow, wide = (score(influence.astype(kind), q, resamples=50).wasserstein for kind in (np.float32, np.float64))
+    assert narrow == pytest.approx(wide, abs=1e-7)
+
+
+def test_all_mass_on_the_first_token_can_be_set_aside(influence):
+    assert score(influence, np.eye(16)[0]).first_aside > 0
+
+
+def test_gains_are_paired(influence):
+    """The interval of a difference is narrower than the difference of intervals: both see the same prompts."""
+    p = influence.sum(0) / influence.sum()
+    near, far = 0.9 * p + 0.1 / 16, 0.8 * p + 0.2 / 16
+    gain, low, high, p_value = paired_gain(influence, far, near)
+    scores = [score(influence, q) for q in (far, near)]
+    assert gain == pytest.approx(scores[0].wasserstein - scores[1].wasserstein) and low < gain < high
+    assert low > scores[0].low - scores[1].high and high < scores[0].high - scores[1].low
+    assert paired_gain(influence, near, far).gain == -gain
+    assert p_value == paired_gain(influence, near, far).p_value < 0.05
+
+
+def test_a_score_of_documents_is_less_certain_than_one_of_as_many_prompts(influence):
+    """Each prompt five times: as prompts they are five times as many, as documents they are what they were."""
+    again, units = np.repeat(influence, 5, axis=0), np.repeat(np.arange(len(influence)), 5)
+    q = np.full(16, 1 / 16)
+    alone, prompts, documents = (
+        score(influence, q), score(again, q), score(again, q, units=units)
+    )  # fmt: skip
+    assert (documents.low, documents.high) == pytest.approx((alone.low, alone.high), abs=1e-12)
+    assert prompts.high - prompts.low < 0.6 * (alone.high - alone.low)
+    near = 0.9 * q + 0.1 * influence.sum(0) / influence.sum()
+    gains = paired_gain(influence, q, near), paired_gain(again, q, near, units=units)
+    assert gains[0] == pytest.approx(gains[1], abs=1e-12)
+
+
+def test_the_interval_of_a_small_distance_contains_it(influence):
+    p = influence.sum(0) / influence.sum()
+    found = score(influence, p)
+    assert found.low == 0 <= found.wasserstein <= found.high
+
+
+def test_intervals_are_hulls_at_95_percent(influence):
+    p, even = influence.sum(0) / influence.sum(), np.full(16, 1 / 16)
+    found, drawn = score(influence, even, resamples=400), resampled_profiles(influence, 400)
+    distances = wasserstein_to(drawn, even)
+    assert (found.low, found.high) == pytest.approx(hull_interval(found.wasserstein, distances, 0.95, least=0.0))
+    near = 0.5 * (p + even)
+    gain = paired_gain(influence, even, near, resamples=400)
+    gains = distances - wasserstein_to(drawn, near)
+    assert (gain.low, gain.high) == pytest.approx(hull_interval(gain.gain, gains, 0.95))
+
+
+@pytest.mark.parametrize("seed", [2, 5, 6, 7, 20])
+def test_the_p_value_of_a_gain_is_the_level_at_which_its_interval_reaches_zero(seed):
+    """Few prompts with heavy tails, so that the percentile and the basic interval reach 0 at different levels."""
+    rng = np.random.default_rng(seed)
+    influence = rng.gamma(0.2, size=(8, 5)) + 0.01
+    before, after = rng.dirichlet(np.ones(5), size=2)
+    gain, *_, p_value = paired_gain(influence, before, after)
+    drawn = resampled_profiles(influence, 2000)
+    gains = wasserstein_to(drawn, before) - wasserstein_to(drawn, after)
+    reached = [low <= 0 <= high for low, high in (hull_interval(gain, gains, 1 - c * p_value) for c in (0.97, 1.03))]
+    assert reached == [True, False]
+
+
+def test_recency_fit_finds_what_it_is_made_of():
+    for m in (-0.3, 0.0, 0.01, 0.2, 2.0):
+        p = np.exp(-m * np.arange(39, -1, -1))
+        p /= p.sum()
+        assert normalised_wasserstein(recency_fit(p), p) < 1e-4
+    last = np.eye(40)[-1]
+    assert normalised_wasserstein(recency_fit(last), last) < 1e-3
+
+
+def test_recency_fit_is_the_nearest_on_a_fine_grid():
+    p = np.random.default_rng(0).dirichlet(np.ones(12))
+    back = np.arange(11, -1, -1)
+    best = min(normalised_wasserstein(np.exp(-m * back) / np.exp(-m * back).sum(), p) for m in np.linspace(-2, 2, 4001))
+    assert best - 1e-4 < normalised_wasserstein(recency_fit(p), p) < best + 1e-6
+
+
+def test_what_cannot_be_is_refused(influence):
+    with pytest.raises(ValueError, match="prediction: expected 16 positions, as measured, received 3"):
+        score(influence, np.full(3, 1 / 3))
+    even = np.full(16, 1 / 16)
+    for before, after, field in ((np.ones(1), even, "before"), (even, np.full(17, 1 / 17), "after")):
+        with pytest.raises(ValueError, match=f"{field}: expected 16 positions, as measured, received"):
+            paired_gain(influence, before, after)
+
+
+def test_two_thousand_resamples_of_the_largest_case_are_one_product():
+    """1,000 prompts of 256 positions: resamples by positions are stored, never resamples by prompts by positions."""
+    p = resampled_profiles(np.random.default_rng(0).gamma(1.0, size=(1000, 256)), 2000)
+    assert p.shape == (2000, 256) and np.allclose(p.sum(1), 1)

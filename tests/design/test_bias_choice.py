@@ -1,0 +1,217 @@
+"""Choosing a bias from one measurement: what it predicts against what the model then does, and what is chosen."""
+
+import json
+
+import numpy as np
+import pytest
+import yaml
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("transformers", reason="transformers is not installed")
+
+from measuring import save, write_documents
+
+from posbias.cli import main
+from posbias.cli.biases import read_bias
+from posbias.design import choice as bias_choice
+from posbias.design.choice import (
+    CRITERIA,
+    KINDS,
+    SMOOTH,
+    Attended,
+    attended,
+    chosen_bias,
+    distance_to_even,
+    evaluated,
+    exponent,
+    flat_share,
+    key_factors,
+    power,
+    worst_place,
+)
+from posbias.measure.corpus import Corpus
+from posbias.measure.loading import Source
+from posbias.measure.results import read_results, write_results
+from posbias.measure.rollouts import measured_profile
+from posbias.measure.run import measured
+from posbias.measure.study import Settings, Study
+from posbias.measure.summary import summarise
+from posbias.networks.added_biases import divided_logits
+from posbias.networks.description import description_text
+from posbias.rollout.biased import biased_kernels
+from posbias.rollout.influence import influence_profile
+from posbias.rollout.position_bias import AlibiBias, LogBias, RatioBias, described, layered_biases, position_bias
+
+N = 24
+LOG, FLAT = {"kind": "log", "alpha": 1.5}, {"kind": "flat", "tau": 1.5}
+MIXED = [LOG, FLAT, {"kind": "none"}, {"kind": "alibi", "slope": -0.2}]
+
+
+@pytest.fixture(scope="module")
+def studies(tmp_path_factory):
+    """Return studies of tiny models by name, the attention of each head measured."""
+    root = tmp_path_factory.mktemp("choice")
+    corpus = Corpus(str(write_documents(root / "d.jsonl", [40] * 8)))
+    quantities = ("mixing", "influence", "kernels", "heads")
+    return {
+        name: Study(Settings(Source(str(save(root / name, name))), corpus, 8, N, quantities=quantities))
+        for name in ("bloom", "llama", "mistral")
+    }
+
+
+@pytest.mark.parametrize("description", [LOG, FLAT, MIXED, [MIXED, [LOG] * 4, MIXED[::-1]]], ids=range(4))
+@pytest.mark.parametrize("name", ["bloom", "llama", "mistral"])
+def test_without_content_the_prediction_is_what_the_model_does(studies, name, description):
+    """Attention is then position alone: with the model's λ of the second measurement nothing is neglected."""
+    study = studies[name]
+    with divided_logits(study.instrument.model, 1e9):
+        plain, found = measured(study), measured(study, bias=description)
+    model = attended(plain)
+    same = Attended(model.kernels, found.lambda_frobenius.values, 4)
+    biases = layered_biases(description, 3, 4)
+    assert np.abs(same.profile(biases) - measured_profile(found, "kernels")).max() < 1e-6
+    assert np.abs(model.profile(biases) - measured_profile(plain, "kernels")).max() > 1e-3
+
+
+@pytest.mark.parametrize("name", ["bloom", "llama"])
+def test_with_content_most_of_the_change_is_predicted(studies, name):
+    """Random networks have sharp content; here it is a fifth of that."""
+    study = studies[name]
+    with divided_logits(study.instrument.model, 5.0):
+        plain = measured(study)
+        found = {k: measured(study, bias=bias) for k, bias in enumerate((LOG, MIXED))}
+    for k, bias in enumerate((LOG, MIXED)):
+        after = measured_profile(found[k], "kernels")
+        expected = attended(plain).profile(layered_biases(bias, 3, 4))
+        miss, change = np.abs(expected - after).sum(), np.abs(measured_profile(plain, "kernels") - after).sum()
+        assert miss < change / 2, (miss, change)
+
+
+def test_a_bias_added_to_uniform_attention_is_the_engines_own():
+    uniform = np.tril(np.ones((N, N))) / np.arange(1, N + 1)[:, None]
+    lambda_ = np.array([0.3, 0.5, 0.2])
+    model = Attended(np.tile(uniform, (3, 1, 1, 1)), lambda_, 4)
+    expected = influence_profile(biased_kernels(3, MIXED), lambda_, N)
+    assert np.abs(model.profile(layered_biases(MIXED, 3)) - expected).max() < 1e-12
+    each = Attended(np.tile(uniform, (3, 4, 1, 1)), lambda_, 4)
+    assert np.abs(each.profile(layered_biases(MIXED, 3)) - expected).max() < 1e-12
+
+
+def test_a_query_of_which_nothing_is_left_sees_itself():
+    diagonal = Attended(np.eye(6)[None, None], np.array([0.5]), 1)
+    assert diagonal.profile(layered_biases({"kind": "flat", "tau": 0.5}, 1)).tolist() == [0, 0, 0, 0, 0, 1]
+
+
+@pytest.fixture(scope="module")
+def recent():
+    """Return a model of six layers whose heads attend to what is near."""
+    distance = np.subtract.outer(np.arange(64), np.arange(64))
+    A = np.stack([np.tril(np.exp(-m * distance.clip(0))) for m in (0.2, 0.05)])
+    A /= A.sum(-1, keepdims=True)
+    return Attended(np.tile(A, (6, 1, 1, 1)), np.full(6, 0.3), 2)
+
+
+@pytest.mark.parametrize("criterion", CRITERIA)
+def test_what_is_chosen_beats_the_model_and_its_neighbours(recent, criterion):
+    plain = evaluated(recent, "none", {"kind": "none"}, criterion)
+    found = {kind: chosen_bias(recent, kind, criterion) for kind in KINDS}
+    for kind, choice in found.items():
+        assert choice.kind == kind and choice.value < plain.value, kind
+        again = evaluated(recent, kind, choice.description, criterion)
+        assert again.value == choice.value and np.array_equal(again.profile, choice.profile)
+    assert found["layers"].value <= min(found["log"].value, found["alibi"].value)
+    best = chosen_bias(recent, "best", criterion)
+    assert best.value == min(found[kind].value for kind in SMOOTH)
+    alpha, slope = exponent(position_bias(found["log"].description)), found["alibi"].description["slope"]
+    for factor in (0.95, 1.05):
+        others = {"log": described(power(alpha * factor)), "alibi": {"kind": "alibi", "slope": slope * factor}}
+        for kind, other in others.items():
+            assert evaluated(recent, kind, other, criterion).value >= found[kind].value - 1e-6, kind
+    shares = [flat_share(recent, share, criterion).value for share in (1, 2)]
+    assert found["flat"].value == min(shares)
+
+
+def test_a_power_of_the_place_may_have_any_exponent(recent):
+    assert exponent(power(1.5)) == 1.5 and exponent(power(-1.5)) == -1.5 and exponent(position_bias(FLAT)) is None
+    for other in (LogBias(-0.99), RatioBias((0.0, 20.0), (0.0, 0.99 * 20))):  # one kernel, written twice
+        expected = recent.profile(((RatioBias((0.0, 19.0), (0.0, 0.99 * 19)),) * 2,))
+        assert np.abs(recent.profile(((other,) * 2,)) - expected).max() < 1e-12
+
+
+@pytest.mark.parametrize("bias", [LogBias(1.5), power(-2.0), AlibiBias(0.3), AlibiBias(-0.3)])
+def test_factors_of_keys_are_those_of_the_bias(recent, monkeypatch, bias):
+    quick = recent.profile(((bias,) * 2,))
+    monkeypatch.setattr(bias_choice, "SAFE", 0.0)
+    assert key_factors(bias, 64) is None and np.abs(recent.profile(((bias,) * 2,)) - quick).max() < 1e-12
+    steep = recent.profile(((AlibiBias(50.0),) * 2,))  # e^-3150 is none of a double
+    assert steep[-1] == pytest.approx(1) and np.isfinite(steep).all()
+
+
+def test_criteria_by_hand():
+    p = np.array([0.1, 0.1, 0.2, 0.6])
+    assert distance_to_even(p) == pytest.approx((0.15 + 0.3 + 0.35) / 3)
+    assert worst_place(p) == pytest.approx(0.4)
+    long = np.full(160, 1 / 160)
+    long[10:20] /= 4
+    assert worst_place(long / long.sum()) == pytest.approx(0.25 / (1 - 7.5 / 160))
+
+
+@pytest.mark.parametrize(
+    ("kind", "criterion", "message"),
+    [("odd", "uniform", "kind: expected one of log"), ("log", "good", "criterion: expected one of uniform, worst")],
+)
+def test_what_cannot_be_is_refused(recent, kind, criterion, message):
+    with pytest.raises(ValueError, match=message):
+        chosen_bias(recent, kind, criterion)
+
+
+def test_the_mean_over_heads_stands_for_each_where_only_it_is_there(studies):
+    plain = measured(studies["llama"])
+    each, mean = attended(plain), attended(plain.drop_vars("attention_heads"))
+    assert each.kernels.shape[1] == 4 and mean.kernels.shape[1] == 1 and mean.heads == 4
+    none = layered_biases({"kind": "none"}, 3, 4)
+    assert np.abs(each.profile(none) - mean.profile(none)).max() < 1e-6
+    biases = layered_biases(MIXED, 3, 4)
+    assert np.abs(each.profile(biases) - mean.profile(biases)).max() > 1e-3
+
+
+@pytest.fixture(scope="module")
+def file(studies, tmp_path_factory):
+    path = tmp_path_factory.mktemp("file") / "m.nc"
+    write_results(path, measured(studies["llama"]))
+    return path
+
+
+def command(*words):
+    with pytest.raises(SystemExit) as ended:
+        main([str(word) for word in words])
+    return ended.value.code or 0
+
+
+@pytest.mark.parametrize("kind", ["best", *KINDS])
+def test_the_command_writes_what_the_option_takes(file, tmp_path, capsys, kind):
+    output = tmp_path / "b.yaml"
+    assert command("bias", file, "-o", output, "--kind", kind) == 0, capsys.readouterr().err
+    said = capsys.readouterr().out
+    found = read_bias(str(output))
+    found.check("llama", 3, 4)
+    choice = chosen_bias(attended(read_results(file)), kind)
+    assert json.loads(description_text(layered_biases(found.description, 3, 4))) == json.loads(
+        description_text(layered_biases(choice.description, 3, 4))
+    )
+    assert f"W1 to uniform {choice.value:.4f}" in said and said.splitlines()[0] in output.read_text()
+    assert yaml.safe_load(output.read_text())["position_bias"] == found.description
+    assert command("bias", file, "-o", output) == 2 and "--overwrite" in capsys.readouterr().err
+
+
+def test_measurements_that_do_not_serve_are_refused(studies, file, tmp_path, capsys):
+    results = read_results(file)
+    for other, said in (
+        (results.drop_vars(["attention", "attention_heads"]), "measurement: expected --quantities with kernels"),
+        (results.assign_attrs(added_bias=json.dumps(LOG)), "measurement: expected one of the model as it is"),
+    ):
+        write_results(tmp_path / "other.nc", other)
+        assert command("bias", tmp_path / "other.nc", "-o", tmp_path / "b.yaml") == 2
+        assert said in capsys.readouterr().err and not (tmp_path / "b.yaml").exists()
+    with pytest.raises(ValueError, match="measurement: expected --quantities"):
+        attended(summarise(results))

@@ -1,0 +1,423 @@
+"""Networks at birth: published sizes, the same bits for a seed, and what is refused before anything is built."""
+
+import json
+import random
+import shutil
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+pytest.importorskip("xarray", reason="xarray is not installed")
+
+from measuring import save, settings, write_documents
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+import posbias
+from posbias.cli import main
+from posbias.measure import memory
+from posbias.measure.corpus import Corpus, Vocabulary, make_prompts
+from posbias.measure.loading import Source
+from posbias.measure.memory import check_memory, memory_need, shape_of
+from posbias.measure.results import read_results
+from posbias.measure.untrained import SIZES, Birth, special_tokens
+from posbias.networks.families import FAMILIES
+
+PARAMETERS = {
+    "gpt2": 124_439_808,
+    "gpt2-medium": 354_823_168,
+    "opt-125m": 125_239_296,
+    "pythia-160m": 162_322_944,
+    "pythia-410m": 405_334_016,
+    "bloom-560m": 559_214_592,
+    "qwen2-0.5b": 494_032_768,
+    "falcon-rw-1b": 1_311_625_216,
+    "tinyllama-1.1b": 1_100_048_384,
+    "llama-3.2-1b": 1_235_814_400,
+    "mpt-125m": (50368 + 12 * 12 * 768 + 2 * 12 + 1) * 768,  # of ALiBi, no biases: nobody publishes the number
+}
+"""Parameters as they are published for the checkpoints, tied embeddings once."""
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch):
+    monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("a connection was asked for"))
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """Return a folder with a tiny checkpoint, its configuration alone, and documents."""
+    root = tmp_path_factory.mktemp("births")
+    save(root / "trained", "gpt2", initializer_range=0.3)
+    (root / "alone").mkdir()
+    shutil.copy(root / "trained" / "config.json", root / "alone")
+    write_documents(root / "d.jsonl", [40] * 6)
+    return root
+
+
+def command(output, *more, **changes):
+    options = {"prompts": 4, "length": 12, "batch_size": 2, "output": output, **changes}
+    pairs = [(f"--{name.replace('_', '-')}", str(value)) for name, value in options.items() if value is not None]
+    return ["measure", *(word for pair in pairs for word in pair), *more]
+
+
+def measured(capsys, words):
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    said = capsys.readouterr()
+    assert ended.value.code == 0, said.err
+    return read_results(words[words.index("--output") + 1])
+
+
+def refused(capsys, folder, words, *expected):
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    out, err = capsys.readouterr()
+    assert ended.value.code == 2 and out == "" and err.startswith("posbias: ") and err.count("\n") == 1, err
+    for part in expected:
+        assert part in err
+    assert list(folder.iterdir()) == []
+
+
+def bits(model):
+    return {name: x.numpy().tobytes() for name, x in model.state_dict().items()}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_published_sizes_have_the_published_number_of_parameters(name):
+    config = Birth(name).config()
+    assert config.model_type in FAMILIES and "/" in SIZES[name].source
+    model = shape_of(config)
+    assert model.num_parameters() == PARAMETERS[name]
+    assert {x.device.type for x in model.parameters()} == {"meta"}
+
+
+def test_layers_of_pythia_have_what_its_model_card_states():
+    for name, published in (("pythia-160m", 85_056_000), ("pythia-410m", 302_311_424)):
+        model = shape_of(Birth(name).config())
+        embedding = model.get_input_embeddings().weight.numel() + model.get_output_embeddings().weight.numel()
+        assert model.num_parameters() - embedding == published
+
+
+def test_the_same_seed_gives_the_same_bits_and_leaves_random_numbers_alone(place):
+    def draw(seed, dtype=torch.float32):
+        return bits(Birth(str(place / "alone"), seed=seed).load_model(dtype, "cpu", None))
+
+    def states():
+        legacy = np.random.get_state()  # noqa: NPY002 - what transformers seeds
+        return random.getstate(), legacy[1].tolist(), torch.get_rng_state().tolist()
+
+    before = states()
+    first = draw(3)
+    assert states() == before
+    torch.manual_seed(99)
+    assert draw(3) == first and draw(4) != first
+
+
+def test_weights_are_those_that_transformers_draws(place):
+    model = Birth(str(place / "alone"), seed=5).load_model(torch.float32, "cpu", None)
+    assert not model.training and model.config._attn_implementation == "eager"
+    transformers.set_seed(5)
+    assert bits(model) == bits(AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(place / "alone")))
+    half = Birth(str(place / "alone"), seed=5).load_model(torch.bfloat16, "cpu", None)
+    assert {x.dtype for x in half.parameters()} == {torch.bfloat16}
+
+
+def test_the_twin_of_a_checkpoint_reads_no_weights(place, tmp_path):
+    twin = Birth(str(place / "trained")).load_model(torch.float32, "cpu", None)
+    trained = Source(str(place / "trained")).load_model(torch.float32, "cpu", None)
+    assert bits(twin) != bits(trained) and abs(twin.transformer.wte.weight.std().item() - 0.3) < 0.03
+    shutil.copytree(place / "trained", tmp_path / "broken")
+    (tmp_path / "broken" / "model.safetensors").write_bytes(b"no weights at all")
+    assert bits(Birth(str(tmp_path / "broken")).load_model(torch.float32, "cpu", None)) == bits(twin)
+    assert bits(Birth(str(place / "alone")).load_model(torch.float32, "cpu", None)) == bits(twin)
+
+
+def test_names_and_versions_say_configuration_and_seed(place, tmp_path):
+    shutil.copy(place / "alone" / "config.json", tmp_path / "mine.json")
+    births = [Birth(str(path)) for path in (place / "trained", place / "alone" / "config.json", tmp_path / "mine.json")]
+    assert [x.name() for x in births] == ["trained (untrained)", "alone (untrained)", "mine (untrained)"]
+    assert len({x.version() for x in births}) == 1 and births[0].version().endswith(", seed 0")
+    assert len({Birth("gpt2").version(), Birth("gpt2", seed=1).version(), Birth("opt-125m").version()}) == 3
+    saved = AutoModelForCausalLM.from_config(settings("gpt2")).config
+    saved.save_pretrained(tmp_path / "saved")
+    saved.n_layer += 1
+    saved.save_pretrained(tmp_path / "deeper")
+    assert Birth(str(tmp_path / "saved")).version() != Birth(str(tmp_path / "deeper")).version()
+    Birth("gpt2").config().save_pretrained(tmp_path / "written")
+    assert Birth(str(tmp_path / "written")).version() == Birth("gpt2").version()
+
+
+def test_the_command_measures_random_tokens_without_a_tokenizer(place, tmp_path, capsys):
+    results = measured(capsys, command(tmp_path / "m.nc", init=place / "alone", seed=2))
+    assert results.attrs["model"] == "alone (untrained)" and results.attrs["revision"].endswith(", seed 2")
+    assert results.attrs["dataset"] == "random tokens" and results.attrs["rule"] == "random"
+    assert results.attrs["tokenizer"] == "none" and results.attrs["special_tokens"] == "False"
+    assert results.attrs["architecture"] == "gpt2" and results.attrs["seed"] == 2
+    again = measured(capsys, command(tmp_path / "again.nc", init=place / "alone", seed=2))
+    other = measured(capsys, command(tmp_path / "other.nc", init=place / "alone", seed=3))
+    assert again.attrs == results.attrs and (again["influence"] == results["influence"]).all()
+    assert other.attrs["prompts_sha256"] != results.attrs["prompts_sha256"]
+    assert posbias.load(tmp_path / "m.nc").model == "alone (untrained)"
+
+
+def test_python_gives_what_the_command_gives(place, tmp_path, capsys):
+    results = measured(capsys, command(tmp_path / "m.nc", init=place / "alone", seed=2))
+    model = posbias.open(init=place / "alone", seed=2)
+    assert repr(model).endswith("weights are drawn with seed 2 by .measure()") and "alone (untrained)" in repr(model)
+    mine = model.measure(4, 12, batch_size=2, seed=2).results
+    assert mine.attrs == results.attrs and (mine["influence_prompts"] == results["influence_prompts"]).all()
+    others = model.measure(4, 12, batch_size=2, seed=5).results
+    assert others.attrs["revision"] == mine.attrs["revision"]
+    assert others.attrs["prompts_sha256"] != mine.attrs["prompts_sha256"]
+
+
+def test_a_twin_has_the_prompts_of_its_checkpoint(place, tmp_path, capsys):
+    """The tokenizer beside the configuration cuts text, and draws the random tokens that the trained model gets."""
+    for name, options in (("text", {"dataset": place / "d.jsonl"}), ("random", {"dataset": None, "rule": "random"})):
+        twin = measured(capsys, command(tmp_path / f"{name}-twin.nc", init=place / "trained", **options))
+        model = measured(capsys, command(tmp_path / f"{name}.nc", model=place / "trained", **options))
+        assert twin.attrs["prompts_sha256"] == model.attrs["prompts_sha256"]
+        assert twin.attrs["tokenizer"] == model.attrs["tokenizer"] == "trained"
+        assert not np.allclose(twin["influence"], model["influence"])
+    default = measured(capsys, command(tmp_path / "default.nc", init=place / "trained"))
+    assert default.attrs["prompts_sha256"] == twin.attrs["prompts_sha256"]
+
+
+def test_text_needs_a_tokenizer_that_fits(place, tmp_path, capsys):
+    words = command(tmp_path / "m.nc", init=place / "alone", dataset=place / "d.jsonl")
+    refused(capsys, tmp_path, words, "tokenizer: expected a directory, an id or reference/NAME (--tokenizer)", "none")
+    large = [*words, "--tokenizer", "reference/bloom-12"]
+    refused(capsys, tmp_path, large, "tokenizer: expected at most the model's 97 tokens, received 2048")
+    results = measured(capsys, [*words, "--tokenizer", str(place / "trained")])
+    assert results.attrs["rule"] == "first" and results.attrs["tokenizer"] == "trained"
+
+
+def test_a_reference_model_has_a_twin(tmp_path):
+    birth = Birth("reference/bloom-12")
+    assert birth.name() == "reference/bloom-12 (untrained)" and birth.tokenizer_name() == "reference/bloom-12"
+    assert len(birth.load_tokenizer()) == birth.config().vocab_size == 2048
+
+
+@pytest.mark.parametrize(
+    ("more", "changes", "words"),
+    [
+        ([], {"init": "gpt-5"}, ["init: expected a config.json, a directory with one, reference/NAME, or one of gpt2"]),
+        ([], {"init": ""}, ["init: expected a config.json, a directory with one", "received an empty name"]),
+        ([], {"init": "gpt2", "device": "meta"}, ["device: expected cpu, cuda or cuda:0", "received 'meta'"]),
+        ([], {"init": "gpt2", "device": "hip"}, ["device: expected cpu, cuda or cuda:0", "received 'hip'"]),
+        (
+            ["--rule", "random"],
+            {"model": "reference/bloom-8", "seed": -1},
+            ["seed: expected an integer of at least 0, received -1"],
+        ),
+        ([], {"init": "gpt2", "model": "m"}, ["init: expected no --model beside it", "received model m"]),
+        ([], {"init": "gpt2", "revision": "main"}, ["revision: expected none with --init", "received main"]),
+        (["--allow-pickle"], {"init": "gpt2"}, ["allow_pickle: expected none with --init"]),
+        (["--trust-remote-code"], {"init": "gpt2"}, ["trust_remote_code: expected none with --init"]),
+        ([], {"init": "gpt2", "device_map": "auto"}, ["device_map: expected none with --init"]),
+        ([], {"init": "gpt2", "seed": -1}, ["seed: expected an integer from 0 to 4294967295, received -1"]),
+        ([], {"init": "gpt2", "length": 1025}, ["length: expected at most 1024 tokens"]),
+        ([], {"init": "gpt2", "rule": "first"}, ["dataset: expected --dataset"]),
+        ([], {"model": "m"}, ["dataset: expected --dataset"]),
+        ([], {"dataset": "builtin"}, ["model: expected --model, or --init for an untrained network, received neither"]),
+    ],
+)
+def test_bad_options_are_refused(tmp_path, capsys, more, changes, words):
+    refused(capsys, tmp_path, command(tmp_path / "m.nc", *more, **changes), *words)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ('{"model_type": "bert"}', "architecture: expected one of bloom, mpt, falcon"),
+        ('{"model_type": "unheard-of"}', "config.json: architecture: expected one of bloom"),
+        ('{"model_type": "own", "auto_map": {"AutoConfig": "code.Config"}}', "expected a configuration"),
+        ("not json", "config.json: expected JSON, received Expecting value"),
+        ("[]", "config.json: expected a JSON object, received []"),
+        ('{"n_layer": 2}', "config.json: architecture: expected one of bloom"),
+        ('{"model_type": "gpt2", "n_embd": 30, "n_head": 4}', "expected a divisor of hidden_size 30, received 4"),
+        ('{"model_type": "llama", "num_key_value_heads": 3}', "expected a divisor of the 32 heads, received 3"),
+        ('{"model_type": "gpt2", "activation_function": "zz"}', "configuration: expected one that makes a model"),
+        (
+            '{"model_type": "gpt2", "n_layer": "2"}',
+            "that transformers reads, received Validation error for field 'n_layer'",
+        ),
+        ('{"model_type": "llama", "head_dim": 7}', "expected a configuration that transformers reads, received Class"),
+        ('{"model_type": "gpt2", "n_layer": 0}', "num_hidden_layers: expected an integer of at least 1, received 0"),
+        ('{"model_type": "gpt2", "n_head": 0}', "num_attention_heads: expected an integer of at least 1, received 0"),
+        ('{"model_type": "gpt2", "vocab_size": -5}', "vocab_size: expected an integer of at least 1, received -5"),
+        ('{"model_type": "gpt2", "n_positions": 0}', "n_positions: expected an integer of at least 1, received 0"),
+        ('{"model_type": "gpt2", "n_layer": 10000000}', "num_hidden_layers: expected at most 1000, received 10000000"),
+        (
+            '{"model_type": "mistral", "sliding_window": 0}',
+            "sliding_window: expected an integer of at least 2, received 0",
+        ),
+        ('{"model_type": "gpt2", "vocab_size": 100000000000}', "memory: expected at most the"),
+        (None, "expected a directory with a config.json, received one without"),
+    ],
+)
+def test_bad_configurations_are_refused(tmp_path, capsys, content, words):
+    folder, out = tmp_path / "mine", tmp_path / "out"
+    folder.mkdir()
+    out.mkdir()
+    if content is not None:
+        (folder / "config.json").write_text(content)
+    refused(capsys, out, command(out / "m.nc", init=folder), words)
+
+
+def test_parts_of_a_configuration_that_do_not_fit_are_refused_when_the_model_first_runs(tmp_path, capsys):
+    settings("falcon-alibi", new_decoder_architecture=True).save_pretrained(tmp_path / "mine")
+    (tmp_path / "out").mkdir()
+    words = command(tmp_path / "out" / "m.nc", init=tmp_path / "mine")
+    refused(capsys, tmp_path / "out", words, "mine: expected a configuration whose model runs, received 'Falcon")
+
+
+def test_a_checkpoint_with_a_broken_configuration_is_refused(place, tmp_path, capsys):
+    shutil.copytree(place / "trained", tmp_path / "mine")
+    config = json.loads((tmp_path / "mine" / "config.json").read_text())
+    (tmp_path / "mine" / "config.json").write_text(json.dumps({**config, "n_layer": "two"}))
+    (tmp_path / "out").mkdir()
+    words = command(tmp_path / "out" / "m.nc", model=tmp_path / "mine", rule="random")
+    refused(
+        capsys,
+        tmp_path / "out",
+        words,
+        "mine: expected files that transformers reads",
+        "received Validation error for field",
+    )
+
+
+def test_python_refuses_what_the_command_refuses():
+    with pytest.raises(ValueError, match="init: expected no --model"):
+        posbias.open("somewhere", init="gpt2")
+    with pytest.raises(ValueError, match="init: expected a config.json"):
+        posbias.open(init="gpt-5")
+    with pytest.raises(ValueError, match="init: expected a config.json, a directory with one, or the name"):
+        posbias.open(init="")
+    for seed in (-1, True, 2**32):
+        with pytest.raises(ValueError, match="seed: expected an integer"):
+            posbias.open(init="gpt2", seed=seed)
+
+
+def test_too_little_memory_is_refused_before_anything_is_built(place, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(Birth, "load_model", lambda *_: pytest.fail("built"))
+    monkeypatch.setattr(memory, "has_fast_bfloat16", lambda device: True)
+    monkeypatch.setattr(memory, "memory_available", lambda device: 2**30)
+    words = command(tmp_path / "m.nc", init="gpt2", length=256, batch_size=8, prompts=8)
+    refused(capsys, tmp_path, words, "memory: expected at most the 1.0 GiB available on cpu, received a need of about")
+    monkeypatch.setattr(memory, "memory_available", lambda device: int(1.3 * 2**30))
+    refused(capsys, tmp_path, words, "0.5 for weights", "for 8 prompts of 256 tokens at a time", "; try --batch-size ")
+    words = command(tmp_path / "m.nc", init="gpt2", length=1024, batch_size=1, prompts=1)
+    monkeypatch.setattr(memory, "memory_available", lambda device: 1100 * 2**20)
+    ways = "; try a smaller length or --quantities mixing,influence"
+    refused(capsys, tmp_path, words, f"{ways} or --dtype bfloat16")
+    monkeypatch.setattr(memory, "has_fast_bfloat16", lambda device: False)
+    refused(capsys, tmp_path, words, f"{ways}\n")
+    monkeypatch.setattr(memory, "memory_available", lambda device: 2**28)
+    refused(capsys, tmp_path, words, "; try a smaller model")
+
+
+def test_too_little_memory_is_refused_before_prompts_are_drawn(tmp_path, capsys):
+    for huge in ({"prompts": 10**13}, {"init": "bloom-560m", "length": 10**13}):
+        words = command(tmp_path / "m.nc", **{"init": "gpt2", **huge})
+        refused(capsys, tmp_path, words, f"{list(huge)[-1]}: expected what fits into the", "GiB")
+
+
+def test_the_need_for_memory_counts_weights_and_grows_with_the_prompt():
+    config = Birth("gpt2").config()
+    need = memory_need(config, torch.float32, 2, 256)
+    assert need.weights == 4 * PARAMETERS["gpt2"] and need.total > need.weights + need.batch
+    assert memory_need(config, torch.bfloat16, 2, 256).weights == 2 * PARAMETERS["gpt2"]
+    assert memory_need(config, torch.float32, 4, 256).batch == 2 * need.batch
+    plain = ("mixing", "influence")
+    longer, longest = (memory_need(config, torch.float32, 2, n, quantities=plain).batch for n in (512, 1024))
+    assert longest > 2.4 * longer, "eager attention grows with the square"
+    longer, longest = (
+        memory_need(config, torch.float32, 2, n, fused=True, quantities=plain).batch for n in (512, 1024)
+    )
+    assert longest < 2 * longer + 1, "a fused kernel's does not"
+    rows = memory_need(config, torch.float32, 2, 256, prompts=11).sums - need.sums
+    assert rows == 2 * 10 * 8 * (4 * 256 + 3 * 12)
+    kept = memory_need(config, torch.float32, 2, 256, quantities=(*plain, "kernels", "heads"), cells=100)
+    assert kept.sums - 2 * 8 * (4 * 256 + 3 * 12) == 12 * 12 * 13 * 100**2 and kept.file < kept.sums
+
+
+def test_what_a_batch_really_takes_is_within_the_estimate():
+    """Counted from each layer's input and what autograd keeps of one layer: a floor for the estimate."""
+    model = Birth("gpt2").load_model(torch.float32, "cpu", None).requires_grad_(False)
+    own, kept = {x.data_ptr() for x in model.parameters()}, {}
+
+    def pack(x):
+        if x.data_ptr() not in own:
+            kept[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
+        return x
+
+    embeddings = model.get_input_embeddings()(torch.randint(0, 50000, (1, 64))).requires_grad_(True)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+        logits = model(inputs_embeds=embeddings, use_cache=False, logits_to_keep=1).logits
+    assert logits.requires_grad
+    taken = 12 * embeddings.nbytes + sum(kept.values()) / 12
+    assert taken < memory_need(model.config, torch.float32, 1, 64, quantities=()).batch < 5 * taken
+
+
+def test_memory_that_is_available_is_read_or_unknown(tmp_path, monkeypatch):
+    there = memory.memory_available(torch.device("cpu"))
+    assert there is None or 2**20 < there < 2**50
+    (tmp_path / "info").write_text("MemTotal: 9 kB\nMemAvailable:   7 kB\n")
+    assert memory._meminfo(tmp_path / "info") == 7 * 1024 and memory._meminfo(tmp_path / "none") is None
+    (tmp_path / "max").write_text("max\n")
+    assert memory._limit(tmp_path / "max") is None
+    (tmp_path / "max").write_text("4096\n")
+    assert memory._limit(tmp_path / "max") == 4096
+    monkeypatch.setattr(memory, "memory_available", lambda device: None)
+    need = memory_need(Birth("gpt2").config(), torch.float32, 999, 1024)
+    check_memory(need, torch.float32, torch.device("cpu"))
+
+
+def test_random_tokens_leave_out_what_is_special(place):
+    ids = make_prompts(Corpus("none"), Vocabulary(5), 50, 20, rule="random", excluded={0, 3}).ids
+    assert set(np.unique(ids)) == {1, 2, 4}
+    assert special_tokens(AutoConfig.for_model("llama", eos_token_id=[7, 8], pad_token_id=9)) == {1, 7, 8, 9}
+    with pytest.raises(ValueError, match="tokens that are not special, received none of 2"):
+        make_prompts(Corpus("none"), Vocabulary(2), 1, 4, rule="random", excluded={0, 1})
+    tokenizer = AutoTokenizer.from_pretrained(place / "trained")
+    before = make_prompts(Corpus("none"), tokenizer, 4, 30, rule="random").ids
+    assert (before[:, 1:] > 1).all()
+    assert (make_prompts(Corpus("none"), tokenizer, 4, 30, rule="random", excluded=(0, 1)).ids == before).all()
+
+
+def test_random_tokens_leave_out_special_tokens_without_a_role(place, tmp_path):
+    tokenizer = AutoTokenizer.from_pretrained(place / "trained")
+    size = len(tokenizer)
+    tokenizer.add_tokens([transformers.AddedToken(f"<|reserved-{k}|>", special=True) for k in range(200)])
+    tokenizer.save_pretrained(tmp_path)
+    reserved = AutoTokenizer.from_pretrained(tmp_path)
+    assert len(reserved) == size + 200 and not set(range(size, size + 200)) & set(reserved.all_special_ids)
+    assert make_prompts(Corpus("none"), reserved, 8, 30, rule="random").ids.max() < size
+
+
+def test_the_padding_token_of_opt_is_never_drawn(tmp_path, capsys):
+    config = settings("opt", vocab_size=6, pad_token_id=1, bos_token_id=2, eos_token_id=2)
+    config.save_pretrained(tmp_path / "tiny")
+    study = posbias.open(init=tmp_path / "tiny").measure(3, 20)
+    assert np.isfinite(study.influence.values).all()
+    ids = make_prompts(Corpus("none"), Vocabulary(6), 3, 20, rule="random", excluded=special_tokens(config)).ids
+    assert study.provenance["prompts_sha256"] == make_prompts_digest(ids) and not {1, 2} & set(ids.ravel().tolist())
+
+
+def make_prompts_digest(ids):
+    from posbias.measure.corpus import Prompts
+
+    return Prompts(ids, 0, np.arange(len(ids))).sha256
+
+
+def test_settings_of_a_study_keep_the_birth(place):
+    from posbias.measure.study import Settings, Study
+
+    study = Study(Settings(Birth(str(place / "alone")), Corpus("none"), 2, 8, rule="random"))
+    instrument = study.instrument
+    other = study.with_prompts(seed=4)
+    assert other.instrument is instrument and other.provenance()["revision"] == study.provenance()["revision"]
+    assert json.loads(json.dumps(study.provenance()))["model"] == "alone (untrained)"

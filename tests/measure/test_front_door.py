@@ -1,0 +1,342 @@
+"""The five lines of the first page: a model opened, measured, predicted, compared, reported; and what is refused."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from conftest import ROOT
+
+import posbias
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("transformers", reason="transformers is not installed")
+pytest.importorskip("xarray", reason="xarray is not installed")
+
+from measuring import save, write_documents
+
+from posbias.cli import main
+from posbias.measure.results import read_results
+from posbias.measure.summary import summarise, write_summary
+
+N, LENGTH = 6, 16
+EVEN = [1 / LENGTH] * LENGTH
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """Return a folder with a tiny model and documents; tests write elsewhere."""
+    root = tmp_path_factory.mktemp("place")
+    save(root / "bloom", "bloom")
+    save(root / "llama", "llama")
+    write_documents(root / "d.jsonl", [40] * 12)
+    return root
+
+
+@pytest.fixture(scope="module")
+def measured(place):
+    return posbias.open(place / "bloom").measure(prompts=N, length=LENGTH, corpus=place / "d.jsonl")
+
+
+@pytest.fixture(scope="module")
+def summary(measured, tmp_path_factory):
+    file = tmp_path_factory.mktemp("summary") / "s.nc"
+    write_summary(file, summarise(measured.results))
+    return posbias.load(file)
+
+
+def test_the_five_lines_on_a_directory(measured):
+    p = measured.rollout("b")
+    found = posbias.compare(p, measured.influence)
+    assert len(p) == LENGTH and measured.mixing.shape == (3,)
+    assert found.wasserstein == pytest.approx(posbias.normalised_wasserstein(p, measured.influence))
+    assert found.interval[0] < found.interval[1] and found.prompts == N
+    assert measured.influence.prompts.shape == (N, LENGTH)
+
+
+def test_the_five_lines_on_a_reference_model():
+    m = posbias.open("reference/bloom-8").measure(prompts=2, length=8)
+    assert (m.model, m.prompts, m.length) == ("bloom-8", 2, 8)
+    assert len(m.rollout("c")) == 8
+
+
+HUB = """
+import sys, posbias
+m = posbias.open("someone/tiny").measure(prompts=4, length=12, corpus=sys.argv[1])
+p = m.rollout("b")
+print(repr(posbias.open("someone/tiny")), posbias.compare(p, m.influence), m.provenance["revision"], sep="\\n")
+opened = posbias.open("someone/tiny")
+for call in (
+    lambda: posbias.open(None), lambda: posbias.load(3), lambda: m.report(None), lambda: m.rollout(["b"]),
+    lambda: opened.measure(prompts=2.5), lambda: opened.measure(length="16"), lambda: opened.measure(corpus=5),
+):
+    try:
+        call()
+    except ValueError as error:
+        print(error)
+"""
+WRONG_TYPES = """\
+model: expected a directory, an id on the hub, or reference/NAME, received None
+path: expected the name of a file that ends in .nc, received 3
+path: expected the name of a file that ends in .html, received None
+variant: expected one of a, b, c, kernels, own, birth, received ['b']
+prompts: expected an integer of at least 1, received 2.5
+length: expected an integer of at least 2, received '16'
+corpus: expected builtin, the name of a data set, or a path, received 5
+"""
+"""What is said about arguments of other types, in a process that does not check annotations."""
+
+
+def test_the_five_lines_on_an_id_of_the_hub(place, tmp_path):
+    """What the hub's client keeps of a model that it fetched, read without a network."""
+    repository, commit = tmp_path / "hub" / "models--someone--tiny", "c0ffee" * 6 + "cafe"
+    shutil.copytree(place / "bloom", repository / "snapshots" / commit)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(commit)
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path), "HF_HUB_CACHE": str(tmp_path / "hub")}
+    words = [sys.executable, "-c", HUB, str(place / "d.jsonl")]
+    done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("someone/tiny: bloom, 3 layers × 4 heads, ALiBi positions")
+    assert "measured influence, 12 positions\nW1 0." in done.stdout
+    assert done.stdout.endswith(f"{commit}\n{WRONG_TYPES}")
+
+
+def test_objects_say_what_they_are(place, measured):
+    opened = posbias.open(place / "llama")
+    assert repr(opened).endswith(
+        "llama: llama, 3 layers × 4 heads, rotary positions, at most 64 tokens; weights are read by .measure()"
+    )
+    lines = repr(measured).splitlines()
+    assert lines[0] == f"Measurement of bloom, {N} prompts of {LENGTH} tokens (d.jsonl)"
+    assert lines[1].startswith("3 layers × 4 heads, total mixing ")
+    assert lines[2].startswith(f"bloom, measured influence: {LENGTH} positions, mean 0.")
+    assert re.fullmatch("[▁▂▃▄▅▆▇█]{16}  \\(log scale\\)", lines[4])
+    assert "95 % interval" in repr(posbias.compare(measured.rollout("b"), measured.influence))
+
+
+def test_opening_reads_no_weights(place, tmp_path):
+    shutil.copytree(place / "bloom", tmp_path / "empty", ignore=shutil.ignore_patterns("*.safetensors"))
+    opened = posbias.open(tmp_path / "empty")
+    assert (opened.layers, opened.heads, opened.longest) == (3, 4, None)
+    with pytest.raises(ValueError, match="model .*empty: expected"):
+        opened.measure(prompts=2, length=8, corpus=place / "d.jsonl")
+
+
+def test_rollouts_are_those_of_the_command(measured, tmp_path):
+    file = measured.save(tmp_path / "m.nc")
+    for variant in ("a", "b", "c", "kernels", "own", "birth"):
+        main_ok(["rollout", str(file), "--variant", variant, "-o", str(tmp_path / "p.csv")])
+        values = np.loadtxt(tmp_path / "p.csv", delimiter=",", skiprows=1)[:, 1]
+        np.testing.assert_allclose(measured.rollout(variant), values, rtol=1e-4)
+    assert not np.allclose(measured.rollout("b"), measured.rollout("b", norm="token"))
+    assert len(measured.rollout("b", length=40)) == 40
+    assert [*measured.compare()] == ["a", "b", "c", "kernels", "own", "birth"]
+
+
+def main_ok(words):
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code in (0, None)
+
+
+def test_saved_and_loaded_is_the_same(measured, tmp_path):
+    again = posbias.load(measured.save(str(tmp_path / "m.nc")))
+    assert repr(again) == repr(measured) and again.provenance == measured.provenance
+    np.testing.assert_array_equal(again.influence, measured.influence)
+    read_results(tmp_path / "m.nc")
+
+
+def test_a_summary_is_loaded_too_and_saved_again(measured, summary, tmp_path):
+    for variant in ("a", "b", "c", "kernels", "own", "birth"):
+        np.testing.assert_allclose(summary.rollout(variant), measured.rollout(variant), rtol=1e-6)
+    assert len(summary.rollout("b", length=20)) == 20
+    with pytest.raises(ValueError, match="rollout: expected length 16 and norm frobenius"):
+        summary.rollout("kernels", length=20)
+    with pytest.raises(ValueError, match="rollout: expected length 16 and norm frobenius"):
+        summary.rollout("kernels", norm="token")
+    with pytest.raises(ValueError, match="all that a summary keeps of the law at birth"):
+        summary.rollout("birth", length=20)
+    assert repr(posbias.load(summary.save(tmp_path / "again.nc"))) == repr(summary)
+
+
+def test_a_summary_without_prompts_has_no_intervals(measured, tmp_path):
+    write_summary(tmp_path / "s.nc", summarise(measured.results, prompts=False))
+    m = posbias.load(tmp_path / "s.nc")
+    assert m.influence.prompts is None and posbias.compare(m.rollout(), m.influence).interval is None
+    assert "–" in m.report(tmp_path / "r.html").read_text()
+
+
+def test_the_report_says_what_the_law_at_birth_is_where_it_is_drawn(measured, tmp_path):
+    with_law = measured.report(tmp_path / "new.html").read_text()
+    assert "<td>the law at birth</td>" in with_law and "The law at birth is no rollout: it adds squares" in with_law
+    older = type(measured)(measured.results.drop_vars(["step_gain"]))
+    without = older.report(tmp_path / "old.html").read_text()
+    assert "<td>the law at birth</td>" not in without and "it adds squares" not in without
+    assert "last rollout" not in with_law + without
+
+
+def test_the_report_has_the_scores_and_where_they_come_from(measured, tmp_path):
+    text = measured.report(tmp_path / "r.html").read_text()
+    for score in measured.compare().values():  # each prompt is a document of its own here
+        low, high = score.interval
+        assert f"<td>{score.wasserstein:.3f}</td><td>{low:.3f} to {high:.3f}</td>" in text
+    for name in ("prompts_sha256", "torch", "dataset", "dtype"):
+        assert f"<dt>{name}</dt><dd>{measured.provenance[name]}</dd>" in text
+    assert f"total mixing, is {measured.mixing.sum():.2f}" in text
+    assert "baseline" in text and "equal shares" in text
+
+
+def test_the_report_by_command(measured, place, tmp_path, capsys):
+    words = ["measure", "-m", str(place / "bloom"), "-d", str(place / "d.jsonl"), "-N", str(N), "-n", str(LENGTH)]
+    main_ok([*words, "-o", str(tmp_path / "m.nc"), "--report", str(tmp_path / "with.html")])
+    main_ok(["report", str(tmp_path / "m.nc"), "-o", str(tmp_path / "after.html")])
+    texts = [
+        re.sub('<svg.*?</svg>|data:text/csv[^"]*', "", (tmp_path / name).read_text(), flags=re.S)
+        for name in ("with.html", "after.html")
+    ]
+    assert texts[0] == texts[1]  # figures and data may differ in a seventh digit: files hold attention in 32 bits
+    assert re.search(rf"after.html: \d+ KiB, bloom, {N} prompts of {LENGTH} tokens", capsys.readouterr().out)
+    with pytest.raises(SystemExit) as ended:
+        main([*words, "-o", str(tmp_path / "n.nc"), "--report", str(tmp_path / "r.txt")])
+    assert ended.value.code == 2 and not (tmp_path / "n.nc").exists()
+    assert "report: expected a file name that ends in .html, received r.txt" in capsys.readouterr().err
+
+
+def test_the_plot_shows_what_was_measured_and_predicted(measured):
+    plt = pytest.importorskip("matplotlib.pyplot")
+    ax = measured.plot()
+    curves = {line.get_label(): line.get_ydata() for line in ax.lines}
+    np.testing.assert_array_equal(curves["measured"], measured.influence)
+    np.testing.assert_array_equal(curves["(b) with residual"], measured.rollout("b"))
+    styles = [(line.get_linestyle(), line.get_color()) for line in ax.lines]
+    assert len(set(styles)) == len(styles)
+    _, own = plt.subplots()
+    assert measured.plot(own) is own
+    plt.close("all")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"prompts": 0}, "prompts: expected an integer of at least 1, received 0"),
+        ({"prompts": True}, "prompts: expected an integer"),
+        ({"prompts": 13}, "dataset .*: expected 13 prompts of 16 tokens, received 12 from 12 documents"),
+        ({"length": 1}, "length: expected an integer of at least 2, received 1"),
+        ({"length": 65}, "length: expected at most 64 tokens, the model's context, received 65"),
+        ({"corpus": "no/such/file"}, "dataset: expected a path or one of builtin, fineweb-edu"),
+        ({"batch_size": 0}, "batch_size: expected an integer of at least 1"),
+        ({"dtype": "int8"}, "dtype: expected one of float32, bfloat16, float16, received int8"),
+        ({"device": "gpu"}, "device: expected cpu, cuda"),
+        ({"rule": "last"}, "rule: expected first, cut or random, received last"),
+        ({"per_document": 0}, "per_document: expected an integer of at least 1"),
+        ({"field": "body"}, "expected a record with a text in 'body'"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(place, arguments, message):
+    given = {"prompts": 2, "length": LENGTH, "corpus": place / "d.jsonl", **arguments}
+    with pytest.raises(ValueError, match=message):
+        posbias.open(place / "llama").measure(**given)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("", "model: expected a directory, an id on the hub, or reference/NAME, received ''"),
+        ("reference/none-such", "model: expected reference/ and one of bloom-12"),
+        ("no/such/folder", "model no/such/folder: expected a directory, or an id that the hub answers for"),
+        ("FOLDER", "expected a directory with a config.json, received one without"),
+    ],
+)
+def test_what_is_no_model_is_refused(model, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        posbias.open(tmp_path if model == "FOLDER" else model)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"variant": "d"}, "variant: expected one of a, b, c, kernels, own, birth, received 'd'"),
+        ({"norm": "max"}, "norm: expected one of frobenius, token, received max"),
+        ({"length": 0}, "length: expected an integer of at least 1, received 0"),
+        ({"variant": "kernels", "length": 5}, "length: expected 16, the length of the measured kernels, received 5"),
+        ({"variant": "birth", "length": 5}, "length: expected 16, the length of the measured denominators, received 5"),
+    ],
+)
+def test_rollouts_that_are_not_there_are_refused(measured, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        measured.rollout(**arguments)
+
+
+def test_files_that_are_none_of_ours_are_refused(measured, tmp_path):
+    (tmp_path / "text.nc").write_text("no")
+    for path, message in [
+        (tmp_path / "text.nc", "expected a netCDF file written by posbias, received another format"),
+        (tmp_path / "m.csv", "path: expected a file name that ends in .nc, received m.csv"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            posbias.load(path)
+    with pytest.raises(FileNotFoundError, match="none.nc"):
+        posbias.load(tmp_path / "none.nc")
+    with pytest.raises(ValueError, match=r"path: expected a file name that ends in \.html, received r\.pdf"):
+        measured.report(tmp_path / "r.pdf")
+    with pytest.raises(ValueError, match=r"path: expected a file name that ends in \.nc"):
+        measured.save(tmp_path / "m")
+    with pytest.raises(FileNotFoundError):
+        measured.save(tmp_path / "nowhere" / "m.nc")
+
+
+def test_a_kind_of_model_without_a_row_is_refused(tmp_path):
+    from transformers import BertConfig
+
+    BertConfig().save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="architecture: expected one of bloom, .* received bert"):
+        posbias.open(tmp_path)
+
+
+def test_a_result_that_is_no_measurement_of_a_model_is_refused():
+    path = ROOT / "results" / "rotary" / "llama-12.rotary.nc"
+    with pytest.raises(ValueError, match="expected a measurement of a model, received a file without"):
+        posbias.load(path)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("bloom-8", "model: expected reference/bloom-8 for that reference model, received bloom-8"),
+        (ROOT / "README.md", "model: expected the directory of a model, received a file"),
+    ],
+)
+def test_names_that_are_nearly_right_are_answered_at_once(model, message):
+    with pytest.raises(ValueError, match=message):
+        posbias.open(model)
+
+
+def test_an_empty_corpus_is_refused(place):
+    with pytest.raises(ValueError, match="corpus: expected builtin, .*, received an empty text"):
+        posbias.open(place / "bloom").measure(prompts=1, length=4, corpus=" ")
+
+
+@pytest.mark.parametrize(
+    "command", [["rollout", "m.nc", "--variant", "b", "-o", "m.nc"], ["summarise", "m.nc", "-o", "alias.nc"]]
+)
+def test_an_output_that_is_the_input_is_refused(measured, tmp_path, monkeypatch, capsys, command):
+    monkeypatch.chdir(tmp_path)
+    measured.save("m.nc")
+    (tmp_path / "alias.nc").symlink_to("m.nc")
+    before = (tmp_path / "m.nc").read_bytes()
+    with pytest.raises(SystemExit) as ended:
+        main(command)
+    assert (
+        ended.value.code == 2 and "output: expected another file than the one that is read" in capsys.readouterr().err
+    )
+    assert (tmp_path / "m.nc").read_bytes() == before
+
+
+def test_a_star_import_leaves_the_builtin_open():
+    names = {}
+    exec("from posbias import *", names)
+    assert "open" not in names and "compare" in names and "open" in dir(posbias)

@@ -1,0 +1,210 @@
+"""Documents by path and name, and the prompts cut from them."""
+
+import csv
+import gzip
+import json
+import sys
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("transformers", reason="transformers is not installed")
+
+from measuring import save, text, write_documents
+from transformers import AutoTokenizer
+
+from posbias.measure import corpus as module
+from posbias.measure.corpus import Corpus, Prompts, make_prompts
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    return AutoTokenizer.from_pretrained(save(tmp_path_factory.mktemp("model")))
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory):
+    return AutoTokenizer.from_pretrained(save(tmp_path_factory.mktemp("model"), start=False))
+
+
+def test_the_first_tokens_of_documents_long_enough(tmp_path, tokenizer):
+    path = write_documents(tmp_path / "d.jsonl", [20, 3, 9, 10, 30])
+    prompts = make_prompts(Corpus(str(path)), tokenizer, 3, 10)
+    documents = list(Corpus(str(path)).documents())
+    expected = [tokenizer(documents[k])["input_ids"][:10] for k in (0, 2, 3)]
+    assert prompts.ids.tolist() == expected and prompts.documents == 4 and (prompts.ids[:, 0] == 0).all()
+    assert prompts.origins.tolist() == [0, 2, 3]
+    without = make_prompts(Corpus(str(path)), tokenizer, 3, 10, special_tokens=False)
+    assert (without.ids[:, 0] != 0).all() and without.documents == 5
+    assert len({prompts.sha256, without.sha256, make_prompts(Corpus(str(path)), tokenizer, 3, 10).sha256}) == 2
+
+
+def test_text_is_one_document_or_cut_at_separators(tmp_path):
+    path = tmp_path / "t.txt"
+    path.write_text("before\n = A = \none\n == A.1 == \ntwo\n = B = \nthree\n")
+    assert list(Corpus(str(path)).documents()) == [path.read_text()]
+    parts = list(Corpus(str(path), separator=r"^ = [^=].* = $").documents())
+    assert parts == ["before\n", " = A = \none\n == A.1 == \ntwo\n", " = B = \nthree\n"]
+
+
+def test_a_folder_of_texts_and_a_parquet_file(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    (tmp_path / "b.txt").write_text("second")
+    (tmp_path / "a.txt").write_text("first")
+    assert list(Corpus(str(tmp_path)).documents()) == ["first", "second"]
+    parquet.write_table(pa.table({"text": ["x", "y"], "id": [1, 2]}), tmp_path / "d.parquet")
+    assert list(Corpus(str(tmp_path / "d.parquet")).documents()) == ["x", "y"]
+    with pytest.raises(ValueError, match="columns: expected body, received text, id"):
+        list(Corpus(str(tmp_path / "d.parquet"), field="body").documents())
+
+
+def test_cuts_come_from_inside_and_do_not_overlap(tmp_path, bare):
+    path = write_documents(tmp_path / "d.jsonl", [100, 100, 7])
+    prompts = make_prompts(Corpus(str(path)), bare, 6, 10, rule="cut", per_document=3, seed=5)
+    assert prompts.origins.tolist() == [0, 0, 0, 1, 1, 1]
+    documents = [bare(x)["input_ids"] for x in Corpus(str(path)).documents()]
+    offsets = np.random.default_rng(5).integers(10, size=1)[0], None
+    assert prompts.ids[0].tolist() == documents[0][offsets[0] : offsets[0] + 10]
+    assert prompts.ids[1].tolist() == documents[0][offsets[0] + 10 : offsets[0] + 20]
+    again = make_prompts(Corpus(str(path)), bare, 6, 10, rule="cut", per_document=3, seed=5)
+    other = make_prompts(Corpus(str(path)), bare, 6, 10, rule="cut", per_document=3, seed=6)
+    assert (again.ids == prompts.ids).all() and (other.ids != prompts.ids).any()
+    with pytest.raises(ValueError, match="6 prompts of 10 tokens, received 2 from 3 documents"):
+        make_prompts(Corpus(str(path)), bare, 6, 10, rule="cut", seed=5)
+
+
+def test_random_tokens_need_no_documents(tokenizer):
+    prompts = make_prompts(Corpus("nowhere"), tokenizer, 4, 12, rule="random", seed=1)
+    assert prompts.ids.shape == (4, 12) and (prompts.ids[:, 0] == 0).all() and (prompts.ids[:, 1:] > 1).all()
+    assert len(np.unique(prompts.ids[:, 1:])) > 20 and prompts.origins.tolist() == [0, 1, 2, 3]
+
+
+def test_a_long_text_is_not_tokenized_to_its_end(tmp_path, bare):
+    path = tmp_path / "t.txt"
+    path.write_text(text(50_000))
+    seen = []
+
+    class Counting:
+        all_special_ids = bare.all_special_ids
+
+        def __call__(self, text, **options):
+            seen.append(len(text))
+            return bare(text, **options)
+
+    prompts = make_prompts(Corpus(str(path)), Counting(), 1, 100)
+    assert prompts.ids[0].tolist() == bare(path.read_text())["input_ids"][:100]
+    assert max(seen) < 3000
+
+
+def test_a_long_document_of_long_words_is_still_long_enough(tmp_path, bare):
+    path = tmp_path / "t.txt"
+    path.write_text(" ".join(["x" * 200] * 60))  # a token each, more characters than the guess allows for
+    assert make_prompts(Corpus(str(path)), bare, 1, 50).ids.shape == (1, 50)
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "words"),
+    [
+        ('{"text": "a"}\nnot json\n', "d.jsonl", "line 2: expected a JSON object, received not json"),
+        ('{"body": "a"}\n', "d.jsonl", "line 1: expected a record with a text in 'text'"),
+        ('["a"]\n', "d.jsonl", "line 1: expected a record"),
+        ("PAR0", "d.parquet", "expected a parquet file"),
+        (b"\xff\xfe\x00", "d.txt", "expected text in UTF-8"),
+        ("", "d.txt", "2 prompts of 4 tokens, received 0 from 1 document; --separator says"),
+        ("", "d.jsonl", "2 prompts of 4 tokens, received 0 from 0 documents"),
+        ("ban bar bad bag bak", "d.txt", "received 1 from 1 document; --separator says which lines begin a new"),
+    ],
+)
+def test_bad_files_are_refused(tmp_path, tokenizer, content, name, words):
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(ValueError, match=words):
+        make_prompts(Corpus(str(path)), tokenizer, 2, 4)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"N": 0}, "prompts: expected an integer of at least 1, received 0"),
+        ({"n": 1}, "length: expected an integer of at least 2, received 1"),
+        ({"rule": "last"}, "rule: expected first, cut or random, received last"),
+        ({"per_document": 0}, "per_document"),
+    ],
+)
+def test_bad_numbers_are_refused(tmp_path, tokenizer, options, words):
+    path = write_documents(tmp_path / "d.jsonl", [20])
+    arguments = {"N": 1, "n": 4, **options}
+    with pytest.raises(ValueError, match=words):
+        make_prompts(Corpus(str(path)), tokenizer, arguments.pop("N"), arguments.pop("n"), **arguments)
+
+
+def test_unknown_sources_and_separators_are_refused(tmp_path):
+    with pytest.raises(
+        ValueError, match="dataset: expected a path or one of builtin, fineweb-edu, dclm, wikipedia, received"
+    ):
+        Corpus("the-web").documents()
+    (tmp_path / "t.txt").write_text("a")
+    with pytest.raises(ValueError, match="separator: expected a regular expression"):
+        list(Corpus(str(tmp_path / "t.txt"), separator="(").documents())
+
+
+def test_named_data_sets_are_streamed(monkeypatch, tokenizer):
+    datasets = pytest.importorskip("datasets")
+    asked = []
+
+    def load_dataset(**options):
+        asked.append(options)
+        return iter([{"text": text(20)}, {"text": text(2)}])
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    for name in module.NAMED:
+        assert make_prompts(Corpus(name), tokenizer, 1, 8).ids.shape == (1, 8)
+    assert all(options["streaming"] and options["split"] == "train" for options in asked)
+    assert [options["path"].split("/")[1] for options in asked] == ["fineweb-edu", "dclm-baseline-1.0", "wikipedia"]
+
+    def offline(**options):
+        raise ConnectionError("Couldn't reach the hub\non two lines")
+
+    monkeypatch.setattr(datasets, "load_dataset", offline)
+    with pytest.raises(ConnectionError, match="dataset wikipedia: expected the hub to answer, received Couldn't reach"):
+        make_prompts(Corpus("wikipedia"), tokenizer, 1, 8)
+
+
+def test_tables_and_packed_files_have_the_same_documents(tmp_path):
+    texts = ["first, with a comma", 'second\nof two lines and a "quote"', "third"]
+    lines = "".join(json.dumps({"text": x}) + "\n" for x in texts)
+    with (tmp_path / "d.csv").open("w", newline="", encoding="utf-8") as file:
+        rows = csv.writer(file)
+        rows.writerows([("id", "text"), *enumerate(texts)])
+    (tmp_path / "d.jsonl").write_text(lines)
+    (tmp_path / "marked.CSV").write_bytes(b"\xef\xbb\xbf" + b"text\nfirst\n")
+    for name in ("d.csv", "d.jsonl"):
+        (tmp_path / f"{name}.gz").write_bytes(gzip.compress((tmp_path / name).read_bytes()))
+        assert list(Corpus(str(tmp_path / name)).documents()) == texts
+        assert list(Corpus(str(tmp_path / f"{name}.gz")).documents()) == texts
+    assert list(Corpus(str(tmp_path / "marked.CSV")).documents()) == ["first"]
+    (tmp_path / "t.txt.gz").write_bytes(gzip.compress(b"= A\none\n= B\ntwo\n"))
+    assert list(Corpus(str(tmp_path / "t.txt.gz"), separator="^=").documents()) == ["= A\none\n", "= B\ntwo\n"]
+    assert list(Corpus(str(tmp_path / "t.txt.gz")).documents()) == ["= A\none\n= B\ntwo\n"]
+
+
+def test_a_packing_without_its_package_is_refused_by_name(tmp_path, monkeypatch):
+    (tmp_path / "d.jsonl.zst").write_bytes(b"\x28\xb5\x2f\xfd")
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(ValueError, match="d.jsonl.zst: expected a packing .*pip install zstandard, received .zst"):
+        Corpus(str(tmp_path / "d.jsonl.zst")).check()
+
+
+def test_each_prompt_knows_where_in_its_document_it_was_cut(tmp_path, tokenizer):
+    path = write_documents(tmp_path / "d.jsonl", [100, 100, 60])
+    assert make_prompts(Corpus(str(path)), tokenizer, 3, 10).offsets.tolist() == [0, 0, 0]
+    assert make_prompts(Corpus("none"), tokenizer, 3, 10, rule="random").offsets.tolist() == [0, 0, 0]
+    cut = make_prompts(Corpus(str(path)), tokenizer, 5, 10, rule="cut", per_document=2, seed=3)
+    documents = [tokenizer(x, add_special_tokens=False)["input_ids"] for x in Corpus(str(path)).documents()]
+    assert cut.offsets.tolist() != [0] * 5 and cut.offsets[1] == cut.offsets[0] + 9
+    for ids, origin, offset in zip(cut.ids, cut.origins, cut.offsets, strict=True):
+        assert ids[1:].tolist() == documents[origin][offset : offset + 9]
+    assert Prompts(cut.ids, 1, cut.origins).offsets.tolist() == [0] * 5

@@ -1,0 +1,69 @@
+"""Fused attention: in which families it computes what eager attention does, and that it is refused in the others."""
+
+import pytest
+import torch
+from measuring import CONFIGS, make, prompts, save, settings
+
+from posbias.measure.instrument import Instrument
+from posbias.measure.loading import Source
+from posbias.measure.untrained import Birth
+from posbias.networks.families import family_of
+
+FUSED = sorted(name for name in CONFIGS if family_of(settings(name)).is_fused(settings(name)))
+TAKES = {"dtype": torch.float32, "device": "cpu", "device_map": None}
+
+
+def logits_and_gradient(model, ids, forward):
+    x = model.get_input_embeddings()(ids).detach().requires_grad_(True)
+    logits = forward(x)
+    (gradient,) = torch.autograd.grad(logits.softmax(-1).amax(-1).sum(), x)
+    return logits.detach(), gradient
+
+
+@pytest.mark.parametrize("n", [12, 40])
+@pytest.mark.parametrize("name", FUSED)
+def test_fused_attention_computes_the_instruments_function(name, n):
+    eager, fused = make(name, attention="eager").requires_grad_(False), make(name, attention="sdpa")
+    ids = prompts(2, n, 3)
+    expected = logits_and_gradient(eager, ids, Instrument(eager).logits)
+    received = logits_and_gradient(fused, ids, lambda x: fused(inputs_embeds=x, use_cache=False).logits[:, -1])
+    for e, r in zip(expected, received, strict=True):
+        assert torch.allclose(e, r, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", sorted(set(CONFIGS) - set(FUSED)))
+def test_the_other_families_have_no_fused_attention(name):
+    with pytest.raises(ValueError, match="scaled_dot_product_attention"):
+        make(name, attention="sdpa")
+
+
+def test_every_kind_is_among_the_rows():
+    assert {CONFIGS[name][0] for name in set(CONFIGS) - set(FUSED)} == {"bloom", "mpt", "gptj", "gemma2"}
+
+
+def test_a_source_loads_either(tmp_path):
+    folder = save(tmp_path, "gpt2")
+    ids = prompts(2, 12)
+    loaded = {a: Source(str(folder)).load_model(**TAKES, attention=a) for a in ("eager", "sdpa")}
+    loaded |= {f"birth {a}": Birth(str(folder), seed=1).load_model(**TAKES, attention=a) for a in ("eager", "sdpa")}
+    assert [m.config._attn_implementation for m in loaded.values()] == ["eager", "sdpa"] * 2
+    with torch.no_grad():
+        logits = {a: model(ids).logits for a, model in loaded.items()}
+    for kind in ("", "birth "):
+        assert torch.allclose(logits[f"{kind}eager"], logits[f"{kind}sdpa"], atol=1e-5)
+        weights = [loaded[f"{kind}{a}"].state_dict() for a in ("eager", "sdpa")]
+        assert all(torch.equal(x, weights[1][key]) for key, x in weights[0].items())
+
+
+@pytest.mark.parametrize("kind", [Source, Birth])
+@pytest.mark.parametrize(
+    ("name", "attention", "message"),
+    [
+        ("bloom", "sdpa", "attention: expected eager for bloom, received 'sdpa'"),
+        ("gpt2", "flash", "attention: expected eager or sdpa for gpt2, received 'flash'"),
+    ],
+)
+def test_what_is_not_there_is_refused(tmp_path, kind, name, attention, message):
+    with pytest.raises(ValueError) as error:
+        kind(str(save(tmp_path, name))).load_model(**TAKES, attention=attention)
+    assert str(error.value) == message

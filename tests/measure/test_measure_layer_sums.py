@@ -1,0 +1,213 @@
+"""Sums over prompts against sums done the long way, whatever the batches."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("transformers", reason="transformers is not installed")
+
+from measuring import N, make, prompts
+
+from posbias.measure import accumulators as layer_sums
+from posbias.measure import attention
+from posbias.measure.accumulators import LayerSums, bin_centres, entropy_similarity, visible_pairs
+from posbias.measure.attention import AttentionReading
+from posbias.measure.instrument import Instrument
+from posbias.measure.positions import read_positions
+from posbias.rollout.cells import BAND, Cells, cells_of
+from posbias.rollout.masks import sliding_window
+
+CPU = torch.device("cpu")
+
+
+ALL = ("kernels", "content", "logits", "heads")
+
+
+def collected(name, sizes, B=6, n=N, dtype=torch.float32, keep=ALL, cells=None, implementation="eager"):
+    """Return each layer's means after the prompts came in batches of these sizes."""
+    instrument = Instrument(make(name, dtype=dtype, attention=implementation))
+    cells = cells_of(n, n) if cells is None else cells
+    layers = [LayerSums(instrument.H, cells, CPU, keep) for _ in range(instrument.T)]
+    for batch in prompts(B, n).split(sizes):
+        instrument.measure(batch, lambda seen: layers[seen.layer].add(seen))
+    positions = read_positions(instrument, n)
+    return [layer.means(B, int(positions.reach[t])) for t, layer in enumerate(layers)]
+
+
+@pytest.mark.parametrize("name", ["bloom", "mpt", "falcon-alibi", "mistral", "gemma2"])
+@pytest.mark.parametrize(("entries", "heads"), [(1, True), (10**6, False)])
+def test_means_are_those_of_the_prompts_one_by_one(name, entries, heads, monkeypatch):
+    monkeypatch.setitem(attention.MOST_ENTRIES, "cpu", entries)  # eight queries in a block, or all
+    instrument = Instrument(make(name))
+    content, weights = [], []
+
+    def observe(seen):
+        content.append(torch.where(seen.allowed, seen.content().double(), torch.nan).numpy())
+        weights.append(seen.probabilities.double().numpy())
+
+    instrument.measure(prompts(6), observe)
+    content, weights = content[::-1], weights[::-1]
+    eye = np.eye(N, dtype=bool)
+    for t, means in enumerate(collected(name, [4, 2], keep=ALL if heads else ALL[:3])):
+        assert np.allclose(means["content_logits"], content[t].mean(0), atol=2e-6, equal_nan=True)
+        assert ("attention_heads" in means) == heads
+        if heads:
+            assert np.allclose(means["attention_heads"], weights[t].mean(0), atol=1e-7)
+        assert np.allclose(means["attention"], weights[t].mean((0, 1)), atol=1e-7)
+        off = content[t][..., ~eye]
+        assert np.allclose(means["content_diagonal"], content[t][..., eye].mean((0, 2)), atol=2e-6)
+        assert np.allclose(means["content_offdiagonal"], np.nanmean(off, axis=(0, 2)), atol=2e-6)
+        for name_, entries in (("diagonal", content[t][..., eye]), ("offdiagonal", off)):
+            edges = np.append(bin_centres(), 32.0)[1:] - layer_sums.BIN_WIDTH / 2
+            for h in range(instrument.H):
+                kept = np.sort(np.clip(entries[:, h][np.isfinite(entries[:, h])], -32.0, 31.75))
+                counted = np.cumsum(means[f"histogram_{name_}"][h])
+                # below each edge: an entry that 32 bits and other batches may round over it counts on either side
+                assert (np.searchsorted(kept, edges - 1e-5) <= counted).all()
+                assert (counted <= np.searchsorted(kept, edges + 1e-5)).all()
+
+
+@pytest.mark.parametrize("name", ["bloom", "mistral", "falcon-alibi"])
+@pytest.mark.parametrize("keep", [ALL, ("kernels", "content"), ("kernels",), ("content",)])
+def test_the_batch_size_makes_no_difference(name, keep):
+    one = collected(name, 1, keep=keep)
+    assert ("attention" in one[0]) == ("kernels" in keep) and ("content_diagonal" in one[0]) == ("content" in keep)
+    for sizes in (2, 6, [5, 1]):
+        for first, second in zip(one, collected(name, sizes, keep=keep), strict=True):
+            for key in first:
+                if key.startswith("histogram"):  # an entry on the edge of two bins may go either way
+                    assert np.abs(first[key] - second[key]).sum() <= 4, key
+                else:
+                    assert np.allclose(first[key], second[key], atol=1e-6, rtol=1e-5, equal_nan=True), key
+
+
+def test_the_same_numbers_come_without_matrices():
+    for full, lean in zip(collected("mistral", 3), collected("mistral", 3, keep=("kernels", "content")), strict=True):
+        assert "content_logits" in full and "content_logits" not in lean
+        for key in lean:
+            assert np.allclose(full[key], lean[key], atol=1e-6), key
+
+
+@pytest.mark.parametrize("limit", [1, 2 * 4 * N * N, 10**6])
+def test_entries_are_taken_in_pieces_without_a_difference(monkeypatch, limit):
+    monkeypatch.setitem(attention.ENTRIES, "cpu", limit)
+    pieces = collected("bloom", 5)
+    monkeypatch.undo()
+    for first, second in zip(pieces, collected("bloom", 5), strict=True):
+        assert np.allclose(first["content_logits"], second["content_logits"], atol=1e-6, equal_nan=True)
+        assert (first["histogram_offdiagonal"] == second["histogram_offdiagonal"]).all()
+
+
+@pytest.mark.parametrize("name", ["llama", "mistral", "falcon-alibi", "gpt2", "qwen2"])
+@pytest.mark.parametrize("entries", [1, 10**6])
+def test_a_fused_kernels_weights_and_logits_are_the_eager_ones(name, entries, monkeypatch):
+    monkeypatch.setitem(attention.MOST_ENTRIES, "cpu", entries)
+    fused = collected(name, 4, n=40, implementation="sdpa")
+    for first, second in zip(fused, collected(name, 4, n=40), strict=True):
+        assert first.keys() == second.keys()
+        for key in first:
+            if key.startswith("histogram"):
+                assert np.abs(first[key] - second[key]).sum() <= 8, key
+            else:
+                assert np.allclose(first[key], second[key], atol=2e-5, rtol=1e-5, equal_nan=True), key
+
+
+@pytest.mark.parametrize(("name", "implementation"), [("bloom", "eager"), ("mistral", "sdpa")])
+def test_cells_hold_the_means_of_the_matrices(name, implementation, monkeypatch):
+    monkeypatch.setitem(attention.MOST_ENTRIES, "cpu", 1)
+    n, cells = 40, Cells(40, np.array([0, 1, 2, 9, 16, 30, 39]))
+    whole = collected(name, 4, n=n, implementation=implementation)
+    coarse = collected(name, 4, n=n, cells=cells, implementation=implementation)
+    member = (cells.index[:, None] == np.arange(7)).astype(float)
+    for full, part in zip(whole, coarse, strict=True):
+        assert {"attention", "content_logits", "attention_heads"} & set(part) == set()
+        share = member / cells.sizes
+        assert np.allclose(part["attention_cells"], share.T @ full["attention"] @ member, atol=1e-6)
+        assert np.allclose(part["attention_heads_cells"], share.T @ full["attention_heads"] @ member, atol=1e-6)
+        seen = np.isfinite(full["content_logits"])
+        pairs = member.T @ seen @ member
+        with np.errstate(invalid="ignore"):
+            expected = (
+                member.T @ np.where(seen, full["content_logits"], 0.0) @ member / np.where(pairs > 0, pairs, np.nan)
+            )
+        assert np.allclose(part["content_cells"], expected, atol=1e-5, equal_nan=True)
+        for k in range(BAND):
+            row = np.append(np.zeros(min(k, n)), np.diagonal(full["attention"], -k))
+            assert np.allclose(part["attention_band"][:, k], share.T @ row, atol=1e-6)
+        for key in ("histogram_offdiagonal", "histogram_diagonal"):
+            assert (full[key] == part[key]).all()
+
+
+@pytest.mark.parametrize("reach", [1, 3, 12])
+def test_visible_pairs_are_those_of_the_mask(reach):
+    cells = Cells(12, np.array([0, 1, 5, 6, 11]))
+    member = (cells.index[:, None] == np.arange(5)).astype(int)
+    assert (visible_pairs(cells, reach) == member.T @ sliding_window(reach).matrix(12).astype(int) @ member).all()
+
+
+@pytest.mark.parametrize(("name", "implementation"), [("bloom", "eager"), ("mistral", "sdpa"), ("gpt2", "sdpa")])
+def test_prompts_own_rollouts_are_products_of_their_own_kernels(name, implementation, monkeypatch):
+    monkeypatch.setitem(attention.MOST_ENTRIES, "cpu", 1)
+    instrument, n = Instrument(make(name, attention=implementation)), 20
+    layers = [LayerSums(instrument.H, cells_of(n, n), CPU, ("kernels",)) for _ in range(instrument.T)]
+    ids = prompts(3, n)
+    carried, kernels = torch.zeros(3, n), {}
+    carried[:, -1] = 1.0
+
+    def observe(seen):
+        nonlocal carried
+        carried = layers[seen.layer].add(seen, carried)
+        kernels[seen.layer] = seen.block(slice(0, 3), slice(0, n), content=False)[1].mean(1).double().numpy()
+
+    found = instrument.measure(ids, observe)
+    for b in range(3):
+        P = np.eye(n)
+        for t in range(instrument.T):
+            mixing = float(found.lambda_frobenius[b, t])
+            P = (1 - mixing) * P + mixing * kernels[t][b] @ P
+        assert np.allclose(carried[b], P[-1], atol=1e-6)
+
+
+def test_a_rollout_needs_the_mixing():
+    layer = LayerSums(1, cells_of(2, 2), CPU, ("kernels",))
+    logits = torch.zeros(1, 1, 2, 2)
+    reading = AttentionReading(0, logits, logits.softmax(-1), None, torch.ones(2, 2, dtype=torch.bool).tril())
+    with pytest.raises(RuntimeError, match="expected λ"):
+        layer.add(reading, torch.zeros(1, 2))
+
+
+def test_masked_entries_are_counted_nowhere():
+    for name, dtype in (("bloom", torch.bfloat16), ("mistral", torch.float32)):
+        for means in collected(name, 3, dtype=dtype):
+            assert means["histogram_diagonal"].sum() == 6 * 4 * N
+            visible = np.isfinite(means["content_logits"][0]).sum() - N
+            assert means["histogram_offdiagonal"].sum() == 6 * 4 * visible
+            assert (means["histogram_offdiagonal"] >= 0).all()
+            assert np.isfinite(means["content_logits"]).sum() == 4 * (visible + N)
+
+
+def test_bins_are_centred_and_the_outer_ones_open():
+    layer = LayerSums(1, cells_of(2, 2), CPU, ("content",))
+    logits = torch.tensor([[[[0.12, -torch.inf], [-100.0, 100.0]]], [[[0.13, -torch.inf], [-0.12, 31.9]]]])
+    allowed = torch.ones(2, 2, dtype=torch.bool).tril()
+    layer.add(AttentionReading(0, logits, logits.softmax(-1), None, allowed))
+    means = layer.means(2, 2)
+    centres = bin_centres()
+    assert dict(zip(centres, means["histogram_diagonal"][0], strict=True)) == {
+        **dict.fromkeys(centres, 0), 0.0: 1, 0.25: 1, 31.75: 2
+    }  # fmt: skip
+    assert dict(zip(centres, means["histogram_offdiagonal"][0], strict=True)) == {
+        **dict.fromkeys(centres, 0), -32.0: 1, 0.0: 1
+    }  # fmt: skip
+
+
+def test_similarity_of_hand_made_histograms():
+    assert entropy_similarity(np.array([5, 0, 0])) == 1.0
+    assert entropy_similarity(np.array([1, 1, 1])) == pytest.approx(0.0, abs=1e-15)
+    assert entropy_similarity(np.array([2, 2, 0, 0])) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("counts", [[0, 0], [3]])
+def test_similarity_of_nothing_is_refused(counts):
+    with pytest.raises(ValueError, match="counts: expected histograms"):
+        entropy_similarity(np.array(counts))

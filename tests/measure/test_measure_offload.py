@@ -1,0 +1,121 @@
+"""Models that accelerate spreads, with weights in memory or on disk for as long as no layer needs them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("transformers", reason="transformers is not installed")
+accelerate = pytest.importorskip("accelerate", reason="accelerate is not installed")
+
+from measuring import CONFIGS, EVERYTHING, arguments, make, prompts, refused, save, status, write_documents
+from torch import nn
+from transformers import AutoModelForCausalLM
+
+from posbias.measure import memory
+from posbias.measure.branches import branch_gains, has_branches, read_branches
+from posbias.measure.instrument import Instrument
+from posbias.measure.loading import Source
+from posbias.measure.offload import present, works_on
+from posbias.measure.positions import read_positions
+from posbias.measure.results import read_results
+from posbias.networks.given_biases import attach_biases
+
+
+def on_disk(folder, offload, attention="eager"):
+    """Load a saved model with all its weights on disk."""
+    options = {"attn_implementation": attention, "offload_folder": offload, "dtype": torch.float32}
+    return AutoModelForCausalLM.from_pretrained(folder, device_map={"": "disk"}, **options)
+
+
+@pytest.mark.parametrize("name", sorted(CONFIGS))
+def test_weights_in_memory_give_the_same_bits(name):
+    there, away = Instrument(make(name)), accelerate.cpu_offload(make(name), execution_device=torch.device("cpu"))
+    assert all(x.is_meta for x in away.parameters())
+    away, ids, kept = Instrument(away), prompts(), []
+    one, two = there.measure(ids), away.measure(ids, lambda seen: kept.append(seen.layer))
+    assert kept == list(reversed(range(there.T))) and away.devices() == there.devices()
+    for field in ("lambda_frobenius", "lambda_token", "influence", "influence_signed", "probability"):
+        assert torch.equal(getattr(one, field), getattr(two, field)), field
+    assert np.array_equal(read_positions(there, 12).bias, read_positions(away, 12).bias)
+    if has_branches(there):
+        for t in range(there.T):
+            assert np.array_equal(branch_gains(there, t), branch_gains(away, t))
+    assert all(x.is_meta for x in away.model.parameters()), "nothing stays"
+
+
+@pytest.mark.parametrize(("name", "attention"), [("llama", "sdpa"), ("bloom", "eager"), ("gpt2", "sdpa")])
+def test_weights_on_disk_give_the_same_bits(tmp_path, name, attention):
+    there = Instrument(make(name, attention=attention))
+    away = Instrument(on_disk(save(tmp_path / "model", name), tmp_path / "disk", attention))
+    assert any(x.is_meta for x in away.model.parameters())
+    assert torch.equal(there.measure(prompts()).influence, away.measure(prompts()).influence)
+    one, two = (read_branches(x, prompts()).arrays() for x in (there, away))
+    assert all(np.array_equal(one[key], two[key]) for key in one)
+
+
+@pytest.mark.parametrize(("name", "attention"), [("llama", "sdpa"), ("bloom", "eager"), ("falcon-alibi", "sdpa")])
+def test_given_biases_are_there_with_weights_on_disk(tmp_path, name, attention):
+    bias = [{"kind": "flat", "tau": 1.5}, *({"kind": "log", "alpha": a} for a in (0.5, 1.0, 2.0))]
+    folder = str(save(tmp_path / "model", name, position_bias=bias))
+    there = Instrument(Source(folder).load_model(torch.float32, "cpu", None, attention))
+    away = on_disk(folder, tmp_path / "disk", attention)
+    attach_biases(away)
+    away = Instrument(away)
+    assert torch.equal(there.measure(prompts()).influence, away.measure(prompts()).influence)
+    assert np.array_equal(read_positions(there, 12).bias, read_positions(away, 12).bias)
+    spread = Instrument(Source(folder).load_model(torch.float32, "cpu", "auto", attention))
+    assert torch.equal(there.measure(prompts()).influence, spread.measure(prompts()).influence)
+
+
+def test_a_whole_measurement_with_weights_on_disk(tmp_path, capsys, monkeypatch):
+    save(tmp_path / "bloom", "bloom"), write_documents(tmp_path / "d.jsonl", [40] * 12)
+    plain, spread = (arguments(tmp_path, tmp_path / x, "-q", EVERYTHING) for x in ("plain.nc", "spread.nc"))
+    assert status(capsys, plain)[0] == 0
+    monkeypatch.setattr(Source, "load_model", lambda source, *_: on_disk(source.model, tmp_path / "disk"))
+    assert status(capsys, [*spread, "--device-map", "auto"])[0] == 0
+    one, two = read_results(tmp_path / "plain.nc"), read_results(tmp_path / "spread.nc")
+    assert set(one) == set(two) and all(one[x].values.tobytes() == two[x].values.tobytes() for x in one)
+    assert two.attrs["device"] == "auto"
+
+
+def test_a_model_may_be_larger_than_a_device_if_it_is_spread(tmp_path, capsys, monkeypatch):
+    save(tmp_path / "bloom", "bloom"), write_documents(tmp_path / "d.jsonl", [40] * 12)
+    room = memory.RUNTIME + 2**20 * 8
+    monkeypatch.setattr(memory, "memory_available", lambda device: room)
+    real = memory.memory_need
+    heavy = lambda *args, **options: replace(real(*args, **options), weights=room)  # noqa: E731
+    monkeypatch.setattr("posbias.measure.study.memory_need", heavy)
+    code, _, err = status(capsys, arguments(tmp_path, tmp_path / "m.nc"))
+    assert code == 2 and "memory: expected at most" in err
+    assert status(capsys, arguments(tmp_path, tmp_path / "m.nc", device_map="auto"))[0] == 0
+
+
+@pytest.mark.parametrize("name", ["nonsense", "disk", "meta", "", "cuda:99", "a,b"])
+def test_maps_that_are_none_are_refused_before_the_model_is_loaded(tmp_path, capsys, monkeypatch, name):
+    out = tmp_path / "out"
+    save(tmp_path / "bloom", "bloom"), write_documents(tmp_path / "d.jsonl", [40] * 12), out.mkdir()
+    monkeypatch.setattr(Source, "load_model", lambda *_: pytest.fail("loaded"))
+    words = arguments(tmp_path, out / "m.nc", device_map=name)
+    refused(capsys, out, words, f"device_map: expected auto, balanced, balanced_low_0, sequential or a device, "
+            f"received {name!r}")  # fmt: skip
+
+
+def test_weights_that_are_nowhere_are_refused():
+    with torch.device("meta"):
+        nothing = nn.Linear(2, 2)
+    with pytest.raises(ValueError, match=r"weights of Linear: expected numbers, or a file of them, received none"):
+        works_on(nothing)
+    with pytest.raises(ValueError, match="module: expected one with weights, received Identity"):
+        works_on(nn.Identity())
+    with present(nothing):
+        assert nothing.weight.is_meta
+
+
+def test_weights_go_again_when_reading_fails():
+    linear = accelerate.cpu_offload(nn.Linear(2, 2), execution_device=torch.device("cpu"))
+    with pytest.raises(KeyError), present(linear):
+        assert not linear.weight.is_meta
+        raise KeyError
+    assert linear.weight.is_meta

@@ -1,0 +1,240 @@
+"""Results as files, and rollouts from them alone."""
+
+import json
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("transformers", reason="transformers is not installed")
+xr = pytest.importorskip("xarray", reason="xarray is not installed")
+
+from measuring import save, write_documents
+
+from posbias import alibi_slopes, influence_profile, structured_kernels
+from posbias.cli import main
+from posbias.measure.corpus import Corpus
+from posbias.measure.loading import Source
+from posbias.measure.quantities import DEFAULT
+from posbias.measure.results import ATTRIBUTES, LATER_ATTRIBUTES, VARIABLES, make_results, read_results, write_results
+from posbias.measure.rollouts import measured_rollout, variants_of
+from posbias.measure.run import measure
+from posbias.measure.study import Settings
+from posbias.rollout import masks
+from posbias.rollout.influence import rollout_matrix
+from posbias.rollout.profiles import read_profile
+from posbias.rollout.untrained import aligned_profile, birth_profile
+
+EVERY = (*DEFAULT, "logits", "heads")
+NAMES = ("bloom", "falcon-alibi", "mistral", "gemma2", "gpt2")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Return the measurement of a tiny model of several families: name → path."""
+    root = tmp_path_factory.mktemp("measured")
+    documents = write_documents(root / "d.jsonl", [30] * 8)
+    for name in NAMES:
+        source = Source(str(save(root / name, name)))
+        settings = Settings(
+            source,
+            Corpus(str(documents)),
+            prompts=6,
+            length=16,
+            batch_size=4,
+            quantities=EVERY if name == "gpt2" else EVERY[:-1],
+        )
+        measure(settings, root / f"{name}.nc")
+    return {name: root / f"{name}.nc" for name in NAMES}
+
+
+def test_files_are_labelled_and_say_where_they_come_from(files):
+    for name, path in files.items():
+        results = read_results(path)
+        assert ("attention_heads" in results) == (name == "gpt2")
+        for variable, x in results.data_vars.items():
+            assert x.dims == VARIABLES[variable][0] and x.attrs["long_name"] == VARIABLES[variable][1]
+        assert set(results.attrs) == {"posbias_schema", *ATTRIBUTES, *LATER_ATTRIBUTES[:-3]}
+        assert results.attrs["model"] == name and results.attrs["dataset"] == "d.jsonl"
+        assert "/" not in "".join(str(x) for x in results.attrs.values()), "no path of this machine"
+        assert results.sizes["prompt"] == 6 and results.sizes["position"] == 16
+        json.loads(results.attrs["position_details"])
+
+
+def test_what_is_in_a_file_is_consistent(files):
+    for path in files.values():
+        results = read_results(path)
+        assert np.allclose(results.attention.sum("key"), 1, atol=1e-5)
+        assert float(results.influence.sum()) == pytest.approx(1)
+        rows = results.influence_prompts
+        assert np.allclose(results.influence, rows.mean("prompt") / rows.mean("prompt").sum())
+        for norm in ("frobenius", "token"):
+            values = results[f"lambda_{norm}_prompts"]
+            assert np.allclose(results[f"lambda_{norm}"], values.mean("prompt"))
+            assert np.allclose(results[f"lambda_{norm}_std"], values.std("prompt", ddof=1))
+            assert ((values > 0) & (values < 1)).all()
+        eye = np.eye(16, dtype=bool)
+        assert np.allclose(results.content_diagonal, results.content_logits.values[..., eye].mean(-1), atol=1e-6)
+        off = results.content_logits.values[..., ~eye]
+        assert np.allclose(results.content_offdiagonal, np.nanmean(off, axis=-1), atol=1e-6)
+        for where in ("diagonal", "offdiagonal"):
+            assert ((results[f"similarity_{where}"] > 0) & (results[f"similarity_{where}"] <= 1)).all()
+
+
+def test_variants_of_an_alibi_model(files):
+    results = read_results(files["bloom"])
+    T, H = 3, 4
+    A = results.attention.values.astype(np.float64)
+    slope, lambda_ = alibi_slopes(H), results.lambda_frobenius.values
+    base = results.content_offdiagonal.values
+    content = {"base": base, "diagonal": results.content_diagonal.values - base}
+    expected = {
+        "a": influence_profile(structured_kernels(T, slope=slope), np.ones(T), 16),
+        "b": influence_profile(structured_kernels(T, slope=slope), lambda_, 16),
+        "c": influence_profile(structured_kernels(T, slope=slope, **content), lambda_, 16),
+        "kernels": rollout_matrix(A / A.sum(-1, keepdims=True), lambda_)[-1],
+    }
+    for variant, p in expected.items():
+        found = measured_rollout(results, variant).profile()
+        assert np.allclose(found, p, atol=1e-6), variant
+    assert np.abs(expected["b"] - expected["c"]).max() > 1e-3
+    branches = {"scales": results.branch_scale, "outputs": results.output_scale, "steps": results.step_gain}
+    heads = structured_kernels(T, slope=slope)
+    law = birth_profile(heads, results.branch_gain.values, 16, **{name: x.values for name, x in branches.items()})
+    assert np.allclose(measured_rollout(results, "birth").profile(), law, atol=1e-12)
+    assert np.abs(law - expected["b"]).max() > 1e-3
+    sizes = aligned_profile(heads, results.branch_gain.values, 16, **{name: x.values for name, x in branches.items()})
+    assert np.allclose(measured_rollout(results, "birth").aligned(), sizes, atol=1e-12)
+    with pytest.raises(ValueError, match="variant: expected birth, which has gains"):
+        measured_rollout(results, "b").aligned()
+    other = measured_rollout(results, "b", norm="token").profile()
+    assert np.allclose(other, influence_profile(structured_kernels(T, slope=slope), results.lambda_token.values, 16))
+    assert measured_rollout(results, "c", n=40).profile().size == 40
+
+
+def test_falcons_slopes_are_those_of_the_architecture(files):
+    found = measured_rollout(read_results(files["falcon-alibi"]), "b")
+    assert np.allclose(found.kernels.slopes, alibi_slopes(4) / np.sqrt(8), rtol=0.01)
+
+
+def test_windows_go_into_the_rollout(files):
+    results = read_results(files["mistral"])
+    p = measured_rollout(results, "b").profile()
+    kernels = structured_kernels(3, mask=masks.sliding_window(5), H=4)
+    assert np.allclose(p, influence_profile(kernels, results.lambda_frobenius.values, 16))
+
+
+def test_layers_with_different_windows_are_mixed_layer_by_layer(files):
+    results = read_results(files["gemma2"])
+    assert results.window.values.tolist() == [5, 0, 5]
+    found = measured_rollout(results, "c")
+    A = np.asarray(found.kernels)
+    assert A.shape == (3, 16, 16) and (A[0, 10, :6] == 0).all() and (A[1, 10, :11] > 0).all()
+    assert found.profile().sum() == pytest.approx(1)
+
+
+def test_without_its_variables_the_law_at_birth_is_refused(files):
+    results = read_results(files["bloom"]).drop_vars("branch_gain")
+    assert variants_of(results) == ("a", "b", "c", "kernels", "own")
+    with pytest.raises(
+        ValueError,
+        match="variant: expected one of a, b, c, kernels, own.* received birth, which needs --quantities with branches",
+    ):
+        measured_rollout(results, "birth")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"variant": "d"}, "variant: expected one of a, b, c, kernels, birth, received d"),
+        ({"variant": "b", "norm": "l1"}, "norm: expected one of frobenius, token, received l1"),
+        ({"variant": "b", "n": 0}, "length: expected an integer of at least 1"),
+        ({"variant": "kernels", "n": 20}, "length: expected 16, the length of the measured kernels, received 20"),
+    ],
+)
+def test_bad_variants_are_refused(files, arguments, words):
+    with pytest.raises(ValueError, match=words):
+        measured_rollout(read_results(files["bloom"]), **arguments)
+
+
+def test_the_command_rolls_out_a_measurement(files, tmp_path, capsys):
+    out = tmp_path / "p.csv"
+    with pytest.raises(SystemExit) as ended:
+        main(["rollout", str(files["bloom"]), "--variant", "c", "--norm", "token", "-o", str(out)])
+    assert ended.value.code == 0 and "16 tokens, 3 layers x 4 heads" in capsys.readouterr().out
+    assert (read_profile(out) == measured_rollout(read_results(files["bloom"]), "c", norm="token").profile()).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ([], "--variant: expected a variant for a measurement"),
+        (["--variant", "b", "--architecture", "bloom", "--head-dim", "8"], "a measurement has its own"),
+        (["--variant", "kernels", "--length", "3"], "length: expected 16"),
+    ],
+)
+def test_bad_options_for_a_measurement_are_refused(files, tmp_path, capsys, options, words):
+    with pytest.raises(SystemExit) as ended:
+        main(["rollout", str(files["bloom"]), *options, "-o", str(tmp_path / "p.csv")])
+    assert ended.value.code == 2 and words in capsys.readouterr().err and not (tmp_path / "p.csv").exists()
+
+
+def test_what_is_no_measurement_is_refused(files, tmp_path):
+    bad = tmp_path / "bad.nc"
+    with pytest.raises(FileNotFoundError):
+        read_results(bad)
+    bad.write_text("not one")
+    with pytest.raises(ValueError, match="expected a netCDF file written by posbias, received another format"):
+        read_results(bad)
+    bad.write_bytes(files["bloom"].read_bytes()[:4000])
+    with pytest.raises(ValueError, match="expected an intact netCDF file"):
+        read_results(bad)
+    results = read_results(files["bloom"])
+    for change, words in (
+        (results.assign_attrs(posbias_schema=99), "expected a measurement of layout 1, received layout 99"),
+        (results.drop_attrs(deep=False), "received no layout number"),
+        (results.drop_vars("slopes"), "expected a complete measurement, received none of slopes"),
+    ):
+        change.to_netcdf(bad, engine="h5netcdf")
+        with pytest.raises(ValueError, match=words):
+            read_results(bad)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda x: x.assign_attrs(length=99), "x.nc: length: expected 16, which the file has, received 99"),
+        (lambda x: x.assign_attrs(length="x"), "x.nc: length: expected an integer, received 'x'"),
+        (lambda x: x.assign_attrs(prompts=99), "x.nc: prompts: expected 6, which the file has, received 99"),
+        (lambda x: x.isel(prompt=slice(0, 0)).assign_attrs(prompts=0), "x.nc: prompts: expected 1 or more, received 0"),
+        (lambda x: x.isel(layer=slice(0, 0)), "x.nc: expected one layer or more, received none"),
+        (lambda x: x.assign(slopes=x["slopes"] * np.nan), "x.nc: slopes: expected finite numbers, received a NaN or"),
+    ],
+)
+@pytest.mark.parametrize("command", ["rollout {} -o p.csv --variant b", "summarise {} -o s.nc", "report {} -o r.html"])
+def test_files_whose_numbers_do_not_fit_are_refused(files, tmp_path, capsys, monkeypatch, change, words, command):
+    file = tmp_path / "x.nc"
+    found = change(read_results(files["bloom"]))
+    write_results(file, found)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main(command.format(file).split())
+    err = capsys.readouterr().err
+    assert ended.value.code == 2 and words in err and err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_names_outside_the_layout_are_refused(files):
+    attributes = dict.fromkeys(ATTRIBUTES, "x")
+    with pytest.raises(ValueError, match="received gravity"):
+        make_results({"gravity": np.zeros(2)}, attributes, np.zeros(1))
+    with pytest.raises(ValueError, match="received seed"):
+        make_results({}, {name: "x" for name in ATTRIBUTES if name != "seed"}, np.zeros(1))
+
+
+def test_a_file_is_written_whole_or_not_at_all(files, tmp_path, monkeypatch):
+    results = read_results(files["bloom"])
+    monkeypatch.setattr(xr.Dataset, "to_netcdf", lambda self, path, **_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        write_results(tmp_path / "m.nc", results)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,274 @@
+"""Biases added to finished models, and temperatures: parity by hand, masks that win, caches, and models as before."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("transformers", reason="transformers is not installed")
+
+from measuring import CONFIGS, N, make, prompts, save, write_documents
+from test_given_biases import (
+    FOUR,
+    biased,
+    by_layer,
+    described,
+    first_layer,
+    heads,
+    implementations,
+    logits_of,
+)
+
+import posbias
+from posbias.cli import main
+from posbias.measure.corpus import Corpus
+from posbias.measure.instrument import Instrument
+from posbias.measure.loading import Source
+from posbias.measure.results import read_results, write_results
+from posbias.measure.rollouts import measured_profile, measured_rollout
+from posbias.measure.run import measure, measured
+from posbias.measure.study import Settings, Study
+from posbias.measure.summary import summarise
+from posbias.networks.added_biases import added_biases, divided_logits, fitting_biases
+from posbias.networks.given_biases import INPUTS
+from posbias.rollout.position_bias import LogBias, layered_biases
+
+FLAT, STEEP = {"kind": "flat", "tau": 1.0}, {"kind": "alibi", "slope": -3.0}
+
+
+def left(model):
+    return [m for m in model.modules() if m._forward_hooks or m._forward_pre_hooks]
+
+
+@pytest.mark.parametrize("name", sorted(CONFIGS))
+def test_weights_are_multiplied_by_the_exponential_of_the_bias(name):
+    """In the first layer; its own positions stay, a sliding window too, and eager and fused attention agree."""
+    rows, outputs = layered_biases(described(name), 3, heads(name))[0], {}
+    for attention in implementations(name):
+        instrument = Instrument(make(name, attention=attention))
+        content, plain = first_layer(instrument)
+        with added_biases(instrument.model, described(name)):
+            own, weights = first_layer(instrument)
+        seen = plain[:, 0] > 0
+        for h, bias in enumerate(rows):
+            z = np.where(
+                seen, np.log(plain[:, h], where=seen, out=np.zeros_like(plain[:, h])) + bias.logits(N), -np.inf
+            )
+            expected = np.exp(z - z.max(-1, keepdims=True))
+            expected /= expected.sum(-1, keepdims=True)
+            assert np.abs(weights[:, h] - expected).max() < 3e-5, (attention, h)
+            assert np.abs(weights[:, h] - plain[:, h]).max() > 1e-3
+        with added_biases(instrument.model, by_layer(name)):
+            outputs[attention] = logits_of(instrument.model)
+    if "alibi" not in name:  # Falcon's own eager attention adds its ALiBi twice
+        assert all((x - outputs["eager"]).abs().max() < 1e-5 for x in outputs.values())
+
+
+@pytest.mark.parametrize("name", sorted(CONFIGS))
+def test_the_model_is_what_it_was_to_the_bit_also_after_an_exception(name):
+    for attention in implementations(name):
+        model = make(name, attention=attention)
+        before, weights = logits_of(model), {key: x.clone() for key, x in model.state_dict().items()}
+        with pytest.raises(RuntimeError, match="stop"), added_biases(model, by_layer(name)), divided_logits(model, 2.0):
+            assert (logits_of(model) - before).abs().max() > 0.01
+            raise RuntimeError("stop")
+        assert not left(model) and torch.equal(logits_of(model), before)
+        assert all(torch.equal(x, weights[key]) for key, x in model.state_dict().items())
+        with added_biases(model, {"kind": "none"}), divided_logits(model, np.ones(3)):
+            assert (logits_of(model) - before).abs().max() < 5e-6
+
+
+@pytest.mark.parametrize("bias", [FLAT, STEEP, {"kind": "log", "alpha": 40.0}, {"kind": "log", "alpha": -0.9}])
+@pytest.mark.parametrize("name", ["bloom", "mpt", "falcon-alibi", "llama", "gemma2", "gpt2", "qwen2"])
+def test_no_later_key_and_no_key_outside_of_a_window_is_shown(name, bias):
+    """What comes later changes nothing of what came before, and hidden keys have no weight."""
+    other = prompts().clone()
+    other[:, 7:] = 1 + (other[:, 7:] + 5) % 90
+    for attention in implementations(name):
+        instrument = Instrument(make(name, attention=attention))
+        _, plain = first_layer(instrument)
+        with added_biases(instrument.model, bias), torch.no_grad():
+            _, weights = first_layer(instrument)
+            first, second = (instrument.model(ids, use_cache=False).logits[:, :7] for ids in (prompts(), other))
+        assert (weights[plain == 0] == 0).all() and np.isfinite(weights).all()
+        assert (first - second).abs().max() < 2e-6
+
+
+MASKS = {
+    "finfo": lambda allowed: torch.where(allowed, 0.0, torch.finfo(torch.float32).min),
+    "infinite": lambda allowed: torch.where(allowed, 0.0, -torch.inf),
+    "carried": lambda allowed: torch.where(allowed, 0.25, -torch.inf),
+    "bool": lambda allowed: allowed,
+}
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("name", ["llama", "falcon-rotary", "gpt2"])
+def test_any_kind_of_mask_wins_over_a_bias(name, mask):
+    allowed = torch.ones(4, 4, dtype=torch.bool).tril()[None, None]
+    allowed[..., 3, 1] = False
+    logits = torch.tensor([[3.0, 1e30, -1e39, 5.0]]).expand(1, 4, 4).tril()
+    arguments = {"attention_mask": MASKS[mask](allowed), "hidden_states": torch.zeros(1, 4, 8)}
+    for adds in (True, False):
+        made = INPUTS[CONFIGS[name][0]](arguments, logits, adds)["attention_mask"]
+        carried = 0.25 * (mask == "carried" and adds)
+        assert torch.isfinite(made).all() and ((made > torch.finfo(torch.float32).min / 2) == allowed).all()
+        assert made[0, 0, 2, 0] == 3 + carried and made[0, 0, 3, 3] == 5 + carried
+        assert torch.isfinite(made.softmax(-1)).all() and (made.softmax(-1)[~allowed] == 0).all()
+
+
+@pytest.mark.parametrize("name", ["bloom", "mpt", "llama"])
+def test_logits_beyond_the_number_format_are_refused_and_the_model_is_left_as_it_was(name):
+    for bias, dtype in (({"kind": "alibi", "slope": -1e38}, torch.float32), (STEEP | {"slope": -2e3}, torch.float16)):
+        model = make(name, dtype=dtype)
+        with pytest.raises(ValueError, match="position_bias: expected logits of at most"), added_biases(model, bias):
+            logits_of(model)
+        assert not left(model)
+
+
+@pytest.mark.parametrize("name", ["bloom", "mpt", "falcon-alibi", "llama", "mistral", "gpt2", "opt"])
+def test_a_cache_and_padding_on_the_right_leave_positions_as_they_are(name):
+    for attention in implementations(name):
+        model = make(name, attention=attention)
+        with added_biases(model, by_layer(name)), torch.no_grad():
+            whole, ids = logits_of(model), prompts()
+            cache = model(ids[:, :7], use_cache=True).past_key_values
+            steps = [model(ids[:, k : k + 1], past_key_values=cache).logits for k in range(7, N)]
+            assert (torch.cat(steps, dim=1) - whole[:, 7:]).abs().max() < 2e-5
+            seen = torch.ones(3, N, dtype=torch.long)
+            seen[0, -3:] = 0
+            assert (logits_of(model, attention_mask=seen)[0, :-3] - whole[0, :-3]).abs().max() < 1e-5
+            with pytest.raises(ValueError, match="position_bias: expected prompts without padding on the left"):
+                logits_of(model, attention_mask=seen.flip(1))
+
+
+@pytest.mark.parametrize("name", ["bloom", "llama", "gpt2"])
+def test_a_bias_is_added_to_one_that_is_given(name):
+    log, steep = {"kind": "log", "alpha": 1.0}, {"kind": "log", "alpha": 2.5}
+    whole = logits_of(biased(name, steep))
+    model = biased(name, log)
+    with added_biases(model, {"kind": "log", "alpha": 1.5}):
+        assert (logits_of(model) - whole).abs().max() < 1e-4
+    assert (logits_of(model) - whole).abs().max() > 0.01
+
+
+@pytest.mark.parametrize("name", sorted(CONFIGS))
+def test_a_temperature_divides_content_logits_alone(name):
+    if "softcapping" in str(CONFIGS[name]):
+        pytest.skip("its content logits are soft-capped")
+    for attention in implementations(name):
+        instrument = Instrument(make(name, attention=attention))
+        plain, before = first_layer(instrument)
+        with divided_logits(instrument.model, [2.0, 1.0, 0.5]):
+            found, weights = first_layer(instrument)
+        seen = before > 0
+        assert np.abs(2 * found[seen] - plain[seen]).max() < 5e-5
+        assert np.abs(weights - before).max() > 1e-3
+
+
+def test_a_soft_cap_comes_after_the_temperature():
+    instrument = Instrument(make("gemma2"))
+    plain, before = first_layer(instrument)
+    with divided_logits(instrument.model, 2.0):
+        found, _ = first_layer(instrument)
+    seen = before > 0
+    assert np.allclose(found[seen], 5 * np.tanh(np.arctanh(plain[seen] / 5) / 2), atol=1e-4)
+
+
+BAD = [
+    (
+        lambda m: added_biases(m, [{"kind": "none"}] * 3),
+        "bias: expected one bias, or one for each of 4 heads, received 3",
+    ),
+    (lambda m: added_biases(m, [FOUR] * 2), "bias: expected lists for 1 or 3 layers, received 2 entries"),
+    (lambda m: added_biases(m, {"kind": "log", "alpha": float("nan")}), "bias.alpha: expected finite numbers"),
+    (lambda m: added_biases(m, "log"), "bias: expected a mapping"),
+    (
+        lambda m: added_biases(m, ((LogBias(1.0),),)),
+        r"bias: expected those of 1 or 3 layers of 4 heads, received \[1\]",
+    ),
+    (lambda m: divided_logits(m, [1.0, 2.0]), "temperatures: expected 1 number or 3, above 0, received 2 from 1"),
+    (lambda m: divided_logits(m, 0.0), "temperatures: expected 1 number or 3, above 0, received 1 from 0"),
+]
+
+
+@pytest.mark.parametrize(("context", "message"), BAD)
+def test_what_cannot_be_is_refused_and_leaves_nothing(context, message):
+    model = make("llama")
+    with pytest.raises(ValueError, match=message), context(model):
+        pass
+    assert not left(model)
+
+
+def test_biases_that_were_read_are_taken_as_they_are():
+    config = make("llama").config
+    rows = fitting_biases(config, by_layer("llama"))
+    assert fitting_biases(config, rows) is rows and len(rows) == 3
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    root = tmp_path_factory.mktemp("added")
+    write_documents(root / "d.jsonl", [30] * 8)
+    for name in ("bloom", "llama", "mistral"):
+        save(root / name, name)
+    return root
+
+
+def asked(folder, name="llama"):
+    corpus = Corpus(str(folder / "d.jsonl"))
+    return Settings(Source(str(folder / name)), corpus, prompts=4, length=16, batch_size=2, attention=None)
+
+
+@pytest.mark.parametrize("name", ["bloom", "llama", "mistral"])
+def test_a_measurement_with_a_bias_says_which_and_predicts_with_it(folder, name):
+    """Without content the measured attention is that of the model's own positions and the bias together."""
+    settings = asked(folder, name)
+    study = Study(settings)
+    with divided_logits(study.instrument.model, 1e9):  # no content
+        plain, found = measured(study), measured(study, bias=by_layer(name))
+    assert not left(study.instrument.model)
+    assert "added_bias" not in plain.attrs and json.loads(found.attrs["added_bias"]) == by_layer(name)
+    assert np.array_equal(plain.slopes, found.slopes) and np.array_equal(plain.position_bias, found.position_bias)
+    for results in (plain, found):
+        assert np.abs(measured_rollout(results, "b").dense() - results.attention.values).max() < 1e-6
+    assert np.abs(plain.attention.values - found.attention.values).max() > 0.1
+    assert np.abs(measured_profile(plain, "birth") - measured_profile(found, "birth")).max() > 1e-3
+
+
+def test_a_file_with_a_bias_is_not_taken_for_one_without(folder, tmp_path):
+    settings, path = asked(folder), tmp_path / "m.nc"
+    log = {"kind": "log", "alpha": 1.0}
+    first = measure(settings, path, bias=log)
+    assert measure(settings, path, resume=True, bias=log).influence.equals(first.influence)
+    for other, message in ((None, "with a bias that was added"), (FLAT, 'added_bias {"kind": "log"')):
+        with pytest.raises(ValueError, match=message):
+            measure(settings, path, resume=True, bias=other)
+    kept = summarise(first)
+    assert (measured_profile(kept, "b") == measured_profile(first, "b")).all()
+    with pytest.raises(ValueError, match="m.nc: added_bias: expected"):
+        write_results(path, first.assign_attrs(added_bias="[{"))
+        read_results(path)
+
+
+def test_content_of_heads_that_a_bias_hides_is_not_read_in_16_bits(folder):
+    settings = replace(asked(folder), dtype="bfloat16", attention="eager")
+    with pytest.raises(ValueError, match="dtype: expected float32"):
+        measured(settings, bias=FLAT)
+
+
+def test_the_command_and_the_front_door_add_the_bias(folder, tmp_path, capsys):
+    words = ["-m", folder / "llama", "-d", folder / "d.jsonl", "-N", 2, "-n", 16]
+    (tmp_path / "b.yaml").write_text("position_bias: {kind: log, alpha: 2.0}\n")
+    found = []
+    for k, bias in enumerate(["none", "log:2", tmp_path / "b.yaml"]):
+        with pytest.raises(SystemExit) as ended:
+            main([str(x) for x in ["measure", "-o", tmp_path / f"{k}.nc", *words, "--bias", bias]])
+        assert not ended.value.code, capsys.readouterr().err
+        found.append(read_results(tmp_path / f"{k}.nc"))
+    assert "added_bias" not in found[0].attrs and found[1].identical(found[2])
+    model = posbias.open(folder / "llama")
+    again = model.measure(2, 16, folder / "d.jsonl", bias={"kind": "log", "alpha": 2.0}).results
+    assert np.allclose(again.influence, found[1].influence) and not np.allclose(again.influence, found[0].influence)

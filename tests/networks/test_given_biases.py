@@ -1,0 +1,546 @@
+"""Networks with given position biases: parity with attention computed by hand, what is measured, built and refused."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("transformers", reason="transformers is not installed")
+pytest.importorskip("xarray", reason="xarray is not installed")
+
+import yaml
+from measuring import CONFIGS, N, make, prompts, save, settings, write_documents
+from transformers import AutoConfig, StaticCache
+
+import posbias
+import posbias.measure.instrument as module
+from posbias import alibi_slopes
+from posbias.cli import main
+from posbias.measure.corpus import Corpus
+from posbias.measure.instrument import MASKS, Instrument
+from posbias.measure.interventions import replaced_rope
+from posbias.measure.loading import Source
+from posbias.measure.memory import memory_need
+from posbias.measure.positions import read_positions
+from posbias.measure.request import BODY_NAMES
+from posbias.measure.results import read_results, write_results
+from posbias.measure.rollouts import measured_rollout
+from posbias.measure.run import measure
+from posbias.measure.study import Settings
+from posbias.measure.summary import summarise
+from posbias.measure.untrained import BODIES, Birth
+from posbias.networks.description import (
+    BUILT,
+    FAMILIES_WITH_INPUT,
+    NO_ROTATION,
+    check_described,
+    description_text,
+)
+from posbias.networks.families import FAMILIES, family_of, window
+from posbias.networks.given_biases import INPUTS, attach_biases, given_biases
+from posbias.networks.hooks import given, hooked, returned
+from posbias.rollout import masks
+from posbias.rollout.influence import influence_profile
+from posbias.rollout.kernels import attention_kernel, mix_heads
+from posbias.rollout.position_bias import HIDDEN, layered_biases
+from posbias.rollout.untrained import birth_profile
+from studies.reference.models import REFERENCES
+
+FOUR = [
+    {"kind": "flat", "tau": 1.5},
+    {"kind": "log", "alpha": 1.0},
+    {"kind": "alibi", "slope": 0.3},
+    {"kind": "ratio", "distances": [0.0, 1.0, 2.0], "values": [0.0, -1.0, 0.5]},
+]
+LAYERS = [FOUR, FOUR[::-1], [{"kind": "none"}] * 4]
+
+
+def heads(name):
+    return settings(name).num_attention_heads
+
+
+def described(name):
+    """Return a bias of its own for each head."""
+    return (FOUR + FOUR)[: heads(name)]
+
+
+def by_layer(name):
+    """Return biases of their own for each layer and head."""
+    return [(row + row)[: heads(name)] for row in LAYERS]
+
+
+def biased(name, description=None, **options):
+    """Return a tiny model with biases attached."""
+    model = make(name, position_bias=described(name) if description is None else description, **options)
+    attach_biases(model)
+    return model
+
+
+def implementations(name):
+    config = settings(name)
+    return ("eager", "sdpa") if family_of(config).is_fused(config) else ("eager",)
+
+
+def logits_of(model, **options):
+    with torch.no_grad():
+        return model(prompts(), use_cache=False, **options).logits
+
+
+def first_layer(instrument):
+    """Return content and weights of the first layer, (B, H, n, n)."""
+    found = {}
+
+    def observe(seen):
+        if seen.layer == 0:
+            found["content"], found["weights"] = seen.block(slice(None), slice(0, N))
+            found["content"], found["weights"] = found["content"].clone(), found["weights"].clone()
+
+    instrument.forward(prompts(), observe)
+    return found["content"].double().numpy(), found["weights"].double().numpy()
+
+
+def test_every_family_has_an_input_and_one_name():
+    assert set(INPUTS) == set(FAMILIES) == set(FAMILIES_WITH_INPUT) and set(BUILT) <= set(INPUTS)
+    assert tuple(BODIES) == BODY_NAMES
+
+
+@pytest.mark.parametrize("name", sorted(CONFIGS))
+def test_weights_are_those_of_content_and_given_biases(name):
+    """The first layer has the same content with and without biases; its weights follow by a softmax in 64 bits."""
+    config, rows = settings(name), layered_biases(described(name), 3, heads(name))[0]
+    content, plain = first_layer(Instrument(make(name)))
+    wide = window(family_of(config).attention_of(family_of(config).layers(make(name))[0]), config)
+    mask = masks.sliding_window(wide) if wide else masks.causal()
+    seen = mask.matrix(N)
+    for attention in implementations(name):
+        own, weights = first_layer(Instrument(biased(name, attention=attention)))
+        for h, bias in enumerate(rows):
+            rounding = np.where(bias.logits(N) < HIDDEN / 4, 6e-4, 5e-6)[seen]  # of 1e4, which hides, in 32 bits
+            assert (np.abs(own - content)[:, h][..., seen] < rounding).all()
+            expected = np.stack([attention_kernel(z[h] + bias.logits(N), mask) for z in np.where(seen, content, 0.0)])
+            assert np.abs(weights[:, h] - expected).max() < 3e-6, (attention, h)
+            assert np.abs(plain[:, h] - expected).max() > 1e-3
+
+
+@pytest.mark.parametrize("name", sorted(CONFIGS))
+def test_eager_and_fused_attention_agree_and_a_second_attachment_changes_nothing(name):
+    found = {
+        attention: logits_of(biased(name, by_layer(name), attention=attention)) for attention in implementations(name)
+    }
+    model = biased(name, by_layer(name))
+    attach_biases(model)
+    assert torch.equal(logits_of(model), found["eager"])
+    assert all((x - found["eager"]).abs().max() < 1e-5 for x in found.values())
+    assert (found["eager"] - logits_of(make(name))).abs().max() > 0.1
+
+
+@pytest.mark.parametrize(
+    ("name", "most"), [("bloom", 3e-6), ("bloom-6-heads", 3e-6), ("mpt", 1e-5), ("mpt-6-heads", 1e-5)]
+)
+def test_alibi_of_its_own_slopes_is_the_native_model(name, most):
+    slopes = [{"kind": "alibi", "slope": float(m)} for m in alibi_slopes(heads(name))]
+    assert (logits_of(biased(name, slopes)) - logits_of(make(name))).abs().max() < most
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_alibi_of_its_own_slopes_is_the_native_falcon(attention):
+    """Native slopes are divided by √d and rounded to 16 bits; eager attention has the bias twice."""
+    slopes = [{"kind": "alibi", "slope": float(m) / 8**0.5} for m in alibi_slopes(4)]
+    native = logits_of(make("falcon-alibi", attention="sdpa"))
+    assert (logits_of(biased("falcon-alibi", slopes, attention=attention)) - native).abs().max() < 0.02
+    assert (logits_of(biased("falcon-alibi", {"kind": "none"}, attention=attention)) - native).abs().max() > 0.2
+
+
+@pytest.mark.parametrize(
+    "name", [x for x in sorted(CONFIGS) if x.split("-")[0] not in ("bloom", "mpt") and "alibi" not in x]
+)
+def test_a_bias_of_zeros_changes_nothing(name):
+    for attention in implementations(name):
+        zero = biased(name, {"kind": "none"}, attention=attention)
+        assert (logits_of(zero) - logits_of(make(name, attention=attention))).abs().max() < 5e-6
+        assert not read_positions(Instrument(zero), N).bias.any()
+
+
+def test_one_layer_of_llama_without_rotation_by_hand():
+    """Attention from the weights, in 64 bits: no rotation, shared keys and values, four different biases."""
+    model = biased("llama", FOUR, num_hidden_layers=1, **NO_ROTATION)
+    attention, kept = model.model.layers[0].self_attn, {}
+    before = [(attention, lambda module, args, kwargs: kept.update(x=given(args, kwargs)))]
+    after = [(attention, lambda module, args, output: kept.update(a=returned(output)))]
+    with hooked(before, after):
+        logits_of(model)
+    x, W = kept["x"].double().numpy(), {k: v.detach().double().numpy() for k, v in attention.state_dict().items()}
+    q, k, v = ((x @ W[f"{name}_proj.weight"].T).reshape(3, N, -1, 8).transpose(0, 2, 1, 3) for name in "qkv")
+    k, v = (np.repeat(y, 2, axis=1) for y in (k, v))
+    z = q @ k.transpose(0, 1, 3, 2) / 8**0.5 + np.stack([bias.logits(N) for bias in layered_biases(FOUR, 1)[0]])
+    A = np.where(np.tri(N, dtype=bool), np.exp(z - z.max(-1, keepdims=True)), 0.0)
+    A /= A.sum(-1, keepdims=True)
+    expected = (A @ v).transpose(0, 2, 1, 3).reshape(3, N, 32) @ W["o_proj.weight"].T
+    assert np.abs(kept["a"].numpy() - expected).max() < 5e-6 and np.abs(expected).max() > 1
+
+
+@pytest.mark.parametrize("name", sorted(CONFIGS))
+def test_a_cache_and_padding_on_the_right_leave_positions_as_they_are(name):
+    for attention in implementations(name):
+        model = biased(name, attention=attention)
+        whole, ids = logits_of(model), prompts()
+        for first in (7, N - 1):
+            with torch.no_grad():
+                cache = model(ids[:, :first], use_cache=True).past_key_values
+                rest = model(ids[:, first:], past_key_values=cache).logits
+            assert (rest - whole[:, first:]).abs().max() < 2e-5
+        seen = torch.ones(3, N, dtype=torch.long)
+        seen[0, -3:] = 0
+        assert (logits_of(model, attention_mask=seen)[0, :-3] - whole[0, :-3]).abs().max() < 1e-5
+        left = seen.flip(1)
+        with pytest.raises(
+            ValueError, match="position_bias: expected prompts without padding on the left, .*, received some"
+        ):
+            logits_of(model, attention_mask=left)
+
+
+def test_a_cache_with_room_to_spare_is_refused():
+    model = biased("llama")
+    cache = StaticCache(config=model.config, max_cache_len=2 * N)
+    with torch.no_grad(), pytest.raises(ValueError, match="position_bias: expected a mask of the 12 tokens .* static"):
+        model(prompts(), past_key_values=cache, use_cache=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", ["bloom", "llama", "mpt", "gpt2", "falcon-alibi"])
+def test_in_16_bits_biases_are_rounded_and_nothing_is_lost(name, dtype):
+    for attention in implementations(name):
+        instrument = Instrument(biased(name, LAYERS, dtype=dtype, attention=attention))
+        read = read_positions(instrument, N)
+        expected = np.stack([bias.logits(N)[-1] for bias in layered_biases(FOUR, 3)[0]])
+        expected -= expected[:, -1:]
+        assert np.allclose(read.bias, expected, rtol=0.02, atol=0.05)
+        assert torch.isfinite(instrument.measure(prompts()).influence).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "kind"),
+    [
+        ("bloom", {}, "given"),
+        ("mpt", {}, "given"),
+        ("falcon-alibi", {}, "given"),
+        ("llama", {}, "rotary and given"),
+        ("llama", NO_ROTATION, "given"),
+        ("gpt2", {}, "learned and given"),
+    ],
+)
+def test_positions_say_what_is_given(name, changes, kind):
+    read = read_positions(Instrument(biased(name, LAYERS, **changes)), N)
+    assert read.kind == kind
+    assert read.slopes.tolist() == [[0, 0, 0.3, 0], [0, 0.3, 0, 0], [0, 0, 0, 0]]
+    expected = np.stack([bias.logits(N)[-1] for bias in layered_biases(FOUR, 3)[0]])
+    assert np.allclose(read.bias, expected - expected[:, -1:], rtol=1e-6, atol=1e-6)
+
+
+def test_a_network_without_rotation_or_biases_has_no_positions(tmp_path):
+    folder = save(tmp_path / "llama", "llama", **NO_ROTATION)
+    assert read_positions(Instrument(make("llama", **NO_ROTATION)), N).kind == "none"
+    assert "3 layers × 4 heads, no positions, " in repr(posbias.open(folder))
+
+
+def test_biases_that_do_not_reach_the_softmax_are_noticed():
+    model = make("llama", position_bias=LAYERS)
+    with pytest.raises(RuntimeError, match="expected the position bias .* in layer 0, received another"):
+        read_positions(Instrument(model), N)
+    model = biased("llama", LAYERS)
+    model.config.position_bias = [*LAYERS[:2], FOUR]
+    with pytest.raises(RuntimeError, match="expected the position bias {'kind': 'flat', 'tau': 1.5} in layer 2"):
+        read_positions(Instrument(model), N)
+
+
+def test_what_was_read_off_masks_is_let_go(monkeypatch):
+    model = biased(
+        "llama",
+        [[{"kind": "log", "alpha": 0.1 * t + 0.1 * h} for h in range(4)] for t in range(6)],
+        num_hidden_layers=6,
+    )
+    instrument, most = Instrument(model), []
+    real = module._forget
+    monkeypatch.setattr(module, "_forget", lambda kept, n: (real(kept, n), most.append(len(kept))))
+    instrument.measure(prompts())
+    assert max(most) == MASKS - 1 and len(most) == 6 + 2  # of the way back four are kept
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """Return measurements of tiny models with biases of their own in every layer: name → path."""
+    root = tmp_path_factory.mktemp("given")
+    documents = write_documents(root / "d.jsonl", [30] * 8)
+    for name in ("bloom", "llama", "mistral"):
+        source = Source(str(save(root / name, name, position_bias=LAYERS)))
+        measure(Settings(source, Corpus(str(documents)), prompts=4, length=16, batch_size=2), root / f"{name}.nc")
+    return {name: root / f"{name}.nc" for name in ("bloom", "llama", "mistral")}
+
+
+def dense(results, t, h, variant):
+    """Return a head's kernel from its description, as a matrix."""
+    z = layered_biases(LAYERS, 3)[t][h].logits(16)
+    if variant == "c":
+        z = z + np.eye(16) * float(results.content_diagonal[t, h] - results.content_offdiagonal[t, h])
+    mask = masks.sliding_window(5) if results.attrs["model"] == "mistral" else masks.causal()
+    return attention_kernel(z, mask)
+
+
+@pytest.mark.parametrize("name", ["bloom", "llama", "mistral"])
+def test_rollouts_have_the_given_kernels_layer_by_layer(measured, name):
+    results = read_results(measured[name])
+    assert results.attrs["position"] == ("given" if name == "bloom" else "rotary and given")
+    assert json.loads(results.attrs["position_bias"]) == LAYERS[:2] + [LAYERS[2]]
+    for variant in "abc":
+        A = np.stack([mix_heads(np.stack([dense(results, t, h, variant) for h in range(4)])) for t in range(3)])
+        lambda_ = np.ones(3) if variant == "a" else results.lambda_frobenius.values
+        expected = influence_profile(A, lambda_)
+        assert np.abs(measured_rollout(results, variant).profile() - expected).max() < 1e-12, variant
+    A = np.stack([np.stack([dense(results, t, h, "b") for h in range(4)]) for t in range(3)])
+    numbers = {"scales": results.branch_scale, "outputs": results.output_scale, "steps": results.step_gain}
+    numbers = {key: x.values.astype(float) for key, x in numbers.items()}
+    law = birth_profile(A, results.branch_gain.values, **numbers, parallel=results.parallel.values)
+    assert np.abs(measured_rollout(results, "birth").profile() - law).max() < 1e-9
+    without = measured_rollout(results.drop_attrs(deep=False).assign_attrs(length=16), "b").profile()
+    assert np.abs(without - measured_rollout(results, "b").profile()).max() > 1e-3
+    assert measured_rollout(results, "b", n=40).profile().size == 40
+
+
+def test_what_is_measured_of_attention_is_what_the_description_says(measured, tmp_path):
+    """With queries and keys of nothing the measured mean attention is the mean of the heads' kernels."""
+    model = make("llama", position_bias=LAYERS)
+    for layer in model.model.layers:
+        torch.nn.init.zeros_(layer.self_attn.q_proj.weight)
+    folder = save(tmp_path / "llama", "llama", position_bias=LAYERS)
+    model.save_pretrained(folder)
+    results = posbias.open(folder).measure(prompts=2, length=16, rule="random").results
+    found = measured_rollout(results, "b").dense()
+    assert np.abs(found - results.attention.values).max() < 1e-6
+    p, q = (measured_rollout(results, x).profile() for x in ("c", "kernels"))
+    assert np.abs(p - q).max() < 1e-6
+
+
+def test_summaries_and_files_keep_the_description(measured, tmp_path, capsys):
+    results = read_results(measured["llama"])
+    kept = summarise(results)
+    assert kept.attrs["position_bias"] == results.attrs["position_bias"]
+    assert (measured_rollout(kept, "b").profile() == measured_rollout(results, "b").profile()).all()
+    with pytest.raises(SystemExit) as ended:
+        main(["rollout", str(measured["llama"]), "--variant", "b", "-o", str(tmp_path / "p.csv")])
+    assert ended.value.code == 0
+    posbias.load(measured["llama"]).report(tmp_path / "r.html")
+    page = (tmp_path / "r.html").read_text()
+    assert "rotary positions and given position biases" in page and "<dt>position biases</dt>" in page
+    assert "&quot;flat&quot;" in page and "flat" in repr(posbias.load(measured["llama"]).provenance)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("no JSON", "position_bias: expected a description in JSON, received no JSON"),
+        ('{"kind": "log", "alpha": -2}', "position_bias.alpha: expected a number above -1, received -2.0"),
+        (json.dumps(FOUR[:3]), "position_bias: expected one bias, or one for each of 4 heads, received 3"),
+        (json.dumps(LAYERS[:2]), "position_bias: expected lists for 1 or 3 layers, received 2 entries"),
+    ],
+)
+def test_files_with_a_wrong_description_are_refused(measured, tmp_path, text, words):
+    write_results(tmp_path / "x.nc", read_results(measured["llama"]).assign_attrs(position_bias=text))
+    for read in (read_results, posbias.load):
+        with pytest.raises(ValueError) as refused:
+            read(tmp_path / "x.nc")
+        assert f"{tmp_path}/x.nc: {words}" in str(refused.value)
+
+
+def test_a_directory_is_opened_and_says_what_is_given(tmp_path):
+    save(tmp_path / "bloom", "bloom", position_bias={"kind": "log", "alpha": 1.0})
+    model = posbias.open(tmp_path / "bloom")
+    assert "bloom, 3 layers × 4 heads, given position biases, " in repr(model)
+    loaded = Source(str(tmp_path / "bloom")).load_model(torch.float32, "cpu", None)
+    again = make("bloom", position_bias={"kind": "log", "alpha": 1.0})
+    attach_biases(again)
+    assert torch.equal(logits_of(loaded), logits_of(again))
+    assert description_text(given_biases(loaded.config)) == '{"kind": "log", "alpha": 1.0}'
+
+
+BAD = [
+    ({"position_bias": "log"}, "position_bias: expected a mapping, a list for heads, or a list of lists"),
+    (
+        {"position_bias": {"kind": "lag"}},
+        "position_bias.kind: expected one of none, alibi, log, flat, ratio, received lag",
+    ),
+    ({"position_bias": {"kind": "flat", "tau": 0}}, "position_bias.tau: expected a number above 0, received 0.0"),
+    ({"position_bias": {"kind": "log"}}, "position_bias: expected kind and alpha for log, received kind"),
+    ({"position_bias": FOUR[:2]}, "position_bias: expected one bias, or one for each of 4 heads, received 2"),
+    ({"position_bias": [FOUR, FOUR]}, "position_bias: expected lists for 1 or 3 layers, received 2 entries"),
+    (
+        {"position_bias": [[1.0, 2.0], [3.0, 4.0]]},
+        "position_bias: expected lists for 1 or 3 layers, received 2 entries",
+    ),
+]
+
+
+@pytest.mark.parametrize(("fields", "words"), BAD)
+@pytest.mark.parametrize("init", [False, True])
+def test_wrong_descriptions_are_refused_before_weights_are_read(tmp_path, monkeypatch, fields, words, init):
+    folder = tmp_path / "llama"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({**settings("llama").to_dict(), **fields}, default=str))
+    monkeypatch.setattr("torch.nn.Linear.__init__", lambda *_, **__: pytest.fail("a layer was built"))
+    with pytest.raises(ValueError) as refused:
+        posbias.open(init=folder) if init else posbias.open(folder)
+    assert words in str(refused.value) and "config.json" in str(refused.value)
+
+
+def test_fields_that_a_file_leaves_out_are_held_to_the_model(tmp_path):
+    """A file may leave out what is the family's default: 2 layers × 8 heads."""
+    fields = {"model_type": "bloom", "position_bias": [[{"kind": "none"}] * 8] * 3}
+    check_described(fields, "config.json")
+    (tmp_path / "config.json").write_text(json.dumps(fields))
+    with pytest.raises(ValueError, match="position_bias: expected lists for 1 or 2 layers, received 3 entries"):
+        posbias.open(init=tmp_path)
+
+
+def test_a_family_without_an_input_is_refused():
+    with pytest.raises(ValueError, match="c: position_bias: expected none, or a model of bloom, .*, received bert"):
+        check_described({"model_type": "bert", "position_bias": {"kind": "none"}}, "c")
+    check_described({"model_type": "bert"}, "c")
+
+
+@pytest.mark.parametrize("family", BUILT)
+def test_a_network_is_built_with_biases_alone(family, tmp_path):
+    """Rotation is off as if it were taken out, ALiBi is replaced, and weights are the same bits as without."""
+    settings(family).save_pretrained(tmp_path)
+    source = Birth(str(tmp_path), position_bias=described(family), spread=0.2)
+    model = source.load_model(torch.float32, "cpu", None)
+    plain = replace(source, position_bias=None).load_model(torch.float32, "cpu", None)
+    assert all(torch.equal(x, y) for x, y in zip(model.state_dict().values(), plain.state_dict().values(), strict=True))
+    instrument, logits = Instrument(model), logits_of(model)
+    assert read_positions(instrument, N).kind == "given" and (logits - logits_of(plain)).abs().max() > 1e-4
+    if FAMILIES[family].position_of(model.config) == "rotary":
+        with replaced_rope(instrument, "identity"):
+            assert torch.equal(logits_of(model), logits)
+    assert (
+        source.name().endswith(", given biases (untrained)")
+        and source.version() != replace(source, position_bias=None).version()
+    )
+
+
+def test_spread_is_the_standard_deviation_of_the_weights():
+    model = Birth("llama-12x256", spread=0.0625).load_model(torch.float32, "cpu", None)
+    assert abs(model.model.layers[3].self_attn.q_proj.weight.std().item() - 0.0625) < 0.001
+    for spread in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="spread: expected a number above 0"):
+            Birth("llama-12x256", spread=spread)
+
+
+def test_memory_counts_what_biases_take():
+    plain, one = settings("llama"), settings("llama", position_bias=FOUR)
+    many = settings("llama", position_bias=LAYERS)
+    for fused in (False, True):
+        needs = [memory_need(x, torch.float32, 2, 64, fused=fused) for x in (plain, one, many)]
+        assert needs[0].total + 4 * 4 * 64**2 * 2 < needs[1].total < needs[2].total
+
+
+def design(folder, **changes):
+    """Write a rollout configuration with a position bias for 3 layers × 4 heads, and return its path."""
+    fields = {"sequence_length": 16, "num_layers": 3, "position_bias": FOUR}
+    fields |= {"lambda_schedule_config": {"schedule_type": "constant", "lambda_const": 0.1}, **changes}
+    (folder / "design.yaml").write_text(yaml.safe_dump({k: x for k, x in fields.items() if x is not None}))
+    return folder / "design.yaml"
+
+
+def status(words):
+    with pytest.raises(SystemExit) as ended:
+        main([str(word) for word in words])
+    return ended.value.code
+
+
+def test_the_command_measures_a_network_that_a_design_describes(tmp_path, capsys):
+    settings("llama").save_pretrained(tmp_path / "body")
+    out = tmp_path / "m.nc"
+    words = ["measure", "--init", tmp_path / "body", "--position-bias", design(tmp_path), "-N", 2, "-n", 16, "-o", out]
+    assert status(words) == 0, capsys.readouterr().err
+    results = read_results(out)
+    assert results.attrs["position"] == "given" and json.loads(results.attrs["position_bias"]) == FOUR
+    assert results.attrs["model"] == "body, given biases (untrained)"
+    posbias.load(out).report(tmp_path / "r.html")
+    assert "--init body --position-bias design.yaml" in (tmp_path / "r.html").read_text()
+    same = posbias.open(init=tmp_path / "body", position_bias=FOUR).measure(prompts=2, length=16)
+    assert (same.influence.values == posbias.load(out).influence.values).all()
+    assert posbias.compare(same.rollout("b"), same.rollout("b")).wasserstein == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"num_layers": 4}, "design.yaml: num_layers: expected 3, as "),
+        ({"position_bias": FOUR[:2]}, "design.yaml: num_heads: expected 4, as "),
+        ({"position_bias": {"kind": "none"}, "attention_config": {"num_heads": 5}}, "num_heads: expected 4, as "),
+        ({"position_bias": None}, "design.yaml: "),
+        ({"attention_config": {"head_weights": [[1.0, 1.0, 2.0, 1.0]]}}, "head_weights: expected equal weights"),
+    ],
+)
+def test_designs_that_a_network_cannot_have_are_refused(tmp_path, capsys, changes, words):
+    settings("llama").save_pretrained(tmp_path / "body")
+    out = tmp_path / "m.nc"
+    command = [
+        "measure",
+        "--init",
+        tmp_path / "body",
+        "--position-bias",
+        design(tmp_path, **changes),
+        "-N",
+        2,
+        "-n",
+        16,
+    ]
+    assert status([*command, "-o", out]) == 2 and not out.exists()
+    err = capsys.readouterr().err
+    assert words in err and err.count("\n") == 1
+
+
+def test_only_networks_that_are_built_get_biases(tmp_path):
+    with pytest.raises(
+        ValueError, match="position_bias: expected init, for a network that is built with it, received model"
+    ):
+        posbias.open("reference/bloom-8", position_bias={"kind": "none"})
+    with pytest.raises(ValueError, match="position_bias: expected a model of bloom, .*, to build it .*, received gpt2"):
+        posbias.open(init="gpt2", position_bias={"kind": "none"})
+
+
+@pytest.mark.parametrize("name", ["bloom-8", "llama-12"])
+def test_a_reference_model_is_trained_with_a_design(tmp_path, capsys, name):
+    row = REFERENCES[name]
+    file = design(tmp_path, num_layers=row.T, position_bias=(FOUR + FOUR)[: row.H])
+    assert status(["train-reference", name, "--position-bias", file, "--steps", 0, "-o", tmp_path / "out"]) == 0
+    folder = tmp_path / "out" / name
+    assert json.loads((folder / "config.json").read_text())["position_bias"] == (FOUR + FOUR)[: row.H]
+    assert AutoConfig.from_pretrained(folder).position_bias == (FOUR + FOUR)[: row.H]
+    assert "given position biases" in repr(posbias.open(folder)) and "rotary" not in repr(posbias.open(folder))
+    assert json.loads((folder / "training.json").read_text())["fields"]["position_bias"]
+    capsys.readouterr()
+    assert status(["train-reference", "bloom-12", "--position-bias", file, "-o", tmp_path / "new"]) == 2
+    assert "expected" in capsys.readouterr().err and not (tmp_path / "new").exists()
+
+
+def test_descriptions_are_written_as_short_as_they_can_be():
+    for description in ({"kind": "none"}, FOUR, LAYERS):
+        assert json.loads(description_text(layered_biases(description, 3, 4))) == description
+    assert json.loads(description_text(layered_biases([FOUR] * 3, 3, 4))) == FOUR
+
+
+def test_content_under_hidden_keys_is_not_read_in_16_bits(tmp_path):
+    """Eager attention adds -10,000 to content logits before anyone sees them; fused attention is given both apart."""
+    save(tmp_path / "llama", "llama", position_bias=FOUR), save(tmp_path / "bloom", "bloom", position_bias=FOUR)
+    options = {"prompts": 2, "length": 16, "rule": "random", "dtype": "bfloat16"}
+    with pytest.raises(ValueError, match="dtype: expected float32, or --attention sdpa .*, received bfloat16"):
+        posbias.open(tmp_path / "llama").measure(**options, attention="eager")
+    for name in ("llama", "bloom"):
+        model = posbias.open(tmp_path / name)
+        low, high = (model.measure(**options | {"dtype": x}).results for x in ("bfloat16", "float32"))
+        assert np.abs(low.content_offdiagonal - high.content_offdiagonal).max() < 0.1
+        assert np.abs(high.content_offdiagonal).max() > 0.1
+    few = {"quantities": "mixing,influence", "attention": "eager"}
+    assert posbias.open(tmp_path / "llama").measure(**options, **few).influence.values.sum() > 0.99

@@ -1,0 +1,216 @@
+import re
+
+import numpy as np
+import pytest
+import yaml
+from hypothesis import example, given
+from hypothesis import strategies as st
+from rollout_config import BASE, changed
+
+from posbias import structured_kernels
+from posbias.published.configuration import RolloutConfig, config_text, read_config
+from posbias.rollout import masks
+from posbias.rollout.influence import rollout_matrix
+
+
+@pytest.fixture
+def written(tmp_path):
+    def write(config):
+        path = tmp_path / "config.yaml"
+        path.write_text(config if isinstance(config, str) else yaml.safe_dump(config))
+        return path
+
+    return write
+
+
+def test_fields_become_kernels_and_schedule(written):
+    config = read_config(written(BASE))
+    kernels = config.kernels()
+    assert kernels.diagonal.tolist() == [[1, 2], [3, 4]] and kernels.base.tolist() == [[5, 6], [7, 8]]
+    assert kernels.slopes.tolist() == [[0.5, 0.25]] and config.lambdas().tolist() == [0.3, 0.6]
+    P = rollout_matrix(kernels, [0.3, 0.6], 6)
+    assert np.allclose(config.profile(), P[-1], atol=1e-13)
+
+
+def test_window_weights_and_temperature_are_honoured(written):
+    fields = {
+        "mask_config__mask_type": "sliding_window",
+        "mask_config__window_size": 3,
+        "attention_config__head_weights": [[3.0, 1.0]],
+        "attention_config__softmax_temperature": 2.0,
+    }
+    found = read_config(written(changed(**fields))).kernels()
+    expected = structured_kernels(
+        2,
+        slope=[0.25, 0.125],
+        diagonal=[[0.5, 1], [1.5, 2]],
+        mask=masks.sliding_window(3),
+        weights=[0.75, 0.25],
+    )
+    for t in range(2):
+        assert np.allclose(found.dense(t, 6), expected.dense(t, 6), atol=1e-14)
+
+
+def test_every_schedule_type(written):
+    constant = changed(lambda_schedule_config={"schedule_type": "constant", "lambda_const": 0.2})
+    assert read_config(written(constant)).lambdas().tolist() == [0.2, 0.2]
+    decay = changed(lambda_schedule_config={"schedule_type": "power_decay", "lambda_0": 0.8, "beta": 2.0})
+    assert np.allclose(read_config(written(decay)).lambdas(), [0.8, 0.2])
+
+
+def test_tabs_are_read_as_spaces(written):
+    text = yaml.safe_dump(BASE, default_flow_style=None).replace(", 0.6", "\t, 0.6")
+    assert "\t" in text
+    with pytest.raises(yaml.YAMLError):
+        yaml.safe_load(text)
+    assert read_config(written(text)).lambdas().tolist() == [0.3, 0.6]
+
+
+def test_one_content_value_goes_to_every_head_or_as_executed_to_the_first(written):
+    config = read_config(written(changed(content_config={"diagonal_scores": [[2.0]], "base_scores": [[1.0]]})))
+    assert config.kernels().diagonal.tolist() == [[2, 2]]
+    assert config.kernels("first-head").diagonal.tolist() == [[2, 0]]
+    assert read_config(written(BASE)).kernels("first-head").diagonal.tolist() == [[1, 2], [3, 4]]
+
+
+def test_variants_change_one_thing(written):
+    config = read_config(written(BASE))
+    assert config.without_residual().lambdas().tolist() == [1, 1]
+    assert config.without_content().kernels().diagonal.tolist() == [[0, 0]]
+    assert config.at_length(9).profile().size == 9
+    assert config.without_content().lambdas().tolist() == [0.3, 0.6]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"lambda_schedule_config__lambdas_custom": [0.3, 1.2]}, "lambdas_custom.1: expected .*1, received 1.2"),
+        ({"lambda_schedule_config__lambdas_custom": [0.3, -0.1]}, "lambdas_custom.1: expected .*0, received -0.1"),
+        ({"lambda_schedule_config__lambdas_custom": [0.3]}, "lambdas_custom: expected 2 values.*received 1"),
+        ({"lambda_schedule_config__schedule_type": "linear"}, "lambda_schedule_config: expected"),
+        ({"lambda_schedule_config": {"schedule_type": "constant", "lambda_const": 2}}, "lambda_const: expected"),
+        (
+            {"lambda_schedule_config": {"schedule_type": "power_decay", "lambda_0": 1.5, "beta": 1.0}},
+            r"values in \[0, 1\]",
+        ),
+        ({"attention_config__alibi_slopes": [[0.5, 0.0]]}, "alibi_slopes.0.1: expected greater than 0, received 0"),
+        ({"attention_config__alibi_slopes": [[0.5, -1.0]]}, "alibi_slopes.0.1: expected greater than 0"),
+        ({"attention_config__alibi_slopes": [[0.5, float("nan")]]}, "alibi_slopes.0.1: expected .*finite"),
+        ({"attention_config__alibi_slopes": [[0.5, 0.1], [0.5]]}, "alibi_slopes: expected a rectangular"),
+        ({"attention_config__alibi_slopes": [[0.5, 0.1, 0.2]]}, "alibi_slopes: expected 1 or 2 lists of 1 or 2"),
+        ({"attention_config__alibi_slopes": []}, "alibi_slopes: expected"),
+        ({"attention_config__head_weights": [[1.0]] * 3}, "head_weights: expected 1 or 2 lists"),
+        ({"attention_config__head_weights": [[-1.0, 1.0]]}, "head_weights.0.0: expected greater than or equal"),
+        ({"attention_config__head_weights": [[0.0, 0.0]]}, "head_weights: expected"),
+        ({"attention_config__num_heads": 0}, "num_heads: expected greater than 0"),
+        ({"attention_config__softmax_temperature": 0}, "softmax_temperature: expected greater than 0"),
+        ({"content_config__diagonal_scores": [[1.0]] * 3}, "diagonal_scores: expected 1 or 2 lists"),
+        ({"content_config__diagonal_scores": [[1.0, "x"]]}, "diagonal_scores.0.1: expected a valid number"),
+        ({"sequence_length": -5}, "sequence_length: expected greater than 0, received -5"),
+        ({"num_layers": 0}, "num_layers: expected greater than 0, received 0"),
+        ({"mask_config__window_size": 0}, "window_size: expected greater than 0, received 0"),
+        ({"mask_config__mask_type": "sliding_window"}, "window_size: expected an integer of at least 1"),
+        ({"mask_config__mask_type": "diagonal"}, "mask_type: expected 'causal'"),
+        ({"sequence_length": ...}, "sequence_length: expected a value, received nothing"),
+        ({"temperature": 1.0}, "temperature: expected no such field"),
+    ],
+)
+def test_a_bad_field_is_named_with_what_was_expected_and_what_came(written, fields, message):
+    with pytest.raises(ValueError, match=message) as error:
+        read_config(written(changed(**fields)))
+    assert "config.yaml" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "expected a mapping of fields, received an empty file"),
+        ("- 1\n- 2\n", "expected a mapping of fields, received list"),
+        ("sequence_length: [1, 2", "expected YAML"),
+        (yaml.safe_dump(BASE)[:200], "expected"),
+        ("a: !!python/object/apply:os.system ['true']", "expected YAML"),
+    ],
+)
+def test_broken_files_are_refused(written, text, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        read_config(written(text))
+
+
+def test_a_missing_file_is_an_os_error(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        read_config(tmp_path / "none.yaml")
+
+
+NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
+TINY = [1e-05, 5e-324, 1e16, 1.7976931348623157e308, -0.0, 0.1]
+
+
+@given(st.lists(NUMBERS, min_size=2, max_size=2), st.lists(NUMBERS, min_size=2, max_size=2))
+@example(TINY[:2], TINY[2:4])
+@example(TINY[4:], TINY[:2])
+def test_a_written_configuration_is_read_back_equal(tmp_path_factory, diagonal, base):
+    content = {"diagonal_scores": [diagonal], "base_scores": [base]}
+    config = RolloutConfig.model_validate(changed(content_config=content))
+    path = tmp_path_factory.mktemp("config") / "config.yaml"
+    path.write_text(config_text(config), encoding="utf-8")
+    assert read_config(path) == config
+    read = yaml.safe_load(path.read_text(encoding="utf-8"))["content_config"]["diagonal_scores"][0]
+    assert [type(x) for x in read] == [float, float], "other readers of YAML take a number for a text"
+
+
+def test_every_field_is_written(written):
+    fields = {
+        "mask_config": {"mask_type": "sliding_window", "window_size": 3},
+        "attention_config__head_weights": [[3.0, 1.0]],
+        "lambda_schedule_config": {"schedule_type": "power_decay", "lambda_0": 1e-05, "beta": 2.0},
+        "save_dir": 'C:\\results "é"',
+    }
+    config = read_config(written(changed(**fields)))
+    assert read_config(written(config_text(config))) == config
+    without = config.model_copy(update={"save_dir": None})
+    assert read_config(written(config_text(without))) == without
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a: " + "[" * 100_000, "YAML of at most 20 levels, received more"),
+        ("\n".join(" " * k + "a:" for k in range(3000)), "YAML of at most 20 levels, received more"),
+        ("a: &a [1, *a]", "at most 5000000 values, aliases written out, received more"),
+        (
+            "a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n"
+            + "\n".join(f"a{k}: &a{k} [{', '.join([f'*a{k - 1}'] * 10)}]" for k in range(1, 9)),
+            "at most 5000000 values, aliases written out, received more",
+        ),
+        ("a: *nothing", "expected YAML, received found undefined alias"),
+        ("a: 2020-13-45", "expected YAML, received month must be in 1..12"),
+        ("- 1\n- 2\n", "expected a mapping of fields, received list"),
+        ("!!python/object/apply:os.system [ls]", "expected YAML, received could not determine a constructor"),
+    ],
+)
+def test_yaml_that_would_end_the_interpreter_is_refused(tmp_path, text, words):
+    path = tmp_path / "c.yaml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=words) as refused:
+        read_config(path)
+    assert str(refused.value).startswith(str(path)) and len(str(refused.value)) < 500
+
+
+def test_aliases_of_a_plain_file_are_read(tmp_path):
+    path, slopes = tmp_path / "c.yaml", [[0.5, 0.25]]
+    content = {"diagonal_scores": slopes, "base_scores": slopes}
+    path.write_text(yaml.safe_dump(changed(attention_config__alibi_slopes=slopes, content_config=content)))
+    assert "*id001" in path.read_text() and read_config(path).attention_config.alibi_slopes == slopes
+
+
+@pytest.mark.parametrize("field", ["sequence_length", "num_layers", "attention_config__num_heads"])
+def test_sizes_beyond_memory_are_refused_with_a_number(tmp_path, field, monkeypatch):
+    monkeypatch.setattr(checks, "memory", lambda: 2**34)
+    path = tmp_path / "c.yaml"
+    path.write_text(yaml.safe_dump(changed(**{field: 10**9})))
+    with pytest.raises(ValueError, match=f"{field.replace('__', '.')}: expected what fits into the 16 GiB of memory"):
+        read_config(path)
+    path.write_text(yaml.safe_dump(changed()))
+    for length, expected in ((10**18, "what fits"), (10**400, "an integer from 1 to")):
+        with pytest.raises(ValueError, match=f"sequence_length: expected {expected}"):
+            read_config(path).at_length(length)

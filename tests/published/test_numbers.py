@@ -1,0 +1,265 @@
+"""The numbers that ship, without the files that they come from: what they are, what is refused, what is written."""
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from conftest import ROOT
+
+from posbias import cli
+from posbias.published import numbers as published
+from posbias.published.configuration import read_config
+from posbias.rollout.logits import alibi_slopes, geometric_slopes
+
+EVERY = [(m, content, x) for m in published.MODELS for content in published.CONTENTS for x in published.CORPORA]
+
+
+def test_everything_that_the_papers_published_is_there():
+    assert len(published.configuration_names()) == 33 and published.SHIPPED.stat().st_size < 1_000_000
+    rollouts, recency = published.sources()
+    assert (rollouts.repository, rollouts.commit) == ("https://github.com/ml-uhh/position-bias", "a514e09")
+    assert {rollouts.licence, recency.licence} == {"MIT"} and recency.copyright == "Copyright (c) 2026 Junu Kim"
+    assert len(rollouts.files) == 38 and len(recency.files) == 3
+    assert all(len(file.sha256) == 64 for source in published.sources() for file in source.files)
+    licences = (ROOT / "NOTICE").read_text().split()
+    for source in published.sources():
+        assert " ".join(source.copyright.split()) in " ".join(licences), "NOTICE lacks a copyright line"
+
+
+@pytest.mark.parametrize("name", published.configuration_names())
+def test_every_configuration_describes_a_rollout(name):
+    config = published.configuration(name)
+    assert config.sequence_length == (64 if name.endswith("example.yaml") else 256)
+    assert config.lambdas().shape == (config.num_layers,)
+    p = config.at_length(8).profile()
+    assert p.shape == (8,) and p.sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize(("model", "content", "corpus"), EVERY)
+def test_a_configuration_is_there_or_the_refusal_says_which_are(model, content, corpus):
+    if corpus in published.corpora(model, content):
+        config = published.config(model, content, corpus)
+        shape = (config.num_layers, config.attention_config.num_heads) if content == "all" else (1, 1)
+        assert np.shape(config.content_config.diagonal_scores) == shape
+        assert np.allclose(
+            config.kernels().slopes[0], geometric_slopes(shape[1] if content == "all" else config.kernels().H)
+        )
+    else:
+        with pytest.raises(
+            ValueError, match=f"corpus: expected fineweb-edu .all that .*'{content}'., received {corpus}"
+        ):
+            published.config(model, content, corpus)
+
+
+def test_numbers_are_those_of_the_authors_to_the_last_digit():
+    """As they stand in the authors' files; content was recorded in single precision, the rest in double."""
+    config = published.config("bloom", "all", "dclm")
+    content, schedule = config.content_config, config.lambda_schedule_config
+    assert content.diagonal_scores[0][:2] == [233.93902587890625, 19.272520065307617]
+    assert content.base_scores[0][:2] == [28.49974822998047, -0.2713437080383301]
+    assert schedule.lambdas_custom[:2] == [0.64434062063694, 0.09284814924746752]
+    assert config.attention_config.alibi_slopes[0][1] == 0.9057236642639067
+    for model in published.MODELS:
+        content = published.config(model, "all", "wikipedia").content_config
+        for values in (content.diagonal_scores, content.base_scores):
+            assert np.array_equal(np.float32(values).astype(float), values)
+
+
+def test_only_fineweb_edu_has_mean_content_or_none():
+    for model in published.MODELS:
+        assert published.corpora(model, "all") == published.CORPORA
+        assert published.corpora(model, "mean") == published.corpora(model, "none") == ("fineweb-edu",)
+
+
+def test_the_contents_share_a_schedule_and_the_corpora_do_not():
+    for model in published.MODELS:
+        full, none, mean = (published.config(model, content).lambdas() for content in ("all", "none", "mean"))
+        assert np.array_equal(full, none) and np.array_equal(full, mean)
+        schedules = {tuple(published.config(model, "all", corpus).lambdas()) for corpus in published.CORPORA}
+        assert len(schedules) == 3
+
+
+def test_without_residual_the_authors_file_is_taken_where_there_is_one():
+    own = published.config("bloom", "all", residual=False)
+    assert own.save_dir.endswith("bloom-noresidual/") and (own.lambdas() == 1).all()
+    derived = published.config("bloom", "all", "wikipedia", residual=False)
+    assert derived == published.config("bloom", "all", "wikipedia").without_residual()
+    assert (derived.lambdas() == 1).all() and "noresidual" not in derived.save_dir
+
+
+def test_unknown_names_are_refused_with_those_there_are():
+    with pytest.raises(ValueError, match="model: expected one of falcon-rw-7b, mpt-7b, .*, received gpt-2"):
+        published.config("gpt-2")
+    with pytest.raises(ValueError, match="content: expected one of none, mean, all, received some"):
+        published.config("bloom", "some")
+    with pytest.raises(ValueError, match="corpus: expected one of fineweb-edu, dclm, wikipedia, received c4"):
+        published.config("bloom", "all", "c4")
+    with pytest.raises(ValueError, match="configuration: expected one of the 33 files .*, received bloom.yaml"):
+        published.configuration("bloom.yaml")
+    with pytest.raises(ValueError, match="figure: expected one of measured, bloom, bloom_content, no_residual"):
+        published.figure_profile("figure 7")
+    with pytest.raises(ValueError, match="entry: expected"):
+        published.printed(4, "bloom", "a")
+
+
+@pytest.mark.parametrize("residual", [True, False])
+@pytest.mark.parametrize(("content", "corpus"), [("none", "fineweb-edu"), ("mean", "fineweb-edu"), ("all", "dclm")])
+def test_what_is_written_is_read_back_equal(tmp_path, content, corpus, residual):
+    for model in published.MODELS:
+        text = published.written_config(model, content, corpus, residual)
+        file = tmp_path / f"{model}.yaml"
+        file.write_text(text, encoding="utf-8")
+        config = published.config(model, content, corpus, residual)
+        assert read_config(file) == config
+        comments = "".join(line for line in text.splitlines(keepends=True) if line.startswith("#"))
+        assert "ml-uhh/position-bias at a514e09" in comments and "MIT licence, Copyright" in comments
+        assert ("Derived" in comments) == (not residual and "noresidual" not in config.save_dir)
+
+
+def test_a_written_configuration_has_the_fields_in_the_authors_order():
+    lines = published.written_config("bloom-7b1", "none").splitlines()
+    fields = [line.partition(":")[0] for line in lines if line and not line.startswith("#")]
+    assert fields == [
+        *("sequence_length", "num_layers", "mask_config", "  mask_type", "  window_size", "attention_config"),
+        *("  num_heads", "  alibi_slopes", "  head_weights", "  softmax_temperature", "content_config"),
+        *("  diagonal_scores", "  base_scores", "lambda_schedule_config", "  schedule_type", "  lambdas_custom"),
+        "save_dir",
+    ]
+
+
+@pytest.mark.parametrize(("figure", "variant"), [("no_residual", "a"), ("bloom", "b"), ("bloom_content", "c")])
+def test_the_engine_draws_the_authors_figures(figure, variant):
+    config = published.config("bloom", "all" if variant == "c" else "none", residual=variant != "a")
+    y = published.figure_points(figure)
+    assert y.shape == (256,) and np.abs(y - config.profile()).max() < 1e-9
+    assert np.abs(published.figure_profile(figure) - config.profile()).max() < 2e-7  # what the points' sum misses 1 by
+
+
+def test_the_measured_curve_is_a_profile_of_256_tokens():
+    p = published.measured_profile()
+    assert p.size == 256 and p.sum() == pytest.approx(1) and (p > 0).all()
+    assert p.argmax() == 255 and p[0] > p[1]
+    assert 0 < abs(published.figure_points("measured").sum() - 1) < 2e-7
+
+
+def test_a_curve_is_a_copy():
+    published.figure_points("measured")[:] = 0
+    assert published.figure_points("measured")[0] > 0
+
+
+def test_only_bloom_176b_has_a_number_of_heads_that_is_no_power_of_two():
+    for name in published.MODELS:
+        H = published.config(name, "none").attention_config.num_heads
+        assert np.allclose(geometric_slopes(H), alibi_slopes(H)) == (name != "bloom")
+
+
+def test_tabs_are_those_of_the_authors_files():
+    tabs = {file.name: file.tabs for file in published.sources()[0].files}
+    assert {name.split("/")[-2] for name, count in tabs.items() if count and "mpt-30b" not in name} == {
+        "dclm",
+        "wikipedia",
+    }
+    assert sum(bool(count) for count in tabs.values()) == 5 + 5 + 3
+    assert tabs["config/rollout/alibi/all_content/fineweb-edu/mpt-30b.yaml"] == 47
+    assert tabs["figures/bloom.pdf"] is None
+
+
+def test_the_tables_are_whole():
+    entries = published.printed_tables()
+    assert len(entries) == 5 * 3 + 5 * 2 * 3 + 5 * 2 * 3
+    assert {e.model for e in entries} == set(published.MODELS)
+    assert {e.dataset for e in entries} == set(published.CORPORA)
+    entry = published.printed(2, "bloom", "c")
+    assert (entry.wasserstein, entry.n) == (0.01, 256) and (entry.low, entry.high) == pytest.approx((0.005, 0.015))
+    for model in published.MODELS:
+        for variant in "bc":
+            assert published.printed(2, model, variant).wasserstein == published.printed(3, model, variant).wasserstein
+
+
+def test_the_printed_recency_probabilities_are_whole():
+    entries = published.printed_recency()
+    assert len(entries) == 2 * 4 * 4 and len({(e.d, e.alpha, e.norm, e.residual, e.layer) for e in entries}) == 32
+    assert {e.d for e in entries} == {16, 64} and {e.layer for e in entries} == {1, 2, 3, 4}
+    first = [e.probability for e in entries if e.layer == 1]
+    assert first == [0.5] * 8
+    assert max(entries, key=lambda e: e.probability) == published.PrintedRecency(
+        16, 0.5, "layernorm", "none", 4, 0.9079
+    )
+
+
+def changed(**fields):
+    """Return the shipped file with fields replaced; the value ... removes one."""
+    content = {**json.loads(gzip.decompress(published.SHIPPED.read_bytes())), **fields}
+    return gzip.compress(json.dumps({key: value for key, value in content.items() if value is not ...}).encode())
+
+
+WHOLE = published.SHIPPED.read_bytes()
+BAD = {
+    "truncated": WHOLE[: len(WHOLE) // 2],
+    "one byte short": WHOLE[:-1],
+    "one byte another": WHOLE[:1000] + bytes([WHOLE[1000] ^ 1]) + WHOLE[1001:],
+    "empty": b"",
+    "no gzip": b"sequence_length: 256\n",
+    "no JSON": gzip.compress(b"token_position,probability\n"),
+    "a list": gzip.compress(b"[]"),
+    "another format": changed(format="posbias published numbers, format 0"),
+    "a missing field": changed(curves=...),
+    "a missing array": changed(arrays={}),
+    "ragged": changed(arrays={"slopes/32": {"precision": "double", "values": [[1.0], [1.0, 2.0]]}}),
+    "another precision": changed(arrays={"slopes/32": {"precision": "half", "values": [1.0]}}),
+    "words for numbers": changed(curves={"measured": {"influence": ["a"]}}),
+}
+
+
+@pytest.mark.parametrize("content", BAD.values(), ids=BAD)
+def test_a_shipped_file_that_is_not_what_it_should_be_is_named(tmp_path, monkeypatch, capsys, content):
+    file = tmp_path / "published.json.gz"
+    file.write_bytes(content)
+    with pytest.raises(ValueError, match=r"published\.json\.gz: expected the file that ships .*, received "):
+        published.read_shipped(file)
+    monkeypatch.setattr(published, "SHIPPED", file)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["published", "--config", "bloom", "-o", str(tmp_path / "out.yaml")])
+    said = capsys.readouterr().err
+    assert ended.value.code == 2 and said.startswith(f"posbias: {file}: expected") and said.count("\n") == 1
+    assert not (tmp_path / "out.yaml").exists()
+
+
+def test_a_shipped_configuration_that_is_none_is_named(tmp_path, monkeypatch):
+    file = tmp_path / "published.json.gz"
+    file.write_bytes(changed(configurations={"config/rollout/example.yaml": {"num_layers": 0}}))
+    monkeypatch.setattr(published, "SHIPPED", file)
+    with pytest.raises(ValueError, match=r"published\.json\.gz: config/rollout/example\.yaml: expected a rollout"):
+        published.configuration("config/rollout/example.yaml")
+
+
+TABLES = published.TABLES.read_text()
+
+
+@pytest.mark.parametrize(
+    "text", [TABLES[:1000], TABLES[:-2], "", TABLES.replace("wasserstein", "distance"), TABLES.replace("0.63", "x")]
+)
+def test_tables_that_are_not_what_they_should_be_are_named(tmp_path, text):
+    file = tmp_path / "printed_tables.csv"
+    file.write_text(text)
+    with pytest.raises(ValueError, match=r"printed_tables\.csv: expected .*entries of tables 2 to 4, received"):
+        published.read_tables(file)
+
+
+def test_nothing_of_this_needs_what_fetches_and_reads_the_authors_files(tmp_path):
+    """Offline, without the authors' files, without pooch, requests and pypdf."""
+    code = (
+        "import sys\n"
+        "sys.modules.update(dict.fromkeys(('pooch', 'requests', 'pypdf')))\n"
+        "from posbias.published import numbers as p\n"
+        "p.config('bloom'), p.measured_profile(), p.printed(2, 'bloom', 'c'), p.printed_recency(), p.sources()\n"
+        "print(*(name for name in sys.modules if name.startswith('posbias')))"
+    )
+    environment = {**os.environ, "POSBIAS_DATA": str(tmp_path / "nothing")}
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert not {"studies.published.originals", "studies.published.vectorfigure"} & set(done.stdout.split())

@@ -1,0 +1,510 @@
+"""The report: what it says, what it shares with chapter 31, what it says of files that lack something, and no more."""
+
+import base64
+import csv
+import io
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from urllib.parse import unquote
+
+import numpy as np
+import pytest
+from conftest import ROOT
+
+import posbias
+
+pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("transformers", reason="transformers is not installed")
+pytest.importorskip("xarray", reason="xarray is not installed")
+
+from measuring import save, write_documents
+
+from posbias.cli import main, report_commands
+from posbias.compare.multiplicity import holm
+from posbias.measure.measurement import Measurement
+from posbias.measure.summary import summarise, write_summary
+from posbias.report import (
+    document,
+    page,
+    scoring,
+)
+from posbias.report import figures as pictures
+from posbias.report import tables as tabulated
+from posbias.report import text as wording
+from posbias.report.stats import BLIND, Evidence
+
+N, LENGTH = 8, 24
+BAD = "<script>alert(\"x\")</script> & 'q' $a_$ \x00\n{}"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    root = tmp_path_factory.mktemp("place")
+    save(root / "bloom", "bloom")
+    write_documents(root / "d.jsonl", [40] * 12)
+    return root
+
+
+@pytest.fixture(scope="module")
+def measured(place):
+    return posbias.open(place / "bloom").measure(prompts=N, length=LENGTH, corpus=place / "d.jsonl")
+
+
+@pytest.fixture(scope="module")
+def summary(measured, tmp_path_factory):
+    file = tmp_path_factory.mktemp("summary") / "s.nc"
+    write_summary(file, summarise(measured.results))
+    return posbias.load(file)
+
+
+@pytest.fixture(scope="module")
+def evidence(measured):
+    return Evidence(measured._subject(), resamples=200)
+
+
+class Parsed(HTMLParser):
+    """Collect tags and text, and what is left open."""
+
+    def __init__(self, content):
+        super().__init__()
+        self.tags, self.open, self.words = [], [], []
+        self.feed(content)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        if tag not in ("meta", "link"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if not {"style", "svg"} & {*self.open}:
+            self.words.append(data)
+
+
+def written(measurement, tmp_path, **options):
+    """Write a report with few resamples, check that it is a page, and return its tags and its words."""
+    other = options.get("beside")
+    path = document.write_report(tmp_path / "r.html", measurement._subject(), other and other._subject(), resamples=100)
+    found = Parsed(path.read_text())
+    assert not found.open
+    return found, " ".join(" ".join(found.words).split())
+
+
+def changed(measurement, **values):
+    """Return a measurement with arrays replaced."""
+    results = measurement.results
+    return Measurement(results.assign({name: (results[name].dims, x) for name, x in values.items()}))
+
+
+def without(measurement, *patterns):
+    names = [x for x in measurement.results.variables if any(re.fullmatch(pattern, x) for pattern in patterns)]
+    return Measurement(measurement.results.drop_vars(names))
+
+
+# What it says
+
+
+def test_the_answer_stands_first(measured, tmp_path):
+    found, words = written(measured, tmp_path)
+    before = words.split("What was asked")[0]
+    assert "mean position" in before and "trough" in before and "The nearest prediction is" in before
+    headings = [words.find(title) for title in ("What was asked", "How near", "Mixing", "Attention and content")]
+    headings += [words.find(title) for title in ("Where it stands", "How to read it", "The data", "Where the numbers")]
+    assert -1 not in headings and headings == sorted(headings)
+    assert [tag for tag, _ in found.tags].count("svg") == 6
+
+
+def test_scores_and_tests_are_those_of_chapter_31(measured, evidence):
+    """One code: the chapter scores a summary, the report the measurement; prompts here are units of their own."""
+    small = summarise(measured.results)
+    theirs = scoring.scored(small, resamples=200).set_index("prediction")
+    exact = small["influence_prompts"].values - measured.results["influence_prompts"].values
+    assert np.abs(exact).max() < 1e-3 * measured.results["influence_prompts"].values.max()
+    assert {*theirs.index} == {*evidence.scores.index}
+    for name in theirs.index:
+        columns = ["W1", "low", "high", "first_aside", "difference"]
+        np.testing.assert_allclose(evidence.scores.loc[name, columns], theirs.loc[name, columns], atol=2e-3)
+    gains = scoring.gain_table({"m.builtin": small}, ["m"], [("last", "b")], resamples=200)
+    own = evidence.gains.query("before == 'last' and after == 'b'")
+    assert own["gain"].item() == pytest.approx(gains["gain"].item(), abs=2e-3)
+    assert own["p_value"].item() == pytest.approx(gains["p_value"].item(), abs=0.02)
+
+
+def test_all_tests_of_the_table_are_one_family(evidence):
+    table = evidence.gains
+    np.testing.assert_allclose(table["adjusted"], holm(table["p_value"].to_numpy()))
+    assert {(b, v) for v in evidence.subject.predictions for b in BLIND} <= {
+        *map(tuple, table[["before", "after"]].values)
+    }
+    assert (table["decided"] == np.where(table["adjusted"] <= 0.05, np.sign(table["gain"]), 0)).all()
+
+
+def made_of(measurement, profile, spread=0.0, prompts=60):
+    """Return a measurement whose prompts have a given profile, up to noise."""
+    p = np.asarray(profile, dtype=np.float64) / np.sum(profile)
+    noise = np.exp(spread * np.random.default_rng(0).normal(size=(prompts, p.size)))
+    results = measurement.results.drop_dims("prompt")
+    results = results.assign(influence=("position", p), influence_prompts=(("prompt", "position"), p * noise))
+    return Measurement(results.assign_attrs(prompts=prompts))
+
+
+U = np.r_[3.0, np.ones(LENGTH - 3), 3.0, 9.0]
+
+
+@pytest.mark.parametrize(
+    ("profile", "spread", "words"),
+    [
+        (U, 0.01, "It has a trough"),
+        (np.linspace(1, 2, LENGTH), 0.01, "It has no trough"),
+        (np.r_[1.06, np.ones(LENGTH - 3), 3, 9], 1.0, "Whether it has a trough is open"),
+    ],
+)
+def test_the_trough_in_words(measured, profile, spread, words):
+    found = Evidence(made_of(measured, profile, spread)._subject(), resamples=200)
+    assert words in wording.trough(found)
+
+
+def test_a_prediction_that_beats_nothing_is_said_to(measured):
+    last = np.full(LENGTH, 1e-4)
+    last[-1] = 1
+    found = Evidence(made_of(measured, last, 0.01)._subject())
+    assert "<strong>not nearer than all on the last token (further away)</strong>" in wording.nearest(found)
+    even = Evidence(made_of(measured, measured.rollout("b").values, 0.01)._subject())
+    assert even.nearest == "b" and ": nearer than both baselines, and nearer than an exponential" in wording.nearest(
+        even
+    )
+
+
+def test_intervals_of_mixing_hold_its_mean(evidence):
+    low, high = evidence.mixing_band
+    assert (low < evidence.mixing).all() and (evidence.mixing < high).all()
+
+
+def test_documents_that_a_file_names_are_the_units(measured):
+    results = measured.results.assign(document=("prompt", np.arange(N) // 2))
+    found = Evidence(Measurement(results)._subject(), resamples=100)
+    assert found.units.tolist() == (np.arange(N) // 2).tolist() and (found.unit, found.sample_size) == ("documents", 4)
+
+    one = Evidence(Measurement(measured.results.assign(document=("prompt", np.zeros(N, int))))._subject())
+    assert one.influence is None and one.mixing_band is None and one.gains.empty
+
+
+def test_few_prompts_are_said_to_be_few(measured, tmp_path):
+    assert "So few prompts make intervals too short" in written(measured, tmp_path)[1]
+    assert "So few" not in written(made_of(measured, U, 0.05, prompts=12), tmp_path)[1]
+
+
+# The data inside
+
+
+def downloads(found):
+    links = {attributes["download"]: attributes["href"] for tag, attributes in found.tags if tag == "a"}
+    return {
+        name: list(csv.reader(io.StringIO(base64.b64decode(unquote(href.split(",", 1)[1])).decode())))
+        for name, href in links.items()
+    }
+
+
+def test_the_data_are_inside(measured, evidence, tmp_path):
+    files = downloads(written(measured, tmp_path)[0])
+    assert set(files) == {"profile.csv", "layers.csv", "tests.csv", "models.csv"}
+    titles, *rows = files["profile.csv"]
+    columns = dict(zip(titles, np.array(rows, dtype=float).T, strict=True))
+    np.testing.assert_allclose(columns["measured"], measured.influence.values, rtol=1e-8)
+    for variant in measured.variants:
+        np.testing.assert_allclose(columns[variant], measured.rollout(variant).values, rtol=1e-8, atol=1e-300)
+    assert (columns["measured_low"] <= columns["measured"]).all()
+    layers = np.array(files["layers.csv"][1:], dtype=float)
+    np.testing.assert_allclose(layers[:, 1], measured.mixing, rtol=1e-8)
+    assert files["models.csv"][1][0] == measured.model and len(files["models.csv"]) > 40
+
+
+def test_nothing_is_fetched_and_everything_has_words(measured, tmp_path):
+    found, _ = written(measured, tmp_path)
+    for tag, attributes in found.tags:
+        assert tag not in ("script", "img", "iframe", "object", "audio", "video")
+        for name in ("href", "src", "action", "data"):
+            assert attributes.get(name, "#").startswith(("#", "data:")), attributes
+    text = (tmp_path / "r.html").read_text()
+    assert "http" not in text and "@import" not in text and "url(//" not in text
+    assert all(attributes["aria-label"].strip() for tag, attributes in found.tags if tag == "svg")
+    assert all(attributes["tabindex"] == "0" for _, attributes in found.tags if attributes.get("class") == "wide")
+    assert "@media print" in text and "prefers-color-scheme: dark" in text and len(text) < 3e6
+
+
+# Files that lack something
+
+LACKS = {
+    "no attention": (("attention",), ["kernels"], ["The file has no attention kernels"]),
+    "no content": (("content_.*", "histogram_.*", "similarity_.*"), ["c"], ["The file has no content logits"]),
+    "mixing and influence alone": (
+        (
+            "attention",
+            "content_.*",
+            "histogram_.*",
+            "similarity_.*",
+            "branch_.*",
+            "output_scale",
+            "step_gain",
+            "parallel",
+        ),
+        ["c", "kernels", "birth"],
+        ["The file has no attention kernels", "The file has no content logits", "not here"],
+    ),
+    "no prompts": ((".*_prompts",), [], ["there are no intervals and no tests", "no more than a description"]),
+}
+
+
+@pytest.mark.parametrize("what", LACKS)
+def test_what_a_file_lacks_the_page_says(measured, tmp_path, what):
+    patterns, missing, said = LACKS[what]
+    m = without(measured, *patterns)
+    subject = m._subject()
+    assert set(missing) <= set(subject.missing) and {"a", "b"} <= set(subject.predictions)
+    _, words = written(m, tmp_path)
+    for phrase in said:
+        assert phrase in words
+    assert "the file has no rollout" not in words
+    for variant in missing:
+        assert f"{subject.labels[variant]}: " in words
+
+
+def test_a_summary_and_a_single_prompt(measured, summary, tmp_path):
+    found, words = written(summary, tmp_path)
+    assert "The file has no attention kernels" not in words and [tag for tag, _ in found.tags].count("svg") == 5
+    one = Measurement(measured.results.isel(prompt=[0]).assign_attrs(prompts=1))
+    assert "there are no intervals and no tests" in written(one, tmp_path)[1]
+
+
+def test_short_prompts_have_no_trough_to_speak_of(measured, tmp_path):
+    results = measured.results.isel(position=slice(10), query=slice(10), key=slice(10)).assign_attrs(length=10)
+    p = results["influence"] / results["influence"].sum()
+    assert (
+        "cannot be said of 10 tokens"
+        in written(without(Measurement(results.assign(influence=p)), "step_gain"), tmp_path)[1]
+    )
+
+
+def test_no_number_is_no_reason_to_fail(measured, tmp_path):
+    mixing = measured.mixing.copy()
+    mixing[1] = np.nan
+    _, words = written(changed(measured, lambda_frobenius=mixing), tmp_path)
+    assert "(b) with residual: lambda_: expected finite numbers, received nan" in words
+    prompts = measured.influence.prompts.copy()
+    prompts[0, 0] = np.nan
+    assert "there are no intervals" in written(changed(measured, influence_prompts=prompts), tmp_path)[1]
+    attention = measured.results["attention"].values.copy()
+    attention[0, 3, 1] = np.nan
+    _, words = written(changed(measured, attention=attention), tmp_path)
+    assert "with residual and measured attention: " in words.split("How near")[0]
+    with pytest.raises(ValueError, match="expected finite numbers, received nan"):
+        changed(measured, influence=np.full(LENGTH, np.nan)).report(tmp_path / "never.html")
+    assert not (tmp_path / "never.html").exists()
+
+
+def test_a_file_of_later_making(measured, tmp_path):
+    """Variables and attributes that measurements of today do not have."""
+    attrs = {"quantities": "mixing,influence,kernels", "dtype": "bfloat16", "content_form": "scaled q·k <b>"}
+    attrs["format_error"] = '{"lambda": 0.0021, "content": 0.39}'
+    cells = np.array([0, 1, 2, 8, 16, 23])
+    weights = np.tril(np.ones((3, 6, 6)))
+    weights /= weights.sum(-1, keepdims=True)
+    later = without(measured, "attention", "step_gain").results.assign_attrs(attrs)
+    later = later.assign(cell_start=("cell", cells), attention_cells=(("layer", "cell", "key_cell"), weights))
+    images = pictures.kernel_images(later)
+    assert images.shape == (3, LENGTH, LENGTH)
+    np.testing.assert_allclose(images.sum(-1), np.tile(np.ones(LENGTH), (3, 1)))
+    _, words = written(Measurement(later), tmp_path)
+    assert "largest error on one prompt against 32 bits: λ 0.0021, content logits 0.39" in words
+    assert "mixing, influence, kernels" in words and "scaled q·k <b>" in words
+    for broken in ("no json", "[1]", '{"lambda": "x"}'):
+        assert "was not measured" in wording.number_format({"dtype": "bfloat16", "format_error": broken})
+
+
+# Names that are not to be trusted
+
+
+def test_names_are_escaped_wherever_they_stand(measured, tmp_path):
+    names = ("model", "dataset", "architecture", "position", "tokenizer", "revision", "rule", "content_form")
+    names += ("quantities", "dtype", "device", "command")
+    bad = Measurement(measured.results.assign_attrs({name: BAD for name in names}))
+    found, words = written(bad, tmp_path, beside=bad)
+    plain, _ = written(measured, tmp_path, beside=measured)
+    assert {tag for tag, _ in found.tags} == {tag for tag, _ in plain.tags}
+    assert '<script>alert("x")</script>' in words and "\x00" not in words
+    assert not any(name.startswith("on") for _, attributes in found.tags for name in attributes)
+
+
+@pytest.mark.parametrize("value", [BAD, "\ud800", "a\u2028b", "日本語"])
+def test_text_is_one_line_of_printable_signs(value):
+    made = page.text(value)
+    made.encode()
+    assert not set("<>\"'\n\x00") & set(made) and all(c.isprintable() for c in made)
+
+
+# Two models
+
+
+def test_two_models_beside_each_other(measured, tmp_path):
+    other = made_of(measured, U, 0.05, prompts=N)
+    _, words = written(measured, tmp_path, beside=other)
+    assert "Beside bloom" in words and "They saw the same prompts" not in words.replace("Both saw", "They saw the same")
+    one, two = (Evidence(m._subject(), resamples=200) for m in (measured, other))
+    rows = {row[0]: row[1:] for row in tabulated.beside_rows(one, two, paired=False)}
+    here, there, difference, span = rows["mean position"]
+    assert float(difference) == pytest.approx(float(here) - float(there), abs=2e-3)
+    low, high = map(float, span.split(" to "))
+    assert low < float(difference) < high
+
+
+def test_the_same_prompts_are_paired(measured, tmp_path):
+    assert "Both saw the same prompts" in written(measured, tmp_path, beside=measured)[1]
+    found = Evidence(measured._subject(), resamples=100)
+    paired = {row[0]: row[4] for row in tabulated.beside_rows(found, found, paired=True)}
+    apart = {row[0]: row[4] for row in tabulated.beside_rows(found, found, paired=False)}
+    assert paired["mean position"] == "+0.000 to +0.000" != apart["mean position"]
+
+
+def test_two_lengths_have_no_distance(measured, place, tmp_path):
+    short = posbias.open(place / "bloom").measure(prompts=4, length=20, corpus=place / "d.jsonl")
+    _, words = written(measured, tmp_path, beside=short)
+    assert "differ in length" in words and "Both saw" not in words
+
+
+# Pictures
+
+
+def test_pictures_are_of_modest_size():
+    A = np.tril(np.ones((1000, 1000))) / np.arange(1, 1001)[:, None]
+    small = pictures.reduced(A)
+    assert small.shape == (pictures.CELLS, pictures.CELLS)
+    assert small.mean() == pytest.approx(A.mean(), rel=0.02) and small[0, 1] == 0
+    np.testing.assert_allclose(pictures.reduced(A[:5, :5]), A[:5, :5])
+
+
+# The commands that it names, and the one that makes it
+
+
+def test_the_command_to_do_it_again_is_the_one_that_was_given(measured, place):
+    measure, report = wording.again(measured._subject())
+    assert measure.startswith(f"posbias measure --model bloom --dataset d.jsonl --prompts {N} --length {LENGTH} ")
+    assert "--rule first --seed 0" in measure and report.startswith("posbias report ")
+    attrs = {"model": "gpt2 (untrained)", "revision": "config-0, seed 7", "rule": "random", "dataset": "random tokens"}
+    born = Measurement(measured.results.assign_attrs(attrs))
+    assert "--init gpt2 " in wording.again(born._subject())[0] and "--seed 7" in wording.again(born._subject())[0]
+    assert "--dataset" not in wording.again(born._subject())[0]
+    coarse = Measurement(measured.results.assign_attrs(kernel_size=140, attention="eager"))
+    assert " --kernel-size 140 --attention eager " in wording.again(coarse._subject())[0]
+    cut = Measurement(measured.results.assign_attrs(rule="cut, 3 a document", model="a b; rm -r"))
+    assert "--per-document 3" in wording.again(cut._subject())[0] and "'a b; rm -r'" in wording.again(cut._subject())[0]
+    added = Measurement(measured.results.assign_attrs(added_bias='{"kind": "log", "alpha": 1.0}'))
+    bias, measure, _ = wording.again(added._subject())
+    assert bias == """echo '{"kind": "log", "alpha": 1.0}' > bias.json""" and " --bias bias.json " in measure
+
+
+def run(*words):
+    with pytest.raises(SystemExit) as ended:
+        main([*map(str, words)])
+    return ended.value.code
+
+
+def test_one_command_from_a_model_to_a_page(place, tmp_path, monkeypatch, capsys):
+    out, kept = tmp_path / "r.html", tmp_path / "k.nc"
+    how = ["-d", place / "d.jsonl", "-N", 4, "-n", 20]
+    assert run("report", place / "bloom", *how, "-o", out, "--keep", kept) == 0
+    assert posbias.load(kept).prompts == 4 and "bloom, 4 prompts of 20 tokens" in capsys.readouterr().out
+    first = out.read_text()
+    assert run("report", kept, "-o", out, "--compare", kept) == 0
+    assert len(out.read_text()) > len(first) and "Beside bloom" in out.read_text()
+    born = tmp_path / "born.html"
+    assert run("report", "--init", place / "bloom", "-N", 2, "-n", 20, "--seed", 3, "-o", born) == 0
+    assert "bloom (untrained), 2 prompts of 20 tokens (random tokens)" in born.read_text()
+
+
+REFUSED = {
+    "another suffix": (["m.nc", "-o", "r.pdf"], "expected a file name that ends in .html, received r.pdf"),
+    "no folder": (["model", "-o", "none/r.html"], "none/r.html: No such file or directory"),
+    "a folder": (["model", "-o", "folder.html"], "expected a file to write, received a directory"),
+    "read-only": (["model", "-o", "fixed.html"], "received one that is read-only"),
+    "the input": (["m.nc", "-o", "link.html"], "output: expected another file than the one that is read"),
+    "the other": (["model", "-o", "link.html", "--compare", "m.nc"], "expected another file than the one that is read"),
+    "no model": (
+        ["-o", "r.html"],
+        "model: expected a measurement (.nc), a model to measure, or --init, received neither",
+    ),
+    "prompts of a file": (
+        ["m.nc", "-o", "r.html", "-N", "3"],
+        "prompts: expected a model to measure, received the file",
+    ),
+    "kept before": (["model", "-o", "r.html", "--keep", "m.nc"], "keep: expected a new file, received m.nc"),
+    "kept elsewhere": (["model", "-o", "r.html", "--keep", "no/k.nc"], "no/k.nc: No such file or directory"),
+    "no other": (["model", "-o", "r.html", "--compare", "no.nc"], "no.nc: No such file"),
+    "both": (["model", "--init", "gpt2", "-o", "r.html"], "init: expected no --model beside it"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_cannot_be_is_refused_before_measuring(measured, tmp_path, monkeypatch, capsys, what):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(report_commands, "measure", refuse_to_measure(what))
+    measured.save("m.nc")
+    (tmp_path / "link.html").symlink_to("m.nc")
+    (tmp_path / "folder.html").mkdir()
+    (tmp_path / "fixed.html").touch(0o444)
+    before = (tmp_path / "m.nc").read_bytes()
+    words, message = REFUSED[what]
+    assert run("report", *words) == 2
+    err = capsys.readouterr().err
+    assert message in err and err.count("\n") == 1
+    assert (tmp_path / "m.nc").read_bytes() == before and not (tmp_path / "r.html").exists()
+
+
+def refuse_to_measure(what):
+    """Return what stands for measuring: the real one where it is to refuse by itself, else a failure."""
+    if what in ("no model", "both"):
+        return report_commands.measure
+
+    def fail(*arguments):
+        raise AssertionError("measured")
+
+    return fail
+
+
+def test_a_report_of_a_measurement_is_refused_before_measuring(place, tmp_path, capsys):
+    words = ["measure", "-m", place / "bloom", "-d", place / "d.jsonl", "-N", 2, "-n", 8, "-o", tmp_path / "m.nc"]
+    assert run(*words, "--report", tmp_path / "none" / "r.html") == 2
+    assert "r.html: No such file or directory" in capsys.readouterr().err and not (tmp_path / "m.nc").exists()
+
+
+def test_a_subject_with_a_variant_of_its_own(measured, tmp_path):
+    """A rollout that this version does not know by name is drawn and scored like the others."""
+    subject = measured._subject()
+    subject = replace(
+        subject,
+        predictions={**subject.predictions, "own": subject.predictions["kernels"]},
+        labels={**subject.labels, "own": "each prompt's own attention"},
+    )
+    found = Evidence(subject, resamples=50)
+    assert {*map(tuple, found.gains[["before", "after"]].values)} >= {("kernels", "own"), ("last", "own")}
+    document.write_report(tmp_path / "r.html", subject, resamples=50)
+    assert "<td>each prompt&#x27;s own attention</td>" in (tmp_path / "r.html").read_text()
+
+
+def test_the_book_has_a_report_of_its_own(tmp_path, summary):
+    """Made beside the page on measuring one's own model, which links it; without the summary there is none."""
+    from bookkit import commands as book_commands
+
+    assert book_commands.sample_report(tmp_path) is None
+    for path in (book_commands.SAMPLE, book_commands.SAMPLE_PAGE):
+        (tmp_path / path).parent.mkdir(parents=True)
+    summary.save(tmp_path / book_commands.SAMPLE)
+    made = book_commands.sample_report(tmp_path)
+    assert made == tmp_path / book_commands.SAMPLE_PAGE and "Position bias of bloom" in made.read_text()
+    assert f'href="{made.name}"' in (ROOT / "book" / "your_model.md").read_text()
+    assert (ROOT / book_commands.SAMPLE).is_file() or not (ROOT / "results").is_dir()

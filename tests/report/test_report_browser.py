@@ -1,0 +1,75 @@
+"""A report in a browser, wide and on a phone, light, dark and printed: what the book's pages are held to."""
+
+import functools
+import http.server
+import threading
+
+import pytest
+
+webdriver = pytest.importorskip("selenium.webdriver")
+pytest.importorskip("torch", reason="torch is not installed")
+
+from conftest import ROOT
+from test_browser import Quiet, problems, resize
+
+SUMMARIES = ROOT / "results" / "models"
+BAD = "<script>throw Error('from a name')</script>" + 90 * "x"
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """Return where two reports are served: of a summary beside another, and of one with a bad name."""
+    from posbias.measure.measurement import Measurement, load
+
+    if not SUMMARIES.is_dir():
+        pytest.skip("results/ is not here")
+    folder = tmp_path_factory.mktemp("served")
+    one, other = (load(SUMMARIES / f"{name}.builtin.nc") for name in ("bloom-8", "mpt-12"))
+    one.report(folder / "r.html", beside=other)
+    Measurement(one.results.assign_attrs(model=BAD, dataset=BAD, tokenizer="none")).report(folder / "bad.html")
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def ground(driver):  # noqa: F811
+    return driver.execute_script("return getComputedStyle(document.body).backgroundColor")
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("name", ["r", "bad"])
+def test_a_report_is_a_page_like_the_books(driver, address, name, width):  # noqa: F811
+    resize(driver, width)
+    driver.get(f"{address}/{name}.html")
+    driver.execute_script("for (const d of document.querySelectorAll('details')) d.open = true")
+    assert not problems(driver)
+
+
+def test_dark_and_printed(driver, address):  # noqa: F811
+    resize(driver, 1280)
+    driver.get(f"{address}/r.html")
+    dark = [{"name": "prefers-color-scheme", "value": "dark"}]
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "screen", "features": dark})
+    assert ground(driver) == "rgb(22, 24, 28)"
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print", "features": dark})
+    assert ground(driver) == "rgb(255, 255, 255)"
+    hidden = "return [...document.querySelectorAll('details')].every(d => getComputedStyle(d).display === 'none')"
+    uncut = "return [...document.querySelectorAll('figure')].every(f => getComputedStyle(f).breakInside === 'avoid')"
+    assert driver.execute_script(hidden) and driver.execute_script(uncut)
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
+
+
+def test_all_that_opens_or_scrolls_is_reached_by_keyboard(driver, address):  # noqa: F811
+    from selenium.webdriver.common.keys import Keys
+
+    resize(driver, 1280)
+    driver.get(f"{address}/r.html")
+    wanted = driver.execute_script("return document.querySelectorAll('main a, summary, main > .wide').length")
+    body, seen = driver.find_element("tag name", "body"), set()
+    body.send_keys(Keys.TAB)
+    for _ in range(wanted + 2):
+        seen.add(driver.switch_to.active_element.id)
+        driver.switch_to.active_element.send_keys(Keys.TAB)
+    assert len(seen) >= wanted >= 6

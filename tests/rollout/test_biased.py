@@ -1,0 +1,134 @@
+"""Kernels with position biases: fast paths against written-out matrices."""
+
+import numpy as np
+import pytest
+
+from posbias.published.configuration import RolloutConfig
+from posbias.rollout.biased import biased_kernels, dense_kernel, pushed
+from posbias.rollout.influence import influence_profile, rollout_matrix
+from posbias.rollout.position_bias import AlibiBias, FlatBias, LogBias, NoBias, RatioBias, described
+from posbias.rollout.structured import structured_kernels
+from posbias.rollout.untrained import aligned_profile, birth_profile
+
+HEADS = [
+    (NoBias(), 0.0),
+    (NoBias(), 2.0),
+    (AlibiBias(0.1), 0.5),
+    (AlibiBias(-0.1), 0.5),
+    (LogBias(1.4), 0.0),
+    (LogBias(-0.9), -3.0),
+    (LogBias(30.0), 700.0),
+    (LogBias(100.0), 0.0),
+    *((FlatBias(tau), 0.0) for tau in (0.05, 1.0, 4.8, 12.0, 60.0)),
+    (RatioBias((0.0, 1.0, 2.0), (0.0, 1.0, -1e4)), 0.3),
+]
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 7, 64, 700])
+@pytest.mark.parametrize(("bias", "diagonal"), HEADS)
+def test_a_row_goes_through_as_through_the_matrix(bias, diagonal, n):
+    A = dense_kernel(bias, diagonal, n)
+    assert np.allclose(A.sum(1), 1) and not np.triu(A, 1).any()
+    X = np.random.default_rng(n).random((n, 3))
+    assert abs(pushed(bias, diagonal, X) - A.T @ X).max() < 1e-12
+    assert abs(pushed(bias, diagonal, X[:, :1])[:, 0] - X[:, 0] @ A).max() < 1e-12
+
+
+def test_the_flat_kernel_by_hand():
+    A = dense_kernel(FlatBias(1.0), 5.0, 3)  # the diagonal is hidden, with what content it has
+    weights = 1 / np.log([3, 1.5])
+    assert np.allclose(A[2], [*(weights / weights.sum()), 0]) and A[0, 0] == A[1, 0] == 1
+
+
+def test_many_flat_heads_as_one_matrix(n=300):
+    heads = [{"kind": "flat", "tau": float(tau)} for tau in np.linspace(0.5, 9, 9)]
+    kernels = biased_kernels(2, [*heads, {"kind": "none"}], weights=np.arange(1.0, 11))
+    v = np.random.default_rng(0).random(n)
+    assert abs(kernels.pull(v, 1) - v @ kernels.dense(1, n)).max() < 1e-12
+
+
+def test_alibi_heads_are_those_of_structured_kernels(n=50):
+    slopes, d = [0.5, 0.1], [[1.0, -1.0], [0.0, 2.0]]
+    ours = biased_kernels(2, [described(AlibiBias(m)) for m in slopes], diagonal=d)
+    theirs = structured_kernels(2, slope=slopes, diagonal=d)
+    assert abs(influence_profile(ours, [0.3, 0.6], n) - influence_profile(theirs, [0.3, 0.6], n)).max() < 1e-14
+
+
+MIXED = [
+    [described(FlatBias(2.0)), described(AlibiBias(0.3)), described(LogBias(1.0))],
+    [described(NoBias()), described(FlatBias(3.0)), described(LogBias(2.0))],
+]
+
+
+@pytest.mark.parametrize("biases", [described(LogBias(1.2)), described(FlatBias(2.0)), MIXED[0], MIXED])
+def test_profiles_and_both_laws_against_matrices(biases, n=40):
+    lambda_ = [0.3, 0.6]
+    kernels = biased_kernels(2, biases, weights=None)
+    dense = np.stack([kernels.dense(t, n) for t in range(2)])
+    assert abs(influence_profile(kernels, lambda_, n) - rollout_matrix(dense, lambda_)[-1]).max() < 1e-14
+    rows = kernels.biases if len(kernels.biases) == 2 else kernels.biases * 2
+    heads = np.array([[dense_kernel(bias, 0.0, n) for bias in row] for row in rows])
+    for law in (birth_profile, aligned_profile):
+        assert abs(law(kernels, [0.5, 0.8], n) - law(heads, [0.5, 0.8], n)).max() < 1e-13
+
+
+def test_one_kernel_for_all_layers_is_seen():
+    assert biased_kernels(3, MIXED[0]).same_in_every_layer
+    assert biased_kernels(3, [MIXED[0]] * 3).same_in_every_layer
+    assert not biased_kernels(2, MIXED).same_in_every_layer
+    assert not biased_kernels(2, MIXED[0], diagonal=[[0.0], [1.0]]).same_in_every_layer
+
+
+def test_uniform_up_to_the_weight_of_no_hop(n=2048, depth=24, mixing=0.2):
+    p = influence_profile(biased_kernels(depth, described(FlatBias(depth * mixing))), [mixing] * depth, n)
+    q = influence_profile(biased_kernels(depth, described(NoBias())), [mixing] * depth, n)
+    distances = [abs(np.cumsum(x - 1 / n)).sum() / (n - 1) for x in (p, q)]
+    assert distances[0] < 0.01 < 0.4 < distances[1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"diagonal": [1.0, 2.0]}, r"diagonal: expected one number, \(3,\)"),
+        ({"weights": [1.0, 2.0]}, "head_weights: expected"),
+        ({"weights": np.ones((3, 3))}, "head_weights: expected 1 or 2 rows"),
+        ({"H": 2}, "position_bias: expected one bias, or one for each of 2 heads, received 3"),
+        ({"T": 0}, "T: expected"),
+    ],
+)
+def test_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        biased_kernels(**{"T": 2, "biases": MIXED[0], **changes})
+
+
+SHORT = {
+    "sequence_length": 30,
+    "num_layers": 2,
+    "position_bias": described(FlatBias(2.0)),
+    "lambda_schedule_config": {"schedule_type": "constant", "lambda_const": 0.4},
+}
+
+
+def test_a_configuration_with_a_bias_alone():
+    p = RolloutConfig.model_validate(SHORT).profile()
+    assert (p == influence_profile(biased_kernels(2, SHORT["position_bias"]), [0.4, 0.4], 30)).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"mask_config": {"mask_type": "full"}}, "mask_config.mask_type: expected causal beside a position_bias"),
+        (
+            {"attention_config": {"num_heads": 1, "alibi_slopes": [[0.1]]}},
+            "attention_config.alibi_slopes: expected none beside a position_bias",
+        ),
+        (
+            {"attention_config": {"num_heads": 1, "softmax_temperature": 2.0}},
+            "attention_config.softmax_temperature: expected 1 beside a position_bias",
+        ),
+        ({"position_bias": [described(NoBias())] * 2, "attention_config": {"num_heads": 3}}, "position_bias: expected"),
+    ],
+)
+def test_a_configuration_refuses_what_biases_do_not_go_with(changes, message):
+    with pytest.raises(ValueError, match=message):
+        RolloutConfig.model_validate({**SHORT, **changes}).kernels()

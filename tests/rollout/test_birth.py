@@ -1,0 +1,207 @@
+"""The law at birth against its sum over sets of layers, against random maps, and its fast ways against the slow one."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from posbias import alibi_slopes, influence_profile
+from posbias.rollout import masks
+from posbias.rollout.kernels import attention_kernel
+from posbias.rollout.structured import structured_kernels
+from posbias.rollout.two_sided import congruence, pushed
+from posbias.rollout.untrained import aligned_profile, birth_profile
+
+N, T, H = 9, 4, 3
+
+
+def unit(x):
+    return x / x.sum()
+
+
+def dense_heads(kernels, n=N):
+    """Write out every head of structured kernels, (T, H, n, n), from logits alone."""
+    i = np.arange(n)
+    distance = i[:, None] - i
+    out = np.empty((kernels.T, kernels.H, n, n))
+    for t in range(kernels.T):
+        for h in range(kernels.H):
+            slope, own = (x[min(t, len(x) - 1), h] for x in (kernels.slopes, kernels.diagonal))
+            out[t, h] = attention_kernel(-slope * distance + own * np.eye(n), kernels.mask)
+    return out
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(5)
+
+
+def some_kernels(rng):
+    return attention_kernel(2 * rng.standard_normal((T, H, N, N)), masks.causal())
+
+
+def test_the_recursion_is_the_sum_over_sets_of_layers(rng):
+    A = some_kernels(rng)[:, :1]
+    c = rng.uniform(0.2, 2.0, T)
+    squares = np.zeros(N)
+    for size in range(T + 1):
+        for chosen in combinations(range(T), size):
+            v = np.eye(N)[-1]
+            for t in reversed(chosen):
+                v = v @ A[t, 0]
+            squares += np.prod(c[list(chosen)] ** 2) * v**2
+    np.testing.assert_allclose(birth_profile(A, c), unit(np.sqrt(squares)), rtol=1e-12)
+
+
+def test_it_is_the_mean_square_over_independent_maps(rng):
+    A, d, draws = some_kernels(rng), 16, 400
+    c = rng.uniform(0.3, 1.2, (T, H))
+    scale, output = rng.uniform(0.5, 2.0, (2, T, N))
+    squares = np.zeros(N)
+    for _ in range(draws):
+        g = np.zeros((N, d))
+        g[-1] = rng.standard_normal(d)
+        for t in reversed(range(T)):
+            W = rng.standard_normal((H, d, d)) / np.sqrt(d) * c[t][:, None, None]
+            sent = sum(A[t, h].T @ (g * output[t][:, None]) @ W[h] for h in range(H))
+            g = g + sent * scale[t][:, None]
+        squares += (g**2).sum(1)
+    law = birth_profile(A, c, scales=scale, outputs=output)
+    aligned = aligned_profile(A, c, scales=scale, outputs=output)
+    found = unit(np.sqrt(squares))
+    assert np.abs(law - found).sum() < 0.02
+    assert np.abs(aligned - found).sum() > 0.1
+
+
+@pytest.mark.parametrize("parallel", [0, 1])
+def test_steps_multiply_the_gram_matrix_or_are_added_beside_the_attention(rng, parallel):
+    A, d, draws = np.broadcast_to(attention_kernel(np.zeros((N, N)), masks.causal()), (T, 1, N, N)), 24, 400
+    c = rng.uniform(0.8, 1.6, T)
+    gates = 2.0 * (rng.random((T, N, 64)) < 0.3)
+    K = gates @ gates.transpose(0, 2, 1) / 64
+    squares = np.zeros(N)
+    for _ in range(draws):
+        g = np.zeros((N, d))
+        g[-1] = rng.standard_normal(d)
+        for t in reversed(range(T)):
+            U, V = rng.standard_normal((64, d)) / 8, rng.standard_normal((d, 64)) / np.sqrt(d)
+            step = ((g @ V) * gates[t]) @ U
+            above = g if parallel else g + step
+            g = above + c[t] * (A[t, 0].T @ above) @ (rng.standard_normal((d, d)) / np.sqrt(d))
+            g = g + step if parallel else g
+        squares += (g**2).sum(1)
+    found = unit(np.sqrt(squares))
+    assert np.abs(birth_profile(A, c, steps=K, parallel=parallel) - found).sum() < 0.015
+    ungated = np.sqrt(np.einsum("tii,tjj->tij", K, K))
+    assert np.abs(birth_profile(A, c, steps=ungated, parallel=parallel) - found).sum() > 0.02
+    assert np.abs(birth_profile(A, c, steps=K, parallel=1 - parallel) - found).sum() > 0.04
+
+
+@pytest.mark.parametrize("mask", [masks.causal(), masks.sliding_window(4), masks.sliding_window(1), masks.prefix(3)])
+@pytest.mark.parametrize("slope", [None, [0.5, 0.5, 0.1], [[0.5, 90.0, 0.1]] * 4])
+def test_structured_kernels_give_what_arrays_give(rng, mask, slope):
+    kernels = structured_kernels(T, slope=slope, diagonal=[0.5, -1.0, 30.0], mask=mask, H=H)
+    A, X, w = dense_heads(kernels), rng.standard_normal((N, N)), rng.random(H)
+    expected = np.einsum("h,hik,ij,hjl->kl", w, A[2], X, A[2])
+    np.testing.assert_allclose(congruence(kernels, 2, X, w), expected, atol=1e-12)
+    np.testing.assert_allclose(pushed(kernels, 2, X[0], w), np.einsum("h,i,hij->j", w, X[0], A[2]), atol=1e-12)
+    c = rng.uniform(0.2, 2.0, (T, H))
+    np.testing.assert_allclose(birth_profile(kernels, c, N), birth_profile(A, c), atol=1e-12)
+    np.testing.assert_allclose(aligned_profile(kernels, c, N), aligned_profile(A, c), atol=1e-12)
+
+
+@pytest.mark.parametrize("mask", [masks.causal(), masks.sliding_window(4)])
+@pytest.mark.parametrize("slope", [None, 0.3])
+def test_one_kernel_for_all_goes_by_powers_and_gives_the_same(rng, mask, slope):
+    kernels = structured_kernels(30, slope=slope, mask=mask, H=H)
+    c = rng.uniform(0.2, 2.0, 30)
+    slow = birth_profile(kernels, c, 40, scales=np.ones((30, 40)))
+    np.testing.assert_allclose(birth_profile(kernels, c, 40), slow, rtol=1e-10, atol=1e-15)
+
+
+def test_the_aligned_sum_is_the_rollout():
+    kernels, c = structured_kernels(T, slope=[0.5, 0.25], mask=masks.causal()), np.array([0.1, 0.5, 1.0, 3.0])
+    np.testing.assert_allclose(aligned_profile(kernels, c, N), influence_profile(kernels, c / (1 + c), N), rtol=1e-12)
+
+
+def test_no_gain_leaves_the_last_token_alone():
+    kernels = structured_kernels(T, slope=0.5)
+    for law in (birth_profile, aligned_profile):
+        np.testing.assert_array_equal(law(kernels, np.zeros(T), N), np.eye(N)[-1])
+        np.testing.assert_array_equal(law(kernels, np.zeros(T), N, row=2), np.eye(N)[2])
+
+
+def test_a_row_hears_nothing_of_what_comes_after_it(rng):
+    assert not birth_profile(some_kernels(rng), rng.random(T), row=3)[4:].any()
+
+
+@pytest.mark.parametrize("law", [birth_profile, aligned_profile])
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"gains": [1.0]}, "kernels"),
+        ({"gains": [-1.0] * T}, "gains"),
+        ({"gains": [np.nan] * T}, "gains"),
+        ({"gains": []}, "gains"),
+        ({"gains": np.ones((T, H + 1))}, "gains"),
+        ({"n": N + 1}, "n:"),
+        ({"scales": np.ones((T, N + 1))}, "scales"),
+        ({"outputs": -np.ones((T, N))}, "outputs"),
+        ({"steps": np.ones((T, N, N - 1))}, "steps"),
+        ({"steps": -np.ones((T, N, N))}, "steps"),
+        ({"parallel": [0, 1]}, "parallel"),
+        ({"row": N}, "row"),
+        ({"kernels": np.ones((T, H, N, N))}, "kernels"),
+        ({"gains": np.full(T, 1e200)}, r"gains: expected numbers from 0 to 1e\+40, .* 1e\+200 to 1e\+200"),
+        ({"scales": np.full((T, N), 1e200)}, r"scales: expected \(4, 9\) numbers from 0 to 1e\+40, received shape"),
+        ({"scales": np.ones((0, N))}, r"scales: expected .*, received shape \(0, 9\)$"),
+        ({"steps": np.full((T, N, N), 1e300)}, "steps: expected .* 1e.40 or less"),
+    ],
+)
+def test_what_cannot_be_is_refused(rng, law, changes, named):
+    with pytest.raises(ValueError, match=named):
+        law(**{"kernels": some_kernels(rng), "gains": np.ones(T), **changes})
+
+
+def test_structured_kernels_need_their_length_and_depth():
+    with pytest.raises(ValueError, match="n: expected"):
+        birth_profile(structured_kernels(T), np.ones(T))
+    with pytest.raises(ValueError, match="gains: expected 4"):
+        birth_profile(structured_kernels(T), np.ones(T + 1), N)
+
+
+@pytest.mark.parametrize("width", [8, 32])
+def test_steep_slopes_in_a_window_leave_nothing_below_zero(width):
+    """A difference of running sums left squares of -1e-17 beyond the window, whose roots are no numbers."""
+    kernels = structured_kernels(6, slope=alibi_slopes(8), mask=masks.sliding_window(width))
+    p = birth_profile(kernels, np.full(6, 0.5), 256)
+    assert np.isfinite(p).all() and not p[: 255 - 6 * (width - 1)].any()
+    np.testing.assert_allclose(p, birth_profile(dense_heads(kernels, 256), np.full(6, 0.5)), atol=1e-12)
+
+
+@pytest.mark.parametrize("layers", [1, 200])
+@pytest.mark.parametrize("gain", [1e-40, 1e-8, 1e8, 1e40])
+def test_no_gain_or_depth_overflows(layers, gain):
+    steep = structured_kernels(layers, slope=alibi_slopes(2), H=2)
+    for kernels in (structured_kernels(layers), steep, dense_heads(steep)):
+        factors = np.full((layers, N), 1e40)
+        for more in ({}, {"scales": factors, "outputs": factors, "steps": np.full((layers, N, N), 1e40)}):
+            for law in (birth_profile, aligned_profile):
+                p = law(kernels, np.full(layers, gain), N, **more)
+                assert np.isfinite(p).all() and (p >= 0).all() and abs(p.sum() - 1) < 1e-9
+
+
+def test_steps_that_are_no_gram_factors_are_refused_and_no_roots_of_negative_numbers_come_out(rng):
+    bad = np.full((3, N, N), -5.0) + 5 * np.eye(N)
+    with pytest.raises(ValueError, match=r"steps: expected Gram factors, .* received a mean square of -.* layer"):
+        birth_profile(structured_kernels(3), np.full(3, 10.0), N, steps=bad)
+    v = rng.standard_normal((50, N))  # of one direction, with as many negative products as positive ones
+    p = birth_profile(structured_kernels(50), np.full(50, 10.0), N, steps=100 * v[:, :, None] * v[:, None, :])
+    assert np.isfinite(p).all() and (p >= 0).all()
+
+
+def test_one_kernel_takes_memory_that_grows_with_the_tokens_alone():
+    """A matrix over these positions would take 80 GB."""
+    kernels, n = structured_kernels(2), 100_000
+    for law in (birth_profile, aligned_profile):
+        assert law(kernels, [0.5, 0.5], n).shape == (n,)

@@ -1,0 +1,348 @@
+"""The leakage of absolute position: the estimator on known leakage, and interventions that leave no trace."""
+
+import numpy as np
+import pytest
+from scipy.stats import false_discovery_control
+
+from studies.absolute.leakage import (
+    Components,
+    deviation_scale,
+    explained,
+    gram,
+    leakage,
+    permutation_p_values,
+    permutations_need,
+    position_basis,
+    resampled,
+    sample_pairs,
+)
+
+RNG = np.random.default_rng(0)
+BASIS = position_basis(sample_pairs(32, 24))
+I, J = BASIS.pairs  # noqa: E741 - i and j of the page
+
+
+def offset_less(y):
+    """Take each offset's mean out: the slow way."""
+    out = y.astype(float).copy()
+    for r in np.unique(I - J):
+        out[I - J == r] -= y[I - J == r].mean()
+    return out
+
+
+def content(N=40, heads=(), seed=0):
+    """Return logits that are content alone: an effect of each prompt's keys and queries, and noise."""
+    rng = np.random.default_rng(seed)
+    key, query = (rng.normal(size=(N, *heads, 32)) for _ in range(2))
+    return 2 * key[..., J] + query[..., I] + rng.normal(size=(N, *heads, I.size)) + np.cos(I - J)
+
+
+def test_pairs_are_strata_of_equal_size():
+    i, j = sample_pairs(64, 10)
+    assert (j >= 1).all() and (j <= i).all() and i.max() < 64
+    strata = np.stack([np.floor(np.log2(i + 1)), np.floor(np.log2(i - j + 1))])
+    assert np.unique(strata, axis=1, return_counts=True)[1].max() == 10
+    assert np.unique(np.stack([i, j]), axis=1).shape[1] == i.size
+    near = sample_pairs(64, 10, reach=8)
+    assert (near[0] - near[1]).max() == 7
+    assert sample_pairs(8, first_key=0)[1].min() == 0
+
+
+def test_three_tokens_by_hand():
+    """Pairs (0,0), (1,1), (1,0): beyond offsets one direction is left, the contrast of the diagonal."""
+    basis = position_basis(np.array([[0, 1, 1], [0, 1, 0]]))
+    assert basis.both.shape == (3, 1)
+    assert np.allclose(abs(basis.both[:, 0]), [0.5**0.5, 0.5**0.5, 0])
+
+
+def test_basis_is_orthonormal_and_blind_to_offsets():
+    U = BASIS.both
+    assert np.allclose(U.T @ U, np.eye(U.shape[1]), atol=1e-10)
+    assert abs(U.T @ np.sin(I - J)).max() < 1e-10
+    query = offset_less(np.sqrt(I + 1.0))
+    assert np.allclose(BASIS.query @ (BASIS.query.T @ query), query)
+    assert abs(BASIS.key.T @ np.log(I + 1.0)).max() < 1e-9
+
+
+def test_additive_leakage_is_what_least_squares_finds():
+    y = RNG.normal(size=32)[I] + RNG.normal(size=32)[J]
+    found = leakage(BASIS.both, np.tile(y + np.cos(I - J), (3, 1)))
+    assert np.isclose(found.variance, np.square(offset_less(y)).mean())
+    assert np.isclose(found.share, np.square(offset_less(y)).mean() / (y + np.cos(I - J)).var())
+    noisy = leakage(BASIS.both, content(400) + y)
+    assert np.isclose(noisy.variance, np.square(offset_less(y)).mean(), rtol=0.1)
+
+
+def test_relative_logits_leak_through_the_denominator_alone():
+    logits = np.tile(np.cos(np.subtract.outer(np.arange(32), np.arange(32))), (2, 1, 1))
+    log_z = np.log(np.tril(np.exp(logits)).sum(-1))[:, I]
+    assert abs(leakage(BASIS.both, logits[:, I, J]).variance) < 1e-25
+    A = logits[:, I, J] - log_z
+    whole, query, key = (leakage(u, A).variance for u in (BASIS.both, BASIS.query, BASIS.key))
+    assert query == pytest.approx(np.square(offset_less(log_z[0])).mean()) and abs(key) < 1e-20
+    assert whole == pytest.approx(query)
+    assert leakage(BASIS.both, log_z).variance == pytest.approx(query)
+
+
+def test_content_alone_has_no_leakage_on_average_and_p_values_are_right():
+    G = gram(BASIS.both, content(12, heads=(300,)))
+    found = explained(G)
+    assert abs(found.mean()) < 4 * found.std() / 300**0.5
+    p = permutation_p_values(G, 199)
+    assert 0.015 < (p <= 0.05).mean() < 0.1
+    assert (false_discovery_control(p) <= 0.05).mean() < 0.02
+    strong = gram(BASIS.both, content(12, heads=(20,)) + np.sqrt(J + 1.0))
+    assert (permutation_p_values(strong) <= 0.005).all()
+
+
+def test_resamples_are_centred_and_pair_no_prompt_with_itself():
+    G = gram(BASIS.both, content(60))
+    draws = resampled(G, 2000)
+    assert abs(draws.mean() - explained(G)) < 4 * draws.std() / 2000**0.5
+    assert np.array_equal(resampled(G + 1e6 * np.eye(60), 5), resampled(G, 5))
+    heads = np.stack([G, 2 * G])
+    assert np.allclose(resampled(heads, 7)[:, 1], 2 * resampled(heads, 7)[:, 0])
+
+
+def test_prompts_of_one_document_are_no_pair_by_hand():
+    """Three documents, the first of two prompts: five pairs of prompts are apart, each counted twice."""
+    units = np.array([7, 7, 2, 5])
+    G = np.array([[9.0, 8, 1, 2], [8, 9, 3, 4], [1, 3, 9, 5], [2, 4, 5, 9]])
+    assert explained(G, units) == pytest.approx((1 + 2 + 3 + 4 + 5) / 5)
+    assert explained(G) == pytest.approx((8 + 1 + 2 + 3 + 4 + 5) / 6)
+    whole = np.kron(np.array([[1.0, 0.2], [0.2, 1.0]]), np.ones((6, 6)))  # 12 prompts of 2 documents
+    with pytest.raises(ValueError, match="prompts: expected at least 11 of different documents .* received 2"):
+        permutation_p_values(whole, units=np.repeat([0, 1], 6))
+
+
+def test_one_prompt_of_each_document_is_no_special_case():
+    G = gram(BASIS.both, content(20, heads=(3,)))
+    own = np.arange(20) * 3
+    assert np.array_equal(resampled(G, 9, units=own), resampled(G, 9))
+    assert np.array_equal(permutation_p_values(G, 99, units=own), permutation_p_values(G, 99))
+    assert np.allclose(deviation_scale(G, own), deviation_scale(G))
+
+
+def shared_content(documents, each, heads, seed):
+    """Return prompts that share most of their content with those of their document, and the documents."""
+    own = content(documents * each, heads, seed)
+    return np.repeat(content(documents, heads, seed + 1), each, axis=0) + 0.5 * own, np.arange(len(own)) // each
+
+
+def test_prompts_of_a_document_flip_together():
+    """Taken one by one they look like position: null heads are rejected far more often than at the level."""
+    y, units = shared_content(16, 6, (200,), 5)
+    wrong, right = (leakage(BASIS.both, y, u).p_values(199) for u in (None, units))
+    assert (wrong <= 0.05).mean() > 0.5 and 0.01 < (right <= 0.05).mean() < 0.1
+    assert abs(leakage(BASIS.both, y, units).variance.mean()) < 0.3 * leakage(BASIS.both, y).variance.mean()
+
+
+@pytest.mark.parametrize("units", [None, np.arange(96) // 3])
+def test_intervals_contain_zero_as_often_as_they_should(units):
+    y = content(32, (300,), 8) if units is None else shared_content(32, 3, (300,), 8)[0]
+    found = leakage(BASIS.both, y, units)
+    draws, scale = found.resampled_variance(300), deviation_scale(found.gram, units)
+    assert (0.577 < scale).all() and (scale <= 1).all() and scale.mean() < 0.72
+    low, high = np.quantile(draws, [0.025, 0.975], axis=0)
+    assert 0.9 < ((low <= 0) & (high >= 0)).mean() < 0.98
+    plain = found.variance + (draws - found.variance) / scale
+    low, high = np.quantile(plain, [0.025, 0.975], axis=0)
+    assert ((low <= 0) & (high >= 0)).mean() > 0.98
+
+
+def test_resamples_of_much_leakage_are_left_alone():
+    G = gram(BASIS.both, content(60, (5,)) + 3 * np.sqrt(J + 1.0))
+    assert (deviation_scale(G) > 0.97).all()
+
+
+def test_parts_with_their_covariance_add_up():
+    y, z = content(9, (2, 3), 1), content(9, (2, 3), 2)
+    cross = explained(gram(BASIS.both, y, z))
+    V = [explained(gram(BASIS.both, x)) for x in (y - z, y, z)]
+    assert np.allclose(V[0], V[1] + V[2] - 2 * cross)
+    a, b, c = (leakage(BASIS.both, x + np.sqrt(J)) for x in (y - z, z, y))
+    parts = Components(a, b, c, gram(BASIS.both, y, z), c)
+    balance, draws = parts.balance(50)
+    V = [float(x.pooled((0, 1)).variance) for x in (a, b, c)]
+    assert balance == pytest.approx(V[2] / (V[1] + V[2])) and draws.shape == (50,)
+    assert parts.gap(50)[0] == pytest.approx((V[0] - V[1] - V[2]) / V[0])
+    assert a.resampled_share(20).shape == (20, 2, 3)
+
+
+def test_too_few_prompts_and_no_room_for_position():
+    assert permutations_need(999) == 11 and 2 ** (11 - 1) > 999 >= 2 ** (11 - 2)
+    with pytest.raises(ValueError, match="prompts: expected at least 11 .* received 10"):
+        permutation_p_values(np.ones((10, 10)))
+    with pytest.raises(ValueError, match="prompts: expected at least 2"):
+        explained(np.ones((1, 1)))
+    with pytest.raises(ValueError, match="pairs: expected offsets that occur"):
+        position_basis(np.array([[3, 3], [1, 2]]))
+    with pytest.raises(ValueError, match="n: expected an integer of at least 4"):
+        sample_pairs(3)
+
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("transformers", reason="transformers is not installed")
+
+from measuring import N, make, prompts
+
+from posbias.measure.instrument import Instrument
+from posbias.measure.interventions import (
+    bidirectional,
+    replaced_embeddings,
+    replaced_rope,
+    rotary_module,
+)
+from studies.absolute.measure import (
+    first_trajectory,
+    path_spread,
+    read_components,
+    read_heads,
+    read_pairs,
+    require_fixed_first,
+)
+
+ROTARY = ["llama", "mistral", "gpt_neox"]
+PAIRS = sample_pairs(N, reach=5)
+
+
+def attention(instrument, ids):
+    """Return all logits and weights of a forward pass, (T, B, H, n, n), and what is allowed."""
+    seen = []
+    instrument.forward(ids, lambda r: seen.append((r.logits.clone(), r.probabilities.clone(), r.allowed.clone())))
+    return [torch.stack(x) for x in zip(*seen, strict=True)]
+
+
+INTERVENTIONS = {
+    "bidirectional": bidirectional,
+    "identity": lambda instrument: replaced_rope(instrument, "identity"),
+    "scrambled": lambda instrument: replaced_rope(instrument, "scrambled", 1),
+    "first": lambda instrument: replaced_embeddings(instrument, "first"),
+    "all": lambda instrument: replaced_embeddings(instrument, "all"),
+}
+
+
+@pytest.mark.parametrize("name", ROTARY)
+@pytest.mark.parametrize("kind", INTERVENTIONS)
+def test_interventions_act_and_leave_no_trace(name, kind):
+    ours, ids = Instrument(make(name)), prompts()
+    weights = {key: x.clone() for key, x in ours.model.state_dict().items()}
+    logits, A, _ = attention(ours, ids)
+    with pytest.raises(KeyError, match="inside"), INTERVENTIONS[kind](ours):
+        changed, B, _ = attention(ours, ids)
+        raise KeyError("inside")
+    assert not torch.allclose(A, B, atol=1e-3)
+    if kind == "first":  # before anything mixes, other tokens are as they were
+        assert torch.equal(logits[0, :, :, 1:, 1:], changed[0, :, :, 1:, 1:])
+    assert torch.equal(attention(ours, ids)[1], A) and ours.causal
+    assert all(torch.equal(x, weights[key]) for key, x in ours.model.state_dict().items())
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in ours.model.modules())
+
+
+@pytest.mark.parametrize("name", ROTARY)
+def test_bidirectional_attention_changes_the_mask_alone(name):
+    ours, ids = Instrument(make(name)), prompts()
+    logits, _, before = attention(ours, ids)
+    with bidirectional(ours):
+        free, A, allowed = attention(ours, ids)
+    assert torch.equal(allowed, before | before.mT) and torch.allclose(A.sum(-1), torch.ones(()), atol=1e-5)
+    shown = before[0].expand_as(logits[0])
+    assert torch.equal(free[0][shown], logits[0][shown])  # the first layer's logits know no mask
+    assert (A.masked_select(~allowed[:, None, None].expand_as(A)) == 0).all()
+
+
+@pytest.mark.parametrize("by", ["identity", "scrambled"])
+def test_other_rotations(by):
+    ours, ids = Instrument(make("llama")), torch.full((1, N), 5)
+    rotary = rotary_module(ours)
+    x, positions = torch.zeros(1, N, 8), torch.arange(N)[None]
+    cos, sin = rotary(x, positions)
+    with replaced_rope(ours, by, 1):
+        cos_, sin_ = rotary(x, positions)
+        logits = attention(ours, ids)[0][0, 0, 0]
+    assert torch.allclose(cos_**2 + sin_**2, torch.ones(()))
+    assert torch.equal(cos_.sort(-1).values, cos.sort(-1).values) == (by == "scrambled")
+    lower = [logits.diagonal(-r) for r in range(N)]  # equal tokens: a function of i - j alone
+    assert all(torch.allclose(d, d[0], atol=1e-4) for d in lower)
+    if by == "identity":
+        assert not sin_.any() and torch.allclose(torch.stack([d[0] for d in lower]), lower[0][0], atol=1e-4)
+    assert torch.equal(rotary(x, positions)[0], cos)
+
+
+def test_pairs_are_those_of_the_model():
+    ours, ids = Instrument(make("mistral")), prompts()
+    logits, A, _ = attention(ours, ids)
+    found = read_pairs(ours, ids.numpy(), PAIRS, batch_size=2)
+    i, j = PAIRS
+    assert np.allclose(found.logits, logits.transpose(0, 1)[..., i, j], atol=1e-5)
+    assert np.allclose(np.exp(found.log_probabilities), A.transpose(0, 1)[..., i, j], atol=1e-5)
+    parts = read_components(ours, ids.numpy(), position_basis(PAIRS))
+    V = [float(explained(x).sum()) for x in (parts.total.gram, parts.logits.gram, parts.denominators.gram, parts.cross)]
+    assert V[0] == pytest.approx(V[1] + V[2] - 2 * V[3], rel=1e-3, abs=1e-4)
+
+
+def test_position_0_is_closed_if_its_token_is_fixed():
+    ours, ids = Instrument(make("llama")), prompts(B=4).clone()
+    with pytest.raises(ValueError, match="prompts: expected the same first token .* received 4 different ones"):
+        require_fixed_first(ids.numpy())
+    free = first_trajectory(ours, ids.numpy())
+    assert (path_spread(free) > 0.1).all()
+    ids[:, 0] = 3
+    path = first_trajectory(ours, ids.numpy())
+    assert path.shape == (4, 4, 32) and not path.std(0).any() and path.std(1).all()
+    assert require_fixed_first(ids.numpy()) == 3
+    assert not path_spread(path).any()
+    assert path_spread(first_trajectory(ours, ids.numpy(), position=1)).all()
+    with bidirectional(ours):
+        assert first_trajectory(ours, ids.numpy()).std(0)[1:].all()
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in ours.model.modules())
+
+
+def test_heads_are_those_of_the_model():
+    ours, ids = Instrument(make("llama")), prompts(B=4).clone()
+    ids[:] = ids[:1]
+    found = read_heads(ours, ids.numpy(), batch_size=3)
+    _, A, _ = attention(ours, ids)
+    assert np.allclose(found.first, A[..., 1:, 0].mean(-1).transpose(0, 1), atol=1e-5)
+    assert np.allclose(found.constancy().share, 1, atol=1e-5)  # equal prompts: equal outputs
+    assert np.allclose(found.uniform, np.mean(1 / np.arange(2, N + 1)))
+    assert found.sinks(0.0).all() and not found.sinks(1 / float(found.uniform[0]) + 1e-3).any()
+    times = float(found.first.mean(0)[1, 2] / found.uniform[1])
+    assert found.sinks(times * 0.999)[1, 2] and not found.sinks(times * 1.001)[1, 2]
+    with pytest.raises(ValueError, match="prompts: expected an integer of at least 2"):
+        read_heads(ours, ids[:1].numpy())
+
+
+def test_a_head_that_sees_the_first_token_alone_passes_on_a_fingerprint():
+    """Two tokens of which the second is the same: outputs differ between prompts by the first token alone."""
+    ours = Instrument(make("llama"))
+    for attention_module in ours.attentions:  # queries and keys so that logits are 0: uniform attention
+        attention_module.q_proj.weight.zero_()
+    ids = prompts(B=4)[:, :2].clone()
+    ids[:, 1] = 5
+    varying = read_heads(ours, ids.numpy())
+    ids[:, 0] = 3
+    fixed = read_heads(ours, ids.numpy())
+    assert np.allclose(fixed.first, 0.5) and np.allclose(fixed.constancy().share, 1, atol=1e-5)
+    assert varying.constancy().share.max() < 0.99
+
+
+def test_models_and_pairs_that_cannot_be():
+    for name in ("gpt2", "bloom"):
+        with pytest.raises(ValueError, match="model: expected one with rotary positions"):
+            rotary_module(Instrument(make(name)))
+    with pytest.raises(ValueError, match="model: expected one module of rotary angles"):
+        rotary_module(Instrument(make("gptj")))
+    ours, ids = Instrument(make("mistral")), prompts().numpy()
+    with pytest.raises(ValueError, match="pairs: expected offsets below the window of 5"):
+        read_pairs(ours, ids, sample_pairs(N))
+    with pytest.raises(ValueError, match="pairs: expected positions below 12"):
+        read_pairs(ours, ids, sample_pairs(2 * N, reach=3))
+    with pytest.raises(ValueError, match="by: expected identity or scrambled"), replaced_rope(ours, "none"):
+        pass
+    with pytest.raises(ValueError, match="which: expected first or all"), replaced_embeddings(ours, "last"):
+        pass
+    mpt = Instrument(make("mpt"))
+    with pytest.raises(ValueError, match="model: expected attention with an additive mask"), bidirectional(mpt):
+        mpt.forward(prompts(), lambda reading: None)
+    assert mpt.causal and not any(m._forward_pre_hooks for m in mpt.model.modules())

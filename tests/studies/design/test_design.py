@@ -1,0 +1,421 @@
+"""Limits of scale-free kernels against the engine, the flat kernel's closed forms, kernels for wanted profiles."""
+
+import numpy as np
+import pytest
+from scipy.special import exp1, hyp1f1
+from scipy.stats import gamma
+
+from posbias import normalised_wasserstein
+from posbias.rollout.biased import biased_kernels, dense_kernel
+from posbias.rollout.clock import hop_distribution, uniform_clock_density
+from posbias.rollout.influence import influence_profile
+from posbias.rollout.position_bias import AlibiBias, FlatBias, LogBias, NoBias, RatioBias, described
+from posbias.rollout.profiles import mean_position
+from posbias.rollout.untrained import birth_profile
+from studies.design.flat_kernel import (
+    buchstab,
+    flat_density,
+    flat_distance,
+    flat_distance_bounds,
+    uniform_bias,
+)
+from studies.design.priors import (
+    Target,
+    kernel_for,
+    least_distance,
+    levy_masses,
+    nearest_reachable,
+    nearest_to_uniform,
+    reached,
+    target_of,
+)
+from studies.design.scale_free import (
+    birth_limit_distribution,
+    jump_tail,
+    limit_distribution,
+    limit_mean,
+    limit_profile,
+)
+from studies.untrained.limits import last_share, square_density
+
+X = np.linspace(0.02, 0.98, 49)
+LAMBDA = np.array([0.3, 0.1, 0.4, 0.25])
+STEPS = RatioBias((0.2, 0.5, 0.9, 2.0), (0.0, 1.5, -0.5, 0.3))
+
+
+def at(p, x):
+    """Return Σ_{j ≤ xn} p_j, straight between positions."""
+    return np.interp(x * p.size, np.arange(p.size + 1), np.append(0.0, p.cumsum()))
+
+
+def from_uniform(p):
+    return normalised_wasserstein(p, np.full(p.size, 1 / p.size))
+
+
+# Jumps
+
+
+@pytest.mark.parametrize("bias", [NoBias(), LogBias(1.4), LogBias(-0.5), FlatBias(2.0), STEPS])
+@pytest.mark.parametrize("theta", [0.0, 1.0, 2.5])
+def test_a_jump_is_what_one_row_of_the_kernel_makes(bias, theta):
+    n, s = 4001, np.array([0.0, 0.1, 0.3, 0.7, 1.5, 2.5])
+    row = dense_kernel(bias, 0.0, n)[-1]
+    ratio = np.arange(1, n + 1) / n
+    rows = np.array([(row * ratio**theta)[-np.log(ratio) >= at_least].sum() for at_least in s])
+    atol = 0.02 if isinstance(bias, LogBias) and bias.alpha < 0 else 3e-3
+    np.testing.assert_allclose(jump_tail(bias, s, theta), rows, atol=atol)
+
+
+def test_a_steep_and_hidden_bias_stays_finite():
+    hidden = RatioBias((0.0, 0.1, 0.1 + 1e-9, 3.0), (-1e4, -1e4, 0.0, 0.0))  # e^-s on s > 0.1
+    np.testing.assert_allclose(jump_tail(hidden, np.array([0.0, 0.05, 0.6])), [1, 1, np.exp(-0.5)], rtol=1e-6)
+
+
+def test_jumps_of_what_is_no_function_of_the_ratio_are_refused():
+    with pytest.raises(ValueError, match="position_bias: expected a function of i / j.* received alibi"):
+        jump_tail(AlibiBias(0.5), np.zeros(1))
+    with pytest.raises(ValueError, match="s, theta: expected numbers of at least 0"):
+        jump_tail(NoBias(), np.array([-1.0]))
+
+
+# Means
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1.0])
+def test_the_mean_is_exact_at_every_length_for_uniform_and_linear_weights(alpha):
+    kernels = biased_kernels(4, {"kind": "log", "alpha": alpha})
+    by_hand = np.prod(1 - LAMBDA / (alpha + 2))
+    assert limit_mean(kernels, LAMBDA) == pytest.approx(by_hand, rel=1e-14)
+    for n in (2, 3, 17, 400):
+        assert mean_position(influence_profile(kernels, LAMBDA, n)) == pytest.approx(by_hand, rel=1e-12)
+
+
+def test_other_means_come_at_rate_one_over_n():
+    kernels = biased_kernels(4, {"kind": "log", "alpha": 4.0})
+    off = [mean_position(influence_profile(kernels, LAMBDA, n)) - limit_mean(kernels, LAMBDA) for n in (1000, 10000)]
+    assert abs(off[0]) < 1e-3 and off[0] / off[1] == pytest.approx(10, rel=0.02)
+
+
+def test_small_mixing_makes_the_mean_an_exponential():
+    kernels = biased_kernels(1000, {"kind": "log", "alpha": 1.4})
+    assert limit_mean(kernels, np.full(1000, 0.0024)) == pytest.approx(np.exp(-2.4 / 3.4), rel=2e-3)
+    assert limit_mean(kernels, np.full(1000, 0.0024), poisson=True) == pytest.approx(np.exp(-2.4 / 3.4), rel=1e-12)
+
+
+# Laws
+
+
+def test_the_law_of_log_weights_is_a_mixture_of_gamma_laws():
+    kernels, omega = biased_kernels(4, {"kind": "log", "alpha": 1.4}), hop_distribution(LAMBDA)
+    hops = np.arange(1, omega.size)
+    expected = gamma.sf(-np.log(X)[:, None], hops, scale=1 / 2.4) @ omega[1:]
+    np.testing.assert_allclose(limit_distribution(kernels, LAMBDA, X), expected, atol=1e-7)
+
+
+def test_the_law_of_uniform_attention_is_the_bessel_law():
+    kernels = biased_kernels(5, {"kind": "none"})
+    F = limit_distribution(kernels, np.full(5, 0.3), np.array([0.2, 0.2002, 1.0]), poisson=True)
+    slope = uniform_clock_density(np.array([0.2001]), 1.5)[0]
+    assert (F[1] - F[0]) / 2e-4 == pytest.approx(slope, rel=1e-3) and F[2] == 1
+    atom = 1 - limit_distribution(kernels, np.full(5, 0.3), np.array([1 - 1e-9]), poisson=True)[0]
+    assert atom == pytest.approx(np.exp(-1.5), abs=1e-7)
+
+
+@pytest.mark.parametrize("bias", [LogBias(-0.3), LogBias(4.0), FlatBias(0.95), STEPS])
+def test_the_engine_tends_to_the_law(bias):
+    kernels = biased_kernels(4, described(bias))
+    law = limit_distribution(kernels, LAMBDA, X)
+    sizes = (4000, 16000) if bias is not STEPS else (500, 2000)
+    off = [np.abs(at(influence_profile(kernels, LAMBDA, n), X) - law).max() for n in sizes]
+    assert off[0] < 8e-3 and off[1] < 0.5 * off[0]
+
+
+def test_a_million_tokens_agree_to_two_in_a_million():
+    kernels = biased_kernels(24, {"kind": "log", "alpha": 1.4})
+    lambda_ = np.full(24, 0.2)
+    p = influence_profile(kernels, lambda_, 10**6)
+    np.testing.assert_allclose(at(p, X), limit_distribution(kernels, lambda_, X), atol=2e-6)
+
+
+def test_heads_are_a_mixture_and_layers_commute_in_the_limit():
+    rows = [[{"kind": "none"}, {"kind": "log", "alpha": 3.0}], [{"kind": "flat", "tau": 1.0}] * 2]
+    kernels = [biased_kernels(4, [*order, *order]) for order in (rows, rows[::-1])]
+    same = np.full(4, 0.3)
+    laws = [limit_distribution(one, same, X) for one in kernels]
+    np.testing.assert_allclose(*laws, atol=1e-12)
+    found = [at(influence_profile(kernels[0], same, n), X) for n in (500, 4000)]
+    off = [np.abs(p - laws[0]).max() for p in found]
+    assert off[1] < 2e-3 < 8 * off[0] and off[1] < 0.3 * off[0]
+
+
+def test_many_small_layers_of_two_kernels_are_one_of_their_mixture():
+    two = [[{"kind": "none"}], [{"kind": "log", "alpha": 3.0}]]
+    mixed = [{"kind": "none"}, {"kind": "log", "alpha": 3.0}]
+    exact = limit_distribution(biased_kernels(1, mixed, weights=[0.25, 0.75]), [1.0], X, poisson=True)
+    off = []
+    for T in (20, 80):
+        schedule = np.tile([0.5, 1.5], T // 2) / T
+        off.append(np.abs(limit_distribution(biased_kernels(T, two * (T // 2)), schedule, X) - exact).max())
+        assert off[-1] < schedule @ -np.expm1(-schedule)  # Le Cam's bound
+    assert off[0] / off[1] == pytest.approx(4, rel=0.1)
+
+
+def test_a_limit_profile_sums_to_one_and_keeps_its_atom():
+    p = limit_profile(biased_kernels(4, described(STEPS)), LAMBDA, 50)
+    assert p.sum() == pytest.approx(1, abs=1e-12) and p.min() >= 0
+    assert p[-1] == pytest.approx(np.prod(1 - LAMBDA), abs=0.02)
+
+
+def test_bad_positions_kernels_and_cut_offs_are_refused():
+    kernels = biased_kernels(4, {"kind": "none"})
+    with pytest.raises(ValueError, match="x: expected relative positions from 0 to 1, received 0.5 to 1.5"):
+        limit_distribution(kernels, LAMBDA, np.array([0.5, 1.5]))
+    with pytest.raises(ValueError, match="lambda_: expected 4 values"):
+        limit_mean(kernels, LAMBDA[:3])
+    with pytest.raises(ValueError, match="received alibi"):
+        limit_mean(biased_kernels(4, {"kind": "alibi", "slope": 0.1}), LAMBDA)
+    with pytest.raises(ValueError, match="position_bias: expected flat kernels whose cut-off"):
+        limit_distribution(biased_kernels(4, {"kind": "flat", "tau": 20.0}), LAMBDA, X)
+
+
+# The flat kernel
+
+
+@pytest.mark.parametrize("tau", [1e-3, 0.3, 1.0, 2.4, 4.8, 12.0, 30.0, 60.0])
+def test_the_flat_kernel_is_within_half_of_the_atom(tau):
+    scaled = flat_distance(tau) * np.exp(tau)
+    # From 17 on the ratio is its limit to the rounding of a double.
+    assert 0.5 * np.exp(-np.euler_gamma) * (1 - 1e-9) <= scaled < 0.5
+
+
+def test_the_flat_kernels_distance_is_that_of_its_law_and_of_its_mean():
+    tau, x = 2.4, (np.arange(20000) + 0.5) / 20000
+    kernels = biased_kernels(3, {"kind": "flat", "tau": tau})
+    law = limit_distribution(kernels, np.full(3, 0.8), x, poisson=True)
+    assert np.abs(law - x).mean() == pytest.approx(flat_distance(tau), abs=3e-5)
+    assert (law <= x + 1e-6).all()
+    mean = np.exp(-tau + exp1(2 * FlatBias(tau).cutoff))
+    assert mean - 0.5 == pytest.approx(flat_distance(tau), rel=1e-12)
+    assert mean == pytest.approx(limit_mean(kernels, np.full(3, 0.8), poisson=True), rel=1e-12)
+
+
+def test_its_density_is_buchstabs_function():
+    v = np.array([0.99, 1.5, 2.5, 3.0])
+    by_hand = [0, 1 / 1.5, (1 + np.log(1.5)) / 2.5, (1 + np.log(2)) / 3]
+    np.testing.assert_allclose(buchstab(v), by_hand, rtol=1e-12)
+    x, tau = np.linspace(0.05, 0.95, 19), 1.2
+    kernels, d = biased_kernels(2, {"kind": "flat", "tau": tau}), 1e-4
+    below, above = (limit_distribution(kernels, np.full(2, 0.6), x + e, poisson=True) for e in (-d, d))
+    np.testing.assert_allclose((above - below) / (2 * d), flat_density(x, tau), atol=2e-3)
+    cells = (np.arange(10**6) + 0.5) / 10**6
+    assert flat_density(cells, tau).mean() == pytest.approx(-np.expm1(-tau), abs=1e-5)
+
+
+@pytest.mark.parametrize("ratio", [0.5, 0.9, 1.0, 1.1, 2.0])
+def test_misjudged_mixing_costs_what_the_bounds_say(ratio):
+    tau, x = 3.0, (np.arange(8192) + 0.5) / 8192
+    kernels = biased_kernels(10, {"kind": "flat", "tau": tau})
+    law = limit_distribution(kernels, np.full(10, ratio * tau / 10), x, poisson=True)
+    low, high = flat_distance_bounds(tau, ratio * tau)
+    assert low - 1e-4 <= np.abs(law - x).mean() <= high + 1e-4
+    assert low == high or ratio > 1
+
+
+def test_numbers_that_a_flat_kernel_cannot_have_are_refused():
+    for function in (flat_distance, lambda tau: flat_density(X, tau)):
+        with pytest.raises(ValueError, match="tau: expected a number above 0"):
+            function(0.0)
+    with pytest.raises(ValueError, match="total: expected a number above 0, received -1"):
+        flat_distance_bounds(1.0, -1.0)
+    with pytest.raises(ValueError, match="x: expected positions strictly between 0 and 1"):
+        flat_density(np.array([0.0]), 1.0)
+
+
+@pytest.mark.parametrize("lambda_", [[0.5], [0.2] * 8, [0.05, 0.4, 0.2]])
+def test_the_bias_for_uniform_profiles_is_exact_at_every_depth(lambda_):
+    tau = -np.log1p(-np.array(lambda_)).sum()
+    biases = [[described(uniform_bias(tau, mixing, points=3000))] for mixing in lambda_]
+    law = limit_distribution(biased_kernels(len(lambda_), biases), lambda_, X)
+    np.testing.assert_allclose(law, (1 - np.exp(-tau)) * X, atol=3e-5)
+
+
+def test_half_the_weight_on_the_query_brings_short_prompts_near_the_limit():
+    lambda_, tau = np.full(24, 0.2), -24 * np.log(0.8)
+    bias = uniform_bias(tau, 0.2)
+    whole = RatioBias((0.0, *bias.distances[2:]), (0.0, *bias.values[2:]))
+    half, full = (from_uniform(influence_profile(dense_kernel(one, 0.0, 512), lambda_)) for one in (bias, whole))
+    assert half < 0.003 < 0.015 < full
+    assert half == pytest.approx(np.exp(-tau) / 2, rel=0.2)
+
+
+def test_the_bias_for_uniform_profiles_has_its_limits_and_refusals():
+    few, none = uniform_bias(3.0, 1e-7), uniform_bias(3.0)
+    np.testing.assert_allclose(few.values, none.values, atol=1e-5)
+    with pytest.raises(ValueError, match="tau: expected a number above 0"):
+        uniform_bias(0.0)
+    for wrong in (0.7, 1.0, -0.1):
+        with pytest.raises(ValueError, match="lambda_: expected a mixing from 0 to 0.5"):
+            uniform_bias(np.log(2), wrong)
+
+
+# The inverse
+
+UNIFORM = Target(0.1, lambda x: x)
+REACHABLE = {
+    "uniform": UNIFORM,
+    "power": Target(0.1, lambda x: x**2),
+    "past": Target(0.2, lambda x: 0.2 * x**0.6 + 0.8 * x),
+    "U": Target(0.1, lambda x: 0.5 * x**0.7 + 0.5 * x**6),
+    "nearest to uniform": nearest_to_uniform(0.1),
+}
+
+
+def test_levy_masses_of_uniform_and_of_a_power_are_frullani_densities():
+    for b, a in ((1.0, 0.1), (2.0, 0.3)):
+        nu, h = levy_masses(Target(a, lambda x, b=b: x**b), 8.0, 4000)
+        s = h * np.arange(1, 4001)
+        density = (np.exp(-b * s) - np.exp(-b * s / a)) / s
+        np.testing.assert_allclose(nu / h, density, atol=2e-3 * density.max())
+        assert nu.sum() == pytest.approx(-np.log(a) - density[0] * h / 2, abs=2e-3)
+
+
+def test_levy_masses_of_the_nearest_to_uniform_are_the_series():
+    a, cells = 0.1, 8000
+    nu, h = levy_masses(nearest_to_uniform(a), 0.6, cells)
+    s, e = h * np.arange(1, cells + 1), -np.log1p(-a)
+    ramps = [np.where(s > k * e, s - k * e, 0.0) for k in range(4)]
+    series = (s > e) / a - ramps[2] / (2 * a**2) + ramps[3] ** 2 / (6 * a**3)
+    inside = (s < 4 * e - h) & (np.abs(s - e) > 2 * h)
+    np.testing.assert_allclose((nu / h * np.exp(s))[inside], series[inside], atol=0.02 / a)
+
+
+@pytest.mark.parametrize("name", REACHABLE)
+def test_a_kernel_brings_its_target_back(name):
+    target = REACHABLE[name]
+    bias = kernel_for(target, reach=18.0, cells=12000)
+    assert reached(target, bias).wasserstein < 3e-4
+    T = 300
+    lambda_ = np.full(T, target.tau / T)
+    p = influence_profile(dense_kernel(bias, 0.0, 1000), lambda_)
+    assert np.abs(at(p, X) - target.below(X)).max() < 0.012
+
+
+@pytest.mark.parametrize("name", ["U", "nearest to uniform"])
+def test_a_kernel_for_few_layers_is_exact_there(name):
+    target, T = REACHABLE[name], 5
+    lambda_ = 1 - target.atom ** (1 / T)
+    bias = kernel_for(target, lambda_, reach=18.0, cells=12000)
+    kernels = biased_kernels(T, described(bias))
+    law = limit_distribution(kernels, np.full(T, lambda_), X)
+    np.testing.assert_allclose(law, target.below(X), atol=1.5e-3)
+
+
+def test_the_root_of_the_uniform_law_is_the_hypergeometric_bias():
+    bias = kernel_for(UNIFORM, 0.3)
+    s, r = np.array([0.05, 0.3, 1.0, 3.0]), np.log(0.7) / np.log(0.1)
+    logits, exact = np.interp(s, bias.distances, bias.values), np.log(hyp1f1(1 - r, 2, -9 * s))
+    np.testing.assert_allclose(logits - logits[0], exact - exact[0], atol=1e-3)
+
+
+def test_one_layer_reaches_any_profile():
+    hole = Target(0.1, lambda x: np.interp(x, [0, 0.4, 0.6, 1], [0, 0.5, 0.5, 1]))
+    kernels = biased_kernels(1, described(kernel_for(hole, 0.9)))
+    np.testing.assert_allclose(limit_distribution(kernels, [0.9], X), hole.below(X), atol=2e-3)
+    with pytest.raises(ValueError, match="target: expected a profile within reach .* negative kernel at i / j"):
+        kernel_for(hole)
+
+
+def test_profiles_without_early_tokens_are_out_of_reach():
+    for late in (lambda x: (2 * x - 1).clip(0), lambda x: ((x - 0.2) / 0.8).clip(0)):
+        with pytest.raises(ValueError, match="within reach"):
+            kernel_for(Target(0.1, late))
+
+
+def test_the_nearest_reachable_is_nearer_than_what_one_would_guess():
+    hole = Target(0.1, lambda x: np.interp(x, [0, 0.4, 0.6, 1], [0, 0.5, 0.5, 1]))
+    found = nearest_reachable(hole, cells=120)
+    guess = reached(hole, kernel_for(UNIFORM))
+    assert 0.002 < found.cramer < 0.6 * guess.cramer
+    assert found.wasserstein < 0.6 * guess.wasserstein
+    again = nearest_reachable(UNIFORM, cells=120)
+    assert again.wasserstein < 6e-3
+
+
+@pytest.mark.parametrize("a", [0.05, 0.3])
+def test_nothing_is_nearer_to_uniform_than_half_the_square_of_the_atom(a):
+    x = (np.arange(20000) + 0.5) / 20000
+    assert np.abs(nearest_to_uniform(a).below(x) - x).mean() == pytest.approx(least_distance(a), rel=1e-3)
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        p = np.append((1 - a) * rng.dirichlet(np.full(400, 0.5)), a)
+        assert from_uniform(p) > least_distance(a) - a / 400
+
+
+def test_the_nearest_to_uniform_is_out_of_reach_for_large_atoms():
+    assert kernel_for(nearest_to_uniform(0.3)).values
+    with pytest.raises(ValueError, match="within reach"):
+        kernel_for(nearest_to_uniform(0.6))
+
+
+def test_targets_that_are_none_are_refused():
+    with pytest.raises(ValueError, match="target.atom: expected a share strictly between 0 and 1, received 1"):
+        Target(1.0, lambda x: x)
+    with pytest.raises(ValueError, match="target.rest: expected a distribution function"):
+        Target(0.5, lambda x: 1 - x)
+    for wrong, message in (([0.5, 0.6], "sum to 1"), ([1.0], "two positions"), ([1.0, 0.0], "last position")):
+        with pytest.raises(ValueError, match=f"target: expected .*{message}"):
+            target_of(wrong)
+    with pytest.raises(ValueError, match="lambda_: expected a mixing from 0 to 0.9"):
+        kernel_for(UNIFORM, 0.95)
+    with pytest.raises(ValueError, match="atom: expected a share from 0 to 1"):
+        least_distance(1.5)
+    with pytest.raises(ValueError, match="reach: expected a number above 0"):
+        levy_masses(UNIFORM, 0.0, 10)
+
+
+# ALiBi, and the law at birth
+
+
+def test_alibi_moves_with_length_and_functions_of_the_ratio_do_not():
+    lambda_ = np.full(24, 0.1)
+
+    def mean(description, n):
+        return mean_position(influence_profile(biased_kernels(24, description), lambda_, n))
+
+    steep = [mean({"kind": "alibi", "slope": 0.004}, n) for n in (512, 1024, 2048)]
+    assert steep[0] + 0.1 < steep[1] < steep[2] - 0.05
+    assert mean({"kind": "log", "alpha": 1.4}, 512) == pytest.approx(
+        mean({"kind": "log", "alpha": 1.4}, 2048), abs=1e-3
+    )
+
+
+def test_the_limit_at_birth_is_the_square_density_for_log_weights():
+    c, alpha = np.full(24, 0.25), 1.4
+    omega = hop_distribution(c**2 / (1 + c**2))
+    kernels = biased_kernels(24, {"kind": "log", "alpha": alpha})
+    x, d = np.linspace(0.05, 0.95, 10), 1e-3
+    low, high = (birth_limit_distribution(kernels, c, x + e) for e in (-d, d))
+    y = x ** (alpha + 1)
+    last = last_share(omega)
+    density = (alpha + 1) * x**alpha * square_density(y, omega) * last / np.sqrt(omega[0])
+    np.testing.assert_allclose((high - low) / (2 * d), density, rtol=1e-3)
+    assert 1 - birth_limit_distribution(kernels, c, np.array([1 - 1e-9]))[0] == pytest.approx(last, abs=1e-5)
+
+
+@pytest.mark.parametrize("bias", [FlatBias(1.0), LogBias(2.0)])
+def test_the_law_at_birth_tends_to_its_limit(bias):
+    c = np.full(12, 0.6)
+    kernels = biased_kernels(12, described(bias))
+    law = birth_limit_distribution(kernels, c, X)
+    off = [np.abs(at(birth_profile(kernels, c, n), X) - law).max() for n in (1000, 4000)]
+    assert off[0] < 6e-3 and off[1] < 0.5 * off[0]
+
+
+def test_gains_that_are_none_are_refused_at_birth():
+    kernels = biased_kernels(2, {"kind": "none"})
+    for wrong in ([0.1], [0.1, -0.1]):
+        with pytest.raises(ValueError, match="gains: expected 2 numbers of at least 0"):
+            birth_limit_distribution(kernels, wrong, X)
+    with pytest.raises(ValueError, match="kernels: expected one kernel for all layers, received 2"):
+        two = biased_kernels(2, [[{"kind": "none"}], [{"kind": "log", "alpha": 1.0}]])
+        birth_limit_distribution(two, [0.1, 0.1], X)

@@ -1,0 +1,166 @@
+"""Between the law at birth and the aligned sum: both ends, the rule at a sum, and coherence of known vectors."""
+
+import numpy as np
+import pytest
+
+from posbias.rollout import masks
+from posbias.rollout.kernels import attention_kernel
+from posbias.rollout.structured import structured_kernels
+from posbias.rollout.untrained import aligned_profile, birth_profile
+from studies.ladder.alignment import branch_shares, coherent_profile
+
+N, T, H = 9, 4, 3
+
+
+@pytest.fixture
+def numbers():
+    rng = np.random.default_rng(3)
+    J = rng.standard_normal((T, N, 5))
+    return {
+        "kernels": attention_kernel(2 * rng.standard_normal((T, H, N, N)), masks.causal()),
+        "gains": rng.uniform(0.3, 1.2, (T, H)),
+        "scales": rng.uniform(0.5, 2.0, (T, N)),
+        "outputs": rng.uniform(0.5, 2.0, (T, N)),
+        "steps": 0.2 * J @ J.transpose(0, 2, 1),
+    }
+
+
+@pytest.mark.parametrize("parallel", [0, 1])
+def test_it_begins_at_the_law_at_birth_and_ends_at_the_aligned_sum(numbers, parallel):
+    kernels, gains = numbers.pop("kernels"), numbers.pop("gains")
+    for rho, limit in ((0.0, birth_profile), (1.0, aligned_profile)):
+        wanted = limit(kernels, gains, parallel=parallel, **numbers)
+        found = coherent_profile(kernels, gains, rho, parallel=parallel, **numbers)
+        np.testing.assert_allclose(found, wanted, rtol=1e-10)
+
+
+def test_structured_kernels_give_what_dense_ones_do():
+    slopes = np.array([0.3, 0.3, 0.1])
+    fast = structured_kernels(T, slope=slopes)
+    heads = [structured_kernels(1, slope=m).dense(0, N) for m in slopes]
+    dense = np.broadcast_to(np.stack(heads), (T, H, N, N))
+    gains = np.random.default_rng(0).uniform(0.5, 1.5, (T, H))
+    for rho in (-0.2, 0.3, 1.0):
+        np.testing.assert_allclose(coherent_profile(fast, gains, rho, N), coherent_profile(dense, gains, rho))
+
+
+def test_two_vectors_of_known_cosine():
+    """One layer, two tokens: the last meets itself, the first gets the branch alone."""
+    A, c, rho = np.array([[1.0, 0.0], [0.5, 0.5]]), 0.8, 0.37
+    p = coherent_profile(A, [c], rho)
+    last = np.sqrt(1 + (c / 2) ** 2 + 2 * rho * c / 2)
+    assert p[1] / p[0] == pytest.approx(last / (c / 2), rel=1e-12)
+
+
+def test_each_sum_has_a_coherence_of_its_own(numbers):
+    alike = coherent_profile(coherence=0.4, **numbers)
+    np.testing.assert_allclose(alike, coherent_profile(coherence=np.full((T, 2), 0.4), **numbers))
+    for column in (0, 1):
+        rho = np.full((T, 2), 0.4)
+        rho[:, column] = 0.1
+        assert abs(alike - coherent_profile(coherence=rho, **numbers)).max() > 1e-3
+
+
+def test_shares_take_the_place_of_what_the_gains_say(numbers):
+    own = branch_shares(**numbers)
+    assert ((own > 0) & (own < 1)).all()
+    law = birth_profile(**numbers)
+    np.testing.assert_allclose(coherent_profile(coherence=0.0, shares=own, **numbers), law, rtol=1e-10)
+    louder = numbers | {"gains": 3 * numbers["gains"], "steps": 2 * numbers["steps"]}
+    assert abs(birth_profile(**louder) - law).max() > 0.01
+    np.testing.assert_allclose(coherent_profile(coherence=0.0, shares=own, **louder), law, rtol=1e-10)
+    alone = coherent_profile(coherence=0.0, shares=0.0, **numbers)
+    np.testing.assert_allclose(alone, np.eye(N)[-1], atol=1e-12)
+    with pytest.raises(ValueError, match="shares"):
+        coherent_profile(coherence=0.0, shares=1.0, **numbers)
+
+
+def test_shares_by_hand():
+    """Around: 1 at the last token; through: c²/4 at each of two."""
+    A, c = np.array([[1.0, 0.0], [0.5, 0.5]]), 0.8
+    assert branch_shares(A, [c])[0, 0] == pytest.approx(c**2 / 2 / (1 + c**2 / 2), rel=1e-12)
+
+
+@pytest.mark.parametrize("rho", [1.5, [0.1] * T, [[0.1, np.nan]] * T, [[0.1, -2.0]] * T])
+def test_refuses_what_is_no_cosine(numbers, rho):
+    with pytest.raises(ValueError, match="coherence"):
+        coherent_profile(coherence=rho, **numbers)
+
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("transformers", reason="transformers is not installed")
+
+from measuring import CONFIGS, make, prompts
+
+from posbias.measure.instrument import Instrument
+from posbias.networks.families import output_projection
+from studies.ladder.coherence import JOINS, cross_terms, read_coherence
+from studies.ladder.gap import join_cosine
+from studies.ladder.gradients import gradient_by_hops, read_streams
+from studies.ladder.path_gradients import Pathways, single_hops
+
+EVERY = sorted(set(CONFIGS) - {"gpt2-inverse-layer"})
+
+
+def instrument(name):
+    return Instrument(make(name, dtype=torch.float64))
+
+
+def test_coherence_of_known_vectors():
+    u = torch.randn(1, 2, 3, 4, dtype=torch.float64)
+    aligned = cross_terms(torch.cat([u, 2 * u, 0.5 * u]))
+    assert torch.allclose(aligned[0], aligned[1]) and (aligned[1] > 0).all()
+    opposed = cross_terms(torch.cat([u, -u]))
+    assert torch.allclose(opposed[0], -opposed[1])
+    many = cross_terms(torch.randn(20, 1, 200, 400))
+    assert abs(many[0] / many[1]) < 0.01
+    assert not cross_terms(torch.zeros(3, 2, 4, 5)).any()
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_paths_of_one_hop_are_those_of_pathways_and_add_up(name):
+    ours, ids = instrument(name), prompts(B=2)
+    found = single_hops(ours, ids)
+    whole = gradient_by_hops(ours, ids)[1]
+    assert (found.sum(0) - whole).norm() < 1e-5 * whole.norm()
+    paths = Pathways(ours, ids[0])
+    first = paths.one_hop()
+    each = torch.stack([torch.einsum("id,ide->ie", first[s], paths.home[s]) for s in range(ours.T)])
+    assert (found[:, 0] - each).norm() < 1e-5 * each.norm()
+
+
+@pytest.mark.parametrize("name", ["bloom", "mpt", "falcon-rotary", "llama", "gpt2", "gpt_neox", "gemma"])
+def test_what_meets_at_an_attention_is_what_the_streams_have(name):
+    ours, ids = instrument(name), prompts(B=1)
+    cross, possible = read_coherence(ours, ids).layers[:, JOINS.index("attention"), :, 0]
+    np.testing.assert_allclose(cross / possible, join_cosine(read_streams(ours, ids)), rtol=1e-5, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["bloom", "llama", "gpt2", "falcon-rotary", "falcon-new"])
+def test_a_silent_branch_has_no_cross_terms(name):
+    """Without its output projection an attention sends nothing back."""
+    ours, ids = instrument(name), prompts(B=1)
+    before = read_coherence(ours, ids).layers
+    assert (before[1, :, :-1] > 0).all()
+    output_projection(ours.attentions[1]).weight.data.zero_()
+    after = read_coherence(ours, ids).layers
+    for join in ("attention", "heads"):
+        assert abs(after[:, JOINS.index(join), 1]).max() < 1e-12
+    assert (after[1, JOINS.index("step"), 1] > 0).all()
+
+
+@pytest.mark.parametrize("name", ["llama", "bloom"])
+def test_sizes_are_those_of_the_streams(name):
+    ours, ids = instrument(name), prompts(B=2)
+    streams = read_streams(ours, ids, values_only=True)
+    around, through = read_coherence(ours, ids).sizes[0].transpose(-1, -2)
+    np.testing.assert_allclose(through, streams.branch, rtol=1e-6, atol=1e-12)
+    np.testing.assert_allclose(around, streams.around, rtol=1e-6, atol=1e-12)
+
+
+def test_pairs_are_coherences_of_two_paths():
+    ours, ids = instrument("bloom"), prompts(B=2)
+    reading, u = read_coherence(ours, ids), single_hops(ours, ids)
+    assert torch.allclose(reading.pairs[:, 2, 0], cross_terms(u[[0, 2]]))
+    assert torch.equal(reading.pairs, reading.pairs.transpose(1, 2))
+    assert torch.allclose(reading.paths, cross_terms(u))

@@ -1,0 +1,185 @@
+"""Tables of the study between: which files are read, places that are known, and coherence of known cross terms."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+xr = pytest.importorskip("xarray", reason="xarray is not installed")
+pytest.importorskip("h5netcdf", reason="h5netcdf is not installed")
+
+from studies.ladder import between_tables as tables
+
+RHO = np.array([-0.2, 0.0, 0.5, 1.0])
+N, T, FEW = 16, 3, 4
+
+
+def family():
+    """Give distributions that move from the end to the start as ρ grows."""
+    rows = np.exp(np.outer(1.5 - 2 * RHO, np.linspace(0, 1, N)) * 3)
+    return rows / rows.sum(1, keepdims=True)
+
+
+def made(place, *, cross=0.1, seed=0):
+    """Give a file whose influence is that of the family at a place, in every prompt up to a little noise."""
+    rng = np.random.default_rng(seed)
+    p = np.array([np.interp(place, RHO, column) for column in family().T])
+    influence = p * rng.uniform(0.98, 1.02, (12, N))
+    possible = rng.uniform(0.2, 0.4, (3, T, FEW))
+    share = np.full((2, T), 0.2)
+    fields = {
+        "influence_prompts": (("prompt", "position"), influence),
+        "influence": (("position",), influence.sum(0)),
+        "profile": (("kernel", "coherence", "position"), np.stack([family(), family()])),
+        "predicted": (("kernel", "reading", "position"), np.stack([family()[1:]] * 2)),
+        "rollout": (("variant", "position"), family()[:2]),
+        "cross": (("join", "layer", "few"), cross * possible),
+        "possible": (("join", "layer", "few"), possible),
+        "path_cross": (("few",), np.full(FEW, 0.03)),
+        "path_possible": (("few",), np.full(FEW, 0.1)),
+        "share": (("sum", "layer"), share),
+        "expected_share": (("sum", "layer"), share / 4),
+        "pair_coherence": (("layer", "other_layer"), np.array([[1, 0.2, 0.4], [0.2, 1, 0.6], [0.4, 0.6, 1]])),
+    }
+    coords = {"kernel": ["content-free", "measured"], "coherence": RHO, "reading": ["cosines", "shares", "both"]}
+    coords |= {"variant": ["b", "kernels"], "join": ["attention", "step", "heads"], "sum": ["attention", "step"]}
+    return xr.Dataset(fields, coords=coords)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    stages = {"bloom-12.seed-1.step-000100": 100, "bloom-12.seed-1.step-000003": 3, "bloom-12.seed-1.between": 600}
+    for k, (name, step) in enumerate(stages.items()):
+        made(0.1 * k, seed=k).assign_attrs(training_steps=step).to_netcdf(tmp_path / f"{name}.nc", engine="h5netcdf")
+    for name in ("bloom-8.between", "bloom-8.seed-0.between", "mine.between"):
+        made(0.5).to_netcdf(tmp_path / f"{name}.nc", engine="h5netcdf")
+    return tmp_path
+
+
+def test_whatever_there_is_is_read_in_order_and_once(folder):
+    files = tables.read_between(folder, ["bloom-8", "bloom-12"])
+    assert list(files) == [
+        "bloom-8.between",
+        "bloom-12.seed-1.step-000003",
+        "bloom-12.seed-1.step-000100",
+        "bloom-12.seed-1.between",
+    ]
+    assert list(tables.finished(files)) == ["bloom-8.between", "bloom-12.seed-1.between"]
+    assert {run: len(own) for run, own in tables.courses(files).items()} == {"bloom-12, seed 1": 3}
+    assert files["bloom-8.between"].attrs["stage_seed"] == 0
+    with pytest.raises(FileNotFoundError, match=r"MODEL\.between\.nc"):
+        tables.read_between(folder, ["llama-12"])
+
+
+@pytest.mark.parametrize("place", [-0.1, 0.0, 0.2, 0.73, 1.0])
+def test_the_place_of_a_member_of_the_family_is_found(place):
+    p = np.array([np.interp(place, RHO, column) for column in family().T])
+    found, distance = tables.place_of(p[None], family(), RHO)
+    assert found[0] == pytest.approx(place, abs=0.011) and distance[0] < 1e-3
+
+
+def test_refuses_values_that_do_not_rise():
+    with pytest.raises(ValueError, match="coherences"):
+        tables.place_of(family()[:1], family(), RHO[::-1])
+
+
+def test_the_table_has_place_limits_and_coherence():
+    files = {str(place): made(place) for place in (0.1, 0.6)}
+    files = {k: x.assign_attrs(stage_model=k, stage_seed=0, stage_step=1, stage_finished=1) for k, x in files.items()}
+    table = tables.place_table(files, resamples=100)
+    assert np.allclose(table["place"], [0.1, 0.6], atol=0.03)
+    assert (table["low"] <= table["place"] + 0.011).all() and (table["high"] >= table["place"] - 0.011).all()
+    assert (table["nearest"] < table[["law", "aligned"]].min(axis=1)).all()
+    assert np.allclose(table[["coherence", "paths", "heads", "excess"]], [0.1, 0.3, 0.1, 2.0])
+    assert (table["mean_law"] > table["mean"]).all() and (table["mean"] > table["mean_aligned"]).all()
+
+
+def sides(places):
+    files = {str(place): made(place) for place in places}
+    samples = {name: tables.sample_between(x) for name, x in files.items()}
+    return samples, {name: tables.limits_of(x) for name, x in files.items()}
+
+
+def test_networks_stand_within_both_limits_or_beyond_one():
+    samples, limits = sides([0.3, 0.8, -0.15])
+    found = tables.limit_decisions(samples, limits)
+    assert found["law"].tolist() == ["within", "within", "beyond"] and (found["aligned"] == "within").all()
+    assert not tables.lie_between(samples, limits)
+    samples.pop("-0.15")
+    many = {f"{name} {k}": x for name, x in samples.items() for k in range(10)}
+    assert tables.lie_between(many, {name: limits[name.split()[0]] for name in many}, resamples=100)
+    assert tables.lie_between(samples, limits)
+    samples["0.8"] = tables.moved_between(samples["0.8"], limits["0.8"], 1.1)
+    assert tables.limit_decisions(samples, limits)["aligned"].tolist() == ["within", "beyond"]
+
+
+def test_the_limits_of_reference_models_go_by_their_names(folder):
+    found = tables.limit_profiles(tables.read_between(folder, ["bloom-8", "bloom-12"]))
+    assert list(found) == ["bloom-8"] and list(found["bloom-8"]) == ["birth", "aligned"]
+    assert np.allclose(found["bloom-8"]["birth"], family()[1]) and np.allclose(found["bloom-8"]["aligned"], family()[3])
+
+
+@pytest.mark.parametrize("place", [0.0, 0.4, 1.0, 1.2])
+def test_a_sample_is_moved_to_a_place(place):
+    samples, limits = sides([0.3])
+    law, aligned = (p @ np.arange(N) for p in limits["0.3"])
+    moved = tables.moved_between(samples["0.3"], limits["0.3"], place).profile @ np.arange(N)
+    assert (law - moved) / (law - aligned) == pytest.approx(place, abs=1e-9)
+
+
+def test_a_valley_is_told_from_none():
+    u = np.array([3, 2, 1.5, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1.5, 2, 4.0])
+    noise = np.random.default_rng(1).uniform(0.99, 1.01, (12, N))
+    fall = np.linspace(3, 1, N)
+    shapes = {"u": u, "fall": fall, "slight": np.ones(N)}
+    samples = {name: tables.Sample(p * noise, np.arange(12)) for name, p in shapes.items()}
+    found = tables.valley_table(samples, resamples=200)
+    assert found["u"].to_dict() == {"u": "yes", "fall": "no", "slight": "no"} and found.loc["u", "depth"] > 0.4
+    assert tables.keep_the_valley({"u": samples["u"]}, ["u"])
+    assert not tables.keep_the_valley({name: samples[name] for name in ("u", "fall")}, ["u"])
+    rough = tables.Sample(np.vstack([u] * 6 + [4.2 - u] * 6), np.arange(12))
+    mixed = {"u": samples["u"], "rough": rough}
+    assert tables.valley_table(mixed)["u"].to_dict() == {"u": "yes", "rough": "open"}
+    assert tables.keep_the_valley(mixed, ["u"]) and not tables.keep_the_valley(mixed, ["u", "rough"])
+
+
+def test_layers_and_the_step_at_which_they_leave():
+    stages = []
+    for step, cross in ((0, 0.0), (10, 0.05), (30, 0.3), (100, 0.2)):
+        attrs = {"stage_model": "m", "stage_seed": 0, "stage_step": step, "stage_finished": 0}
+        stages.append(made(0.1, cross=cross).assign_attrs(attrs))
+    layers = tables.layer_coherences(dict(zip("abcd", stages, strict=True)))
+    assert len(layers) == 4 * 4 * T
+    paths = layers.query("kind == 'paths' and step == 0").set_index("layer")["coherence"]
+    assert np.allclose(paths, [0.3, 0.4, 0.5])
+    assert np.allclose(layers.query("kind == 'attention' and step == 30")[["coherence", "excess"]], [0.3, 2.0])
+    first = tables.first_departures(layers.query("kind != 'paths'"))
+    assert (first["step"] == 30).all() and np.allclose(first["coherence"], 0.3)
+    assert tables.first_departures(layers.query("kind == 'heads'"), level=0.5)["step"].isna().all()
+
+
+def test_counts_of_layers_that_have_left_and_the_stages_that_are_quoted(folder):
+    files = tables.read_between(folder, ["bloom-8", "bloom-12"])
+    assert tables.shown_courses(files) == {"bloom-12, seed 1": [name for name in files if "bloom-12" in name]}
+    more = {name.replace("seed-1", "seed-2"): x.assign_attrs(stage_seed=2) for name, x in files.items() if "12" in name}
+    other = {name.replace("bloom", "mpt"): x.assign_attrs(stage_model="mpt-12") for name, x in more.items()}
+    assert list(tables.shown_courses(files | more | other, 2)) == ["bloom-12, seed 1", "mpt-12, seed 2"]
+    counts = tables.departure_counts(tables.layer_coherences(files))
+    assert list(counts.columns) == ["step 3", "step 100", "step 600", "of"] and (counts["of"] == T).all()
+    assert counts.loc[("bloom-12", 1, "paths"), "step 3"] == T
+    assert counts.loc[("bloom-12", 1, "heads"), "step 3"] == 0  # 0.1 is not beyond 0.1
+    table = pd.DataFrame(
+        [("m", 0, 0, 0, 0.01), ("m", 0, 10, 0, 0.3), ("m", 0, 30, 0, 0.1), ("m", 0, 600, 1, 0.5)],
+        columns=["model", "seed", "step", "finished", "coherence"],
+    )
+    assert tables.first_stages(table)["step"].tolist() == [0]
+
+
+def test_agreement_of_what_agrees_and_of_what_does_not():
+    place = np.linspace(0, 0.9, 8)
+    table = pd.DataFrame({"model": list("aabbccdd"), "place": place, "coherence": place, "paths": place[::-1]})
+    found = tables.agreement(table)
+    assert found["spearman"] == pytest.approx(1) and found["error"] == 0 and found["low"] > 0.99
+    assert tables.agreement(table, "paths")["spearman"] == pytest.approx(-1)
+    assert tables.says_where(table) and not tables.says_where(table.assign(coherence=place[::-1]))
+    assert not tables.says_where(table.assign(coherence=place + 0.5))
+    assert found["spread"] == pytest.approx(abs(place - place.mean()).mean())

@@ -1,0 +1,183 @@
+"""Decoders that find values by their keys: prompts, networks, training, files and the command."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from posbias import cli
+from posbias.networks.given_biases import given_biases
+from studies.lookup import network
+from studies.lookup import runs as lookup_runs
+from studies.lookup.prompts import prompts, vocabulary
+from studies.lookup.results import VARIABLES, read_results
+from studies.lookup.settings import ENCODINGS, Setting, Training, grid
+from studies.lookup.training import found_by_place, train
+
+SMALL = Setting("alibi", layers=1, pairs=4, width=16, heads=2, values=4)
+SHORT = Training(6, 8)
+
+
+@pytest.mark.parametrize("tokens", [1, 2])
+def test_a_prompt_holds_different_keys_and_asks_for_one_of_them(tokens):
+    setting = replace(SMALL, tokens=tokens)
+    drawn = prompts(setting, 50, torch.Generator().manual_seed(0))
+    names = vocabulary(setting)
+    for ids, answer, place in zip(drawn.ids.tolist(), drawn.answers.tolist(), drawn.places.tolist(), strict=True):
+        words = [names[i] for i in ids]
+        body = words[:-1] if tokens == 1 else [f"{k}={v}" for k, v in zip(words[:-1:2], words[1::2], strict=True)]
+        found = dict(pair.split("=") for pair in body)
+        assert len(found) == setting.pairs and len(ids) == setting.length
+        assert found[words[-1].removesuffix("?")] == f"v{answer}" == body[place].split("=")[1]
+    assert set(drawn.places.tolist()) == {0, 1, 2, 3}
+
+
+def test_answers_stand_where_training_puts_them():
+    drawn = prompts(replace(SMALL, places="ends"), 200, torch.Generator().manual_seed(0))
+    assert set(drawn.places.tolist()) == {0, 3} and 60 < (drawn.places == 0).sum() < 140
+    longer = prompts(SMALL, 12, torch.Generator(), pairs=6, each_place=True)
+    assert longer.places.tolist() == [0, 1, 2, 3, 4, 5] * 2 and longer.ids.shape == (12, 7)
+    with pytest.raises(ValueError, match="^pairs: expected 1 to 16, the number of different keys, received 17$"):
+        prompts(SMALL, 1, torch.Generator(), pairs=17)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_a_network_has_the_positions_of_its_setting_and_is_loaded_as_it_was(tmp_path, encoding):
+    setting = replace(SMALL, encoding=encoding)
+    model = network.untrained(setting, 0).eval()
+    biases = given_biases(model.config)
+    assert (biases is None) == (encoding in ("none", "rope"))
+    two = replace(setting, tokens=2).position_bias
+    assert [bias["slope"] for bias in two[:1]] == [2.0] and len(two) == 2, "half of the heads are local"
+    ids = prompts(setting, 3, torch.Generator().manual_seed(1)).ids
+    expected = network.value_logits(model, setting, ids)
+    exchanged = network.value_logits(model, setting, ids[:, [1, 0, 2, 3, 4]])
+    assert torch.allclose(expected, exchanged, atol=1e-5) == (encoding == "none")
+    network.save(model, setting, tmp_path)
+    assert torch.allclose(network.value_logits(network.load(tmp_path).eval(), setting, ids), expected, atol=1e-5)
+
+
+def test_the_tokenizer_of_a_network_reads_its_prompts(tmp_path):
+    from transformers import AutoTokenizer
+
+    setting = replace(SMALL, tokens=2)
+    network.save(network.untrained(setting, 0), setting, tmp_path)
+    ids = prompts(setting, 1, torch.Generator().manual_seed(0)).ids[0].tolist()
+    names = vocabulary(setting)
+    assert AutoTokenizer.from_pretrained(tmp_path)(" ".join(names[i] for i in ids))["input_ids"] == ids
+
+
+def test_embeddings_of_pairs_are_sums_and_leave_the_random_state_alone():
+    torch.manual_seed(3)
+    expected = torch.rand(1)
+    torch.manual_seed(3)
+    table = network.untrained(SMALL, 0).get_input_embeddings().weight.detach()[:64].unflatten(0, (16, 4))
+    assert torch.equal(torch.rand(1), expected)
+    assert torch.allclose(table[0] - table[1], (table[0] - table[1])[:1].expand(4, -1), atol=1e-6)
+    assert 0.5 < table.norm(dim=-1).mean() < 2
+
+
+def test_accuracy_is_counted_by_place(monkeypatch):
+    """A network that knows the answer where the key is early, and is wrong elsewhere, is found out."""
+    from studies.lookup import training
+
+    def knows(model, setting, ids):
+        K, V = setting.keys, setting.values
+        asked = ids[:, -1:] - K * V
+        places = (ids[:, :-1] // V == asked).int().argmax(1)
+        answers = ids.gather(1, places[:, None])[:, 0] % V
+        wrong = (answers + (places > 1)) % V
+        return 20.0 * torch.nn.functional.one_hot(wrong, V)
+
+    monkeypatch.setattr(training, "value_logits", knows)
+    found = found_by_place(network.untrained(SMALL, 0), SMALL, 30, 0)
+    np.testing.assert_allclose(found.accuracy, [1, 1, 0, 0])
+    np.testing.assert_allclose(found.log_probability, [0, 0, -20, -20], atol=1e-6)
+
+
+def test_training_learns_and_a_run_that_was_killed_goes_on_as_if_it_had_not(tmp_path, monkeypatch):
+    whole = train(SMALL, 0, Training(120, 32, 1e-2))
+    assert whole.accuracy[-4:].mean() > whole.accuracy[:4].mean() + 0.1 and whole.loss[-1] < whole.loss[0]
+
+    from studies.lookup import training
+
+    class Killed(Exception):
+        pass
+
+    step = training._Run.step
+
+    def killed(run, number):
+        if number == 4:
+            raise Killed
+        step(run, number)
+
+    expected = train(SMALL, 1, SHORT)
+    monkeypatch.setattr(training._Run, "step", killed)
+    with pytest.raises(Killed):
+        train(SMALL, 1, SHORT, path=tmp_path / "c", checkpoint_every=1e-9)
+    monkeypatch.setattr(training._Run, "step", step)
+    resumed = train(SMALL, 1, SHORT, path=tmp_path / "c")
+    np.testing.assert_array_equal(resumed.log_probability, expected.log_probability)
+    np.testing.assert_array_equal(resumed.loss, expected.loss)
+    with pytest.raises(ValueError, match="same settings"):
+        train(replace(SMALL, encoding="log"), 1, SHORT, path=tmp_path / "c")
+
+
+def test_a_file_for_each_setting_and_a_folder_for_each_network(tmp_path):
+    settings = {SMALL: SHORT, replace(SMALL, tokens=2): SHORT}
+    found = dict(lookup_runs.run_settings(settings, [0, 1], tmp_path))
+    assert [path.name for path in found] == ["alibi-T1-n4-one-even-d16-h2-v4.nc", "alibi-T1-n4-two-even-d16-h2-v4.nc"]
+    for path, results in found.items():
+        read = read_results(path)
+        assert set(read.data_vars) == set(VARIABLES) and read.sizes["place_4"] == 16
+        np.testing.assert_allclose(read["accuracy"], results["accuracy"], atol=1e-6)
+        assert read["tested"].values.tolist() == [1, 2, 3, 4, 5, 6]
+        assert {x.name for x in tmp_path.glob(f"{path.stem}.seed*")} == {f"{path.stem}.seed0", f"{path.stem}.seed1"}
+    assert lookup_runs.is_done(path, replace(SMALL, tokens=2), [0, 1], SHORT)
+    with pytest.raises(ValueError, match="iterations: expected 7, received 6"):
+        lookup_runs.is_done(path, replace(SMALL, tokens=2), [0, 1], Training(7, 8))
+
+
+def test_the_chapters_grid_has_enough_settings_of_different_names():
+    assert len({setting.name for setting in grid()}) == len(grid()) >= 20
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"encoding": "sin"}, "encoding: expected one of none, alibi"),
+        ({"tokens": 3}, "tokens: expected one of 1, 2, received 3"),
+        ({"places": "middle"}, "places: expected one of even, ends"),
+        ({"pairs": 1}, "pairs: expected"),
+        ({"pairs": 10**6}, "pairs: expected at most 1024, received 1000000"),
+        ({"width": 20, "heads": 4}, "width: expected a multiple of twice the 4 heads, received 20"),
+    ],
+)
+def test_a_setting_that_is_none_is_refused(given, message):
+    with pytest.raises(ValueError, match=message):
+        Setting(**given)
+    with pytest.raises(ValueError, match="rate: expected a number above 0, received nan"):
+        Training(rate=float("nan"))
+
+
+def test_the_command_trains_skips_what_is_done_and_refuses_what_is_in_the_way(tmp_path, capsys):
+    def command(*more):
+        try:
+            words = ["train-retrieval", "-o", str(tmp_path / "runs"), "--pairs", "4", "--layers", "1"]
+            cli.main([*words, "--iterations", "2", "--batch-size", "4", "--seeds", "1", *more])
+        except SystemExit as ended:
+            return ended.code or 0, capsys.readouterr()
+        return 0, capsys.readouterr()
+
+    status, said = command("-e", "flat")
+    assert status == 0 and "flat-T1-n4-one-even.nc: 1 seeds, found 0." in said.out
+    assert "shards" not in said.err and "Loading" not in said.err, "no bars but the training's own"
+    status, said = command("-e", "flat")
+    assert status == 2 and "expected no earlier results" in said.err
+    status, said = command("-e", "flat", "-e", "log", "--resume")
+    assert status == 0 and "log-T1" in said.out and "flat-T1" not in said.out
+    status, said = command("-e", "up")
+    assert status == 2 and "encoding: expected one of" in said.err

@@ -1,0 +1,161 @@
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from studies.norms.layernorm import (
+    exact_tokens,
+    inverse_norms,
+    row_concentration,
+    row_weights,
+    second_layer_logits,
+    stream_mixing,
+    uniform_depth_cosine,
+    weight_ratio,
+)
+from studies.norms.layernorm_simulation import layer_logits
+
+ALPHAS, RATIOS, MIXING = st.floats(0, 0.99), st.floats(1e-3, 1), st.floats(0.01, 1)
+
+
+def test_two_tokens_by_hand():
+    """g = 1/2: the second token takes 2/3 of itself and 1/3 of the first."""
+    own, earlier = row_weights(2, 0.5)
+    assert own.tolist() == [1, 1 / 1.5] and earlier[1] == pytest.approx(1 / 3)
+    assert row_concentration(2, 0.5)[1] == pytest.approx(5 / 9)
+    assert row_concentration(2, 0.5, 0.5)[1] == pytest.approx((5 / 6) ** 2 + (1 / 6) ** 2)
+    assert inverse_norms(2, 0.2, 0.5)[1] == pytest.approx((0.8 * 5 / 9 + 0.2) ** -0.5)
+    assert weight_ratio(0.5, 4.0) == pytest.approx(np.exp(-2))
+
+
+def test_concentration_is_the_squared_norm_of_the_residual_kernel_exactly():
+    g, mixing, n = Fraction(2, 7), Fraction(3, 5), 6
+    for j in range(n):
+        row = [g / (1 + j * g)] * j + [1 / (1 + j * g)]
+        mixed = [mixing * w for w in row]
+        mixed[j] += 1 - mixing
+        q = float(sum(w * w for w in mixed))
+        assert row_concentration(n, float(g), float(mixing))[j] == pytest.approx(q, rel=1e-14)
+
+
+@given(ALPHAS, RATIOS, MIXING)
+def test_h_rises_and_the_bare_logits_are_flat(alpha, g, mixing):
+    h = inverse_norms(8, alpha, g, mixing)
+    assert h[0] == pytest.approx(1) and (np.diff(h) > 0).all()
+    flat = second_layer_logits(8, alpha, g, mixing, normalised=False)
+    with_norm = second_layer_logits(8, alpha, g, mixing)
+    for i in range(2, 8):
+        assert np.ptp(flat[i, :i]) == 0
+        assert (np.diff(with_norm[i, :i]) > 0).all()
+
+
+@given(ALPHAS, RATIOS, MIXING)
+def test_a_residual_weakens_the_rise(alpha, g, mixing):
+    assert (inverse_norms(8, alpha, g, mixing) <= inverse_norms(8, alpha, g) * (1 + 1e-12)).all()
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.3, 0.8])
+@pytest.mark.parametrize("d", [16, 64])
+def test_closed_forms_are_the_network(d, alpha):
+    X, root = exact_tokens(10, d, alpha), np.sqrt(d)
+    bare = second_layer_logits(10, alpha, weight_ratio(alpha, 1 / root), scale=1 / root, normalised=False)
+    assert np.allclose(layer_logits(X, 2, norm="none")[1], bare, rtol=1e-12)
+    g = weight_ratio(alpha, root)
+    for norm in ("layernorm", "rmsnorm"):
+        normed = second_layer_logits(10, alpha, g, scale=root)
+        assert np.allclose(layer_logits(X, 2, norm=norm)[1], normed, rtol=1e-12, atol=1e-13)
+        for size in (0.5, 1.0, root):  # a value of norm √d is added to a token of norm ρ: λ = √d/(ρ + √d)
+            mixed = second_layer_logits(10, alpha, g, root / (size + root), scale=root)
+            assert np.allclose(layer_logits(size * X, 2, norm=norm, residual="pre")[1], mixed, rtol=1e-12, atol=1e-13)
+        post = second_layer_logits(10, alpha, g, 0.5, scale=root)
+        assert np.allclose(layer_logits(X, 2, norm=norm, residual="post")[1], post, rtol=1e-12, atol=1e-13)
+
+
+def test_exact_tokens_have_their_cosines_and_no_mean():
+    X = exact_tokens(10, 11, 0.7)
+    assert np.allclose(X @ X.T, 0.7 + 0.3 * np.eye(10), atol=1e-13)
+    assert np.abs(X.mean(axis=1)).max() < 1e-13
+
+
+FOUND = {1: (0.316, 0.5, 0.707), 2: (0.533, 0.750, 0.914), 3: (0.654, 0.842, 0.955)}
+"""Cosines after t layers at n = 4,000 of the last state with those at n/10, n/4 and n/2, computed by other code."""
+
+
+def test_depth_cosine_is_the_limit_of_the_network_that_normalises_in_every_layer():
+    """x_i ← (1/i) Σ_{j≤i} x_j/‖x_j‖ at n = 4,000, written out; raw running means have another limit from layer 2 on."""
+    n = 4000
+    rows = np.array([n // 10, n // 4, n // 2, n]) - 1
+    X = np.eye(n)
+    for t in (1, 2, 3):
+        X = np.cumsum(X / np.linalg.norm(X, axis=1, keepdims=True), axis=0) / np.arange(1, n + 1)[:, None]
+        u = X[rows] / np.linalg.norm(X[rows], axis=1, keepdims=True)
+        found, limit = u[:3] @ u[3], uniform_depth_cosine(np.log(n / (rows[:3] + 1)), t)
+        assert np.allclose(found, limit, atol=1e-3), t
+        assert np.allclose(found, FOUND[t], atol=6e-4), t
+
+
+def test_depth_cosine_is_the_limit_of_the_layer_code():
+    n = 600
+    S = layer_logits(np.eye(n), 4, norm="rmsnorm", uniform=True) / np.sqrt(n)
+    rows = np.array([n // 10, n // 4, n // 2]) - 1
+    for t in (1, 2, 3):
+        limit = uniform_depth_cosine(np.log(n / (rows + 1)), t)
+        assert np.allclose(S[t, -1, rows], limit, atol=5e-3), t
+
+
+def test_depth_cosine_in_closed_form():
+    """Partial fractions of (1/4 + ω²)^-1 (1 + ω²)^-(t-1), and the transform itself."""
+    u = np.array([0.0, 0.3, 1.0, np.log(4), 5.0])
+    assert np.allclose(uniform_depth_cosine(u, 1), np.exp(-u / 2), rtol=1e-13)
+    assert np.allclose(uniform_depth_cosine(u, 2), 2 * np.exp(-u / 2) - np.exp(-u), rtol=1e-13)
+    third = (16 * np.exp(-u / 2) - (11 + 3 * u) * np.exp(-u)) / 5
+    assert np.allclose(uniform_depth_cosine(u, 3), third, rtol=1e-13)
+    omega = np.linspace(0, 60, 600_001)
+    for t in (4, 9, 40):
+        density = (0.25 + omega**2) ** -1 * (1 + omega**2) ** -(t - 1.0)
+        transform = [np.trapezoid(density * np.cos(omega * v), omega) for v in u]
+        assert np.allclose(uniform_depth_cosine(u, t), np.array(transform) / transform[0], rtol=1e-8)
+
+
+@given(st.floats(0, 5), st.integers(1, 6))
+def test_depth_cosine_falls_with_distance_and_flattens_with_depth(u, t):
+    here, further, deeper = (
+        uniform_depth_cosine(u, t), uniform_depth_cosine(-u - 0.01, t), uniform_depth_cosine(u + 0.01, t + 1)
+    )  # fmt: skip
+    assert further < here <= 1 and deeper > further
+
+
+def test_stream_mixing_is_what_the_network_does():
+    X = np.random.default_rng(0).normal(size=(6, 16))
+    mixing = stream_mixing(X, 3)
+    P = np.linalg.multi_dot(mixing.exact[::-1])
+    assert np.allclose(P.sum(axis=1), 1) and (np.triu(P, 1) == 0).all()
+    assert ((mixing.lambda_ > 0) & (mixing.lambda_ < 1)).all()
+    state = P @ (X - X.mean(axis=1, keepdims=True))
+    u = 4 * state / np.linalg.norm(state, axis=1, keepdims=True)
+    assert np.allclose(u @ u.T / 4, layer_logits(X, 4, residual="pre")[3], rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: weight_ratio(1.0, 1.0),
+        lambda: weight_ratio(-0.1, 1.0),
+        lambda: weight_ratio(0.5, -1.0),
+        lambda: row_weights(0, 0.5),
+        lambda: row_weights(3, 0.0),
+        lambda: row_weights(3, 1.5),
+        lambda: row_concentration(3, 0.5, 1.5),
+        lambda: inverse_norms(3, 1.0, 0.5),
+        lambda: second_layer_logits(3, 1.5, 0.5),
+        lambda: uniform_depth_cosine(1.0, 0),
+        lambda: exact_tokens(10, 10, 0.5),
+        lambda: exact_tokens(3, 8, 1.0),
+        lambda: stream_mixing(np.eye(3), 0),
+    ],
+)
+def test_bad_input_is_refused(call):
+    with pytest.raises(ValueError, match="expected .* received"):
+        call()

@@ -1,0 +1,325 @@
+"""What the norms before attention divide by, replacing it, and the recency that is left: on every family."""
+
+import numpy as np
+import pytest
+
+from studies.norms.layernorm_simulation import layer_logits, recency_share
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("transformers", reason="transformers is not installed")
+
+from measuring import CONFIGS, N, make, prompts
+from torch import nn
+
+from posbias.measure.instrument import Instrument
+from posbias.measure.interventions import bidirectional, replaced_denominators
+from posbias.measure.normalisation import centres, denominators
+from posbias.networks.families import output_projection
+from studies.norms.identity import identity_network
+from studies.norms.measure import (
+    PARTS,
+    later_preferred,
+    octave_slopes,
+    read_recency,
+    read_sizes,
+)
+
+EVERY = sorted(set(CONFIGS) - {"opt-projected"})  # which normalises after attention
+ROTATED = [name for name in EVERY if name not in ("gpt2", "gpt2-inverse-layer", "opt")]
+
+
+def ours_of(name, **changes):
+    upcast = name == "gpt2-inverse-layer"  # computes its attention in 32 bits and takes no others
+    return Instrument(make(name, dtype=torch.float32 if upcast else torch.float64, **changes))
+
+
+def unnormed(norm, x):
+    """Return gain · (x - mean) or gain · x, and the bias or 0."""
+    gain = norm.weight + (1 if "Gemma" in type(norm).__name__ else 0)
+    bias = getattr(norm, "bias", None)
+    return gain * (x - x.mean(-1, keepdim=True) if centres(norm) else x), 0 if bias is None else bias
+
+
+def attention(instrument, ids):
+    """Return content logits, weights and a_t of a forward pass, each (T, B, ...)."""
+    seen, branches = [], []
+    hooks = [
+        instrument.family.output_of(layer).register_forward_hook(
+            lambda m, args, out: branches.append((out[0] if isinstance(out, tuple) else out).clone())
+        )
+        for layer in instrument.layers
+    ]
+    instrument.forward(ids, lambda r: seen.append((r.content().clone(), r.probabilities.clone())))
+    for hook in hooks:
+        hook.remove()
+    return [torch.stack(x) for x in (*zip(*seen, strict=True), branches)]
+
+
+def courses(instrument, ids):
+    """Return what the norms divide by, typically: (T, n)."""
+    found = []
+    hooks = [
+        instrument.family.norm_of(layer).register_forward_pre_hook(
+            lambda m, args: found.append(denominators(m, args[0])[..., 0].log().mean(0).exp())
+        )
+        for layer in instrument.layers
+    ]
+    instrument.forward(ids, lambda reading: None)
+    for hook in hooks:
+        hook.remove()
+    return torch.stack(found).numpy()
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_the_norm_divides_by_its_denominators_and_feeds_the_projections(name):
+    ours, ids = ours_of(name), prompts()
+    taken, given = {}, {}
+    for t, (layer, module) in enumerate(zip(ours.layers, ours.attentions, strict=True)):
+        norm = ours.family.norm_of(layer)
+        norm.register_forward_hook(lambda m, args, out, t=t: given.update({t: (m, args[0], out)}))
+        for projection in ours.family.projections_of(module):
+            projection.register_forward_pre_hook(lambda m, args, t=t: taken.setdefault(t, []).append(args[0]))
+    ours.forward(ids, lambda reading: None)
+    for t, (norm, x, out) in given.items():
+        product, bias = unnormed(norm, x)
+        assert torch.allclose(out, product / denominators(norm, x) + bias, atol=1e-5)
+        assert len(taken[t]) == len(ours.family.projections) and all(torch.equal(y, out) for y in taken[t])
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_columns_are_queries_keys_and_values(name):
+    """Zeroing what the table calls keys, queries or values zeroes content logits, or what attention averages."""
+    ours, ids = ours_of(name), prompts()
+    content, A, _ = attention(ours, ids)
+    allowed = content[0] > -1e9
+    for letter in "qkv":
+        hooks, averages = [], []
+        module = ours.attentions[0]
+        hooks.append(output_projection(module).register_forward_pre_hook(lambda m, args, a=averages: a.append(args[0])))
+        for k, projection in enumerate(ours.family.projections_of(module)):
+
+            def zero(m, args, out, k=k, letter=letter):
+                letters = ours.family.columns(ours.attentions[0], k, out.shape[-1])
+                return out * torch.from_numpy(letters != letter)
+
+            hooks.append(projection.register_forward_hook(zero))
+        without, B, _ = attention(ours, ids)
+        for hook in hooks:
+            hook.remove()
+        if letter == "v":
+            assert not averages[0].any() and torch.equal(B[0], A[0])
+        else:
+            assert averages[0].any() and without[0][allowed].abs().max() < 1e-5 < content[0][allowed].abs().max()
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_only_the_parts_change_and_no_trace_is_left(name):
+    ours, ids = ours_of(name), prompts()
+    weights = {key: x.clone() for key, x in ours.model.state_dict().items()}
+    rising = np.geomspace(1, 3, N) * np.ones((ours.T, 1))
+    before = attention(ours, ids)
+    normalised = name == "qwen3"  # normalises queries and keys once more: a factor is lost on the way
+    for parts in ("k", "q", "v", "qk", "qkv"):
+        for own, typical in ((False, courses(ours, ids)), (True, rising)):
+            with pytest.raises(KeyError, match="inside"), replaced_denominators(ours, typical, parts, own=own):
+                content, A, branches = attention(ours, ids)
+                raise KeyError("inside")
+            changed = not torch.allclose(content[0], before[0][0], atol=1e-4)
+            assert changed == (bool(set(parts) & set("qk")) and not normalised)
+            assert torch.allclose(A[0], before[1][0], atol=1e-6) == (not changed)
+            assert not torch.allclose(branches[0], before[2][0], atol=1e-4) or (normalised and "v" not in parts)
+            assert all(torch.equal(x, y) for x, y in zip(attention(ours, ids), before, strict=True))
+    assert all(torch.equal(x, weights[key]) for key, x in ours.model.state_dict().items())
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in ours.model.modules())
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_what_the_projections_see_is_divided_by_one_number(name):
+    ours, ids = ours_of(name), prompts()
+    level = np.exp(np.log(courses(ours, ids)).mean(-1))
+    seen, inputs = [], []
+    first = ours.family.projections_of(ours.attentions[0])[0]
+    norm = ours.family.norm_of(ours.layers[0])
+    own = first.forward
+    first.forward = lambda x: seen.append(x) or own(x)
+    norm.register_forward_pre_hook(lambda m, args: inputs.append(args[0]))
+    with replaced_denominators(ours, courses(ours, ids), "k"):
+        seen.clear(), inputs.clear()
+        attention(ours, ids)
+    product, bias = unnormed(norm, inputs[0])
+    assert len(seen) == 2  # the model's own input, then the replaced one
+    assert torch.allclose(seen[1], product / level[0] + bias, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_equal_tokens_have_nothing_to_replace(name):
+    """The same token everywhere, without a table of positions: all norms are equal and nothing changes."""
+    if name not in ROTATED:
+        pytest.skip("positions are added to the stream")
+    ours, ids = ours_of(name), torch.full((1, N), 5)
+    typical = courses(ours, ids)
+    assert np.allclose(typical, typical[:, :1], rtol=1e-6)
+    before = attention(ours, ids)
+    for own in (False, True):
+        with replaced_denominators(ours, typical, "qkv", own=own):
+            assert all(torch.allclose(x, y, atol=1e-4) for x, y in zip(attention(ours, ids), before, strict=True))
+
+
+def test_rows_of_logits_are_scaled_by_keys_and_by_queries():
+    """Without biases and rotations of positions a key's factor scales its column and a query's its row."""
+    ours, ids = ours_of("llama"), prompts()
+    typical = np.geomspace(1, 3, N) * np.ones((ours.T, 1))
+    factor = torch.from_numpy(typical[0] / np.exp(np.log(typical[0]).mean())).float()
+    content, _, _ = attention(ours, ids)
+    shown = content[0] > -1e9
+    for parts, scale in (("k", factor), ("q", factor[:, None]), ("qk", factor * factor[:, None])):
+        with replaced_denominators(ours, typical, parts, own=True):
+            changed = attention(ours, ids)[0][0]
+        assert torch.allclose(changed[shown], (content[0] * scale)[shown], atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "falcon-alibi-parallel", "bloom", "mpt"])
+def test_sizes_are_those_of_the_stream(name):
+    ours, ids = ours_of(name), prompts()
+    sizes = read_sizes(ours, ids.numpy(), batch_size=2)
+    assert sizes.shape == (3, ours.T, len(PARTS), N)
+    part = dict(zip(PARTS, sizes.transpose(2, 0, 1, 3), strict=True))
+    courses_ = courses(ours, ids)
+    assert np.allclose(np.log(part["input"]).mean(0), np.log(courses_), atol=1e-4)
+    assert not part["branches"][:, 0].any() and not part["rest"][:, 0].any()
+    assert np.allclose(part["branches"][:, 1], part["branch"][:, 0], rtol=1e-5)
+    assert (part["input"] <= part["input"][:, :1] + part["branches"] + part["rest"] + 1e-5).all()
+    if name == "llama":  # what the first layer adds beside its branch is its feed-forward block
+        blocks = []
+        handle = ours.layers[0].mlp.register_forward_hook(lambda m, args, out: blocks.append(out))
+        ours.forward(ids, lambda reading: None)
+        handle.remove()
+        assert np.allclose(part["rest"][:, 1], blocks[0].square().mean(-1).sqrt(), rtol=1e-4)
+    _, A, a = attention(ours, ids)
+    measure = a.std(-1, correction=0) if centres(ours.family.norm_of(ours.layers[0])) else a.square().mean(-1).sqrt()
+    assert np.allclose(part["branch"], measure.transpose(0, 1), rtol=1e-4)
+    if name == "llama":  # without attention and feed-forward blocks the stream is the embedding
+        for layer in ours.layers:
+            layer.self_attn.o_proj.weight.zero_(), layer.mlp.down_proj.weight.zero_()
+        bare = dict(zip(PARTS, read_sizes(ours, ids.numpy()).transpose(2, 0, 1, 3), strict=True))
+        assert not bare["branches"].any() and not bare["rest"].any() and np.ptp(bare["input"], axis=1).max() == 0
+
+
+def test_averages_of_unrelated_values_shrink_as_the_root():
+    """Uniform attention over orthogonal values: the size at position j is (j + 1)^(-1/2) of one value's."""
+    ours, ids = Instrument(make("llama", num_hidden_layers=1, num_key_value_heads=4)), torch.arange(1, N + 1)[None]
+    layer = ours.layers[0]
+    ours.attentions[0].q_proj.weight.zero_()
+    ours.attentions[0].v_proj.weight.copy_(torch.eye(32))
+    layer.input_layernorm.weight.fill_(1.0)
+    ours.model.get_input_embeddings().weight.copy_(torch.eye(97, 32))
+    values = read_sizes(ours, ids.numpy())[0, 0, PARTS.index("values")]
+    assert np.allclose(values / values[0], np.arange(1, N + 1) ** -0.5, atol=1e-5)
+    assert octave_slopes(values) == pytest.approx(-0.5, abs=1e-5)
+
+
+def test_slopes_are_exponents():
+    j = np.arange(64) + 1.0
+    sizes = np.stack([3 * j**0.7, j**-1.2, np.ones(64)])
+    sizes[:, 0] = 100  # the first token is left out
+    assert np.allclose(octave_slopes(sizes), [0.7, -1.2, 0])
+    assert octave_slopes(sizes[2], first=0) < 0
+    with pytest.raises(ValueError, match="positions: expected an integer of at least 3"):
+        octave_slopes(np.ones(2))
+
+
+@pytest.mark.parametrize("name", ["llama", "bloom", "falcon-alibi", "mistral"])
+def test_recency_is_that_of_the_content_logits(name):
+    ours, ids = ours_of(name), prompts()
+    found = read_recency(ours, ids.numpy(), np.arange(2, N), batch_size=2)
+    content, A, _ = attention(ours, ids)
+    if name != "mistral":
+        expected = recency_share(content.numpy())  # (T, B, H), every triple
+        assert np.allclose(found.preference, expected.mean(-1).T)
+        j = np.arange(1, N)
+        mean = (A.double().numpy()[..., 1:, :] @ np.arange(N)) / j
+        assert np.allclose(found.position, mean.mean((-1, -2)).T, atol=1e-5)
+    else:  # the slow way, with what the window hides left out
+        c, greater, count = content[1, 2, 3].numpy(), 0, 0
+        for i in range(2, N):
+            seen = [j for j in range(i) if j > i - 5]
+            pairs = [(j, k) for j in seen for k in seen if k < j]
+            greater, count = greater + sum(c[i, j] > c[i, k] for j, k in pairs), count + len(pairs)
+        allowed = torch.ones(N, N, dtype=torch.bool).tril() & ~torch.ones(N, N, dtype=torch.bool).tril(-5)
+        share, _ = later_preferred(content[1], allowed, np.arange(2, N))
+        assert float(share[2, 3]) == pytest.approx(greater / count)
+        assert np.allclose(found.preference[:, 1], share.mean(-1))
+    assert np.allclose(found.loss, ours.losses(ids).mean(-1))
+    assert ((found.positive >= 0) & (found.positive <= 1)).all()
+
+
+def test_the_identity_network_is_that_of_the_theory_and_loses_its_recency():
+    rng, sequences, n, D = np.random.default_rng(0), 100, 10, 16
+    X = (rng.standard_normal((sequences, n, D)) + rng.standard_normal((sequences, 1, D))) / D**0.5
+    ours, ids = Instrument(identity_network(X.reshape(-1, D), 3, n)), np.arange(sequences * n).reshape(-1, n)
+    S = layer_logits(X, 3, residual="pre")
+    seen = []
+    ours.forward(torch.from_numpy(ids), lambda r: seen.append(r.content()[:, 0].numpy()))
+    for t in range(3):
+        lower = np.tril_indices(n)
+        assert np.allclose(seen[t][:, *lower], S[t][:, *lower], atol=1e-4)
+    intact = read_recency(ours, ids, np.arange(2, n))
+    assert np.allclose(intact.preference.T, recency_share(S), atol=0.02)
+    sizes = read_sizes(ours, ids)[:, :, PARTS.index("input")].astype(float)
+    assert (octave_slopes(sizes).mean(0)[1:] < -0.03).all()
+    with replaced_denominators(ours, np.exp(np.log(sizes).mean(0)), "k"):
+        flat = read_recency(ours, ids, np.arange(2, n))
+    excess, left = (x.preference[:, 1].mean() - 0.5 for x in (intact, flat))
+    assert excess > 0.07 and abs(left) < excess / 5
+    with pytest.raises(ValueError, match="layers: expected an integer of at least 1"):
+        identity_network(X[0], 0, n)
+
+
+def test_three_tokens_by_hand():
+    content = torch.tensor([[[[0.0, -9, -9, -9], [1, 0, -9, -9], [2, 1, 0, -9], [3, -1, 2, 0]]]])
+    share, above = later_preferred(content, torch.ones(4, 4, dtype=torch.bool).tril(), np.array([2, 3]))
+    assert share.item() == pytest.approx(1 / 4) and above.item() == pytest.approx(4 / 5)
+
+
+@pytest.mark.parametrize("name", ["llama", "bloom", "falcon-rotary", "gpt2", "gemma2"])
+def test_losses_are_the_models_own(name):
+    ours, ids = Instrument(make(name)), prompts()
+    own = ours.model(ids, labels=ids, use_cache=False).loss
+    losses = ours.losses(ids)
+    assert losses.shape == (3, N - 1) and torch.allclose(losses.mean(), own, atol=1e-4)
+
+
+def test_what_cannot_be():
+    ours, ids = Instrument(make("llama")), prompts()
+    typical = np.ones((3, N))
+    for bad in ("", "x", "kk"):
+        with (
+            pytest.raises(ValueError, match="parts: expected some of the letters"),
+            replaced_denominators(ours, typical, bad),
+        ):
+            pass
+    for wrong in (typical[:2], 0 * typical):
+        with pytest.raises(ValueError, match="typical: expected numbers above 0 .* of 3 layers"):
+            with replaced_denominators(ours, wrong):
+                pass
+    after = Instrument(make("opt-projected"))
+    with (
+        pytest.raises(ValueError, match="model: expected a norm before attention"),
+        replaced_denominators(after, typical),
+    ):
+        pass
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in after.model.modules())
+    with pytest.raises(ValueError, match="norm: expected LayerNorm or RMSNorm, received Identity"):
+        denominators(nn.Identity(), torch.ones(2))
+    with pytest.raises(ValueError, match="model: expected an output projection"):
+        output_projection(nn.Identity())
+    for queries in ([1], [N], []):
+        with pytest.raises(ValueError, match="queries: expected positions from 2 to 11"):
+            read_recency(ours, ids.numpy(), np.array(queries, dtype=int))
+
+
+def test_interventions_compose():
+    ours, ids = Instrument(make("llama")), prompts()
+    with bidirectional(ours), replaced_denominators(ours, courses(ours, ids), "qk"):
+        assert attention(ours, ids)[1].isfinite().all()
+    assert ours.causal and not any(m._forward_hooks or m._forward_pre_hooks for m in ours.model.modules())

@@ -1,0 +1,73 @@
+"""Courses of norms: smooth, from other prompts, shuffled; by hand and on courses with a known answer."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed")
+
+from studies.norms.courses import held_out_courses, removals, smooth_course
+
+J = np.arange(64.0)
+
+
+def test_a_smooth_course_keeps_powers_and_the_first_position_and_drops_noise():
+    power = -0.2 * np.log(J + 1)
+    power[0] = 3.0
+    assert np.allclose(smooth_course(power[None]), power[None], atol=1e-10)
+    noise = np.random.default_rng(0).normal(size=(200, 64))
+    left = smooth_course(noise)[:, 1:].std()
+    assert left < 0.45  # four numbers of 63, most weight where positions are few
+    assert (smooth_course(noise)[:, 0] == noise[:, 0]).all()
+
+
+def test_every_octave_counts_alike():
+    """A bump in one octave moves the fit in its own place and not elsewhere by more, wherever it is."""
+    bumps = np.zeros((2, 64))
+    bumps[0, 3:7] = bumps[1, 31:63] = 1
+    low, high = smooth_course(bumps)
+    assert low[3:7].mean() > 0.4 and high[31:63].mean() > 0.4
+
+
+def test_a_fold_gets_the_course_of_the_other():
+    logs = np.zeros((4, 1, 6))
+    logs[0] = 5.0  # a prompt of fold 0
+    courses = held_out_courses(logs)
+    assert courses[0].tolist() == [[0.0] * 6] and courses[1].tolist() == [[2.5] * 6]
+    (even, of_odd), (odd, of_even) = removals("smooth", logs)
+    assert (even.tolist(), odd.tolist()) == ([0, 2], [1, 3])
+    assert np.allclose(of_odd, 1) and np.allclose(of_even, np.exp(2.5))
+    ((rows, raw),) = removals("raw", logs)
+    assert rows.tolist() == [0, 1, 2, 3] and np.allclose(raw, np.exp(1.25))
+
+
+def test_a_constant_is_one_number_a_layer():
+    logs = np.random.default_rng(0).normal(size=(5, 2, 9))
+    for rows, course in removals("constant", logs):
+        other = np.delete(logs, rows, axis=0).mean(0)
+        assert np.allclose(np.log(course), other.mean(-1, keepdims=True) * np.ones(9))
+
+
+def test_shuffles_keep_values_and_lose_places():
+    logs = np.tile(-0.3 * np.log(J + 1), (3, 2, 1))
+    groups = list(removals("shuffled", logs, seed=1))
+    smooth = dict.fromkeys(range(3))
+    for rows, course in removals("smooth", logs):
+        smooth.update(dict.fromkeys(rows.tolist(), course))
+    assert [rows.tolist() for rows, _ in groups] == [[0], [1], [2]]
+    for (k,), course in groups:
+        assert np.allclose(np.sort(course), np.sort(smooth[k])) and not np.allclose(course, smooth[k])
+        assert np.allclose(course[0], course[1])  # layers move together
+    again = list(removals("shuffled", logs, seed=1))
+    other = list(removals("shuffled", logs, seed=2))
+    assert all((a[1] == b[1]).all() for a, b in zip(groups, again, strict=True))
+    assert not any((a[1] == b[1]).all() for a, b in zip(groups, other, strict=True))
+    assert not (groups[0][1] == groups[2][1]).all()  # anew for each prompt
+
+
+def test_bad_input_is_refused():
+    with pytest.raises(ValueError, match="rule: expected one of constant, smooth"):
+        next(removals("rough", np.zeros((2, 1, 6))))
+    with pytest.raises(ValueError, match="prompts: expected an integer of at least 2"):
+        held_out_courses(np.zeros((1, 1, 6)))
+    with pytest.raises(ValueError, match="positions: expected an integer of at least 5"):
+        smooth_course(np.zeros((1, 4)))

@@ -1,0 +1,95 @@
+"""Checks of recency probabilities: each passes on the kept grid, and fails on what it excludes."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import ROOT
+
+from posbias.published.numbers import printed_recency
+from studies.norms.recency_checks import (
+    altered,
+    disappears,
+    print_is_met,
+    residual_weakens,
+    rises,
+    shuffled,
+    turns_early,
+)
+from studies.norms.recency_grid import SETTING, beside_print, by_depth, read_grid
+
+GRID = read_grid(ROOT / "results" / "layernorm" / "recency.csv")
+OWN = GRID.query("own_part and norm == 'layernorm' and layer > 1 and residual != 'post'").reset_index(drop=True)
+LOW = OWN.query("alpha <= 0.8").reset_index(drop=True)
+BARE = GRID.query("own_part and norm == 'none' and residual == 'none'").reset_index(drop=True)
+
+
+def curve(*probabilities, error=0.01):
+    rows = [(16, 0.1 * k, "layernorm", "none", 1.0, 2, p, error) for k, p in enumerate(probabilities)]
+    return pd.DataFrame(rows, columns=[*SETTING, "probability", "error"])
+
+
+def test_rising_curves_by_hand():
+    assert rises(curve(0.5, 0.55, 0.7)) and rises(curve(0.5, 0.7, 0.66))
+    assert not rises(curve(0.5, 0.7, 0.64))  # falls by 6/√2 errors
+    assert not rises(curve(0.5, 0.55, 0.59))  # ends 9 errors above
+
+
+def test_growth_of_the_kept_grid_stops_past_the_claim():
+    assert rises(LOW) and not rises(OWN) and rises(OWN.query("residual == 'none'"))
+    assert not rises(shuffled(LOW, "alpha", ["d", "residual", "layer"], 0))
+    (row,) = LOW.query("d == 64 and alpha == 0.5 and layer == 2 and residual == 'none'").index
+    assert not rises(altered(LOW, [row], -0.1)) and LOW["probability"][row] > 0.55
+
+
+def test_the_print_is_met_and_one_that_is_off_is_not():
+    beside = beside_print(GRID, printed_recency())
+    assert print_is_met(beside)
+    one = beside.assign(difference=beside["difference"] + 5e-4 * (beside.index == 9))
+    assert not print_is_met(one)
+    assert not print_is_met(beside.assign(difference=np.maximum(beside["difference"], 1e-4)))  # all together
+
+
+def test_a_residual_that_does_nothing_or_everything_is_noticed():
+    assert residual_weakens(LOW)
+    by = (LOW["d"] == 64) & (LOW["alpha"] == 0.5) & (LOW["layer"] == 3)
+    bare, mixed = (LOW.index[by & (LOW["residual"] == kind)][0] for kind in ("none", "pre"))
+    for target in (0.5, LOW["probability"][bare], LOW["probability"][bare] + 0.01):
+        assert not residual_weakens(altered(LOW, [mixed], target - LOW["probability"][mixed]))
+
+
+def test_early_turn_and_disappearance():
+    assert turns_early(BARE) and not turns_early(BARE.assign(probability=0.5))
+    exchanged = BARE["layer"].replace({3: 4, 4: 3})
+    assert not turns_early(BARE.assign(layer=exchanged))
+    assert not turns_early(GRID.query("norm == 'none' and residual == 'none' and not own_part"))
+    assert not disappears(LOW) and disappears(BARE.query("layer > 2"))
+    assert disappears(LOW.query("alpha == 0 and d >= 64"))
+    assert not disappears(pd.DataFrame({"probability": [0.5, 0.541], "error": [0.01, 0.01]}))
+
+
+def test_tables_are_changed_where_asked():
+    frame = pd.DataFrame({"a": [1, 1, 2, 2], "x": [1.0, 2.0, 3.0, 4.0], "probability": [0.1, 0.2, 0.3, 0.4]})
+    assert altered(frame, [1, 3], 0.5)["probability"].tolist() == pytest.approx([0.1, 0.7, 0.3, 0.9])
+    assert frame["probability"].tolist() == [0.1, 0.2, 0.3, 0.4]
+    moved = [shuffled(frame, "x", ["a"], k)["x"].tolist() for k in range(20)]
+    assert all(set(x[:2]) == {1, 2} and set(x[2:]) == {3, 4} for x in moved) and len(set(map(tuple, moved))) == 4
+
+
+def test_readings_by_depth_are_those_of_the_network():
+    X = np.random.default_rng(0).normal(size=(300, 4, 16)) / 4
+    table = by_depth(X, 3, "pre")
+    u = X - X.mean(-1, keepdims=True)
+    u *= 4 / np.linalg.norm(u, axis=-1, keepdims=True)
+    last = np.einsum("bd,bjd->bj", u[:, 3], u[:, :3]) / 4
+    weight = np.exp(last) / np.exp(last).sum(1, keepdims=True)
+    first = table.query("layer == 1").iloc[0]
+    assert first["slope"] == pytest.approx((last[:, 2] - last[:, 0]).mean())
+    assert first["attended"] == pytest.approx((weight @ [0, 0.5, 1]).mean())
+    share = (last[:, [1, 2, 2]] > last[:, [0, 0, 1]]).sum(1)  # of the last query, with the third's own below
+    third = np.einsum("bd,bjd->bj", u[:, 2], u[:, :2]) / 4
+    share = (share + (third[:, 1] > third[:, 0])) / 4
+    assert first["probability"] == pytest.approx(share.mean())
+    assert first["error"] == pytest.approx(share.std(ddof=1) / 300**0.5)
+    assert table["layer"].tolist() == [1, 2, 3] and (table["residual"] == "pre").all()
+    with pytest.raises(ValueError, match="sequences: expected"):
+        by_depth(X[:1], 2, "none")

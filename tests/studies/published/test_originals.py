@@ -1,0 +1,249 @@
+"""The authors' own files: found, fetched, never touched; and the numbers that ship against them where they are."""
+
+import gzip
+import hashlib
+import json
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from posbias import cli
+from posbias.published import numbers as published
+from posbias.published.configuration import read_config
+from studies.published import originals
+
+pytest.importorskip("pooch")
+pytest.importorskip("pypdf")
+
+FOUND = Counter(found for *_, found in originals.states())
+needs_files = pytest.mark.skipif(
+    FOUND["ok"] < FOUND.total(), reason="the authors' files are not in POSBIAS_DATA or the cache"
+)
+
+
+@pytest.fixture
+def small_registry(tmp_path, monkeypatch):
+    """A registry of two files, none of them there yet."""
+    monkeypatch.setenv("POSBIAS_DATA", str(tmp_path / "data"))
+    files = {"LICENSE": b"licence", "figures/one.pdf": b"a figure"}
+    entries = {name: f"sha256:{hashlib.sha256(content).hexdigest()}" for name, content in files.items()}
+    monkeypatch.setattr(originals, "registry", lambda *_: entries)
+    return files
+
+
+def put(folder, files):
+    for name, content in files.items():
+        (folder / name).parent.mkdir(exist_ok=True, parents=True)
+        (folder / name).write_bytes(content)
+
+
+def command(capsys, *arguments):
+    """Run ``posbias published`` in this process; return its exit status and what it wrote."""
+    try:
+        cli.main(["published", *map(str, arguments)])
+        status = 0
+    except SystemExit as ended:
+        status = ended.code or 0
+    return status, *capsys.readouterr()
+
+
+def test_missing_files_are_downloaded_checked_and_then_read(small_registry, server, capsys):
+    folder, url = server
+    put(folder, small_registry)
+    assert originals.state("LICENSE") == "missing"
+    paths = originals.download(url)
+    assert [path.read_bytes() for path in paths] == list(small_registry.values())
+    assert originals.path("figures/one.pdf").read_bytes() == b"a figure" and originals.state("LICENSE") == "ok"
+    assert originals.download("http://127.0.0.1:1/") == []  # nothing is missing, nothing is asked for
+    assert capsys.readouterr() == ("", "")
+
+
+def test_only_what_is_missing_is_fetched(small_registry, server):
+    folder, url = server
+    put(originals.data_dir(), {"LICENSE": small_registry["LICENSE"]})
+    put(folder, {"figures/one.pdf": small_registry["figures/one.pdf"]})
+    assert originals.download(url) == [originals.data_dir() / "figures/one.pdf"]
+
+
+def test_a_download_with_another_checksum_is_not_kept(small_registry, server):
+    folder, url = server
+    put(folder, {**small_registry, "LICENSE": b"something else"})
+    with pytest.raises(ValueError, match="hash"):
+        originals.download(url)
+    assert not (originals.data_dir() / "LICENSE").exists()
+    assert not list(originals.data_dir().glob("*")), "what was discarded left something behind"
+
+
+def test_a_file_of_the_users_survives_everything_and_is_named(small_registry, server, capsys, monkeypatch):
+    folder, url = server
+    put(folder, small_registry)
+    mine = originals.data_dir() / "LICENSE"
+    put(originals.data_dir(), {"LICENSE": b"my own notes"})
+    with pytest.raises(ValueError, match=r"LICENSE: checksum: expected sha256:.*received sha256:.*left as it is"):
+        originals.path("LICENSE")
+    with pytest.raises(ValueError, match=r"checksum: expected .*nothing was changed.*LICENSE$"):
+        originals.download(url)
+    assert originals.state("figures/one.pdf") == "ok"  # the other one came
+    monkeypatch.setattr(originals, "URL", url)
+    for arguments in ([], ["--download"], ["--verify"], ["--rebuild", mine.parent.parent / "out.gz"]):
+        status, out, error = command(capsys, *arguments)
+        assert status == (2 if arguments else 0) and error.count("\n") == bool(arguments)
+        listed = ["differs", "position-bias/LICENSE"] in map(str.split, out.splitlines())
+        assert str(mine) in error if arguments else listed
+        assert mine.read_bytes() == b"my own notes"
+    assert not (mine.parent.parent / "out.gz").exists()
+
+
+def test_a_link_to_nothing_is_not_replaced(small_registry, server):
+    folder, url = server
+    put(folder, small_registry)
+    link = originals.data_dir() / "LICENSE"
+    link.parent.mkdir(parents=True)
+    link.symlink_to("elsewhere")
+    with pytest.raises(ValueError, match="checksum"):
+        originals.download(url)
+    assert link.is_symlink() and originals.state("LICENSE") == "differs"
+
+
+def test_an_unreachable_server_is_one_line(small_registry, server, capsys, monkeypatch):
+    with pytest.raises(OSError, match="could not be reached"):
+        originals.download(server[1] + "nowhere/")
+    monkeypatch.setattr(originals, "URL", "http://127.0.0.1:1/")
+    status, out, error = command(capsys, "--download")
+    assert (status, out, error.count("\n")) == (2, "", 1)
+    assert error.startswith("posbias: http://127.0.0.1:1/LICENSE: could not be reached")
+    assert "only --verify and --rebuild need it, all else works without it" in error
+
+
+def test_what_is_not_there_says_how_to_get_it(small_registry):
+    with pytest.raises(FileNotFoundError, match="--download"):
+        originals.path("LICENSE")
+    with pytest.raises(FileNotFoundError, match="from https://github.com/starmpcc"):
+        originals.path("LICENSE", "layernorm_recency_bias")
+    with pytest.raises(ValueError, match="one of the 2 names.*received other"):
+        originals.path("other")
+
+
+def test_nothing_is_rebuilt_from_less_than_all_files(tmp_path, monkeypatch):
+    monkeypatch.setenv("POSBIAS_DATA", str(tmp_path))
+    put(tmp_path / "position-bias", {"LICENSE": b"another"})
+    out = tmp_path / "out.gz"
+    with pytest.raises(
+        ValueError, match=r"authors' files: expected all.*received 40 missing and 1 that differ.*LICENSE"
+    ):
+        originals.rebuild(out)
+    assert not out.exists()
+
+
+def test_verification_without_files_says_that_they_are_missing(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("POSBIAS_DATA", str(tmp_path))
+    assert {check.outcome for check in originals.verify()} == {"missing"}
+    status, out, error = command(capsys, "--verify")
+    assert status == 0 and "0 of 41 files equal what ships" in out and not error
+
+
+def test_the_registries_are_the_checksums_that_ship():
+    for source in published.sources():
+        shipped = {file.name: f"sha256:{file.sha256}" for file in source.files}
+        assert shipped == originals.registry(source.collection)
+
+
+def test_numbers_are_kept_in_as_few_digits_as_give_them_back():
+    single = float(np.float32(0.1))
+    assert originals._packed([[single, 2.0]]) == {"precision": "single", "values": [[0.1, 2.0]]}
+    assert originals._packed([[0.1, 2.0]]) == {"precision": "double", "values": [[0.1, 2.0]]}
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(40, 50)) * 10.0 ** rng.integers(-30, 30, size=(40, 50))
+    for x in (values.astype(np.float32).astype(float), values):
+        packed = json.loads(json.dumps(originals._packed(x.tolist())))
+        assert published._numbers(**packed) == x.tolist()
+
+
+@needs_files
+@pytest.mark.parametrize("name", published.configuration_names())
+def test_every_configuration_equals_the_authors_file(name):
+    assert published.configuration(name) == read_config(originals.path(name))
+
+
+@needs_files
+def test_every_configuration_file_ships():
+    files = {path.relative_to(originals.data_dir()).as_posix() for path in originals.data_dir().rglob("*.yaml")}
+    assert files == set(published.configuration_names())
+
+
+@needs_files
+@pytest.mark.parametrize("figure", originals.FIGURES)
+def test_every_curve_is_the_one_in_the_figure(figure):
+    drawn = originals.read_curve(originals.path(originals.FIGURES[figure]))
+    assert np.array_equal(published.figure_points(figure), drawn)
+
+
+@needs_files
+def test_the_recency_probabilities_are_what_the_figures_print():
+    read = []
+    for name in originals.RECENCY_FIGURES:
+        read += originals.read_recency_figure(originals.path(name, "layernorm_recency_bias"))
+    assert len(read) == 32 and set(read) == set(published.printed_recency())
+
+
+@needs_files
+def test_a_figure_without_recency_probabilities_is_refused():
+    with pytest.raises(ValueError, match="expected 0 × 0 probabilities, received 0"):
+        originals.read_recency_figure(originals.path(originals.FIGURES["bloom"]))
+
+
+@needs_files
+def test_the_file_that_ships_is_what_a_rebuild_writes(tmp_path, capsys):
+    first, second = tmp_path / "first.gz", tmp_path / "second.gz"
+    originals.rebuild(first)
+    assert command(capsys, "--rebuild", second)[0] == 0
+    assert first.read_bytes() == second.read_bytes()
+    # the text, not the bytes: another zlib may pack the same text in another way
+    assert gzip.decompress(first.read_bytes()) == gzip.decompress(published.SHIPPED.read_bytes())
+
+
+@needs_files
+def test_verification_finds_everything_equal(capsys):
+    assert {check.outcome for check in originals.verify()} == {"equal"}
+    status, out, _ = command(capsys, "--verify")
+    assert status == 0 and "41 of 41 files equal what ships" in out
+
+
+@needs_files
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda x: x["arrays"]["lambda/bloom/wikipedia"]["values"].reverse(), "wikipedia/bloom.yaml"),
+        (lambda x: x["curves"]["measured"]["influence"].reverse(), originals.FIGURES["measured"]),
+        (lambda x: x["recency"].pop(), "fig3_d16_d64_L3L4.pdf"),
+        (lambda x: x["sources"][0]["files"][1].update(tabs=30), "dclm/bloom-7b1.yaml"),
+        (lambda x: x["configurations"].pop("config/rollout/example.yaml"), "example.yaml"),
+    ],
+    ids=["schedule", "curve", "probability", "tabs", "configuration"],
+)
+def test_verification_finds_what_is_not_equal(tmp_path, monkeypatch, capsys, change, named):
+    content = json.loads(gzip.decompress(published.SHIPPED.read_bytes()))
+    change(content)
+    file = tmp_path / "published.json.gz"
+    file.write_bytes(gzip.compress(json.dumps(content).encode()))
+    monkeypatch.setattr(published, "SHIPPED", file)
+    status, out, error = command(capsys, "--verify")
+    assert [line for line in out.splitlines()[:-1] if not line.startswith("equal ")] == [
+        f"other numbers {collection}/{name}" for collection, name, _ in originals.states() if name.endswith(named)
+    ]
+    assert status == 2 and "other numbers: " in error and named in error and error.count("\n") == 1
+
+
+@needs_files
+def test_figures_are_left_unread_without_what_reads_them(monkeypatch):
+    monkeypatch.setattr(originals, "find_spec", lambda name: None)
+    outcomes = {check.name: check.outcome for check in originals.verify()}
+    assert {outcome for name, outcome in outcomes.items() if name.endswith(".pdf")} == {"unread"}
+    assert {outcome for name, outcome in outcomes.items() if not name.endswith(".pdf")} == {"equal"}
+
+
+@pytest.mark.parametrize("module", ["pooch", "pypdf", "requests"])
+def test_a_missing_module_names_the_extra_that_has_it(module):
+    said = cli.one_line(ModuleNotFoundError(f"No module named '{module}'", name=module))
+    assert said.endswith("pip install 'posbias[originals]'")

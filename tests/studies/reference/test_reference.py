@@ -1,0 +1,275 @@
+"""The texts that every Python carries, their tokens, the table of reference models, and training."""
+
+import json
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("transformers", reason="transformers is not installed")
+
+import tiny_reference
+from conftest import ROOT
+from killed import killed
+from tiny_reference import SAYINGS, TINY
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from posbias.cli import main
+from posbias.measure import checkpoint
+from posbias.networks.families import FAMILIES
+from posbias.shipped import held_out_documents, write_held_out
+from studies.reference import pretraining as training
+from studies.reference import texts as module
+from studies.reference import tokens
+from studies.reference.models import REFERENCES, Reference, reference
+from studies.reference.pretraining import initial_model, learning_rate, load_start, save_model, train
+from studies.reference.tokens import Texts, stream, train_tokenizer, whole_prefixes, wrapped
+
+
+@pytest.fixture(scope="module")
+def tiny_texts():
+    tokenizer = train_tokenizer(SAYINGS, size=300)
+    return Texts(tokenizer, stream(tokenizer, SAYINGS), whole_prefixes(tokenizer, SAYINGS[:9], most=30, least=12))
+
+
+@pytest.fixture(scope="module")
+def parts():
+    """Return the texts that this Python carries, by part."""
+    return {part: list(module.documents(part)) for part in module.PARTS}
+
+
+def test_parts_share_no_module_and_hold_everything(parts):
+    names = {part: {document.name for document in found} for part, found in parts.items()}
+    assert not names["train"] & names["held-out"]
+    assert {"argparse.py", "asyncio/queues.py"} <= names["train"] | names["held-out"]
+    assert not any("test" in name.split("/") or "site-packages" in name for name in names["train"])
+    characters = {part: sum(len(document.text) for document in found) for part, found in parts.items()}
+    assert characters["train"] > 3e6 and 0.1 < characters["held-out"] / characters["train"] < 0.6
+    with pytest.raises(ValueError, match="part: expected train or held-out, received test"):
+        module.documents("test")
+
+
+def test_pieces_give_the_source_back_and_are_cut_before_decorators():
+    source = "import re\n\n@cached\ndef f():\n    pass\n\nclass C:\n    pass\nx = 1\n"
+    assert "".join(module.pieces(source, least=1)) == source
+    assert module.pieces(source, least=1) == [source[:11], source[11:38], source[38:]]
+    assert module.pieces(source, least=1000) == [source]
+    long = (ROOT / "posbias" / "rollout" / "influence.py").read_text()
+    found = module.pieces(long, least=1500)
+    assert "".join(found) == long and len(found) > 1 and min(map(len, found)) >= 1500
+
+
+def test_docstrings_come_with_their_names():
+    assert module.docstrings('"""Top."""\nclass C:\n    """One."""\n    def f(self): ...\n') == "Top.\n\nC\nOne."
+    inside = ("if x:", "try: ...\nexcept E:", "with x:", "match x:\n case 1:", "class C:", "async def f():")
+    for outer in inside:
+        assert module.docstrings(f'{outer}\n   def g():\n      """Two."""\n') == "g\nTwo.", outer
+
+
+def test_tokens_give_any_text_back(tiny_texts):
+    tokenizer = tiny_texts.tokenizer
+    odd = "tabs\tand\r\nlines, ünïcödé 漢字 🙂\x00"
+    assert tokenizer.decode(tokenizer.encode(odd).ids, skip_special_tokens=False) == odd
+    assert (tiny_texts.train == 0).sum() == len(SAYINGS) and tiny_texts.train[-1] == 0
+    assert wrapped(tokenizer, start=True)("x")["input_ids"][0] == 1
+    assert wrapped(tokenizer, start=False)("x")["input_ids"] == tokenizer.encode("x").ids
+
+
+def test_prefixes_are_such_that_their_text_gives_them_again(tiny_texts):
+    tokenizer = tiny_texts.tokenizer
+    odd = [s + "漢字漢字漢字" * 3 for s in SAYINGS[:9]]
+    for most in range(12, 40):
+        for ids in whole_prefixes(tokenizer, odd, most=most, least=12):
+            text = tokenizer.decode(ids.tolist(), skip_special_tokens=False)
+            assert tokenizer.encode(text).ids == ids.tolist() and 12 <= ids.size <= most
+    with pytest.raises(ValueError, match="most: expected at least 5, received 3"):
+        whole_prefixes(tokenizer, odd, most=3, least=5)
+
+
+def test_held_out_documents_come_back_as_they_were(tmp_path, tiny_texts):
+    write_held_out(tmp_path, tiny_texts.held_out)
+    with pytest.raises(ValueError, match="held-out.npz and a model's tokenizer, received none"):
+        held_out_documents(tmp_path)
+    wrapped(tiny_texts.tokenizer, start=True).save_pretrained(tmp_path / "a-model")
+    found = held_out_documents(tmp_path)
+    assert [tiny_texts.tokenizer.encode(text).ids for text in found] == [x.tolist() for x in tiny_texts.held_out]
+
+
+def test_every_row_is_of_a_family_that_can_be_measured():
+    for name, row in REFERENCES.items():
+        config = row.config()
+        assert name.startswith(row.family.removesuffix("2")) or not row.positions, name
+        assert config.model_type in FAMILIES and config.num_hidden_layers == row.T == int(name.split("-")[-1])
+        assert config.hidden_size == row.D and config.num_attention_heads == row.H and row.D % row.H == 0
+        assert FAMILIES[config.model_type].longest(config) in (256, 1024)
+        assert row.continues is None or row.continues in REFERENCES
+    assert reference("mistral-12").config().sliding_window == 64
+    assert reference("bloom-8").H & (reference("bloom-8").H - 1)  # no power of two
+    wide, narrow = (reference(f"llama-{x}12").config().rope_parameters["rope_theta"] for x in ("ntk-", ""))
+    # the slowest of 16 waves becomes 4 times as long, the fastest stays
+    assert wide ** (30 / 32) == pytest.approx(4 * narrow ** (30 / 32))
+    with pytest.raises(ValueError, match="reference model: expected one of bloom-8, .*, received gpt-5"):
+        reference("gpt-5")
+
+
+@pytest.mark.parametrize("name", ["bloom-12", "falcon-12", "nope-12", "llama-12"])
+def test_twins_have_the_spread_they_say(name):
+    row = reference(name)
+    for init, std in (("default", 0.02), ("unit", row.D**-0.5)):
+        model = initial_model(row, seed=3, init=init)
+        embedding = model.get_input_embeddings().weight
+        assert float(embedding.detach().std()) == pytest.approx(std, rel=0.05)
+    if not row.positions:
+        assert not model.transformer.wpe.weight.any() and not model.transformer.wpe.weight.requires_grad
+    with pytest.raises(ValueError, match="init: expected default or unit, received zero"):
+        initial_model(row, seed=0, init="zero")
+
+
+def test_learning_rate_rises_and_falls():
+    rates = [learning_rate(step, reference("bloom-12")) for step in range(1201)]
+    top = int(np.argmax(rates))
+    assert top in (59, 60) and (np.diff(rates[:60]) > 0).all() and (np.diff(rates[60:]) < 0).all()
+
+
+@pytest.mark.parametrize("start_token", [False, True])
+def test_training_lowers_the_loss_and_is_the_same_again(tmp_path, tiny_texts, start_token):
+    row = Reference("tiny", "llama", 2, 16, 2, start_token=start_token, steps=30, batch_size=4, length=12, rate=1e-2)
+    logs = [train(row, tiny_texts, tmp_path / name, seed=5) for name in "ab"]
+    assert (logs[0] == logs[1])[~np.isnan(logs[0])].all() and logs[0][-5:, 0].mean() < logs[0][:5, 0].mean() - 0.3
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in "ab"]
+    assert weights[0] == weights[1]
+    other = train(row, tiny_texts, tmp_path / "c", seed=6)
+    assert (other[:, 0] != logs[0][:, 0]).any()
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "a")
+    assert (tokenizer("x")["input_ids"][0] == 1) == start_token
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "a")
+    assert next(model.parameters()).dtype == torch.float16
+    kept = json.loads((tmp_path / "a" / "training.json").read_text())
+    assert kept["seed"] == 5 and kept["steps"] == 30 and kept["seconds"] > 0
+    lines = (tmp_path / "a" / "training.csv").read_text().splitlines()
+    assert len(lines) == 31 and lines[-1].startswith("30,") and not lines[-1].endswith(",")
+
+
+def test_a_killed_training_ends_with_the_same_bits(tmp_path, tiny_texts, monkeypatch):
+    whole = train(TINY, tiny_texts, tmp_path / "whole", snapshots=[0, 4])
+    save = checkpoint.save
+
+    def kill_after(path, tensors, done, fingerprint):
+        save(path, tensors, done, fingerprint)
+        if done == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(checkpoint, "save", kill_after)
+    with pytest.raises(KeyboardInterrupt):
+        train(TINY, tiny_texts, tmp_path / "part", checkpoint_every=0.0, snapshots=[0, 4])
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match="expected no checkpoint of an unfinished run, received one; give --resume"):
+        train(TINY, tiny_texts, tmp_path / "part", snapshots=[0, 4])
+    with pytest.raises(ValueError, match="expected a checkpoint of a run with the same settings, received seed=0"):
+        train(TINY, tiny_texts, tmp_path / "part", seed=1, resume=True)
+    part = train(TINY, tiny_texts, tmp_path / "part", snapshots=[0, 4], resume=True)
+    assert np.array_equal(whole, part, equal_nan=True)
+    for name in ("model.safetensors", "step-000000/model.safetensors", "step-000004/model.safetensors"):
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "part" / name).read_bytes()
+    assert not list(tmp_path.rglob("*.checkpoint"))
+    with pytest.raises(ValueError, match="expected a folder without a model"):
+        train(TINY, tiny_texts, tmp_path / "part")
+
+
+def test_no_steps_give_the_untrained_twin(tmp_path, tiny_texts):
+    log = train(TINY.shortened(0), tiny_texts, tmp_path / "twin", init="unit")
+    assert log.shape == (0, 2)
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "twin", dtype=torch.float32)
+    assert float(model.get_input_embeddings().weight.detach().std()) == pytest.approx(0.25, rel=0.1)
+    assert model.config.initializer_range == 0.25
+
+
+def test_a_model_that_goes_on_starts_from_the_other(tmp_path, tiny_texts):
+    row = Reference("long", "bloom", 2, 16, 2, continues="tiny", steps=1, batch_size=2, length=12, rate=1e-12)
+    with pytest.raises(ValueError, match="long: start: expected the model tiny, received none"):
+        train(row, tiny_texts, tmp_path / "long")
+    with pytest.raises(ValueError, match="expected the trained model to continue from"):
+        load_start(tmp_path / "tiny")
+    first = initial_model(TINY, seed=9)
+    save_model(first, TINY, tiny_texts.tokenizer, tmp_path / "tiny")
+    train(row, tiny_texts, tmp_path / "long", start=load_start(tmp_path / "tiny"), seed=1)
+    ended = AutoModelForCausalLM.from_pretrained(tmp_path / "long", dtype=torch.float32).state_dict()
+    for name, x in first.state_dict().items():
+        assert torch.allclose(x, ended[name], atol=2e-3), name
+
+
+def test_the_seed_also_decides_the_batches(tmp_path, tiny_texts):
+    row = Reference("on", "bloom", 2, 16, 2, continues="tiny", steps=1, batch_size=2, length=12)
+    first = initial_model(TINY, seed=9)
+    runs = enumerate((1, 2, 1))
+    losses = [train(row, tiny_texts, tmp_path / str(k), start=first, seed=seed)[0, 0] for k, seed in runs]
+    assert losses[0] == losses[2] != losses[1]
+
+
+def test_what_cannot_be_is_refused(tmp_path, tiny_texts):
+    with pytest.raises(ValueError, match="snapshots: expected steps from 0 to 6, received 7"):
+        train(TINY, tiny_texts, tmp_path / "x", snapshots=[7])
+    few = Texts(tiny_texts.tokenizer, tiny_texts.train, [])
+    with pytest.raises(ValueError, match="held-out documents: expected one of at least 12 tokens, received none"):
+        train(TINY, few, tmp_path / "y")
+    hot = Reference("hot", "llama", 2, 16, 2, steps=40, batch_size=2, length=12, rate=float("inf"))
+    with pytest.raises(ValueError, match="hot, seed 0, step 1: loss: expected a finite number, received nan"):
+        train(hot, tiny_texts, tmp_path / "z")
+    assert not (tmp_path / "z" / "config.json").exists()
+
+
+@pytest.fixture
+def command(capsys):
+    """Return a function that runs ``posbias train-reference``: words → (status, stdout, stderr)."""
+
+    def run(*words):
+        with pytest.raises(SystemExit) as ended:
+            main(["train-reference", *map(str, words)])
+        return (ended.value.code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["gpt-5"], "reference model: expected one of bloom-8"),
+        (["bloom-12", "--snapshots", "0,x"], "snapshots: expected steps separated by commas"),
+        (["bloom-12", "--steps", "-1"], "steps: expected an integer of at least 0"),
+    ],
+)
+def test_the_command_refuses(tmp_path, command, arguments, message):
+    status, out, err = command(*arguments, "-o", tmp_path / "out")
+    assert (status, out) == (2, "") and message in err and err.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_command_writes_untrained_twins_also_of_a_model_that_goes_on(tmp_path, command, parts, monkeypatch):
+    monkeypatch.setattr(tokens, "documents", lambda part: parts[part][::8])  # enough for all the tokens
+    status, out, err = command("llama-ntk-12", "-o", tmp_path, "--steps", 0)
+    assert status == 0, err
+    assert out.strip() == f"{tmp_path / 'llama-ntk-12'}: 0 steps, untrained"
+    assert (tmp_path / "llama-ntk-12" / "model.safetensors").is_file()
+    assert len(AutoTokenizer.from_pretrained(tmp_path / "llama-ntk-12")) == tokens.VOCABULARY
+    found = held_out_documents(tmp_path)
+    assert len(found) > 20 and any(found[0] in document.text for document in parts["held-out"])
+
+
+def test_the_command_killed_for_good_goes_on(tmp_path, command, monkeypatch, one_thread):
+    """SIGKILL while the second checkpoint is half written, then --resume."""
+    tiny_reference.install(monkeypatch)
+    whole, part = tmp_path / "whole", tmp_path / "part"
+    words = ["tiny", "-o", part, "--checkpoint-every", 0]
+    killed(["train-reference", *words], "import pytest, tiny_reference; tiny_reference.install(pytest.MonkeyPatch())")
+    assert (part / "tiny" / "training.checkpoint").is_file() and not (part / "tiny" / "config.json").exists()
+    steps = []
+    step = training._Run.step
+    monkeypatch.setattr(training._Run, "step", lambda run, k: steps.append(k) or step(run, k))
+    status, out, err = command(*words, "--resume")
+    assert status == 0, err
+    assert "6 steps, training loss" in out and (part / "held-out.npz").is_file()
+    assert steps == [1, 2, 3, 4, 5], "what was done is not done again"
+    assert command("tiny", "-o", whole)[0] == 0
+    for name in ("tiny/model.safetensors", "tiny/training.csv", "held-out.npz"):
+        assert (whole / name).read_bytes() == (part / name).read_bytes()
+    assert command(*words, "--resume")[:2] == (0, f"{part}: nothing to do, every model is complete\n")

@@ -1,0 +1,145 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posbias import attention_kernel
+from posbias.rollout import masks
+from posbias.rollout.influence import rollout_history
+from posbias.rollout.logits import rope_logits
+from studies.theorems.by_distance import distances
+from studies.theorems.interval_rollouts import interval_rollouts
+from studies.theorems.logit_intervals import (
+    attention_intervals,
+    cosine_range,
+    extreme_layer,
+    pair_ranges,
+    rope_logit_intervals,
+)
+
+
+@given(st.floats(-20, 20), st.floats(0, 8))
+def test_the_range_of_the_cosine_against_a_fine_grid(a, width):
+    low, high = cosine_range(a, a + width)
+    values = np.cos(np.linspace(a, a + width, 4001))
+    assert low == pytest.approx(values.min(), abs=1e-5) and high == pytest.approx(values.max(), abs=1e-5)
+    assert low <= values.min() + 1e-12 and high >= values.max() - 1e-12
+
+
+def between(low, high, rng, n, corners=False):
+    """Draw a causal kernel whose logits lie between low and high at their distance, or at the ends of the intervals."""
+    share = rng.random((n, n))
+    share = share.round() if corners else share
+    x = np.abs(distances(n))
+    return attention_kernel(low[x] + share * (high - low)[x], masks.causal())
+
+
+@given(st.integers(2, 6), st.integers(0, 10_000))
+def test_attention_lies_between_its_bounds_and_attains_them(n, seed):
+    rng = np.random.default_rng(seed)
+    low = rng.normal(size=n) * 3
+    high = low + rng.exponential(size=n)
+    least, most = attention_intervals(low, high)
+    for corners in (False, True):
+        A = between(low, high, rng, n, corners)
+        assert (least <= A * (1 + 1e-9)).all() and (A <= most * (1 + 1e-9)).all()
+    i, j = n - 1, int(rng.integers(n))
+    x = np.arange(n)[::-1]  # distances of the last query's keys
+    for sign, bound in ((1, most), (-1, least)):
+        own, others = (high, low) if sign > 0 else (low, high)
+        logits = others[x].copy()
+        logits[j] = own[x[j]]
+        assert bound[i, j] == pytest.approx(np.exp(logits[j]) / np.exp(logits).sum(), rel=1e-9)
+    assert (most[1:] < 1).all()
+
+
+def test_intervals_of_a_rope_layer_hold_beyond_the_angle_condition():
+    rng, n, pairs = np.random.default_rng(0), 9, 3
+    theta = np.array([0.1, 0.9, 2.5])  # the last turns far beyond π
+    z = np.exp(1j * rng.uniform(-0.2, 0.2, (2, n, pairs))) * rng.uniform(1, 1.5, (2, n, pairs))
+    Q, K = np.stack([z.real, z.imag], axis=-1).reshape(2, n, 2 * pairs)
+    low, high = rope_logit_intervals(n, theta, *pair_ranges(Q, K))
+    logits, x = rope_logits(Q, K, theta), distances(n)
+    seen = x >= 0
+    assert (low[x[seen]] <= logits[seen] + 1e-12).all() and (logits[seen] <= high[x[seen]] + 1e-12).all()
+    least, most = attention_intervals(low, high)
+    A = attention_kernel(logits, masks.causal())
+    assert (least[seen] <= A[seen] * (1 + 1e-12)).all() and (A[seen] <= most[seen] * (1 + 1e-12)).all()
+
+
+@pytest.mark.parametrize("pairs", [1, 3])
+def test_a_layer_of_queries_and_keys_attains_the_upper_bound(pairs):
+    rng, n = np.random.default_rng(pairs), 6
+    theta, phi = rng.uniform(0.1, 0.5, pairs), rng.uniform(0, 0.4, pairs)
+    smallest = rng.uniform(0.5, 1, pairs)
+    largest = smallest * rng.uniform(1, 1.5, pairs)
+    low, high = rope_logit_intervals(n, theta, smallest, largest, phi)
+    most = attention_intervals(low, high)[1]
+    for key in range(n):
+        logits = rope_logits(*extreme_layer(n, theta, smallest, largest, phi, key), theta)
+        assert attention_kernel(logits, masks.causal())[-1, key] == pytest.approx(most[-1, key], rel=1e-9)
+
+
+def test_ranges_of_pairs_by_hand():
+    """Norms 1 and 2 of queries, 1 and 3 of keys; the second query sees keys at right angles and at its own angle."""
+    Q, K = np.array([[1.0, 0.0], [0.0, 2.0]]), np.array([[1.0, 0.0], [0.0, 3.0]])
+    smallest, largest, phi = pair_ranges(Q, K)
+    assert (smallest, largest, phi) == (pytest.approx([1]), pytest.approx([6]), pytest.approx([np.pi / 2]))
+    assert pair_ranges(Q[None], K[None])[1] == pytest.approx([6])  # layers are covered together
+
+
+def test_logits_of_two_tokens_by_hand():
+    one = np.ones(1)
+    low, high = rope_logit_intervals(2, np.pi / 2 * one, one, 2 * one, 0.5 * one)
+    assert low == pytest.approx([np.cos(0.5), 2 * np.cos(np.pi / 2 + 0.5)])  # the larger norm where cos < 0
+    assert high == pytest.approx([2, 2 * np.cos(np.pi / 2 - 0.5)])
+
+
+@given(st.integers(2, 5), st.integers(1, 4), st.integers(0, 10_000))
+def test_rollouts_lie_between_their_bounds(n, T, seed):
+    rng = np.random.default_rng(seed)
+    low = rng.normal(size=(T, n))
+    high = low + rng.exponential(size=(T, n))
+    bounds = [attention_intervals(*both) for both in zip(low, high, strict=True)]
+    least, most = interval_rollouts(*(np.stack(x) for x in zip(*bounds, strict=True)))
+    kernels = np.stack([between(*both, rng, n, corners=True) for both in zip(low, high, strict=True)])
+    P = rollout_history(kernels, np.ones(T))[1:]
+    assert (least <= P * (1 + 1e-9) + 1e-15).all() and (P <= most * (1 + 1e-9) + 1e-15).all()
+    assert (most <= 1 + 1e-9).all()
+
+
+def test_bounds_on_rollouts_of_two_tokens_are_attained():
+    """The second token keeps between 0.3 and 0.7 in each of two layers."""
+    low, high = np.array([[1.0, 0.0], [0.3, 0.3]]), np.array([[1.0, 0.0], [0.7, 0.7]])
+    least, most = interval_rollouts(np.stack([low] * 2), np.stack([high] * 2))
+    assert least[1] == pytest.approx(np.array([[1, 0], [0.51, 0.09]]))
+    assert most[1] == pytest.approx(np.array([[1, 0], [0.91, 0.49]]))
+
+
+def test_one_kernel_between_the_bounds_gives_its_own_rollout():
+    A = attention_kernel(np.random.default_rng(0).normal(size=(3, 5, 5)), masks.causal())
+    least, most = interval_rollouts(A, A)
+    P = rollout_history(A, np.ones(3))[1:]
+    assert least == pytest.approx(P, abs=1e-12) and most == pytest.approx(P, abs=1e-12)
+
+
+ONE = np.ones(1)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: cosine_range(1.0, 0.0),
+        lambda: rope_logit_intervals(3, ONE, 0 * ONE, ONE, ONE),
+        lambda: rope_logit_intervals(3, ONE, 2 * ONE, ONE, ONE),
+        lambda: rope_logit_intervals(3, ONE, ONE, ONE, -ONE),
+        lambda: extreme_layer(4, ONE, ONE, ONE, ONE, 0),
+        lambda: attention_intervals(np.ones(3), np.zeros(3)),
+        lambda: interval_rollouts(np.full((1, 2, 2), 0.6), np.ones((1, 2, 2))),
+        lambda: interval_rollouts(np.zeros((1, 2, 2)), np.full((1, 2, 2), 0.4)),
+        lambda: interval_rollouts(np.ones((1, 1, 1)), np.zeros((1, 1, 1))),
+    ],
+)
+def test_bad_input_is_refused(call):
+    with pytest.raises(ValueError, match="expected .* received"):
+        call()

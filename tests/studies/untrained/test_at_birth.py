@@ -1,0 +1,145 @@
+"""The studies of untrained networks: what a file holds, and that its predictions are those of its networks."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("transformers", reason="transformers is not installed")
+pytest.importorskip("xarray", reason="xarray is not installed")
+
+from measuring import settings as tiny
+
+from posbias.compare.distances import normalised_wasserstein
+from posbias.measure.branches import has_branches, read_branches
+from posbias.measure.corpus import Corpus
+from posbias.measure.instrument import Instrument
+from posbias.measure.loading import Source
+from posbias.measure.study import Settings, Study
+from posbias.measure.untrained import SIZES, Birth
+from posbias.networks.families import FAMILIES
+from posbias.rollout.structured import structured_kernels
+from posbias.rollout.untrained import aligned_profile, birth_profile
+from studies import driver
+from studies.asked import Request
+from studies.untrained.measure import PROFILES, measure_at_birth
+from studies.untrained.small_families import HEADS, LAYERS, SMALL, WIDTH, SmallBirth
+
+PROMPTS, N = 5, 16
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("birth") / "little"
+    tiny("llama", num_hidden_layers=2).save_pretrained(folder)
+    return Settings(Birth(str(folder)), Corpus("builtin"), PROMPTS, N, 2, rule="random")
+
+
+@pytest.fixture(scope="module")
+def found(settings):
+    return measure_at_birth(settings, random_output=True, seeds=2)
+
+
+def test_a_file_holds_every_seed_with_its_own_network(settings, found):
+    assert dict(found["influence_prompts"].sizes) == {"seed": 2, "prompt": PROMPTS, "position": N}
+    np.testing.assert_allclose(found["influence_prompts"].sum("position"), 1, rtol=1e-3)
+    np.testing.assert_allclose(found["profile"].sum("position"), 1)
+    assert [*found["prediction"].values] == [*PROFILES]
+    assert (found["influence_prompts"][0] != found["influence_prompts"][1]).any()
+    assert found.attrs["model"] == "little (untrained)" and found.attrs["seed"] == "0 to 1"
+    assert found.attrs["revision"].endswith(", seeds 0 to 1") and found.attrs["prompts_sha256"].endswith(" (seed 1's)")
+    assert "little" not in found.attrs["revision"] and all("long_name" in x.attrs for x in found.data_vars.values())
+
+
+def test_predictions_are_those_of_the_network(settings, found):
+    study = Study(replace(settings, source=replace(settings.source, seed=1), seed=1))
+    read = read_branches(study.instrument, study.ids[:4])
+    kernels = structured_kernels(2, H=4)
+    given = {"scales": read.branch_scale, "steps": read.step_gain}
+    profile = found["profile"][1]
+    expected = birth_profile(kernels, read.branch_gain, N, **given)
+    np.testing.assert_allclose(profile.sel(prediction="birth"), expected, rtol=1e-6)
+    np.testing.assert_allclose(
+        profile.sel(prediction="aligned"), aligned_profile(kernels, read.branch_gain, N, **given), rtol=1e-6
+    )
+    without = birth_profile(kernels, read.branch_gain, N, scales=read.branch_scale)
+    np.testing.assert_allclose(profile.sel(prediction="no steps"), without, rtol=1e-6)
+    assert np.abs(profile.sel(prediction="no gates") - expected).max() > 1e-5
+    x = study.instrument.embeddings(study.ids).requires_grad_(True)
+    r = torch.randn(97, generator=torch.Generator().manual_seed(0))
+    logits = study.instrument.model(inputs_embeds=x).logits[:, -1]
+    (gradient,) = torch.autograd.grad((logits @ r).sum(), x)
+    shares = gradient.norm(dim=-1) / gradient.norm(dim=-1).sum(1, keepdim=True)
+    np.testing.assert_allclose(found["influence_random"][1], shares, rtol=2e-3)
+    assert np.abs(found["influence_random"] - found["influence_prompts"]).max() > 1e-3
+    K = read.step_gain
+    off = ~np.eye(N, dtype=bool)
+    overlap = [(k / np.sqrt(np.outer(np.diag(k), np.diag(k))))[off].mean() for k in K]
+    np.testing.assert_allclose(found["overlap"][1], overlap, rtol=1e-6)
+
+
+def test_without_their_rotation_queries_and_keys_are_others(settings, found):
+    other = measure_at_birth(settings, unrotated=True, seeds=1)
+    assert other.attrs["unrotated"] == 1 and found.attrs["unrotated"] == 0
+    assert (other["content"].values[0] != found["content"].values[0]).any()
+    p, q = (x["influence_prompts"].values[0].mean(0) for x in (found, other))
+    assert 0 < normalised_wasserstein(p / p.sum(), q / q.sum()) < 0.02
+
+
+def test_models_with_weights_are_refused(settings):
+    with pytest.raises(ValueError, match="source: expected a network at birth, received reference/llama-12"):
+        measure_at_birth(replace(settings, source=Source("reference/llama-12")))
+
+
+def test_there_is_a_small_network_of_every_family_and_all_are_of_one_size():
+    assert {size.family for size in SMALL.values()} == set(FAMILIES)
+    for name in SMALL:
+        config = SmallBirth(name).config()
+        assert (config.num_hidden_layers, config.hidden_size, config.num_attention_heads) == (LAYERS, WIDTH, HEADS)
+
+
+@pytest.mark.parametrize("name", [*SMALL])
+def test_small_networks_can_be_built_and_read(name):
+    settings = Settings(SmallBirth(name), Corpus("builtin"), 1, 8, rule="random")
+    study = Study(settings)
+    assert study.settings.source.name() == f"{name}, 12 layers of width 256 (untrained)"
+    assert isinstance(study.instrument, Instrument) and has_branches(study.instrument)
+
+
+def test_the_study_of_published_sizes_makes_a_file_for_each_kind_of_prompt(tmp_path):
+    text = tmp_path / "test.txt"
+    text.write_text(" = A = \n")
+    todo = driver.jobs("birth", tmp_path, Request(wikitext=text))
+    names = [job.path.name for job in todo]
+    assert "gpt2.random.nc" in names and "gpt2.wikitext-2-1024.nc" in names
+    assert "pythia-160m.random-unrotated.nc" in names and "gpt2.random-unrotated.nc" not in names
+    assert len({name.split(".random")[0] for name in names if name.endswith(".random.nc")}) >= 8
+    job = next(job for job in todo if job.path.name == "gpt2.random.nc")
+    assert job.settings[0].source == Birth("gpt2", tokenizer="reference/llama-12")
+    assert job.command == "posbias study birth --only gpt2 --part random --prompts 8 --length 256"
+    without = [job.path.name for job in driver.jobs("birth", tmp_path, Request())]
+    assert without == [name for name in names if "wikitext" not in name]
+
+
+@pytest.mark.parametrize("study", ["birth", "families"])
+def test_names_that_are_not_there_are_refused(tmp_path, study):
+    with pytest.raises(ValueError, match="--only: expected one of .*, received"):
+        driver.jobs(study, tmp_path, Request(models=["llama-12"]))
+
+
+def test_a_path_is_no_small_network(tmp_path):
+    (tmp_path / "gpt2").mkdir()
+    (job,) = driver.jobs("families", tmp_path, Request(models=[str(tmp_path / "gpt2")], prompts=1, length=4))
+    with pytest.raises(ValueError, match="model: expected one of bloom; mpt; .*, received .*gpt2"):
+        job.results()
+
+
+def test_what_has_no_rotations_is_refused_before_it_is_built(settings, monkeypatch):
+    monkeypatch.setattr(Birth, "load_model", lambda *_: pytest.fail("built"))
+    with pytest.raises(ValueError, match="model: expected one with rotary positions, .*, received alibi positions"):
+        measure_at_birth(replace(settings, source=Birth("bloom-560m")), unrotated=True)
+
+
+def test_sizes_that_are_not_measured_unless_named_are_there():
+    assert set(driver.TOO_LARGE) <= set(SIZES)

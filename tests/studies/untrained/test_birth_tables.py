@@ -1,0 +1,117 @@
+"""Tables of untrained networks, on made-up files whose answers are known."""
+
+import numpy as np
+import pytest
+
+xr = pytest.importorskip("xarray", reason="xarray is not installed")
+
+from posbias.rollout.structured import structured_kernels
+from studies.untrained.tables import (
+    by_prediction,
+    cesaro_profile,
+    distance_table,
+    measured_profiles,
+    over_seeds,
+    particulars,
+    published,
+    read_births,
+    rotation_table,
+    shape_table,
+)
+
+N = 40
+FALLING = np.linspace(2.0, 1.0, N)
+VALLEY = 1.0 + np.abs(np.linspace(-1, 1, N))
+
+
+def file(profiles, prediction, layers=3):
+    """Return a file of networks with these measured profiles and one prediction that is the same for all."""
+    profiles = np.asarray([p / p.sum() for p in profiles])
+    prediction = prediction / prediction.sum()
+    ones = np.ones((len(profiles), layers))
+    return xr.Dataset(
+        {
+            "influence_prompts": (("seed", "prompt", "position"), np.stack([profiles, profiles], 1).astype("f4")),
+            "profile": (("seed", "prediction", "position"), np.stack([[prediction, prediction[::-1]]] * len(profiles))),
+            **{name: (("seed", "layer"), ones * k) for k, name in enumerate(("overlap", "content", "branch_gain"))},
+            "lambda_frobenius": (("seed", "layer"), ones / 2),
+        },
+        coords={"prediction": ["birth", "aligned"]},
+    )
+
+
+@pytest.fixture
+def kept():
+    return {
+        ("one", "random"): file([FALLING, VALLEY], FALLING),
+        ("one", "random-unrotated"): file([FALLING, FALLING], FALLING),
+        ("two", "random"): file([VALLEY], VALLEY),
+    }
+
+
+def test_files_are_read_by_model_and_part(tmp_path, kept):
+    for name in ("qwen2-0.5b.random-1024", "small-falcon-parallel.random"):
+        kept["two", "random"].to_netcdf(tmp_path / f"{name}.nc", engine="h5netcdf")
+    assert [*read_births(tmp_path)] == [("qwen2-0.5b", "random-1024"), ("falcon-parallel", "small random")]
+
+
+def test_distances_are_those_of_each_network(kept):
+    table = distance_table(kept).set_index(["model", "part", "seed", "prediction"])
+    assert table.loc[("one", "random", 0, "birth"), "W1"] == pytest.approx(0, abs=1e-7)
+    assert table.loc[("one", "random", 0, "birth"), "spearman"] == pytest.approx(1)
+    assert table.loc[("one", "random", 0, "aligned"), "spearman"] == pytest.approx(-1)
+    step = np.abs(np.cumsum(VALLEY / VALLEY.sum() - FALLING / FALLING.sum()))[:-1].sum() / (N - 1)
+    assert table.loc[("one", "random", 1, "birth"), "W1"] == pytest.approx(step)
+    assert len(table) == 5 * 3
+
+
+def test_another_output_is_another_table(kept):
+    kept["two", "random"]["influence_random"] = kept["two", "random"]["influence_prompts"][..., ::-1]
+    table = distance_table(kept, "random")
+    assert set(table["model"]) == {"two"}
+    assert table.query("prediction == 'birth'")["W1"].item() == pytest.approx(0, abs=1e-7)  # it is symmetric
+
+
+def test_cesaro_powers_are_the_powers_of_the_average():
+    M = (np.eye(N) + structured_kernels(1).dense(0, N)) / 2
+    np.testing.assert_allclose(cesaro_profile(4, N), np.linalg.matrix_power(M, 4)[-1], rtol=1e-12)
+
+
+def test_a_column_for_each_prediction_and_a_row_for_each_architecture(kept):
+    table = distance_table(kept)
+    wide = by_prediction(published(table), {"aligned": "sizes", "birth": "law"}, ["two", "one"])
+    assert [*wide.columns] == ["sizes", "law"] and [*wide.index] == [("random", "two"), ("random", "one")]
+    both = table.query("model == 'one' and part == 'random' and prediction == 'aligned'")["W1"]
+    assert wide.loc[("random", "one"), "sizes"] == pytest.approx(both.mean())
+
+
+def test_means_over_seeds_have_students_interval(kept):
+    table = over_seeds(distance_table(kept)).set_index(["model", "part", "prediction"])
+    both = distance_table(kept).query("model == 'one' and part == 'random' and prediction == 'birth'")["W1"]
+    row = table.loc["one", "random", "birth"]
+    assert row["mean"] == pytest.approx(both.mean()) and row["most"] == both.max()
+    half = 12.706 * both.std() / np.sqrt(2)
+    assert (row["low"], row["high"]) == pytest.approx((both.mean() - half, both.mean() + half), rel=1e-3)
+    assert np.isnan(table.loc[("two", "random", "birth"), "low"])
+
+
+def test_valleys_are_found_and_falls_are_none(kept):
+    table = shape_table(kept).set_index(["model", "part", "seed", "profile"])
+    assert table["present"].to_dict()[("one", "random", 0, "measured")] is False
+    assert table["present"].to_dict()[("one", "random", 1, "measured")] is True
+    assert table.loc[("two", "random", 0, "birth"), "where"] == pytest.approx(0.5, abs=0.05)
+    assert not table.loc[("one", "random", 0, "measured"), "with_last"]
+    assert table.loc[("one", "random", 0, "measured"), "first"] == pytest.approx(N * 2 / FALLING.sum())
+
+
+def test_rotations_are_compared_with_the_same_network(kept):
+    table = rotation_table(kept).set_index("seed")
+    assert [*table["model"]] == ["one", "one"]
+    assert table.loc[0, "moved"] == pytest.approx(0, abs=1e-7) and table.loc[1, "moved"] > 0.01
+    assert table.loc[0, "between"] == pytest.approx(table.loc[1, "between"]) == pytest.approx(table.loc[1, "moved"])
+
+
+def test_particulars_and_profiles(kept):
+    row = particulars(kept).iloc[0]
+    assert (row["layers"], row["overlap"], row["content"], row["gain"], row["tau"]) == (3, 0, 1, 2, 1.5)
+    np.testing.assert_allclose(measured_profiles(kept["one", "random"])[0], FALLING / FALLING.sum())
