@@ -23,8 +23,8 @@ import numpy as np
 import yaml
 
 import posbias
-from posbias.compare.distances import wasserstein_to
-from posbias.compare.resampling import interval, resampled_profiles
+from posbias.comparison.distances import wasserstein_to
+from posbias.comparison.resampling import interval, resampled_profiles
 
 T, H = 70, 112  # BLOOM-176B
 BOOTSTRAP = "1,000 prompts × 256 positions, plain loop"

@@ -23,8 +23,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from posbias.compare.distances import mean_identity, normalised_wasserstein, spearman
-    from posbias.compare.pairs import compare
+    from posbias.comparison.distances import mean_identity, normalised_wasserstein, spearman
+    from posbias.comparison.pairs import compare
     from posbias.measure.measurement import load
     from posbias.measure.model import open as open
     from posbias.rollout import masks, schedules
@@ -76,8 +76,8 @@ __all__ = [  # without ``open``, which ``from posbias import *`` would put in th
 ]
 
 _NAMES = {
-    "compare.distances": ("mean_identity", "normalised_wasserstein", "spearman"),
-    "compare.pairs": ("compare",),
+    "comparison.distances": ("mean_identity", "normalised_wasserstein", "spearman"),
+    "comparison.pairs": ("compare",),
     "measure.model": ("open",),
     "measure.measurement": ("load",),
     "rollout.influence": ("influence_by_hops", "influence_history", "influence_profile", "rollout_matrix"),

@@ -213,7 +213,7 @@ def _report(task: Wanted, found: Design, target: str) -> list[str]:
         lines.append(f"{'no free heads are below':30} {'':10} {least_distance_with_local(task):10.4f}")
     lines.append(f"designed: mean position {mean_position(found.profile):.4f}, last token {found.profile[-1]:.4f}")
     if task.law == "birth":
-        from posbias.compare.distances import normalised_wasserstein
+        from posbias.comparison.distances import normalised_wasserstein
 
         aligned = normalised_wasserstein(task.profile(found.description, "aligned"), task.target)
         lines.append(f"posbias rollout gives this profile with --law birth; without it another, of W1 {aligned:.4f}")

@@ -123,7 +123,7 @@ def compare(
     second: Annotated[Path, typer.Argument(help="Profile of the same length.")],
 ) -> None:
     """Print normalised W1, Spearman's correlation and both mean positions of two profiles."""
-    from posbias.compare.distances import mean_identity, spearman
+    from posbias.comparison.distances import mean_identity, spearman
     from posbias.rollout.profiles import mean_position, read_profile
 
     p, q = read_profile(first), read_profile(second)

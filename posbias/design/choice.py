@@ -19,7 +19,7 @@ import xarray as xr
 from jaxtyping import Float
 
 from posbias import errors
-from posbias.compare.distances import normalised_wasserstein
+from posbias.comparison.distances import normalised_wasserstein
 from posbias.rollout.position_bias import (
     AlibiBias,
     Biases,

@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Float
 
 from posbias import errors
-from posbias.compare.distances import normalised_wasserstein
+from posbias.comparison.distances import normalised_wasserstein
 from posbias.design.profile_gradients import Objective, limits, smooth_kernel, to_bias
 from posbias.errors import Numbers
 from posbias.rollout.biased import biased_kernels

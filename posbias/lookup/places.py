@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.stats import binomtest, rankdata
 
-from posbias.compare.resampling import hull_interval, interval, resample_weights
+from posbias.comparison.resampling import hull_interval, interval, resample_weights
 
 MOST_GROUPS = 16
 """Groups of neighbouring places at most."""
@@ -84,7 +84,7 @@ def groups_of(
     units
         What was drawn independently: whole units are drawn again.
     resamples, seed
-        As in :func:`~posbias.compare.resampling.resample_weights`.
+        As in :func:`~posbias.comparison.resampling.resample_weights`.
 
     >>> groups_of(np.arange(12), 12, np.arange(12), resamples=1).edges.tolist()
     [0, 4, 8, 12]
@@ -210,7 +210,7 @@ def rank_correlation(
     Notes
     -----
     Noise in the means moves a correlation towards 0, in a resample once more than in the sample; the interval is
-    therefore the hull of the percentile and the basic one (:func:`~posbias.compare.resampling.hull_interval`).
+    therefore the hull of the percentile and the basic one (:func:`~posbias.comparison.resampling.hull_interval`).
     """
     if len(profile) < 3:
         return float("nan"), float("nan"), float("nan")

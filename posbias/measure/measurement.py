@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from posbias import errors
-from posbias.compare.pairs import Comparison, compare
+from posbias.comparison.pairs import Comparison, compare
 from posbias.files import check_writable
 from posbias.measure.quantities import VARIANTS, labels
 from posbias.rollout.labelled import Profile

@@ -25,7 +25,7 @@ TOKENIZERS = (f"{PREFIX}bloom-8", f"{PREFIX}llama-12")
 def prompt_units(
     measurement: xr.Dataset, *, tokenizer: Any = None, corpus: Corpus | None = None
 ) -> Int[np.ndarray, "N"]:
-    """Return the unit that each prompt of a measurement belongs to, for :func:`~posbias.compare.resampling`.
+    """Return the unit that each prompt of a measurement belongs to, for :func:`~posbias.comparison.resampling`.
 
     Of the built-in documents it is the Python module (or help topic) that a prompt's text is from: a module gives
     several documents, its docstrings and pieces of its source, which repeat one another. Of other corpora it is the

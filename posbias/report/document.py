@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from posbias.compare.distances import normalised_wasserstein, wasserstein_to
-from posbias.compare.resampling import hull_interval
+from posbias.comparison.distances import normalised_wasserstein, wasserstein_to
+from posbias.comparison.resampling import hull_interval
 from posbias.files import write_whole
 from posbias.report import figures as pictures
 from posbias.report import page

@@ -18,7 +18,7 @@ import xarray as xr
 from jaxtyping import Float
 
 from posbias import errors
-from posbias.compare.distances import normalised_wasserstein
+from posbias.comparison.distances import normalised_wasserstein
 from posbias.files import write_whole
 from posbias.published import numbers
 from posbias.rollout.profiles import mean_position, u_shape

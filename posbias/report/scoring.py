@@ -13,10 +13,10 @@ import xarray as xr
 from jaxtyping import Float, Int
 
 from posbias import errors, shipped
-from posbias.compare.distances import normalised_wasserstein
-from posbias.compare.fits import recency_fit
-from posbias.compare.multiplicity import decided
-from posbias.compare.scores import Gain, paired_gain, score
+from posbias.comparison.distances import normalised_wasserstein
+from posbias.comparison.fits import recency_fit
+from posbias.comparison.multiplicity import decided
+from posbias.comparison.scores import Gain, paired_gain, score
 from posbias.measure.prompt_units import known_units
 from posbias.measure.rollouts import OF_MEANS, measured_rollout
 from posbias.rollout.clock import clock_profile
@@ -127,7 +127,7 @@ def score_table(
     """Return the score of every prediction for every model, a row each.
 
     Columns are ``model``, ``corpus``, ``prediction``, ``W1``, ``low``, ``high``, ``first_aside``, ``spearman`` and
-    ``difference``, as :class:`~posbias.compare.scores.Score` explains them.
+    ``difference``, as :class:`~posbias.comparison.scores.Score` explains them.
 
     Parameters
     ----------
@@ -191,7 +191,7 @@ def score_rows(
     profiles
         Name → prediction.
     bootstrap
-        Keywords of :func:`~posbias.compare.scores.score`.
+        Keywords of :func:`~posbias.comparison.scores.score`.
     """
     rows = []
     for name, profile in profiles.items():
@@ -213,7 +213,7 @@ def gain_table(
 
     Columns are ``model``, ``before``, ``after``, ``gain`` in W₁, its 95 % interval over documents, ``low`` to ``high``,
     with both distances taken on the same resampled documents, the p value of no gain, and its sign where it stands
-    among those of all models (:func:`~posbias.compare.multiplicity.decided`), ``decided``.
+    among those of all models (:func:`~posbias.comparison.multiplicity.decided`), ``decided``.
 
     Parameters
     ----------
@@ -239,7 +239,7 @@ def gain_rows(
 ) -> pd.DataFrame:
     """Return how much nearer the second profile of each pair is to one measurement than the first, a row each.
 
-    Columns are ``before``, ``after`` and the fields of :class:`~posbias.compare.scores.Gain`.
+    Columns are ``before``, ``after`` and the fields of :class:`~posbias.comparison.scores.Gain`.
 
     Parameters
     ----------
@@ -248,7 +248,7 @@ def gain_rows(
     pairs
         Two names each.
     bootstrap
-        Keywords of :func:`~posbias.compare.scores.paired_gain`.
+        Keywords of :func:`~posbias.comparison.scores.paired_gain`.
     """
     rows = [(a, b, *paired_gain(influence, profiles[a], profiles[b], **bootstrap)) for a, b in pairs]
     return pd.DataFrame(rows, columns=["before", "after", *Gain._fields])

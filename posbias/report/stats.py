@@ -11,10 +11,10 @@ import pandas as pd
 import xarray as xr
 from jaxtyping import Float, Int
 
-from posbias.compare.distances import normalised_wasserstein, wasserstein_to
-from posbias.compare.multiplicity import decided, holm
-from posbias.compare.pairs import usable
-from posbias.compare.resampling import interval, resample_weights, resampled_profiles
+from posbias.comparison.distances import normalised_wasserstein, wasserstein_to
+from posbias.comparison.multiplicity import decided, holm
+from posbias.comparison.pairs import usable
+from posbias.comparison.resampling import interval, resample_weights, resampled_profiles
 from posbias.measure.prompt_units import known_units
 from posbias.report.known_models import Standing, shape_numbers
 from posbias.report.scoring import SCORED, baselines, gain_rows, measured_clock, score_rows

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pandas as pd
 
-from posbias.compare.resampling import interval
+from posbias.comparison.resampling import interval
 from posbias.report.known_models import NUMBERS, Standing
 from posbias.report.stats import BASELINES, Evidence
 

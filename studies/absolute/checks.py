@@ -11,8 +11,8 @@ from jaxtyping import Float, Int
 from scipy.stats import ttest_ind
 
 from posbias import errors
-from posbias.compare.multiplicity import holm
-from posbias.compare.resampling import interval
+from posbias.comparison.multiplicity import holm
+from posbias.comparison.resampling import interval
 from studies.absolute.leakage import Leakage, PositionBasis, leakage, permutation_p_values
 from studies.absolute.tables import LEVEL, Estimate, significant
 

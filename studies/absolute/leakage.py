@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from posbias import errors
-from posbias.compare.resampling import resample_weights
+from posbias.comparison.resampling import resample_weights
 
 
 def sample_pairs(
@@ -240,7 +240,7 @@ def resampled(
     G, units
         As in :func:`explained`; at least 3 units.
     resamples, seed
-        As in :func:`~posbias.compare.resampling.resample_weights`.
+        As in :func:`~posbias.comparison.resampling.resample_weights`.
 
     >>> resampled(np.ones((9, 9)), 2).tolist()
     [1.0, 1.0]

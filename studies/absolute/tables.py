@@ -12,7 +12,7 @@ import pandas as pd
 from jaxtyping import Bool, Float
 from scipy.stats import false_discovery_control
 
-from posbias.compare.resampling import interval
+from posbias.comparison.resampling import interval
 from studies.absolute.leakage import Components, Leakage, PositionBasis, deviation_scale, leakage, position_basis
 from studies.absolute.measure import HeadReading
 

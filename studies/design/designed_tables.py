@@ -10,8 +10,8 @@ import pandas as pd
 import xarray as xr
 from jaxtyping import Float
 
-from posbias.compare.distances import normalised_wasserstein
-from posbias.compare.resampling import t_interval
+from posbias.comparison.distances import normalised_wasserstein
+from posbias.comparison.resampling import t_interval
 from posbias.rollout.profiles import mean_position
 from studies.reference.influence_tables import SMOOTH, SMOOTH_LONG, sample_of, u_decisions
 from studies.reference.models import DESIGNED, REFERENCES

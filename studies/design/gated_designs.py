@@ -18,7 +18,7 @@ import torch
 import xarray as xr
 from jaxtyping import Float
 
-from posbias.compare.distances import normalised_wasserstein
+from posbias.comparison.distances import normalised_wasserstein
 from posbias.design.designer import Description, design, wanted
 from posbias.design.measured_gains import knotted
 from posbias.measure.branches import Branches, read_branches

@@ -11,8 +11,8 @@ import pandas as pd
 import xarray as xr
 from jaxtyping import Float
 
-from posbias.compare.distances import normalised_wasserstein
-from posbias.compare.resampling import t_interval
+from posbias.comparison.distances import normalised_wasserstein
+from posbias.comparison.resampling import t_interval
 from studies.design.designed_tables import Seeds, body_and_kind, losses, prices, read_designed
 from studies.design.remedy_tables import read_remedies, remedy_map
 from studies.reference.influence_tables import sample_of

@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from posbias import errors
-from posbias.compare.resampling import resample_weights
+from posbias.comparison.resampling import resample_weights
 from posbias.design.choice import Attended, Description
 from posbias.measure.attention import AttentionReading
 from posbias.measure.corpus import document_units

@@ -12,8 +12,8 @@ import xarray as xr
 from jaxtyping import Float
 
 from posbias import errors
-from posbias.compare.distances import wasserstein_to
-from posbias.compare.resampling import hull_interval, interval, resample_weights
+from posbias.comparison.distances import wasserstein_to
+from posbias.comparison.resampling import hull_interval, interval, resample_weights
 from posbias.report.scoring import unit
 from posbias.rollout.profiles import u_shape
 from studies.result_files import read_study

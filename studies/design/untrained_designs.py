@@ -16,7 +16,7 @@ import pandas as pd
 import xarray as xr
 
 from posbias import errors
-from posbias.compare.distances import normalised_wasserstein
+from posbias.comparison.distances import normalised_wasserstein
 from posbias.measure.study import Settings, Study
 from posbias.measure.untrained import Birth
 from posbias.provenance import versions

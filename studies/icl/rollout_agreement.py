@@ -10,8 +10,8 @@ import xarray as xr
 from scipy.stats import spearmanr
 
 from posbias import errors
-from posbias.compare.multiplicity import holm, sign_p_value
-from posbias.compare.resampling import interval, resample_weights
+from posbias.comparison.multiplicity import holm, sign_p_value
+from posbias.comparison.resampling import interval, resample_weights
 from studies.icl.gap_tables import FIELDS, PAIR_NAMES, described
 from studies.icl.outcomes import gaps, preferences
 from studies.icl.prediction import differences, predicted_profiles, shares

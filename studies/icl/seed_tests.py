@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from posbias.compare.multiplicity import holm
+from posbias.comparison.multiplicity import holm
 
 SAMPLING = 0.007
 """Standard error of a gap in accuracy on 10,000 sequences of each order, at most: the least spread of seeds."""

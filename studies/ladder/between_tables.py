@@ -16,9 +16,9 @@ import xarray as xr
 from jaxtyping import Float
 
 from posbias import errors
-from posbias.compare.distances import normalised_wasserstein, wasserstein_to
-from posbias.compare.multiplicity import decided, sign_p_value
-from posbias.compare.resampling import interval, resample_weights
+from posbias.comparison.distances import normalised_wasserstein, wasserstein_to
+from posbias.comparison.multiplicity import decided, sign_p_value
+from posbias.comparison.resampling import interval, resample_weights
 from posbias.measure.prompt_units import known_units
 from posbias.netcdf import load
 from posbias.report.scoring import training_record, unit

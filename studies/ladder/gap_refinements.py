@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from posbias.compare.distances import normalised_wasserstein
-from posbias.compare.scores import Gain, paired_gain
+from posbias.comparison.distances import normalised_wasserstein
+from posbias.comparison.scores import Gain, paired_gain
 from posbias.measure.prompt_units import known_units
 from posbias.report.scoring import Kept, unit, with_decisions
 

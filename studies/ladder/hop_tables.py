@@ -10,8 +10,8 @@ import xarray as xr
 from jaxtyping import Float
 
 from posbias import errors
-from posbias.compare.distances import normalised_wasserstein
-from posbias.compare.fits import fit_coherence
+from posbias.comparison.distances import normalised_wasserstein
+from posbias.comparison.fits import fit_coherence
 from posbias.measure.rollouts import measured_rollout
 from posbias.report.scoring import Kept, unit
 from posbias.rollout.paths import damped_profile, paths_by_hops, recombined

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 import xarray as xr
 
-from posbias.compare.distances import normalised_wasserstein
-from posbias.compare.scores import Gain, paired_gain
+from posbias.comparison.distances import normalised_wasserstein
+from posbias.comparison.scores import Gain, paired_gain
 from posbias.measure.prompt_units import known_units
 from posbias.measure.rollouts import measured_rollout
 from posbias.report.scoring import unit, with_decisions

@@ -10,9 +10,9 @@ import pandas as pd
 import xarray as xr
 from jaxtyping import Float
 
-from posbias.compare.distances import normalised_wasserstein
-from posbias.compare.fits import recency_fit
-from posbias.compare.scores import Gain, paired_gain
+from posbias.comparison.distances import normalised_wasserstein
+from posbias.comparison.fits import recency_fit
+from posbias.comparison.scores import Gain, paired_gain
 from posbias.measure.prompt_units import known_units
 from posbias.measure.rollouts import layer_masks
 from posbias.report.scoring import Kept, with_decisions

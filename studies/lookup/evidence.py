@@ -12,7 +12,7 @@ import pandas as pd
 from jaxtyping import Float
 from scipy.stats import t as student
 
-from posbias.compare.resampling import interval, resample_weights
+from posbias.comparison.resampling import interval, resample_weights
 from studies.lookup.tables import (
     LINE,
     PREDICTORS,

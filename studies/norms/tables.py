@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from posbias.compare.multiplicity import holm, sign_p_value
-from posbias.compare.resampling import interval, resample_weights
+from posbias.comparison.multiplicity import holm, sign_p_value
+from posbias.comparison.resampling import interval, resample_weights
 from posbias.rollout.masks import causal, sliding_window
 from studies.reference.models import REFERENCES
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from posbias.compare.distances import normalised_wasserstein
+from posbias.comparison.distances import normalised_wasserstein
 from studies.published.allowed_means import allowed_means, gaps_to, overlap, shown
 from studies.published.table_errors import UNIT, by_pair
 

@@ -10,7 +10,7 @@ import xarray as xr
 from jaxtyping import Float
 
 from posbias import errors
-from posbias.compare.distances import normalised_wasserstein
+from posbias.comparison.distances import normalised_wasserstein
 from posbias.measure.accumulators import BIN_WIDTH, bin_centres, entropy_similarity
 from posbias.measure.rollouts import measured_rollout
 from posbias.rollout.kernels import attention_kernel, mix_heads

@@ -11,9 +11,9 @@ import xarray as xr
 from jaxtyping import Float, Int
 
 from posbias import errors
-from posbias.compare.distances import normalised_wasserstein, wasserstein_to
-from posbias.compare.multiplicity import holm, sign_p_value
-from posbias.compare.resampling import interval, resampled_profiles
+from posbias.comparison.distances import normalised_wasserstein, wasserstein_to
+from posbias.comparison.multiplicity import holm, sign_p_value
+from posbias.comparison.resampling import interval, resampled_profiles
 from posbias.measure.corpus import in_order
 from posbias.measure.prompt_units import prompt_units
 from posbias.rollout.profiles import TOLERANCE, mean_position, u_shape

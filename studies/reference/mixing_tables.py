@@ -12,7 +12,7 @@ from jaxtyping import Float
 from scipy.stats import spearmanr
 
 from posbias import errors
-from posbias.compare.multiplicity import holm
+from posbias.comparison.multiplicity import holm
 
 READINGS = ("frobenius", "token")
 """The two readings of λ's definition: norms over the whole sequence, or token by token."""

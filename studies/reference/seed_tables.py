@@ -9,7 +9,7 @@ import pandas as pd
 import xarray as xr
 from jaxtyping import Float
 
-from posbias.compare.distances import normalised_wasserstein, wasserstein_to
+from posbias.comparison.distances import normalised_wasserstein, wasserstein_to
 from posbias.rollout.profiles import mean_position
 from studies.reference.influence_tables import SMOOTH, Sample, sample_of, u_decisions, u_excess
 from studies.reference.training_seeds import jackknife_error, resampled_error, spread_table

@@ -17,7 +17,7 @@ import xarray as xr
 from jaxtyping import Float, Int
 
 from posbias import errors
-from posbias.compare.resampling import resample_weights
+from posbias.comparison.resampling import resample_weights
 from posbias.measure.accumulators import LayerSums
 from posbias.measure.corpus import document_units
 from posbias.measure.positions import read_positions

@@ -10,8 +10,8 @@ import pandas as pd
 import xarray as xr
 from jaxtyping import Float
 
-from posbias.compare.distances import normalised_wasserstein, spearman
-from posbias.compare.resampling import t_interval
+from posbias.comparison.distances import normalised_wasserstein, spearman
+from posbias.comparison.resampling import t_interval
 from posbias.netcdf import load
 from posbias.rollout.profiles import u_shape
 from posbias.rollout.structured import structured_kernels

@@ -15,7 +15,7 @@ from test_browser import BROWSERS, FLAGS, resize
 
 from bookkit.explorer import DATA, standalone_page
 from bookkit.explorer_commands import REFERENCE, explorer_text, slope_rule
-from posbias.compare.distances import normalised_wasserstein
+from posbias.comparison.distances import normalised_wasserstein
 from posbias.measure.summary import read_summary
 from posbias.published import numbers
 from posbias.rollout import masks, schedules

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from posbias.cli import main
-from posbias.compare.distances import normalised_wasserstein
+from posbias.comparison.distances import normalised_wasserstein
 from posbias.design.designer import design, least_distance_with_local, rival_heads, rivals, wanted
 from posbias.design.profile_gradients import (
     FREE,

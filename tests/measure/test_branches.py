@@ -9,7 +9,7 @@ pytest.importorskip("xarray", reason="xarray is not installed")
 
 from measuring import CONFIGS, make, settings
 
-from posbias.compare.distances import normalised_wasserstein
+from posbias.comparison.distances import normalised_wasserstein
 from posbias.measure.branches import branch_gains, has_branches, read_branches
 from posbias.measure.instrument import Instrument
 from posbias.measure.normalisation import denominators, is_norm

@@ -21,7 +21,7 @@ pytest.importorskip("xarray", reason="xarray is not installed")
 from measuring import save, write_documents
 
 from posbias.cli import main, report_commands
-from posbias.compare.multiplicity import holm
+from posbias.comparison.multiplicity import holm
 from posbias.measure.measurement import Measurement
 from posbias.measure.summary import summarise, write_summary
 from posbias.report import (

@@ -8,7 +8,7 @@ pytest.importorskip("pandas", reason="pandas is not installed")
 
 from scipy.linalg import expm
 
-from posbias.compare.distances import normalised_wasserstein
+from posbias.comparison.distances import normalised_wasserstein
 from posbias.measure.rollouts import measured_rollout
 from posbias.published import numbers as published
 from posbias.report import scoring

@@ -6,7 +6,7 @@ import yaml
 from rollout_config import changed
 
 from posbias.cli import main
-from posbias.compare.distances import normalised_wasserstein
+from posbias.comparison.distances import normalised_wasserstein
 from posbias.design.designer import design, evaluated, rival_heads, wanted
 from posbias.design.profile_gradients import Objective, smooth_kernel
 from posbias.published.configuration import RolloutConfig, config_text, read_config

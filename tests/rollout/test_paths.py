@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from posbias import influence_by_hops, influence_profile, structured_kernels
-from posbias.compare.fits import fit_coherence
+from posbias.comparison.fits import fit_coherence
 from posbias.rollout.paths import damped_profile, paths_by_hops, recombined
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from posbias import influence_profile, structured_kernels
-from posbias.compare.distances import total_variation
+from posbias.comparison.distances import total_variation
 from posbias.rollout.clock import clock_profile, hop_distribution, poisson_distribution
 from studies.clock.hop_mixtures import hop_rows, mean_kernel, mix_hops, partly_exact_hops
 

@@ -13,7 +13,7 @@ pytest.importorskip("xarray", reason="xarray is not installed")
 from conftest import ROOT
 from measuring import settings as tiny
 
-from posbias.compare.distances import normalised_wasserstein
+from posbias.comparison.distances import normalised_wasserstein
 from posbias.measure.branches import read_branches
 from posbias.measure.corpus import Corpus
 from posbias.measure.loading import Source

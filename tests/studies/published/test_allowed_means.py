@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posbias.compare.distances import normalised_wasserstein
+from posbias.comparison.distances import normalised_wasserstein
 from posbias.rollout.profiles import mean_position
 from studies.published.allowed_means import allowed_means, gaps_to, overlap, shown, vote
 

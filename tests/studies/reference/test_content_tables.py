@@ -6,7 +6,7 @@ import pytest
 xr = pytest.importorskip("xarray", reason="xarray is not installed")
 pytest.importorskip("torch", reason="torch is not installed")
 
-from posbias.compare.distances import total_variation
+from posbias.comparison.distances import total_variation
 from posbias.rollout.kernels import attention_kernel
 from posbias.rollout.logits import position_logits
 from posbias.rollout.masks import causal, sliding_window

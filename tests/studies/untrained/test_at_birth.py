@@ -11,7 +11,7 @@ pytest.importorskip("xarray", reason="xarray is not installed")
 
 from measuring import settings as tiny
 
-from posbias.compare.distances import normalised_wasserstein
+from posbias.comparison.distances import normalised_wasserstein
 from posbias.measure.branches import has_branches, read_branches
 from posbias.measure.corpus import Corpus
 from posbias.measure.instrument import Instrument

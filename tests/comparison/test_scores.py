@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from posbias import normalised_wasserstein
-from posbias.compare.distances import wasserstein_to
-from posbias.compare.fits import recency_fit
-from posbias.compare.resampling import hull_interval, resampled_profiles
-from posbias.compare.scores import paired_gain, score
+from posbias.comparison.distances import wasserstein_to
+from posbias.comparison.fits import recency_fit
+from posbias.comparison.resampling import hull_interval, resampled_profiles
+from posbias.comparison.scores import paired_gain, score
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from posbias import errors
-from posbias.compare.distances import mean_identity, normalised_wasserstein, spearman
-from posbias.compare.scores import score
+from posbias.comparison.distances import mean_identity, normalised_wasserstein, spearman
+from posbias.comparison.scores import score
 from posbias.errors import Numbers
 from posbias.rollout.labelled import Profile
 

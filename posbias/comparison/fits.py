@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from posbias import errors
-from posbias.compare.distances import wasserstein_to
+from posbias.comparison.distances import wasserstein_to
 from posbias.rollout.paths import damped_profile
 
 

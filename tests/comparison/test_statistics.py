@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from bookkit.power import Challenge, challenge, least_power
-from posbias.compare.multiplicity import decided, holm, sign_p_value
+from posbias.comparison.multiplicity import decided, holm, sign_p_value
 from studies.statistics.coverage import coverage
 
 

@@ -9,9 +9,9 @@ import numpy as np
 from jaxtyping import Float, Num
 
 from posbias import errors
-from posbias.compare.distances import normalised_wasserstein, spearman, wasserstein_to
-from posbias.compare.multiplicity import sign_p_value
-from posbias.compare.resampling import hull_interval, resampled_profiles
+from posbias.comparison.distances import normalised_wasserstein, spearman, wasserstein_to
+from posbias.comparison.multiplicity import sign_p_value
+from posbias.comparison.resampling import hull_interval, resampled_profiles
 from posbias.rollout.profiles import mean_position
 
 
@@ -24,7 +24,7 @@ class Score:
     wasserstein
         Normalised W₁ of prediction and measured mean profile.
     low, high
-        Its 95 % interval over resampled units (:func:`~posbias.compare.resampling.hull_interval`).
+        Its 95 % interval over resampled units (:func:`~posbias.comparison.resampling.hull_interval`).
     first_aside
         The same with the first token left out of both profiles, which are then normalised again.
     spearman
@@ -49,7 +49,7 @@ class Gain(NamedTuple):
     gain
         W₁ of the first less W₁ of the second; positive gains speak for the second.
     low, high
-        Its 95 % interval over resampled units (:func:`~posbias.compare.resampling.hull_interval`).
+        Its 95 % interval over resampled units (:func:`~posbias.comparison.resampling.hull_interval`).
     p_value
         Two-sided, of no gain: the level at which the interval begins to contain 0.
     """

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from posbias.compare.distances import normalised_wasserstein, wasserstein_to
-from posbias.compare.resampling import (
+from posbias.comparison.distances import normalised_wasserstein, wasserstein_to
+from posbias.comparison.resampling import (
     hull_interval,
     interval,
     resample_weights,

@@ -126,7 +126,7 @@ def test_intervals_come_from_the_prompts_of_the_measured_one():
     q = Profile(influence.sum(0) / influence.sum(), "measured", influence)
     found, turned = compare([0.2, 0.3, 0.5], q), compare(q, [0.2, 0.3, 0.5])
     assert found.interval == turned.interval and found.prompts == 4
-    from posbias.compare.scores import score
+    from posbias.comparison.scores import score
 
     expected = score(influence, np.array([0.2, 0.3, 0.5]))
     assert found.interval == (expected.low, expected.high) and found.wasserstein == pytest.approx(expected.wasserstein)
