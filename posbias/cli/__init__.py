@@ -70,45 +70,45 @@ def main(arguments: Sequence[str] | None = None, groups: Sequence[str] = GROUPS,
     """Run the command line ``name``; an error that the user can correct is one line on stderr and exit status 2.
 
     A command raises ``ValueError`` or ``OSError`` with a message that says what was expected and what was received; it
-    never prints and exits by itself. ``posbias: …`` is written here and nowhere else. Ctrl-C ends with status 130 and
+    never prints and exits by itself. ``NAME: …`` is written here and nowhere else. Ctrl-C ends with status 130 and
     SIGTERM with 143; what a run leaves to go on from is said in the line.
     """
     try:
         with sigterm_raises():
             status = make_app(groups, name)(args=arguments, prog_name=name, standalone_mode=False)
     except USAGE as error:
-        raise SystemExit(_misused(error)) from None
+        raise SystemExit(_misused(name, error)) from None
     except typer.Abort:
-        raise _ended("interrupted", 130) from None
+        raise _ended(name, "interrupted", 130) from None
     except Interrupted as error:
-        raise _ended(str(error), error.status) from None
+        raise _ended(name, str(error), error.status) from None
     except KeyboardInterrupt as error:
-        raise _ended("interrupted", 143 if isinstance(error, Terminated) else 130) from None
+        raise _ended(name, "interrupted", 143 if isinstance(error, Terminated) else 130) from None
     except (ValueError, OSError, ModuleNotFoundError, MemoryError, RecursionError) as error:
-        raise _ended(one_line(error), 2) from None
+        raise _ended(name, one_line(error), 2) from None
     except RuntimeError as error:  # Python's own, where the signal came while a class was being made
         if not isinstance(error.__cause__, KeyboardInterrupt):
             raise
-        raise _ended("interrupted", 143 if isinstance(error.__cause__, Terminated) else 130) from None
+        raise _ended(name, "interrupted", 143 if isinstance(error.__cause__, Terminated) else 130) from None
     if status == 130:  # typer has caught Ctrl-C
-        raise _ended("interrupted", 130)
+        raise _ended(name, "interrupted", 130)
     raise SystemExit(status or 0)
 
 
-def _ended(line: str, status: int) -> SystemExit:
+def _ended(name: str, line: str, status: int) -> SystemExit:
     """Write the one line on stderr and return what ends the process."""
-    sys.stderr.write(f"posbias: {line}\n")
+    sys.stderr.write(f"{name}: {line}\n")
     return SystemExit(status)
 
 
-def _misused(error: Any) -> int:
+def _misused(name: str, error: Any) -> int:
     """Say in one line what is wrong with the words of a command line; show the help where there are none."""
     if type(error).__name__ == "NoArgsIsHelpError":
         error.show()
         return int(error.exit_code)
-    path = getattr(error.ctx, "command_path", "posbias") if error.ctx is not None else "posbias"
+    path = getattr(error.ctx, "command_path", name) if error.ctx is not None else name
     message = " ".join(error.format_message().split()).replace("Value error, ", "").rstrip(".")
-    sys.stderr.write(f"posbias: {message}; see '{path} --help'\n")
+    sys.stderr.write(f"{name}: {message}; see '{path} --help'\n")
     return int(error.exit_code)
 
 
