@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from posbias import errors
-from posbias.measure.corpus import check_prompts_fit
+from posbias.measure.settings import check_prompts_fit
 
 STUDY_NAMES = (
     "birth", "families", "corpora", "untrained", "seeds", "snapshots", "absolute", "norms", "hops", "gap", "paths",

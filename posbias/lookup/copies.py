@@ -65,7 +65,7 @@ def copy_prompts(
         places=places,
         starts=starts,
         width=width,
-        units=document_units(texts.origins, BUILTIN if corpus.named and corpus.source == BUILTIN else ""),
+        units=document_units(texts.origins, BUILTIN if corpus.named and corpus.dataset == BUILTIN else ""),
         controls=np.hstack([others, stretch[:, :-1]]),
     )
 

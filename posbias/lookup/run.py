@@ -205,7 +205,7 @@ class RetrievalStudy(Study):
     def described(self, group: Processes) -> dict[str, Any]:
         """Return where the numbers come from."""
         asked, task, found = self.retrieval, self.retrieval.task, self.provenance()
-        corpus = asked.corpus.source if asked.corpus.named else last_part(asked.corpus.source)
+        corpus = asked.corpus.dataset if asked.corpus.named else last_part(asked.corpus.dataset)
         return {name: found[name] for name in KEPT} | {
             "position": position_kind(family_of(self.config).position_of(self.config), self.config),
             "task": task.name,

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import csv
+import glob
 import gzip
 import hashlib
-import io
 import json
 import re
-import sys
 import zlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -20,12 +19,10 @@ import numpy as np
 from jaxtyping import Int
 
 from posbias import errors
+from posbias.measure.settings import check_prompts_fit, setting
 from posbias.shipped import held_out_documents, held_out_modules
 
 RULES = ("first", "cut", "random")
-
-BYTES_PER_TOKEN = 24
-"""What is kept in memory of each token of each prompt: its id, and its influence with and without sign."""
 
 NAMED: dict[str, dict[str, Any]] = {
     "fineweb-edu": {"path": "HuggingFaceFW/fineweb-edu", "name": "sample-10BT"},
@@ -33,114 +30,13 @@ NAMED: dict[str, dict[str, Any]] = {
     "wikipedia": {"path": "wikimedia/wikipedia", "name": "20231101.en"},
 }
 """Data sets that go by a name: what ``datasets.load_dataset`` is given; each has its text in ``text``."""
-
-
 BUILTIN = "builtin"
 """Goes by this name: documents that ship with the package and that no reference model was trained on."""
-
-
-@dataclass(frozen=True)
-class Corpus:
-    """Say where documents come from.
-
-    Parameters
-    ----------
-    source
-        ``builtin``, a name of :data:`NAMED`, or a path: a text file, a folder of .txt files (a document each), .jsonl,
-        .csv or .parquet; texts, .jsonl and .csv may be packed (.gz, and .zst with the package zstandard).
-    separator
-        Regular expression; in a text file a new document begins with each line that matches. Without it a file is
-        one document.
-    field
-        Column of the text in .jsonl, .csv and .parquet.
-
-    Raises
-    ------
-    ValueError
-        If there is no source, or the separator is no regular expression.
-    """
-
-    source: str
-    separator: str | None = None
-    field: str = "text"
-
-    def __post_init__(self) -> None:
-        """Check that there is a source, and the separator."""
-        if not self.source.strip():
-            raise errors.invalid("corpus", f"{BUILTIN}, the name of a data set, or a path", "an empty text")
-        if self.separator is not None:
-            try:
-                re.compile(self.separator, re.MULTILINE)
-            except (re.error, RecursionError, OverflowError) as error:
-                raise errors.invalid("separator", "a regular expression", f"{self.separator} ({error})") from None
-
-    @property
-    def named(self) -> bool:
-        """Whether the source goes by a name: no path of that name is there."""
-        return self.source in (BUILTIN, *NAMED) and not Path(self.source).exists()
-
-    def check(self) -> None:
-        """Raise unless the source is a name, a folder of texts, or a file of a known kind; no document is read.
-
-        Raises
-        ------
-        ValueError
-            With what was expected.
-        """
-        if self.named:
-            return
-        path = Path(self.source)
-        try:
-            there, folder, file = path.exists(), path.is_dir(), path.is_file()
-        except OSError as error:
-            raise errors.invalid("dataset", "a path", f"{self.source[:60]} ({error.strerror})") from None
-        if not there:
-            raise errors.invalid("dataset", f"a path or one of {', '.join((BUILTIN, *NAMED))}", self.source)
-        if folder:
-            _check_folder(path)
-            return
-        if not file:
-            raise errors.invalid(f"dataset {path}", "a file or a folder", "a device or a pipe")
-        kind, packing = _kind(path)
-        if kind in UNREAD:
-            raise errors.invalid(f"dataset {path}", f"{WANTED}; {UNREAD[kind]}", kind)
-        if packing and kind == ".parquet":
-            raise errors.invalid(f"dataset {path}", ".parquet, which is packed inside; unpack it", f".parquet{packing}")
-        if packing == ".zst":
-            _zstandard(path)
-
-    def documents(self) -> Iterator[str]:
-        """Yield the documents in their order.
-
-        Raises
-        ------
-        ValueError
-            For a source that is neither a name nor a readable path of a known kind, and for a broken record.
-        OSError
-            If the file or the hub cannot be read.
-        """
-        self.check()
-        if self.named:
-            return iter(held_out_documents()) if self.source == BUILTIN else _streamed(self.source)
-        path = Path(self.source)
-        if path.is_dir():
-            return (_whole(file) for file in sorted(path.glob("*.txt")))
-        return READERS.get(_kind(path)[0], _text)(path, self)
-
-    @property
-    def one_text(self) -> bool:
-        """Whether all of it is one document: a text file without a separator."""
-        path = Path(self.source)
-        return self.separator is None and path.is_file() and _kind(path)[0] not in READERS
-
-
-WANTED = "text, a folder of .txt files, .jsonl, .csv or .parquet"
-PACKED = (".gz", ".zst")
-"""How a file of texts, .jsonl or .csv may be packed."""
+BUILDERS = {".csv": "csv", ".parquet": "parquet", ".jsonl": "json", ".json": "json"}
+"""How ``datasets`` calls what it reads: tables, and what is packed as .zst. It knows no line to complain about; text and
+JSON lines, packed as .gz or not, are read here."""
 UNREAD: dict[str, str] = {
-    **dict.fromkeys(
-        (".zip", ".tar", ".tgz", ".7z", ".rar"), "unpack the archive, and give its folder or one of its files"
-    ),
+    **dict.fromkeys((".zip", ".tar", ".tgz", ".7z", ".rar"), "unpack the archive, and give its folder or a file of it"),
     **dict.fromkeys((".bz2", ".xz", ".lz4", ".br"), "unpack it, or pack it as .gz"),
     **dict.fromkeys((".tsv", ".xls", ".xlsx", ".ods"), "save it as .csv"),
     **dict.fromkeys((".pdf", ".doc", ".docx", ".odt", ".epub", ".html", ".htm"), "save its text as .txt"),
@@ -152,175 +48,178 @@ UNREAD: dict[str, str] = {
 """Suffixes of files that are not read, and what to do with them."""
 
 
-def _kind(path: Path) -> tuple[str, str]:
-    """Return the suffix that says how a file is read, and that of its packing, in small letters."""
-    last = path.suffix.lower()
-    return (path.with_suffix("").suffix.lower(), last) if last in PACKED else (last, "")
+@dataclass(frozen=True)
+class Corpus:
+    """Say where documents come from: :data:`BUILTIN`, a name of :data:`NAMED`, or a path."""
 
+    dataset: str = setting(
+        BUILTIN,
+        "builtin (documentation and code that come with the package), fineweb-edu, dclm or wikipedia (streamed from the "
+        "hub), or a path: text, a folder of .txt files, .jsonl, .csv or .parquet, packed as .gz or not; builtin unless "
+        "given.",
+        "-d",
+        kept=True,
+    )
+    separator: str | None = setting(None, "Regular expression: lines that begin a new document in a text file.")
+    field: str = setting("text", "Column of the text in .jsonl, .csv and .parquet.")
 
-def _check_folder(path: Path) -> None:
-    """Raise unless a folder has a .txt file."""
-    try:
-        if any(path.glob("*.txt")):
+    def __post_init__(self) -> None:
+        """Check that there is a source, and the separator."""
+        if not self.dataset.strip():
+            raise errors.invalid("dataset", f"{BUILTIN}, the name of a data set, or a path", "an empty text")
+        if self.separator is not None:
+            try:
+                re.compile(self.separator, re.MULTILINE)
+            except (re.error, RecursionError, OverflowError) as error:
+                raise errors.invalid("separator", "a regular expression", f"{self.separator} ({error})") from None
+
+    @property
+    def named(self) -> bool:
+        """Whether the data set goes by a name: no path of that name is there."""
+        return self.dataset in (BUILTIN, *NAMED) and not Path(self.dataset).exists()
+
+    def check(self) -> None:
+        """Raise ValueError unless it is a name, a folder of texts, or a file of a known kind; nothing is read."""
+        if self.named:
             return
-        inside = sorted(entry.name for entry in path.iterdir())
-    except OSError as error:
-        raise errors.invalid(f"dataset {path}", "a folder that can be read", error.strerror) from None
-    more = ", …" if len(inside) > 3 else ""
-    received = f"one of {', '.join(inside[:3])}{more}" if inside else "an empty folder"
-    raise errors.invalid(f"dataset {path}", "a folder of .txt files", received)
+        path = Path(self.dataset)
+        try:
+            there, folder, file = path.exists(), path.is_dir(), path.is_file()
+            inside = sorted(entry.name for entry in path.iterdir()) if folder else []
+        except OSError as error:
+            raise errors.invalid("dataset", "a path", f"{self.dataset[:60]} ({error.strerror})") from None
+        if not there:
+            raise errors.invalid("dataset", f"a path or one of {', '.join((BUILTIN, *NAMED))}", self.dataset)
+        if folder and not any(name.endswith(".txt") for name in inside):
+            received = f"one of {', '.join(inside[:3])}" if inside else "an empty folder"
+            raise errors.invalid(f"dataset {path}", "a folder of .txt files", received)
+        if not folder and not file:
+            raise errors.invalid(f"dataset {path}", "a file or a folder", "a device or a pipe")
+        kind = _kind(path)
+        if file and kind in UNREAD:
+            wanted = "text, a folder of .txt files, .jsonl, .csv or .parquet"
+            raise errors.invalid(f"dataset {path}", f"{wanted}; {UNREAD[kind]}", kind)
+        if path.suffix.lower() == ".zst" and find_spec("zstandard") is None:
+            advice = "unpack the file, or pip install zstandard"
+            raise errors.invalid(f"dataset {path}", f"a packing that can be read here; {advice}", ".zst")
+
+    def documents(self) -> Iterator[str]:
+        """Yield the documents in their order; raise ValueError or OSError for what cannot be read."""
+        self.check()
+        path = Path(self.dataset)
+        if self.named:
+            return iter(held_out_documents()) if self.dataset == BUILTIN else self._streamed()
+        if path.is_dir():
+            return (_whole(file) for file in sorted(path.glob("*.txt")))
+        builder = BUILDERS.get(_kind(path))
+        if builder in ("csv", "parquet") or (builder is not None and _is_zst(path)):
+            return self._table(path, builder)
+        return self._text(path) if builder is None else self._lines(path)
+
+    @property
+    def one_text(self) -> bool:
+        """Whether all of it is one document: a text file without a separator."""
+        path = Path(self.dataset)
+        return self.separator is None and path.is_file() and _kind(path) not in BUILDERS
+
+    def _text(self, path: Path) -> Iterator[str]:
+        """Yield a text, or its parts from each line on that the separator matches."""
+        text = _whole(path)
+        starts = [] if self.separator is None else [x.start() for x in re.finditer(self.separator, text, re.MULTILINE)]
+        for start, stop in zip([0, *starts], [*starts, len(text)], strict=True):
+            if text[start:stop].strip() or self.separator is None:
+                yield text[start:stop]
+
+    def _lines(self, path: Path) -> Iterator[str]:
+        """Yield the texts of JSON lines."""
+        with _opened(path) as file:
+            for number, line in enumerate(file, 1):
+                if not line.strip():
+                    continue
+                try:
+                    record = json.loads(line)
+                except (ValueError, RecursionError):
+                    shown = "".join(x if x.isprintable() else "\N{REPLACEMENT CHARACTER}" for x in line.strip()[:60])
+                    raise errors.invalid(f"{path}: line {number}", "a JSON object", shown) from None
+                yield self._found(f"{path}: line {number}", record)
+
+    def _table(self, path: Path, builder: str) -> Iterator[str]:
+        """Yield the texts of a table."""
+        for number, row in enumerate(_rows(path, builder), 1):
+            yield self._found(f"{path}: row {number}", row)
+
+    def _streamed(self) -> Iterator[str]:
+        """Stream a named data set: nothing is downloaded beyond what is read."""
+        from datasets import load_dataset
+
+        try:
+            for row in load_dataset(**NAMED[self.dataset], split="train", streaming=True):
+                yield row["text"]
+        except (OSError, RuntimeError, ValueError) as error:  # the hub's errors are of all three kinds
+            reason = " ".join(str(error).split())[:160] or type(error).__name__
+            raise ConnectionError(f"dataset {self.dataset}: expected the hub to answer, received {reason}") from None
+
+    def _found(self, where: str, record: Any) -> str:
+        """Return the text of a record."""
+        text = record.get(self.field) if isinstance(record, dict) else None
+        if not isinstance(text, str):
+            shown = " ".join(str(record).split())[:60]
+            raise errors.invalid(where, f"a record with a text in {self.field!r} (--field)", shown)
+        return text
 
 
-def _zstandard(path: Path) -> Any:
-    """Return the package that unpacks .zst, or say that it is missing."""
+def _kind(path: Path) -> str:
+    """Return the suffix that says how a file is read, in small letters, that of the packing left out."""
+    return (path.with_suffix("") if path.suffix.lower() in (".gz", ".zst") else path).suffix.lower()
+
+
+def _is_zst(path: Path) -> bool:
+    return path.suffix.lower() == ".zst"
+
+
+def _rows(path: Path, builder: str, **options: Any) -> Iterator[Any]:
+    """Yield the records of a file through ``datasets``."""
+    import datasets
+
+    datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # what it logs is raised too
+    if builder == "csv":
+        options |= {"na_filter": False, "encoding": "utf-8-sig"}
     try:
-        import zstandard  # type: ignore[import-not-found,unused-ignore]
-    except ModuleNotFoundError:
-        advice = "unpack the file, or pip install zstandard"
-        raise errors.invalid(f"dataset {path}", f"a packing that can be read here; {advice}", ".zst") from None
-    return zstandard
+        file = glob.escape(str(path))
+        yield from datasets.load_dataset(builder, data_files=file, split="train", streaming=True, **options)
+    except Exception as error:  # pandas, pyarrow and the packings have errors of their own
+        reason = " ".join(str(error).split())[:160] or type(error).__name__
+        raise errors.invalid(str(path), f"an intact {builder} file", reason) from None
 
 
 @contextmanager
-def _opened(path: Path, newline: str | None = None) -> Iterator[TextIO]:
+def _opened(path: Path) -> Iterator[TextIO]:
     """Open a file of text, unpacked; what is wrong with its bytes is said with its name."""
-    packing = _kind(path)[1]
-    broken: tuple[type[Exception], ...] = (EOFError, zlib.error, gzip.BadGzipFile)
-    with path.open("rb") as raw:
-        content: Any = raw
-        if packing == ".gz":
-            content = gzip.GzipFile(fileobj=raw)
-        elif packing == ".zst":
-            zstandard = _zstandard(path)
-            content = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
-            broken = (*broken, zstandard.ZstdError)
-        try:
-            yield io.TextIOWrapper(content, encoding="utf-8", newline=newline)
-        except UnicodeDecodeError as error:
-            received = f"the byte 0x{error.object[error.start]:02x}"
-            raise errors.invalid(str(path), "text in UTF-8", received) from None
-        except broken as error:
-            raise errors.invalid(str(path), f"a whole {packing} file", " ".join(str(error).split())[:120]) from None
+    packed = path.suffix.lower() == ".gz"
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") if packed else path.open(encoding="utf-8") as file:
+            yield file
+    except UnicodeDecodeError as error:
+        received = f"the byte 0x{error.object[error.start]:02x}"
+        raise errors.invalid(str(path), "text in UTF-8", received) from None
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise errors.invalid(str(path), "a whole .gz file", " ".join(str(error).split())[:120]) from None
 
 
 def _whole(path: Path) -> str:
     """Return all of a text."""
+    if _is_zst(path):
+        return "".join(row["text"] for row in _rows(path, "text", sample_by="document"))
     with _opened(path) as file:
         return file.read()
 
 
-def _text(path: Path, corpus: Corpus) -> Iterator[str]:
-    text = _whole(path)
-    if corpus.separator is None:
-        yield text
-        return
-    starts = [match.start() for match in re.finditer(corpus.separator, text, re.MULTILINE)]
-    for start, stop in zip([0, *starts], [*starts, len(text)], strict=True):
-        if text[start:stop].strip():
-            yield text[start:stop]
-
-
-def _jsonl(path: Path, corpus: Corpus) -> Iterator[str]:
-    with _opened(path) as file:
-        for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
-            try:
-                record = json.loads(line)
-            except (ValueError, RecursionError):
-                shown = "".join(x if x.isprintable() else "\N{REPLACEMENT CHARACTER}" for x in line.strip()[:60])
-                raise errors.invalid(f"{path}: line {number}", "a JSON object", shown) from None
-            yield _field(f"{path}: line {number}", record, corpus.field)
-
-
-def _csv(path: Path, corpus: Corpus) -> Iterator[str]:
-    """Read a column of a table with a header; a text may go over several lines within quotes."""
-    before = csv.field_size_limit(sys.maxsize)
-    try:
-        with _opened(path, newline="") as file:
-            rows = csv.DictReader(file, strict=True)
-            names = [name.removeprefix("\ufeff") for name in rows.fieldnames or []]
-            rows.fieldnames = names
-            if corpus.field not in names:
-                received = ", ".join(names)[:120] or "an empty file"
-                raise errors.invalid(f"{path}: columns", f"{corpus.field} (--field)", received)
-            for row in rows:
-                yield _field(f"{path}: line {rows.line_num}", row, corpus.field)
-    except csv.Error as error:
-        raise errors.invalid(str(path), "a table of commas and quotes (.csv)", str(error)) from None
-    finally:
-        csv.field_size_limit(before)
-
-
-def _parquet(path: Path, corpus: Corpus) -> Iterator[str]:
-    from pyarrow import ArrowException, parquet
-
-    try:
-        file = parquet.ParquetFile(path)
-        names = file.schema_arrow.names
-    except (ArrowException, OSError) as error:
-        raise errors.invalid(str(path), "a parquet file", " ".join(str(error).split())[:120]) from None
-    if corpus.field not in names:
-        raise errors.invalid(f"{path}: columns", corpus.field, ", ".join(names))
-    kind = str(file.schema_arrow.field(corpus.field).type)
-    if kind not in ("string", "large_string", "string_view") and not kind.startswith("dictionary<values=string"):
-        raise errors.invalid(f"{path}: {corpus.field}", "a column of texts", f"one of {kind[:60]}")
-    number = 0
-    try:
-        for batch in file.iter_batches(batch_size=256, columns=[corpus.field]):
-            for record in batch.to_pylist():
-                number += 1
-                yield _field(f"{path}: row {number}", record, corpus.field)
-    except (ArrowException, OSError, UnicodeDecodeError) as error:
-        wanted, received = "an intact column", " ".join(str(error).split())[:120]
-        raise errors.invalid(f"{path}: {corpus.field}", wanted, received) from None
-
-
-READERS: dict[str, Callable[[Path, Corpus], Iterator[str]]] = {
-    ".jsonl": _jsonl,
-    ".json": _jsonl,
-    ".csv": _csv,
-    ".parquet": _parquet,
-}
-"""Readers of files by suffix. Those of ``datasets`` take brackets in a name for a pattern and lists for records, and
-know no line to complain about: they read what is on the hub alone."""
-
-
-def _field(where: str, record: Any, field: str) -> str:
-    if not isinstance(record, dict) or not isinstance(record.get(field), str):
-        shown = " ".join(str(record).split())[:60]
-        raise errors.invalid(where, f"a record with a text in {field!r} (--field)", shown)
-    return record[field]
-
-
-def _streamed(name: str) -> Iterator[str]:
-    """Stream a named data set: nothing is downloaded beyond what is read."""
-    from datasets import load_dataset
-
-    try:
-        rows = iter(load_dataset(**NAMED[name], split="train", streaming=True))
-        for row in rows:
-            yield row["text"]
-    except (OSError, RuntimeError, ValueError) as error:  # the hub's errors are of all three kinds
-        reason = " ".join(str(error).split())[:160] or type(error).__name__
-        raise ConnectionError(f"dataset {name}: expected the hub to answer, received {reason}") from None
-
-
 @dataclass(frozen=True)
 class Prompts:
-    """Hold prompts of equal length.
+    """Hold prompts of equal length: their token ids, and how many documents were read for them.
 
-    Parameters
-    ----------
-    ids
-        Token ids.
-    documents
-        How many documents were read for them.
-    origins
-        Number of the document, from 0, that each prompt was cut from; random prompts count as documents themselves.
-    offsets
-        Token of its document, from 0, at which each prompt was cut, special tokens in front not counted; 0 for
-        ``first`` and for random prompts, and unless given.
+    ``origins`` has the number of the document, from 0, that each was cut from (random prompts count as documents),
+    ``offsets`` the token of its document at which it was cut, special tokens in front not counted.
     """
 
     ids: Int[np.ndarray, "N n"]
@@ -341,12 +240,7 @@ class Prompts:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Stand in for a tokenizer where prompts are random tokens: no text is needed, only how many tokens there are.
-
-    Parameters
-    ----------
-    size
-        Number of tokens; ids are below it.
+    """Stand in for a tokenizer where prompts are random tokens: only the number of tokens is needed.
 
     >>> len(Vocabulary(97))
     97
@@ -356,12 +250,6 @@ class Vocabulary:
 
     def __len__(self) -> int:
         return self.size
-
-
-def check_prompts_fit(prompts: int, length: int) -> None:
-    """Raise ValueError if what is kept of each token of each prompt takes more than the machine's memory."""
-    errors.fits("length", length, length * BYTES_PER_TOKEN)
-    errors.fits("prompts", f"{prompts} of {length} tokens", prompts * length * BYTES_PER_TOKEN)
 
 
 def make_prompts(
@@ -376,36 +264,12 @@ def make_prompts(
     special_tokens: bool = True,
     excluded: Collection[int] = (),
 ) -> Prompts:
-    """Return N prompts of n tokens.
+    """Return N prompts of n tokens; for the rule ``random`` a :class:`Vocabulary` will do as tokenizer.
 
-    Parameters
-    ----------
-    corpus
-        Documents; not read by the rule ``random``.
-    tokenizer
-        Of transformers; for the rule ``random`` a :class:`Vocabulary` will do.
-    N, n
-        Prompts, at least 1, and tokens in each, at least 2.
-    rule
-        ``first``: the first n tokens of each document that has as many (the paper's rule). ``cut``: n tokens from
-        inside: the document's blocks of n tokens, counted from a random offset below n, of which the first
-        ``per_document`` that fit are taken. ``random``: tokens drawn uniformly, without those that the tokenizer marks
-        as special and those in ``excluded``.
-    seed
-        For ``cut`` and ``random``.
-    per_document
-        Most prompts that one document gives under ``cut``.
-    special_tokens
-        Whether to put the tokens in front that the tokenizer puts there, such as a start token; under ``cut`` and
-        ``random`` too.
-    excluded
-        Token ids that ``random`` never draws, such as a padding token whose embedding is zero.
-
-    Raises
-    ------
-    ValueError
-        If there are fewer than N prompts in the corpus, a number is out of range, or text is to be cut without a
-        tokenizer.
+    The rule ``first`` takes the first n tokens of each document that has as many (the paper's rule). ``cut`` takes n
+    tokens from inside: the document's blocks of n tokens, counted from a random offset below n, of which the first
+    ``per_document`` that fit are taken. ``random`` draws tokens uniformly, without those that the tokenizer marks as
+    special and those in ``excluded``. Start tokens are put in front under each rule.
 
     Source: residual-aware paper, section 6 ("prompts of n tokens"), for ``first``; the others are controls.
     """
@@ -448,18 +312,11 @@ def make_prompts(
     if corpus.one_text:
         received += "; --separator says which lines begin a new document"
         received += "" if rule == "cut" else ", --rule cut with --per-document takes prompts from inside"
-    raise errors.invalid(f"dataset {corpus.source}", f"{N} prompts of {n} tokens", received)
+    raise errors.invalid(f"dataset {corpus.dataset}", f"{N} prompts of {n} tokens", received)
 
 
 def document_units(origins: Int[np.ndarray, "N"], dataset: str) -> Int[np.ndarray, "N"]:
     """Return the unit of each prompt from the number of its document: its module, if documents are the built-in ones.
-
-    Parameters
-    ----------
-    origins
-        Of :class:`Prompts`.
-    dataset
-        Name of the corpus.
 
     >>> document_units(np.array([0, 2, 3]), "builtin").tolist(), document_units(np.array([7, 7]), "mine").tolist()
     ([0, 1, 2], [0, 0])
@@ -487,15 +344,7 @@ def special_ids(tokenizer: Any) -> list[int]:
 
 
 def start_tokens(tokenizer: Any, text: str = "a") -> list[int]:
-    """Return the special tokens that the tokenizer puts before a text.
-
-    Parameters
-    ----------
-    tokenizer
-        Of transformers, or a :class:`Vocabulary`, which puts none.
-    text
-        One that the tokenizer knows.
-    """
+    """Return the special tokens that the tokenizer puts before a text."""
     if isinstance(tokenizer, Vocabulary):
         return []
     bare = tokenizer(text, add_special_tokens=False)["input_ids"]

@@ -14,7 +14,8 @@ from typing import Any
 
 from posbias import errors
 from posbias.files import check_writable
-from posbias.measure.corpus import BUILTIN, Corpus, check_prompts_fit
+from posbias.measure.corpus import BUILTIN, Corpus
+from posbias.measure.settings import check_prompts_fit
 from posbias.measure.unfinished import check_unfinished, checkpoint_path
 from posbias.netcdf import check_signature
 from posbias.networks.description import check_described

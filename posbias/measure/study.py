@@ -310,7 +310,7 @@ class Study:
             "model": source.name(),
             "revision": source.version(),
             "architecture": family_of(self.config).name,
-            "dataset": last_part(settings.corpus.source) if settings.rule != "random" else "random tokens",
+            "dataset": last_part(settings.corpus.dataset) if settings.rule != "random" else "random tokens",
             "prompts": settings.prompts,
             "rule": settings.rule + (f", {settings.per_document} a document" if settings.rule == "cut" else ""),
             "length": settings.length,

@@ -6,9 +6,7 @@ is training alone; what differs between prompts is had by leaving out groups of 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -25,13 +23,11 @@ from posbias.measure.prompt_units import prompt_units, unit_groups
 from posbias.measure.run import measured
 from posbias.measure.study import Settings, Study
 from posbias.measure.summary import summarise
-from posbias.netcdf import load
 from posbias.rollout.cells import cells_of
 from posbias.rollout.order import stochastic_monotonicity
 
 GROUPS = 8
 """Groups of prompts, of which one at a time is left out."""
-SEED = re.compile(r"(?P<model>.+)\.seed-(?P<seed>\d+)\.(?P<part>[^.]+)$")
 """The name of a file, without its suffix."""
 LARGE = ("influence_signed_prompts", "position_bias", "stepped", "pulled", "rolled")
 """What files of seeds leave out."""
@@ -50,7 +46,7 @@ def measure_seed(settings: Settings) -> xr.Dataset:
         As :func:`~posbias.measure.run.measure` does, and if there are fewer modules than groups.
     """
     study = Study(settings)
-    units = document_units(study.prompts.origins, settings.corpus.source)
+    units = document_units(study.prompts.origins, settings.corpus.dataset)
     if units.max() < 1:
         raise errors.invalid("prompts", "some of two modules or more", f"{units.size} of one")
     group = unit_groups(units, min(GROUPS, int(units.max()) + 1))
@@ -113,26 +109,6 @@ def jackknife_error(without: Float[np.ndarray, "G ..."]) -> Float[np.ndarray, ".
     if G < 2:
         raise errors.invalid("groups", "two or more", G)
     return np.asarray(np.sqrt((G - 1) / G * ((without - without.mean(0)) ** 2).sum(0)))
-
-
-def read_seeds(folder: Path | str, part: str, models: Sequence[str]) -> dict[str, dict[int, xr.Dataset]]:
-    """Return the files of seeds in a folder, model → seed → content, in the order of ``models`` and of seeds.
-
-    Parameters
-    ----------
-    folder
-        ``results/NN_name``; models that have no file of the part there are left out, so that the result may be empty.
-    part
-        Such as ``builtin`` or ``gap``.
-    models
-        Names of reference models.
-    """
-    found: dict[str, dict[int, xr.Dataset]] = {}
-    for path in Path(folder).glob(f"*.seed-*.{part}.nc"):
-        name = SEED.match(path.stem)
-        if name is not None and name["model"] in models:
-            found.setdefault(name["model"], {})[int(name["seed"])] = load(path)
-    return {model: dict(sorted(found[model].items())) for model in models if model in found}
 
 
 def complete(seeds: Mapping[str, dict[int, xr.Dataset]], wanted: int = 3) -> dict[str, dict[int, xr.Dataset]]:

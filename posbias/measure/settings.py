@@ -1,0 +1,195 @@
+"""What a measurement is asked for, in one place without torch: settings, quantities, and what a rollout predicts.
+
+The fields of :class:`Opening`, :class:`~posbias.measure.corpus.Corpus` and :class:`Settings` that have a help text are
+the options of the commands (:mod:`posbias.cli.options`) and the keywords of :func:`posbias.open` and
+:meth:`~posbias.measure.model.Model.measure`; a file has most of them as attributes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import Field, dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any
+
+from posbias import errors
+
+if TYPE_CHECKING:
+    import torch
+
+    from posbias.measure.corpus import Corpus, Prompts
+    from posbias.measure.loading import Source
+
+QUANTITIES = {
+    "mixing": "λ of each layer and prompt",
+    "influence": "input-token influence, by gradients",
+    "kernels": "attention averaged over heads, and each prompt's own rollout",
+    "content": "content logits: means and histograms of each head",
+    "logits": "content logits as matrices for each head",
+    "heads": "attention as matrices for each head",
+    "branches": "what the law of untrained networks needs: gains, denominators, steps",
+}
+"""Name → meaning, in the order in which files name them."""
+ALWAYS = ("mixing", "influence")
+DEFAULT = ("mixing", "influence", "kernels", "content", "branches")
+NEEDS = {"heads": "kernels", "logits": "content"}
+
+VARIANTS = {
+    "a": "attention only",
+    "b": "with residual",
+    "c": "with residual and content",
+    "kernels": "with residual and measured attention",
+    "own": "with residual and each prompt's attention",
+    "birth": "the law at birth",
+}
+"""What each rollout takes from a measurement, in a few words."""
+
+DTYPES = ("float32", "bfloat16", "float16")
+ATTENTION = ("eager", "sdpa")
+"""How attention is computed: step by step, so that its weights are seen, or fused, so that they are never made."""
+
+BYTES_PER_TOKEN = 24
+"""What is kept in memory of each token of each prompt: its id, and its influence with and without sign."""
+
+
+def setting(default: Any, text: str, *flags: str, kept: bool = False, **more: Any) -> Any:
+    """Return a field of a dataclass that is an option of commands too.
+
+    ``flags`` are other spellings of the option; ``kept`` says that files have the setting as an attribute; ``kind`` is
+    the option's type where it is not the field's.
+    """
+    return field(default=default, metadata={"help": text, "flags": flags, "kept": kept, **more})
+
+
+def settings_of(*classes: type) -> dict[str, Field[Any]]:
+    """Return the fields with a help text, by name."""
+    return {one.name: one for cls in classes for one in fields(cls) if "help" in one.metadata}
+
+
+@dataclass(frozen=True)
+class Opening:
+    """Say which model is wanted, and what it is allowed to do."""
+
+    model: str = setting("", "Directory, id on the hub, or reference/NAME.", "-m")
+    revision: str | None = setting(None, "Branch, tag or commit of the model on the hub.")
+    tokenizer: str | None = setting(None, "Directory or id, if it is not the model's own.")
+    trust_remote_code: bool = setting(False, "Run code that comes with the model.")
+    allow_pickle: bool = setting(False, "Load weights that are not in safetensors; they can run code.")
+    strip_prefix: str = setting("", "Leave away what stands in front of the weights' names: module., _orig_mod.")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Hold everything that decides what a measurement finds: the model, the documents, and how they are read."""
+
+    source: Source
+    corpus: Corpus
+    prompts: int = setting(200, "Number of prompts.", "-N", kept=True)
+    length: int = setting(256, "Tokens in each.", "-n", kept=True)
+    batch_size: int = setting(8, "Prompts at a time.", "-B", kept=True)
+    dtype: str | None = setting(
+        None, "float32, bfloat16 or float16; 32 bits on a CPU, bfloat16 on a GPU unless given.", kept=True
+    )
+    device: str | None = setting(None, "cpu, cuda, cuda:1, …; a GPU if there is one.", kept=True)
+    device_map: str | None = setting(None, "Spread the model by accelerate: auto, balanced, sequential.")
+    rule: str = setting(
+        "first",
+        "The first tokens of documents, tokens from inside them (cut), or random tokens; first unless given, random "
+        "with --untrained and no --dataset.",
+        kept=True,
+    )
+    seed: int = setting(0, "For the rules cut and random, and for weights that are drawn.", kept=True)
+    per_document: int = setting(1, "Most prompts from one document, for the rule cut.")
+    special_tokens: bool = setting(True, "Put the tokenizer's start tokens in front.", kept=True)
+    quantities: tuple[str, ...] = setting(
+        DEFAULT,
+        "What is measured, with commas between: mixing and influence always; kernels, content, logits (content as "
+        "matrices), heads (attention of each head), branches (for the law of untrained networks).",
+        "-q",
+        kept=True,
+        kind=str,
+    )
+    kernel_size: int = setting(
+        512, "Most tokens of which matrices are kept whole; beyond, averaged over as many cells.", kept=True
+    )
+    attention: str | None = setting(
+        "eager", "eager, or sdpa, torch's fused kernel; fused where the family has it unless given.", kept=True
+    )
+    tokens: bool = setting(True, "Keep the prompts' token ids in the file.")
+
+
+    def place(self) -> torch.device:
+        """Return the device, or raise ValueError if there is no such one."""
+        from posbias.measure.memory import found_device
+
+        return found_device(self.device)
+
+    def precision(self) -> str:
+        """Return the name of the number format."""
+        return self.dtype or ("float32" if self.place().type == "cpu" else "bfloat16")
+
+    def with_source(self, source: Source) -> Settings:
+        """Return the same settings for another model."""
+        return replace(self, source=source)
+
+    def cut(self, tokenizer: Any, excluded: Collection[int] = ()) -> Prompts:
+        """Return the prompts that these settings describe, with no token of ``excluded`` among random ones."""
+        from posbias.measure.corpus import make_prompts
+
+        how = {name: getattr(self, name) for name in ("rule", "seed", "per_document", "special_tokens")}
+        return make_prompts(self.corpus, tokenizer, self.prompts, self.length, **how, excluded=excluded)
+
+
+UNLESS_GIVEN = {"dataset": None, "rule": None, "attention": None}
+"""Where the doors differ from the classes: what a user leaves open is chosen by the model."""
+
+
+def check_settings(asked: dict[str, Any]) -> None:
+    """Raise ValueError for a setting out of range, before anything heavy is loaded; ``asked`` may lack some.
+
+    >>> check_settings({"prompts": 0})
+    Traceback (most recent call last):
+    ValueError: prompts: expected an integer of at least 1, received 0
+    """
+    for name, minimum in (("prompts", 1), ("length", 2), ("batch_size", 1), ("per_document", 1), ("kernel_size", 1)):
+        if name in asked:
+            errors.positive_integer(name, asked[name], minimum=minimum)
+    if "seed" in asked:
+        errors.seed("seed", asked["seed"])
+    if {"prompts", "length"} <= asked.keys():
+        check_prompts_fit(asked["prompts"], asked["length"])
+    if (dtype := asked.get("dtype")) is not None and dtype not in DTYPES:
+        raise errors.invalid("dtype", f"one of {', '.join(DTYPES)}", dtype or "an empty name")
+    if (device := asked.get("device")) is not None:
+        errors.device("device", device)
+    if (attention := asked.get("attention")) is not None and attention not in ATTENTION:
+        raise errors.invalid("attention", " or ".join(ATTENTION), repr(attention))
+
+
+def check_prompts_fit(prompts: int, length: int) -> None:
+    """Raise ValueError if what is kept of each token of each prompt takes more than the machine's memory."""
+    errors.fits("length", length, length * BYTES_PER_TOKEN)
+    errors.fits("prompts", f"{prompts} of {length} tokens", prompts * length * BYTES_PER_TOKEN)
+
+
+def quantities_of(names: str | Iterable[str]) -> tuple[str, ...]:
+    """Return quantities in their order, from names in one text with commas between them, or one by one.
+
+    >>> quantities_of("kernels")
+    ('mixing', 'influence', 'kernels')
+    """
+    given = names.split(",") if isinstance(names, str) else list(names)
+    if not all(isinstance(name, str) for name in given):
+        raise errors.invalid("quantities", f"some of {', '.join(QUANTITIES)}", repr(names))
+    wanted = {name.strip() for name in given} - {""}
+    if unknown := sorted(wanted - set(QUANTITIES)):
+        raise errors.invalid("quantities", f"some of {', '.join(QUANTITIES)}", ", ".join(unknown))
+    for name, needed in NEEDS.items():
+        if name in wanted and needed not in wanted:
+            there = ",".join(one for one in QUANTITIES if one in wanted)
+            raise errors.invalid("quantities", f"{needed} beside {name}", there)
+    return tuple(name for name in QUANTITIES if name in wanted or name in ALWAYS)
+
+
+def labels() -> dict[str, str]:
+    """Return what each variant is called in figures and tables."""
+    return {name: f"({name}) {words}" if len(name) == 1 else words for name, words in VARIANTS.items()}
