@@ -2,4 +2,4 @@
 
 from posbias.cli import main
 
-main(groups=["bookkit.commands", "bookkit.explorer_commands"], name="python -m bookkit")
+main(groups=["bookkit.commands"], name="python -m bookkit")

@@ -1,4 +1,4 @@
-"""The commands of the book: ``posbias book``, ``posbias run`` and ``posbias chapters``."""
+"""The commands of the book: ``python -m bookkit book``, ``run``, ``chapters`` and what belongs to them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
+
+from bookkit.project import find_root
 
 
 class PairedOptions(TyperCommand):
@@ -36,10 +38,8 @@ def joined_pairs(args: list[str]) -> list[str]:
     return joined
 
 
-SAMPLE = Path("results") / "models" / "bloom-8.builtin.nc"
-"""Summary whose report the page on measuring one's own model shows."""
-SAMPLE_PAGE = Path("_build") / "html" / "book" / "report.html"
-"""Where the report goes: beside that page."""
+Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Number of chapters to run at a time.")]
+JOBS = min(4, os.cpu_count() or 1)
 
 
 def register(app: typer.Typer) -> None:
@@ -49,6 +49,13 @@ def register(app: typer.Typer) -> None:
     app.command("chapters")(chapters)
     app.command("portable")(portable)
     app.command("format")(format_chapters)
+    app.command("explorer-data")(explorer_data)
+
+
+def failed(message: str) -> typer.Exit:
+    """Say in one line on stderr what failed, and return what ends the command with status 1."""
+    typer.echo(f"python -m bookkit: {message}", err=True)
+    return typer.Exit(1)
 
 
 def book(
@@ -56,55 +63,28 @@ def book(
         bool,
         typer.Option("--execute/--no-execute", help="Run the chapters first, or build from the committed notebooks."),
     ] = True,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", help="Number of chapters to run at a time.")] = min(
-        4, os.cpu_count() or 1
-    ),
+    jobs: Jobs = JOBS,
 ) -> None:
     """Run every chapter, then build the pages in _build/html."""
-    from bookkit import cover, runner, site
-    from bookkit.project import find_root
+    from bookkit import runner, site
 
     root = find_root()
     outcomes = runner.run_book(root, jobs=jobs, echo=lambda line: print(line, flush=True)) if execute else []
-    if any(outcome.stem == cover.CHAPTER for outcome in outcomes):
-        cover.refresh(root)
+    if any(outcome.stem == site.COVER_CHAPTER for outcome in outcomes):
+        site.refresh_cover(root)
     try:
         page = site.build(root)
     except site.BuildFailed as error:
-        typer.echo(f"posbias: {error}", err=True)
-        raise typer.Exit(1) from None
-    sample_report(root)
+        raise failed(str(error)) from None
+    site.sample_report(root)
     typer.echo(f"built {page}")
-    failed = [outcome.stem for outcome in outcomes if outcome.status == "failed"]
-    if failed:
-        typer.echo(
-            f"posbias: these chapters failed, and their committed notebooks were kept: {', '.join(failed)}", err=True
-        )
-        raise typer.Exit(1)
-
-
-def sample_report(root: Path) -> Path | None:
-    """Write the report on a reference model into the built pages, and return its path; None without its summary.
-
-    Parameters
-    ----------
-    root
-        The project, with its pages built.
-
-    Raises
-    ------
-    ModuleNotFoundError
-        If the extra ``measure`` is not installed.
-    """
-    if not (root / SAMPLE).is_file():
-        return None
-    from posbias.measure.measurement import load
-
-    return load(root / SAMPLE).report(root / SAMPLE_PAGE)
+    stems = [outcome.stem for outcome in outcomes if outcome.status == "failed"]
+    if stems:
+        raise failed(f"these chapters failed, and their committed notebooks were kept: {', '.join(stems)}")
 
 
 def run(
-    chapter: Annotated[str, typer.Argument(help="Name of a chapter, as listed by `posbias chapters`.")],
+    chapter: Annotated[str, typer.Argument(help="Name of a chapter, as listed by `python -m bookkit chapters`.")],
     parameters: Annotated[
         list[str] | None,
         typer.Option(
@@ -124,7 +104,6 @@ def run(
     """Run one chapter: with its defaults into the book, with your own parameters into a file of yours."""
     from bookkit import runner
     from bookkit.chapters import find_chapter
-    from bookkit.project import find_root
 
     root = find_root()
     if not parameters and output is None:
@@ -133,28 +112,16 @@ def run(
         values = runner.parse_parameters(find_chapter(root, chapter), split_pairs(parameters or []))
         values = {name: absolute(value) for name, value in values.items()}
         output = output or Path(f"{chapter}.out.ipynb")
-        require_measurement(values.get("measurement"))
+        if values.get("measurement"):  # a file that is none is refused before the chapter runs
+            from posbias.measure.results import read_comparable
+
+            read_comparable(str(values["measurement"]))
         outcome = runner.run_chapter_to(root, chapter, values, output)
     if outcome.status == "failed":
-        typer.echo(f"posbias: {runner.describe(outcome)}", err=True)
-        raise typer.Exit(1)
+        raise failed(runner.describe(outcome))
     typer.echo(runner.describe(outcome))
     if output:
         typer.echo(f"wrote {output}")
-
-
-def require_measurement(path: object) -> None:
-    """Check, before a chapter runs, that a parameter ``measurement`` names a measurement to compare with.
-
-    Raises
-    ------
-    ValueError, OSError
-        As :func:`~posbias.measure.results.read_comparable` does. Nothing is done where no path is given.
-    """
-    if isinstance(path, str) and path:
-        from posbias.measure.results import read_comparable
-
-        read_comparable(path)
 
 
 def absolute(value: object) -> object:
@@ -183,7 +150,6 @@ def split_pairs(pairs: list[str]) -> dict[str, str]:
 def chapters() -> None:
     """List the chapters with their parameters."""
     from bookkit.chapters import list_chapters
-    from bookkit.project import find_root
 
     for chapter in list_chapters(find_root()):
         needs = f"  (needs {', '.join(chapter.needs)})" if chapter.needs else ""
@@ -194,26 +160,27 @@ def chapters() -> None:
 
 def portable(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="CHAPTER...", help="Chapters to run; all of them by default.")
+        list[str] | None,
+        typer.Argument(metavar="NAME...", help="Chapters, or with --units files of tests, to run; by default all."),
     ] = None,
     world: Annotated[
         list[str] | None,
-        typer.Option(help="Environment to run in, such as haswell or threads-2 (may be repeated); all by default."),
+        typer.Option(help="Environment to run in, such as haswell or threads-3 (may be repeated); all by default."),
     ] = None,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", help="Number of chapters to run at a time.")] = min(
-        4, os.cpu_count() or 1
-    ),
+    units: Annotated[bool, typer.Option("--units", help="Run the unit tests instead of chapters.")] = False,
+    jobs: Jobs = JOBS,
 ) -> None:
-    """Run chapters as other processors would, and compare their numbers with the committed notebooks."""
+    """Run chapters, or unit tests, as other processors would: their numbers must be the committed ones."""
     from bookkit import worlds
-    from bookkit.project import find_root
 
-    reports = worlds.run_worlds(
-        find_root(), world or [], names or [], jobs=jobs, echo=lambda line: print(line, flush=True)
-    )
-    differing = [report for report in reports if report.disagreements]
-    typer.echo(f"{len(reports) - len(differing)} of {len(reports)} runs agree with the committed notebooks")
-    if differing:
+    found = (worlds.run_units if units else worlds.run_worlds)(find_root(), world or [], names or [], jobs=jobs)
+    reports = []
+    for report in found:
+        reports.append(report)
+        print(worlds.describe(report), flush=True)
+    agreeing = sum(not report.disagreements for report in reports)
+    typer.echo(f"{agreeing} of {len(reports)} runs agree with what is committed")
+    if agreeing < len(reports):
         raise typer.Exit(1)
 
 
@@ -223,7 +190,6 @@ def format_chapters(
     """Format the code cells of chapters in book/ with ruff, and list the problems that remain."""
     from bookkit.chapters import find_chapter, list_chapters
     from bookkit.formatting import formatted, problems
-    from bookkit.project import find_root
     from posbias.files import write_whole
 
     root = find_root()
@@ -237,3 +203,17 @@ def format_chapters(
     typer.echo("\n".join(found) if found else "nothing to mend")
     if found:
         raise typer.Exit(1)
+
+
+def explorer_data(
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Script to write; the page's own.")] = None,
+) -> None:
+    """Write the presets of the explorer page: the published models and the measured reference models."""
+    from bookkit.explorer import DATA, explorer_script
+    from posbias.files import write_whole
+
+    root = find_root()
+    path = output or root / DATA
+    text = explorer_script(root)
+    write_whole(path, text)
+    typer.echo(f"{path}: {len(text.encode()) / 1000:.0f} kB")

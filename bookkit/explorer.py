@@ -8,86 +8,34 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
 from posbias import errors
 from posbias.files import write_whole
+from posbias.published import numbers
+from posbias.rollout.logits import alibi_slopes, geometric_slopes
 
 DATA = Path("book") / "assets" / "explorer" / "data.js"
-"""Where the data lie in the project; ``posbias explorer-data`` writes them."""
-SlopeRule = Literal["rule", "geometric", "none"]
-"""2^(-8h/H) filled up as ALiBi's authors do, the same without, or no slopes."""
-HEADER = "/* Presets of the explorer. Made by `posbias explorer-data`; change bookkit/explorer.py, not this file. */"
-
-
-@dataclass(frozen=True)
-class Preset:
-    """Describe a model as the explorer offers it.
-
-    Parameters
-    ----------
-    name, label
-        The name in links, letters, digits and hyphens, and the one that is read.
-    collection
-        ``published`` or ``reference``.
-    n
-        Tokens of the measurement.
-    heads
-        Heads of a layer.
-    slopes, scale
-        The rule that gives the heads' slopes, ``rule`` or ``geometric``, and the factor on it; ``none`` without ALiBi.
-    window
-        Tokens that a query sees, itself included; 0 for a causal mask.
-    lambda_
-        Residual mixing, T values, first layer first.
-    mean
-        One content value for the whole diagonal.
-    diagonal
-        Content on the diagonal, relative to the constant, by layer and head.
-    single
-        Whether ``diagonal`` holds numbers of single precision, which are then written as such.
-    measured
-        Influence of the positions on the last token as measured, where there is a curve.
-    source
-        Where λ, content and curve come from, in words.
-    """
-
-    name: str
-    label: str
-    collection: Literal["published", "reference"]
-    n: int
-    heads: int
-    slopes: SlopeRule
-    scale: float
-    window: int
-    lambda_: Float[np.ndarray, "T"]
-    mean: float
-    diagonal: Float[np.ndarray, "T H"]
-    single: bool
-    measured: Float[np.ndarray, "n"] | None
-    source: str
+"""Where the data lie in the project; ``python -m bookkit explorer-data`` writes them."""
+HEADER = (
+    "/* Presets of the explorer. Made by `python -m bookkit explorer-data`; "
+    "change bookkit/explorer.py, not this file. */"
+)
+REFERENCE = (
+    "bloom-8", "bloom-12", "bloom-24", "mpt-12", "falcon-12", "gpt2-12", "llama-12", "llama-ntk-12", "mistral-12",
+    "nope-12",
+)  # fmt: skip
+"""The reference models, in the order in which the page lists them."""
 
 
 def standalone_page(root: Path, folder: Path) -> Path:
-    """Write the explorer as a page of its own, without the book around it, and return its path.
+    """Write the explorer as a page of its own, as it stands in ``book/explorer.md``, and return its path.
 
-    Parameters
-    ----------
-    root
-        The project: the page's body is that of ``book/explorer.md``.
-    folder
-        Where to put it; it gets ``book/explorer.html`` and ``_static/explorer``, as the built book has them.
-
-    Raises
-    ------
-    ValueError
-        If the chapter has no block of raw HTML.
+    ``folder`` gets ``book/explorer.html`` and ``_static/explorer``, as the built book has them.
     """
     source = root / "book" / "explorer.md"
     _, opening, rest = source.read_text(encoding="utf-8").partition("```{raw} html\n")
@@ -103,28 +51,15 @@ def standalone_page(root: Path, folder: Path) -> Path:
     return page
 
 
-def explorer_script(presets: Iterable[Preset]) -> str:
+def explorer_script(root: Path) -> str:
     """Return the script with the presets: JSON, a layer to a line, set as ``PosbiasPresets``."""
     entries = []
-    for preset in presets:
-        fields = {
-            "name": preset.name,
-            "label": preset.label,
-            "collection": preset.collection,
-            "source": preset.source,
-            "length": preset.n,
-            "heads": preset.heads,
-            "slopes": preset.slopes,
-            "scale": preset.scale,
-            "window": preset.window,
-            "mean": preset.mean,
-            "single": preset.single,
-            "lambda": preset.lambda_.tolist(),
-        }
-        lines = [f"  {json.dumps(name)}: {json.dumps(value)}," for name, value in fields.items()]
-        rows = (f"[{','.join(_written(x, preset.single) for x in row)}]" for row in preset.diagonal)
+    for preset in (*published_presets(), *reference_presets(root)):
+        diagonal, measured = preset.pop("diagonal"), preset.pop("measured")
+        lines = [f"  {json.dumps(name)}: {json.dumps(value)}," for name, value in preset.items()]
+        rows = (f"[{','.join(_written(x, preset['single']) for x in row)}]" for row in diagonal)
         lines.append('  "diagonal": [\n' + ",\n".join(rows) + "\n  ],")
-        curve = "null" if preset.measured is None else f"[{','.join(f'{x:.7g}' for x in preset.measured)}]"
+        curve = "null" if measured is None else f"[{','.join(f'{x:.7g}' for x in measured)}]"
         entries.append("{\n" + "\n".join(lines) + f'\n  "measured": {curve}\n}}')
     return f"{HEADER}\nvar PosbiasPresets = [{', '.join(entries)}];\n"
 
@@ -134,3 +69,83 @@ def _written(x: float, single: bool) -> str:
     if single:
         return np.format_float_positional(np.float32(x), unique=True, trim="-")
     return np.format_float_positional(x, precision=9, unique=False, trim="-")
+
+
+def published_presets() -> Iterator[dict[str, Any]]:
+    """Yield the five published models, with the content that was measured on FineWeb-Edu.
+
+    Source: residual-aware paper, section 6.2 and figure 1; the numbers are those that ship with the package.
+
+    >>> bloom = next(p for p in published_presets() if p["name"] == "bloom")
+    >>> bloom["label"], len(bloom["lambda"]), bloom["heads"], bloom["slopes"]
+    ('BLOOM-176B', 70, 112, 'geometric')
+    """
+    for name, model in numbers.MODELS.items():
+        config = numbers.config(name, "all")
+        heads = config.attention_config.num_heads
+        rule, scale = slope_rule(config.attention_config.alibi_slopes[0], heads)
+        yield {
+            "name": name,
+            "label": model.label,
+            "collection": "published",
+            "source": "mixing and content as published, measured on FineWeb-Edu",
+            "length": config.sequence_length,
+            "heads": heads,
+            "slopes": rule,
+            "scale": scale,
+            "window": 0,
+            "mean": numbers.config(name, "mean").content_config.diagonal_scores[0][0],
+            "single": True,  # numbers of single precision, written as such
+            "lambda": config.lambdas().tolist(),
+            "diagonal": np.array(config.content_config.diagonal_scores),
+            "measured": numbers.measured_profile() if name == "bloom" else None,
+        }
+
+
+def reference_presets(root: Path) -> Iterator[dict[str, Any]]:
+    """Yield the reference models as measured on the held-out text that comes with the package.
+
+    λ is read from Frobenius norms, as in the chapter on mixing, and content is the measured diagonal less the rest.
+    """
+    from posbias.measure.summary import read_summary
+
+    for name in REFERENCE:
+        x = read_summary(root / "results" / "models" / f"{name}.builtin.nc")
+        slopes, (window,) = x["slopes"].values.astype(np.float64), set(x["window"].values.tolist())
+        if (slopes != slopes[0]).any():
+            raise errors.invalid(name, "the same slopes in every layer", "others")
+        rule, scale = slope_rule(slopes[0], x.sizes["head"])
+        diagonal = (x["content_diagonal"] - x["content_offdiagonal"]).values.astype(np.float64).round(9)
+        yield {
+            "name": f"reference-{name}",
+            "label": name,
+            "collection": "reference",
+            "source": "mixing, content and influence as measured on held-out text",
+            "length": int(x.attrs["length"]),
+            "heads": x.sizes["head"],
+            "slopes": rule,
+            "scale": scale,
+            "window": int(window),
+            "mean": round(float(diagonal.mean()), 4),
+            "single": False,
+            "lambda": x["lambda_frobenius"].values.astype(np.float64).round(12).tolist(),
+            "diagonal": diagonal,
+            "measured": x["influence"].values.astype(np.float64),
+        }
+
+
+def slope_rule(slopes: Iterable[float], heads: int) -> tuple[str, float]:
+    """Return which rule gives a layer's slopes, and the factor on it; ValueError if none gives them.
+
+    ``rule`` is 2^(-8h/H) filled up as ALiBi's authors do, ``geometric`` the same without, ``none`` no slopes.
+
+    >>> slope_rule([0.03125, 0.001953125], 2), slope_rule([0.0, 0.0], 2)
+    (('rule', 0.5), ('none', 1.0))
+    """
+    given = np.array(list(slopes), dtype=np.float64)
+    if not given.any():
+        return "none", 1.0
+    for name, own in (("rule", alibi_slopes(heads)), ("geometric", geometric_slopes(heads))):
+        if np.allclose(given, given[0] / own[0] * own, rtol=1e-12, atol=0):
+            return name, float(given[0] / own[0])
+    raise errors.invalid("slopes", f"those of a rule for {heads} heads, times a factor", given.tolist())

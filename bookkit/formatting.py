@@ -16,25 +16,18 @@ from bookkit.chapters import read_markdown
 if TYPE_CHECKING:
     from nbformat import NotebookNode
 
-COLUMNS, CELL_LINES, CODE_LINES, WORDS = 88, 20, 200, 2500
+COLUMNS, CELL_LINES, CODE_LINES, WORDS = 88, 25, 200, 2500
 """At most: columns of a line, lines of a cell, visible lines of code and words of prose of a chapter."""
 WORDS_A_MINUTE, LINES_A_MINUTE = 180, 20
 """How fast a reader reads prose with formulas, and code."""
 HIDDEN = {"hide-input", "hide-cell", "remove-input", "remove-cell"}
 """Tags of cells whose code is folded away or not on the page."""
+SETTINGS = f'line-length = {COLUMNS}\n[lint]\nselect = ["E", "F", "I", "B", "NPY", "UP"]\n'
 
 
 @dataclass(frozen=True)
 class Extent:
-    """Say how much there is to read in a chapter.
-
-    Parameters
-    ----------
-    words
-        Of prose; formulas and directives count by their words.
-    lines
-        Of code that is not folded away.
-    """
+    """How much there is to read in a chapter: words of prose, and lines of code that are not folded away."""
 
     words: int
     lines: int
@@ -53,30 +46,28 @@ def extent(notebook: NotebookNode) -> Extent:
     >>> extent(new_notebook(cells=cells))
     Extent(words=2, lines=2)
     """
-    prose = " ".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
-    code = [cell.source for cell in notebook.cells if cell.cell_type == "code" and not HIDDEN & tags(cell)]
-    return Extent(len(prose.split()), sum(len(source.splitlines()) for source in code))
+    prose = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    prose = re.sub(r"^```bash$.*?^```$", "", prose, flags=re.MULTILINE | re.DOTALL)  # commands are not read as prose
+    shown = [cell for cell in notebook.cells if not HIDDEN & set(cell.metadata.get("tags", []))]
+    return Extent(len(prose.split()), sum(len(source.splitlines()) for source in code_of(shown)))
 
 
-def tags(cell: NotebookNode) -> set[str]:
-    """Return the tags of a cell."""
-    return set(cell.metadata.get("tags", []))
+def code_of(cells: Sequence[NotebookNode]) -> list[str]:
+    """Return the code of those cells that have any."""
+    return [cell.source for cell in cells if cell.cell_type == "code"]
 
 
 def formatted(source: Path) -> str:
-    """Return the text of a chapter with every code cell formatted by ruff.
+    """Return the text of a chapter with the imports of every code cell sorted and its code formatted by ruff."""
+    import nbformat
 
-    Raises
-    ------
-    ValueError
-        If a cell is no Python.
-    """
-    notebook, text, place = read_markdown(source), source.read_text(encoding="utf-8"), 0
-    before = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
+    text, place = source.read_text(encoding="utf-8"), 0
     with TemporaryDirectory() as folder:
-        file = _written(notebook, Path(folder))
+        file = _written(read_markdown(source), Path(folder))
+        before = code_of(nbformat.read(file, as_version=4).cells)
+        _ruff("check", "--quiet", "--fix-only", "--select", "I", file)
         _ruff("format", file)
-        after = [cell.source for cell in _read(file).cells if cell.cell_type == "code"]
+        after = code_of(nbformat.read(file, as_version=4).cells)
     for old, new in zip(before, after, strict=True):
         start = text.index(old, place)
         text = text[:start] + new + text[start + len(old) :]
@@ -99,13 +90,12 @@ def problems(sources: Sequence[Path]) -> list[str]:
 
 def _out_of_bounds(notebook: NotebookNode) -> Iterator[str]:
     """Yield what exceeds its limit in one chapter, and cells without code."""
-    code = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
-    for number, source in enumerate(code, 1):
-        lines = source.splitlines()
+    for number, source in enumerate(code_of(notebook.cells), 1):
+        lines = len(source.splitlines())
         if not source.strip():
             yield f"code cell {number}: expected code, received an empty cell"
-        if len(lines) > CELL_LINES:
-            yield f"code cell {number}: expected at most {CELL_LINES} lines, received {len(lines)}"
+        if lines > CELL_LINES:
+            yield f"code cell {number}: expected at most {CELL_LINES} lines, received {lines}"
     read = extent(notebook)
     for name, limit, received in (("words", WORDS, read.words), ("lines of visible code", CODE_LINES, read.lines)):
         if received > limit:
@@ -116,29 +106,14 @@ def _written(notebook: NotebookNode, folder: Path, stem: str = "chapter") -> Pat
     """Write a notebook without outputs into a folder with the linter's settings, and return its file."""
     import nbformat
 
-    settings = f'line-length = {COLUMNS}\n[lint]\nselect = ["E", "F", "I", "B", "NPY", "UP"]\n'
-    (folder / "ruff.toml").write_text(settings, encoding="utf-8")
+    (folder / "ruff.toml").write_text(SETTINGS, encoding="utf-8")
     file = folder / f"{stem}.ipynb"
     nbformat.write(notebook, file)
     return file
 
 
-def _read(file: Path) -> NotebookNode:
-    import nbformat
-
-    return nbformat.read(file, as_version=4)
-
-
 def _ruff(*arguments: str | Path, check: bool = True) -> list[str]:
-    """Run ruff and return the lines that name a problem, without the folder.
-
-    Raises
-    ------
-    ModuleNotFoundError
-        If ruff is not installed.
-    ValueError
-        If it could not read a cell.
-    """
+    """Run ruff and return the lines that name a problem, without the folder; ValueError if it cannot read a cell."""
     words = [sys.executable, "-m", "ruff", *map(str, arguments)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if "No module named ruff" in done.stderr:

@@ -21,18 +21,9 @@ VERDICTS: tuple[Verdict | Literal["open"], ...] = (*get_args(Verdict), "open")
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the ledger: a claim, the check that would fail if it were wrong, and where it is made.
+    """A row of the ledger: a claim, the check that would fail if it were wrong, and the chapters that make it.
 
-    Parameters
-    ----------
-    row
-        Its id, such as ``RA-P4.2``.
-    source
-        The papers it is from: RA, WU, LN, AP, BI (at birth), DS (designed priors), or X for what goes beyond them.
-    claim, check
-        In words.
-    chapters
-        Stems of the chapters that check it.
+    ``source`` is RA, WU, LN, AP or RT for a paper, BI (untrained networks), DS (designed priors), X for what is new.
     """
 
     row: str
@@ -46,28 +37,8 @@ class Row:
 class Record:
     """The verdict of one chapter on one row of the claims ledger, or on a part of it.
 
-    Parameters
-    ----------
-    row
-        Id of the row, such as ``RA-P4.2``.
-    verdict
-        One of :data:`VERDICTS`, except ``open``.
-    figure
-        What was measured, in a few words with its number.
-    reason
-        Why the check did not pass; empty otherwise.
-    fails_if
-        What would have made it fail.
-    power
-        Share of runs in which the check noticed the alternative that it notices least often.
-    challenges
-        Each alternative, with the runs in which it was noticed.
-    part
-        Part of the row; empty for all of it.
-    set_after
-        Whether a threshold was set after the run.
-    chapter
-        Stem of the chapter that says so; empty until it is read from a notebook.
+    ``figure`` is what was measured, ``reason`` why the check did not pass, ``challenges`` each alternative with the
+    runs in which it was noticed, and ``power`` the least share of them.
     """
 
     row: str
@@ -78,7 +49,7 @@ class Record:
     power: float
     challenges: tuple[str, ...]
     part: str = ""
-    set_after: bool = False
+    post_hoc: bool = False
     chapter: str = ""
 
     def text(self) -> str:
@@ -94,7 +65,7 @@ class Record:
 
     def measured(self) -> str:
         """Return what was measured, with the reason if the check did not pass."""
-        mark = "; threshold set after the run" if self.set_after else ""
+        mark = "; threshold set after the run" if self.post_hoc else ""
         return self.figure + (f" ({self.reason})" if self.reason else "") + mark
 
     def powers(self) -> str:
@@ -140,20 +111,14 @@ def read_ledger() -> tuple[Row, ...]:
 
 
 def check_row(row: str) -> None:
-    """Raise ValueError, listing the ledger's rows, unless it has one called ``row``."""
+    """Raise ValueError, with the ledger's rows, unless it has one called ``row``."""
     known = [entry.row for entry in read_ledger()]
     if row not in known:
         raise ValueError(f"row: expected one of {', '.join(known)}, received {row!r}")
 
 
 def status_table(records: Iterable[Record]) -> list[Status]:
-    """Join the ledger with ``records``: every row, or every part of one, with all that chapters recorded on it.
-
-    Raises
-    ------
-    ValueError
-        If a record names a row that the ledger does not have.
-    """
+    """Join the ledger with ``records``: every row, or every part of one, with all that chapters recorded on it."""
     found = list(records)
     for record in found:
         check_row(record.row)
@@ -177,15 +142,7 @@ def count_verdicts(table: Iterable[Status]) -> dict[str, int]:
 
 
 def status_markdown(table: Sequence[Status], titles: Mapping[str, str]) -> str:
-    """Return verdicts with their power as a Markdown table.
-
-    Parameters
-    ----------
-    table
-        What :func:`status_table` returns, or some lines of it.
-    titles
-        Title of each chapter that the book has, by stem; a record's chapter is linked.
-    """
+    """Return verdicts with their power as a Markdown table; chapters in ``titles``, by stem, are linked."""
     lines = ["| row | verdict | power | measured | chapter |", "|:--|:--|--:|:--|:--|"]
     for status in table:
         name = f"`{status.row.row}`" + (f" {status.part}" if status.part else "")
@@ -198,19 +155,12 @@ def status_markdown(table: Sequence[Status], titles: Mapping[str, str]) -> str:
 
 
 def claims_markdown(table: Iterable[Status], titles: Mapping[str, str]) -> str:
-    """Return the claims with their checks as a Markdown table, each row of the ledger once.
-
-    Parameters
-    ----------
-    table, titles
-        As in :func:`status_markdown`.
-    """
+    """Return the claims with their checks as a Markdown table, each row of the ledger once."""
     lines = ["| row | claim | check | chapters |", "|:--|:--|:--|:--|"]
     for row in dict.fromkeys(status.row for status in table):
         links = ", ".join(_link(stem, titles) for stem in row.chapters)
-        lines.append(
-            "| " + " | ".join(map(_cell, (f"`{row.row}`", _literal(row.claim), _literal(row.check), links))) + " |"
-        )
+        cells = (f"`{row.row}`", _literal(row.claim), _literal(row.check), links)
+        lines.append("| " + " | ".join(map(_cell, cells)) + " |")
     return "\n".join(lines)
 
 

@@ -13,27 +13,15 @@ ENOUGH = 0.5
 
 
 @dataclass(frozen=True)
-class Challenge:
-    """A check, run on what it should reject.
+class PowerCheck:
+    """A check, run on what it should reject: in ``noticed`` of ``trials`` runs it failed, as it should.
 
-    Parameters
-    ----------
-    against
-        What was broken and by how much: a hypothesis dropped, a wrong exponent, a null.
-    noticed, trials
-        In how many of how many runs the check failed, as it should.
+    ``against`` says what was broken and by how much: a hypothesis dropped, a wrong exponent, a null.
     """
 
     against: str
     noticed: int
     trials: int
-
-    def __post_init__(self) -> None:
-        if not self.against.strip():
-            raise errors.invalid("against", "what the check should reject", "an empty text")
-        errors.positive_integer("trials", self.trials)
-        if not 0 <= self.noticed <= self.trials:
-            raise errors.invalid("noticed", f"from 0 to {self.trials} runs", self.noticed)
 
     @property
     def power(self) -> float:
@@ -44,7 +32,7 @@ class Challenge:
         return f"{self.noticed}/{self.trials} {self.against}"
 
 
-def challenge(against: str, passes: Iterable[Any]) -> Challenge:
+def power_check(against: str, passes: Iterable[Any]) -> PowerCheck:
     """Count how often a check notices what it should.
 
     Parameters
@@ -58,30 +46,27 @@ def challenge(against: str, passes: Iterable[Any]) -> Challenge:
     Raises
     ------
     ValueError
-        If there is no run, or a run ended in something else than True or False.
+        If nothing is said to be broken, there is no run, or a run ended in something else than True or False.
 
     Source: statistical power, with "the check fails" for "the null hypothesis is rejected".
 
-    >>> challenge("rows that sum to 1.1", [sum(row) == 1 for row in ([0.5, 0.6], [0.55, 0.55])])
-    Challenge(against='rows that sum to 1.1', noticed=2, trials=2)
+    >>> power_check("rows that sum to 1.1", [sum(row) == 1 for row in ([0.5, 0.6], [0.55, 0.55])])
+    PowerCheck(against='rows that sum to 1.1', noticed=2, trials=2)
     """
     runs: list[Any] = [x.item() if hasattr(x, "item") else x for x in passes]
-    if not all(isinstance(x, bool) for x in runs):
+    if not against.strip():
+        raise errors.invalid("against", "what the check should reject", "an empty text")
+    if not runs or not all(isinstance(x, bool) for x in runs):
         raise errors.invalid("passes", "True or False for each run", runs)
-    return Challenge(against, runs.count(False), len(runs))
+    return PowerCheck(against, runs.count(False), len(runs))
 
 
-def least_power(challenges: Sequence[Challenge]) -> float:
-    """Return the power against the alternative that is noticed least often.
+def least_power(checks: Sequence[PowerCheck]) -> float:
+    """Return the power against the alternative that is noticed least often; ValueError if there are none.
 
-    Raises
-    ------
-    ValueError
-        If there are none.
-
-    >>> least_power([Challenge("a", 3, 4), Challenge("b", 1, 4)])
+    >>> least_power([PowerCheck("a", 3, 4), PowerCheck("b", 1, 4)])
     0.25
     """
-    if not challenges:
-        raise errors.invalid("challenges", "at least one alternative that the check should reject", "none")
-    return min(x.power for x in challenges)
+    if not checks:
+        raise errors.invalid("power", "at least one alternative that the check should reject", "none")
+    return min(x.power for x in checks)

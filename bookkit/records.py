@@ -6,34 +6,30 @@ import json
 import math
 import numbers
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
 
 from bookkit.ledger import Record, Verdict, check_row
-from bookkit.power import ENOUGH, Challenge, least_power
+from bookkit.power import ENOUGH, PowerCheck, least_power
 from posbias import errors
 
 KEY = "posbias_record"
 """Where an output's metadata carries a record: Sphinx warns about outputs of a type it does not know."""
-
+FIELDS = ("row", "verdict", "figure", "reason", "fails_if", "power", "challenges", "part", "set_after")
+"""What a record is called there: notebooks keep these names; ``set_after`` is ``post_hoc`` in the code."""
 KINDS = ("consistent", "proved", "reproduced")
 """What a check that passed may be called."""
-
 DIGITS = 6
 """Significant digits of a glued number: enough for prose, few enough to agree between machines."""
 
 
 def rounded(value: Any) -> Any:
-    """Return a number as a plain Python one with 6 significant digits; anything else as it is.
+    """Return a number as a plain Python one with 6 significant digits, anything else as it is.
+
+    A number that is not finite is a ValueError: prose must not quote it.
 
     >>> rounded(2 / 3), rounded(12345678.0), rounded(7)
     (0.666667, 12345700.0, 7)
-
-    Raises
-    ------
-    ValueError
-        If the number is not finite: prose must not quote it.
     """
     item = getattr(value, "item", None)
     if callable(item) and getattr(value, "ndim", None) == 0:  # a numpy scalar
@@ -46,16 +42,7 @@ def rounded(value: Any) -> Any:
 
 
 def glue(**values: Any) -> None:
-    """Keep ``values`` under their names for the prose: ``{glue:text}`name:.2f```.
-
-    Numbers are rounded as :func:`rounded` does; texts, figures and whatever else Jupyter displays are kept as
-    they are.
-
-    Raises
-    ------
-    ValueError
-        If a number is not finite.
-    """
+    """Keep ``values`` under their names for the prose: ``{glue:text}`name:.2f```; numbers are :func:`rounded`."""
     import myst_nb
 
     for name, value in values.items():
@@ -68,12 +55,12 @@ def record(
     figure: str,
     *,
     fails_if: str,
-    power: Sequence[Challenge],
+    power: Sequence[PowerCheck],
     kind: str = "consistent",
     part: str = "",
     reason: str | None = None,
     in_part: Any = False,
-    set_after: bool = False,
+    post_hoc: bool = False,
 ) -> None:
     """Enter a verdict on a row of the claims ledger, and show it on the page.
 
@@ -88,7 +75,7 @@ def record(
     fails_if
         What would have made the check fail, in words that continue "fails if".
     power
-        The same check, run on what it should reject (:func:`bookkit.power.challenge`).
+        The same check, run on what it should reject (:func:`bookkit.power.power_check`).
     kind
         What a check that passed may be called: ``consistent``, ``proved`` (by a proof in the text, whose steps were
         checked) or ``reproduced`` (a published number met to its printed digits). A check that passed with power
@@ -100,7 +87,7 @@ def record(
         Why a check did not pass; required then, without effect otherwise.
     in_part
         Whether a check that did not pass contradicts the claim in part only.
-    set_after
+    post_hoc
         Whether a threshold of the check was set after its run; the page marks it.
 
     Raises
@@ -120,22 +107,14 @@ def record(
     if not passed and not (reason and reason.strip()):
         raise errors.invalid(f"{row}: reason", "why the check did not pass", f"none; measured: {figure}")
     least = least_power(power)
-    entry = Record(
-        row=row,
-        verdict=_verdict(passed, kind, in_part, least),
-        figure=figure,
-        reason="" if passed or reason is None else reason,
-        fails_if=fails_if,
-        power=least,
-        challenges=tuple(map(str, power)),
-        part=part,
-        set_after=set_after,
-    )
-    content = {name: value for name, value in asdict(entry).items() if name != "chapter"}
+    verdict = _verdict(passed, kind, in_part, least)
+    reason = "" if passed or reason is None else reason
+    entry = Record(row, verdict, figure, reason, fails_if, least, tuple(map(str, power)), part, post_hoc)
+    kept = dict(zip(FIELDS, vars(entry).values(), strict=False))
     display(
         {"text/plain": entry.text(), "text/markdown": entry.markdown()},
         raw=True,
-        metadata={KEY: {**content, "challenges": list(entry.challenges)}},
+        metadata={KEY: {**kept, "challenges": list(entry.challenges)}},
     )
 
 
@@ -154,28 +133,18 @@ def _verdict(passed: bool, kind: str, in_part: bool, power: float) -> Verdict:
 
 
 def read_records(notebooks: Path | str) -> list[Record]:
-    """Read the records in the outputs of every notebook of a folder, by file name, then as they stand.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such folder.
-    ValueError
-        If a file in it is no notebook.
-    """
+    """Read the records in the outputs of every notebook of a folder, by file name, then as they stand."""
     folder = Path(notebooks)
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder}: no such folder of notebooks")
-    return [found for path in sorted(folder.glob("*.ipynb")) for found in _read_file(path)]
-
-
-def _read_file(path: Path) -> list[Record]:
-    try:
-        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    except (KeyError, json.JSONDecodeError) as error:
-        raise ValueError(f"{path.name}: expected a notebook, received {error}") from None
-    outputs = [output for cell in cells for output in cell.get("outputs", [])]
-    contents = [output["metadata"][KEY] for output in outputs if KEY in output.get("metadata", {})]
-    return [
-        Record(**{**content, "challenges": tuple(content["challenges"])}, chapter=path.stem) for content in contents
-    ]
+    found = []
+    for path in sorted(folder.glob("*.ipynb")):
+        try:
+            cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        except (KeyError, json.JSONDecodeError) as error:
+            raise ValueError(f"{path.name}: expected a notebook, received {error}") from None
+        outputs = [output for cell in cells for output in cell.get("outputs", [])]
+        for kept in [output["metadata"][KEY] for output in outputs if KEY in output.get("metadata", {})]:
+            values = {**kept, "challenges": tuple(kept["challenges"])}
+            found.append(Record(*[values[field] for field in FIELDS], chapter=path.stem))
+    return found

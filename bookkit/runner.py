@@ -1,4 +1,4 @@
-"""The one runner: from ``book/NN_name.md`` to an executed, tidy ``notebooks/NN_name.ipynb``, never back.
+"""The one runner: from ``book/NAME.md`` to an executed, tidy ``notebooks/NAME.ipynb``, never back.
 
 A chapter is executed through papermill in ``_build/executed`` and takes the place of its committed notebook
 only when every cell ran. Two runs on one machine give identical bytes.
@@ -24,7 +24,7 @@ import yaml
 
 from bookkit.agreement import keep_agreeing
 from bookkit.chapters import Chapter, find_chapter, list_chapters, read_markdown
-from posbias.files import write_whole
+from posbias.files import check_writable, write_whole
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
@@ -98,13 +98,7 @@ def notebook_text(notebook: NotebookNode) -> str:
 
 
 def parse_parameters(chapter: Chapter, given: Mapping[str, str]) -> dict[str, Any]:
-    """Read parameters given as text: YAML literals, of the type of the chapter's default.
-
-    Raises
-    ------
-    ValueError
-        If a value is no literal, or as :func:`check_parameters` does.
-    """
+    """Return parameters given as text: YAML literals, of the type of the chapter's default."""
     return check_parameters(chapter, {name: _literal(chapter, name, text) for name, text in given.items()})
 
 
@@ -127,11 +121,7 @@ def _literal(chapter: Chapter, name: str, text: str) -> Any:
 def check_parameters(chapter: Chapter, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``values`` if the chapter takes them, int widened to float where its default is a float.
 
-    Raises
-    ------
-    ValueError
-        If a name is not a parameter of the chapter (the message lists those that are), or a value has
-        another type than the default, or is not finite.
+    A ValueError says which names there are, which type the default has, or that a number is not finite.
     """
     known = chapter.parameters
     checked = {}
@@ -155,16 +145,9 @@ def check_parameters(chapter: Chapter, values: Mapping[str, Any]) -> dict[str, A
 def run_chapter(root: Path, stem: str) -> Outcome:
     """Execute the chapter with its defaults and, if every cell ran, write it to ``notebooks/``.
 
-    Outputs that agree with the committed ones (:mod:`bookkit.agreement`) are not replaced by them, and the
-    file is written only if its bytes change.
-
-    Raises
-    ------
-    ValueError
-        If there is no such chapter.
+    Committed outputs that agree (:mod:`bookkit.agreement`) stay, and the file is written only if its bytes change.
     """
     chapter = find_chapter(root, stem)
-    stem = chapter.stem
     began = time.perf_counter()
     executed = _scratch(root) / f"{stem}.ipynb"
     failure = _execute(source_notebook(chapter), {}, executed, root)
@@ -202,18 +185,8 @@ def run_chapter_to(
     """Execute the chapter with ``parameters`` and write it to ``output``; the book itself is not touched.
 
     ``environment`` holds variables to set over :data:`REPEATABLE`.
-
-    Raises
-    ------
-    ValueError
-        If there is no such chapter or parameter, or ``output`` is no place for it.
-    FileNotFoundError
-        If the folder of ``output`` is missing.
-    PermissionError
-        If the folder of ``output`` cannot be written.
     """
     chapter = find_chapter(root, stem)
-    stem = chapter.stem
     parameters = check_parameters(chapter, parameters)
     output = output.resolve()
     check_output(root, output)
@@ -235,23 +208,13 @@ def check_output(root: Path, output: Path) -> None:
     for folder in ("notebooks", "book"):
         if output.is_relative_to((root / folder).resolve()):
             raise ValueError(f"output: expected a path outside the book's own {folder}/, received {output}")
-    if output.is_dir():
-        raise IsADirectoryError(f"{output}: expected a file to write, received a directory")
-    if not output.parent.is_dir():
-        raise FileNotFoundError(f"{output.parent}: no such folder")
-    if not os.access(output.parent, os.W_OK) or (output.exists() and not os.access(output, os.W_OK)):
-        raise PermissionError(f"{output}: cannot be written")
+    check_writable(output)
 
 
 def run_book(root: Path, *, jobs: int = 1, echo: Callable[[str], None] = print) -> list[Outcome]:
     """Execute every chapter, ``jobs`` at a time, those that read the others' records last; one line for each.
 
     A chapter that fails is reported and keeps its committed notebook; the others continue.
-
-    Raises
-    ------
-    ValueError
-        If ``jobs`` is not at least 1.
     """
     chapters = list_chapters(root)
     first = [chapter.stem for chapter in chapters if "records" not in chapter.needs]
@@ -265,15 +228,7 @@ def run_book(root: Path, *, jobs: int = 1, echo: Callable[[str], None] = print) 
 
 
 def run_all(function: Callable[..., Result], calls: Sequence[tuple], jobs: int) -> Iterator[Result]:
-    """Yield what ``function`` returns for each tuple of arguments, in their order, ``jobs`` at a time.
-
-    Raises
-    ------
-    ValueError
-        If ``jobs`` is not at least 1.
-    """
-    if jobs < 1:
-        raise ValueError(f"jobs: expected at least 1, received {jobs}")
+    """Yield what ``function`` returns for each tuple of arguments, in their order, ``jobs`` at a time."""
     jobs = min(jobs, len(calls))
     if jobs <= 1:
         yield from (function(*call) for call in calls)

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+from posbias.files import write_whole
+
 JUPYTER_BOOK = "from jupyter_book.cli.main import main; main()"
+COVER_CHAPTER, COVER_FIGURE = "published", "fig-controlled-panels"
+COVER = Path("book/assets/four_panels.png")
+"""The figure on the first page and in the README: taken from the notebook that drew it, not drawn twice."""
+SAMPLE, SAMPLE_PAGE = Path("results/models/bloom-8.builtin.nc"), Path("_build/html/book/report.html")
+"""The measurement whose report the page on measuring one's own model shows, and where the report goes."""
 
 
 class BuildFailed(Exception):
@@ -15,13 +23,7 @@ class BuildFailed(Exception):
 
 
 def build(root: Path) -> Path:
-    """Build the whole book and return its first page, ``_build/html/index.html``.
-
-    Raises
-    ------
-    BuildFailed
-        If there is an error or a single warning.
-    """
+    """Build the whole book and return its first page, ``_build/html/index.html``."""
     shutil.rmtree(root / "_build" / "html", ignore_errors=True)  # pages of chapters that are gone
     options = ["build", ".", "--all", "-W", "-n", "--keep-going", "-q"]
     # --all: an incremental build leaves numbers glued from other chapters stale
@@ -31,3 +33,32 @@ def build(root: Path) -> Path:
     if done.returncode or not index.is_file():
         raise BuildFailed((done.stderr.strip() or done.stdout.strip()) + "\nthe book was not built")
     return index
+
+
+def sample_report(root: Path) -> Path | None:
+    """Write the report on a reference model into the built pages, and return its path; None without its measurement."""
+    if not (root / SAMPLE).is_file():
+        return None
+    from posbias.measure.measurement import load
+
+    return load(root / SAMPLE).report(root / SAMPLE_PAGE)
+
+
+def cover_figure(root: Path) -> bytes:
+    """Return the PNG of :data:`COVER_FIGURE` as the committed notebook of its chapter holds it."""
+    import nbformat
+
+    path = root / "notebooks" / f"{COVER_CHAPTER}.ipynb"
+    for cell in nbformat.read(path, as_version=4).cells:
+        if cell.metadata.get("mystnb", {}).get("figure", {}).get("name") == COVER_FIGURE:
+            for output in cell.outputs:
+                if "image/png" in output.get("data", {}):
+                    return base64.b64decode(output.data["image/png"])
+    raise ValueError(f"{path}: expected a figure {COVER_FIGURE} with a PNG output, received none")
+
+
+def refresh_cover(root: Path) -> None:
+    """Write the figure to :data:`COVER` if it changed."""
+    image, figure = root / COVER, cover_figure(root)
+    if not image.is_file() or image.read_bytes() != figure:
+        write_whole(image, figure)

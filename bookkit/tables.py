@@ -23,25 +23,18 @@ def show_table(frame: DataFrame, formats: Mapping[str, Format] | None = None, *,
         How the cells of each column are written; columns without a format are shown as they are, floats as ``.3g``.
     fold
         The title under which the table is folded away, for long tables; by default it is shown.
-
-    Raises
-    ------
-    ValueError
-        If a format is given for a column that is not there, or the fold has an empty title.
     """
     from IPython.display import display
 
     cells = frame_cells(frame, formats or {})
     markdown = table_markdown(cells)
     if fold is not None:
-        if not fold.strip():
-            raise ValueError("fold: expected the title of the folded table, received an empty text")
         markdown = f":::{{dropdown}} {fold}\n{markdown}\n:::"
     display({"text/plain": table_text(cells), "text/markdown": markdown}, raw=True)
 
 
 def frame_cells(frame: DataFrame, formats: Mapping[str, Format]) -> list[list[str]]:
-    """Return header and rows of a data frame as text.
+    """Return header and rows of a data frame as text; ValueError for a format of a column that is not there.
 
     >>> import pandas as pd
     >>> frame_cells(pd.DataFrame({"model": ["bloom", "mpt"], "W1": [0.12345, None]}), {"W1": ".3f"})
@@ -81,7 +74,7 @@ def table_text(cells: Sequence[Sequence[str]]) -> str:
 
 
 def table_markdown(cells: Sequence[Sequence[str]]) -> str:
-    """Return cells as a Markdown table.
+    """Return cells as a Markdown table: words to the left, the rest to the right.
 
     >>> print(table_markdown([["model", "mean"], ["bloom", "0.65"]]))
     | model | mean |

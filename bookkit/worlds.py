@@ -1,14 +1,19 @@
-"""The same chapters as other processors would run them: their numbers must be the committed ones everywhere.
+"""The same chapters and tests as other machines would run them: their numbers must be the committed ones everywhere.
 
-A world is an environment in which numerical libraries choose other code for the same sums, or share them among
-more threads. What a world asks for and this processor lacks, the libraries leave out.
+A world is an environment in which numerical libraries choose other code for the same sums, share them among more
+threads, or find the same numbers at other places in memory. What a world asks for and this processor lacks, the
+libraries leave out.
 """
 
 from __future__ import annotations
 
+import os
 import platform
 import re
-from collections.abc import Callable, Sequence
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,18 +26,20 @@ from posbias import errors
 
 FOUND: list[str] = np.show_config(mode="dicts")["SIMD Extensions"].get("found", [])  # type: ignore[index]
 """What numpy would use of this processor beyond its baseline; names of other versions of numpy are no use to it."""
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+PLAIN = {
+    "OPENBLAS_CORETYPE": "Prescott",
+    "ATEN_CPU_CAPABILITY": "default",
+    "ONEDNN_MAX_CPU_ISA": "SSE41",
+    "MKL_ENABLE_INSTRUCTIONS": "SSE4_2",
+    "NPY_DISABLE_CPU_FEATURES": " ".join(FOUND),
+}
 WORLDS: dict[str, dict[str, str]] = {
     "here": {},
     "prescott": {"OPENBLAS_CORETYPE": "Prescott"},
     "haswell": {"OPENBLAS_CORETYPE": "Haswell"},
     "skylake": {"OPENBLAS_CORETYPE": "SkylakeX"},
-    "plain": {
-        "OPENBLAS_CORETYPE": "Prescott",
-        "ATEN_CPU_CAPABILITY": "default",
-        "ONEDNN_MAX_CPU_ISA": "SSE41",
-        "MKL_ENABLE_INSTRUCTIONS": "SSE4_2",
-        "NPY_DISABLE_CPU_FEATURES": " ".join(FOUND),
-    },
+    "plain": PLAIN,
     "avx2": {
         "OPENBLAS_CORETYPE": "Haswell",
         "ATEN_CPU_CAPABILITY": "avx2",
@@ -40,15 +47,24 @@ WORLDS: dict[str, dict[str, str]] = {
         "MKL_ENABLE_INSTRUCTIONS": "AVX2",
         "NPY_DISABLE_CPU_FEATURES": " ".join(name for name in FOUND if re.search("AVX512|V4", name)),
     },
-    "threads-2": dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "2"),
-    "threads-3": dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "3"),
+    "threads-2": dict.fromkeys(THREADS, "2"),
+    "threads-3": dict.fromkeys(THREADS, "3"),
 }
-"""Name → what it sets over :data:`bookkit.runner.REPEATABLE`."""
+"""Worlds of chapters: name → what it sets over :data:`bookkit.runner.REPEATABLE`."""
+UNIT_WORLDS: dict[str, dict[str, str]] = {
+    "plain": PLAIN,
+    "threads-1": dict.fromkeys(THREADS, "1"),
+    "threads-3": dict.fromkeys(THREADS, "3"),
+    **{f"unaligned-{pad}": {"POSBIAS_UNALIGNED": pad} for pad in ("8", "24", "56")},
+}
+"""Worlds of unit tests; ``tests/conftest.py`` moves all weights by so many bytes in memory."""
+NO_NUMBERS = ("tests/bookkit", "tests/test_browser.py", "tests/test_links.py", "tests/test_wheel.py")
+"""Tests of pages and packages, which are not run in other worlds unless they are named."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """What one chapter gave in one environment: a line for each cell that disagrees."""
+    """What one chapter, or the tests, gave in one environment: a line for each cell or test that disagrees."""
 
     world: str
     stem: str
@@ -56,66 +72,56 @@ class Report:
     disagreements: Sequence[str]
 
 
-def world_names() -> list[str]:
+def world_names(worlds: Mapping[str, object]) -> list[str]:
     """Return the environments that this kind of processor can imitate."""
     if platform.machine().lower() in ("x86_64", "amd64"):
-        return list(WORLDS)
-    return [name for name in WORLDS if name == "here" or name.startswith("threads")]
+        return list(worlds)
+    return [name for name in worlds if name.startswith(("here", "threads", "unaligned"))]
 
 
-def run_worlds(
-    root: Path,
-    worlds: Sequence[str],
-    stems: Sequence[str] = (),
-    *,
-    jobs: int = 1,
-    echo: Callable[[str], None] = print,
-) -> list[Report]:
-    """Run chapters in several worlds and compare what they give with the committed notebooks, which stay as they are.
+def known_worlds(names: Sequence[str], worlds: Mapping[str, object]) -> Sequence[str]:
+    """Return the worlds asked for, by default all that this processor has; ValueError for one that there is not."""
+    for name in names:
+        if name not in worlds:
+            raise errors.invalid("world", f"one of {', '.join(worlds)}", name)
+    return names or world_names(worlds)
 
-    Parameters
-    ----------
-    root
-        Folder of the book.
-    worlds
-        Names out of :data:`WORLDS`; all that this kind of processor has if there are none.
-    stems
-        Chapters; all of them if there are none.
-    jobs
-        Chapters to run at a time.
-    echo
-        Called with a line about each run.
 
-    Raises
-    ------
-    ValueError
-        For a world or a chapter that there is not; the message lists those that are.
+def run_worlds(root: Path, worlds: Sequence[str], stems: Sequence[str], *, jobs: int = 1) -> Iterator[Report]:
+    """Run chapters in several worlds and compare with the committed notebooks, which stay as they are.
+
+    All worlds and all chapters are taken where none are named.
     """
-    for name in worlds:
-        if name not in WORLDS:
-            raise errors.invalid("world", f"one of {', '.join(WORLDS)}", name)
     chapters = [find_chapter(root, stem) for stem in stems] or list_chapters(root)
-    calls = [(root, name, chapter.stem) for name in worlds or world_names() for chapter in chapters]
-    reports = []
-    for report in runner.run_all(_report, calls, jobs):
-        reports.append(report)
-        echo(f"[{len(reports)}/{len(calls)}] {describe(report)}")
-    return reports
+    calls = [(root, name, chapter.stem) for name in known_worlds(worlds, WORLDS) for chapter in chapters]
+    return runner.run_all(_chapter_report, calls, jobs)
 
 
-def describe(report: Report) -> str:
-    """Return the line that says whether a chapter agrees in a world, and what does not."""
-    verdict = "differs" if report.disagreements else "agrees"
-    line = f"{report.world}: {report.stem} {verdict} ({report.seconds:.1f} s)"
-    return "\n    ".join([line, *report.disagreements])
-
-
-def _report(root: Path, world: str, stem: str) -> Report:
-    chapter = find_chapter(root, stem)
+def _chapter_report(root: Path, world: str, stem: str) -> Report:
     output = root / "_build" / "worlds" / world / f"{stem}.ipynb"
     output.parent.mkdir(parents=True, exist_ok=True)
     outcome = runner.run_chapter_to(root, stem, {}, output, environment=WORLDS[world])
     if outcome.status == "failed":
         return Report(world, stem, outcome.seconds, [outcome.message])
-    committed, received = runner.read_tidy(chapter.notebook, stem), runner.read_tidy(output, stem)
-    return Report(world, stem, outcome.seconds, cell_disagreements(committed, received))
+    notebooks = (runner.read_tidy(path, stem) for path in (find_chapter(root, stem).notebook, output))
+    return Report(world, stem, outcome.seconds, cell_disagreements(*notebooks))
+
+
+def run_units(root: Path, worlds: Sequence[str], files: Sequence[str], *, jobs: int = 1) -> Iterator[Report]:
+    """Run unit tests, by default all that compare numbers, in several worlds."""
+    paths = files or ["tests", "posbias", "studies", *(f"--ignore={path}" for path in NO_NUMBERS)]
+    for world in known_worlds(worlds, UNIT_WORLDS):
+        began = time.perf_counter()
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", str(jobs), *paths]
+        environment = {**os.environ, **UNIT_WORLDS[world]}
+        done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
+        failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+        wrong = (failed or [done.stdout + done.stderr]) if done.returncode else []
+        yield Report(world, "unit tests", time.perf_counter() - began, wrong)
+
+
+def describe(report: Report) -> str:
+    """Return the line that says whether a chapter or the tests agree in a world, and what does not."""
+    verdict = "differs" if report.disagreements else "agrees"
+    line = f"{report.world}: {report.stem} {verdict} ({report.seconds:.1f} s)"
+    return "\n    ".join([line, *report.disagreements])

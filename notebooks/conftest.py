@@ -5,8 +5,8 @@ from types import MethodType
 
 from nbval.plugin import IPyNbCell
 
-from posbias.book.agreement import cell_tolerance, outputs_disagreement
-from posbias.book.runner import REPEATABLE
+from bookkit.agreement import cell_tolerance, outputs_disagreement
+from bookkit.runner import REPEATABLE
 
 os.environ.update({name: value for name, value in REPEATABLE.items() if name not in os.environ})
 

@@ -1,4 +1,4 @@
-/* Presets of the explorer. Made by `posbias explorer-data`; change bookkit/explorer.py, not this file. */
+/* Presets of the explorer. Made by `python -m bookkit explorer-data`; change bookkit/explorer.py, not this file. */
 var PosbiasPresets = [{
   "name": "falcon-rw-7b",
   "label": "Falcon-RW-7B",
