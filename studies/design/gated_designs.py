@@ -25,12 +25,12 @@ from posbias.measure.branches import Branches, read_branches
 from posbias.measure.instrument import Instrument
 from posbias.measure.study import Settings, Study
 from posbias.measure.summary import shaved
+from posbias.measure.untrained_profiles import PROBED, SEEDS
 from posbias.provenance import versions
 from posbias.rollout.biased import biased_kernels
 from posbias.rollout.gains import Gains, gains
 from posbias.rollout.untrained import birth_profile
 from studies.design.untrained_designs import networks_at_birth, provenance_of_seeds
-from studies.untrained.measure import PROBED, SEEDS
 
 DESIGNS = ("gains", "gates", "again")
 """Designs by what they know: gains of attentions, gates too, and both as they are in the networks of the second."""

@@ -19,10 +19,10 @@ from posbias import errors
 from posbias.comparison.distances import normalised_wasserstein
 from posbias.measure.study import Settings, Study
 from posbias.measure.untrained import Birth
+from posbias.measure.untrained_profiles import MEANING, SEEDS, read_network
 from posbias.provenance import versions
 from posbias.rollout.logits import alibi_slopes
 from posbias.rollout.profiles import mean_position
-from studies.untrained.measure import MEANING, SEEDS, read_network
 
 INITS = ("default", "unit")
 BIASES = ("none", "alibi", "log", "flat", "mixed")

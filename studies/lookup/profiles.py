@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 
 from posbias import netcdf
 from posbias.measure.instrument import Instrument
+from posbias.measure.untrained_profiles import read_untrained
 from posbias.netcdf import load_layout
 from posbias.networks.description import description_text
 from posbias.networks.given_biases import given_biases
@@ -25,7 +26,6 @@ from studies.lookup.network import load, untrained
 from studies.lookup.prompts import prompts
 from studies.lookup.settings import Setting
 from studies.lookup.training import LENGTHS
-from studies.untrained.measure import read_untrained
 
 SCHEMA = 1
 """Number of the layout; raised when a name or a meaning changes."""
@@ -34,7 +34,7 @@ PROMPTS = 64
 SEED = 77
 """Of the prompts."""
 SEEN = {"rollout_born": "b", "squares_born": "birth"}
-"""Predictions for an untrained network, as :data:`~studies.untrained.measure.PROFILES` names them."""
+"""Predictions for an untrained network, as :data:`~posbias.measure.untrained_profiles.PROFILES` names them."""
 
 VARIABLES: dict[str, tuple[tuple[str, ...], str]] = {
     "rollout_born": (("seed", "position"), "before training: rollout of measured λ and of the network's biases"),

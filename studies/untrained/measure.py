@@ -1,52 +1,21 @@
 """Untrained networks of real architectures: the gradient's profile beside the law at birth, sizes and rollouts.
 
-A file holds one architecture on one kind of prompt, for several seeds of the weights. Content logits and attention
-matrices are not read, so that memory is what autograd keeps of one prompt.
+A file holds one architecture on one kind of prompt, for several seeds of the weights.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any
 
-import numpy as np
-import torch
 import xarray as xr
-from jaxtyping import Int
-from torch import Tensor
 
 from posbias import errors
-from posbias.measure.branches import Branches, read_branches
-from posbias.measure.instrument import Instrument
 from posbias.measure.interventions import replaced_rope
-from posbias.measure.positions import read_positions
-from posbias.measure.rollouts import measured_rollout
 from posbias.measure.study import Settings, Study
-from posbias.measure.summary import shaved
 from posbias.measure.untrained import Birth
+from posbias.measure.untrained_profiles import SEEDS, of_seeds, read_network
 from posbias.networks.families import family_of
-from posbias.provenance import versions
-
-SEEDS = 3
-"""Networks of each architecture, drawn from the seeds 0, 1, 2."""
-PROBED = 4
-"""Prompts on which branches are read."""
-PROFILES = ("a", "b", "birth", "no gates", "no steps", "aligned")
-"""Predictions in a file: two rollouts, the law, the law with gates that are alike at all positions and without MLPs,
-and sizes with the law's numbers."""
-
-MEANING = {
-    "influence_prompts": "‖∂p/∂embedding‖ for each seed and prompt over its sum; rounded to 10 bits",
-    "influence_random": "the same of a random combination of the next token's logits",
-    "profile": "prediction for each seed",
-    "lambda_frobenius": "‖a‖/(‖x‖+‖a‖), mean over prompts",
-    "branch_gain": "root of the sum over heads of squared gains",
-    "step_gain": "gain of the step at a position, root mean square over positions",
-    "overlap": "mean over pairs of positions of K[j, j'] / √(K[j, j] K[j', j'])",
-    "content": "standard deviation of content logits over visible pairs, the first prompt",
-}
 
 
 def measure_at_birth(
@@ -82,135 +51,4 @@ def measure_at_birth(
         study = Study(replace(settings, source=replace(settings.source, seed=seed), seed=seed))
         with replaced_rope(study.instrument, "identity") if unrotated else nullcontext():
             found.append(read_network(study, random_output=random_output))
-    out = xr.concat(found, "seed")
-    for name, x in out.data_vars.items():
-        x.attrs["long_name"] = MEANING[str(name)]
-    last, provenance = f"seed {seeds - 1}", study.provenance()
-    provenance |= {
-        "seed": f"0 to {seeds - 1}",
-        "revision": provenance["revision"].removesuffix(last) + f"seeds 0 to {seeds - 1}",
-        "prompts_sha256": f"{provenance['prompts_sha256']} ({last}'s)",
-    }
-    return out.assign_attrs(provenance | versions("numpy")).assign_attrs(unrotated=int(unrotated))
-
-
-def read_network(study: Study, *, random_output: bool = False) -> xr.Dataset:
-    """Measure one untrained network and compute what is predicted for it, with the names of :data:`MEANING`.
-
-    Parameters
-    ----------
-    study
-        The network and its prompts.
-    random_output
-        As in :func:`measure_at_birth`.
-    """
-    attributes = {name: x for name, x in study.provenance().items() if name in ("length", "position_bias")}
-    return read_untrained(
-        study.instrument, study.ids, attributes, batch_size=study.settings.batch_size, random_output=random_output
-    )
-
-
-def read_untrained(
-    instrument: Instrument,
-    ids: Int[Tensor, "N n"],
-    attributes: Mapping[str, Any],
-    *,
-    batch_size: int = 8,
-    random_output: bool = False,
-) -> xr.Dataset:
-    """Measure an untrained network on prompts as they are; otherwise as :func:`read_network`.
-
-    Parameters
-    ----------
-    instrument
-        Of the network.
-    ids
-        Token ids of prompts.
-    attributes
-        ``length``, n, and ``position_bias`` where the network is given one, as a measurement has them.
-    batch_size
-        Prompts at a time.
-    random_output
-        As in :func:`measure_at_birth`.
-    """
-    batches = ids.split(batch_size)
-    readings = [instrument.measure(batch) for batch in batches]
-    influence = np.concatenate([reading.influence.numpy() for reading in readings])
-    mixing = np.concatenate([reading.lambda_frobenius.numpy() for reading in readings]).mean(0)
-    branches = read_branches(instrument, ids[:PROBED])
-    positions = read_positions(instrument, ids.shape[1])
-    results = xr.Dataset(
-        {
-            "lambda_frobenius": ("layer", mixing),
-            "slopes": (("layer", "head"), positions.slopes),
-            "window": ("layer", positions.window),
-        },
-        attrs=dict(attributes),
-    )
-    K = branches.step_gain
-    gain = np.sqrt(np.diagonal(K, axis1=1, axis2=2))
-    pairs = np.einsum("tij,ti,tj->t", K, 1 / gain, 1 / gain)
-    n = K.shape[-1]
-    measured = {"influence_prompts": influence}
-    if random_output:
-        measured["influence_random"] = np.concatenate([_random_influence(instrument, batch) for batch in batches])
-    return xr.Dataset({
-        **{name: (("prompt", "position"), _shares(x)) for name, x in measured.items()},
-        "profile": (("prediction", "position"), _profiles(results, branches)),
-        "lambda_frobenius": ("layer", mixing),
-        "branch_gain": ("layer", np.linalg.norm(branches.branch_gain, axis=1)),
-        "step_gain": ("layer", np.sqrt((gain**2).mean(1))),
-        "overlap": ("layer", (pairs - n) / (n * n - n)),
-        "content": ("layer", _content(instrument, ids[:1])),
-    }).assign_coords(prediction=list(PROFILES))  # fmt: skip
-
-
-def _shares(influence: np.ndarray) -> np.ndarray:
-    """Return each prompt's influence over its sum, rounded to what a summary keeps."""
-    return shaved((influence / influence.sum(1, keepdims=True)).astype(np.float32))
-
-
-def _random_influence(instrument: Instrument, ids: Tensor) -> np.ndarray:
-    """Return ‖∂(r · logits)/∂embedding‖ of the last position's logits, r the same random direction for all prompts."""
-    x = instrument.embeddings(ids).requires_grad_(True)
-    with torch.enable_grad():
-        logits = instrument.logits(x)
-        r = torch.randn(logits.shape[-1], generator=torch.Generator().manual_seed(0)).to(logits)
-        (gradient,) = torch.autograd.grad((logits @ r).sum(), x)
-    return np.asarray(gradient.float().norm(dim=-1).double().cpu().numpy())
-
-
-def _profiles(results: xr.Dataset, branches: Branches) -> np.ndarray:
-    """Return the predictions in the order of :data:`PROFILES`."""
-    gain = np.sqrt(np.diagonal(branches.step_gain, axis1=1, axis2=2))
-    steps = {
-        "birth": branches.step_gain,
-        "no gates": gain[:, :, None] * gain[:, None, :],
-        "no steps": 0 * branches.step_gain,
-    }
-    found = {variant: measured_rollout(results, variant).profile() for variant in "ab"}
-    for name, K in steps.items():
-        law = measured_rollout(_with(results, replace(branches, step_gain=K)), "birth")
-        found[name] = law.profile()
-        if name == "birth":
-            found["aligned"] = law.aligned()
-    return np.stack([found[name] for name in PROFILES])
-
-
-def _with(results: xr.Dataset, branches: Branches) -> xr.Dataset:
-    """Return results with the branches' arrays beside them."""
-    dims: dict[str, tuple[str, ...]] = {"branch_gain": ("layer", "head"), "step_gain": ("layer", "query", "key")}
-    dims |= {"parallel": ("layer",)}
-    arrays = branches.arrays()
-    return results.assign({name: (dims.get(name, ("layer", "position")), x) for name, x in arrays.items()})
-
-
-def _content(instrument: Instrument, ids: Any) -> np.ndarray:
-    """Return the standard deviation of each layer's content logits over what queries may see."""
-    found = np.zeros(instrument.T)
-
-    def observe(reading: Any) -> None:
-        found[reading.layer] = float(reading.content()[..., reading.allowed].std())
-
-    instrument.forward(ids, observe)
-    return found
+    return of_seeds(xr.concat(found, "seed"), study, seeds).assign_attrs(unrotated=int(unrotated))

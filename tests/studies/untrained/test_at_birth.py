@@ -18,12 +18,13 @@ from posbias.measure.instrument import Instrument
 from posbias.measure.loading import Source
 from posbias.measure.study import Settings, Study
 from posbias.measure.untrained import SIZES, Birth
+from posbias.measure.untrained_profiles import PROFILES
 from posbias.networks.families import FAMILIES
 from posbias.rollout.structured import structured_kernels
 from posbias.rollout.untrained import aligned_profile, birth_profile
 from studies import driver
 from studies.asked import Request
-from studies.untrained.measure import PROFILES, measure_at_birth
+from studies.untrained.measure import measure_at_birth
 from studies.untrained.small_families import HEADS, LAYERS, SMALL, WIDTH, SmallBirth
 
 PROMPTS, N = 5, 16
