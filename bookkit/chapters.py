@@ -32,12 +32,12 @@ class Chapter:
 
 def list_chapters(root: Path) -> list[Chapter]:
     """Return the chapters in the order of ``_toc.yml``; pages without code are no chapters."""
-    return [read_chapter(root, stem) for stem in _stems(root)]
+    return [read_chapter(root, stem) for stem in list_stems(root)]
 
 
 def find_chapter(root: Path, stem: str) -> Chapter:
     """Return the chapter called ``stem``; ValueError, with those that there are, if there is none."""
-    stems = list(_stems(root))
+    stems = list(list_stems(root))
     if stem not in stems:
         raise ValueError(f"chapter: expected one of {', '.join(stems)}, received {stem}")
     return read_chapter(root, stem)
@@ -68,7 +68,7 @@ def read_markdown(source: Path) -> NotebookNode:
     return jupytext.reads(source.read_text(encoding="utf-8"), fmt="md:myst")
 
 
-def _stems(root: Path) -> Iterator[str]:
+def list_stems(root: Path) -> Iterator[str]:
     """Yield what the table of contents lists under ``notebooks/``, in its order."""
     for file in _files(yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))):
         folder, _, stem = file.rpartition("/")

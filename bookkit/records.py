@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
+from bookkit.chapters import list_stems
 from bookkit.ledger import Record, Verdict, check_row
 from bookkit.power import ENOUGH, PowerCheck, least_power
 from posbias import errors
@@ -132,13 +133,12 @@ def _verdict(passed: bool, kind: str, in_part: bool, power: float) -> Verdict:
     return "not refuted" if kind == "consistent" and power < ENOUGH else cast(Verdict, kind)
 
 
-def read_records(notebooks: Path | str) -> list[Record]:
-    """Read the records in the outputs of every notebook of a folder, by file name, then as they stand."""
-    folder = Path(notebooks)
-    if not folder.is_dir():
-        raise FileNotFoundError(f"{folder}: no such folder of notebooks")
+def read_records(root: Path) -> list[Record]:
+    """Read the records in the outputs of the notebooks of a book, in the order of its chapters."""
     found = []
-    for path in sorted(folder.glob("*.ipynb")):
+    for path in [root / "notebooks" / f"{stem}.ipynb" for stem in list_stems(root)]:
+        if not path.is_file():
+            continue
         try:
             cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
         except (KeyError, json.JSONDecodeError) as error:
