@@ -21,6 +21,25 @@ settings.load_profile("posbias")
 
 ROOT = Path(__file__).resolve().parents[1]
 
+
+def pytest_configure():
+    """With POSBIAS_UNALIGNED=24, put the arrays of every weights file that a test writes 24 bytes further back.
+
+    Weights of single precision are read in place, so their sums are then taken at other places in memory.
+    """
+    pad = int(os.environ.get("POSBIAS_UNALIGNED", 0))
+    if pad:
+        import safetensors.torch
+        import transformers.modeling_utils
+
+        def save_file(tensors, filename, metadata=None):
+            content = safetensors.torch.save(tensors, metadata)
+            end = 8 + int.from_bytes(content[:8], "little")
+            header = content[8:end] + pad * b" "
+            Path(filename).write_bytes(len(header).to_bytes(8, "little") + header + content[end:])
+
+        safetensors.torch.save_file = transformers.modeling_utils.safe_save_file = save_file
+
 HEADER = """---
 kernelspec:
   display_name: Python 3
