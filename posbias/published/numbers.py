@@ -23,7 +23,7 @@ from posbias.published.configuration import RolloutConfig, config_text
 
 DATA = Path(__file__).parents[1] / "data"
 SHIPPED = DATA / "published.json.gz"
-"""The numbers that come out of the authors' files: JSON, compressed; ``posbias published --rebuild`` makes it."""
+"""The numbers that come out of the authors' files: JSON, compressed; ``python -m studies.published rebuild`` makes it."""
 TABLES = DATA / "printed_tables.csv"
 """Tables 2 to 4, copied from the paper's text: there is no file of the authors' that holds them."""
 ENTRIES = 75

@@ -61,6 +61,14 @@ class UShape:
     present: bool
 
 
+@dataclass(frozen=True)
+class LimitTrough:
+    """Lowest point of the density of positions inside (0, 1), in the limit of many tokens."""
+
+    location: float
+    depth: float  # 1 - f(location) / f(1): there is a U if it is above 0
+
+
 def u_shape(p: Numbers, *, ends: int = 1, smooth: int = 1, tolerance: float = TOLERANCE) -> UShape:
     """Measure how much of a U a profile is: the depth of its trough against the lower of both ends.
 

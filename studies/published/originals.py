@@ -1,7 +1,8 @@
 """The authors' own files: where they are, what is there, and what makes and checks the shipped numbers from them.
 
 The package works without them (:mod:`posbias.published.numbers`). Nothing here removes or replaces a file that is
-there: a download that is not what it should be is discarded before it gets its name.
+there: a download that is not what it should be is discarded before it gets its name. Curves come from matplotlib's
+vector figures: marker positions in a PDF are the data, to many digits.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.util import find_spec
+from math import fsum
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,7 +29,119 @@ from posbias.files import data_folder, write_whole
 from posbias.published import numbers as published
 from posbias.published.configuration import OURS, read_config
 from posbias.published.numbers import PrintedRecency, Source, SourceFile
-from studies.published.vectorfigure import recover_curve
+
+UNREAD = "\N{REPLACEMENT CHARACTER}"
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Hold the points of a curve in data units, in the order in which they were drawn."""
+
+    x: Float[np.ndarray, "points"]
+    y: Float[np.ndarray, "points"]
+    residual: float  # Largest distance of an axis tick from the straight line through all, in points of the page
+
+
+def recover_curve(path: Path | str) -> Curve:
+    """Return the markers of the one curve in a matplotlib PDF figure, in data units.
+
+    The page's drawing instructions hold every marker as a shift from the one before (ten decimals), every
+    grid line (six) and the labels of the ticks; linear axes follow from the ticks by least squares.
+    """
+    from pypdf import PdfReader
+    from pypdf.errors import PdfReadError
+    from pypdf.generic import ContentStream
+
+    try:
+        reader = PdfReader(path)
+        page = reader.pages[0]
+        operations = ContentStream(page["/Contents"].get_object(), reader).operations
+    except (PdfReadError, KeyError, IndexError) as error:
+        raise errors.invalid(str(path), "a PDF with a page of drawing instructions", str(error)) from None
+    markers, ticks = _read(operations)
+    if len(markers) < 2:
+        raise errors.invalid(str(path), "a curve drawn with markers", f"{len(markers)} markers")
+    points = np.cumsum(markers, axis=0)
+    x, off_x = _to_data(points[:, 0], ticks["x"], f"{path}: horizontal axis")
+    y, off_y = _to_data(points[:, 1], ticks["y"], f"{path}: vertical axis")
+    return Curve(x, y, max(off_x, off_y))
+
+
+def _read(operations: list) -> tuple[list[tuple[float, float]], dict[str, list[tuple[float, float]]]]:
+    """Collect marker shifts, and (page coordinate, label) of the ticks of both axes.
+
+    A label is drawn after its grid line and before the next path. One that holds a character from outside the
+    font's own codes, as matplotlib's minus sign is, drawn as a glyph of its own or in another font, is left out.
+    """
+    markers: list[tuple[float, float]] = []
+    ticks: dict[str, list[tuple[float, float]]] = {"x": [], "y": []}
+    shift, corner, grid, label = (0.0, 0.0), (0.0, 0.0), None, ""
+    for operands, operator in operations:
+        if operator == b"cm":
+            shift = (float(operands[4]), float(operands[5]))
+        elif operator == b"Do" and str(operands[0]).startswith("/M"):
+            markers.append(shift)
+        elif operator == b"Do":
+            label += UNREAD
+        elif operator == b"m":
+            number = _number(label)
+            if grid is not None and number is not None:
+                ticks[grid[0]].append((grid[1], number))
+                grid = None
+            corner, label = (float(operands[0]), float(operands[1])), ""
+        elif operator == b"l":
+            grid = _grid_line(corner, (float(operands[0]), float(operands[1]))) or grid
+        elif operator in (b"Tj", b"TJ"):  # one string, or strings with the kerning between them
+            parts = operands[0] if operator == b"TJ" else operands
+            label += "".join(_text(part) for part in parts)
+    return markers, ticks
+
+
+def _text(part: object) -> str:
+    """Return a piece of a label; kerning is none, and what the font's codes do not give is unread."""
+    if isinstance(part, int | float):
+        return ""
+    return part if isinstance(part, str) and part.isprintable() else UNREAD
+
+
+def _grid_line(a: tuple[float, float], b: tuple[float, float]) -> tuple[str, float] | None:
+    """Return the axis and place of a line drawn across the figure; tick marks are a few points long."""
+    if a[0] == b[0] and abs(a[1] - b[1]) > 20:
+        return "x", a[0]
+    if a[1] == b[1] and abs(a[0] - b[0]) > 20:
+        return "y", a[1]
+    return None
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _to_data(page: np.ndarray, ticks: list[tuple[float, float]], axis: str) -> tuple[np.ndarray, float]:
+    """Return page coordinates in data units, and the ticks' largest distance from a linear axis."""
+    labels = {value for _, value in ticks}
+    if len(labels) < 2:
+        raise errors.invalid(axis, "at least two labelled ticks", len(labels))
+    scale, offset = _straight_line(ticks)
+    off = max(abs(scale * value + offset - place) for place, value in ticks)
+    if off > 1e-3:
+        raise errors.invalid(axis, "ticks on a straight line", f"one {off:.3g} points away")
+    return (page - offset) / scale, off
+
+
+def _straight_line(ticks: list[tuple[float, float]]) -> tuple[float, float]:
+    """Return scale and offset of the least-squares line from label to place.
+
+    Sums are correctly rounded, so that a figure gives the same digits on every machine.
+    """
+    middle_place, middle_value = (fsum(column) / len(ticks) for column in zip(*ticks, strict=True))
+    spread = fsum((value - middle_value) ** 2 for _, value in ticks)
+    scale = fsum((value - middle_value) * (place - middle_place) for place, value in ticks) / spread
+    return scale, middle_place - scale * middle_value
+
 
 Collection = Literal["position-bias", "layernorm_recency_bias"]
 """Whose files: a folder below ``POSBIAS_DATA``, and a registry in the package."""
@@ -50,8 +164,9 @@ RECENCY_FIGURES = ("fig1_d16_d64_L1L2.pdf", "fig3_d16_d64_L3L4.pdf")
 """The LayerNorm authors' figures of layers 1 and 2, and 3 and 4, at widths 16 and 64."""
 
 ABOUT = (
-    "Numbers that two papers' authors published, read from the files named under sources by 'posbias published "
-    "--rebuild'. Papers: arXiv 2602.16837 (position-bias), and the LayerNorm paper of layernorm_recency_bias."
+    "Numbers that two papers' authors published, read from the files named under sources by 'python -m "
+    "studies.published rebuild'. Papers: arXiv 2602.16837 (position-bias), and the LayerNorm paper of "
+    "layernorm_recency_bias."
 )
 FIELDS = {
     "sources": "the authors' files; tabs: how many tab characters a file has, which strict YAML readers refuse",
@@ -107,23 +222,15 @@ def states() -> Iterator[tuple[Collection, str, State]]:
 
 
 def path(name: str, collection: Collection = "position-bias") -> Path:
-    """Return where one of the authors' files is, after checking its checksum.
-
-    Raises
-    ------
-    ValueError
-        If the registry has no such file, or the file's checksum is not the registry's; the file stays as it is.
-    FileNotFoundError
-        If it is not in the data folder; the message says how to get it.
-    """
+    """Return where one of the authors' files is, after checking its checksum."""
     known = registry(collection)
     if name not in known:
-        names = f"one of the {len(known)} names that 'posbias published' lists"
+        names = f"one of the {len(known)} names that 'python -m studies.published list' prints"
         raise errors.invalid("published file", names, name)
     file = data_dir(collection) / name
     found = state(name, collection)
     if found == "missing":
-        fetch = "or run 'posbias published --download'"
+        fetch = "or run 'python -m studies.published download'"
         get = fetch if collection == "position-bias" else f"from {REPOSITORIES[collection]}"
         raise FileNotFoundError(f"{file}: not there. Set POSBIAS_DATA to a folder that has it, {get}")
     if found == "differs":
@@ -143,18 +250,6 @@ def download(url: str | None = None) -> list[Path]:
 
     A file that is there is never fetched again, whatever it holds. What comes with another checksum than the
     registry's is discarded.
-
-    Parameters
-    ----------
-    url
-        Where the registry's names are found; the authors' repository at the pinned commit unless given.
-
-    Raises
-    ------
-    ValueError
-        If a file that came, or one that was there, has another checksum.
-    OSError
-        If a file cannot be reached or written.
     """
     import pooch
     import requests
@@ -170,7 +265,7 @@ def download(url: str | None = None) -> list[Path]:
             fetched.append(Path(store.fetch(name)))
     except requests.RequestException as error:
         why = f"{url}{name}: could not be reached ({type(error).__name__})"
-        raise OSError(f"{why}; only --verify and --rebuild need it, all else works without it") from None
+        raise OSError(f"{why}; only verify and rebuild need it, all else works without it") from None
     finally:
         logger.setLevel(level)
     differ = ", ".join(str(data_dir() / name) for name in registry() if state(name) == "differs")
@@ -180,13 +275,7 @@ def download(url: str | None = None) -> list[Path]:
 
 
 def read_recency_figure(figure: Path | str) -> list[PrintedRecency]:
-    """Return what is printed in a figure of heat maps: rows are settings, columns are widths and layers.
-
-    Raises
-    ------
-    ValueError
-        If the page does not hold one probability for every setting, width and layer that it names.
-    """
+    """Return what is printed in a figure of heat maps: rows are settings, columns are widths and layers."""
     from pypdf import PdfReader
     from pypdf.generic import ContentStream
 
@@ -211,13 +300,7 @@ def read_recency_figure(figure: Path | str) -> list[PrintedRecency]:
 
 
 def read_curve(figure: Path | str) -> Float[np.ndarray, "n"]:
-    """Return the influence at positions 0..n-1 that a figure draws.
-
-    Raises
-    ------
-    ValueError
-        If the figure cannot be read, or its points are not at positions 0, 1, 2, …
-    """
+    """Return the influence at positions 0..n-1 that a figure draws."""
     curve = recover_curve(figure)
     off = float(np.abs(curve.x - np.arange(curve.x.size)).max())
     if off > 1e-4:
@@ -227,19 +310,12 @@ def read_curve(figure: Path | str) -> Float[np.ndarray, "n"]:
 
 @dataclass(frozen=True)
 class Verification:
-    """Say how a file of the authors' compares with the shipped numbers.
-
-    Parameters
-    ----------
-    collection, name
-        Which file.
-    outcome
-        ``equal`` (for a licence, which holds no numbers, the same file); ``other numbers``; ``unread``, a figure
-        where pypdf is not installed; ``missing``; or ``differs``, not the authors' file by its checksum.
-    """
+    """Say how a file of the authors' compares with the shipped numbers."""
 
     collection: Collection
     name: str
+    # ``equal`` (for a licence, which holds no numbers, the same file); ``other numbers``; ``unread``, a figure
+    # where pypdf is not installed; ``missing``; or ``differs``, not the authors' file by its checksum
     outcome: Outcome
 
 
@@ -248,11 +324,6 @@ def verify() -> list[Verification]:
 
     Configurations must be equal field by field, curves and probabilities number by number, and tabs and
     checksums must be those that ship.
-
-    Raises
-    ------
-    ValueError
-        If the file that ships cannot be read.
     """
     published.read_shipped(published.SHIPPED)
     return [
@@ -286,11 +357,6 @@ def rebuild(output: Path) -> None:
     """Read all of the authors' files and write the file that ships, :data:`posbias.published.numbers.SHIPPED`.
 
     The same files give the same bytes.
-
-    Raises
-    ------
-    ValueError
-        If a file is missing or has another checksum than the registry; the message names the first of each kind.
     """
     bad = [(found, data_dir(collection) / name) for collection, name, found in states() if found != "ok"]
     if bad:

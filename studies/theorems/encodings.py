@@ -6,24 +6,20 @@ Distances are x = i - j ≥ 0. A walk of t + 1 layers from i down to j has t sto
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 from jaxtyping import Float
 
 from posbias import errors
 from posbias.errors import Numbers
+from studies.theorems.intervals import distances
 
 
 def log_walks(t: int, x: Numbers) -> Float[np.ndarray, "..."]:
     """Return log (t + x choose x): the number of causal walks over a distance x in t + 1 layers.
-
-    Parameters
-    ----------
-    t
-        Layers after the first, at least 0.
-    x
-        Distances, ≥ 0.
 
     Source: Wu et al. 2025, appendix E.
 
@@ -32,40 +28,25 @@ def log_walks(t: int, x: Numbers) -> Float[np.ndarray, "..."]:
     """
     from scipy.special import gammaln
 
-    t = errors.positive_integer("t", t, minimum=0)
-    distance = _distances(x)
+    distance = np.asarray(x, dtype=float)
     return np.asarray(gammaln(t + distance + 1) - gammaln(distance + 1) - gammaln(t + 1))
 
 
 def decay_constants(slope: int | float, content_range: int | float, *, printed: bool = False) -> tuple[float, float]:
     """Return C_min, C_max with C_min e^(-xm) ≤ A[i, j] ≤ C_max e^(-xm) for a causal decay mask of slope m.
 
-    Parameters
-    ----------
-    slope
-        m > 0, logits per token.
-    content_range
-        Largest minus smallest content logit, ≥ 0.
-    printed
-        Whether C_max is the paper's e^range / (1 + e^-m), which holds from the second query on, and with room. The
-        first query has A[1, 1] = 1, so that no C_max below 1 bounds it.
-
-    Notes
-    -----
-    (1 - e^-m) e^-range and max{1, (1 - e^-m) e^range} are the best constants that hold for every n: a key whose logit
-    is at one end of the range, with all others at the other end, comes as near to them as one likes.
+    ``printed`` asks for the paper's C_max, e^range / (1 + e^-m), which holds from the second query on, and with room:
+    the first query has A[1, 1] = 1. (1 - e^-m) e^-range and max{1, (1 - e^-m) e^range} are the best constants that hold
+    for every n: a key whose logit is at one end of the range, with all others at the other end, comes as near to them
+    as one likes.
 
     Source: Wu et al. 2025, lemma 4.4 and appendix D; C_max ours.
 
     >>> decay_constants(np.log(2), 0.0), round(decay_constants(np.log(2), 0.0, printed=True)[1], 3)
     ((0.5, 1.0), 0.667)
     """
-    m = _positive("slope", slope)
-    spread = float(errors.finite_array("content_range", content_range, ndim=(0,)))
-    if spread < 0:
-        raise errors.invalid("content_range", "a number ≥ 0", spread)
-    lower, best = (float(-np.expm1(-m) * np.exp(sign * spread)) for sign in (-1, 1))
-    return lower, float(np.exp(spread) / (1 + np.exp(-m))) if printed else max(1.0, best)
+    lower, best = (float(-np.expm1(-slope) * np.exp(sign * content_range)) for sign in (-1, 1))
+    return lower, float(np.exp(content_range) / (1 + np.exp(-slope))) if printed else max(1.0, best)
 
 
 def decay_peak(t: Numbers, slope: Numbers) -> Float[np.ndarray, "..."]:
@@ -78,23 +59,11 @@ def decay_peak(t: Numbers, slope: Numbers) -> Float[np.ndarray, "..."]:
     >>> decay_peak([1, 4], np.log(3)).round(6).tolist()
     [0.5, 2.0]
     """
-    depths, m = errors.finite_array("t", t, ndim=(0, 1, 2)), errors.finite_array("slope", slope, ndim=(0, 1, 2))
-    if (depths < 0).any():
-        raise errors.invalid("t", "numbers ≥ 0", float(depths.min()))
-    if (m <= 0).any():
-        raise errors.invalid("slope", "numbers above 0", float(m.min()))
-    return np.asarray(depths / np.expm1(m))
+    return np.asarray(np.asarray(t) / np.expm1(slope))
 
 
 def gaussian_peak(t: int | float, strength: int | float) -> float:
     """Return the x > 0 with log((t + x) / x) = 2 a x: the peak of (t + x choose x) e^(-a x²) by Stirling.
-
-    Parameters
-    ----------
-    t
-        Layers after the first, > 0.
-    strength
-        a > 0, for RoPE at d = 2 a constant times θ².
 
     Source: Wu et al. 2025, after theorem 4.7 and appendix H, with the derivative of a x² put right.
 
@@ -103,9 +72,8 @@ def gaussian_peak(t: int | float, strength: int | float) -> float:
     """
     from scipy.optimize import brentq
 
-    t, a = _positive("t", t), _positive("strength", strength)
-    high = np.sqrt(t / (2 * a))  # log(1 + t/x) < t/x, so the root is below
-    return float(brentq(lambda x: np.log1p(t / x) - 2 * a * x, high * 1e-12, high, xtol=1e-13, rtol=1e-13))
+    high = np.sqrt(t / (2 * strength))  # log(1 + t/x) < t/x, so the root is below
+    return float(brentq(lambda x: np.log1p(t / x) - 2 * strength * x, high * 1e-12, high, xtol=1e-13, rtol=1e-13))
 
 
 def gaussian_peak_slopes(t: int | float, theta: float) -> tuple[float, float]:
@@ -117,39 +85,23 @@ def gaussian_peak_slopes(t: int | float, theta: float) -> tuple[float, float]:
     >>> both[0] > 0 > both[1]
     True
     """
-    a = _positive("theta", theta) ** 2
+    a = theta**2
     x = gaussian_peak(t, a)
     return 1 / (2 * a * (x + t) + t / x), -4 * theta * x / (2 * a + t / (x * (x + t)))
 
 
 @dataclass(frozen=True)
 class RopeConstants:
-    """Hold what bounds RoPE's attention: lower e^(-c S x²) ≤ A[i, j] ≤ upper e^(-c' S x²), S = Σ_l θ_l².
+    """Hold what bounds RoPE's attention: lower e^(-c S x²) ≤ A[i, j] ≤ upper e^(-c' S x²), S = Σ_l θ_l²."""
 
-    Parameters
-    ----------
-    lower, upper
-        C_min and C_max.
-    c, c_prime
-        Strengths of the two Gaussians.
-    S
-        Sum of the squared angles per token.
-    delta
-        Largest angle between a query and a key before rotation, over the smallest θ.
-    beta
-        Smallest share of its vector's norm that a pair of features has, over queries times keys.
-    turned
-        Largest angle after rotation that the condition allows for, at most π.
-    """
-
-    lower: float
-    upper: float
-    c: float
+    lower: float  # C_min
+    upper: float  # C_max
+    c: float  # Strengths of the two Gaussians
     c_prime: float
-    S: float
-    delta: float
-    beta: float
-    turned: float
+    S: float  # Sum of the squared angles per token
+    delta: float  # Largest angle between a query and a key before rotation, over the smallest θ
+    beta: float  # Smallest share of its vector's norm that a pair of features has, over queries times keys
+    turned: float  # Largest angle after rotation that the condition allows for, at most π
 
     def bounds(self, x: Numbers) -> tuple[Float[np.ndarray, "..."], Float[np.ndarray, "..."]]:
         """Return the lower and the upper bound on A[i, i - x] at distances x."""
@@ -161,11 +113,6 @@ class RopeConstants:
 
         The key at distance x is seen by queries that see all distances y ≤ x as well, each with a term of at least
         C e^(-c S y²); :meth:`bounds` has the term of y = 0 alone.
-
-        Parameters
-        ----------
-        x
-            Distances, integers ≥ 0.
 
         Source: ours.
         """
@@ -194,19 +141,6 @@ def rope_constants(
     So c = g_max and c' = g_min / π². The softmax denominator is at least e^(first bound at 0), from the query itself,
     and at most the sum over x of the second.
 
-    Parameters
-    ----------
-    q, k
-        Queries and keys before rotation; any leading axes (layers) are covered together. A softmax temperature goes
-        into q.
-    theta
-        Angles per token, d/2 of them, positive.
-
-    Raises
-    ------
-    ValueError
-        If (δ' + (n-1) θ_max/θ₁) θ₁ > π, a feature pair or an angle per token is not positive, or shapes do not fit.
-
     Source: Wu et al. 2025, lemmas 4.6, I.1 and I.3. Printed are C_min cos(…) ≤ ⟨q, k⟩ ≤ C_max cos(…), wrong where the
     cosine is negative; the constants here do without.
 
@@ -215,16 +149,10 @@ def rope_constants(
     >>> round(found.c, 3), round(found.c_prime, 3), round(found.turned, 3)
     (1.0, 0.101, 1.0)
     """
-    angles = errors.finite_array("theta", theta, ndim=(1,))
+    angles = np.asarray(theta, dtype=float)
     n, d = q.shape[-2:]
-    if d != 2 * angles.size:
-        raise errors.invalid("theta", f"{d / 2:g} angles, one for each pair of features", angles.size)
-    if (angles <= 0).any():
-        raise errors.invalid("theta", "angles above 0", float(angles.min()))
     pairs_q, pairs_k = (x.reshape(*x.shape[:-1], d // 2, 2) for x in (q, k))
     norm_q, norm_k = (np.linalg.norm(x, axis=-1) for x in (pairs_q, pairs_k))
-    if not (norm_q > 0).all() or not (norm_k > 0).all():
-        raise errors.invalid("q, k", "positive norms in every pair of features", "a zero")
     seen = np.tri(n, dtype=bool)
     g = np.einsum("...il,...jl->...ijl", norm_q, norm_k)[..., seen, :]
     whole_q, whole_k = np.linalg.norm(q, axis=-1), np.linalg.norm(k, axis=-1)
@@ -261,39 +189,21 @@ def log_gaussian_walks(
     The T = t + 1 steps of a walk add up to x. So Σ h² ≥ x²/T (Cauchy and Schwarz), and its mean over all walks is
     x (2x + t) / (t + 2); by Jensen the mean of e^(-a Σ h²) is at least e^(-a mean). Both fall like 1/T.
 
-    Parameters
-    ----------
-    t
-        Layers after the first, at least 0.
-    x
-        Distances, ≥ 0.
-    strength
-        a > 0: what a single layer loses is e^(-a h²).
-
     Source: ours. Wu et al. 2025, (16), has Σ h² ≥ x²/2 for any number of steps, which holds for one or two.
 
     >>> [bound.round(3).tolist() for bound in log_gaussian_walks(1, [2], 0.5)]
     [[-0.568], [0.099]]
     """
-    a, distance = _positive("strength", strength), np.atleast_1d(_distances(x))
-    walks = log_walks(t, distance)
-    return walks - a * distance * (2 * distance + t) / (t + 2), walks - a * distance**2 / (t + 1)
+    walks, x = log_walks(t, x), np.asarray(x, dtype=float)
+    return walks - strength * x * (2 * x + t) / (t + 2), walks - strength * x**2 / (t + 1)
 
 
 def walk_sums(hops: Float[np.ndarray, "n"], T: int) -> Float[np.ndarray, "depths n"]:
     """Return the T-fold convolutions of ``hops`` at distances 0..n-1, for 1..T layers: rollouts without a first token.
 
-    Parameters
-    ----------
-    hops
-        Weight of a step over each distance 0..n-1, ≥ 0; a distribution if the result is to be one.
-    T
-        Layers, at least 1.
-
     >>> walk_sums(np.array([0.5, 0.5, 0.0]), 2).tolist()
     [[0.5, 0.5, 0.0], [0.25, 0.5, 0.25]]
     """
-    T = errors.positive_integer("T", T)
     sums = np.empty((T, hops.size))
     sums[0] = hops
     for t in range(1, T):
@@ -301,15 +211,179 @@ def walk_sums(hops: Float[np.ndarray, "n"], T: int) -> Float[np.ndarray, "depths
     return sums
 
 
-def _distances(x: Numbers) -> np.ndarray:
-    distance = errors.finite_array("x", x, ndim=(0, 1, 2))
-    if (distance < 0).any():
-        raise errors.invalid("x", "distances ≥ 0", float(distance.min()))
-    return distance
+def numerical_slopes(t: int | float, theta: float, *, h: float = 1e-6) -> tuple[float, float]:
+    """Return ∂x*/∂t and ∂x*/∂θ as central differences of the numerically solved peak.
+
+    >>> by_t, by_theta = numerical_slopes(4, 0.1)
+    >>> by_t > 0 > by_theta
+    True
+    """
+    by_t = gaussian_peak(t * (1 + h), theta**2) - gaussian_peak(t * (1 - h), theta**2)
+    by_theta = gaussian_peak(t, (theta * (1 + h)) ** 2) - gaussian_peak(t, (theta * (1 - h)) ** 2)
+    return by_t / (2 * h * t), by_theta / (2 * h * theta)
 
 
-def _positive(field: str, value: int | float) -> float:
-    number = float(errors.finite_array(field, value, ndim=(0,)))
-    if number <= 0:
-        raise errors.invalid(field, "a number above 0", number)
-    return number
+def printed_slopes(t: int | float, theta: float, *, squared: bool = False) -> tuple[float, float]:
+    """Return the derivatives that appendix H prints, 1 / (2 s (x+t) + t/x) and -2x / (2 s + t / (x (x+t))), at x*.
+
+    Source: Wu et al. 2025, appendix H.
+
+    >>> meant, derived = printed_slopes(4, 0.1, squared=True), gaussian_peak_slopes(4, 0.1)
+    >>> all(abs(a / b - 1) < 1e-12 for a, b in zip(meant, derived))
+    True
+    """
+    x, s = gaussian_peak(t, theta**2), theta**2 if squared else theta
+    by_theta = -2 * x / (2 * s + t / (x * (x + t)))
+    return 1 / (2 * s * (x + t) + t / x), by_theta * (2 * theta if squared else 1.0)
+
+
+def log_decay_law(t: int, x: Numbers, slope: int | float) -> Float[np.ndarray, "..."]:
+    """Return log (t + x choose x) - m x.
+
+    Source: Wu et al. 2025, theorem 4.5.
+
+    >>> np.exp(log_decay_law(1, [0, 1], np.log(2))).round(6).tolist()
+    [1.0, 1.0]
+    """
+    return np.asarray(log_walks(t, x) - slope * np.asarray(x, dtype=float))
+
+
+def log_law_ratios(history: Float[np.ndarray, "T n n"], slope: int | float) -> Float[np.ndarray, "T pairs"]:
+    """Return the log of P_T[i, j] over the law, for every depth T = 1, 2, … and every pair j ≤ i.
+
+    Source: Wu et al. 2025, theorem 4.5: T log C_min and T log C_max bound it.
+
+    >>> log_law_ratios(np.array([[[1.0, 0.0], [1 / 3, 2 / 3]]]), np.log(2)).round(3).tolist()
+    [[0.0, -0.405, -0.405]]
+    """
+    x = distances(history.shape[-1])
+    seen = x >= 0
+    return np.stack([np.log(P[seen]) - log_decay_law(t, x[seen], slope) for t, P in enumerate(history)])
+
+
+@dataclass(frozen=True)
+class PeakErrors:
+    """Hold how far formulas for the peak of the law are from the law itself."""
+
+    rounded: int  # Peak among the integers minus ⌊x*⌋, in tokens
+    # x* minus the maximum of the law with gamma functions for factorials, in tokens; 0 where x* ≤ 1
+    continuous: float = 0.0
+    # Stirling's log of the binomial at x*, without its square root, minus the true one; 0 where x* ≤ 1
+    stirling: float = 0.0
+
+
+def peak_errors(t: int, slope: int | float) -> PeakErrors:
+    """Compare x* = t / (e^m - 1) with the law that it is the peak of.
+
+    Source: Wu et al. 2025, after theorem 4.5.
+
+    >>> peak_errors(1, np.log(3))
+    PeakErrors(rounded=0, continuous=0.0, stirling=0.0)
+    """
+    from scipy.optimize import minimize_scalar
+
+    star = float(decay_peak(t, slope))
+    rounded = int(log_decay_law(t, np.arange(int(2 * star) + 50), slope).argmax()) - int(np.floor(star))
+    if star <= 1:
+        return PeakErrors(rounded)
+    top = minimize_scalar(
+        lambda x: -float(log_decay_law(t, x, slope)),
+        bounds=(0, 2 * star + 1),
+        method="bounded",
+        options={"xatol": 1e-9},
+    )
+    binomial = (t + star) * np.log(t + star) - t * np.log(t) - star * np.log(star)
+    return PeakErrors(rounded, star - float(top.x), float(binomial - log_walks(t, star)))
+
+
+Rational = Fraction | int
+Matrix = Sequence[Sequence[Rational]]
+
+
+def complete_homogeneous(values: Sequence[Rational], degree: int) -> list[Fraction]:
+    """Return h_0, …, h_degree of the values: h_k is the sum of all products of k of them, with repetition.
+
+    Source: Macdonald 1995, Symmetric Functions and Hall Polynomials, I.2; h_k(x_1..x_r) = h_k(x_1..x_{r-1}) + x_r
+    h_{k-1}(x_1..x_r).
+
+    >>> [str(h) for h in complete_homogeneous([2, 3], 2)]  # 1, 2 + 3, 2·2 + 2·3 + 3·3
+    ['1', '5', '19']
+    """
+    h = [Fraction(1)] + [Fraction(0)] * degree
+    for value in values:
+        for k in range(1, degree + 1):
+            h[k] += value * h[k - 1]
+    return h
+
+
+def exact_decay_kernel(n: int, q: Rational, keys: Sequence[Rational] | None = None) -> list[list[Fraction]]:
+    """Return A[i, j] = b_j q^(i-j) / Z_i for j ≤ i, in rationals; b_j = e^(logit of the key) is 1 unless given.
+
+    >>> exact_decay_kernel(2, Fraction(1, 2))
+    [[Fraction(1, 1), Fraction(0, 1)], [Fraction(1, 3), Fraction(2, 3)]]
+    """
+    b: list[Rational] = [1] * n if keys is None else list(keys)
+    rows = [[b[j] * q ** (i - j) for j in range(i + 1)] for i in range(n)]
+    return [[Fraction(x) / sum(row) for x in row] + [Fraction(0)] * (n - len(row)) for row in rows]
+
+
+def exact_product(A: Matrix, B: Matrix) -> list[list[Rational]]:
+    """Return the product of two square matrices of rationals.
+
+    >>> exact_product([[1, 0], [2, 3]], [[1, 0], [4, 5]])
+    [[1, 0], [14, 15]]
+    """
+    columns = list(zip(*B, strict=True))
+    return [[sum(a * b for a, b in zip(row, column, strict=True)) for column in columns] for row in A]
+
+
+def exact_powers(A: Matrix, T: int) -> list[list[list[Rational]]]:
+    """Return A, A², …, A^T as products of matrices of rationals: what the closed form is checked against.
+
+    >>> exact_powers([[1, 0], [2, 3]], 2)[1]
+    [[1, 0], [8, 9]]
+    """
+    powers = [[list(row) for row in A]]
+    for _ in range(T - 1):
+        powers.append(exact_product(A, powers[-1]))
+    return powers
+
+
+def power_row(row: Float[np.ndarray, "m"], own: Float[np.ndarray, "m"], T: int) -> Float[np.ndarray, "T m"]:
+    """Return P_T[i, j] = A[i, j] h_{T-1}(A[j, j], …, A[i, i]) for one query i, every key j ≤ i and T = 1, 2, ….
+
+    The sums have positive terms alone, so that nothing cancels: the relative error is at most about
+    2 (T + m) roundings. The work is O(T m).
+
+    Source: ours.
+
+    >>> power_row(np.array([1 / 3, 2 / 3]), np.array([1, 2 / 3]), 2).round(4).tolist()
+    [[0.3333, 0.6667], [0.5556, 0.4444]]
+    """
+    h = np.ones((T, row.size))
+    for k in range(1, T):
+        h[k] = np.cumsum((own * h[k - 1])[::-1])[::-1]
+    return row * h
+
+
+def mixed_power_row(
+    row: Float[np.ndarray, "m"], own: Float[np.ndarray, "m"], hops: Float[np.ndarray, "hops"]
+) -> Float[np.ndarray, "m"]:
+    """Return the same row of a rollout with residuals: Σ_k ω_k A^k[i, ·], with :func:`power_row` for A^k.
+
+    >>> mixed_power_row(np.array([1 / 3, 2 / 3]), np.array([1, 2 / 3]), np.array([0.5, 0.5])).round(4).tolist()
+    [0.1667, 0.8333]
+    """
+    powers = power_row(row, own, max(1, len(hops) - 1))
+    mixed = np.asarray(hops[1:]) @ powers[: len(hops) - 1]
+    mixed[-1] += hops[0]
+    return mixed
+
+
+def decay_diagonal(n: int, slope: float) -> Float[np.ndarray, "n"]:
+    """Return 1/Z_j, Z_j = 1 + q + … + q^(j-1), q = e^-m: the weights of a decay mask on the query itself.
+
+    >>> decay_diagonal(3, np.log(2)).round(4).tolist(), decay_diagonal(3, 0.0).round(4).tolist()
+    ([1.0, 0.6667, 0.5714], [1.0, 0.5, 0.3333])
+    """
+    return 1 / np.cumsum(np.exp(-slope * np.arange(n)))

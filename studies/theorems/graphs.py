@@ -6,27 +6,13 @@ graph's boolean (query, key) matrix, as :meth:`posbias.rollout.masks.Mask.matrix
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Literal
+
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from posbias import errors
-from posbias.rollout.masks import Mask
-
-
-def mask_graph(mask: Mask, n: int) -> Bool[np.ndarray, "n n"]:
-    """Return the graph of ``mask`` on n tokens, refusing a window or prefix that is longer than the sequence.
-
-    Source: Wu et al. 2025, section 3 and figure 1.
-
-    >>> from posbias.rollout import masks
-    >>> mask_graph(masks.causal(), 2).astype(int)
-    array([[1, 0],
-           [1, 1]])
-    """
-    allowed = mask.matrix(n)
-    if mask.kind in ("window", "prefix") and mask.width > n:
-        raise errors.invalid(mask.kind, f"a width from 1 to n = {n}", mask.width)
-    return allowed
+from posbias.rollout.influence import rollout_history
 
 
 def hop_distances(allowed: Bool[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
@@ -41,7 +27,7 @@ def hop_distances(allowed: Bool[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import shortest_path
 
-    return shortest_path(csr_array(_graph(allowed).astype(np.int8)), unweighted=True)
+    return shortest_path(csr_array(allowed.astype(np.int8)), unweighted=True)
 
 
 def centre_nodes(allowed: Bool[np.ndarray, "n n"]) -> Int[np.ndarray, "_"]:
@@ -70,10 +56,9 @@ def closed_groups(allowed: Bool[np.ndarray, "n n"]) -> list[list[int]]:
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import connected_components
 
-    graph = _graph(allowed)
-    count, label = connected_components(csr_array(graph.astype(np.int8)), directed=True, connection="strong")
+    count, label = connected_components(csr_array(allowed.astype(np.int8)), directed=True, connection="strong")
     groups = [np.flatnonzero(label == g) for g in range(count)]
-    return sorted(group.tolist() for group in groups if not graph[group][:, label != label[group[0]]].any())
+    return sorted(group.tolist() for group in groups if not allowed[group][:, label != label[group[0]]].any())
 
 
 def packed_documents(lengths: list[int]) -> Bool[np.ndarray, "n n"]:
@@ -84,27 +69,18 @@ def packed_documents(lengths: list[int]) -> Bool[np.ndarray, "n n"]:
            [0, 1, 0],
            [0, 1, 1]])
     """
-    sizes = [errors.positive_integer("lengths", length) for length in lengths]
-    document = np.repeat(np.arange(len(sizes)), sizes)
+    document = np.repeat(np.arange(len(lengths)), lengths)
     return np.tri(document.size, dtype=bool) & (document[:, None] == document)
 
 
 def window_hops(n: int, w: int) -> int:
     """Return M = ⌈(n - 1) / (w - 1)⌉: the layers in which the first token reaches the last through a window w.
 
-    Raises
-    ------
-    ValueError
-        If w is not in 2..n (a window of 1 connects nothing), or n < 2.
-
     Source: Wu et al. 2025, theorem 4.2.
 
     >>> window_hops(9, 3)
     4
     """
-    n = errors.positive_integer("n", n, minimum=2)
-    if errors.positive_integer("window", w, minimum=2) > n:
-        raise errors.invalid("window", f"a width from 2 to n = {n}", w)
     return -(-(n - 1) // (w - 1))
 
 
@@ -113,24 +89,15 @@ def log_window_bound(T: int, n: int, w: int, epsilon: float, j: int) -> Float[np
 
     The paper says that a C < 1 exists. One that the proof supports is (1 - ε^M)^(1/M) once a block of M layers is
     complete, and (1 - ε)/(1 - (n-1) ε^M)^((M-2)/2M) before that, if there is a before (M ≥ 2): the larger of the two.
-
-    Parameters
-    ----------
-    T
-        Number of layers.
-    n, w
-        Tokens, and the width of the window, 2..n.
-    epsilon
-        Smallest attention on an allowed key, in (0, 1/w].
-    j
-        Position of the key in 1..n, here counted from 1; from 2 on, since all mass goes to the first.
+    ε is the smallest attention on an allowed key, at most 1/w, and j the key, 2..n: counted from 1.
 
     Source: Wu et al. 2025, theorem 4.2 and appendix B.2, with block indices counted anew.
 
     >>> log_window_bound(3, 3, 3, 0.25, 2).round(3).tolist()
     [-0.288, -0.432, -0.575]
     """
-    M, c = _window_rate(n, w, epsilon, j)
+    M = window_hops(n, w)
+    c = epsilon**M
     log_C = np.log1p(-c) / M
     if M >= 2:
         log_C = max(log_C, np.log1p(-epsilon) - (M - 2) / (2 * M) * np.log1p(-(n - 1) * c))
@@ -140,21 +107,21 @@ def log_window_bound(T: int, n: int, w: int, epsilon: float, j: int) -> Float[np
 def log_block_bound(T: int, n: int, w: int, epsilon: float, j: int) -> Float[np.ndarray, "T"]:
     """Return ⌊t / M⌋ log(1 - (j-1) ε^M) after t = 1..T layers: the theorem without the loss of a factor 2.
 
-    Arguments as in :func:`log_window_bound`. Every block of M layers takes its factor; what is left over takes none.
+    Every block of M layers takes its factor; what is left over takes none.
 
     Source: ours, from the blocks of Wu et al. 2025, appendix B.2.
 
     >>> np.exp(log_block_bound(4, 5, 3, 0.25, 3)).round(3).tolist()
     [1.0, 0.875, 0.875, 0.766]
     """
-    M, c = _window_rate(n, w, epsilon, j)
-    return np.arange(1, T + 1) // M * np.log1p(-(j - 1) * c)
+    M = window_hops(n, w)
+    return np.arange(1, T + 1) // M * np.log1p(-(j - 1) * epsilon**M)
 
 
 def log_jump_bound(T: int, n: int, w: int, epsilon: float, j: int) -> Float[np.ndarray, "T"]:
     """Return log Pr(Bin(t, ε) ≤ ⌊(n-j)/(w-1)⌋) after t = 1..T layers: a bound on the mass from position j on.
 
-    Arguments as in :func:`log_window_bound`, with ε in (0, 1]. In every layer the walk from the last query takes the
+    ε is in (0, 1]. In every layer the walk from the last query takes the
     longest step of the window with probability at least ε, and it never goes back up: that many of them carry it
     below j.
 
@@ -165,25 +132,97 @@ def log_jump_bound(T: int, n: int, w: int, epsilon: float, j: int) -> Float[np.n
     """
     from scipy.stats import binom
 
-    _window_rate(n, w, min(epsilon, 1 / w), j)
-    if not 0 < epsilon <= 1:
-        raise errors.invalid("epsilon", "a number in (0, 1]", epsilon)
     return binom.logcdf((n - j) // (w - 1), np.arange(1, T + 1), epsilon)
 
 
-def _window_rate(n: int, w: int, epsilon: float, j: int) -> tuple[int, float]:
-    """Return M and ε^M after checking the arguments of the three bounds."""
-    M = window_hops(n, w)
-    if not 0 < epsilon <= 1 / w:
-        raise errors.invalid("epsilon", f"a number in (0, 1/w = {1 / w:.3g}]", epsilon)
-    if errors.positive_integer("j", j, minimum=2) > n:
-        raise errors.invalid("j", f"a position from 2 to n = {n}", j)
-    return M, float(epsilon) ** M
+def causal_without(n: int, edges: Iterable[tuple[int, int]] = ()) -> Bool[np.ndarray, "n n"]:
+    """Return the causal graph on n tokens without the given edges (key, query), counted from 1.
+
+    >>> causal_without(3, [(1, 3)]).astype(int)
+    array([[1, 0, 0],
+           [1, 1, 0],
+           [0, 1, 1]])
+    """
+    graph = np.tri(n, dtype=bool)
+    for key, query in edges:
+        graph[query - 1, key - 1] = False
+    return graph
 
 
-def _graph(allowed: np.ndarray) -> np.ndarray:
-    if allowed.shape[0] != allowed.shape[1]:
-        raise errors.invalid("allowed", "a square (query, key) matrix", f"shape {allowed.shape}")
-    if not allowed.diagonal().all():
-        raise errors.invalid("allowed", "every token to see itself", f"none for {int(allowed.diagonal().argmin())}")
-    return allowed
+def random_cuts(n: int, q: float, rng: np.random.Generator) -> Bool[np.ndarray, "n n"]:
+    """Draw a causal graph in which every edge between different tokens is cut independently with probability q.
+
+    >>> random_cuts(2, 1.0, np.random.default_rng(0)).astype(int)
+    array([[1, 0],
+           [0, 1]])
+    """
+    kept = rng.random((n, n)) >= q
+    return np.tri(n, dtype=bool) & (kept | np.eye(n, dtype=bool))
+
+
+def uniform_attention(allowed: Bool[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
+    """Return the kernel that attends evenly to all allowed keys.
+
+    >>> uniform_attention(np.tri(2, dtype=bool))
+    array([[1. , 0. ],
+           [0.5, 0.5]])
+    """
+    count = allowed.sum(axis=1, keepdims=True)
+    return np.asarray(allowed / count)
+
+
+def logit_ranges(kernels: Float[np.ndarray, "T n n"], allowed: Bool[np.ndarray, "n n"]) -> Float[np.ndarray, "T"]:
+    """Return s_t for every layer: the largest difference of two logits on edges of one row.
+
+    >>> logit_ranges(np.array([[[1.0, 0.0], [0.2, 0.8]]]), np.tri(2, dtype=bool)).round(3).tolist()
+    [1.386]
+    """
+    logs = np.log(np.where(allowed, kernels, 1.0))
+    largest = np.where(allowed, logs, -np.inf).max(axis=2)
+    smallest = np.where(allowed, logs, np.inf).min(axis=2)
+    return np.asarray((largest - smallest).max(axis=1))
+
+
+def log_distance_from_uniform(
+    history: Float[np.ndarray, "T n n"], allowed: Bool[np.ndarray, "n n"]
+) -> Float[np.ndarray, "T"]:
+    """Return max |log P_t[i, j] / U^t[i, j]| for every depth t, over the pairs that t layers connect.
+
+    Source: ours; at most the sum of the logit ranges of the layers.
+
+    >>> U = uniform_attention(np.tri(2, dtype=bool))
+    >>> log_distance_from_uniform(np.stack([U, U @ U]), np.tri(2, dtype=bool)).tolist()
+    [0.0, 0.0]
+    """
+    T = len(history)
+    even = rollout_history(np.stack([uniform_attention(allowed)] * T), np.ones(T))[1:]
+    apart = np.empty(T)
+    for t in range(T):
+        reached = even[t] > 0
+        apart[t] = np.abs(np.log(history[t][reached] / even[t][reached])).max()
+    return apart
+
+
+def extreme_influence(
+    allowed: Bool[np.ndarray, "n n"], epsilon: float, T: int, which: Literal["largest", "smallest"] = "largest"
+) -> Float[np.ndarray, "T n n"]:
+    """Return max (or min) of P_t[i, j] over all kernels with at least ε on every edge, for every depth t = 1..T.
+
+    Column j of P_t is A_t times column j of P_{t-1}: rows choose independently, and the best row puts ε on each of its
+    edges and the rest on the key that has most (least) of j. So no bound that uses ε alone can be below the largest
+    influence, and a formula that is nowhere below it is true.
+
+    Source: ours (value iteration).
+
+    >>> extreme_influence(np.tri(2, dtype=bool), 0.25, 2)[:, 1].tolist()
+    [[0.75, 0.75], [0.9375, 0.5625]]
+    """
+    degree = allowed.sum(axis=1)
+    free = np.maximum(1 - degree * epsilon, 0.0)[:, None]
+    pick, outside = (np.max, -np.inf) if which == "largest" else (np.min, np.inf)
+    P, history = np.eye(len(allowed)), np.empty((T, *allowed.shape))
+    for t in range(T):
+        chosen = pick(np.where(allowed[:, :, None], P[None], outside), axis=1)  # query, key j
+        P = epsilon * (allowed @ P) + free * chosen
+        history[t] = P
+    return history

@@ -18,7 +18,7 @@ from scipy.special import gammaln, logsumexp
 from posbias import errors
 from posbias.errors import Numbers
 from posbias.rollout.clock import poisson_distribution
-from studies.clock.trough import LimitTrough
+from posbias.rollout.profiles import LimitTrough
 
 SMOOTH = 4000
 """Points on which minima are looked for."""

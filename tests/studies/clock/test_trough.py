@@ -4,7 +4,7 @@ from scipy.integrate import quad
 
 from posbias import influence_profile, structured_kernels, u_shape
 from posbias.rollout.clock import hop_distribution, poisson_distribution, uniform_clock_density
-from studies.clock.hop_mixtures import hop_rows, mix_hops
+from studies.clock.hops import hop_rows, mix_hops
 from studies.clock.trough import (
     critical_mixing,
     falling_ratio,
@@ -143,22 +143,3 @@ def test_bound_for_one_steep_slope(c):
     x = np.geomspace(1e-9, 0.5, 100_000)
     u = c - np.log(np.expm1(c * x))
     assert falling_ratio([c]) == pytest.approx((np.expm1(c * (1 - x)) / u).max(), rel=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: limit_trough(0.0, poisson_distribution(1.0)), "c: expected slope times length above 0"),
-        (lambda: limit_trough(1.0, [0.5, 0.5]), "omega: expected paths of one and of two hops"),
-        (lambda: limit_density(np.array([0.0]), 1.0, [0.5, 0.5]), "x: expected relative positions above 0"),
-        (lambda: critical_mixing(0.04, 0.05), "tolerance: expected from 0 to below"),
-        (lambda: critical_mixing(1e7), "c: expected slope times length of at most 1e\\+06"),
-        (lambda: falling_ratio([0.0, 1e7]), "c: expected slopes times length of at most 1e\\+06"),
-        (lambda: falling_ratio([800.0]), "c: expected a head with slope times length of at most about 700"),
-        (lambda: rising_ratio([-1.0]), "c: expected slope times length of at least 0"),
-        (lambda: falling_ratio([1.0, 2.0], [1.0]), "weights: expected 2 numbers"),
-    ],
-)
-def test_what_cannot_be_is_refused(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()

@@ -39,13 +39,10 @@ def put(folder, files):
 
 
 def command(capsys, *arguments):
-    """Run ``posbias published`` in this process; return its exit status and what it wrote."""
-    try:
-        cli.main(["published", *map(str, arguments)])
-        status = 0
-    except SystemExit as ended:
-        status = ended.code or 0
-    return status, *capsys.readouterr()
+    """Run ``python -m studies.published`` in this process; return its exit status and what it wrote."""
+    with pytest.raises(SystemExit) as ended:
+        cli.main([*map(str, arguments)], groups=["studies.published.commands"], name="python -m studies.published")
+    return ended.value.code, *capsys.readouterr()
 
 
 def test_missing_files_are_downloaded_checked_and_then_read(small_registry, server, capsys):
@@ -86,11 +83,11 @@ def test_a_file_of_the_users_survives_everything_and_is_named(small_registry, se
         originals.download(url)
     assert originals.state("figures/one.pdf") == "ok"  # the other one came
     monkeypatch.setattr(originals, "URL", url)
-    for arguments in ([], ["--download"], ["--verify"], ["--rebuild", mine.parent.parent / "out.gz"]):
+    for arguments in (["list"], ["download"], ["verify"], ["rebuild", mine.parent.parent / "out.gz"]):
         status, out, error = command(capsys, *arguments)
-        assert status == (2 if arguments else 0) and error.count("\n") == bool(arguments)
+        assert (status, error.count("\n")) == ((0, 0) if arguments == ["list"] else (2, 1))
         listed = ["differs", "position-bias/LICENSE"] in map(str.split, out.splitlines())
-        assert str(mine) in error if arguments else listed
+        assert listed if arguments == ["list"] else str(mine) in error
         assert mine.read_bytes() == b"my own notes"
     assert not (mine.parent.parent / "out.gz").exists()
 
@@ -110,14 +107,14 @@ def test_an_unreachable_server_is_one_line(small_registry, server, capsys, monke
     with pytest.raises(OSError, match="could not be reached"):
         originals.download(server[1] + "nowhere/")
     monkeypatch.setattr(originals, "URL", "http://127.0.0.1:1/")
-    status, out, error = command(capsys, "--download")
+    status, out, error = command(capsys, "download")
     assert (status, out, error.count("\n")) == (2, "", 1)
-    assert error.startswith("posbias: http://127.0.0.1:1/LICENSE: could not be reached")
-    assert "only --verify and --rebuild need it, all else works without it" in error
+    assert error.startswith("python -m studies.published: http://127.0.0.1:1/LICENSE: could not be reached")
+    assert "only verify and rebuild need it, all else works without it" in error
 
 
 def test_what_is_not_there_says_how_to_get_it(small_registry):
-    with pytest.raises(FileNotFoundError, match="--download"):
+    with pytest.raises(FileNotFoundError, match="studies.published download"):
         originals.path("LICENSE")
     with pytest.raises(FileNotFoundError, match="from https://github.com/starmpcc"):
         originals.path("LICENSE", "layernorm_recency_bias")
@@ -139,7 +136,7 @@ def test_nothing_is_rebuilt_from_less_than_all_files(tmp_path, monkeypatch):
 def test_verification_without_files_says_that_they_are_missing(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("POSBIAS_DATA", str(tmp_path))
     assert {check.outcome for check in originals.verify()} == {"missing"}
-    status, out, error = command(capsys, "--verify")
+    status, out, error = command(capsys, "verify")
     assert status == 0 and "0 of 41 files equal what ships" in out and not error
 
 
@@ -197,7 +194,8 @@ def test_a_figure_without_recency_probabilities_is_refused():
 def test_the_file_that_ships_is_what_a_rebuild_writes(tmp_path, capsys):
     first, second = tmp_path / "first.gz", tmp_path / "second.gz"
     originals.rebuild(first)
-    assert command(capsys, "--rebuild", second)[0] == 0
+    assert command(capsys, "rebuild", second)[0] == 0
+    assert command(capsys, "rebuild", second)[0] == 2, "a file that is there is replaced with --overwrite alone"
     assert first.read_bytes() == second.read_bytes()
     # the text, not the bytes: another zlib may pack the same text in another way
     assert gzip.decompress(first.read_bytes()) == gzip.decompress(published.SHIPPED.read_bytes())
@@ -206,7 +204,7 @@ def test_the_file_that_ships_is_what_a_rebuild_writes(tmp_path, capsys):
 @needs_files
 def test_verification_finds_everything_equal(capsys):
     assert {check.outcome for check in originals.verify()} == {"equal"}
-    status, out, _ = command(capsys, "--verify")
+    status, out, _ = command(capsys, "verify")
     assert status == 0 and "41 of 41 files equal what ships" in out
 
 
@@ -228,7 +226,7 @@ def test_verification_finds_what_is_not_equal(tmp_path, monkeypatch, capsys, cha
     file = tmp_path / "published.json.gz"
     file.write_bytes(gzip.compress(json.dumps(content).encode()))
     monkeypatch.setattr(published, "SHIPPED", file)
-    status, out, error = command(capsys, "--verify")
+    status, out, error = command(capsys, "verify")
     assert [line for line in out.splitlines()[:-1] if not line.startswith("equal ")] == [
         f"other numbers {collection}/{name}" for collection, name, _ in originals.states() if name.endswith(named)
     ]
@@ -247,3 +245,16 @@ def test_figures_are_left_unread_without_what_reads_them(monkeypatch):
 def test_a_missing_module_names_the_extra_that_has_it(module):
     said = cli.one_line(ModuleNotFoundError(f"No module named '{module}'", name=module))
     assert said.endswith("pip install 'posbias[originals]'")
+
+
+def test_the_list_has_what_ships_and_what_is_missing(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("POSBIAS_DATA", str(tmp_path))
+    status, out, error = command(capsys, "list")
+    assert status == 0 and not error and "bloom: 70 layers x 112 heads, 256 tokens" in out
+    assert out.count("  missing  ") == 41 and "  ok  " not in out
+
+
+def test_a_rebuild_replaces_nothing_unasked(tmp_path, capsys):
+    (tmp_path / "out.gz").write_bytes(b"mine")
+    status, _, error = command(capsys, "rebuild", tmp_path / "out.gz")
+    assert status == 2 and "or --overwrite" in error and (tmp_path / "out.gz").read_bytes() == b"mine"

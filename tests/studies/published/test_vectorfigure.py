@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from studies.published.vectorfigure import recover_curve
+from studies.published.originals import recover_curve
 
 pytest.importorskip("pypdf")
 pyplot = pytest.importorskip("matplotlib.pyplot")

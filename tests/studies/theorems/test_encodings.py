@@ -1,3 +1,4 @@
+from fractions import Fraction
 from itertools import combinations_with_replacement
 
 import numpy as np
@@ -8,18 +9,32 @@ from scipy.stats import nbinom
 
 from posbias import attention_kernel, position_logits, rollout_matrix
 from posbias.rollout import masks
+from posbias.rollout.clock import hop_distribution
+from posbias.rollout.influence import rollout_history
 from posbias.rollout.logits import rope_logits
-from studies.theorems.bounded_network import run_residual_network, sector_network
 from studies.theorems.encodings import (
+    complete_homogeneous,
     decay_constants,
+    decay_diagonal,
     decay_peak,
+    exact_decay_kernel,
+    exact_powers,
+    exact_product,
     gaussian_peak,
     gaussian_peak_slopes,
+    log_decay_law,
     log_gaussian_walks,
+    log_law_ratios,
     log_walks,
+    mixed_power_row,
+    numerical_slopes,
+    peak_errors,
+    power_row,
+    printed_slopes,
     rope_constants,
     walk_sums,
 )
+from studies.theorems.networks import run_residual_network, sector_network
 
 
 def walks(t, x):
@@ -40,13 +55,6 @@ def test_gaussian_sums_over_walks_lie_between_their_bounds(t, x, a):
     assert lower[0] - 1e-9 <= total <= upper[0] + 1e-9
     mean = np.mean([(h**2).sum() for h in walks(t, x)])
     assert mean == pytest.approx(x * (2 * x + t) / (t + 2))
-
-
-def test_the_printed_step_of_theorem_4_7_fails_for_three_equal_steps():
-    """(16) needs Σ h² ≥ x²/2: true for one step or two, false from three on."""
-    for t, x in [(0, 4), (1, 4)]:
-        assert min((h**2).sum() for h in walks(t, x)) >= x**2 / 2
-    assert min((h**2).sum() for h in walks(2, 6)) == 12 < 18
 
 
 @given(st.floats(0.01, 3), st.floats(0, 3), st.integers(2, 20), st.integers(0, 1000))
@@ -146,44 +154,111 @@ def test_rope_constants_by_hand():
     assert attention_kernel(rope_logits(one, one, [0.5]), masks.causal())[1, 0] >= found.lower * np.exp(-0.25)
 
 
-@given(st.integers(1, 5), st.integers(0, 2000))
-def test_lemma_i_3_angles_of_pairs(pairs, seed):
-    rng = np.random.default_rng(seed)
-    q = rng.normal(size=(pairs, 2))
-    k = q + rng.uniform(0, 1) * rng.normal(size=(pairs, 2))
-    norms = [np.linalg.norm(x, axis=1) for x in (q, k)]
-    betas = [norm.min() / np.linalg.norm(x) for norm, x in zip(norms, (q, k), strict=True)]
-    phi = np.arccos(np.clip((q * k).sum() / np.linalg.norm(q) / np.linalg.norm(k), -1, 1))
-    each = np.arccos(np.clip((q * k).sum(axis=1) / norms[0] / norms[1], -1, 1))
-    assert np.sqrt((each**2).sum()) <= np.pi / 2 * phi / np.sqrt(betas[0] * betas[1]) + 1e-6
-
-
 ONE = np.array([[1.0, 0.0]] * 4)
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda: log_walks(-1, [1]),
-        lambda: log_walks(1, [-1]),
-        lambda: decay_constants(0.0, 1.0),
-        lambda: decay_constants(1.0, -1.0),
-        lambda: decay_peak(3, 0.0),
-        lambda: decay_peak(-1, 1.0),
-        lambda: gaussian_peak(0, 1.0),
-        lambda: gaussian_peak(1, 0.0),
-        lambda: log_gaussian_walks(1, [1], 0.0),
-        lambda: walk_sums(np.ones(2), 0),
-        lambda: rope_constants(ONE, ONE, [1.1]),  # 3 · 1.1 is beyond π
-        lambda: rope_constants(ONE, -ONE, [0.1]),  # angle π before rotation
-        lambda: rope_constants(ONE, ONE, [0.1, 0.1]),
-        lambda: rope_constants(ONE, ONE, [0.0]),
-        lambda: rope_constants(ONE, 0 * ONE, [0.1]),
-        lambda: sector_network(3, 1, 2, 1.0, 1.0, np.random.default_rng(0)),
-        lambda: sector_network(3, 1, 2, 0.1, 0.0, np.random.default_rng(0)),
-        lambda: sector_network(3, 0, 2, 0.1, 1.0, np.random.default_rng(0)),
-    ],
+def test_ratios_to_the_law_lie_between_the_constants():
+    T, n, slope = 5, 9, 0.4
+    content = np.random.default_rng(0).uniform(0, 0.5, (T, n, n))
+    A = attention_kernel(content + position_logits(n, slope), masks.causal())
+    ratios = log_law_ratios(rollout_history(A, np.ones(T))[1:], slope)
+    low, high = np.log(decay_constants(slope, 0.5))
+    depth = np.arange(1, T + 1)[:, None]
+    assert ratios.shape == (T, n * (n + 1) // 2)
+    assert (depth * low <= ratios + 1e-12).all() and (ratios <= depth * high + 1e-12).all()
+    P = rollout_matrix(A, np.ones(T))
+    assert ratios[-1, -2] == pytest.approx(np.log(P[-1, -2]) - float(log_decay_law(T - 1, 1, slope)))
+
+
+@given(st.integers(1, 60), st.floats(0.05, 2.0))
+def test_the_rounded_peak_is_exact_and_the_continuous_one_half_off(t, slope):
+    star = t / np.expm1(slope)
+    errors = peak_errors(t, slope)
+    if abs(star - round(star)) > 1e-6:  # where x* is an integer two neighbours have the peak
+        assert errors.rounded == 0
+    assert (errors.continuous == 0) == (star <= 1) and 0 <= errors.continuous < 0.6
+
+
+@given(st.floats(1, 60), st.floats(0.01, 1))
+def test_printed_derivatives_are_right_with_the_square_only(t, theta):
+    derived, numerical = gaussian_peak_slopes(t, theta), numerical_slopes(t, theta)
+    assert derived == pytest.approx(numerical, rel=1e-5)
+    assert printed_slopes(t, theta, squared=True) == pytest.approx(derived)
+    assert theta > 0.5 or printed_slopes(t, theta) != pytest.approx(derived, rel=0.05)
+
+
+def test_bounds_of_a_rope_network_by_hand():
+    one = np.ones((3, 1)) * [[1.0, 0.0]]
+    found = rope_constants(one, one, [0.5])
+    low, high = found.bounds([0, 2])
+    assert low == pytest.approx([found.lower, found.lower * np.exp(-1)])
+    assert high == pytest.approx([found.upper, found.upper * np.exp(-1 / np.pi**2)])
+    turned = np.ones((3, 1)) * [[np.cos(0.2), np.sin(0.2)]]  # an angle before rotation: upper is above 1
+    found = rope_constants(one, turned, [0.5])
+    assert found.upper > 1.04
+    both = found.log_bounds(2, [2])
+    assert both[0] == pytest.approx(3 * np.log(found.lower) + log_gaussian_walks(2, [2], 0.25)[0])
+    assert both[1] == pytest.approx(3 * np.log(found.upper) + log_gaussian_walks(2, [2], 0.25 / np.pi**2)[1])
+
+
+@given(st.lists(st.fractions(0, 3, max_denominator=9), min_size=1, max_size=5), st.integers(0, 5))
+def test_the_polynomials_are_sums_over_multisets(values, degree):
+    def product(chosen):
+        return np.prod([Fraction(1), *chosen])
+
+    expected = [sum(map(product, combinations_with_replacement(values, k))) for k in range(degree + 1)]
+    assert complete_homogeneous(values, degree) == expected
+
+
+def test_two_tokens_by_hand():
+    """q = 1/2: rows (1, 0) and (1/3, 2/3); the second power keeps (2/3)² on the second token."""
+    A = exact_decay_kernel(2, Fraction(1, 2))
+    assert A[1] == [Fraction(1, 3), Fraction(2, 3)]
+    assert exact_powers(A, 2)[1][1] == [Fraction(5, 9), Fraction(4, 9)]
+    assert A[1][0] * complete_homogeneous([A[0][0], A[1][1]], 1)[1] == Fraction(5, 9)
+
+
+@given(
+    st.integers(1, 6),
+    st.integers(1, 5),
+    st.fractions(Fraction(1, 20), 1, max_denominator=20),
+    st.lists(st.fractions(Fraction(1, 9), 4, max_denominator=9), min_size=6, max_size=6),
 )
-def test_bad_input_is_refused(call):
-    with pytest.raises(ValueError, match="expected .* received"):
-        call()
+def test_the_closed_form_is_exact_in_rationals(n, T, q, keys):
+    A = exact_decay_kernel(n, q, keys[:n])
+    own = [A[j][j] for j in range(n)]
+    for t, P in enumerate(exact_powers(A, T)):
+        for i in range(n):
+            for j in range(i + 1):
+                assert P[i][j] == A[i][j] * complete_homogeneous(own[j : i + 1], t)[t]
+
+
+@given(st.integers(1, 30), st.integers(1, 20), st.floats(0, 3))
+def test_rows_of_powers_against_the_product(n, T, slope):
+    A = attention_kernel(position_logits(n, slope), masks.causal())
+    assert decay_diagonal(n, slope) == pytest.approx(np.diag(A))
+    found = power_row(A[-1], np.diag(A), T)
+    expected = rollout_history(np.broadcast_to(A, (T, n, n)), np.ones(T))[1:, -1]
+    assert found == pytest.approx(expected, rel=1e-12, abs=0)
+
+
+def test_a_row_with_residuals_is_that_of_the_rollout():
+    n, lambdas = 12, np.array([0.1, 0.7, 0.4])
+    A = attention_kernel(position_logits(n, 0.2), masks.causal())
+    found = mixed_power_row(A[-1], np.diag(A), hop_distribution(lambdas))
+    assert found == pytest.approx(rollout_matrix(np.broadcast_to(A, (3, n, n)), lambdas)[-1], rel=1e-12)
+    assert mixed_power_row(A[-1], np.diag(A), np.ones(1)).tolist() == np.eye(n)[-1].tolist()
+
+
+def test_content_of_query_and_key_together_breaks_the_form():
+    A = [[Fraction(1), 0, 0], [Fraction(1, 2), Fraction(1, 2), 0], [Fraction(1, 6), Fraction(1, 2), Fraction(1, 3)]]
+    own = [A[j][j] for j in range(3)]
+    assert exact_powers(A, 2)[1][2][0] != A[2][0] * complete_homogeneous(own, 1)[1]
+    assert exact_product(A, A) == exact_powers(A, 2)[1]
+
+
+@pytest.mark.parametrize(("k", "theta"), [(1, 1.1), (-1, 0.1)])  # 3 · 1.1 is beyond π; an angle π before rotation
+def test_rope_constants_are_refused_beyond_their_condition(k, theta):
+    one = np.array([[1.0, 0.0]] * 4)
+    with pytest.raises(ValueError, match="theta: expected angles with"):
+        rope_constants(one, k * one, [theta])

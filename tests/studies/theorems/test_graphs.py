@@ -5,15 +5,21 @@ from hypothesis import strategies as st
 
 from posbias import attention_kernel, rollout_matrix
 from posbias.rollout import masks
+from posbias.rollout.influence import rollout_history
 from studies.theorems.graphs import (
+    causal_without,
     centre_nodes,
     closed_groups,
+    extreme_influence,
     hop_distances,
     log_block_bound,
+    log_distance_from_uniform,
     log_jump_bound,
     log_window_bound,
-    mask_graph,
+    logit_ranges,
     packed_documents,
+    random_cuts,
+    uniform_attention,
     window_hops,
 )
 
@@ -60,17 +66,17 @@ def test_the_walk_ends_in_the_closed_groups(n, seed):
 
 
 def test_graphs_by_hand():
-    assert centre_nodes(mask_graph(masks.causal(), 3)).tolist() == [0]
-    assert centre_nodes(mask_graph(masks.sliding_window(1), 3)).tolist() == []
-    assert centre_nodes(mask_graph(masks.full(), 2)).tolist() == [0, 1]
+    assert centre_nodes(masks.causal().matrix(3)).tolist() == [0]
+    assert centre_nodes(masks.sliding_window(1).matrix(3)).tolist() == []
+    assert centre_nodes(masks.full().matrix(2)).tolist() == [0, 1]
     assert closed_groups(packed_documents([2, 1])) == [[0], [2]]
-    assert hop_distances(mask_graph(masks.prefix(2), 3)).tolist() == [[0, 1, np.inf], [1, 0, np.inf], [1, 1, 0]]
+    assert hop_distances(masks.prefix(2).matrix(3)).tolist() == [[0, 1, np.inf], [1, 0, np.inf], [1, 1, 0]]
 
 
 @given(SIZES)
 def test_window_hops_is_the_distance_of_the_last_token_from_the_first(size):
     n, w = size
-    assert window_hops(n, w) == hop_distances(mask_graph(masks.sliding_window(w), n))[-1, 0]
+    assert window_hops(n, w) == hop_distances(masks.sliding_window(w).matrix(n))[-1, 0]
 
 
 @given(SIZES, st.integers(0, 1000))
@@ -111,25 +117,74 @@ def test_bounds_by_hand():
     assert np.exp(log_window_bound(2, 3, 2, 0.25, 3)).tolist() == pytest.approx([C, C * (7 / 8) ** 0.25])
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda: mask_graph(masks.sliding_window(4), 3),
-        lambda: mask_graph(masks.prefix(4), 3),
-        lambda: mask_graph(masks.sliding_window(0), 3),
-        lambda: mask_graph(masks.causal(), 0),
-        lambda: window_hops(5, 1),
-        lambda: window_hops(5, 6),
-        lambda: window_hops(1, 2),
-        lambda: packed_documents([2, 0]),
-        lambda: hop_distances(np.zeros((2, 2), dtype=bool)),
-        lambda: log_window_bound(3, 5, 3, 0.5, 2),
-        lambda: log_block_bound(3, 5, 3, 0.0, 2),
-        lambda: log_jump_bound(3, 5, 3, 0.2, 1),
-        lambda: log_jump_bound(3, 5, 3, 0.2, 6),
-        lambda: log_jump_bound(3, 5, 3, 1.2, 2),
-    ],
-)
-def test_bad_input_is_refused(call):
-    with pytest.raises(ValueError, match="expected .* received"):
-        call()
+def test_cut_edges_decide_who_is_a_sink():
+    assert closed_groups(causal_without(4, [(1, 2)])) == [[0], [1]]
+    assert closed_groups(causal_without(4, [(1, 3), (1, 4)])) == [[0]]
+
+
+def test_the_expected_share_of_edges_is_cut():
+    rng, n = np.random.default_rng(0), 40
+    graph = random_cuts(n, 0.3, rng)
+    assert graph.diagonal().all() and not np.triu(graph, 1).any()
+    assert 1 - graph[np.tri(n, k=-1, dtype=bool)].mean() == pytest.approx(0.3, abs=0.05)
+    assert (random_cuts(n, 0.0, rng) == np.tri(n, dtype=bool)).all()
+
+
+@given(st.integers(0, 1000), st.sampled_from([masks.causal(), masks.sliding_window(2), masks.prefix(3)]))
+def test_rollouts_stay_as_near_to_uniform_as_the_logits(seed, mask):
+    logits = np.random.default_rng(seed).normal(size=(4, 5, 5))
+    allowed = mask.matrix(5)
+    A = attention_kernel(logits, mask)
+    shown = np.where(allowed, logits, np.nan)
+    expected = (np.nanmax(shown, axis=2) - np.nanmin(shown, axis=2)).max(axis=1)
+    ranges = logit_ranges(A, allowed)
+    assert np.allclose(ranges, expected)
+    apart = log_distance_from_uniform(rollout_history(A, np.ones(4))[1:], allowed)
+    assert (apart <= np.cumsum(ranges) + 1e-9).all() and apart[0] > 0
+
+
+def test_uniform_attention_is_a_softmax_of_nothing():
+    allowed = masks.prefix(2).matrix(4)
+    assert np.allclose(uniform_attention(allowed), attention_kernel(np.zeros((4, 4)), allowed))
+
+
+GRAPHS = st.sampled_from([masks.causal(), masks.sliding_window(2), masks.prefix(2), masks.full()])
+
+
+@given(GRAPHS, st.integers(0, 500), st.floats(0.2, 6))
+def test_no_kernel_leaves_the_extremes(mask, seed, scale):
+    rng, n, T = np.random.default_rng(seed), 5, 6
+    allowed = mask.matrix(n)
+    A = attention_kernel(scale * rng.normal(size=(T, n, n)), mask)
+    epsilon, P = float(A[:, allowed].min()), rollout_history(A, np.ones(T))[1:]
+    assert (P <= extreme_influence(allowed, epsilon, T) + 1e-12).all()
+    assert (P >= extreme_influence(allowed, epsilon, T, "smallest") - 1e-12).all()
+
+
+@given(GRAPHS, st.floats(0.01, 0.19), st.integers(0, 4), st.sampled_from(["largest", "smallest"]))
+def test_the_extremes_are_attained(mask, epsilon, key, which):
+    """Oracle: kernels built row by row, then multiplied by the library."""
+    allowed, kernels = mask.matrix(5), []
+    column = np.eye(5)[:, key]
+    for _ in range(4):
+        A = epsilon * allowed
+        for i in range(5):
+            among = np.flatnonzero(allowed[i])
+            pick = among[(np.argmax if which == "largest" else np.argmin)(column[among])]
+            A[i, pick] += 1 - A[i].sum()
+        kernels.append(A)
+        column = A @ column
+    P = rollout_history(np.stack(kernels), np.ones(4))[-1]
+    assert np.allclose(P[:, key], extreme_influence(allowed, epsilon, 4, which)[-1, :, key])
+
+
+@pytest.mark.parametrize("epsilon", [0.02, 0.1, 0.2])
+def test_under_a_causal_mask_the_largest_influence_has_a_closed_form(epsilon):
+    largest = extreme_influence(np.tri(5, dtype=bool), epsilon, 7).max(axis=1)
+    t, j = np.arange(1, 8)[:, None], np.arange(2, 6)
+    assert np.allclose(largest[:, 1:], (1 - (j - 1) * epsilon) ** t)
+
+
+def test_a_prefix_token_can_keep_as_little_as_epsilon():
+    least = extreme_influence(masks.prefix(3).matrix(5), 0.1, 4, "smallest")[:, :, :3]
+    assert np.allclose(least, 0.1)

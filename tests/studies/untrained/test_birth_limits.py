@@ -9,7 +9,7 @@ from posbias.rollout.clock import hop_distribution, poisson_distribution
 from posbias.rollout.influence import influence_profile
 from posbias.rollout.profiles import u_shape
 from posbias.rollout.untrained import birth_profile
-from studies.clock.hop_mixtures import hop_rows
+from studies.clock.hops import hop_rows
 from studies.untrained.limits import (
     critical_total,
     hops_to_first,

@@ -7,12 +7,14 @@ from posbias import attention_kernel
 from posbias.rollout import masks
 from posbias.rollout.influence import rollout_history
 from posbias.rollout.logits import rope_logits
-from studies.theorems.by_distance import distances
-from studies.theorems.interval_rollouts import interval_rollouts
-from studies.theorems.logit_intervals import (
+from studies.theorems.intervals import (
     attention_intervals,
     cosine_range,
+    distances,
+    envelope,
     extreme_layer,
+    interval_rollouts,
+    pair_angles,
     pair_ranges,
     rope_logit_intervals,
 )
@@ -126,20 +128,20 @@ def test_one_kernel_between_the_bounds_gives_its_own_rollout():
 ONE = np.ones(1)
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda: cosine_range(1.0, 0.0),
-        lambda: rope_logit_intervals(3, ONE, 0 * ONE, ONE, ONE),
-        lambda: rope_logit_intervals(3, ONE, 2 * ONE, ONE, ONE),
-        lambda: rope_logit_intervals(3, ONE, ONE, ONE, -ONE),
-        lambda: extreme_layer(4, ONE, ONE, ONE, ONE, 0),
-        lambda: attention_intervals(np.ones(3), np.zeros(3)),
-        lambda: interval_rollouts(np.full((1, 2, 2), 0.6), np.ones((1, 2, 2))),
-        lambda: interval_rollouts(np.zeros((1, 2, 2)), np.full((1, 2, 2), 0.4)),
-        lambda: interval_rollouts(np.ones((1, 1, 1)), np.zeros((1, 1, 1))),
-    ],
-)
-def test_bad_input_is_refused(call):
-    with pytest.raises(ValueError, match="expected .* received"):
-        call()
+@given(st.integers(2, 6), st.integers(0, 100))
+def test_the_envelope_holds_every_weight_and_is_attained(n, seed):
+    kernels = attention_kernel(np.random.default_rng(seed).normal(size=(3, n, n)), masks.causal())
+    x = distances(n)
+    for first in (0, n // 2):
+        low, high = envelope(kernels, first_query=first)
+        for k in range(n):
+            at = (x == k) & (np.arange(n)[:, None] >= first)
+            assert (low[k], high[k]) == (kernels[:, at].min(), kernels[:, at].max())
+
+
+@given(st.integers(1, 5), st.integers(0, 1000))
+def test_angles_of_pairs_stay_below_their_bound(pairs, seed):
+    rng = np.random.default_rng(seed)
+    q = rng.normal(size=(20, pairs, 2))
+    each, bound = pair_angles(q, q + rng.uniform() * rng.normal(size=q.shape))
+    assert (each <= bound + 1e-6).all()

@@ -1,10 +1,21 @@
-"""The tables of what the files assume, against the files themselves."""
+"""What the files assume, against the files themselves; and which version each of our copies is from."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from posbias.published import numbers
-from studies.published.assumptions import content_frame, slope_frame, tab_frame
+from studies.published.audit import (
+    FIGURES_MADE,
+    MARKS,
+    VERSIONS,
+    content_frame,
+    one_misread,
+    slope_frame,
+    tab_frame,
+    versions_of,
+)
 
 
 def test_only_the_model_whose_heads_are_no_power_of_two_breaks_the_rule():
@@ -35,3 +46,18 @@ def test_tabs_are_those_of_the_files():
     tabs = tab_frame()
     assert tabs["configuration"].is_unique and set(tabs["configuration"]) <= set(numbers.configuration_names())
     assert (tabs["tabs"] > 0).all() and len(tabs) == 13
+
+
+def test_the_text_is_the_second_version_and_the_files_are_the_first():
+    assert versions_of(MARKS) == {"text of the paper": "v2", "README beside the files": "v1"}
+    assert FIGURES_MADE < VERSIONS["v1"] < VERSIONS["v2"]
+
+
+def test_every_misread_mark_is_noticed():
+    misread = list(one_misread(MARKS))
+    assert len(misread) == len(MARKS) == 6
+    assert all("undecided" in versions_of(marks).values() for marks in misread)
+
+
+def test_a_mark_of_neither_version_decides_nothing():
+    assert versions_of([replace(MARKS[0], found="another title")]) == {"text of the paper": "undecided"}

@@ -1,7 +1,9 @@
 """Profiles as mixtures over the number of hops: rows of powers of one kernel, and weights to mix them with.
 
 Where all layers share a kernel A, the rollout is Σ_k ω_k e A^k with ω_k the probability of k hops. Rows e A^k are
-computed once; a schedule, its clock, and everything in between are then different weights for the same rows.
+computed once; a schedule, its clock, and everything in between are then different weights for the same rows. In uniform
+causal attention of many tokens a hop multiplies the relative position x = j/n by a uniform number, so that after k hops
+-log x is a Gamma(k, 1) variable; ω_0 is an atom at x = 1.
 """
 
 from __future__ import annotations
@@ -10,8 +12,8 @@ import dataclasses
 
 import numpy as np
 from jaxtyping import Float
+from scipy.special import gammaincc
 
-from posbias import errors
 from posbias.errors import Numbers
 from posbias.rollout.clock import clock_error_bound, hop_distribution, poisson_distribution
 from posbias.rollout.influence import influence_history
@@ -21,27 +23,10 @@ from posbias.rollout.structured import StructuredKernels, structured_kernels
 def hop_rows(kernels: StructuredKernels, hops: int, n: int) -> Float[np.ndarray, "rows n"]:
     """Return the last rows of A^0, A^1, …, A^hops for a kernel A that all layers share.
 
-    Parameters
-    ----------
-    kernels
-        The same in every layer; how many layers does not matter.
-    hops
-        The highest power, at least 1.
-    n
-        Tokens.
-
-    Raises
-    ------
-    ValueError
-        If the layers' kernels differ.
-
     >>> hop_rows(structured_kernels(1), 1, 2)
     array([[0. , 1. ],
            [0.5, 0.5]])
     """
-    if not kernels.same_in_every_layer:
-        raise errors.invalid("kernels", "one kernel for all layers", f"{kernels.T} layers that differ")
-    hops = errors.positive_integer("hops", hops)
     return influence_history(dataclasses.replace(kernels, T=hops), np.ones(hops), n)
 
 
@@ -57,31 +42,14 @@ def mix_hops(rows: Float[np.ndarray, "rows n"], weights: Float[np.ndarray, "hops
 def partly_exact_hops(lambda_: Numbers, exact: int) -> tuple[Float[np.ndarray, "hops"], float]:
     """Return the weights of the numbers of hops if only the largest λ_t are treated exactly, and their error.
 
-    Parameters
-    ----------
-    lambda_
-        Mixing coefficients in any order.
-    exact
-        How many of the largest keep their own 0-or-1 hop; all others run by the clock, as a Poisson number.
-
-    Returns
-    -------
-    tuple
-        The weights ω_k, and (1 - e^{-τ'})/τ' · Σ λ_t² over the others: a bound on their total variation from
-        the weights of the schedule.
-
-    Raises
-    ------
-    ValueError
-        If ``exact`` is not between 0 and the number of layers.
+    All others run by the clock, as a Poisson number. The error is (1 - e^{-τ'})/τ' · Σ λ_t² over them: a bound on the
+    total variation from the weights of the schedule.
 
     >>> weights, bound = partly_exact_hops([0.5, 0.5], 2)
     >>> weights.tolist(), bound
     ([0.25, 0.5, 0.25], 0.0)
     """
-    falling = np.sort(errors.mixing_coefficients("lambda_", lambda_))[::-1]
-    if not 0 <= exact <= falling.size:
-        raise errors.invalid("exact", f"0 to {falling.size} layers", exact)
+    falling = np.sort(lambda_)[::-1]
     others = falling[exact:]
     weights = np.convolve(hop_distribution(falling[:exact]), poisson_distribution(others.sum()))
     return weights, clock_error_bound(others)
@@ -96,15 +64,51 @@ def mean_kernel(kernels: StructuredKernels, lambda_: Numbers) -> StructuredKerne
     >>> mean_kernel(two, [0.25, 0.75]).weights.tolist()
     [[0.25, 0.75]]
     """
-    lambda_ = errors.mixing_coefficients("lambda_", lambda_)
-    if lambda_.size != kernels.T or not lambda_.any():
-        raise errors.invalid("lambda_", f"{kernels.T} values, not all 0", lambda_.tolist())
     parts = (kernels.slopes, kernels.diagonal, kernels.weights)
     slopes, diagonal, weights = (np.broadcast_to(x, (kernels.T, kernels.H)) for x in parts)
     return structured_kernels(
         1,
         slope=slopes.ravel(),
         diagonal=diagonal.ravel(),
-        weights=(lambda_[:, None] * weights).ravel(),
+        weights=(np.asarray(lambda_)[:, None] * weights).ravel(),
         mask=kernels.mask,
     )
+
+
+def limit_distribution(x: Float[np.ndarray, "m"], weights: Float[np.ndarray, "hops"]) -> Float[np.ndarray, "m"]:
+    """Return the probability of a relative position of at most x < 1: Σ_{k ≥ 1} ω_k Q(k, -log x).
+
+    Q is the upper incomplete Gamma function, divided by the complete one.
+
+    Source: each hop multiplies the position by a uniform number.
+
+    >>> limit_distribution(np.array([0.25]), np.array([0.5, 0.5])).round(6).tolist()
+    [0.125]
+    """
+    return gammaincc(np.arange(1, len(weights)), -np.log(x)[:, None]) @ weights[1:]
+
+
+def limit_integral(x: Float[np.ndarray, "m"], weights: Float[np.ndarray, "hops"]) -> Float[np.ndarray, "m"]:
+    """Return the integral from 0 to x of :func:`limit_distribution`, by parts.
+
+    ∫_0^x Q(k, -log y) dy = x Q(k, s) - 2^{-k} Q(k, 2s) with s = -log x.
+
+    >>> limit_integral(np.array([1.0]), np.array([0.0, 1.0])).tolist()
+    [0.5]
+    """
+    k, s = np.arange(1, len(weights)), -np.log(x)[:, None]
+    return (x[:, None] * gammaincc(k, s) - 0.5**k * gammaincc(k, 2 * s)) @ weights[1:]
+
+
+def wasserstein_to_limit(p: Float[np.ndarray, "n"], weights: Float[np.ndarray, "hops"]) -> float:
+    """Return W₁ between p on the positions 1/n, 2/n, …, 1 and the limit law.
+
+    Exact as long as the two distribution functions do not cross inside a cell, as those of uniform attention do
+    not: at finite n every position is rounded up.
+
+    >>> wasserstein_to_limit(np.array([0.5, 0.5]), np.array([0.0, 1.0]))
+    0.25
+    """
+    x = np.arange(1, p.size + 1) / p.size
+    below = np.append(0.0, np.cumsum(p)[:-1])
+    return float(np.abs(np.diff(limit_integral(x, weights), prepend=0.0) - below / p.size).sum())

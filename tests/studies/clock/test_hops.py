@@ -1,14 +1,22 @@
-"""Rows of powers and their mixtures, against rollouts that are written out."""
+"""Rows of powers and their mixtures, and the limit of uniform attention: against what is written out."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.integrate import quad
 
 from posbias import influence_profile, structured_kernels
-from posbias.comparison.distances import total_variation
-from posbias.rollout.clock import clock_profile, hop_distribution, poisson_distribution
-from studies.clock.hop_mixtures import hop_rows, mean_kernel, mix_hops, partly_exact_hops
+from posbias.rollout.clock import clock_profile, hop_distribution, poisson_distribution, uniform_clock_density
+from studies.clock.hops import (
+    hop_rows,
+    limit_distribution,
+    limit_integral,
+    mean_kernel,
+    mix_hops,
+    partly_exact_hops,
+    wasserstein_to_limit,
+)
 
 ONE = structured_kernels(1, slope=[0.3, 0.05], diagonal=[0.5, -0.2], H=2)
 schedules = st.lists(st.floats(0, 1), min_size=1, max_size=8)
@@ -48,8 +56,6 @@ def test_error_of_weights_is_within_its_bound(lambdas, exact):
 def test_largest_are_the_exact_ones():
     weights, bound = partly_exact_hops([0.1, 1.0, 0.2], 1)
     assert weights[0] == 0 and bound < partly_exact_hops([0.1, 1.0, 0.2], 0)[1]
-    with pytest.raises(ValueError, match="exact: expected 0 to 3 layers, received 4"):
-        partly_exact_hops([0.1, 1.0, 0.2], 4)
 
 
 def test_mean_kernel_is_the_mean_of_the_matrices():
@@ -58,15 +64,30 @@ def test_mean_kernel_is_the_mean_of_the_matrices():
     np.testing.assert_allclose(mean, 0.25 * kernels.dense(0, 5) + 0.75 * kernels.dense(1, 5), atol=1e-14)
 
 
-def test_refused():
-    differ = structured_kernels(2, slope=[[0.3], [0.2]])
-    with pytest.raises(ValueError, match="kernels: expected one kernel for all layers, received 2 layers"):
-        hop_rows(differ, 3, 4)
-    with pytest.raises(ValueError, match="lambda_: expected 2 values, not all 0"):
-        mean_kernel(differ, [0.1])
-    with pytest.raises(ValueError, match="lambda_: expected 2 values, not all 0"):
-        mean_kernel(differ, [0.0, 0.0])
+ONE_HOP, TWO_HOPS = np.array([0.0, 1.0]), np.array([0.0, 0.0, 1.0])
 
 
-def test_total_variation_bounds_the_distance_of_mixtures():
-    assert total_variation([1.0, 0.0], [0.0, 1.0]) == 1.0 and total_variation([0.5, 0.5], [0.5, 0.5]) == 0.0
+def test_one_and_two_hops_by_hand():
+    x = np.array([0.1, 0.5, 0.9])
+    np.testing.assert_allclose(limit_distribution(x, ONE_HOP), x)  # one uniform number
+    np.testing.assert_allclose(limit_distribution(x, TWO_HOPS), x * (1 - np.log(x)))  # product of two
+
+
+def test_distribution_is_the_integral_of_the_density():
+    a, b, tau = 0.2, 0.7, 2.5
+    low, high = limit_distribution(np.array([a, b]), poisson_distribution(tau))
+    mass = quad(lambda x: float(uniform_clock_density(np.array([x]), tau)[0]), a, b)[0]
+    assert high - low == pytest.approx(mass, abs=1e-10)
+
+
+def test_integral_is_that_of_the_distribution():
+    weights = poisson_distribution(1.3)
+    found = limit_integral(np.array([0.6]), weights)[0]
+    assert found == pytest.approx(quad(lambda x: limit_distribution(np.array([x]), weights)[0], 0, 0.6)[0], abs=1e-9)
+
+
+@pytest.mark.parametrize("n", [8, 64])
+def test_distance_of_the_clock_is_the_formula(n):
+    tau, weights = 3.0, poisson_distribution(3.0)
+    p = mix_hops(hop_rows(structured_kernels(1), weights.size, n), weights)
+    assert wasserstein_to_limit(p, weights) == pytest.approx(-np.expm1(-tau / 2) / n, rel=1e-8)
