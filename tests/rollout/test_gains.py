@@ -91,6 +91,12 @@ def test_gains_of_a_mixing():
     np.testing.assert_allclose(few.mixing(10), [0.2, 0.5])
 
 
+def test_the_mixing_of_uneven_gains_is_that_of_their_root_mean_squares():
+    """Of two tokens with gains 1 and 7, and outputs 1 and 7: c = 5 · 5, where means would make it 4 · 4."""
+    few = gains([1, 2], [[1.0, 7.0]], outputs=[[1.0, 7.0]])
+    np.testing.assert_allclose(few.mixing(2), [25 / 26])
+
+
 @pytest.mark.parametrize("n", [30, 1100])
 def test_kernels_written_out_are_pushed_as_they_are(n, rng):
     kernels, X = biased_kernels(1, HEADS), rng.standard_normal((n, n))
