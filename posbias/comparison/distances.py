@@ -64,6 +64,16 @@ def spearman(p: Numbers, q: Numbers) -> float:
     return float(spearmanr(p, q).statistic)
 
 
+def unit(p: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+    """Return non-negative numbers divided by their sums along the last axis, in 64 bits.
+
+    >>> unit(np.array([1, 3], dtype=np.float32)).tolist()
+    [0.25, 0.75]
+    """
+    p = np.asarray(p, dtype=np.float64)
+    return p / p.sum(-1, keepdims=True)
+
+
 @dataclass(frozen=True)
 class MeanIdentity:
     """Compare W₁ with the difference of means, which bounds it below and equals it for ordered profiles.

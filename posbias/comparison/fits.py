@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
-from posbias import errors
 from posbias.comparison.distances import wasserstein_to
 from posbias.rollout.paths import damped_profile
 
@@ -22,7 +21,7 @@ def recency_fit(profile: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
     """
     from scipy.optimize import minimize_scalar
 
-    p = errors.distribution("profile", profile)
+    p = np.asarray(profile, dtype=np.float64)
     back = np.arange(p.size - 1, -1, -1)
 
     def geometric(m: float) -> np.ndarray:
@@ -40,22 +39,8 @@ def recency_fit(profile: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
 
 
 def fit_coherence(parts: Sequence[Float[np.ndarray, "hops n"]], profiles: Sequence[Float[np.ndarray, "n"]]) -> float:
-    """Return the ρ in [0, 1] whose damped rollouts have the least mean W₁ to measured profiles, one for all models.
-
-    Parameters
-    ----------
-    parts, profiles
-        One of each for every model that the fit may see; lengths may differ between models.
-
-    Raises
-    ------
-    ValueError
-        If there are none, or not as many of one as of the other.
-    """
+    """Return the ρ in [0, 1] whose damped rollouts have the least mean W₁ to measured profiles, one for all models."""
     from scipy.optimize import minimize_scalar
-
-    if not parts or len(parts) != len(profiles):
-        raise errors.invalid("parts and profiles", "as many of each, at least one", f"{len(parts)} and {len(profiles)}")
 
     def mean_distance(rho: float) -> float:
         pairs = zip(parts, profiles, strict=True)

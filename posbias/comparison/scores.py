@@ -84,11 +84,6 @@ def score(
     resampled
         The resampled profiles, where many predictions are scored and they were drawn before; drawn unless given.
 
-    Raises
-    ------
-    ValueError
-        If the lengths differ, the prediction is no distribution, or the influence is not as it should be.
-
     >>> score(np.array([[1.0, 1.0, 2.0]]), np.array([0.25, 0.25, 0.5])).wasserstein
     0.0
     """
@@ -127,11 +122,6 @@ def paired_gain(
     before, after
         Two predictions; positive gains speak for the second.
 
-    Raises
-    ------
-    ValueError
-        As :func:`score` does, for either prediction.
-
     >>> paired_gain(np.array([[0.0, 1.0]]), np.array([1.0, 0.0]), np.array([0.0, 1.0]))[:3]
     (1.0, 1.0, 1.0)
     """
@@ -146,7 +136,7 @@ def paired_gain(
 
 
 def _prediction(field: str, values: np.ndarray, n: int) -> np.ndarray:
-    """Return a distribution on the n positions that were measured, or raise ValueError."""
+    """Return a prediction if it is a distribution on the n positions that were measured."""
     q = errors.distribution(field, values)
     if q.size != n:
         raise errors.invalid(field, f"{n} positions, as measured", q.size)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import xarray as xr
 from jaxtyping import Float
 from matplotlib.colors import LogNorm, to_hex
 
 from posbias.figuretext import STYLE
-from posbias.plotting import FAMILY_COLOURS, LINE_STYLES, inline_svg, plot_mixing, plot_prediction, profile_axes
-from posbias.report.known_models import KINDS, Standing
-from posbias.report.page import figure
+from posbias.plotting import FAMILY_COLOURS, LINE_STYLES, plot_mixing, plot_prediction, profile_axes
+from posbias.report.known_models import KINDS
+from posbias.report.page import Figure, shown
 from posbias.report.stats import Evidence
 
 CELLS = 96
@@ -26,14 +26,7 @@ LEAST_SHARE = 0.1
 """Weights are drawn from this share of 1/n on; what is less has the darkest colour."""
 
 
-def shown(drawing: Any, description: str, caption: str) -> str:
-    """Return a figure as HTML and close it; signs that the font lacks are the reader's font's to draw."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing")
-        return figure(inline_svg(drawing, " ".join(description.split())), caption)
-
-
-def profile_figure(evidence: Evidence) -> str:
+def profile_figure(evidence: Evidence) -> Figure:
     """Return the measured profile with its interval, and its predictions."""
     subject = evidence.subject
     curves = {subject.label(name): p.values for name, p in subject.predictions.items()}
@@ -48,7 +41,7 @@ def profile_figure(evidence: Evidence) -> str:
     return shown(drawing, description, caption)
 
 
-def mixing_figure(evidence: Evidence) -> str:
+def mixing_figure(evidence: Evidence) -> Figure:
     """Return λ by depth with its interval."""
     mixing = evidence.mixing
     drawing = plot_mixing(mixing, band=evidence.mixing_band).figure
@@ -63,13 +56,7 @@ def mixing_figure(evidence: Evidence) -> str:
 
 
 def kernel_images(results: xr.Dataset) -> Float[np.ndarray, "T cells cells"] | None:
-    """Return mean attention of each layer as images: mean weights over squares of queries and keys, or None.
-
-    Parameters
-    ----------
-    results
-        A measurement, with kernels whole or in cells, or without.
-    """
+    """Return mean attention of each layer as images: mean weights over squares of queries and keys, or None."""
     if "attention" in results:
         return np.stack([reduced(A.astype(np.float64)) for A in results["attention"].values])
     if "attention_cells" not in results or "cell_start" not in results:
@@ -93,7 +80,12 @@ def reduced(A: Float[np.ndarray, "n n"], most: int = CELLS) -> Float[np.ndarray,
     return np.asarray(sums / sizes[:, None] / sizes)
 
 
-def kernel_figure(results: xr.Dataset) -> str | None:
+def kernel_figures(results: xr.Dataset) -> list[Figure]:
+    """Return the figures of attention that a file has: its kernels, and what each position receives."""
+    return [drawn for drawn in (kernel_figure(results), received_figure(results)) if drawn is not None]
+
+
+def kernel_figure(results: xr.Dataset) -> Figure | None:
     """Return mean attention kernels, a panel each for at most :data:`PANELS` layers, or None without kernels."""
     images = kernel_images(results)
     if images is None:
@@ -123,7 +115,7 @@ def kernel_figure(results: xr.Dataset) -> str | None:
     return shown(drawing, description, f"Mean attention over prompts and heads, {which}.{coarse} Bright is much.")
 
 
-def received_figure(results: xr.Dataset) -> str | None:
+def received_figure(results: xr.Dataset) -> Figure | None:
     """Return the weight that each key receives on average, by layer, or None where it is not known."""
     if "attention_received" in results:
         received = results["attention_received"].values.astype(np.float64)
@@ -155,7 +147,7 @@ def _heat(
     return ax.imshow(drawn, norm=LogNorm(least, 1), interpolation="none", extent=extent, aspect=aspect)
 
 
-def content_figure(results: xr.Dataset) -> str | None:
+def content_figure(results: xr.Dataset) -> Figure | None:
     """Return content by layer and head: its mean on the diagonal against the rest, how alike logits are, or None."""
     needed = ("content_diagonal", "content_offdiagonal", "similarity_offdiagonal")
     if any(name not in results for name in needed):
@@ -185,16 +177,8 @@ def content_figure(results: xr.Dataset) -> str | None:
     return shown(drawing, description, caption)
 
 
-def standing_figure(own: Iterable[Standing], known: Sequence[Standing]) -> str:
-    """Return a strip for each of four numbers, known models as dots by kind, and the measured ones as lines.
-
-    Parameters
-    ----------
-    own
-        The measured model or models, at most two.
-    known
-        The table that ships.
-    """
+def standing_figure(own: Sequence[Mapping[str, Any]], known: pd.DataFrame) -> Figure:
+    """Return a strip for each of four numbers, known models as dots by kind, and one or two measured ones as lines."""
     strips = {
         "mean": "mean position",
         "depth": "trough depth",
@@ -206,30 +190,24 @@ def standing_figure(own: Iterable[Standing], known: Sequence[Standing]) -> str:
         drawing, axes = plt.subplots(2, 2, figsize=(6.4, 3.8))
         for ax, (name, title) in zip(axes.flat, strips.items(), strict=True):
             for k, kind in enumerate(KINDS):
-                values = [getattr(x, name) for x in known if x.kind == kind and getattr(x, name) is not None]
+                values = known.loc[known["kind"] == kind, name].dropna().tolist()
                 ax.plot(values, [k] * len(values), marks[k], color=to_hex(f"C{k}"), markersize=5, alpha=0.6)
             for k, x in enumerate(own):
-                if (value := getattr(x, name)) is not None:
+                if np.isfinite(x[name]):
                     look = {"color": FAMILY_COLOURS["measured"], "linestyle": LINE_STYLES[k]}
-                    ax.axvline(value, linewidth=1.8, label=names[k], **look)
+                    ax.axvline(x[name], linewidth=1.8, label=names[k], **look)
             ax.set(yticks=range(len(KINDS)), yticklabels=KINDS, ylim=(len(KINDS) - 0.5, -0.5), xlabel=title)
         handles = axes.flat[0].get_legend_handles_labels()
         if handles[0]:
             drawing.legend(*handles, loc="outside lower center", ncols=2)
     description = "Dots for reference, published and untrained models in four strips, the measured model as a line: "
-    description += "; ".join(f"{name} {x.mean:.2f}" for name, x in zip(names, own, strict=False)) + " mean position."
+    description += "; ".join(f"{name} {x['mean']:.2f}" for name, x in zip(names, own, strict=False)) + " mean position."
     caption = "Where this model stands (line) among the models of this project, those of the paper, and untrained ones."
     return shown(drawing, description, caption)
 
 
-def beside_figure(curves: Mapping[str, Float[np.ndarray, "_"]]) -> str:
-    """Return measured profiles in one figure; of different lengths, as densities over the prompt.
-
-    Parameters
-    ----------
-    curves
-        Label → profile; lengths may differ.
-    """
+def beside_figure(curves: Mapping[str, Float[np.ndarray, "_"]]) -> Figure:
+    """Return measured profiles in one figure; of different lengths, as densities over the prompt."""
     same = len({p.size for p in curves.values()}) == 1
     with plt.style.context(str(STYLE)):
         drawing, ax = plt.subplots(figsize=(6.4, 3.8))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,12 +16,12 @@ from posbias.comparison.distances import normalised_wasserstein, wasserstein_to
 from posbias.comparison.multiplicity import decided, holm
 from posbias.comparison.pairs import usable
 from posbias.comparison.resampling import interval, resample_weights, resampled_profiles
+from posbias.comparison.samples import LEVEL, SMOOTH, Sample, u_decisions
 from posbias.measure.prompt_units import known_units
-from posbias.report.known_models import Standing, shape_numbers
+from posbias.report.known_models import shape_numbers
 from posbias.report.scoring import SCORED, baselines, gain_rows, measured_clock, score_rows
 from posbias.rollout.labelled import Profile
 from posbias.rollout.profiles import UShape, mean_position, u_shape
-from studies.reference.influence_tables import LEVEL, SMOOTH, Sample, u_decisions
 
 RESAMPLES = 2000
 FEW_UNITS = 10
@@ -45,23 +46,7 @@ STEPS = (("a", "b"), ("b", "c"), ("b", "kernels"), ("kernels", "own"), ("b", "bi
 
 @dataclass(frozen=True)
 class Subject:
-    """Hold what a report is given.
-
-    Parameters
-    ----------
-    title, described
-        The model, and what was measured of it in a few words.
-    results
-        The measurement or its summary.
-    influence
-        Measured.
-    predictions
-        Variant → predicted profile.
-    missing
-        Variant → why there is none.
-    labels
-        Variant → what pages call it.
-    """
+    """Hold a measurement and what predicts it: profiles by variant, why others are missing, and their labels."""
 
     title: str
     described: str
@@ -77,15 +62,7 @@ class Subject:
 
 
 class Evidence:
-    """Compute what a report says of one measurement; each number once, when it is first asked for.
-
-    Parameters
-    ----------
-    subject
-        The measurement and its predictions.
-    resamples
-        Of the bootstrap over units.
-    """
+    """Compute what a report says of one measurement; each number once, when it is first asked for."""
 
     def __init__(self, subject: Subject, resamples: int = RESAMPLES) -> None:
         self.subject, self.resamples = subject, resamples
@@ -166,10 +143,7 @@ class Evidence:
         return None if own.empty else str(own.idxmin())
 
     def against(self, before: str, after: str) -> int | None:
-        """Return 1 where the second prediction is nearer than the first, -1 where it is further, 0 where it is open.
-
-        None where no test could be made.
-        """
+        """Return 1 where the second prediction is nearer than the first, -1 where it is further, 0 where it is open."""
         found = self.gains[(self.gains["before"] == before) & (self.gains["after"] == after)]
         return None if found.empty else int(found["decided"].iloc[0])
 
@@ -229,19 +203,18 @@ class Evidence:
         return found
 
     @property
-    def own_standing(self) -> Standing:
+    def own_row(self) -> dict[str, Any]:
         """The model as a row of the table of known ones."""
         results, attrs = self.subject.results, self.subject.results.attrs
-        away = {v: float(self.scores.loc[v, "W1"]) if v in self.subject.predictions else None for v in "abc"}
-        return Standing(
-            name=self.subject.title,
-            kind="this one",
-            architecture=str(attrs.get("architecture", "")),
-            layers=results.sizes["layer"],
-            length=self.p.size,
-            corpus=str(attrs.get("dataset", "")),
-            mixing=float(self.mixing.sum()) if np.isfinite(self.mixing).all() else None,
-            source="this measurement",
+        return {
+            "name": self.subject.title,
+            "kind": "this one",
+            "architecture": str(attrs.get("architecture", "")),
+            "layers": results.sizes["layer"],
+            "length": self.p.size,
+            "corpus": str(attrs.get("dataset", "")),
+            "mixing": float(self.mixing.sum()),
+            "source": "this measurement",
             **shape_numbers(self.p),
-            **away,
-        )
+            **{v: float(self.scores.loc[v, "W1"]) if v in self.subject.predictions else np.nan for v in "abc"},
+        }

@@ -2,45 +2,35 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from posbias.comparison.resampling import interval
-from posbias.report.known_models import NUMBERS, Standing
 from posbias.report.stats import BASELINES, Evidence
 
-SCORE_TITLES = ("prediction", "W₁", "95 % interval", "Spearman", "mean", "trough")
-GAIN_TITLES = ("comparison", "gain in W₁", "95 % interval", "p, Holm", "verdict")
-STANDING_TITLES = (
-    "model", "kind", "layers", "mean", "first × n", "last", "trough depth", "Σλ", "W₁ (a)", "W₁ (b)", "W₁ (c)",
-    "corpus",
-)  # fmt: skip
-BESIDE_TITLES = ("quantity", "this model", "the other", "difference", "95 % interval")
 NONE = "–"
 
 
-def score_rows_text(evidence: Evidence) -> Iterator[tuple[str, ...]]:
+def score_cells(evidence: Evidence) -> Iterator[tuple[str, ...]]:
     """Yield a row for each prediction and baseline, by distance, and one for what was measured."""
-    label, measured_mean = evidence.subject.label, evidence.subject.influence.mean_position
+    measured_mean = evidence.subject.influence.mean_position
     for name, row in evidence.scores.sort_values("W1", kind="stable").iterrows():
         shape = evidence.predicted_u(str(name))
         yield (
-            label(str(name)) + (" (baseline)" if name in BASELINES else ""),
+            evidence.subject.label(str(name)) + (" (baseline)" if name in BASELINES else ""),
             number(row["W1"]),
             span(row["low"], row["high"]),
             number(row["spearman"]),
             number(measured_mean + row["difference"]),
             NONE if shape is None else "yes" if shape.present else "no",
         )
-    found = evidence.shape
-    yield "measured", "", "", "", number(measured_mean), NONE if found is None else evidence.has_u
+    yield "measured", "", "", "", number(measured_mean), NONE if evidence.shape is None else evidence.has_u
 
 
-def gain_rows_text(evidence: Evidence) -> Iterator[tuple[str, ...]]:
+def gain_cells(evidence: Evidence) -> Iterator[tuple[str, ...]]:
     """Yield a row for each pair of predictions that was tested."""
     verdicts = {1: "nearer", -1: "further away", 0: "open"}
     for row in evidence.gains.to_dict("records"):
@@ -49,25 +39,18 @@ def gain_rows_text(evidence: Evidence) -> Iterator[tuple[str, ...]]:
         yield pair, *cells, verdicts[int(row["decided"])]
 
 
-def standing_rows_text(models: Iterable[Standing]) -> Iterator[tuple[str, ...]]:
-    """Yield a row for each known model."""
-    for x in models:
-        first = None if x.first is None else x.first * x.length
-        numbers = [x.mean, first, x.last, x.depth, x.mixing, x.a, x.b, x.c]
-        formats = [".2f", ".2f", ".2f", "+.2f", ".2f", ".2f", ".3f", ".3f"]
-        cells = [number(value, how) for value, how in zip(numbers, formats, strict=True)]
-        yield x.name, x.kind, str(x.layers), *cells, f"{x.corpus}, {x.length} tokens"
+def model_cells(row: Mapping[Any, Any]) -> tuple[str, ...]:
+    """Return the cells of one model of the table of known models."""
+    numbers = {"mean": ".2f", "first": ".2f", "last": ".2f", "depth": "+.2f", "mixing": ".2f", "a": ".2f"}
+    values = {**row, "first": row["first"] * row["length"]}
+    cells = [number(values[name], how) for name, how in {**numbers, "b": ".3f", "c": ".3f"}.items()]
+    return row["name"], row["kind"], str(row["layers"]), *cells, f"{row['corpus']}, {row['length']} tokens"
 
 
-def beside_rows(one: Evidence, other: Evidence, *, paired: bool) -> Iterator[tuple[str, ...]]:
+def beside_cells(one: Evidence, other: Evidence, *, paired: bool) -> Iterator[tuple[str, ...]]:
     """Yield the numbers of two models, their difference, and its interval.
 
-    Parameters
-    ----------
-    one, other
-        Two measurements, with as many resamples each.
-    paired
-        Whether both were measured on the same prompts, so that equal resamples hold the same prompts.
+    ``paired`` says whether both were measured on the same prompts, so that equal resamples hold the same prompts.
     """
     for title, (here, drawn) in one.quantities.items():
         if title not in other.quantities:
@@ -81,13 +64,13 @@ def beside_rows(one: Evidence, other: Evidence, *, paired: bool) -> Iterator[tup
         yield title, number(here), number(there), number(here - there, "+.3f"), span(float(low), float(high), "+.3f")
 
 
-def number(value: float | None, how: str = ".3f") -> str:
+def number(value: float, how: str = ".3f") -> str:
     """Return a number as a table shows it; a dash for what is not known.
 
-    >>> number(0.12345), number(float("nan")), number(None)
-    ('0.123', '–', '–')
+    >>> number(0.12345), number(float("nan"))
+    ('0.123', '–')
     """
-    return NONE if value is None or not np.isfinite(value) else format(value, how)
+    return format(value, how) if np.isfinite(value) else NONE
 
 
 def span(low: float, high: float, how: str = ".3f") -> str:
@@ -100,7 +83,7 @@ def profile_csv(evidence: Evidence) -> str:
     columns = {"position": np.arange(len(evidence.p)), "measured": evidence.p}
     if evidence.band is not None:
         columns |= {"measured_low": evidence.band[0], "measured_high": evidence.band[1]}
-    return _csv(columns | evidence.profiles)
+    return csv(columns | evidence.profiles)
 
 
 def layer_csv(evidence: Evidence) -> str:
@@ -110,25 +93,15 @@ def layer_csv(evidence: Evidence) -> str:
         columns |= {"lambda_low": evidence.mixing_band[0], "lambda_high": evidence.mixing_band[1]}
     results = evidence.subject.results
     names = ("content_diagonal", "content_offdiagonal", "similarity_diagonal", "similarity_offdiagonal")
-    return _csv(columns | {name: results[name].values.mean(-1) for name in names if name in results})
+    return csv(columns | {name: results[name].values.mean(-1) for name in names if name in results})
 
 
-def tests_csv(evidence: Evidence) -> str:
+def score_csv(evidence: Evidence) -> str:
     """Return scores and tests, a row each."""
     scores = evidence.scores.reset_index().rename(columns={"prediction": "after"})
     return pd.concat([scores, evidence.gains]).to_csv(index=False, lineterminator="\n")
 
 
-def standing_csv(models: Iterable[Standing]) -> str:
-    """Return the known models, a row each."""
-    out = io.StringIO()
-    table = csv.writer(out, lineterminator="\n")
-    table.writerow(["name", "kind", "layers", "length", "corpus", *NUMBERS, "source"])
-    for x in models:
-        numbers = ["" if getattr(x, name) is None else repr(float(getattr(x, name))) for name in NUMBERS]
-        table.writerow([x.name, x.kind, x.layers, x.length, x.corpus, *numbers, x.source])
-    return out.getvalue()
-
-
-def _csv(columns: dict[str, np.ndarray]) -> str:
-    return str(pd.DataFrame(columns).to_csv(index=False, lineterminator="\n", float_format="%.9g"))
+def csv(columns: Mapping[str, np.ndarray]) -> str:
+    """Return columns as CSV, nine digits each."""
+    return str(pd.DataFrame(dict(columns)).to_csv(index=False, lineterminator="\n", float_format="%.9g"))

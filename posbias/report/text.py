@@ -8,13 +8,14 @@ import shlex
 from collections.abc import Iterator
 
 import numpy as np
+from markupsafe import Markup
 
-from posbias.measure.request import GIVEN
+from posbias.comparison.samples import SMOOTH
+from posbias.measure.opening import GIVEN
 from posbias.measure.results import position_words
-from posbias.report.page import text
-from posbias.report.stats import LEAST_FOR_U, Evidence, Subject
+from posbias.report.page import sentence
+from posbias.report.stats import BASELINES, LEAST_FOR_U, Evidence, Subject
 from posbias.rollout.profiles import TOLERANCE
-from studies.reference.influence_tables import SMOOTH
 
 SHORT = {"float32": "32 bits", "bfloat16": "bfloat16, 16 bits", "float16": "float16, 16 bits"}
 ERRORS = {
@@ -24,39 +25,6 @@ ERRORS = {
     "content": "content logits",
 }
 """What a number format can cost, by the names that files have, and as pages write them."""
-
-READING = (
-    "The thick curve is measured: how strongly each input token moves the probability of the most likely next token "
-    "(gradient norms, averaged over the prompts, normalised to sum 1). Its shade is the 95 % interval.",
-    "The other curves are predictions. Most are rollouts: the product of all layers' averaged attention, each mixed "
-    "with the identity by λ. They know no token and no gradient.",
-    "The influence axis is logarithmic, and the dashed line is an equal share, 1/n, for every token.",
-    "(a) has no residual stream; (b) adds it, with the λ below; (c) adds mean content logits; rollouts with measured "
-    "attention take what was measured instead of a formula for it.",
-    "High on the left: the causal mask, which every hop of attention feeds. High on the right: the residual stream, "
-    "which keeps each token's own state, and encodings that favour recent tokens.",
-    "W₁ is how far influence has to be moved, on average, to turn one profile into the other, as a share of the "
-    "length: 0 is equal, a shift of the whole profile by a tenth of the length is 0.1.",
-    "The baselines know nothing of the model, except that the exponential was fitted to the measured curve itself, and "
-    "that the clock has one number of it. A rollout that is no nearer than these predicts nothing.",
-    "Intervals hold 95 % of what resamples give: they say what other prompts of the same kind could have given, not "
-    "what another corpus or another training run would.",
-    "A difference stands if its p value, corrected by Holm's rule for the rows of its table, is at most 0.05.",
-    "Spearman compares the order of positions only; the mean is the average position, 0 first and 1 last.",
-    "Small influence is not small use: gradients are local, and a token that is found when it matters can have little "
-    "influence on average.",
-)
-AT_BIRTH = (
-    "The law at birth is no rollout: it adds squares over sets of layers where a rollout adds sizes. In place of λ it "
-    "takes the gains of the weights, what the norms divide by, and what the MLPs do to gradients. It is derived for "
-    "weights drawn independently, as before training; of a trained model it says what such weights would give."
-)
-"""Stands among the notes where the law at birth is among the predictions."""
-
-
-def reading(subject: Subject) -> list[str]:
-    """Return the notes on how to read a report."""
-    return [*READING[:4], *([AT_BIRTH] if "birth" in subject.predictions else []), *READING[4:]]
 
 
 def asked(subject: Subject) -> Iterator[tuple[str, str]]:
@@ -113,11 +81,11 @@ def number_format(attrs: dict[str, object]) -> str:
     return f"{name}; largest error on one prompt against 32 bits: {', '.join(parts)}"
 
 
-def answer(evidence: Evidence) -> Iterator[str]:
-    """Yield the answer, sentences of HTML: where influence is, whether there is a trough, and what predicts it."""
+def answer(evidence: Evidence) -> Iterator[Markup]:
+    """Yield the answer: where influence is, whether there is a trough, and what predicts it."""
     influence = evidence.subject.influence
     where = "first" if influence.mean_position < 0.5 else "second"
-    yield (
+    yield Markup(
         f"<strong>On average the next token draws on the {where} half of the prompt</strong>: mean position "
         f"{influence.mean_position:.2f}{_within(evidence, 'mean position')}, {influence.first:.1%} of the influence on "
         f"the first token and {influence.last:.1%} on the last."
@@ -135,41 +103,43 @@ def _within(evidence: Evidence, quantity: str) -> str:
     return f" ({low:.2f} to {high:.2f})"
 
 
-def trough(evidence: Evidence) -> str:
+def trough(evidence: Evidence) -> Markup:
     """Return whether there is a trough, with the criterion."""
     shape, n = evidence.shape, len(evidence.p)
     if shape is None:
-        return f"Whether there is a trough cannot be said of {n} tokens: the criterion wants {LEAST_FOR_U}."
+        return Markup(f"Whether there is a trough cannot be said of {n} tokens: the criterion wants {LEAST_FOR_U}.")
     levels = (
         f"the first token has {shape.start * n:.2f} times an equal share, the lowest stretch of {SMOOTH} tokens "
         f"{shape.trough * n:.2f} (at {shape.location:.0%} of the prompt), the last but one {shape.end * n:.2f}"
     )
     rule = f"A trough counts where both ends, the last token aside, are more than {TOLERANCE:.0%} above that stretch."
+    said = {True: "<strong>It has a trough</strong>", False: "<strong>It has no trough</strong>"}
     if evidence.influence is None:
-        found = "<strong>It has a trough</strong>" if shape.present else "<strong>It has no trough</strong>"
-        return f"{found} in these prompts: {levels}. {rule} Without intervals, that is no more than a description."
+        why = "Without intervals, that is no more than a description."
+        return Markup(f"{said[shape.present]} in these prompts: {levels}. {rule} {why}")
     if evidence.has_u == "open":
-        return f"<strong>Whether it has a trough is open</strong>: resamples do not agree. Here {levels}. {rule}"
-    found = "<strong>It has a trough</strong>" if evidence.has_u == "yes" else "<strong>It has no trough</strong>"
+        return Markup(
+            f"<strong>Whether it has a trough is open</strong>: resamples do not agree. Here {levels}. {rule}"
+        )
     depth = f", depth {shape.depth:.0%}" if evidence.has_u == "yes" else ""
-    return f"{found}{depth}: {levels}. {rule}"
+    return Markup(f"{said[evidence.has_u == 'yes']}{depth}: {levels}. {rule}")
 
 
-def nearest(evidence: Evidence) -> str:
+def nearest(evidence: Evidence) -> Markup:
     """Return which prediction is nearest, and whether it beats the baselines."""
     name = evidence.nearest
     if name is None:
-        return "No prediction could be computed from this file."
-    label = f"<em>{text(evidence.subject.label(name))}</em>"
+        return Markup("No prediction could be computed from this file.")
     row = evidence.scores.loc[name]
     away = f"{row['W1']:.3f} of the length away"
     away += "" if np.isnan(row["low"]) else f" ({row['low']:.3f} to {row['high']:.3f})"
-    return f"The nearest prediction is {label}, {away}: {verdict(evidence, name)}."
+    words = f"The nearest prediction is <em>{{label}}</em>, {away}: {verdict(evidence, name)}."
+    return sentence(words, label=evidence.subject.label(name))
 
 
 def verdict(evidence: Evidence, name: str) -> str:
-    """Return whether a prediction beats the two baselines that know nothing, tested where that can be."""
-    blind = {"last": "all on the last token", "uniform": "equal shares"}
+    """Return as HTML whether a prediction beats the two baselines that know nothing, tested where that can be."""
+    blind = {name: BASELINES[name] for name in ("last", "uniform")}
     signs = {b: evidence.against(b, name) for b in blind}
     own = evidence.scores.loc[name, "W1"]
     if None in signs.values():

@@ -3,135 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import xarray as xr
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from posbias import errors
 from posbias.comparison.distances import normalised_wasserstein, wasserstein_to
-from posbias.comparison.multiplicity import holm, sign_p_value
-from posbias.comparison.resampling import interval, resampled_profiles
-from posbias.measure.corpus import in_order
-from posbias.measure.prompt_units import prompt_units
-from posbias.rollout.profiles import TOLERANCE, mean_position, u_shape
+from posbias.comparison.resampling import interval
+from posbias.comparison.samples import SMOOTH, Sample, u_decisions
+from posbias.rollout.profiles import mean_position, u_shape
 
-SMOOTH = 9
-"""Width of the running mean under a trough, in tokens."""
 SMOOTH_LONG = 33
-"""The same for prompts of 1,024 tokens."""
-LEVEL = 0.05
-"""Level at which a family of comparisons is decided."""
-
-
-@dataclass(frozen=True)
-class Sample:
-    """Hold the influence of every prompt of a measurement, and the unit that each prompt is from.
-
-    Parameters
-    ----------
-    influence
-        Each prompt's influence at each position, not normalised.
-    units
-        From :func:`~posbias.measure.prompt_units.prompt_units`.
-    """
-
-    influence: Float[np.ndarray, "N n"]
-    units: Int[np.ndarray, "N"]
-
-    @property
-    def profile(self) -> Float[np.ndarray, "n"]:
-        """The influence profile of all prompts."""
-        return self.influence.sum(0) / self.influence.sum()
-
-    def resampled(self, resamples: int, seed: int = 0) -> Float[np.ndarray, "B n"]:
-        """Return the profiles of resampled units."""
-        return resampled_profiles(self.influence, resamples, units=self.units, seed=seed)
-
-    def redrawn(self, rng: np.random.Generator) -> Sample:
-        """Return as many units drawn with replacement; one that is drawn twice counts as two."""
-        names = np.unique(self.units)
-        rows = [np.flatnonzero(self.units == name) for name in rng.choice(names, names.size)]
-        labels = np.repeat(np.arange(names.size), [row.size for row in rows])
-        return Sample(self.influence[np.concatenate(rows)], in_order(labels))
-
-    def scaled(self, factor: Float[np.ndarray, "n"]) -> Sample:
-        """Return the sample with the influence of each position multiplied."""
-        return replace(self, influence=self.influence * factor)
-
-
-def sample_of(measured: xr.Dataset, **options: object) -> Sample:
-    """Return the sample of a measurement with ``influence_prompts``; options are those of ``prompt_units``."""
-    return Sample(measured["influence_prompts"].values.astype(np.float64), prompt_units(measured, **options))  # type: ignore[arg-type]
-
-
-def u_excess(profiles: Float[np.ndarray, "B n"], *, smooth: int = SMOOTH, ends: int = 1) -> Float[np.ndarray, "B"]:
-    """Return by how much the lower end of profiles is above their trough and its tolerance, times n.
-
-    Above 0 where :func:`~posbias.rollout.profiles.u_shape` says that a U is present, with the same widths.
-
-    Parameters
-    ----------
-    profiles
-        A profile in each row.
-    smooth, ends
-        As for ``u_shape``.
-
-    >>> u_excess(np.array([[0.4, 0.1, 0.1, 0.1, 0.2, 0.1]]), smooth=1).round(3).tolist()
-    [0.57]
-    """
-    q = profiles[:, :-1]
-    half = smooth // 2
-    total = np.cumsum(np.pad(q, ((0, 0), (1, 0))), axis=1)
-    level = (total[:, smooth:] - total[:, :-smooth]) / smooth
-    first, last = max(ends, half), min(q.shape[1] - ends, q.shape[1] - half)
-    trough = level[:, first - half : last - half].min(1)
-    lower = np.minimum(q[:, :ends].mean(1), q[:, -ends:].mean(1))
-    return np.asarray(profiles.shape[1] * (lower - (1 + TOLERANCE) * trough))
-
-
-def u_decisions(
-    samples: Mapping[str, Sample], *, smooth: int = SMOOTH, ends: int = 1, resamples: int = 1000
-) -> pd.DataFrame:
-    """Return for each model whether its profile has a U, with the models' number taken into account.
-
-    Parameters
-    ----------
-    samples
-        Model → prompts.
-    smooth, ends
-        As for :func:`~posbias.rollout.profiles.u_shape`.
-    resamples
-        Of the bootstrap over units.
-
-    Returns
-    -------
-    table : DataFrame
-        Index ``model``. Columns: ``excess`` of :func:`u_excess` with ``excess_low`` and ``excess_high``, its 95 %
-        interval; ``adjusted``, Holm's p value over the models; ``u``: yes or no where that is at most :data:`LEVEL`,
-        open elsewhere.
-
-    Raises
-    ------
-    ValueError
-        If resamples are too few for any of so many models to be decided.
-    """
-    least = int(np.ceil(2 * len(samples) / LEVEL))
-    if resamples < least:
-        raise errors.invalid("resamples", f"at least {least} for {len(samples)} models", resamples)
-    rows, p_values = {}, []
-    for name, sample in samples.items():
-        excess = float(u_excess(sample.profile[None], smooth=smooth, ends=ends)[0])
-        drawn = u_excess(sample.resampled(resamples), smooth=smooth, ends=ends)
-        low, high = interval(drawn)
-        p_values.append(sign_p_value(np.where(drawn > 0, 1.0, -1.0)))
-        rows[name] = {"excess": excess, "excess_low": float(low), "excess_high": float(high)}
-    table = pd.DataFrame.from_dict(rows, orient="index").rename_axis("model")
-    table["adjusted"] = holm(np.array(p_values))
-    sure = table["adjusted"] <= LEVEL
-    return table.assign(u=np.where(sure, np.where(table["excess"] > 0, "yes", "no"), "open"))
+"""Width of the running mean under a trough, for prompts of 1,024 tokens."""
 
 
 def most_have_a_u(samples: Mapping[str, Sample], *, smooth: int, resamples: int = 600) -> bool:

@@ -10,8 +10,9 @@ import xarray as xr
 from jaxtyping import Float
 
 from posbias.comparison.distances import normalised_wasserstein, wasserstein_to
+from posbias.comparison.samples import SMOOTH, Sample, u_decisions, u_excess
+from posbias.report.scoring import sample_of
 from posbias.rollout.profiles import mean_position
-from studies.reference.influence_tables import SMOOTH, Sample, sample_of, u_decisions, u_excess
 from studies.reference.training_seeds import jackknife_error, resampled_error, spread_table
 
 Seeds = Mapping[str, dict[int, xr.Dataset]]
@@ -86,7 +87,7 @@ def profiles_over_seeds(seeds: Seeds, *, resamples: int = 200) -> pd.DataFrame:
     table : DataFrame
         Index ``model``. Columns: ``between_seeds``, the mean W₁ of two seeds' profiles; ``between_prompts``, the mean
         W₁ of two profiles of one seed from resampled prompts; ``with_u``, how many seeds have a U
-        (:func:`~.influence_tables.u_decisions`, all of a model's seeds being a family); ``least_excess`` of these.
+        (:func:`~posbias.comparison.samples.u_decisions`, all of a model's seeds being a family); ``least_excess`` of these.
     """
     rows = {}
     for model, files in seeds.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -36,7 +37,7 @@ def training_records() -> pd.DataFrame:
     """
     rows = {}
     for name in shipped.reference_names():
-        record = json.loads((shipped.FOLDER / name / "training.json").read_text(encoding="utf-8"))
+        record = training_record(name)
         rows[name] = {
             "family": record["family"],
             "positions": SPECIAL.get(name, POSITIONS[record["family"]]),
@@ -48,6 +49,15 @@ def training_records() -> pd.DataFrame:
             "stream": record["training_tokens"],
         }
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("model")
+
+
+def training_record(name: str) -> dict[str, Any]:
+    """Return what is recorded of the training of a reference model, such as ``T``, ``parameters`` and ``steps``.
+
+    >>> training_record("bloom-8")["T"]
+    8
+    """
+    return dict(json.loads((shipped.FOLDER / name / "training.json").read_text(encoding="utf-8")))
 
 
 def loss_curve(name: str) -> pd.DataFrame:

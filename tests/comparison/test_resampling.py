@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.stats import wasserstein_distance
 
 from posbias.comparison.distances import normalised_wasserstein, wasserstein_to
 from posbias.comparison.resampling import (
@@ -57,20 +58,22 @@ def test_distances_are_those_of_the_profiles(influence):
     assert np.allclose(wasserstein_to(p, q), expected, atol=1e-14)
 
 
-def test_what_cannot_be_is_refused(influence):
+def test_a_distance_is_a_share_of_the_way_from_the_first_position_to_the_last():
+    """W1 by hand, by scipy with positions from 0 to 1, and unchanged where a profile is drawn on a finer grid."""
+    assert wasserstein_to(np.array([[0.5, 0.5, 0.0]]), np.array([0.0, 0.5, 0.5])).tolist() == [0.5]
+    assert wasserstein_to(np.eye(5)[:1], np.eye(5)[1]).tolist() == [0.25]
+    rng = np.random.default_rng(0)
+    for n in (2, 3, 10):
+        p, q = rng.dirichlet(np.ones(n), size=2)
+        places = np.linspace(0, 1, n)
+        assert normalised_wasserstein(p, q) == pytest.approx(wasserstein_distance(places, places, p, q))
+    assert normalised_wasserstein([1.0], [1.0]) == 0
+
+
+def test_influence_that_is_none_is_refused(influence):
     for bad in (-influence, np.where(influence > 3, np.nan, influence), influence * (np.arange(40) > 0)[:, None]):
         with pytest.raises(ValueError, match="influence: expected"):
             resampled_profiles(bad, 3)
-    with pytest.raises(ValueError, match="resamples: expected an integer of at least 1, received 0"):
-        resampled_profiles(influence, 0)
-    with pytest.raises(ValueError, match="units: expected a number, or a label"):
-        resample_weights(np.zeros(0))
-    with pytest.raises(ValueError, match="units: expected one for each of 40 prompts, received 3"):
-        resampled_profiles(influence, units=np.arange(3))
-    with pytest.raises(ValueError, match="values: expected at least two units, received 1"):
-        t_interval([1.0])
-    with pytest.raises(ValueError, match="level: expected a share between 0 and 1, received 95.0"):
-        interval(influence, 95.0)
 
 
 def test_units_are_drawn_whole():

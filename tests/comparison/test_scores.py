@@ -33,10 +33,6 @@ def test_influence_kept_in_32_bits_will_do(influence):
     assert narrow == pytest.approx(wide, abs=1e-7)
 
 
-def test_all_mass_on_the_first_token_can_be_set_aside(influence):
-    assert score(influence, np.eye(16)[0]).first_aside > 0
-
-
 def test_gains_are_paired(influence):
     """The interval of a difference is narrower than the difference of intervals: both see the same prompts."""
     p = influence.sum(0) / influence.sum()
@@ -58,9 +54,18 @@ def test_a_score_of_documents_is_less_certain_than_one_of_as_many_prompts(influe
     )  # fmt: skip
     assert (documents.low, documents.high) == pytest.approx((alone.low, alone.high), abs=1e-12)
     assert prompts.high - prompts.low < 0.6 * (alone.high - alone.low)
-    near = 0.9 * q + 0.1 * influence.sum(0) / influence.sum()
-    gains = paired_gain(influence, q, near), paired_gain(again, q, near, units=units)
-    assert gains[0] == pytest.approx(gains[1], abs=1e-12)
+    assert score(influence, np.eye(16)[0]).first_aside > 0  # of nothing but the first token equal shares are left
+
+
+def test_a_gain_of_documents_has_the_interval_and_p_value_of_whole_documents():
+    """Four documents of five equal prompts: by documents the sign is open, by prompts it would be sure."""
+    alone = np.array([[4.0, 1, 1], [4.0, 1, 1], [1.0, 1, 3], [1.2, 1, 1.3]])
+    again, units = np.repeat(alone, 5, axis=0), np.repeat(np.arange(4), 5)
+    first, last = np.array([0.6, 0.2, 0.2]), np.array([0.2, 0.2, 0.6])
+    single, whole = paired_gain(alone, last, first), paired_gain(again, last, first, units=units)
+    assert whole == pytest.approx(single, abs=1e-12) and whole.p_value > 0.05
+    by_prompt = paired_gain(again, last, first)
+    assert by_prompt.p_value < 0.05 and by_prompt.high - by_prompt.low < 0.6 * (whole.high - whole.low)
 
 
 def test_the_interval_of_a_small_distance_contains_it(influence):
@@ -116,9 +121,3 @@ def test_what_cannot_be_is_refused(influence):
     for before, after, field in ((np.ones(1), even, "before"), (even, np.full(17, 1 / 17), "after")):
         with pytest.raises(ValueError, match=f"{field}: expected 16 positions, as measured, received"):
             paired_gain(influence, before, after)
-
-
-def test_two_thousand_resamples_of_the_largest_case_are_one_product():
-    """1,000 prompts of 256 positions: resamples by positions are stored, never resamples by prompts by positions."""
-    p = resampled_profiles(np.random.default_rng(0).gamma(1.0, size=(1000, 256)), 2000)
-    assert p.shape == (2000, 256) and np.allclose(p.sum(1), 1)

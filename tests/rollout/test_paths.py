@@ -86,5 +86,3 @@ def test_what_cannot_be_is_refused():
         paths_by_hops(A, lambda_[:2])
     with pytest.raises(ValueError, match="rho: expected a number of at least 0, received -0.1"):
         damped_profile(rollout_parts()[0], -0.1)
-    with pytest.raises(ValueError, match="parts and profiles: expected as many of each, at least one"):
-        fit_coherence([], [])

@@ -5,9 +5,9 @@ import pytest
 
 xr = pytest.importorskip("xarray", reason="xarray is not installed")
 
+from posbias.comparison.samples import Sample, u_decisions, u_excess
 from posbias.rollout.profiles import u_shape
 from studies.reference.influence_tables import (
-    Sample,
     cancelled,
     end_dominates,
     lead_turned,
@@ -22,8 +22,6 @@ from studies.reference.influence_tables import (
     signed_influence,
     start_moved,
     text_distances,
-    u_decisions,
-    u_excess,
     with_profile,
 )
 

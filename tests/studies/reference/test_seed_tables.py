@@ -7,7 +7,8 @@ pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 xr = pytest.importorskip("xarray", reason="xarray is not installed")
 
-from studies.reference import influence_tables, seed_tables, training_seeds
+from posbias.report import scoring
+from studies.reference import seed_tables, training_seeds
 
 N, n, T, H, G = 12, 40, 2, 2, 4
 SEEDS = (0, 1, 2)
@@ -16,7 +17,7 @@ SEEDS = (0, 1, 2)
 @pytest.fixture(autouse=True)
 def units(monkeypatch):
     """Let made-up prompts be units of their own."""
-    for module in (influence_tables, training_seeds):
+    for module in (scoring, training_seeds):
         monkeypatch.setattr(module, "prompt_units", lambda x: np.arange(x.sizes["prompt"]))
 
 

@@ -12,7 +12,7 @@ from posbias.measure.corpus import Corpus
 from posbias.measure.loading import Source
 from posbias.measure.results import SCHEMA
 from posbias.measure.run import measured
-from posbias.measure.study import Settings
+from posbias.measure.settings import Settings
 from posbias.measure.summary import read_summaries, read_summary
 from posbias.rollout.order import stochastic_monotonicity
 from studies.reference.training_seeds import (

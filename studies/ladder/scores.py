@@ -1,0 +1,191 @@
+"""Scores of predicted profiles against the influence of many models, in tidy tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from jaxtyping import Int
+
+from posbias.comparison.distances import normalised_wasserstein, unit
+from posbias.comparison.multiplicity import decided
+from posbias.measure.prompt_units import known_units
+from posbias.measure.rollouts import OF_MEANS
+from posbias.report.scoring import SCORED, baselines, gain_rows, measured_clock, score_rows
+from posbias.rollout.profiles import mean_position
+from studies.reference.trained import training_record
+
+LABELS = {
+    "a": "(a) attention only",
+    "b": "(b) with residual",
+    "c": "(c) with content too",
+    "kernels": "measured kernels",
+    "own": "each prompt's own kernels",
+    "birth": "law at birth",
+    "aligned": "aligned sum of the same sizes",
+    "uniform": "uniform",
+    "first": "first token",
+    "last": "last token",
+    "recency": "fitted exponential",
+    "clock": "clock",
+    "untrained-default": "untrained twin, small weights",
+    "untrained-unit": "untrained twin, unit scale",
+}
+"""Every prediction: its name in the tables, and how a page writes it."""
+
+TWINS = ("default", "unit")
+"""Initial scales of the untrained twins."""
+
+Kept = Mapping[str, xr.Dataset]
+"""Summaries by stem, MODEL.CORPUS."""
+Others = Mapping[str, Mapping[str, np.ndarray]]
+"""Model → further predictions by name, made of other files."""
+
+
+def predictions(measurement: xr.Dataset, twins: Mapping[str, xr.Dataset] | None = None) -> dict[str, np.ndarray]:
+    """Return the profiles that are set against the influence of a summary, by the names of :data:`LABELS`.
+
+    ``twins`` are summaries of the same architecture with random weights by initial scale; those of another length are
+    left out.
+    """
+    rollouts = measurement["rollout"]
+    known = [variant for variant in (*OF_MEANS, "own", "birth") if variant in rollouts["variant"]]
+    found = {variant: unit(rollouts.sel(variant=variant).values) for variant in known}
+    found |= baselines(measurement["influence"].values) | {"clock": measured_clock(measurement)}
+    for scale, twin in (twins or {}).items():
+        if twin.sizes["position"] == measurement.sizes["position"]:
+            found[f"untrained-{scale}"] = unit(twin["influence"].values)
+    return found
+
+
+def twins_of(kept: Kept, model: str, corpus: str = "builtin") -> dict[str, xr.Dataset]:
+    """Return the summaries of a model's untrained twins by initial scale."""
+    stems = {scale: f"{model}-untrained-{scale}.{corpus}" for scale in TWINS}
+    return {scale: kept[stem] for scale, stem in stems.items() if stem in kept}
+
+
+def score_table(
+    kept: Kept,
+    models: Sequence[str],
+    *,
+    corpus: str = "builtin",
+    others: Others | None = None,
+    resamples: int = 1000,
+) -> pd.DataFrame:
+    """Return the score of every prediction for every model that has the corpus, a row each.
+
+    Columns are ``model``, ``corpus``, ``prediction``, ``W1``, ``low``, ``high``, ``first_aside``, ``spearman`` and
+    ``difference``, as :class:`~posbias.comparison.scores.Score` explains them; resampled are documents.
+    """
+    rows: list[dict[str, object]] = []
+    for model in models:
+        if (stem := f"{model}.{corpus}") in kept:
+            further = (others or {}).get(model)
+            found = scored(kept[stem], twins_of(kept, model), others=further, resamples=resamples)
+            rows += found.assign(model=model, corpus=corpus).to_dict("records")
+    return pd.DataFrame(rows)[["model", "corpus", *SCORED]]
+
+
+def scored(
+    measurement: xr.Dataset,
+    twins: Mapping[str, xr.Dataset] | None = None,
+    *,
+    others: Mapping[str, np.ndarray] | None = None,
+    resamples: int = 1000,
+) -> pd.DataFrame:
+    """Return the score of every prediction, and of ``others`` of the same length, for one measurement, a row each."""
+    influence = measurement["influence_prompts"].values
+    n = influence.shape[1]
+    further = {name: profile for name, profile in (others or {}).items() if profile.size == n}
+    profiles = predictions(measurement, twins) | further
+    return score_rows(influence, profiles, units=known_units(measurement), resamples=resamples)
+
+
+def gain_table(
+    kept: Kept,
+    models: Sequence[str],
+    pairs: Sequence[tuple[str, str]],
+    *,
+    corpus: str = "builtin",
+    others: Others | None = None,
+    resamples: int = 1000,
+) -> pd.DataFrame:
+    """Return how much nearer the second prediction of each pair is than the first, for every model.
+
+    Columns are ``model``, ``before``, ``after``, ``gain`` in W₁, its 95 % interval over documents, ``low`` to ``high``,
+    with both distances taken on the same resampled documents, the p value of no gain, and its sign where it stands
+    among those of all models (:func:`~posbias.comparison.multiplicity.decided`), ``decided``.
+    """
+    rows = []
+    for model in models:
+        x = kept[f"{model}.{corpus}"]
+        profiles, units = predictions(x, twins_of(kept, model)) | dict((others or {}).get(model, {})), known_units(x)
+        own = gain_rows(x["influence_prompts"].values, profiles, pairs, units=units, resamples=resamples)
+        rows.append(own.assign(model=model)[["model", *own.columns]])
+    return with_decisions(pd.concat(rows, ignore_index=True), ["before", "after"])
+
+
+def with_decisions(table: pd.DataFrame, family: Sequence[str]) -> pd.DataFrame:
+    """Add ``decided``, the sign of each gain that stands in its family of comparisons, 0 where it is open.
+
+    Rows whose columns ``family`` are equal make a family, such as all models with one pair of predictions.
+
+    >>> table = pd.DataFrame({"way": ["a", "a"], "gain": [0.1, -0.2], "p_value": [0.04, 0.01]})
+    >>> with_decisions(table, ["way"])["decided"].tolist()
+    [1, -1]
+    """
+    signs = pd.Series(0, index=table.index)
+    for _, own in table.groupby(list(family), sort=False):
+        signs[own.index] = decided(own["gain"].to_numpy(), own["p_value"].to_numpy())
+    return table.assign(decided=signs)
+
+
+def rearranged(measurement: xr.Dataset, order: Int[np.ndarray, "n"]) -> xr.Dataset:
+    """Return a measurement whose measured influence has its positions permuted; what predicts it is unchanged."""
+    moved = {name: measurement[name] for name in ("influence", "influence_prompts")}
+    return measurement.assign({name: (x.dims, x.values[..., order]) for name, x in moved.items()})
+
+
+def rollout_distances(kept: Kept) -> pd.DataFrame:
+    """Return W₁ of the rollouts of every summary: ``model``, ``corpus``, ``prediction``, ``W1`` and ``difference``.
+
+    ``difference`` is the mean position of the rollout less that of the measured influence. Untrained twins are models
+    of their own; a stage of training stands where others have a corpus, as in the files' names.
+    """
+    rows = [row for stem in kept for row in _distances(stem, kept[stem])]
+    return pd.DataFrame(rows, columns=["model", "corpus", "prediction", "W1", "difference"])
+
+
+def _distances(stem: str, x: xr.Dataset) -> Iterator[tuple[str, str, str, float, float]]:
+    """Yield the rows of one summary."""
+    model, corpus = stem.split(".", 1)
+    p = unit(x["influence"].values)
+    for variant in OF_MEANS:
+        q = unit(x["rollout"].sel(variant=variant).values)
+        yield model, corpus, variant, normalised_wasserstein(q, p), mean_position(q) - mean_position(p)
+
+
+def last_token_distances(kept: Kept) -> pd.DataFrame:
+    """Return W₁ of all influence on the last token from every summary's measurement: ``model``, ``corpus``, ``W1``.
+
+    A point mass on the last token lies after every profile, so its distance is one less the profile's mean position.
+    """
+    rows = [(*stem.split(".", 1), 1 - mean_position(unit(x["influence"].values))) for stem, x in kept.items()]
+    return pd.DataFrame(rows, columns=["model", "corpus", "W1"])
+
+
+def training_distances(stages: Kept, kept: Kept, *, without: Sequence[str] = ()) -> pd.DataFrame:
+    """Return W₁ of rollout (b) through training: ``model``, ``step`` and ``W1``, in the order of steps.
+
+    ``stages`` are summaries of unfinished models, MODEL.step-NNNNNN; ``kept`` has the finished ones, on the built-in
+    corpus.
+    """
+    found = rollout_distances(stages).query("prediction == 'b' and model not in @without")
+    steps = found["corpus"].str.removeprefix("step-").astype(int)
+    rows = [found.assign(step=steps)]
+    for model in found["model"].unique():
+        done = rollout_distances({f"{model}.builtin": kept[f"{model}.builtin"]}).query("prediction == 'b'")
+        rows.append(done.assign(step=int(training_record(model)["steps"])))
+    return pd.concat(rows).sort_values(["model", "step"], ignore_index=True)[["model", "step", "W1"]]
