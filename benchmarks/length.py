@@ -27,15 +27,16 @@ PROGRAM = """
 import json, sys, time
 from pathlib import Path
 from posbias.measure import run
-from posbias.measure.untrained import Birth
+from posbias.measure.untrained import Untrained
 from posbias.measure.corpus import Corpus
-from posbias.measure.quantities import quantities_of
-from posbias.measure.study import Settings, Study
+from posbias.measure.settings import quantities_of
+from posbias.measure.session import Session
+from posbias.measure.settings import Settings
 folder, n, quantities, output = sys.argv[1:]
 settings = Settings(
-    Birth(folder), Corpus("builtin"), 1, int(n), 1, rule="random", attention=None, quantities=quantities_of(quantities)
+    Untrained(folder), Corpus("builtin"), 1, int(n), 1, rule="random", attention=None, quantities=quantities_of(quantities)
 )
-need = Study(settings).need()
+need = Session(settings).need()
 start = time.process_time()
 run.measure(settings, Path(output))
 status = Path("/proc/self/status").read_text().split("VmHWM:")[1]
@@ -44,7 +45,7 @@ print(json.dumps([need.total, int(status.split()[0]) * 1024, Path(output).stat()
 
 
 def main() -> None:
-    from posbias.measure.untrained import SIZES
+    from posbias.measure.sizes import SIZES
 
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--only", choices=sorted({row[0] for row in ROWS}))

@@ -34,12 +34,12 @@ def work(model: str, output: Path, prompts: int, length: int) -> None:
     from posbias.measure import run
     from posbias.measure.corpus import BUILTIN, Corpus
     from posbias.measure.loading import Source
-    from posbias.measure.study import Settings
-    from posbias.measure.untrained import Birth
+    from posbias.measure.settings import Settings
+    from posbias.measure.untrained import Untrained
 
     is_path = Path(model).is_dir()
     settings = Settings(
-        Birth(model) if is_path else Source(model),
+        Untrained(model) if is_path else Source(model),
         Corpus(BUILTIN),
         prompts,
         length,

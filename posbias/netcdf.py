@@ -18,15 +18,7 @@ SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 
 def check_signature(path: Path) -> None:
-    """Raise unless a file is there and begins as netCDF files do; needs neither xarray nor HDF5.
-
-    Raises
-    ------
-    ValueError
-        If it is no netCDF file.
-    OSError
-        If it cannot be read.
-    """
+    """Raise ValueError or OSError unless a file begins as netCDF files do; needs neither xarray nor HDF5."""
     if path.exists() and not path.is_file() and not path.is_dir():  # reading a pipe would wait for ever
         raise errors.invalid(str(path), "a netCDF file written by posbias", "a device or a pipe")
     with path.open("rb") as file:  # what is missing or forbidden is said by the system
@@ -36,16 +28,16 @@ def check_signature(path: Path) -> None:
         raise errors.invalid(str(path), "a netCDF file written by posbias", received)
 
 
-def load(path: Path) -> xr.Dataset:
-    """Read a netCDF file into memory.
+def check_measurement(path: Path) -> Path:
+    """Return the file of a measurement, or raise unless it is there, ends in .nc, and begins as netCDF does."""
+    if path.suffix != ".nc":
+        raise errors.invalid("path", "a file name that ends in .nc", path.name or repr(str(path)))
+    check_signature(path)
+    return path
 
-    Raises
-    ------
-    ValueError
-        If it is no netCDF file, or a damaged one.
-    OSError
-        If it cannot be read.
-    """
+
+def load(path: Path) -> xr.Dataset:
+    """Read a netCDF file into memory, or raise ValueError for a damaged one and OSError where there is none."""
     check_signature(path)
     import xarray as xr
 
@@ -60,26 +52,7 @@ def load(path: Path) -> xr.Dataset:
 
 
 def load_layout(path: Path, attribute: str, layout: int, what: str) -> xr.Dataset:
-    """Read a netCDF file into memory whose attribute says that it has the layout that is known here.
-
-    Parameters
-    ----------
-    path
-        The file.
-    attribute
-        Name of the attribute that holds the layout's number.
-    layout
-        The number that is known.
-    what
-        What such a file is called in messages.
-
-    Raises
-    ------
-    ValueError
-        As :func:`load`, and if the number is missing or another one.
-    OSError
-        If the file cannot be read.
-    """
+    """Read a netCDF file whose ``attribute`` is the number of the layout that is known, or raise ValueError."""
     results = load(path)
     if integer_attribute(path, results.attrs, attribute) != layout:
         received = f"layout {results.attrs[attribute]}" if attribute in results.attrs else "no layout number"
@@ -89,11 +62,6 @@ def load_layout(path: Path, attribute: str, layout: int, what: str) -> xr.Datase
 
 def integer_attribute(path: Path, attributes: Mapping[Any, Any], name: str) -> int | None:
     """Return an attribute that must be an integer, None if it is not there.
-
-    Raises
-    ------
-    ValueError
-        If it is a text, a list, or another number.
 
     >>> integer_attribute(Path("m.nc"), {"posbias_schema": "one"}, "posbias_schema")
     Traceback (most recent call last):
@@ -112,24 +80,10 @@ def integer_attribute(path: Path, attributes: Mapping[Any, Any], name: str) -> i
 
 
 def write(path: Path, data: xr.Dataset, encoding: Mapping[str, Mapping[str, Any]] | None = None) -> None:
-    """Write labelled arrays as netCDF, whole or not at all.
+    """Write labelled arrays as netCDF, packed as ``encoding`` says for xarray, whole or not at all.
 
-    The file is made in memory, packed, and then written like any other: HDF5 on a disk that fills up can crash when it
-    closes the file, and no error can be caught then.
-
-    Parameters
-    ----------
-    path
-        The file.
-    data
-        The arrays.
-    encoding
-        As xarray has it: name → how it is packed.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be written, such as on a full disk; one that is there is then left as it was.
+    The file is made in memory and then written like any other: HDF5 on a disk that fills up can crash when it closes
+    the file, and no error can be caught then.
     """
     content = data.to_netcdf(None, engine="h5netcdf", encoding={k: dict(x) for k, x in (encoding or {}).items()})
     write_whole(path, bytes(content))

@@ -7,8 +7,6 @@ from typing import Annotated, Literal
 
 import typer
 
-from posbias import errors
-
 
 def register(app: typer.Typer) -> None:
     """Add the command to ``app``."""
@@ -32,11 +30,10 @@ def bias(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output if it is there.")] = False,
 ) -> None:
     """Choose a position bias to add to a model, such that the rollout of its measured attention is even."""
-    from posbias.files import write_whole
-    from posbias.measure.request import check_measurement, check_output
+    from posbias.files import check_output, write_whole
+    from posbias.netcdf import check_measurement
 
-    if check_output(output, ".yaml").exists() and not overwrite:
-        raise errors.invalid(str(output), "a file that is not there yet, or --overwrite", "one that is there")
+    check_output(output, ".yaml", overwrite=overwrite)
     check_measurement(measurement)
 
     from posbias.design.choice import attended, chosen_bias, distance_to_even, evaluated, worst_place

@@ -148,7 +148,7 @@ def _check_mixing(text: str | None, gains: Path | None, depth: int, law: str) ->
         raise errors.invalid("--lambda and --gains", "one of both", "neither" if text is None else "both")
     if gains is None:
         return _mixing(str(text), depth)
-    from posbias.measure.request import check_measurement
+    from posbias.netcdf import check_measurement
 
     if law != "birth":
         raise errors.invalid("--gains", "--law birth with it", law)

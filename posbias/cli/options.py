@@ -31,6 +31,15 @@ class Running:
     overwrite: bool = setting(False, "Replace the output if it is there.")
 
 
+UNTRAINED = Annotated[
+    str | None,
+    typer.Option(
+        help="In place of a model, an untrained network: config.json, a directory with one, a published size such as "
+        "gpt2, llama-12x256 or bloom-12x256. Weights are drawn with --seed; none are read."
+    ),
+]
+"""The option ``--untrained``, which has None as its default."""
+
 Group = Mapping[str, tuple[Any, Any]]
 """Name of an option → its type with its help, and its default."""
 

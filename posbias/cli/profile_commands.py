@@ -68,7 +68,7 @@ def rollout(
             "--variant", "a variant for a measurement (.nc), and none for a configuration", config.name
         )
     if variant is not None:
-        from posbias.measure.request import check_measurement
+        from posbias.netcdf import check_measurement
 
         if law is not None:
             raise errors.invalid("--law", "none for a measurement, but --variant", law)
@@ -100,7 +100,7 @@ def rollout(
 
 def _at_birth(file: Path, settings: RolloutConfig, scalar_content: Literal["every-head", "first-head"]) -> np.ndarray:
     """Return the profile under the law at birth, or raise ValueError, with the file, where λ gives no gains."""
-    from posbias.rollout.untrained_factors import profile_of_gains
+    from posbias.rollout.untrained import profile_of_gains
 
     try:
         return profile_of_gains(settings.kernels(scalar_content), settings.gains(), settings.sequence_length)

@@ -37,7 +37,7 @@ def report(
     ] = None,
     keep: Annotated[Path | None, typer.Option(help="Also keep the measurement: a new netCDF file (.nc).")] = None,
     init: Annotated[
-        str | None, typer.Option(help="In place of a model, an untrained network, as for posbias measure.")
+        str | None, typer.Option("--untrained", help="In place of a model, an untrained network, as for posbias measure.")
     ] = None,
     dataset: Annotated[
         str | None,
@@ -69,9 +69,9 @@ def report(
     """Answer in one page: is there a trough, what predicts it, and where does the model stand; figures, tests, data."""
     measuring = {
         "prompts": prompts, "length": length, "batch_size": batch_size, "dtype": dtype, "device": device,
-        "device_map": device_map, "rule": rule, "separator": separator, "field": field, "corpus": dataset, "seed": seed,
+        "device_map": device_map, "rule": rule, "separator": separator, "field": field, "dataset": dataset, "seed": seed,
     }  # fmt: skip
-    opening = {"revision": revision, "tokenizer": tokenizer, "init": init}
+    opening = {"revision": revision, "tokenizer": tokenizer, "untrained": init}
     chosen = {name: value for name, value in (measuring | opening).items() if value is not None}
     allowed = {"trust_remote_code": trust_remote_code, "allow_pickle": allow_pickle}
     is_file = subject is not None and subject.endswith(".nc") and not Path(subject).is_dir()
@@ -80,7 +80,7 @@ def report(
         only_for_models = [*chosen, *(name for name, value in allowed.items() if value), *(["keep"] if keep else [])]
         if only_for_models:
             received = f"the file {subject}, which is measured already"
-            raise errors.invalid(only_for_models[0].replace("corpus", "dataset"), "a model to measure", received)
+            raise errors.invalid(only_for_models[0], "a model to measure", received)
     else:
         check_wanted(subject, opening | allowed, measuring)
     if is_file and is_retrieval(Path(str(subject))):
@@ -144,7 +144,8 @@ def check_before(output: Path, source: str | None, compare: Path | None, keep: P
     OSError
         If a folder is not there or cannot be written.
     """
-    from posbias.measure.request import check_measurement, check_output
+    from posbias.files import check_output
+    from posbias.netcdf import check_measurement
 
     check_output(output, ".html")
     for file in (source, compare):
@@ -166,25 +167,22 @@ def check_wanted(subject: str | None, opening: dict[str, Any], measuring: dict[s
     ValueError
         With the field, what was expected, and what came.
     """
-    from posbias.measure import request
+    from posbias.measure.corpus import chosen_corpus
+    from posbias.measure.opening import check_subject
+    from posbias.measure.settings import check_settings
 
-    init, seed, dataset = opening["init"], measuring["seed"] or 0, measuring["corpus"]
+    init, seed, dataset = opening["untrained"], measuring["seed"] or 0, measuring["dataset"]
     if subject is None and init is None:
-        raise errors.invalid("model", "a measurement (.nc), a model to measure, or --init", "neither")
-    request.check_subject(
+        raise errors.invalid("model", "a measurement (.nc), a model to measure, or --untrained", "neither")
+    check_subject(
         subject, init, seed, revision=opening["revision"], trust_remote_code=opening["trust_remote_code"],
         allow_pickle=opening["allow_pickle"], device_map=measuring["device_map"],
     )  # fmt: skip
     numbers = {name: measuring[name] for name in ("prompts", "length", "batch_size") if measuring[name] is not None}
-    request.check_numbers(**{"prompts": PROMPTS, "length": LENGTH, "batch_size": 8, **numbers}, seed=seed)
-    if measuring["dtype"] is not None:
-        request.check_dtype(measuring["dtype"])
-    if measuring["device"] is not None:
-        errors.device("device", measuring["device"])
-    request.check_source(subject, init)
-    if dataset is not None:
-        rule = measuring["rule"] or "first"
-        request.chosen_corpus(dataset, rule, measuring["separator"], measuring["field"] or "text")
+    given = {"dtype": measuring["dtype"], "device": measuring["device"], "seed": seed}
+    check_settings({"prompts": PROMPTS, "length": LENGTH, "batch_size": 8, **numbers, **given})
+    wanted = {"dataset": dataset, "rule": measuring["rule"], "separator": measuring["separator"]}
+    chosen_corpus(wanted | {"field": measuring["field"] or "text"}, untrained=init is not None)
 
 
 def measure(subject: str | None, opening: dict[str, Any], measuring: dict[str, Any]) -> Measurement:

@@ -72,28 +72,27 @@ def retrieval(
     """Ask a model for what stands at each place of its prompt: scores by place, beside the prompts' profiles."""
     from posbias import errors
     from posbias.lookup.tasks import PROFILE_PROMPTS, Task, check_counts
-    from posbias.measure import request
-    from posbias.measure.corpus import BUILTIN
+    from posbias.measure.corpus import chosen_corpus
+    from posbias.measure.opening import check_model
+    from posbias.measure.settings import check_settings
+    from posbias.measure.unfinished import check_run, own_checkpoint
 
     asked = Task(task, pairs, length, segment, cue)
     profiled = min(PROFILE_PROMPTS, prompts) if profile_prompts is None else profile_prompts
     check_counts(prompts, batch_size, profiled, seed, asked)
     errors.seconds("checkpoint_every", checkpoint_every)
-    if dtype is not None:
-        request.check_dtype(dtype)
-    if device is not None:
-        errors.device("device", device)
+    check_settings({"dtype": dtype, "device": device})
     if dataset is not None and task != "copy":
         raise errors.invalid("dataset", f"none with the task {task}, which reads no text", dataset)
-    request.check_model(model)
+    check_model(model)
     added = read_bias(bias)
     errors.finite_array("temperature", temperature, ndim=(0,))
     if temperature <= 0 or (temperature != 1 and added is not None):
         expected = "a number above 0" if temperature <= 0 else "1 with --bias: one change at a time"
         raise errors.invalid("temperature", expected, temperature)
-    corpus = request.chosen_corpus(BUILTIN if dataset is None else dataset, "first", separator, field)
-    request.check_run(output, resume=resume, overwrite=overwrite, report=report)
-    with resumable(lambda: [request.own_checkpoint(output)]):
+    corpus, _ = chosen_corpus({"dataset": dataset, "separator": separator, "field": field})
+    check_run(output, resume=resume, overwrite=overwrite, report=report)
+    with resumable(lambda: [own_checkpoint(output)]):
         from posbias.lookup.run import Retrieval, added_bias, divided, retrieve
         from posbias.lookup.text import summary_lines
         from posbias.measure.loading import Source

@@ -7,8 +7,8 @@ import xarray as xr
 from jaxtyping import Float
 
 from posbias.lookup.prompts import PlacedPrompts
-from posbias.measure.quantities import labels
 from posbias.measure.rollouts import measured_profile, variants_of
+from posbias.measure.settings import labels
 
 MEASURED = "measured"
 """Name of the measured profile among the predicted ones."""

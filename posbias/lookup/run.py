@@ -45,11 +45,11 @@ from posbias.measure.loading import Source, check_fits, last_part
 from posbias.measure.positions import read_positions
 from posbias.measure.processes import Processes, processes
 from posbias.measure.progress import progress as told
-from posbias.measure.request import check_run
 from posbias.measure.results import make_results
-from posbias.measure.study import Settings, Study
-from posbias.measure.traces import Readings
-from posbias.measure.unfinished import checkpoint_path
+from posbias.measure.session import Session
+from posbias.measure.settings import Settings
+from posbias.measure.traces import Traces
+from posbias.measure.unfinished import check_run, checkpoint_path
 from posbias.networks.added_biases import added_biases, divided_logits
 from posbias.networks.description import position_kind
 from posbias.networks.families import family_of
@@ -112,7 +112,7 @@ class Retrieval:
     corpus
         Documents that copying takes its texts from.
     dtype, device, device_map, special_tokens, attention
-        As :class:`~posbias.measure.study.Settings` has them.
+        As :class:`~posbias.measure.settings.Settings` has them.
     seed
         Of keys, values and the order of places.
     change
@@ -134,7 +134,7 @@ class Retrieval:
     change: Change | None = None
 
 
-class RetrievalStudy(Study):
+class RetrievalStudy(Session):
     """Hold the model and the prompts of a retrieval; as a study its prompts are those that give the profile.
 
     Parameters
@@ -271,7 +271,7 @@ def retrieve(
                 bar.update()
             positions = read_positions(instrument, study.settings.length)
             scores = Scores(study, instrument, group, path)
-            readings = Readings(study, instrument, group, path) if subject.profile_prompts else None
+            readings = Traces(study, instrument, group, path) if subject.profile_prompts else None
             batches = [*scores.batches, *(readings.batches if readings else [])]
             with nullcontext() if subject.change is None else subject.change.applied(instrument.model):
                 go_through(
@@ -321,10 +321,8 @@ class Scores:
         """Batches of this process, in order."""
         N, size = len(self.study.placed.ids), self.study.settings.batch_size
         shared = self.group.share([slice(k, min(k + size, N)) for k in range(0, N, size)])
-        twice = 1 if self.study.placed.controls is None else 2
-        each = twice * self.study.placed.ids.shape[1]
         sizes = [rows.stop - rows.start for rows in shared]
-        return [Batch(k, k * each, partial(self.read, rows)) for k, rows in zip(sizes, shared, strict=True)]
+        return [Batch(k, partial(self.read, rows)) for k, rows in zip(sizes, shared, strict=True)]
 
     def read(self, rows: slice) -> None:
         """Score a batch; raise ValueError for a NaN or Inf."""

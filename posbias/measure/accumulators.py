@@ -4,7 +4,7 @@ A layer's sums live on the layer's own device until the end, in 64 bits. A numbe
 kept as it is, so that means, deviations and bootstrap bands can be had later. Histograms are counts of whole
 entries: exact, and the same for any grouping.
 
-Beyond a number of tokens matrices are added up over cells of neighbouring tokens (:mod:`posbias.rollout.cells`).
+Beyond a number of tokens matrices are added up over cells of neighbouring tokens (:mod:`posbias.rollout.token_bins`).
 
 **Bin rule.** Content logits are counted in 256 bins of width 1/4, centred on the multiples of 1/4 from -32 to
 31.75, the outermost two open; logits in one bin differ by less than a factor e^(1/4) in attention. The rule
@@ -22,7 +22,7 @@ from torch import Tensor
 
 from posbias import errors
 from posbias.measure.attention import Reading, blocks
-from posbias.rollout.cells import BAND, Cells
+from posbias.rollout.token_bins import BAND, TokenBins
 
 BINS = 256
 BIN_WIDTH = 0.25
@@ -75,7 +75,7 @@ class LayerSums:
         Names of :data:`~posbias.measure.quantities.QUANTITIES`; those that are no matter of attention are passed over.
     """
 
-    def __init__(self, H: int, cells: Cells, device: torch.device, quantities: Collection[str]) -> None:
+    def __init__(self, H: int, cells: TokenBins, device: torch.device, quantities: Collection[str]) -> None:
         wide = torch.float32 if device.type == "mps" else torch.float64  # Apple's devices have no 64 bits
         self.H, self.cells, self.device, self.quantities = H, cells, device, frozenset(quantities)
         self.is_whole = len(cells.starts) == cells.n
@@ -197,10 +197,10 @@ class LayerSums:
             self.sums[name] += counts.view(self.H, BINS)
 
 
-def visible_pairs(cells: Cells, reach: int) -> Int[np.ndarray, "cells cells"]:
+def visible_pairs(cells: TokenBins, reach: int) -> Int[np.ndarray, "cells cells"]:
     """Return how many pairs of a query and a key in each pair of cells a causal window of ``reach`` tokens shows.
 
-    >>> visible_pairs(Cells(4, np.array([0, 1, 3])), 2).tolist()
+    >>> visible_pairs(TokenBins(4, np.array([0, 1, 3])), 2).tolist()
     [[1, 0, 0], [1, 3, 0], [0, 1, 1]]
     """
     position, total = np.arange(cells.n), np.zeros((len(cells.starts),) * 2, dtype=np.int64)

@@ -16,23 +16,14 @@ from posbias import errors
 from posbias.measure import checkpoint
 from posbias.measure.memory import has_fast_bfloat16
 from posbias.measure.progress import progress as told
-from posbias.measure.study import Settings
+from posbias.measure.settings import Settings
 from posbias.measure.unfinished import held_back
 
 
 class Batch(NamedTuple):
-    """Say what is done with a batch.
-
-    Parameters
-    ----------
-    prompts, tokens
-        How many prompts it has, and how many tokens they have together.
-    read
-        Reads it and adds to the state.
-    """
+    """A batch: how many prompts it has, and what reads it and adds to the state."""
 
     prompts: int
-    tokens: int
     read: Callable[[], None]
 
 
@@ -47,29 +38,9 @@ def go_through(
 ) -> None:
     """Read the batches that are left, in order; at the end there is a checkpoint of all of them.
 
-    Ctrl-C and SIGTERM wait for the batch at work and leave a checkpoint of it.
-
-    Parameters
-    ----------
-    batches
-        Those of this process; the same in the same order whenever a run goes on.
-    state
-        Gives all that is added up, by name.
-    path
-        The checkpoint; a run goes on from it if it is there.
-    fingerprint
-        Settings that must be equal for that, a ``name=value`` in each line.
-    checkpoint_every
-        Least seconds between two checkpoints; infinity for none, and nothing is held back then.
-    shown
-        Whether to show what is done.
-
-    Raises
-    ------
-    ValueError
-        If the checkpoint is of a run with other settings.
-    OSError
-        If a checkpoint cannot be written.
+    Batches are the same in the same order whenever a run goes on; ``state`` gives all that is added up, by name. A run
+    goes on from the checkpoint in ``path`` if that is there and has the same ``fingerprint``. Ctrl-C and SIGTERM wait
+    for the batch at work and leave a checkpoint of it. With infinite seconds between checkpoints there are none.
     """
     done = checkpoint.restore(path, state(), fingerprint) if path.exists() else 0
     saved = time.monotonic()
@@ -82,8 +53,7 @@ def go_through(
             if asked or is_last or time.monotonic() - saved >= checkpoint_every:
                 checkpoint.save(path, state(), k + 1, fingerprint)
                 saved = time.monotonic()
-            tokens = sum(batch.tokens for batch in batches[done : k + 1])
-            bar.update(batch.prompts, f"{tokens / max(bar.seconds, 1e-9):.0f} tokens/s")
+            bar.update(batch.prompts)
             if asked:
                 asked.end()
 

@@ -20,7 +20,7 @@ from posbias.measure.normalisation import centres, denominators, is_norm
 from posbias.measure.offload import present
 from posbias.networks.families import output_projection
 from posbias.networks.hooks import After, Before, given, hooked, regiven, rereturned, returned
-from posbias.rollout.cells import Cells, cells_of
+from posbias.rollout.token_bins import TokenBins, token_bins
 
 MOST_PROMPTS = 16
 """Prompts that are read: a mean over positions and prompts needs no more."""
@@ -28,7 +28,7 @@ MOST_PROMPTS = 16
 
 @dataclass(frozen=True)
 class Branches:
-    """Hold what :func:`~posbias.rollout.untrained.birth_profile` needs beside kernels, under the names that files have.
+    """Hold what :func:`~posbias.rollout.untrained.untrained_profile` needs beside kernels, under the names that files have.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def has_branches(instrument: Instrument) -> bool:
     )
 
 
-def read_branches(instrument: Instrument, ids: Int[Tensor, "N n"], cells: Cells | None = None) -> Branches:
+def read_branches(instrument: Instrument, ids: Int[Tensor, "N n"], cells: TokenBins | None = None) -> Branches:
     """Return what a model's branches do to random gradients, read on its first prompts.
 
     Parameters
@@ -91,7 +91,7 @@ def read_branches(instrument: Instrument, ids: Int[Tensor, "N n"], cells: Cells 
     ids = ids[:MOST_PROMPTS]
     (N, n), T = ids.shape, instrument.T
     generator = torch.Generator().manual_seed(0)
-    cells = cells_of(n, n) if cells is None else cells
+    cells = token_bins(n, n) if cells is None else cells
     reading = _Reading(instrument, cells)
     for prompt in ids:
         reading.add(prompt[None], generator)
@@ -136,7 +136,7 @@ class _Reading:
     one step at a time.
     """
 
-    def __init__(self, instrument: Instrument, cells: Cells) -> None:
+    def __init__(self, instrument: Instrument, cells: TokenBins) -> None:
         T, n, g = instrument.T, cells.n, len(cells.starts)
         self.instrument, self.cells = instrument, cells
         self.inputs, self.outputs, self.sizes = torch.zeros(3, T, n, dtype=torch.float64)

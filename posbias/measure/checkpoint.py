@@ -33,64 +33,20 @@ class Stateful(Protocol):
 
 
 def save(path: Path, state: Mapping[str, Tensor | Stateful], done: int, fingerprint: str) -> None:
-    """Write a checkpoint over the previous one.
+    """Write a checkpoint over the previous one, which is replaced only when the new one is complete.
 
-    Parameters
-    ----------
-    path
-        Where to; the file is replaced only when the new one is complete.
-    state
-        Name → tensor, module or optimizer.
-    done
-        Steps or batches that the state includes.
-    fingerprint
-        Settings that must be equal for a run to resume from here, a ``name=value`` in each line.
-
-    Raises
-    ------
-    OSError
-        If it cannot be written, such as on a full disk; the previous one is then left as it was.
+    ``done`` steps or batches are in ``state``; ``fingerprint`` has the settings that must be equal for a run to resume
+    from here, a ``name=value`` in each line.
     """
     parts = {name: x if isinstance(x, Tensor) else x.state_dict() for name, x in state.items()}
-    with whole_file(path) as temporary, _Attentive(temporary) as file:
-        try:
-            torch.save({"state": parts, "done": done, "fingerprint": fingerprint}, file)
-        except RuntimeError:  # torch's own, which does not say what the system said
-            if file.error is None:
-                raise
-            kept = "; the previous checkpoint is kept" if path.exists() else ""
-            raise OSError(file.error.errno, f"{file.error.strerror}{kept}", str(path)) from None
-
-
-class _Attentive(io.FileIO):
-    """A file to write that keeps the first error of the system, which torch replaces by one of its own."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, "wb")
-        self.error: OSError | None = None
-
-    def write(self, data: Any, /) -> int:
-        view = memoryview(data).cast("B")
-        written = 0
-        try:
-            while written < len(view):  # a raw file may take less than all
-                written += super().write(view[written:]) or 0
-        except OSError as error:
-            self.error = self.error or error
-            raise
-        return written
+    content = io.BytesIO()  # what torch says of a full disk is not what the system says
+    torch.save({"state": parts, "done": done, "fingerprint": fingerprint}, content)
+    with whole_file(path) as file:
+        file.write_bytes(content.getbuffer())
 
 
 def settings_of(path: Path) -> dict[str, str]:
-    """Return the settings of the run that wrote a checkpoint, by name.
-
-    Raises
-    ------
-    ValueError
-        If the file is damaged.
-    OSError
-        If there is none.
-    """
+    """Return the settings of the run that wrote a checkpoint, by name."""
     found = _read(path)
     lines = str(found["fingerprint"]).splitlines()
     return dict(line.split("=", 1) for line in lines if "=" in line)
@@ -99,10 +55,7 @@ def settings_of(path: Path) -> dict[str, str]:
 def restore(path: Path, state: Mapping[str, Tensor | Stateful], fingerprint: str) -> int:
     """Load a checkpoint into ``state``, in place, and return how many steps or batches it includes.
 
-    Raises
-    ------
-    ValueError
-        If the file is damaged, or of a run with other settings.
+    A damaged file, and one of a run with other settings, are refused with a ValueError.
     """
     found = _read(path)
     theirs, parts, done = str(found["fingerprint"]), found["state"], found["done"]

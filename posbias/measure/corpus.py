@@ -8,7 +8,7 @@ import hashlib
 import json
 import re
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -33,8 +33,8 @@ NAMED: dict[str, dict[str, Any]] = {
 BUILTIN = "builtin"
 """Goes by this name: documents that ship with the package and that no reference model was trained on."""
 BUILDERS = {".csv": "csv", ".parquet": "parquet", ".jsonl": "json", ".json": "json"}
-"""How ``datasets`` calls what it reads: tables, and what is packed as .zst. It knows no line to complain about; text and
-JSON lines, packed as .gz or not, are read here."""
+"""How ``datasets`` calls what it reads: tables, and what is packed as .zst. It knows no line to complain about.
+Text and JSON lines, packed as .gz or not, are read here."""
 UNREAD: dict[str, str] = {
     **dict.fromkeys((".zip", ".tar", ".tgz", ".7z", ".rar"), "unpack the archive, and give its folder or a file of it"),
     **dict.fromkeys((".bz2", ".xz", ".lz4", ".br"), "unpack it, or pack it as .gz"),
@@ -54,8 +54,8 @@ class Corpus:
 
     dataset: str = setting(
         BUILTIN,
-        "builtin (documentation and code that come with the package), fineweb-edu, dclm or wikipedia (streamed from the "
-        "hub), or a path: text, a folder of .txt files, .jsonl, .csv or .parquet, packed as .gz or not; builtin unless "
+        "builtin (documentation and code that come with the package), fineweb-edu, dclm or wikipedia (streamed from "
+        "the hub), or a path: text, a folder of .txt files, .jsonl, .csv or .parquet, packed as .gz or not; builtin unless "
         "given.",
         "-d",
         kept=True,
@@ -190,6 +190,25 @@ def _rows(path: Path, builder: str, **options: Any) -> Iterator[Any]:
     except Exception as error:  # pandas, pyarrow and the packings have errors of their own
         reason = " ".join(str(error).split())[:160] or type(error).__name__
         raise errors.invalid(str(path), f"an intact {builder} file", reason) from None
+
+
+def chosen_corpus(asked: Mapping[str, Any], *, untrained: bool = False) -> tuple[Corpus, str]:
+    """Return the documents that a user's settings name, and the rule, or raise ValueError if there can be none.
+
+    Without a data set an untrained network is given random tokens, any other the built-in documents.
+
+    >>> chosen_corpus({}, untrained=True)[1], chosen_corpus({})[1]
+    ('random', 'first')
+    """
+    dataset = asked.get("dataset")
+    rule = asked.get("rule") or ("random" if untrained and dataset is None else "first")
+    if rule not in RULES:
+        raise errors.invalid("rule", "first, cut or random", repr(rule))
+    if rule == "random" and dataset is not None:
+        raise errors.invalid("dataset", "none with the rule random, which draws tokens and reads no text", dataset)
+    corpus = Corpus(BUILTIN if dataset is None else dataset, asked.get("separator"), asked.get("field", "text"))
+    corpus.check()
+    return corpus, rule
 
 
 @contextmanager

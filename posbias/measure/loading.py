@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,9 @@ from transformers.utils.hub import cached_file, extract_commit_hash
 from posbias import errors
 from posbias.measure.digest import folder_digest
 from posbias.measure.memory import has_fast_bfloat16
-from posbias.measure.request import check_config
+from posbias.measure.opening import check_config
+from posbias.measure.settings import ATTENTION, Opening
+from posbias.measure.settings import DTYPES as DTYPE_NAMES
 from posbias.measure.shape import check_runs, check_shape
 from posbias.measure.weights import check_files, check_prefix, check_weights
 from posbias.networks.families import family_of
@@ -34,49 +35,14 @@ from posbias.shipped import PREFIX, model_folder
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
 """Files of which one at least lies in the directory of a tokenizer."""
 
-ATTENTION = ("eager", "sdpa")
-"""How attention is computed: step by step, so that its weights are seen, or fused, so that they are never made."""
-
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+DTYPES = {name: getattr(torch, name) for name in DTYPE_NAMES}
 
 
-@dataclass(frozen=True)
-class Source:
-    """Say which model is wanted and what it is allowed to do.
-
-    Parameters
-    ----------
-    model
-        Directory, id on the hub, or ``reference/NAME`` for one of :func:`~posbias.shipped.reference_names`.
-    revision
-        Branch, tag or commit on the hub; the default branch unless given.
-    tokenizer
-        Directory or id of the tokenizer; the model's own unless given.
-    trust_remote_code
-        Whether code that comes with the model may run.
-    allow_pickle
-        Whether weights that are not in safetensors may be loaded; such files can run code.
-    strip_prefix
-        What stands in front of the names of the weights and is left away, such as ``module.`` where a model was saved
-        from inside DistributedDataParallel, or ``_orig_mod.`` from inside torch.compile.
-    """
-
-    model: str
-    revision: str | None = None
-    tokenizer: str | None = None
-    trust_remote_code: bool = False
-    allow_pickle: bool = False
-    strip_prefix: str = ""
+class Source(Opening):
+    """Which model is wanted and what it is allowed to do: its configuration, tokenizer and weights, when asked for."""
 
     def config(self) -> Any:
-        """Return the configuration.
-
-        Raises
-        ------
-        ValueError
-            If there is no such model, for a file that is no configuration, of a family without a row, or with numbers
-            of which no model is made.
-        """
+        """Return the configuration, of a supported family and with numbers of which a model is made."""
         path = _directory("model", self.model)
         if path is not None:
             check_config(path / "config.json", f"model {self.model}")
@@ -117,13 +83,7 @@ class Source:
         return last_part(self.tokenizer or self.model)
 
     def load_tokenizer(self) -> Any:
-        """Return the tokenizer.
-
-        Raises
-        ------
-        ValueError
-            If there is none: transformers makes an empty one of a directory without its files.
-        """
+        """Return the tokenizer; transformers would make an empty one of a directory without its files."""
         name = self.tokenizer or self.model
         path = _directory("tokenizer", name)
         if path is not None and not any((path / file).is_file() for file in TOKENIZER_FILES):
@@ -136,21 +96,7 @@ class Source:
     def load_model(self, dtype: torch.dtype, device: str, device_map: str | None, attention: str = "eager") -> Any:
         """Return the model with the position biases that it is given, on one device or spread by ``device_map``.
 
-        Parameters
-        ----------
-        dtype
-            Number format of the weights.
-        device, device_map
-            Where it goes; the second has precedence.
-        attention
-            ``eager`` or ``sdpa``, one of :data:`ATTENTION`.
-
-        Raises
-        ------
-        ValueError
-            For weights that cannot be read, are not those of the configuration (see
-            :func:`~posbias.measure.weights.check_weights`) or do not fit on the device, and for fused attention where
-            the family has none.
+        It is what its files say, or it is refused: see :func:`~posbias.measure.weights.check_weights`.
         """
         where, config = f"model {self.model}", self.config()
         check_attention(config, attention)

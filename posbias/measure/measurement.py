@@ -15,7 +15,7 @@ from jaxtyping import Float
 from posbias import errors
 from posbias.comparison.pairs import Comparison, compare
 from posbias.files import check_writable
-from posbias.measure.quantities import VARIANTS, labels
+from posbias.measure.settings import VARIANTS, labels
 from posbias.rollout.labelled import Profile
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ grows with the square of the prompt's length but the matrices that are asked for
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -20,7 +19,8 @@ from transformers import AutoModelForCausalLM
 from posbias import errors
 from posbias.measure.attention import MOST_ENTRIES
 from posbias.measure.branches import MOST_PROMPTS
-from posbias.measure.quantities import DEFAULT
+from posbias.measure.processes import local_rank
+from posbias.measure.settings import DEFAULT
 from posbias.networks.families import family_of
 from posbias.networks.given_biases import given_biases
 
@@ -43,30 +43,20 @@ EXPONENTIAL = 20
 
 @dataclass(frozen=True)
 class Need:
-    """Hold an estimate of what a measurement takes: memory and disk in bytes, arithmetic in operations.
-
-    Parameters
-    ----------
-    weights
-        Parameters and buffers.
-    batch
-        What is kept of a batch of prompts, and what one layer needs while it is at work.
-    sums
-        Matrices that are added up over prompts, and what is kept of each prompt.
-    file
-        The result before it is packed.
-    operations
-        Multiplications and additions of all prompts: forward, once more, and back.
-    prompts, length
-        Prompts in a batch, and tokens in each.
-    """
+    """Hold an estimate of what a measurement takes: memory and disk in bytes, arithmetic in operations."""
 
     weights: int
+    """Parameters and buffers."""
     batch: int
+    """What is kept of a batch of prompts, and what one layer needs while it is at work."""
     sums: int
+    """Matrices that are added up over prompts, and what is kept of each prompt."""
     file: int
+    """The result before it is packed."""
     operations: float
+    """Multiplications and additions of all prompts: forward, once more, and back."""
     prompts: int
+    """Prompts in a batch."""
     length: int
 
     @property
@@ -82,11 +72,6 @@ class Need:
 
 def shape_of(config: Any) -> torch.nn.Module:
     """Return the model of a configuration on the meta device: all shapes, no numbers, no memory.
-
-    Raises
-    ------
-    ValueError
-        For a configuration of which no model can be made, with the reason.
 
     >>> from transformers import GPT2Config
     >>> shape_of(GPT2Config()).num_parameters()
@@ -111,33 +96,10 @@ def memory_need(
     cells: int | None = None,
     prompts: int = 1,
 ) -> Need:
-    """Estimate what measuring takes, weights included.
+    """Estimate what measuring takes, weights included; ``benchmarks/length.py`` compares it with the peak of runs.
 
-    Parameters
-    ----------
-    config
-        Configuration of a model.
-    dtype
-        Number format of weights and activations.
-    batch_size, length
-        Prompts at a time, and tokens in each.
-    fused
-        Whether attention is torch's fused kernel.
-    quantities
-        What is measured.
-    cells
-        Rows of the matrices that are kept; as many as tokens unless given.
-    prompts
-        How many prompts there are, of each of which ids, influence, mixing and its own rollout are kept.
-
-    Raises
-    ------
-    ValueError
-        As :func:`shape_of` does.
-
-    Notes
-    -----
-    ``benchmarks/length.py`` compares the estimate with the peak of runs.
+    ``cells`` is the number of rows of the matrices that are kept, as many as tokens unless given; ``prompts`` how many
+    prompts there are, of each of which ids, influence, mixing and its own rollout are kept.
     """
     model = shape_of(config)
     count = sum(x.numel() for x in model.parameters())
@@ -188,10 +150,28 @@ def memory_available(device: torch.device) -> int | None:
     said = [size for size in found if size is not None]
     if said:
         return min(said)
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):
-        return None
+    return errors.memory()
+
+
+def found_device(name: str | None) -> torch.device:
+    """Return the device of that name, or a GPU if there is one; raise ValueError if there is no such device."""
+    if name is None:
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    else:
+        errors.device("device", name)
+        try:
+            device = torch.device(name)
+            if device.type not in ("cpu", "cuda"):
+                torch.zeros(1, device=device, dtype=torch.float64).item()
+        except Exception:  # each kind of device that is not there has an error of its own
+            raise errors.invalid("device", "cpu, cuda or cuda:0, cuda:1, …", repr(name)) from None
+    if device.type == "cuda":
+        there = torch.cuda.device_count()
+        if (device.index or 0) >= there:
+            raise errors.invalid("device", f"one of {there} GPUs", str(device))
+        if device.index is None:
+            device = torch.device("cuda", local_rank() % there)
+    return device
 
 
 def _first(config: Any, names: tuple[str, ...]) -> Any:
@@ -200,21 +180,9 @@ def _first(config: Any, names: tuple[str, ...]) -> Any:
 
 
 def check_memory(need: Need, dtype: torch.dtype, device: torch.device) -> None:
-    """Raise if a measurement needs more memory than there is, with both numbers and what to try.
+    """Raise ValueError if a measurement needs more memory than there is, with both numbers and what to try.
 
-    Parameters
-    ----------
-    need
-        From :func:`memory_need`.
-    dtype
-        Number format of the weights.
-    device
-        Where the model is to run. It is built on the CPU, which must hold the weights in any case.
-
-    Raises
-    ------
-    ValueError
-        If there is too little memory.
+    The model is built on the CPU, which must hold the weights in any case.
     """
     is_gpu = device.type == "cuda"
     for place, wanted in ((torch.device("cpu"), need.weights if is_gpu else need.total), (device, need.total)):

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 from dataclasses import dataclass
 from os import PathLike, fspath
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from posbias import errors
+from posbias.measure.corpus import Corpus, chosen_corpus
 from posbias.measure.measurement import Measurement, extra
-from posbias.measure.request import check_subject
-from posbias.shipped import PREFIX, reference_names
+from posbias.measure.opening import check_subject
+from posbias.measure.settings import Settings, check_settings, quantities_of, settings_of
+from posbias.shipped import PREFIX
 
 if TYPE_CHECKING:
     from posbias.measure import loading
@@ -25,7 +25,7 @@ class Model:
     Parameters
     ----------
     source
-        The model, its tokenizer, and what they are allowed to do; or the network at birth.
+        The model, its tokenizer, and what they are allowed to do; or the untrained network.
     config
         The model's configuration.
     """
@@ -54,22 +54,10 @@ class Model:
         self,
         prompts: int = 200,
         length: int = 256,
-        corpus: str | PathLike[str] | None = None,
+        dataset: str | PathLike[str] | None = None,
         *,
-        batch_size: int = 8,
-        dtype: str | None = None,
-        device: str | None = None,
-        device_map: str | None = None,
-        rule: str | None = None,
-        seed: int = 0,
-        per_document: int = 1,
-        special_tokens: bool = True,
-        separator: str | None = None,
-        field: str = "text",
-        quantities: str | Iterable[str] = "mixing,influence,kernels,content,branches",
-        kernel_size: int = 512,
-        attention: str | None = None,
         bias: Any = None,
+        **settings: Any,
     ) -> Measurement:
         """Measure mixing, attention, content and input-token influence on prompts, and return the measurement.
 
@@ -77,31 +65,17 @@ class Model:
         ----------
         prompts, length
             How many prompts, at least 1, of how many tokens, at least 2.
-        corpus
+        dataset
             ``builtin`` (documentation and code that come with the package), ``fineweb-edu``, ``dclm`` or ``wikipedia``
-            (streamed from the hub), or a path: a text file, a folder of .txt files, .jsonl or .parquet. ``builtin``
-            unless given.
-        batch_size
-            Prompts at a time.
-        dtype
-            ``float32``, ``bfloat16`` or ``float16``; 32 bits on a CPU and bfloat16 on a GPU unless given.
-        device, device_map
-            As torch names devices, and as accelerate spreads a model; a GPU if there is one.
-        rule, seed, per_document, special_tokens
-            How prompts are cut, as in :func:`~posbias.measure.corpus.make_prompts`. The rule is ``first`` unless given;
-            a network at birth without a corpus gets ``random`` tokens. The seed is that of the prompts alone.
-        separator, field
-            Where documents begin in a text file, and the column that has the text.
-        quantities
-            What is measured, by name: ``mixing`` and ``influence`` always; ``kernels``, ``content``, ``logits``
-            (content as matrices), ``heads`` (attention of each head), ``branches`` (for the law at birth).
-        kernel_size
-            Most tokens of which matrices are kept whole; those of longer prompts are averaged over as many cells.
-        attention
-            ``eager`` or ``sdpa``; fused where the family has it unless given.
+            (streamed from the hub), or a path: a text file, a folder of .txt files, .jsonl, .csv or .parquet.
+            ``builtin`` unless given; random tokens for an untrained network.
         bias
             A position bias to add to the model's logits while it is measured: one for all heads such as
             ``{"kind": "log", "alpha": 1.4}``, a list for heads, or a list of lists for layers.
+        settings
+            Any other setting by the name that it has as an option of ``posbias measure``: ``batch_size``, ``dtype``,
+            ``device``, ``device_map``, ``rule``, ``seed`` (of the prompts alone), ``per_document``, ``special_tokens``,
+            ``separator``, ``field``, ``quantities``, ``kernel_size``, ``attention``, ``tokens``.
 
         Raises
         ------
@@ -110,40 +84,20 @@ class Model:
         OSError
             If a file or the hub cannot be read.
         """
-        from posbias.measure.corpus import BUILTIN, Corpus
-        from posbias.measure.quantities import quantities_of
         from posbias.measure.run import measured
-        from posbias.measure.study import Settings
-        from posbias.measure.untrained import Birth
+        from posbias.measure.untrained import Untrained
 
-        for name, value in (("prompts", prompts), ("length", length), ("batch_size", batch_size)):
-            errors.positive_integer(name, value, minimum=2 if name == "length" else 1)
-        rule = rule or ("random" if isinstance(self.source, Birth) and corpus is None else "first")
-        corpus = BUILTIN if corpus is None else corpus
-        if not isinstance(corpus, str | PathLike):
-            raise errors.invalid("corpus", "builtin, the name of a data set, or a path", repr(corpus))
-        settings = Settings(
-            source=self.source,
-            corpus=Corpus(fspath(corpus), separator, field),
-            prompts=prompts,
-            length=length,
-            batch_size=batch_size,
-            dtype=dtype,
-            device=device,
-            device_map=device_map,
-            rule=rule,
-            seed=seed,
-            per_document=per_document,
-            special_tokens=special_tokens,
-            quantities=quantities_of(quantities),
-            kernel_size=kernel_size,
-            attention=attention,
-        )
-        return Measurement(measured(settings, progress=sys.stderr.isatty(), bias=bias))
+        if not isinstance(dataset, str | PathLike | None):
+            raise errors.invalid("dataset", "builtin, the name of a data set, or a path", repr(dataset))
+        asked = {"prompts": prompts, "length": length, **settings}
+        if dataset is not None:
+            asked["dataset"] = fspath(dataset)
+        chosen = chosen_settings(self.source, asked, untrained=isinstance(self.source, Untrained))
+        return Measurement(measured(chosen, progress=sys.stderr.isatty(), bias=bias))
 
     def __repr__(self) -> str:
         from posbias.measure.results import position_words
-        from posbias.measure.untrained import Birth
+        from posbias.measure.untrained import Untrained
         from posbias.networks.description import position_kind
         from posbias.networks.families import family_of
 
@@ -151,15 +105,29 @@ class Model:
         how = position_words(position_kind(family.position_of(self.config), self.config))
         longest = f"at most {self.longest} tokens" if self.longest else "prompts of any length"
         shape = f"{self.layers} layers × {self.heads} heads, {how}, {longest}"
-        weights = f"drawn with seed {self.source.seed}" if isinstance(self.source, Birth) else "read"
-        name = self.source.name() if isinstance(self.source, Birth) else self.source.model
+        is_drawn = isinstance(self.source, Untrained)
+        weights = f"drawn with seed {self.source.seed}" if is_drawn else "read"
+        name = self.source.name() if is_drawn else self.source.model
         return f"{name.removeprefix(PREFIX)}: {family.name}, {shape}; weights are {weights} by .measure()"
+
+
+def chosen_settings(source: loading.Source | None, asked: dict[str, Any], *, untrained: bool) -> Settings:
+    """Return the settings that a user chose by name, the others as they are unless given; nothing heavy is loaded."""
+    known = settings_of(Corpus, Settings)
+    if unknown := sorted(set(asked) - set(known)):
+        raise errors.invalid("measure", f"settings among {', '.join(known)}", ", ".join(unknown))
+    check_settings(asked)
+    corpus, rule = chosen_corpus(asked, untrained=untrained)
+    of_run = {name: asked[name] for name in settings_of(Settings) if name in asked}
+    if "quantities" in asked:
+        of_run["quantities"] = quantities_of(asked["quantities"])
+    return Settings(source, corpus, **{"attention": None, **of_run, "rule": rule})  # type: ignore[arg-type]
 
 
 def open(
     model: str | PathLike[str] | None = None,
     *,
-    init: str | PathLike[str] | None = None,
+    untrained: str | PathLike[str] | None = None,
     seed: int = 0,
     position_bias: Any = None,
     revision: str | None = None,
@@ -174,13 +142,13 @@ def open(
     ----------
     model
         A directory, an id on the hub, or ``reference/NAME`` for one of the ten reference models.
-    init
+    untrained
         In place of a model, an untrained network: a config.json or a directory with one, of which nothing else is read,
-        or a name of :data:`~posbias.measure.untrained.SIZES` such as ``gpt2``. No weights are read, nothing is fetched.
+        or a name of :data:`~posbias.measure.sizes.SIZES` such as ``gpt2``. No weights are read, nothing is fetched.
     seed
-        Of the weights that are drawn for ``init``; :meth:`Model.measure` has the seed of the prompts.
+        Of the weights that are drawn for ``untrained``; :meth:`Model.measure` has the seed of the prompts.
     position_bias
-        Biases that take the place of the positions of ``init``: one for all heads such as
+        Biases that take the place of the positions of ``untrained``: one for all heads such as
         ``{"kind": "log", "alpha": 1.4}``, a list for heads, or a list of lists for layers. A model in a directory has
         those that its config.json describes.
     revision
@@ -197,58 +165,31 @@ def open(
     Raises
     ------
     ValueError
-        If there is no such model, or none of a family that can be measured; if both ``model`` and ``init`` are given,
-        or neither.
+        If there is no such model, or none of a family that can be measured; if both ``model`` and ``untrained`` are
+        given, or neither.
     ModuleNotFoundError
         If the extra ``measure`` is not installed.
     """
-    if init is None:
-        if not isinstance(model, str | PathLike) or not fspath(model):
-            raise errors.invalid("model", "a directory, an id on the hub, or reference/NAME", repr(model))
-        if fspath(model) in reference_names():
-            raise errors.invalid("model", f"{PREFIX}{fspath(model)} for that reference model", fspath(model))
-        if Path(fspath(model)).is_file():
-            raise errors.invalid("model", "the directory of a model", f"a file, {fspath(model)}")
-    elif not isinstance(init, str | PathLike) or not fspath(init):
-        raise errors.invalid("init", "a config.json, a directory with one, or the name of a published size", repr(init))
-    options: dict[str, Any] = {"tokenizer": tokenizer, "trust_remote_code": trust_remote_code}
-    options |= {"allow_pickle": allow_pickle, "strip_prefix": strip_prefix}
-    source = chosen_source(
-        None if model is None else fspath(model),
-        None if init is None else fspath(init),
-        seed,
-        position_bias,
-        revision=revision,
-        **options,
-    )
+    for field, value in (("model", model), ("untrained", untrained)):
+        if not isinstance(value, str | PathLike | None):
+            raise errors.invalid(field, "a path or a name", repr(value))
+    opening = {"model": "" if model is None else fspath(model), "revision": revision, "tokenizer": tokenizer}
+    opening |= {"trust_remote_code": trust_remote_code, "allow_pickle": allow_pickle, "strip_prefix": strip_prefix}
+    source = chosen_source(opening, None if untrained is None else fspath(untrained), seed, position_bias)
     return Model(source, source.config())
 
 
 def chosen_source(
-    model: str | None, init: str | None, seed: int, position_bias: Any = None, **options: Any
+    opening: dict[str, Any], untrained: str | None = None, seed: int = 0, position_bias: Any = None
 ) -> loading.Source:
-    """Return the source of a model, or of a network at birth: one of both is given.
-
-    Parameters
-    ----------
-    model, init
-        As :func:`open` has them.
-    seed, position_bias
-        Of a network at birth.
-    options
-        The other fields of :class:`~posbias.measure.loading.Source`.
-
-    Raises
-    ------
-    ValueError
-        If both are given or neither, and for options that belong to weights with ``init``.
-    """
-    check_subject(model, init, seed)
-    if position_bias is not None and init is None:
-        raise errors.invalid("position_bias", "init, for a network that is built with it", f"model {model}")
+    """Return the source of a model, or of the untrained network: one of both is named."""
+    model, of_weights = opening["model"], {name: x for name, x in opening.items() if name not in ("model", "tokenizer")}
+    check_subject(model, untrained, seed, **of_weights)
+    if position_bias is not None and untrained is None:
+        raise errors.invalid("position_bias", "untrained, for a network that is built with it", f"model {model}")
     with extra("measure"):
         from posbias.measure.loading import Source
-        from posbias.measure.untrained import Birth
-    if model is not None:
-        return Source(model, **options)
-    return Birth(str(init), seed=seed, position_bias=position_bias, **options)
+        from posbias.measure.untrained import Untrained
+    if untrained is None:
+        return Source(**opening)
+    return Untrained(untrained, tokenizer=opening["tokenizer"], seed=seed, position_bias=position_bias)

@@ -12,7 +12,7 @@ from torch import Tensor
 from posbias.measure.accumulators import LayerSums
 from posbias.measure.attention import Reading
 from posbias.measure.instrument import Instrument
-from posbias.rollout.cells import cells_of
+from posbias.rollout.token_bins import token_bins
 
 TOKENS = 256
 """Tokens of the prompt that are measured twice, at most."""
@@ -48,7 +48,7 @@ def _read(instrument: Instrument, ids: Int[Tensor, "1 n"]) -> dict[str, np.ndarr
     """Return λ, influence, each head's weights and content logits of one prompt."""
     n = ids.shape[1]
     kept: tuple[str, ...] = ("kernels", "content", "logits", "heads")
-    layers = [LayerSums(instrument.H, cells_of(n, n), where, kept) for where in instrument.devices()]
+    layers = [LayerSums(instrument.H, token_bins(n, n), where, kept) for where in instrument.devices()]
 
     def observe(seen: Reading) -> None:
         layers[seen.layer].add(seen)

@@ -13,13 +13,13 @@ from posbias import errors
 from posbias.measure.results import described_biases
 from posbias.rollout import masks
 from posbias.rollout.biased import BiasedKernels
-from posbias.rollout.cells import CellKernels, Cells, CellSteps
 from posbias.rollout.influence import Kernels, influence_profile
 from posbias.rollout.kernels import attention_kernel, mix_heads
 from posbias.rollout.logits import content_logits, position_logits
 from posbias.rollout.masks import Mask
 from posbias.rollout.structured import structured_kernels
-from posbias.rollout.untrained import aligned_profile, birth_profile
+from posbias.rollout.token_bins import BinKernels, BinSteps, TokenBins
+from posbias.rollout.untrained import aligned_profile, untrained_profile
 
 OF_MEANS = ("a", "b", "c", "kernels")
 """Rollouts of kernels that are the same for all prompts."""
@@ -28,7 +28,7 @@ VARIANTS = (*OF_MEANS, "own", "birth")
 BRANCHES = {
     "gains": "branch_gain", "scales": "branch_scale", "outputs": "output_scale", "parallel": "parallel",
 }  # fmt: skip
-"""What the law at birth is given, as :func:`~posbias.rollout.untrained.birth_profile` and a measurement name it."""
+"""What the law at birth is given, as :func:`~posbias.rollout.untrained.untrained_profile` and a measurement name it."""
 NORMS = ("frobenius", "token")
 
 
@@ -58,7 +58,7 @@ class MeasuredRollout:
     def profile(self) -> Float[np.ndarray, "n"]:
         """Return the influence profile."""
         if self.branches is not None:
-            return birth_profile(self.kernels, n=self.n, **self.branches)
+            return untrained_profile(self.kernels, n=self.n, **self.branches)
         return influence_profile(self.kernels, self.lambda_, self.n)
 
     def aligned(self) -> Float[np.ndarray, "n"]:
@@ -158,17 +158,17 @@ def variants_of(results: xr.Dataset) -> tuple[str, ...]:
     return tuple(variant for variant in VARIANTS if has.get(variant, True))
 
 
-def measured_kernels(results: xr.Dataset) -> Float[np.ndarray, "T n n"] | CellKernels:
+def measured_kernels(results: xr.Dataset) -> Float[np.ndarray, "T n n"] | BinKernels:
     """Return the mean attention of each layer, whole or in cells."""
     name = "attention" if "attention" in results else "attention_cells"
     A = results[name].values.astype(np.float64)
     A /= A.sum(-1, keepdims=True)  # weights were rounded to 32 bits or 16
-    return A if name == "attention" else CellKernels(measured_cells(results), A, results["attention_band"].values)
+    return A if name == "attention" else BinKernels(measured_cells(results), A, results["attention_band"].values)
 
 
-def measured_cells(results: xr.Dataset) -> Cells:
+def measured_cells(results: xr.Dataset) -> TokenBins:
     """Return how a measurement of long prompts divides their tokens."""
-    return Cells(int(results.attrs["length"]), results["cell_start"].values.astype(np.int64))
+    return TokenBins(int(results.attrs["length"]), results["cell_start"].values.astype(np.int64))
 
 
 def needs(variant: str) -> str:
@@ -198,7 +198,7 @@ def _at_birth(results: xr.Dataset, measured: int, n: int) -> MeasuredRollout:
         branches["steps"] = results["step_gain"].values.astype(np.float64)
     else:
         sizes = results["step_gain_diagonal"].values.astype(np.float64)
-        branches["steps"] = CellSteps(measured_cells(results), results["step_gain_cells"].values, sizes)
+        branches["steps"] = BinSteps(measured_cells(results), results["step_gain_cells"].values, sizes)
     T, H = results["slopes"].shape
     none = np.zeros((T, H))
     kernels, biased = _kernels(results, none, none, n), {"position_bias", "added_bias"} & set(results.attrs)

@@ -25,17 +25,17 @@ from posbias.measure.branches import has_branches, read_branches
 from posbias.measure.positions import read_positions
 from posbias.measure.processes import processes
 from posbias.measure.progress import progress as told
-from posbias.measure.request import check_run
 from posbias.measure.results import make_results, read_results, write_results
-from posbias.measure.study import Settings, Study
-from posbias.measure.traces import Readings
-from posbias.measure.unfinished import checkpoint_path
+from posbias.measure.session import Session
+from posbias.measure.settings import Settings
+from posbias.measure.traces import Traces
+from posbias.measure.unfinished import check_run, checkpoint_path
 from posbias.networks.added_biases import added_biases, fitting_biases
 from posbias.networks.description import description_text
 
 
 def measure(
-    subject: Settings | Study,
+    subject: Settings | Session,
     output: Path,
     *,
     resume: bool = False,
@@ -46,50 +46,28 @@ def measure(
 ) -> xr.Dataset | None:
     """Measure a model on a corpus, write the result, and return it (None in processes other than the first).
 
-    Parameters
-    ----------
-    subject
-        What to measure; of a study, what is open already is not opened again.
-    output
-        The .nc file to write; checkpoints lie beside it until it is there.
-    resume
-        Whether to go on from a checkpoint if there is one; a finished result of the same settings is returned as it is.
-    overwrite
-        Whether to replace a result that is there.
-    checkpoint_every
-        Least seconds between two checkpoints; one stands in any case before the result is put together.
-    progress
-        Whether to show what is done, and the time left, on stderr.
-    bias
-        Description of a position bias that is added to the model's logits while it is measured, as
-        :func:`~posbias.networks.added_biases.added_biases` takes it; the file keeps it as ``added_bias``. Slopes and
-        other positional numbers of the file are the model's own.
-
-    Raises
-    ------
-    ValueError
-        For whatever is not as it should be, with what was expected and what came; no result is then written.
-    OSError
-        If a file or the hub cannot be read or written.
+    Of a session, what is open already is not opened again. Checkpoints lie beside ``output`` until it is there, with at
+    least ``checkpoint_every`` seconds between them; a finished result of the same settings is returned as it is where
+    the run may ``resume``. ``bias`` describes a position bias that is added to the model's logits while it is measured;
+    slopes and other positional numbers of the file are the model's own.
     """
     check_run(output, resume=resume, overwrite=overwrite)
-    errors.seconds("checkpoint_every", checkpoint_every)
-    study = subject if isinstance(subject, Study) else Study(subject)
-    settings = study.settings
-    study.check()
-    added = None if bias is None else fitting_biases(study.config, bias)
-    study.check_hidden(added)
+    session = subject if isinstance(subject, Session) else Session(subject)
+    settings = session.settings
+    session.check()
+    added = None if bias is None else fitting_biases(session.config, bias)
+    session.check_hidden(added)
     with processes() as group:
         shown = progress and group.rank == 0
         with told(settings.prompts, "prompts", "cutting", shown=shown) as bar:
-            bar.update(len(study.ids))
-        provenance = {**study.provenance(), "processes": group.world}
+            bar.update(len(session.ids))
+        provenance = {**session.provenance(), "processes": group.world}
         if added is not None:
             provenance["added_bias"] = description_text(added)
         path = checkpoint_path(output, group.rank)
         if output.exists() and not overwrite:
             try:
-                there = _finished(output, provenance, settings.keep_tokens)
+                there = _finished(output, provenance, settings.tokens)
             except ValueError:
                 if group.rank == 0:
                     raise
@@ -97,28 +75,24 @@ def measure(
             path.unlink(missing_ok=True)  # of a process that was killed when the result was there
             return there if group.rank == 0 else None
         try:
-            if group.rank == 0 and (cost := study.format_error()) is not None:
+            if group.rank == 0 and (cost := session.format_error()) is not None:
                 provenance["format_error"] = cost
             with told(1, "model", "loading", shown=shown) as bar:
-                instrument = study.instrument
+                instrument = session.instrument
                 bar.update()
             positions = read_positions(instrument, settings.length)
             provenance |= {"position": positions.kind, "position_details": positions.details}
-            readings = Readings(study, instrument, group, path)
+            traces = Traces(session, instrument, group, path)
             marks = fingerprint_of(provenance, group.rank)
             with nullcontext() if added is None else added_biases(instrument.model, added):
-                go_through(
-                    readings.batches, readings.state, path, marks, checkpoint_every=checkpoint_every, shown=shown
-                )
-                arrays = readings.arrays(positions, shown)
+                go_through(traces.batches, traces.state, path, marks, checkpoint_every=checkpoint_every, shown=shown)
+                arrays = traces.arrays(positions, shown)
                 if group.rank == 0 and "branches" in settings.quantities and has_branches(instrument):
-                    arrays |= read_branches(instrument, study.ids, study.cells).arrays()
+                    arrays |= read_branches(instrument, session.ids, session.cells).arrays()
             results = None
             if group.rank == 0:
                 results = make_results(arrays, provenance, bin_centres())
-                with told(1, "file", "writing", shown=shown) as bar:
-                    write_results(output, results)
-                    bar.update()
+                write_results(output, results)
         except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
             raise out_of_memory(error, settings) or error from None
         group.add_up(torch.zeros(1))  # nobody's checkpoint goes before the result is there
@@ -126,11 +100,8 @@ def measure(
         return results
 
 
-def measured(subject: Settings | Study, *, progress: bool = False, bias: Any = None) -> xr.Dataset:
-    """Return a measurement without leaving a file; arguments and errors are those of :func:`measure`.
-
-    For chapters and studies, and for whoever wants the numbers at once.
-    """
+def measured(subject: Settings | Session, *, progress: bool = False, bias: Any = None) -> xr.Dataset:
+    """Return a measurement without leaving a file, for chapters, and for whoever wants the numbers at once."""
     with tempfile.TemporaryDirectory() as folder:
         results = measure(
             subject, Path(folder) / "measurement.nc", checkpoint_every=math.inf, progress=progress, bias=bias
@@ -140,14 +111,14 @@ def measured(subject: Settings | Study, *, progress: bool = False, bias: Any = N
     return results
 
 
-def _finished(output: Path, provenance: Mapping[str, Any], keep_tokens: bool) -> xr.Dataset:
+def _finished(output: Path, provenance: Mapping[str, Any], tokens: bool) -> xr.Dataset:
     """Return the result that is there if it is what was asked for, or raise ValueError."""
     there = read_results(output)
     found = differing(there.attrs, provenance)
     if "added_bias" in there.attrs and "added_bias" not in provenance:
         found.append("with a bias that was added, not without")
-    if ("tokens" in there) != keep_tokens:
-        found.append("no tokens in it" if keep_tokens else "tokens in it, which were not to be kept")
+    if ("tokens" in there) != tokens:
+        found.append("no tokens in it" if tokens else "tokens in it, which were not to be kept")
     if found:
         raise errors.invalid(str(output), "a result of the same settings, or --overwrite", "; ".join(found[:3]))
     return there

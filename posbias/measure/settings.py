@@ -47,6 +47,8 @@ DTYPES = ("float32", "bfloat16", "float16")
 ATTENTION = ("eager", "sdpa")
 """How attention is computed: step by step, so that its weights are seen, or fused, so that they are never made."""
 
+KERNEL_SIZE = 512
+"""Most tokens of which matrices are kept whole, unless another number is given."""
 BYTES_PER_TOKEN = 24
 """What is kept in memory of each token of each prompt: its id, and its influence with and without sign."""
 
@@ -109,13 +111,12 @@ class Settings:
         kind=str,
     )
     kernel_size: int = setting(
-        512, "Most tokens of which matrices are kept whole; beyond, averaged over as many cells.", kept=True
+        KERNEL_SIZE, "Most tokens of which matrices are kept whole; beyond, averaged over as many cells.", kept=True
     )
     attention: str | None = setting(
         "eager", "eager, or sdpa, torch's fused kernel; fused where the family has it unless given.", kept=True
     )
     tokens: bool = setting(True, "Keep the prompts' token ids in the file.")
-
 
     def place(self) -> torch.device:
         """Return the device, or raise ValueError if there is no such one."""

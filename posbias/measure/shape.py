@@ -16,20 +16,13 @@ MOST = {"num_hidden_layers": 1000, "num_attention_heads": 2**31, "hidden_size": 
 
 
 def check_shape(where: str, config: Any) -> None:
-    """Raise ValueError for numbers in a configuration of which no model is made.
-
-    Parameters
-    ----------
-    where
-        What to call the configuration in the message.
-    config
-        Configuration of a supported family.
+    """Raise ValueError for numbers in a configuration, called ``where``, of which no model is made.
 
     >>> from transformers import GPT2Config
-    >>> check_shape("init gpt2", GPT2Config(n_layer=0))
+    >>> check_shape("gpt2", GPT2Config(n_layer=0))
     Traceback (most recent call last):
         ...
-    ValueError: init gpt2: num_hidden_layers: expected an integer of at least 1, received 0
+    ValueError: gpt2: num_hidden_layers: expected an integer of at least 1, received 0
     """
     found = {}
     for name, most in MOST.items():
@@ -54,16 +47,7 @@ def check_shape(where: str, config: Any) -> None:
 def check_runs(where: str, config: Any, dtype: torch.dtype, *, resident: bool = True) -> None:
     """Raise ValueError unless the model runs on two tokens and its weights fit into memory; none is taken to see it.
 
-    Parameters
-    ----------
-    where
-        What to call the configuration in the message.
-    config
-        Configuration of a supported family.
-    dtype
-        Number format of the weights.
-    resident
-        Whether all weights are to lie in this machine's memory; False where they are spread over devices.
+    ``resident`` is False where the weights are spread over devices, and need not all lie in this machine's memory.
     """
     try:
         model = shape_of(config).eval()

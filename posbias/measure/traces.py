@@ -18,7 +18,7 @@ from posbias.measure.positions import Positions
 from posbias.measure.processes import Processes
 from posbias.measure.progress import progress as told
 from posbias.measure.results import WIDE
-from posbias.measure.study import Study
+from posbias.measure.session import Session
 
 PER_PROMPT: dict[str, tuple[str, ...]] = {
     "lambda_frobenius": ("layer",),
@@ -30,26 +30,16 @@ PER_PROMPT: dict[str, tuple[str, ...]] = {
 """What is kept of each prompt, with its dimensions."""
 
 
-class Readings:
-    """Hold one process's sums over its share of a study's batches.
+class Traces:
+    """Hold one process's sums over its share of a session's batches; its checkpoint goes where nothing can go on."""
 
-    Parameters
-    ----------
-    study, instrument
-        The prompts, and what they go through.
-    group
-        The processes that share the batches.
-    path
-        The checkpoint, which is removed where nothing can go on from it.
-    """
-
-    def __init__(self, study: Study, instrument: Instrument, group: Processes, path: Path) -> None:
-        settings = self.settings = study.settings
-        self.study = study
-        self.instrument, self.group, self.path, self.ids = instrument, group, path, study.ids
+    def __init__(self, session: Session, instrument: Instrument, group: Processes, path: Path) -> None:
+        settings = self.settings = session.settings
+        self.session = session
+        self.instrument, self.group, self.path, self.ids = instrument, group, path, session.ids
         N, n = self.ids.shape
-        self.shared = group.share([rows for rows, _ in study.batches()])
-        self.cells = study.cells
+        self.shared = group.share([rows for rows, _ in session.batches()])
+        self.cells = session.cells
         T, places = instrument.T, instrument.devices()
         self.layers = [LayerSums(instrument.H, self.cells, where, settings.quantities) for where in places]
         shapes = dict(PER_PROMPT)
@@ -65,8 +55,7 @@ class Readings:
     def batches(self) -> list[Batch]:
         """Batches of this process, in order."""
         sizes = [rows.stop - rows.start for rows in self.shared]
-        length = self.settings.length
-        return [Batch(k, k * length, partial(self.read, rows)) for k, rows in zip(sizes, self.shared, strict=True)]
+        return [Batch(k, partial(self.read, rows)) for k, rows in zip(sizes, self.shared, strict=True)]
 
     def state(self) -> dict[str, Tensor]:
         """Return all that is added up, by name."""
@@ -108,7 +97,7 @@ class Readings:
             out["rollout_own"] = rows["rollout_own"]
         if len(self.cells.starts) < self.cells.n and {"kernels", "branches", "logits"} & set(self.settings.quantities):
             out["cell_start"] = self.cells.starts
-        return out | self.study.prompt_arrays() | {
+        return out | self.session.prompt_arrays() | {
             "slopes": positions.slopes,
             "position_bias": positions.bias,
             "scale": positions.scale,

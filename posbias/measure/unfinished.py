@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from posbias import errors
-from posbias.files import remove_orphans
+from posbias.files import check_output
 
 STATUS = {signal.SIGINT: 130, signal.SIGTERM: 143}
 """What a process that was asked to end returns, by the signal that asked."""
@@ -21,15 +22,7 @@ class Terminated(KeyboardInterrupt):
 
 
 class Interrupted(BaseException):
-    """A run that was asked to end, with what is left of it.
-
-    Parameters
-    ----------
-    message
-        One line: what is left, and how to go on.
-    status
-        Of the process, one of :data:`STATUS`.
-    """
+    """A run that was asked to end: one line that says what is left, and the status of the process."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
@@ -45,26 +38,18 @@ def checkpoint_path(output: Path, rank: int) -> Path:
     return output.with_name(f"{output.name}.rank{rank}.checkpoint")
 
 
+def own_checkpoint(output: Path) -> Path:
+    """Return the checkpoint of this process, one of several if torchrun says so."""
+    rank = os.environ.get("RANK", "0")
+    return checkpoint_path(output, int(rank) if rank.isdigit() else 0)
+
+
 def check_unfinished(path: Path, *, resume: bool) -> bool:
-    """Return whether there is a checkpoint to resume from; what a killed run left beside it is removed.
-
-    Parameters
-    ----------
-    path
-        The checkpoint.
-    resume
-        Whether the run may go on from there.
-
-    Raises
-    ------
-    ValueError
-        If there is one and it is not to be used, or there is something else of that name.
-    """
+    """Return whether there is a checkpoint to resume from, or raise ValueError if it is not to be used or is none."""
     if path.exists() and not path.is_file():
         raise errors.invalid(str(path), "a checkpoint, which is a file", "a directory" if path.is_dir() else "none")
     if path.exists() and not resume:
         raise errors.invalid(str(path), "no checkpoint of an unfinished run", "one; give --resume, or delete it")
-    remove_orphans(path)
     return path.exists()
 
 
@@ -72,6 +57,14 @@ def check_no_results(path: Path) -> None:
     """Raise ValueError if the results that are to be written are there."""
     if path.exists():
         raise errors.invalid(str(path), "no earlier results", "a file; give --resume, or another folder")
+
+
+def check_run(output: Path, *, resume: bool, overwrite: bool = False, report: Path | None = None) -> None:
+    """Raise unless a result (and a report) can be written, and its run begun or resumed."""
+    if report is not None:
+        check_output(report, ".html", "report")
+    check_output(output, overwrite=resume or overwrite)
+    check_unfinished(own_checkpoint(output), resume=resume)
 
 
 class HeldBack:
@@ -90,27 +83,20 @@ class HeldBack:
 
 @contextmanager
 def held_back() -> Iterator[HeldBack]:
-    """Hold Ctrl-C and SIGTERM back inside the block, so that a run can end between two steps, with a checkpoint.
+    """Hold Ctrl-C and SIGTERM back inside the block, so that a run ends between two steps, with a checkpoint.
 
     What is yielded is true from the first request on; the run saves its state and calls ``end()``. A second request
-    does not wait. Outside the main thread, which alone hears of signals, nothing is held back.
+    does not wait.
     """
     asked = HeldBack()
-    if threading.current_thread() is not threading.main_thread():
-        yield asked
-        return
 
     def hear(number: int, frame: Any) -> None:
         if asked:
             asked.end()
         asked.signal = signal.Signals(number)
 
-    before = {number: signal.signal(number, hear) for number in STATUS}
-    try:
+    with _handled({number: hear for number in STATUS}):
         yield asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager
@@ -120,14 +106,22 @@ def sigterm_raises() -> Iterator[None]:
     def end(number: int, frame: Any) -> NoReturn:
         raise Terminated
 
+    with _handled({signal.SIGTERM: end}):
+        yield
+
+
+@contextmanager
+def _handled(handlers: dict[signal.Signals, Callable[[int, Any], None]]) -> Iterator[None]:
+    """Handle signals inside the block; outside the main thread, which alone hears of them, nothing is changed."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, end)
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager
@@ -136,22 +130,7 @@ def resumable(
     how: str = "the same command with --resume goes on",
     nothing: str = "no checkpoint was written yet",
 ) -> Iterator[None]:
-    """Say what is left and how to go on, when a run is interrupted inside the block.
-
-    Parameters
-    ----------
-    left
-        Gives the files from which a run can go on, those that are not there included.
-    how
-        What to do then.
-    nothing
-        What to say if none is there.
-
-    Raises
-    ------
-    Interrupted
-        In place of the interruption.
-    """
+    """Raise :class:`Interrupted`, with the files that are left and how to go on, where a run inside is interrupted."""
     try:
         yield
     except KeyboardInterrupt as error:

@@ -1,7 +1,7 @@
-"""Networks at birth: a configuration, a seed, and the family's own initialisation; no weights are read or fetched.
+"""Untrained networks: a configuration, a seed, and the family's own initialisation; no weights are read or fetched.
 
-A configuration comes from a small table of published sizes, or from a ``config.json`` on this machine: the twin at
-birth of the checkpoint that it belongs to. The weights are drawn as transformers draws them for the family. For some
+A configuration comes from a small table of published sizes, or from a ``config.json`` on this machine: the untrained
+twin of the checkpoint that it belongs to. The weights are drawn as transformers draws them for the family. For some
 models that is not what their authors trained from (Pythia and MPT have initialisations of their own): it is then the
 family's shape at the model's size under the family's default.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,8 +25,9 @@ from transformers.utils import logging
 from posbias import errors
 from posbias.measure.corpus import Vocabulary
 from posbias.measure.loading import TOKENIZER_FILES, Source, check_attention, last_part
-from posbias.measure.request import GIVEN, check_config, check_init_options, init_file
+from posbias.measure.opening import GIVEN, check_config, check_no_weights, untrained_file
 from posbias.measure.shape import check_shape
+from posbias.measure.sizes import BODIES, SIZES
 from posbias.networks.description import biased_fields
 from posbias.networks.families import family_of
 from posbias.networks.given_biases import attach_biases
@@ -36,195 +37,20 @@ NO_SHAPE = (
     "transformers_version", "architectures", "_name_or_path", "dtype", "torch_dtype", "use_cache", "auto_map",
     "task_specific_params", "quantization_config",
 )  # fmt: skip
-"""Fields of a configuration that do not change the network at birth: left out of its digest."""
+"""Fields of a configuration that do not change the untrained network: left out of its digest."""
 
 
 @dataclass(frozen=True)
-class Size:
-    """Say what a published model's shape is.
+class Untrained(Source):
+    """Say which untrained network is wanted: a source whose weights are drawn, never read.
 
-    Parameters
-    ----------
-    family
-        ``model_type`` of transformers.
-    fields
-        What differs from the family's defaults in transformers.
-    source
-        Whose configuration it is, and where its fields were read.
-    """
+    ``model`` is a name of :mod:`~posbias.measure.sizes`, a ``config.json`` or a directory with one, or
+    ``reference/NAME``; a path of that name comes first. ``tokenizer`` is needed for prompts that are cut from text
+    alone. ``position_bias`` describes position biases that take the place of the configuration's own positions: ALiBi
+    is replaced, rotation switched off. ``spread`` is the standard deviation of the initial weights, the family's own
+    unless given.
 
-    family: str
-    fields: Mapping[str, Any]
-    source: str
-
-    def config(self) -> Any:
-        """Return the configuration."""
-        return AutoConfig.for_model(self.family, **self.fields)
-
-
-SIZES: Mapping[str, Size] = {
-    "gpt2": Size("gpt2", {}, "openai-community/gpt2, as in nanoGPT's model.py; transformers' defaults"),
-    "gpt2-medium": Size(
-        "gpt2",
-        {"n_embd": 1024, "n_layer": 24, "n_head": 16},
-        "openai-community/gpt2-medium, as in nanoGPT's model.py",
-    ),
-    "opt-125m": Size("opt", {}, "facebook/opt-125m, a published copy of its config.json; transformers' defaults"),
-    "pythia-160m": Size(
-        "gpt_neox",
-        {
-            "vocab_size": 50304,
-            "hidden_size": 768,
-            "num_hidden_layers": 12,
-            "num_attention_heads": 12,
-            "intermediate_size": 3072,
-            "eos_token_id": 0,
-        },
-        "EleutherAI/pythia-160m, as in the repository's models/160M/pythia-160m.yml and LitGPT's config.py",
-    ),
-    "pythia-410m": Size(
-        "gpt_neox",
-        {
-            "vocab_size": 50304,
-            "hidden_size": 1024,
-            "num_hidden_layers": 24,
-            "num_attention_heads": 16,
-            "intermediate_size": 4096,
-            "eos_token_id": 0,
-        },
-        "EleutherAI/pythia-410m, as in the model card's table of sizes and LitGPT's config.py",
-    ),
-    "bloom-560m": Size(
-        "bloom",
-        {"hidden_size": 1024, "n_layer": 24, "n_head": 16, "pad_token_id": 3},
-        "bigscience/bloom-560m, a published copy of its config.json",
-    ),
-    "qwen2-0.5b": Size(
-        "qwen2",
-        {
-            "hidden_size": 896,
-            "intermediate_size": 4864,
-            "num_hidden_layers": 24,
-            "num_attention_heads": 14,
-            "num_key_value_heads": 2,
-            "max_position_embeddings": 131072,
-            "max_window_layers": 24,
-            "rope_theta": 1_000_000.0,
-            "tie_word_embeddings": True,
-            "bos_token_id": 151643,
-            "eos_token_id": 151643,
-        },
-        "Qwen/Qwen2-0.5B, a published copy of its config.json",
-    ),
-    "falcon-rw-1b": Size(
-        "falcon",
-        {
-            "vocab_size": 50304,
-            "hidden_size": 2048,
-            "num_hidden_layers": 24,
-            "num_attention_heads": 32,
-            "alibi": True,
-            "multi_query": False,
-            "parallel_attn": False,
-            "bias": True,
-        },
-        "tiiuae/falcon-rw-1b, a published extract of its config.json; biases follow from KerasHub's number of "
-        "parameters, and the ids of start and end tokens are transformers' defaults",
-    ),
-    "tinyllama-1.1b": Size(
-        "llama",
-        {
-            "hidden_size": 2048,
-            "intermediate_size": 5632,
-            "num_hidden_layers": 22,
-            "num_attention_heads": 32,
-            "num_key_value_heads": 4,
-            "rms_norm_eps": 1e-5,
-        },
-        "TinyLlama/TinyLlama-1.1B-Chat-v1.0, a published copy of its configuration",
-    ),
-    "llama-3.2-1b": Size(
-        "llama",
-        {
-            "vocab_size": 128256,
-            "hidden_size": 2048,
-            "intermediate_size": 8192,
-            "num_hidden_layers": 16,
-            "num_attention_heads": 32,
-            "num_key_value_heads": 8,
-            "head_dim": 64,
-            "max_position_embeddings": 131072,
-            "rms_norm_eps": 1e-5,
-            "rope_theta": 500_000.0,
-            "rope_scaling": {
-                "rope_type": "llama3",
-                "factor": 32.0,
-                "high_freq_factor": 4.0,
-                "low_freq_factor": 1.0,
-                "original_max_position_embeddings": 8192,
-            },
-            "tie_word_embeddings": True,
-            "bos_token_id": 128000,
-            "eos_token_id": 128001,
-        },
-        "meta-llama/Llama-3.2-1B, a published copy of its config.json and LitGPT's config.py",
-    ),
-    "mpt-125m": Size(
-        "mpt",
-        {"d_model": 768, "n_heads": 12, "n_layers": 12, "expansion_ratio": 4, "vocab_size": 50368},
-        "mosaicml/llm-foundry, scripts/train/yamls/pretrain/mpt-125m.yaml; that model learns its positions, "
-        "transformers gives every MPT ALiBi instead",
-    ),
-}
-"""Published sizes by name, with the source of each."""
-
-_SMALL = {"vocab_size": 2048, "hidden_size": 256, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
-
-BODIES: Mapping[str, Size] = {
-    "bloom-12x256": Size("bloom", {**_SMALL, "n_layer": 12, "n_head": 8}, "ours: the family's defaults at this size"),
-    "llama-12x256": Size(
-        "llama",
-        {
-            **_SMALL,
-            "num_hidden_layers": 12,
-            "num_attention_heads": 8,
-            "num_key_value_heads": 2,
-            "intermediate_size": 688,
-            "max_position_embeddings": 2048,
-        },
-        "ours: the family's defaults at this size",
-    ),
-}
-"""Sizes of ours by name, 12 layers of width 256: bodies for position biases."""
-
-
-@dataclass(frozen=True)
-class Birth(Source):
-    """Say which network at birth is wanted: a source whose weights are drawn, never read.
-
-    Parameters
-    ----------
-    model
-        A name of :data:`SIZES` or :data:`BODIES`, a ``config.json`` or a directory with one, or ``reference/NAME`` for
-        a reference model that is on this machine. A path of that name comes first.
-    tokenizer
-        Directory, id or ``reference/NAME``, for prompts that are cut from text; the one beside the configuration unless
-        given. Random tokens need none.
-    seed
-        Of the weights, from 0 to 2³² - 1.
-    position_bias
-        Description of position biases that take the place of the configuration's own positions: ALiBi is replaced,
-        rotation switched off. None leaves the configuration as it is.
-    spread
-        Standard deviation of the initial weights; the family's own unless given.
-
-    Raises
-    ------
-    ValueError
-        For a seed out of range, a spread that is not above 0, and for what belongs to weights: a revision, pickles,
-        code that comes with a model, a prefix of their names.
-
-    >>> Birth("gpt2", seed=3).name()
+    >>> Untrained("gpt2", seed=3).name()
     'gpt2 (untrained)'
     """
 
@@ -235,21 +61,13 @@ class Birth(Source):
     def __post_init__(self) -> None:
         """Check the numbers, and that nothing is asked for that only weights have."""
         names = ("revision", "allow_pickle", "trust_remote_code", "strip_prefix")
-        check_init_options(**{name: getattr(self, name) for name in names})
+        check_no_weights(**{name: getattr(self, name) for name in names})
         errors.seed("seed", self.seed)
         if self.spread is not None and not 0 < self.spread < float("inf"):
             raise errors.invalid("spread", "a number above 0", self.spread)
 
     def config(self) -> Any:
-        """Return the configuration, of a supported family.
-
-        Raises
-        ------
-        ValueError
-            For a name that is neither in the table nor a path, with the names; for a file that is no configuration, of
-            a family without a row, or with numbers of which no model is made; for position biases that are not for its
-            family, layers and heads.
-        """
+        """Return the configuration, of a supported family."""
         config = self._as_it_is()
         if self.spread is not None:
             config.initializer_range = self.spread
@@ -266,7 +84,7 @@ class Birth(Source):
             return {**SIZES, **BODIES}[self.model].config()
         config = _read(file)
         family_of(config)
-        check_shape(f"init {file}", config)
+        check_shape(f"untrained {file}", config)
         return config
 
     def commit(self) -> str | None:
@@ -301,13 +119,9 @@ class Birth(Source):
     def load_model(self, dtype: torch.dtype, device: str, device_map: str | None, attention: str = "eager") -> Any:
         """Return the network with weights drawn on the CPU: the same bits for every device, attention and bias.
 
-        Raises
-        ------
-        ValueError
-            If it is to be spread over devices, or does not run on two tokens: parts of its configuration that do not
-            fit each other show only then.
+        Parts of its configuration that do not fit each other show only when it runs, on two tokens.
         """
-        check_init_options(device_map=device_map)
+        check_no_weights(device_map=device_map)
         config = self.config()
         check_attention(config, attention)
         with random_state_kept():
@@ -322,12 +136,12 @@ class Birth(Source):
             if isinstance(error, torch.OutOfMemoryError):
                 raise
             reason = " ".join(str(error).split())[:200]
-            raise errors.invalid(f"init {self.model}", "a configuration whose model runs", reason) from None
+            raise errors.invalid(f"untrained {self.model}", "a configuration whose model runs", reason) from None
         return model
 
     def _file(self) -> Path | None:
         """Return the file of the configuration, None for a name of the table; raise if it is neither."""
-        return init_file(self.model)
+        return untrained_file(self.model)
 
     def _tokenizer(self) -> str | None:
         """Return the tokenizer that is given, else the one beside the configuration, else None."""
@@ -367,9 +181,9 @@ def random_state_kept() -> Iterator[None]:
 def _read(file: Path) -> Any:
     """Return the configuration in a file, or raise ValueError with what is wrong with it."""
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-    check_config(file, f"init {file}")
+    check_config(file, f"untrained {file}")
     try:
         return AutoConfig.from_pretrained(file, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # code of others: what it raises is no part of any interface
         reason = " ".join(str(error).split())[:200]
-        raise errors.invalid(f"init {file}", "a configuration that transformers reads", reason) from None
+        raise errors.invalid(f"untrained {file}", "a configuration that transformers reads", reason) from None

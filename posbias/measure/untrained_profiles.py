@@ -19,7 +19,7 @@ from posbias.measure.branches import Branches, read_branches
 from posbias.measure.instrument import Instrument
 from posbias.measure.positions import read_positions
 from posbias.measure.rollouts import measured_rollout
-from posbias.measure.study import Study
+from posbias.measure.session import Session
 from posbias.measure.summary import shaved
 from posbias.provenance import versions
 
@@ -42,7 +42,7 @@ MEANING = {
 }
 
 
-def read_network(study: Study, *, random_output: bool = False) -> xr.Dataset:
+def read_network(study: Session, *, random_output: bool = False) -> xr.Dataset:
     """Return what is measured of one untrained network, and what is predicted for it, by the names of MEANING."""
     attributes = {name: x for name, x in study.provenance().items() if name in ("length", "position_bias")}
     return read_untrained(
@@ -95,7 +95,7 @@ def read_untrained(
     }).assign_coords(prediction=list(PROFILES))  # fmt: skip
 
 
-def of_seeds(data: xr.Dataset, study: Study, seeds: int, meaning: Mapping[str, str] = MEANING) -> xr.Dataset:
+def of_seeds(data: xr.Dataset, study: Session, seeds: int, meaning: Mapping[str, str] = MEANING) -> xr.Dataset:
     """Return data of seeds 0, 1, … with their meaning and where they come from; the study is that of the last seed."""
     for name, x in data.data_vars.items():
         x.attrs["long_name"] = meaning[str(name)]

@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from torch import nn
 
 from posbias import errors
-from posbias.measure.request import read_object
+from posbias.measure.opening import read_object
 from posbias.networks.families import family_of
 
 INDEX = "model.safetensors.index.json"
@@ -35,17 +35,6 @@ def check_weights(
 
     What transformers takes from elsewhere is not missing: an output layer that is tied to the embedding, and names
     without the base model's prefix. Buffers of older checkpoints are no surplus.
-
-    Parameters
-    ----------
-    where
-        What to call the model in the message.
-    model
-        As it was loaded.
-    missing, unexpected
-        Names of weights that the checkpoint lacks, and of tensors that the model does not have.
-    mismatched
-        Names of tensors with another shape, with their shapes in the checkpoint and in the model.
     """
     missing, unexpected = sorted(missing), sorted(key for key in unexpected if not _BUFFERS.search(key))
     prefix = common_prefix(unexpected, model)
@@ -106,22 +95,7 @@ def check_prefix(where: str, folder: Path, prefix: str) -> None:
 
 
 def check_files(folder: Path, *, pickle: bool = False) -> None:
-    """Raise for files of weights that are absent or cannot be read; of the weights only the headers are.
-
-    Parameters
-    ----------
-    folder
-        Directory of a model.
-    pickle
-        Whether weights in other files than safetensors will do.
-
-    Raises
-    ------
-    ValueError
-        With the file, what it should be, and what is wrong with it.
-    OSError
-        If a file cannot be opened.
-    """
+    """Raise ValueError unless a folder has whole .safetensors files, or pickled ones where those will do."""
     single, index = folder / "model.safetensors", folder / INDEX
     if not single.is_file():
         if not index.is_file():

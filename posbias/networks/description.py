@@ -12,15 +12,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from posbias import errors
+from posbias.networks.families import FAMILIES
 from posbias.rollout.position_bias import Biases, described, layered_biases
 
 FIELD = "position_bias"
 """The field of a configuration that describes given biases."""
-FAMILIES_WITH_INPUT = (
-    "bloom", "mpt", "falcon", "llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "phi", "gpt_neox", "gptj",
-    "gpt2", "opt",
-)  # fmt: skip
-"""Families whose attention takes given biases: the names of :data:`~posbias.networks.given_biases.INPUTS`."""
 BUILT = ("bloom", "mpt", "llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2")
 """Families of which a network without positions of its own can be built: ALiBi is replaced, rotation switched off."""
 ROTATES = tuple(name for name in BUILT if name not in ("bloom", "mpt"))
@@ -37,19 +33,9 @@ HEADS = ("num_attention_heads", "n_head", "n_heads")
 
 
 def check_described(fields: Mapping[str, Any], where: str) -> None:
-    """Raise for given biases in the fields of a configuration's file that no network takes.
+    """Raise ValueError for given biases in the fields of a configuration's file that no network takes.
 
-    Parameters
-    ----------
-    fields
-        Of a ``config.json``. Numbers of layers and heads that it leaves out are compared where the model is known.
-    where
-        What the file is called in messages.
-
-    Raises
-    ------
-    ValueError
-        For a family that takes none, and for a description that is none or of other layers or heads.
+    Numbers of layers and heads that the file leaves out are compared where the model is known.
 
     >>> check_described({"model_type": "bloom", "n_head": 2, "position_bias": [{"kind": "none"}] * 3}, "config.json")
     Traceback (most recent call last):
@@ -64,8 +50,8 @@ def check_described(fields: Mapping[str, Any], where: str) -> None:
 def biases_of(family: str, description: Any, T: int, H: int | None, where: str = "", field: str = FIELD) -> Biases:
     """Return the biases of a network of T layers and H heads, or raise ValueError as :func:`check_described` does."""
     try:
-        if family not in FAMILIES_WITH_INPUT:
-            raise errors.invalid(field, f"none, or a model of {', '.join(FAMILIES_WITH_INPUT)}", family[:60])
+        if family not in FAMILIES:
+            raise errors.invalid(field, f"none, or a model of {', '.join(FAMILIES)}", family[:60])
         return layered_biases(description, T, H, field)
     except ValueError as error:
         raise ValueError(f"{where}: {error}" if where else str(error)) from None
@@ -88,20 +74,6 @@ def description_text(biases: Biases) -> str:
 def biased_fields(family: str, description: Any, T: int, H: int) -> dict[str, Any]:
     """Return the fields that give a configuration of T layers and H heads these biases, and no positions of its own.
 
-    Parameters
-    ----------
-    family
-        One of :data:`BUILT`.
-    description
-        As a ``config.json`` has it.
-    T, H
-        Layers and heads.
-
-    Raises
-    ------
-    ValueError
-        For another family, and for a description that is none or of other layers or heads.
-
     >>> sorted(biased_fields("llama", {"kind": "none"}, 2, 2))
     ['position_bias', 'rope_parameters']
     """
@@ -114,14 +86,7 @@ def biased_fields(family: str, description: Any, T: int, H: int) -> dict[str, An
 def position_kind(own: str, config: Any) -> str:
     """Return how positions enter: ``given`` where biases replace a network's own, ``rotary and given`` beside them.
 
-    ``none`` where rotation is switched off and nothing is given.
-
-    Parameters
-    ----------
-    own
-        The family's: ``alibi``, ``rotary`` or ``learned``.
-    config
-        Configuration of the network.
+    ``none`` where rotation is switched off and nothing is given; ``own`` is the family's kind.
     """
     off = own == "rotary" and not is_rotated(config)
     if getattr(config, FIELD, None) is None:

@@ -1,21 +1,22 @@
 """Model families: where the blocks are, what the attention output is, how logits are scaled and biased.
 
 A family is one row of :data:`FAMILIES`; no forward pass is copied. The rows were read in the transformers
-implementations and are held to them by parity tests on a tiny random model of every row.
+implementations and are held to them by parity tests on a tiny random model of every row. Torch is not imported here, so
+that an unknown architecture is refused before anything heavy is loaded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 
 from posbias import errors
-from posbias.networks.names import check_family
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 Position = Literal["alibi", "rotary", "learned"]
 Arguments = dict[str, Any]
@@ -220,13 +221,15 @@ def _falcon_bias(arguments: Arguments, attention: Any, n: int) -> Tensor | None:
     if alibi is None:
         return None
     if _nonzero_where_allowed(mask):
-        arguments["alibi"] = torch.zeros_like(alibi)
+        arguments["alibi"] = alibi.new_zeros(alibi.shape)
         return None
     return alibi.reshape(-1, attention.num_heads, 1, n)[0].float() * attention.inv_norm_factor
 
 
 def _nonzero_where_allowed(mask: Tensor | None) -> bool:
     """Tell whether a mask holds more than zeros and what forbids."""
+    import torch
+
     return mask is not None and bool(((mask != 0) & (mask > torch.finfo(mask.dtype).min / 2)).any())
 
 
@@ -340,18 +343,15 @@ FAMILIES: Mapping[str, Family] = {
 """The supported families by ``model_type``."""
 
 
+def check_family(model_type: Any) -> None:
+    """Raise ValueError unless an architecture is supported, with those that are."""
+    if model_type not in FAMILIES:
+        received = str(model_type)[:60] if model_type else "no model_type"
+        raise errors.invalid("architecture", f"one of {', '.join(FAMILIES)}", received)
+
+
 def family_of(config: Any) -> Family:
-    """Return the row of the family that ``config`` belongs to.
-
-    Parameters
-    ----------
-    config
-        Configuration of a transformers model.
-
-    Raises
-    ------
-    ValueError
-        For an architecture without a row, with the list of those that have one.
+    """Return the row of the family that the configuration of a transformers model belongs to, or raise ValueError.
 
     >>> from transformers import GPT2Config
     >>> family_of(GPT2Config()).attention

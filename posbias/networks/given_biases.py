@@ -97,14 +97,8 @@ def _fitting(logits: Tensor, dtype: torch.dtype) -> Tensor:
     return logits.clamp(min=-most).to(dtype)
 
 
-_BY_MASK = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "phi", "gpt_neox", "gptj", "gpt2", "opt")
-INPUTS: Mapping[str, Input] = {
-    "bloom": _as_alibi,
-    "mpt": _as_position_bias,
-    "falcon": _as_falcons_mask,
-    **dict.fromkeys(_BY_MASK, _as_mask),
-}
-"""How each family takes given biases."""
+INPUTS: Mapping[str, Input] = {"bloom": _as_alibi, "mpt": _as_position_bias, "falcon": _as_falcons_mask}
+"""How a family takes given biases, where not by its mask."""
 
 
 def given_biases(config: Any) -> Biases | None:
@@ -178,7 +172,7 @@ class _Layer:
 
     def __init__(self, biases: tuple[PositionBias, ...], config: Any, *, adds: bool = False) -> None:
         self.biases, self.config, self.adds = biases, config, adds
-        self.put = INPUTS[family_of(config).name]
+        self.put = INPUTS.get(family_of(config).name, _as_mask)
         self.key: tuple[Any, ...] = ()
         self.read_from: list[Any] = []  # kept, so that no other tensor has its id
         self.made: Arguments = {}

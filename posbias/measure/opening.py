@@ -1,0 +1,116 @@
+"""What can be refused of a model's name and its configuration before anything heavy is loaded."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from posbias import errors
+from posbias.measure.sizes import BODIES, SIZES
+from posbias.networks.description import check_described
+from posbias.networks.families import check_family
+from posbias.shipped import FOLDER, PREFIX, reference_names, shipped_names
+
+GIVEN = ", given biases"
+"""Stands after the name of a network that is built with position biases which its configuration lacks."""
+HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?", re.ASCII)
+"""What an id on the hub looks like."""
+
+
+def check_subject(model: str | None, untrained: str | None, seed: int = 0, **of_weights: Any) -> None:
+    """Raise ValueError unless a model or an untrained network is named, not both, and there can be one of that name.
+
+    ``of_weights`` is what only a model with weights has: a revision, pickles, code of its own, a ``device_map``.
+    Whether the hub has an id is not asked here.
+
+    >>> check_subject(None, None)
+    Traceback (most recent call last):
+    ValueError: model: expected --model, or --untrained for a network without one, received neither
+    """
+    if untrained is None:
+        if not model:
+            raise errors.invalid("model", "--model, or --untrained for a network without one", "neither")
+        check_model(model)
+        return
+    if model:
+        raise errors.invalid("untrained", "no --model beside it: weights are read or drawn, not both", f"model {model}")
+    check_no_weights(**of_weights)
+    errors.seed("seed", seed)
+    if (file := untrained_file(untrained)) is not None:
+        check_config(file, f"untrained {file}")
+
+
+def check_no_weights(**of_weights: Any) -> None:
+    """Raise ValueError for what belongs to weights and is asked of an untrained network, which reads none."""
+    for field, value in of_weights.items():
+        if value and field == "device_map":
+            raise errors.invalid(field, "none with --untrained, which builds a model on one device", value)
+        if value:
+            raise errors.invalid(field, "none with --untrained, which reads no weights", value)
+
+
+def check_model(model: str) -> None:
+    """Raise ValueError for a name that no model can have, and for a directory without a configuration of a family."""
+    if not model.strip():
+        raise errors.invalid("model", "a directory, an id on the hub, or reference/NAME", "an empty name")
+    path = Path(model)
+    if path.is_dir():
+        check_config(path / "config.json", f"model {model}")
+        return
+    if path.exists():
+        raise errors.invalid("model", "the directory of a model", f"a file, {model}")
+    if model.startswith(PREFIX):
+        if model.removeprefix(PREFIX) not in reference_names():
+            raise errors.invalid("model", f"reference/ and one of {', '.join(reference_names())}", model)
+    elif model in reference_names():
+        raise errors.invalid("model", f"{PREFIX}{model} for that reference model", model)
+    elif not HUB_ID.fullmatch(model) or ".." in model:
+        raise errors.invalid(f"model {model}", "a directory, or an id that the hub answers for", "no such directory")
+
+
+def check_config(file: Path, what: str) -> dict[str, Any]:
+    """Return the fields of a configuration, or raise ValueError if it is missing, no JSON object, or of no family.
+
+    Position biases that it describes must be those of its family, layers and heads.
+    """
+    if not file.is_file():
+        raise errors.invalid(what, "a directory with a config.json", "one without")
+    fields = read_object(file)
+    if "auto_map" not in fields:  # what comes with code of its own is refused, or let pass, where it is loaded
+        try:
+            check_family(fields.get("model_type"))
+        except ValueError as error:
+            raise ValueError(f"{file}: {error}") from None
+    check_described(fields, str(file))
+    return fields
+
+
+def read_object(file: Path) -> dict[str, Any]:
+    """Return the object in a JSON file, or raise ValueError with the file and the reason."""
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        reason = "objects nested too deep" if isinstance(error, RecursionError) else " ".join(str(error).split())[:120]
+        raise errors.invalid(str(file), "JSON", reason) from None
+    if not isinstance(found, dict):
+        raise errors.invalid(str(file), "a JSON object", json.dumps(found)[:40])
+    return found
+
+
+def untrained_file(name: str) -> Path | None:
+    """Return the file of an untrained network's configuration, None for a size by name; raise if it is neither."""
+    path = Path(name or "no path")
+    if name.startswith(PREFIX) and not path.exists() and name.removeprefix(PREFIX) in shipped_names():
+        path = FOLDER / name.removeprefix(PREFIX)
+    if path.is_dir():
+        path /= "config.json"
+        if not path.is_file():
+            raise errors.invalid(f"untrained {name}", "a directory with a config.json", "one without")
+    if path.is_file():
+        return path
+    if name in SIZES or name in BODIES:
+        return None
+    wanted = f"a config.json, a directory with one, {PREFIX}NAME, or one of {', '.join((*SIZES, *BODIES))}"
+    raise errors.invalid("untrained", wanted, name or "an empty name")
