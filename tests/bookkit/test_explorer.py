@@ -9,12 +9,12 @@ from html import unescape
 
 import numpy as np
 import pytest
+from bookkit.explorer_commands import REFERENCE, explorer_text, slope_rule
 from conftest import ROOT, pages
 from scipy.special import exp1
 from test_browser import BROWSERS, FLAGS, resize
 
 from bookkit.explorer import DATA, standalone_page
-from bookkit.explorer_commands import REFERENCE, explorer_text, slope_rule
 from posbias.comparison.distances import normalised_wasserstein
 from posbias.measure.summary import read_summary
 from posbias.published import numbers
@@ -27,7 +27,7 @@ from posbias.rollout.order import dominates
 from posbias.rollout.position_bias import exponential_integral_inverse
 from posbias.rollout.profiles import mean_position, read_profile, u_shape
 from posbias.rollout.structured import structured_kernels
-from posbias.rollout.untrained import birth_profile
+from posbias.rollout.untrained import untrained_profile
 
 webdriver = pytest.importorskip("selenium.webdriver")
 from selenium.webdriver.common.by import By
@@ -158,7 +158,7 @@ def predicted_at_birth(**fields):
     A = kernels_written_out(n, slopes, content, mask, f)
     A = np.broadcast_to(A, (len(schedule), *A.shape[1:]))
     if (schedule < 1).all():
-        return birth_profile(A, schedule / (1 - schedule))
+        return untrained_profile(A, schedule / (1 - schedule))
     G = np.diag(np.eye(n)[-1])  # without a residual a gain has no number, but its share of the layer has
     for heads, mixing in zip(A[::-1], schedule[::-1], strict=True):
         G = (1 - mixing) ** 2 * G + mixing**2 * np.mean([head.T @ G @ head for head in heads], axis=0)
@@ -420,7 +420,7 @@ def test_equal_heads_are_taken_once_and_count_for_all(driver, show):
     script = """const [slopes, diagonal] = arguments, s = {n: 30, lambda: [0.5, 0.2, 0.4], slopes, diagonal};
         return [Array.from(PosbiasEngine.birthProfile(s)), PosbiasEngine.operations({...s, law: "birth"})]"""
     p, cost = driver.execute_script(script, slopes, rows)
-    assert np.abs(p - birth_profile(A, [1.0, 0.25, 2 / 3])).max() < 1e-14
+    assert np.abs(p - untrained_profile(A, [1.0, 0.25, 2 / 3])).max() < 1e-14
     assert cost / driver.execute_script(script, slopes, rows[:1])[1] == (3 + 2 + 3) / (3 * 3)
 
 

@@ -9,8 +9,8 @@ from conftest import ROOT, chapter_source
 from bookkit import runner
 
 CODE = (
-    "from bookkit.records import glue, record\nfrom bookkit.power import Challenge\n"
-    "power = [Challenge('reversed', 3, 4)]\n"
+    "from bookkit.records import glue, record\nfrom bookkit.power import PowerCheck\n"
+    "power = [PowerCheck('reversed', 3, 4)]\n"
     "record('RA-P4.2', True, f'gain {1 / 3:.6f}', fails_if='it falls', power=power)\nglue(gain=1 / 3)"
 )
 

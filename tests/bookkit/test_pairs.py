@@ -35,7 +35,7 @@ def test_notebook_is_its_source_executed(stem):
     for cell in code_cells(notebook):
         cell.outputs, cell.execution_count = [], None
     expected = runner.notebook_text(runner.source_notebook(CHAPTERS[stem]))
-    assert runner.notebook_text(notebook) == expected, f"{stem} was edited: run `posbias run {stem}`"
+    assert runner.notebook_text(notebook) == expected, f"{stem} was edited: run `python -m bookkit run {stem}`"
 
 
 @each_chapter
@@ -77,7 +77,7 @@ def test_running_again_gives_what_was_committed(stem):
     before = git("show", f"HEAD:{name}")
     if before.returncode:
         pytest.skip("not committed yet")
-    if git("diff", "--quiet", "HEAD", "--", "posbias", "book").returncode:
+    if git("diff", "--quiet", "HEAD", "--", "posbias", "studies", "book").returncode:
         pytest.skip("code or chapters differ from the commit")
     assert not cell_disagreements(nbformat.reads(before.stdout, 4), committed(stem))
 

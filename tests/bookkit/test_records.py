@@ -8,8 +8,8 @@ from conftest import ROOT, chapter_source
 
 from bookkit import ledger, runner
 from bookkit.ledger import Record
-from bookkit.power import Challenge
-from bookkit.records import KEY, glue, read_records, record, rounded
+from bookkit.power import PowerCheck
+from bookkit.records import KEY, read_records, record, rounded
 
 
 @pytest.fixture
@@ -30,15 +30,8 @@ def test_rounded_gives_plain_numbers():
             rounded(bad)
 
 
-def test_glue_keeps_rounded_values_under_their_names(monkeypatch):
-    kept = {}
-    monkeypatch.setattr("myst_nb.glue", lambda name, value, display: kept.update({name: value}))
-    glue(gain=np.float64(2 / 3), n=256)
-    assert kept == {"gain": 0.666667, "n": 256}
-
-
-STRONG = [Challenge("λ reversed", 19, 20), Challenge("ALiBi slopes halved", 10, 20)]
-WEAK = [Challenge("λ reversed", 20, 20), Challenge("content shuffled", 9, 20)]
+STRONG = [PowerCheck("λ reversed", 19, 20), PowerCheck("ALiBi slopes halved", 10, 20)]
+WEAK = [PowerCheck("λ reversed", 20, 20), PowerCheck("content shuffled", 9, 20)]
 CHECK = {"fails_if": "a prefix mass falls with depth", "power": STRONG}
 
 
@@ -53,7 +46,7 @@ def test_record_shows_and_carries_its_verdict(shown):
         "fails_if": "a prefix mass falls with depth", "power": 0.5,
         "challenges": ["19/20 λ reversed", "10/20 ALiBi slopes halved"], "part": "", "set_after": False,
     }  # fmt: skip
-    record("WU-H", False, "sign differs", reason="a factor is missing", part="printed proof", set_after=True, **CHECK)
+    record("WU-H", False, "sign differs", reason="a factor is missing", part="printed proof", post_hoc=True, **CHECK)
     assert shown[1]["text/plain"].startswith(
         "WU-H, printed proof contradicted: sign differs (a factor is missing); threshold set after the run. Fails if"
     )
@@ -64,10 +57,8 @@ def test_record_shows_and_carries_its_verdict(shown):
     [
         (True, {}, "consistent"),
         (True, {"power": WEAK}, "not refuted"),
-        (True, {"kind": "proved"}, "proved"),
         (True, {"kind": "proved", "power": WEAK}, "proved"),
         (True, {"kind": "reproduced"}, "reproduced"),
-        (False, {"reason": "x"}, "contradicted"),
         (False, {"reason": "x", "kind": "proved", "power": WEAK}, "contradicted"),
         (False, {"reason": "x", "in_part": True}, "contradicted in part"),
     ],
@@ -84,11 +75,9 @@ def test_the_scale_of_verdicts(shown, passed, options, verdict):
         (("RA-P4.2", 1, "1"), {}, "passed: expected True or False"),
         (("RA-P4.2", True, " "), {}, "figure: expected a text"),
         (("RA-P4.2", True, "1"), {"fails_if": ""}, "fails_if: expected a text"),
-        (("RA-P4.2", True, "1"), {"power": []}, "challenges: expected at least one alternative"),
+        (("RA-P4.2", True, "1"), {"power": []}, "power: expected at least one alternative"),
         (("RA-P4.2", True, "1"), {"kind": "holds"}, "kind: expected consistent, proved, reproduced"),
         (("RA-P4.2", False, "gain -0.1"), {}, "reason: expected why the check did not pass, received none; .* -0.1"),
-        (("RA-P4.2", False, "1"), {"reason": " "}, "reason: expected why"),
-        (("RA-P4.2", False, "1"), {"reason": "x", "in_part": 1}, "in_part: expected True or False"),
     ],
 )
 def test_wrong_records_are_refused(shown, arguments, options, message):
@@ -99,25 +88,23 @@ def test_wrong_records_are_refused(shown, arguments, options, message):
 
 def test_records_are_read_out_of_executed_notebooks(make_book):
     code = (
-        "from bookkit.records import glue, record\nfrom bookkit.power import Challenge\n"
-        "power = [Challenge('reversed', 3, 4)]\n"
+        "from bookkit.records import glue, record\nfrom bookkit.power import PowerCheck\n"
+        "power = [PowerCheck('reversed', 3, 4)]\n"
         "record('RA-P4.2', True, 'gain 0.0', fails_if='it falls', power=power)\nglue(gain=1/3)"
     )
     root = make_book(one=chapter_source("One", code))
     outcome = runner.run_chapter(root, "one")
     assert outcome.status == "written", outcome.message
-    assert read_records(root / "notebooks") == [
+    assert read_records(root) == [
         Record("RA-P4.2", "consistent", "gain 0.0", "", "it falls", 0.75, ("3/4 reversed",), chapter="one")
     ]
     glued = json.loads((root / "notebooks" / "one.ipynb").read_text())["cells"][1]["outputs"][1]
     assert glued["data"]["application/papermill.record/text/plain"] == ["0.333333"] or (
         glued["data"]["application/papermill.record/text/plain"] == "0.333333"
     )
-    (root / "notebooks" / "two.ipynb").write_text("{}")
-    with pytest.raises(ValueError, match="two.ipynb: expected a notebook"):
-        read_records(root / "notebooks")
-    with pytest.raises(FileNotFoundError):
-        read_records(root / "none")
+    (root / "notebooks" / "one.ipynb").write_text("{}")
+    with pytest.raises(ValueError, match="one.ipynb: expected a notebook"):
+        read_records(root)
 
 
 def test_ledger_has_every_row_once_with_its_chapters():
@@ -167,9 +154,9 @@ def test_status_joins_rows_with_records():
 
 
 def test_the_least_challenge_is_shown_with_its_runs():
-    record = Record("WU-H", "consistent", "1", "", "x", 0.5, ("19/20 a", "1/2 b: 0/1", "3/3 c"), chapter="x")
+    record = Record("WU-H", "consistent", "1", "", "x", 0.5, ("10/12 a", "2/3 b: 0/1", "3/3 c"), chapter="x")
     (status,) = [s for s in ledger.status_table([record]) if s.row.row == "WU-H"]
-    assert status.least_challenge == "1/2" and ledger.Status(status.row, ()).least_challenge == ""
+    assert status.least_challenge == "2/3" and ledger.Status(status.row, ()).least_challenge == ""
 
 
 def test_the_status_is_sorted_by_power():
@@ -180,5 +167,5 @@ def test_the_status_is_sorted_by_power():
 
 def test_committed_records_come_from_the_chapters_the_ledger_names():
     chapters = {row.row: row.chapters for row in ledger.read_ledger()}
-    for found in read_records(ROOT / "notebooks"):
+    for found in read_records(ROOT):
         assert found.chapter in chapters[found.row], found

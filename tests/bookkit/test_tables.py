@@ -30,5 +30,3 @@ def test_a_named_index_is_shown_and_another_is_not():
 def test_a_format_of_an_unknown_column_is_refused():
     with pytest.raises(ValueError, match="expected columns out of model, W1, heads, received w1"):
         show_table(FRAME, {"w1": ".2f"})
-    with pytest.raises(ValueError, match="expected the title"):
-        show_table(FRAME, fold=" ")
