@@ -17,11 +17,9 @@ from jaxtyping import Float
 from scipy.optimize import nnls
 
 from posbias import errors
-from posbias.errors import Numbers
 from posbias.rollout.biased import biased_kernels
 from posbias.rollout.position_bias import HIDDEN, RatioBias, described
-from studies.design.flat_kernel import with_half_weight_on_query
-from studies.design.scale_free import limit_distribution
+from studies.design.scale_free import limit_distribution, with_half_weight_on_query
 
 NEGATIVE = 1e-3
 """Share of a Lévy measure that may come out negative from rounding a target to a lattice."""
@@ -35,25 +33,13 @@ STEPS = 60
 
 @dataclass(frozen=True)
 class Target:
-    """Hold a profile on [0, 1]: an atom at the last token, x = 1, and a law without atoms beside it.
+    """Hold a profile on [0, 1]: an atom at the last token, strictly between 0 and 1, and a law without atoms beside it.
 
-    Parameters
-    ----------
-    atom
-        Share a of the last token, strictly between 0 and 1. A network keeps Π(1 - λ_t) there, about e^-Σλ.
-    rest
-        Distribution function of the other positions: 0 at 0, 1 at 1, increasing and continuous.
+    ``rest`` is the distribution function of the other positions. A network's atom is Π(1 - λ_t), about e^-Σλ.
     """
 
     atom: float
     rest: Callable[[Float[np.ndarray, "m"]], Float[np.ndarray, "m"]]
-
-    def __post_init__(self) -> None:
-        if not 0 < self.atom < 1:
-            raise errors.invalid("target.atom", "a share strictly between 0 and 1", self.atom)
-        values = errors.finite_array("target.rest", self.rest(np.linspace(0.0, 1.0, 1001)), ndim=(1,))
-        if values.size != 1001 or np.abs(values[[0, -1]] - [0, 1]).max() > 1e-8 or (np.diff(values) < -1e-12).any():
-            raise errors.invalid("target.rest", "a distribution function on [0, 1]", f"{values[0]:g} to {values[-1]:g}")
 
     @property
     def tau(self) -> float:
@@ -65,41 +51,11 @@ class Target:
         return np.where(x >= 1, 1.0, (1 - self.atom) * self.rest(np.minimum(x, 1.0)))
 
 
-def target_of(profile: Numbers) -> Target:
-    """Return the target that a profile of n positions describes: its last one is the atom, the others spread evenly.
-
-    Raises
-    ------
-    ValueError
-        If the numbers are no distribution on two or more positions, or the last has none or all of it.
-
-    >>> target_of([0.25, 0.25, 0.5]).below(np.array([0.25, 0.5, 1.0])).tolist()
-    [0.125, 0.25, 1.0]
-    """
-    p = errors.distribution("target", profile)
-    if p.size < 2:
-        raise errors.invalid("target", "two positions or more", p.size)
-    upto = np.append(0.0, p[:-1].clip(0.0).cumsum())
-    if not 0 < upto[-1] < 1:
-        raise errors.invalid("target", "a last position with more than 0 and less than 1", p[-1])
-    nodes = np.linspace(0.0, 1.0, p.size)
-    return Target(float(1 - upto[-1]), lambda x: np.interp(x, nodes, upto / upto[-1]))
-
-
 def levy_masses(target: Target, reach: float, cells: int) -> tuple[Float[np.ndarray, "cells"], float]:
     """Return the masses of the Lévy measure of the target's u at h, 2h, …, reach, and the step h.
 
     k G_0 ν_k = k G_k - Σ_{m < k} m ν_m G_{k-m} for the target's masses G_k on the lattice. The target is reachable if
-    and only if none is negative.
-
-    Parameters
-    ----------
-    target
-        A profile.
-    reach
-        Largest u, log n or more.
-    cells
-        Points of the lattice; the cost grows with their square.
+    and only if none is negative. The cost grows with the square of the number of cells.
 
     Source: ours; the recursion is that of De Pril 1985 (in actuarial mathematics), as Panjer's is in the other
     direction.
@@ -120,25 +76,11 @@ def levy_masses(target: Target, reach: float, cells: int) -> tuple[Float[np.ndar
 def kernel_for(target: Target, lambda_: float = 0.0, *, reach: float = 10.0, cells: int = 8192) -> RatioBias:
     """Return the scale-free bias whose rollout tends to the target, in layers whose Π(1 - λ_t) is the target's atom.
 
-    Parameters
-    ----------
-    target
-        A profile.
-    lambda_
-        Mixing of the layer that the bias is for, from 0 (the limit of many small layers) to 1 - a. Layers of other λ_t
-        have another bias, their product is exact in the limit of long prompts.
-    reach
-        Log-distance to which the bias goes, log n or more.
-    cells
-        Points of the lattice in u.
+    λ is the mixing of the layer that the bias is for, from 0 (the limit of many small layers) to 1 - a. Layers of other
+    λ_t have another bias, their product is exact in the limit of long prompts. The bias goes to the log-distance
+    ``reach``, log n or more, on as many cells. A target out of reach is a ValueError: its Lévy measure is negative
+    somewhere, or the kernel of the layer is.
 
-    Raises
-    ------
-    ValueError
-        If the target is out of reach: its Lévy measure is negative somewhere, or the kernel of the layer is.
-
-    Notes
-    -----
     A sufficient condition: beside the atom, the density of u is log-convex, such as a mixture of exponentials, so that
     any density Σ_i c_i x^(b_i - 1), c_i > 0, is reachable. A necessary one: a law that is not all at the last token
     reaches every early position, since its u has sums of any number of jumps: no profile that leaves out the first
@@ -153,9 +95,6 @@ def kernel_for(target: Target, lambda_: float = 0.0, *, reach: float = 10.0, cel
     >>> np.abs(logits - logits[0] - exact + exact[0]).max() < 1e-3
     np.True_
     """
-    lambda_ = float(errors.finite_array("lambda_", lambda_, ndim=(0,)))
-    if not 0 <= lambda_ <= 1 - target.atom + 1e-12:
-        raise errors.invalid("lambda_", f"a mixing from 0 to {1 - target.atom:g}", lambda_)
     if lambda_ == 0:
         masses, h = levy_masses(target, reach, cells)
     else:
@@ -171,14 +110,9 @@ def kernel_for(target: Target, lambda_: float = 0.0, *, reach: float = 10.0, cel
 
 @dataclass(frozen=True)
 class Reached:
-    """Hold what is reached of a target, in the limit of long prompts and many small layers.
+    """Hold what is reached of a target by the bias of a kernel with Σλ_t = -log a, in the limit of many small layers.
 
-    Parameters
-    ----------
-    bias
-        The kernel's bias, for Σλ_t = -log a.
-    wasserstein, cramer
-        ∫ |F - F*| dx, and (∫ (F - F*)² dx)^½, which the search minimises.
+    ``wasserstein`` is ∫ |F - F*| dx, and ``cramer`` (∫ (F - F*)² dx)^½, which the search minimises.
     """
 
     bias: RatioBias
@@ -203,20 +137,10 @@ def reached(target: Target, bias: RatioBias) -> Reached:
 def nearest_reachable(target: Target, *, reach: float = 8.0, cells: int = 320) -> Reached:
     """Return the scale-free kernel whose profile is nearest to a target in the Cramér distance, the atom kept.
 
-    Parameters
-    ----------
-    target
-        A profile, within reach or not.
-    reach
-        Log-distance to which the kernel is free; what jumps farther ends below x = e^-reach.
-    cells
-        Numbers to be found: masses of the Lévy measure at so many log-distances.
-
-    Notes
-    -----
-    Gauss–Newton steps, each a least-squares problem with non-negative unknowns whose sum is τ (NNLS), since
-    ∂G/∂ν_m = (G shifted by m) at a fixed sum. The problem is not convex: what is found is a local minimum, the better
-    of two starts.
+    The kernel is free up to the log-distance ``reach``, its masses at so many cells are found; what jumps farther ends
+    below x = e^-reach. Gauss–Newton steps, each a least-squares problem with non-negative unknowns whose sum is τ
+    (NNLS), since ∂G/∂ν_m = (G shifted by m) at a fixed sum. The problem is not convex: what is found is a local
+    minimum, the better of two starts.
 
     Source: ours.
 
@@ -239,21 +163,15 @@ def nearest_reachable(target: Target, *, reach: float = 8.0, cells: int = 320) -
 def least_distance(atom: float) -> float:
     """Return ½ a²: no profile with the atom a at the last token, of any kernels, is nearer to uniform in W₁.
 
-    Parameters
-    ----------
-    atom
-        Share of the last token: Π(1 - λ_t) in a rollout; under the law at birth at least
-        :func:`studies.untrained.limits.last_share_bounds`.
+    The atom is Π(1 - λ_t) in a rollout; under the law of untrained networks it is at least
+    :func:`studies.untrained.limits.last_share_bounds`.
 
     Source: ours. F ≤ 1 - a below x = 1, so that |F - x| ≥ x - (1 - a) there.
 
     >>> least_distance(0.2)
     0.020000000000000004
     """
-    a = float(errors.finite_array("atom", atom, ndim=(0,)))
-    if not 0 <= a <= 1:
-        raise errors.invalid("atom", "a share from 0 to 1", a)
-    return a * a / 2
+    return atom * atom / 2
 
 
 def nearest_to_uniform(atom: float) -> Target:
@@ -261,11 +179,6 @@ def nearest_to_uniform(atom: float) -> Target:
 
     Its W₁ is :func:`least_distance`. It is reachable if the atom is at most about .37; its Lévy density is
     e^-s Σ_k (-1)^(k+1) (s - kε)₊^(k-1) / (k! a^k), ε = -log(1 - a).
-
-    Parameters
-    ----------
-    atom
-        Share of the last token, strictly between 0 and 1.
 
     Source: ours.
 
@@ -277,9 +190,6 @@ def nearest_to_uniform(atom: float) -> Target:
 
 def _lattice(target: Target, reach: float, cells: int) -> tuple[np.ndarray, float]:
     """Return the masses of the target's u at 0, h, …, reach, each of its cell, and h."""
-    cells = errors.positive_integer("cells", cells, minimum=2)
-    if not reach > 0:
-        raise errors.invalid("reach", "a number above 0", reach)
     h = reach / cells
     later = target.below(np.exp(-h * (np.arange(cells + 1) + 0.5)))  # P(u > edge)
     return -np.diff(later, prepend=1.0), h
@@ -291,7 +201,7 @@ def _power(G: np.ndarray, r: float) -> np.ndarray:
     H[0] = G[0] ** r
     weighted = np.arange(G.size) * G
     for k in range(1, G.size):
-        back = H[k - 1 :: -1] if k < G.size else H[::-1]
+        back = H[k - 1 :: -1]
         H[k] = ((r + 1) * (weighted[1 : k + 1] @ back) - k * (G[1 : k + 1] @ back)) / (k * G[0])
     return H
 
