@@ -8,20 +8,56 @@ cosine ρ, whatever their positions, their Gram matrices add up to
 
 ρ = 0 is the law at birth. At ρ = 1 the Gram matrix has rank one and its diagonal holds the squares of sums of sizes:
 the aligned sum. What is mixed inside a branch goes the same way, from the heads' own kernels and the step's own Gram
-factor (ρ = 0) to one kernel and to sizes (ρ = 1), in proportion.
+factor (ρ = 0) to one kernel and to sizes (ρ = 1), in proportion: :func:`coherent_profile`.
+
+Of a model's gradients the same is measured (:func:`read_coherence`), where two meet and along single paths. For vectors
+u_k that are added at a position, coherence is the share of their cross terms that there is,
+
+    Σ_{k<l} u_k · u_l  /  Σ_{k<l} ‖u_k‖ ‖u_l‖,
+
+a mean cosine weighted by sizes: 0 in the mean for independent maps, 1 for aligned ones. Both sums run over positions;
+each prompt counts by its sums over Σ_k ‖u_k‖². :func:`measure_between` puts both together; nothing is fitted.
 """
 
 from __future__ import annotations
 
-import numpy as np
-from jaxtyping import Float
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
-from posbias import errors
+import numpy as np
+import torch
+import xarray as xr
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
 from posbias.errors import Numbers
-from posbias.rollout.cells import CellSteps
+from posbias.measure.instrument import Instrument
+from posbias.measure.rollouts import measured_rollout
+from posbias.measure.run import measured
+from posbias.measure.session import Session
+from posbias.measure.settings import DEFAULT, Settings
+from posbias.measure.summary import shaved
+from posbias.networks.families import output_projection
+from posbias.networks.hooks import given, hooked
 from posbias.rollout.influence import Kernels
-from posbias.rollout.two_sided import congruence, pushed
+from posbias.rollout.two_sided import pushed, two_sided
 from posbias.rollout.untrained import Network, checked_network, unit
+from studies.ladder.gradients import kept_streams, read_streams
+from studies.ladder.paths import single_hops
+
+JOINS = ("attention", "step", "heads")
+"""What meets in a layer: what comes around the attention and through it, around the step after it and through it, and
+what comes through the heads of the attention."""
+KERNELS = ("content-free", "measured")
+"""Kernels of the law and of the aligned sum: mask and positions alone, or each head's mean attention as measured."""
+COHERENCES = (-0.2, -0.1, 0.0, 0.03, 0.06, 0.1, 0.15, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0)
+"""Values of ρ at which profiles are kept; 0 is the law at birth, 1 the aligned sum."""
+READINGS = ("cosines", "shares", "both")
+"""What of the gradient is put into the law at birth: coherence of each sum, what comes through each branch, both."""
+COHERENCE_PROMPTS = 8
+"""Prompts on which coherence is read."""
+KEPT = ("influence", "influence_prompts", "lambda_frobenius", "branch_gain", "window")
+"""What of the measurement is kept beside what is made of it."""
 
 
 def coherent_profile(
@@ -30,30 +66,15 @@ def coherent_profile(
     coherence: Numbers,
     n: int | None = None,
     *,
-    scales: Numbers | None = None,
-    outputs: Numbers | None = None,
-    steps: Numbers | CellSteps | None = None,
-    parallel: Numbers = 0,
     shares: Numbers | None = None,
-    row: int = -1,
+    **network: Any,
 ) -> Float[np.ndarray, "n"]:
     """Return the profile if what meets at a sum has cosine ρ: the law at birth at 0, the aligned sum at 1.
 
-    Parameters
-    ----------
-    kernels, gains, n, scales, outputs, steps, parallel, row
-        As for :func:`~posbias.rollout.untrained.birth_profile`.
-    coherence
-        ρ in [-1, 1]: one number for every sum, or (T, 2) of them, attention first, step second. What is below 0 leaves
-        the branches' insides as they are at 0.
-    shares
-        What comes through each branch, Σ_j ‖w_j‖² / Σ_j (‖u_j‖² + ‖w_j‖²), (T, 2) in [0, 1), in place of what the
-        gains say of it; where in a prompt it comes out is left to kernels, denominators and steps.
-
-    Raises
-    ------
-    ValueError
-        As ``birth_profile`` does, if ρ is outside [-1, 1], and for shares outside [0, 1).
+    Kernels, gains and the rest of the network are as for :func:`~posbias.rollout.untrained.untrained_profile`. ρ in [-1, 1] is one number for every sum, or (T, 2) of them, attention first, step second; what is below 0 leaves
+    the branches' insides as they are at 0. Shares say what comes through each branch, Σ_j ‖w_j‖² / Σ_j (‖u_j‖² +
+    ‖w_j‖²), (T, 2) in [0, 1), in place of what the gains say of it; where in a prompt it comes out is left to kernels,
+    denominators and steps.
 
     Source: ours.
 
@@ -64,31 +85,20 @@ def coherent_profile(
     >>> p / p[0] - np.array([1.0, np.sqrt(1.25) / 0.5])
     array([0., 0.])
     """
-    net = checked_network(kernels, gains, n, scales=scales, outputs=outputs, steps=steps, parallel=parallel, row=row)
-    rho = _pairs("coherence", coherence, net.T, -1.0, 1.0)
-    return _back(net, rho, None if shares is None else _pairs("shares", shares, net.T, 0.0, 1 - 1e-9))[0]
+    net = checked_network(kernels, gains, n, **network)
+    rho = np.broadcast_to(np.asarray(coherence, dtype=float), (net.T, 2))
+    return _back(net, rho, None if shares is None else np.broadcast_to(shares, (net.T, 2)))[0]
 
 
-def branch_shares(
-    kernels: Kernels,
-    gains: Numbers,
-    n: int | None = None,
-    *,
-    scales: Numbers | None = None,
-    outputs: Numbers | None = None,
-    steps: Numbers | CellSteps | None = None,
-    parallel: Numbers = 0,
-    row: int = -1,
-) -> Float[np.ndarray, "T 2"]:
+def branch_shares(kernels: Kernels, gains: Numbers, n: int | None = None, **network: Any) -> Float[np.ndarray, "T 2"]:
     """Return what the law at birth expects to come through each branch, attention first, step second.
 
-    A share as :func:`coherent_profile` takes it; arguments and errors are those of
-    :func:`~posbias.rollout.untrained.birth_profile`.
+    A share as :func:`coherent_profile` takes it.
 
     >>> branch_shares(np.array([[1.0, 0.0], [0.5, 0.5]]), [1.0]).round(3).tolist()
     [[0.333, 0.0]]
     """
-    net = checked_network(kernels, gains, n, scales=scales, outputs=outputs, steps=steps, parallel=parallel, row=row)
+    net = checked_network(kernels, gains, n, **network)
     return _back(net, np.zeros((net.T, 2)), None)[1]
 
 
@@ -120,15 +130,6 @@ def _sized(W: np.ndarray, U: np.ndarray, share: float | None) -> np.ndarray:
     return np.asarray(W * (share / (1 - share) * np.trace(U) / size))
 
 
-def _pairs(field: str, values: Numbers, T: int, least: float, most: float) -> Float[np.ndarray, "T 2"]:
-    """Return a number for each layer's two sums, or raise ValueError."""
-    x = errors.finite_array(field, values, ndim=(0, 2))
-    if x.shape not in ((), (T, 2)) or (x < least).any() or (x > most).any():
-        expected = f"one number or ({T}, 2) in [{least:g}, {most:g}]"
-        raise errors.invalid(field, expected, f"shape {x.shape} or values outside")
-    return np.broadcast_to(x, (T, 2))
-
-
 def _met(U: np.ndarray, W: np.ndarray, rho: float) -> np.ndarray:
     """Return the Gram matrix of sums of two vectors of cosine ρ at every position."""
     cross = rho * np.outer(_lengths(U), _lengths(W))
@@ -148,8 +149,174 @@ def _factor(K: np.ndarray, rho: float) -> np.ndarray:
 
 def _sent_back(net: Network, t: int, X: np.ndarray, rho: float) -> np.ndarray:
     """Return what heads of independent maps make of X, and what one map of their mean kernel does, in proportion."""
-    own = congruence(net.kernels, t, X, net.gains[t] ** 2)
+    own = two_sided(net.kernels, t, X, net.gains[t] ** 2)
     if rho == 0:
         return own
     weights = net.as_one_branch(t)
     return np.asarray((1 - rho) * own + rho * pushed(net.kernels, t, pushed(net.kernels, t, X, weights).T, weights).T)
+
+
+def cross_terms(vectors: Float[Tensor, "K B n D"]) -> Float[Tensor, "2 B"]:
+    """Return Σ u_k·u_l and Σ ‖u_k‖ ‖u_l‖ over pairs k < l and positions, each over Σ ‖u_k‖², for every prompt.
+
+    The first over the second is the coherence. Where all is 0, both are.
+
+    >>> u = torch.tensor([[[[3.0, 0.0]]], [[[0.0, 4.0]]]])
+    >>> cross_terms(u)[:, 0].tolist(), cross_terms(u.abs().sum(-1, keepdim=True))[:, 0].tolist()
+    ([0.0, 0.48], [0.48, 0.48])
+    """
+    u = vectors.detach().double()
+    sizes = u.norm(dim=-1)
+    squares = sizes.square().sum(0)
+    terms = torch.stack([u.sum(0).square().sum(-1) - squares, sizes.sum(0).square() - squares]).sum(-1) / 2
+    return (terms / squares.sum(-1).clamp_min(torch.finfo(torch.float64).tiny)).cpu()
+
+
+@dataclass(frozen=True)
+class CoherenceReading:
+    """Hold cross terms of every prompt, first those that there are and then those of aligned vectors."""
+
+    layers: Float[Tensor, "2 joins T B"]  # of each layer's JOINS
+    sizes: Float[Tensor, "sums 2 T n B"]  # ‖u‖ and ‖w‖ of what comes around each layer's attention and through it, with
+    # attention weights held fixed, as a rollout has them as numbers; then around its step and through it
+    paths: Float[Tensor, "2 B"]  # of the paths that go through the attention of one layer only, over all layers
+    pairs: Float[Tensor, "2 T T B"]  # the same for each two layers
+
+
+def read_coherence(instrument: Instrument, ids: Int[Tensor, "B n"]) -> CoherenceReading:
+    """Return the cross terms of the gradient of p(most likely next token) on its way back."""
+    hops = single_hops(instrument, ids)
+    T = len(hops)
+    pairs = torch.zeros(2, T, T, len(ids), dtype=torch.float64)
+    for s in range(T):
+        for t in range(s):
+            pairs[:, s, t] = pairs[:, t, s] = cross_terms(hops[[s, t]])
+    layers, step = _meetings(instrument, ids)
+    fixed = read_streams(instrument, ids, values_only=True)
+    attention = torch.stack([fixed.around, fixed.branch]).mT
+    return CoherenceReading(layers, torch.stack([attention, step]), cross_terms(hops), pairs)
+
+
+def _meetings(instrument: Instrument, ids: Int[Tensor, "B n"]) -> tuple[Tensor, Tensor]:
+    """Return the cross terms of each layer's joins, and the sizes of what comes around and through its step."""
+    T, taken = instrument.T, []
+
+    def projected(module: nn.Module, args: Any, kwargs: Any) -> None:
+        taken.append(given(args, kwargs))
+
+    heads = hooked(before=[(output_projection(x), projected) for x in instrument.attentions])
+    e = instrument.embeddings(ids).requires_grad_(True)
+    found = torch.zeros(2, len(JOINS), T, len(ids), dtype=torch.float64)
+    sizes = torch.zeros(2, T, *ids.T.shape, dtype=torch.float64)
+    with torch.enable_grad(), kept_streams(instrument) as kept, heads:
+        p = instrument.logits(e).softmax(-1).amax(-1).sum()
+        gradients = torch.autograd.grad(p, [*kept.streams, *taken], retain_graph=True)
+        by_stream, by_heads = gradients[: T + 1], gradients[T + 1 :]
+        for t in range(T):
+            parts = []
+            for share in _by_head(by_heads[t], instrument.H):
+                parts.append(torch.autograd.grad(taken[t], kept.streams[t], share, retain_graph=True)[0])
+            each = torch.stack(parts)
+            through, leaving = each.sum(0), by_stream[t + 1]
+            around = by_stream[t] - through
+            met = [torch.stack([around, through]), torch.stack([leaving, around - leaving]), each]
+            found[:, :, t] = torch.stack([cross_terms(u) for u in met], dim=1)
+            sizes[:, t] = met[1].detach().double().norm(dim=-1).mT.cpu()
+    return found, sizes
+
+
+def _by_head(gradient: Float[Tensor, "B n E"], H: int) -> Float[Tensor, "H B n E"]:
+    """Return what of a gradient by the heads' outputs belongs to each head, 0 elsewhere."""
+    split = gradient.unflatten(-1, (H, -1))
+    alone = torch.eye(H, dtype=split.dtype, device=split.device)[:, None, None, :, None]
+    return (split * alone).flatten(-2)
+
+
+def measure_between(settings: Settings) -> xr.Dataset:
+    """Measure a model, and roll it out between the law at birth and the aligned sum.
+
+    Coherence is read on the first of the same prompts.
+    """
+    study = Session(replace(settings, quantities=(*DEFAULT, "heads"), kernel_size=settings.length))
+    results = measured(study)
+    few = study.with_prompts(prompts=min(COHERENCE_PROMPTS, settings.prompts))
+    reading = _all_prompts([read_coherence(study.instrument, ids) for _, ids in few.batches()])
+    laws = [network_of(results, kernel) for kernel in KERNELS]
+    own, shares = joined_coherence(reading.layers[:, :2].numpy()), through_shares(reading.sizes.mean(-1).numpy())
+    ways = [(own, None), (0.0, shares), (own, shares)]
+    family = [[coherent_profile(coherence=rho, **law) for rho in COHERENCES] for law in laws]
+    predicted = [[coherent_profile(coherence=rho, shares=share, **law) for rho, share in ways] for law in laws]
+    rollouts = [measured_rollout(results, variant).profile() for variant in ("b", "kernels")]
+    made: dict[str, tuple[tuple[str, ...], np.ndarray, str]] = {
+        "profile": (
+            ("kernel", "coherence", "position"),
+            np.array(family),
+            "profile if what meets at a sum has this cosine",
+        ),
+        "predicted": (
+            ("kernel", "reading", "position"),
+            np.array(predicted),
+            "profile with what was read of the gradient",
+        ),
+        "share": (("sum", "layer"), shares.T, "what comes through a branch, in squares of mean sizes"),
+        "expected_share": (("sum", "layer"), branch_shares(**laws[-1]).T, "the same by the law at birth"),
+        "rollout": (("variant", "position"), np.array(rollouts), "influence profile by rollout"),
+        "cross": (("join", "layer", "few"), reading.layers[0].numpy(), "sum of u·w over that of sizes squared"),
+        "possible": (("join", "layer", "few"), reading.layers[1].numpy(), "the same if all were aligned"),
+        "path_cross": (("few",), reading.paths[0].numpy(), "the same over paths through one attention"),
+        "path_possible": (("few",), reading.paths[1].numpy(), "the same if all were aligned"),
+        "pair_coherence": (
+            ("layer", "other_layer"),
+            _pair_coherence(reading.pairs.sum(-1).numpy()),
+            "coherence of paths through either layer's attention",
+        ),
+    }
+    variables = {k: (dims, shaved(x.astype(np.float32)), {"long_name": text}) for k, (dims, x, text) in made.items()}
+    coords = {"kernel": list(KERNELS), "coherence": list(COHERENCES), "reading": list(READINGS), "join": list(JOINS)}
+    coords |= {"variant": ["b", "kernels"], "sum": list(JOINS[:2])}
+    found = xr.Dataset(variables, coords=coords, attrs=results.attrs)
+    return found.assign({name: _few_bits(results[name]) for name in KEPT})
+
+
+def network_of(results: xr.Dataset, kernel: str) -> dict[str, Any]:
+    """Return what the law at birth takes of a measurement with ``attention_heads``, with one of :data:`KERNELS`."""
+    law = measured_rollout(results, "birth")
+    network = {"kernels": law.kernels, "n": law.n, **(law.branches or {})}
+    if kernel == "measured":
+        A = results["attention_heads"].values.astype(np.float64)
+        network["kernels"] = A / A.sum(-1, keepdims=True)
+        network["gains"] = results["branch_gain"].values.astype(np.float64)
+    return network
+
+
+def joined_coherence(terms: Float[np.ndarray, "2 2 T B"]) -> Float[np.ndarray, "T 2"]:
+    """Return each layer's coherence at attention and step over all prompts; 0 where there is nothing to meet."""
+    cross, possible = terms.sum(-1)
+    return np.clip(np.divide(cross, possible, out=np.zeros_like(cross), where=possible > 0), -1, 1).T
+
+
+def through_shares(sizes: Float[np.ndarray, "sums 2 T n"]) -> Float[np.ndarray, "T 2"]:
+    """Return Σ_j b_j² / Σ_j (a_j² + b_j²), a and b mean sizes of what comes around a branch and through it.
+
+    The mean over prompts is taken of sizes, as influence does, before they are squared.
+
+    >>> through_shares(np.array([[[[3.0, 0.0]], [[0.0, 1.0]]]] * 2)).tolist()
+    [[0.1, 0.1]]
+    """
+    around, through = np.square(sizes).sum(-1).transpose(1, 2, 0)
+    return np.asarray(through / (around + through))
+
+
+def _all_prompts(readings: list[CoherenceReading]) -> CoherenceReading:
+    names = [field.name for field in fields(CoherenceReading)]
+    return CoherenceReading(**{name: torch.cat([getattr(x, name) for x in readings], -1) for name in names})
+
+
+def _pair_coherence(terms: np.ndarray) -> np.ndarray:
+    cross, possible = terms
+    found = np.eye(len(cross))
+    return np.divide(cross, possible, out=found, where=possible > 0)
+
+
+def _few_bits(x: xr.DataArray) -> xr.DataArray:
+    return x if x.dtype.kind != "f" else x.copy(data=shaved(x.values.astype(np.float32)))

@@ -7,7 +7,7 @@ combination is rolled out; what it is compared with is left to the reader.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
@@ -16,50 +16,34 @@ from jaxtyping import Float
 
 from posbias.measure.rollouts import measured_rollout
 from posbias.measure.run import measured
-from posbias.measure.study import Settings, Study
+from posbias.measure.session import Session
+from posbias.measure.settings import Settings
 from posbias.measure.summary import shaved
 from posbias.rollout.influence import influence_profile
 from posbias.rollout.paths import paths_by_hops, recombined
 from studies.ladder.gradients import StreamReading, influence_past_final_norm, read_streams
 from studies.ladder.heads import WEIGHTINGS, ValueReading, read_values
-from studies.ladder.joining import joined_history, joined_profile
+from studies.ladder.joining import JOINS, joined_history, joined_profile
 
 KERNELS = ("content-free", *WEIGHTINGS)
 """The content-free kernel of rollout (b), and measured kernels with each head weighting."""
 
-MIXINGS = ("norms", "positions", "direction", "gradient", "values")
-"""Readings of λ_t: see :class:`Mixing`."""
-
 NORM_PROMPTS = 16
 """How many prompts, at least, the influence without the final norm is measured on."""
-
-JOINS = {"sizes": 1.0, "angles": 2.0}
-"""How skip and branch add up: as sizes, or as vectors at right angles (the power of :mod:`studies.ladder.joining`)."""
 
 
 @dataclass(frozen=True)
 class Mixing:
-    """Hold readings of the mixing of every layer, of all prompts together.
+    """Hold readings of the mixing of every layer, of all prompts together."""
 
-    Parameters
-    ----------
-    norms
-        Mean over prompts of ‖a‖ / (‖x‖ + ‖a‖), Frobenius norms.
-    positions
-        Mean over prompts of ‖a_i‖ / (‖x_i‖ + ‖a_i‖) at every position.
-    direction
-        Σ |g·a| / Σ (|g·x| + |g·a|) over tokens and prompts: what of the stream's change along g the branch added.
-    gradient
-        Σ ‖J_aᵀ g‖ / Σ (‖g‖ + ‖J_aᵀ g‖): what of the gradient on its way back takes the branch.
-    values
-        The same for a gradient with attention weights held fixed: what takes the branch through values.
-    """
+    norms: Float[np.ndarray, "T"]  # mean over prompts of ‖a‖ / (‖x‖ + ‖a‖), Frobenius norms
+    positions: Float[np.ndarray, "T n"]  # mean over prompts of ‖a_i‖ / (‖x_i‖ + ‖a_i‖) at every position
+    direction: Float[np.ndarray, "T"]  # Σ |g·a| / Σ (|g·x| + |g·a|): what of the change along g the branch added
+    gradient: Float[np.ndarray, "T"]  # Σ ‖J_aᵀ g‖ / Σ (‖g‖ + ‖J_aᵀ g‖): what of the gradient takes the branch
+    values: Float[np.ndarray, "T"]  # the same with attention weights held fixed: what takes it through values
 
-    norms: Float[np.ndarray, "T"]
-    positions: Float[np.ndarray, "T n"]
-    direction: Float[np.ndarray, "T"]
-    gradient: Float[np.ndarray, "T"]
-    values: Float[np.ndarray, "T"]
+
+MIXINGS = [field.name for field in fields(Mixing)]
 
 
 def frobenius_mixing(reading: StreamReading) -> Float[np.ndarray, "B T"]:
@@ -69,13 +53,7 @@ def frobenius_mixing(reading: StreamReading) -> Float[np.ndarray, "B T"]:
 
 
 def mixing(reading: StreamReading, fixed: StreamReading) -> Mixing:
-    """Return every reading of λ.
-
-    Parameters
-    ----------
-    reading, fixed
-        Of all prompts, and the same with attention weights held fixed.
-    """
+    """Return every reading of λ, from readings of all prompts, the second with attention weights held fixed."""
     a, x = reading.branch_size, reading.stream_size
     pairs = [(reading.along_branch, reading.along_stream), (reading.branch, reading.added), (fixed.branch, fixed.added)]
     shares = [(part.sum((1, 2)) / (part + rest).sum((1, 2))).numpy() for part, rest in pairs]
@@ -105,10 +83,9 @@ def join_cosine(reading: StreamReading) -> Float[np.ndarray, "T"]:
 
 def _joined(readings: list[StreamReading]) -> StreamReading:
     """Return one reading of all prompts."""
-    names = StreamReading.__dataclass_fields__
-    return StreamReading(
-        **{k: torch.cat([getattr(x, k) for x in readings], 0 if k == "influence" else 1) for k in names}
-    )
+    names = [field.name for field in fields(StreamReading)]
+    parts = {k: [getattr(x, k) for x in readings] for k in names}
+    return StreamReading(**{k: torch.cat(x, 0 if k == "influence" else 1) for k, x in parts.items()})
 
 
 class _Kernels:
@@ -132,18 +109,6 @@ class _Kernels:
 def measure_refinements(settings: Settings) -> xr.Dataset:
     """Measure what could explain the gap between rollout and influence, and roll out every combination.
 
-    Parameters
-    ----------
-    settings
-        As for :func:`~posbias.measure.run.measure`.
-
-    Raises
-    ------
-    ValueError, OSError
-        As :func:`~posbias.measure.run.measure` does.
-
-    Notes
-    -----
     Means over prompts are ``influence``, ``influence_values`` and ``influence_past_norm`` (position), ``entering``
     (depth, position), ``added``, ``branch``, ``branch_values``, ``around`` (layer, position); the readings of λ,
     ``gain`` and ``join_cosine``. Rollouts are ``prediction`` (kernel, mixing, step, join, position); ``quadrature``
@@ -151,7 +116,7 @@ def measure_refinements(settings: Settings) -> xr.Dataset:
     ``rolled``, profiles of some at every layer; ``stepped`` (kernel, layer, position), what the kernel of a layer makes
     of the measured profile above it, and ``pulled`` of that of g.
     """
-    study = Study(settings)
+    study = Session(settings)
     instrument, N, n, T = study.instrument, settings.prompts, settings.length, study.instrument.T
     one = measured(study.with_prompts(prompts=1))  # for slopes and windows; the rest is measured below
     sums, own = _Kernels(T, n), np.zeros(n)
@@ -171,13 +136,9 @@ def measure_refinements(settings: Settings) -> xr.Dataset:
     A = np.concatenate([measured_rollout(one, "b").dense()[None], sums.sums / N])
     A /= A.sum(-1, keepdims=True)
     entering, added = reading.entering.mean(1).numpy(), reading.added.mean(1).numpy()
-    fields: dict[str, tuple[tuple[str, ...], np.ndarray, str]] = {
+    found: dict[str, tuple[tuple[str, ...], np.ndarray, str]] = {
         "influence": (("position",), reading.influence.mean(0).numpy(), "mean over prompts of ‖∂p/∂e‖"),
-        "influence_values": (
-            ("position",),
-            fixed.influence.mean(0).numpy(),
-            "the same with attention weights held fixed",
-        ),
+        "influence_values": (("position",), fixed.influence.mean(0).numpy(), "the same, attention weights held fixed"),
         "influence_past_norm": (("position",), past, "the same without the final norm's Jacobian, few prompts"),
         "influence_beside": (("position",), beside, "the same with it, these prompts"),
         "entering": (("depth", "position"), entering, "mean of ‖∂p/∂x_t‖; the last one leaves the last layer"),
@@ -221,10 +182,10 @@ def measure_refinements(settings: Settings) -> xr.Dataset:
         "pulled": (("kernel", "layer", "position"), _moved(A, added), "profile of g, through the layer's kernel"),
     }
     return xr.Dataset(
-        {name: (dims, shaved(x.astype(np.float32)), {"long_name": text}) for name, (dims, x, text) in fields.items()},
+        {name: (dims, shaved(x.astype(np.float32)), {"long_name": text}) for name, (dims, x, text) in found.items()},
         coords={
             "kernel": list(KERNELS),
-            "mixing": list(MIXINGS),
+            "mixing": MIXINGS,
             "step": ["kept", "gain"],
             "join": list(JOINS),
             "few_kernels": list(KERNELS[:2]),

@@ -13,7 +13,7 @@ back into an attention branch a gradient moves on from copy k to copy k + 1.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,7 +29,8 @@ from posbias import errors
 from posbias.measure.instrument import SOFTMAX, Instrument
 from posbias.measure.rollouts import OF_MEANS, measured_rollout
 from posbias.measure.run import measured
-from posbias.measure.study import Settings, Study
+from posbias.measure.session import Session
+from posbias.measure.settings import Settings
 from posbias.networks.hooks import given, hooked, regiven, rereturned, returned
 from posbias.rollout.influence import influence_by_hops
 from posbias.rollout.paths import paths_by_hops
@@ -40,51 +41,37 @@ POWERS = (1.0, 1.25, 1.5, 1.75, 2.0)
 
 @dataclass(frozen=True)
 class StreamReading:
-    """Hold sizes of gradients along the stream of each prompt, and sizes of what the stream adds up.
+    """Hold sizes of gradients along the stream of each prompt, and sizes of what the stream adds up."""
 
-    Parameters
-    ----------
-    influence
-        ‖∂p/∂e‖, e the input embedding.
-    entering
-        ‖∂p/∂x_t‖, x_t what enters layer t; the last one is what leaves the last layer.
-    added
-        ‖g‖, g = ∂p/∂a_t.
-    branch
-        ‖J_aᵀ g‖, the part of ∂p/∂x_t that came through the attention.
-    around
-        ‖∂p/∂x_t - J_aᵀ g‖, the part that went around it: g itself where the MLP follows the attention.
-    along_stream, along_branch
-        |g·x_t| and |g·a_t|.
-    stream_size, branch_size
-        ‖x_t‖ and ‖a_t‖.
-    """
-
-    influence: Float[Tensor, "B n"]
-    entering: Float[Tensor, "depths B n"]
-    added: Float[Tensor, "T B n"]
-    branch: Float[Tensor, "T B n"]
-    around: Float[Tensor, "T B n"]
-    along_stream: Float[Tensor, "T B n"]
-    along_branch: Float[Tensor, "T B n"]
-    stream_size: Float[Tensor, "T B n"]
-    branch_size: Float[Tensor, "T B n"]
+    influence: Float[Tensor, "B n"]  # ‖∂p/∂e‖, e the input embedding
+    entering: Float[Tensor, "depths B n"]  # ‖∂p/∂x_t‖, x_t what enters layer t; the last one leaves the last layer
+    added: Float[Tensor, "T B n"]  # ‖g‖, g = ∂p/∂a_t
+    branch: Float[Tensor, "T B n"]  # ‖J_aᵀ g‖, the part of ∂p/∂x_t that came through the attention
+    around: Float[Tensor, "T B n"]  # ‖∂p/∂x_t - J_aᵀ g‖, the rest: g itself where the MLP follows the attention
+    along_stream: Float[Tensor, "T B n"]  # |g·x_t|
+    along_branch: Float[Tensor, "T B n"]  # |g·a_t|
+    stream_size: Float[Tensor, "T B n"]  # ‖x_t‖
+    branch_size: Float[Tensor, "T B n"]  # ‖a_t‖
 
 
 @dataclass
-class _Kept:
+class Kept:
     """What the hooks keep of a forward pass, with its graph."""
 
     streams: list[Tensor] = field(default_factory=list)  # x_0 … x_T
     given: list[Tensor] = field(default_factory=list)  # what each attention module would be given
     taken: list[Tensor] = field(default_factory=list)  # the same under another name, used by the attention alone
     outputs: list[Tensor] = field(default_factory=list)  # a_t
+    loose: list[Tensor] = field(default_factory=list)  # copies of a_t that depend on nothing, if they are asked for
 
 
 @contextmanager
-def kept_streams(instrument: Instrument) -> Iterator[_Kept]:
-    """Keep the streams and the attention's inputs and outputs of a forward pass; outputs do not change."""
-    kept = _Kept()
+def kept_streams(instrument: Instrument, *, loose: bool = False) -> Iterator[Kept]:
+    """Keep the streams and the attention's inputs and outputs of a forward pass; outputs do not change.
+
+    The stream goes on from each attention's output, or from a loose copy of it.
+    """
+    kept = Kept()
 
     def layer_in(module: nn.Module, args: Any, kwargs: Any) -> None:
         kept.streams.append(given(args, kwargs))
@@ -98,8 +85,12 @@ def kept_streams(instrument: Instrument) -> Iterator[_Kept]:
         kept.taken.append(x.view_as(x))
         return regiven(args, kwargs, kept.taken[-1])
 
-    def attention_out(module: nn.Module, args: Any, output: Any) -> None:
+    def attention_out(module: nn.Module, args: Any, output: Any) -> Any:
         kept.outputs.append(returned(output))
+        if not loose:
+            return None
+        kept.loose.append(kept.outputs[-1].detach().requires_grad_(True))
+        return rereturned(output, kept.loose[-1])
 
     layers, output_of = instrument.layers, instrument.family.output_of
     before = [*((x, layer_in) for x in layers), *((x, attention_in) for x in instrument.attentions)]
@@ -120,14 +111,7 @@ class fixed_weights(TorchFunctionMode):  # noqa: N801 - a context, as no_grad is
 def read_streams(instrument: Instrument, ids: Int[Tensor, "B n"], *, values_only: bool = False) -> StreamReading:
     """Return the sizes of the gradient of p(most likely next token) at every layer.
 
-    Parameters
-    ----------
-    instrument
-        Of the model.
-    ids
-        Token ids, without padding.
-    values_only
-        Whether attention weights are held fixed, so that only values carry the gradient.
+    With ``values_only`` attention weights are held fixed, so that only values carry the gradient.
     """
     T = instrument.T
     e = instrument.embeddings(ids).requires_grad_(True)
@@ -164,18 +148,6 @@ def influence_past_final_norm(
 
     The gradient by what the output embedding reads is put on the stream behind the last layer as it is. The share,
     Σ_{j<n} ‖∂p/∂x_T,j‖ / Σ_j ‖∂p/∂x_T,j‖, is 0: after the last attention nothing moves between positions.
-
-    Parameters
-    ----------
-    instrument
-        Of the model.
-    ids
-        Token ids, without padding.
-
-    Raises
-    ------
-    ValueError
-        If the output embedding reads vectors of another width than the stream's.
     """
     e, read = instrument.embeddings(ids).requires_grad_(True), []
     head: Any = instrument.model.get_output_embeddings()  # type: ignore[operator]
@@ -208,15 +180,7 @@ class _Shifted(torch.autograd.Function):
 
 @contextmanager
 def counted_branches(instrument: Instrument, copies: int) -> Iterator[None]:
-    """Let gradients into attention branches move on by one copy; outputs do not change, hooks go at the end.
-
-    Parameters
-    ----------
-    instrument
-        Of the model.
-    copies
-        How many copies of the same prompts each batch is made of, one after another.
-    """
+    """Let gradients into attention branches move on by one copy of the prompts; outputs do not change."""
 
     def shift(module: nn.Module, args: Any, output: Any) -> Any:
         return rereturned(output, _Shifted.apply(returned(output), copies))  # type: ignore[no-untyped-call]
@@ -228,14 +192,7 @@ def counted_branches(instrument: Instrument, copies: int) -> Iterator[None]:
 def gradient_by_hops(instrument: Instrument, ids: Int[Tensor, "B n"]) -> Float[Tensor, "hops B n D"]:
     """Return g_0 … g_T: the gradient of p(most likely next token) by input embedding, split by attention branches.
 
-    The parts add up to the gradient; g_0 is 0 but at the last token.
-
-    Parameters
-    ----------
-    instrument
-        Of the model.
-    ids
-        Token ids, without padding. The memory is that of (T + 1) B prompts.
+    The parts add up to the gradient; g_0 is 0 but at the last token. The memory is that of (T + 1) B prompts.
     """
     copies = instrument.T + 1
     x = instrument.embeddings(ids.repeat(copies, 1)).requires_grad_(True)
@@ -246,32 +203,8 @@ def gradient_by_hops(instrument: Instrument, ids: Int[Tensor, "B n"]) -> Float[T
 
 
 def measure_hops(settings: Settings) -> xr.Dataset:
-    """Measure a model and split both its influence and its rollouts by hops.
-
-    Provenance is as a measurement has it.
-
-    Parameters
-    ----------
-    settings
-        As for :func:`~posbias.measure.run.measure`; the batch size is not used, prompts go one by one.
-
-    Returns
-    -------
-    gradient_hops : hop, position
-        Mean over prompts of ‖g_k‖.
-    influence : position
-        Mean over prompts of ‖Σ g_k‖.
-    rollout_hops : variant, hop, position
-        The parts of each rollout.
-    kernel_paths : power, hop, position
-        Paths through the measured kernels, combined as :func:`~posbias.rollout.paths.paths_by_hops` does.
-
-    Raises
-    ------
-    ValueError, OSError
-        As :func:`~posbias.measure.run.measure` does.
-    """
-    study = Study(settings)
+    """Measure a model and split both its influence and its rollouts by hops; prompts go one by one."""
+    study = Session(settings)
     results = measured(study)
     kernels = measured_rollout(results, "kernels")
     rollouts = [measured_rollout(results, variant) for variant in OF_MEANS]
@@ -297,5 +230,10 @@ def measure_hops(settings: Settings) -> xr.Dataset:
     )
 
 
-def _sizes(vectors: Any) -> Tensor:
-    return torch.stack([v.detach().norm(dim=-1).double().cpu() for v in vectors])
+def sizes_of(vectors: Tensor) -> Tensor:
+    """Return the lengths of vectors along the last axis, in 64 bits."""
+    return vectors.detach().double().norm(dim=-1).cpu()
+
+
+def _sizes(vectors: Iterable[Tensor]) -> Tensor:
+    return torch.stack([sizes_of(v) for v in vectors])

@@ -28,24 +28,12 @@ PRODUCTS = {torch.matmul, torch.bmm, Tensor.matmul, Tensor.bmm, Tensor.__matmul_
 
 @dataclass(frozen=True)
 class ValueReading:
-    """Hold what one layer's heads average, valid until the layer ends.
+    """Hold what one layer's heads average, valid until the layer ends."""
 
-    Parameters
-    ----------
-    layer
-        0-based.
-    weights
-        A, after the softmax.
-    values
-        v, as every query head sees them.
-    projected
-        W^h v^h_j, each head's share of the output projection; without its bias they add up to its output.
-    """
-
-    layer: int
-    weights: Float[Tensor, "B H n n"]
-    values: Float[Tensor, "B H n D_h"]
-    projected: Float[Tensor, "B H n D"]
+    layer: int  # 0-based
+    weights: Float[Tensor, "B H n n"]  # A, after the softmax
+    values: Float[Tensor, "B H n D_h"]  # v, as every query head sees them
+    projected: Float[Tensor, "B H n D"]  # W^h v^h_j, each head's share of the output projection, without its bias
 
     def kernels(self) -> Float[Tensor, "weightings B n n"]:
         """Return each prompt's kernels in the order of :data:`WEIGHTINGS`; rows sum to 1."""
@@ -64,23 +52,9 @@ class ValueReading:
 
 
 def read_values(instrument: Instrument, ids: Int[Tensor, "B n"], observe: Callable[[ValueReading], None]) -> None:
-    """Run a forward pass, handing each layer's weights and values to ``observe``.
+    """Run a forward pass, handing each layer's weights and values to ``observe``, in order.
 
-    Parameters
-    ----------
-    instrument
-        Of the model.
-    ids
-        Token ids, without padding.
-    observe
-        Called once a layer, in order.
-
-    Raises
-    ------
-    ValueError
-        For attention without an output projection of a known name.
-    RuntimeError
-        If not every layer multiplied what its softmax gave by values.
+    Raises RuntimeError if not every layer multiplied what its softmax gave by values.
     """
     watch = _Values(instrument, len(ids), observe)
     before = [(attention, watch.enter(t)) for t, attention in enumerate(instrument.attentions)]

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 import xarray as xr
 from jaxtyping import Float, Int
+from scipy.optimize import brentq
 from torch import Tensor, nn
 
 from posbias import errors
@@ -21,7 +22,8 @@ from posbias.measure.instrument import Instrument, Observer
 from posbias.measure.interventions import rotary_module
 from posbias.measure.rollouts import layer_masks
 from posbias.measure.run import measured
-from posbias.measure.study import Settings, Study
+from posbias.measure.session import Session
+from posbias.measure.settings import Settings
 from posbias.measure.summary import shaved
 from posbias.networks.families import soft_cap
 from posbias.networks.hooks import hooked
@@ -31,13 +33,13 @@ from posbias.rollout.kernels import attention_kernel, mix_heads
 from posbias.rollout.logits import rope_logits
 from posbias.rollout.masks import Mask
 from posbias.rollout.rotary import RotaryMeans, distance_kernels
-from studies.ladder.surrogate import kernel_variation, nearest_slope
 
 MOST = 128
 """How many of the prompts, at most, queries and keys are read on; the mixing is that of all prompts."""
-
 LONGEST_ROWS = 256
 """Length of prompts up to which the last query's weights are kept."""
+STEEPEST = 30.0
+"""Logits per token at which next to nothing is left at distance 1."""
 
 KERNELS = {
     "uniform": "within the mask",
@@ -63,21 +65,9 @@ def read_rotary_means(
 ) -> RotaryMeans:
     """Return the means and covariances of every head's unrotated queries and keys over prompts and positions.
 
-    What is read is held against the model: on the first prompt, rotated and multiplied, it must give the logits that
-    the softmax was given.
-
-    Parameters
-    ----------
-    instrument
-        Of a model whose rotary angles come from one module and whose projections are modules.
-    ids
-        Token ids.
-    batch_size
-        Prompts at a time.
-    skip
-        Positions at the start that are left out of means and covariances.
-    observe
-        Called with each layer's attention, batch by batch, for what else the same passes are to give.
+    ``skip`` positions at the start are left out; ``observe`` sees each layer's attention, for what else the same passes
+    are to give. What is read is held against the model: on the first prompt, rotated and multiplied, it must give the
+    logits that the softmax was given.
 
     Raises
     ------
@@ -85,9 +75,6 @@ def read_rotary_means(
         For a model without rotary positions, one whose unrotated queries and keys no module gives (fused projections),
         one with a soft cap on its logits, and one whose logits come out otherwise.
     """
-    n = ids.shape[1]
-    if not 0 <= skip < n:
-        raise errors.invalid("skip", f"a number from 0 to {n - 1}", skip)
     rotary: Any = rotary_module(instrument)
     paths = instrument.family.unrotated
     if paths is None:
@@ -183,31 +170,44 @@ def _for_heads(x: np.ndarray, H: int, axis: int) -> np.ndarray:
     return np.repeat(x, H // x.shape[axis], axis=axis)
 
 
+def nearest_slope(A: Float[np.ndarray, "n n"], mask: Mask) -> float:
+    """Return the m for which softmax(-m (i - j)) over the allowed keys is nearest to A in Σ_i KL(A_i ‖ ·).
+
+    The divergence is convex in m, and its derivative is zero where both kernels have the same mean distance, summed
+    over queries: the fit takes one number from A. m < 0 where A reaches further back than uniform attention.
+    A kernel without weight off the diagonal, or with all of it at the far end, has no such m.
+
+    >>> from posbias.rollout import masks
+    >>> round(nearest_slope(np.array([[1.0, 0.0], [0.25, 0.75]]), masks.causal()), 6)  # log 3
+    1.098612
+    """
+    x = np.arange(len(A))
+    reach, goal = mask.matrix(len(A)).sum(1), float((A * np.subtract.outer(x, x)).sum())
+
+    def excess(m: float) -> float:
+        """Return how much more distance m gives than A has; counted from the far end of a row, m is -m."""
+        weights = np.exp(-abs(m) * x)
+        distance = ((weights * x).cumsum() / weights.cumsum())[reach - 1]
+        return float((distance if m >= 0 else reach - 1 - distance).sum()) - goal
+
+    return float(brentq(excess, -STEEPEST, STEEPEST, xtol=1e-10))
+
+
+def kernel_variation(A: Float[np.ndarray, "... n n"], B: Float[np.ndarray, "... n n"]) -> Float[np.ndarray, "..."]:
+    """Return ½ Σ_j |A[i, j] - B[i, j]|, averaged over the queries from the second on (the first has no choice).
+
+    >>> float(kernel_variation(np.eye(2), np.array([[1.0, 0.0], [0.25, 0.75]])))
+    0.25
+    """
+    return np.asarray(abs(A - B)[..., 1:, :].sum(-1).mean(-1) / 2)
+
+
 def measure_rotary(settings: Settings) -> xr.Dataset:
     """Measure a rotary model, and roll out every kernel of :data:`KERNELS` with the measured mixing.
 
-    Parameters
-    ----------
-    settings
-        As for :func:`~posbias.measure.run.measure`; the first :data:`MOST` prompts are read for kernels.
-
-    Returns
-    -------
-    profile
-        Influence profile by each kernel.
-    variation, first
-        How far each layer's kernel is from the measured one, and its mean weight on position 0.
-    last_row
-        The last query's weights, for short prompts.
-    slopes, query, key, theta, scale, variance
-        What the kernels are made of.
-
-    Raises
-    ------
-    ValueError, OSError
-        As :func:`~posbias.measure.run.measure` and :func:`read_rotary_means` do.
+    The first :data:`MOST` prompts are read for kernels.
     """
-    study = Study(settings)
+    study = Session(settings)
     instrument, n = study.instrument, settings.length
     ids = study.prompts.ids[:MOST]
     seen = _Means(instrument.T, instrument.H, n)

@@ -1,0 +1,253 @@
+"""Where models lie between the law at birth and the aligned sum, and what leaves independence first, as tables.
+
+An entry is MODEL.between of a reference model, MODEL.seed-S.between of one that was trained from another seed, and
+MODEL.seed-S.step-NNNNNN of a state that was kept during a training.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from jaxtyping import Float
+
+from posbias.comparison.distances import normalised_wasserstein, unit, wasserstein_to
+from posbias.comparison.multiplicity import decided, sign_p_value
+from posbias.comparison.resampling import interval, resample_weights
+from posbias.comparison.samples import Sample
+from posbias.measure.prompt_units import known_units
+from posbias.rollout.profiles import mean_position
+from studies.reference.influence_tables import with_profile
+from studies.reference.trained import training_record
+
+NAME = re.compile(r"(?P<model>[^.]+)(?:\.seed-(?P<seed>\d+))?\.(?P<part>between|step-\d+)$")
+FINE = 0.01
+"""Step of ρ in which the nearest profile is sought; between the values that entries have, profiles are interpolated."""
+STAGE = ("model", "seed", "step", "finished")
+"""Columns that say which network a row is of."""
+
+Entries = Mapping[str, xr.Dataset]
+"""Name → results of :func:`~studies.ladder.alignment.measure_between`."""
+
+
+def read_between(kept: Entries, models: Sequence[str]) -> dict[str, xr.Dataset]:
+    """Return the entries of models, seeds and states of training by name, with their stage as attributes.
+
+    They are ordered by model, seed and step; of two of one finished training the first by name is taken.
+    """
+    found: dict[tuple[int, int, int, bool], tuple[str, xr.Dataset]] = {}
+    for entry in kept:
+        name = NAME.match(entry)
+        if name is None or name["model"] not in models:
+            continue
+        model, finished = name["model"], name["part"] == "between"
+        x, record = kept[entry], training_record(model)
+        seed = int(name["seed"] if name["seed"] is not None else record["seed"])
+        step = int(x.attrs.get("training_steps", record["steps"]))
+        stage = {"stage_model": model, "stage_seed": seed, "stage_step": step, "stage_finished": int(finished)}
+        found.setdefault((list(models).index(model), seed, step, finished), (entry, x.assign_attrs(stage)))
+    return dict(found[key] for key in sorted(found))
+
+
+def stage_of(x: xr.Dataset) -> dict[str, object]:
+    """Return the columns :data:`STAGE` of an entry."""
+    return {column: x.attrs[f"stage_{column}"] for column in STAGE}
+
+
+def sample_between(x: xr.Dataset) -> Sample:
+    """Return an entry's prompts, and the documents that they are from where it tells them."""
+    influence, units = x["influence_prompts"].values.astype(np.float64), known_units(x)
+    return Sample(influence, np.arange(len(influence)) if units is None else units)
+
+
+def place_of(
+    measured: Float[np.ndarray, "B n"], family: Float[np.ndarray, "R n"], coherences: Float[np.ndarray, "R"]
+) -> tuple[Float[np.ndarray, "B"], Float[np.ndarray, "B"]]:
+    """Return for each measured profile the ρ whose profile is nearest in W₁, and its distance.
+
+    The family has a profile for each of ``coherences``, which rise.
+
+    >>> ends = np.array([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
+    >>> place_of(np.array([[0.7, 0.0, 0.3]]), ends, np.array([0.0, 1.0]))[0].round(2).tolist()
+    [0.3]
+    """
+    fine = np.arange(round(coherences[0] / FINE), round(coherences[-1] / FINE) + 1) * FINE
+    above = np.clip(np.searchsorted(coherences, fine, side="right"), 1, len(coherences) - 1)
+    weight = (fine - coherences[above - 1]) / (coherences[above] - coherences[above - 1])
+    profiles = family[above - 1] * (1 - weight[:, None]) + family[above] * weight[:, None]
+    distances = np.stack([wasserstein_to(profiles, p) for p in measured])
+    best = distances.argmin(1)
+    return fine[best], distances[np.arange(len(measured)), best]
+
+
+def place_table(entries: Entries, *, resamples: int = 200) -> pd.DataFrame:
+    """Return where each network lies between both limits with measured kernels, a row each.
+
+    Columns are those of :data:`STAGE`; ``mean``, the mean position of measured influence, and ``mean_law``,
+    ``mean_aligned``, ``mean_both``; W₁ to the measured influence of the ``law`` at birth, of the ``aligned`` sum, of
+    the ``rollout`` of the same kernels, of the law with measured ``cosines``, with measured ``shares`` and with
+    ``both``, and of the ``nearest`` profile of the family; its ρ, the ``place``, with ``low`` and ``high`` over
+    documents; ``coherence`` where two parts of the gradient meet, that of ``paths`` and that of ``heads``; ``excess``,
+    how much larger the size through attentions is than the law expects, the median over layers.
+    """
+    rows = {}
+    for name, x in entries.items():
+        sample, own = sample_between(x), x.sel(kernel="measured")
+        weights = resample_weights(sample.units, resamples)
+        p, drawn = sample.profile, unit(weights[weights.any(1)] @ sample.influence)
+        places, nearest = place_of(
+            np.vstack([p, drawn]), unit(own["profile"].values), own["coherence"].values.astype(float)
+        )
+        low, high = interval(places[1:])
+        predicted = dict(zip(("law", "aligned"), limits_of(x), strict=True))
+        predicted["rollout"] = unit(x["rollout"].sel(variant="kernels").values)
+        predicted |= {str(way): unit(own["predicted"].sel(reading=way).values) for way in x["reading"].values}
+        rows[name] = (
+            stage_of(x)
+            | {"mean": mean_position(p)}
+            | {f"mean_{limit}": mean_position(predicted[limit]) for limit in ("law", "aligned", "both")}
+            | {way: normalised_wasserstein(q, p) for way, q in predicted.items()}
+            | {"nearest": float(nearest[0]), "place": float(places[0]), "low": float(low), "high": float(high)}
+            | coherences(x)
+            | {"excess": float(np.sqrt((x["share"] / x["expected_share"]).sel(sum="attention").median()))}
+        )
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("name")
+
+
+Limits = tuple[Float[np.ndarray, "n"], Float[np.ndarray, "n"]]
+"""The law at birth and the aligned sum."""
+
+
+def limits_of(x: xr.Dataset, kernel: str = "measured") -> Limits:
+    """Return the law at birth and the aligned sum of an entry, with measured kernels or with ``content-free`` ones."""
+    own = x["profile"].sel(kernel=kernel)
+    law, aligned = (unit(own.sel(coherence=end).values) for end in (0.0, 1.0))
+    return law, aligned
+
+
+def limit_decisions(
+    samples: Mapping[str, Sample], limits: Mapping[str, Limits], *, resamples: int = 1000
+) -> pd.DataFrame:
+    """Return by name on which side of both limits the mean position of measured influence stands.
+
+    Columns ``law`` and ``aligned``: ``within``, ``beyond``, or ``open`` where neither stands by Holm's rule over all
+    that are asked about, both limits of all networks.
+    """
+    effects, p_values = [], []
+    for name, sample in samples.items():
+        n, (law, aligned) = sample.influence.shape[1], limits[name]
+        inward = np.sign(mean_position(aligned) - mean_position(law))
+        means = sample.resampled(max(resamples, 100 * len(samples))) @ np.linspace(0, 1, n)
+        own = mean_position(sample.profile)
+        for end, sign in ((law, inward), (aligned, -inward)):
+            effects.append(sign * (own - mean_position(end)))
+            p_values.append(sign_p_value(sign * (means - mean_position(end))))
+    sides = decided(np.array(effects), np.array(p_values)).reshape(-1, 2)
+    words = np.array(["beyond", "open", "within"])[sides + 1]
+    return pd.DataFrame(words, index=pd.Index(list(samples), name="name"), columns=["law", "aligned"])
+
+
+def moved_between(sample: Sample, limits: Limits, place: float) -> Sample:
+    """Return a sample whose mean profile is at a place between both limits, by mean position, with its own noise.
+
+    The place is 0 at the law, 1 at the aligned sum; beyond 1 the rest comes from a point mass on the first token.
+    """
+    law, aligned = limits
+    inner = min(place, 1.0)
+    p = (1 - inner) * law + inner * aligned
+    if place > 1:
+        target = mean_position(law) + place * (mean_position(aligned) - mean_position(law))
+        p = p * (target / mean_position(p))
+        p[0] += 1 - p.sum()
+    return with_profile(sample, p)
+
+
+def coherences(x: xr.Dataset) -> dict[str, float]:
+    """Return a model's coherence where two parts of the gradient meet, that of paths through one attention, of heads.
+
+    Cross terms of all layers and prompts over what they would be if all were aligned.
+    """
+    cross, possible = (x[name].sum(("layer", "few")) for name in ("cross", "possible"))
+    meet = ["attention", "step"]
+    return {
+        "coherence": float(cross.sel(join=meet).sum() / possible.sel(join=meet).sum()),
+        "paths": float(x["path_cross"].sum() / x["path_possible"].sum()),
+        "heads": float(cross.sel(join="heads") / possible.sel(join="heads")),
+    }
+
+
+def layer_coherences(entries: Entries) -> pd.DataFrame:
+    """Return the coherence of every layer, a row for each network, layer and kind.
+
+    Columns are those of :data:`STAGE`, ``layer`` from 1, ``kind`` (attention, step or heads: what meets there; paths:
+    those through this attention with those through the others'), ``coherence``, ``error`` of it over prompts (one
+    standard error; missing for paths), and ``excess``, how much larger what comes through the branch is than the law
+    at birth expects (missing for heads and paths).
+    """
+    return pd.concat([_layers(x).assign(**stage_of(x)) for x in entries.values()], ignore_index=True)
+
+
+def _layers(x: xr.Dataset) -> pd.DataFrame:
+    """Return the rows of one network."""
+    each = _ratio(x["cross"], x["possible"])
+    excess = np.sqrt(_ratio(x["share"], x["expected_share"]))
+    found = xr.Dataset(
+        {
+            "coherence": _ratio(x["cross"].sum("few"), x["possible"].sum("few")),
+            "error": each.std("few", ddof=1) / each.sizes["few"] ** 0.5,
+            "excess": excess.rename(sum="join").reindex(join=x["join"].values),
+        }
+    )
+    pairs = x["pair_coherence"].values
+    T = len(pairs)
+    others = (pairs.sum(1) - pairs.diagonal()) / max(T - 1, 1)
+    layers = {"layer": np.arange(T)}
+    meetings = found.assign_coords(layers).to_dataframe().reset_index().rename(columns={"join": "kind"})
+    table = pd.concat([meetings, pd.DataFrame({**layers, "kind": "paths", "coherence": others})])
+    return table.assign(layer=table["layer"] + 1)
+
+
+def _ratio(cross: xr.DataArray, possible: xr.DataArray) -> xr.DataArray:
+    """Return one over the other, 0 where there is nothing."""
+    return (cross / possible.where(possible > 0)).fillna(0)
+
+
+def departure_counts(layers: pd.DataFrame, level: float = 0.1) -> pd.DataFrame:
+    """Return how many layers have left independence for the first time by each step, by ``model``, ``seed``, ``kind``.
+
+    A layer has left where its coherence is larger than the level in size, above or below 0, by two errors. There is a
+    column for each step of the trainings of which states were kept, and ``of``, the layers.
+    """
+    runs = layers[layers.groupby(["model", "seed"])["finished"].transform("min") == 0]
+    left = runs["coherence"].abs() - 2 * runs["error"].fillna(0) > level
+    keys = ["model", "seed", "kind"]
+    first = runs["step"].where(left).groupby([runs[key] for key in (*keys, "layer")], sort=False).min()
+    counts = {f"step {step}": first <= step for step in sorted(runs["step"].unique())}
+    return pd.DataFrame({**counts, "of": first.notna() | first.isna()}).groupby(level=keys, sort=False).sum()
+
+
+def agreement(table: pd.DataFrame, coherence: str = "coherence", *, resamples: int = 1000) -> dict[str, float]:
+    """Return how well a coherence says the place: rank correlation over rows with its interval, and mean error.
+
+    The table is that of :func:`place_table`; architectures are drawn again with all their rows. ``error`` is the mean
+    of |place - coherence|, and ``spread`` that of |place - mean place|: what is left when one number stands for all.
+    """
+    two = table[[coherence, "place"]].reset_index(drop=True)
+    weights = resample_weights(table["model"].factorize()[0], resamples).astype(int)
+    drawn = np.array([_rank_correlation(two.loc[two.index.repeat(row)]) for row in weights])
+    low, high = interval(drawn[np.isfinite(drawn)])
+    return {
+        "spearman": _rank_correlation(two),
+        "low": float(low),
+        "high": float(high),
+        "error": float((two["place"] - two[coherence]).abs().mean()),
+        "spread": float((two["place"] - two["place"].mean()).abs().mean()),
+    }
+
+
+def _rank_correlation(two: pd.DataFrame) -> float:
+    """Return Spearman's coefficient of two columns, missing where one is constant."""
+    return float(two.corr("spearman").iloc[0, 1])
