@@ -15,8 +15,8 @@ from time import perf_counter, process_time
 import numpy as np
 import torch
 
-from studies.icl import optimisation as module
-from studies.icl.optimisation import Training, train
+from studies.icl import training as module
+from studies.icl.training import Training, train
 from studies.icl.settings import PAIRS, Network, Setting, Task
 from studies.icl.task import Stream
 

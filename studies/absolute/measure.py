@@ -18,7 +18,8 @@ from posbias.measure.attention import AttentionReading
 from posbias.measure.corpus import Prompts
 from posbias.measure.instrument import Instrument
 from posbias.measure.interventions import bidirectional, replaced_embeddings, replaced_rope, rotary_module
-from posbias.measure.study import Settings, Study
+from posbias.measure.session import Session
+from posbias.measure.settings import Settings
 from posbias.networks.families import output_projection, window
 from posbias.networks.hooks import given, hooked, returned
 from posbias.provenance import versions
@@ -331,37 +332,15 @@ Condition = tuple[Prompts, Callable[[], AbstractContextManager[None]]]
 """What is read, and the intervention under which it is."""
 
 
-def measure_components(*settings: Settings) -> xr.Dataset:
-    """Measure where absolute position leaks in rotary models; in the first of them also under interventions.
+def measure_components(*settings: Settings, interventions: bool = True) -> xr.Dataset:
+    """Measure where absolute position leaks in rotary models, on text that is cut.
 
-    Parameters
-    ----------
-    settings
-        Of each model, with text that is cut. All are read on as many prompts of as many tokens.
-
-    Returns
-    -------
-    variance, spread, p_value, resampled, resampled_share
-        Of each condition, ``MODEL INTERVENTION PAIRS``, and part.
-    first
-        Mean attention to position 0.
+    With interventions also without the start token, and in the first of the models under interventions; without them,
+    for networks of another seed of training, on the text as it is. ``variance``, ``spread``, ``p_value``, ``resampled``
+    and ``resampled_share`` are of each condition, ``MODEL INTERVENTION PAIRS``, and part; ``first`` is the mean
+    attention to position 0.
     """
-    return _measure(settings, interventions=True)
-
-
-def measure_architectures(*settings: Settings) -> xr.Dataset:
-    """Measure what :func:`measure_components` does of every model's text as it is, and nothing else.
-
-    Parameters
-    ----------
-    settings
-        Of each model: networks of the same architectures from another seed of training.
-    """
-    return _measure(settings, interventions=False)
-
-
-def _measure(settings: tuple[Settings, ...], *, interventions: bool) -> xr.Dataset:
-    studies = {_short(one): Study(one) for one in settings}
+    studies = {_short(one): Session(one) for one in settings}
     pairs = sample_pairs(settings[0].length, PER_STRATUM, first_key=0)
     found: dict[str, xr.Dataset] = {}
     heads: list[np.ndarray] = []
@@ -381,7 +360,7 @@ def _measure(settings: tuple[Settings, ...], *, interventions: bool) -> xr.Datas
     return data.assign_attrs(first.provenance() | about)
 
 
-def _conditions(study: Study, *, interventions: bool, all_of_them: bool) -> dict[str, Condition]:
+def _conditions(study: Session, *, interventions: bool, all_of_them: bool) -> dict[str, Condition]:
     """Return what is read: the text as it is; with interventions also without its start token, and more for one."""
     text, instrument = study.prompts, study.instrument
     conditions: dict[str, Condition] = {"text": (text, nullcontext)}
@@ -435,14 +414,14 @@ def measure_start(*settings: Settings) -> xr.Dataset:
     """
     found: dict[str, xr.Dataset] = {}
     for one in settings:
-        study = Study(one)
+        study = Session(one)
         for label, special in (("start", True), (BARE, False)):
             prompts = study.with_prompts(special_tokens=special).prompts
             if special and np.array_equal(prompts.ids, study.with_prompts(special_tokens=False).prompts.ids):
                 continue
             found[f"{_short(one)} {label}"] = _start(study.instrument, prompts.ids)
     data = xr.concat(list(found.values()), "reading", join="outer").assign_coords(reading=list(found))
-    first = Study(settings[0])
+    first = Session(settings[0])
     names = ", ".join(_short(one) for one in settings)
     about = {"model": names, "documents": int(np.unique(first.prompts.origins).size)}
     return data.assign_attrs(first.provenance() | about)
@@ -492,7 +471,7 @@ def measure_control(settings: Settings) -> xr.Dataset:
     p_value, share
         Of each draw and head.
     """
-    study = Study(settings)
+    study = Session(settings)
     instrument = study.instrument
     basis = position_basis(sample_pairs(settings.length, PER_STRATUM))
     found = []

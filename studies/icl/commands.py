@@ -1,4 +1,4 @@
-"""The command that trains small networks from scratch: ``posbias train-icl``."""
+"""The command that trains small networks from scratch: ``python -m studies.icl train``."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the command that trains to ``app``."""
-    app.command("train-icl")(train_icl)
+    app.command("train")(train)
 
 
-def train_icl(
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write to, one file for each setting.")],
+def train(
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder for icl.nc, with an entry for each setting, and checkpoints.")
+    ],
     preset: Annotated[
         list[str] | None,
         typer.Option(
@@ -64,15 +66,15 @@ def train_icl(
         Literal["text", "code"] | None,
         typer.Option(help="Components of class vectors: variance 1/d (text), or standard deviation 1/d (code)."),
     ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Skip settings that have results; continue others from their checkpoints.")
-    ] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the last checkpoints, which hold the weights.")] = False,
     checkpoint_every: Annotated[float, typer.Option(help="Minimum time between checkpoints, in seconds.")] = 60.0,
 ) -> None:
-    """Train small attention-only networks on a retrieval task and measure which positions they favour."""
+    """Train small attention-only networks on a retrieval task and measure which positions they favour.
+
+    Entries that are there are kept, and training that was stopped goes on.
+    """
     from posbias.files import check_folder
-    from posbias.measure.unfinished import check_no_results, check_unfinished, resumable
+    from posbias.measure.unfinished import resumable
     from posbias.rollout.masks import Mask
     from studies.icl.settings import Network, Setting, Task, Training, check_memory
     from studies.icl.settings import preset as settings_of
@@ -100,17 +102,11 @@ def train_icl(
     for setting in wanted:
         check_memory(setting, training, tested, seeds)
     check_folder(output)
-    paths = {setting: output / f"{setting.name}.nc" for setting in wanted}
-    left = [output / f"{setting.name}.seed{seed}.checkpoint" for setting in wanted for seed in range(seeds)]
-    if not resume:
-        for path in paths.values():
-            check_no_results(path)
-    for path in left:
-        check_unfinished(path, resume=resume)
 
     import torch
 
-    from studies.icl import experiment
+    from studies.icl import training as module
+    from studies.train import missing
 
     where = device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -118,25 +114,17 @@ def train_icl(
     except (RuntimeError, AssertionError):
         raise errors.invalid("device", "a device that torch can use here, such as cpu or cuda", where) from None
     output.mkdir(parents=True, exist_ok=True)
-    numbers = list(range(seeds))
-    if resume:
-        paths = {s: p for s, p in paths.items() if not experiment.is_done(p, s, numbers, training, tested)}
-    outcomes = experiment.run_settings(
-        list(paths),
-        numbers,
-        training,
-        output,
-        size=tested,
-        device=where,
-        processes=processes,
-        resume=resume,
-        keep=keep,
-        checkpoint_every=checkpoint_every,
-        progress=True,
-    )
-    with resumable(lambda: left):
-        for path, results in outcomes:
-            _tell(path, results)
+    path, numbers = output / "icl.nc", list(range(seeds))
+    names = missing(path, {s.name: module.described(s, training, tested) for s in wanted}, numbers)
+    left = [output / f"{name}.seed{seed}.checkpoint" for name in names for seed in numbers]
+    outcomes = module.run_settings(
+        [setting for setting in wanted if setting.name in names], numbers, training, output, size=tested, device=where,
+        processes=processes, keep=keep, checkpoint_every=checkpoint_every, progress=True,
+    )  # fmt: skip
+    with resumable(lambda: left, "the same command goes on"):
+        for name, results in outcomes:
+            _tell(name, results)
+    typer.echo(f"{path}: {len(names)} entries made, {len(wanted) - len(names)} kept")
 
 
 def _with(settings: list[Setting], part: str, given: dict[str, Any]) -> list[Setting]:
@@ -147,14 +135,12 @@ def _with(settings: list[Setting], part: str, given: dict[str, Any]) -> list[Set
     return list(dict.fromkeys(replace(s, **{part: replace(getattr(s, part), **given)}) for s in settings))
 
 
-def _tell(path: Path, results: xr.Dataset) -> None:
+def _tell(name: str, results: xr.Dataset) -> None:
     """Print what a setting's networks favour, and which of them stopped early."""
     from studies.icl.outcomes import gaps
 
     for seed, step in zip(results["seed"].values, results["stopped"].values, strict=True):
         if step >= 0:
-            typer.echo(
-                f"{results.attrs['setting']}: seed {seed} stopped: its loss was not finite at step {step}", err=True
-            )
+            typer.echo(f"{name}: seed {seed} stopped: its loss was not finite at step {step}", err=True)
     means = zip(results["pair"].values, gaps(results).mean(0), strict=True)
-    typer.echo(f"{path}: {results.sizes['seed']} seeds, {', '.join(f'{pair} {gap:+.3f}' for pair, gap in means)}")
+    typer.echo(f"{name}: {results.sizes['seed']} seeds, {', '.join(f'{pair} {gap:+.3f}' for pair, gap in means)}")

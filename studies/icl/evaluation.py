@@ -21,14 +21,7 @@ BATCH = 500
 def accuracies(network: Callable[[Tensor], Tensor], stream: Stream, size: int) -> Float[Tensor, "pairs orders"]:
     """Return the share of test sequences whose label is predicted, for [a, b] and for [b, a] of every pair of places.
 
-    Parameters
-    ----------
-    network
-        Tokens (B, 2n + 1, d) to the logits of the labels (B, L).
-    stream
-        What the sequences are drawn from.
-    size
-        Sequences of each order.
+    The network takes tokens (B, 2n + 1, d) and gives the logits of the labels (B, L); ``size`` sequences of each order.
 
     Source: Wu et al. 2025, section 5.1.
     """
@@ -45,19 +38,9 @@ def accuracies(network: Callable[[Tensor], Tensor], stream: Stream, size: int) -
 class Inside:
     """Means over sequences of novel classes without position bias.
 
-    Parameters
-    ----------
-    accuracy
-        Share of sequences whose label is predicted.
-    kernels
-        Attention A of every layer.
-    sinks
-        1{A_ij > τ} summed over the queries i that may see token j, divided by their number, of every layer.
-    lambda_frobenius, lambda_token
-        λ of every layer by the norm over the sequence, and by the token; 1 without a residual.
-    influence
-        ‖∂p/∂token‖ with p the probability of the predicted label, each sequence scaled to sum 1; sequences whose
-        gradient is 0 in 32 bits are left out.
+    ``sinks`` are 1{A_ij > τ} summed over the queries i that may see token j, divided by their number; λ is 1 without a
+    residual; ``influence`` is ‖∂p/∂token‖ with p the probability of the predicted label, each sequence scaled to sum 1,
+    and sequences whose gradient is 0 in 32 bits left out.
     """
 
     accuracy: Float[Tensor, ""]
@@ -69,16 +52,7 @@ class Inside:
 
 
 def look_inside(network: AttentionOnly, stream: Stream, size: int) -> Inside:
-    """Measure attention, mixing, sinks and influence.
-
-    Parameters
-    ----------
-    network
-        A trained network.
-    stream
-        What the sequences are drawn from.
-    size
-        Sequences.
+    """Measure attention, mixing, sinks and influence on as many sequences.
 
     Source: Wu et al. 2025, appendix K.4, after Gu et al. 2025, for the sinks.
     """

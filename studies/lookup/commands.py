@@ -1,4 +1,4 @@
-"""The command that trains small decoders to find values by their keys: ``posbias train-retrieval``."""
+"""The command that trains small decoders to find values by their keys: ``python -m studies.lookup train``."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ MOST_SEEDS = 1000
 
 def register(app: typer.Typer) -> None:
     """Add the command that trains to ``app``."""
-    app.command("train-retrieval")(train_retrieval)
+    app.command("train")(train)
 
 
-def train_retrieval(
+def train(
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Folder to write to: a file for each setting, and the networks.")
+        Path,
+        typer.Option("--output", "-o", help="Folder for lookup.nc, with entries for each setting, and the networks."),
     ],
     encoding: Annotated[
         list[str] | None,
@@ -47,15 +48,15 @@ def train_retrieval(
         bool, typer.Option("--remedies", help="Search biases and temperatures for the finished networks as well.")
     ] = False,
     processes: Annotated[int, typer.Option(help="Number of networks to train at a time, each on one thread.")] = 1,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Skip settings that have results; continue others from their checkpoints.")
-    ] = False,
     checkpoint_every: Annotated[float, typer.Option(help="Minimum time between checkpoints, in seconds.")] = 60.0,
 ) -> None:
-    """Train small decoders to find the value of a key, and test by place how well they do, during and after."""
+    """Train small decoders to find the value of a key, and test by place how well they do, during and after.
+
+    Entries that are there are kept, and training that was stopped goes on.
+    """
     from posbias.files import check_folder
-    from posbias.measure.unfinished import check_no_results, check_unfinished, resumable
-    from studies.lookup.settings import RATES, Setting, Training, grid
+    from posbias.measure.unfinished import resumable
+    from studies.lookup.settings import RATES, Setting, Training, described, grid
 
     errors.seconds("checkpoint_every", checkpoint_every)
     for name, value in (("seeds", seeds), ("processes", processes)):
@@ -78,43 +79,43 @@ def train_retrieval(
     training = Training(iterations, batch_size, RATES[tokens] if rate is None else rate)
     wanted = {setting: training if own is None else own for setting, own in asked.items()}
     check_folder(output)
-    left = [output / f"{setting.name}.seed{seed}.checkpoint" for setting in wanted for seed in range(seeds)]
-    if not resume:
-        for setting in wanted:
-            check_no_results(output / f"{setting.name}.nc")
-    for path in left:
-        check_unfinished(path, resume=resume)
 
-    from studies.lookup import runs as lookup_runs
-    from studies.lookup.profiles import measure_profiles, profiles_path, write_profiles
-    from studies.lookup.remedies import measure_lookup_remedies, remedies_path, write_remedies
+    from studies import results
+    from studies.lookup.profiles import measure_profiles
+    from studies.lookup.remedies import measure_lookup_remedies
     from studies.lookup.tables import PARTS
+    from studies.lookup.training import run_settings
+    from studies.train import missing
 
     fewest = min(setting.pairs for setting in wanted)
     if remedies and fewest < PARTS:
         raise errors.invalid("pairs", f"at least {PARTS} with --remedies, one for each part of the places", fewest)
     output.mkdir(parents=True, exist_ok=True)
-    numbers = list(range(seeds))
-    paths = {setting: output / f"{setting.name}.nc" for setting in wanted}
+    path, numbers = output / "lookup.nc", list(range(seeds))
+    names = missing(path, {s.name: described(s, own) for s, own in wanted.items()}, numbers)
+    left = [output / f"{name}.seed{seed}.checkpoint" for name in names for seed in numbers]
 
     def finish(setting: Setting) -> None:
         """Measure what is still missing of a setting's networks."""
-        if not (path := profiles_path(paths[setting])).exists():
-            write_profiles(path, measure_profiles(setting, numbers, output))
-        if remedies and not (path := remedies_path(paths[setting])).exists():
-            write_remedies(path, measure_lookup_remedies(setting, numbers, output))
+        kept = results.Results(path)
+        if (entry := f"{setting.name}.profiles") not in kept:
+            results.save(path, {entry: measure_profiles(setting, numbers, output)})
+        if remedies and (entry := f"{setting.name}.remedies") not in kept:
+            results.save(path, {entry: measure_lookup_remedies(setting, numbers, output)})
 
-    done = [s for s, t in wanted.items() if resume and lookup_runs.is_done(paths[s], s, numbers, t)]
-    missing = {s: t for s, t in wanted.items() if s not in done}
-    for setting in done:
-        finish(setting)
-    options: dict[str, Any] = {"processes": processes, "resume": resume, "checkpoint_every": checkpoint_every}
-    outcomes = lookup_runs.run_settings(missing, numbers, output, **options, progress=True)
-    with resumable(lambda: left):
-        for setting, (path, results) in zip(missing, outcomes, strict=True):
+    for setting in wanted:
+        if setting.name not in names:
             finish(setting)
-            found = results["accuracy_1"].mean("seed").values
+    todo = {setting: own for setting, own in wanted.items() if setting.name in names}
+    outcomes = run_settings(
+        todo, numbers, output, processes=processes, checkpoint_every=checkpoint_every, progress=True
+    )
+    with resumable(lambda: left, "the same command goes on"):
+        for setting, (name, data) in zip(todo, outcomes, strict=True):
+            finish(setting)
+            found = data["accuracy_1"].mean("seed").values
             typer.echo(
-                f"{path}: {seeds} seeds, found {found.mean():.2f} of the values, first {found[0]:.2f}, "
+                f"{name}: {seeds} seeds, found {found.mean():.2f} of the values, first {found[0]:.2f}, "
                 f"last {found[-1]:.2f}"
             )
+    typer.echo(f"{path}: {len(names)} entries made, {len(wanted) - len(names)} kept")

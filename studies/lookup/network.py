@@ -22,16 +22,7 @@ def untrained(setting: Setting, seed: int, attention: str = "sdpa") -> PreTraine
     """Return the network before training: weights of standard deviation 1/√d, so that attention matters from the start.
 
     Where a pair is one token, embeddings are sums of the normal vectors of what the token names: of its key and its
-    value, or of its key and of asking; all of them are trained.
-
-    Parameters
-    ----------
-    setting
-        Network and vocabulary.
-    seed
-        Of the weights.
-    attention
-        ``sdpa``, fused, or ``eager``.
+    value, or of its key and of asking; all of them are trained. Attention is ``sdpa``, fused, or ``eager``.
     """
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(seed)

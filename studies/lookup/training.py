@@ -1,24 +1,24 @@
-"""Train a network, and test on the way how well it finds the value at each place; a killed run resumes exactly."""
+"""Train networks to find values, test on the way how well they do at each place, and keep results and networks."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+import xarray as xr
 from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from posbias import errors
-from posbias.measure import checkpoint
-from posbias.measure.progress import progress as told
-from posbias.measure.unfinished import held_back
-from studies.lookup.network import untrained, value_logits
+from studies import train as trainer
+from studies.lookup.network import save, untrained, value_logits
 from studies.lookup.prompts import prompts
+from studies.lookup.results import make_results
 from studies.lookup.settings import LONGEST, Setting, Training, described
-from studies.stopwatch import Stopwatch
 
 TESTED = 40
 """Times that a network is tested during training, evenly spread."""
@@ -44,19 +44,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Trained:
-    """Hold a network after training, and what its tests on the way showed.
-
-    Parameters
-    ----------
-    network
-        The network.
-    loss
-        Mean training loss since the previous test, nats.
-    accuracy, log_probability
-        By place, among the values; as in :class:`Found`.
-    seconds
-        Spent on training and tests.
-    """
+    """Hold a network after training, and what its tests showed: mean loss since the test before, and :class:`Found`."""
 
     network: PreTrainedModel
     loss: Float[np.ndarray, "tested"]
@@ -69,19 +57,7 @@ class Trained:
 def found_by_place(
     network: PreTrainedModel, setting: Setting, size: int, seed: int, *, pairs: int | None = None
 ) -> Found:
-    """Return how well a network finds values at each place of new prompts, among the V values.
-
-    Parameters
-    ----------
-    network, setting
-        The network, and what its prompts are like.
-    size
-        Prompts; rounded up to as many for each place.
-    seed
-        Of the prompts.
-    pairs
-        In a prompt; those of training if not given.
-    """
+    """Return how well a network finds values at each place of new prompts, as many for each place, ``size`` or more."""
     n = setting.pairs if pairs is None else pairs
     drawn = prompts(setting, -(-size // n) * n, torch.Generator().manual_seed(seed), pairs=n, each_place=True)
     network.eval()
@@ -95,103 +71,82 @@ def found_by_place(
     return Found(*by_place)
 
 
-def train(
-    setting: Setting,
-    seed: int,
-    training: Training,
+def train(setting: Setting, seed: int, training: Training, path: Path | None = None, **options: Any) -> Trained:
+    """Train a network, from the checkpoint ``path`` if it is there; options are the trainer's."""
+    network, steps = untrained(setting, seed), training.iterations
+    optimizer = torch.optim.AdamW(network.parameters(), lr=training.rate, betas=(0.9, 0.98), weight_decay=0.0)
+    generator = torch.Generator().manual_seed(seed)
+
+    def loss(step: int) -> Tensor:
+        drawn = prompts(setting, training.batch_size, generator)
+        logits = network(input_ids=drawn.ids, use_cache=False, logits_to_keep=1).logits[:, -1]
+        return nn.functional.cross_entropy(logits, logits.shape[-1] - setting.values + drawn.answers)
+
+    def test(k: int) -> np.ndarray:
+        found = found_by_place(network, setting, ON_THE_WAY, seed + k * SEEDS_APART)
+        return np.stack([found.accuracy, found.log_probability])
+
+    times = min(TESTED, steps)
+    run = trainer.Run(
+        network, optimizer, loss, steps, test=test, generator=generator, clip=1.0,
+        settings={**described(setting, training), "name": setting.name, "seed": seed},
+        tests=torch.full((times, 2, setting.pairs), torch.nan, dtype=torch.float64),
+        rate=lambda step: training.rate * min(1.0, (step + 1) / WARM_UP),
+    )  # fmt: skip
+    trainer.train(run, path, **options)
+    accuracy, log_p = run.tests.numpy().swapaxes(0, 1)
+    return Trained(network, run.mean_losses(times), accuracy, log_p, float(run.seconds))
+
+
+@dataclass(frozen=True)
+class Job:
+    """One network to train, to test, and to write to a folder of its own."""
+
+    setting: Setting
+    seed: int
+    training: Training
+    folder: Path
+    checkpoint_every: float
+
+    @property
+    def checkpoint(self) -> Path:
+        """Its checkpoint."""
+        return self.folder / f"{self.setting.name}.seed{self.seed}.checkpoint"
+
+    def __call__(self) -> tuple[dict[str, np.ndarray], float]:
+        """Train, or go on, test, and write the network."""
+        setting = self.setting
+        done = train(setting, self.seed, self.training, self.checkpoint, checkpoint_every=self.checkpoint_every)
+        arrays = {"loss": done.loss, "accuracy": done.accuracy, "log_probability": done.log_probability}
+        for times in LENGTHS:
+            seed = self.seed - times * SEEDS_APART
+            found = found_by_place(done.network, setting, AT_THE_END, seed, pairs=times * setting.pairs)
+            arrays |= {f"accuracy_{times}": found.accuracy, f"log_probability_{times}": found.log_probability}
+        save(done.network, setting, self.checkpoint.with_suffix(""))
+        return arrays, done.seconds
+
+
+def run_settings(
+    settings: Mapping[Setting, Training],
+    seeds: Sequence[int],
+    folder: Path,
     *,
-    path: Path | None = None,
     checkpoint_every: float = 60.0,
-    progress: str | None = None,
-) -> Trained:
-    """Train a network.
+    **options: Any,
+) -> Iterator[tuple[str, xr.Dataset]]:
+    """Yield the name and results of each setting as soon as they are in ``folder``/lookup.nc; options are the trainer's.
 
-    Parameters
-    ----------
-    setting, seed, training
-        What is trained, the seed of its weights and prompts, and how.
-    path
-        Checkpoint to write, and to resume from if it is there; none if not given.
-    checkpoint_every
-        Minimum time between checkpoints, in seconds.
-    progress
-        What progress on stderr is called; none is shown if not given.
-
-    Raises
-    ------
-    ValueError
-        If the loss is not finite, or the checkpoint is damaged or of other settings.
+    Networks are left in ``folder``/NAME.seedK.
     """
-    errors.seed("seed", seed)
-    errors.seconds("checkpoint_every", checkpoint_every)
-    run = _Run(setting, seed, training)
-    done = checkpoint.restore(path, run.state(), run.fingerprint) if path is not None and path.exists() else 0
-    run.generator.set_state(run.drawn)
-    total = training.iterations
-    with held_back() as asked, told(total, "steps", progress or "", done=done, shown=progress is not None) as bar:
-        for step in range(done, total):
-            run.step(step)
-            bar.update()
-            if path is not None and (asked or run.clock.running >= checkpoint_every):
-                run.clock.lap()
-                checkpoint.save(path, run.state(), step + 1, run.fingerprint)
-            if asked:
-                asked.end()
-    run.clock.lap()
-    if path is not None:  # so that what comes after training does not have to wait for it again
-        checkpoint.save(path, run.state(), total, run.fingerprint)
-    loss, accuracy, log_p = (x.numpy() for x in (run.loss, run.accuracy, run.log_probability))
-    return Trained(run.network, loss, accuracy, log_p, run.clock.seconds)
+    by_name = {setting.name: (setting, training) for setting, training in settings.items()}
+    jobs = {
+        name: [Job(setting, seed, training, folder, checkpoint_every) for seed in seeds]
+        for name, (setting, training) in by_name.items()
+    }
 
+    def results(name: str, arrays: dict[str, np.ndarray]) -> xr.Dataset:
+        setting, training = by_name[name]
+        attributes = {**described(setting, training), "device": "cpu"}
+        return make_results(arrays, seeds, training.iterations, attributes)
 
-class _Run:
-    """A network in training: weights, optimizer, prompts, and what tests showed."""
-
-    def __init__(self, setting: Setting, seed: int, training: Training) -> None:
-        self.setting, self.seed, self.training = setting, seed, training
-        self.network = untrained(setting, seed)
-        self.optimizer = torch.optim.AdamW(
-            self.network.parameters(), lr=training.rate, betas=(0.9, 0.98), weight_decay=0.0
-        )
-        self.generator = torch.Generator().manual_seed(seed)
-        self.drawn = self.generator.get_state()
-        times = min(TESTED, training.iterations)
-        self.loss = torch.full((times,), torch.nan, dtype=torch.float64)
-        self.accuracy = torch.full((times, setting.pairs), torch.nan, dtype=torch.float64)
-        self.log_probability = self.accuracy.clone()
-        self.sums = torch.zeros(2, dtype=torch.float64)
-        self.clock = Stopwatch()
-        named = {**described(setting, training), "seed": seed, "torch": torch.__version__}
-        self.fingerprint = "\n".join(f"{name}={value}" for name, value in named.items())
-
-    def state(self) -> dict[str, Tensor | checkpoint.Stateful]:
-        """Return everything that training changes."""
-        self.drawn.copy_(self.generator.get_state())
-        kept = {"loss": self.loss, "accuracy": self.accuracy, "log_probability": self.log_probability}
-        tensors = {**kept, "sums": self.sums, "generator": self.drawn, "clock": self.clock.tensor}
-        return {"network": self.network, "optimizer": self.optimizer, **tensors}
-
-    def step(self, step: int) -> None:
-        """Take one optimizer step; test the network if it is time."""
-        setting, training = self.setting, self.training
-        for group in self.optimizer.param_groups:
-            group["lr"] = training.rate * min(1.0, (step + 1) / WARM_UP)
-        drawn = prompts(setting, training.batch_size, self.generator)
-        logits = self.network.train()(input_ids=drawn.ids, use_cache=False, logits_to_keep=1).logits[:, -1]
-        first_value = logits.shape[-1] - setting.values
-        loss = nn.functional.cross_entropy(logits, first_value + drawn.answers)
-        if not torch.isfinite(loss):
-            raise errors.invalid(f"{setting.name}, seed {self.seed}, step {step}: loss", "a finite number", loss.item())
-        self.optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(self.network.parameters(), 1.0)
-        self.optimizer.step()
-        self.sums += torch.tensor([loss.item(), 1.0])
-        times = len(self.loss)
-        done, before = ((s * times) // training.iterations for s in (step + 1, step))
-        if done > before:
-            self.loss[done - 1] = self.sums[0] / self.sums[1]
-            self.sums.zero_()
-            found = found_by_place(self.network, setting, ON_THE_WAY, self.seed + done * SEEDS_APART)
-            self.accuracy[done - 1] = torch.from_numpy(found.accuracy)
-            self.log_probability[done - 1] = torch.from_numpy(found.log_probability)
+    return trainer.train_entries(jobs, results, folder / "lookup.nc", **options)

@@ -21,11 +21,12 @@ from posbias.measure.attention import AttentionReading
 from posbias.measure.instrument import Instrument
 from posbias.measure.interventions import replaced_denominators
 from posbias.measure.normalisation import centres, size_over_features
-from posbias.measure.study import Settings, Study
+from posbias.measure.session import Session
+from posbias.measure.settings import Settings
 from posbias.networks.families import output_projection
 from posbias.networks.hooks import hooked, returned
 from studies.norms.courses import held_out_courses, removals, smooth_course
-from studies.reference.corpora import untrained_twin
+from studies.reference.measure import untrained_twin
 
 PARTS = ("input", "branches", "rest", "branch", "values")
 """Sizes that :func:`read_sizes` reads of each layer t, in this order.
@@ -234,7 +235,7 @@ def later_preferred(
     return greater / (keys * (keys - 1) / 2).sum(), (later > 0).sum((-1, -2)) / keys.sum()
 
 
-def read_conditions(study: Study, conditions: tuple[str, ...], gradients: int) -> xr.Dataset:
+def read_conditions(study: Session, conditions: tuple[str, ...], gradients: int) -> xr.Dataset:
     """Return sizes along the prompts, and recency and influence in some conditions.
 
     Parameters
@@ -313,7 +314,7 @@ class _Found:
 
 
 def _read_condition(
-    study: Study, name: str, logs: Float[np.ndarray, "N T n"], queries: Int[np.ndarray, "q"], gradients: int
+    study: Session, name: str, logs: Float[np.ndarray, "N T n"], queries: Int[np.ndarray, "q"], gradients: int
 ) -> _Found:
     instrument, ids = study.instrument, study.prompts.ids
     (N, n), T = ids.shape, instrument.T
@@ -358,14 +359,14 @@ def measure_norms(settings: Settings) -> xr.Dataset:
     influence_mean, influence_last
         Where influence lies, for the first half of the text's prompts.
     """
-    text = Study(settings)
+    text = Session(settings)
     few = settings.prompts // 2
     sets = {
         "text": read_conditions(text, tuple(CONDITIONS), few),
         "random": read_conditions(text.with_prompts(rule="random"), CONTROLS, 0),
     }
     with untrained_twin(settings.source, "unit") as twin:
-        other = Study(settings.with_source(twin))
+        other = Session(settings.with_source(twin))
         sets["untrained"] = read_conditions(other, CONTROLS, 0)
     data = xr.concat([x.expand_dims(data=[label]) for label, x in sets.items()], "data", join="outer", coords="minimal")
     return data.sel(condition=list(CONDITIONS)).assign_attrs(

@@ -1,8 +1,8 @@
-"""The command that trains the reference models: ``posbias train-reference``."""
+"""The command that trains the reference models: ``python -m studies.reference train``."""
 
 from __future__ import annotations
 
-from functools import partial
+import json
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -18,10 +18,10 @@ from studies.reference.models import REFERENCES, Reference, reference
 
 def register(app: typer.Typer) -> None:
     """Add the command that trains to ``app``."""
-    app.command("train-reference")(train_reference)
+    app.command("train")(train)
 
 
-def train_reference(
+def train(
     names: Annotated[list[str], typer.Argument(help="Names of reference models, such as bloom-12, or 'all'.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write to, a folder in it for each model.")],
     seed: Annotated[int, typer.Option(help="Random seed of the weights and the batches.")] = 0,
@@ -43,12 +43,12 @@ def train_reference(
     snapshots: Annotated[
         str, typer.Option(help="Also write the model after these steps, separated by commas, such as 0,30,100.")
     ] = "",
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Skip models that are complete; continue others from their checkpoints.")
-    ] = False,
     checkpoint_every: Annotated[float, typer.Option(help="Minimum time between checkpoints, in seconds.")] = 60.0,
 ) -> None:
-    """Train reference models on the texts that come with Python."""
+    """Train reference models on the texts that come with Python.
+
+    Models that are there are kept, and training that was stopped goes on.
+    """
     errors.seed("seed", seed)
     errors.seconds("checkpoint_every", checkpoint_every)
     wanted = _steps(snapshots)
@@ -59,14 +59,14 @@ def train_reference(
         rows = [_built(row, read_design(position_bias)) for row in rows]
     check_folder(output)
     output.mkdir(parents=True, exist_ok=True)
-    left = [row for row in rows if not (resume and (output / row.name / "config.json").exists())]
+    left = [row for row in rows if not _is_there(output / row.name, row, seed, init)]
     if not left:
         typer.echo(f"{output}: nothing to do, every model is complete")
         return
 
     from transformers.utils import logging
 
-    from studies.reference.pretraining import load_start, train
+    from studies.reference import pretraining
     from studies.reference.tokens import python_texts
 
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]
@@ -74,37 +74,41 @@ def train_reference(
     texts = python_texts()
     write_held_out(output, texts.held_out)
     for row in left:
-        start = None
-        if row.continues is not None and row.steps > 0:
-            start = load_start(output / row.continues)
-        with resumable(partial(_left, output / row.name)):
-            log = train(
-                row,
-                texts,
-                output / row.name,
-                seed=seed,
-                init=init,
-                start=start,
-                snapshots=[step for step in wanted if step <= row.steps],
-                resume=resume,
-                checkpoint_every=checkpoint_every,
-                progress=True,
-            )
+        folder = output / row.name
+        goes_on = row.continues is not None and row.steps > 0
+        start = pretraining.load_start(output / str(row.continues)) if goes_on else None
+        kept = [step for step in wanted if step <= row.steps]
+        with resumable(lambda folder=folder: [folder / "training.checkpoint"], "the same command goes on"):  # type: ignore[misc]
+            log = pretraining.train(
+                row, texts, folder, seed=seed, init=init, start=start, snapshots=kept,
+                checkpoint_every=checkpoint_every, progress=row.name,
+            )  # fmt: skip
         done = "untrained"
         if row.steps:
             done = f"training loss {log[-50:, 0].mean():.3f}, held-out loss {log[-1, 1]:.3f} nats a token"
-        typer.echo(f"{output / row.name}: {row.steps} steps, {done}")
+        typer.echo(f"{folder}: {row.steps} steps, {done}")
+
+
+def _is_there(folder: Path, row: Reference, seed: int, init: str) -> bool:
+    """Tell whether a model's training has ended; ValueError if it was another than the one asked for."""
+    if not (folder / "config.json").exists():
+        return False
+    try:
+        there = json.loads((folder / "training.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise errors.invalid(
+            str(folder), "a folder without a model, or with one that was trained here", error
+        ) from None
+    for name, value in {"seed": seed, "init": init, "steps": row.steps}.items():
+        if there.get(name) != value:
+            raise errors.invalid(f"{folder}: {name}", f"{value}, or another --output", there.get(name))
+    return True
 
 
 def _built(row: Reference, design: Design) -> Reference:
     """Return a reference model with the position biases of a design."""
     design.check(row.name, row.T, row.H)
     return row.biased(design.description)
-
-
-def _left(folder: Path) -> list[Path]:
-    """Return what a training that was interrupted leaves to go on from."""
-    return [folder / "training.checkpoint"]
 
 
 def _steps(text: str) -> list[int]:

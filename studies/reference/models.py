@@ -25,44 +25,22 @@ NTK = 4
 
 @dataclass(frozen=True)
 class Reference:
-    """Say what a reference model is.
-
-    Parameters
-    ----------
-    name
-        Family and layers.
-    family
-        ``model_type`` of transformers.
-    T, D, H
-        Layers, width, heads.
-    fields
-        Further fields of the configuration.
-    start_token
-        Whether every text begins with a start token, as the family's own models have it.
-    continues
-        Reference model whose weights training continues from; None starts from the default initialisation.
-    positions
-        False for a model whose table of positions is zero and stays so.
-    autocast
-        Whether forward passes run in bfloat16; weights and their updates are always float32.
-    steps, batch_size, length, rate
-        Optimizer steps, sequences and tokens in each, and the highest learning rate.
-    """
+    """Say what a reference model is, and how it is trained."""
 
     name: str
-    family: str
+    family: str  # ``model_type`` of transformers
     T: int
     D: int
     H: int
-    fields: Mapping[str, Any] = field(default_factory=dict)
-    start_token: bool = False
-    continues: str | None = None
-    positions: bool = True
-    autocast: bool = True
+    fields: Mapping[str, Any] = field(default_factory=dict)  # further ones of the configuration
+    start_token: bool = False  # in front of every text, as the family's own models have it
+    continues: str | None = None  # the reference model whose weights training goes on from
+    positions: bool = True  # False: the table of positions is zero and stays so
+    autocast: bool = True  # forward passes in bfloat16; weights and their updates are always float32
     steps: int = 1200
     batch_size: int = 8
     length: int = 256
-    rate: float = 2e-3
+    rate: float = 2e-3  # the highest
 
     def config(self, **changes: Any) -> PretrainedConfig:
         """Return the configuration for transformers, with ``changes``."""
@@ -70,22 +48,19 @@ class Reference:
 
         from studies.reference.tokens import VOCABULARY
 
+        context = self.length if self.family == "gpt2" and self.positions else CONTEXT
+        names = SHAPES.get(self.family, SHAPES["llama"])
+        shape: dict[str, Any] = dict(zip(names, (self.D, self.T, self.H, context), strict=True))
+        if self.family == "gpt2":
+            shape |= {"attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0}
+        elif self.family in ("llama", "mistral"):
+            shape |= {"num_key_value_heads": self.H, "intermediate_size": 32 * round(self.D * 8 / 3 / 32)}
         special = {"bos_token_id": 1 if self.start_token else 0, "eos_token_id": 0, "pad_token_id": None}
         common = {"vocab_size": VOCABULARY, "tie_word_embeddings": True, "use_cache": False, **special}
-        return AutoConfig.for_model(self.family, **{**common, **SHAPES[self.family](self), **self.fields, **changes})
+        return AutoConfig.for_model(self.family, **{**common, **shape, **self.fields, **changes})
 
     def biased(self, description: Any) -> Reference:
         """Return the same model with these position biases in the place of its own positions.
-
-        Parameters
-        ----------
-        description
-            As a ``config.json`` has it: see :mod:`posbias.networks.description`.
-
-        Raises
-        ------
-        ValueError
-            For a description that is none or of other layers or heads, and for a family that takes none.
 
         >>> reference("bloom-8").biased({"kind": "none"}).fields["position_bias"]
         {'kind': 'none'}
@@ -99,36 +74,13 @@ class Reference:
         return replace(self, steps=steps)
 
 
-def _bloom(model: Reference) -> dict[str, Any]:
-    return {"hidden_size": model.D, "n_layer": model.T, "n_head": model.H, "seq_length": CONTEXT}
-
-
-def _mpt(model: Reference) -> dict[str, Any]:
-    return {"d_model": model.D, "n_layers": model.T, "n_heads": model.H, "max_seq_len": CONTEXT}
-
-
-def _gpt2(model: Reference) -> dict[str, Any]:
-    longest = model.length if model.positions else CONTEXT
-    dropout = {"attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0}
-    return {"n_embd": model.D, "n_layer": model.T, "n_head": model.H, "n_positions": longest, **dropout}
-
-
-def _named(model: Reference) -> dict[str, Any]:
-    return {
-        "hidden_size": model.D,
-        "num_hidden_layers": model.T,
-        "num_attention_heads": model.H,
-        "max_position_embeddings": CONTEXT,
-    }
-
-
-def _llama(model: Reference) -> dict[str, Any]:
-    width = 32 * round(model.D * 8 / 3 / 32)
-    return {**_named(model), "num_key_value_heads": model.H, "intermediate_size": width}
-
-
-SHAPES = {"bloom": _bloom, "mpt": _mpt, "falcon": _named, "gpt2": _gpt2, "llama": _llama, "mistral": _llama}
-"""How each family's configuration names layers, width, heads and context."""
+SHAPES = {
+    "bloom": ("hidden_size", "n_layer", "n_head", "seq_length"),
+    "mpt": ("d_model", "n_layers", "n_heads", "max_seq_len"),
+    "gpt2": ("n_embd", "n_layer", "n_head", "n_positions"),
+    "llama": ("hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings"),
+}
+"""What configurations of a family call width, layers, heads and context; those of other families as Llama's."""
 
 FALCON = {"alibi": True, "multi_query": False, "new_decoder_architecture": False, "parallel_attn": False, "bias": True}
 HEAD = 32  # width of a head in the models with rotary positions
@@ -145,9 +97,8 @@ REFERENCES: Mapping[str, Reference] = {
         Reference("bloom-12", "bloom", 12, 128, 8),
         Reference("bloom-24", "bloom", 24, 128, 8, steps=500, rate=1.5e-3),
         Reference("mpt-12", "mpt", 12, 128, 8, steps=800),
-        Reference(
-            "falcon-12", "falcon", 12, 128, 8, FALCON, autocast=False, steps=800
-        ),  # its attention is slower in bfloat16
+        # its attention is slower in bfloat16
+        Reference("falcon-12", "falcon", 12, 128, 8, FALCON, autocast=False, steps=800),
         Reference("llama-12", "llama", 12, 128, 4, _rope(THETA), start_token=True),
         Reference(
             "llama-ntk-12",
@@ -203,11 +154,6 @@ DESIGNED: Mapping[str, Reference] = {
 
 def reference(name: str) -> Reference:
     """Return the row of a name, of a reference model or of one with designed position biases.
-
-    Raises
-    ------
-    ValueError
-        For an unknown name, with the known ones.
 
     >>> reference("bloom-8").H
     6

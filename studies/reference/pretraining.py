@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 from collections.abc import Sequence
@@ -12,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 import transformers
 from jaxtyping import Float
@@ -21,16 +20,12 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from posbias import errors
 from posbias.files import write_whole
-from posbias.measure import checkpoint
-from posbias.measure.progress import progress as told
-from posbias.measure.unfinished import check_unfinished, held_back
 from posbias.networks.given_biases import attach_biases
 from posbias.provenance import versions
+from studies import train as trainer
 from studies.reference.models import Reference
 from studies.reference.tokens import Texts, wrapped
-from studies.stopwatch import Stopwatch
 
-INITS = ("default", "unit")
 JUDGED = 64  # held-out sequences
 EVALUATIONS = 20  # times that the held-out loss is measured
 WARM_UP, LOWEST = 0.05, 0.1  # share of the steps; share of the highest learning rate
@@ -39,23 +34,9 @@ WARM_UP, LOWEST = 0.05, 0.1  # share of the steps; share of the highest learning
 def initial_model(row: Reference, seed: int, init: str = "default") -> PreTrainedModel:
     """Return an untrained model.
 
-    Parameters
-    ----------
-    row
-        From :data:`~studies.reference.models.REFERENCES`.
-    seed
-        Of the weights.
-    init
-        ``default``: as the family's configuration has it, standard deviation 0.02. ``unit``: standard deviation
-        1/√D, which keeps the size of what a matrix is applied to, so that attention matters from the start.
-
-    Raises
-    ------
-    ValueError
-        For an unknown ``init``.
+    Its weights have the standard deviation of the family's configuration, 0.02 (``default``), or 1/√D (``unit``), which
+    keeps the size of what a matrix is applied to, so that attention matters from the start.
     """
-    if init not in INITS:
-        raise errors.invalid("init", " or ".join(INITS), init)
     transformers.set_seed(seed)
     config = row.config(**({} if init == "default" else {"initializer_range": row.D**-0.5}))
     fused = row.family not in ("bloom", "mpt")  # which have no other attention; Falcon's eager one adds ALiBi twice
@@ -70,13 +51,7 @@ def initial_model(row: Reference, seed: int, init: str = "default") -> PreTraine
 
 
 def load_start(folder: Path) -> PreTrainedModel:
-    """Return a trained model in float32, for another one to continue from.
-
-    Raises
-    ------
-    ValueError
-        If it is not there.
-    """
+    """Return a trained model in float32, for another one to continue from."""
     if not (folder / "config.json").is_file():
         raise errors.invalid(
             str(folder), "the trained model to continue from", "none; train it first, with the same --output"
@@ -119,167 +94,77 @@ def train(
     init: str = "default",
     start: PreTrainedModel | None = None,
     snapshots: Sequence[int] = (),
-    resume: bool = False,
-    checkpoint_every: float = 60.0,
-    progress: bool = False,
+    **options: Any,
 ) -> Float[np.ndarray, "steps two"]:
-    """Train a model and write it, its log and its provenance to ``folder``.
+    """Train a model, from the checkpoint in ``folder`` if there is one; write it, its losses and its provenance there.
 
-    Return training loss, and held-out loss where it was measured (else NaN), in nats a token, for each step.
-
-    Parameters
-    ----------
-    row
-        Model and settings.
-    texts
-        Training and held-out ids.
-    folder
-        Gets config.json, model.safetensors (float16), the tokenizer, training.csv (losses) and training.json.
-    seed
-        Of the initial weights and of the batches; batches depend on seed and step alone.
-    init
-        As in :func:`initial_model`.
-    start
-        Weights to continue from, for rows with ``continues``.
-    snapshots
-        Steps after which the model is also written to ``folder``/step-NNNNNN; 0 is the model before training.
-    resume
-        Whether to continue from a checkpoint if there is one.
-    checkpoint_every
-        Minimum time between checkpoints, in seconds.
-    progress
-        Whether to show steps, loss and the time left on stderr.
-
-    Raises
-    ------
-    ValueError
-        If the model is there already, a checkpoint is in the way or of other settings, or the loss is not finite.
-    OSError
-        If the folder cannot be written.
+    Return training loss, and held-out loss where it was measured (else NaN), in nats a token, for each step. Batches
+    depend on seed and step alone. After the steps ``snapshots`` the model is also written to ``folder``/step-NNNNNN.
+    Training continues from the weights of ``start`` if they are given; further options are the trainer's.
     """
-    if (folder / "config.json").exists():
-        raise errors.invalid(str(folder), "a folder without a model", "one with a config.json; choose another folder")
     if start is None and row.continues is not None and row.steps > 0:
         raise errors.invalid(f"{row.name}: start", f"the model {row.continues}", "none")
-    outside = [step for step in snapshots if not 0 <= step <= row.steps]
-    if outside:
-        raise errors.invalid("snapshots", f"steps from 0 to {row.steps}", outside[0])
-    errors.seed("seed", seed)
-    errors.seconds("checkpoint_every", checkpoint_every)
-    path = folder / "training.checkpoint"
-    check_unfinished(path, resume=resume)
     folder.mkdir(parents=True, exist_ok=True)
     model = initial_model(row, seed, init)
     if start is not None:
         model.load_state_dict(start.state_dict())
-    settings = {**asdict(row), "seed": seed, "init": init, "torch": torch.__version__}
-    run = _Run(row, texts, model, seed, "\n".join(f"{name}={value}" for name, value in settings.items()))
-    done = checkpoint.restore(path, run.state(), run.fingerprint) if path.exists() else 0
-    with held_back() as asked, told(row.steps, "steps", row.name, done=done, shown=progress) as bar:
-        for step in range(done, row.steps):
-            if step in snapshots:
-                save_model(model, row, texts.tokenizer, folder / f"step-{step:06d}")
-            run.step(step)
-            bar.update(note=f"loss {run.log[step, 0]:.3f}")
-            if asked or run.clock.running >= checkpoint_every:
-                run.clock.lap()
-                checkpoint.save(path, run.state(), step + 1, run.fingerprint)
-            if asked:
-                asked.end()
-    if row.steps in snapshots:
-        save_model(model, row, texts.tokenizer, folder / f"step-{row.steps:06d}")
-    run.clock.lap()
-    log = run.log.numpy()
-    _write_log(folder, log)
-    write_whole(folder / "training.json", json.dumps(_provenance(settings, texts, run), indent=1, default=str) + "\n")
-    save_model(model, row, texts.tokenizer, folder)
-    path.unlink(missing_ok=True)
-    return log
+    body = row.length - row.start_token
+    judged = [ids[:body] for ids in texts.held_out if ids.size >= body][:JUDGED]
+    if not judged:
+        raise errors.invalid("held-out documents", f"one of at least {body} tokens", "none")
 
+    def started(ids: np.ndarray) -> Tensor:
+        tokens = torch.from_numpy(ids.astype(np.int64))
+        return nn.functional.pad(tokens, (1, 0), value=1) if row.start_token else tokens
 
-class _Run:
-    """A model in training: weights, optimizer and log."""
-
-    def __init__(self, row: Reference, texts: Texts, model: PreTrainedModel, seed: int, fingerprint: str) -> None:
-        self.row, self.texts, self.model, self.seed, self.fingerprint = row, texts, model, seed, fingerprint
-        self.named = {name: x for name, x in model.named_parameters() if x.requires_grad}
-        decayed = [x for x in self.named.values() if x.dim() > 1]
-        others = [x for x in self.named.values() if x.dim() < 2]
-        groups = [{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
-        self.optimizer = torch.optim.AdamW(groups, lr=row.rate, betas=(0.9, 0.95))
-        self.log = torch.full((row.steps, 2), torch.nan, dtype=torch.float64)
-        self.clock = Stopwatch()
-        body = row.length - row.start_token
-        judged = [ids[:body] for ids in texts.held_out if ids.size >= body][:JUDGED]
-        if not judged:
-            raise errors.invalid("held-out documents", f"one of at least {body} tokens", "none")
-        self.held_out = torch.from_numpy(np.stack(judged).astype(np.int64))
-
-    def state(self) -> dict[str, Tensor | checkpoint.Stateful]:
-        """Return everything that training changes."""
-        kept = {"log": self.log, "clock": self.clock.tensor}
-        return {"model": self.model, "optimizer": self.optimizer, **kept}
-
-    def batch(self, step: int) -> Tensor:
-        """Return the token ids of a step, (B, n)."""
-        row = self.row
-        rng = np.random.default_rng([self.seed, step])
-        body = row.length - row.start_token
-        starts = rng.integers(0, self.texts.train.size - body + 1, size=(row.batch_size, 1))
-        ids = torch.from_numpy(self.texts.train[starts + np.arange(body)].astype(np.int64))
-        return nn.functional.pad(ids, (1, 0), value=1) if row.start_token else ids
-
-    def loss(self, ids: Tensor) -> Tensor:
-        """Return the mean loss in nats a token."""
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.row.autocast):  # two to three times as fast
-            logits = self.model(input_ids=ids).logits[:, :-1]
+    def mean_loss(ids: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=row.autocast):  # two to three times as fast
+            logits = model(input_ids=ids).logits[:, :-1]
         return nn.functional.cross_entropy(logits.float().flatten(0, 1), ids[:, 1:].flatten())
 
-    def step(self, step: int) -> None:
-        """Take one optimizer step, and log the losses."""
-        self.model.train()
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(step, self.row)
-        loss = self.loss(self.batch(step))
-        if not torch.isfinite(loss):
-            raise errors.invalid(
-                f"{self.row.name}, seed {self.seed}, step {step}: loss", "a finite number", loss.item()
-            )
-        self.optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(self.named.values(), 1.0)
-        self.optimizer.step()
-        self.log[step, 0] = loss.item()
-        every = max(1, self.row.steps // EVALUATIONS)
-        if (step + 1) % every == 0 or step + 1 == self.row.steps:
-            self.log[step, 1] = self.held_out_loss()
+    def loss(step: int) -> Tensor:
+        if step in snapshots:
+            save_model(model, row, texts.tokenizer, folder / f"step-{step:06d}")
+        rng = np.random.default_rng([seed, step])
+        starts = rng.integers(0, texts.train.size - body + 1, size=(row.batch_size, 1))
+        return mean_loss(started(texts.train[starts + np.arange(body)]))
 
     @torch.no_grad()
-    def held_out_loss(self) -> float:
-        """Return the loss on the held-out sequences."""
-        self.model.eval()
-        ids = nn.functional.pad(self.held_out, (1, 0), value=1) if self.row.start_token else self.held_out
-        return float(np.mean([self.loss(batch).item() for batch in ids.split(16)]))
+    def held_out_loss(k: int) -> float:
+        model.eval()
+        return float(np.mean([mean_loss(ids).item() for ids in started(np.stack(judged)).split(16)]))
 
-
-def _write_log(folder: Path, log: np.ndarray) -> None:
-    out = io.StringIO()
-    rows = csv.writer(out, lineterminator="\n")
-    rows.writerow(("step", "training_loss", "held_out_loss"))
-    rows.writerows((k + 1, f"{a:.5f}", "" if math.isnan(b) else f"{b:.5f}") for k, (a, b) in enumerate(log))
-    write_whole(folder / "training.csv", out.getvalue())
-
-
-def _provenance(settings: dict[str, Any], texts: Texts, run: _Run) -> dict[str, Any]:
-    """Return the provenance of the weights and what they cost."""
-    return {
+    weights = [x for x in model.parameters() if x.requires_grad]
+    groups = [
+        {"params": [x for x in weights if x.dim() > 1], "weight_decay": 0.1},
+        {"params": [x for x in weights if x.dim() < 2], "weight_decay": 0.0},
+    ]
+    settings = {**asdict(row), "seed": seed, "init": init}
+    run = trainer.Run(
+        model, torch.optim.AdamW(groups, lr=row.rate, betas=(0.9, 0.95)), loss, row.steps, settings, clip=1.0,
+        tests=torch.full((min(EVALUATIONS, row.steps),), torch.nan, dtype=torch.float64), test=held_out_loss,
+        rate=lambda step: learning_rate(step, row),
+    )  # fmt: skip
+    path = folder / "training.checkpoint"
+    trainer.train(run, path, **options)
+    if row.steps in snapshots:
+        save_model(model, row, texts.tokenizer, folder / f"step-{row.steps:06d}")
+    log = pd.DataFrame({"training_loss": run.losses.numpy()}, pd.RangeIndex(1, row.steps + 1, name="step"))
+    log["held_out_loss"] = pd.Series(run.tests.numpy(), run.moments, dtype=float)
+    write_whole(folder / "training.csv", log.to_csv(float_format="%.5f", lineterminator="\n"))
+    record = {
         **settings,
-        "parameters": sum(x.numel() for x in run.model.parameters()),
+        "torch": torch.__version__,
+        "parameters": sum(x.numel() for x in model.parameters()),
         "training_tokens": int(texts.train.size),
-        "held_out_sequences": len(run.held_out),
-        "seconds": round(run.clock.seconds, 1),
+        "held_out_sequences": len(judged),
+        "seconds": round(float(run.seconds), 1),
         "threads": torch.get_num_threads(),
         "device": "cpu",
-        "precision": "float32 weights" + (", bfloat16 autocast" if run.row.autocast else ""),
+        "precision": "float32 weights" + (", bfloat16 autocast" if row.autocast else ""),
         **versions("transformers"),
     }
+    write_whole(folder / "training.json", json.dumps(record, indent=1, default=str) + "\n")
+    save_model(model, row, texts.tokenizer, folder)
+    path.unlink()
+    return log.to_numpy()

@@ -11,9 +11,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from posbias import errors
-
-PARTS = ("train", "held-out")
 HELD_OUT = 4
 """One source in this many is held out, by a digest of its name: the same everywhere."""
 
@@ -29,39 +26,19 @@ LEFT_OUT = frozenset(
 
 @dataclass(frozen=True)
 class Document:
-    """Hold one text.
-
-    Parameters
-    ----------
-    name
-        Where it comes from: a topic (``topic/for``) or a module (``asyncio/queues.py``).
-    text
-        Its characters.
-    """
+    """Hold one text, and the topic (``topic/for``) or module (``asyncio/queues.py``) that it comes from."""
 
     name: str
     text: str
 
 
 def documents(part: str) -> Iterator[Document]:
-    """Yield the texts of one part, in an order that does not depend on names.
+    """Yield the texts of one part, ``train`` or ``held-out``, in an order that does not depend on names.
 
     A module gives one document of its docstrings and pieces of its source code, which are cut before top-level
-    definitions and have at least :data:`PIECE` characters. Python's texts differ between versions and
-    distributors: the documents do too.
-
-    Parameters
-    ----------
-    part
-        ``train`` or ``held-out``. All texts of one module are in the same part.
-
-    Raises
-    ------
-    ValueError
-        For another part.
+    definitions and have at least :data:`PIECE` characters; all are in one part. Python's texts differ between versions
+    and distributors: the documents do too.
     """
-    if part not in PARTS:
-        raise errors.invalid("part", " or ".join(PARTS), part)
     held_out = part == "held-out"
     found = [*(topic for topic in _topics() if is_held_out(topic.name) == held_out), *_modules(held_out)]
     return iter(sorted(found, key=lambda document: _digest(f"{document.name} {document.text[:200]}")))

@@ -10,7 +10,6 @@ from jaxtyping import UInt16
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
-from posbias import errors
 from studies.reference.texts import documents
 
 VOCABULARY = 2048
@@ -21,17 +20,7 @@ were trained with a start token."""
 
 @dataclass(frozen=True)
 class Texts:
-    """Hold what a model is trained and evaluated on.
-
-    Parameters
-    ----------
-    tokenizer
-        Byte-level BPE.
-    train
-        Ids of the training stream.
-    held_out
-        First ids of held-out documents.
-    """
+    """Hold what a model is trained and evaluated on: the ids of a stream, and the first ids of held-out documents."""
 
     tokenizer: Tokenizer
     train: UInt16[np.ndarray, "M"]
@@ -76,24 +65,9 @@ def stream(tokenizer: Tokenizer, texts: Iterable[str]) -> UInt16[np.ndarray, "M"
 def whole_prefixes(tokenizer: Tokenizer, texts: Iterable[str], most: int, least: int) -> list[np.ndarray]:
     """Return the first ids of each text, as many as ``most``, such that their text gives the same ids again.
 
-    A cut inside a word or a character can change the last ids: up to 16 are then dropped.
-
-    Parameters
-    ----------
-    tokenizer
-        From :func:`train_tokenizer`.
-    texts
-        Documents; those with fewer than ``least`` ids are left out.
-    most, least
-        Numbers of ids.
-
-    Raises
-    ------
-    ValueError
-        If ``most`` is below ``least``.
+    A cut inside a word or a character can change the last ids: up to 16 are then dropped. Texts with fewer than
+    ``least`` ids are left out.
     """
-    if most < least:
-        raise errors.invalid("most", f"at least {least}", most)
     out = []
     for encoding in tokenizer.encode_batch(list(texts)):
         ids = encoding.ids[:most]

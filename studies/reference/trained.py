@@ -1,31 +1,20 @@
-"""What the reference models are, how they learned, and what was measured of them, as tables."""
+"""What the reference models are, and how they learned."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import xarray as xr
-from jaxtyping import Float
 
 from posbias import shipped
 
 POSITIONS = {
-    "bloom": "ALiBi",
-    "mpt": "ALiBi",
-    "falcon": "ALiBi",
-    "llama": "rotary",
-    "mistral": "rotary, window 64",
-    "gpt2": "learned",
-}
-"""How positions enter in the models of a family."""
-SPECIAL = {"llama-ntk-12": "rotary, NTK × 4", "nope-12": "none"}
-"""And in those of another kind than their family."""
-KEPT = ("dataset", "rule", "prompts", "length", "dtype", "device", "torch")
-"""Attributes that the table of kept measurements shows."""
+    "bloom": "ALiBi", "mpt": "ALiBi", "falcon": "ALiBi", "llama": "rotary", "mistral": "rotary, window 64",
+    "gpt2": "learned", "llama-ntk-12": "rotary, NTK × 4", "nope-12": "none",
+}  # fmt: skip
+"""How positions enter in the models of a family, and in those of another kind than their family."""
 
 
 def training_records() -> pd.DataFrame:
@@ -40,7 +29,7 @@ def training_records() -> pd.DataFrame:
         record = training_record(name)
         rows[name] = {
             "family": record["family"],
-            "positions": SPECIAL.get(name, POSITIONS[record["family"]]),
+            "positions": POSITIONS.get(name, POSITIONS[record["family"]]),
             **{key: record[key] for key in ("T", "D", "H", "parameters", "steps", "length")},
             "tokens": record["steps"] * record["batch_size"] * record["length"],
             "loss": loss_curve(name).loss.iloc[-1],
@@ -68,34 +57,3 @@ def loss_curve(name: str) -> pd.DataFrame:
     rows = pd.read_csv(shipped.FOLDER / name / "training.csv")
     taken = rows["held_out_loss"].notna()
     return pd.DataFrame({"step": np.flatnonzero(taken) + 1, "loss": rows["held_out_loss"][taken].to_numpy()})
-
-
-def kept_measurements(kept: Mapping[str, xr.Dataset]) -> pd.DataFrame:
-    """Return a row for each kept measurement, by file name, with where it comes from."""
-    rows = {stem: {name: x.attrs[name] for name in KEPT} for stem, x in kept.items()}
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("measurement")
-
-
-def variables(measurement: xr.Dataset) -> pd.DataFrame:
-    """Return a row for each variable of a measurement, by name: its dimensions and its meaning."""
-    rows = {
-        str(name): {
-            "dimensions": " × ".join(f"{dim} {measurement.sizes[dim]}" for dim in x.dims),
-            "meaning": x.attrs["long_name"],
-        }
-        for name, x in measurement.data_vars.items()
-    }
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("variable")
-
-
-def largest_difference(measured: Float[np.ndarray, "N n"], before: Float[np.ndarray, "M n"]) -> float:
-    """Return by how much the influence of the prompts that two measurements share differs, at most.
-
-    Relative to the largest influence in its prompt; the shorter measurement has the first prompts of the longer.
-
-    >>> largest_difference(np.array([[1.0, 2.0]]), np.array([[1.0, 2.5], [3.0, 4.0]]))
-    0.2
-    """
-    N = min(len(measured), len(before))
-    difference = np.abs(measured[:N] - before[:N]).max(axis=1)
-    return float((difference / before[:N].max(axis=1)).max())

@@ -1,54 +1,96 @@
-"""Untrained networks of real architectures: the gradient's profile beside the law at birth, sizes and rollouts.
+"""Untrained networks of real architectures, and a small one of every family: measured, and what is predicted of them.
 
-A file holds one architecture on one kind of prompt, for several seeds of the weights.
+An entry holds one architecture on one kind of prompt, for several seeds of the weights.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import xarray as xr
 
 from posbias import errors
 from posbias.measure.interventions import replaced_rope
-from posbias.measure.study import Settings, Study
-from posbias.measure.untrained import Birth
+from posbias.measure.session import Session
+from posbias.measure.settings import Settings
+from posbias.measure.sizes import BODIES, Size
+from posbias.measure.untrained import Untrained
 from posbias.measure.untrained_profiles import SEEDS, of_seeds, read_network
 from posbias.networks.families import family_of
 
+LAYERS, WIDTH, HEADS, TOKENS = 12, 256, 8, 2048
+WINDOW = 64
+"""Tokens of a sliding window, where the family has one."""
 
-def measure_at_birth(
+_COMMON = {"vocab_size": TOKENS, "hidden_size": WIDTH, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
+_USUAL = {**_COMMON, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "max_position_embeddings": 2048}
+_GATED = {**_USUAL, "num_key_value_heads": 2, "intermediate_size": 688}
+_PLAIN = {**_USUAL, "intermediate_size": 4 * WIDTH}
+_GPT = {"vocab_size": TOKENS, "n_embd": WIDTH, "n_layer": LAYERS, "n_head": HEADS, "bos_token_id": 0, "eos_token_id": 0}
+_HEAD = {"head_dim": WIDTH // HEADS}
+_OWN = "ours: the family's defaults at this size"
+
+SMALL: Mapping[str, Size] = {
+    "bloom": BODIES["bloom-12x256"],
+    "mpt": Size("mpt", {"vocab_size": TOKENS, "d_model": WIDTH, "n_layers": LAYERS, "n_heads": HEADS}, _OWN),
+    "falcon": Size("falcon", {**_USUAL, "alibi": True, "multi_query": False, "parallel_attn": False}, _OWN),
+    "falcon-parallel": Size("falcon", {**_USUAL, "new_decoder_architecture": True, "num_kv_heads": 2}, _OWN),
+    "llama": BODIES["llama-12x256"],
+    "mistral": Size("mistral", {**_GATED, "sliding_window": WINDOW}, _OWN),
+    "qwen2": Size("qwen2", _GATED, _OWN),
+    "qwen3": Size("qwen3", {**_GATED, **_HEAD}, _OWN),
+    "gemma": Size("gemma", {**_GATED, **_HEAD}, _OWN),
+    "gemma2": Size("gemma2", {**_GATED, **_HEAD, "sliding_window": WINDOW}, _OWN),
+    "phi": Size("phi", _PLAIN, _OWN),
+    "gpt_neox": Size("gpt_neox", _PLAIN, _OWN),
+    "gptj": Size("gptj", {**_GPT, "rotary_dim": WIDTH // HEADS}, _OWN),
+    "gpt2": Size("gpt2", _GPT, _OWN),
+    "opt": Size("opt", {**_USUAL, "ffn_dim": 4 * WIDTH, "word_embed_proj_dim": WIDTH}, _OWN),
+}
+"""One small network of every family, 12 layers of width 256: the law of untrained networks is held to its figures here."""
+
+
+@dataclass(frozen=True)
+class Small(Untrained):
+    """Name a network of :data:`SMALL`, whose weights are drawn; its prompts are random tokens.
+
+    >>> Small("gpt2").config().n_layer
+    12
+    """
+
+    def config(self) -> Any:
+        """Return the configuration."""
+        return SMALL[self.model].config()
+
+    def name(self) -> str:
+        """Return what the network is called in results."""
+        return f"{self.model}, {LAYERS} layers of width {WIDTH} (untrained)"
+
+    def _tokenizer(self) -> str | None:
+        return None
+
+
+def measure_untrained(
     settings: Settings, *, unrotated: bool = False, random_output: bool = False, seeds: int = SEEDS
 ) -> xr.Dataset:
     """Measure untrained networks of one architecture and compute what is predicted for them.
 
-    Parameters
-    ----------
-    settings
-        Of a source that draws its weights.
-    unrotated
-        Whether queries and keys are left without their rotation.
-    random_output
-        Whether the gradient of a random combination of logits is measured too: the most likely token depends on the
-        weights where embeddings are tied.
-    seeds
-        Networks; the seed also draws random prompts.
-
-    Raises
-    ------
-    ValueError
-        For a source with weights, and for one without rotations that is to be left without them.
+    ``unrotated`` leaves queries and keys without their rotation; ``random_output`` measures the gradient of a random
+    combination of logits too: the most likely token depends on the weights where embeddings are tied. The seed of a
+    network also draws its random prompts.
     """
-    if not isinstance(settings.source, Birth):
-        raise errors.invalid("source", "a network at birth", settings.source.model)
+    if not isinstance(settings.source, Untrained):
+        raise errors.invalid("source", "an untrained network", settings.source.model)
     config = settings.source.config()
     position = family_of(config).position_of(config)
     if unrotated and position != "rotary":
         raise errors.invalid("model", "one with rotary positions, to leave them out", f"{position} positions")
     found = []
     for seed in range(seeds):
-        study = Study(replace(settings, source=replace(settings.source, seed=seed), seed=seed))
+        study = Session(replace(settings, source=replace(settings.source, seed=seed), seed=seed))
         with replaced_rope(study.instrument, "identity") if unrotated else nullcontext():
             found.append(read_network(study, random_output=random_output))
     return of_seeds(xr.concat(found, "seed"), study, seeds).assign_attrs(unrotated=int(unrotated))

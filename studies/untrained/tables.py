@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -12,7 +11,6 @@ from jaxtyping import Float
 
 from posbias.comparison.distances import normalised_wasserstein, spearman
 from posbias.comparison.resampling import t_interval
-from posbias.netcdf import load
 from posbias.rollout.profiles import u_shape
 from posbias.rollout.structured import structured_kernels
 from posbias.rollout.untrained import aligned_profile
@@ -21,20 +19,14 @@ ENDS, SMOOTH = 4, 9
 """Positions averaged at the ends, and in a running mean, before a profile is asked for a U."""
 
 
-def read_births(folder: Path) -> dict[tuple[str, str], xr.Dataset]:
-    """Return the files of a folder by architecture and kind of prompt, small networks as ``small``.
-
-    Parameters
-    ----------
-    folder
-        Of files MODEL.PART.nc, as the studies ``birth`` and ``families`` write them.
-    """
+def read_untrained(kept: Mapping[str, xr.Dataset]) -> dict[tuple[str, str], xr.Dataset]:
+    """Return the entries by architecture and kind of prompt, small networks as ``small``."""
     found = {}
-    for path in sorted(folder.glob("*.nc")):
-        model, part = path.stem.rsplit(".", 1)  # names of models have dots of their own
+    for entry in kept:
+        model, part = entry.rsplit(".", 1)  # names of models have dots of their own
         if model.startswith("small-"):
             model, part = model.removeprefix("small-"), f"small {part}"
-        found[model, part] = load(path)
+        found[model, part] = kept[entry]
     return found
 
 

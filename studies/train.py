@@ -1,0 +1,241 @@
+"""One trainer: of reference models, of the networks of :mod:`studies.icl` and of those of :mod:`studies.lookup`.
+
+What is trained is a :class:`Run`. One that was killed goes on from its checkpoint to the same bits. Networks of several
+settings and seeds are trained some at a time, and an entry of results is written as soon as a setting's are done.
+"""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+import xarray as xr
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from posbias import errors
+from posbias.measure import checkpoint
+from posbias.measure.progress import progress as told
+from posbias.measure.unfinished import held_back
+from posbias.provenance import versions
+from studies import results
+
+
+@dataclass
+class Run:
+    """A network in training, and how: the loss of the batch of a step, learning rates, and tests on the way.
+
+    ``test`` gives a row of ``tests`` for the k-th test, k = 1, 2, …; tests are evenly spread over the steps.
+    """
+
+    network: nn.Module
+    optimizer: torch.optim.Optimizer
+    loss: Callable[[int], Tensor]
+    steps: int
+    settings: Mapping[str, Any]  # all that the weights follow from
+    tests: Tensor  # (times, ...), not a number
+    test: Callable[[int], Any]
+    rate: Callable[[int], float] | None = None  # the optimizer's own unless given
+    clip: float | None = None  # largest norm of the gradient
+    generator: torch.Generator | None = None  # of the batches, if they do not follow from the step
+    stops: bool = False  # whether it ends where its loss is not finite, in place of an error
+
+    def __post_init__(self) -> None:
+        """Begin with nothing done."""
+        self.losses = torch.full((self.steps,), torch.nan, dtype=torch.float64)
+        self.seconds = torch.zeros(1, dtype=torch.float64)
+        self.moments = moments(self.steps, len(self.tests))
+
+    @property
+    def stopped(self) -> int:
+        """The first step without a finite loss, -1 if there is none; of a run that has ended."""
+        missing = self.losses.isnan().nonzero()
+        return int(missing[0]) if len(missing) else -1
+
+    def mean_losses(self, times: int) -> Float[np.ndarray, "times"]:
+        """Return the mean loss since the moment before, at moments that are evenly spread."""
+        ends = [0, *moments(self.steps, times)]
+        return np.array([self.losses[a:b].mean() for a, b in zip(ends, ends[1:], strict=False)])
+
+    def state(self) -> dict[str, Tensor | checkpoint.Stateful]:
+        """Return everything that training changes."""
+        kept: dict[str, Any] = {"losses": self.losses, "tests": self.tests, "seconds": self.seconds}
+        if self.generator is not None:
+            kept["generator"] = _Drawn(self.generator)
+        return {"network": self.network, "optimizer": self.optimizer, **kept}
+
+    def step(self, step: int) -> bool:
+        """Take a step, and test the network if it is time; return whether the loss was finite."""
+        self.network.train()
+        for group in self.optimizer.param_groups if self.rate is not None else ():
+            group["lr"] = self.rate(step)  # type: ignore[misc]
+        loss = self.loss(step)
+        value = loss.item()
+        if not math.isfinite(value):
+            if not self.stops:
+                name = f"{self.settings['name']}, seed {self.settings['seed']}, step {step}: loss"
+                raise errors.invalid(name, "a finite number", value)
+            return False
+        self.optimizer.zero_grad()
+        loss.backward()
+        if self.clip is not None:
+            nn.utils.clip_grad_norm_(self.network.parameters(), self.clip)
+        self.optimizer.step()
+        self.losses[step] = value
+        if step + 1 in self.moments:
+            k = self.moments.index(step + 1)
+            self.tests[k] = torch.as_tensor(self.test(k + 1))
+        return True
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """The state of a generator, as a checkpoint has it."""
+
+    generator: torch.Generator
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"state": self.generator.get_state()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.generator.set_state(state["state"])
+
+
+def moments(steps: int, times: int) -> list[int]:
+    """Return the numbers of steps after which something is done that many times, evenly spread.
+
+    >>> moments(10, 4)
+    [3, 5, 8, 10]
+    """
+    return [-(-steps * k // times) for k in range(1, times + 1)]
+
+
+def train(run: Run, path: Path | None = None, *, checkpoint_every: float = 60.0, progress: str = "") -> None:
+    """Train to the end, from the checkpoint if there is one; it stays, so that what comes after does not wait again."""
+    settings = {**run.settings, "torch": torch.__version__}
+    fingerprint = "\n".join(f"{name}={value}" for name, value in settings.items())
+    done = checkpoint.restore(path, run.state(), fingerprint) if path is not None and path.exists() else 0
+    since = time.monotonic()
+
+    def keep(done: int) -> None:
+        nonlocal since
+        run.seconds += time.monotonic() - since
+        since = time.monotonic()
+        if path is not None:
+            checkpoint.save(path, run.state(), done, fingerprint)
+
+    with held_back() as asked, told(run.steps, "steps", progress, done=done, shown=bool(progress)) as bar:
+        for step in range(done, run.steps):
+            if not run.step(step):
+                break
+            bar.update(note=f"loss {run.losses[step]:.3f}")
+            if asked or time.monotonic() - since >= checkpoint_every:
+                keep(step + 1)
+            if asked:
+                asked.end()
+    keep(run.steps)
+
+
+class Job(Protocol):
+    """One network to train and test; called, it returns the arrays of its results and its seconds of training."""
+
+    @property
+    def checkpoint(self) -> Path:
+        """Its checkpoint, which is there until its setting's results are."""
+
+    def __call__(self) -> tuple[dict[str, np.ndarray], float]:
+        """Train, or go on, and test."""
+
+
+def train_entries(
+    jobs: Mapping[str, Sequence[Job]],
+    labelled: Callable[[str, dict[str, np.ndarray]], xr.Dataset],
+    path: Path,
+    *,
+    processes: int = 1,
+    keep: bool = False,
+    progress: bool = False,
+) -> Iterator[tuple[str, xr.Dataset]]:
+    """Run the jobs of each entry, one a seed, and yield its name and its results as soon as they are in the file.
+
+    ``labelled`` makes a data set of the arrays of all seeds, stacked. Checkpoints go then, unless they are to be kept.
+    """
+    every = [job for own in jobs.values() for job in own]
+    done = several(every, processes)
+    with told(len(every), "networks", "training", shown=progress) as bar:
+        for name, own in jobs.items():
+            found = []
+            for _ in own:
+                found.append(next(done))
+                bar.update()
+            arrays = {key: np.stack([x[key] for x, _ in found]) for key in found[0][0]}
+            cost = {"threads": torch.get_num_threads() if processes == 1 else 1, "processes": processes}
+            cost["seconds"] = round(sum(seconds for _, seconds in found), 1)
+            data = labelled(name, arrays).assign_attrs(setting=name, **cost, **versions("torch", "transformers"))
+            results.save(path, {name: data})
+            if not keep:
+                for job in own:
+                    job.checkpoint.unlink()
+            yield name, data
+
+
+def missing(path: Path, wanted: Mapping[str, Mapping[str, Any]], seeds: Sequence[int]) -> list[str]:
+    """Return the entries that a file lacks; ValueError for one that was made with other settings or seeds."""
+    kept = results.Results(path) if path.is_file() else {}
+    for name in wanted.keys() & kept.keys():
+        theirs = kept[name].attrs | {"seeds": kept[name]["seed"].values.tolist()}
+        for field, value in {**wanted[name], "seeds": list(seeds)}.items():
+            if str(theirs.get(field)) != str(value):
+                raise errors.invalid(f"{path}: {name}: {field}", f"{value}", theirs.get(field))
+    return [name for name in wanted if name not in kept]
+
+
+def several(jobs: Sequence[Callable[[], Any]], processes: int) -> Iterator[Any]:
+    """Yield what jobs return, in their order, so many running at a time; each process has one thread."""
+    if processes == 1:
+        yield from (job() for job in jobs)
+        return
+    context = multiprocessing.get_context("spawn")  # a forked torch may hang
+    with ProcessPoolExecutor(min(processes, len(jobs)), context, _begin) as pool:
+        try:
+            yield from pool.map(_called, jobs)
+        except KeyboardInterrupt:
+            _end_children()
+            raise
+
+
+def _begin() -> None:
+    """Prepare a process for one network: one thread, and an end with its parent, even if that is killed."""
+    torch.set_num_threads(1)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    if (parent := multiprocessing.parent_process()) is not None:
+        parent.join()
+    os._exit(1)
+
+
+def _called(job: Callable[[], Any]) -> Any:
+    return job()
+
+
+def _end_children() -> None:
+    """Let the networks that are in training save their state and end; what does not within 10 seconds is killed."""
+    children = multiprocessing.active_children()
+    for child in children:
+        child.terminate()
+    for child in children:
+        child.join(10)
+        if child.is_alive():
+            child.kill()
