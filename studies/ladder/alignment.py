@@ -56,7 +56,7 @@ READINGS = ("cosines", "shares", "both")
 """What of the gradient is put into the law at birth: coherence of each sum, what comes through each branch, both."""
 COHERENCE_PROMPTS = 8
 """Prompts on which coherence is read."""
-KEPT = ("influence", "influence_prompts", "lambda_frobenius", "branch_gain", "window")
+KEPT = ("influence", "influence_prompts", "lambda_frobenius", "branch_gain", "window", "document")
 """What of the measurement is kept beside what is made of it."""
 
 
@@ -71,10 +71,10 @@ def coherent_profile(
 ) -> Float[np.ndarray, "n"]:
     """Return the profile if what meets at a sum has cosine ρ: the law at birth at 0, the aligned sum at 1.
 
-    Kernels, gains and the rest of the network are as for :func:`~posbias.rollout.untrained.untrained_profile`. ρ in [-1, 1] is one number for every sum, or (T, 2) of them, attention first, step second; what is below 0 leaves
-    the branches' insides as they are at 0. Shares say what comes through each branch, Σ_j ‖w_j‖² / Σ_j (‖u_j‖² +
-    ‖w_j‖²), (T, 2) in [0, 1), in place of what the gains say of it; where in a prompt it comes out is left to kernels,
-    denominators and steps.
+    Kernels, gains and the rest are as for :func:`~posbias.rollout.untrained.untrained_profile`. ρ in [-1, 1] is one
+    number for every sum, or (T, 2) of them, attention first, step second; what is below 0 leaves the branches' insides
+    as they are at 0. Shares say what comes through each branch, Σ_j ‖w_j‖² / Σ_j (‖u_j‖² + ‖w_j‖²), (T, 2) in [0, 1),
+    in place of what the gains say of it; where in a prompt it comes out is left to kernels, denominators and steps.
 
     Source: ours.
 

@@ -40,28 +40,3 @@ def test_a_gain_common_to_a_layer_changes_nothing(power):
     common = np.array([0.1, 2.0, 3.0, 7.0])[:, None] * np.ones(5)
     assert np.allclose(joined_history(A, lambda_, common, power=power), joined_history(A, lambda_, power=power))
     assert np.allclose(joined_history(A, lambda_, power=power).sum(-1), 1)
-
-
-def test_without_mixing_nothing_moves():
-    A, _, gain = random_rollout()
-    assert joined_profile(A, np.zeros(4), gain, power=2.0).tolist() == [0, 0, 0, 0, 1]
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"lambda_": [0.5, 0.5]}, "lambda_"),
-        ({"lambda_": [0.5, 0.5, 0.5, 1.5]}, "lambda_"),
-        ({"gain": np.ones((4, 4))}, "gain"),
-        ({"gain": -np.ones((4, 5))}, "gain"),
-        ({"gain": np.zeros((4, 5))}, "let something through"),
-        ({"power": 0.5}, "power"),
-        ({"row": 5}, "row"),
-        ({"A": np.full((4, 5, 5), 0.3)}, "A"),
-    ],
-)
-def test_refuses(change, message):
-    A, lambda_, gain = random_rollout()
-    given = {"A": A, "lambda_": lambda_, "gain": gain, **change}
-    with pytest.raises(ValueError, match=message):
-        joined_profile(given.pop("A"), given.pop("lambda_"), **given)

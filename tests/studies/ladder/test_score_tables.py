@@ -65,11 +65,6 @@ def test_twins_of_another_length_are_no_prediction(kept):
     assert "untrained-unit" in found and "untrained-default" not in found
 
 
-def test_a_measurement_without_rollouts_is_refused(kept):
-    with pytest.raises(ValueError, match="expected a summary"):
-        scoring.predictions(kept["one.builtin"].drop_vars("rollout"))
-
-
 def test_one_row_for_each_model_and_prediction(kept):
     table = scoring.score_table(kept, ["one", "two"], resamples=50)
     assert table.groupby("model").size().to_dict() == {"one": 10, "two": 9}

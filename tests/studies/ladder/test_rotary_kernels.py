@@ -1,15 +1,18 @@
-"""Tables of rotary kernels."""
+"""Rotary kernels: their tables, the nearest ALiBi kernel, and the distance of kernels."""
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize_scalar
 
 xr = pytest.importorskip("xarray", reason="xarray is not installed")
 pytest.importorskip("pandas", reason="pandas is not installed")
 
-from posbias import influence_profile, normalised_wasserstein
+from posbias import influence_profile
+from posbias.rollout import masks
+from posbias.rollout.kernels import attention_kernel
+from posbias.rollout.logits import position_logits
 from studies.ladder import rotary_tables
-from studies.ladder.joining import joined_profile
-from studies.result_files import FOLDERS
+from studies.ladder.rotary import kernel_variation, nearest_slope
 
 T, H, D, N = 2, 3, 4, 5
 LAMBDA = np.array([0.2, 0.5])
@@ -72,7 +75,6 @@ def test_scores_and_baselines(kept):
     assert W1["mean"] == W1["uniform"] > 0 and W1["recency"] < W1["last"]
     own = table.set_index("kernel")
     assert own["variation"]["mean"] == 1 and np.isnan(own["variation"]["measured"]) and own["sink"]["mean"] == 0.25
-    assert rotary_tables.mended_share(table).item() == 0
 
 
 def test_gains_of_kernels(kept):
@@ -92,22 +94,48 @@ def test_lengths_of_a_pair_are_one_family(kept):
     assert alone["decided"].tolist() == [1]
 
 
-def test_variances_are_means_over_layers():
-    table = rotary_tables.logit_variances({("one", 256): study(np.zeros(D))}, (0, 3))
-    assert table["variance"].tolist() == [0, 3, 0, 3] and table["source"].tolist() == ["keys"] * 2 + ["both"] * 2
-
-
-def test_right_angles_with_mean_kernels(kept):
-    found = rotary_tables.angled_rotary({("one", 256): study(np.zeros(D))}, kept)
-    window = np.diag([1, *[0.5] * (N - 1)]) + np.diag([0.5] * (N - 1), -1)
-    p = joined_profile(np.stack([UNIFORM, window]), LAMBDA, power=2.0)
-    assert found["one", 256] == pytest.approx(normalised_wasserstein(p, INFLUENCE))
-
-
-def test_studies_by_model_then_length(tmp_path):
-    folder = tmp_path / FOLDERS["rotary"]
-    folder.mkdir()
-    for name, kind in (("one", "rotary"), ("two", "rotary"), ("one", "rotary-1024")):
-        xr.Dataset({"x": ("k", [1.0])}).to_netcdf(folder / f"{name}.{kind}.nc", engine="h5netcdf")
-    found = rotary_tables.read_rotary(tmp_path, ["two", "none", "one"])
+def test_studies_by_model_then_length():
+    kept = {name: xr.Dataset() for name in ("one.rotary-1024", "one.rotary", "two.rotary", "three.rotary", "one.gap")}
+    found = rotary_tables.read_rotary(kept, ["two", "none", "one"])
     assert list(found) == [("two", 256), ("one", 256), ("one", 1024)]
+
+
+RNG = np.random.default_rng(0)
+
+
+def test_two_tokens_by_hand():
+    """Row 2 holds 1/4 and 3/4: e^-m = 1/3."""
+    A = np.array([[1.0, 0.0], [0.25, 0.75]])
+    assert nearest_slope(A, masks.causal()) == pytest.approx(np.log(3))
+    assert kernel_variation(A, np.array([[1.0, 0.0], [0.5, 0.5]])) == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize("mask", [masks.causal(), masks.sliding_window(4)])
+@pytest.mark.parametrize("slope", [0.0, 0.03, 0.7, 5.0])
+def test_a_slope_is_found_again(mask, slope):
+    A = attention_kernel(position_logits(300, slope), mask)
+    assert nearest_slope(A, mask) == pytest.approx(slope, abs=1e-6)
+    backwards = attention_kernel(-position_logits(300, slope), mask)
+    assert nearest_slope(backwards, mask) == pytest.approx(-slope, abs=1e-6)
+
+
+def test_no_other_slope_is_nearer():
+    """The divergence itself, minimised by another route."""
+    A = attention_kernel(RNG.normal(size=(9, 9)), masks.causal())
+    seen = np.tri(9, dtype=bool)
+
+    def divergence(m):
+        x = np.subtract.outer(np.arange(9), np.arange(9))
+        B = attention_kernel(-m * x.astype(float), masks.causal())
+        return (A[seen] * np.log(A[seen] / B[seen])).sum()
+
+    assert nearest_slope(A, masks.causal()) == pytest.approx(minimize_scalar(divergence).x, abs=1e-5)
+
+
+def test_variation_is_a_distance():
+    A, B, C = attention_kernel(RNG.normal(size=(3, 4, 7, 7)), masks.causal())
+    assert kernel_variation(A, B).shape == (4,)
+    assert (kernel_variation(A, A) == 0).all() and (kernel_variation(A, B) == kernel_variation(B, A)).all()
+    assert (kernel_variation(A, C) <= kernel_variation(A, B) + kernel_variation(B, C) + 1e-15).all()
+    last, first = np.eye(5), np.eye(5)[[0] * 5]
+    assert kernel_variation(last, first) == 1.0

@@ -7,7 +7,7 @@ import pytest
 xr = pytest.importorskip("xarray", reason="xarray is not installed")
 pytest.importorskip("h5netcdf", reason="h5netcdf is not installed")
 
-from studies.ladder import between_tables as tables
+from studies.ladder import alignment_tables as tables
 
 RHO = np.array([-0.2, 0.0, 0.5, 1.0])
 N, T, FEW = 16, 3, 4
@@ -46,28 +46,26 @@ def made(place, *, cross=0.1, seed=0):
 
 
 @pytest.fixture
-def folder(tmp_path):
+def kept():
     stages = {"bloom-12.seed-1.step-000100": 100, "bloom-12.seed-1.step-000003": 3, "bloom-12.seed-1.between": 600}
-    for k, (name, step) in enumerate(stages.items()):
-        made(0.1 * k, seed=k).assign_attrs(training_steps=step).to_netcdf(tmp_path / f"{name}.nc", engine="h5netcdf")
-    for name in ("bloom-8.between", "bloom-8.seed-0.between", "mine.between"):
-        made(0.5).to_netcdf(tmp_path / f"{name}.nc", engine="h5netcdf")
-    return tmp_path
+    found = {name: made(0.1 * k, seed=k).assign_attrs(training_steps=n) for k, (name, n) in enumerate(stages.items())}
+    others = ("bloom-8.between", "bloom-8.seed-0.between", "mine.between", "bloom-8.gap", "bloom-8.seed-1.gap")
+    return found | {name: made(0.5) for name in others}
 
 
-def test_whatever_there_is_is_read_in_order_and_once(folder):
-    files = tables.read_between(folder, ["bloom-8", "bloom-12"])
+def test_entries_are_read_in_order_and_once(kept):
+    files = tables.read_between(kept, ["bloom-8", "bloom-12"])
     assert list(files) == [
         "bloom-8.between",
         "bloom-12.seed-1.step-000003",
         "bloom-12.seed-1.step-000100",
         "bloom-12.seed-1.between",
     ]
-    assert list(tables.finished(files)) == ["bloom-8.between", "bloom-12.seed-1.between"]
-    assert {run: len(own) for run, own in tables.courses(files).items()} == {"bloom-12, seed 1": 3}
-    assert files["bloom-8.between"].attrs["stage_seed"] == 0
-    with pytest.raises(FileNotFoundError, match=r"MODEL\.between\.nc"):
-        tables.read_between(folder, ["llama-12"])
+    assert [x.attrs["stage_step"] for x in files.values()][1:] == [3, 100, 600]
+    assert [x.attrs["stage_finished"] for x in files.values()] == [1, 0, 0, 1]
+    assert (
+        files["bloom-8.between"].attrs["stage_seed"] == 0 and files["bloom-12.seed-1.between"].attrs["stage_seed"] == 1
+    )
 
 
 @pytest.mark.parametrize("place", [-0.1, 0.0, 0.2, 0.73, 1.0])
@@ -75,11 +73,6 @@ def test_the_place_of_a_member_of_the_family_is_found(place):
     p = np.array([np.interp(place, RHO, column) for column in family().T])
     found, distance = tables.place_of(p[None], family(), RHO)
     assert found[0] == pytest.approx(place, abs=0.011) and distance[0] < 1e-3
-
-
-def test_refuses_values_that_do_not_rise():
-    with pytest.raises(ValueError, match="coherences"):
-        tables.place_of(family()[:1], family(), RHO[::-1])
 
 
 def test_the_table_has_place_limits_and_coherence():
@@ -103,19 +96,12 @@ def test_networks_stand_within_both_limits_or_beyond_one():
     samples, limits = sides([0.3, 0.8, -0.15])
     found = tables.limit_decisions(samples, limits)
     assert found["law"].tolist() == ["within", "within", "beyond"] and (found["aligned"] == "within").all()
-    assert not tables.lie_between(samples, limits)
     samples.pop("-0.15")
     many = {f"{name} {k}": x for name, x in samples.items() for k in range(10)}
-    assert tables.lie_between(many, {name: limits[name.split()[0]] for name in many}, resamples=100)
-    assert tables.lie_between(samples, limits)
+    found = tables.limit_decisions(many, {name: limits[name.split()[0]] for name in many}, resamples=100)
+    assert (found == "within").all(axis=None)
     samples["0.8"] = tables.moved_between(samples["0.8"], limits["0.8"], 1.1)
     assert tables.limit_decisions(samples, limits)["aligned"].tolist() == ["within", "beyond"]
-
-
-def test_the_limits_of_reference_models_go_by_their_names(folder):
-    found = tables.limit_profiles(tables.read_between(folder, ["bloom-8", "bloom-12"]))
-    assert list(found) == ["bloom-8"] and list(found["bloom-8"]) == ["birth", "aligned"]
-    assert np.allclose(found["bloom-8"]["birth"], family()[1]) and np.allclose(found["bloom-8"]["aligned"], family()[3])
 
 
 @pytest.mark.parametrize("place", [0.0, 0.4, 1.0, 1.2])
@@ -124,22 +110,6 @@ def test_a_sample_is_moved_to_a_place(place):
     law, aligned = (p @ np.arange(N) for p in limits["0.3"])
     moved = tables.moved_between(samples["0.3"], limits["0.3"], place).profile @ np.arange(N)
     assert (law - moved) / (law - aligned) == pytest.approx(place, abs=1e-9)
-
-
-def test_a_valley_is_told_from_none():
-    u = np.array([3, 2, 1.5, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1.5, 2, 4.0])
-    noise = np.random.default_rng(1).uniform(0.99, 1.01, (12, N))
-    fall = np.linspace(3, 1, N)
-    shapes = {"u": u, "fall": fall, "slight": np.ones(N)}
-    samples = {name: tables.Sample(p * noise, np.arange(12)) for name, p in shapes.items()}
-    found = tables.valley_table(samples, resamples=200)
-    assert found["u"].to_dict() == {"u": "yes", "fall": "no", "slight": "no"} and found.loc["u", "depth"] > 0.4
-    assert tables.keep_the_valley({"u": samples["u"]}, ["u"])
-    assert not tables.keep_the_valley({name: samples[name] for name in ("u", "fall")}, ["u"])
-    rough = tables.Sample(np.vstack([u] * 6 + [4.2 - u] * 6), np.arange(12))
-    mixed = {"u": samples["u"], "rough": rough}
-    assert tables.valley_table(mixed)["u"].to_dict() == {"u": "yes", "rough": "open"}
-    assert tables.keep_the_valley(mixed, ["u"]) and not tables.keep_the_valley(mixed, ["u", "rough"])
 
 
 def test_layers_and_the_step_at_which_they_leave():
@@ -152,26 +122,23 @@ def test_layers_and_the_step_at_which_they_leave():
     paths = layers.query("kind == 'paths' and step == 0").set_index("layer")["coherence"]
     assert np.allclose(paths, [0.3, 0.4, 0.5])
     assert np.allclose(layers.query("kind == 'attention' and step == 30")[["coherence", "excess"]], [0.3, 2.0])
-    first = tables.first_departures(layers.query("kind != 'paths'"))
-    assert (first["step"] == 30).all() and np.allclose(first["coherence"], 0.3)
-    assert tables.first_departures(layers.query("kind == 'heads'"), level=0.5)["step"].isna().all()
+    assert np.isnan(layers.query("kind == 'heads'")["excess"]).all()
+    counts = tables.departure_counts(layers)
+    assert list(counts.columns) == ["step 0", "step 10", "step 30", "step 100", "of"] and (counts["of"] == T).all()
+    assert counts.loc[("m", 0, "step")].tolist() == [0, 0, T, T, T]
+    assert counts.loc[("m", 0, "paths")].tolist() == [T] * 5
+    assert (tables.departure_counts(layers, level=0.5).loc[("m", 0, "heads"), "step 0":"step 100"] == 0).all()
 
 
-def test_counts_of_layers_that_have_left_and_the_stages_that_are_quoted(folder):
-    files = tables.read_between(folder, ["bloom-8", "bloom-12"])
-    assert tables.shown_courses(files) == {"bloom-12, seed 1": [name for name in files if "bloom-12" in name]}
-    more = {name.replace("seed-1", "seed-2"): x.assign_attrs(stage_seed=2) for name, x in files.items() if "12" in name}
-    other = {name.replace("bloom", "mpt"): x.assign_attrs(stage_model="mpt-12") for name, x in more.items()}
-    assert list(tables.shown_courses(files | more | other, 2)) == ["bloom-12, seed 1", "mpt-12, seed 2"]
-    counts = tables.departure_counts(tables.layer_coherences(files))
-    assert list(counts.columns) == ["step 3", "step 100", "step 600", "of"] and (counts["of"] == T).all()
-    assert counts.loc[("bloom-12", 1, "paths"), "step 3"] == T
-    assert counts.loc[("bloom-12", 1, "heads"), "step 3"] == 0  # 0.1 is not beyond 0.1
-    table = pd.DataFrame(
-        [("m", 0, 0, 0, 0.01), ("m", 0, 10, 0, 0.3), ("m", 0, 30, 0, 0.1), ("m", 0, 600, 1, 0.5)],
-        columns=["model", "seed", "step", "finished", "coherence"],
-    )
-    assert tables.first_stages(table)["step"].tolist() == [0]
+def test_a_departure_is_beyond_two_errors_and_of_trainings_with_states():
+    keys = ["model", "seed", "kind", "layer", "step", "finished", "coherence", "error"]
+    rows = [
+        ("m", 1, "step", 1, 3, 0, 0.3, 0.11),
+        ("m", 1, "step", 1, 9, 1, -0.3, 0.09),
+        ("l", 1, "step", 1, 9, 1, 1, 0),
+    ]
+    counts = tables.departure_counts(pd.DataFrame(rows, columns=keys))
+    assert counts.to_dict("index") == {("m", 1, "step"): {"step 3": 0, "step 9": 1, "of": 1}}
 
 
 def test_agreement_of_what_agrees_and_of_what_does_not():
@@ -180,6 +147,4 @@ def test_agreement_of_what_agrees_and_of_what_does_not():
     found = tables.agreement(table)
     assert found["spearman"] == pytest.approx(1) and found["error"] == 0 and found["low"] > 0.99
     assert tables.agreement(table, "paths")["spearman"] == pytest.approx(-1)
-    assert tables.says_where(table) and not tables.says_where(table.assign(coherence=place[::-1]))
-    assert not tables.says_where(table.assign(coherence=place + 0.5))
     assert found["spread"] == pytest.approx(abs(place - place.mean()).mean())

@@ -10,7 +10,7 @@ pd = pytest.importorskip("pandas", reason="pandas is not installed")
 
 from posbias import normalised_wasserstein
 from posbias.rollout.paths import paths_by_hops, recombined
-from studies.ladder import gap_layers, gap_refinements, hop_tables, path_tables
+from studies.ladder import tables
 
 T, N = 2, 4
 DIMS = {
@@ -36,7 +36,7 @@ def gap():
     rolled = np.broadcast_to(entering, (1, 1, 1, T + 1, N))
     gain = np.ones((T, N))
     gain[0, -1] = 1.5
-    along = {f"lambda_{kind}": (("layer",), lam * k) for k, kind in enumerate(gap_layers.READINGS, 1)}
+    along = {f"lambda_{kind}": (("layer",), lam * k) for k, kind in enumerate(tables.READINGS, 1)}
     return xr.Dataset(
         {
             "entering": (("depth", "position"), 7 * entering),
@@ -53,7 +53,7 @@ def gap():
 
 
 def test_a_rollout_that_is_right_has_no_gap(gap):
-    table = gap_layers.layer_table({"one": gap})
+    table = tables.layer_table({"one": gap})
     assert table["model"].tolist() == ["one"] * T and table["layer"].tolist() == [1, 2]
     assert table["height"].tolist() == [0, 1] and table["cosine"].tolist() == [0.1, -0.2]
     assert table[["gap", "alone"]].abs().max().max() < 1e-12
@@ -63,14 +63,14 @@ def test_a_rollout_that_is_right_has_no_gap(gap):
 def test_a_wrong_layer_is_seen(gap):
     wrong = gap.copy(deep=True)
     wrong["stepped"].values[0, 0] = np.eye(N)[0]
-    table = gap_layers.layer_table({"one": wrong})
+    table = tables.layer_table({"one": wrong})
     off = normalised_wasserstein(np.eye(N)[0], gap["stepped"].values[0, 0])
     assert table["alone"].tolist() == pytest.approx([0.3 * off, 0.0], abs=1e-9)
 
 
 def test_sums_of_readings(gap):
-    row = gap_layers.model_readings({"one": gap}).iloc[0]
-    assert [row[kind] for kind in gap_layers.READINGS] == pytest.approx([0.8, 1.6, 2.4, 3.2])
+    row = tables.model_readings({"one": gap}).loc["one"]
+    assert [row[kind] for kind in tables.READINGS] == pytest.approx([0.8, 1.6, 2.4, 3.2])
     moved = normalised_wasserstein(profiles(seed=2), profiles(seed=3))
     assert row["weights_fixed"] == pytest.approx(moved) and row["no_final_norm"] == pytest.approx(moved)
 
@@ -100,8 +100,8 @@ def refined():
 
 
 def test_every_refinement_has_a_row(refined):
-    table = gap_refinements.refinement_table(*refined, resamples=20)
-    assert len(table) == 3 * (len(gap_refinements.WAYS) + len(gap_refinements.OTHERS))
+    table = tables.refinement_table(*refined, resamples=20)
+    assert len(table) == 3 * (len(tables.WAYS) + 2)
     own = table.query('way == "each prompt\'s own kernels"')
     assert own["W1"].max() < 1e-12 and (own["low"] > 0).all()
     first = normalised_wasserstein(np.eye(N)[0], refined[1]["two.builtin"]["influence"].values)
@@ -110,13 +110,13 @@ def test_every_refinement_has_a_row(refined):
 
 
 def test_ways_are_counted(refined):
-    summary = gap_refinements.way_summary(gap_refinements.refinement_table(*refined, resamples=200)).set_index("way")
+    summary = tables.way_summary(tables.refinement_table(*refined, resamples=200))
     assert summary.loc["each prompt's own kernels", ["better", "worse"]].tolist() == [3, 0]
     assert summary.loc["right angles", ["better", "worse"]].tolist() == [0, 0]  # as far off as the rollout
 
 
 def test_the_choice_does_not_see_the_model_it_is_judged_on(refined):
-    table = gap_refinements.held_out_choices(*refined)
+    table = tables.held_out_choices(*refined)
     any_kernel = table.query("choice == 'any measured kernel'").set_index("model")
     ways = {"one": "values, angles", "two": "vectors, angles", "three": "vectors, angles"}
     assert any_kernel["way"].to_dict() == ways
@@ -126,20 +126,21 @@ def test_the_choice_does_not_see_the_model_it_is_judged_on(refined):
 
 
 def test_all_combinations(refined):
-    ways = gap_refinements.combinations(refined[0]["one"])
-    assert len(ways) == 100 and gap_refinements.PLAIN in ways
+    ways = tables.combinations(refined[0]["one"])
+    assert len(ways) == 100 and tables.PLAIN in ways
     assert [tuple(way.values()) for way in ways] == list(itertools.product(*DIMS.values()))
 
 
 A = np.array([[[1.0, 0, 0, 0], [0.5, 0.5, 0, 0], [0.2, 0.3, 0.5, 0], [0.4, 0.3, 0.2, 0.1]]] * T)
 LAMBDA = np.array([0.3, 0.6])
+PATH_POWERS = [1.0, 1.25, 1.5, 1.75, 2.0]
 
 
 def hop_study(scale=(1.0, 1.0, 1.0)):
     """Return a study whose gradient's parts are the rollout's, each of another size."""
     P = paths_by_hops(A, LAMBDA, 1.0)
     g = P * np.array(scale)[:, None]
-    paths = np.stack([paths_by_hops(A, LAMBDA, power) for power in hop_tables.POWERS])
+    paths = np.stack([paths_by_hops(A, LAMBDA, power) for power in PATH_POWERS])
     return xr.Dataset(
         {
             "gradient_hops": (("hop", "position"), g),
@@ -147,29 +148,25 @@ def hop_study(scale=(1.0, 1.0, 1.0)):
             "influence": (("position",), g.sum(0) / 2),
             "kernel_paths": (("power", "hop", "position"), paths),
         },
-        coords={"variant": ["b"]},
+        coords={"variant": ["b"], "power": PATH_POWERS},
     )
 
 
-def test_hops_of_equal_parts_agree():
-    row = hop_tables.hop_summary({"one": hop_study()}).iloc[0]
+def test_hops_of_equal_parts_agree(monkeypatch):
+    row = tables.hop_summary({"one": hop_study()}).iloc[0]
     assert row["apart"] == pytest.approx(0) and row["agrees"] and row["uncancelled"] == pytest.approx(0)
     assert row["cancels"] == pytest.approx(0.5)
-    table = hop_tables.hop_table({"one": hop_study()})
+    monkeypatch.setattr(tables, "SHAPED", 1)
+    assert tables.hop_table({"one": hop_study()})["W1"].notna().tolist() == [False, True, False]
+    monkeypatch.undo()
+    table = tables.hop_table({"one": hop_study()})
     assert table["hop"].tolist() == [0, 1, 2] and np.isnan(table["W1"].iloc[0])
     assert table["rollout"].tolist() == pytest.approx([0.28, 0.54, 0.18])
     assert table["W1"].iloc[1:].max() < 1e-12 and not any(table["early"].iloc[1:])
 
 
-@pytest.mark.parametrize("most", [1, 2])
-def test_shapes_are_compared_up_to_a_number_of_hops(monkeypatch, most):
-    monkeypatch.setattr(hop_tables, "SHAPED", most)
-    table = hop_tables.hop_table({"one": hop_study()})
-    assert table["hop"][table["W1"].notna()].tolist() == list(range(1, most + 1))
-
-
 def test_other_shares_of_hops_do_not():
-    row = hop_tables.hop_summary({"one": hop_study((1e-12, 1e-12, 1.0))}).iloc[0]
+    row = tables.hop_summary({"one": hop_study((1e-12, 1e-12, 1.0))}).iloc[0]
     assert row["apart"] == pytest.approx(0.82) and not row["agrees"]
 
 
@@ -192,15 +189,13 @@ def measured(seed):
 def test_sizes_fit_what_is_made_of_sizes():
     hops = {"one": hop_study(), "two": hop_study()}
     kept = {f"{name}.builtin": measured(seed) for seed, name in enumerate(hops, 1)}
-    shapes = hop_tables.path_shapes(hops, kept)
+    shapes = tables.path_shapes(hops, kept)
     assert set(shapes) == {(name, kernel) for name in hops for kernel in ("b", "c", "kernels")}
-    powers = hop_tables.power_table(shapes, kept)
-    assert len(powers) == 6 * len(hop_tables.POWERS)
-    fits = hop_tables.held_out_fits(shapes, kept, "kernels")
+    powers = tables.path_powers(shapes, kept)
+    assert len(powers) == 6 * len(PATH_POWERS)
+    fits = tables.held_out_fits(shapes, kept, "kernels")
     assert fits["power"].tolist() == [1.0, 1.0] and fits["rho"].tolist() == pytest.approx([1.0, 1.0], abs=1e-3)
     assert fits[["sizes", "chosen"]].max().max() < 1e-12 and fits["damped"].max() < 1e-3 < fits["vectors"].min()
-    with pytest.raises(ValueError, match="at least two models"):
-        hop_tables.held_out_fits({("one", "b"): shapes["one", "b"]}, kept, "b")
 
 
 def test_what_is_fitted_does_not_see_the_model_it_is_judged_on():
@@ -209,7 +204,7 @@ def test_what_is_fitted_does_not_see_the_model_it_is_judged_on():
     parts = hops["two"]["kernel_paths"].values
     squares = recombined(parts[0].sum(1), parts[-1])
     kept["two.builtin"]["influence"] = ("position",), squares
-    fits = hop_tables.held_out_fits(hop_tables.path_shapes(hops, kept), kept, "kernels").set_index("model")
+    fits = tables.held_out_fits(tables.path_shapes(hops, kept), kept, "kernels").set_index("model")
     assert fits["power"].to_dict() == {"one": 2.0, "two": 1.0}
     assert fits.loc["two", "vectors"] < 1e-12 and fits.loc["two", "chosen"] == fits.loc["two", "sizes"] > 1e-3
 
@@ -232,17 +227,17 @@ def path_study(total):
 
 
 def test_coherence_by_hand():
-    found = path_tables.coherence(path_study(4.0))
+    found = tables.coherence(path_study(4.0))
     assert found == pytest.approx(
         {"C1": 1, "C2": 0.4, "unrelated": 0.2, "over_i": 0.5, "over_i_unrelated": 0.4, "ratio": 0.4, "power": 1.75}
     )
-    table = path_tables.coherence_table({64: {"one": path_study(4.0)}, 128: {"one": path_study(10.0)}})
+    table = tables.coherence_table({64: {"one": path_study(4.0)}, 128: {"one": path_study(10.0)}})
     assert table["tokens"].tolist() == [64, 128] and table["power"].tolist() == [1.75, 1.0]
 
 
 def test_a_damping_of_one_changes_nothing():
     hops, kept = {"one": hop_study()}, {"one.builtin": measured(1)}
-    shapes = hop_tables.path_shapes(hops, kept)
+    shapes = tables.path_shapes(hops, kept)
     coherences = pd.DataFrame({"model": ["one"], "ratio": [1.0], "C2": [0.0]})
-    row = path_tables.measured_damping(coherences, shapes, kept).iloc[0]
+    row = tables.measured_damping(coherences, shapes, kept).loc["one"]
     assert row["by_ratio"] == pytest.approx(0) and row["by_C2"] > 0.01

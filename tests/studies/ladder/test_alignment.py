@@ -3,11 +3,21 @@
 import numpy as np
 import pytest
 
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("transformers", reason="transformers is not installed")
+
+from measuring import make, prompts
+
+from posbias.measure.instrument import Instrument
+from posbias.networks.families import output_projection
 from posbias.rollout import masks
 from posbias.rollout.kernels import attention_kernel
 from posbias.rollout.structured import structured_kernels
-from posbias.rollout.untrained import aligned_profile, birth_profile
-from studies.ladder.alignment import branch_shares, coherent_profile
+from posbias.rollout.untrained import aligned_profile, untrained_profile
+from studies.ladder.alignment import JOINS, branch_shares, coherent_profile, cross_terms, read_coherence
+from studies.ladder.gap import join_cosine
+from studies.ladder.gradients import read_streams
+from studies.ladder.paths import single_hops
 
 N, T, H = 9, 4, 3
 
@@ -28,7 +38,7 @@ def numbers():
 @pytest.mark.parametrize("parallel", [0, 1])
 def test_it_begins_at_the_law_at_birth_and_ends_at_the_aligned_sum(numbers, parallel):
     kernels, gains = numbers.pop("kernels"), numbers.pop("gains")
-    for rho, limit in ((0.0, birth_profile), (1.0, aligned_profile)):
+    for rho, limit in ((0.0, untrained_profile), (1.0, aligned_profile)):
         wanted = limit(kernels, gains, parallel=parallel, **numbers)
         found = coherent_profile(kernels, gains, rho, parallel=parallel, **numbers)
         np.testing.assert_allclose(found, wanted, rtol=1e-10)
@@ -64,42 +74,19 @@ def test_each_sum_has_a_coherence_of_its_own(numbers):
 def test_shares_take_the_place_of_what_the_gains_say(numbers):
     own = branch_shares(**numbers)
     assert ((own > 0) & (own < 1)).all()
-    law = birth_profile(**numbers)
+    law = untrained_profile(**numbers)
     np.testing.assert_allclose(coherent_profile(coherence=0.0, shares=own, **numbers), law, rtol=1e-10)
     louder = numbers | {"gains": 3 * numbers["gains"], "steps": 2 * numbers["steps"]}
-    assert abs(birth_profile(**louder) - law).max() > 0.01
+    assert abs(untrained_profile(**louder) - law).max() > 0.01
     np.testing.assert_allclose(coherent_profile(coherence=0.0, shares=own, **louder), law, rtol=1e-10)
     alone = coherent_profile(coherence=0.0, shares=0.0, **numbers)
     np.testing.assert_allclose(alone, np.eye(N)[-1], atol=1e-12)
-    with pytest.raises(ValueError, match="shares"):
-        coherent_profile(coherence=0.0, shares=1.0, **numbers)
 
 
 def test_shares_by_hand():
     """Around: 1 at the last token; through: c²/4 at each of two."""
     A, c = np.array([[1.0, 0.0], [0.5, 0.5]]), 0.8
     assert branch_shares(A, [c])[0, 0] == pytest.approx(c**2 / 2 / (1 + c**2 / 2), rel=1e-12)
-
-
-@pytest.mark.parametrize("rho", [1.5, [0.1] * T, [[0.1, np.nan]] * T, [[0.1, -2.0]] * T])
-def test_refuses_what_is_no_cosine(numbers, rho):
-    with pytest.raises(ValueError, match="coherence"):
-        coherent_profile(coherence=rho, **numbers)
-
-
-torch = pytest.importorskip("torch", reason="torch is not installed")
-pytest.importorskip("transformers", reason="transformers is not installed")
-
-from measuring import CONFIGS, make, prompts
-
-from posbias.measure.instrument import Instrument
-from posbias.networks.families import output_projection
-from studies.ladder.coherence import JOINS, cross_terms, read_coherence
-from studies.ladder.gap import join_cosine
-from studies.ladder.gradients import gradient_by_hops, read_streams
-from studies.ladder.path_gradients import Pathways, single_hops
-
-EVERY = sorted(set(CONFIGS) - {"gpt2-inverse-layer"})
 
 
 def instrument(name):
@@ -117,26 +104,14 @@ def test_coherence_of_known_vectors():
     assert not cross_terms(torch.zeros(3, 2, 4, 5)).any()
 
 
-@pytest.mark.parametrize("name", EVERY)
-def test_paths_of_one_hop_are_those_of_pathways_and_add_up(name):
-    ours, ids = instrument(name), prompts(B=2)
-    found = single_hops(ours, ids)
-    whole = gradient_by_hops(ours, ids)[1]
-    assert (found.sum(0) - whole).norm() < 1e-5 * whole.norm()
-    paths = Pathways(ours, ids[0])
-    first = paths.one_hop()
-    each = torch.stack([torch.einsum("id,ide->ie", first[s], paths.home[s]) for s in range(ours.T)])
-    assert (found[:, 0] - each).norm() < 1e-5 * each.norm()
-
-
-@pytest.mark.parametrize("name", ["bloom", "mpt", "falcon-rotary", "llama", "gpt2", "gpt_neox", "gemma"])
+@pytest.mark.parametrize("name", ["bloom", "falcon-rotary", "gpt2", "gemma"])
 def test_what_meets_at_an_attention_is_what_the_streams_have(name):
     ours, ids = instrument(name), prompts(B=1)
     cross, possible = read_coherence(ours, ids).layers[:, JOINS.index("attention"), :, 0]
     np.testing.assert_allclose(cross / possible, join_cosine(read_streams(ours, ids)), rtol=1e-5, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", ["bloom", "llama", "gpt2", "falcon-rotary", "falcon-new"])
+@pytest.mark.parametrize("name", ["bloom", "falcon-new"])
 def test_a_silent_branch_has_no_cross_terms(name):
     """Without its output projection an attention sends nothing back."""
     ours, ids = instrument(name), prompts(B=1)
@@ -149,9 +124,8 @@ def test_a_silent_branch_has_no_cross_terms(name):
     assert (after[1, JOINS.index("step"), 1] > 0).all()
 
 
-@pytest.mark.parametrize("name", ["llama", "bloom"])
-def test_sizes_are_those_of_the_streams(name):
-    ours, ids = instrument(name), prompts(B=2)
+def test_sizes_are_those_of_the_streams():
+    ours, ids = instrument("llama"), prompts(B=2)
     streams = read_streams(ours, ids, values_only=True)
     around, through = read_coherence(ours, ids).sizes[0].transpose(-1, -2)
     np.testing.assert_allclose(through, streams.branch, rtol=1e-6, atol=1e-12)

@@ -12,7 +12,7 @@ from measuring import CONFIGS, make, prompts
 
 from posbias.measure.instrument import Instrument
 from studies.ladder.gradients import gradient_by_hops
-from studies.ladder.path_gradients import POWERS, Pathways, read_pathways
+from studies.ladder.paths import POWERS, Pathways, read_pathways, single_hops
 
 EVERY = sorted(set(CONFIGS) - {"gpt2-inverse-layer"})  # which wants 32 bits; the way through it is gpt2's
 
@@ -27,7 +27,9 @@ def test_paths_add_up_to_the_gradient_by_hops(name):
     hops = gradient_by_hops(ours, ids)[:, 0]
     paths = Pathways(ours, ids[0])
     first = paths.one_hop()
-    one = sum(torch.einsum("id,ide->ie", first[s], paths.home[s]) for s in range(ours.T))
+    each = torch.stack([torch.einsum("id,ide->ie", first[s], paths.home[s]) for s in range(ours.T)])
+    one, alone = each.sum(0), single_hops(ours, ids)[:, 0]
+    assert (alone - each).norm() < 1e-5 * each.norm()
     two = sum(paths.two_hops(s, t, first[s], 5).sum(0) for s in range(ours.T) for t in range(s))
     none = torch.einsum("id,ide->ie", paths.start, paths.home[-1] if ours.T == 0 else paths.around[-1] @ paths.home[-1])
     for ours_, theirs in ((none, hops[0]), (one, hops[1]), (two, hops[2])):
@@ -58,7 +60,7 @@ def open_only(ours, ids, open_at):
     return gradient[0]
 
 
-@pytest.mark.parametrize("name", ["bloom", "mpt", "falcon-rotary", "llama", "gpt2", "gpt_neox", "gemma2"])
+@pytest.mark.parametrize("name", ["bloom", "falcon-rotary", "gpt2", "gemma2"])
 def test_one_path_is_what_only_both_hops_together_let_through(name):
     ours, ids = instrument(name), prompts(B=1)
     everywhere = list(range(ids.shape[1]))
@@ -87,10 +89,3 @@ def test_the_reading_adds_what_the_paths_are():
     assert (reading.total <= reading.sizes[:, 0] * (1 + 1e-9)).all()
     assert (np.diff(reading.sizes, axis=1) <= 1e-12).all()
     assert np.allclose(reading.total[0], gradient_by_hops(ours, ids)[1, 0].norm(dim=-1), rtol=1e-5)
-
-
-def test_refuses_hops_out_of_order():
-    ours = instrument("llama")
-    paths = Pathways(ours, prompts(B=1)[0])
-    with pytest.raises(ValueError, match="0 ≤ t < s < 3"):
-        paths.two_hops(1, 1, paths.one_hop()[1])
