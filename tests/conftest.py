@@ -1,9 +1,11 @@
-"""A throw-away book to run, and the built pages to look at."""
+"""A throw-away book to run, the built pages, and a browser to look at them."""
 
 import functools
 import http.server
 import os
+import shutil
 import threading
+from contextlib import contextmanager
 from pathlib import Path
 
 # Here, before numpy and torch are imported, and for every process that a test starts: what the tests compute is small,
@@ -40,6 +42,7 @@ def pytest_configure():
 
         safetensors.torch.save_file = transformers.modeling_utils.safe_save_file = save_file
 
+
 HEADER = """---
 kernelspec:
   display_name: Python 3
@@ -75,21 +78,52 @@ def make_book(tmp_path):
     return make
 
 
-@pytest.fixture
-def server(tmp_path):
-    """Return a folder and the address under which its files are served."""
-    folder = tmp_path / "served"
-    folder.mkdir()
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *arguments):
+        pass
 
-    class Quiet(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *arguments):
-            pass
 
-    running = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder)))
-    threading.Thread(target=running.serve_forever, daemon=True).start()
-    yield folder, f"http://127.0.0.1:{running.server_port}/"
-    running.shutdown()
-    running.server_close()
+@contextmanager
+def served(folder):
+    """Serve the files of a folder; yield the address, without a slash at its end."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def driver():
+    """Return a browser without a network, the same for all tests of a process."""
+    webdriver = pytest.importorskip("selenium.webdriver")
+    binary = next((path for name in BROWSERS if (path := shutil.which(name))), None)
+    service = shutil.which("chromedriver")
+    if binary is None or service is None:
+        pytest.skip(f"no {'browser' if binary is None else 'chromedriver'} on this machine")
+    options = webdriver.ChromeOptions()
+    options.binary_location = binary
+    for flag in FLAGS:
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(service))
+    driver.set_script_timeout(60)
+    yield driver
+    driver.quit()
+
+
+def resize(driver, width):
+    """Give the browser's window a width; below 500 pixels it is a phone's."""
+    metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
 
 
 @pytest.fixture

@@ -1,16 +1,12 @@
 """A report in a browser, wide and on a phone, light, dark and printed: what the book's pages are held to."""
 
-import functools
-import http.server
-import threading
-
 import pytest
 
-webdriver = pytest.importorskip("selenium.webdriver")
+pytest.importorskip("selenium.webdriver")
 pytest.importorskip("torch", reason="torch is not installed")
 
-from conftest import ROOT
-from test_browser import Quiet, problems, resize
+from conftest import ROOT, resize, served
+from test_browser import problems
 
 SUMMARIES = ROOT / "results" / "models"
 BAD = "<script>throw Error('from a name')</script>" + 90 * "x"
@@ -27,27 +23,22 @@ def address(tmp_path_factory):
     one, other = (load(SUMMARIES / f"{name}.builtin.nc") for name in ("bloom-8", "mpt-12"))
     one.report(folder / "r.html", beside=other)
     Measurement(one.results.assign_attrs(model=BAD, dataset=BAD, tokenizer="none")).report(folder / "bad.html")
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder)))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+    with served(folder) as address:
+        yield address
 
 
-def ground(driver):  # noqa: F811
+def ground(driver):
     return driver.execute_script("return getComputedStyle(document.body).backgroundColor")
 
 
-@pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("name", ["r", "bad"])
-def test_a_report_is_a_page_like_the_books(driver, address, name, width):  # noqa: F811
-    resize(driver, width)
+def test_a_report_is_a_page_like_the_books(driver, address, name):
     driver.get(f"{address}/{name}.html")
     driver.execute_script("for (const d of document.querySelectorAll('details')) d.open = true")
     assert not problems(driver)
 
 
-def test_dark_and_printed(driver, address):  # noqa: F811
+def test_dark_and_printed(driver, address):
     resize(driver, 1280)
     driver.get(f"{address}/r.html")
     dark = [{"name": "prefers-color-scheme", "value": "dark"}]
@@ -61,7 +52,7 @@ def test_dark_and_printed(driver, address):  # noqa: F811
     driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
 
 
-def test_all_that_opens_or_scrolls_is_reached_by_keyboard(driver, address):  # noqa: F811
+def test_all_that_opens_or_scrolls_is_reached_by_keyboard(driver, address):
     from selenium.webdriver.common.keys import Keys
 
     resize(driver, 1280)
