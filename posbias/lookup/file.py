@@ -1,23 +1,26 @@
-"""The result of a retrieval: one labelled netCDF file, with where its numbers came from."""
+"""The result of a lookup: one labelled netCDF file with where its numbers came from, and what it says in words."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
 
 from posbias import errors, netcdf
-from posbias.lookup.answers import OF_TASK, SCORES
-from posbias.lookup.prompt_profiles import MEASURED
+from posbias.lookup.tasks import MAIN, OF_TASK, SCORES, SHARES, TASKS
+from posbias.measure.settings import labels
 
 LAYOUT, SCHEMA = "posbias_retrieval", 1
 """Name of the attribute that tells such a file, and the number of the layout; raised when a meaning changes."""
-
 TEMPERATURE = "temperature "
 """Before the number, in the attribute ``change`` of a run whose content logits were divided."""
+MEASURED = "measured"
+"""Name of the measured profile among the predicted ones."""
+ENDS = ("mean", "low", "high")
+"""Of a number with its interval."""
 
 VARIABLES: dict[str, tuple[tuple[str, ...], str]] = {
     "place": (("prompt",), "index of the place where the prompt's answer stands"),
@@ -45,8 +48,6 @@ VARIABLES: dict[str, tuple[tuple[str, ...], str]] = {
     "answer_tokens": (("prompt", "answer_position"), "token ids of the answers"),
 }
 """Name → dimensions and meaning of everything a file may hold."""
-ENDS = ("mean", "low", "high")
-"""Of a number with its interval."""
 ATTRIBUTES = (
     "model", "revision", "architecture", "position", "task", "made_of", "dataset", "prompts", "pairs", "length",
     "segment", "cue", "places", "profile_prompts", "batch_size", "dtype", "device", "seed", "tokenizer",
@@ -57,29 +58,18 @@ ATTRIBUTES = (
 ALWAYS = ("place", "unit", "place_start", "group_first", "group_last", "group_prompts", "overall", "difference_p_value")
 """Variables of every file, beside the task's scores."""
 
+LEVEL = 0.05
+"""Places differ at p values up to this one."""
+MOST_CHANGE = 200
+"""Signs of the description of a change: that of a bias for each head of a large model fills pages."""
+ORDER_OPEN = "places are not told apart: their order is noise, and so are rank correlations with it"
+"""Stands with rank correlations of scores that do not differ between places."""
 
-def make_retrieval(
+
+def make_lookup(
     arrays: Mapping[str, np.ndarray], provenance: Mapping[str, Any], names: Mapping[str, list[str]]
 ) -> xr.Dataset:
-    """Return arrays as a labelled data set with their meaning and provenance.
-
-    Parameters
-    ----------
-    arrays
-        Name → array for names of :data:`VARIABLES`.
-    provenance
-        Everything in :data:`ATTRIBUTES`.
-    names
-        Names of the scores and of the profiles, along ``score`` and ``profile_name``.
-
-    Raises
-    ------
-    ValueError
-        If a name or an attribute is not what it should be.
-    """
-    unknown = sorted(set(arrays) - set(VARIABLES)) + sorted(set(provenance) ^ set(ATTRIBUTES))
-    if unknown:
-        raise errors.invalid("retrieval", "the names of the layout", ", ".join(unknown))
+    """Return arrays as a labelled data set; ``names`` are those of the scores and profiles, by dimension."""
     plain = {name: x if type(x) in (int, float) else str(x) for name, x in provenance.items()}
     out = xr.Dataset(
         {name: (VARIABLES[name][0], x, {"long_name": VARIABLES[name][1]}) for name, x in arrays.items()},
@@ -90,33 +80,25 @@ def make_retrieval(
     return out.assign_coords(coords)
 
 
-def write_retrieval(path: Path, results: xr.Dataset) -> None:
-    """Write a data set made by :func:`make_retrieval` as netCDF, whole or not at all."""
+def write_lookup(path: Path, results: xr.Dataset) -> None:
+    """Write a data set made by :func:`make_lookup` as netCDF, whole or not at all."""
     packed = {"zlib": True, "complevel": 4, "shuffle": True}
     netcdf.write(path, results, {str(name): packed for name, x in results.data_vars.items() if x.ndim > 1})
 
 
-def read_retrieval(path: Path | str) -> xr.Dataset:
-    """Read a retrieval into memory.
-
-    Raises
-    ------
-    ValueError
-        If the file is no netCDF file, not one of ours, of another layout, or incomplete.
-    OSError
-        If it cannot be read.
-    """
-    results = netcdf.load_layout(Path(path), LAYOUT, SCHEMA, "a retrieval")
+def read_lookup(path: Path | str) -> xr.Dataset:
+    """Read the file of a lookup, or raise ValueError if it is none, of another layout, or incomplete."""
+    results = netcdf.load_layout(Path(path), LAYOUT, SCHEMA, "a lookup")
     task = str(results.attrs.get("task"))
     if task not in OF_TASK:
         raise errors.invalid(f"{path}: task", f"one of {', '.join(OF_TASK)}", task)
-    scores = [name for score in OF_TASK[task] for name in (score, f"{score}_mean", f"{score}_low", f"{score}_high")]
+    scores = [name for score in OF_TASK[task] for name in (score, *(f"{score}_{end}" for end in ENDS))]
     missing = [name for name in (*ALWAYS, *scores) if name not in results]
     missing += [name for name in ATTRIBUTES if name not in results.attrs]
     if "profile" in results:
         missing += [name for name in ("profile_group", "rank_correlation") if name not in results]
     if missing:
-        raise errors.invalid(str(path), "a complete retrieval", f"none of {', '.join(missing)}")
+        raise errors.invalid(str(path), "a complete lookup", f"none of {', '.join(missing)}")
     _check_shapes(Path(path), results, scores)
     return results
 
@@ -135,3 +117,123 @@ def _check_shapes(path: Path, results: xr.Dataset, scores: list[str]) -> None:
             errors.finite_array(f"{path}: {name}", results[name].values, ndim=(1,))
     if "profile" in results and MEASURED not in results["profile_name"].values:
         raise errors.invalid(f"{path}: profile_name", f"{MEASURED} among others", "none of that name")
+
+
+# What it says
+
+
+class Stretch(NamedTuple):
+    """A group of places, and why it is named: best, middle, worst, first or last."""
+
+    title: str
+    first: int
+    last: int
+    group: int
+
+
+def title(results: xr.Dataset) -> str:
+    """Return model and task in a few words."""
+    return f"{str(results.attrs['model']).removeprefix('reference/')}, {TASKS[str(results.attrs['task'])]}"
+
+
+def described(results: xr.Dataset) -> str:
+    """Return what was asked: pairs or texts, prompts and tokens."""
+    attrs = results.attrs
+    if attrs["task"] == "kv":
+        what = f"{_counted(int(attrs['pairs']), 'pair')} ({attrs['made_of']})"
+    else:
+        what = f"segments of {attrs['segment']} tokens after a cue of {attrs['cue']} ({attrs['dataset']})"
+    change = str(attrs["change"])
+    short = change if len(change) <= MOST_CHANGE else f"{change[:MOST_CHANGE]} …"
+    changed = "" if change == "none" else f", changed by {short}"
+    return f"{what}, {_counted(int(attrs['prompts']), 'prompt')} of {attrs['length']} tokens{changed}"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
+def stretches(results: xr.Dataset) -> list[Stretch]:
+    """Return the first, middle and last group of places, and those where the main score is best and worst."""
+    mean = results[f"{MAIN[str(results.attrs['task'])]}_mean"].values
+    chosen = {
+        "first": 0,
+        "middle": len(mean) // 2,
+        "last": len(mean) - 1,
+        "best": mean.argmax(),
+        "worst": mean.argmin(),
+    }
+    first, last = results["group_first"].values, results["group_last"].values
+    return [Stretch(name, int(first[k]), int(last[k]), int(k)) for name, k in chosen.items()]
+
+
+def score_text(results: xr.Dataset, name: str, group: int | None = None) -> str:
+    """Return a score with its interval: of a group of places, or over all prompts."""
+    if group is None:
+        found = results["overall"].sel(score=name).values
+    else:
+        found = np.array([results[f"{name}_{end}"].values[group] for end in ENDS])
+    mean, low, high = (float(x) for x in found)
+    how = ".2f" if name in SHARES else ".3f"
+    return f"{mean:{how}}" + ("" if np.isnan(low) else f" ({low:{how}} to {high:{how}})")
+
+
+def places_text(results: xr.Dataset, stretch: Stretch) -> str:
+    """Return which places a group has: pairs counted from 1, or tokens at which the segment's cue begins."""
+    if results.attrs["task"] == "kv":
+        first, last, what = stretch.first + 1, stretch.last + 1, "pair"
+    else:
+        starts, what = results["place_start"].values, "token"
+        first, last = int(starts[stretch.first]), int(starts[stretch.last])
+    return f"{what} {first}" if first == last else f"{what}s {first} to {last}"
+
+
+def summary_lines(results: xr.Dataset) -> Iterator[str]:
+    """Yield what was found: scores over all prompts, by place, and how they go with the profiles."""
+    task = str(results.attrs["task"])
+    yield f"{title(results)}: {described(results)}"
+    parts = []
+    for name in OF_TASK[task]:
+        guess = f", chance {float(results.attrs['chance']):.2g}" if name == "accuracy_among" else ""
+        unit = {"log_probability": " nats"}.get(name, "" if name in SHARES else " nats a token")
+        parts.append(f"{SCORES[name][0]} {score_text(results, name)}{unit}{guess}")
+    yield "; ".join(parts)
+    main = MAIN[task]
+    by_place = [
+        f"{x.title} ({places_text(results, x)}) {score_text(results, main, x.group)}" for x in stretches(results)
+    ]
+    yield f"{SCORES[main][0]} by place: {'; '.join(by_place)}; {difference_text(results, main)}"
+    if "rank_correlation" in results:
+        names = [str(name) for name in results["profile_name"].values]
+        found = [f"{profile_label(name)} {correlation_text(results, name, main)}" for name in names]
+        yield f"rank correlation of {SCORES[main][0]} by place with {'; '.join(found)}"
+        if not differ(results, main):
+            yield ORDER_OPEN
+
+
+def profile_label(name: str) -> str:
+    """Return what a profile is called.
+
+    >>> profile_label("measured"), profile_label("b")
+    ('measured influence', 'rollout (b) with residual')
+    """
+    return "measured influence" if name == MEASURED else f"rollout {labels()[name]}"
+
+
+def difference_text(results: xr.Dataset, score: str) -> str:
+    """Return whether places differ in a score, with the p value."""
+    p = float(results["difference_p_value"].sel(score=score))
+    return f"places {'differ' if differ(results, score) else 'are not told apart'} (p {p:.2g})"
+
+
+def differ(results: xr.Dataset, score: str) -> bool:
+    """Return whether places differ in a score: a rank correlation with what does not differ is one with noise."""
+    return float(results["difference_p_value"].sel(score=score)) <= LEVEL
+
+
+def correlation_text(results: xr.Dataset, profile: str, score: str) -> str:
+    """Return a rank correlation with its interval, or why there is none."""
+    mean, low, high = (float(x) for x in results["rank_correlation"].sel(profile_name=profile, score=score).values)
+    if np.isnan(mean):
+        return "none, for fewer than three groups of places or no difference between them"
+    return f"{mean:+.2f}" + ("" if np.isnan(low) else f" ({low:+.2f} to {high:+.2f})")

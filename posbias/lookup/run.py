@@ -1,4 +1,4 @@
-"""A retrieval from start to end: prompts by place, scores and profile batch by batch, and the file.
+"""A lookup from start to end: prompts by place, scores and profile batch by batch, and the file.
 
 What can be seen without the model is refused before it is loaded. The same batches in the same order go through the
 same loop as a measurement's, so that a run that was killed goes on from its checkpoint and ends with the same bits, and
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -21,31 +21,28 @@ import xarray as xr
 from torch import nn
 
 from posbias import errors
-from posbias.lookup.answers import OF_TASK, SHARES, chances, read_scores
-from posbias.lookup.copies import copy_prompts
-from posbias.lookup.file import TEMPERATURE, make_retrieval, read_retrieval, write_retrieval
-from posbias.lookup.key_values import key_value_prompts
-from posbias.lookup.places import (
+from posbias.lookup.file import MEASURED, TEMPERATURE, make_lookup, read_lookup, write_lookup
+from posbias.lookup.prompts import PlacedPrompts, Words, chance, copy_prompts, key_value_prompts, words_of
+from posbias.lookup.scores import (
     difference_p_value,
     drawn_profile,
     group_means,
     grouped_profile,
     groups_of,
     rank_correlation,
+    read_scores,
 )
-from posbias.lookup.prompt_profiles import MEASURED, QUANTITIES, place_profiles
-from posbias.lookup.prompts import PlacedPrompts
-from posbias.lookup.tasks import Task, check_counts
-from posbias.lookup.words import Words, words_of
+from posbias.lookup.tasks import OF_TASK, SHARES, Task
 from posbias.measure.accumulators import bin_centres
 from posbias.measure.batches import Batch, differing, fingerprint_of, go_through, out_of_memory
-from posbias.measure.corpus import BUILTIN, Corpus, Prompts
+from posbias.measure.corpus import Prompts
 from posbias.measure.instrument import Instrument
-from posbias.measure.loading import Source, check_fits, last_part
+from posbias.measure.loading import check_fits, last_part
 from posbias.measure.positions import read_positions
 from posbias.measure.processes import Processes, processes
 from posbias.measure.progress import progress as told
 from posbias.measure.results import make_results
+from posbias.measure.rollouts import measured_profile, variants_of
 from posbias.measure.session import Session
 from posbias.measure.settings import Settings
 from posbias.measure.traces import Traces
@@ -54,132 +51,64 @@ from posbias.networks.added_biases import added_biases, divided_logits
 from posbias.networks.description import position_kind
 from posbias.networks.families import family_of
 
+QUANTITIES = ("mixing", "influence", "kernels", "content")
+"""What is measured of the prompts of a profile."""
+OF_ATTENTION = ("kernels", "own")
+"""Rollouts that take the measured attention, whatever the model does with positions."""
 KEPT = (
     "model", "revision", "architecture", "batch_size", "dtype", "device", "seed", "tokenizer", "attention",
     "kernel_size", "special_tokens", "posbias", "torch", "transformers", "numpy", "python",
 )  # fmt: skip
-"""Provenance that a retrieval has in common with a measurement."""
+"""Provenance that a lookup has in common with a measurement."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """Say what is changed in a model while it is measured, such as biases that are added to its logits.
-
-    Parameters
-    ----------
-    name
-        What it is called in the file; runs go on only with the same.
-    applied
-        Gives the context in which a model is changed; when it ends the model is as it was.
-    """
+    """Say what is changed in a model while it is asked: a name, and what gives the context in which it is changed."""
 
     name: str
     applied: Callable[[nn.Module], AbstractContextManager[Any]]
 
 
 def added_bias(description: Any) -> Change:
-    """Return the change that adds a position bias to a model's logits.
-
-    Parameters
-    ----------
-    description
-        As :func:`~posbias.networks.added_biases.added_biases` takes it.
-    """
+    """Return the change that adds a position bias to a model's logits."""
     return Change(json.dumps(description), partial(added_biases, biases=description))
 
 
 def divided(temperature: float) -> Change:
-    """Return the change that divides a model's content logits by a temperature.
-
-    Parameters
-    ----------
-    temperature
-        As :func:`~posbias.networks.added_biases.divided_logits` takes it.
-    """
+    """Return the change that divides a model's content logits by a temperature."""
     return Change(f"{TEMPERATURE}{temperature:g}", partial(divided_logits, temperatures=temperature))
 
 
 @dataclass(frozen=True)
-class Retrieval:
-    """Hold everything that decides what a retrieval finds.
+class Lookup:
+    """Hold everything that decides what a lookup finds; of the settings' prompts, some give a profile as well."""
 
-    Parameters
-    ----------
-    source, task
-        The model, and what is asked of it.
-    prompts, profile_prompts, batch_size
-        How many prompts, how many of them give a profile as well, and how many go through the model at a time.
-    corpus
-        Documents that copying takes its texts from.
-    dtype, device, device_map, special_tokens, attention
-        As :class:`~posbias.measure.settings.Settings` has them.
-    seed
-        Of keys, values and the order of places.
-    change
-        What is changed in the model; None leaves it as it is.
-    """
-
-    source: Source
+    settings: Settings
     task: Task
-    prompts: int = 200
     profile_prompts: int = 32
-    batch_size: int = 8
-    corpus: Corpus = Corpus(BUILTIN)
-    dtype: str | None = None
-    device: str | None = None
-    device_map: str | None = None
-    special_tokens: bool = True
-    attention: str | None = None
-    seed: int = 0
     change: Change | None = None
 
 
-class RetrievalStudy(Session):
-    """Hold the model and the prompts of a retrieval; as a study its prompts are those that give the profile.
+class LookupSession(Session):
+    """Hold the model and the prompts of a lookup; as a session its prompts are those that give the profile."""
 
-    Parameters
-    ----------
-    asked
-        What is asked.
-
-    Raises
-    ------
-    ValueError, OSError
-        For what can be refused without the model's weights.
-    """
-
-    def __init__(self, asked: Retrieval) -> None:
-        self.retrieval = asked
-        check_counts(asked.prompts, asked.batch_size, asked.profile_prompts, asked.seed, asked.task)
-        self.config = asked.source.config()
-        self.tokenizer = asked.source.load_tokenizer()
+    def __init__(self, asked: Lookup) -> None:
+        self.lookup = asked
+        self.settings = asked.settings  # the prompts' length is known when they are made
         check_fits(self.config, self.tokenizer, 0)
-        super().__init__(
-            Settings(
-                source=asked.source,
-                corpus=asked.corpus,
-                prompts=max(asked.profile_prompts, 1),
-                length=self.placed.asked.shape[1],
-                batch_size=asked.batch_size,
-                dtype=asked.dtype,
-                device=asked.device,
-                device_map=asked.device_map,
-                seed=asked.seed,
-                special_tokens=asked.special_tokens,
-                quantities=QUANTITIES,
-                attention=asked.attention,
-            )
-        )
+        prompts, length = max(asked.profile_prompts, 1), self.placed.asked.shape[1]
+        self.settings = replace(asked.settings, prompts=prompts, length=length, quantities=QUANTITIES)
         self.check()
 
     @cached_property
     def words(self) -> Words | None:
         """What keys and values are made of; None for copying."""
-        task, longest = self.retrieval.task, family_of(self.config).longest(self.config)
+        task, longest = self.lookup.task, family_of(self.config).longest(self.config)
         if task.pairs is None:
             check_fits(self.config, self.tokenizer, task.length or 0)
             return None
-        size, special = int(self.config.vocab_size), self.retrieval.special_tokens
+        size, special = int(self.config.vocab_size), self.settings.special_tokens
         words = words_of(self.tokenizer, task.pairs, size, special_tokens=special)
         words.check_fits(task.pairs, longest)
         return words
@@ -187,11 +116,11 @@ class RetrievalStudy(Session):
     @cached_property
     def placed(self) -> PlacedPrompts:
         """All prompts, with their places and answers."""
-        asked = self.retrieval
+        task, asked = self.lookup.task, self.lookup.settings
         if self.words is not None:
-            return key_value_prompts(self.words, asked.task.pairs or 0, asked.prompts, seed=asked.seed)
+            return key_value_prompts(self.words, task.pairs or 0, asked.prompts, seed=asked.seed)
         options: dict[str, Any] = {"seed": asked.seed, "special_tokens": asked.special_tokens}
-        return copy_prompts(asked.task, asked.corpus, self.tokenizer, asked.prompts, **options)
+        return copy_prompts(task, asked.corpus, self.tokenizer, asked.prompts, **options)
 
     @cached_property
     def subset(self) -> np.ndarray:
@@ -204,29 +133,30 @@ class RetrievalStudy(Session):
 
     def described(self, group: Processes) -> dict[str, Any]:
         """Return where the numbers come from."""
-        asked, task, found = self.retrieval, self.retrieval.task, self.provenance()
-        corpus = asked.corpus.dataset if asked.corpus.named else last_part(asked.corpus.dataset)
+        asked, task, placed, found = self.lookup, self.lookup.task, self.placed, self.provenance()
+        corpus = self.settings.corpus
+        dataset = corpus.dataset if corpus.named else last_part(corpus.dataset)
         return {name: found[name] for name in KEPT} | {
             "position": position_kind(family_of(self.config).position_of(self.config), self.config),
             "task": task.name,
             "made_of": "text" if self.words is None else self.words.described,
-            "dataset": corpus if self.words is None else "pairs of its vocabulary's words",
-            "prompts": asked.prompts,
+            "dataset": dataset if self.words is None else "pairs of its vocabulary's words",
+            "prompts": len(placed.ids),
             "pairs": task.pairs or 0,
-            "length": self.placed.ids.shape[1] + 1,
+            "length": placed.ids.shape[1] + 1,
             "segment": task.segment or 0,
             "cue": task.cue or 0,
-            "places": len(self.placed.starts),
+            "places": len(placed.starts),
             "profile_prompts": asked.profile_prompts,
-            "prompts_sha256": self.placed.sha256,
-            "chance": chances(self.placed).get("accuracy_among", 0),
+            "prompts_sha256": placed.sha256,
+            "chance": 0 if placed.values is None else float(np.mean(chance(placed))),
             "processes": group.world,
             "change": "none" if asked.change is None else asked.change.name,
         }
 
 
-def retrieve(
-    subject: Retrieval,
+def look_up(
+    subject: Lookup,
     output: Path,
     *,
     resume: bool = False,
@@ -236,26 +166,13 @@ def retrieve(
 ) -> xr.Dataset | None:
     """Ask a model by place, write the result, and return it (None in processes other than the first).
 
-    Parameters
-    ----------
-    subject
-        What is asked of which model.
-    output, resume, overwrite, checkpoint_every, progress
-        As :func:`~posbias.measure.run.measure` has them.
-
-    Raises
-    ------
-    ValueError
-        For whatever is not as it should be, with what was expected and what came; no result is then written.
-    OSError
-        If a file or the hub cannot be read or written.
+    Files and checkpoints are as those of :func:`~posbias.measure.run.measure`.
     """
     check_run(output, resume=resume, overwrite=overwrite)
-    errors.seconds("checkpoint_every", checkpoint_every)
-    study = RetrievalStudy(subject)
+    session = LookupSession(subject)
     with processes() as group:
         shown = progress and group.rank == 0
-        provenance, path = study.described(group), checkpoint_path(output, group.rank)
+        provenance, path = session.described(group), checkpoint_path(output, group.rank)
         if output.exists() and not overwrite:
             try:
                 there = _finished(output, provenance)
@@ -267,70 +184,59 @@ def retrieve(
             return there if group.rank == 0 else None
         try:
             with told(1, "model", "loading", shown=shown) as bar:
-                instrument = study.instrument
+                instrument = session.instrument
                 bar.update()
-            positions = read_positions(instrument, study.settings.length)
-            scores = Scores(study, instrument, group, path)
-            readings = Traces(study, instrument, group, path) if subject.profile_prompts else None
-            batches = [*scores.batches, *(readings.batches if readings else [])]
+            positions = read_positions(instrument, session.settings.length)
+            scores = Scores(session, instrument, group, path)
+            traces = Traces(session, instrument, group, path) if subject.profile_prompts else None
+            batches = [*scores.batches, *(traces.batches if traces else [])]
             with nullcontext() if subject.change is None else subject.change.applied(instrument.model):
                 go_through(
                     batches,
-                    lambda: scores.rows | (readings.state() if readings else {}),
+                    lambda: scores.rows | (traces.state() if traces else {}),
                     path,
                     fingerprint_of(provenance, group.rank),
                     checkpoint_every=checkpoint_every,
                     shown=shown,
                 )
             scored = scores.arrays()
-            sums = None if readings is None else readings.arrays(positions, shown)
+            sums = None if traces is None else traces.arrays(positions, shown)
             results = None
             if group.rank == 0:
                 also = {"position": positions.kind, "position_details": positions.details}
-                also |= study.provenance() | {"processes": group.world}
+                also |= session.provenance() | {"processes": group.world}
                 measured = None if sums is None else make_results(sums, also, bin_centres())
-                results = assembled(study, scored, measured, provenance)
-                write_retrieval(output, results)
+                results = assembled(session, scored, measured, provenance)
+                write_lookup(output, results)
         except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-            raise out_of_memory(error, study.settings) or error from None
+            raise out_of_memory(error, session.settings) or error from None
         group.add_up(torch.zeros(1))  # nobody's checkpoint goes before the result is there
         path.unlink(missing_ok=True)
         return results
 
 
 class Scores:
-    """Hold one process's share of the scores.
+    """Hold one process's share of the scores."""
 
-    Parameters
-    ----------
-    study, instrument
-        The prompts, and what they go through.
-    group
-        The processes that share the batches.
-    path
-        The checkpoint, which is removed where nothing can go on from it.
-    """
-
-    def __init__(self, study: RetrievalStudy, instrument: Instrument, group: Processes, path: Path) -> None:
-        self.study, self.instrument, self.group, self.path = study, instrument, group, path
-        names = OF_TASK[study.retrieval.task.name]
-        self.rows = {name: torch.zeros(len(study.placed.ids), dtype=torch.float64) for name in names}
+    def __init__(self, session: LookupSession, instrument: Instrument, group: Processes, path: Path) -> None:
+        self.session, self.instrument, self.group, self.path = session, instrument, group, path
+        names = OF_TASK[session.lookup.task.name]
+        self.rows = {name: torch.zeros(len(session.placed.ids), dtype=torch.float64) for name in names}
 
     @property
     def batches(self) -> list[Batch]:
         """Batches of this process, in order."""
-        N, size = len(self.study.placed.ids), self.study.settings.batch_size
+        N, size = len(self.session.placed.ids), self.session.settings.batch_size
         shared = self.group.share([slice(k, min(k + size, N)) for k in range(0, N, size)])
-        sizes = [rows.stop - rows.start for rows in shared]
-        return [Batch(k, partial(self.read, rows)) for k, rows in zip(sizes, shared, strict=True)]
+        return [Batch(rows.stop - rows.start, partial(self.read, rows)) for rows in shared]
 
     def read(self, rows: slice) -> None:
-        """Score a batch; raise ValueError for a NaN or Inf."""
-        for name, values in read_scores(self.instrument, self.study.placed, rows).items():
+        """Score a batch; raise ValueError for a NaN or Inf, and leave no checkpoint of it."""
+        for name, values in read_scores(self.instrument, self.session.placed, rows).items():
             bad = (~torch.isfinite(values)).nonzero()
             if len(bad):
                 self.path.unlink(missing_ok=True)
-                received = f"{float(values[bad[0]])} in {self.study.settings.precision()}"
+                received = f"{float(values[bad[0]])} in {self.session.settings.precision()}"
                 raise errors.invalid(f"prompt {rows.start + int(bad[0])}, {name}", "finite numbers", received)
             self.rows[name][rows] = values.double()
 
@@ -340,22 +246,10 @@ class Scores:
 
 
 def assembled(
-    study: RetrievalStudy, scores: dict[str, np.ndarray], measured: xr.Dataset | None, provenance: dict[str, Any]
+    session: LookupSession, scores: dict[str, np.ndarray], measured: xr.Dataset | None, provenance: dict[str, Any]
 ) -> xr.Dataset:
-    """Return the result: scores by place with intervals, and profiles with rank correlations.
-
-    Parameters
-    ----------
-    study
-        With the prompts.
-    scores
-        Of every prompt, by name.
-    measured
-        The measurement of the prompts that give the profile; None without one.
-    provenance
-        Of the file.
-    """
-    placed, subset = study.placed, study.subset
+    """Return the result: scores by place with intervals, and the profiles of what was measured, if it was."""
+    placed = session.placed
     groups = groups_of(placed.places, len(placed.starts), placed.units)
     means = {name: group_means(x, groups, is_share=name in SHARES) for name, x in scores.items()}
     arrays: dict[str, np.ndarray] = {
@@ -375,11 +269,11 @@ def assembled(
         arrays |= {f"{name}_mean": x.mean, f"{name}_low": x.low, f"{name}_high": x.high}
     names = {"score": list(means)}
     if measured is not None:
-        profiles = place_profiles(measured, placed, changed=study.retrieval.change is not None)
+        profiles = place_profiles(measured, placed, changed=session.lookup.change is not None)
         grouped = {name: grouped_profile(p, groups) for name, p in profiles.items()}
-        influence = placed.by_place(measured["influence_prompts"].values)
         prompts = measured["influence_prompts"].values
-        drawn = drawn_profile(grouped_profile(influence, groups), prompts.sum(1), groups.weights[:, subset])
+        influence, weights = placed.by_place(prompts), groups.weights[:, session.subset]
+        drawn = drawn_profile(grouped_profile(influence, groups), prompts.sum(1), weights)
         correlations = [
             [rank_correlation(x, p, drawn if name == MEASURED else None) for x in means.values()]
             for name, p in grouped.items()
@@ -389,17 +283,28 @@ def assembled(
             "profile": np.array(list(profiles.values())),
             "profile_group": np.array(list(grouped.values())),
             "influence_places": influence,
-            "profile_index": subset,
+            "profile_index": session.subset,
             "rank_correlation": np.array(correlations),
             "lambda_frobenius": measured["lambda_frobenius"].values,
         }
-    return make_retrieval(arrays, provenance, names)
+    return make_lookup(arrays, provenance, names)
+
+
+def place_profiles(measurement: xr.Dataset, prompts: PlacedPrompts, *, changed: bool) -> dict[str, np.ndarray]:
+    """Return measured influence and its predictions at each place, by name: shares of the whole prompt.
+
+    Where the model's positions were ``changed`` while it was measured, there are no rollouts by formula: these take the
+    positions of the configuration.
+    """
+    names = [name for name in variants_of(measurement) if not changed or name in OF_ATTENTION]
+    whole = {MEASURED: measurement["influence"].values.astype(np.float64)}
+    whole |= {name: measured_profile(measurement, name) for name in names}
+    return {name: prompts.by_place(p / p.sum()) for name, p in whole.items()}
 
 
 def _finished(output: Path, provenance: dict[str, Any]) -> xr.Dataset:
     """Return the result that is there if it is what was asked for, or raise ValueError."""
-    there = read_retrieval(output)
-    found = differing(there.attrs, provenance)
-    if found:
+    there = read_lookup(output)
+    if found := differing(there.attrs, provenance):
         raise errors.invalid(str(output), "a result of the same settings, or --overwrite", "; ".join(found[:3]))
     return there

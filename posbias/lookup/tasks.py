@@ -1,42 +1,45 @@
-"""What can be asked of a model by place, and what can be refused of it before anything heavy is loaded."""
+"""What can be asked of a model by place, and what its answers are scored by; needs no torch."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from posbias import errors
+from posbias.measure.settings import setting
 
-TASKS = {
-    "kv": "key-value retrieval",
-    "copy": "copying",
-}
+TASKS = {"kv": "key-value lookup", "copy": "copying"}
 """Name of a task, and what it is called in words."""
-PAIRS, LENGTH, SEGMENT, CUE = 64, 256, 16, 4
+DEFAULTS = {"kv": {"pairs": 64}, "copy": {"length": 256, "segment": 16, "cue": 4}}
+"""What belongs to each task, and what it is unless given."""
 PROFILE_PROMPTS = 32
-"""Unless given: pairs of a key-value prompt; tokens of a copying prompt, and of these the segment's and its cue's;
-how many prompts give a profile."""
+"""How many prompts give a profile unless given."""
+
+SCORES: dict[str, tuple[str, str]] = {
+    "accuracy": ("accuracy", "1 where each token of the answer is the model's most likely one, else 0"),
+    "accuracy_among": (
+        "accuracy among the prompt's values",
+        "1 where each token of the answer is the most likely one of those with which a value of the prompt goes on",
+    ),
+    "log_probability": ("log-probability", "of the answer, nats: the sum over its tokens"),
+    "loss": ("loss", "of the repeated segment, nats a token"),
+    "loss_without": ("loss without", "of the same segment where other text stands in its first place, nats a token"),
+    "gain": ("gain", "loss_without less loss: what the first occurrence is worth, nats a token"),
+}
+"""Name of a score → what it is called, and what it is."""
+OF_TASK = {"kv": ("accuracy", "accuracy_among", "log_probability"), "copy": ("gain", "loss", "loss_without")}
+"""Scores of each task."""
+SHARES = ("accuracy", "accuracy_among")
+"""Scores that are 0 or 1 for each prompt."""
+MAIN = {"kv": "log_probability", "copy": "gain"}
+"""The score of each task that places are compared by: it knows more than right and wrong."""
 
 
 @dataclass(frozen=True)
 class Task:
     """Say what is asked.
 
-    Parameters
-    ----------
-    name
-        ``kv``: n pairs of a key and a value, then one of the keys; the answer is its value. ``copy``: a text, then a
-        cue from somewhere in it; the answer is the segment that follows the cue there.
-    pairs
-        Pairs of a key-value prompt; 64 unless given.
-    length
-        Tokens of a copying prompt with cue and segment; 256 unless given.
-    segment, cue
-        Tokens of the segment that is scored, and of the cue before it; 16 and 4 unless given.
-
-    Raises
-    ------
-    ValueError
-        For an unknown task, a number out of range, and for what belongs to the other task.
+    ``kv``: pairs of a key and a value, then one of the keys; the answer is its value. ``copy``: a text, then a cue from
+    somewhere in it; the answer is the segment that follows the cue there.
 
     >>> Task("kv", pairs=0)
     Traceback (most recent call last):
@@ -44,16 +47,16 @@ class Task:
     """
 
     name: str
-    pairs: int | None = None
-    length: int | None = None
-    segment: int | None = None
-    cue: int | None = None
+    pairs: int | None = setting(None, "Of kv: pairs of a key and a value in a prompt; 64.")
+    length: int | None = setting(None, "Of copy: tokens of a prompt, with cue and segment; 256.", "-n")
+    segment: int | None = setting(None, "Of copy: tokens of the segment that is scored; 16.")
+    cue: int | None = setting(None, "Of copy: tokens before it that are given; 4.")
 
     def __post_init__(self) -> None:
         """Check the numbers, and fill in what is not given."""
         if self.name not in TASKS:
             raise errors.invalid("task", f"one of {', '.join(TASKS)}", self.name or "an empty name")
-        own = {"pairs": PAIRS} if self.name == "kv" else {"length": LENGTH, "segment": SEGMENT, "cue": CUE}
+        own = DEFAULTS[self.name]
         for field in ("pairs", "length", "segment", "cue"):
             value = getattr(self, field)
             if field in own:
@@ -74,37 +77,15 @@ class Task:
         """Tokens of a copying prompt before the cue."""
         return (self.length or 0) - self.stretch
 
-    @property
-    def words(self) -> str:
-        """What the task is called.
 
-        >>> Task("kv").words, Task("copy", length=64).words
-        ('key-value retrieval', 'copying')
-        """
-        return TASKS[self.name]
+def check_counts(task: Task, prompts: int, profile_prompts: int) -> None:
+    """Raise ValueError for numbers of prompts out of range; copying wants a second document for the control.
 
-
-def check_counts(prompts: int, batch_size: int, profile_prompts: int, seed: int, task: Task) -> None:
-    """Raise ValueError for numbers of prompts and a seed that are out of range.
-
-    Parameters
-    ----------
-    prompts, batch_size
-        How many prompts, and how many at a time.
-    profile_prompts
-        How many of them also give a profile; 0 for none.
-    seed
-        Of what is drawn.
-    task
-        What is asked: copying wants a second document for the control.
-
-    >>> check_counts(1, 8, 0, 0, Task("copy"))
+    >>> check_counts(Task("copy"), 1, 0)
     Traceback (most recent call last):
     ValueError: prompts: expected an integer of at least 2, received 1
     """
     errors.positive_integer("prompts", prompts, minimum=2 if task.name == "copy" else 1)
-    errors.positive_integer("batch_size", batch_size)
     errors.positive_integer("profile_prompts", profile_prompts, minimum=0)
-    errors.positive_integer("seed", seed, minimum=0)
     if profile_prompts > prompts:
         raise errors.invalid("profile_prompts", f"at most the {prompts} prompts", profile_prompts)

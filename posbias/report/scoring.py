@@ -22,9 +22,9 @@ SCORED = ("prediction", "W1", "low", "high", "first_aside", "spearman", "differe
 """Columns of :func:`score_rows`."""
 
 
-def sample_of(measured: xr.Dataset, **options: Any) -> Sample:
-    """Return the sample of a measurement with ``influence_prompts``; options are those of ``prompt_units``."""
-    return Sample(measured["influence_prompts"].values.astype(np.float64), prompt_units(measured, **options))
+def sample_of(measured: xr.Dataset) -> Sample:
+    """Return the sample of a measurement with ``influence_prompts``."""
+    return Sample(measured["influence_prompts"].values.astype(np.float64), prompt_units(measured))
 
 
 def baselines(influence: Float[np.ndarray, "n"]) -> dict[str, Float[np.ndarray, "n"]]:

@@ -1,14 +1,18 @@
-"""Scores by place: means over groups of neighbouring places, their intervals, and rank correlations with profiles."""
+"""Answers scored, all teacher-forced; and scores by place: means over groups of neighbouring places, with intervals."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Int
+import torch
+from jaxtyping import Bool, Float, Int
 from scipy.stats import binomtest, rankdata
+from torch import Tensor
 
 from posbias.comparison.resampling import hull_interval, interval, resample_weights
+from posbias.lookup.prompts import PlacedPrompts
+from posbias.measure.instrument import Instrument
 
 MOST_GROUPS = 16
 """Groups of neighbouring places at most."""
@@ -17,18 +21,59 @@ LEAST_PROMPTS = 4
 RESAMPLES = 2000
 
 
+def read_scores(instrument: Instrument, prompts: PlacedPrompts, rows: slice) -> dict[str, Float[Tensor, "B"]]:
+    """Return the scores of a batch of the prompts, by name."""
+    answers = torch.from_numpy(prompts.answers[rows])
+    logits = instrument.tail(torch.from_numpy(prompts.ids[rows]), answers.shape[1]).cpu()
+    if prompts.controls is not None:
+        without = instrument.tail(torch.from_numpy(prompts.controls[rows]), answers.shape[1]).cpu()
+        losses = [-answer_log_probabilities(x, answers).mean(-1) for x in (logits, without)]
+        return {"loss": losses[0], "loss_without": losses[1], "gain": losses[1] - losses[0]}
+    assert prompts.values is not None
+    return {
+        "accuracy": (logits.argmax(-1) == answers).all(-1).double(),
+        "accuracy_among": found_among(logits, answers, torch.from_numpy(prompts.values[rows])).double(),
+        "log_probability": answer_log_probabilities(logits, answers).sum(-1),
+    }
+
+
+def answer_log_probabilities(logits: Float[Tensor, "B L v"], answers: Int[Tensor, "B L"]) -> Float[Tensor, "B L"]:
+    """Return the log-probability of each token of the answers, nats, in 64 bits.
+
+    >>> answer_log_probabilities(torch.zeros(1, 1, 4), torch.tensor([[2]])).exp().tolist()
+    [[0.25]]
+    """
+    return logits.double().log_softmax(-1).gather(-1, answers[..., None])[..., 0]
+
+
+def found_among(
+    logits: Float[Tensor, "B L v"], answers: Int[Tensor, "B L"], values: Int[Tensor, "B P L"]
+) -> Bool[Tensor, "B"]:
+    """Return whether each token of an answer is the most likely of those with which a value of the prompt goes on.
+
+    Values go on from the tokens of the answer before (teacher-forced): of the first token all values are asked, of a
+    later one those that begin as the answer does.
+
+    >>> logits, values = torch.tensor([[[0.0, 3.0, 2.0, 1.0]]]), torch.tensor([[[2], [3]]])
+    >>> found_among(logits, torch.tensor([[2]]), values).tolist()
+    [True]
+    """
+    rows = torch.arange(len(answers))[:, None]
+    begins = torch.ones(values.shape[:2], dtype=torch.bool)
+    found = torch.ones(len(answers), dtype=torch.bool)
+    for step in range(answers.shape[1]):
+        token = values[:, :, step]
+        best = logits[rows, step, token].masked_fill(~begins, -torch.inf).argmax(-1, keepdim=True)
+        found &= token.gather(1, best)[:, 0] == answers[:, step]
+        begins &= token == answers[:, step, None]
+    return found
+
+
 @dataclass(frozen=True)
 class Groups:
-    """Say which places belong together, and how prompts are drawn again.
+    """Say which places belong together and how often each prompt is drawn in each resample.
 
-    Parameters
-    ----------
-    edges
-        First place of each group, and the number of places.
-    member
-        Group of each prompt.
-    weights
-        How often each prompt is drawn in each resample.
+    ``edges`` are the first place of each group and the number of places; ``member`` is the group of each prompt.
     """
 
     edges: Int[np.ndarray, "G_plus_1"]
@@ -53,16 +98,9 @@ class Groups:
 
 @dataclass(frozen=True)
 class GroupMeans:
-    """Hold a score's mean for each group of places, and over all prompts, with 95 % intervals.
+    """Hold a score's mean for each group of places, and over all prompts (mean, low, high), with 95 % intervals.
 
-    Parameters
-    ----------
-    mean, low, high
-        Of each group; NaN for the ends where resamples give none.
-    overall
-        Mean, low and high over all prompts.
-    drawn
-        Of each group in each resample; NaN where none of its prompts was drawn.
+    Ends are NaN where resamples give none; ``drawn`` is NaN where none of a group's prompts was drawn.
     """
 
     mean: Float[np.ndarray, "G"]
@@ -77,15 +115,6 @@ def groups_of(
 ) -> Groups:
     """Return groups of neighbouring places: at most 16, and so few that each has four prompts on average.
 
-    Parameters
-    ----------
-    places, count
-        Place of each prompt, and how many places there are.
-    units
-        What was drawn independently: whole units are drawn again.
-    resamples, seed
-        As in :func:`~posbias.comparison.resampling.resample_weights`.
-
     >>> groups_of(np.arange(12), 12, np.arange(12), resamples=1).edges.tolist()
     [0, 4, 8, 12]
     """
@@ -98,15 +127,8 @@ def groups_of(
 def group_means(values: Float[np.ndarray, "N"], groups: Groups, *, is_share: bool = False) -> GroupMeans:
     """Return means and intervals of a score.
 
-    Parameters
-    ----------
-    values
-        One number for each prompt.
-    groups
-        From :func:`groups_of`.
-    is_share
-        Whether the values are 0 and 1 of independent prompts: their intervals are then Clopper and Pearson's, which are
-        not empty where all prompts agree, as those of resamples would be.
+    Of shares, 0 and 1 of independent prompts, the intervals are Clopper and Pearson's, which are not empty where all
+    prompts agree, as those of resamples would be.
 
     >>> groups = groups_of(np.array([0, 0, 0, 0, 1, 1, 1, 1]), 2, np.arange(8), resamples=50)
     >>> group_means(np.array([1.0, 1, 1, 1, 0, 0, 0, 0]), groups).mean.tolist()
@@ -144,17 +166,6 @@ def grouped_profile(profile: Float[np.ndarray, "... P"], groups: Groups) -> Floa
 def difference_p_value(values: Float[np.ndarray, "N"], groups: Groups, *, seed: int = 0) -> float:
     """Return the p value of no difference between places: how often prompts in random places differ as much or more.
 
-    Parameters
-    ----------
-    values
-        One number for each prompt.
-    groups
-        Of places; as many permutations are drawn as there are resamples.
-    seed
-        Of the permutations.
-
-    Notes
-    -----
     The statistic is the variance between groups of places. With P permutations no p value is below 1 / (P + 1).
 
     >>> groups = groups_of(np.repeat([0, 1], 20), 2, np.arange(40), resamples=99)
@@ -174,12 +185,7 @@ def drawn_profile(
 ) -> Float[np.ndarray, "B G"]:
     """Return a measured profile in each resample of its prompts; NaN where none of them was drawn.
 
-    Parameters
-    ----------
-    influence, totals
-        Of each prompt in each group of places, and over all of its tokens.
-    weights
-        How often each prompt is drawn.
+    ``influence`` is of each prompt in each group of places, ``totals`` over all of its tokens.
 
     >>> drawn_profile(np.array([[1.0, 3.0], [2.0, 2.0]]), np.array([4.0, 4.0]), np.array([[1.0, 1.0]])).tolist()
     [[0.375, 0.625]]
@@ -193,24 +199,10 @@ def rank_correlation(
 ) -> tuple[float, float, float]:
     """Return Spearman's rank correlation of a score with a profile over groups of places, and its 95 % interval.
 
-    Parameters
-    ----------
-    score
-        Drawn again with its prompts.
-    profile
-        Of the same groups.
-    drawn
-        The profile in each resample, where its prompts are drawn again too.
-
-    Returns
-    -------
-    estimate, low, high : float
-        NaN for fewer than three groups, and where score or profile is the same in all of them.
-
-    Notes
-    -----
-    Noise in the means moves a correlation towards 0, in a resample once more than in the sample; the interval is
-    therefore the hull of the percentile and the basic one (:func:`~posbias.comparison.resampling.hull_interval`).
+    NaN for fewer than three groups, and where score or profile is the same in all of them. Noise in the means moves a
+    correlation towards 0, in a resample once more than in the sample; the interval is therefore the hull of the
+    percentile and the basic one (:func:`~posbias.comparison.resampling.hull_interval`). ``drawn`` is the profile in
+    each resample, where its prompts are drawn again too.
     """
     if len(profile) < 3:
         return float("nan"), float("nan"), float("nan")

@@ -1,4 +1,4 @@
-"""Tokenizers of several kinds, and a tiny model for each, for the tests of retrieval by place."""
+"""Tokenizers of several kinds, and a tiny model for each, for the tests of lookup."""
 
 from measuring import make
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors

@@ -1,0 +1,361 @@
+"""posbias lookup: the file, its report, killed and resumed runs, several processes, and what is refused."""
+
+import html
+import json
+import os
+import re
+import subprocess
+import sys
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("transformers", reason="transformers is not installed")
+xr = pytest.importorskip("xarray", reason="xarray is not installed")
+
+from killed import killed
+from lookup_worlds import byte_tokenizer, named_tokenizer, save_network, word_tokenizer
+from measuring import refused, save, status, write_documents
+
+from posbias.lookup import run as module
+from posbias.lookup.file import ATTRIBUTES, VARIABLES, read_lookup
+from posbias.lookup.run import Change, Lookup, look_up
+from posbias.lookup.tasks import Task
+from posbias.measure.corpus import Corpus
+from posbias.measure.instrument import Instrument
+from posbias.measure.loading import Source
+from posbias.measure.settings import Settings
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """Return a folder with tiny models and documents; tests write elsewhere."""
+    root = tmp_path_factory.mktemp("place")
+    save(root / "bloom", "bloom")
+    save_network(root / "named", named_tokenizer(), "llama")
+    save_network(root / "letters", byte_tokenizer(), "gpt2")
+    save_network(root / "one", word_tokenizer(["ban"]), "llama")
+    write_documents(root / "d.jsonl", [40] * 12)
+    return root
+
+
+@pytest.fixture(scope="module")
+def subject(place):
+    """Return a lookup of five pairs: three batches of scores, then two of the profile."""
+    settings = Settings(Source(str(place / "bloom")), Corpus(), prompts=12, batch_size=4)
+    return Lookup(settings, Task("kv", pairs=5), profile_prompts=6)
+
+
+@pytest.fixture(scope="module")
+def found(subject, tmp_path_factory):
+    """Return the file of that lookup."""
+    path = tmp_path_factory.mktemp("found") / "r.nc"
+    look_up(subject, path)
+    return path
+
+
+def arguments(place, output, *more, task="kv", **changes):
+    """Return a command line."""
+    own = {"pairs": 5} if task == "kv" else {"length": 28, "segment": 5, "cue": 2, "dataset": place / "d.jsonl"}
+    options = {"model": place / "bloom", "task": task, **own, "prompts": 12, "profile_prompts": 6, "batch_size": 4}
+    options |= {"output": output, **changes}
+    pairs = [(f"--{name.replace('_', '-')}", str(value)) for name, value in options.items()]
+    return ["lookup", *(word for pair in pairs for word in pair), *more]
+
+
+def same_bits(first, second):
+    one, two = read_lookup(first), read_lookup(second)
+    assert set(one) == set(two) and one.attrs == two.attrs
+    for name in one:
+        assert one[name].values.tobytes() == two[name].values.tobytes(), name
+
+
+# The file and what the command says
+
+
+@pytest.mark.parametrize("task", ["kv", "copy"])
+def test_the_command_writes_scores_and_profiles_and_says_them(place, tmp_path, capsys, task):
+    code, out, err = status(capsys, arguments(place, tmp_path / "r.nc", task=task))
+    assert code == 0 and err == "" and [p.name for p in tmp_path.iterdir()] == ["r.nc"]
+    results = read_lookup(tmp_path / "r.nc")
+    assert set(results) <= set(VARIABLES) and set(ATTRIBUTES) < set(results.attrs)
+    lines = out.splitlines()
+    assert len(lines) in (4, 5) and lines[0].startswith(f"{tmp_path / 'r.nc'}: bloom, ")
+    is_open = "places are not told apart (p " in lines[2]
+    assert is_open == (lines[-1].startswith("places are not told apart: their order is noise")) == (len(lines) == 5)
+    assert lines[3].startswith("rank correlation of ") and "measured influence" in lines[3]
+    if task == "kv":
+        assert "5 pairs (keys of 1 token, values of 1 token, no separators), 12 prompts of 13 tokens" in lines[0]
+        assert np.isin(np.bincount(results["place"]), [2, 3]).all()
+        assert np.isclose(results.attrs["chance"], 0.2) and "chance 0.2" in lines[1]
+    else:
+        assert "segments of 5 tokens after a cue of 2 (d.jsonl), 12 prompts of 28 tokens" in lines[0]
+        assert np.allclose(results["gain"], results["loss_without"] - results["loss"])
+        assert (results["gain"] != 0).all(), "the control changes what the model sees"
+    assert {"measured", "a", "b", "c", "kernels", "own"} == set(results["profile_name"].values)
+    assert (results["profile"].values > 0).all()
+
+
+def test_the_profile_is_that_of_the_same_prompts_up_to_the_answer(subject, found):
+    results = read_lookup(found)
+    ids = torch.from_numpy(results["prompt_tokens"].values[results["profile_index"].values]).long()
+    influence = Instrument(subject.settings.source.load_model(torch.float32, "cpu", None)).measure(ids).influence
+    starts, width = results["place_start"].values, int(np.diff(results["place_start"].values)[0])
+    expected = np.stack([influence.numpy()[:, s : s + width].sum(1) for s in starts], axis=1)
+    assert np.allclose(results["influence_places"], expected, rtol=1e-4)
+    share = expected.sum(0) / float(influence.sum())
+    assert np.allclose(results["profile"].sel(profile_name="measured"), share, rtol=1e-4)
+    edges = np.append(results["group_first"].values, len(starts))
+    groups = [share[a:b].mean() for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    assert np.allclose(results["profile_group"].sel(profile_name="measured"), groups, rtol=1e-4)
+
+
+def test_networks_of_keys_and_values_by_name(place, tmp_path, capsys):
+    code, out, _ = status(capsys, arguments(place, tmp_path / "r.nc", model=place / "named", profile_prompts=0))
+    assert code == 0 and "no separators" in out and "rank correlation" not in out
+    results = read_lookup(tmp_path / "r.nc")
+    assert results["prompt_tokens"].shape == (12, 12) and (results["prompt_tokens"][:, 0] == 0).all()
+    assert "profile" not in results
+    words = arguments(place, tmp_path / "bare.nc", "--no-special-tokens", model=place / "named", profile_prompts=0)
+    assert status(capsys, words)[0] == 0
+    assert read_lookup(tmp_path / "bare.nc")["prompt_tokens"].shape == (12, 11)
+
+
+def test_batch_sizes_agree(subject, found, tmp_path):
+    settings = replace(subject.settings, batch_size=5)
+    one, two = look_up(replace(subject, settings=settings), tmp_path / "r.nc"), read_lookup(found)
+    for name in ("log_probability", "accuracy", "profile", "rank_correlation", "influence_places"):
+        assert np.allclose(one[name], two[name], rtol=1e-4, atol=1e-5, equal_nan=True), name
+
+
+def test_one_prompt_has_no_interval_and_is_counted_as_one(place, tmp_path, capsys):
+    words = arguments(place, tmp_path / "r.nc", pairs=1, prompts=1, profile_prompts=1)
+    code, out, err = status(capsys, [*words, "--report", str(tmp_path / "r.html")])
+    assert code == 0 and err == "" and "1 pair (keys" in out and "1 prompt of 5 tokens" in out
+    results = read_lookup(tmp_path / "r.nc")
+    assert np.isnan(results["log_probability_low"]).all() and np.isfinite(results["log_probability_mean"]).all()
+    assert np.isnan(results["overall"].sel(score="log_probability").values[1:]).all()
+
+
+# Runs that end early, and several processes
+
+
+@pytest.mark.parametrize("after", [1, 4])
+def test_stopped_after_any_batch_it_goes_on(subject, tmp_path, monkeypatch, after):
+    calls, real = [], {name: getattr(Instrument, name) for name in ("tail", "measure")}
+
+    def counted(name, most):
+        def call(self, *rest):
+            calls.append(name)
+            if len(calls) > most:
+                raise KeyboardInterrupt
+            return real[name](self, *rest)
+
+        return call
+
+    output = tmp_path / "r.nc"
+    for name in real:
+        monkeypatch.setattr(Instrument, name, counted(name, after))
+    with pytest.raises(KeyboardInterrupt):
+        look_up(subject, output, checkpoint_every=0.0)
+    assert [p.name for p in tmp_path.iterdir()] == ["r.nc.rank0.checkpoint"]
+    calls.clear()
+    for name in real:
+        monkeypatch.setattr(Instrument, name, counted(name, 99))
+    look_up(subject, output, resume=True)
+    assert calls == ["tail", "tail", "tail", "measure", "measure"][after:], "what was done is not done again"
+    monkeypatch.undo()
+    again = look_up(subject, tmp_path / "whole.nc")
+    assert (
+        read_lookup(output).equals(again) and [p.name for p in tmp_path.iterdir()].count("r.nc.rank0.checkpoint") == 0
+    )
+
+
+def test_killed_by_sigkill_it_ends_with_the_same_bits(place, tmp_path, capsys, one_thread):
+    whole, part = tmp_path / "whole.nc", tmp_path / "killed.nc"
+    words = arguments(place, part, task="copy")
+    killed(words, "from posbias.lookup import run; run.look_up.__kwdefaults__['checkpoint_every'] = 0")
+    assert (tmp_path / "killed.nc.rank0.checkpoint").exists() and not part.exists()
+    assert status(capsys, arguments(place, whole, task="copy"))[0] == 0
+    assert status(capsys, [*words, "--resume"])[0] == 0
+    same_bits(whole, part)
+
+
+def test_what_is_there_is_returned_kept_or_refused(place, tmp_path, capsys, monkeypatch):
+    output = tmp_path / "r.nc"
+    assert status(capsys, arguments(place, output))[0] == 0
+    before = output.read_bytes()
+    code, _, err = status(capsys, arguments(place, output))
+    assert code == 2 and "r.nc: expected a file that is not there yet, or --overwrite" in err
+    for changes, said in (({"seed": 4}, "seed 0, not 4"), ({"pairs": 4}, "pairs 5, not 4")):
+        code, _, err = status(capsys, arguments(place, output, "--resume", **changes))
+        assert code == 2 and "a result of the same settings, or --overwrite, received " in err and said in err
+    with monkeypatch.context() as patch:
+        patch.setattr(Source, "load_model", lambda *_: pytest.fail("measured again"))
+        code, out, _ = status(capsys, arguments(place, output, "--resume"))
+    assert code == 0 and "12 prompts of 13 tokens" in out and output.read_bytes() == before
+    words = arguments(place, tmp_path / "part.nc")
+    monkeypatch.setattr(module, "write_lookup", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    assert status(capsys, words)[0] == 130
+    monkeypatch.undo()
+    code, _, err = status(capsys, [*words, "--resume", "--seed", "9"])
+    assert code == 2 and "a checkpoint of a run with the same settings" in err and not (tmp_path / "part.nc").exists()
+    assert status(capsys, [*words, "--resume"])[0] == 0
+    same_bits(output, tmp_path / "part.nc")
+
+
+def test_two_processes_agree_with_one(place, found, tmp_path):
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "posbias"]
+    done = subprocess.run(
+        [*launch, *arguments(place, tmp_path / "two.nc")],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0 and done.stdout.count("12 prompts") == 1, done.stderr
+    one, two = read_lookup(found), read_lookup(tmp_path / "two.nc")
+    for name in one:
+        assert np.allclose(one[name], two[name], rtol=1e-5, atol=1e-7, equal_nan=True), name
+    assert two.attrs["processes"] == 2 and [p.name for p in tmp_path.iterdir()] == ["two.nc"]
+
+
+# Models that are changed while they are asked
+
+
+def test_a_change_wraps_the_whole_measurement_and_is_taken_back(subject, tmp_path):
+    seen = []
+
+    @contextmanager
+    def silenced(model):
+        embedding = model.get_output_embeddings()
+        handle = embedding.register_forward_hook(lambda module, args, out: seen.append(1) or out * 0)
+        try:
+            yield
+        finally:
+            handle.remove()
+            seen.append("end")
+
+    @contextmanager
+    def untouched(model):
+        yield
+
+    changed = replace(subject, profile_prompts=0, change=Change("nothing said", silenced))
+    two = look_up(changed, tmp_path / "two.nc")
+    assert seen == [1, 1, 1, "end"] and np.allclose(two["log_probability"], -np.log(97))
+    assert two.attrs["change"] == "nothing said"
+    with pytest.raises(ValueError, match="change nothing said, not none"):
+        look_up(replace(changed, change=None), tmp_path / "two.nc", resume=True)
+    profiled = look_up(replace(subject, change=Change("as it is", untouched)), tmp_path / "three.nc")
+    assert set(profiled["profile_name"].values) == {"measured", "kernels", "own"}, "no formula knows of the change"
+
+
+def test_content_is_sharpened_while_the_model_is_asked(place, found, tmp_path, capsys):
+    """With a large temperature attention is what positions say, in each prompt the same: its rollout is smooth."""
+    kernels = {"1": read_lookup(found)["profile"].sel(profile_name="kernels").values}
+    for temperature in ("0.25", "1e6"):
+        code, said, _ = status(capsys, arguments(place, tmp_path / f"{temperature}.nc", "--temperature", temperature))
+        results = read_lookup(tmp_path / f"{temperature}.nc")
+        assert code == 0 and "changed by temperature" in said and results.attrs["change"].startswith("temperature ")
+        kernels[temperature] = results["profile"].sel(profile_name="kernels").values
+    rough = {x: np.abs(np.diff(np.log(p), 2)).max() for x, p in kernels.items()}
+    assert rough["1e6"] < rough["1"] < rough["0.25"]
+    page = tmp_path / "page.html"
+    assert status(capsys, ["report", str(tmp_path / "0.25.nc"), "-o", str(page)])[0] == 0
+    assert "--temperature 0.25" in page.read_text()
+
+
+def test_a_bias_is_added_while_the_model_is_asked(place, found, tmp_path, capsys):
+    """A slope of 1 moves the rollout's profile towards the last pairs, one of -1 towards the first."""
+    results = {"none": read_lookup(found)}
+    for bias in ("alibi:1", "alibi:-1"):
+        code, said, _ = status(capsys, arguments(place, tmp_path / f"{bias}.nc", "--bias", bias))
+        assert code == 0 and "changed by" in said
+        results[bias] = read_lookup(tmp_path / f"{bias}.nc")
+    kernels = {bias: x["profile"].sel(profile_name="kernels").values for bias, x in results.items()}
+    means = {bias: np.arange(5) @ p / p.sum() for bias, p in kernels.items()}
+    assert means["alibi:-1"] + 0.5 < means["none"] < means["alibi:1"] - 0.5
+    assert results["none"].attrs["change"] == "none" and "slope" in results["alibi:1"].attrs["change"]
+
+
+# The report
+
+
+@pytest.mark.parametrize("task", ["kv", "copy"])
+def test_the_report_has_figure_tables_and_data(place, tmp_path, capsys, task):
+    output, page, lean = tmp_path / "r.nc", tmp_path / "r.html", tmp_path / "lean.nc"
+    assert status(capsys, arguments(place, output, "--report", str(page), task=task))[0] == 0
+    first = page.read_text()
+    code, _, err = status(capsys, ["report", str(output), "-o", str(page)])
+    assert code == 2 and "r.html: expected a file that is not there yet, or --overwrite" in err
+    code, out, _ = status(capsys, ["report", str(output), "-o", str(page), "--overwrite"])
+    assert code == 0 and "12 prompts of" in out and page.read_text() == first
+    assert first.count("<svg") == 1 and "http" not in first and "<script" not in first
+    for part in ("By place", "rank correlation with", "How to read it", "places.csv", "prompts.csv", "profiles.csv"):
+        assert part in first, part
+    assert f"posbias lookup --model bloom --task {task}" in first
+    code, _, err = status(capsys, ["report", str(output), "-o", str(page), "--overwrite", "--compare", str(output)])
+    assert code == 2 and "compare: expected none with a lookup" in err
+    assert status(capsys, arguments(place, lean, task=task, profile_prompts=0))[0] == 0
+    assert status(capsys, ["report", str(lean), "-o", str(page), "--overwrite"])[0] == 0
+    assert "rank correlation with" not in page.read_text()
+
+
+def test_the_report_of_a_changed_model_says_how_to_change_it_again(place, tmp_path, capsys):
+    output, page, again = tmp_path / "r.nc", tmp_path / "r.html", tmp_path / "bias.json"
+    heads = [{"kind": "log", "alpha": 0.5 + h / 7} for h in range(4)]
+    again.write_text(json.dumps([heads] * 3))
+    words = arguments(place, output, "--bias", str(again), "--report", str(page), profile_prompts=0)
+    code, out, _ = status(capsys, words)
+    assert code == 0 and max(map(len, out.splitlines()[:1])) < 600, "a bias for each head is not written out"
+    said = html.unescape(re.sub("<[^>]+>", "", page.read_text()))
+    assert f"echo '{read_lookup(output).attrs['change']}' > bias.json" in said
+    assert "--bias bias.json --output" in said
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda x: x.attrs.update(posbias_retrieval=2), "a lookup of layout 1, received layout 2"),
+        (lambda x: x.attrs.update(task="find"), "task: expected one of kv, copy"),
+        (lambda x: x.attrs.update(prompts=9), "prompts: expected 12, which the file has, received 9"),
+        (lambda x: x.attrs.pop("chance"), "a complete lookup, received none of chance"),
+        (lambda x: x["log_probability_mean"].values.fill(np.nan), "log_probability_mean: expected finite numbers"),
+    ],
+)
+def test_a_file_that_is_no_lookup_is_refused(found, tmp_path, capsys, change, said):
+    broken, results = tmp_path / "broken.nc", read_lookup(found).copy(deep=True)
+    change(results)
+    results.to_netcdf(broken, engine="h5netcdf")
+    code, out, err = status(capsys, ["report", str(broken), "-o", str(tmp_path / "p.html")])
+    assert code == 2 and out == "" and said in err and err.count("\n") == 1 and not (tmp_path / "p.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"model": "letters", "pairs": 20}, ("pairs: expected at most", "in the model's context of 64 tokens")),
+        ({"model": "one"}, ("tokenizer: expected one with words for 5 distinct keys", "1 token that can be used")),
+        ({"model": "named", "task": "copy"}, ("tokenizer: expected one that makes tokens of text",)),
+        ({"task": "copy", "prompts": 13, "profile_prompts": 1}, ("d.jsonl", "13 prompts of 21 tokens")),
+        ({"model": "letters", "task": "copy", "length": 65}, ("length: expected at most 64",)),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_the_model_is_loaded(
+    place, tmp_path, capsys, monkeypatch, changes, expected
+):
+    monkeypatch.setattr(Source, "load_model", lambda *_: pytest.fail("loaded"))
+    changes = {**changes, "model": place / changes.get("model", "bloom")}
+    refused(capsys, tmp_path, arguments(place, tmp_path / "r.nc", **changes), *expected)
+
+
+def test_a_number_that_is_none_is_refused_with_its_prompt(place, tmp_path, capsys, monkeypatch):
+    real = Instrument.tail
+    monkeypatch.setattr(Instrument, "tail", lambda self, *rest: real(self, *rest) * float("nan"))
+    refused(capsys, tmp_path, arguments(place, tmp_path / "r.nc"), "prompt 0, log_probability: expected finite numbers")
