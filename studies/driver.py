@@ -24,8 +24,9 @@ from posbias.measure import checkpoint
 from posbias.measure.corpus import Corpus
 from posbias.measure.loading import Source
 from posbias.measure.progress import progress
-from posbias.measure.study import KERNEL_SIZE, Settings
-from posbias.measure.untrained import BODIES, SIZES, Birth
+from posbias.measure.settings import KERNEL_SIZE, Settings
+from posbias.measure.sizes import BODIES, SIZES
+from posbias.measure.untrained import Untrained
 from posbias.shipped import PREFIX, reference_names
 from studies.absolute.measure import (
     measure_architectures,
@@ -34,15 +35,13 @@ from studies.absolute.measure import (
     measure_start,
 )
 from studies.asked import Request, check_request, check_study
-from studies.design.designed import measure_designed
-from studies.design.gated_designs import measure_gated
+from studies.design.measure import measure_designed, measure_designs, measure_gated
 from studies.design.remedies import measure_added_biases, measure_remedies
-from studies.design.untrained_designs import measure_designs
-from studies.ladder.between import measure_between
+from studies.ladder.alignment import measure_between
 from studies.ladder.gap import measure_refinements
 from studies.ladder.gradients import measure_hops
-from studies.ladder.path_gradients import measure_pathways
-from studies.ladder.rotary_kernels import measure_rotary
+from studies.ladder.paths import measure_pathways
+from studies.ladder.rotary import measure_rotary
 from studies.norms.measure import measure_norms
 from studies.reference.corpora import measure_corpus, measure_snapshot, measure_untrained
 from studies.reference.models import DESIGNED, REFERENCES
@@ -79,7 +78,7 @@ class Part:
     prompts, length, batch_size
         How many prompts, of how many tokens, and how many at a time.
     rule, per_document
-        As :class:`~posbias.measure.study.Settings` has them.
+        As :class:`~posbias.measure.settings.Settings` has them.
     models
         Reference models that it is made for, if not for all of the study's.
     """
@@ -127,7 +126,7 @@ class Plan:
     minutes: int
     parts: tuple[Part, ...]
     models: tuple[str, ...] = tuple(REFERENCES)
-    untrained: tuple[Callable[[str], Birth], Sequence[str]] | None = None
+    untrained: tuple[Callable[[str], Untrained], Sequence[str]] | None = None
 
     def known(self) -> Sequence[str]:
         """Return the names that a request may use."""
@@ -138,9 +137,9 @@ class Plan:
         return Source(_source(model)) if self.untrained is None else self.untrained[0](model)
 
 
-def _published(model: str) -> Birth:
+def _published(model: str) -> Untrained:
     """Return a published size at birth; text is cut by the tokenizer of a reference model."""
-    return Birth(model, tokenizer=f"{PREFIX}llama-12")
+    return Untrained(model, tokenizer=f"{PREFIX}llama-12")
 
 
 STUDIES: Mapping[str, Plan] = {
@@ -281,7 +280,7 @@ STUDIES: Mapping[str, Plan] = {
             Part("unit", partial(measure_designs, init="unit"), 8, 256, 1, rule="random"),
         ),
         tuple(BODIES),
-        (Birth, tuple(BODIES)),
+        (Untrained, tuple(BODIES)),
     ),
     "design-gates": Plan(
         "Do untrained networks keep what a design for their gains and gates promises?",
@@ -293,7 +292,7 @@ STUDIES: Mapping[str, Plan] = {
             Part("unit", partial(measure_gated, init="unit"), 16, 256, 1, rule="random"),
         ),
         tuple(BODIES),
-        (Birth, tuple(BODIES)),
+        (Untrained, tuple(BODIES)),
     ),
     "remedies": Plan(
         "What do known remedies for position bias do to the rollout and the loss of a given model?",

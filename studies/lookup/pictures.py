@@ -1,4 +1,4 @@
-"""How retrieval networks are drawn: each link from the prior to what is found, and the ranks of predictors."""
+"""How lookup networks are drawn: each link from the prior to what is found, and the ranks of predictors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pandas as pd
 import xarray as xr
 from jaxtyping import Float
 
-from studies.lookup.tables import PREDICTORS, TASK, Run, finished, learning_times, parted, predicted
+from studies.lookup.tables import PREDICTORS, TASK, Run, finished, found_at_the_end, learning_times, predicted
 
 LABELS = {
     "none": "no positions", "alibi": "ALiBi", "steep": "one slope", "rope": "RoPE", "log": "log", "early": "early",
@@ -33,25 +33,16 @@ LINKS = (
 
 
 def draw_chain(runs: Sequence[Run], axes: Sequence[Any]) -> None:
-    """Draw one line of settings from the prior to what is found, a panel for each link.
+    """Draw one line of settings from the prior to what is found, a panel for each link, on four axes.
 
     Profiles are over parts of the places, in multiples of their mean; what is found is of networks that have learned.
-
-    Parameters
-    ----------
-    runs
-        Settings that differ in their positions.
-    axes
-        Four matplotlib axes.
     """
     for run in runs:
-        speed = 1 / learning_times(run)
-        _line(axes[0], run, _of_mean(predicted(run, TASK)))
-        _line(axes[1], run, _of_mean(predicted(run, "influence_born")))
+        prior, influence, speed = predicted(run, TASK), predicted(run, "influence_born"), 1 / learning_times(run)
+        _line(axes[0], run, prior / prior.mean())
+        _line(axes[1], run, influence / influence.mean())
         _line(axes[2], run, (speed / speed.mean(1, keepdims=True)).mean(0))
-        for done in finished([run]):
-            _line(axes[3], done, accuracy(done, 4))
-    axes[3].set_ylim(0, 1.03)
+    draw_accuracy(finished(runs), 4, axes[3])
     for ax, (title, label) in zip(axes, LINKS, strict=True):
         ax.set_title(title, fontsize=9)
         ax.set_ylabel(label)
@@ -59,33 +50,15 @@ def draw_chain(runs: Sequence[Run], axes: Sequence[Any]) -> None:
 
 
 def draw_accuracy(runs: Sequence[Run], times: int, ax: Any) -> None:
-    """Draw the share of values that finished networks find, by part of the places.
-
-    Parameters
-    ----------
-    runs
-        Settings.
-    times
-        Length of the prompts, as a multiple of those in training.
-    ax
-        matplotlib axes.
-    """
+    """Draw the share of values that networks find by part, in prompts of some times the length of those in training."""
     for run in runs:
-        _line(ax, run, accuracy(run, times))
+        _line(ax, run, found_at_the_end(run, times))
     ax.set_ylim(0, 1.03)
     ax.set_xlabel("place (first 0, last 1)")
 
 
 def draw_ranks(order: pd.DataFrame, ax: Any) -> None:
-    """Draw each setting's rank correlation of predictors with the speed of learning, a row for each predictor.
-
-    Parameters
-    ----------
-    order
-        Of :func:`~studies.lookup.tables.order_table`.
-    ax
-        matplotlib axes.
-    """
+    """Draw each setting's rank correlation of predictors with the speed of learning, a row for each predictor."""
     rng = np.random.default_rng(0)
     for row, name in enumerate(SHOWN):
         for encoding, part in order.groupby("encoding"):
@@ -99,21 +72,9 @@ def draw_ranks(order: pd.DataFrame, ax: Any) -> None:
     ax.set_xlabel("rank correlation with the speed of learning")
 
 
-def draw_remedies(studies: Mapping[str, xr.Dataset], styles: Mapping[str, str], times: int, ax: Any) -> None:
-    """Draw accuracy by part with and without remedies, mean over seeds.
-
-    Parameters
-    ----------
-    studies
-        Of one setting, by the name of the positions.
-    styles
-        Condition → how its lines are drawn: a matplotlib line style.
-    times
-        Length of the prompts, as a multiple of those in training.
-    ax
-        matplotlib axes.
-    """
-    for encoding, study in studies.items():
+def draw_remedies(remedies: Mapping[str, xr.Dataset], styles: Mapping[str, str], times: int, ax: Any) -> None:
+    """Draw accuracy by part, mean over seeds: a colour for each kind of positions, a line style for each condition."""
+    for encoding, study in remedies.items():
         for condition, style in styles.items():
             y = study["accuracy"].sel(times=times, condition=condition).mean("seed").values
             ax.plot(_places(y), y, style, color=COLOURS[encoding], lw=1.3)
@@ -121,18 +82,9 @@ def draw_remedies(studies: Mapping[str, xr.Dataset], styles: Mapping[str, str], 
     ax.set_xlabel("place (first 0, last 1)")
 
 
-def accuracy(run: Run, times: int) -> Float[np.ndarray, "parts"]:
-    """Return the share of values that a setting's networks find by part, mean over seeds."""
-    return parted(run.results[f"accuracy_{times}"].values.astype(np.float64).mean(0))
-
-
 def _line(ax: Any, run: Run, y: Float[np.ndarray, "parts"]) -> None:
     encoding = str(run.results.attrs["encoding"])
     ax.plot(_places(y), y, color=COLOURS[encoding], label=LABELS[encoding], lw=1.3)
-
-
-def _of_mean(profile: Float[np.ndarray, "parts"]) -> Float[np.ndarray, "parts"]:
-    return profile / profile.mean()
 
 
 def _places(y: np.ndarray) -> Float[np.ndarray, "parts"]:

@@ -8,7 +8,6 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from posbias import errors
 from studies.lookup.settings import Setting
 
 
@@ -40,29 +39,11 @@ def vocabulary(setting: Setting) -> list[str]:
 def prompts(
     setting: Setting, size: int, generator: torch.Generator, *, pairs: int | None = None, each_place: bool = False
 ) -> Prompts:
-    """Draw prompts with different keys.
+    """Draw prompts with different keys, of as many pairs as in training unless told.
 
-    Parameters
-    ----------
-    setting
-        What they are like.
-    size
-        B.
-    generator
-        Where all that is random comes from.
-    pairs
-        In a prompt; those of training if not given.
-    each_place
-        Whether answers stand at places 0, 1, …, n - 1, 0, …; else where they do in training.
-
-    Raises
-    ------
-    ValueError
-        For more pairs than keys.
+    Answers stand where they do in training, or at each of the places 0, 1, …, n - 1, 0, … in turn.
     """
     n = setting.pairs if pairs is None else pairs
-    if not 1 <= n <= setting.keys:
-        raise errors.invalid("pairs", f"1 to {setting.keys}, the number of different keys", n)
     keys = torch.rand(size, setting.keys, generator=generator).argsort(1)[:, :n]
     values = torch.randint(setting.values, (size, n), generator=generator)
     if each_place:

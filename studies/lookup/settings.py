@@ -30,32 +30,14 @@ LOCAL = (2.0, 1.0)
 
 @dataclass(frozen=True)
 class Setting:
-    """A network, and the prompts that it is trained on.
+    """A network of T ``layers``, and the prompts of n ``pairs`` and a key of one of them that it is trained on.
 
-    Parameters
-    ----------
-    encoding
-        Positions: ``none``; ``alibi``, with the usual slopes, or ``steep``, with one; ``rope``; the scale-free logits
-        ``log`` (α above 0) and ``early`` (below); ``flat``.
-    layers
-        T.
-    pairs
-        n, pairs of a key and a value in a prompt, followed by a key of one of them.
-    tokens
-        1: a pair is one token, whose embedding starts as the sum of its key's and its value's, so that one hop finds
-        the value. 2: a key's token and then a value's, so that it takes two; half of the heads are then local,
-        whatever the others' positions are, so that a value's token can read the key before it.
-    places
-        Where answers stand in training: ``even``, at any place; ``ends``, at the first or the last.
-    width, heads
-        Of the network.
-    values
-        V, different values; the value of a pair is any of them.
-
-    Raises
-    ------
-    ValueError
-        For a number that is not one of these; the message names the field.
+    Positions are ``none``; ``alibi``, with the usual slopes, or ``steep``, with one; ``rope``; the scale-free logits
+    ``log`` (α above 0) and ``early`` (below); ``flat``. With pairs of 1 token, whose embedding starts as the sum of its
+    key's and its value's, one hop finds the value. With 2, a key's token and then a value's, it takes two; half of the
+    heads are then local, whatever the others' positions are, so that a value's token can read the key before it.
+    Answers stand at any place in training, ``even``, or at the first and the last, ``ends``. The value of a pair is any
+    of V ``values``.
 
     >>> Setting("alibi", pairs=16).name
     'alibi-T4-n16-one-even'
@@ -71,6 +53,7 @@ class Setting:
     values: int = 16
 
     def __post_init__(self) -> None:
+        """Check what the command was given."""
         for field, allowed in (("encoding", ENCODINGS), ("tokens", (1, 2)), ("places", PLACES)):
             if getattr(self, field) not in allowed:
                 raise errors.invalid(field, f"one of {', '.join(map(str, allowed))}", getattr(self, field))
@@ -84,17 +67,11 @@ class Setting:
 
     @property
     def name(self) -> str:
-        """What files of this setting are called."""
-        usual = Setting()
-        size = [f"{name}{getattr(self, field)}" for field, name in (("width", "d"), ("heads", "h"), ("values", "v"))]
-        others = [
-            x for x, field in zip(size, ("width", "heads", "values"), strict=True) if self._is_other(usual, field)
-        ]
+        """What entries of this setting are called."""
+        few = {"d": (self.width, Setting.width), "h": (self.heads, Setting.heads), "v": (self.values, Setting.values)}
+        others = [f"{letter}{own}" for letter, (own, usual) in few.items() if own != usual]
         tokens = "one" if self.tokens == 1 else "two"
         return "-".join([self.encoding, f"T{self.layers}", f"n{self.pairs}", tokens, self.places, *others])
-
-    def _is_other(self, usual: Setting, field: str) -> bool:
-        return bool(getattr(self, field) != getattr(usual, field))
 
     @property
     def keys(self) -> int:
@@ -124,23 +101,14 @@ class Setting:
 
 @dataclass(frozen=True)
 class Training:
-    """How a network is trained: AdamW, warm-up over 50 steps, then a constant learning rate.
-
-    Parameters
-    ----------
-    iterations
-        Optimizer steps.
-    batch_size
-        Prompts in a step.
-    rate
-        Learning rate.
-    """
+    """How a network is trained: AdamW, warm-up over 50 steps, then a constant learning rate."""
 
     iterations: int = 800
     batch_size: int = 64
     rate: float = 3e-3
 
     def __post_init__(self) -> None:
+        """Check what the command was given."""
         errors.positive_integer("iterations", self.iterations)
         errors.positive_integer("batch_size", self.batch_size)
         if not (math.isfinite(self.rate) and self.rate > 0):

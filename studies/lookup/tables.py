@@ -1,21 +1,24 @@
-"""What the chapter on retrieval tells: how soon networks find values at each place, beside what profiles predict."""
+"""What the chapter on lookup shows: how soon values are found at each place, beside what predicts it, and remedies.
+
+Settings of one encoding have kernels of one shape and are no independent cases: encodings are what is resampled.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 from jaxtyping import Float
 from scipy.stats import spearmanr
+from scipy.stats import t as student
 
-from posbias import errors
+from posbias.comparison.resampling import interval, resample_weights
 from posbias.rollout.biased import biased_kernels
-from studies.lookup.profiles import profiles_path, read_profiles
-from studies.lookup.results import read_results
+from posbias.rollout.position_bias import layered_biases
 from studies.lookup.settings import Setting
 
 PARTS = 8
@@ -43,6 +46,21 @@ LINE = ("encoding", "layers", "pairs", "tokens", "places")
 """What of a setting stands in each row of a table."""
 LEARNED = 0.75
 """A network has learned if it finds more than this share of the values at the end of training."""
+ORDERED = 1.05
+"""A profile gives an order of places if its largest part has so many times the weight of its smallest."""
+HIDDEN = 0.02
+"""Share of the mean below which a place is hidden."""
+SHARED = ("steep", "log", "early", "flat")
+"""Positions that are the same in all heads, with pairs of one token."""
+RESAMPLES = 2000
+SEARCHES = ("chosen", "temperatures", "temperature")
+"""Remedies that are searched: biases that the engine proposes, a temperature for each layer, one for all."""
+CONDITIONS = ("intact", "engine", "removed", *SEARCHES)
+"""``engine`` is what the engine chooses from attention alone: it sees no answer. ``removed`` is the network without the
+bias that it was trained with, which takes knowing it; where none can be taken back, as it is."""
+ROLLOUTS = {"measured": "influence", "c": "formula", "kernels": "rollout"}
+"""Profiles of prompts that copying is compared with: measured influence, rollouts with content weights of a formula and
+with measured attention."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +76,19 @@ class Run:
         return str(self.results.attrs["setting"])
 
     @property
+    def line(self) -> dict[str, object]:
+        """What of the setting stands in each row of a table."""
+        return {name: self.results.attrs[name] for name in LINE}
+
+    @property
     def learned(self) -> list[bool]:
         """Whether each network came to find values, at the trained length and evenly asked."""
         return (self.results["accuracy_1"].mean("place").values > LEARNED).tolist()
+
+
+def read_runs(kept: Mapping[str, xr.Dataset]) -> list[Run]:
+    """Return the results and profiles of all settings, by name."""
+    return [Run(kept[name], kept[f"{name}.profiles"]) for name in kept if f"{name}.profiles" in kept]
 
 
 def finished(runs: Sequence[Run]) -> list[Run]:
@@ -69,36 +97,18 @@ def finished(runs: Sequence[Run]) -> list[Run]:
     return [Run(run.results.isel(seed=rows), run.profiles.isel(seed=rows)) for run, rows in found if rows.size]
 
 
-def read_runs(folder: Path | str) -> list[Run]:
-    """Read the results and profiles that a folder holds, sorted by name.
-
-    Raises
-    ------
-    ValueError
-        If there is none, or a file is not what it should be.
-    OSError
-        If a file cannot be read, or its profiles are missing.
-    """
-    paths = sorted(path for path in Path(folder).glob("*.nc") if path.name.count(".") == 1)
-    if not paths:
-        raise errors.invalid(str(folder), "results of posbias train-retrieval", "none")
-    return [Run(read_results(path), read_profiles(profiles_path(path))) for path in paths]
-
-
 def parted(values: Float[np.ndarray, "... places"], parts: int = PARTS) -> Float[np.ndarray, "... parts"]:
     """Return means over equal parts of the places.
-
-    Raises
-    ------
-    ValueError
-        If the places cannot be divided so.
 
     >>> parted(np.array([1.0, 3.0, 5.0, 7.0]), 2).tolist()
     [2.0, 6.0]
     """
-    if values.shape[-1] % parts:
-        raise errors.invalid("places", f"a multiple of {parts}", values.shape[-1])
     return values.reshape(*values.shape[:-1], parts, -1).mean(-1)
+
+
+def found_at_the_end(run: Run, times: int, name: str = "accuracy") -> Float[np.ndarray, "parts"]:
+    """Return what a setting's networks find by part in prompts of some times the length, mean over seeds."""
+    return parted(run.results[f"{name}_{times}"].values.astype(np.float64).mean(0))
 
 
 def learning_times(run: Run, parts: int = PARTS) -> Float[np.ndarray, "seeds parts"]:
@@ -114,18 +124,9 @@ def learning_times(run: Run, parts: int = PARTS) -> Float[np.ndarray, "seeds par
 
 
 def predicted(run: Run, predictor: str, *, times: int = 1, parts: int = PARTS) -> Float[np.ndarray, "parts"]:
-    """Return a profile over parts of the places, mean over seeds; pairs of several tokens have their tokens' sum.
+    """Return a predictor, or another variable of the profiles, over parts of the places, mean over seeds.
 
-    Parameters
-    ----------
-    run
-        The setting.
-    predictor
-        One of :data:`PREDICTORS`, or another variable of the profiles.
-    times
-        Length of the prompts, as a multiple of those in training.
-    parts
-        Of the places.
+    Pairs of several tokens have their tokens' sum; prompts are some times as long as those in training.
     """
     tokens, n = int(run.results.attrs["tokens"]), times * int(run.results.attrs["pairs"])
     if predictor == "end":
@@ -154,23 +155,24 @@ def _hops(run: Run, length: int, hops: int) -> Float[np.ndarray, "n"]:
     return np.asarray(row)
 
 
-def order_table(runs: Sequence[Run]) -> pd.DataFrame:
-    """Return how far each predictor gives the order in which places are learned.
+def gives_order(run: Run) -> bool:
+    """Return whether the hops that the task needs are not spread evenly over the places."""
+    profile = predicted(run, TASK)
+    return bool(profile.max() > ORDERED * profile.min())
 
-    Returns
-    -------
-    table : DataFrame
-        A row for each setting: Spearman's correlation of each of :data:`PREDICTORS` with the speed of learning, the
-        inverse of the learning time; ``seeds``: the mean correlation of two seeds' times; ``spread``: largest over
-        smallest learning time.
+
+def order_table(runs: Sequence[Run]) -> pd.DataFrame:
+    """Return how far each predictor gives the order in which places are learned, a row for each setting.
+
+    Spearman's correlation of each of :data:`PREDICTORS` with the speed of learning, the inverse of the learning time;
+    ``seeds``: the mean correlation of two seeds' times; ``spread``: largest over smallest learning time.
     """
     rows = []
     for run in runs:
         times = learning_times(run)
         mean = times.mean(0)
         pairs = [rank(times[i], times[j]) for i in range(len(times)) for j in range(i)]
-        found = {name: rank(predicted(run, name), -mean) for name in PREDICTORS}
-        row = {"setting": run.name, **{name: run.results.attrs[name] for name in LINE}, **found}
+        row = {"setting": run.name, **run.line, **{name: rank(predicted(run, name), -mean) for name in PREDICTORS}}
         rows.append(row | {"seeds": float(np.mean(pairs)) if pairs else np.nan, "spread": mean.max() / mean.min()})
     return pd.DataFrame(rows).set_index("setting")
 
@@ -187,13 +189,10 @@ def tilt(values: Float[np.ndarray, "parts"]) -> float:
 
 
 def tilt_table(runs: Sequence[Run]) -> pd.DataFrame:
-    """Return how much sooner the last quarter is learned than the first, and how much is predicted.
+    """Return how much sooner the last quarter is learned than the first, a row for each setting.
 
-    Returns
-    -------
-    table : DataFrame
-        A row for each setting: :func:`tilt` of the speed, ``measured`` (mean over seeds) and ``spread`` (standard
-        deviation over them), and of each of :data:`PREDICTORS`.
+    :func:`tilt` of the speed, ``measured`` (mean over seeds) and ``spread`` (standard deviation over them), and of each
+    of :data:`PREDICTORS`.
     """
     rows = {}
     for run in runs:
@@ -204,26 +203,95 @@ def tilt_table(runs: Sequence[Run]) -> pd.DataFrame:
     return pd.DataFrame(rows).T
 
 
+def certain(
+    values: Float[np.ndarray, "settings"], spread: Float[np.ndarray, "settings"], lines: Sequence[object], seeds: int
+) -> Float[np.ndarray, "settings"]:
+    """Return half the widths of intervals for means over seeds that hold for all settings at once, at 95 %.
+
+    Three seeds say little of their own spread: it is pooled over the settings of a line, which differ in their
+    positions alone. The level is divided by the number of settings (Bonferroni).
+    """
+    found = np.empty(len(values))
+    names = np.array([str(line) for line in lines])
+    for line in set(names):
+        rows = names == line
+        freedom = rows.sum() * (seeds - 1)
+        pooled = np.sqrt((spread[rows] ** 2).mean())
+        found[rows] = student.ppf(1 - 0.025 / len(values), freedom) * pooled / np.sqrt(seeds)
+    return found
+
+
+def rank_means(order: pd.DataFrame, resamples: int = RESAMPLES) -> pd.DataFrame:
+    """Return the mean rank correlation of each predictor over the settings of :func:`order_table`.
+
+    ``mean`` with ``low`` and ``high``, ``right`` (share of settings with a correlation above 0), and ``behind`` with
+    ``behind_low`` and ``behind_high``, by how much the mean is below that of the hops of the task, over the same
+    resamples of the encodings.
+    """
+    _, encoding = np.unique(order["encoding"].to_numpy(), return_inverse=True)
+    weights = resample_weights(encoding, resamples)
+    weights = weights / weights.sum(1, keepdims=True)
+    rows = {}
+    for name in PREDICTORS:
+        rank = order[name].to_numpy(float)
+        row = {"mean": rank.mean(), "right": (rank > 0).mean()}
+        row |= dict(zip(("low", "high"), map(float, interval(weights @ rank)), strict=True))
+        behind = order[TASK].to_numpy(float) - rank
+        row["behind"] = behind.mean()
+        row |= dict(zip(("behind_low", "behind_high"), map(float, interval(weights @ behind)), strict=True))
+        rows[name] = row
+    return pd.DataFrame(rows).T
+
+
+def nat_table(runs: Sequence[Run], predictor: str = TASK) -> pd.DataFrame:
+    """Return how many steps sooner a place is learned for each nat that the logarithm of a profile is higher there.
+
+    If attention finds a value once its content logit outweighs what the prior takes from its place, and content logits
+    grow at some rate while a network learns, then learning times are linear in the logarithm of the prior, and a nat
+    costs the same number of steps whatever the prior's shape is.
+
+    A row for each setting with networks that learned: :data:`LINE`; ``steps`` a nat, by least squares over parts of the
+    places, mean over networks; ``explained``, the mean R²; ``time``, the mean learning time. Hidden places, with less
+    than :data:`HIDDEN` of the mean, are left out.
+    """
+    rows = {}
+    for run in finished(runs):
+        profile = predicted(run, predictor)
+        seen = profile > HIDDEN * profile.mean()
+        x, times = np.log(profile[seen]), learning_times(run)[:, seen]
+        steps = [-float(np.polyfit(x, t, 1)[0]) for t in times]
+        explained = np.mean([np.corrcoef(x, t)[0, 1] ** 2 for t in times])
+        rows[run.name] = {**run.line, "steps": np.mean(steps), "explained": explained, "time": times.mean()}
+    return pd.DataFrame(rows).T.rename_axis("setting")
+
+
+def nat_spread(table: pd.DataFrame, encodings: Sequence[str] = SHARED) -> pd.Series:
+    """Return, for each line, the largest over the smallest steps a nat; ∞ where one has the other sign.
+
+    Settings are compared whose heads share one bias: where heads differ, the mean kernel is not what the head has that
+    finds the value.
+    """
+    chosen = table[table["encoding"].isin(encodings)]
+    groups = chosen.astype({"steps": float}).groupby(["tokens", "pairs", "layers"])["steps"]
+    return (groups.max() / groups.min()).where(groups.min() > 0, np.inf)
+
+
 def end_table(runs: Sequence[Run]) -> pd.DataFrame:
     """Return how accuracy at the end of training depends on the place, within the trained length and beyond.
 
-    Returns
-    -------
-    table : DataFrame
-        A row for each setting and length: ``worst`` and ``best`` part's accuracy and ``where`` the worst is (0 first, 1
-        last); Spearman's correlation of the log-probability by part with the trained networks' rollout and influence.
+    A row for each setting and length: ``worst`` and ``best`` part's accuracy and ``where`` the worst is (0 first, 1
+    last); Spearman's correlation of the log-probability by part with the trained networks' rollout and influence.
     """
     rows = []
     for run in runs:
         for times in (1, 2, 4):
-            end = "" if times == 1 else f"_{times}"
-            accuracy = parted(run.results[f"accuracy_{times}"].values.astype(np.float64).mean(0))
-            log_p = parted(run.results[f"log_probability_{times}"].values.astype(np.float64).mean(0))
-            row = {"setting": run.name, **{name: run.results.attrs[name] for name in LINE}, "times": times}
+            accuracy, log_p = found_at_the_end(run, times), found_at_the_end(run, times, "log_probability")
+            row = {"setting": run.name, **run.line, "times": times}
             row |= {"mean": accuracy.mean(), "worst": accuracy.min(), "best": accuracy.max()}
             row |= {"where": int(accuracy.argmin()) / (PARTS - 1)}
             row[TASK] = rank(predicted(run, TASK, times=times), log_p)
             for name in ("rollout_trained", "influence_trained"):
+                end = "" if times == 1 else f"_{times}"
                 row[name] = rank(predicted(run, f"{name}{end}", times=times), log_p)
             rows.append(row | {"recency": rank(np.arange(float(PARTS)), log_p)})
     return pd.DataFrame(rows).set_index(["setting", "times"])
@@ -236,3 +304,53 @@ def rank(x: np.ndarray, y: np.ndarray) -> float:
     (1.0, 0.0)
     """
     return 0.0 if np.ptp(x) == 0 or np.ptp(y) == 0 else float(spearmanr(x, y).statistic)
+
+
+def worst_places(remedies: xr.Dataset) -> pd.DataFrame:
+    """Return what each condition does for the worst part and for the mean of all, a row for each length and condition.
+
+    Accuracies ``worst`` and ``mean``, means over seeds, ``mean_gain`` against the intact network, and
+    ``worst_gain_low``, the smallest gain of a seed.
+    """
+    accuracy = remedies["accuracy"].astype(float)
+    worst, mean = accuracy.min("part"), accuracy.mean("part")
+    rows = {
+        "worst": worst.mean("seed"),
+        "worst_gain_low": (worst - worst.sel(condition="intact")).min("seed"),
+        "mean": mean.mean("seed"),
+        "mean_gain": (mean - mean.sel(condition="intact")).mean("seed"),
+    }
+    return xr.Dataset(rows).to_dataframe()
+
+
+def mean_slope(remedies: xr.Dataset, layers: int, times: int) -> float:
+    """Return the mean slope of the engine's biases over seeds, layers and heads, where all of them are slopes."""
+    found = []
+    for text in remedies["applied"].sel(times=times, condition="engine").values:
+        biases = [bias for row in layered_biases(json.loads(str(text)), layers) for bias in row]
+        found.append(np.mean([bias.slope for bias in biases]))  # type: ignore[union-attr]
+    return float(np.mean(found))
+
+
+def copy_table(kept: Mapping[str, xr.Dataset]) -> pd.DataFrame:
+    """Return what models gain from the first occurrence of a segment, by where it stands, a row for each model.
+
+    ``gain`` (nats a token) with ``gain_low`` and ``gain_high``; ``first``, ``middle``, ``last``, the means of a
+    sixteenth of the places; ``p``, of no difference between places; Spearman's correlation of gain and profile over
+    sixteenths, for :data:`ROLLOUTS`, with intervals.
+    """
+    rows = {}
+    for name in kept:
+        model, _, part = name.rpartition(".")
+        if part != "copies":
+            continue
+        found = kept[name]
+        mean = found["gain_mean"].values
+        row = dict(zip(("gain", "gain_low", "gain_high"), found["overall"].sel(score="gain").values, strict=True))
+        row |= {"first": mean[0], "middle": mean[len(mean) // 2], "last": mean[-1]}
+        row["p"] = float(found["difference_p_value"].sel(score="gain"))
+        for profile, column in ROLLOUTS.items():
+            ranks = found["rank_correlation"].sel(profile_name=profile, score="gain").values
+            row |= dict(zip((column, f"{column}_low", f"{column}_high"), ranks, strict=True))
+        rows[model] = row
+    return pd.DataFrame(rows).T
