@@ -65,10 +65,10 @@ def explorer_script(root: Path) -> str:
 
 
 def _written(x: float, single: bool) -> str:
-    """Return a number in the digits that tell it from its neighbours, of double precision to nine decimals."""
+    """Return a number in the digits that tell it from its neighbours, of measurements to seven decimals."""
     if single:
         return np.format_float_positional(np.float32(x), unique=True, trim="-")
-    return np.format_float_positional(x, precision=9, unique=False, trim="-")
+    return np.format_float_positional(x, precision=7, unique=False, trim="-")
 
 
 def published_presets() -> Iterator[dict[str, Any]]:
@@ -107,15 +107,16 @@ def reference_presets(root: Path) -> Iterator[dict[str, Any]]:
 
     λ is read from Frobenius norms, as in the chapter on mixing, and content is the measured diagonal less the rest.
     """
-    from posbias.measure.summary import read_summary
+    from studies import results
 
+    kept = results.load("models", root / "results")
     for name in REFERENCE:
-        x = read_summary(root / "results" / "models" / f"{name}.builtin.nc")
+        x = kept[f"{name}.builtin"]
         slopes, (window,) = x["slopes"].values.astype(np.float64), set(x["window"].values.tolist())
         if (slopes != slopes[0]).any():
             raise errors.invalid(name, "the same slopes in every layer", "others")
         rule, scale = slope_rule(slopes[0], x.sizes["head"])
-        diagonal = (x["content_diagonal"] - x["content_offdiagonal"]).values.astype(np.float64).round(9)
+        diagonal = (x["content_diagonal"] - x["content_offdiagonal"]).values.astype(np.float64).round(7)
         yield {
             "name": f"reference-{name}",
             "label": name,
@@ -128,7 +129,7 @@ def reference_presets(root: Path) -> Iterator[dict[str, Any]]:
             "window": int(window),
             "mean": round(float(diagonal.mean()), 4),
             "single": False,
-            "lambda": x["lambda_frobenius"].values.astype(np.float64).round(12).tolist(),
+            "lambda": x["lambda_frobenius"].values.astype(np.float64).round(7).tolist(),
             "diagonal": diagonal,
             "measured": x["influence"].values.astype(np.float64),
         }

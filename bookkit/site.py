@@ -14,8 +14,8 @@ JUPYTER_BOOK = "from jupyter_book.cli.main import main; main()"
 COVER_CHAPTER, COVER_FIGURE = "published", "fig-controlled-panels"
 COVER = Path("book/assets/four_panels.png")
 """The figure on the first page and in the README: taken from the notebook that drew it, not drawn twice."""
-SAMPLE, SAMPLE_PAGE = Path("results/models/bloom-8.builtin.nc"), Path("_build/html/book/report.html")
-"""The measurement whose report the page on measuring one's own model shows, and where the report goes."""
+SAMPLE, SAMPLE_PAGE = "bloom-8.builtin", Path("_build/html/book/report.html")
+"""The kept measurement whose report the page on measuring one's own model shows, and where the report goes."""
 
 
 class BuildFailed(Exception):
@@ -35,13 +35,13 @@ def build(root: Path) -> Path:
     return index
 
 
-def sample_report(root: Path) -> Path | None:
-    """Write the report on a reference model into the built pages, and return its path; None without its measurement."""
-    if not (root / SAMPLE).is_file():
-        return None
-    from posbias.measure.measurement import load
+def sample_report(root: Path) -> None:
+    """Write the report on a reference model into the built pages, if its measurement is kept."""
+    from posbias.measure.measurement import Measurement
+    from studies import results
 
-    return load(root / SAMPLE).report(root / SAMPLE_PAGE)
+    if (root / "results" / "models.nc").is_file():
+        Measurement(results.load("models", root / "results")[SAMPLE]).report(root / SAMPLE_PAGE)
 
 
 def cover_figure(root: Path) -> bytes:
