@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import expit
 
 import posbias
-from posbias.rollout.untrained import birth_profile
+from posbias.rollout.untrained import untrained_profile
 
 T, H = 24, 16
 
@@ -34,17 +34,17 @@ def main() -> None:
     uniform, alibi = posbias.structured_kernels(T), posbias.structured_kernels(T, slope=posbias.alibi_slopes(H))
     rows = []
     for n in (512, 2048):
-        by_powers, p = seconds(lambda n=n: birth_profile(uniform, gains, n))
-        recursion, q = seconds(lambda n=n: birth_profile(uniform, gains, n, scales=np.ones((T, n))))
+        by_powers, p = seconds(lambda n=n: untrained_profile(uniform, gains, n))
+        recursion, q = seconds(lambda n=n: untrained_profile(uniform, gains, n, scales=np.ones((T, n))))
         assert np.allclose(p, q, rtol=1e-8)
         rows.append((f"one kernel, n = {n}", "recursion on the Gram matrix", recursion, "sum over powers", by_powers))
     for n in (256, 512):
         dense = np.stack([posbias.structured_kernels(1, slope=m).dense(0, n) for m in posbias.alibi_slopes(H)])
-        written, p = seconds(lambda n=n, A=dense: birth_profile(np.broadcast_to(A, (T, H, n, n)), gains))
-        running, q = seconds(lambda n=n: birth_profile(alibi, gains, n))
+        written, p = seconds(lambda n=n, A=dense: untrained_profile(np.broadcast_to(A, (T, H, n, n)), gains))
+        running, q = seconds(lambda n=n: untrained_profile(alibi, gains, n))
         assert np.allclose(p, q, rtol=1e-8)
         rows.append((f"{H} heads with ALiBi, n = {n}", "kernels written out", written, "running sums", running))
-    long, _ = seconds(lambda: birth_profile(uniform, gains, 1_000_000))
+    long, _ = seconds(lambda: untrained_profile(uniform, gains, 1_000_000))
     lines = ["| what | baseline | | posbias | | ratio |", "|---|---|---|---|---|---|"]
     lines += [f"| {a} | {b} | {x:.3g} s | {c} | {y:.3g} s | {x / y:.3g}× |" for a, b, x, c, y in rows]
     lines += [f"| one kernel, n = 10⁶ | | | sum over powers | {long:.3g} s | |", ""]

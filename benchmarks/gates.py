@@ -18,7 +18,7 @@ import numpy as np
 from posbias.design.designer import design, wanted
 from posbias.rollout.biased import biased_kernels
 from posbias.rollout.gains import Gains, gains
-from posbias.rollout.untrained_factors import profile_of_gains
+from posbias.rollout.untrained import profile_of_gains
 
 T, H = 24, 16
 C, STEP, OVERLAP = 0.25, 0.5, 0.2

@@ -36,15 +36,20 @@ def check_writable(path: Path) -> Path:
     return path
 
 
-def check_output(output: Path, suffix: str = ".nc", field: str = "output", *, overwrite: bool = True) -> Path:
-    """Return the file to write, or raise unless it has the suffix, can be written, and is new or may be replaced.
+def check_output(
+    output: Path, suffix: str | tuple[str, ...] = ".nc", field: str = "output", *, overwrite: bool = True
+) -> Path:
+    """Return the file to write, or raise unless it has a suffix, can be written, and is new or may be replaced.
 
     >>> check_output(Path("m.csv"))
     Traceback (most recent call last):
     ValueError: output: expected a file name that ends in .nc, received m.csv
     """
-    if output.suffix != suffix:
-        raise errors.invalid(field, f"a file name that ends in {suffix}", output.name or repr(str(output)))
+    suffixes = (suffix,) if isinstance(suffix, str) else suffix
+    if output.suffix not in suffixes:
+        raise errors.invalid(
+            field, f"a file name that ends in {' or '.join(suffixes)}", output.name or repr(str(output))
+        )
     file = check_writable(output)
     if output.exists() and not overwrite:
         raise errors.invalid(str(output), "a file that is not there yet, or --overwrite", "one that is there")

@@ -16,11 +16,24 @@ GROUPS = (
     "posbias.cli.measure_commands",
     "posbias.cli.report_commands",
     "posbias.cli.profile_commands",
-    "posbias.cli.retrieval_commands",
+    "posbias.cli.lookup_commands",
     "posbias.cli.design_commands",
-    "posbias.cli.bias_commands",
 )
 """Modules with a ``register(app)`` that adds their commands; what is heavy they import inside the commands."""
+FORMER = {
+    "published": "posbias rollout --published NAME, or python -m studies.published",
+    "bias": "posbias design --measured M.nc",
+    "summarise": 'posbias.load("M.nc").save("S.nc", matrices=False) in Python',
+    "retrieval": "posbias lookup",
+    "study": "python -m studies.NAME",
+    "train-reference": "python -m studies.reference train",
+    "train-icl": "python -m studies.icl train",
+    "train-retrieval": "python -m studies.lookup train",
+    **{
+        name: f"python -m bookkit {name}" for name in ("book", "run", "chapters", "portable", "format", "explorer-data")
+    },
+}
+"""What commands of earlier editions are called now."""
 MEASURING = {
     "torch", "transformers", "tokenizers", "safetensors", "datasets", "accelerate", "xarray", "h5netcdf", "h5py",
     "tqdm", "pandas", "matplotlib"
@@ -44,7 +57,7 @@ def make_app(groups: Sequence[str] = GROUPS, name: str = "posbias") -> typer.Typ
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
     )
-    app.callback()(options)
+    app.callback()(about)
     for group in groups:
         import_module(group).register(app)
     return app
@@ -58,7 +71,7 @@ def show_version(wanted: bool) -> bool:
     return wanted
 
 
-def options(
+def about(
     show: Annotated[
         bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
@@ -108,6 +121,10 @@ def _misused(name: str, error: Any) -> int:
         return int(error.exit_code)
     path = getattr(error.ctx, "command_path", name) if error.ctx is not None else name
     message = " ".join(error.format_message().split()).replace("Value error, ", "").rstrip(".")
+    former = next((word for word in FORMER if message.startswith(f"No such command '{word}'")), None)
+    if former is not None and name == "posbias":
+        sys.stderr.write(f"{name}: {former} is now {FORMER[former]}\n")
+        return int(error.exit_code)
     sys.stderr.write(f"{name}: {message}; see '{path} --help'\n")
     return int(error.exit_code)
 

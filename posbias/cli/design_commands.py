@@ -1,4 +1,4 @@
-"""The command that designs a prior: ``posbias design``, from a wanted profile to a configuration."""
+"""The command ``posbias design``: position biases of a network that is to be, or one to add to a finished model."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ UNIFORM = "uniform"
 """The target that needs no file."""
 BYTES_EACH = 20_000
 """What each layer and each head takes of memory, rows and kernels of a search included."""
+SUFFIXES = {"output": (".yaml", ".yml"), "plot": (".png", ".svg"), "profile": (".csv",)}
+"""How the names of the files end."""
 
 
 def register(app: typer.Typer) -> None:
@@ -26,10 +28,10 @@ def register(app: typer.Typer) -> None:
 
 
 def design(
-    output: Annotated[Path, typer.Option("--output", "-o", help="Configuration to write (.yaml).")],
-    depth: Annotated[int, typer.Option("--depth", help="Number of layers T.")],
-    heads: Annotated[int, typer.Option("--heads", help="Heads in each layer.")],
-    length: Annotated[int, typer.Option("--length", "-n", help="Tokens.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Configuration, or bias, to write (.yaml).")],
+    depth: Annotated[int | None, typer.Option("--depth", help="Number of layers T.")] = None,
+    heads: Annotated[int | None, typer.Option("--heads", help="Heads in each layer.")] = None,
+    length: Annotated[int | None, typer.Option("--length", "-n", help="Tokens.")] = None,
     lambda_: Annotated[
         str | None,
         typer.Option("--lambda", help="Residual mixing in [0, 1]: one number, or T of them with commas between."),
@@ -71,28 +73,62 @@ def design(
     profile: Annotated[
         Path | None, typer.Option("--profile", help="Profile to write (.csv): that under the law that is asked for.")
     ] = None,
+    measured: Annotated[
+        Path | None,
+        typer.Option(
+            help="In place of all that: a measurement of a finished model (.nc), with kernels. What is written is a "
+            "bias to add to it (posbias measure --bias), such that the rollout of its measured attention is even."
+        ),
+    ] = None,
+    kind: Annotated[
+        Literal["best", "log", "alibi", "layers", "flat"] | None,
+        typer.Option(
+            help="Of such a bias: one exponent or one slope for all heads, one for each layer, or the best of these, "
+            "unless given; or flat logits in some heads of each layer, which hide near keys and cost most."
+        ),
+    ] = None,
+    criterion: Annotated[
+        Literal["uniform", "worst"] | None,
+        typer.Option(
+            help="Nearest to uniform, unless given, or the largest influence of the worst sixteenth of the prompt."
+        ),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that are there.")] = False,
 ) -> None:
-    """Choose position biases of heads such that the influence profile is as near as can be to a wanted one."""
-    _check_sizes(depth, heads, length)
-    mixing = _check_mixing(lambda_, gains, depth, law)
+    """Choose position biases such that the influence profile is as near as can be to a wanted one."""
+    from posbias.files import write_whole
+
+    if measured is not None:
+        others = {
+            "depth": depth, "heads": heads, "length": length, "lambda": lambda_, "gains": gains, "plot": plot,
+            "profile": profile, "local-slopes": local_slopes, "local": local or None, "each-layer": each_layer or None,
+            "law": None if law == "aligned" else law, "target": None if target == UNIFORM else target,
+        }  # fmt: skip
+        _check_none(others, "none beside --measured")
+        _check_outputs({"output": output}, (measured,), overwrite)
+        text, report = _added(measured, kind or "best", criterion or "uniform")
+        write_whole(output, text)
+        typer.echo("\n".join([*report, f"written: {output}; try it: posbias measure --bias {output}"]))
+        return
+    _check_none({"kind": kind, "criterion": criterion}, "none without --measured")
+    T, H, n = _sizes(depth, heads, length)
+    mixing = _check_mixing(lambda_, gains, T, law)
     errors.seed("seed", seed)
     slopes = None if local_slopes is None else _numbers("local_slopes", local_slopes)
-    _check_outputs({"output": output, "plot": plot, "profile": profile}, target, gains)
-    wish = _target(target, length)
+    files = {"output": output, "plot": plot, "profile": profile}
+    _check_outputs(files, (gains, None if target == UNIFORM else Path(target)), overwrite)
+    wish = _target(target, n)
 
     from posbias.design import designer
+    from posbias.rollout.profiles import write_profile
 
-    own = None if gains is None else _gains(gains, depth, heads)
-    task = designer.wanted(wish, mixing, heads, local, local_slopes=slopes, law=law, gains=own)
+    own = None if gains is None else _gains(gains, T, H)
+    task = designer.wanted(wish, mixing, H, local, local_slopes=slopes, law=law, gains=own)
     if plot is not None:
         import posbias.plotting  # noqa: F401 - what it needs may be missing, which is said before the search
     found = designer.design(task, each_layer=each_layer, seed=seed)
     report = _report(task, found, target)
     text = "".join(f"# {line}\n" for line in report) + _configuration(task, found)
-
-    from posbias.files import write_whole
-    from posbias.rollout.profiles import write_profile
-
     if plot is not None:
         write_whole(plot, _figure(task, found, plot.suffix[1:]))
     if profile is not None:
@@ -101,37 +137,66 @@ def design(
     typer.echo("\n".join([*report, f"written: {', '.join(str(path) for path in (output, profile, plot) if path)}"]))
 
 
-SUFFIXES = {"output": (".yaml", ".yml"), "plot": (".png", ".svg"), "profile": (".csv",)}
-"""How the names of the files end."""
+def _check_none(options: dict[str, object], expected: str) -> None:
+    """Raise ValueError for the first option that is given."""
+    for name, value in options.items():
+        if value is not None:
+            raise errors.invalid(f"--{name}", expected, value)
 
 
-def _check_outputs(outputs: dict[str, Path | None], target: str, gains: Path | None) -> None:
-    """Raise for names that do not end as they should, files that cannot be written, and one file asked for twice."""
-    from posbias.files import check_writable, refuse_same
+def _added(measured: Path, kind: str, criterion: str) -> tuple[str, list[str]]:
+    """Return the file with a bias for a finished model, and what is said of it."""
+    from posbias.netcdf import check_measurement
+
+    check_measurement(measured)
+
+    from posbias.design.choice import attended, chosen_bias, distance_to_even, evaluated, worst_place
+    from posbias.measure.results import read_results
+    from posbias.published.configuration import yaml_text
+
+    results = read_results(measured)
+    model = attended(results)
+    found = chosen_bias(model, kind, criterion)
+    before = evaluated(model, "none", {"kind": "none"}).profile
+    report = [
+        f"{results.attrs['model']}: {len(model.lambda_)} layers x {model.heads} heads, {model.n} tokens; kind "
+        f"{found.kind}, criterion {criterion}",
+        *(
+            f"{name}: W1 to uniform {distance_to_even(p):.4f}, worst place {worst_place(p):.3f} of an even share"
+            for name, p in (("rollout as measured", before), ("expected with the bias", found.profile))
+        ),
+    ]
+    return "".join(f"# {line}\n" for line in report) + yaml_text({"position_bias": found.description}), report
+
+
+def _check_outputs(outputs: dict[str, Path | None], sources: tuple[Path | None, ...], overwrite: bool) -> None:
+    """Raise for files that cannot be written or are there, that are read, and for one file asked for twice."""
+    from posbias.files import check_output, refuse_same
 
     named: dict[Path, str] = {}
     for field, path in outputs.items():
         if path is None:
             continue
-        if path.suffix not in SUFFIXES[field]:
-            raise errors.invalid(field, f"a file that ends in {' or '.join(SUFFIXES[field])}", path.name or "none")
-        if target != UNIFORM:
-            refuse_same(path, Path(target))
-        if gains is not None:
-            refuse_same(path, gains)
-        place = check_writable(path)
+        for source in sources:
+            if source is not None:
+                refuse_same(path, source)
+        place = check_output(path, SUFFIXES[field], field, overwrite=overwrite)
         if place in named:
             raise errors.invalid(field, f"another file than the {named[place]}", path)
         named[place] = field
 
 
-def _check_sizes(depth: int, heads: int, length: int) -> None:
-    """Raise for sizes that are none, or for which the machine has no memory."""
-    errors.fits("depth", errors.positive_integer("depth", depth), depth * BYTES_EACH)
-    errors.positive_integer("heads", heads)
-    errors.positive_integer("length", length, minimum=2)
-    errors.fits("heads", heads, heads * BYTES_EACH)
-    errors.fits("length", length, length * 10_000)
+def _sizes(depth: int | None, heads: int | None, length: int | None) -> tuple[int, int, int]:
+    """Return layers, heads and tokens, or raise for none of them, and for more than the machine has memory for."""
+    found = []
+    for name, value, least, size in (
+        ("depth", depth, 1, BYTES_EACH), ("heads", heads, 1, BYTES_EACH), ("length", length, 2, 10_000),
+    ):  # fmt: skip
+        if value is None:
+            raise errors.invalid(f"--{name}", "a number, or --measured for a finished model", "none")
+        found.append(errors.positive_integer(name, value, minimum=least))
+        errors.fits(name, value, value * size)
+    return found[0], found[1], found[2]
 
 
 def _numbers(field: str, text: str) -> np.ndarray:
@@ -143,17 +208,20 @@ def _numbers(field: str, text: str) -> np.ndarray:
 
 
 def _check_mixing(text: str | None, gains: Path | None, depth: int, law: str) -> np.ndarray | None:
-    """Return the mixing, None where a measurement is given in its place; raise unless it is one of both, and fits."""
-    if (text is None) == (gains is None):
-        raise errors.invalid("--lambda and --gains", "one of both", "neither" if text is None else "both")
-    if gains is None:
-        return _mixing(str(text), depth)
+    """Return T values in [0, 1], None where a measurement is given in their place; raise unless it is one of both."""
     from posbias.netcdf import check_measurement
 
+    if (text is None) == (gains is None):
+        raise errors.invalid("--lambda and --gains", "one of both", "neither" if text is None else "both")
+    if text is not None:
+        values = _numbers("lambda", text)
+        if values.size not in (1, depth):
+            raise errors.invalid("lambda", f"1 number or {depth}, one for each layer", values.size)
+        return errors.mixing_coefficients("lambda", np.broadcast_to(values, depth))
     if law != "birth":
         raise errors.invalid("--gains", "--law birth with it", law)
-    if gains.suffix != ".nc":
-        raise errors.invalid("gains", "a measurement, which ends in .nc", gains.name or repr(str(gains)))
+    if gains is None or gains.suffix != ".nc":
+        raise errors.invalid("gains", "a measurement, which ends in .nc", gains or "none")
     check_measurement(gains)
     return None
 
@@ -164,22 +232,15 @@ def _gains(file: Path, depth: int, heads: int) -> Gains:
     from posbias.measure.results import read_results
 
     results = read_results(file)
-    for name, own, there in (("layers", results.sizes["layer"], depth), ("heads", results.sizes["head"], heads)):
+    for option, name, own, there in (
+        ("--depth", "layers", results.sizes["layer"], depth), ("--heads", "heads", results.sizes["head"], heads)
+    ):  # fmt: skip
         if own != there:
-            option = {"layers": "--depth", "heads": "--heads"}[name]
             raise errors.invalid(f"gains {file}", f"{there} {name}, as {option} says", own)
     try:
         return measured_gains(results)
     except ValueError as error:
         raise ValueError(f"gains {file}: {error}") from None
-
-
-def _mixing(text: str, depth: int) -> np.ndarray:
-    """Return T values in [0, 1] from one or T of them, or raise ValueError."""
-    values = _numbers("lambda", text)
-    if values.size not in (1, depth):
-        raise errors.invalid("lambda", f"1 number or {depth}, one for each layer", values.size)
-    return errors.mixing_coefficients("lambda", np.full(depth, values[0]) if values.size == 1 else values)
 
 
 def _target(name: str, length: int) -> np.ndarray:
@@ -198,6 +259,7 @@ def _target(name: str, length: int) -> np.ndarray:
 
 def _report(task: Wanted, found: Design, target: str) -> list[str]:
     """Return what was asked for and what was found, lines of a table among them."""
+    from posbias.comparison.distances import normalised_wasserstein
     from posbias.design.designer import least_distance_with_local, rivals
     from posbias.rollout.profiles import mean_position
 
@@ -213,8 +275,6 @@ def _report(task: Wanted, found: Design, target: str) -> list[str]:
         lines.append(f"{'no free heads are below':30} {'':10} {least_distance_with_local(task):10.4f}")
     lines.append(f"designed: mean position {mean_position(found.profile):.4f}, last token {found.profile[-1]:.4f}")
     if task.law == "birth":
-        from posbias.comparison.distances import normalised_wasserstein
-
         aligned = normalised_wasserstein(task.profile(found.description, "aligned"), task.target)
         lines.append(f"posbias rollout gives this profile with --law birth; without it another, of W1 {aligned:.4f}")
     return lines
@@ -224,7 +284,11 @@ def _configuration(task: Wanted, found: Design) -> str:
     """Return the design as a configuration of a rollout."""
     from posbias.published.configuration import RolloutConfig, config_text
 
-    mixing = task.lambda_.tolist()
+    mixing, gains = task.lambda_.tolist(), task.gains
+    branches: dict[str, Any] | None = None  # where λ says all
+    if gains is not None:
+        names = ("positions", "attention", "outputs", "steps", "overlaps")
+        branches = {name: getattr(gains, name).tolist() for name in names} | {"parallel": gains.parallel}
     constant = {"schedule_type": "constant", "lambda_const": mixing[0]}
     custom = {"schedule_type": "custom", "lambdas_custom": mixing}
     fields = {
@@ -233,17 +297,9 @@ def _configuration(task: Wanted, found: Design) -> str:
         "position_bias": found.description,
         "attention_config": {"num_heads": task.heads},
         "lambda_schedule_config": constant if len(set(mixing)) == 1 else custom,
-        "branches": _branches(task),
+        "branches": branches,
     }
     return config_text(RolloutConfig.model_validate(fields))
-
-
-def _branches(task: Wanted) -> dict[str, Any] | None:
-    """Return a network's gains as a configuration has them, None where λ says all."""
-    if task.gains is None:
-        return None
-    parts = {name: getattr(task.gains, name) for name in ("positions", "attention", "outputs", "steps", "overlaps")}
-    return {**{name: x.tolist() for name, x in parts.items()}, "parallel": task.gains.parallel}
 
 
 def _figure(task: Wanted, found: Design, kind: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Commands that compute: ``posbias rollout``, ``posbias compare`` and ``posbias published``."""
+"""Commands that compute: ``posbias rollout`` and ``posbias compare``."""
 
 from __future__ import annotations
 
@@ -13,38 +13,50 @@ from posbias import errors
 if TYPE_CHECKING:
     from posbias.published.configuration import RolloutConfig
 
+FIGURE = "figure/"
+"""How the names of the curves begin that the authors drew."""
+
 
 def register(app: typer.Typer) -> None:
     """Add the commands that compute to ``app``."""
-    for command in (rollout, compare, published):
-        app.command(command.__name__)(command)
+    app.command("rollout")(rollout)
+    app.command("compare")(compare)
 
 
 def rollout(
-    config: Annotated[
-        Path, typer.Argument(help="Configuration in the authors' YAML format, or a measurement (.nc) with --variant.")
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Profile to write (.csv); the configuration itself (.yaml).")
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="CSV file to write.")],
-    architecture: Annotated[
-        str | None,
-        typer.Option(help="bloom, mpt or falcon: use the model's own slopes and scales; needs --head-dim."),
+    source: Annotated[
+        Path | None, typer.Argument(help="Configuration in the authors' YAML format, or a measurement (.nc).")
     ] = None,
-    head_dim: Annotated[int | None, typer.Option(help="Size of a head, for --architecture.")] = None,
-    length: Annotated[int | None, typer.Option("--length", "-n", help="Tokens, in place of sequence_length.")] = None,
-    scalar_content: Annotated[
-        Literal["every-head", "first-head"],
-        typer.Option(help="Which heads get a content value given once; the authors' program gives it to the first."),
-    ] = "every-head",
-    variant: Annotated[
-        Literal["a", "b", "c", "kernels", "own", "birth"] | None,
+    published: Annotated[
+        str | None,
         typer.Option(
-            help="Of a measurement: attention only, with residuals, with content too, measured kernels, each prompt's "
-            "own kernels, or the law at birth, which adds squares."
+            help="In place of a file, what the authors published: the configuration of falcon-rw-7b, mpt-7b, mpt-30b, "
+            "bloom-7b1 or bloom, or the curve measured (BLOOM-176B), figure/bloom, figure/bloom_content or "
+            "figure/no_residual."
+        ),
+    ] = None,
+    content: Annotated[
+        str | None,
+        typer.Option(help="Of a published configuration: none, mean (one value), or all (by layer and head; default)."),
+    ] = None,
+    corpus: Annotated[
+        str | None, typer.Option(help="What it was measured on: fineweb-edu (default), dclm or wikipedia.")
+    ] = None,
+    no_residual: Annotated[bool, typer.Option("--no-residual", help="With a mixing of 1 in every layer.")] = False,
+    variant: Annotated[
+        Literal["a", "b", "c", "attention", "residual", "content", "kernels", "own", "birth"] | None,
+        typer.Option(
+            help="Of a measurement: attention only (a), with residuals (b), with content too (c), measured kernels, "
+            "each prompt's own kernels, or the law at birth, which adds squares."
         ),
     ] = None,
     norm: Annotated[
-        Literal["frobenius", "token"], typer.Option(help="Of a measurement: which reading of the mixing λ.")
-    ] = "frobenius",
+        Literal["frobenius", "token"] | None,
+        typer.Option(help="Of a measurement: which reading of the mixing λ; frobenius unless given."),
+    ] = None,
     law: Annotated[
         Literal["aligned", "birth"] | None,
         typer.Option(
@@ -52,70 +64,115 @@ def rollout(
             "untrained network with the gains of its field branches, else λ/(1-λ)."
         ),
     ] = None,
+    architecture: Annotated[
+        str | None,
+        typer.Option(help="bloom, mpt or falcon: use the model's own slopes and scales; needs --head-dim."),
+    ] = None,
+    head_dim: Annotated[int | None, typer.Option(help="Size of a head, for --architecture.")] = None,
+    scalar_content: Annotated[
+        Literal["every-head", "first-head"] | None,
+        typer.Option(
+            help="Of a configuration: which heads get a content value given once, every-head unless given; the "
+            "authors' program gives it to the first."
+        ),
+    ] = None,
+    length: Annotated[int | None, typer.Option("--length", "-n", help="Tokens, in place of its own.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output if it is there.")] = False,
 ) -> None:
-    """Compute the influence profile that a configuration, or a measurement, describes."""
-    from posbias.files import check_writable, refuse_same
-    from posbias.published.architectures import architecture_faithful
-    from posbias.published.configuration import read_config
+    """Compute the influence profile that a configuration, a measurement, or what the authors published describes."""
+    from posbias.files import check_output, refuse_same
     from posbias.rollout.profiles import write_profile
 
-    refuse_same(output, config)
+    if (source is None) == (published is None):
+        received = "neither" if source is None else "both"
+        raise errors.invalid("source and --published", "a configuration or a measurement, or a name", received)
+    measured = source is not None and source.suffix == ".nc"
+    drawn = published is not None and (published == "measured" or published.startswith(FIGURE))
+    _check_only(source or published, measured, {"--variant": variant, "--norm": norm})
+    of_files = {
+        "--architecture": architecture,
+        "--head-dim": head_dim,
+        "--scalar-content": scalar_content,
+        "--law": law,
+    }
+    _check_only(source or published, not (measured or drawn), of_files)
+    of_names = {"--content": content, "--corpus": corpus, "--no-residual": no_residual or None}
+    _check_only(source or published, source is None and not drawn, of_names)
+    _check_only(source or published, not drawn, {"--length": length})
+    if measured and variant is None:
+        raise errors.invalid("--variant", f"one for the measurement {source}", "none")
+    if (architecture is None) != (head_dim is None):
+        raise errors.invalid("--architecture and --head-dim", "both or neither", "one of them")
     if length is not None:
         errors.positive_integer("sequence_length", length)
+    if source is not None:
+        refuse_same(output, source)
+    check_output(output, output.suffix, overwrite=overwrite)
+    if drawn:
+        from posbias.published.numbers import figure_profile
 
-    if (config.suffix == ".nc") != (variant is not None):
-        raise errors.invalid(
-            "--variant", "a variant for a measurement (.nc), and none for a configuration", config.name
-        )
-    if variant is not None:
+        p = figure_profile(str(published).removeprefix(FIGURE))
+        T, H = 70, 112
+    elif measured and source is not None:
         from posbias.netcdf import check_measurement
 
-        if law is not None:
-            raise errors.invalid("--law", "none for a measurement, but --variant", law)
-        if architecture is not None or head_dim is not None:
-            raise errors.invalid("--architecture and --head-dim", "neither: a measurement has its own", "one of them")
-        check_measurement(config)
-        check_writable(output)
+        check_measurement(source)
 
         from posbias.measure.results import read_results
         from posbias.measure.rollouts import measured_profile
+        from posbias.measure.settings import LETTERS
 
-        results = read_results(config)
-        p = measured_profile(results, variant, n=length, norm=norm)
-        write_profile(output, p)
-        typer.echo(_summary(output, p, results.sizes["layer"], results.sizes["head"]))
-        return
-    if (architecture is None) != (head_dim is None):
-        raise errors.invalid("--architecture and --head-dim", "both or neither", "one of them")
-    settings = read_config(config)
-    check_writable(output)
-    if architecture is not None and head_dim is not None:
-        settings = architecture_faithful(settings, architecture, head_dim)
-    if length is not None:
-        settings = settings.at_length(length)
-    p = settings.profile(scalar_content) if law != "birth" else _at_birth(config, settings, scalar_content)
+        results = read_results(source)
+        p = measured_profile(results, LETTERS.get(str(variant), str(variant)), n=length, norm=norm or "frobenius")
+        T, H = results.sizes["layer"], results.sizes["head"]
+    else:
+        from posbias.published import numbers
+        from posbias.published.architectures import architecture_faithful
+        from posbias.published.configuration import read_config
+
+        choice = str(published), "all" if content is None else content, corpus or "fineweb-edu", not no_residual
+        settings = numbers.config(*choice) if source is None else read_config(source)
+        T, H = settings.num_layers, settings.attention_config.num_heads
+        if source is None and output.suffix == ".yaml":
+            from posbias.files import write_whole
+
+            write_whole(output, numbers.written_config(*choice))
+            typer.echo(f"{output}: {T} layers x {H} heads, {settings.sequence_length} tokens")
+            return
+        if architecture is not None and head_dim is not None:
+            settings = architecture_faithful(settings, architecture, head_dim)
+        if length is not None:
+            settings = settings.at_length(length)
+        heads = scalar_content or "every-head"
+        p = _untrained(source, settings, heads) if law == "birth" else settings.profile(heads)
     write_profile(output, p)
-    typer.echo(_summary(output, p, settings.num_layers, settings.attention_config.num_heads))
+    typer.echo(f"{output}: {_described(p, T, H)}")
 
 
-def _at_birth(file: Path, settings: RolloutConfig, scalar_content: Literal["every-head", "first-head"]) -> np.ndarray:
+def _check_only(source: object, allowed: bool, options: dict[str, object]) -> None:
+    """Raise ValueError for options that a source does not have."""
+    for option, value in options.items():
+        if value is not None and not allowed:
+            raise errors.invalid(option, f"none for {source}", value)
+
+
+def _untrained(
+    file: Path | None, settings: RolloutConfig, scalar_content: Literal["every-head", "first-head"]
+) -> np.ndarray:
     """Return the profile under the law at birth, or raise ValueError, with the file, where λ gives no gains."""
     from posbias.rollout.untrained import profile_of_gains
 
     try:
         return profile_of_gains(settings.kernels(scalar_content), settings.gains(), settings.sequence_length)
     except ValueError as error:
-        raise ValueError(f"{file}: {error}") from None
+        raise ValueError(f"{file or 'published'}: {error}") from None
 
 
-def _summary(output: Path, p: np.ndarray, T: int, H: int) -> str:
-    """Return one line about a profile."""
+def _described(p: np.ndarray, T: int, H: int) -> str:
     from posbias.rollout.profiles import mean_position
 
-    return (
-        f"{output}: {p.size} tokens, {T} layers x {H} heads, "
-        f"mean position {mean_position(p):.4f}, first {p[0]:.4g}, last {p[-1]:.4g}"
-    )
+    ends = f"mean position {mean_position(p):.4f}, first {p[0]:.4g}, last {p[-1]:.4g}"
+    return f"{p.size} tokens, {T} layers x {H} heads, {ends}"
 
 
 def compare(
@@ -133,104 +190,3 @@ def compare(
     typer.echo(f"mean of {first.name}: {mean_position(p):.6f}")
     typer.echo(f"mean of {second.name}: {mean_position(q):.6f}")
     typer.echo(f"ordered            {'yes: W1 is the difference of means' if identity.ordered else 'no'}")
-
-
-def published(
-    config: Annotated[
-        str | None, typer.Option(help="Write a configuration: falcon-rw-7b, mpt-7b, mpt-30b, bloom-7b1 or bloom.")
-    ] = None,
-    content: Annotated[
-        str | None,
-        typer.Option(help="Its content logits: none, mean (one value), or all (each layer and head; default)."),
-    ] = None,
-    corpus: Annotated[
-        str | None, typer.Option(help="What it was measured on: fineweb-edu (default), dclm or wikipedia.")
-    ] = None,
-    no_residual: Annotated[bool, typer.Option("--no-residual", help="With a mixing of 1 in every layer.")] = False,
-    figure: Annotated[
-        str | None,
-        typer.Option(help="Write the curve of a figure: measured (BLOOM-176B), bloom, bloom_content or no_residual."),
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File to write: YAML for --config, CSV for --figure.")
-    ] = None,
-    download: Annotated[
-        bool, typer.Option("--download", help="Fetch those of the authors' own files that are missing.")
-    ] = False,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Compare the numbers that ship with the authors' own files at hand.")
-    ] = False,
-    rebuild: Annotated[
-        Path | None, typer.Option(help="Read the authors' own files and write the numbers that ship to this file.")
-    ] = None,
-) -> None:
-    """List what ships of the authors' numbers, write one of their configurations or curves, or check them."""
-    from posbias.files import write_whole
-    from posbias.published import numbers as authors
-    from posbias.rollout.profiles import write_profile
-    from studies.published import originals
-
-    wanted = {"--config": config, "--figure": figure, "--download": download, "--verify": verify, "--rebuild": rebuild}
-    given = [option for option, value in wanted.items() if value is not None and value is not False]
-    if len(given) > 1:
-        raise errors.invalid("options", f"one of {', '.join(wanted)}", " and ".join(given))
-    if (output is None) == (config is not None or figure is not None):
-        raise errors.invalid("--output", "it with --config or --figure, and only with them", output or "none")
-    if config is None and (content is not None or corpus is not None or no_residual):
-        raise errors.invalid("--content, --corpus and --no-residual", "them only with --config", "no --config")
-    if config is not None and output is not None:
-        content, corpus = "all" if content is None else content, "fineweb-edu" if corpus is None else corpus
-        choice = config, content, corpus, not no_residual
-        write_whole(output, authors.written_config(*choice))
-        typer.echo(f"{output}: {_described(authors.config(*choice))}")
-    elif figure is not None and output is not None:
-        write_profile(output, authors.figure_profile(figure))
-        typer.echo(f"{output}: BLOOM-176B, {figure}, from {originals.FIGURES[figure]}")
-    elif download:
-        typer.echo(f"{len(originals.download())} files fetched, in {originals.data_dir()}")
-    elif verify:
-        _verify()
-    elif rebuild is not None:
-        originals.rebuild(rebuild)
-        typer.echo(f"{rebuild}: {rebuild.stat().st_size} bytes")
-    else:
-        _list()
-
-
-def _described(config: RolloutConfig) -> str:
-    return f"{config.num_layers} layers x {config.attention_config.num_heads} heads, {config.sequence_length} tokens"
-
-
-def _list() -> None:
-    """Print what ships, and the state of the authors' own files."""
-    from posbias.published import numbers as authors
-    from studies.published import originals
-
-    typer.echo(f"ships with posbias, in {authors.SHIPPED.parent}:")
-    for model in authors.MODELS:
-        published = "; ".join(f"{x}: {', '.join(authors.corpora(model, x))}" for x in authors.CONTENTS)
-        typer.echo(f"  --config {model}: {_described(authors.config(model))}; content {published}")
-    for figure in originals.FIGURES:
-        typer.echo(f"  --figure {figure}: {authors.figure_points(figure).size} tokens")
-    typer.echo(f"  {len(authors.printed_tables())} printed distances, {len(authors.printed_recency())} probabilities")
-    typer.echo(f"the authors' own files, which only --verify and --rebuild read, in {originals.data_dir().parent}:")
-    for collection, name, state in originals.states():
-        typer.echo(f"  {state:8} {collection}/{name}")
-    typer.echo(f"from {' and '.join(originals.REPOSITORIES.values())}; --download fetches those of the first")
-
-
-def _verify() -> None:
-    """Print how each of the authors' own files compares with what ships; raise if one does not agree."""
-    from studies.published import originals
-
-    found = originals.verify()
-    for check in found:
-        typer.echo(f"{check.outcome:13} {check.collection}/{check.name}")
-    equal = sum(check.outcome == "equal" for check in found)
-    typer.echo(f"{equal} of {len(found)} files equal what ships, in {originals.data_dir().parent}")
-    if any(check.outcome == "unread" for check in found):
-        typer.echo("reading figures needs pypdf: pip install 'posbias[originals]'")
-    bad = [check for check in found if check.outcome in ("differs", "other numbers")]
-    if bad:
-        received = "; ".join(f"{check.outcome}: {originals.data_dir(check.collection) / check.name}" for check in bad)
-        raise errors.invalid("authors' files", "what ships, with the registry's checksums", received)

@@ -28,7 +28,7 @@ from posbias.rollout.gains import Gains, gains_of_mixing
 from posbias.rollout.influence import influence_profile
 from posbias.rollout.logits import alibi_slopes
 from posbias.rollout.position_bias import AlibiBias, Biases, described
-from posbias.rollout.untrained_factors import profile_of_gains
+from posbias.rollout.untrained import profile_of_gains
 
 LAWS = ("aligned", "birth")
 """Contributions that all point the same way, as trained models' nearly do, or that are independent."""
@@ -105,7 +105,7 @@ class Wanted:
     def profile(self, description: Description, law: str | None = None) -> Float[np.ndarray, "n"]:
         """Return the profile of heads so described, under the law that is asked for or the aligned one.
 
-        At birth it is :func:`~posbias.rollout.untrained_factors.profile_of_gains`.
+        At birth it is :func:`~posbias.rollout.untrained.profile_of_gains`.
         """
         kernels = biased_kernels(self.lambda_.size, description, H=self.heads)
         key = law or self.law, kernels.biases

@@ -48,7 +48,7 @@ def knotted(
     steps: Float[np.ndarray, "T n n"] | Steps,
     parallel: Float[np.ndarray, "T"] | Int[np.ndarray, "T"],
 ) -> Gains:
-    """Return gains at few positions of the numbers that :func:`~posbias.rollout.untrained.birth_profile` takes.
+    """Return gains at few positions of the numbers that :func:`~posbias.rollout.untrained.untrained_profile` takes.
 
     Parameters
     ----------

@@ -41,11 +41,6 @@ def bin_centres() -> Float[np.ndarray, "bins"]:
 def entropy_similarity(counts: Num[np.ndarray, "... bins"]) -> Float[np.ndarray, "..."]:
     """Return 1 - H / log K: 1 if all entries share a bin, 0 if they are spread evenly over the K bins.
 
-    Parameters
-    ----------
-    counts
-        Histogram along the last dimension, not all 0.
-
     Source: residual-aware paper, appendix E. The paper states neither the bins nor their number: ours are fixed
     (see :mod:`posbias.measure.accumulators`), so that values compare within this project only.
 
@@ -97,15 +92,7 @@ class LayerSums:
             self.offsets = BINS * torch.arange(H, dtype=torch.int32, device=device)[:, None, None]
 
     def add(self, reading: Reading, carried: Float[Tensor, "B n"] | None = None) -> Float[Tensor, "B n"] | None:
-        """Add the prompts of a batch, and return their rollouts carried through the layer.
-
-        Parameters
-        ----------
-        reading
-            Of this layer, with λ if rollouts are to be carried.
-        carried
-            A row vector for each prompt above this layer; None if there is none.
-        """
+        """Add the prompts of a batch, and return their rollouts carried through the layer."""
         weights, content = "kernels" in self.quantities, "content" in self.quantities
         hopped = None if carried is None else torch.zeros_like(carried)
         for prompts, queries in blocks(reading, self.device) if weights or content else ():
@@ -126,15 +113,7 @@ class LayerSums:
         return (1 - share) * carried + share * hopped
 
     def means(self, prompts: int, reach: int) -> dict[str, np.ndarray]:
-        """Return means over prompts, and over positions where a name says so, with the histograms.
-
-        Parameters
-        ----------
-        prompts
-            How many prompts were added.
-        reach
-            Keys that the last query may see; content logits of other pairs are NaN, for no forward pass has them.
-        """
+        """Return means over prompts, and over positions where a name says so, with the histograms."""
         sums = {name: x.cpu().numpy() for name, x in self.sums.items()}
         n, out = self.cells.n, {}
         one = "" if self.is_whole else "_cells"

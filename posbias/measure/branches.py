@@ -28,7 +28,7 @@ MOST_PROMPTS = 16
 
 @dataclass(frozen=True)
 class Branches:
-    """Hold what :func:`~posbias.rollout.untrained.untrained_profile` needs beside kernels, under the names that files have.
+    """Hold what the law of untrained networks needs beside kernels, under the names that files have.
 
     Parameters
     ----------
@@ -76,15 +76,6 @@ def has_branches(instrument: Instrument) -> bool:
 
 def read_branches(instrument: Instrument, ids: Int[Tensor, "N n"], cells: TokenBins | None = None) -> Branches:
     """Return what a model's branches do to random gradients, read on its first prompts.
-
-    Parameters
-    ----------
-    instrument
-        Of a model for which :func:`has_branches` is true.
-    ids
-        Token ids; of more than :data:`MOST_PROMPTS` prompts only the first are read.
-    cells
-        How tokens are divided where matrices are kept; each its own cell unless given.
 
     Source: ours; the chapter on the law at birth. Random gradients are drawn from a fixed seed.
     """

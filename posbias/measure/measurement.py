@@ -15,7 +15,7 @@ from jaxtyping import Float
 from posbias import errors
 from posbias.comparison.pairs import Comparison, compare
 from posbias.files import check_writable
-from posbias.measure.settings import VARIANTS, labels
+from posbias.measure.settings import LETTERS, VARIANTS, labels
 from posbias.rollout.labelled import Profile
 
 if TYPE_CHECKING:
@@ -92,10 +92,10 @@ class Measurement:
         Parameters
         ----------
         variant
-            ``a``: attention only (λ = 1, no content). ``b``: measured λ, no content. ``c``: measured λ and mean content
-            logits. ``kernels``: measured λ and the measured mean attention. ``own``: the mean over prompts of
-            the rollouts of each prompt's own λ and attention. ``birth``: the law at birth, squares over
-            sets of layers with the weights' own gains, no content.
+            ``a`` or ``attention``: attention only (λ = 1, no content). ``b`` or ``residual``: measured λ, no content.
+            ``c`` or ``content``: measured λ and mean content logits. ``kernels``: measured λ and the measured mean
+            attention. ``own``: the mean over prompts of the rollouts of each prompt's own λ and attention. ``birth``:
+            the law at birth, squares over sets of layers with the weights' own gains, no content.
         length
             Tokens; those of the measurement unless given. Measured attention and the law at birth have their own.
         norm
@@ -109,8 +109,9 @@ class Measurement:
         """
         from posbias.measure.rollouts import measured_profile
 
-        if not isinstance(variant, str) or variant not in VARIANTS:
-            raise errors.invalid("variant", f"one of {', '.join(VARIANTS)}", repr(variant))
+        if not isinstance(variant, str) or variant not in (*VARIANTS, *LETTERS):
+            raise errors.invalid("variant", f"one of {', '.join((*VARIANTS, *LETTERS))}", repr(variant))
+        variant = LETTERS.get(variant, variant)
         name = f"{self.model}, rollout {labels()[variant]}"
         if "rollout" in self.results and variant in {"kernels", "own", "birth"} & set(self.variants):
             if length not in (None, self.length) or norm != "frobenius":
@@ -162,13 +163,18 @@ class Measurement:
             from posbias.report.document import write_report
         return write_report(file, self._subject(), None if beside is None else beside._subject())
 
-    def save(self, path: str | PathLike[str]) -> Path:
+    def save(self, path: str | PathLike[str], *, matrices: bool = True, prompts: bool = True) -> Path:
         """Write the measurement as netCDF, as ``posbias measure`` does, and return the path.
 
         Parameters
         ----------
         path
             The .nc file to write; :func:`load` reads it.
+        matrices
+            Whether to keep attention and content as matrices. Without them the file is small, and has the rollouts that
+            need them at the measured length.
+        prompts
+            Without matrices: whether to keep what is known of each prompt, its influence rounded to 10 bits.
 
         Raises
         ------
@@ -178,10 +184,15 @@ class Measurement:
             If it cannot be written.
         """
         from posbias.measure.results import write_results
-        from posbias.measure.summary import write_summary
+        from posbias.measure.summary import summarise, write_summary
 
         file = checked_path(path, ".nc")
-        (write_summary if "summary" in self.results.attrs else write_results)(file, self.results)
+        if "summary" in self.results.attrs:
+            write_summary(file, self.results)
+        elif matrices:
+            write_results(file, self.results)
+        else:
+            write_summary(file, summarise(self.results, prompts=prompts))
         return file
 
     def _subject(self) -> Subject:

@@ -21,19 +21,9 @@ TOKENS = 256
 def format_error(low: Callable[[], Instrument], high: Callable[[], Instrument], ids: Int[Tensor, "n"]) -> str:
     """Return the largest differences between two measurements of a prompt, as JSON.
 
-    Parameters
-    ----------
-    low, high
-        Make the instrument in 16 and in 32 bits; the second is let go before the first is made.
-    ids
-        Token ids of the prompt, of which the first :data:`TOKENS` are taken.
-
-    Returns
-    -------
-    str
-        ``lambda``: of any layer's λ. ``influence``: the share of influence that lies elsewhere. ``attention``: of any
-        head's weight. ``content``: of any head's content logit, the largest of which in 32 bits is ``content_largest``.
-        ``tokens``: how many were measured.
+    ``low`` and ``high`` make the instrument in 16 and in 32 bits; the second is let go before the first is made.
+    ``lambda`` is of any layer's λ, ``influence`` the share of influence that lies elsewhere, ``attention`` of any
+    head's weight, ``content`` of any head's content logit, the largest of which in 32 bits is ``content_largest``.
     """
     exact = _read(high(), ids[None, :TOKENS])
     rounded = _read(low(), ids[None, :TOKENS])

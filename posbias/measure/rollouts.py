@@ -11,6 +11,7 @@ from jaxtyping import Float
 
 from posbias import errors
 from posbias.measure.results import described_biases
+from posbias.measure.settings import VARIANTS
 from posbias.rollout import masks
 from posbias.rollout.biased import BiasedKernels
 from posbias.rollout.influence import Kernels, influence_profile
@@ -23,8 +24,6 @@ from posbias.rollout.untrained import aligned_profile, untrained_profile
 
 OF_MEANS = ("a", "b", "c", "kernels")
 """Rollouts of kernels that are the same for all prompts."""
-VARIANTS = (*OF_MEANS, "own", "birth")
-"""The rollouts that a measurement may describe, and the law at birth."""
 BRANCHES = {
     "gains": "branch_gain", "scales": "branch_scale", "outputs": "output_scale", "parallel": "parallel",
 }  # fmt: skip
@@ -77,27 +76,11 @@ class MeasuredRollout:
 def measured_rollout(
     results: xr.Dataset, variant: str, *, n: int | None = None, norm: str = "frobenius"
 ) -> MeasuredRollout:
-    """Return the rollout that a measurement describes.
+    """Return the rollout that a measurement describes, by the variants of :data:`~posbias.measure.settings.VARIANTS`.
 
-    Parameters
-    ----------
-    results
-        From :func:`~posbias.measure.results.read_results`.
-    variant
-        ``a``: attention only (λ = 1, no content). ``b``: measured λ, no content. ``c``: measured λ and constant
-        content with the measured diagonal, layer by layer and head by head. ``kernels``: measured λ and the
-        measured mean attention kernels. ``birth``: squares over sets of layers with the weights' own gains, no content.
-        Prompts' own rollouts have no kernels: :func:`measured_profile` knows them.
-    n
-        Tokens; the measurement's length unless given. Measured kernels and denominators have theirs.
-    norm
-        Which reading of λ: ``frobenius`` (the paper's text) or ``token`` (the authors' code).
-
-    Raises
-    ------
-    ValueError
-        For an unknown variant or norm, for another length than that of measured kernels or denominators, and for a
-        variant of a measurement without its variables.
+    ``a`` has λ = 1; ``c`` constant content with the measured diagonal, layer by layer and head by head. Prompts' own
+    rollouts have no kernels: :func:`measured_profile` knows them. ``norm`` says which reading of λ: ``frobenius`` (the
+    paper's text) or ``token`` (the authors' code).
 
     Source: residual-aware paper, section 6.2. Slopes or given biases, scale and mask are the model's own, which the
     published configurations assume; content logits carry their 1/√D, which the published ones lack.

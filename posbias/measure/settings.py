@@ -42,6 +42,8 @@ VARIANTS = {
     "birth": "the law at birth",
 }
 """What each rollout takes from a measurement, in a few words."""
+LETTERS = {"attention": "a", "residual": "b", "content": "c"}
+"""The paper's letters by the names that go beside them."""
 
 DTYPES = ("float32", "bfloat16", "float16")
 ATTENTION = ("eager", "sdpa")

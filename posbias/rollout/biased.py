@@ -44,24 +44,14 @@ class BiasedKernels:
     """Hold the causal kernels of T layers × H heads by their position biases, diagonal content and head weights.
 
     Make one with :func:`biased_kernels`.
-
-    Parameters
-    ----------
-    T, H
-        Numbers of layers and heads.
-    biases
-        Of each head, for one layer that stands for all, or for T.
-    diagonal
-        Content logits on the diagonal, shape (1 or T, H).
-    weights
-        Head weights, shape (1 or T, H), each row summing to 1.
     """
 
+    # T, H: Numbers of layers and heads
     T: int
     H: int
-    biases: Biases
-    diagonal: Float[np.ndarray, "_ H"]
-    weights: Float[np.ndarray, "_ H"]
+    biases: Biases  # Of each head, for one layer that stands for all, or for T
+    diagonal: Float[np.ndarray, "_ H"]  # Content logits on the diagonal, shape (1 or T, H)
+    weights: Float[np.ndarray, "_ H"]  # Head weights, shape (1 or T, H), each row summing to 1
 
     @cached_property
     def same_in_every_layer(self) -> bool:

@@ -26,31 +26,18 @@ SLACK = 1e-4
 
 @dataclass(frozen=True, eq=False)
 class Gains:
-    """Hold gains of T layers at g positions; :func:`gains` makes checked ones.
+    """Hold gains of T layers at g positions; :func:`gains` makes checked ones."""
 
-    Parameters
-    ----------
-    positions
-        Counted from 1, increasing.
-    attention
-        c ≥ 0 of a layer's heads together, by the position of the key: ‖W_O W_V‖_F/√d over the denominator of the norm
-        before the attention.
-    outputs
-        Factor of the attention's output by the position of the query: that of a norm after it.
-    steps
-        m ≥ 0 of what follows the attention, without its skip connection.
-    overlaps
-        ρ in [-1, 1]: what the steps of different tokens at two positions have in common, as a correlation.
-    parallel
-        Whether the step reads what the attention reads.
-    """
-
-    positions: Float[np.ndarray, "g"]
+    positions: Float[np.ndarray, "g"]  # Counted from 1, increasing
+    # c ≥ 0 of a layer's heads together, by the position of the key: ‖W_O W_V‖_F/√d over the denominator of the norm
+    # before the attention
     attention: Float[np.ndarray, "T g"]
+    # Factor of the attention's output by the position of the query: that of a norm after it
     outputs: Float[np.ndarray, "T g"]
-    steps: Float[np.ndarray, "T g"]
+    steps: Float[np.ndarray, "T g"]  # m ≥ 0 of what follows the attention, without its skip connection
+    # ρ in [-1, 1]: what the steps of different tokens at two positions have in common, as a correlation
     overlaps: Float[np.ndarray, "T g g"]
-    parallel: bool
+    parallel: bool  # Whether the step reads what the attention reads
 
     @property
     def T(self) -> int:
@@ -81,7 +68,7 @@ class Gains:
         return np.asarray(c / (1 + c))
 
     def at(self, positions: Float[np.ndarray, "n"]) -> dict[str, Any]:
-        """Return what :func:`~posbias.rollout.untrained.birth_profile` is given beside kernels of n positions.
+        """Return what :func:`~posbias.rollout.untrained.untrained_profile` is given beside kernels of n positions.
 
         Gains are all in the factors of keys, so that those of heads are 1 / √H.
 
@@ -109,19 +96,13 @@ class Gains:
 class KnotSteps:
     """Hold the Gram factors of steps at n positions by their values at a few: a layer is written out when asked for.
 
-    Parameters
-    ----------
-    weights
-        Of the knots at each position.
-    sizes, overlaps
-        As :class:`Gains` has steps and overlaps.
-
     >>> KnotSteps(np.eye(2), np.array([[1.0, 2.0]]), np.array([[[0.5, 0.25], [0.25, 0.5]]]))[0]
     array([[1. , 0.5],
            [0.5, 4. ]])
     """
 
-    weights: Float[np.ndarray, "n g"]
+    weights: Float[np.ndarray, "n g"]  # Of the knots at each position
+    # sizes, overlaps: As :class:`Gains` has steps and overlaps
     sizes: Float[np.ndarray, "T g"]
     overlaps: Float[np.ndarray, "T g g"]
 
@@ -153,24 +134,6 @@ def gains(
     field: str = "gains",
 ) -> Gains:
     """Return gains of T layers at g positions, checked.
-
-    Parameters
-    ----------
-    positions
-        g ≥ 1 numbers of at least 1, increasing.
-    attention, outputs, steps
-        (T, g) numbers of at least 0; outputs of 1 and steps of 0 unless given.
-    overlaps
-        (T, g, g), symmetric, positive semidefinite and in [-1, 1]; of 1 unless given.
-    parallel
-        As :class:`Gains` has it.
-    field
-        What the whole is called in messages.
-
-    Raises
-    ------
-    ValueError
-        With the field, what was expected and what came.
 
     >>> gains([1], [[0.5], [0.25]]).alone.tolist()
     [0.5, 0.25]
@@ -204,11 +167,6 @@ def gains(
 
 def gains_of_mixing(lambda_: Numbers) -> Gains:
     """Return gains c = λ/(1 - λ), the same everywhere, with no steps.
-
-    Raises
-    ------
-    ValueError
-        For λ outside [0, 1), or all 0.
 
     >>> gains_of_mixing([0.5, 0.2]).alone.tolist()
     [1.0, 0.25]

@@ -1,9 +1,9 @@
 """Rollout: the product P = R_T … R_1 of residual kernels, and the rows of it that matter.
 
 Kernels come as :class:`~posbias.rollout.structured.StructuredKernels`, as
-:class:`~posbias.rollout.biased.BiasedKernels`, as :class:`~posbias.rollout.cells.CellKernels`, or as an array (n, n),
-the same in every layer, or (T, n, n). A row of P is carried through the layers from the last to the first; the matrix P
-is formed only by :func:`rollout_matrix`.
+:class:`~posbias.rollout.biased.BiasedKernels`, as :class:`~posbias.rollout.token_bins.BinKernels`, or as an array
+(n, n), the same in every layer, or (T, n, n). A row of P is carried through the layers from the last to the first; the
+matrix P is formed only by :func:`rollout_matrix`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from jaxtyping import Float
 from posbias import errors
 from posbias.errors import Numbers
 from posbias.rollout.biased import BiasedKernels
-from posbias.rollout.cells import CellKernels
 from posbias.rollout.clock import hop_distribution
 from posbias.rollout.structured import StructuredKernels
+from posbias.rollout.token_bins import BinKernels
 
-Kernels = StructuredKernels | BiasedKernels | CellKernels | np.ndarray
+Kernels = StructuredKernels | BiasedKernels | BinKernels | np.ndarray
 NEGLIGIBLE = 1e-17  # total probability of the hop counts that are left out
 
 
@@ -163,7 +163,7 @@ def rollout_history(kernels: Float[np.ndarray, "T n n"], lambda_: Numbers) -> Fl
 
 def _checked(kernels: Kernels | Sequence, lambda_: Numbers, n: int | None) -> tuple[Kernels, np.ndarray, int]:
     """Return kernels (dense ones as a stack), schedule and n after checking that they fit together."""
-    if isinstance(kernels, CellKernels):
+    if isinstance(kernels, BinKernels):
         if n not in (None, kernels.cells.n):
             raise errors.invalid("n", f"{kernels.cells.n}, the size of the kernels", n)
         return kernels, errors.mixing_coefficients("lambda_", lambda_, T=kernels.T), kernels.cells.n

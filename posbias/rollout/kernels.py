@@ -46,13 +46,7 @@ def attention_kernel(
 
 
 def head_weights(weights: Float[np.ndarray, "H"] | Sequence | None, H: int) -> Float[np.ndarray, "H"]:
-    """Return head weights that sum to 1: uniform for None, otherwise the given ones normalised.
-
-    Raises
-    ------
-    ValueError
-        If there are not H weights, one is negative, or none is positive.
-    """
+    """Return head weights that sum to 1: uniform for None, otherwise the given ones normalised."""
     if weights is None:
         return np.full(H, 1.0 / H)
     w = errors.finite_array("head_weights", weights, ndim=(1,))

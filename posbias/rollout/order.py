@@ -42,24 +42,12 @@ def dominates(
 
 @dataclass(frozen=True)
 class Monotonicity:
-    """Say how far a kernel is from stochastically monotone, over all triples (i < i', cutoff k).
+    """Say how far a kernel is from stochastically monotone, over all triples (i < i', cutoff k)."""
 
-    Parameters
-    ----------
-    violated
-        Share of triples in which the later row i' holds more mass in the prefix than row i.
-    mean_gap
-        Mean excess prefix mass over the violated triples; 0 if there are none.
-    shortfall
-        Mean excess over all triples, violated or not.
-    largest
-        Largest excess.
-    """
-
-    violated: float
-    mean_gap: float
-    shortfall: float
-    largest: float
+    violated: float  # Share of triples in which the later row i' holds more mass in the prefix than row i
+    mean_gap: float  # Mean excess prefix mass over the violated triples; 0 if there are none
+    shortfall: float  # Mean excess over all triples, violated or not
+    largest: float  # Largest excess
 
 
 def stochastic_monotonicity(K: Float[np.ndarray, "n n"] | Sequence, *, tolerance: float = ROUNDING) -> Monotonicity:

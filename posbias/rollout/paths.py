@@ -62,13 +62,6 @@ def paths_by_hops(
 def recombined(weights: Float[np.ndarray, "hops"], parts: Float[np.ndarray, "hops n"]) -> Float[np.ndarray, "n"]:
     """Return p = Σ_k w_k · parts_k / Σ_j parts_kj: each hop's shape with a weight of its own, normalised.
 
-    Parameters
-    ----------
-    weights
-        w_k ≥ 0, such as the rollout's own share of k hops.
-    parts
-        Shapes, from :func:`paths_by_hops`; a hop without any path counts as nothing.
-
     >>> recombined(np.array([1.0, 1.0]), np.array([[0.0, 2.0], [3.0, 1.0]]))
     array([0.375, 0.625])
     """
@@ -80,13 +73,6 @@ def recombined(weights: Float[np.ndarray, "hops"], parts: Float[np.ndarray, "hop
 
 def damped_profile(parts: Float[np.ndarray, "hops n"], rho: float) -> Float[np.ndarray, "n"]:
     """Return p ∝ P_0 + P_1 + Σ_{k ≥ 2} ρ^{k-1} P_k: a rollout in which hops beyond the first lose coherence.
-
-    Parameters
-    ----------
-    parts
-        P_k, from :func:`~posbias.rollout.influence.influence_by_hops`.
-    rho
-        Coherence, ≥ 0; at 1 the profile is the rollout's.
 
     Source: this project. Contributions along paths of several attention hops are vectors that partly cancel, where
     a rollout adds their sizes.

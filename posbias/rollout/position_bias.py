@@ -111,18 +111,10 @@ class FlatBias:
 
 @dataclass(frozen=True)
 class RatioBias:
-    """Add f(log(i / j)), a function given by points and straight lines between them, constant beyond the last ones.
+    """Add f(log(i / j)), a function given by points and straight lines between them, constant beyond the last ones."""
 
-    Parameters
-    ----------
-    distances
-        log(i / j) ≥ 0 of the points, increasing.
-    values
-        Logits at the points, finite; :data:`HIDDEN` hides.
-    """
-
-    distances: tuple[float, ...]
-    values: tuple[float, ...]
+    distances: tuple[float, ...]  # log(i / j) ≥ 0 of the points, increasing
+    values: tuple[float, ...]  # Logits at the points, finite; :data:`HIDDEN` hides
     kind: ClassVar[str] = "ratio"
 
     def __post_init__(self) -> None:
@@ -144,11 +136,6 @@ KINDS: Mapping[str, Any] = {bias.kind: bias for bias in (NoBias, AlibiBias, LogB
 
 def position_bias(description: Any, field: str = "position_bias") -> PositionBias:
     """Return the bias that a mapping describes: its ``kind``, and what the kind asks for.
-
-    Raises
-    ------
-    ValueError
-        With the field, what was expected and what came.
 
     >>> position_bias({"kind": "flat", "tau": 4.8})
     FlatBias(tau=4.8)

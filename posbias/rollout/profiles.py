@@ -32,32 +32,19 @@ TOLERANCE = 0.05
 
 @dataclass(frozen=True)
 class UShape:
-    """Describe how a profile, its last position aside, falls from its ends to its lowest point.
+    """Describe how a profile, its last position aside, falls from its ends to its lowest point."""
 
-    Parameters
-    ----------
-    start, end
-        Influence of the first position and of the last but one (or the mean over ``ends`` of them).
-    trough
-        Smallest influence strictly between the two.
-    location
-        Position of the trough as a share of the sequence, 0 at the first token, 1 at the last.
-    depth
-        1 - trough / min(start, end): 0 or less if there is no U, towards 1 the deeper the trough.
-    low, high
-        First and last position between the ends, as shares, that are within the tolerance of the trough.
-    present
-        Whether there is a U: both ends are above the trough by more than the tolerance, so that the interval from
-        ``low`` to ``high`` for the trough's place has neither of them in it.
-    """
-
+    # start, end: Influence of the first position and of the last but one (or the mean over ``ends`` of them)
     start: float
     end: float
-    trough: float
-    location: float
-    depth: float
+    trough: float  # Smallest influence strictly between the two
+    location: float  # Position of the trough as a share of the sequence, 0 at the first token, 1 at the last
+    depth: float  # 1 - trough / min(start, end): 0 or less if there is no U, towards 1 the deeper the trough
+    # low, high: First and last position between the ends, as shares, that are within the tolerance of the trough
     low: float
     high: float
+    # Whether there is a U: both ends are above the trough by more than the tolerance, so that the interval from
+    # ``low`` to ``high`` for the trough's place has neither of them in it
     present: bool
 
 
@@ -126,13 +113,7 @@ def write_profile(path: Path | str, p: Numbers) -> None:
 
 
 def read_profile(path: Path | str) -> Float[np.ndarray, "n"]:
-    """Read a profile written by :func:`write_profile` or by the authors' rollout program.
-
-    Raises
-    ------
-    ValueError
-        If the header, a position or a number is not what it should be, or the values are no distribution.
-    """
+    """Read a profile written by :func:`write_profile` or by the authors' rollout program."""
     try:
         with Path(path).open(newline="", encoding="utf-8") as file:
             rows = list(csv.reader(file))

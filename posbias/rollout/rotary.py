@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float
 
-from posbias import errors
 from posbias.errors import Numbers
 from posbias.rollout.kernels import attention_kernel
 from posbias.rollout.masks import Mask
@@ -20,29 +19,13 @@ from posbias.rollout.masks import Mask
 def rotated(x: Float[np.ndarray, "... d"], theta: Numbers, n: int) -> Float[np.ndarray, "... n d"]:
     """Return Θ_p x for p = 0..n-1: the l-th pair of features turned by the angle p θ_l.
 
-    Parameters
-    ----------
-    x
-        Vectors, d even.
-    theta
-        Radians per token of each of the d/2 pairs.
-    n
-        How many positions.
-
-    Raises
-    ------
-    ValueError
-        If d is odd or there are not d/2 angles.
-
     >>> rotated(np.array([1.0, 0.0]), [np.pi / 2], 3).round(2) + 0.0
     array([[ 1.,  0.],
            [ 0.,  1.],
            [-1.,  0.]])
     """
-    d, angles = x.shape[-1], errors.finite_array("theta", theta, ndim=(1,))
-    if d % 2 or angles.size != d // 2:
-        raise errors.invalid("theta", f"an even number of features and half as many angles ({d} features)", angles.size)
-    turn = np.exp(1j * np.arange(errors.positive_integer("n", n))[:, None] * angles)
+    d, angles = x.shape[-1], np.asarray(theta, dtype=float)
+    turn = np.exp(1j * np.arange(n)[:, None] * angles)
     pairs = (x[..., 0::2] + 1j * x[..., 1::2])[..., None, :] * turn
     return np.stack([pairs.real, pairs.imag], axis=-1).reshape(*pairs.shape[:-1], d)
 
@@ -51,13 +34,6 @@ def distance_logits(
     q: Float[np.ndarray, "... d"], k: Float[np.ndarray, "... d"], theta: Numbers, n: int
 ) -> Float[np.ndarray, "... n"]:
     """Return ⟨Θ_x q, k⟩ for distances x = 0..n-1: the logits of one query and one key wherever they stand.
-
-    Parameters
-    ----------
-    q, k
-        Query and key before the rotation. No 1/√d here.
-    theta, n
-        As in :func:`rotated`.
 
     Source: Θ_i and Θ_j are rotations, so that ⟨Θ_i q, Θ_j k⟩ = ⟨Θ_{i-j} q, k⟩ (Su et al. 2024).
 
@@ -81,22 +57,13 @@ def distance_variances(
     With C and D the covariances of queries and keys, u = Θ_x q̄ and v = Θ_x^T k̄, it is
     u^T D u + v^T C v + tr(Θ_x C Θ_x^T D).
 
-    Parameters
-    ----------
-    q, k
-        Means q̄ and k̄.
-    theta, n
-        As in :func:`rotated`.
-    query_covariance, key_covariance
-        C and D; none means that all queries, or all keys, are alike.
-
     >>> one, eye = np.array([[1.0, 0.0]]), np.eye(2)[None]
     >>> distance_variances(one, one, [0.5], 2, key_covariance=eye).round(6).tolist()
     [[1.0, 1.0]]
     >>> distance_variances(one, one, [0.5], 2, query_covariance=eye, key_covariance=eye).round(6).tolist()
     [[4.0, 4.0]]
     """
-    angles = errors.finite_array("theta", theta, ndim=(1,))
+    angles = np.asarray(theta, dtype=float)
     out = np.zeros((len(q), n))
     if key_covariance is not None:
         u = rotated(q, angles, n)
@@ -118,20 +85,6 @@ def distance_kernels(
 ) -> Float[np.ndarray, "H n n"]:
     """Return the attention kernels of heads whose logits depend on the distance i - j alone.
 
-    Parameters
-    ----------
-    logits
-        Of each head at distances 0..n-1.
-    mask
-        Allowed keys, none after the query.
-    first
-        Logits of position 0 as a key, by distance, where it has its own.
-
-    Raises
-    ------
-    ValueError
-        If the mask lets a query see a later key.
-
     >>> from posbias.rollout import masks
     >>> distance_kernels(np.log([[1.0, 3.0]]), masks.causal())
     array([[[1.  , 0.  ],
@@ -139,8 +92,6 @@ def distance_kernels(
     """
     n = logits.shape[1]
     allowed = mask.matrix(n) if isinstance(mask, Mask) else mask
-    if np.triu(allowed, 1).any():
-        raise errors.invalid("mask", "keys no later than the query", "a later one")
     matrix = logits[:, abs(np.subtract.outer(np.arange(n), np.arange(n)))]
     if first is not None:
         matrix[:, :, 0] = first
@@ -149,31 +100,20 @@ def distance_kernels(
 
 @dataclass(frozen=True)
 class RotaryMeans:
-    """Hold the means and covariances of each head's queries and keys before the rotation.
+    """Hold the means and covariances of each head's queries and keys before the rotation."""
 
-    Parameters
-    ----------
-    query, key
-        Means over prompts and positions. Heads that share keys have the same ones; what the model scales the rotated
-        features by is in them.
-    query_covariance, key_covariance
-        Over the same prompts and positions.
-    first_query, first_key
-        Means at position 0, over prompts.
-    theta
-        Radians per token of each pair, 0 for a pair that is not rotated.
-    scale
-        What q·k is multiplied by.
-    """
-
+    # query, key: Means over prompts and positions. Heads that share keys have the same ones; what the model scales
+    # the rotated features by is in them
     query: Float[np.ndarray, "T H d"]
     key: Float[np.ndarray, "T H d"]
+    # query_covariance, key_covariance: Over the same prompts and positions
     query_covariance: Float[np.ndarray, "T H d d"]
     key_covariance: Float[np.ndarray, "T H d d"]
+    # first_query, first_key: Means at position 0, over prompts
     first_query: Float[np.ndarray, "T H d"]
     first_key: Float[np.ndarray, "T H d"]
-    theta: Float[np.ndarray, "pairs"]
-    scale: Float[np.ndarray, "T"]
+    theta: Float[np.ndarray, "pairs"]  # Radians per token of each pair, 0 for a pair that is not rotated
+    scale: Float[np.ndarray, "T"]  # What q·k is multiplied by
 
     def logits(self, n: int) -> Float[np.ndarray, "T H n"]:
         """Return the logits of the mean query and the mean key at distances 0..n-1."""

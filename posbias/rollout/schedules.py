@@ -23,11 +23,6 @@ def power_decay(T: int, lambda_0: float, beta: float) -> Float[np.ndarray, "T"]:
 
     The total Σλ_t stays finite as T grows exactly when β > 1.
 
-    Raises
-    ------
-    ValueError
-        If a value would leave [0, 1]: it is refused, not clipped.
-
     >>> power_decay(3, 0.6, 1.0).round(2).tolist()
     [0.6, 0.3, 0.2]
     """

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from posbias import errors
 from posbias.errors import Numbers
 from posbias.rollout import biased
 from posbias.rollout.biased import BiasedKernels
@@ -27,28 +26,17 @@ KEPT = 1024
 """Most tokens of which kernels that are written out are kept from layer to layer."""
 
 
-def congruence(kernels: Kernels, t: int, X: Float[np.ndarray, "n n"], weights: Numbers) -> Float[np.ndarray, "n n"]:
+def two_sided(kernels: Kernels, t: int, X: Float[np.ndarray, "n n"], weights: Numbers) -> Float[np.ndarray, "n n"]:
     """Return Σ_h w_h A_hᵀ X A_h over the heads of layer ``t``.
 
     Heads whose kernels are equal are taken once.
 
-    Parameters
-    ----------
-    kernels
-        Structured, or an array (T, H, n, n).
-    t
-        Layer, 0-based.
-    X
-        A square matrix over positions.
-    weights
-        H numbers.
-
     >>> A = np.array([[[[1.0, 0.0], [0.5, 0.5]]]])
-    >>> congruence(A, 0, np.diag([0.0, 1.0]), [1.0]).tolist()
+    >>> two_sided(A, 0, np.diag([0.0, 1.0]), [1.0]).tolist()
     [[0.25, 0.25], [0.25, 0.25]]
     """
     out = np.zeros_like(X)
-    for A, w in _distinct(kernels, t, len(X), errors.finite_array("weights", weights, ndim=(1,))):
+    for A, w in _distinct(kernels, t, len(X), np.asarray(weights, dtype=float)):
         out += w * A.pushed(A.pushed(X).T).T
     return out
 
@@ -56,12 +44,12 @@ def congruence(kernels: Kernels, t: int, X: Float[np.ndarray, "n n"], weights: N
 def pushed(
     kernels: Kernels, t: int, v: Float[np.ndarray, "n *columns"], weights: Numbers
 ) -> Float[np.ndarray, "n *columns"]:
-    """Return Σ_h w_h A_hᵀ v over the heads of layer ``t``, v a vector or columns; arguments as in :func:`congruence`.
+    """Return Σ_h w_h A_hᵀ v over the heads of layer ``t``, v a vector or columns; arguments as in :func:`two_sided`.
 
     >>> pushed(np.array([[[[1.0, 0.0], [0.5, 0.5]]]]), 0, np.array([0.0, 1.0]), [2.0]).tolist()
     [1.0, 1.0]
     """
-    heads = _distinct(kernels, t, len(v), errors.finite_array("weights", weights, ndim=(1,)))
+    heads = _distinct(kernels, t, len(v), np.asarray(weights, dtype=float))
     columns = v.reshape(len(v), -1)
     return np.asarray(sum(w * A.pushed(columns) for A, w in heads)).reshape(v.shape)
 

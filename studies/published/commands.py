@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from posbias import errors
-from posbias.cli.outputs import check_output
+from posbias.files import check_output
 from posbias.published import numbers
 from studies.published import originals
 

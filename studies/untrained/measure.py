@@ -50,7 +50,7 @@ SMALL: Mapping[str, Size] = {
     "gpt2": Size("gpt2", _GPT, _OWN),
     "opt": Size("opt", {**_USUAL, "ffn_dim": 4 * WIDTH, "word_embed_proj_dim": WIDTH}, _OWN),
 }
-"""One small network of every family, 12 layers of width 256: the law of untrained networks is held to its figures here."""
+"""One small network of every family, 12 layers of width 256: the law is held to its figures here."""
 
 
 @dataclass(frozen=True)

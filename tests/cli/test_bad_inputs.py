@@ -22,7 +22,7 @@ h5py = pytest.importorskip("h5py", reason="h5py is not installed")
 
 import xarray as xr
 from measuring import save, write_documents
-from retrieval_worlds import save_network, word_tokenizer
+from lookup_worlds import save_network, word_tokenizer
 
 import posbias
 from posbias.cli import main
@@ -60,7 +60,6 @@ COMMAND_LINES = [
             "report P/m.nc",
             "rollout P/c.yaml",
             "compare P/p.csv P/p.csv",
-            "published",
             "study",
             "train-reference bloom-8",
             "train-icl",
@@ -72,7 +71,6 @@ COMMAND_LINES = [
             "format",
             "explorer-data",
             "design",
-            "bias P/m.nc",
             "retrieval",
         )
     ),
@@ -84,7 +82,6 @@ COMMAND_LINES = [
             ("summarise -o s.nc", "measurement"),
             ("report P/m.nc", "--output"),
             ("rollout P/c.yaml", "--output"),
-            ("rollout -o p.csv", "config"),
             ("compare P/p.csv", "second"),
             ("train-reference -o out", "names"),
             ("train-reference bloom-8", "--output"),
@@ -94,9 +91,6 @@ COMMAND_LINES = [
             ("retrieval -o r.nc", "--model"),
             ("run", "chapter"),
             ("design --depth 2 --lambda 0.2 --heads 2 -n 8", "--output"),
-            ("design --depth 2 --lambda 0.2 --heads 2 -o c.yaml", "--length"),
-            ("design --depth 2 --lambda 0.2 -n 8 -o c.yaml", "--heads"),
-            ("design --lambda 0.2 --heads 2 -n 8 -o c.yaml", "--depth"),
         )
     ),
     *(
@@ -104,7 +98,6 @@ COMMAND_LINES = [
         for command in (
             "measure -o m.nc",
             "compare P/p.csv P/p.csv",
-            "published",
             "chapters",
             "study gap",
             "explorer-data",
@@ -206,8 +199,8 @@ OUTPUTS = [
         )
     ),
     ("study gap --only bloom-8 -o P/d.jsonl", ("output", "d.jsonl")),
-    ("published --config bloom -o no/c.yaml", ("no/c.yaml",)),
-    ("published --figure measured -o P/folder.nc", ("folder.nc", "a directory")),
+    ("rollout --published bloom -o no/c.yaml", ("no/c.yaml",)),
+    ("rollout --published measured -o P/folder.nc", ("folder.nc", "a directory")),
     ("explorer-data -o no/x.js", ("no/x.js",)),
 ]
 
@@ -345,7 +338,7 @@ NETCDF = [
             ("rollout P/zero.nc -o p.csv", ("--variant", "zero.nc")),
             ("rollout P/zero.nc --variant d -o p.csv", ("--variant", "'d'")),
             ("rollout P/zero.nc --variant a --norm max -o p.csv", ("--norm", "'max'")),
-            ("rollout P/zero.nc --variant a --head-dim 4 -o p.csv", ("--architecture and --head-dim",)),
+            ("rollout P/zero.nc --variant a --head-dim 4 -o p.csv", ("--head-dim", "none for P/zero.nc")),
             ("report P/summary-text.nc -o r.html", ("summary-text.nc: posbias_schema", "an integer")),
         )
     ),
@@ -448,7 +441,7 @@ CONFIGS = [
     ("rollout P/pipe.yaml -o p.csv", ("pipe.yaml", "a device or a pipe")),
     *wrong("rollout P/c.yaml -o p.csv", "--length", "x", "1.5", named="--length"),
     *wrong("rollout P/c.yaml -o p.csv", "--law", "x", "", named="--law"),
-    ("rollout P/good.nc --variant a --law birth -o p.csv", ("--law", "none for a measurement", "birth")),
+    ("rollout P/good.nc --variant a --law birth -o p.csv", ("--law", "none for P/good.nc")),
     ("rollout P/aligned.yaml --law birth -o p.csv", ("aligned.yaml: lambda", "values below 1", "1.0")),
     ("rollout P/resting.yaml --law birth -o p.csv", ("resting.yaml: lambda", "at least one value above 0")),
     ("rollout P/gated.yaml --law birth -n 5000000 -o p.csv", ("gated.yaml: n", "fits into", "5000000")),
@@ -485,21 +478,32 @@ COMPARISONS = [
 ]
 
 PUBLISHED = [
-    ("published --config gpt-2 -o c.yaml", ("model", "gpt-2")),
-    ("published --config '' -o c.yaml", ("model",)),
-    ("published --config bloom --content some -o c.yaml", ("content", "some")),
-    ("published --config bloom --corpus c4 -o c.yaml", ("corpus", "c4")),
-    ("published --figure nine -o p.csv", ("nine",)),
-    ("published --figure '' -o p.csv", ("measured",)),
-    ("published --config bloom", ("--output",)),
-    ("published --figure bloom", ("--output",)),
-    ("published -o x", ("--output",)),
-    ("published --verify -o x", ("--output",)),
-    ("published --content mean", ("--content",)),
-    ("published --no-residual", ("--no-residual",)),
-    ("published --config bloom --figure measured -o x", ("--config and --figure",)),
-    ("published --verify --download", ("--download and --verify",)),
-    ("published --corpus dclm", ("--corpus",)),
+    ("rollout --published gpt-2 -o p.csv", ("model", "falcon-rw-7b, mpt-7b, mpt-30b, bloom-7b1, bloom", "gpt-2")),
+    ("rollout --published '' -o p.csv", ("model",)),
+    ("rollout --published bloom --content some -o p.csv", ("content", "none, mean, all", "some")),
+    ("rollout --published bloom --corpus c4 -o p.csv", ("corpus", "fineweb-edu, dclm, wikipedia", "c4")),
+    ("rollout --published bloom --content mean --corpus dclm -o p.csv", ("expected fineweb-edu", "dclm")),
+    ("rollout --published figure/nine -o p.csv", ("measured, bloom, bloom_content, no_residual", "nine")),
+    ("rollout --published bloom", ("Missing", "--output")),
+    ("rollout -o p.csv", ("source and --published", "neither")),
+    ("rollout P/c.yaml --published bloom -o p.csv", ("source and --published", "both")),
+    ("rollout P/c.yaml --content mean -o p.csv", ("--content", "none for P/c.yaml")),
+    ("rollout P/c.yaml --no-residual -o p.csv", ("--no-residual", "none for P/c.yaml")),
+    ("rollout --published measured --corpus dclm -o p.csv", ("--corpus", "none for measured")),
+    ("rollout --published measured -n 9 -o p.csv", ("--length", "none for measured")),
+    ("rollout --published bloom --variant a -o p.csv", ("--variant", "none for bloom")),
+    ("rollout --published bloom --law birth -n 0 -o p.csv", ("sequence_length", "at least 1")),
+]
+
+FORMER = [
+    (f"{word} P/other --nix", (f"{word} is now", now))
+    for word, now in (
+        ("published", "posbias rollout --published"),
+        ("bias", "posbias design --measured"),
+        ("retrieval", "posbias lookup"),
+        ("run", "python -m bookkit run"),
+        ("train-icl", "python -m studies.icl"),
+    )
 ]
 
 STUDIES = [
@@ -712,22 +716,33 @@ ADDED_BIASES = [
     (f"{ADDED} P/even.yaml", ("even.yaml: num_layers", "3, as", "12")),
 ]
 
-CHOICE = "bias P/m.nc -o b.yaml"
+CHOICE = "design --measured P/m.nc -o b.yaml"
 CHOSEN = [
-    ("bias P/m.nc", ("Missing", "--output")),
-    ("bias -o b.yaml", ("Missing", "measurement")),
+    ("design --measured P/m.nc", ("Missing", "--output")),
+    (f"{CHOICE} --depth 2", ("--depth", "none beside --measured")),
+    (f"{CHOICE} --profile p.csv", ("--profile", "none beside --measured")),
     *wrong(CHOICE, "--kind", "lag", "", named="--kind"),
     *wrong(CHOICE, "--criterion", "good", named="--criterion"),
-    ("bias P/none.nc -o b.yaml", ("none.nc",)),
-    ("bias P/c.yaml -o b.yaml", ("path", "c.yaml")),
-    ("bias P/m.nc -o b.nc", ("output", ".yaml", "b.nc")),
-    ("bias P/m.nc -o no/b.yaml", ("no/b.yaml",)),
+    ("design --measured P/none.nc -o b.yaml", ("none.nc",)),
+    ("design --measured P/c.yaml -o b.yaml", ("path", "c.yaml")),
+    ("design --measured P/m.nc -o b.nc", ("output", ".yaml", "b.nc")),
+    ("design --measured P/m.nc -o no/b.yaml", ("no/b.yaml",)),
 ]
 
 DEPTH, LAYERS, LENGTH = "--depth 2", "--lambda 0.2 --heads 2", "-n 2"
 DESIGN = f"design -o c.yaml {DEPTH} {LAYERS} {LENGTH}"
 """A design that could be had; an option given again takes the place of what stands here."""
 DESIGNS = [
+    *(
+        (f"design -o c.yaml {given}", (f"--{missing}", "a number, or --measured"))
+        for given, missing in (
+            (f"{DEPTH} {LAYERS}", "length"),
+            (f"{DEPTH} --lambda 0.2 {LENGTH}", "heads"),
+            (f"{LAYERS} {LENGTH}", "depth"),
+        )
+    ),
+    (f"{DESIGN} --kind log", ("--kind", "none without --measured")),
+    (f"design -o P/even.yaml {DEPTH} {LAYERS} {LENGTH}", ("even.yaml", "or --overwrite")),
     *wrong(f"design -o c.yaml {LAYERS} {LENGTH}", "--depth", "x", "1.5", "", 0, -1, HUGE),
     *wrong(f"design -o c.yaml {DEPTH} --lambda 0.2 {LENGTH}", "--heads", "x", "1.5", "", 0, -1, HUGE),
     *wrong(f"design -o c.yaml {DEPTH} {LAYERS}", "--length", "x", "1.5", "", 0, 1, -1, HUGE),
@@ -922,7 +937,7 @@ LOOKUPS = [
 
 TABLE = [
     *COMMAND_LINES, *NUMBERS_OF_MEASURE, *CHOICES_OF_MEASURE, *OUTPUTS, *MODELS, *CORPORA, *NETCDF, *CONFIGS,
-    *COMPARISONS, *PUBLISHED, *STUDIES, *TRAINED, *NETWORKS, *BOOK, *QUANTITIES, *REPORTS,
+    *COMPARISONS, *PUBLISHED, *FORMER, *STUDIES, *TRAINED, *NETWORKS, *BOOK, *QUANTITIES, *REPORTS,
     *DESIGNED, *ADDED_BIASES, *CHOSEN, *DESIGNS, *RETRIEVALS, *LOOKUPS,
 ]  # fmt: skip
 

@@ -34,7 +34,8 @@ from posbias.measure.loading import Source
 from posbias.measure.results import read_results, write_results
 from posbias.measure.rollouts import measured_profile
 from posbias.measure.run import measured
-from posbias.measure.study import Settings, Study
+from posbias.measure.session import Session
+from posbias.measure.settings import Settings
 from posbias.measure.summary import summarise
 from posbias.networks.added_biases import divided_logits
 from posbias.networks.description import description_text
@@ -54,7 +55,7 @@ def studies(tmp_path_factory):
     corpus = Corpus(str(write_documents(root / "d.jsonl", [40] * 8)))
     quantities = ("mixing", "influence", "kernels", "heads")
     return {
-        name: Study(Settings(Source(str(save(root / name, name))), corpus, 8, N, quantities=quantities))
+        name: Session(Settings(Source(str(save(root / name, name))), corpus, 8, N, quantities=quantities))
         for name in ("bloom", "llama", "mistral")
     }
 
@@ -191,7 +192,7 @@ def command(*words):
 @pytest.mark.parametrize("kind", ["best", *KINDS])
 def test_the_command_writes_what_the_option_takes(file, tmp_path, capsys, kind):
     output = tmp_path / "b.yaml"
-    assert command("bias", file, "-o", output, "--kind", kind) == 0, capsys.readouterr().err
+    assert command("design", "--measured", file, "-o", output, "--kind", kind) == 0, capsys.readouterr().err
     said = capsys.readouterr().out
     found = read_bias(str(output))
     found.check("llama", 3, 4)
@@ -201,7 +202,7 @@ def test_the_command_writes_what_the_option_takes(file, tmp_path, capsys, kind):
     )
     assert f"W1 to uniform {choice.value:.4f}" in said and said.splitlines()[0] in output.read_text()
     assert yaml.safe_load(output.read_text())["position_bias"] == found.description
-    assert command("bias", file, "-o", output) == 2 and "--overwrite" in capsys.readouterr().err
+    assert command("design", "--measured", file, "-o", output) == 2 and "--overwrite" in capsys.readouterr().err
 
 
 def test_measurements_that_do_not_serve_are_refused(studies, file, tmp_path, capsys):
@@ -211,7 +212,7 @@ def test_measurements_that_do_not_serve_are_refused(studies, file, tmp_path, cap
         (results.assign_attrs(added_bias=json.dumps(LOG)), "measurement: expected one of the model as it is"),
     ):
         write_results(tmp_path / "other.nc", other)
-        assert command("bias", tmp_path / "other.nc", "-o", tmp_path / "b.yaml") == 2
+        assert command("design", "--measured", tmp_path / "other.nc", "-o", tmp_path / "b.yaml") == 2
         assert said in capsys.readouterr().err and not (tmp_path / "b.yaml").exists()
     with pytest.raises(ValueError, match="measurement: expected --quantities"):
         attended(summarise(results))

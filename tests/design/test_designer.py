@@ -22,8 +22,7 @@ from posbias.rollout.biased import biased_kernels, dense_kernel
 from posbias.rollout.gains import gains_of_mixing
 from posbias.rollout.influence import influence_profile
 from posbias.rollout.profiles import read_profile, write_profile
-from posbias.rollout.untrained import birth_profile
-from posbias.rollout.untrained_factors import factored_birth_profile, few_columns
+from posbias.rollout.untrained import factored_profile, few_columns, untrained_profile
 
 
 @pytest.fixture
@@ -206,9 +205,9 @@ def test_factors_give_the_law_at_birth():
     layers = [heads, heads[::-1], [{"kind": "none"}] * 3, heads]
     for description in (heads, layers, [{"kind": "none"}] * 3):
         kernels, gains = biased_kernels(4, description), [0.3, 0.0, 2.0, 0.5]
-        exact = birth_profile(kernels, gains, 90)
-        np.testing.assert_allclose(factored_birth_profile(kernels, gains, 90), exact, rtol=1e-5)
-        rough = factored_birth_profile(kernels, gains, 90, tolerance=0.05)
+        exact = untrained_profile(kernels, gains, 90)
+        np.testing.assert_allclose(factored_profile(kernels, gains, 90), exact, rtol=1e-5)
+        rough = factored_profile(kernels, gains, 90, tolerance=0.05)
         assert np.abs(rough / exact - 1).max() < 0.2
 
 
@@ -286,7 +285,7 @@ def test_the_command_says_what_rollout_gives_under_the_law_at_birth(tmp_path, mo
     said = capsys.readouterr().out
     config = read_config("c.yaml")
     aligned = normalised_wasserstein(config.profile(), uniform(48))
-    at_birth = birth_profile(config.kernels(), config.lambdas() / (1 - config.lambdas()), 48)
+    at_birth = untrained_profile(config.kernels(), config.lambdas() / (1 - config.lambdas()), 48)
     np.testing.assert_array_equal(read_profile("p.csv"), at_birth)
     assert f"with --law birth; without it another, of W1 {aligned:.4f}" in said
     with pytest.raises(SystemExit):

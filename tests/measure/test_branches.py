@@ -17,7 +17,7 @@ from posbias.measure.positions import read_positions
 from posbias.networks.families import output_projection
 from posbias.rollout import masks
 from posbias.rollout.kernels import attention_kernel
-from posbias.rollout.untrained import aligned_profile, birth_profile
+from posbias.rollout.untrained import aligned_profile, untrained_profile
 
 AFTER_SUM = {"opt-projected"}
 """Models with a norm on the sum of skip and branch."""
@@ -218,7 +218,7 @@ def test_the_law_meets_the_gradient_of_untrained_models(name):
         )
         keywords = {"scales": read.branch_scale, "outputs": read.output_scale, "steps": read.step_gain}
         laws = [
-            law(A, read.branch_gain, **keywords, parallel=read.parallel) for law in (birth_profile, aligned_profile)
+            law(A, read.branch_gain, **keywords, parallel=read.parallel) for law in (untrained_profile, aligned_profile)
         ]
         found.append([normalised_wasserstein(law, p / p.sum()) for law in laws])
     law, aligned = np.mean(found, axis=0)

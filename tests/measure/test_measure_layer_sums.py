@@ -14,8 +14,8 @@ from posbias.measure.accumulators import LayerSums, bin_centres, entropy_similar
 from posbias.measure.attention import AttentionReading
 from posbias.measure.instrument import Instrument
 from posbias.measure.positions import read_positions
-from posbias.rollout.cells import BAND, Cells, cells_of
 from posbias.rollout.masks import sliding_window
+from posbias.rollout.token_bins import BAND, TokenBins, token_bins
 
 CPU = torch.device("cpu")
 
@@ -26,7 +26,7 @@ ALL = ("kernels", "content", "logits", "heads")
 def collected(name, sizes, B=6, n=N, dtype=torch.float32, keep=ALL, cells=None, implementation="eager"):
     """Return each layer's means after the prompts came in batches of these sizes."""
     instrument = Instrument(make(name, dtype=dtype, attention=implementation))
-    cells = cells_of(n, n) if cells is None else cells
+    cells = token_bins(n, n) if cells is None else cells
     layers = [LayerSums(instrument.H, cells, CPU, keep) for _ in range(instrument.T)]
     for batch in prompts(B, n).split(sizes):
         instrument.measure(batch, lambda seen: layers[seen.layer].add(seen))
@@ -115,7 +115,7 @@ def test_a_fused_kernels_weights_and_logits_are_the_eager_ones(name, entries, mo
 @pytest.mark.parametrize(("name", "implementation"), [("bloom", "eager"), ("mistral", "sdpa")])
 def test_cells_hold_the_means_of_the_matrices(name, implementation, monkeypatch):
     monkeypatch.setitem(attention.MOST_ENTRIES, "cpu", 1)
-    n, cells = 40, Cells(40, np.array([0, 1, 2, 9, 16, 30, 39]))
+    n, cells = 40, TokenBins(40, np.array([0, 1, 2, 9, 16, 30, 39]))
     whole = collected(name, 4, n=n, implementation=implementation)
     coarse = collected(name, 4, n=n, cells=cells, implementation=implementation)
     member = (cells.index[:, None] == np.arange(7)).astype(float)
@@ -140,7 +140,7 @@ def test_cells_hold_the_means_of_the_matrices(name, implementation, monkeypatch)
 
 @pytest.mark.parametrize("reach", [1, 3, 12])
 def test_visible_pairs_are_those_of_the_mask(reach):
-    cells = Cells(12, np.array([0, 1, 5, 6, 11]))
+    cells = TokenBins(12, np.array([0, 1, 5, 6, 11]))
     member = (cells.index[:, None] == np.arange(5)).astype(int)
     assert (visible_pairs(cells, reach) == member.T @ sliding_window(reach).matrix(12).astype(int) @ member).all()
 
@@ -149,7 +149,7 @@ def test_visible_pairs_are_those_of_the_mask(reach):
 def test_prompts_own_rollouts_are_products_of_their_own_kernels(name, implementation, monkeypatch):
     monkeypatch.setitem(attention.MOST_ENTRIES, "cpu", 1)
     instrument, n = Instrument(make(name, attention=implementation)), 20
-    layers = [LayerSums(instrument.H, cells_of(n, n), CPU, ("kernels",)) for _ in range(instrument.T)]
+    layers = [LayerSums(instrument.H, token_bins(n, n), CPU, ("kernels",)) for _ in range(instrument.T)]
     ids = prompts(3, n)
     carried, kernels = torch.zeros(3, n), {}
     carried[:, -1] = 1.0
@@ -169,7 +169,7 @@ def test_prompts_own_rollouts_are_products_of_their_own_kernels(name, implementa
 
 
 def test_a_rollout_needs_the_mixing():
-    layer = LayerSums(1, cells_of(2, 2), CPU, ("kernels",))
+    layer = LayerSums(1, token_bins(2, 2), CPU, ("kernels",))
     logits = torch.zeros(1, 1, 2, 2)
     reading = AttentionReading(0, logits, logits.softmax(-1), None, torch.ones(2, 2, dtype=torch.bool).tril())
     with pytest.raises(RuntimeError, match="expected λ"):
@@ -187,7 +187,7 @@ def test_masked_entries_are_counted_nowhere():
 
 
 def test_bins_are_centred_and_the_outer_ones_open():
-    layer = LayerSums(1, cells_of(2, 2), CPU, ("content",))
+    layer = LayerSums(1, token_bins(2, 2), CPU, ("content",))
     logits = torch.tensor([[[[0.12, -torch.inf], [-100.0, 100.0]]], [[[0.13, -torch.inf], [-0.12, 31.9]]]])
     allowed = torch.ones(2, 2, dtype=torch.bool).tril()
     layer.add(AttentionReading(0, logits, logits.softmax(-1), None, allowed))

@@ -15,15 +15,14 @@ from posbias import alibi_slopes, influence_profile, structured_kernels
 from posbias.cli import main
 from posbias.measure.corpus import Corpus
 from posbias.measure.loading import Source
-from posbias.measure.quantities import DEFAULT
 from posbias.measure.results import ATTRIBUTES, LATER_ATTRIBUTES, VARIABLES, make_results, read_results, write_results
 from posbias.measure.rollouts import measured_rollout, variants_of
 from posbias.measure.run import measure
-from posbias.measure.study import Settings
+from posbias.measure.settings import DEFAULT, Settings
 from posbias.rollout import masks
 from posbias.rollout.influence import rollout_matrix
 from posbias.rollout.profiles import read_profile
-from posbias.rollout.untrained import aligned_profile, birth_profile
+from posbias.rollout.untrained import aligned_profile, untrained_profile
 
 EVERY = (*DEFAULT, "logits", "heads")
 NAMES = ("bloom", "falcon-alibi", "mistral", "gemma2", "gpt2")
@@ -100,7 +99,7 @@ def test_variants_of_an_alibi_model(files):
     assert np.abs(expected["b"] - expected["c"]).max() > 1e-3
     branches = {"scales": results.branch_scale, "outputs": results.output_scale, "steps": results.step_gain}
     heads = structured_kernels(T, slope=slope)
-    law = birth_profile(heads, results.branch_gain.values, 16, **{name: x.values for name, x in branches.items()})
+    law = untrained_profile(heads, results.branch_gain.values, 16, **{name: x.values for name, x in branches.items()})
     assert np.allclose(measured_rollout(results, "birth").profile(), law, atol=1e-12)
     assert np.abs(law - expected["b"]).max() > 1e-3
     sizes = aligned_profile(heads, results.branch_gain.values, 16, **{name: x.values for name, x in branches.items()})

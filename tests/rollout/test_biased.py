@@ -8,7 +8,7 @@ from posbias.rollout.biased import biased_kernels, dense_kernel, pushed
 from posbias.rollout.influence import influence_profile, rollout_matrix
 from posbias.rollout.position_bias import AlibiBias, FlatBias, LogBias, NoBias, RatioBias, described
 from posbias.rollout.structured import structured_kernels
-from posbias.rollout.untrained import aligned_profile, birth_profile
+from posbias.rollout.untrained import aligned_profile, untrained_profile
 
 HEADS = [
     (NoBias(), 0.0),
@@ -68,7 +68,7 @@ def test_profiles_and_both_laws_against_matrices(biases, n=40):
     assert abs(influence_profile(kernels, lambda_, n) - rollout_matrix(dense, lambda_)[-1]).max() < 1e-14
     rows = kernels.biases if len(kernels.biases) == 2 else kernels.biases * 2
     heads = np.array([[dense_kernel(bias, 0.0, n) for bias in row] for row in rows])
-    for law in (birth_profile, aligned_profile):
+    for law in (untrained_profile, aligned_profile):
         assert abs(law(kernels, [0.5, 0.8], n) - law(heads, [0.5, 0.8], n)).max() < 1e-13
 
 

@@ -13,9 +13,8 @@ from posbias.published.configuration import RolloutConfig, config_text, read_con
 from posbias.rollout.biased import biased_kernels
 from posbias.rollout.gains import gains, gains_of_mixing
 from posbias.rollout.profiles import read_profile
-from posbias.rollout.two_sided import congruence
-from posbias.rollout.untrained import birth_profile
-from posbias.rollout.untrained_factors import profile_of_gains
+from posbias.rollout.two_sided import two_sided
+from posbias.rollout.untrained import profile_of_gains, untrained_profile
 
 HEADS = [{"kind": "alibi", "slope": 0.3}, {"kind": "flat", "tau": 0.8}, {"kind": "log", "alpha": 2.0}, {"kind": "none"}]
 
@@ -50,7 +49,7 @@ def by_definition(few, kernels, n):
                 rho = 1.0 if i == j else np.array(weights[i]) @ few.overlaps[t] @ np.array(weights[j])
                 K[t, i, j] = rho * (weights[i] @ few.steps[t]) * (weights[j] @ few.steps[t])
     assert np.allclose([np.diag(k) for k in K], np.square(m))
-    return birth_profile(kernels, np.ones(few.T), n, scales=c, outputs=o, steps=K, parallel=int(few.parallel))
+    return untrained_profile(kernels, np.ones(few.T), n, scales=c, outputs=o, steps=K, parallel=int(few.parallel))
 
 
 @pytest.mark.parametrize("parallel", [False, True])
@@ -79,10 +78,10 @@ def test_gains_alone_take_the_paths_without_steps(rng):
     assert gated(rng).alone is None and gains([1, 9], [[1.0, 2.0]]).alone is None
     assert gains([1], [[1.0]], steps=[[1.0]], overlaps=[[[0.5]]]).alone is None
     assert gains([1], [[1.0]], steps=[[1.0]], parallel=True).alone is None
-    np.testing.assert_array_equal(profile_of_gains(kernels, even, 40), birth_profile(kernels, c, 40))
-    stepped = birth_profile(kernels, n=40, **even.at(np.arange(1.0, 41)))
+    np.testing.assert_array_equal(profile_of_gains(kernels, even, 40), untrained_profile(kernels, c, 40))
+    stepped = untrained_profile(kernels, n=40, **even.at(np.arange(1.0, 41)))
     np.testing.assert_allclose(profile_of_gains(kernels, even, 40), stepped, rtol=1e-10)
-    np.testing.assert_allclose(profile_of_gains(kernels, even, 300), birth_profile(kernels, c, 300), rtol=1e-5)
+    np.testing.assert_allclose(profile_of_gains(kernels, even, 300), untrained_profile(kernels, c, 300), rtol=1e-5)
 
 
 def test_gains_of_a_mixing():
@@ -103,7 +102,7 @@ def test_kernels_written_out_are_pushed_as_they_are(n, rng):
     X, weights = X + X.T, np.array([0.1, 0.5, 0.2, 0.7])
     dense = [biased_kernels(1, [head]).dense(0, n) for head in HEADS]
     expected = sum(w * A.T @ X @ A for w, A in zip(weights, dense, strict=True))
-    np.testing.assert_allclose(congruence(kernels, 0, X, weights), expected, atol=1e-9)
+    np.testing.assert_allclose(two_sided(kernels, 0, X, weights), expected, atol=1e-9)
 
 
 @pytest.mark.parametrize("parallel", [False, True])

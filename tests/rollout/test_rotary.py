@@ -83,7 +83,7 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 from measuring import N, make, prompts
 
 from posbias.measure.instrument import Instrument
-from studies.ladder.rotary_kernels import read_rotary_means
+from studies.ladder.rotary import read_rotary_means
 
 YARN = {"rope_type": "yarn", "rope_theta": 100.0, "factor": 4.0, "original_max_position_embeddings": 8}
 MODELS = {

@@ -17,12 +17,13 @@ from posbias.comparison.distances import normalised_wasserstein
 from posbias.measure.branches import read_branches
 from posbias.measure.corpus import Corpus
 from posbias.measure.loading import Source
-from posbias.measure.study import Settings, Study
-from posbias.measure.untrained import Birth
+from posbias.measure.session import Session
+from posbias.measure.settings import Settings
+from posbias.measure.untrained import Untrained
 from posbias.netcdf import load
 from posbias.rollout.biased import biased_kernels
 from posbias.rollout.influence import influence_profile
-from posbias.rollout.untrained import aligned_profile, birth_profile
+from posbias.rollout.untrained import aligned_profile, untrained_profile
 from studies.design.untrained_designs import (
     BIASES,
     LAWS,
@@ -38,7 +39,7 @@ PROMPTS, LENGTH = 3, 24
 def body(tmp_path_factory):
     folder = tmp_path_factory.mktemp("birth") / "little"
     tiny("llama", num_hidden_layers=2).save_pretrained(folder)
-    return Settings(Birth(str(folder)), Corpus("builtin"), PROMPTS, LENGTH, 2, rule="random")
+    return Settings(Untrained(str(folder)), Corpus("builtin"), PROMPTS, LENGTH, 2, rule="random")
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +70,7 @@ def test_a_file_holds_every_bias_and_seed(found):
 def test_predictions_are_those_of_the_network_with_that_bias(body, found, bias):
     description = json.loads(found.attrs["position_biases"])[bias]
     source = replace(body.source, seed=1, spread=32**-0.5, position_bias=description)
-    study = Study(replace(body, source=source, seed=1))
+    study = Session(replace(body, source=source, seed=1))
     influence = torch.cat([study.instrument.measure(ids).influence for _, ids in study.batches()])
     shares = influence / influence.sum(1, keepdim=True)
     one = found.sel(bias=bias).isel(seed=1)
@@ -78,7 +79,7 @@ def test_predictions_are_those_of_the_network_with_that_bias(body, found, bias):
     numbers = {"scales": read.branch_scale, "outputs": read.output_scale, "steps": read.step_gain}
     laws = {
         "b": influence_profile(kernels, one["lambda_frobenius"].values, LENGTH),
-        "birth": birth_profile(kernels, read.branch_gain, LENGTH, **numbers),
+        "birth": untrained_profile(kernels, read.branch_gain, LENGTH, **numbers),
         "aligned": aligned_profile(kernels, read.branch_gain, LENGTH, **numbers),
     }
     for name, p in laws.items():

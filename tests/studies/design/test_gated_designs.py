@@ -17,13 +17,13 @@ from posbias.measure.corpus import Corpus
 from posbias.measure.loading import Source
 from posbias.measure.results import read_results
 from posbias.measure.rollouts import measured_rollout
-from posbias.measure.study import Settings, Study
-from posbias.measure.untrained import Birth
+from posbias.measure.session import Session
+from posbias.measure.settings import Settings
+from posbias.measure.untrained import Untrained
 from posbias.published.configuration import read_config
 from posbias.rollout.biased import biased_kernels
 from posbias.rollout.profiles import read_profile
-from posbias.rollout.untrained import birth_profile
-from posbias.rollout.untrained_factors import profile_of_gains
+from posbias.rollout.untrained import profile_of_gains, untrained_profile
 from studies.design.gated_designs import (
     CONTENTS,
     DESIGNS,
@@ -51,7 +51,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module", params=["llama-12", "bloom-12"])
 def found(folder, request):
-    settings = Settings(Birth(str(body(folder, request.param))), Corpus("builtin"), 8, LENGTH, 4, rule="random")
+    settings = Settings(Untrained(str(body(folder, request.param))), Corpus("builtin"), 8, LENGTH, 4, rule="random")
     return request.param, measure_gated(settings, "unit", seeds=2)
 
 
@@ -83,7 +83,7 @@ def test_a_file_holds_designs_contents_and_seeds(found):
 @pytest.mark.parametrize("family", ["llama", "bloom", "gpt2"])
 def test_queries_of_zero_leave_attention_to_positions(family, tmp_path):
     tiny(family).save_pretrained(tmp_path / family)
-    study = Study(Settings(Birth(str(tmp_path / family), spread=0.5), Corpus("builtin"), 2, 12, 2, rule="random"))
+    study = Session(Settings(Untrained(str(tmp_path / family), spread=0.5), Corpus("builtin"), 2, 12, 2, rule="random"))
 
     def sizes():
         found = []
@@ -116,9 +116,9 @@ def test_a_measurement_gives_gains_that_are_near_its_own_law(measured):
     assert few.T == 4 and few.positions.size == KNOTS and few.positions[-1] == LENGTH and not few.parallel
     kernels = biased_kernels(4, [{"kind": "alibi", "slope": 0.25}, *[{"kind": "flat", "tau": 0.5}] * 3])
     branches = measured_rollout(results, "birth").branches
-    exact = birth_profile(kernels, n=LENGTH, **branches)
+    exact = untrained_profile(kernels, n=LENGTH, **branches)
     near = profile_of_gains(kernels, few, LENGTH)
-    blind = birth_profile(kernels, branches["gains"], LENGTH, scales=branches["scales"])
+    blind = untrained_profile(kernels, branches["gains"], LENGTH, scales=branches["scales"])
     assert np.abs(np.cumsum(near - exact)).max() < 0.02 < np.abs(np.cumsum(blind - exact)).max()
 
 

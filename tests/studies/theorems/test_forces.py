@@ -20,7 +20,7 @@ from posbias import (
 )
 from posbias.rollout import masks, schedules
 from posbias.rollout.influence import influence_history
-from posbias.rollout.untrained import birth_profile
+from posbias.rollout.untrained import untrained_profile
 from studies.theorems.forces import (
     HYPOTHESES,
     add_diagonal,
@@ -232,7 +232,7 @@ def test_independent_maps_by_enumerating_sets_of_layers_and_heads():
         squares += v[0, h] ** 2 * A[0, h, -1] ** 2 + v[1, h] ** 2 * A[1, h, -1] ** 2
         for g in range(2):
             squares += (v[0, h] * v[1, g]) ** 2 * (e @ A[1, g] @ A[0, h]) ** 2
-    assert np.allclose(birth_profile(A, v), np.sqrt(squares) / np.sqrt(squares).sum(), atol=1e-14)
+    assert np.allclose(untrained_profile(A, v), np.sqrt(squares) / np.sqrt(squares).sum(), atol=1e-14)
 
 
 def check_of(stem, name, **known):

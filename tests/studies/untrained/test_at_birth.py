@@ -16,12 +16,14 @@ from posbias.measure.branches import has_branches, read_branches
 from posbias.measure.corpus import Corpus
 from posbias.measure.instrument import Instrument
 from posbias.measure.loading import Source
-from posbias.measure.study import Settings, Study
-from posbias.measure.untrained import SIZES, Birth
+from posbias.measure.session import Session
+from posbias.measure.settings import Settings
+from posbias.measure.sizes import SIZES
+from posbias.measure.untrained import Untrained
 from posbias.measure.untrained_profiles import PROFILES
 from posbias.networks.families import FAMILIES
 from posbias.rollout.structured import structured_kernels
-from posbias.rollout.untrained import aligned_profile, birth_profile
+from posbias.rollout.untrained import aligned_profile, untrained_profile
 from studies import driver
 from studies.asked import Request
 from studies.untrained.measure import measure_at_birth
@@ -34,7 +36,7 @@ PROMPTS, N = 5, 16
 def settings(tmp_path_factory):
     folder = tmp_path_factory.mktemp("birth") / "little"
     tiny("llama", num_hidden_layers=2).save_pretrained(folder)
-    return Settings(Birth(str(folder)), Corpus("builtin"), PROMPTS, N, 2, rule="random")
+    return Settings(Untrained(str(folder)), Corpus("builtin"), PROMPTS, N, 2, rule="random")
 
 
 @pytest.fixture(scope="module")
@@ -54,17 +56,17 @@ def test_a_file_holds_every_seed_with_its_own_network(settings, found):
 
 
 def test_predictions_are_those_of_the_network(settings, found):
-    study = Study(replace(settings, source=replace(settings.source, seed=1), seed=1))
+    study = Session(replace(settings, source=replace(settings.source, seed=1), seed=1))
     read = read_branches(study.instrument, study.ids[:4])
     kernels = structured_kernels(2, H=4)
     given = {"scales": read.branch_scale, "steps": read.step_gain}
     profile = found["profile"][1]
-    expected = birth_profile(kernels, read.branch_gain, N, **given)
+    expected = untrained_profile(kernels, read.branch_gain, N, **given)
     np.testing.assert_allclose(profile.sel(prediction="birth"), expected, rtol=1e-6)
     np.testing.assert_allclose(
         profile.sel(prediction="aligned"), aligned_profile(kernels, read.branch_gain, N, **given), rtol=1e-6
     )
-    without = birth_profile(kernels, read.branch_gain, N, scales=read.branch_scale)
+    without = untrained_profile(kernels, read.branch_gain, N, scales=read.branch_scale)
     np.testing.assert_allclose(profile.sel(prediction="no steps"), without, rtol=1e-6)
     assert np.abs(profile.sel(prediction="no gates") - expected).max() > 1e-5
     x = study.instrument.embeddings(study.ids).requires_grad_(True)
@@ -103,7 +105,7 @@ def test_there_is_a_small_network_of_every_family_and_all_are_of_one_size():
 @pytest.mark.parametrize("name", [*SMALL])
 def test_small_networks_can_be_built_and_read(name):
     settings = Settings(SmallBirth(name), Corpus("builtin"), 1, 8, rule="random")
-    study = Study(settings)
+    study = Session(settings)
     assert study.settings.source.name() == f"{name}, 12 layers of width 256 (untrained)"
     assert isinstance(study.instrument, Instrument) and has_branches(study.instrument)
 
@@ -117,7 +119,7 @@ def test_the_study_of_published_sizes_makes_a_file_for_each_kind_of_prompt(tmp_p
     assert "pythia-160m.random-unrotated.nc" in names and "gpt2.random-unrotated.nc" not in names
     assert len({name.split(".random")[0] for name in names if name.endswith(".random.nc")}) >= 8
     job = next(job for job in todo if job.path.name == "gpt2.random.nc")
-    assert job.settings[0].source == Birth("gpt2", tokenizer="reference/llama-12")
+    assert job.settings[0].source == Untrained("gpt2", tokenizer="reference/llama-12")
     assert job.command == "posbias study birth --only gpt2 --part random --prompts 8 --length 256"
     without = [job.path.name for job in driver.jobs("birth", tmp_path, Request())]
     assert without == [name for name in names if "wikitext" not in name]
@@ -137,9 +139,9 @@ def test_a_path_is_no_small_network(tmp_path):
 
 
 def test_what_has_no_rotations_is_refused_before_it_is_built(settings, monkeypatch):
-    monkeypatch.setattr(Birth, "load_model", lambda *_: pytest.fail("built"))
+    monkeypatch.setattr(Untrained, "load_model", lambda *_: pytest.fail("built"))
     with pytest.raises(ValueError, match="model: expected one with rotary positions, .*, received alibi positions"):
-        measure_at_birth(replace(settings, source=Birth("bloom-560m")), unrotated=True)
+        measure_at_birth(replace(settings, source=Untrained("bloom-560m")), unrotated=True)
 
 
 def test_sizes_that_are_not_measured_unless_named_are_there():

@@ -8,7 +8,7 @@ from posbias import structured_kernels
 from posbias.rollout.clock import hop_distribution, poisson_distribution
 from posbias.rollout.influence import influence_profile
 from posbias.rollout.profiles import u_shape
-from posbias.rollout.untrained import birth_profile
+from posbias.rollout.untrained import untrained_profile
 from studies.clock.hops import hop_rows
 from studies.untrained.limits import (
     critical_total,
@@ -27,7 +27,7 @@ ONE = structured_kernels(1)
 
 
 def law(n, ell):
-    return birth_profile(structured_kernels(5, slope=ell / n or None), np.sqrt(SQUARES), n)
+    return untrained_profile(structured_kernels(5, slope=ell / n or None), np.sqrt(SQUARES), n)
 
 
 @pytest.mark.parametrize("c", [0.0, 0.7, 6.0])
@@ -95,7 +95,7 @@ def test_hops_to_the_first_token_are_powers_of_the_kernel():
 
 def test_first_over_last_is_that_of_the_profiles():
     n, kernels = 20, structured_kernels(5)
-    p = birth_profile(kernels, np.sqrt(SQUARES), n)
+    p = untrained_profile(kernels, np.sqrt(SQUARES), n)
     assert log_first_over_last(n, OMEGA, 2) == pytest.approx(2 * np.log(p[0] / p[-1]), rel=1e-10)
     lambdas = SQUARES / (1 + SQUARES)
     p = influence_profile(kernels, lambdas, n)
@@ -137,13 +137,13 @@ def test_the_rate_extrapolated_in_one_over_log_n(power, rate):
 def test_a_u_needs_a_sloped_head_of_positive_gain():
     n, kernels = 400, structured_kernels(3, slope=np.tile([1e-9, 5 / 400], (3, 1)))
     for gain, present in (([1.0, 0.3], True), ([1.0, 0.0], False)):
-        p = birth_profile(kernels, np.tile(gain, (3, 1)), n)
+        p = untrained_profile(kernels, np.tile(gain, (3, 1)), n)
         assert u_shape(p, tolerance=0.0).present is present
 
 
 def test_a_fixed_slope_loses_its_u_in_long_prompts():
     kernels = structured_kernels(4, slope=0.1)
-    found = {n: birth_profile(kernels, np.full(4, 0.5), n) for n in (100, 400)}
+    found = {n: untrained_profile(kernels, np.full(4, 0.5), n) for n in (100, 400)}
     assert u_shape(found[100], tolerance=0.0).present
     assert found[400].argmin() == 0
 

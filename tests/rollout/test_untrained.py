@@ -9,8 +9,8 @@ from posbias import alibi_slopes, influence_profile
 from posbias.rollout import masks
 from posbias.rollout.kernels import attention_kernel
 from posbias.rollout.structured import structured_kernels
-from posbias.rollout.two_sided import congruence, pushed
-from posbias.rollout.untrained import aligned_profile, birth_profile
+from posbias.rollout.two_sided import pushed, two_sided
+from posbias.rollout.untrained import aligned_profile, untrained_profile
 
 N, T, H = 9, 4, 3
 
@@ -50,7 +50,7 @@ def test_the_recursion_is_the_sum_over_sets_of_layers(rng):
             for t in reversed(chosen):
                 v = v @ A[t, 0]
             squares += np.prod(c[list(chosen)] ** 2) * v**2
-    np.testing.assert_allclose(birth_profile(A, c), unit(np.sqrt(squares)), rtol=1e-12)
+    np.testing.assert_allclose(untrained_profile(A, c), unit(np.sqrt(squares)), rtol=1e-12)
 
 
 def test_it_is_the_mean_square_over_independent_maps(rng):
@@ -66,7 +66,7 @@ def test_it_is_the_mean_square_over_independent_maps(rng):
             sent = sum(A[t, h].T @ (g * output[t][:, None]) @ W[h] for h in range(H))
             g = g + sent * scale[t][:, None]
         squares += (g**2).sum(1)
-    law = birth_profile(A, c, scales=scale, outputs=output)
+    law = untrained_profile(A, c, scales=scale, outputs=output)
     aligned = aligned_profile(A, c, scales=scale, outputs=output)
     found = unit(np.sqrt(squares))
     assert np.abs(law - found).sum() < 0.02
@@ -91,10 +91,10 @@ def test_steps_multiply_the_gram_matrix_or_are_added_beside_the_attention(rng, p
             g = g + step if parallel else g
         squares += (g**2).sum(1)
     found = unit(np.sqrt(squares))
-    assert np.abs(birth_profile(A, c, steps=K, parallel=parallel) - found).sum() < 0.015
+    assert np.abs(untrained_profile(A, c, steps=K, parallel=parallel) - found).sum() < 0.015
     ungated = np.sqrt(np.einsum("tii,tjj->tij", K, K))
-    assert np.abs(birth_profile(A, c, steps=ungated, parallel=parallel) - found).sum() > 0.02
-    assert np.abs(birth_profile(A, c, steps=K, parallel=1 - parallel) - found).sum() > 0.04
+    assert np.abs(untrained_profile(A, c, steps=ungated, parallel=parallel) - found).sum() > 0.02
+    assert np.abs(untrained_profile(A, c, steps=K, parallel=1 - parallel) - found).sum() > 0.04
 
 
 @pytest.mark.parametrize("mask", [masks.causal(), masks.sliding_window(4), masks.sliding_window(1), masks.prefix(3)])
@@ -103,10 +103,10 @@ def test_structured_kernels_give_what_arrays_give(rng, mask, slope):
     kernels = structured_kernels(T, slope=slope, diagonal=[0.5, -1.0, 30.0], mask=mask, H=H)
     A, X, w = dense_heads(kernels), rng.standard_normal((N, N)), rng.random(H)
     expected = np.einsum("h,hik,ij,hjl->kl", w, A[2], X, A[2])
-    np.testing.assert_allclose(congruence(kernels, 2, X, w), expected, atol=1e-12)
+    np.testing.assert_allclose(two_sided(kernels, 2, X, w), expected, atol=1e-12)
     np.testing.assert_allclose(pushed(kernels, 2, X[0], w), np.einsum("h,i,hij->j", w, X[0], A[2]), atol=1e-12)
     c = rng.uniform(0.2, 2.0, (T, H))
-    np.testing.assert_allclose(birth_profile(kernels, c, N), birth_profile(A, c), atol=1e-12)
+    np.testing.assert_allclose(untrained_profile(kernels, c, N), untrained_profile(A, c), atol=1e-12)
     np.testing.assert_allclose(aligned_profile(kernels, c, N), aligned_profile(A, c), atol=1e-12)
 
 
@@ -115,8 +115,8 @@ def test_structured_kernels_give_what_arrays_give(rng, mask, slope):
 def test_one_kernel_for_all_goes_by_powers_and_gives_the_same(rng, mask, slope):
     kernels = structured_kernels(30, slope=slope, mask=mask, H=H)
     c = rng.uniform(0.2, 2.0, 30)
-    slow = birth_profile(kernels, c, 40, scales=np.ones((30, 40)))
-    np.testing.assert_allclose(birth_profile(kernels, c, 40), slow, rtol=1e-10, atol=1e-15)
+    slow = untrained_profile(kernels, c, 40, scales=np.ones((30, 40)))
+    np.testing.assert_allclose(untrained_profile(kernels, c, 40), slow, rtol=1e-10, atol=1e-15)
 
 
 def test_the_aligned_sum_is_the_rollout():
@@ -126,16 +126,16 @@ def test_the_aligned_sum_is_the_rollout():
 
 def test_no_gain_leaves_the_last_token_alone():
     kernels = structured_kernels(T, slope=0.5)
-    for law in (birth_profile, aligned_profile):
+    for law in (untrained_profile, aligned_profile):
         np.testing.assert_array_equal(law(kernels, np.zeros(T), N), np.eye(N)[-1])
         np.testing.assert_array_equal(law(kernels, np.zeros(T), N, row=2), np.eye(N)[2])
 
 
 def test_a_row_hears_nothing_of_what_comes_after_it(rng):
-    assert not birth_profile(some_kernels(rng), rng.random(T), row=3)[4:].any()
+    assert not untrained_profile(some_kernels(rng), rng.random(T), row=3)[4:].any()
 
 
-@pytest.mark.parametrize("law", [birth_profile, aligned_profile])
+@pytest.mark.parametrize("law", [untrained_profile, aligned_profile])
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
@@ -155,7 +155,7 @@ def test_a_row_hears_nothing_of_what_comes_after_it(rng):
         ({"gains": np.full(T, 1e200)}, r"gains: expected numbers from 0 to 1e\+40, .* 1e\+200 to 1e\+200"),
         ({"scales": np.full((T, N), 1e200)}, r"scales: expected \(4, 9\) numbers from 0 to 1e\+40, received shape"),
         ({"scales": np.ones((0, N))}, r"scales: expected .*, received shape \(0, 9\)$"),
-        ({"steps": np.full((T, N, N), 1e300)}, "steps: expected .* 1e.40 or less"),
+        ({"steps": np.full((T, N, N), 1e300)}, "steps: expected .* 1e.40, of any sign off diagonals"),
     ],
 )
 def test_what_cannot_be_is_refused(rng, law, changes, named):
@@ -165,18 +165,18 @@ def test_what_cannot_be_is_refused(rng, law, changes, named):
 
 def test_structured_kernels_need_their_length_and_depth():
     with pytest.raises(ValueError, match="n: expected"):
-        birth_profile(structured_kernels(T), np.ones(T))
+        untrained_profile(structured_kernels(T), np.ones(T))
     with pytest.raises(ValueError, match="gains: expected 4"):
-        birth_profile(structured_kernels(T), np.ones(T + 1), N)
+        untrained_profile(structured_kernels(T), np.ones(T + 1), N)
 
 
 @pytest.mark.parametrize("width", [8, 32])
 def test_steep_slopes_in_a_window_leave_nothing_below_zero(width):
     """A difference of running sums left squares of -1e-17 beyond the window, whose roots are no numbers."""
     kernels = structured_kernels(6, slope=alibi_slopes(8), mask=masks.sliding_window(width))
-    p = birth_profile(kernels, np.full(6, 0.5), 256)
+    p = untrained_profile(kernels, np.full(6, 0.5), 256)
     assert np.isfinite(p).all() and not p[: 255 - 6 * (width - 1)].any()
-    np.testing.assert_allclose(p, birth_profile(dense_heads(kernels, 256), np.full(6, 0.5)), atol=1e-12)
+    np.testing.assert_allclose(p, untrained_profile(dense_heads(kernels, 256), np.full(6, 0.5)), atol=1e-12)
 
 
 @pytest.mark.parametrize("layers", [1, 200])
@@ -186,7 +186,7 @@ def test_no_gain_or_depth_overflows(layers, gain):
     for kernels in (structured_kernels(layers), steep, dense_heads(steep)):
         factors = np.full((layers, N), 1e40)
         for more in ({}, {"scales": factors, "outputs": factors, "steps": np.full((layers, N, N), 1e40)}):
-            for law in (birth_profile, aligned_profile):
+            for law in (untrained_profile, aligned_profile):
                 p = law(kernels, np.full(layers, gain), N, **more)
                 assert np.isfinite(p).all() and (p >= 0).all() and abs(p.sum() - 1) < 1e-9
 
@@ -194,14 +194,14 @@ def test_no_gain_or_depth_overflows(layers, gain):
 def test_steps_that_are_no_gram_factors_are_refused_and_no_roots_of_negative_numbers_come_out(rng):
     bad = np.full((3, N, N), -5.0) + 5 * np.eye(N)
     with pytest.raises(ValueError, match=r"steps: expected Gram factors, .* received a mean square of -.* layer"):
-        birth_profile(structured_kernels(3), np.full(3, 10.0), N, steps=bad)
+        untrained_profile(structured_kernels(3), np.full(3, 10.0), N, steps=bad)
     v = rng.standard_normal((50, N))  # of one direction, with as many negative products as positive ones
-    p = birth_profile(structured_kernels(50), np.full(50, 10.0), N, steps=100 * v[:, :, None] * v[:, None, :])
+    p = untrained_profile(structured_kernels(50), np.full(50, 10.0), N, steps=100 * v[:, :, None] * v[:, None, :])
     assert np.isfinite(p).all() and (p >= 0).all()
 
 
 def test_one_kernel_takes_memory_that_grows_with_the_tokens_alone():
     """A matrix over these positions would take 80 GB."""
     kernels, n = structured_kernels(2), 100_000
-    for law in (birth_profile, aligned_profile):
+    for law in (untrained_profile, aligned_profile):
         assert law(kernels, [0.5, 0.5], n).shape == (n,)

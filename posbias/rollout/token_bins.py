@@ -20,23 +20,16 @@ BAND = 32
 
 
 @dataclass(frozen=True, eq=False)
-class Cells:
+class TokenBins:
     """Divide n tokens into cells of neighbours.
 
-    Parameters
-    ----------
-    n
-        Tokens.
-    starts
-        First token of each cell, from 0 on.
-
-    >>> cells = cells_of(1000, 200)
+    >>> cells = token_bins(1000, 200)
     >>> cells.sizes[[0, 49, 50, 149, 150, 199]].tolist()
     [1, 1, 9, 9, 1, 1]
     """
 
     n: int
-    starts: Int[np.ndarray, "cells"]
+    starts: Int[np.ndarray, "cells"]  # First token of each cell, from 0 on
 
     @cached_property
     def sizes(self) -> Int[np.ndarray, "cells"]:
@@ -60,52 +53,26 @@ class Cells:
         return np.where(np.tri(len(self.sizes), k=-1, dtype=bool), queries * keys, np.diag(own))
 
 
-def cells_of(n: int, most: int) -> Cells:
-    """Return at most ``most`` cells of n tokens: a quarter of them single tokens at either end.
-
-    Parameters
-    ----------
-    n
-        Tokens.
-    most
-        Cells, at least four times :data:`BAND` unless every token is its own.
-
-    Raises
-    ------
-    ValueError
-        For fewer cells than that.
-    """
+def token_bins(n: int, most: int) -> TokenBins:
+    """Return at most ``most`` cells of n tokens: a quarter of them single tokens at either end."""
     n = errors.positive_integer("n", n)
     least = min(n, 4 * BAND)
     most = errors.positive_integer("kernel_size", most, minimum=least)
     if most >= n:
-        return Cells(n, np.arange(n))
+        return TokenBins(n, np.arange(n))
     ends = most // 4
     between = np.linspace(ends, n - ends, most - 2 * ends + 1).round().astype(np.int64)[:-1]
-    return Cells(n, np.concatenate([np.arange(ends), between, np.arange(n - ends, n)]))
+    return TokenBins(n, np.concatenate([np.arange(ends), between, np.arange(n - ends, n)]))
 
 
 @dataclass(frozen=True, eq=False)
-class CellKernels:
-    """Hold the kernels of T layers by what cells give to cells, and by what queries give to the keys before them.
+class BinKernels:
+    """Hold the kernels of T layers by what cells give to cells, and by what queries give to the keys before them."""
 
-    Parameters
-    ----------
-    cells
-        How tokens are divided.
-    weights
-        Mean over a cell's queries of the weight that they give to all keys of a cell, (T, cells, cells).
-    band
-        Mean over a cell's queries of the weight at each distance, (T, cells, distances).
-
-    Raises
-    ------
-    ValueError
-        If shapes do not fit, a weight is negative, or a row does not sum to 1.
-    """
-
-    cells: Cells
+    cells: TokenBins
+    # Mean over a cell's queries of the weight that they give to all keys of a cell
     weights: Float[np.ndarray, "T cells cells"]
+    # Mean over a cell's queries of the weight at each distance
     band: Float[np.ndarray, "T cells distances"]
 
     def __post_init__(self) -> None:
@@ -126,15 +93,7 @@ class CellKernels:
         return self.T == 1
 
     def pull(self, v: Float[np.ndarray, "n"], t: int) -> Float[np.ndarray, "n"]:
-        """Return the row vector v A_t.
-
-        Parameters
-        ----------
-        v
-            Weights on queries, n of them.
-        t
-            Layer, 0-based.
-        """
+        """Return the row vector v A_t."""
         cells = self.cells
         band, beyond = self._parts(t)
         far = cells.sums(v) @ beyond
@@ -145,7 +104,7 @@ class CellKernels:
 
     def dense(self, t: int, n: int) -> Float[np.ndarray, "n n"]:
         """Return layer ``t``'s kernel as a matrix (n, n), by O(n) products: for checks and small n."""
-        return np.stack([self.pull(row, t) for row in np.eye(errors.positive_integer("n", n))])
+        return np.stack([self.pull(row, t) for row in np.eye(n)])
 
     def _parts(self, t: int) -> tuple[Float[np.ndarray, "cells distances"], Float[np.ndarray, "cells cells"]]:
         """Return what a cell's queries give at each distance, and what they give to cells beyond: together 1.
@@ -166,28 +125,20 @@ class CellKernels:
 
 
 @dataclass(frozen=True, eq=False)
-class CellSteps:
+class BinSteps:
     """Hold symmetric matrices of T layers by their diagonals and their means over the other pairs in cells.
 
-    Parameters
-    ----------
-    cells
-        How tokens are divided.
-    means
-        Mean over the pairs of different tokens in a pair of cells, (T, cells, cells).
-    diagonals
-        Entries of tokens with themselves, (T, n).
-
-    >>> steps = CellSteps(Cells(3, np.array([0, 1])), np.array([[[0.0, 1.0], [1.0, 2.0]]]), np.array([[5.0, 6.0, 7.0]]))
-    >>> steps[0]
+    >>> means, diagonals = np.array([[[0.0, 1.0], [1.0, 2.0]]]), np.array([[5.0, 6.0, 7.0]])
+    >>> BinSteps(TokenBins(3, np.array([0, 1])), means, diagonals)[0]
     array([[5., 1., 1.],
            [1., 6., 2.],
            [1., 2., 7.]])
     """
 
-    cells: Cells
+    cells: TokenBins
+    # Mean over the pairs of different tokens in a pair of cells
     means: Float[np.ndarray, "T cells cells"]
-    diagonals: Float[np.ndarray, "T n"]
+    diagonals: Float[np.ndarray, "T n"]  # Entries of tokens with themselves
 
     def __len__(self) -> int:
         """Return the number of layers."""
