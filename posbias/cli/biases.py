@@ -17,7 +17,7 @@ IN_WORDS = tuple(kind for kind, bias in KINDS.items() if kind != "none" and len(
 """Kinds that one number describes."""
 HELP = (
     "A position bias to add to the model's logits while it works: log:ALPHA, alibi:SLOPE (below 0 favours what is "
-    "distant), flat:TAU, or a file (.yaml, .json) with a position_bias, as posbias bias writes; none unless given."
+    "distant), flat:TAU, or a file (.yaml, .json) with a position_bias, as posbias design --measured writes; none unless given."
 )
 
 
@@ -51,19 +51,6 @@ class AddedBias:
 
 def read_bias(text: str) -> AddedBias | None:
     """Return the bias that ``--bias`` names, None for ``none``.
-
-    Parameters
-    ----------
-    text
-        ``none``, ``log:1.4``, ``alibi:-0.1``, ``flat:2.0``, or the name of a file that holds a description, or one as
-        its ``position_bias``.
-
-    Raises
-    ------
-    ValueError
-        For anything else, with the field, what was expected and what came.
-    OSError
-        If the file cannot be read.
 
     >>> read_bias("log:1.4").description
     {'kind': 'log', 'alpha': 1.4}

@@ -52,21 +52,12 @@ Description = dict[str, Any] | list[dict[str, Any]] | list[list[dict[str, Any]]]
 
 @dataclass(frozen=True, eq=False)
 class Attended:
-    """Hold what a measurement says of a model's attention and mixing.
+    """Hold what a measurement says of a model's attention and mixing."""
 
-    Parameters
-    ----------
-    kernels
-        Mean attention of T layers: of each of H heads, or of one kernel that stands for all; rows sum to 1.
-    lambda_
-        Residual mixing.
-    heads
-        H.
-    """
-
+    # Mean attention of T layers: of each of H heads, or of one kernel that stands for all; rows sum to 1
     kernels: Float[np.ndarray, "T heads n n"]
-    lambda_: Float[np.ndarray, "T"]
-    heads: int
+    lambda_: Float[np.ndarray, "T"]  # Residual mixing
+    heads: int  # H
     known: dict[PositionBias, np.ndarray] = field(default_factory=dict, repr=False)
 
     @property
@@ -75,13 +66,7 @@ class Attended:
         return int(self.kernels.shape[-1])
 
     def profile(self, biases: Biases) -> Float[np.ndarray, "n"]:
-        """Return the influence profile of the rollout with biases added.
-
-        Parameters
-        ----------
-        biases
-            Of H heads, for one layer that stands for all or for each.
-        """
+        """Return the influence profile of the rollout with biases added."""
         v = np.zeros(self.n)
         v[-1] = 1.0
         for t in reversed(range(len(self.lambda_))):
@@ -124,18 +109,7 @@ class Attended:
 
 
 def attended(results: xr.Dataset) -> Attended:
-    """Return what a measurement holds of attention and mixing: each head's kernels where it has them.
-
-    Parameters
-    ----------
-    results
-        Of :func:`~posbias.measure.results.read_results`.
-
-    Raises
-    ------
-    ValueError
-        For a measurement without whole kernels, and for one of a model to which a bias was added.
-    """
+    """Return what a measurement holds of attention and mixing: each head's kernels where it has them."""
     name = next((x for x in ("attention_heads", "attention") if x in results), None)
     if name is None:
         n = results.attrs["length"]
@@ -177,54 +151,22 @@ CRITERIA: Mapping[str, Callable[[np.ndarray], float]] = {
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """Hold a bias that was chosen, and what it is expected to do.
+    """Hold a bias that was chosen, and what it is expected to do."""
 
-    Parameters
-    ----------
-    kind
-        A name of :data:`KINDS`.
-    description
-        Of the bias, as :func:`~posbias.rollout.position_bias.layered_biases` reads it.
-    profile
-        Of the rollout with it.
-    value
-        Of the criterion.
-    """
-
-    kind: str
-    description: Description
-    profile: Float[np.ndarray, "n"]
-    value: float
+    kind: str  # A name of :data:`KINDS`
+    description: Description  # Of the bias, as :func:`~posbias.rollout.position_bias.layered_biases` reads it
+    profile: Float[np.ndarray, "n"]  # Of the rollout with it
+    value: float  # Of the criterion
 
 
 def chosen_bias(model: Attended, kind: str = "best", criterion: str = "uniform") -> Choice:
     """Return the bias under which the rollout is as even as can be.
-
-    Parameters
-    ----------
-    model
-        Of :func:`attended`.
-    kind
-        ``log`` or ``alibi``: an exponent or a slope for all heads; ``layers``: one of the better kind for each layer;
-        ``flat``: flat logits in some of the heads, the last ones; ``best``: of all but these, which hide near keys, so
-        that the rollout is most even where the loss is highest.
-    criterion
-        ``uniform``: nearest to uniform; ``worst``: the largest influence of the worst place.
-
-    Raises
-    ------
-    ValueError
-        For another kind or criterion.
 
     >>> recent = np.tril(0.5 ** np.subtract.outer(np.arange(8), np.arange(8)).clip(0))
     >>> model = Attended(np.tile(recent / recent.sum(1, keepdims=True), (3, 1, 1, 1)), np.full(3, 0.5), 2)
     >>> chosen_bias(model, "alibi").description["slope"] < 0
     True
     """
-    if kind not in (*KINDS, "best"):
-        raise errors.invalid("kind", f"one of {', '.join((*KINDS, 'best'))}", kind)
-    if criterion not in CRITERIA:
-        raise errors.invalid("criterion", f"one of {', '.join(CRITERIA)}", criterion)
     found = [KINDS[name](model, criterion) for name in (SMOOTH if kind == "best" else [kind])]
     return min(found, key=lambda choice: choice.value)
 

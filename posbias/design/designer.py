@@ -57,32 +57,15 @@ Description = list[dict[str, Any]] | list[list[dict[str, Any]]]
 
 @dataclass(frozen=True, eq=False)
 class Wanted:
-    """Hold what is asked of a design; :func:`wanted` makes a checked one.
+    """Hold what is asked of a design; :func:`wanted` makes a checked one."""
 
-    Parameters
-    ----------
-    target
-        Probabilities of n positions.
-    lambda_
-        Residual mixing of T layers.
-    heads
-        Their number in each layer.
-    local_slopes
-        ALiBi slopes of the heads that stay local.
-    law
-        One of :data:`LAWS`.
-    gains
-        Of a network's T layers, for the law at birth; None for c = λ/(1 - λ).
-    known
-        Profiles that have been computed, by law and heads.
-    """
-
-    target: Float[np.ndarray, "n"]
-    lambda_: Float[np.ndarray, "T"]
-    heads: int
-    local_slopes: tuple[float, ...]
-    law: str
-    gains: Gains | None = None
+    target: Float[np.ndarray, "n"]  # Probabilities of n positions
+    lambda_: Float[np.ndarray, "T"]  # Residual mixing of T layers
+    heads: int  # Their number in each layer
+    local_slopes: tuple[float, ...]  # ALiBi slopes of the heads that stay local
+    law: str  # One of :data:`LAWS`
+    gains: Gains | None = None  # Of a network's T layers, for the law at birth; None for c = λ/(1 - λ)
+    # Profiles that have been computed, by law and heads
     known: dict[tuple[str, Biases], np.ndarray] = field(default_factory=dict, repr=False)
 
     @property
@@ -120,21 +103,11 @@ class Wanted:
 
 @dataclass(frozen=True, eq=False)
 class Design:
-    """Hold heads with the profile that they give.
+    """Hold heads with the profile that they give."""
 
-    Parameters
-    ----------
-    description
-        The position bias of each head, or of each head in each layer.
-    profile
-        The profile under the law that was asked for.
-    distance
-        Its normalised W₁ to the target.
-    """
-
-    description: Description
-    profile: Float[np.ndarray, "n"]
-    distance: float
+    description: Description  # The position bias of each head, or of each head in each layer
+    profile: Float[np.ndarray, "n"]  # The profile under the law that was asked for
+    distance: float  # Its normalised W₁ to the target
 
 
 def wanted(
@@ -148,27 +121,6 @@ def wanted(
     gains: Gains | None = None,
 ) -> Wanted:
     """Return what is asked of a design, checked.
-
-    Parameters
-    ----------
-    target
-        Probabilities of n ≥ 2 positions.
-    lambda_
-        Residual mixing, T values in [0, 1], not all 0; below 1 under the law at birth. None where gains are given:
-        then it is that of the gains (:meth:`~posbias.rollout.gains.Gains.mixing`).
-    heads, local
-        Heads in each layer, and how many of them stay local.
-    local_slopes
-        ALiBi slopes of those, > 0; the steepest of ALiBi's rule for so many heads unless given.
-    law
-        ``aligned`` or ``birth``.
-    gains
-        Those of a network, for the law at birth, in the place of λ.
-
-    Raises
-    ------
-    ValueError
-        With the field, what was expected and what came.
 
     >>> wanted(np.full(8, 1 / 8), [0.2, 0.2], heads=8, local=2).local_slopes
     (0.5, 0.25)
@@ -207,15 +159,6 @@ def design(task: Wanted, *, each_layer: bool = False, seed: int = 0) -> Design:
     """Return the heads whose profile is nearest to the target of those that were found.
 
     None of :func:`rivals` with the same local heads is nearer.
-
-    Parameters
-    ----------
-    task
-        What is asked for.
-    each_layer
-        Whether every layer has its own numbers; a design for all layers is then where the search starts.
-    seed
-        Of the starts, which are spread at random around what theory suggests.
 
     >>> task = wanted(np.full(32, 1 / 32), [0.3] * 8, heads=2)
     >>> design(task).distance < min(d for _, d in rivals(task).values())

@@ -25,16 +25,6 @@ DIGITS = 6
 def measured_gains(results: xr.Dataset) -> Gains:
     """Return the gains of a measurement at :data:`KNOTS` positions or fewer.
 
-    Parameters
-    ----------
-    results
-        From :func:`~posbias.measure.results.read_results`, with the quantity ``branches``.
-
-    Raises
-    ------
-    ValueError
-        For a measurement without branches.
-
     Source: ours; the chapter on designing the prior.
     """
     branches = measured_rollout(results, "birth").branches or {}
@@ -49,16 +39,6 @@ def knotted(
     parallel: Float[np.ndarray, "T"] | Int[np.ndarray, "T"],
 ) -> Gains:
     """Return gains at few positions of the numbers that :func:`~posbias.rollout.untrained.untrained_profile` takes.
-
-    Parameters
-    ----------
-    gains, scales, outputs, steps, parallel
-        As there, for all layers.
-
-    Raises
-    ------
-    ValueError
-        If only some layers are parallel.
 
     >>> K = np.ones((1, 4, 4)) + np.eye(4)
     >>> few = knotted(np.array([[3.0, 4.0]]), np.ones((1, 4)), np.ones((1, 4)), K, np.zeros(1))

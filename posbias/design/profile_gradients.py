@@ -175,23 +175,13 @@ def _toeplitz(q: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Objective:
-    """Measure how far from a target the profile of heads is whose free ones have coordinates.
+    """Measure how far from a target the profile of heads is whose free ones have coordinates."""
 
-    Parameters
-    ----------
-    target
-        Probabilities of n positions.
-    layers
-        Residual mixing of T layers, for the aligned law; or gains, for the law at birth.
-    local
-        The kernels of the heads that stay as they are, (K, n, n).
-    positions
-        Where gains are read for the n positions, which may stand for more; 1, …, n unless given.
-    """
-
-    target: Float[np.ndarray, "n"]
+    target: Float[np.ndarray, "n"]  # Probabilities of n positions
+    # Residual mixing of T layers, for the aligned law; or gains, for the law at birth
     layers: Float[np.ndarray, "T"] | Gains
-    local: Float[np.ndarray, "K n n"]
+    local: Float[np.ndarray, "K n n"]  # The kernels of the heads that stay as they are, (K, n, n)
+    # Where gains are read for the n positions, which may stand for more; 1, …, n unless given
     positions: Float[np.ndarray, "n"] | None = None
 
     def value_and_gradient(
@@ -200,15 +190,6 @@ class Objective:
         """Return Σ_k (√(d_k² + δ²) - δ) / (n - 1), d the difference of distribution functions, and its gradient.
 
         As δ goes to 0 this is the normalised W₁.
-
-        Parameters
-        ----------
-        kinds
-            Kinds of the free heads.
-        x
-            Their coordinates, for one layer that stands for all, or for T.
-        delta
-            Differences smaller than δ count as their squares.
         """
         free = [
             [smooth_kernel(kind, float(y), len(self.target)) for kind, y in zip(kinds, row, strict=True)] for row in x

@@ -13,18 +13,10 @@ from posbias.rollout.logits import alibi_slopes
 
 @dataclass(frozen=True)
 class LogitConvention:
-    """Say how a family forms its attention logits.
+    """Say how a family forms its attention logits."""
 
-    Parameters
-    ----------
-    content_scaled
-        Whether q·k is divided by √(head size).
-    position_scaled
-        Whether the ALiBi term is divided by √(head size) too.
-    """
-
-    content_scaled: bool
-    position_scaled: bool
+    content_scaled: bool  # Whether q·k is divided by √(head size)
+    position_scaled: bool  # Whether the ALiBi term is divided by √(head size) too
 
 
 CONVENTIONS: dict[str, LogitConvention] = {
@@ -38,25 +30,7 @@ CONVENTIONS: dict[str, LogitConvention] = {
 def architecture_faithful(
     config: RolloutConfig, architecture: str, head_dim: int, *, slopes: bool = True, content: bool = True
 ) -> RolloutConfig:
-    """Return ``config`` with what the architecture does in place of what the file assumes.
-
-    Parameters
-    ----------
-    config
-        A configuration as published: geometric slopes, content logits recorded without the 1/√D factor.
-    architecture
-        ``bloom``, ``mpt`` or ``falcon``.
-    head_dim
-        D, the size of a head.
-    slopes, content
-        Which of the two to replace: the slopes (the rule for this number of heads, over √D where the family
-        scales them), the content logits (times 1/√D).
-
-    Raises
-    ------
-    ValueError
-        For an unknown architecture (the known ones are listed) or a head size below 1.
-    """
+    """Return ``config`` with what the architecture does in place of what the file assumes."""
     if architecture not in CONVENTIONS:
         raise errors.invalid("architecture", f"one of {', '.join(CONVENTIONS)}", architecture)
     scale = 1 / np.sqrt(errors.positive_integer("head_dim", head_dim))

@@ -167,20 +167,7 @@ class RolloutConfig(_Part):
         return {"content_config": nothing, **fields, "attention_config": attention}
 
     def kernels(self, scalar_content: ScalarContent = "every-head") -> StructuredKernels | BiasedKernels:
-        """Return the kernels of the configuration: structured, or with the position biases that it has.
-
-        Parameters
-        ----------
-        scalar_content
-            What one content value for several heads means: ``every-head`` gives it to all of them, as the
-            format reads; ``first-head`` gives it to head 0 and none to the others, as the authors' program does.
-
-        Raises
-        ------
-        ValueError
-            If slopes, biases, weights or content are ragged or fit neither the layers nor the heads, or for a mask,
-            slopes or a temperature that position biases do not go with.
-        """
+        """Return the kernels of the configuration: structured, or with the position biases that it has."""
         T, attention, biased = self.num_layers, self.attention_config, self.position_bias is not None
         arrays = {
             **({} if biased else {"attention_config.alibi_slopes": attention.alibi_slopes}),
@@ -230,13 +217,7 @@ class RolloutConfig(_Part):
         return self.lambda_schedule_config.schedule(self.num_layers)
 
     def gains(self) -> Gains:
-        """Return the gains for the law at birth: those of ``branches``, else c = λ/(1 - λ).
-
-        Raises
-        ------
-        ValueError
-            For branches that are none or of other layers; without branches for a λ of 1, or only of 0.
-        """
+        """Return the gains for the law at birth: those of ``branches``, else c = λ/(1 - λ)."""
         return gains_of_mixing(self.lambdas()) if self.branches is None else self.branches.gains(self.num_layers)
 
     def profile(self, scalar_content: ScalarContent = "every-head") -> Float[np.ndarray, "n"]:
@@ -261,14 +242,7 @@ class RolloutConfig(_Part):
 
 
 def read_config(path: Path | str) -> RolloutConfig:
-    """Read a rollout configuration; tabs, which some of the published files contain, count as spaces.
-
-    Raises
-    ------
-    ValueError
-        For YAML that is empty, broken or no mapping, and for every field that is missing, unknown or not what it
-        should be: all of them in one message, each with what was expected and what came.
-    """
+    """Read a rollout configuration; tabs, which some of the published files contain, count as spaces."""
     path = Path(path)
     content = read_content(path)
     if not isinstance(content, dict):
@@ -289,15 +263,7 @@ def read_config(path: Path | str) -> RolloutConfig:
 
 
 def read_content(path: Path) -> Any:
-    """Return what a file of YAML or JSON holds, of a size that can be looked through.
-
-    Raises
-    ------
-    ValueError
-        For a file that is too large, no text, or broken.
-    OSError
-        If it cannot be read.
-    """
+    """Return what a file of YAML or JSON holds, of a size that can be looked through."""
     if path.exists() and not path.is_file() and not path.is_dir():  # reading a pipe would wait for ever
         raise errors.invalid(str(path), "a file with a configuration", "a device or a pipe")
     if path.is_file() and path.stat().st_size > MOST_BYTES:

@@ -41,27 +41,13 @@ CORPORA = ("fineweb-edu", "dclm", "wikipedia")
 
 @dataclass(frozen=True)
 class PublishedModel:
-    """Describe one of the five models of the paper.
+    """Describe one of the five models of the paper."""
 
-    Parameters
-    ----------
-    name
-        Stem of its configuration files.
-    label
-        Its name in the paper's tables.
-    family
-        Architecture: ``bloom``, ``mpt`` or ``falcon``.
-    head_dim
-        Size of a head (hidden size over heads, from the model's public configuration).
-    billions
-        Parameters, in billions, as the paper's Table 1 gives them.
-    """
-
-    name: str
-    label: str
-    family: Literal["bloom", "mpt", "falcon"]
-    head_dim: int
-    billions: int
+    name: str  # Stem of its configuration files
+    label: str  # Its name in the paper's tables
+    family: Literal["bloom", "mpt", "falcon"]  # Architecture: ``bloom``, ``mpt`` or ``falcon``
+    head_dim: int  # Size of a head (hidden size over heads, from the model's public configuration)
+    billions: int  # Parameters, in billions, as the paper's Table 1 gives them
 
 
 MODELS: dict[str, PublishedModel] = {
@@ -79,91 +65,49 @@ MODELS: dict[str, PublishedModel] = {
 
 @dataclass(frozen=True)
 class SourceFile:
-    """Name one file of the authors' and what identifies it.
+    """Name one file of the authors' and what identifies it."""
 
-    Parameters
-    ----------
-    name
-        Its place in the repository (of the LayerNorm paper's, without the folder).
-    sha256
-        Checksum of its bytes, in hexadecimal.
-    tabs
-        How many tab characters the text has; None for a figure.
-    """
-
-    name: str
-    sha256: str
-    tabs: int | None
+    name: str  # Its place in the repository (of the LayerNorm paper's, without the folder)
+    sha256: str  # Checksum of its bytes, in hexadecimal
+    tabs: int | None  # How many tab characters the text has; None for a figure
 
 
 @dataclass(frozen=True)
 class Source:
-    """Say where numbers come from.
+    """Say where numbers come from."""
 
-    Parameters
-    ----------
-    collection
-        Folder of the files below ``POSBIAS_DATA``.
-    repository
-        Its address.
-    commit
-        State of the repository, None where it was not recorded.
-    licence, copyright
-        Short name of the licence, and its copyright line.
-    files
-        Every file that numbers were read from, and the licence.
-    """
-
-    collection: str
-    repository: str
-    commit: str | None
+    collection: str  # Folder of the files below ``POSBIAS_DATA``
+    repository: str  # Its address
+    commit: str | None  # State of the repository, None where it was not recorded
+    # licence, copyright: Short name of the licence, and its copyright line
     licence: str
     copyright: str
-    files: tuple[SourceFile, ...]
+    files: tuple[SourceFile, ...]  # Every file that numbers were read from, and the licence
 
 
 @dataclass(frozen=True)
 class PrintedRecency:
-    """Hold one printed recency probability, four decimals, with the setting of its panel.
+    """Hold one printed recency probability, four decimals, with the setting of its panel."""
 
-    Parameters
-    ----------
-    d, alpha, layer
-        Width, cosine between tokens, and layer counted from 1.
-    norm, residual
-        As :mod:`studies.norms.layernorm_simulation` names them.
-    probability
-        As printed.
-    """
-
+    # d, alpha, layer: Width, cosine between tokens, and layer counted from 1
     d: int
     alpha: float
+    # norm, residual: As :mod:`studies.norms.layernorm_simulation` names them
     norm: str
     residual: str
     layer: int
-    probability: float
+    probability: float  # As printed
 
 
 @dataclass(frozen=True)
 class Shipped:
-    """Hold what the shipped file holds.
+    """Hold what the shipped file holds."""
 
-    Parameters
-    ----------
-    sources
-        Where the numbers come from.
-    configurations
-        The fields of every configuration by the name of the authors' file.
-    curves
-        Influence at positions 0..n-1 by the name of the curve, as the figure holds it.
-    recency
-        Printed recency probabilities.
-    """
-
-    sources: tuple[Source, ...]
-    configurations: dict[str, dict[str, Any]]
+    sources: tuple[Source, ...]  # Where the numbers come from
+    configurations: dict[str, dict[str, Any]]  # The fields of every configuration by the name of the authors' file
+    # Influence at positions 0..n-1 by the name of the curve, as the figure holds it
     curves: dict[str, Float[np.ndarray, "n"]]
-    recency: tuple[PrintedRecency, ...]
+    recency: tuple[PrintedRecency, ...]  # Printed recency probabilities
 
 
 @cache
@@ -172,13 +116,6 @@ def read_shipped(path: Path) -> Shipped:
 
     Numbers come back exactly: those of double precision as they stand, those of single precision as the double
     that equals the single nearest to what stands.
-
-    Raises
-    ------
-    ValueError
-        If the file is truncated or is not such a file; the message names it.
-    FileNotFoundError
-        If there is none.
     """
     try:
         content = json.loads(gzip.decompress(path.read_bytes()))
@@ -243,13 +180,7 @@ def configuration_names() -> tuple[str, ...]:
 
 
 def configuration(name: str) -> RolloutConfig:
-    """Return the configuration of one of the authors' files; it equals what ``read_config`` makes of the file.
-
-    Raises
-    ------
-    ValueError
-        If none of :func:`configuration_names` is called that.
-    """
+    """Return the configuration of one of the authors' files; it equals what ``read_config`` makes of the file."""
     known = read_shipped(SHIPPED).configurations
     if name not in known:
         raise errors.invalid("configuration", f"one of the {len(known)} files that were published", name)
@@ -289,13 +220,7 @@ def config(model: str, content: str = "all", dataset: str = "fineweb-edu", resid
 
 
 def corpora(model: str, content: str) -> tuple[str, ...]:
-    """Return the corpora for which configurations of a model with this content were published.
-
-    Raises
-    ------
-    ValueError
-        For an unknown model or content, with those that there are.
-    """
+    """Return the corpora for which configurations of a model with this content were published."""
     for field, value, there in (("model", model, tuple(MODELS)), ("content", content, CONTENTS)):
         if value not in there:
             raise errors.invalid(field, f"one of {', '.join(there)}", value)
@@ -342,18 +267,6 @@ def _folder(content: str, dataset: str) -> str:
 def figure_points(figure: str) -> Float[np.ndarray, "n"]:
     """Return the influence at positions 0..n-1 that a figure of BLOOM-176B draws, to the digits that it holds.
 
-    Parameters
-    ----------
-    figure
-        ``measured``, or a rollout: ``no_residual`` (a), ``bloom`` (b) or ``bloom_content`` (c).
-
-    Raises
-    ------
-    ValueError
-        For another name, with those that there are.
-
-    Notes
-    -----
     The points of each figure sum to 1 within 2e-7. What is 0 in a figure may be as far below it as the figure's
     digits reach, about 1e-9.
 
@@ -384,22 +297,16 @@ def measured_profile() -> Float[np.ndarray, "n"]:
 
 @dataclass(frozen=True)
 class PrintedEntry:
-    """Hold one printed Wasserstein distance, with where it stands and its rounding interval.
+    """Hold one printed Wasserstein distance, with where it stands and its rounding interval."""
 
-    Parameters
-    ----------
-    table, n, dataset, model, variant
-        Where it stands: table number, prompt length, data set, model, and a, b or c.
-    wasserstein
-        As printed, two decimals.
-    """
-
+    # table, n, dataset, model, variant: Where it stands: table number, prompt length, data set, model, and a, b or
+    # c
     table: int
     n: int
     dataset: str
     model: str
     variant: str
-    wasserstein: float
+    wasserstein: float  # As printed, two decimals
 
     @property
     def low(self) -> float:
@@ -417,11 +324,6 @@ def printed_tables() -> tuple[PrintedEntry, ...]:
     """Return the entries of tables 2 to 4.
 
     Tables 3 and 4 are held without column (a), which our copy of the text has lost.
-
-    Raises
-    ------
-    ValueError
-        If the file that ships does not hold them all.
 
     Source: residual-aware paper, tables 2, 3 and 4.
     """

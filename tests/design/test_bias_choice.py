@@ -157,15 +157,6 @@ def test_criteria_by_hand():
     assert worst_place(long / long.sum()) == pytest.approx(0.25 / (1 - 7.5 / 160))
 
 
-@pytest.mark.parametrize(
-    ("kind", "criterion", "message"),
-    [("odd", "uniform", "kind: expected one of log"), ("log", "good", "criterion: expected one of uniform, worst")],
-)
-def test_what_cannot_be_is_refused(recent, kind, criterion, message):
-    with pytest.raises(ValueError, match=message):
-        chosen_bias(recent, kind, criterion)
-
-
 def test_the_mean_over_heads_stands_for_each_where_only_it_is_there(studies):
     plain = measured(studies["llama"])
     each, mean = attended(plain), attended(plain.drop_vars("attention_heads"))

@@ -13,7 +13,7 @@ from conftest import ROOT
 from posbias import cli
 from posbias.published import numbers as published
 from posbias.published.configuration import read_config
-from posbias.rollout.logits import alibi_slopes, geometric_slopes
+from posbias.rollout.logits import geometric_slopes
 
 EVERY = [(m, content, x) for m in published.MODELS for content in published.CONTENTS for x in published.CORPORA]
 
@@ -67,12 +67,6 @@ def test_numbers_are_those_of_the_authors_to_the_last_digit():
         content = published.config(model, "all", "wikipedia").content_config
         for values in (content.diagonal_scores, content.base_scores):
             assert np.array_equal(np.float32(values).astype(float), values)
-
-
-def test_only_fineweb_edu_has_mean_content_or_none():
-    for model in published.MODELS:
-        assert published.corpora(model, "all") == published.CORPORA
-        assert published.corpora(model, "mean") == published.corpora(model, "none") == ("fineweb-edu",)
 
 
 def test_the_contents_share_a_schedule_and_the_corpora_do_not():
@@ -151,12 +145,6 @@ def test_a_curve_is_a_copy():
     assert published.figure_points("measured")[0] > 0
 
 
-def test_only_bloom_176b_has_a_number_of_heads_that_is_no_power_of_two():
-    for name in published.MODELS:
-        H = published.config(name, "none").attention_config.num_heads
-        assert np.allclose(geometric_slopes(H), alibi_slopes(H)) == (name != "bloom")
-
-
 def test_tabs_are_those_of_the_authors_files():
     tabs = {file.name: file.tabs for file in published.sources()[0].files}
     assert {name.split("/")[-2] for name, count in tabs.items() if count and "mpt-30b" not in name} == {
@@ -223,7 +211,7 @@ def test_a_shipped_file_that_is_not_what_it_should_be_is_named(tmp_path, monkeyp
         published.read_shipped(file)
     monkeypatch.setattr(published, "SHIPPED", file)
     with pytest.raises(SystemExit) as ended:
-        cli.main(["published", "--config", "bloom", "-o", str(tmp_path / "out.yaml")])
+        cli.main(["rollout", "--published", "bloom", "-o", str(tmp_path / "out.yaml")])
     said = capsys.readouterr().err
     assert ended.value.code == 2 and said.startswith(f"posbias: {file}: expected") and said.count("\n") == 1
     assert not (tmp_path / "out.yaml").exists()
@@ -262,4 +250,4 @@ def test_nothing_of_this_needs_what_fetches_and_reads_the_authors_files(tmp_path
     environment = {**os.environ, "POSBIAS_DATA": str(tmp_path / "nothing")}
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert not {"studies.published.originals", "studies.published.vectorfigure"} & set(done.stdout.split())
+    assert not {"studies.published.originals"} & set(done.stdout.split())

@@ -40,17 +40,6 @@ def test_power_one_is_the_rollout():
     assert np.allclose(recombined(parts.sum(1), parts), influence_profile(A, lambda_, row=6), atol=1e-14)
 
 
-def test_power_two_is_the_expected_size_of_vectors_without_order():
-    """Each path carries a vector of its weight in a random direction: the mean squared size of their sum."""
-    A, lambda_ = random_kernels(T=2, n=3)
-    rng = np.random.default_rng(0)
-    through = [lambda_[1] * A[1, 2, m] * lambda_[0] * A[0, m, 0] for m in range(3)]
-    directions = rng.normal(size=(20_000, 3, 40))
-    directions /= np.linalg.norm(directions, axis=-1, keepdims=True)
-    size = np.sqrt((np.einsum("m,bmd->bd", through, directions) ** 2).sum(-1).mean())
-    assert paths_by_hops(A, lambda_)[2, 0] == pytest.approx(size, rel=0.01)
-
-
 def test_hops_without_a_path_are_left_out():
     A, lambda_ = random_kernels()
     parts = paths_by_hops(A, np.zeros(3))
