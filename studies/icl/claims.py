@@ -1,22 +1,34 @@
-"""What the figures of Wu et al. (2025) are said to show: a table of named checks on trained networks' results."""
+"""What the figures of Wu et al. (2025) are said to show: a table of named checks on trained networks' results.
+
+``runs`` are results by setting. Seeds are the unit: a claim holds where all of them agree, and is contradicted if they
+reverse something that it needs (:func:`reversed_claims`). How much a check can tell is asked of results that are broken
+on purpose (:func:`claims_on_broken`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 from jaxtyping import Float, Int
+from scipy.stats import t as student
 
 from posbias import errors
-from studies.icl.gap_tables import PAIR_NAMES, gap_table
-from studies.icl.seed_tests import reversed_claims
+from posbias.comparison.multiplicity import holm
+from studies.icl.outcomes import gaps
 from studies.icl.settings import Bias, Setting
+from studies.icl.tables import PAIR_NAMES, gap_table
 
 LEAST = 0.01
 """Differences in accuracy below this have no sign: on 10,000 sequences the standard error is below 0.007."""
+SAMPLING = 0.007
+"""Standard error of a gap in accuracy on 10,000 sequences of each order, at most: the least spread of seeds."""
+DIFFERENCE = SAMPLING * 2**0.5
+"""The same of a difference of two gaps."""
+LEVEL = 0.05
+"""At most this is the probability that any claim is called contradicted by chance."""
 PRINTED_ITERATIONS = 100_000
 """Optimizer steps of the paper's networks."""
 SLIGHTLY = 0.1
@@ -34,6 +46,8 @@ CAPTURED: dict[Bias, dict[str, int]] = {
 }  # fmt: skip
 """Bias of the training data → the signs that some pairs' gaps must have for it to count as captured."""
 
+Runs = Mapping[Setting, xr.Dataset]
+
 
 def sign(values: Float[np.ndarray, "*other seeds"]) -> Int[np.ndarray, "*other"]:
     """Return the sign of a quantity over seeds: 0 if its mean is within ±:data:`LEAST`, or if the seeds disagree.
@@ -47,45 +61,30 @@ def sign(values: Float[np.ndarray, "*other seeds"]) -> Int[np.ndarray, "*other"]
     return np.where(agreed, of_mean, 0).astype(int)
 
 
+def signs(gap_rows: pd.DataFrame, by: Sequence[str]) -> pd.Series:
+    """Return the :func:`sign` of the gaps of each group of networks and pair of places, by ``by`` and ``pair``."""
+    g = gap_rows.groupby([*by, "pair"], observed=True)["gap"].agg(["mean", "min", "max", "size", "count"])
+    agreed = (g["min"] * g["max"] > 0) & (g["size"] == g["count"]) & (g["mean"].abs() > LEAST)
+    return np.sign(g["mean"]).where(agreed, 0).astype(int)
+
+
 def lost_middles(gap_rows: pd.DataFrame, by: Sequence[str]) -> pd.Series:
-    """Return for each group of networks whether both ends are favoured over the middle, in the sense of :func:`sign`.
-
-    Parameters
-    ----------
-    gap_rows
-        From :func:`~studies.icl.gap_tables.gap_table`.
-    by
-        Columns that name the groups.
-    """
-    signs = gap_rows.groupby([*by, "pair"], observed=True)["gap"].agg(lambda x: int(sign(x.to_numpy())))
-    return signs.groupby(level=list(by)).agg(lambda x: _middle_is_lost(x.droplevel(list(by))))
+    """Return for each group of networks whether both ends are favoured over the middle by :func:`sign`."""
+    wide = signs(gap_rows, by).unstack("pair")
+    return (wide[FM] > 0) & (wide[ML] < 0)
 
 
-def depth_claims(runs: Mapping[Setting, xr.Dataset]) -> pd.DataFrame:
+def depth_claims(runs: Runs) -> pd.DataFrame:
     """Check what figures 2, 4 and 5, or 9 and 10, say of depth, encodings and the residual, without bias in the data.
 
     A quantity rises with depth if its difference from each depth to the next is positive in the sense of :func:`sign`.
     The text has the two vocabularies differ with a residual alone: with mixtures depth is not monotonic, and deep
     networks with RoPE lose the middle; with a fixed vocabulary depth "consistently amplifies" the bias, which is read
-    as the mean size of the three gaps.
+    as the mean size of the three gaps. Runs are those of ``figure4`` and ``figure5`` (or 9 and 10); depths that lack an
+    encoding are left out, and so are claims on networks with a residual with fewer than three depths.
 
-    Parameters
-    ----------
-    runs
-        Settings of ``figure4`` and ``figure5`` (or 9 and 10) → results; depths that lack an encoding are left out.
-
-    Returns
-    -------
-    table : DataFrame
-        Index ``name``; columns ``claim`` (a sentence), ``holds``, ``contradicted`` and ``measured``; three numbers in a
-        row are for the three depths. A claim is contradicted if the seeds reverse something that it needs
-        (:func:`~studies.icl.seed_tests.reversed_claims`), and open if it neither holds nor is.
-
-    Raises
-    ------
-    ValueError
-        If fewer than two depths without a residual are complete; claims on networks with one are left out with fewer
-        than three.
+    The table is by ``name``: ``claim`` (a sentence), ``holds``, ``contradicted`` and ``measured``; three numbers in a
+    row are for the three depths. A claim is open if it neither holds nor is contradicted.
 
     Source: Wu et al. 2025, section 5.1, K.1 to K.3, L and the captions of figures 2, 4, 5, 9 and 10.
     """
@@ -158,33 +157,24 @@ def _fixed_residual_claims(g: pd.DataFrame) -> dict[str, tuple]:
     return rows
 
 
-def bias_claims(runs: Mapping[Setting, xr.Dataset]) -> pd.DataFrame:
+def bias_claims(runs: Runs) -> pd.DataFrame:
     """Check what figures 3 and 6, or 11, say of networks trained on data with the answer at chosen places.
 
-    Parameters
-    ----------
-    runs
-        Settings of ``figure3`` and ``figure6`` (or of ``figure11``) → results, and of two causal layers with a residual
-        and no encoding trained without bias (in ``figure5`` or ``figure10``), which "captured" is measured from.
-
-    Returns
-    -------
-    table : DataFrame
-        As :func:`depth_claims`.
-
-    Raises
-    ------
-    ValueError
-        If one is missing.
+    Runs are those of ``figure3`` and ``figure6`` (or of ``figure11``), and of two causal layers with a residual and no
+    encoding trained without bias (in ``figure5`` or ``figure10``), which "captured" is measured from.
 
     Source: Wu et al. 2025, sections 5.2 and K.3, and the captions of figures 3, 6 and 11.
     """
     alike = gap_table(runs).query("layers == 2 and residual")
-    by_network = alike.groupby(["bias", "mask", "encoding", "pair"], observed=True, sort=False)["gap"]
-    g = _summed_up(by_network)
     keys = ["bias", "mask", "encoding", "pair"]
+    g = (
+        alike.assign(most=alike["gap"].abs())
+        .groupby(keys, observed=True)
+        .agg(mean=("gap", "mean"), most=("most", "max"))
+    )
+    g["sign"] = signs(alike, keys[:-1])
     seeds = alike.pivot_table(index=keys, columns="seed", values="gap", observed=True).dropna(axis=1).sort_index()
-    networks, g = list(g.index.droplevel("pair").unique()), g.sort_index()
+    networks = list(alike[keys[:-1]].drop_duplicates().itertuples(index=False, name=None))
     wanted = {(b, m, e) for b in CAPTURED for m in ("full", "causal") for e in ("none", "sinusoidal", "rope")}
     if missing := (wanted | {("none", "causal", "none")}) - set(networks):
         what = "every mask, encoding and bias of figures 3 and 6, and one without bias"
@@ -197,15 +187,6 @@ def bias_claims(runs: Mapping[Setting, xr.Dataset]) -> pd.DataFrame:
     needed = [np.stack([-seeds.loc[(*key, FM)], seeds.loc[(*key, ML)]]) for key in others]
     lost_only = {"lost-only-on-ends": (claim, bool(biased) and not elsewhere, measured, needed)}
     return _table(_without_encoding(g, seeds) | _with_encoding(g, seeds) | lost_only)
-
-
-def _summed_up(grouped: Any) -> pd.DataFrame:
-    """Return mean, sign (as :func:`sign`) and largest size of the gaps of each group, over seeds."""
-    g = grouped.agg(["mean", "min", "max", "size", "count"])
-    of_mean = np.sign(g["mean"])
-    agreed = (of_mean * g["min"] > 0) & (of_mean * g["max"] > 0) & (g["size"] == g["count"])
-    signs = of_mean.where(agreed & (g["mean"].abs() > LEAST), 0).astype(int)
-    return pd.DataFrame({"mean": g["mean"], "sign": signs, "most": np.maximum(-g["min"], g["max"])})
 
 
 def _without_encoding(g: pd.DataFrame, seeds: pd.DataFrame) -> dict[str, tuple]:
@@ -235,12 +216,12 @@ def _with_encoding(g: pd.DataFrame, seeds: pd.DataFrame) -> dict[str, tuple]:
         signs = [g.loc[(b, *way), "sign"] for way in ways]
         captured = [all(found[pair] == w for pair, w in wanted.items()) for found in signs]
         claim = f"sinusoidal and RoPE, trained on {b}: the bias is captured, with and without mask"
-        needed = [seeds.loc[[(b, *way, pair)]].to_numpy() * w for way in ways for pair, w in wanted.items()]
+        needed = _each(*(seeds.loc[(b, *way, pair)] * w for way in ways for pair, w in wanted.items()))
         rows[f"captured-{b}"] = (claim, all(captured), _of(captured), needed)
     ahead = {way: g.loc[("ends", *way, FL), "mean"] for way in ways}
     measured = ", ".join(f"{MASKS[mask]} {NAMES[e]} {x:+.2f}" for (mask, e), x in ahead.items())
     claim = f"trained on ends: the first is better than the last, by less than {SLIGHTLY}"
-    leads = [seeds.loc[[("ends", *way, FL)]] for way in ways]
+    leads = [seeds.loc[("ends", *way, FL)] for way in ways]
     needed = _each(*leads, *(SLIGHTLY - x for x in leads))
     return rows | {"ends-first-slightly": (claim, all(0 < x < SLIGHTLY for x in ahead.values()), measured, needed)}
 
@@ -248,22 +229,8 @@ def _with_encoding(g: pd.DataFrame, seeds: pd.DataFrame) -> dict[str, tuple]:
 def sink_claims(sinks: pd.DataFrame, seeds: Sequence[pd.DataFrame] = ()) -> pd.DataFrame:
     """Check what figures 7 and 8 say of attention sinks under causal, sliding-window and prefix masks.
 
-    Parameters
-    ----------
-    sinks
-        Of ``figure8`` (or 13), from :func:`studies.icl.sinks.sink_table`.
-    seeds
-        The same of each seed; without them no claim is contradicted.
-
-    Returns
-    -------
-    table : DataFrame
-        As :func:`depth_claims`.
-
-    Raises
-    ------
-    ValueError
-        If the causal mask, or all windows or all prefixes, are missing.
+    The tables are those of ``figure8`` (or 13) from :func:`~studies.icl.tables.sink_table`, of all seeds and of each;
+    without the latter no claim is contradicted.
 
     Source: Wu et al. 2025, section K.4 and the captions of figures 7, 8, 12 and 13.
     """
@@ -286,16 +253,8 @@ def sink_claims(sinks: pd.DataFrame, seeds: Sequence[pd.DataFrame] = ()) -> pd.D
     return _table(rows)
 
 
-def summary(table: pd.DataFrame, runs: Mapping[Setting, xr.Dataset]) -> tuple[str, str]:
-    """Return how many claims hold, are contradicted and open on what was trained, and the sentences of the latter two.
-
-    Parameters
-    ----------
-    table
-        Claims by name.
-    runs
-        Settings → the results that they were checked on.
-    """
+def summary(table: pd.DataFrame, runs: Runs) -> tuple[str, str]:
+    """Return how many claims hold, are contradicted and open on what was trained, and the latter two's sentences."""
     iterations = " or ".join(sorted({f"{x.attrs['iterations']:,}" for x in runs.values()}))
     seeds = " or ".join(sorted({str(x.sizes["seed"]) for x in runs.values()}))
     made = f"{seeds} seeds x {iterations} iterations, {len(runs)} settings"
@@ -306,7 +265,7 @@ def summary(table: pd.DataFrame, runs: Mapping[Setting, xr.Dataset]) -> tuple[st
     return f"{count}; {made}", f"contradicted: {named['contradicted']}" if named["contradicted"] else ""
 
 
-def scale(runs: Mapping[Setting, xr.Dataset]) -> str:
+def scale(runs: Runs) -> str:
     """Return at what scale networks were trained, against the 100,000 iterations of the paper."""
     shares = " or ".join(sorted({f"{x.attrs['iterations'] / PRINTED_ITERATIONS:.0%}" for x in runs.values()}))
     seeds = " or ".join(sorted({str(x.sizes["seed"]) for x in runs.values()}))
@@ -316,7 +275,7 @@ def scale(runs: Mapping[Setting, xr.Dataset]) -> str:
 def _table(rows: Mapping[str, tuple]) -> pd.DataFrame:
     """Return claims by name."""
     table = pd.DataFrame.from_dict(rows, orient="index", columns=["claim", "holds", "measured", "needs"])
-    against = reversed_claims(table["needs"].to_dict(), least=LEAST)
+    against = reversed_claims(table["needs"].to_dict())
     table["holds"] = table["holds"].map(bool)
     table.insert(2, "contradicted", table.index.map(against) & ~table["holds"])
     return table.drop(columns="needs").rename_axis("name")
@@ -337,7 +296,7 @@ def _lead(metrics: Sequence[pd.Series], K: int) -> Float[np.ndarray, "1 seeds"]:
     return np.array([[x.loc[:K].min() - x.loc[K + 1 :].max() for x in metrics]])
 
 
-def _by_depth(runs: Mapping[Setting, xr.Dataset], *, residual: bool) -> pd.DataFrame:
+def _by_depth(runs: Runs, *, residual: bool) -> pd.DataFrame:
     """Return the gaps of causal networks by (encoding, pair, layers), a column for each seed that all settings have.
 
     Depths that lack an encoding are left out.
@@ -385,3 +344,141 @@ def _tops(sinks: pd.Series) -> str:
     """Return the three tokens with the largest metric."""
     order = np.argsort(-sinks.to_numpy())[:3]
     return "tokens " + ", ".join(f"{sinks.index[k]} ({sinks.iloc[k]:.2f})" for k in order)
+
+
+def seed_p_values(values: Float[np.ndarray, "groups seeds"], *, least: float = SAMPLING) -> Float[np.ndarray, "groups"]:
+    """Return two-sided p values of "the mean over seeds is 0", by Student's t with seeds - 1 degrees of freedom.
+
+    The standard deviation over seeds is at least ``least``: few seeds can agree by chance to more than a test can tell.
+
+    >>> seed_p_values(np.array([[0.2, 0.21, 0.19], [0.3, -0.3, 0.0]])).round(4).tolist()
+    [0.0008, 1.0]
+    """
+    seeds = values.shape[1]
+    spread = np.maximum(values.std(axis=1, ddof=1), least)
+    return np.asarray(2 * student.sf(np.abs(values.mean(axis=1)) / spread * np.sqrt(seeds), seeds - 1))
+
+
+def reversed_claims(
+    needs: Mapping[str, Sequence[Float[np.ndarray, "terms seeds"]]],
+) -> dict[str, bool]:
+    """Return for each claim whether the seeds contradict it, at a level that holds for all claims together.
+
+    ``needs`` are groups of terms by seed, each of which the claim asks to have one term that is not negative. A claim
+    is contradicted if one of the things that it excludes stands: all terms of a group are negative in every seed,
+    beyond :data:`LEAST` on the mean, and the largest p value of its terms, adjusted by Holm's rule over the groups of
+    all claims, is at most :data:`LEVEL`.
+
+    >>> up, down = np.array([[0.2, 0.21, 0.19]]), np.array([[-0.2, -0.21, -0.19]])
+    >>> split = np.array([[-0.2, -0.21, 0.01]])
+    >>> reversed_claims({"up": [up], "down": [up, down], "split": [split]})
+    {'up': False, 'down': True, 'split': False}
+    """
+    owners = [name for name, groups in needs.items() for _ in groups]
+    if not owners:
+        return dict.fromkeys(needs, False)
+    adjusted = holm(np.array([_reversal(x) for groups in needs.values() for x in groups]))
+    against = {name for name, p in zip(owners, adjusted, strict=True) if p <= LEVEL}
+    return {name: name in against for name in needs}
+
+
+def _reversal(terms: Float[np.ndarray, "terms seeds"]) -> float:
+    """Return the p value of terms that are all negative in every seed, 1 if one is not."""
+    x = np.asarray(terms, dtype=float)
+    if x.shape[1] < 2 or not (x < 0).all() or not (x.mean(axis=1) < -LEAST).all():
+        return 1.0
+    return float(seed_p_values(x, least=DIFFERENCE).max())
+
+
+def seed_tests(gap_rows: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Return for each group of networks and pair of places the mean gap over seeds, its p value and Holm's.
+
+    Rows are the family that a sentence counts over. The table is by ``by`` and pair: ``mean``, ``seeds``, ``p`` and
+    ``adjusted``; groups whose seeds are not complete have a p value of 1.
+    """
+    wide = gap_rows.pivot_table(index=[*by, "pair"], columns="seed", values="gap", observed=True)
+    complete = wide.notna().all(axis=1).to_numpy()
+    p = np.ones(len(wide))
+    p[complete] = seed_p_values(wide[complete].to_numpy())
+    found = {"mean": wide.mean(axis=1), "seeds": wide.notna().sum(axis=1), "p": p, "adjusted": holm(p)}
+    return pd.DataFrame(found, index=wide.index)
+
+
+Break = Callable[[Runs, np.random.Generator], Runs]
+"""Makes broken results of kept ones, such as :func:`swapped_ends`."""
+
+
+def claims_on_broken(
+    check: Callable[[Runs], pd.DataFrame], runs: Runs, breaks: Mapping[str, Break], *, times: int = 20, seed: int = 0
+) -> dict[str, pd.DataFrame]:
+    """Return for each way to break the results what becomes of the claims: a row for each run, a column for each claim.
+
+    As :func:`outcomes`: 1 if it holds, -1 if it is contradicted, 0 if it is open.
+    """
+    found = {}
+    for what, broken in breaks.items():
+        rng = np.random.default_rng(seed)
+        found[what] = pd.DataFrame([outcomes(check(broken(runs, rng))) for _ in range(times)]).reset_index(drop=True)
+    return found
+
+
+def with_power(table: pd.DataFrame, broken: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Return a table of claims with a column for each break: in how many runs the claim failed, as it should."""
+    noticed = {what: (found[table.index] != 1).sum() for what, found in broken.items()}
+    return table.assign(**noticed)
+
+
+def mirrored(accuracy: Float[np.ndarray, "*seeds 3 2"]) -> Float[np.ndarray, "*seeds 3 2"]:
+    """Return accuracies by pair and order as if first and last had been swapped: the gaps of the mirrored places.
+
+    >>> accuracy = np.array([[0.9, 0.1], [0.7, 0.2], [0.6, 0.3]])
+    >>> mirrored(accuracy).tolist()
+    [[0.3, 0.6], [0.2, 0.7], [0.1, 0.9]]
+    """
+    return accuracy[..., ::-1, ::-1].copy()
+
+
+def shuffled_settings(runs: Runs, rng: np.random.Generator) -> dict[Setting, xr.Dataset]:
+    """Return the same results under other settings' names: nothing depends on the architecture or the data."""
+    settings, results = list(runs), list(runs.values())
+    return {settings[k]: results[int(other)] for k, other in enumerate(rng.permutation(len(settings)))}
+
+
+def swapped_ends(runs: Runs, rng: np.random.Generator) -> dict[Setting, xr.Dataset]:
+    """Return results in which first and last are swapped in half of the networks, by a coin for each seed.
+
+    Sizes and their relation to the architecture stay; no direction is left.
+    """
+    broken = {}
+    for setting, x in runs.items():
+        accuracy = x["accuracy"].values
+        swap = rng.random(len(accuracy)) < 0.5
+        broken[setting] = _only(x, "accuracy", np.where(swap[:, None, None], mirrored(accuracy), accuracy))
+    return broken
+
+
+def noise_of_seeds(runs: Runs, rng: np.random.Generator) -> dict[Setting, xr.Dataset]:
+    """Return results whose gaps are the seeds' deviations from their mean alone, drawn from all settings."""
+    seeds = min(x.sizes["seed"] for x in runs.values())
+    pool = np.concatenate([gaps(x) - gaps(x).mean(0) for x in runs.values()]) * np.sqrt(seeds / (seeds - 1))
+    broken = {}
+    for setting, x in runs.items():
+        drawn = pool[rng.integers(len(pool), size=x.sizes["seed"])]
+        half = np.stack([drawn, -drawn], axis=-1) / 2
+        broken[setting] = _only(x, "accuracy", x["accuracy"].values.mean(-1, keepdims=True) + half)
+    return broken
+
+
+def shuffled_tokens(runs: Runs, rng: np.random.Generator) -> dict[Setting, xr.Dataset]:
+    """Return results whose sink metric is the same numbers on other tokens, the query aside."""
+    broken = {}
+    for setting, x in runs.items():
+        tokens = x.sizes["key"]
+        order = np.append(rng.permutation(tokens - 1), tokens - 1)
+        broken[setting] = _only(x, "sinks", x["sinks"].values[..., order])
+    return broken
+
+
+def _only(x: xr.Dataset, name: str, values: np.ndarray) -> xr.Dataset:
+    """Return the one variable that was broken, with the seeds and attributes of the results."""
+    return xr.Dataset({name: (x[name].dims, values)}, coords={"seed": x["seed"].values}, attrs=x.attrs)

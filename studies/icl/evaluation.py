@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from studies.icl.attention_only import AttentionOnly
+from studies.icl.network import AttentionOnly
 from studies.icl.settings import PAIRS, SINK
 from studies.icl.task import Stream
 

@@ -12,16 +12,7 @@ from studies.icl.settings import Task
 
 
 class Stream:
-    """The vectors of one seed, and sequences made of them.
-
-    Parameters
-    ----------
-    task
-        What the sequences are like.
-    seed
-        Of the class vectors and of all that is drawn: two streams of one seed and task give the same sequences.
-    device
-        Where they are made.
+    """The vectors of one seed, and sequences made of them: two streams of one seed and task give the same sequences.
 
     Source: Wu et al. 2025, section 5 and appendices J and L, after Reddy 2024.
     """
@@ -60,13 +51,6 @@ class Stream:
         the second, a wrong one at the other place; nothing else differs. Each of the n - 2 other items is of another
         novel class, and all labels in a sequence differ, so that no label is likelier for being there more often (the
         text leaves this open).
-
-        Parameters
-        ----------
-        first, second
-            a and b: ``first``, ``middle`` or ``last``.
-        size
-            Sequences of each order.
         """
         task, a, b = self.task, self.task.places[first], self.task.places[second]
         centres = self._centres(size, task.items)

@@ -19,16 +19,7 @@ class AttentionOnly(nn.Module):
     """Attention layers without feed-forward blocks, and an MLP that reads the last token.
 
     A layer computes logits = X W_Q (X W_K)ᵀ / √d plus mask and encoding, A = softmax(logits), and returns A X W_V, with
-    a residual X + A X W_V.
-
-    Parameters
-    ----------
-    setting
-        Task and network.
-    seed
-        Seed of the initial weights.
-    dtype
-        In which products are computed; weights, softmax and the label's logits have 32 bits.
+    a residual X + A X W_V. Products are computed in ``dtype``; weights, softmax and the label's logits have 32 bits.
 
     Source: Wu et al. 2025, equation 1 and appendix J.
     """
@@ -40,12 +31,8 @@ class AttentionOnly(nn.Module):
     def __init__(self, setting: Setting, seed: int, *, dtype: torch.dtype = torch.float32) -> None:
         super().__init__()
         task, network = setting.task, setting.network
-        self.layers, self.residual, self.encoding, self.dtype = (
-            network.layers,
-            network.residual,
-            network.encoding,
-            dtype,
-        )
+        self.layers, self.residual, self.encoding = network.layers, network.residual, network.encoding
+        self.dtype = dtype
         N, d, h = task.tokens, task.dimension, network.hidden
         sizes = {f"{name}.{t}": (d, d) for t in range(network.layers) for name in ("query", "key", "value")}
         sizes |= {"hidden.0": (d, h), "hidden.1": (h, h), "hidden.2": (h, task.labels)}

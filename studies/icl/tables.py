@@ -1,0 +1,299 @@
+"""Results of trained networks as tables: gaps, sinks, what was learnt, and influence beside what is favoured.
+
+``runs`` are results by setting, entries of :mod:`studies.icl.training`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from jaxtyping import Float
+
+from posbias.comparison.multiplicity import holm, sign_p_value
+from posbias.comparison.resampling import interval, resample_weights
+from posbias.rollout.influence import influence_profile
+from studies.icl.outcomes import gaps, preferences
+from studies.icl.settings import PAIRS, SINK, Setting, Task
+
+PAIR_NAMES = tuple(f"{a} vs {b}" for a, b in PAIRS)
+"""Names of the pairs of places, in their order."""
+FIELDS = ("vocabulary", "bias", "mask", "width", "encoding", "layers", "residual", "spread")
+"""What distinguishes one setting from another, as columns."""
+SOURCES = ("rollout", "gradient")
+"""Where influence is taken from: the rollout of measured kernels, or the measured gradient."""
+
+Runs = Mapping[Setting, xr.Dataset]
+
+
+def described(setting: Setting) -> dict[str, Any]:
+    """Return the :data:`FIELDS` of a setting.
+
+    >>> described(Setting())
+    {'vocabulary': 'mixture', 'bias': 'none', 'mask': 'causal', 'width': 0, 'encoding': 'none', 'layers': 2, \
+'residual': False, 'spread': 'text'}
+    """
+    task, network = setting.task, setting.network
+    mask = {"mask": network.mask.kind, "width": network.mask.width}
+    values = vars(task) | vars(network) | mask
+    return {name: values[name] for name in FIELDS}
+
+
+def gap_table(runs: Runs) -> pd.DataFrame:
+    """Return gap and preference of every network: columns :data:`FIELDS`, seed, pair, gap and preference."""
+    rows = [
+        described(setting) | {"seed": int(seed), "pair": pair, "gap": by_pair[0], "preference": by_pair[1]}
+        for setting, x in runs.items()
+        for seed, gap, preference in zip(x["seed"].values, gaps(x), preferences(x), strict=True)
+        for pair, *by_pair in zip(PAIR_NAMES, gap, preference, strict=True)
+    ]
+    table = pd.DataFrame(rows, columns=[*FIELDS, "seed", "pair", "gap", "preference"])
+    return table.assign(pair=pd.Categorical(table["pair"], PAIR_NAMES, ordered=True))
+
+
+def gap_arrays(table: pd.DataFrame, panel: str, bar: str) -> dict[str, dict[str, np.ndarray]]:
+    """Return gaps (seeds, pairs) by panel and bar, as :func:`posbias.plotting.gap_panels` draws them.
+
+    ``panel`` and ``bar`` are columns that name a row's panel and its bar in there, both in the order of their first
+    rows.
+    """
+    panels: dict[str, dict[str, np.ndarray]] = {}
+    for (title, label), group in table.groupby([panel, bar], sort=False):
+        values = group.pivot(index="seed", columns="pair", values="gap")
+        panels.setdefault(title, {})[label] = values.to_numpy()
+    return panels
+
+
+def outcome_table(runs: Runs, *, early: int = 10_000) -> pd.DataFrame:
+    """Return what every network learnt: columns :data:`FIELDS`, seed, novel, loss at the end and early_loss."""
+    rows = []
+    for setting, x in runs.items():
+        logged, iterations = x.sizes["logged"], int(x.attrs["iterations"])
+        at = min(early * logged // iterations, logged) - 1
+        for seed, novel, loss in zip(x["seed"].values, x["accuracy_novel"].values, x["loss"].values, strict=True):
+            learnt = {"novel": float(novel), "loss": float(loss[-1]), "early_loss": float(loss[at])}
+            rows.append(described(setting) | {"seed": int(seed)} | learnt)
+    return pd.DataFrame(rows, columns=[*FIELDS, "seed", "novel", "loss", "early_loss"])
+
+
+def training_table(figures: Mapping[str, Runs], presets: Mapping[str, Sequence[Setting]]) -> pd.DataFrame:
+    """Return how each preset's results were made, a row each; presets without results are left out."""
+    rows = []
+    for name, runs in figures.items():
+        if runs:
+            row: dict[str, Any] = {"preset": name, "settings": f"{len(runs)} of {len(presets[name])}"}
+            row["seeds"] = _values(x.sizes["seed"] for x in runs.values())
+            for attribute in ("iterations", "precision", "device", "torch"):
+                row[attribute] = _values(x.attrs[attribute] for x in runs.values())
+            row["stopped"] = sum(int((x["stopped"] >= 0).sum()) for x in runs.values())
+            rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def run_size(runs: Runs) -> str:
+    """Return seeds and iterations of results, as figures say them: ``3 seeds × 20,000 iterations``."""
+    seeds = _values(x.sizes["seed"] for x in runs.values())
+    iterations = _values(format(x.attrs["iterations"], ",") for x in runs.values())
+    return f"{seeds} seeds × {iterations} iterations"
+
+
+def _values(found: Iterable[object]) -> str:
+    """Return the different values, sorted."""
+    return " or ".join(sorted(set(map(str, found))))
+
+
+def sink_table(runs: Runs, *, last_layer: bool = False, beyond_even: bool = False) -> pd.DataFrame:
+    """Return the sink metric, mean over seeds: a row for each (mask, width), a column for each token but the query.
+
+    The metric of token j is the share of the queries that see it whose attention on it exceeds 0.2: of the mean over
+    layers, or of the last layer alone; less that of :func:`even_sinks` with ``beyond_even``, as a query of fewer than
+    five tokens exceeds 0.2 by counting alone.
+
+    Source: Wu et al. 2025, appendix K.4.
+    """
+    rows: dict[tuple[str, int], np.ndarray] = {}
+    for setting, x in runs.items():
+        by_layer = x["sinks"].values.mean(0)
+        metric = by_layer[-1] if last_layer else by_layer.mean(0)
+        row = metric - even_sinks(setting) if beyond_even else metric
+        rows[setting.network.mask.kind, setting.network.mask.width] = row[:-1]
+    return _by_mask(rows)
+
+
+def tables_by_seed(runs: Runs, **options: bool) -> list[pd.DataFrame]:
+    """Return :func:`sink_table` of each seed that all settings have, with the same options."""
+    seeds = min((x.sizes["seed"] for x in runs.values()), default=0)
+    return [sink_table({s: x.isel(seed=[k]) for s, x in runs.items()}, **options) for k in range(seeds)]
+
+
+def even_table(runs: Runs) -> pd.DataFrame:
+    """Return the metric of uniform attention, laid out as :func:`sink_table`."""
+    rows: dict[tuple[str, int], np.ndarray] = {}
+    for setting in runs:
+        rows[setting.network.mask.kind, setting.network.mask.width] = even_sinks(setting)[:-1]
+    return _by_mask(rows)
+
+
+def even_sinks(setting: Setting) -> Float[np.ndarray, "tokens"]:
+    """Return the sink metric of attention that is uniform over what each query sees, (2n + 1,).
+
+    >>> even_sinks(Setting()).round(3)[:6]
+    array([0.235, 0.188, 0.133, 0.071, 0.   , 0.   ])
+    """
+    seen = setting.network.mask.matrix(setting.task.tokens)
+    even = seen / seen.sum(1, keepdims=True)
+    return (even > SINK).sum(0) / seen.sum(0)
+
+
+def _by_mask(rows: Mapping[tuple[str, int], np.ndarray]) -> pd.DataFrame:
+    """Return rows by mask and width, with tokens counted from 1."""
+    index = pd.MultiIndex.from_tuples(list(rows), names=["mask", "width"])
+    values = np.stack(list(rows.values()))
+    return pd.DataFrame(values, index=index, columns=range(1, values.shape[1] + 1))
+
+
+def predicted_profiles(results: xr.Dataset) -> np.ndarray:
+    """Return the last row of P = R_T … R_1 for each seed, (seeds, tokens), from measured kernels and measured λ."""
+    kernels = results["kernels"].values.astype(float)
+    kernels /= kernels.sum(-1, keepdims=True)  # 32 bits are kept of them
+    lambdas = results["lambda_frobenius"].values.astype(float)
+    return np.stack([influence_profile(A, lambda_) for A, lambda_ in zip(kernels, lambdas, strict=True)])
+
+
+def differences(profiles: np.ndarray, items: int) -> np.ndarray:
+    """Return how much more weight lies on place a than on place b for each pair of places, item and label together.
+
+    Profiles are over the tokens x_1, y_1, …, x_n, y_n, query.
+
+    >>> differences(np.array([0.3, 0.2, 0, 0, 0.1, 0.1, 0.0, 0.2, 0.1]), 4)
+    array([ 0.5,  0.3, -0.2])
+    """
+    one, other = _at_places(profiles, items)
+    return one - other
+
+
+def shares(profiles: np.ndarray, items: int) -> np.ndarray:
+    """Return the :func:`differences` as shares of the weight on both places, from -1 to 1; NaN where there is none.
+
+    What :func:`studies.icl.outcomes.preferences` is of accuracies, this is of influence.
+
+    >>> shares(np.array([0.3, 0.1, 0, 0, 0.1, 0.1, 0.0, 0.1, 0.3]), 4).round(2)
+    array([ 1. ,  0.6, -1. ])
+    """
+    one, other = _at_places(profiles, items)
+    return np.divide(one - other, one + other, out=np.full_like(one, np.nan), where=one + other > 0)
+
+
+def _at_places(profiles: np.ndarray, items: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the weight on the earlier and on the later place of each pair, item and label together."""
+    of_items = profiles[..., :-1].reshape(*profiles.shape[:-1], items, 2).sum(-1)
+    places = Task(items=items, burstiness=1).places
+    earlier, later = ([places[pair[k]] for pair in PAIRS] for k in (0, 1))
+    return of_items[..., earlier], of_items[..., later]
+
+
+def influence_by_source(results: xr.Dataset) -> dict[str, np.ndarray]:
+    """Return the influence of every token by rollout and by gradient, (seeds, tokens) each."""
+    return {"rollout": predicted_profiles(results), "gradient": results["influence"].values}
+
+
+def agreement_points(runs: Runs) -> pd.DataFrame:
+    """Return influence beside accuracy, means over seeds: a row for each setting, source and pair of places.
+
+    The columns are :data:`FIELDS`, source, pair, difference and share (of influence), gap and preference (in accuracy).
+    """
+    rows = []
+    for setting, x in runs.items():
+        measured = {"gap": gaps(x).mean(0), "preference": preferences(x).mean(0)}
+        for source, profiles in influence_by_source(x).items():
+            items = setting.task.items
+            found = {"difference": differences(profiles, items).mean(0), "share": shares(profiles, items).mean(0)}
+            for k, pair in enumerate(PAIR_NAMES):
+                values = {name: float(values[k]) for name, values in (found | measured).items()}
+                rows.append(described(setting) | {"source": source, "pair": pair} | values)
+    table = pd.DataFrame(rows, columns=[*FIELDS, "source", "pair", "difference", "share", "gap", "preference"])
+    return table.assign(pair=pd.Categorical(table["pair"], PAIR_NAMES, ordered=True))
+
+
+def agreement_scores(points: pd.DataFrame, groups: Mapping[str, str], *, least: float) -> pd.DataFrame:
+    """Return how well influence tells what is favoured: a row for each source and group of networks, a query.
+
+    ``gaps`` are those beyond ``least``, which alone have a sign; ``sign`` is the share of them whose sign the
+    difference of influence has; ``earlier`` the share in which the earlier place is favoured; ``rank`` and
+    ``share_rank`` are Spearman's coefficient of difference and gap, and of share and preference; ``off`` and
+    ``zero_off`` the mean of |share - preference| and of |preference|.
+    """
+    rows = {}
+    for source in SOURCES:
+        of_source = points[points["source"] == source]
+        for name, query in groups.items():
+            rows[source, name] = _scores(of_source.query(query) if query else of_source, least)
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["source", "networks"])
+
+
+def agreement_intervals(
+    points: pd.DataFrame, groups: Mapping[str, str], *, least: float, resamples: int = 2000, seed: int = 0
+) -> pd.DataFrame:
+    """Return intervals for the signs of :func:`agreement_scores`, by resampling settings with their three gaps.
+
+    ``settings`` are those that have a gap that counts; ``sign`` has its 95 % interval ``sign_low``, ``sign_high``;
+    ``ahead`` is the share of signs less that of always naming the earlier place, with ``ahead_low``, ``ahead_high``;
+    its p value is ``p``, and ``adjusted`` by Holm over the groups of one source.
+    """
+    rows = {}
+    for source in SOURCES:
+        clear = points[(points["source"] == source) & (points["gap"].abs() > least)]
+        for name, query in groups.items():
+            rows[source, name] = _sign_interval(clear.query(query) if query else clear, resamples, seed)
+    table = pd.DataFrame.from_dict(rows, orient="index").rename_axis(["source", "networks"])
+    by_source = table["p"].groupby(level="source", sort=False)
+    return table.assign(adjusted=by_source.transform(lambda p: holm(p.to_numpy())))
+
+
+def _sign_interval(clear: pd.DataFrame, resamples: int, seed: int) -> dict[str, float]:
+    """Return the share of signs and its lead over "earlier", with intervals, settings as units."""
+    unit = clear.groupby(list(FIELDS)).ngroup().to_numpy()
+    right = (np.sign(clear["difference"]) == np.sign(clear["gap"])).to_numpy(float)
+    ahead = right - (clear["gap"] > 0).to_numpy(float)
+    weights = resample_weights(unit, resamples, seed=seed)
+    weights /= weights.sum(1, keepdims=True)
+    values = {"settings": float(len(np.unique(unit)))}
+    for name, x in (("sign", right), ("ahead", ahead)):
+        low, high = interval(weights @ x)
+        values |= {name: float(x.mean()), f"{name}_low": float(low), f"{name}_high": float(high)}
+    return values | {"p": sign_p_value(weights @ ahead)}
+
+
+def _scores(chosen: pd.DataFrame, least: float) -> dict[str, int | float]:
+    """Return the scores of one group."""
+    clear = chosen[chosen["gap"].abs() > least]
+    known = chosen.dropna(subset=["share", "preference"])
+    return {
+        "gaps": len(clear),
+        "sign": float((np.sign(clear["difference"]) == np.sign(clear["gap"])).mean()),
+        "earlier": float((clear["gap"] > 0).mean()),
+        "rank": float(chosen["difference"].corr(chosen["gap"], "spearman")),
+        "share_rank": float(known["share"].corr(known["preference"], "spearman")),
+        "off": float((known["share"] - known["preference"]).abs().mean()),
+        "zero_off": float(known["preference"].abs().mean()),
+    }
+
+
+def depth_orders(points: pd.DataFrame) -> pd.DataFrame:
+    """Return whether the depths of each encoding have the same order by rollout and by what is measured.
+
+    There is a row for each vocabulary, residual, encoding, pair and measure (``gap`` or ``preference``), with ``same``;
+    encodings with one depth are left out.
+    """
+    rows = []
+    of_rollout = points[points["source"] == "rollout"]
+    for key, group in of_rollout.groupby(["vocabulary", "residual", "encoding", "pair"], observed=True):
+        ordered = group.sort_values("layers")
+        if len(ordered) > 1:
+            for predicted, measured in (("difference", "gap"), ("share", "preference")):
+                same = np.array_equal(np.argsort(ordered[predicted].values), np.argsort(ordered[measured].values))
+                rows.append((*key, measured, same))
+    return pd.DataFrame(rows, columns=["vocabulary", "residual", "encoding", "pair", "measure", "same"])
