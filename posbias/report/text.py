@@ -163,7 +163,11 @@ def again(subject: Subject) -> list[str]:
     if model.endswith(" (untrained)"):
         drawn = re.search(r"seed (\d+)$", attrs.get("revision", ""))
         model = model.removesuffix(" (untrained)")
-        words += ["--init", model.removesuffix(GIVEN), *(["--position-bias", "design.yaml"] * model.endswith(GIVEN))]
+        words += [
+            "--untrained",
+            model.removesuffix(GIVEN),
+            *(["--position-bias", "design.yaml"] * model.endswith(GIVEN)),
+        ]
         seed = drawn[1] if drawn else seed
     else:
         words += ["--model", model]

@@ -1,4 +1,4 @@
-"""The report: what it says, what it shares with chapter 31, what it says of files that lack something, and no more."""
+"""The report: what it says, what it shares with the book, what it says of files that lack something, and no more."""
 
 import base64
 import csv
@@ -24,15 +24,9 @@ from posbias.cli import main, report_commands
 from posbias.comparison.multiplicity import holm
 from posbias.measure.measurement import Measurement
 from posbias.measure.summary import summarise, write_summary
-from posbias.report import (
-    document,
-    page,
-    scoring,
-)
-from posbias.report import figures as pictures
-from posbias.report import tables as tabulated
-from posbias.report import text as wording
+from posbias.report import document, figures, page, tables, text
 from posbias.report.stats import BLIND, Evidence
+from studies.ladder import scores
 
 N, LENGTH = 8, 24
 BAD = "<script>alert(\"x\")</script> & 'q' $a_$ \x00\n{}"
@@ -48,7 +42,7 @@ def place(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def measured(place):
-    return posbias.open(place / "bloom").measure(prompts=N, length=LENGTH, corpus=place / "d.jsonl")
+    return posbias.open(place / "bloom").measure(prompts=N, length=LENGTH, dataset=place / "d.jsonl")
 
 
 @pytest.fixture(scope="module")
@@ -120,17 +114,17 @@ def test_the_answer_stands_first(measured, tmp_path):
     assert [tag for tag, _ in found.tags].count("svg") == 6
 
 
-def test_scores_and_tests_are_those_of_chapter_31(measured, evidence):
+def test_scores_and_tests_are_those_of_the_book(measured, evidence):
     """One code: the chapter scores a summary, the report the measurement; prompts here are units of their own."""
     small = summarise(measured.results)
-    theirs = scoring.scored(small, resamples=200).set_index("prediction")
+    theirs = scores.scored(small, resamples=200).set_index("prediction")
     exact = small["influence_prompts"].values - measured.results["influence_prompts"].values
     assert np.abs(exact).max() < 1e-3 * measured.results["influence_prompts"].values.max()
     assert {*theirs.index} == {*evidence.scores.index}
     for name in theirs.index:
         columns = ["W1", "low", "high", "first_aside", "difference"]
         np.testing.assert_allclose(evidence.scores.loc[name, columns], theirs.loc[name, columns], atol=2e-3)
-    gains = scoring.gain_table({"m.builtin": small}, ["m"], [("last", "b")], resamples=200)
+    gains = scores.gain_table({"m.builtin": small}, ["m"], [("last", "b")], resamples=200)
     own = evidence.gains.query("before == 'last' and after == 'b'")
     assert own["gain"].item() == pytest.approx(gains["gain"].item(), abs=2e-3)
     assert own["p_value"].item() == pytest.approx(gains["p_value"].item(), abs=0.02)
@@ -167,18 +161,16 @@ U = np.r_[3.0, np.ones(LENGTH - 3), 3.0, 9.0]
 )
 def test_the_trough_in_words(measured, profile, spread, words):
     found = Evidence(made_of(measured, profile, spread)._subject(), resamples=200)
-    assert words in wording.trough(found)
+    assert words in text.trough(found)
 
 
 def test_a_prediction_that_beats_nothing_is_said_to(measured):
     last = np.full(LENGTH, 1e-4)
     last[-1] = 1
     found = Evidence(made_of(measured, last, 0.01)._subject())
-    assert "<strong>not nearer than all on the last token (further away)</strong>" in wording.nearest(found)
+    assert "<strong>not nearer than all on the last token (further away)</strong>" in text.nearest(found)
     even = Evidence(made_of(measured, measured.rollout("b").values, 0.01)._subject())
-    assert even.nearest == "b" and ": nearer than both baselines, and nearer than an exponential" in wording.nearest(
-        even
-    )
+    assert even.nearest == "b" and ": nearer than both baselines, and nearer than an exponential" in text.nearest(even)
 
 
 def test_intervals_of_mixing_hold_its_mean(evidence):
@@ -186,11 +178,38 @@ def test_intervals_of_mixing_hold_its_mean(evidence):
     assert (low < evidence.mixing).all() and (evidence.mixing < high).all()
 
 
-def test_documents_that_a_file_names_are_the_units(measured):
-    results = measured.results.assign(document=("prompt", np.arange(N) // 2))
-    found = Evidence(Measurement(results)._subject(), resamples=100)
-    assert found.units.tolist() == (np.arange(N) // 2).tolist() and (found.unit, found.sample_size) == ("documents", 4)
+def of_documents(measured, copies):
+    """Return a measurement of four documents, each of so many equal prompts, with the answer to a U open."""
+    rng = np.random.default_rng(1)
+    influence = np.r_[1.3, np.ones(LENGTH - 3), 3, 9] * np.exp(0.3 * rng.normal(size=(4, LENGTH)))
+    lambdas = rng.uniform(0.1, 0.9, size=(4, 3))
+    names = {"influence_prompts": influence, "lambda_frobenius_prompts": lambdas}
+    results = measured.results.drop_vars([x for x in measured.results if x.endswith("_prompts")]).drop_dims("prompt")
+    dims = {name: measured.results[name].dims for name in names}
+    results = results.assign({name: (dims[name], np.repeat(x, copies, axis=0)) for name, x in names.items()})
+    results = results.assign(influence=("position", influence.sum(0) / influence.sum()))
+    results = results.assign(lambda_frobenius=("layer", lambdas.mean(0)))
+    results = results.assign(document=("prompt", np.repeat(np.arange(4), copies)))
+    return Evidence(Measurement(results.assign_attrs(prompts=4 * copies))._subject(), resamples=300)
 
+
+def test_intervals_and_tests_are_over_documents_not_prompts(measured):
+    """Copies of a prompt in its document change nothing; as prompts of their own they would."""
+    one, many = of_documents(measured, 1), of_documents(measured, 10)
+    assert (many.unit, many.sample_size) == ("documents", 4) and (one.unit, one.sample_size) == ("prompts", 4)
+    for name in ("band", "mixing_band"):
+        np.testing.assert_allclose(getattr(many, name), getattr(one, name), rtol=1e-9)
+    for name in ("scores", "gains"):
+        columns = getattr(one, name).select_dtypes("number").columns
+        np.testing.assert_allclose(getattr(many, name)[columns], getattr(one, name)[columns], rtol=1e-9, atol=1e-12)
+    assert one.has_u == many.has_u == "open"
+    results = many.subject.results
+    apart = Evidence(Measurement(results.assign(document=("prompt", np.arange(40))))._subject(), resamples=300)
+    assert np.ptp(apart.band, axis=0).mean() < 0.5 * np.ptp(many.band, axis=0).mean()
+    assert apart.has_u == "yes"
+
+
+def test_one_document_gives_no_intervals(measured):
     one = Evidence(Measurement(measured.results.assign(document=("prompt", np.zeros(N, int))))._subject())
     assert one.influence is None and one.mixing_band is None and one.gains.empty
 
@@ -317,14 +336,14 @@ def test_a_file_of_later_making(measured, tmp_path):
     weights /= weights.sum(-1, keepdims=True)
     later = without(measured, "attention", "step_gain").results.assign_attrs(attrs)
     later = later.assign(cell_start=("cell", cells), attention_cells=(("layer", "cell", "key_cell"), weights))
-    images = pictures.kernel_images(later)
+    images = figures.kernel_images(later)
     assert images.shape == (3, LENGTH, LENGTH)
     np.testing.assert_allclose(images.sum(-1), np.tile(np.ones(LENGTH), (3, 1)))
     _, words = written(Measurement(later), tmp_path)
     assert "largest error on one prompt against 32 bits: λ 0.0021, content logits 0.39" in words
     assert "mixing, influence, kernels" in words and "scaled q·k <b>" in words
     for broken in ("no json", "[1]", '{"lambda": "x"}'):
-        assert "was not measured" in wording.number_format({"dtype": "bfloat16", "format_error": broken})
+        assert "was not measured" in text.number_format({"dtype": "bfloat16", "format_error": broken})
 
 
 # Names that are not to be trusted
@@ -341,11 +360,11 @@ def test_names_are_escaped_wherever_they_stand(measured, tmp_path):
     assert not any(name.startswith("on") for _, attributes in found.tags for name in attributes)
 
 
-@pytest.mark.parametrize("value", [BAD, "\ud800", "a\u2028b", "日本語"])
-def test_text_is_one_line_of_printable_signs(value):
-    made = page.text(value)
-    made.encode()
-    assert not set("<>\"'\n\x00") & set(made) and all(c.isprintable() for c in made)
+def test_text_is_one_line_of_printable_signs():
+    for value in (BAD, "\ud800", "a\u2028b", "日本語"):
+        made = str(page.sentence("{x}", x=value))
+        made.encode()
+        assert not set("<>\"'\n\x00") & set(made) and all(c.isprintable() for c in made)
 
 
 # Two models
@@ -354,27 +373,22 @@ def test_text_is_one_line_of_printable_signs(value):
 def test_two_models_beside_each_other(measured, tmp_path):
     other = made_of(measured, U, 0.05, prompts=N)
     _, words = written(measured, tmp_path, beside=other)
-    assert "Beside bloom" in words and "They saw the same prompts" not in words.replace("Both saw", "They saw the same")
+    assert "Beside bloom" in words and "They saw different prompts" not in words.replace("Both saw", "They saw")
     one, two = (Evidence(m._subject(), resamples=200) for m in (measured, other))
-    rows = {row[0]: row[1:] for row in tabulated.beside_rows(one, two, paired=False)}
+    rows = {row[0]: row[1:] for row in tables.beside_cells(one, two, paired=False)}
     here, there, difference, span = rows["mean position"]
     assert float(difference) == pytest.approx(float(here) - float(there), abs=2e-3)
     low, high = map(float, span.split(" to "))
     assert low < float(difference) < high
-
-
-def test_the_same_prompts_are_paired(measured, tmp_path):
-    assert "Both saw the same prompts" in written(measured, tmp_path, beside=measured)[1]
-    found = Evidence(measured._subject(), resamples=100)
-    paired = {row[0]: row[4] for row in tabulated.beside_rows(found, found, paired=True)}
-    apart = {row[0]: row[4] for row in tabulated.beside_rows(found, found, paired=False)}
+    paired = {row[0]: row[4] for row in tables.beside_cells(one, one, paired=True)}
+    apart = {row[0]: row[4] for row in tables.beside_cells(one, one, paired=False)}
     assert paired["mean position"] == "+0.000 to +0.000" != apart["mean position"]
 
 
-def test_two_lengths_have_no_distance(measured, place, tmp_path):
-    short = posbias.open(place / "bloom").measure(prompts=4, length=20, corpus=place / "d.jsonl")
-    _, words = written(measured, tmp_path, beside=short)
-    assert "differ in length" in words and "Both saw" not in words
+def test_two_lengths_have_no_distance(measured, tmp_path):
+    short = Measurement(measured.results.isel(position=slice(20)).assign_attrs(length=20, prompts_sha256="another"))
+    _, words = written(without(measured, "attention", "content_.*"), tmp_path, beside=without(short, "attention"))
+    assert "differ in length" in words and "They saw different prompts" in words and "Both saw" not in words
 
 
 # Pictures
@@ -382,29 +396,29 @@ def test_two_lengths_have_no_distance(measured, place, tmp_path):
 
 def test_pictures_are_of_modest_size():
     A = np.tril(np.ones((1000, 1000))) / np.arange(1, 1001)[:, None]
-    small = pictures.reduced(A)
-    assert small.shape == (pictures.CELLS, pictures.CELLS)
+    small = figures.reduced(A)
+    assert small.shape == (figures.CELLS, figures.CELLS)
     assert small.mean() == pytest.approx(A.mean(), rel=0.02) and small[0, 1] == 0
-    np.testing.assert_allclose(pictures.reduced(A[:5, :5]), A[:5, :5])
+    np.testing.assert_allclose(figures.reduced(A[:5, :5]), A[:5, :5])
 
 
 # The commands that it names, and the one that makes it
 
 
 def test_the_command_to_do_it_again_is_the_one_that_was_given(measured, place):
-    measure, report = wording.again(measured._subject())
+    measure, report = text.again(measured._subject())
     assert measure.startswith(f"posbias measure --model bloom --dataset d.jsonl --prompts {N} --length {LENGTH} ")
     assert "--rule first --seed 0" in measure and report.startswith("posbias report ")
     attrs = {"model": "gpt2 (untrained)", "revision": "config-0, seed 7", "rule": "random", "dataset": "random tokens"}
     born = Measurement(measured.results.assign_attrs(attrs))
-    assert "--init gpt2 " in wording.again(born._subject())[0] and "--seed 7" in wording.again(born._subject())[0]
-    assert "--dataset" not in wording.again(born._subject())[0]
+    assert "--untrained gpt2 " in text.again(born._subject())[0] and "--seed 7" in text.again(born._subject())[0]
+    assert "--dataset" not in text.again(born._subject())[0]
     coarse = Measurement(measured.results.assign_attrs(kernel_size=140, attention="eager"))
-    assert " --kernel-size 140 --attention eager " in wording.again(coarse._subject())[0]
+    assert " --kernel-size 140 --attention eager " in text.again(coarse._subject())[0]
     cut = Measurement(measured.results.assign_attrs(rule="cut, 3 a document", model="a b; rm -r"))
-    assert "--per-document 3" in wording.again(cut._subject())[0] and "'a b; rm -r'" in wording.again(cut._subject())[0]
+    assert "--per-document 3" in text.again(cut._subject())[0] and "'a b; rm -r'" in text.again(cut._subject())[0]
     added = Measurement(measured.results.assign_attrs(added_bias='{"kind": "log", "alpha": 1.0}'))
-    bias, measure, _ = wording.again(added._subject())
+    bias, measure, _ = text.again(added._subject())
     assert bias == """echo '{"kind": "log", "alpha": 1.0}' > bias.json""" and " --bias bias.json " in measure
 
 
@@ -414,17 +428,16 @@ def run(*words):
     return ended.value.code
 
 
-def test_one_command_from_a_model_to_a_page(place, tmp_path, monkeypatch, capsys):
+def test_one_command_from_a_model_to_a_page(place, tmp_path, capsys):
     out, kept = tmp_path / "r.html", tmp_path / "k.nc"
-    how = ["-d", place / "d.jsonl", "-N", 4, "-n", 20]
-    assert run("report", place / "bloom", *how, "-o", out, "--keep", kept) == 0
+    words = ["report", place / "bloom", "-d", place / "d.jsonl", "-N", 4, "-n", 20, "-o", out]
+    assert run(*words, "--keep", kept) == 0
     assert posbias.load(kept).prompts == 4 and "bloom, 4 prompts of 20 tokens" in capsys.readouterr().out
     first = out.read_text()
-    assert run("report", kept, "-o", out, "--compare", kept) == 0
+    assert run("report", kept, "-o", out, "--compare", kept) == 2 and out.read_text() == first
+    assert "r.html: expected a file that is not there yet, or --overwrite" in capsys.readouterr().err
+    assert run("report", kept, "-o", out, "--compare", kept, "--overwrite") == 0
     assert len(out.read_text()) > len(first) and "Beside bloom" in out.read_text()
-    born = tmp_path / "born.html"
-    assert run("report", "--init", place / "bloom", "-N", 2, "-n", 20, "--seed", 3, "-o", born) == 0
-    assert "bloom (untrained), 2 prompts of 20 tokens (random tokens)" in born.read_text()
 
 
 REFUSED = {
@@ -432,31 +445,28 @@ REFUSED = {
     "no folder": (["model", "-o", "none/r.html"], "none/r.html: No such file or directory"),
     "a folder": (["model", "-o", "folder.html"], "expected a file to write, received a directory"),
     "read-only": (["model", "-o", "fixed.html"], "received one that is read-only"),
+    "there": (["m.nc", "-o", "there.html"], "there.html: expected a file that is not there yet, or --overwrite"),
     "the input": (["m.nc", "-o", "link.html"], "output: expected another file than the one that is read"),
     "the other": (["model", "-o", "link.html", "--compare", "m.nc"], "expected another file than the one that is read"),
-    "no model": (
-        ["-o", "r.html"],
-        "model: expected a measurement (.nc), a model to measure, or --init, received neither",
-    ),
     "prompts of a file": (
         ["m.nc", "-o", "r.html", "-N", "3"],
         "prompts: expected a model to measure, received the file",
     ),
-    "kept before": (["model", "-o", "r.html", "--keep", "m.nc"], "keep: expected a new file, received m.nc"),
+    "kept before": (["model", "-o", "r.html", "--keep", "m.nc"], "m.nc: expected a file that is not there yet"),
     "kept elsewhere": (["model", "-o", "r.html", "--keep", "no/k.nc"], "no/k.nc: No such file or directory"),
     "no other": (["model", "-o", "r.html", "--compare", "no.nc"], "no.nc: No such file"),
-    "both": (["model", "--init", "gpt2", "-o", "r.html"], "init: expected no --model beside it"),
 }
 
 
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_cannot_be_is_refused_before_measuring(measured, tmp_path, monkeypatch, capsys, what):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(report_commands, "measure", refuse_to_measure(what))
+    monkeypatch.setattr(report_commands, "measure", lambda *_: pytest.fail("measured"))
     measured.save("m.nc")
     (tmp_path / "link.html").symlink_to("m.nc")
     (tmp_path / "folder.html").mkdir()
     (tmp_path / "fixed.html").touch(0o444)
+    (tmp_path / "there.html").touch()
     before = (tmp_path / "m.nc").read_bytes()
     words, message = REFUSED[what]
     assert run("report", *words) == 2
@@ -465,21 +475,12 @@ def test_what_cannot_be_is_refused_before_measuring(measured, tmp_path, monkeypa
     assert (tmp_path / "m.nc").read_bytes() == before and not (tmp_path / "r.html").exists()
 
 
-def refuse_to_measure(what):
-    """Return what stands for measuring: the real one where it is to refuse by itself, else a failure."""
-    if what in ("no model", "both"):
-        return report_commands.measure
-
-    def fail(*arguments):
-        raise AssertionError("measured")
-
-    return fail
-
-
 def test_a_report_of_a_measurement_is_refused_before_measuring(place, tmp_path, capsys):
     words = ["measure", "-m", place / "bloom", "-d", place / "d.jsonl", "-N", 2, "-n", 8, "-o", tmp_path / "m.nc"]
-    assert run(*words, "--report", tmp_path / "none" / "r.html") == 2
-    assert "r.html: No such file or directory" in capsys.readouterr().err and not (tmp_path / "m.nc").exists()
+    (tmp_path / "r.html").touch()
+    for report, said in (("none/r.html", "No such file or directory"), ("r.html", "not there yet, or --overwrite")):
+        assert run(*words, "--report", tmp_path / report) == 2
+        assert said in capsys.readouterr().err and not (tmp_path / "m.nc").exists()
 
 
 def test_a_subject_with_a_variant_of_its_own(measured, tmp_path):
@@ -493,18 +494,18 @@ def test_a_subject_with_a_variant_of_its_own(measured, tmp_path):
     found = Evidence(subject, resamples=50)
     assert {*map(tuple, found.gains[["before", "after"]].values)} >= {("kernels", "own"), ("last", "own")}
     document.write_report(tmp_path / "r.html", subject, resamples=50)
-    assert "<td>each prompt&#x27;s own attention</td>" in (tmp_path / "r.html").read_text()
+    assert "<td>each prompt&#39;s own attention</td>" in (tmp_path / "r.html").read_text()
 
 
-def test_the_book_has_a_report_of_its_own(tmp_path, summary):
-    """Made beside the page on measuring one's own model, which links it; without the summary there is none."""
-    from bookkit import commands as book_commands
+def test_the_book_has_a_report_of_its_own(measured, tmp_path, monkeypatch):
+    """Made beside the page on measuring one's own model, which links it; without kept measurements there is none."""
+    from bookkit import site
 
-    assert book_commands.sample_report(tmp_path) is None
-    for path in (book_commands.SAMPLE, book_commands.SAMPLE_PAGE):
-        (tmp_path / path).parent.mkdir(parents=True)
-    summary.save(tmp_path / book_commands.SAMPLE)
-    made = book_commands.sample_report(tmp_path)
-    assert made == tmp_path / book_commands.SAMPLE_PAGE and "Position bias of bloom" in made.read_text()
-    assert f'href="{made.name}"' in (ROOT / "book" / "your_model.md").read_text()
-    assert (ROOT / book_commands.SAMPLE).is_file() or not (ROOT / "results").is_dir()
+    site.sample_report(tmp_path)
+    for folder in ("results", site.SAMPLE_PAGE.parent):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "results" / "models.nc").touch()
+    monkeypatch.setattr("studies.results.load", lambda *_: {site.SAMPLE: measured.results})
+    site.sample_report(tmp_path)
+    assert "Position bias of bloom" in (tmp_path / site.SAMPLE_PAGE).read_text()
+    assert f'href="{site.SAMPLE_PAGE.name}"' in (ROOT / "book" / "your_model.md").read_text()
