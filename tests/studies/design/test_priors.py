@@ -9,16 +9,9 @@ from posbias import normalised_wasserstein
 from posbias.rollout.biased import biased_kernels, dense_kernel
 from posbias.rollout.clock import hop_distribution, uniform_clock_density
 from posbias.rollout.influence import influence_profile
-from posbias.rollout.position_bias import AlibiBias, FlatBias, LogBias, NoBias, RatioBias, described
+from posbias.rollout.position_bias import FlatBias, LogBias, NoBias, RatioBias, described
 from posbias.rollout.profiles import mean_position
-from posbias.rollout.untrained import birth_profile
-from studies.design.flat_kernel import (
-    buchstab,
-    flat_density,
-    flat_distance,
-    flat_distance_bounds,
-    uniform_bias,
-)
+from posbias.rollout.untrained import untrained_profile
 from studies.design.priors import (
     Target,
     kernel_for,
@@ -27,14 +20,18 @@ from studies.design.priors import (
     nearest_reachable,
     nearest_to_uniform,
     reached,
-    target_of,
 )
 from studies.design.scale_free import (
-    birth_limit_distribution,
+    buchstab,
+    flat_density,
+    flat_distance,
+    flat_distance_bounds,
     jump_tail,
     limit_distribution,
     limit_mean,
     limit_profile,
+    uniform_bias,
+    untrained_limit,
 )
 from studies.untrained.limits import last_share, square_density
 
@@ -56,13 +53,13 @@ def from_uniform(p):
 
 
 @pytest.mark.parametrize("bias", [NoBias(), LogBias(1.4), LogBias(-0.5), FlatBias(2.0), STEPS])
-@pytest.mark.parametrize("theta", [0.0, 1.0, 2.5])
+@pytest.mark.parametrize("theta", [0.0, 2.5])
 def test_a_jump_is_what_one_row_of_the_kernel_makes(bias, theta):
-    n, s = 4001, np.array([0.0, 0.1, 0.3, 0.7, 1.5, 2.5])
+    n, s = 2001, np.array([0.0, 0.1, 0.3, 0.7, 1.5, 2.5])
     row = dense_kernel(bias, 0.0, n)[-1]
     ratio = np.arange(1, n + 1) / n
     rows = np.array([(row * ratio**theta)[-np.log(ratio) >= at_least].sum() for at_least in s])
-    atol = 0.02 if isinstance(bias, LogBias) and bias.alpha < 0 else 3e-3
+    atol = 0.03 if isinstance(bias, LogBias) and bias.alpha < 0 else 5e-3
     np.testing.assert_allclose(jump_tail(bias, s, theta), rows, atol=atol)
 
 
@@ -71,11 +68,11 @@ def test_a_steep_and_hidden_bias_stays_finite():
     np.testing.assert_allclose(jump_tail(hidden, np.array([0.0, 0.05, 0.6])), [1, 1, np.exp(-0.5)], rtol=1e-6)
 
 
-def test_jumps_of_what_is_no_function_of_the_ratio_are_refused():
-    with pytest.raises(ValueError, match="position_bias: expected a function of i / j.* received alibi"):
-        jump_tail(AlibiBias(0.5), np.zeros(1))
-    with pytest.raises(ValueError, match="s, theta: expected numbers of at least 0"):
-        jump_tail(NoBias(), np.array([-1.0]))
+def test_what_has_no_limit_or_none_that_a_lattice_holds_is_refused():
+    alibi, flat = {"kind": "alibi", "slope": 0.1}, {"kind": "flat", "tau": 20.0}
+    for bias, said in ((alibi, "a function of i / j.* received alibi"), (flat, "flat kernels whose cut-off")):
+        with pytest.raises(ValueError, match=f"position_bias: expected {said}"):
+            limit_distribution(biased_kernels(4, bias), LAMBDA, X)
 
 
 # Means
@@ -88,12 +85,6 @@ def test_the_mean_is_exact_at_every_length_for_uniform_and_linear_weights(alpha)
     assert limit_mean(kernels, LAMBDA) == pytest.approx(by_hand, rel=1e-14)
     for n in (2, 3, 17, 400):
         assert mean_position(influence_profile(kernels, LAMBDA, n)) == pytest.approx(by_hand, rel=1e-12)
-
-
-def test_other_means_come_at_rate_one_over_n():
-    kernels = biased_kernels(4, {"kind": "log", "alpha": 4.0})
-    off = [mean_position(influence_profile(kernels, LAMBDA, n)) - limit_mean(kernels, LAMBDA) for n in (1000, 10000)]
-    assert abs(off[0]) < 1e-3 and off[0] / off[1] == pytest.approx(10, rel=0.02)
 
 
 def test_small_mixing_makes_the_mean_an_exponential():
@@ -130,13 +121,6 @@ def test_the_engine_tends_to_the_law(bias):
     assert off[0] < 8e-3 and off[1] < 0.5 * off[0]
 
 
-def test_a_million_tokens_agree_to_two_in_a_million():
-    kernels = biased_kernels(24, {"kind": "log", "alpha": 1.4})
-    lambda_ = np.full(24, 0.2)
-    p = influence_profile(kernels, lambda_, 10**6)
-    np.testing.assert_allclose(at(p, X), limit_distribution(kernels, lambda_, X), atol=2e-6)
-
-
 def test_heads_are_a_mixture_and_layers_commute_in_the_limit():
     rows = [[{"kind": "none"}, {"kind": "log", "alpha": 3.0}], [{"kind": "flat", "tau": 1.0}] * 2]
     kernels = [biased_kernels(4, [*order, *order]) for order in (rows, rows[::-1])]
@@ -151,7 +135,7 @@ def test_heads_are_a_mixture_and_layers_commute_in_the_limit():
 def test_many_small_layers_of_two_kernels_are_one_of_their_mixture():
     two = [[{"kind": "none"}], [{"kind": "log", "alpha": 3.0}]]
     mixed = [{"kind": "none"}, {"kind": "log", "alpha": 3.0}]
-    exact = limit_distribution(biased_kernels(1, mixed, weights=[0.25, 0.75]), [1.0], X, poisson=True)
+    exact = limit_distribution(biased_kernels(1, mixed, weights=[0.25, 0.75]), np.array([1.0]), X, poisson=True)
     off = []
     for T in (20, 80):
         schedule = np.tile([0.5, 1.5], T // 2) / T
@@ -166,22 +150,10 @@ def test_a_limit_profile_sums_to_one_and_keeps_its_atom():
     assert p[-1] == pytest.approx(np.prod(1 - LAMBDA), abs=0.02)
 
 
-def test_bad_positions_kernels_and_cut_offs_are_refused():
-    kernels = biased_kernels(4, {"kind": "none"})
-    with pytest.raises(ValueError, match="x: expected relative positions from 0 to 1, received 0.5 to 1.5"):
-        limit_distribution(kernels, LAMBDA, np.array([0.5, 1.5]))
-    with pytest.raises(ValueError, match="lambda_: expected 4 values"):
-        limit_mean(kernels, LAMBDA[:3])
-    with pytest.raises(ValueError, match="received alibi"):
-        limit_mean(biased_kernels(4, {"kind": "alibi", "slope": 0.1}), LAMBDA)
-    with pytest.raises(ValueError, match="position_bias: expected flat kernels whose cut-off"):
-        limit_distribution(biased_kernels(4, {"kind": "flat", "tau": 20.0}), LAMBDA, X)
-
-
 # The flat kernel
 
 
-@pytest.mark.parametrize("tau", [1e-3, 0.3, 1.0, 2.4, 4.8, 12.0, 30.0, 60.0])
+@pytest.mark.parametrize("tau", [1e-3, 1.0, 4.8, 30.0])
 def test_the_flat_kernel_is_within_half_of_the_atom(tau):
     scaled = flat_distance(tau) * np.exp(tau)
     # From 17 on the ratio is its limit to the rounding of a double.
@@ -211,7 +183,7 @@ def test_its_density_is_buchstabs_function():
     assert flat_density(cells, tau).mean() == pytest.approx(-np.expm1(-tau), abs=1e-5)
 
 
-@pytest.mark.parametrize("ratio", [0.5, 0.9, 1.0, 1.1, 2.0])
+@pytest.mark.parametrize("ratio", [0.5, 1.0, 2.0])
 def test_misjudged_mixing_costs_what_the_bounds_say(ratio):
     tau, x = 3.0, (np.arange(8192) + 0.5) / 8192
     kernels = biased_kernels(10, {"kind": "flat", "tau": tau})
@@ -221,21 +193,11 @@ def test_misjudged_mixing_costs_what_the_bounds_say(ratio):
     assert low == high or ratio > 1
 
 
-def test_numbers_that_a_flat_kernel_cannot_have_are_refused():
-    for function in (flat_distance, lambda tau: flat_density(X, tau)):
-        with pytest.raises(ValueError, match="tau: expected a number above 0"):
-            function(0.0)
-    with pytest.raises(ValueError, match="total: expected a number above 0, received -1"):
-        flat_distance_bounds(1.0, -1.0)
-    with pytest.raises(ValueError, match="x: expected positions strictly between 0 and 1"):
-        flat_density(np.array([0.0]), 1.0)
-
-
 @pytest.mark.parametrize("lambda_", [[0.5], [0.2] * 8, [0.05, 0.4, 0.2]])
 def test_the_bias_for_uniform_profiles_is_exact_at_every_depth(lambda_):
     tau = -np.log1p(-np.array(lambda_)).sum()
     biases = [[described(uniform_bias(tau, mixing, points=3000))] for mixing in lambda_]
-    law = limit_distribution(biased_kernels(len(lambda_), biases), lambda_, X)
+    law = limit_distribution(biased_kernels(len(lambda_), biases), np.array(lambda_), X)
     np.testing.assert_allclose(law, (1 - np.exp(-tau)) * X, atol=3e-5)
 
 
@@ -248,14 +210,9 @@ def test_half_the_weight_on_the_query_brings_short_prompts_near_the_limit():
     assert half == pytest.approx(np.exp(-tau) / 2, rel=0.2)
 
 
-def test_the_bias_for_uniform_profiles_has_its_limits_and_refusals():
+def test_the_bias_for_uniform_profiles_has_its_limit():
     few, none = uniform_bias(3.0, 1e-7), uniform_bias(3.0)
     np.testing.assert_allclose(few.values, none.values, atol=1e-5)
-    with pytest.raises(ValueError, match="tau: expected a number above 0"):
-        uniform_bias(0.0)
-    for wrong in (0.7, 1.0, -0.1):
-        with pytest.raises(ValueError, match="lambda_: expected a mixing from 0 to 0.5"):
-            uniform_bias(np.log(2), wrong)
 
 
 # The inverse
@@ -320,15 +277,11 @@ def test_the_root_of_the_uniform_law_is_the_hypergeometric_bias():
 def test_one_layer_reaches_any_profile():
     hole = Target(0.1, lambda x: np.interp(x, [0, 0.4, 0.6, 1], [0, 0.5, 0.5, 1]))
     kernels = biased_kernels(1, described(kernel_for(hole, 0.9)))
-    np.testing.assert_allclose(limit_distribution(kernels, [0.9], X), hole.below(X), atol=2e-3)
-    with pytest.raises(ValueError, match="target: expected a profile within reach .* negative kernel at i / j"):
-        kernel_for(hole)
-
-
-def test_profiles_without_early_tokens_are_out_of_reach():
-    for late in (lambda x: (2 * x - 1).clip(0), lambda x: ((x - 0.2) / 0.8).clip(0)):
-        with pytest.raises(ValueError, match="within reach"):
-            kernel_for(Target(0.1, late))
+    np.testing.assert_allclose(limit_distribution(kernels, np.array([0.9]), X), hole.below(X), atol=2e-3)
+    late = Target(0.1, lambda x: ((x - 0.2) / 0.8).clip(0))
+    for target in (hole, late):
+        with pytest.raises(ValueError, match="target: expected a profile within reach .* negative kernel at i / j"):
+            kernel_for(target)
 
 
 def test_the_nearest_reachable_is_nearer_than_what_one_would_guess():
@@ -357,36 +310,7 @@ def test_the_nearest_to_uniform_is_out_of_reach_for_large_atoms():
         kernel_for(nearest_to_uniform(0.6))
 
 
-def test_targets_that_are_none_are_refused():
-    with pytest.raises(ValueError, match="target.atom: expected a share strictly between 0 and 1, received 1"):
-        Target(1.0, lambda x: x)
-    with pytest.raises(ValueError, match="target.rest: expected a distribution function"):
-        Target(0.5, lambda x: 1 - x)
-    for wrong, message in (([0.5, 0.6], "sum to 1"), ([1.0], "two positions"), ([1.0, 0.0], "last position")):
-        with pytest.raises(ValueError, match=f"target: expected .*{message}"):
-            target_of(wrong)
-    with pytest.raises(ValueError, match="lambda_: expected a mixing from 0 to 0.9"):
-        kernel_for(UNIFORM, 0.95)
-    with pytest.raises(ValueError, match="atom: expected a share from 0 to 1"):
-        least_distance(1.5)
-    with pytest.raises(ValueError, match="reach: expected a number above 0"):
-        levy_masses(UNIFORM, 0.0, 10)
-
-
-# ALiBi, and the law at birth
-
-
-def test_alibi_moves_with_length_and_functions_of_the_ratio_do_not():
-    lambda_ = np.full(24, 0.1)
-
-    def mean(description, n):
-        return mean_position(influence_profile(biased_kernels(24, description), lambda_, n))
-
-    steep = [mean({"kind": "alibi", "slope": 0.004}, n) for n in (512, 1024, 2048)]
-    assert steep[0] + 0.1 < steep[1] < steep[2] - 0.05
-    assert mean({"kind": "log", "alpha": 1.4}, 512) == pytest.approx(
-        mean({"kind": "log", "alpha": 1.4}, 2048), abs=1e-3
-    )
+# The law of untrained networks
 
 
 def test_the_limit_at_birth_is_the_square_density_for_log_weights():
@@ -394,28 +318,18 @@ def test_the_limit_at_birth_is_the_square_density_for_log_weights():
     omega = hop_distribution(c**2 / (1 + c**2))
     kernels = biased_kernels(24, {"kind": "log", "alpha": alpha})
     x, d = np.linspace(0.05, 0.95, 10), 1e-3
-    low, high = (birth_limit_distribution(kernels, c, x + e) for e in (-d, d))
+    low, high = (untrained_limit(kernels, c, x + e) for e in (-d, d))
     y = x ** (alpha + 1)
     last = last_share(omega)
     density = (alpha + 1) * x**alpha * square_density(y, omega) * last / np.sqrt(omega[0])
     np.testing.assert_allclose((high - low) / (2 * d), density, rtol=1e-3)
-    assert 1 - birth_limit_distribution(kernels, c, np.array([1 - 1e-9]))[0] == pytest.approx(last, abs=1e-5)
+    assert 1 - untrained_limit(kernels, c, np.array([1 - 1e-9]))[0] == pytest.approx(last, abs=1e-5)
 
 
 @pytest.mark.parametrize("bias", [FlatBias(1.0), LogBias(2.0)])
 def test_the_law_at_birth_tends_to_its_limit(bias):
     c = np.full(12, 0.6)
     kernels = biased_kernels(12, described(bias))
-    law = birth_limit_distribution(kernels, c, X)
-    off = [np.abs(at(birth_profile(kernels, c, n), X) - law).max() for n in (1000, 4000)]
+    law = untrained_limit(kernels, c, X)
+    off = [np.abs(at(untrained_profile(kernels, c, n), X) - law).max() for n in (1000, 4000)]
     assert off[0] < 6e-3 and off[1] < 0.5 * off[0]
-
-
-def test_gains_that_are_none_are_refused_at_birth():
-    kernels = biased_kernels(2, {"kind": "none"})
-    for wrong in ([0.1], [0.1, -0.1]):
-        with pytest.raises(ValueError, match="gains: expected 2 numbers of at least 0"):
-            birth_limit_distribution(kernels, wrong, X)
-    with pytest.raises(ValueError, match="kernels: expected one kernel for all layers, received 2"):
-        two = biased_kernels(2, [[{"kind": "none"}], [{"kind": "log", "alpha": 1.0}]])
-        birth_limit_distribution(two, [0.1, 0.1], X)
