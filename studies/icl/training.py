@@ -14,8 +14,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from studies import train as trainer
-from studies.icl.attention_only import AttentionOnly
 from studies.icl.evaluation import accuracies, look_inside
+from studies.icl.network import AttentionOnly
 from studies.icl.outcomes import labelled
 from studies.icl.settings import PAIRS, Setting, Training
 from studies.icl.task import Stream
@@ -51,7 +51,7 @@ class Trained:
 
 
 def train(setting: Setting, seed: int, training: Training, path: Path | None = None, **options: Any) -> Trained:
-    """Train a network, from the checkpoint ``path`` if it is there; other options are a ``device`` and the trainer's."""
+    """Train a network, from the checkpoint ``path`` if it is there; options are a ``device`` and the trainer's."""
     device = torch.device(options.pop("device", "cpu"))
     dtype = torch.bfloat16 if training.precision == "bfloat16" else torch.float32
     network = AttentionOnly(setting, seed, dtype=dtype).to(device)
@@ -112,7 +112,7 @@ def run_settings(
     checkpoint_every: float = 60.0,
     **options: Any,
 ) -> Iterator[tuple[str, xr.Dataset]]:
-    """Yield the name and results of each setting, as soon as they are in ``folder``/icl.nc; options are the trainer's."""
+    """Yield the name and results of each setting once they are in ``folder``/icl.nc; options are the trainer's."""
     by_name = {setting.name: setting for setting in settings}
     jobs = {
         name: [Job(setting, seed, training, folder, size, device, checkpoint_every) for seed in seeds]
