@@ -10,23 +10,13 @@ import pandas as pd
 from jaxtyping import Float, Int
 from scipy.stats import ttest_ind
 
-from posbias import errors
-from posbias.comparison.multiplicity import holm
 from posbias.comparison.resampling import interval
 from studies.absolute.leakage import Leakage, PositionBasis, leakage, permutation_p_values
 from studies.absolute.tables import LEVEL, Estimate, significant
 
 
 def estimator_sound(found: pd.DataFrame) -> bool:
-    """Tell whether an estimator finds known leakage: true variances, its null, and intervals at zero.
-
-    Parameters
-    ----------
-    found
-        Of :func:`~studies.absolute.tables.known_leakage`. Each true variance must be within four
-        standard errors of the mean over heads; where nothing leaks at most one head in ten may have p ≤ 0.05, and
-        between 90 and 98.5 % of heads' own intervals at 95 % must contain 0.
-    """
+    """Tell whether an estimator finds known leakage: true variances, its null, and intervals at zero."""
     error = np.array([x.draws.std() for x in found["estimate"]])
     value = np.array([x.value for x in found["estimate"]])
     null = found[found["true"] == 0]
@@ -58,17 +48,6 @@ def detection(
     The logits are content (random keys and queries in each prompt, variance 5) and a function of the query, √i, of the
     size asked for. ``covered`` is the share of heads whose interval contains the true variance, ``detected`` that of
     heads with p ≤ 5 %.
-
-    Parameters
-    ----------
-    basis
-        Of the pairs.
-    sizes
-        Leaked shares of the variance, from 0 to below 1.
-    prompts, heads
-        How many prompts are averaged, and how many heads are drawn.
-    seed
-        Of the content.
     """
     i, j = basis.pairs
     effect = basis.both @ (basis.both.T @ np.sqrt(i))
@@ -83,12 +62,6 @@ def detection(
         covered = ((low <= true) & (true <= high)).mean()
         rows.append((prompts, size, float(covered), float((found.p_values() <= LEVEL).mean())))
     return pd.DataFrame(rows, columns=["prompts", "leaks", "covered", "detected"])
-
-
-def flipped(found: Leakage, seed: int) -> Leakage:
-    """Return a leakage with the signs of whole prompts flipped at random: content alone, as the null has it."""
-    signs = np.random.default_rng(seed).choice([-1.0, 1.0], size=found.gram.shape[-1])
-    return Leakage(found.gram * signs[:, None] * signs, found.spread, found.units)
 
 
 def shrunken(found: Leakage, factor: float) -> Leakage:
@@ -108,11 +81,6 @@ def mostly_significant(found: Leakage) -> bool:
     return significant(permutation_p_values(found.gram, units=found.units)) > 0.5
 
 
-def shuffled(estimate: Estimate, seed: int) -> Estimate:
-    """Return an estimate with its resamples in another order: as noisy, and of other documents."""
-    return Estimate(estimate.value, np.random.default_rng(seed).permutation(estimate.draws))
-
-
 def within(one: Estimate, other: Estimate, factor: float = 2.0) -> bool:
     """Tell whether two positive estimates are within a factor of each other."""
     small, large = sorted((one.value, other.value))
@@ -120,28 +88,14 @@ def within(one: Estimate, other: Estimate, factor: float = 2.0) -> bool:
 
 
 def contents_agree(text: Mapping[str, Estimate], random: Mapping[str, Estimate]) -> bool:
-    """Tell whether text and random tokens agree: shares within a quarter of the larger, balances within a factor of 2.
-
-    Parameters
-    ----------
-    text, random
-        ``total``, the share of log A that leaks, and ``balance``.
-    """
+    """Tell whether text and random tokens agree: shares to a quarter of the larger, balances to a factor of 2."""
     totals = [x["total"].value for x in (text, random)]
     near = abs(totals[0] - totals[1]) <= max(totals) / 4
     return bool(near and within(text["balance"], random["balance"]))
 
 
 def sinks_pass_on(varying: pd.DataFrame) -> bool:
-    """Tell whether sink heads pass on a fingerprint of the start token.
-
-    Parameters
-    ----------
-    varying
-        Of :func:`~studies.absolute.tables.sink_table`, of readings called ``with`` and ``without``:
-        with a start token less than half of the sink heads' output may vary and less than of other heads', and
-        without one more, with an interval above 0.
-    """
+    """Tell whether sink heads pass on a fingerprint of the start token."""
     varies = varying.set_index(["start", "heads"])["varies"]
     if not {("with", "sink"), ("with", "other"), ("without", "sink")} <= set(varies.index):
         return False
@@ -156,11 +110,6 @@ def every_figure_has_an_interval(data: Any) -> bool:
     An interval is finite, of some width, and around its figure; a p-value is one of (1 … P + 1) / (P + 1) for P flips.
     It does for every share (condition and part) and for the variance of every layer; ``True`` cannot be had by numbers
     that are merely finite.
-
-    Parameters
-    ----------
-    data
-        Of :func:`~studies.absolute.measure.measure_components`.
     """
     share = data["variance"].sum(("layer", "head")) / data["spread"].sum(("layer", "head"))
     layers = data["variance"].sum("head")
@@ -196,40 +145,8 @@ def strata_are_equal(pairs: Int[np.ndarray, "2 m"], per_stratum: int, n: int) ->
     return counted(*pairs) == {name: min(per_stratum, count) for name, count in there.items()}
 
 
-def pair_p_values(seeds: Mapping[str, Float[np.ndarray, "seeds"]]) -> dict[tuple[str, str], float]:
-    """Return Holm-adjusted p-values of "two architectures have one mean", over all pairs, from networks' figures.
-
-    Welch's t over networks: the networks of an architecture are the units, and what prompts say about one of them does
-    not count as evidence about the architecture.
-
-    Parameters
-    ----------
-    seeds
-        One figure for each network, by architecture; at least 2 networks each.
-
-    >>> p = pair_p_values({"a": np.array([1.0, 1.1, 0.9]), "b": np.array([2.0, 2.1, 1.9])})
-    >>> round(p["a", "b"], 4)
-    0.0003
-    """
-    few = [name for name, x in seeds.items() if x.size < 2]
-    if few:
-        raise errors.invalid("seeds", "at least 2 networks of each architecture", ", ".join(few))
-    names = list(seeds)
-    pairs = [(a, b) for k, a in enumerate(names) for b in names[k + 1 :]]
-    raw = [float(ttest_ind(seeds[a], seeds[b], equal_var=False).pvalue) for a, b in pairs]
-    return dict(zip(pairs, holm(np.array(raw)).tolist(), strict=True))
-
-
 def stream_alone(first_layer: Float[np.ndarray, "draws heads"], later: Estimate) -> bool:
-    """Tell whether bidirectional logits leak where the residual stream can carry position, and nowhere else.
-
-    Parameters
-    ----------
-    first_layer
-        p-values of first-layer logits of random tokens, the first key left out: none may be significant after control.
-    later
-        Leaked variance of the later layers on text: its interval must be above 0.
-    """
+    """Tell whether bidirectional logits leak where the residual stream can carry position, and nowhere else."""
     return bool(significant(first_layer) == 0 and later.low > 0)
 
 
@@ -243,16 +160,7 @@ def weakened(estimate: Estimate, factor: float) -> Estimate:
 
 
 def may_differ(networks: pd.DataFrame, least: float = 0.2) -> bool:
-    """Tell whether networks leave room for a difference between two architectures.
-
-    Parameters
-    ----------
-    networks
-        A row for each network: its ``model``, and numbers ``balance`` and ``rise``. Architectures with one network take
-        no part.
-    least
-        Size of a difference, as a share of the mean balance: Welch's interval at 95 % of some pair's must reach it.
-    """
+    """Tell whether networks leave room for a difference between two architectures."""
     groups = [x["balance"].to_numpy() for _, x in networks.groupby("model") if len(x) > 1]
     beyond = least * networks["balance"].mean()
     pairs = [(a, b) for k, a in enumerate(groups) for b in groups[k + 1 :]]
@@ -261,78 +169,35 @@ def may_differ(networks: pd.DataFrame, least: float = 0.2) -> bool:
 
 
 def depth_is_of_architectures(networks: pd.DataFrame) -> bool:
-    """Tell whether the balance of an architecture's networks changes with depth in one direction for all of them.
-
-    Parameters
-    ----------
-    networks
-        As in :func:`may_differ`.
-    """
+    """Tell whether the balance of an architecture's networks changes with depth in one direction for all of them."""
     groups = [x["rise"].to_numpy() for _, x in networks.groupby("model") if len(x) > 1]
     return bool(groups) and all(np.unique(np.sign(x)).size == 1 for x in groups)
 
 
 def order_as_published(networks: pd.DataFrame) -> bool:
-    """Tell whether the larger base has the lowest balance, the window a rising one and the plain rotation lies between.
-
-    Parameters
-    ----------
-    networks
-        As in :func:`may_differ`, of llama-12, llama-ntk-12 and mistral-12; means over networks are compared.
-    """
+    """Tell whether the larger base has the lowest mean balance, the plain rotation lies between, the window's rises."""
     mean = networks.groupby("model")[["balance", "rise"]].mean()
     balance = mean["balance"]
     ordered = balance["llama-ntk-12"] < balance["llama-12"] < balance["mistral-12"]
     return bool(ordered and mean["rise"]["mistral-12"] > 0)
 
 
-def relabelled(networks: pd.DataFrame, seed: int) -> pd.DataFrame:
-    """Return the same networks under one another's names."""
-    names = np.random.default_rng(seed).permutation(networks["model"].to_numpy())
-    return networks.assign(model=names)
-
-
 def anchored(starts: pd.DataFrame, balances: Mapping[str, tuple[Estimate, Estimate]]) -> bool:
-    """Tell whether position 0 stays an anchor when the start token is left out.
-
-    Parameters
-    ----------
-    starts
-        Of :func:`~studies.absolute.tables.start_table`, with readings ``start`` and ``bare``.
-    balances
-        By model, the residual stream's part with the start token and without it. In every model at least half as many
-        heads must be sinks without it, and at least half of the balance be left, its interval above 0.
-    """
+    """Tell whether position 0 stays an anchor when the start token is left out."""
     sinks = starts.pivot(index="model", columns="start", values="sinks").dropna()
     kept = all(bare.low > 0 and bare.value >= whole.value / 2 for whole, bare in balances.values())
     return bool((sinks["bare"] >= sinks["start"] / 2).all() and kept)
 
 
 def path_follows_token(starts: pd.DataFrame) -> bool:
-    """Tell whether position 0's trajectory is fixed by the first token, and by nothing else.
-
-    Parameters
-    ----------
-    starts
-        Of :func:`~studies.absolute.tables.start_table`: prompts of one first token must agree to the
-        bit in every reading, those with a start token must not spread at all, and those without one must spread by
-        more than 1 % in every place.
-    """
+    """Tell whether position 0's trajectory is fixed by the first token, and by nothing else."""
     places = starts[["first_layer", "middle", "last"]]
     fixed, free = (places[starts["start"] == x] for x in ("start", "bare"))
     return bool((starts["peers"] == 0).all() and (fixed == 0).all(axis=None) and (free > 0.01).all(axis=None))
 
 
 def without_intervals(data: Any, conditions: int = 5) -> dict[str, list[Any]]:
-    """Return copies of a kept file in which one condition's figures have no interval of their own, by what is wrong.
-
-    Parameters
-    ----------
-    data
-        Of :func:`~studies.absolute.measure.measure_components`.
-    conditions
-        How many copies of each kind, each with another condition, evenly over the file.
-    """
+    """Return copies of a kept file in which one condition's figures have no interval of their own, by what is wrong."""
     where = np.linspace(0, data.sizes["condition"] - 2, conditions).astype(int)
     found: dict[str, list[Any]] = {
         "resamples lost": [],
@@ -351,13 +216,7 @@ def without_intervals(data: Any, conditions: int = 5) -> dict[str, list[Any]]:
 
 
 def other_paths(data: Any) -> dict[str, list[Any]]:
-    """Return copies of the kept readings of position 0 in which one reading's trajectory is another thing's.
-
-    Parameters
-    ----------
-    data
-        Of :func:`~studies.absolute.measure.measure_start`.
-    """
+    """Return copies of the kept readings of position 0 in which one reading's trajectory is another thing's."""
     names = data["reading"].values.tolist()
     found: dict[str, list[Any]] = {"position 1 for 0 in one model": [], "one path for all first tokens": []}
     for name in names:
@@ -371,15 +230,7 @@ def other_paths(data: Any) -> dict[str, list[Any]]:
 def without_anchor(
     starts: pd.DataFrame, balances: Mapping[str, tuple[Estimate, Estimate]], part: float
 ) -> list[tuple[pd.DataFrame, dict[str, tuple[Estimate, Estimate]]]]:
-    """Return what :func:`anchored` should reject: all as with the start token, but one model with ``part`` of it left.
-
-    Parameters
-    ----------
-    starts, balances
-        As :func:`anchored` has them.
-    part
-        What is left of one model's share of sinks, or of its balance.
-    """
+    """Return what :func:`anchored` should reject: all as with the start token, but one model with a part of it left."""
     whole = starts.set_index(["model", "start"])["sinks"]
     same = {name: (x, x) for name, (x, _) in balances.items()}
     found = []

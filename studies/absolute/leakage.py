@@ -22,34 +22,15 @@ def sample_pairs(
 ) -> Int[np.ndarray, "2 m"]:
     """Return pairs (i, j), j ≤ i, with equal numbers from each stratum: an octave of queries and one of offsets.
 
-    Parameters
-    ----------
-    n
-        Tokens, at least 4.
-    per_stratum
-        Pairs of each stratum; all of a smaller one. Early queries and near keys, few among all pairs, so count as much.
-    reach
-        Keys that a query may see, itself included; all of its past unless given.
-    first_key
-        Leave out keys (and queries) before this position. 1 leaves out the first token, whose logits are those of
-        another token, not of another position.
-    seed
-        Of the draws without replacement.
-
-    Raises
-    ------
-    ValueError
-        For numbers out of range.
+    Early queries and near keys, few among all pairs, so count as much; of a smaller stratum all pairs are taken. A
+    query may see ``reach`` keys, itself included; keys (and queries) before ``first_key`` are left out: the first
+    token's logits are those of another token, not of another position.
 
     >>> sample_pairs(4).tolist()
     [[1, 2, 3, 2, 3, 3], [1, 2, 3, 1, 2, 1]]
     """
-    errors.positive_integer("n", n, minimum=4)
-    errors.positive_integer("per_stratum", per_stratum)
-    reach = n if reach is None else errors.positive_integer("reach", reach, minimum=2)
-    errors.index("first_key", first_key, n - 2)
     i, j = np.tril_indices(n)
-    keep = (j >= first_key) & (i - j < reach)
+    keep = (j >= first_key) & (i - j < (reach or n))
     i, j = i[keep], j[keep]
     strata = np.floor(np.log2(i + 1)) * 64 + np.floor(np.log2(i - j + 1))
     rng = np.random.default_rng(seed)
@@ -66,15 +47,8 @@ def sample_pairs(
 class PositionBasis:
     """Hold orthonormal directions of what absolute position can add to logits at m pairs beyond relative offset.
 
-    Parameters
-    ----------
-    pairs
-        Queries and keys.
-    query
-        Functions of the query's position, each offset's mean taken out.
-    key
-        Functions of the key's position, with offsets' means and ``query`` taken out: the softmax denominator, a
-        function of the query, cannot reach these.
+    ``query`` are functions of the query's position, each offset's mean taken out; ``key`` those of the key's position,
+    with offsets' means and ``query`` taken out: the softmax denominator, a function of the query, cannot reach these.
     """
 
     pairs: Int[np.ndarray, "2 m"]
@@ -89,11 +63,6 @@ class PositionBasis:
 
 def position_basis(pairs: Int[np.ndarray, "2 m"]) -> PositionBasis:
     """Return the basis of y_ij = μ_(i-j) + α_i + β_j beyond the saturated baseline μ, one parameter per offset.
-
-    Raises
-    ------
-    ValueError
-        If the pairs leave no room for position: each offset once.
 
     Source: the saturated baseline is that of Ruscio et al. 2026 as a review describes it; α + β is ours.
 
@@ -131,14 +100,7 @@ def gram(
 ) -> Float[np.ndarray, "*heads N N"]:
     """Return G_pq = ⟨z_p, z'_q⟩ / m, z = Uᵀ y: products of prompts' position effects, in squared units of y per pair.
 
-    Parameters
-    ----------
-    directions
-        U of a :class:`PositionBasis`: ``query``, ``key`` or ``both``.
-    values
-        y: logits, log-probabilities or log Z of N prompts at the m pairs, for any heads.
-    other
-        y' for a covariance instead of a variance.
+    U are directions of a :class:`PositionBasis`, and y logits, log-probabilities or log Z.
     """
     z = np.moveaxis(values @ directions, 0, -2)
     w = z if other is None else np.moveaxis(other @ directions, 0, -2)
@@ -150,20 +112,9 @@ def explained(
 ) -> Float[np.ndarray, "*heads"]:
     """Return the mean of G_pq over prompts p, q of different units, an unbiased estimate of ‖Uᵀ E y‖² / m.
 
-    It may be negative. A squared norm of a mean over prompts would count each prompt's content once with itself;
-    prompts of different documents share position only.
-
-    Parameters
-    ----------
-    G
-        Of :func:`gram`.
-    units
-        The document of each prompt; None where each prompt has its own.
-
-    Raises
-    ------
-    ValueError
-        For fewer than 2 units.
+    ``units`` are the documents of prompts; None where each prompt has its own. The estimate may be negative. A squared
+    norm of a mean over prompts would count each prompt's content once with itself; prompts of different documents share
+    position only.
 
     >>> explained(np.array([[9.0, 1.0], [1.0, 9.0]])).item()
     1.0
@@ -194,26 +145,9 @@ def permutation_p_values(
     content is symmetric. Shuffling pairs inside a prompt would be no null: a key that attracts many queries of one
     prompt is content, not position.
 
-    Parameters
-    ----------
-    G
-        Of :func:`gram`, or a sum over heads.
-    permutations
-        Random flips, the same for all heads.
-    units
-        The document of each prompt, whose prompts flip together; None where each prompt has its own.
-    seed
-        Of the flips.
-
-    Raises
-    ------
-    ValueError
-        If the units have too few distinct flips, with the number that suffices.
-
     >>> permutation_p_values(np.ones((20, 20))).item()
     0.001
     """
-    errors.positive_integer("permutations", permutations)
     apart = _apart(G, units, permutations_need(permutations))
     names, unit = np.unique(_labels(G, units), return_inverse=True)
     flips = np.random.default_rng(seed).choice([-1.0, 1.0], size=(permutations, names.size))[:, unit]
@@ -234,13 +168,6 @@ def resampled(
 
     A document drawn twice is never paired with itself. Equal seeds and units draw the same documents, which pairs the
     resamples of several statistics.
-
-    Parameters
-    ----------
-    G, units
-        As in :func:`explained`; at least 3 units.
-    resamples, seed
-        As in :func:`~posbias.comparison.resampling.resample_weights`.
 
     >>> resampled(np.ones((9, 9)), 2).tolist()
     [1.0, 1.0]
@@ -263,11 +190,6 @@ def deviation_scale(
     Resampled units give A + 3B: to the linear part of a resample the noise of the estimate itself adds 2B. So where
     nothing leaks, A = 0 and plain intervals are √3 too wide. With a = A + 2B and b = B as the units give them, the
     factor is √((max(a - 2b, 0) + b) / (a + b)).
-
-    Parameters
-    ----------
-    G, units
-        As in :func:`explained`.
 
     Source: Hoeffding's decomposition of a U-statistic; that the plain bootstrap fails for degenerate ones is Arcones
     and Giné 1992. The factor is ours.
@@ -292,20 +214,10 @@ def deviation_scale(
 
 @dataclass(frozen=True)
 class Leakage:
-    """Hold how much of some numbers' variance absolute position explains, for any heads.
-
-    Parameters
-    ----------
-    gram
-        Of :func:`gram`.
-    spread
-        Each prompt's mean square about the mean over prompts and pairs, in the same units of measurement.
-    units
-        The document of each prompt; None where each prompt has its own.
-    """
+    """Hold how much of some numbers' variance absolute position explains, for any heads."""
 
     gram: Float[np.ndarray, "... N N"]
-    spread: Float[np.ndarray, "... N"]
+    spread: Float[np.ndarray, "... N"]  # each prompt's mean square about the mean over prompts and pairs
     units: Int[np.ndarray, "N"] | None = None
 
     @property
@@ -345,15 +257,6 @@ def leakage(
 ) -> Leakage:
     """Return the leakage of values y along ``query``, ``key`` or ``both`` of a :class:`PositionBasis`.
 
-    Parameters
-    ----------
-    directions
-        Orthonormal columns.
-    values
-        Logits, log-probabilities or log Z at the pairs of the basis.
-    units
-        The document of each prompt; None where each prompt has its own.
-
     >>> basis = position_basis(sample_pairs(16))
     >>> noise = np.random.default_rng(0).normal(size=(40, basis.pairs.shape[1]))
     >>> bool(leakage(basis.both, noise).share < 0.05 < leakage(basis.both, noise + 0.3 * basis.pairs[1]).share)
@@ -366,27 +269,13 @@ def leakage(
 
 @dataclass(frozen=True)
 class Components:
-    """Hold where the leakage of attention log-probabilities comes from, each by layer and head.
+    """Hold where the leakage of attention log-probabilities comes from, each by layer and head."""
 
-    Parameters
-    ----------
-    total
-        Of log A_ij = logit_ij - log Z_i in the causal pass.
-    denominators
-        Of log Z_i in the causal pass: the mask's component.
-    logits
-        Of the logits in the causal pass.
-    cross
-        Gram matrices of logits with log Z: what makes variances not add up.
-    residual
-        Of the logits in the bidirectional pass: the residual stream's component.
-    """
-
-    total: Leakage
-    denominators: Leakage
-    logits: Leakage
-    cross: Float[np.ndarray, "T H N N"]
-    residual: Leakage
+    total: Leakage  # of log A_ij = logit_ij - log Z_i in the causal pass
+    denominators: Leakage  # of log Z_i in the causal pass: the mask's component
+    logits: Leakage  # in the causal pass
+    cross: Float[np.ndarray, "T H N N"]  # Gram matrices of logits with log Z: what makes variances not add up
+    residual: Leakage  # of the logits in the bidirectional pass: the residual stream's component
 
     def balance(self, resamples: int = 1000, *, seed: int = 0) -> tuple[float, Float[np.ndarray, "B"]]:
         """Return V_residual / (V_residual + V_denominators), all heads together, and its resamples."""

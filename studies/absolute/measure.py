@@ -62,15 +62,7 @@ DRAWS = 8
 
 @dataclass(frozen=True)
 class PairReading:
-    """Hold what N prompts' attention is at m pairs.
-
-    Parameters
-    ----------
-    logits
-        What goes into the softmax at (i, j).
-    log_z
-        log Z_i, Z_i = Σ_j exp(logit_ij) over the keys that query i may see; exact.
-    """
+    """Hold what N prompts' attention is at m pairs: the logit, and the exact log Z_i over the keys that i may see."""
 
     logits: Float[np.ndarray, "N T H m"]
     log_z: Float[np.ndarray, "N T H m"]
@@ -84,29 +76,9 @@ class PairReading:
 def read_pairs(
     instrument: Instrument, ids: Int[np.ndarray, "N n"], pairs: Int[np.ndarray, "2 m"], batch_size: int = 8
 ) -> PairReading:
-    """Return every head's logits and log Z_i at pairs (i, j), for the model as it is or inside an intervention.
-
-    Parameters
-    ----------
-    instrument
-        Of the model.
-    ids
-        Token ids.
-    pairs
-        Of :func:`~studies.absolute.leakage.sample_pairs`.
-    batch_size
-        Prompts at a time.
-
-    Raises
-    ------
-    ValueError
-        If a pair is beyond the prompts, or a key is hidden from its query (a window narrower than the pairs' reach).
-    """
-    N, n = ids.shape
+    """Return every head's logits and log Z_i at pairs (i, j), for the model as it is or inside an intervention."""
     i, j = (torch.from_numpy(x) for x in pairs)
-    if int(pairs.max()) >= n:
-        raise errors.invalid("pairs", f"positions below {n}, the length of the prompts", int(pairs.max()))
-    shape = (N, instrument.T, instrument.H, pairs.shape[1])
+    shape = (len(ids), instrument.T, instrument.H, pairs.shape[1])
     logits, log_z = np.empty(shape, dtype=np.float32), np.empty(shape, dtype=np.float32)
     for rows, batch in _batches(ids, batch_size):
 
@@ -130,26 +102,7 @@ def read_components(
     batch_size: int = 8,
     units: Int[np.ndarray, "N"] | None = None,
 ) -> Components:
-    """Return the leakage of a model's attention by source: one causal pass and one bidirectional pass.
-
-    Parameters
-    ----------
-    instrument
-        Of the model, as it is or inside an intervention on its angles.
-    ids
-        Token ids.
-    basis
-        Of pairs within the narrowest window.
-    batch_size
-        Prompts at a time.
-    units
-        The document of each prompt; None where each prompt has its own.
-
-    Raises
-    ------
-    ValueError
-        As :func:`read_pairs` does, and for a model without rotary positions.
-    """
+    """Return the leakage of a model's attention by source: one causal pass and one bidirectional pass."""
     rotary_module(instrument)
     causal = read_pairs(instrument, ids, basis.pairs, batch_size)
     with bidirectional(instrument):
@@ -163,39 +116,12 @@ def read_components(
     )
 
 
-def require_fixed_first(ids: Int[np.ndarray, "N n"]) -> int:
-    """Return the first token that all prompts share.
-
-    Raises
-    ------
-    ValueError
-        If they do not share one: the tokenizer puts no start token in front, or it was left out.
-
-    >>> require_fixed_first(np.array([[1, 5], [1, 7]]))
-    1
-    """
-    first = np.unique(ids[:, 0])
-    if first.size != 1:
-        expected = "the same first token in every prompt (a tokenizer with a start token, and special_tokens on)"
-        raise errors.invalid("prompts", expected, f"{first.size} different ones")
-    return int(first[0])
-
-
 def first_trajectory(
     instrument: Instrument, ids: Int[np.ndarray, "N n"], *, position: int = 0
 ) -> Float[np.ndarray, "N L D"]:
     """Return the residual stream at position 0: what goes into each layer, and what comes out of the last (L = T + 1).
 
     Prompts go one by one, so that each is computed by the same operations and equal numbers come out equal to the bit.
-
-    Parameters
-    ----------
-    instrument
-        Of the model.
-    ids
-        Token ids.
-    position
-        Another position, which is not closed.
     """
     found: list[Tensor] = []
 
@@ -228,14 +154,8 @@ def path_spread(path: Float[np.ndarray, "N L D"]) -> Float[np.ndarray, "L"]:
 class HeadReading:
     """Hold what every head takes from the first token and how alike its outputs are between prompts.
 
-    Parameters
-    ----------
-    first
-        Mean attention to position 0, over the queries from 1 on that may see it.
-    outputs
-        G_pq = Σ_i ⟨o_p(i), o_q(i)⟩ over the same queries, o the head's output before the output projection.
-    uniform
-        What uniform attention gives position 0 in each layer, over the same queries.
+    All is over the queries from 1 on that may see position 0: ``first`` is the mean attention to it, ``uniform`` what
+    uniform attention gives it, and ``outputs`` are G_pq = Σ_i ⟨o_p(i), o_q(i)⟩, o its output before the projection.
     """
 
     first: Float[np.ndarray, "N T H"]
@@ -252,14 +172,7 @@ class HeadReading:
 
 
 def read_heads(instrument: Instrument, ids: Int[np.ndarray, "N n"], batch_size: int = 8) -> HeadReading:
-    """Return the reading of every head, by forward passes.
-
-    Raises
-    ------
-    ValueError
-        For fewer than 2 prompts, or attention without an output projection of a known name.
-    """
-    errors.positive_integer("prompts", len(ids), minimum=2)
+    """Return the reading of every head, by forward passes."""
     T, H, N = instrument.T, instrument.H, len(ids)
     first, uniform = np.zeros((N, T, H)), np.zeros(T)
     outputs: list[list[Tensor]] = [[] for _ in range(T)]
@@ -293,19 +206,7 @@ def source_leakage(
     pairs: Int[np.ndarray, "2 m"],
     units: Int[np.ndarray, "N"] | None = None,
 ) -> xr.Dataset:
-    """Return the leakage of each of :data:`SOURCES` at the pairs that are kept.
-
-    Parameters
-    ----------
-    causal, free
-        Of the model with its mask, and with the bidirectional one.
-    keep
-        Which of the pairs count.
-    pairs
-        What was read.
-    units
-        The document of each prompt; None where each prompt has its own.
-    """
+    """Return the leakage of each of :data:`SOURCES` at the pairs that are kept."""
     basis = position_basis(pairs[:, keep])
     values = (causal.log_probabilities, causal.log_z, causal.logits, free.logits)
     found = [leakage(basis.both, y[..., keep], units) for y in values]
@@ -395,22 +296,13 @@ def _leaks(
 
 
 def measure_start(*settings: Settings) -> xr.Dataset:
-    """Measure what stands at position 0 with a start token and without one, and which heads read it.
+    """Measure what stands at position 0 of cut text with a start token and without one, and which heads read it.
 
-    Parameters
-    ----------
-    settings
-        Of each model, with text that is cut; models whose tokenizer has no start token are read without one alone.
-
-    Returns
-    -------
-    path
-        Spread of position 0's trajectory over prompts (:func:`path_spread`), of each reading and place; ``peers`` the
-        largest difference between prompts with the same first token, and ``path_next`` the spread of position 1's.
-    first, uniform
-        Mean attention to position 0 of each prompt and head, and what uniform attention would give.
-    varies
-        Share of each head's output in which prompts differ.
+    ``path`` is the spread of position 0's trajectory over prompts (:func:`path_spread`), of each reading and place;
+    ``peers`` the largest difference between prompts with the same first token, and ``path_next`` the spread of position
+    1's. ``first`` is the mean attention to position 0 of each prompt and head, ``uniform`` what uniform attention would
+    give, and ``varies`` the share of each head's output in which prompts differ. Models whose tokenizer has no start
+    token are read without one alone.
     """
     found: dict[str, xr.Dataset] = {}
     for one in settings:
@@ -461,15 +353,7 @@ def _short(settings: Settings) -> str:
 def measure_control(settings: Settings) -> xr.Dataset:
     """Measure p-values where there is nothing to leak: first-layer logits of random tokens, the first key left out.
 
-    Parameters
-    ----------
-    settings
-        Of a llama, with random tokens; :data:`DRAWS` sets of prompts are drawn from seeds 0, 1, …
-
-    Returns
-    -------
-    p_value, share
-        Of each draw and head.
+    There are :data:`DRAWS` sets of prompts, drawn from the seeds 0, 1, …
     """
     study = Session(settings)
     instrument = study.instrument

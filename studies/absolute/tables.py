@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,6 @@ from posbias.comparison.resampling import interval
 from studies.absolute.leakage import Components, Leakage, PositionBasis, deviation_scale, leakage, position_basis
 from studies.absolute.measure import HeadReading
 
-FOLDER = "absolute"
-"""Where in ``results`` the measurements with more prompts are."""
 SOURCES = {
     "log A, causal": "total",
     "log Z, causal": "denominators",
@@ -31,15 +28,7 @@ LEVEL = 0.05
 
 @dataclass(frozen=True)
 class Estimate:
-    """Hold a number and what resamples of the documents give for it.
-
-    Parameters
-    ----------
-    value
-        The number.
-    draws
-        One for each resample; estimates of equal seeds and documents are paired.
-    """
+    """Hold a number and what resamples of the documents give for it."""
 
     value: float
     draws: Float[np.ndarray, "B"]
@@ -116,17 +105,6 @@ def known_leakage(
     ``true`` is the variance of the known functions of position beyond offsets, ``estimate`` the mean over heads,
     ``raw`` and ``controlled`` the shares of heads with a p-value at or below 5 % before and after control, ``covered``
     the share of heads whose own interval contains the true variance.
-
-    Parameters
-    ----------
-    values
-        Content of N prompts and some heads, with what is known added to all of them.
-    known
-        What was added at the m pairs.
-    basis
-        Of the pairs.
-    plain
-        Whether to take intervals of heads without :func:`~studies.absolute.leakage.deviation_scale`.
     """
     rows = []
     for name, added in known.items():
@@ -144,17 +122,7 @@ def known_leakage(
 def leakage_by_pairs(
     logits: Mapping[str, Float[np.ndarray, "N T H m"]], pairs: Any, kinds: Mapping[str, Bool[np.ndarray, "m"]]
 ) -> pd.DataFrame:
-    """Return the share that position explains of logits, a row for each kind of pairs and a column for each reading.
-
-    Parameters
-    ----------
-    logits
-        Readings at all pairs, by the name of an intervention.
-    pairs
-        Queries and keys.
-    kinds
-        Which pairs count, by name; each kind has a basis of its own.
-    """
+    """Return the share that position explains of logits, a row for each kind of pairs and a column for each reading."""
     rows = {}
     for kind, keep in kinds.items():
         narrow = position_basis(pairs[:, keep]).both
@@ -167,13 +135,6 @@ def sink_table(readings: Mapping[str, HeadReading], sinks: Bool[np.ndarray, "T H
 
     A row for each reading and group with heads in it: ``number`` of heads, mean attention to the first token
     (``first``), and the share of the outputs' mean square in which prompts differ (``varies``).
-
-    Parameters
-    ----------
-    readings
-        By what stands first in the prompts.
-    sinks
-        Which heads read the first token.
     """
     rows = []
     for name, reading in readings.items():
@@ -188,13 +149,7 @@ def sink_table(readings: Mapping[str, HeadReading], sinks: Bool[np.ndarray, "T H
 
 @dataclass(frozen=True)
 class Kept:
-    """Read estimates off the kept measurements of components.
-
-    Parameters
-    ----------
-    data
-        A file of :func:`read_kept`. A condition is a model, what its prompts or embeddings are, and which pairs count.
-    """
+    """Read estimates off the kept measurements of components."""
 
     data: Any
 
@@ -219,9 +174,13 @@ class Kept:
         value = 1 - (mask.value + stream.value) / whole.value
         return Estimate(value, 1 - (mask.draws + stream.draws) / whole.draws)
 
+    def p_values(self) -> Any:
+        """Return the p-values, which are kept in 32 bits, as the shares of flips that they are."""
+        return self.data["p_value"].round(6)
+
     def heads(self, condition: str, part: str) -> float:
         """Return the share of heads with significant leakage after control."""
-        return significant(self.data["p_value"].sel(condition=condition, part=part).values)
+        return significant(self.p_values().sel(condition=condition, part=part).values)
 
     def table(self, conditions: list[str]) -> pd.DataFrame:
         """Return a row for each condition with its shares, balance, gap and significant heads."""
@@ -238,28 +197,16 @@ class Kept:
 
     def tests(self) -> dict[str, int]:
         """Return how many tests there are, how many have p at or below 5 %, and how many are left after control."""
-        p = self.data["p_value"].values.ravel()
+        p = self.p_values().values.ravel()
         p = p[np.isfinite(p)]
         left = int((false_discovery_control(p) <= LEVEL).sum())
         return {"tests": int(p.size), "raw": int((p <= LEVEL).sum()), "controlled": left}
-
-
-def read_kept(root: Path, name: str = "components") -> Any:
-    """Return a file of measurements with more prompts: ``components`` or ``control``."""
-    import xarray as xr
-
-    return xr.load_dataset(root / "results" / FOLDER / f"{name}.nc", engine="h5netcdf")
 
 
 def seed_table(files: Mapping[int, Kept]) -> pd.DataFrame:
     """Return a row for each network: its architecture, seed of training, balance, and rise of the balance with depth.
 
     ``rise`` is the balance of the last four layers less that of the first four. Both are over the near pairs.
-
-    Parameters
-    ----------
-    files
-        By seed of training; not every file needs to have every model.
     """
     rows = []
     for seed, kept in files.items():
@@ -270,13 +217,6 @@ def seed_table(files: Mapping[int, Kept]) -> pd.DataFrame:
     return table.sort_values(["model", "seed"], ignore_index=True)
 
 
-def read_seeds(root: Path) -> dict[int, Kept]:
-    """Return the kept measurements by seed of training: 0 is the reference models' own."""
-    folder = root / "results" / FOLDER
-    others = sorted(int(file.stem.removeprefix("seed-")) for file in folder.glob("seed-*.nc"))
-    return {0: Kept(read_kept(root))} | {seed: Kept(read_kept(root, f"seed-{seed}")) for seed in others}
-
-
 def start_table(data: Any, times: float = 2.0) -> pd.DataFrame:
     """Return what stands at position 0 and who reads it, a row for each reading with or without a start token.
 
@@ -285,13 +225,6 @@ def start_table(data: Any, times: float = 2.0) -> pd.DataFrame:
     token; ``sinks`` the share of heads that give position 0 at least ``times`` what uniform attention does,
     ``attention`` the largest mean attention to it, and ``varies`` the share of sink heads' outputs in which prompts
     differ, mean over those heads.
-
-    Parameters
-    ----------
-    data
-        Of :func:`~studies.absolute.measure.measure_start`.
-    times
-        What makes a sink.
     """
     rows = []
     for name in data["reading"].values.tolist():

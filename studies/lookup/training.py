@@ -134,7 +134,7 @@ def run_settings(
     checkpoint_every: float = 60.0,
     **options: Any,
 ) -> Iterator[tuple[str, xr.Dataset]]:
-    """Yield the name and results of each setting as soon as they are in ``folder``/lookup.nc; options are the trainer's.
+    """Yield the name and results of each setting once they are in ``folder``/lookup.nc; options are the trainer's.
 
     Networks are left in ``folder``/NAME.seedK.
     """

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from jaxtyping import Float
+from torch import nn
 
-from posbias import errors
 from posbias.measure.instrument import Instrument
 from posbias.measure.interventions import replaced_denominators
-from studies.norms.identity import identity_network
 from studies.norms.measure import PARTS, octave_slopes, read_recency, read_sizes
 
 UNDONE = {
@@ -27,13 +28,8 @@ UNDONE = {
 class Control:
     """Hold how recent the identity network is with its norms and without.
 
-    Parameters
-    ----------
-    recency
-        ``probability`` and its standard ``error`` by ``condition`` (intact, or a key of :data:`UNDONE`) and ``layer``,
-        counted from 1.
-    exponents
-        Of the size of each layer's input along the prompt, mean over sequences.
+    ``recency`` has ``probability`` and its standard ``error`` by ``condition`` (intact, or a key of :data:`UNDONE`) and
+    ``layer``, counted from 1; ``exponents`` are of the size of each layer's input along the prompt.
     """
 
     recency: pd.DataFrame
@@ -48,18 +44,10 @@ class Control:
 def control_network(X: Float[np.ndarray, "N n D"], layers: int) -> Control:
     """Return the recency of x ← x + A u, u = LayerNorm(x), on N sequences, intact and with the norm undone.
 
-    The network is :func:`~studies.norms.identity.identity_network`; its course along the prompt is the
+    The network is :func:`identity_network`; its course along the prompt is the
     geometric mean over the same sequences.
-
-    Parameters
-    ----------
-    X
-        Token embeddings of at least 2 sequences of at least 3 tokens.
-    layers
-        At least 1.
     """
     N, n, D = X.shape
-    errors.positive_integer("sequences", N, minimum=2)
     instrument = Instrument(identity_network(X.reshape(-1, D), layers, n))
     ids, queries = np.arange(N * n).reshape(N, n), np.arange(2, n)
     sizes = read_sizes(instrument, ids, N)[:, :, PARTS.index("input")].astype(float)
@@ -75,3 +63,33 @@ def control_network(X: Float[np.ndarray, "N n D"], layers: int) -> Control:
     ]
     frame = pd.DataFrame(rows, columns=["condition", "layer", "probability", "error"])
     return Control(frame, octave_slopes(sizes).mean(0))
+
+
+def identity_network(embeddings: Float[np.ndarray, "v D"], layers: int, length: int) -> nn.Module:
+    """Return x ← x + A u, u = LayerNorm(x), A = softmax(u uᵀ/√D) on j ≤ i: GPT-2 with identities for projections.
+
+    The same as :func:`~studies.norms.layernorm_simulation.layer_logits` with ``residual="pre"``, in 32 bits.
+
+    >>> identity_network(np.eye(3, 4), 2, 5).config.n_layer
+    2
+    """
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    v, D = embeddings.shape
+    config = GPT2Config(
+        vocab_size=v, n_embd=D, n_layer=layers, n_head=1, n_inner=1, n_positions=length, layer_norm_epsilon=1e-12,
+        bos_token_id=None, eos_token_id=None,
+    )  # fmt: skip
+    config._attn_implementation = "eager"
+    model: Any = GPT2LMHeadModel(config)
+    with torch.no_grad():
+        for parameter in model.transformer.h.parameters():
+            parameter.zero_()
+        model.transformer.wte.weight.copy_(torch.from_numpy(embeddings))
+        model.transformer.wpe.weight.zero_()
+        for layer in model.transformer.h:
+            layer.ln_1.weight.fill_(1.0)
+            layer.attn.c_attn.weight.copy_(torch.eye(D).repeat(1, 3))
+            layer.attn.c_proj.weight.copy_(torch.eye(D))
+    network: nn.Module = model.eval()
+    return network

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from posbias import errors
+from posbias.errors import Numbers
 from posbias.rollout.kernels import attention_kernel
 from posbias.rollout.masks import causal
-from studies.norms.layernorm_simulation import cosine
 
 MIXED = 160
 """Terms of a series with ratio 3/4, beyond which it is below the rounding of doubles."""
@@ -24,41 +23,19 @@ MIXED = 160
 def weight_ratio(alpha: float, beta: float) -> float:
     """Return g = exp(-(1-α) β): the weight on another token over the weight on oneself, in layer 1.
 
-    Parameters
-    ----------
-    alpha
-        Cosine between two tokens, in [0, 1).
-    beta
-        Logit of a token with itself, ρ²/√d; √d after a normalisation.
-
-    Raises
-    ------
-    ValueError
-        If α leaves [0, 1) or β is negative.
-
     >>> weight_ratio(0.5, 0.0)
     1.0
     """
-    beta = float(errors.finite_array("beta", beta, ndim=(0,)))
-    if beta < 0:
-        raise errors.invalid("beta", "a logit of at least 0", beta)
-    return float(np.exp(-(1 - cosine("alpha", alpha)) * beta))
+    return float(np.exp(-(1 - alpha) * beta))
 
 
 def row_weights(n: int, g: float) -> tuple[Float[np.ndarray, "n"], Float[np.ndarray, "n"]]:
     """Return a_j = 1/(1 + (j-1) g) and b_j = g a_j: the weight of token j on itself, and on each earlier token.
 
-    Parameters
-    ----------
-    n
-        Number of tokens.
-    g
-        Weight ratio, in (0, 1].
-
     >>> row_weights(2, 0.25)
     (array([1. , 0.8]), array([0.25, 0.2 ]))
     """
-    own = 1 / (1 + np.arange(errors.positive_integer("n", n)) * _ratio(g))
+    own = 1 / (1 + np.arange(n) * g)
     return own, g * own
 
 
@@ -67,41 +44,24 @@ def row_concentration(n: int, g: float, lambda_: float = 1.0) -> Float[np.ndarra
 
     The squared row norms of R = (1-λ) I + λ A: 1 for the first token, strictly falling with j if λ > 0.
 
-    Parameters
-    ----------
-    n, g
-        Tokens, and weight ratio in (0, 1].
-    lambda_
-        Residual mixing, in [0, 1]; 1 is no residual.
-
     >>> row_concentration(2, 1.0).tolist()
     [1.0, 0.5]
     """
-    mixing = _mixing(lambda_)
     own, _ = row_weights(n, g)
     earlier = np.arange(n)
     q = (1 + earlier * g**2) / (1 + earlier * g) ** 2
-    return (1 - mixing) ** 2 + 2 * mixing * (1 - mixing) * own + mixing**2 * q
+    return (1 - lambda_) ** 2 + 2 * lambda_ * (1 - lambda_) * own + lambda_**2 * q
 
 
 def inverse_norms(n: int, alpha: float, g: float, lambda_: float = 1.0) -> Float[np.ndarray, "n"]:
     """Return h(j) = 1/‖out_j‖ = ((1-α) Σ_k R_jk² + α)^(-1/2) for tokens of norm 1: rising with j.
-
-    Parameters
-    ----------
-    n
-        Number of tokens.
-    alpha
-        Their cosine, in [0, 1).
-    g, lambda_
-        Weight ratio in (0, 1], and residual mixing in [0, 1].
 
     Source: LayerNorm paper's h(j); the derivation is this book's.
 
     >>> inverse_norms(4, 0.0, 1.0).round(4).tolist()
     [1.0, 1.4142, 1.7321, 2.0]
     """
-    return 1 / np.sqrt((1 - cosine("alpha", alpha)) * row_concentration(n, g, lambda_) + alpha)
+    return 1 / np.sqrt((1 - alpha) * row_concentration(n, g, lambda_) + alpha)
 
 
 def second_layer_logits(
@@ -110,15 +70,6 @@ def second_layer_logits(
     """Return S_ij = scale · ((1-α) λ b_i + α) h(i) h(j) for j < i; without normalisation, without the h.
 
     The matrix is symmetric, with ‖out_i‖² (times h²) on its diagonal.
-
-    Parameters
-    ----------
-    n, alpha, g, lambda_
-        As for :func:`inverse_norms`.
-    scale
-        √d with a normalisation; without one ρ²/√d, times (1 + μ)² if attention is added with weight μ.
-    normalised
-        Whether LayerNorm or RMSNorm stands before attention.
 
     >>> second_layer_logits(3, 0.0, 1.0, normalised=False)[2, :2].round(4).tolist()
     [0.3333, 0.3333]
@@ -133,7 +84,7 @@ def second_layer_logits(
     return scale * (S * np.outer(h, h) if normalised else S)
 
 
-def uniform_depth_cosine(log_ratio: errors.Numbers, t: int) -> Float[np.ndarray, "..."]:
+def uniform_depth_cosine(log_ratio: Numbers, t: int) -> Float[np.ndarray, "..."]:
     """Return M_t(u) = lim cos(x_i, x_j) after t layers of uniform causal attention, u = |log(i/j)|, norm in between.
 
     The network normalises every state before it averages, x_i ← (1/i) Σ_{j≤i} x_j/‖x_j‖, from orthogonal tokens.
@@ -141,20 +92,12 @@ def uniform_depth_cosine(log_ratio: errors.Numbers, t: int) -> Float[np.ndarray,
     A B^(t-1), A = (1/4 + ω²)^-1 and B = (1 + ω²)^-1; as A = Σ_k (3/4)^k B^(k+1), M_t is a positive mixture of Matérn
     functions, which is summed. M_t falls strictly with u, ever more slowly from layer to layer.
 
-    Parameters
-    ----------
-    log_ratio
-        log(i/j); its sign does not matter.
-    t
-        Layers, at least 1.
-
     Source: this book's.
 
     >>> u = np.log(4.0)
     >>> [float(uniform_depth_cosine(u, t).round(3)) for t in (1, 2, 3)]
     [0.5, 0.75, 0.842]
     """
-    t = errors.positive_integer("t", t)
     u = np.asarray(np.abs(np.asarray(log_ratio, dtype=np.float64)))
     here, at_0 = _powers(u, t + MIXED - 1), _powers(np.zeros(()), t + MIXED - 1)
     weights = 0.75 ** np.arange(MIXED)
@@ -173,45 +116,18 @@ def _powers(u: Float[np.ndarray, "..."], count: int) -> Float[np.ndarray, "count
 def exact_tokens(n: int, d: int, alpha: float) -> Float[np.ndarray, "n d"]:
     """Return n tokens of norm 1 and feature mean 0 whose pairwise cosines are α to rounding.
 
-    Parameters
-    ----------
-    n
-        Number of tokens.
-    d
-        Width, at least n + 1: n directions orthogonal to the vector of ones.
-    alpha
-        Cosine, in [0, 1).
-
-    Raises
-    ------
-    ValueError
-        If the width does not leave room, or α leaves [0, 1).
-
     >>> X = exact_tokens(2, 3, 0.5)
     >>> (X @ X.T).round(12).tolist(), bool(abs(X.mean(axis=1)).max() < 1e-12)
     ([[1.0, 0.5], [0.5, 1.0]], True)
     """
-    n = errors.positive_integer("n", n)
-    d = errors.positive_integer("d", d, minimum=n + 1)
     # cosine waves: orthonormal, each of mean 0
     basis = np.cos(np.pi * (np.arange(d) + 0.5) * np.arange(1, n + 1)[:, None] / d) * np.sqrt(2 / d)
-    return np.linalg.cholesky(cosine("alpha", alpha) + (1 - alpha) * np.eye(n)) @ basis
+    return np.linalg.cholesky(alpha + (1 - alpha) * np.eye(n)) @ basis
 
 
 @dataclass(frozen=True)
 class StreamMixing:
-    """Hold how the layers of a pre-norm network really mix its inputs, and what a rollout would use.
-
-    Parameters
-    ----------
-    attention
-        A after the softmax, (T, n, n).
-    exact
-        R̃, row-stochastic, (T, n, n): the state after T layers is, row by row, a multiple of R̃_T ⋯ R̃_1 X.
-    lambda_
-        ‖a_t‖/(‖x_t‖ + ‖a_t‖), Frobenius norms over the sequence, (T,): what eq. 1 of the residual-aware paper
-        gives a rollout.
-    """
+    """Hold how the layers of a pre-norm network really mix its inputs, and what a rollout would use."""
 
     attention: Float[np.ndarray, "T n n"]
     exact: Float[np.ndarray, "T n n"]
@@ -223,14 +139,8 @@ def stream_mixing(X: Float[np.ndarray, "n d"], layers: int) -> StreamMixing:
 
     s_j is the total weight with which inputs entered x_j. Feature means are taken away first, so that this is
     LayerNorm.
-
-    Raises
-    ------
-    ValueError
-        For fewer than one layer.
     """
-    T = errors.positive_integer("layers", layers)
-    n, d = X.shape
+    T, (n, d) = layers, X.shape
     X = X - X.mean(axis=1, keepdims=True)
     weight, attention, exact, lambda_ = np.ones(n), np.empty((T, n, n)), np.empty((T, n, n)), np.empty(T)
     for t in range(T):
@@ -243,14 +153,3 @@ def stream_mixing(X: Float[np.ndarray, "n d"], layers: int) -> StreamMixing:
         weight = R.sum(axis=1)
         attention[t], exact[t], X = A, R / weight[:, None], X + a
     return StreamMixing(attention, exact, lambda_)
-
-
-def _ratio(g: float) -> float:
-    value = float(errors.finite_array("g", g, ndim=(0,)))
-    if not 0 < value <= 1:
-        raise errors.invalid("g", "a weight ratio in (0, 1]", value)
-    return value
-
-
-def _mixing(lambda_: float) -> float:
-    return float(errors.mixing_coefficients("lambda_", [lambda_])[0])

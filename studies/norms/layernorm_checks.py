@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from posbias import errors
+from posbias.errors import Numbers
 from studies.norms.layernorm import exact_tokens, inverse_norms, second_layer_logits, weight_ratio
 from studies.norms.layernorm_simulation import Norm, Residual, layer_logits
 
@@ -31,13 +30,6 @@ Tokens = Callable[[int, int, float], Float[np.ndarray, "n d"]]
 
 def parameters(d: int, alpha: float, norm: Norm, residual: Residual) -> dict[str, Any]:
     """Return what :func:`~studies.norms.layernorm.second_layer_logits` takes for a network on tokens of norm 1.
-
-    Parameters
-    ----------
-    d, alpha
-        Width, and cosine in [0, 1).
-    norm, residual
-        Of :data:`NETWORKS`.
 
     >>> parameters(16, 0.5, "layernorm", "pre")["lambda_"]
     0.8
@@ -65,15 +57,6 @@ def closed_form_table(
     ``error`` is the largest relative difference, ``least`` and ``largest`` are the extreme steps S_(i,j+1) - S_ij over
     j + 1 < i.
 
-    Parameters
-    ----------
-    widths, n, alpha
-        Widths, tokens and their cosine.
-    form, tokens
-        What is checked, and the tokens it is checked on.
-    order
-        The positions to which the network's tokens are moved after layer 1, if to others.
-
     >>> bool(closed_form_table([16], 4)["error"].max() < 1e-12)
     True
     """
@@ -91,11 +74,6 @@ def closed_form_table(
 def second_layer_holds(table: pd.DataFrame) -> bool:
     """Tell whether the form meets every network, and logits are flat in j without a norm and rise with one.
 
-    Parameters
-    ----------
-    table
-        Of :func:`closed_form_table`.
-
     >>> second_layer_holds(closed_form_table([16], 4))
     True
     """
@@ -112,13 +90,6 @@ def norm_ratio_error(
     h: Callable[..., Float[np.ndarray, "n"]] = inverse_norms,
 ) -> float:
     """Return the largest difference of S_nj/S_n1 in the networks with a norm from h(j)/h(1).
-
-    Parameters
-    ----------
-    widths, alphas, n
-        Settings, each width with each cosine, and tokens.
-    h
-        The factor that is checked.
 
     >>> norm_ratio_error([16], [0.0, 0.5], 5) < 1e-11
     True
@@ -153,23 +124,12 @@ def uniform_depth_cosines(
 ) -> Float[np.ndarray, "layers keys"]:
     """Return cos(x_n, x_j) after each layer of uniform causal attention on orthogonal tokens.
 
-    Parameters
-    ----------
-    n
-        Tokens.
-    keys
-        Positions j, counted from 1.
-    layers
-        At least 1.
-    normalised
-        Whether states are normalised before they are averaged; if not, raw means of raw means: another network.
-
     >>> uniform_depth_cosines(4, [1, 2], 1).round(4).tolist()
     [[0.5, 0.7071]]
     """
-    X, rows = np.eye(errors.positive_integer("n", n)), np.asarray(keys) - 1
+    X, rows = np.eye(n), np.asarray(keys) - 1
     found = []
-    for _ in range(errors.positive_integer("layers", layers)):
+    for _ in range(layers):
         u = X / np.linalg.norm(X, axis=1, keepdims=True) if normalised else X
         X = np.cumsum(u, axis=0) / np.arange(1, n + 1)[:, None]
         size = np.linalg.norm(X, axis=1)
@@ -177,27 +137,19 @@ def uniform_depth_cosines(
     return np.array(found)
 
 
-def convolved(rate: float) -> Callable[[errors.Numbers], Float[np.ndarray, "..."]]:
+def convolved(rate: float) -> Callable[[Numbers], Float[np.ndarray, "..."]]:
     """Return u ↦ the normalised convolution of e^(-|u|/2) with e^(-rate |u|): the second layer's limit at rate 1.
 
     At rate 1/2 it is (1 + u/2) e^(-u/2), the Matérn function of raw means of raw means.
 
-    Parameters
-    ----------
-    rate
-        Above 0.
-
     >>> float(convolved(1.0)(np.log(4.0)).round(6)), float(convolved(0.5)(np.array(2.0)).round(4))
     (0.75, 0.7358)
     """
-    b = float(errors.finite_array("rate", rate, ndim=(0,)))
-    if b <= 0:
-        raise errors.invalid("rate", "a number above 0", b)
-    return partial(_convolved, rate=b)
 
+    def at(u: Numbers) -> Float[np.ndarray, "..."]:
+        u = np.asarray(u, dtype=np.float64)
+        if abs(rate - 0.5) < 1e-9:
+            return np.asarray((1 + u / 2) * np.exp(-u / 2))
+        return np.asarray((rate * np.exp(-u / 2) - np.exp(-rate * u) / 2) / (rate - 0.5))
 
-def _convolved(u: errors.Numbers, rate: float) -> Float[np.ndarray, "..."]:
-    u = np.asarray(u, dtype=np.float64)
-    if abs(rate - 0.5) < 1e-9:
-        return np.asarray((1 + u / 2) * np.exp(-u / 2))
-    return np.asarray((rate * np.exp(-u / 2) - np.exp(-rate * u) / 2) / (rate - 0.5))
+    return at

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
-
-from posbias import errors
 
 Norm = Literal["none", "layernorm", "rmsnorm"]
 """What stands before attention: nothing, or a normalisation without gain or bias."""
@@ -24,20 +22,7 @@ Residual = Literal["none", "pre", "post"]
 
 @dataclass(frozen=True)
 class RecencyEstimate:
-    """Hold the recency probability of each layer with its Monte-Carlo error, and the mean logits.
-
-    Parameters
-    ----------
-    probability
-        Share of triples k < j < i with S_ij > S_ik, over triples and sequences, one for each layer.
-    error
-        Its standard error: the spread of the share between sequences over √sequences (triples of one sequence
-        are dependent, sequences are not).
-    mean_logits
-        Mean of S over sequences, (layers, n, n); logits above the diagonal are computed and never attended.
-    sequences
-        How many were drawn.
-    """
+    """Hold the recency probability of each layer with its Monte-Carlo error, and the mean logits."""
 
     probability: Float[np.ndarray, "layers"]
     error: Float[np.ndarray, "layers"]
@@ -55,33 +40,12 @@ def layer_logits(
 ) -> Float[np.ndarray, "layers ... n n"]:
     """Return S = u uᵀ / √d at every layer of the network x ← A u (+ x), A = softmax(S) on j ≤ i.
 
-    Parameters
-    ----------
-    X
-        Token embeddings, one row each; leading axes are independent sequences.
-    layers
-        Number of layers, at least 1.
-    norm
-        How u comes from x: ``layernorm`` and ``rmsnorm`` give it norm √d, the first after taking the mean over
-        features away; with ``none`` it is x.
-    residual
-        ``none``, ``pre`` or ``post``.
-    uniform
-        Whether A gives every j ≤ i the weight 1/i instead, as a softmax of vanishing logits does. S is still that of
-        the states.
-
-    Raises
-    ------
-    ValueError
-        For fewer than one layer, or an unknown norm or residual.
-
     Source: LayerNorm paper's set-up, as its authors' published notebook has it.
 
     >>> layer_logits(np.eye(2), 1, norm="none")[0]
     array([[0.70710678, 0.        ],
            [0.        , 0.70710678]])
     """
-    _check_network(layers, norm, residual)
     d = X.shape[-1]
     if norm == "layernorm":  # the mean is linear in the features and A mixes tokens: once is enough
         X = X - X.mean(axis=-1, keepdims=True)
@@ -91,15 +55,10 @@ def layer_logits(
 def recency_share(S: Float[np.ndarray, "... n n"]) -> Float[np.ndarray, "..."]:
     """Return the share of triples k < j < i with S_ij > S_ik; a tie counts as not greater.
 
-    Raises
-    ------
-    ValueError
-        For fewer than 3 tokens: there is no triple.
-
     >>> recency_share(np.array([[0.0, 0, 0], [0, 0, 0], [1, 2, 9]]))
     array(1.)
     """
-    n = errors.positive_integer("S: tokens", S.shape[-1], minimum=3)
+    n = S.shape[-1]
     moved = np.ascontiguousarray(np.moveaxis(S.reshape(-1, n, n), 0, -1))  # comparisons then run along sequences
     greater = np.zeros(moved.shape[-1], dtype=np.int64)
     for i in range(2, n):
@@ -124,43 +83,10 @@ def simulate_recency(
 ) -> RecencyEstimate:
     """Estimate P(S_ij > S_ik), k < j < i, at every layer for tokens √α · shared + √(1-α) · own, both Gaussian.
 
-    Parameters
-    ----------
-    sequences
-        Independent sequences, at least 2.
-    d
-        Width of a token, at least n (n + 1 with LayerNorm, which takes one direction away).
-    alpha
-        Expected cosine between two tokens of a sequence, in [0, 1).
-    n, layers, norm, residual
-        Tokens (at least 3), and the network of :func:`layer_logits`.
-    rms
-        Root-mean-square norm of a token; 1/√(1-α), a token's own part of norm 1, unless given. It matters where
-        the network sees it: without a norm, or with a residual of kind ``pre``.
-    seed
-        Of the random numbers. The estimate depends on it, on ``batch`` and on ``dtype``.
-    batch
-        Sequences in memory at a time.
-    dtype
-        Of states and logits; sums are float64. Single precision only rounds which of two nearly equal logits is
-        larger: its effect is far below the Monte-Carlo error (tested).
-
-    Raises
-    ------
-    ValueError
-        For an argument outside its range.
-
     Source: LayerNorm paper's simulations, tokens as its authors' published notebook draws them; their coordinates by
     Bartlett's decomposition.
     """
-    sequences = errors.positive_integer("sequences", sequences, minimum=2)
-    n, batch = errors.positive_integer("n", n, minimum=3), errors.positive_integer("batch", batch)
-    _check_network(layers, norm, residual)
-    errors.positive_integer("d", d, minimum=n + (norm == "layernorm"))
-    alpha = cosine("alpha", alpha)
-    size = 1 / np.sqrt(1 - alpha) if rms is None else float(errors.finite_array("rms", rms, ndim=(0,)))
-    if size <= 0:
-        raise errors.invalid("rms", "a norm above 0", size)
+    size = 1 / np.sqrt(1 - alpha) if rms is None else rms
     rng = np.random.default_rng(seed)
     common = np.linalg.cholesky(alpha + (1 - alpha) * np.eye(n)) * size / np.sqrt(d)
     directions = d - (norm == "layernorm")
@@ -175,25 +101,6 @@ def simulate_recency(
     probability = total / sequences
     spread = np.maximum(squares / sequences - probability**2, 0) / (sequences - 1)
     return RecencyEstimate(probability, np.sqrt(spread), mean / sequences, sequences)
-
-
-def cosine(field: str, value: float) -> float:
-    """Return a common cosine in [0, 1), or raise ValueError; at 1 all tokens are the same.
-
-    >>> cosine("alpha", 0.5)
-    0.5
-    """
-    number = float(errors.finite_array(field, value, ndim=(0,)))
-    if not 0 <= number < 1:
-        raise errors.invalid(field, "a cosine in [0, 1)", number)
-    return number
-
-
-def _check_network(layers: int, norm: str, residual: str) -> None:
-    errors.positive_integer("layers", layers)
-    for field, value, allowed in (("norm", norm, get_args(Norm)), ("residual", residual, get_args(Residual))):
-        if value not in allowed:
-            raise errors.invalid(field, f"one of {', '.join(allowed)}", repr(value))
 
 
 def _layers(

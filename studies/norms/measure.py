@@ -16,7 +16,6 @@ import xarray as xr
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from posbias import errors
 from posbias.measure.attention import AttentionReading
 from posbias.measure.instrument import Instrument
 from posbias.measure.interventions import replaced_denominators
@@ -47,7 +46,7 @@ CONDITIONS = {
     "keys shuffled": ("k", "shuffled"),
     "keys raw": ("k", "raw"),
 }
-"""Which projections get other denominators, and what is removed: a rule of :func:`~.norm_courses.removals`."""
+"""Which projections get other denominators, and what is removed: a rule of :func:`~studies.norms.courses.removals`."""
 
 CONTROLS = ("intact", "keys", "keys course", "keys shuffled")
 """Conditions in which random tokens and untrained twins are read."""
@@ -66,15 +65,6 @@ def read_sizes(
 
     The measure is the standard deviation over the features before LayerNorm and the root mean square before RMSNorm;
     for ``values``, which no norm sees, always the root mean square. Parts are those of :data:`PARTS`.
-
-    Parameters
-    ----------
-    instrument
-        Of a model with a norm before attention.
-    ids
-        Token ids.
-    batch_size
-        Prompts at a time.
     """
     family, (N, n) = instrument.family, ids.shape
     norms = [family.norm_of(layer) for layer in instrument.layers]
@@ -122,23 +112,10 @@ def octave_slopes(sizes: Float[np.ndarray, "... n"], first: int = 1) -> Float[np
 
     -1/2 is what averages of j + 1 unrelated vectors have.
 
-    Parameters
-    ----------
-    sizes
-        Above 0, one for each position j = 0..n-1.
-    first
-        The first position that counts; the very first token is often unlike all others.
-
-    Raises
-    ------
-    ValueError
-        For fewer than two positions that count.
-
     >>> float(octave_slopes(np.array([9.0, 1.0, 1.5**-0.5, 2**-0.5])).round(6))
     -0.5
     """
-    n = errors.positive_integer("positions", sizes.shape[-1], minimum=first + 2)
-    u = np.log(np.arange(first, n) + 1.0)
+    u = np.log(np.arange(first, sizes.shape[-1]) + 1.0)
     weight = np.exp(-u)  # positions in an octave are as many as its beginning
     u = u - (weight @ u) / weight.sum()
     return np.asarray(np.log(sizes[..., first:]) @ (weight * u) / (weight @ u**2))
@@ -148,18 +125,10 @@ def octave_slopes(sizes: Float[np.ndarray, "... n"], first: int = 1) -> Float[np
 class RecencyReading:
     """Hold how recent the attention of N prompts is, in the model as it is or inside an intervention.
 
-    Parameters
-    ----------
-    preference
-        Recency probability of content logits: the share of triples k < j < i with logit_ij > logit_ik, over the queries
-        i that are read, keys they may see, and heads. 0.5 is no preference.
-    positive
-        Share of the content logits of the same queries and of keys j < i that are above 0.
-    position
-        Mean of Σ_j A_ij j / i over queries i ≥ 1 and heads: where attention lies between the first token (0) and the
-        query (1), position bias included.
-    loss
-        Mean loss of the next token, in nats.
+    ``preference`` is the recency probability of content logits: the share of triples k < j < i with logit_ij above
+    logit_ik, over the queries i that are read, keys they may see, and heads; ``positive`` the share of these logits
+    above 0. ``position`` is the mean of Σ_j A_ij j / i over all queries i ≥ 1 and heads: where attention lies between
+    the first token (0) and the query (1). ``loss`` is that of the next token, in nats.
     """
 
     preference: Float[np.ndarray, "N T"]
@@ -171,27 +140,8 @@ class RecencyReading:
 def read_recency(
     instrument: Instrument, ids: Int[np.ndarray, "N n"], queries: Int[np.ndarray, "q"], batch_size: int = 8
 ) -> RecencyReading:
-    """Return the recency of a model's attention on prompts, by forward passes.
-
-    Parameters
-    ----------
-    instrument
-        Of the model.
-    ids
-        Token ids.
-    queries
-        Positions i of triples, 2 or later.
-    batch_size
-        Prompts at a time.
-
-    Raises
-    ------
-    ValueError
-        If a query is outside 2 to n - 1.
-    """
+    """Return the recency of a model's attention on prompts, by forward passes; queries are at 2 or later."""
     N, n = ids.shape
-    if queries.size == 0 or queries.min() < 2 or queries.max() >= n:
-        raise errors.invalid("queries", f"positions from 2 to {n - 1}", queries.tolist())
     preference, positive, position = (np.empty((N, instrument.T)) for _ in range(3))
     loss = np.empty(N)
     for start in range(0, N, batch_size):
@@ -212,17 +162,7 @@ def read_recency(
 def later_preferred(
     content: Float[Tensor, "B H n n"], allowed: Bool[Tensor, "n n"], queries: Int[np.ndarray, "q"]
 ) -> tuple[Float[Tensor, "B H"], Float[Tensor, "B H"]]:
-    """Return the share of triples k < j < i with content_ij > content_ik, and the share of content_ij above 0.
-
-    Parameters
-    ----------
-    content
-        Content logits.
-    allowed
-        Keys that each query may see.
-    queries
-        The i that count. A tie counts as not greater.
-    """
+    """Return the share of triples k < j < i with content_ij > content_ik, and the share of content_ij above 0."""
     i = torch.from_numpy(queries).to(content.device)
     seen = (allowed & torch.ones_like(allowed).tril(-1))[i]
     later = content[:, :, i].masked_fill(~seen, -torch.inf)  # what is hidden is greater than nothing
@@ -236,17 +176,7 @@ def later_preferred(
 
 
 def read_conditions(study: Session, conditions: tuple[str, ...], gradients: int) -> xr.Dataset:
-    """Return sizes along the prompts, and recency and influence in some conditions.
-
-    Parameters
-    ----------
-    study
-        Model and prompts of :data:`QUERIES` tokens or more. Shuffles take the seed of the prompts.
-    conditions
-        Names in :data:`CONDITIONS`.
-    gradients
-        How many prompts' influence is measured, in the conditions of :data:`INFLUENCE`.
-    """
+    """Return sizes along the prompts, and recency and influence in some conditions."""
     instrument, ids = study.instrument, study.prompts.ids
     N, n = ids.shape
     sizes = read_sizes(instrument, ids)
@@ -345,19 +275,9 @@ def _read_condition(
 def measure_norms(settings: Settings) -> xr.Dataset:
     """Measure a reference model on text and on random tokens, and its untrained twin on the text.
 
-    Parameters
-    ----------
-    settings
-        Of a reference model, with text that is cut.
-
-    Returns
-    -------
-    slope, course
-        Sizes along the prompt.
-    preference, positive, attended, loss
-        Recency and loss in each condition.
-    influence_mean, influence_last
-        Where influence lies, for the first half of the text's prompts.
+    Sizes along the prompt.
+    Recency and loss in each condition.
+    Where influence lies, for the first half of the text's prompts.
     """
     text = Session(settings)
     few = settings.prompts // 2

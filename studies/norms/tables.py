@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,31 +14,11 @@ from posbias.comparison.resampling import interval, resample_weights
 from posbias.rollout.masks import causal, sliding_window
 from studies.reference.models import REFERENCES
 
-FOLDER = "norms"
-"""Where in ``results`` the measurements are."""
-NO_PREFERENCE = 0.5
-"""The recency probability of attention that prefers neither of two earlier keys."""
-
-Studies = Mapping[str, Any]
-"""Measurements by the name of the model."""
-
-
-def read_studies(root: Path) -> dict[str, Any]:
-    """Return the measurements of every model, in the order of the reference models.
-
-    Raises
-    ------
-    FileNotFoundError
-        If a model has none.
-    """
-    import xarray as xr
-
-    folder = root / "results" / FOLDER
-    return {name: xr.load_dataset(folder / f"{name}.norms.nc", engine="h5netcdf") for name in REFERENCES}
-
-
 LEVEL = 0.05
 """At which a comparison stands, after Holm's adjustment for the family that a sentence counts."""
+
+Studies = Mapping[str, Any]
+"""Measurements by the name of the model, of :func:`~studies.norms.measure.measure_norms`."""
 
 
 def mean_interval(x: Float[np.ndarray, "N"], resamples: int = 2000) -> tuple[float, float, float, float]:
@@ -60,13 +39,6 @@ def exponent_table(studies: Studies, data: str = "text") -> pd.DataFrame:
     ``rest``: of the parts of the norm's input; ``input``, ``input_low``, ``input_high``: of the input itself, with
     an interval and ``input_p``, the p value of 0; ``falling`` of ``layers``: in how many layers from 2 on the input's
     is below 0, at 5 % after Holm's adjustment for these layers; ``least``, ``most``: the extremes over them.
-
-    Parameters
-    ----------
-    studies
-        Of :func:`read_studies`.
-    data
-        ``text``, ``random`` or ``untrained``.
     """
     rows = []
     for name, study in studies.items():
@@ -87,30 +59,6 @@ def exponent_table(studies: Studies, data: str = "text") -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def input_exponents(studies: Studies, data: str = "text") -> dict[str, Float[np.ndarray, "N"]]:
-    """Return by model the exponents of the prompts: of the norm's input, means over layers from 2 on.
-
-    Parameters
-    ----------
-    studies, data
-        As in :func:`exponent_table`.
-    """
-    found = {}
-    for name, study in studies.items():
-        slopes = study["slope"].sel(data=data, part="input").astype(float).isel(layer=slice(1, None))
-        found[name] = slopes.mean("layer").values
-    return found
-
-
-def adjusted(table: pd.DataFrame, column: str = "p") -> pd.DataFrame:
-    """Return the table with its p values after Holm's adjustment for all rows, in the column ``adjusted``.
-
-    >>> adjusted(pd.DataFrame({"p": [0.01, 0.5]}))["adjusted"].tolist()
-    [0.02, 0.5]
-    """
-    return table.assign(adjusted=holm(table[column].to_numpy()))
-
-
 def size_table(studies: Studies) -> pd.DataFrame:
     """Return sizes on natural text, a row for each model.
 
@@ -129,19 +77,7 @@ def size_table(studies: Studies) -> pd.DataFrame:
 
 
 def prompt_changes(study: Any, what: str, condition: str, against: str = "intact", data: str = "text") -> np.ndarray:
-    """Return a reading in one condition less that in another, for each prompt: means over layers.
-
-    Parameters
-    ----------
-    study
-        One of :func:`read_studies`.
-    what
-        A variable of the measurements: ``preference``, ``attended``, ``influence_mean``, ``influence_last``, ``loss``.
-    condition, against
-        What is compared with what.
-    data
-        ``text``, ``random`` or ``untrained``.
-    """
+    """Return a reading in one condition less that in another, for each prompt: means over layers."""
     readings = study[what].sel(data=data).astype(float)
     if "layer" in readings.dims:
         readings = readings.mean("layer")
@@ -157,13 +93,6 @@ def change_table(studies: Studies, what: str, data: str = "text", against: str =
     of paired differences, and ``p``, the p value of no change. ``adjusted`` is that after Holm's adjustment for all
     models in the same condition, and ``direction`` what then stands: ``lower``, ``higher`` or neither, ``""``.
     Conditions that were not measured on the data are left out.
-
-    Parameters
-    ----------
-    studies
-        Of :func:`read_studies`.
-    what, data, against
-        As in :func:`prompt_changes`.
     """
     rows = []
     for name, study in studies.items():
@@ -181,11 +110,6 @@ def change_table(studies: Studies, what: str, data: str = "text", against: str =
 
 def lower_everywhere(changes: Mapping[str, Float[np.ndarray, "N"]]) -> bool:
     """Tell whether a reading falls in every model, at 5 % after Holm's adjustment for all of them.
-
-    Parameters
-    ----------
-    changes
-        By model, the changes of its prompts.
 
     >>> lower_everywhere({"a": np.full(8, -1.0), "b": np.full(8, -0.1)})
     True
@@ -226,11 +150,3 @@ def uniform_attended(studies: Studies) -> dict[str, float]:
         mean = mask @ np.arange(n) / mask.sum(1)
         found[name] = float((mean[1:] / np.arange(1, n)).mean())
     return found
-
-
-def positive_shares(studies: Studies) -> pd.Series:
-    """Return the share of content logits above 0 on natural text, by model."""
-    shares = {
-        name: float(study["positive"].sel(data="text", condition="intact").mean()) for name, study in studies.items()
-    }
-    return pd.Series(shares, name="positive").rename_axis("model")

@@ -12,19 +12,7 @@ from posbias import errors
 
 @dataclass(frozen=True)
 class ConstantPlusDiagonal:
-    """Hold the least-squares fit c + d·1[i = j] of a matrix of content logits.
-
-    Parameters
-    ----------
-    constant
-        c: mean over the visible pairs off the diagonal.
-    diagonal
-        d: mean over the diagonal, less c.
-    residual
-        Standard deviation over the visible pairs that the fit leaves.
-    explained
-        Share of the variance over the visible pairs that it takes away; 1 for a constant matrix.
-    """
+    """Hold the least-squares fit c + d·1[i = j] of a matrix of content logits."""
 
     constant: float
     diagonal: float
@@ -34,16 +22,6 @@ class ConstantPlusDiagonal:
 
 def constant_plus_diagonal(logits: Float[np.ndarray, "n n"]) -> ConstantPlusDiagonal:
     """Fit c + d·1[i = j] to the visible entries of a matrix of content logits.
-
-    Parameters
-    ----------
-    logits
-        Rows are queries, columns keys; NaN where masked, as measurements have it.
-
-    Raises
-    ------
-    ValueError
-        If the diagonal is not visible, or nothing beside it is.
 
     Source: residual-aware paper, Proposition 4.5 (the form) and appendix E (that it is close).
 

@@ -30,20 +30,6 @@ def without_noise(
 ) -> Float[np.ndarray, "*shape"]:
     """Return s² of v_N = s² + σ²/N from two measurements, (v_N - share · v_fewer) / (1 - share), at least 0.
 
-    Parameters
-    ----------
-    variance
-        v_N, over N prompts.
-    fewer
-        The same over ``share`` · N prompts.
-    share
-        Between 0 and 1, both excluded.
-
-    Raises
-    ------
-    ValueError
-        If ``share`` is not between 0 and 1.
-
     >>> without_noise(np.array([1.5]), np.array([3.0]), 0.25)  # s² = 1, σ²/N = 0.5
     array([1.])
     """
@@ -55,19 +41,9 @@ def without_noise(
 def fits_by_head(many: xr.Dataset, few: xr.Dataset, share: float) -> pd.DataFrame:
     """Return the constant-plus-diagonal fit of every head: a row for each layer and head, counted from 1.
 
-    Parameters
-    ----------
-    many, few
-        Measurements with mean content logits; ``few`` over ``share`` of the prompts of ``many``.
-    share
-        As for :func:`without_noise`.
-
-    Returns
-    -------
-    table : DataFrame
-        Index (layer, head). Columns: ``diagonal``, the offset of the diagonal in logits; ``step``, by how much it is
-        above the entries next to it; ``variance`` and ``variance_few``, what the fit leaves; ``structure``, what it
-        would leave with any number of prompts.
+    Index (layer, head). Columns: ``diagonal``, the offset of the diagonal in logits; ``step``, by how much it is
+    above the entries next to it; ``variance`` and ``variance_few``, what the fit leaves; ``structure``, what it
+    would leave with any number of prompts.
     """
     rows = []
     for t in range(many.sizes["layer"]):
@@ -98,13 +74,6 @@ def with_logits(measured: xr.Dataset, logits: Float[np.ndarray, "T H n n"]) -> x
 
 def shuffled_keys(rows: Float[np.ndarray, "... n n"], *, seed: int = 0) -> Float[np.ndarray, "... n n"]:
     """Return matrices in which the keys that each query sees are shuffled, for all matrices alike.
-
-    Parameters
-    ----------
-    rows
-        Attention kernels or content logits; rows are queries, and keys after them are hidden.
-    seed
-        Of the orders; measurements of different prompts want the same.
 
     >>> shuffled_keys(np.array([[1.0, 0.0], [0.3, 0.7]]), seed=3).tolist()
     [[1.0, 0.0], [0.7, 0.3]]
@@ -149,13 +118,7 @@ def quarter_diagonal(logits: Float[np.ndarray, "... n n"]) -> Float[np.ndarray, 
 
 
 def fits_by_layer(heads: pd.DataFrame) -> pd.DataFrame:
-    """Return a row for each layer: the range of the diagonal's offset, and the standard deviations that are left.
-
-    Parameters
-    ----------
-    heads
-        From :func:`fits_by_head`.
-    """
+    """Return a row for each layer: the range of the diagonal's offset, and the standard deviations that are left."""
     by_layer = heads.groupby("layer")
     spread = by_layer[["variance_few", "variance", "structure"]].mean() ** 0.5
     table = by_layer["diagonal"].agg(lowest="min", highest="max").join(spread)
@@ -165,15 +128,7 @@ def fits_by_layer(heads: pd.DataFrame) -> pd.DataFrame:
 def kernel_distances(measured: xr.Dataset) -> pd.DataFrame:
     """Return how far kernels computed from less are from the measured mean kernel, heads averaged.
 
-    Parameters
-    ----------
-    measured
-        With mean content logits, mean attention, slopes and windows.
-
-    Returns
-    -------
-    table : DataFrame
-        Rows are layers from 1, columns :data:`CONTENTS`; values are total variation distances, mean over queries.
+    Rows are layers from 1, columns :data:`CONTENTS`; values are total variation distances, mean over queries.
     """
     content, attention = measured["content_logits"].values, measured["attention"].values
     offset = (measured["content_diagonal"] - measured["content_offdiagonal"]).values
@@ -199,13 +154,7 @@ def _kernel(measured: xr.Dataset, t: int, content: Float[np.ndarray, "H n n"]) -
 
 
 def similarity_of_means(measured: xr.Dataset) -> pd.Series:
-    """Return the similarity of the entries of mean content matrices, by region, mean over heads and layers.
-
-    Parameters
-    ----------
-    measured
-        With mean content logits, NaN where masked.
-    """
+    """Return the similarity of the entries of mean content matrices, by region, mean over heads and layers."""
     content = measured["content_logits"].values
     edges = np.concatenate([[-np.inf], bin_centres()[1:] - BIN_WIDTH / 2, [np.inf]])
     matrices = content.reshape(-1, *content.shape[2:])
@@ -231,10 +180,7 @@ def similarity_by_model(models: Mapping[str, xr.Dataset]) -> pd.DataFrame:
 def scaling_by_model(models: Mapping[str, xr.Dataset]) -> pd.DataFrame:
     """Return W₁ to the measured profile without content, with it, and with content that lacks the factor 1/√D_h.
 
-    Returns
-    -------
-    table : DataFrame
-        Index ``model``; columns ``root`` (√D_h), ``without`` (rollout b), ``scaled`` (rollout c) and ``unscaled``.
+    Index ``model``; columns ``root`` (√D_h), ``without`` (rollout b), ``scaled`` (rollout c) and ``unscaled``.
     """
     rows = {}
     for name, x in models.items():
@@ -254,11 +200,8 @@ def scaling_by_model(models: Mapping[str, xr.Dataset]) -> pd.DataFrame:
 def monotonicity_by_model(models: Mapping[str, xr.Dataset]) -> pd.DataFrame:
     """Return how far mean kernels are from stochastically monotone; ``worst_`` columns are of the worst layer.
 
-    Returns
-    -------
-    table : DataFrame
-        Index ``model``. Columns: ``violated`` and ``worst_violated``, shares of triples; ``worst_gap``, the mean excess
-        of prefix mass over violated triples; ``worst_shortfall``, over all triples.
+    Index ``model``. Columns: ``violated`` and ``worst_violated``, shares of triples; ``worst_gap``, the mean excess
+    of prefix mass over violated triples; ``worst_shortfall``, over all triples.
     """
     rows = {}
     for name, x in models.items():
@@ -270,15 +213,7 @@ def monotonicity_by_model(models: Mapping[str, xr.Dataset]) -> pd.DataFrame:
 def second_softmax(measured: xr.Dataset) -> pd.DataFrame:
     """Return monotonicity of the measured kernels, and after position logits and a second softmax on the weights.
 
-    Parameters
-    ----------
-    measured
-        With mean attention and slopes.
-
-    Returns
-    -------
-    table : DataFrame
-        Rows ``violated``, ``mean_gap`` and ``shortfall``, columns ``measured`` and ``again``; means over layers.
+    Rows ``violated``, ``mean_gap`` and ``shortfall``, columns ``measured`` and ``again``; means over layers.
 
     Source: the authors' code (ml-uhh/position-bias, a514e09), which counts violations after the second softmax.
     """

@@ -33,11 +33,6 @@ def end_dominates(samples: Mapping[str, Sample]) -> bool:
 def quarters(p: Float[np.ndarray, "n"]) -> Float[np.ndarray, "4"]:
     """Return the influence of each quarter of a prompt.
 
-    Raises
-    ------
-    ValueError
-        If the number of tokens is no multiple of four.
-
     >>> quarters(np.array([0.1, 0.2, 0.3, 0.4])).tolist()
     [0.1, 0.2, 0.3, 0.4]
     """
@@ -52,33 +47,13 @@ def passes(
     broken: Callable[[str, Sample, np.random.Generator], Sample],
     runs: int,
 ) -> Iterator[bool]:
-    """Yield whether a check passes on broken samples, run by run: each has units drawn anew.
-
-    Parameters
-    ----------
-    check
-        Of all models.
-    samples
-        Model → prompts.
-    broken
-        What is made of a model's redrawn sample; its arguments are the model, the sample and a generator.
-    runs
-        How many; each has a seed of its own.
-    """
+    """Yield whether a check passes on broken samples, run by run: each has units drawn anew."""
     for rng in np.random.default_rng(0).spawn(runs):
         yield check({name: broken(name, sample.redrawn(rng), rng) for name, sample in samples.items()})
 
 
 def lead_turned(sample: Sample, power: float = -0.5) -> Sample:
-    """Return a sample whose last quarter has (last / best other)^power of the influence of the best other quarter.
-
-    Parameters
-    ----------
-    sample
-        Its tokens are a multiple of four.
-    power
-        0 makes the two equal; -1/2 turns half of the lead, in logarithms, around.
-    """
+    """Return a sample whose last quarter has (last / best other)^power of the influence of the best other quarter."""
     shares = quarters(sample.profile)
     lead = shares[3] / shares[:3].max()
     factor = np.ones(sample.influence.shape[1])
@@ -87,15 +62,7 @@ def lead_turned(sample: Sample, power: float = -0.5) -> Sample:
 
 
 def with_profile(sample: Sample, profile: Float[np.ndarray, "n"]) -> Sample:
-    """Return a sample with another mean profile and its own noise about it, prompt by prompt and position by position.
-
-    Parameters
-    ----------
-    sample
-        Where its mean is 0, the new one has no influence either.
-    profile
-        The mean that the new sample has, up to a factor.
-    """
+    """Return a sample with another mean profile and its own noise about it, prompt by prompt and position by position."""
     p = sample.profile
     return sample.scaled(np.divide(profile, p, out=np.zeros_like(p), where=p > 0))
 
@@ -106,17 +73,7 @@ def shuffled(sample: Sample, rng: np.random.Generator) -> Sample:
 
 
 def start_moved(sample: Sample, power: float, *, smooth: int) -> Sample:
-    """Return a sample whose first token stands (start / trough)^power above the trough.
-
-    Parameters
-    ----------
-    sample
-        Profiles in which a first token has no influence are returned as they are.
-    power
-        0 puts the first token on the level of the trough, -1/2 below it by half of what it was above, in logarithms.
-    smooth
-        Width of the running mean under the trough.
-    """
+    """Return a sample whose first token stands (start / trough)^power above the trough."""
     p = sample.profile
     u = u_shape(p, smooth=smooth)
     factor = np.ones_like(p)
@@ -128,20 +85,8 @@ def start_moved(sample: Sample, power: float, *, smooth: int) -> Sample:
 def resampling_noise(sample: Sample, sizes: Sequence[int], *, resamples: int = 500) -> pd.DataFrame:
     """Return how far a profile of resampled prompts is from the profile itself, by the number of prompts.
 
-    Parameters
-    ----------
-    sample
-        Prompts and their units.
-    sizes
-        Numbers of prompts; the first so many are taken.
-    resamples
-        Of the bootstrap over units.
-
-    Returns
-    -------
-    table : DataFrame
-        Index ``prompts``; columns ``units``, how many they are from, ``distance``, the median normalised W₁, and
-        ``scaled``, the same times √units.
+    Index ``prompts``; columns ``units``, how many they are from, ``distance``, the median normalised W₁, and
+    ``scaled``, the same times √units.
     """
     rows = {}
     for size in sizes:
@@ -157,21 +102,11 @@ def resampling_noise(sample: Sample, sizes: Sequence[int], *, resamples: int = 5
 def profile_shapes(samples: Mapping[str, Sample], *, resamples: int = 1000) -> pd.DataFrame:
     """Return where influence lies, and whether the start stands above a trough.
 
-    Parameters
-    ----------
-    samples
-        Model → prompts of at least 18 tokens.
-    resamples
-        Of the bootstrap over units.
-
-    Returns
-    -------
-    table : DataFrame
-        Index ``model``. Columns: ``mean`` position; ``first``, influence of the first token times n; ``last``, that of
-        the last; ``depth`` of the U (:func:`~posbias.rollout.profiles.u_shape`, running mean of :data:`SMOOTH`); its
-        ``trough``, the place as a share of the prompt, with ``trough_low`` and ``trough_high``, the 95 % interval;
-        ``excess``, ``adjusted`` and ``u`` of :func:`u_decisions`; ``depth_aside``, without the first token;
-        ``depth_eight`` and ``u_eight``, where each end is a mean over eight tokens.
+    Index ``model``. Columns: ``mean`` position; ``first``, influence of the first token times n; ``last``, that of
+    the last; ``depth`` of the U (:func:`~posbias.rollout.profiles.u_shape`, running mean of :data:`SMOOTH`); its
+    ``trough``, the place as a share of the prompt, with ``trough_low`` and ``trough_high``, the 95 % interval;
+    ``excess``, ``adjusted`` and ``u`` of :func:`u_decisions`; ``depth_aside``, without the first token;
+    ``depth_eight`` and ``u_eight``, where each end is a mean over eight tokens.
     """
     decided, of_eight = (u_decisions(samples, ends=ends, resamples=resamples) for ends in (1, 8))
     rows = {}
@@ -207,17 +142,7 @@ def without_first(p: Float[np.ndarray, "n"]) -> Float[np.ndarray, "_"]:
 def text_distances(kept: Mapping[str, xr.Dataset], models: Mapping[str, xr.Dataset]) -> pd.DataFrame:
     """Return W₁ of each model's profile to that on other texts, and its mean position without the first token.
 
-    Parameters
-    ----------
-    kept
-        Summaries by ``MODEL.CORPUS``; WikiText-2 and random tokens are looked up there.
-    models
-        Name → summary that is compared with.
-
-    Returns
-    -------
-    table : DataFrame
-        Index ``model``; columns ``mean_aside``, ``wikitext`` and ``random``.
+    Index ``model``; columns ``mean_aside``, ``wikitext`` and ``random``.
     """
     rows = {}
     for name, x in models.items():
@@ -231,16 +156,8 @@ def text_distances(kept: Mapping[str, xr.Dataset], models: Mapping[str, xr.Datas
 def signed_influence(models: Mapping[str, xr.Dataset]) -> pd.DataFrame:
     """Return how much of gradient times input cancels over prompts.
 
-    Parameters
-    ----------
-    models
-        Name → measurement with influence_signed_prompts.
-
-    Returns
-    -------
-    table : DataFrame
-        Index ``model``; columns ``cancels``, 1 - Σ|mean| / Σ mean of sizes, ``positive``, the share above 0, and
-        ``distance``, W₁ of the profile of mean sizes to that of the gradient's norm.
+    Index ``model``; columns ``cancels``, 1 - Σ|mean| / Σ mean of sizes, ``positive``, the share above 0, and
+    ``distance``, W₁ of the profile of mean sizes to that of the gradient's norm.
     """
     rows = {}
     for name, x in models.items():
@@ -272,20 +189,10 @@ def random_cancelled(signed: Float[np.ndarray, "N n"], *, seed: int = 0) -> floa
 def long_shapes(samples: Mapping[str, Sample], *, resamples: int = 1000) -> pd.DataFrame:
     """Return the shape of profiles of long prompts.
 
-    Parameters
-    ----------
-    samples
-        Model → prompts; the number of tokens is a multiple of four.
-    resamples
-        Of the bootstrap over units.
-
-    Returns
-    -------
-    table : DataFrame
-        Index ``model``. Columns: ``prompts`` and ``units``; ``mean`` position; ``first``, influence of the first token
-        times n; ``quarter_1`` to ``quarter_4``, influence of each quarter of the prompt; ``depth`` of the U under a
-        running mean of :data:`SMOOTH_LONG` positions (-inf where the first token has no influence), its ``trough``
-        with ``trough_low`` and ``trough_high``; ``excess``, ``adjusted`` and ``u`` of :func:`u_decisions`.
+    Index ``model``. Columns: ``prompts`` and ``units``; ``mean`` position; ``first``, influence of the first token
+    times n; ``quarter_1`` to ``quarter_4``, influence of each quarter of the prompt; ``depth`` of the U under a
+    running mean of :data:`SMOOTH_LONG` positions (-inf where the first token has no influence), its ``trough``
+    with ``trough_low`` and ``trough_high``; ``excess``, ``adjusted`` and ``u`` of :func:`u_decisions`.
     """
     rows = {}
     for name, sample in samples.items():

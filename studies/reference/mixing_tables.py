@@ -19,26 +19,12 @@ READINGS = ("frobenius", "token")
 
 
 def total_mixing(measured: xr.Dataset, reading: str = "frobenius") -> float:
-    """Return τ = Σ_t λ_t of a measurement.
-
-    Parameters
-    ----------
-    measured
-        With ``lambda_frobenius`` and ``lambda_token``, (layer,).
-    reading
-        One of :data:`READINGS`.
-    """
+    """Return τ = Σ_t λ_t of a measurement."""
     return float(measured[f"lambda_{reading}"].sum())
 
 
 def mixing_by_layer(measured: xr.Dataset) -> pd.DataFrame:
-    """Return λ_t and its standard deviation over prompts in both readings: a row for each layer, counted from 1.
-
-    Parameters
-    ----------
-    measured
-        From :func:`posbias.measure.run.measured`, or a summary.
-    """
+    """Return λ_t and its standard deviation over prompts in both readings: a row for each layer, counted from 1."""
     columns = [f"lambda_{reading}{what}" for reading in READINGS for what in ("", "_std")]
     layers = pd.RangeIndex(1, measured.sizes["layer"] + 1, name="layer")
     return pd.DataFrame({name: measured[name].values for name in columns}, index=layers)
@@ -47,19 +33,9 @@ def mixing_by_layer(measured: xr.Dataset) -> pd.DataFrame:
 def mixing_by_model(kept: Mapping[str, xr.Dataset], models: Mapping[str, xr.Dataset]) -> pd.DataFrame:
     """Return total mixing of models, and how far prompts, corpora and the two readings of λ move it.
 
-    Parameters
-    ----------
-    kept
-        Summaries by ``MODEL.CORPUS``; those on WikiText-2 and on random tokens are looked up there.
-    models
-        Name → summary on the corpus that is compared with.
-
-    Returns
-    -------
-    table : DataFrame
-        Index ``model``. Columns: ``tau`` and ``tau_token`` (Σλ in both readings), ``largest`` (λ_t), ``readings`` (the
-        largest difference of λ_t between them), ``spread`` (the largest standard deviation of a λ_t over prompts, as a
-        share of it), ``tau_wikitext`` and ``tau_random``.
+    Index ``model``. Columns: ``tau`` and ``tau_token`` (Σλ in both readings), ``largest`` (λ_t), ``readings`` (the
+    largest difference of λ_t between them), ``spread`` (the largest standard deviation of a λ_t over prompts, as a
+    share of it), ``tau_wikitext`` and ``tau_random``.
     """
     rows = {}
     for name, x in models.items():
@@ -79,24 +55,9 @@ def mixing_by_model(kept: Mapping[str, xr.Dataset], models: Mapping[str, xr.Data
 def schedule_shapes(schedules: Mapping[str, Float[np.ndarray, "_"]], *, level: float = 0.05) -> pd.DataFrame:
     """Return how schedules of λ run over depth.
 
-    Parameters
-    ----------
-    schedules
-        Name → λ_1 … λ_T; together they are the family that Holm's correction takes into account.
-    level
-        At this corrected p value, or below, a rank correlation counts as a trend.
-
-    Returns
-    -------
-    table : DataFrame
-        Index ``model``. Columns: ``layers``; ``below_half``, the share of layers with λ < 1/2; ``early``, the mean of
-        the first quarter of the layers over that of all; ``rank`` and ``p``, Spearman's coefficient of λ and depth with
-        its p-value; ``trend``: falls, rises or none.
-
-    Raises
-    ------
-    ValueError
-        If a schedule has fewer than three layers.
+    Index ``model``. Columns: ``layers``; ``below_half``, the share of layers with λ < 1/2; ``early``, the mean of
+    the first quarter of the layers over that of all; ``rank`` and ``p``, Spearman's coefficient of λ and depth with
+    its p-value; ``trend``: falls, rises or none.
 
     >>> schedule_shapes({"falling": np.linspace(0.7, 0.1, 6)}).loc["falling", "trend"]
     'falls'
@@ -131,15 +92,7 @@ def nearly_all_below_half(*groups: Mapping[str, Float[np.ndarray, "_"]]) -> bool
 
 
 def mixing_over_training(stages: Mapping[str, xr.Dataset], last: Mapping[str, tuple[int, xr.Dataset]]) -> pd.DataFrame:
-    """Return λ_t by training step: columns model, step, layer (from 1) and mixing.
-
-    Parameters
-    ----------
-    stages
-        Summaries by ``MODEL.step-STEP``.
-    last
-        Name → number of steps and summary of the trained model; models without stages are left out.
-    """
+    """Return λ_t by training step: columns model, step, layer (from 1) and mixing."""
     found = {(stem.split(".step-")[0], int(stem.split(".step-")[1])): x for stem, x in stages.items()}
     staged = {model for model, _ in found}
     found |= {(model, step): x for model, (step, x) in last.items() if model in staged}
@@ -152,15 +105,7 @@ def mixing_over_training(stages: Mapping[str, xr.Dataset], last: Mapping[str, tu
 
 
 def mixing_by_initialisation(kept: Mapping[str, xr.Dataset], models: Mapping[str, xr.Dataset]) -> pd.DataFrame:
-    """Return τ at two initialisations and after training: columns default, unit and trained; index ``model``.
-
-    Parameters
-    ----------
-    kept
-        Summaries; untrained twins are looked up as ``MODEL-untrained-INITIALISATION.builtin``.
-    models
-        Name → summary of the trained model; those that lack a twin are left out.
-    """
+    """Return τ at two initialisations and after training: columns default, unit and trained; index ``model``."""
     rows = {}
     for name, x in models.items():
         stems = {kind: f"{name}-untrained-{kind}.builtin" for kind in ("default", "unit")}

@@ -14,15 +14,7 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True)
 class Coverage:
-    """How often intervals contained the truth.
-
-    Parameters
-    ----------
-    contained, repeats
-        In how many of how many independent samples.
-    low, high
-        Exact 95 % interval of the share (Clopper and Pearson).
-    """
+    """How often intervals contained the truth."""
 
     contained: int
     repeats: int
@@ -39,22 +31,6 @@ def coverage(
     interval_of: Callable[[np.random.Generator], Interval], truth: float, repeats: int, *, seed: int = 0
 ) -> Coverage:
     """Draw samples again and again, and count how often their interval contains the truth.
-
-    Parameters
-    ----------
-    interval_of
-        Draws a sample with the generator it is given and returns the interval from that sample.
-    truth
-        The number that it estimates, known from the law that the samples are drawn from.
-    repeats
-        Number of samples; the standard error of a share near 95 % is 0.22/√repeats.
-    seed
-        Of the generators, one for each sample.
-
-    Raises
-    ------
-    ValueError
-        If an interval's ends are not in order.
 
     >>> coverage(lambda rng: (0.0, float(rng.uniform(0, 2))), 1.0, 100).share
     0.47

@@ -14,24 +14,6 @@ from posbias import errors
 class PromptLaw:
     """A law of influences g = s p_j e^{σ z_j}, whose mean profile is p exactly.
 
-    Parameters
-    ----------
-    profile
-        p: a distribution on n positions.
-    shared
-        Share, from 0 to 1, of the variance of z that all prompts of a document have in common.
-    spread
-        σ: standard deviation of log influence at a position.
-    reach
-        Positions over which z is alike: its correlation at distance r is e^{-(r/2 reach)²}, around a circle.
-
-    Raises
-    ------
-    ValueError
-        If the profile is no distribution or the share is outside [0, 1].
-
-    Notes
-    -----
     z is Gaussian with variance 1 at every position, so that E e^{σ z_j} is the same for all; s is log-normal.
 
     >>> g, documents = PromptLaw(np.full(8, 1 / 8)).draw(np.random.default_rng(0), 3, 2)

@@ -20,26 +20,19 @@ ENDS, SMOOTH = 4, 9
 
 
 def read_untrained(kept: Mapping[str, xr.Dataset]) -> dict[tuple[str, str], xr.Dataset]:
-    """Return the entries by architecture and kind of prompt, small networks as ``small``."""
+    """Return the entries by architecture and kind of prompt, small networks as ``small``; profiles sum to 1."""
     found = {}
     for entry in kept:
         model, part = entry.rsplit(".", 1)  # names of models have dots of their own
         if model.startswith("small-"):
             model, part = model.removeprefix("small-"), f"small {part}"
-        found[model, part] = kept[entry]
+        data = kept[entry]
+        found[model, part] = data.assign(profile=data["profile"] / data["profile"].sum("position"))  # kept in 32 bits
     return found
 
 
 def measured_profiles(data: xr.Dataset, output: str = "prompts") -> Float[np.ndarray, "seeds n"]:
-    """Return the measured influence profile of each seed's network, the mean over prompts.
-
-    Parameters
-    ----------
-    data
-        A file's content.
-    output
-        Influence on what: ``prompts``, the most likely token's probability, or ``random``, a random sum of logits.
-    """
+    """Return the measured influence profile of each seed's network, the mean over prompts."""
     p = data[f"influence_{output}"].values.astype(np.float64).mean(1)  # kept in 32 bits
     return np.asarray(p / p.sum(-1, keepdims=True))
 
@@ -79,17 +72,7 @@ def published(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def by_prediction(table: pd.DataFrame, names: Mapping[str, str], order: Sequence[str] = ()) -> pd.DataFrame:
-    """Return mean W₁ over seeds: a row for each kind of prompt and architecture, a column for each prediction.
-
-    Parameters
-    ----------
-    table
-        Rows of :func:`distance_table`.
-    names
-        Predictions, in order, with what their columns are called.
-    order
-        Architectures in the order of rows; as they come unless given.
-    """
+    """Return mean W₁ over seeds: a row for each kind of prompt and architecture, a column for each prediction."""
     wide = table.pivot_table("W1", ["part", "model"], "prediction", sort=False)[list(names)].rename(columns=dict(names))
     rank = {name: k for k, name in enumerate(order)}
     parts = {part: k for k, part in enumerate(dict.fromkeys(table["part"]))}
@@ -98,15 +81,7 @@ def by_prediction(table: pd.DataFrame, names: Mapping[str, str], order: Sequence
 
 
 def over_seeds(table: pd.DataFrame, value: str = "W1") -> pd.DataFrame:
-    """Return mean and Student's 95 % interval over seeds (``mean``, ``low``, ``high``) and the largest (``most``).
-
-    Parameters
-    ----------
-    table
-        With columns ``model``, ``part``, ``seed``, ``value`` and any others, which tell rows apart.
-    value
-        The column that is averaged.
-    """
+    """Return mean and Student's 95 % interval over seeds (``mean``, ``low``, ``high``) and the largest (``most``)."""
     keys = [name for name in table.columns if name not in ("seed", "W1", "spearman", value)]
     rows = [
         (*key, x.mean(), *(t_interval(x) if len(x) > 1 else (np.nan, np.nan)), x.max())

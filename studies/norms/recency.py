@@ -1,4 +1,4 @@
-"""Recency probabilities over a grid of settings as a tidy table: simulated here, kept in a file, beside the print."""
+"""Recency probabilities over a grid of settings: simulated, kept in a file, beside the print, and what they show."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
+from scipy.stats import chi2
 
-from posbias import errors
 from studies.norms.layernorm_simulation import Norm, Residual, layer_logits, recency_share, simulate_recency
 
 SETTING = ["d", "alpha", "norm", "residual", "rms", "layer"]
@@ -26,14 +26,11 @@ SMALLEST = 1e-6
 
 
 def read_grid(path: Path | str) -> pd.DataFrame:
-    """Return the kept grid: the columns of :data:`SETTING`, ``sequences``, ``probability``, ``error``, ``own_part``.
+    """Return the grid that ``benchmarks/recency.py`` made: the columns of :data:`SETTING`, and numbers.
+
+    ``probability`` with its standard ``error``, and of how many ``sequences``.
 
     ``own_part`` tells the rows in which a token's own part has norm 1, its norm being 1/√(1-α), from others.
-
-    Parameters
-    ----------
-    path
-        A file of ``benchmarks/recency.py``.
     """
     frame = pd.read_csv(path, comment="#")
     frame["own_part"] = np.isclose(frame["rms"], (1 - frame["alpha"]) ** -0.5, rtol=1e-4)
@@ -52,17 +49,6 @@ def simulate_grid(
 ) -> pd.DataFrame:
     """Return a grid simulated now: as :func:`read_grid`, with what the mean logits of the last query are.
 
-    Parameters
-    ----------
-    widths, alphas
-        Settings, each with each; a token's own part has norm 1.
-    sequences, n, layers, seed
-        As for :func:`~studies.norms.layernorm_simulation.simulate_recency`.
-    kinds
-        Names of networks, kept in the column ``kind``.
-
-    Notes
-    -----
     ``slope`` is the mean of S_(n,n-1) - S_(n,1), ``mean_logit`` that of S_nj over j < n, which is √d times a cosine if
     states are normalised.
 
@@ -93,24 +79,10 @@ def by_depth(X: Float[np.ndarray, "sequences n d"], layers: int, residual: Resid
     S_(n,n-1) - S_(n,1), in logits, and ``attended`` the mean position of the last query's weight on earlier tokens: 0
     is the first, 1 the one before the query, 1/2 no preference.
 
-    Parameters
-    ----------
-    X
-        Tokens of at least 2 sequences.
-    layers
-        At least 1.
-    residual
-        As in :func:`~studies.norms.layernorm_simulation.layer_logits`.
-
-    Raises
-    ------
-    ValueError
-        For fewer than 2 sequences.
-
     >>> by_depth(np.stack([np.eye(3)] * 2), 2, "none")["layer"].tolist()
     [1, 2]
     """
-    sequences = errors.positive_integer("sequences", len(X), minimum=2)
+    sequences = len(X)
     S = layer_logits(X, layers, residual=residual)
     share = recency_share(S)
     earlier = S[:, :, -1, :-1]
@@ -162,20 +134,6 @@ def beside_print(grid: pd.DataFrame, printed: Iterable[Any], digits: int = 4) ->
     """Return every printed probability with ours, tokens' own parts of norm 1.
 
     ``beyond`` is by how many of our standard errors the two differ more than the rounding of the print explains.
-
-    Parameters
-    ----------
-    grid
-        Of :func:`read_grid`.
-    printed
-        :class:`~posbias.published.numbers.PrintedRecency`.
-    digits
-        Decimals of the print.
-
-    Raises
-    ------
-    ValueError
-        If the grid lacks a printed setting.
     """
     columns = ["d", "alpha", "norm", "residual", "layer"]
     entries = [[*(getattr(entry, name) for name in columns), entry.probability] for entry in printed]
@@ -191,17 +149,7 @@ def beside_print(grid: pd.DataFrame, printed: Iterable[Any], digits: int = 4) ->
 
 
 def sizes_tried(grid: pd.DataFrame, printed: Iterable[Any], alpha: float = 0.5) -> pd.DataFrame:
-    """Return the printed probabilities with a residual beside ours, for each way to read how large a token is.
-
-    Parameters
-    ----------
-    grid
-        Of :func:`read_grid`.
-    printed
-        :class:`~posbias.published.numbers.PrintedRecency`; those with a residual from layer 2 on are taken.
-    alpha
-        The cosine at which the sizes were tried.
-    """
+    """Return the printed probabilities with a residual beside ours, for each way to read how large a token is."""
     target = [entry for entry in printed if entry.residual == "pre" and entry.layer > 1 and entry.alpha == alpha]
     rows = []
     for entry in target:
@@ -217,3 +165,82 @@ def sizes_tried(grid: pd.DataFrame, printed: Iterable[Any], alpha: float = 0.5) 
             rows.append((name, entry.d, entry.layer, entry.probability, row.probability, row.error))
     frame = pd.DataFrame(rows, columns=["size of a token", "d", "layer", "printed", "probability", "error"])
     return frame.assign(difference=(frame["probability"] - frame["printed"]).abs())
+
+
+SURE = 4.0
+"""Standard errors beyond which a difference is none of chance, over some hundred comparisons."""
+
+
+def rises(grid: pd.DataFrame) -> bool:
+    """Tell whether every curve over α nowhere falls by 4 standard errors, and ends 10 above where it began."""
+    curves = growth(grid)
+    return bool((curves["fall"] < SURE).all() and (curves["clear"] > 10).all())
+
+
+def print_is_met(beside: pd.DataFrame, digits: int = 4) -> bool:
+    """Tell whether printed probabilities are ours: each alone, and all together.
+
+    Each differs by less than 4 of our standard errors beyond the rounding of the print and by less than 5 units of its
+    last digit. Together, squared differences over their variance, our error's and that of rounding, have a sum that
+    chance exceeds in more than one of a thousand cases.
+    """
+    error = np.hypot(beside["error"].clip(lower=SMALLEST), 10.0**-digits / 12**0.5)
+    together = float(((beside["difference"] / error) ** 2).sum())
+    each = (beside["beyond"] < SURE).all() and beside["difference"].max() < 5 * 10.0**-digits
+    return bool(each and together < chi2.ppf(0.999, len(beside)))
+
+
+def residual_weakens(grid: pd.DataFrame) -> bool:
+    """Tell whether a residual nowhere raises the recency probability, and leaves it above 1/2 where it is strong.
+
+    Strong is d < 256 and α of 0.4 or more; a residual must leave it 5 standard errors above 1/2 there, and lower it by
+    4 at least.
+    """
+    by = ["d", "alpha", "layer"]
+    bare, mixed = (grid[grid["residual"] == kind].set_index(by).sort_index() for kind in ("none", "pre"))
+    error = np.hypot(bare["error"], mixed["error"])
+    more = (mixed["probability"] - bare["probability"]) / error.clip(lower=SMALLEST)
+    strong = mixed.query("d < 256 and alpha >= 0.4")
+    still = strong["probability"] > 0.5 + 5 * strong["error"]
+    return bool((more < SURE).all() and (more.loc[strong.index] < -SURE).all() and still.all())
+
+
+def turns_early(grid: pd.DataFrame) -> bool:
+    """Tell whether layer 3 prefers early tokens by 10 standard errors, and layer 4 no less, in every setting."""
+    table = grid.set_index(["d", "alpha", "layer"])
+    p, error = (table[column].unstack("layer") for column in ("probability", "error"))
+    return bool((p[3] < 0.5 - 10 * error[3]).all() and (p[4] <= p[3]).all())
+
+
+def disappears(grid: pd.DataFrame) -> bool:
+    """Tell whether no row prefers the later key: at most 4 standard errors above 1/2.
+
+    >>> disappears(pd.DataFrame({"probability": [0.5, 0.3], "error": [0.01, 0.01]}))
+    True
+    """
+    return bool((grid["probability"] <= 0.5 + SURE * grid["error"]).all())
+
+
+def altered(grid: pd.DataFrame, rows: Sequence[int] | np.ndarray, by: float) -> pd.DataFrame:
+    """Return the grid with the probabilities of some rows, counted from 0, changed by a number.
+
+    >>> altered(pd.DataFrame({"probability": [0.5, 0.25]}), [1], 0.25)["probability"].tolist()
+    [0.5, 0.5]
+    """
+    probability = grid["probability"].to_numpy(copy=True)
+    probability[np.asarray(rows)] += by
+    return grid.assign(probability=probability)
+
+
+def shuffled(grid: pd.DataFrame, column: str, by: Sequence[str], seed: int) -> pd.DataFrame:
+    """Return the grid with a column's values shuffled within each group: a null of no order.
+
+    >>> table = pd.DataFrame({"a": [0, 0, 1], "x": [1, 2, 3]})
+    >>> sorted(shuffled(table, "x", ["a"], 0)["x"][:2].tolist()), shuffled(table, "x", ["a"], 0)["x"][2]
+    ([1, 2], np.int64(3))
+    """
+    rng = np.random.default_rng(seed)
+    values = grid[column].to_numpy(copy=True)
+    for places in grid.groupby(list(by)).indices.values():
+        values[places] = rng.permutation(values[places])
+    return grid.assign(**{column: values})
