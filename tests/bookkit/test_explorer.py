@@ -3,59 +3,46 @@
 import itertools
 import json
 import re
-import shutil
 from functools import cache
 from html import unescape
 
 import numpy as np
 import pytest
-from bookkit.explorer_commands import REFERENCE, explorer_text, slope_rule
-from conftest import ROOT, pages
+from conftest import ROOT, pages, resize
 from scipy.special import exp1
-from test_browser import BROWSERS, FLAGS, resize
 
-from bookkit.explorer import DATA, standalone_page
+from bookkit.explorer import (
+    DATA,
+    REFERENCE,
+    explorer_script,
+    published_presets,
+    reference_presets,
+    slope_rule,
+    standalone_page,
+)
 from posbias.comparison.distances import normalised_wasserstein
-from posbias.measure.summary import read_summary
 from posbias.published import numbers
 from posbias.rollout import masks, schedules
 from posbias.rollout.biased import biased_kernels
 from posbias.rollout.influence import influence_profile
-from posbias.rollout.kernels import attention_kernel, mix_heads
+from posbias.rollout.kernels import attention_kernel
 from posbias.rollout.logits import alibi_slopes, geometric_slopes
 from posbias.rollout.order import dominates
 from posbias.rollout.position_bias import exponential_integral_inverse
 from posbias.rollout.profiles import mean_position, read_profile, u_shape
 from posbias.rollout.structured import structured_kernels
 from posbias.rollout.untrained import untrained_profile
+from studies import results
 
-webdriver = pytest.importorskip("selenium.webdriver")
+pytest.importorskip("selenium.webdriver")
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
-MEASUREMENTS = ROOT / "results" / "models"
 ASSETS = ROOT / DATA.parent
 
 
 # ---------------------------------------------------------------- a browser and a page in it
-
-
-@pytest.fixture(scope="module")
-def driver():
-    binary = next((path for name in BROWSERS if (path := shutil.which(name))), None)
-    service = shutil.which("chromedriver")
-    if binary is None or service is None:
-        pytest.skip(f"no {'browser' if binary is None else 'chromedriver'} on this machine")
-    options = webdriver.ChromeOptions()
-    options.binary_location = binary
-    for flag in FLAGS:
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(service))
-    driver.set_script_timeout(60)
-    yield driver
-    driver.quit()
 
 
 @pytest.fixture(scope="module")
@@ -123,15 +110,8 @@ BIASES = {
 
 
 @cache
-def model_numbers(name):
-    """Return λ, the mean diagonal and the diagonal by layer and head, from where Python has them."""
-    if name in numbers.MODELS:
-        config = numbers.config(name, "all")
-        mean = numbers.config(name, "mean").content_config.diagonal_scores[0][0]
-        return config.lambdas(), mean, np.array(config.content_config.diagonal_scores)
-    x = read_summary(MEASUREMENTS / f"{name.removeprefix('reference-')}.builtin.nc")
-    diagonal = (x["content_diagonal"] - x["content_offdiagonal"]).values
-    return x["lambda_frobenius"].values, diagonal.mean().round(4), diagonal
+def presets():
+    return {preset["name"]: preset for preset in (*published_presets(), *reference_presets(ROOT))}
 
 
 def predicted(**fields):
@@ -144,8 +124,8 @@ def predicted(**fields):
     if plain or f["encoding"] != "log":
         kernels = structured_kernels(T, slope=None if plain else slopes, diagonal=content, mask=mask, H=f["heads"])
         return influence_profile(kernels, schedule, n)
-    A = [mix_heads(heads) for heads in kernels_written_out(n, slopes, content, mask, f)]
-    return influence_profile(A[0] if len(A) == 1 else np.stack(A), schedule)
+    A = kernels_written_out(n, slopes, content, mask, f).mean(axis=1)
+    return influence_profile(A[0] if len(A) == 1 else A, schedule)
 
 
 def biased(T, content, f):
@@ -183,7 +163,8 @@ def what_is_asked(**fields):
     f = DEFAULTS | fields
     T, H, n = f["depth"], f["heads"], f["length"]
     if "model" in f:
-        own, mean, diagonals = model_numbers(f["model"])
+        preset = presets()[f["model"]]
+        own, mean, diagonals = np.array(preset["lambda"]), preset["mean"], preset["diagonal"]
     schedule = {
         "constant": lambda: schedules.constant(T, float(f["lambda"])),
         "decay": lambda: schedules.power_decay(T, f["lambda0"], f["beta"]),
@@ -240,7 +221,7 @@ def random_fields(rng, k):
     fields = {}
     if content in ("mean", "all") or rng.random() < 0.4:
         fields["model"] = str(rng.choice(small if log and content == "all" else [*small, *numbers.MODELS]))
-        T, H = model_numbers(fields["model"])[2].shape
+        T, H = presets()[fields["model"]]["diagonal"].shape
     else:
         T, H = 100, int(rng.integers(1, 33))
     H = H if content == "all" else int(rng.integers(1, 33))
@@ -285,10 +266,9 @@ def profiles(driver, asked):
 def test_engine_equals_python_on_random_settings(driver, show, draw):
     show()
     rng = np.random.default_rng(20)
-    asked = [draw(rng, k) for k in range(100)]
+    asked = [draw(rng, k) for k in range(60)]
     assert {f["content"] for f in asked} == {"none", "diagonal", "mean", "all"}
     for fields, p in zip(asked, profiles(driver, asked), strict=True):
-        # 1e-9 is promised; what remains is the rounding of the reference models' content in the data
         assert np.abs(p - predicted(**fields)).max() < 1e-10, fields
         assert (p >= 0).all() and abs(p.sum() - 1) < 1e-9, fields
 
@@ -299,27 +279,15 @@ def test_engine_equals_python_at_the_limits(driver, show):
         {"length": 4096, "depth": 100, "heads": 112, "lambda": 0.05},
         {"length": 4096, "depth": 100, "heads": 16, "encoding": "decay", "slope": 4, "lambda": 1},
         {"length": 4096, "depth": 20, "heads": 8, "mask": "window", "width": 1},
-        {"length": 4096, "depth": 20, "heads": 3, "scale": 16, "content": "diagonal", "diagonal": -10},
-        {"length": 2000, "depth": 4, "heads": 2, "encoding": "log", "slopes": "one", "slope": 0.001},
-        {"length": 2000, "depth": 4, "heads": 2, "encoding": "log", "slopes": "one", "slope": 4, "off": ("mask",)},
+        {"length": 800, "depth": 4, "heads": 2, "encoding": "log", "slopes": "one", "slope": 0.001},
         {"length": 4, "depth": 1, "heads": 1, "mask": "prefix", "width": 4096, "lambda": 1},
-        {"length": 4096, "depth": 100, "encoding": "log-position", "alpha": 99, "lambda": 1},
-        {"length": 4096, "depth": 20, "encoding": "log-position", "alpha": -0.99, "lambda": 0.1},
-        {"length": 4096, "depth": 100, "encoding": "flat", "tau": 0.01, "lambda": 0.05},
+        {"length": 2048, "depth": 20, "encoding": "log-position", "alpha": 99, "lambda": 1},
+        {"length": 2048, "depth": 20, "encoding": "flat", "tau": 0.01, "lambda": 0.05},
         {"length": 4, "depth": 5, "encoding": "flat", "tau": 0.01, "lambda": 1},
         {"lambda": 0},
     ]
     for fields, p in zip(asked, profiles(driver, asked), strict=True):
         assert np.abs(p - predicted(**fields)).max() < 1e-12, fields
-
-
-@pytest.mark.parametrize("tau", [4.8, 100])
-def test_flat_engine_equals_the_written_out_kernel_on_many_tokens(driver, show, tau):
-    show()
-    fields = {"length": 2000, "depth": 24, "lambda": 0.2, "encoding": "flat", "tau": tau}
-    (p,) = profiles(driver, [fields])
-    A = biased_kernels(1, {"kind": "flat", "tau": tau}).dense(0, 2000)
-    assert np.abs(p - influence_profile(A, [0.2] * 24)).max() < 1e-12
 
 
 def test_exponential_integral_and_its_inverse(driver, show):
@@ -353,21 +321,12 @@ def small(fields, rng):
     return fields | heads | size | {"law": "birth"}
 
 
-def test_law_at_birth_equals_python_with_logits_by_ratios(driver, show):
-    show()
-    rng = np.random.default_rng(22)
-    asked = [small(random_biased_fields(rng, k), rng) for k in range(48)]
-    assert len({(f["encoding"], f["content"]) for f in asked}) == 8 and any("residual" in f["off"] for f in asked)
-    for fields, p in zip(asked, profiles(driver, asked), strict=True):
-        assert np.abs(p - predicted_at_birth(**fields)).max() < 1e-10, fields
-
-
-def test_law_at_birth_equals_python_over_masks_encodings_and_content(driver, show):
+@pytest.mark.parametrize("draw", [random_fields, random_biased_fields])
+def test_law_at_birth_equals_python(driver, show, draw):
     show()
     rng = np.random.default_rng(21)
-    asked = [small(random_fields(rng, k), rng) for k in range(96)]
-    seen = {(f["encoding"], f["mask"], f["content"]) for f in asked}
-    assert len(seen) == 48 and any("residual" in f["off"] for f in asked) and any("mask" in f["off"] for f in asked)
+    asked = [small(draw(rng, k), rng) for k in range(48)]
+    assert any("residual" in f["off"] for f in asked)
     for fields, p in zip(asked, profiles(driver, asked), strict=True):
         assert np.abs(p - predicted_at_birth(**fields)).max() < 1e-10, fields
 
@@ -375,24 +334,18 @@ def test_law_at_birth_equals_python_over_masks_encodings_and_content(driver, sho
 AT_BIRTH = {"law": "birth", "length": 50, "depth": 6, "lambda": 0.5}
 
 
-@pytest.mark.parametrize("mask", ["causal", "window", "prefix", "none"])
-@pytest.mark.parametrize("encoding", ["none", "alibi", "decay", "log"])
-def test_law_at_birth_without_a_residual(driver, show, mask, encoding):
+def test_law_at_birth_without_a_residual_is_its_limit(driver, show):
     show()
-    off = ("mask",) if mask == "none" else ()
-    fields = AT_BIRTH | {"encoding": encoding, "width": 9, "off": (*off, "residual")}
-    fields |= {} if mask == "none" else {"mask": mask}
-    half, whole = profiles(driver, [fields | {"off": off}, fields])
-    assert np.abs(half - predicted_at_birth(**fields | {"off": off})).max() < 1e-12
-    assert np.abs(whole - predicted_at_birth(**fields)).max() < 1e-12
-    assert np.abs(whole - predicted_at_birth(**fields | {"off": off, "lambda": 1 - 1e-7})).max() < 1e-6
-    # one set of layers is left: with one kernel for all heads both laws are its path sums
-    sizes = predicted(**fields | {"law": "aligned"})
-    one = encoding in ("none", "decay")
-    assert (np.abs(whole - sizes).max() < 1e-12) == one
+    for mask, encoding in itertools.product(("causal", "window", "prefix"), ("none", "alibi", "decay", "log")):
+        fields = AT_BIRTH | {"encoding": encoding, "width": 9, "mask": mask}
+        (whole,) = profiles(driver, [fields | {"off": ("residual",)}])
+        assert np.abs(whole - predicted_at_birth(**fields | {"lambda": 1 - 1e-7})).max() < 1e-6, fields
+        # one set of layers is left: with one kernel for all heads both laws are its path sums
+        sizes = predicted(**fields | {"off": ("residual",)})
+        assert (np.abs(whole - sizes).max() < 1e-12) == (encoding in ("none", "decay")), fields
 
 
-@pytest.mark.parametrize("length", [4, 5, 7, 61, 256])
+@pytest.mark.parametrize("length", [4, 61])
 def test_law_at_birth_at_every_length_and_the_extremes(driver, show, length):
     show()
     asked = [
@@ -405,9 +358,7 @@ def test_law_at_birth_at_every_length_and_the_extremes(driver, show, length):
         {"depth": 100, "heads": 2, "lambda": 0.02},
     ]
     for fields, p in zip(asked, profiles(driver, [AT_BIRTH | f | {"length": length} for f in asked]), strict=True):
-        if length <= 61 or "depth" not in fields:
-            expected = predicted_at_birth(**AT_BIRTH | fields | {"length": length})
-            assert np.abs(p - expected).max() < 1e-12, fields
+        assert np.abs(p - predicted_at_birth(**AT_BIRTH | fields | {"length": length})).max() < 1e-12, fields
         assert (p >= 0).all() and abs(p.sum() - 1) < 1e-12
 
 
@@ -422,12 +373,6 @@ def test_equal_heads_are_taken_once_and_count_for_all(driver, show):
     p, cost = driver.execute_script(script, slopes, rows)
     assert np.abs(p - untrained_profile(A, [1.0, 0.25, 2 / 3])).max() < 1e-14
     assert cost / driver.execute_script(script, slopes, rows[:1])[1] == (3 + 2 + 3) / (3 * 3)
-
-
-def test_at_birth_nothing_comes_from_beyond_the_windows_reach(driver, show):
-    show()
-    (p,) = profiles(driver, [{"law": "birth", "depth": 3, "mask": "window", "width": 8, "length": 60}])
-    assert (p[: 59 - 3 * 7] == 0).all() and (p[59 - 3 * 7 :] > 0).all()
 
 
 def test_operations_tell_what_can_be_drawn(driver, show):
@@ -459,27 +404,11 @@ def test_engine_on_three_tokens_by_hand(driver, show):
     ("settings", "message"),
     [
         ("{n: 0, lambda: [1]}", "n: expected an integer of at least 1, received 0"),
-        ("{n: 5, lambda: []}", "lambda: expected at least one layer, received none"),
         ("{n: 5, lambda: [1.5]}", "lambda: expected numbers from 0 to 1, received 1.5"),
-        ("{n: 5, lambda: [1], slopes: [-1]}", "slopes: expected numbers from 0 to 100, received -1"),
         ("{n: 5, lambda: [1], diagonal: [[0], [0]]}", "diagonal: expected 1 or 1 rows, received 2"),
-        ("{n: 5, lambda: [1], diagonal: NaN}", "diagonal: expected finite numbers, received NaN"),
-        ("{n: 5, lambda: [1], mask: {kind: 'window', width: 0}}", "width: expected an integer of at least 1, received"),
-        (
-            "{n: 5, lambda: [1], bias: {kind: 'log', alpha: -1}}",
-            "bias.alpha: expected a number above -1 and below 1000",
-        ),
         ("{n: 5, lambda: [1], bias: {kind: 'flat', tau: 0}}", "bias.tau: expected a number above 0 and below 700"),
-        ("{n: 5, lambda: [1], bias: {kind: 'ratio'}}", "bias.kind: expected log or flat, received ratio"),
-        (
-            "{n: 5, lambda: [1], slopes: [1], bias: {kind: 'flat', tau: 1}}",
-            "slopes: expected 0 with a bias, received 1",
-        ),
-        (
-            "{n: 5, lambda: [1], mask: {kind: 'full'}, bias: {kind: 'flat', tau: 1}}",
-            "mask: expected causal with a bias",
-        ),
-        ("{n: 5, lambda: [1], distance: 'far'}", "distance: expected linear or log, received far"),
+        ("{n: 5, lambda: [1], slopes: [1], bias: {kind: 'flat', tau: 1}}", "slopes: expected 0 with a bias"),
+        ("{n: 5, lambda: [1], mask: {kind: 'full'}, bias: {kind: 'flat', tau: 1}}", "mask: expected causal with a"),
     ],
 )
 def test_engine_refuses(driver, show, settings, message):
@@ -530,7 +459,8 @@ def test_page_says_where_there_is_no_trough(driver, show):
 
 
 def test_committed_data_are_what_python_generates():
-    assert (ROOT / DATA).read_text(encoding="utf-8") == explorer_text(MEASUREMENTS), "run posbias explorer-data"
+    committed = (ROOT / DATA).read_text(encoding="utf-8")
+    assert committed == explorer_script(ROOT), "run python -m bookkit explorer-data"
     assert (ROOT / DATA).stat().st_size < 300_000
 
 
@@ -540,31 +470,22 @@ def test_slopes_of_no_rule_are_refused():
         slope_rule([1.0, 0.9], 2)
 
 
-def test_a_page_without_the_block_is_refused(tmp_path):
-    (tmp_path / "book").mkdir()
-    (tmp_path / "book" / "explorer.md").write_text("# Nothing\n")
-    with pytest.raises(ValueError, match="expected a block of raw HTML"):
-        standalone_page(tmp_path, tmp_path)
-
-
-@pytest.mark.parametrize("name", numbers.MODELS)
-def test_published_presets_give_the_published_predictions(driver, show, name):
+def test_published_presets_give_the_published_predictions(driver, show):
     show()
-    for content in numbers.CONTENTS:
-        for residual in (True, False):
-            fields = {"model": name, "content": content} | ({} if residual else {"off": ("residual",)})
-            expected = numbers.config(name, content, residual=residual).profile()
-            (found,) = profiles(driver, [fields])
-            assert np.abs(found - expected).max() < 1e-13, fields
+    for name, content, residual in itertools.product(numbers.MODELS, numbers.CONTENTS, (True, False)):
+        fields = {"model": name, "content": content} | ({} if residual else {"off": ("residual",)})
+        (found,) = profiles(driver, [fields])
+        assert np.abs(found - numbers.config(name, content, residual=residual).profile()).max() < 1e-13, fields
 
 
 def test_reference_presets_give_the_measured_rollouts(driver, show):
     show()
     variants = {"a": {"content": "none", "off": ("residual",)}, "b": {"content": "none"}, "c": {}}
+    kept = results.load("models")
     for name, (variant, fields) in itertools.product(REFERENCE, variants.items()):
-        rollout = read_summary(MEASUREMENTS / f"{name}.builtin.nc")["rollout"].sel(variant=variant).values
+        rollout = kept[f"{name}.builtin"]["rollout"].sel(variant=variant).values
         (found,) = profiles(driver, [{"model": f"reference-{name}"} | fields])
-        assert np.abs(found - rollout).max() < 1e-8, (name, variant)
+        assert np.abs(found - rollout).max() < 1e-6, (name, variant)
 
 
 def test_page_opens_with_prediction_beside_measurement(driver, show):
@@ -588,7 +509,7 @@ def test_links_bring_settings_back(driver, show):
     round_trip = """const [hash] = arguments, s = PosbiasState, presets = PosbiasPresets;
         const first = s.parse(hash, presets), link = s.format(first.state, presets), again = s.parse(link, presets);
         return [first, link, again]"""
-    for k in range(100):
+    for k in range(40):
         draw = random_biased_fields if k % 5 == 0 else random_fields
         fields = draw(rng, k) | {"law": ("aligned", "birth")[k % 2]}
         first, link, again = driver.execute_script(round_trip, hash_of(fields))
@@ -611,30 +532,28 @@ def test_defaults_of_the_page_are_those_that_it_prints(driver, show):
     assert documented == set(initial)
 
 
-@pytest.mark.parametrize(
-    ("hash_", "field", "message"),
-    [
-        ("#depth=3.5", "depth", "expected an integer from 1 to 100, received 3.5"),
-        ("#length=1e9", "length", "expected an integer from 4 to 4096, received 1e9"),
-        ("#lambda=", "lambda", "expected a number from 0 to 1, received no value"),
-        ("#model=gpt", "model", "expected one of falcon-rw-7b, mpt-7b"),
-        ("#mixing=model", "mixing", "expected one of constant, decay without a model, received model"),
-        ("#law=square", "law", "expected one of aligned, birth, received square"),
-        ("#encoding=log-position&alpha=-1", "alpha", "expected a number from -0.99 to 99, received -1"),
-        ("#encoding=flat&tau=0", "tau", "expected a number from 0.01 to 100, received 0"),
-        ("#encoding=flat&mask=window", "mask", "expected one of causal with encoding=flat, received window"),
-        ("#off=mask&encoding=log-position", "off", "content with encoding=log-position, with commas between"),
-        ("#off=mask,gravity", "off", "expected any of mask, residual, position, content"),
-        ("#colour=<img src=x>", "colour", "expected one of the fields model, depth"),
-        ("#=%E0%A4%A&&&", "", "expected one of the fields"),
-    ],
-)
-def test_a_broken_link_says_what_was_refused(driver, show, hash_, field, message):
-    show(hash_)
+REFUSED = {
+    "#depth=3.5": "an integer from 1 to 100",
+    "#length=1e9": "an integer from 4 to 4096",
+    "#lambda=": "a number from 0 to 1",
+    "#model=gpt": "one of falcon-rw-7b, mpt-7b",
+    "#mixing=model": "one of constant, decay without a model",
+    "#encoding=log-position&alpha=-1": "a number from -0.99 to 99",
+    "#encoding=flat&mask=window": "one of causal with encoding=flat",
+    "#off=mask,gravity": "any of mask, residual, position, content",
+    "#colour=<img src=x>": "one of the fields model, depth",
+}
+
+
+def test_a_broken_link_says_what_was_refused(driver, show):
+    show("#depth=3.5&colour=<img src=x>&=%E0%A4%A&&&")
     box = driver.find_element(By.CSS_SELECTOR, ".explorer-refused[role=alert]")
-    assert box.is_displayed() and field in box.text and message in box.text
-    assert abs(profile(driver).sum() - 1) < 1e-9
-    assert errors(driver) == []
+    assert box.is_displayed() and "depth: expected an integer from 1 to 100, received 3.5" in box.text
+    assert "expected one of the fields model, depth" in box.text
+    assert abs(profile(driver).sum() - 1) < 1e-9 and errors(driver) == []
+    for hash_, wanted in REFUSED.items():
+        (refused,) = driver.execute_script("return PosbiasState.parse(arguments[0], PosbiasPresets).refused", hash_)
+        assert wanted in refused["expected"], (hash_, refused)
 
 
 def test_settings_go_into_the_address_and_come_back(driver, show):
@@ -694,16 +613,6 @@ def test_the_switch_between_the_laws(driver, show):
     assert "law at birth without positional encoding" in legend(driver) and "adding sizes" not in legend(driver)
     after(driver, element(driver, "force-position").click)
     assert np.array_equal(choose(driver, "law", "aligned"), sizes)
-
-
-def test_the_switch_by_keyboard(driver, show):
-    show("#depth=6&length=50")
-    law = element(driver, "law")
-    p = after(driver, lambda: law.send_keys(Keys.ARROW_DOWN))
-    assert driver.execute_script("return PosbiasExplorer.state.law") == "birth"
-    assert np.abs(p - predicted_at_birth(depth=6, length=50)).max() < 1e-12
-    choose(driver, "model", "reference-gpt2-12")
-    assert driver.execute_script("return PosbiasExplorer.state.law") == "birth", "a model keeps the law"
 
 
 def test_a_link_to_the_law_at_birth_and_its_file(driver, show, tmp_path):
@@ -769,9 +678,8 @@ def test_too_much_is_said_and_not_begun(driver, show):
 # ---------------------------------------------------------------- the four forces
 
 
-@pytest.mark.parametrize("start", ["#depth=12&length=64&content=diagonal", "#model=reference-mpt-12&content=diagonal"])
-def test_each_switch_moves_the_profile_as_the_theory_says(driver, show, start):
-    show(start)
+def test_each_switch_moves_the_profile_as_the_theory_says(driver, show):
+    show("#depth=12&length=64&content=diagonal")
     both = profile(driver)
     for force, later in (("residual", False), ("position", False), ("content", False), ("mask", True)):
         switch = element(driver, f"force-{force}")
@@ -862,15 +770,6 @@ def test_what_the_page_promises_of_logits_by_ratios_is_true(driver, show):
     assert [round(mean_position(p), 2) for p in profiles(driver, two)] == [0.93, 0.43, 0.5, 0.49]
 
 
-def test_every_link_on_the_page_is_accepted(driver, show):
-    show()
-    links = re.findall(r'href="(#[^"]*=[^"]*)"', (ROOT / "book" / "explorer.md").read_text())
-    assert len(links) >= 5
-    for link in links:
-        parsed = driver.execute_script("return PosbiasState.parse(arguments[0], PosbiasPresets)", unescape(link))
-        assert parsed["refused"] == [], link
-
-
 # ---------------------------------------------------------------- logits by the ratio of positions
 
 
@@ -906,12 +805,6 @@ def test_flat_logits_are_set_to_the_networks_mixing(driver, show):
     assert "beyond the slider" in element(driver, "match-hint").text
 
 
-def test_csv_of_flat_logits(driver, show, tmp_path):
-    show("#encoding=flat&tau=3&depth=30&length=300")
-    (tmp_path / "p.csv").write_text(driver.execute_script("return PosbiasExplorer.csv()"))
-    assert np.array_equal(read_profile(tmp_path / "p.csv"), profile(driver))
-
-
 def test_logits_by_ratios_are_causal_alone(driver, show):
     show("#mask=window&width=9&off=mask&length=64")
     p = choose(driver, "encoding", "log-position")
@@ -945,12 +838,6 @@ def test_flat_logits_hide_the_diagonal_and_its_content(driver, show):
 # ---------------------------------------------------------------- downloads
 
 
-def test_csv_is_a_profile_that_python_reads(driver, show, tmp_path):
-    show("#depth=30&length=300&encoding=decay&slope=2&lambda=0.02")  # has values down to 1e-290
-    (tmp_path / "p.csv").write_text(driver.execute_script("return PosbiasExplorer.csv()"))
-    assert np.array_equal(read_profile(tmp_path / "p.csv"), profile(driver))
-
-
 def test_downloads_are_files(driver, show, tmp_path):
     show("#model=bloom-7b1&length=128")
     driver.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
@@ -961,19 +848,6 @@ def test_downloads_are_files(driver, show, tmp_path):
     WebDriverWait(driver, 20).until(lambda d: not list(tmp_path.glob("*.crdownload")))
     assert np.array_equal(read_profile(tmp_path / "profile-bloom-7b1-128.csv"), profile(driver))
     assert (tmp_path / "profile-bloom-7b1-128.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_picture_has_ground_curves_and_settings(driver, show):
-    show("#model=bloom")
-    pixels = """const c = PosbiasExplorer.picture(), d = c.getContext("2d").getImageData(0, 0, c.width, c.height).data;
-        const seen = {}; for (let i = 0; i < d.length; i += 4) {
-          const k = `${d[i]},${d[i + 1]},${d[i + 2]},${d[i + 3]}`; seen[k] = (seen[k] || 0) + 1 }
-        return [c.width, c.height, seen]"""
-    width, height, seen = driver.execute_script(pixels)
-    assert width > 300 and height > 300
-    assert all(colour.endswith(",255") for colour in seen), "no transparent pixel"
-    for colour in ("10,90,156", "176,69,27"):  # rollout and measured
-        assert seen.get(f"{colour},255", 0) > 50
 
 
 # ---------------------------------------------------------------- everyone can use it
@@ -1017,11 +891,11 @@ def test_every_step_of_a_slider_changes_its_value(driver, show):
     }.items():
         show(hash_)
         slider, seen = element(driver, name), []
-        for _ in range(30):
+        for _ in range(10):
             slider.send_keys(Keys.ARROW_RIGHT)
             seen.append(driver.execute_script("return PosbiasExplorer.state[arguments[0]]", name))
         assert seen == sorted(set(seen)), f"{name}: {seen}"
-        for _ in range(30):
+        for _ in range(10):
             slider.send_keys(Keys.ARROW_LEFT)
         back = driver.execute_script("return PosbiasExplorer.state[arguments[0]]", name)
         assert back == {"length": 4, "width": 1, "alpha": -0.99, "tau": 0.01}[name]
@@ -1107,26 +981,13 @@ def test_plot_is_drawn_again_when_the_theme_changes(driver, show):
     WebDriverWait(driver, 10).until(lambda d: d.execute_script(picture) != before)
 
 
-def test_no_motion_where_none_is_wanted(driver, show):
-    show()
-    driver.execute_script("""
-        document.body.insertAdjacentHTML("beforeend", '<a id="try" href="#depth=9&length=90">try</a>');
-        window.moves = []; Element.prototype.scrollIntoView = function (o) { window.moves.push(o.behavior) };""")
-    for value, behaviour in (("reduce", "auto"), ("no-preference", "smooth")):
-        features = [{"name": "prefers-reduced-motion", "value": value}]
-        driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-        after(driver, lambda: driver.execute_script("document.getElementById('try').click()"))
-        assert driver.execute_script("return window.moves.pop()") == behaviour
-    assert profile(driver).size == 90 and driver.execute_script("return document.activeElement.id") == "explorer"
-
-
 CROWDED = "#depth=3.5&colour=1&axis=log&mask=window&content=diagonal&mixing=decay&slopes=one&off=mask,residual"
 
 
 FLAT = "#encoding=flat&tau=4.8&depth=24&lambda=0.2&length=2048&content=diagonal&law=birth"
 
 
-@pytest.mark.parametrize("hash_", ["", CROWDED, FLAT])
+@pytest.mark.parametrize("hash_", [CROWDED, FLAT])
 def test_phone_has_no_sideways_scrolling(driver, show, hash_):
     show()
     resize(driver, 360)
@@ -1167,8 +1028,7 @@ def test_without_scripts_the_page_says_what_to_do():
     assert "posbias rollout" in text.partition("<noscript>")[2].partition("</noscript>")[0]
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 360])
+@pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (360, "dark")])
 def test_built_page(driver, html, width, theme):
     address = (html / "book" / "explorer.html").as_uri()
     resize(driver, width)
