@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 from posbias.cli import main
@@ -28,14 +29,16 @@ def killed(words, before=""):
 
 def run(words):
     """Run a command line in this process, which does not outlive its second checkpoint."""
-    torch_save, written = checkpoint.torch.save, []
+    whole_file, written = checkpoint.whole_file, []
 
-    def save_half(state, file):
-        torch_save(state, file)
-        written.append(file)
-        if len(written) == 2:
-            os.truncate(file.name, os.path.getsize(file.name) // 2)
-            os.kill(os.getpid(), signal.SIGKILL)
+    @contextmanager
+    def half_a_file(path):
+        with whole_file(path) as file:
+            yield file
+            written.append(file)
+            if len(written) == 2:
+                os.truncate(file, file.stat().st_size // 2)
+                os.kill(os.getpid(), signal.SIGKILL)
 
-    checkpoint.torch.save = save_half
+    checkpoint.whole_file = half_a_file
     main(words)

@@ -72,15 +72,7 @@ class AttentionReading:
         queries: slice = slice(None),
         out: Float[Tensor, "b H q k"] | None = None,
     ) -> Float[Tensor, "b H q k"]:
-        """Return content logits in 32 bits: logits less bias, hugely negative where masked.
-
-        Parameters
-        ----------
-        prompts, queries
-            Which prompts of the batch and which queries, with the keys up to the last of them; all unless given.
-        out
-            Where to write them; a new tensor unless given.
-        """
+        """Return content logits in 32 bits: logits less bias, hugely negative where masked."""
         n = self.logits.shape[-1]
         block = (..., queries, slice(0, queries.indices(n)[1]))
         logits = (self.logits if self.product is None else self.product)[prompts][block]
@@ -186,11 +178,6 @@ def read_mask(arguments: dict[str, Any], bias: Tensor | None, n: int, causal: bo
     """Return the whole position bias, and the keys that are allowed, for prompts without padding.
 
     A boolean mask is True where a key is hidden (MPT); any other holds what is added to the logits.
-
-    Raises
-    ------
-    RuntimeError
-        If a mask has other dimensions, hides a query from itself or, unless ``causal`` is False, shows a later key.
     """
     mask = arguments.get("attention_mask")
     if mask is None or mask.dim() != 4:

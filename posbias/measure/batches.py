@@ -20,6 +20,10 @@ from posbias.measure.settings import Settings
 from posbias.measure.unfinished import held_back
 
 
+EVERY = 60.0
+"""Least seconds between two checkpoints."""
+
+
 class Batch(NamedTuple):
     """A batch: how many prompts it has, and what reads it and adds to the state."""
 

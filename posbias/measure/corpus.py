@@ -55,8 +55,7 @@ class Corpus:
     dataset: str = setting(
         BUILTIN,
         "builtin (documentation and code that come with the package), fineweb-edu, dclm or wikipedia (streamed from "
-        "the hub), or a path: text, a folder of .txt files, .jsonl, .csv or .parquet, packed as .gz or not; builtin unless "
-        "given.",
+        "the hub), or a path: text, a folder of .txt files, .jsonl, .csv or .parquet; builtin unless given.",
         "-d",
         kept=True,
     )

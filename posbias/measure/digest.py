@@ -34,18 +34,6 @@ def folder_digest(folder: Path) -> str:
     """Return ``files-`` and 16 hexadecimal digits: a digest of the names and contents of the files that count.
 
     They are those with an end of :data:`CONTENT`; folders inside the folder are not looked at.
-
-    Parameters
-    ----------
-    folder
-        Directory of a model, of a tokenizer, or of both.
-
-    Raises
-    ------
-    ValueError
-        For a folder without such files.
-    OSError
-        If a file cannot be read.
     """
     files = sorted(path for path in folder.iterdir() if path.suffix in CONTENT and path.is_file())
     if not files:
@@ -57,13 +45,7 @@ def folder_digest(folder: Path) -> str:
 
 
 def file_digests(files: Iterable[Path]) -> list[str]:
-    """Return the SHA-256 of every byte of each file, from the cache where a file is as it was.
-
-    Raises
-    ------
-    OSError
-        If a file cannot be read.
-    """
+    """Return the SHA-256 of every byte of each file, from the cache where a file is as it was."""
     files = [file.resolve() for file in files]
     cached = [_cached(file) for file in files]
     unread = sum(file.stat().st_size for file, digest in zip(files, cached, strict=True) if digest is None)

@@ -114,20 +114,7 @@ class Instrument:
         return [works_on(layer) for layer in self.layers]
 
     def measure(self, ids: Int[Tensor, "B n"], observe: Observer | None = None) -> BatchReading:
-        """Return the reading of a batch of prompts of equal length, handing each layer's attention to ``observe``.
-
-        Parameters
-        ----------
-        ids
-            Token ids, without padding.
-        observe
-            Called once a layer, last layer first, with that layer's ``Reading`` of :mod:`posbias.measure.attention`.
-
-        Raises
-        ------
-        NotFinite
-            At the first layer with a NaN or Inf, or for the gradient.
-        """
+        """Return the reading of a batch of prompts of equal length, handing each layer's attention to ``observe``."""
         x = self.embeddings(ids).requires_grad_(True)
         walk = _Walk(self.layers)
         watch = _Watch(self, x.shape[1], None)

@@ -21,13 +21,7 @@ from posbias.networks.hooks import After, hooked
 
 
 def rotary_module(instrument: Instrument) -> nn.Module:
-    """Return the module that gives cos and sin of the rotary angles.
-
-    Raises
-    ------
-    ValueError
-        For a model without rotary positions, or whose attention computes them inside.
-    """
+    """Return the module that gives cos and sin of the rotary angles."""
     config: Any = instrument.model.config
     position = instrument.family.position_of(config)
     if position != "rotary":
@@ -42,13 +36,7 @@ def rotary_module(instrument: Instrument) -> nn.Module:
 
 @contextmanager
 def bidirectional(instrument: Instrument) -> Iterator[None]:
-    """Let every query see later keys as well, |i - j| < window where there is a window: allowed(i, j) or allowed(j, i).
-
-    Parameters
-    ----------
-    instrument
-        Of a model whose attention modules take an additive mask. Weights and angles stay.
-    """
+    """Let every query see later keys as well, |i - j| < window where there is a window; weights and angles stay."""
 
     def open_mask(module: nn.Module, args: Any, kwargs: Any) -> Any:
         mask = kwargs.get("attention_mask")
@@ -70,11 +58,6 @@ def replaced_rope(instrument: Instrument, by: str, seed: int = 0) -> Iterator[No
 
     Both leave q·k a function of content and i - j alone. What "scrambled" means in the paper is not in the review at
     hand; this is our choice.
-
-    Raises
-    ------
-    ValueError
-        For a model without rotary positions, or another replacement.
     """
     if by not in ("identity", "scrambled"):
         raise errors.invalid("by", "identity or scrambled", by)
@@ -99,11 +82,6 @@ def replaced_embeddings(instrument: Instrument, which: str, seed: int = 0) -> It
     """Replace the first token's embedding, or all, by Gaussian vectors with the table's mean and deviation.
 
     Each prompt gets vectors of its own, drawn one after another from ``seed`` on as the passes of the context come.
-
-    Raises
-    ------
-    ValueError
-        For anything else than ``first`` and ``all``.
     """
     if which not in ("first", "all"):
         raise errors.invalid("which", "first or all", which)
@@ -126,24 +104,10 @@ def replaced_denominators(
 ) -> Iterator[None]:
     """Let the norms before attention divide by numbers that do not depend on position, for queries, keys or values.
 
-    Parameters
-    ----------
-    instrument
-        Of a model with a norm before attention.
-    typical
-        What the norms divide by at each layer and position, typically: above 0; with ``own`` as long as the prompts.
-    parts
-        Of which projections: some of the letters q, k and v. All else takes the norm's output as it is, and gains
-        and biases stay.
-    own
-        False: every token of layer t is divided by the geometric mean of ``typical[t]``. True: its own denominator
-        stays but for the factor by which ``typical[t]`` at its position exceeds this mean, so that tokens still
-        differ and the typical course along the prompt is gone.
-
-    Raises
-    ------
-    ValueError
-        For other parts, numbers that are not above 0 or not T rows of them, and a norm that stands after attention.
+    ``typical`` is what the norms divide by at each layer and position, typically. Every token of layer t is divided by
+    the geometric mean of ``typical[t]``; with ``own`` its own denominator stays but for the factor by which
+    ``typical[t]`` at its position exceeds this mean, so that tokens still differ and the typical course along the
+    prompt is gone. ``parts`` are some of the letters q, k and v: all else takes the norm's output as it is.
     """
     if not parts or set(parts) - set("qkv") or len(set(parts)) < len(parts):
         raise errors.invalid("parts", "some of the letters q, k and v", repr(parts))

@@ -14,13 +14,6 @@ from posbias import errors
 def denominators(norm: nn.Module, x: Float[Tensor, "... D"]) -> Float[Tensor, "... 1"]:
     """Return what a norm divides by: √(variance over the features + ε), with RMSNorm √(mean square + ε).
 
-    Raises
-    ------
-    ValueError
-        For a module that is neither.
-
-    Examples
-    --------
     >>> float(denominators(nn.LayerNorm(2, eps=0.0), torch.tensor([1.0, 5.0])))
     2.0
     """

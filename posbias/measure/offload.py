@@ -41,11 +41,6 @@ def check_device_map(name: str) -> None:
 def works_on(module: nn.Module) -> torch.device:
     """Return the device on which a module works: that of its weights, or to which accelerate brings them.
 
-    Raises
-    ------
-    ValueError
-        For a module without weights that can be had.
-
     >>> works_on(nn.Linear(2, 2))
     device(type='cpu')
     """
@@ -64,8 +59,6 @@ def works_on(module: nn.Module) -> torch.device:
 def present(module: nn.Module) -> Iterator[None]:
     """Have a module's own weights at hand inside the block.
 
-    Examples
-    --------
     >>> linear = nn.Linear(2, 2)
     >>> with present(linear):
     ...     linear.weight.is_meta

@@ -56,14 +56,7 @@ class Positions:
 
 
 def read_positions(instrument: Instrument, n: int) -> Positions:
-    """Return the positional parameters of a model for sequences of n tokens, by one forward pass.
-
-    Raises
-    ------
-    RuntimeError
-        If a mask is neither causal nor a sliding window, if layers differ in their own biases, and if biases that the
-        configuration gives do not reach the softmax.
-    """
+    """Return the positional parameters of a model for sequences of n tokens, by one forward pass."""
     T, H = instrument.T, instrument.H
     config: Any = instrument.model.config
     biases, digits = given_biases(config), torch.finfo(instrument.embeddings(torch.zeros(1, 1).long()).dtype).eps

@@ -47,13 +47,7 @@ class Processes:
         return list(items[self.rank :: self.world])
 
     def add_up(self, x: Tensor) -> Tensor:
-        """Return the sum of all processes' ``x``, the same in each.
-
-        Raises
-        ------
-        ChildProcessError
-            If another process has stopped; that one says why.
-        """
+        """Return the sum of all processes' ``x``, the same in each."""
         if self.world == 1:
             return x
         total = x.to("cpu", copy=True)
@@ -68,13 +62,7 @@ class Processes:
 
 
 def world_size() -> int:
-    """Return how many processes torchrun started, 1 where it started none.
-
-    Raises
-    ------
-    ValueError
-        If only some of the variables are there that torchrun sets, or with what is no number.
-    """
+    """Return how many processes torchrun started, 1 where it started none."""
     if os.environ.get("WORLD_SIZE", "1") == "1" and "RANK" not in os.environ:
         return 1
     for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
@@ -103,13 +91,7 @@ def _number(name: str, least: int, below: int) -> int:
 
 @contextmanager
 def processes() -> Iterator[Processes]:
-    """Join the other processes, if torchrun started any, until the block ends.
-
-    Raises
-    ------
-    ValueError
-        If the environment is not as torchrun makes it, or the other processes cannot be reached.
-    """
+    """Join the other processes, if torchrun started any, until the block ends."""
     world = world_size()
     if world == 1:
         yield Processes(0, 1)

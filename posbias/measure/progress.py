@@ -14,7 +14,7 @@ EVERY = 30.0
 class Progress(tqdm):
     """A bar of tqdm whose updates may carry a note, such as a loss."""
 
-    def update(self, n: float | None = 1, note: str = "") -> bool | None:
+    def update(self, n: int = 1, note: str = "") -> bool | None:
         """Count ``n`` more as done; the last note stays unless another is given."""
         if note:
             self.set_postfix_str(note, refresh=False)

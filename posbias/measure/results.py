@@ -112,22 +112,7 @@ WIDE = (
 
 
 def make_results(arrays: Mapping[str, np.ndarray], provenance: Mapping[str, Any], bins: np.ndarray) -> xr.Dataset:
-    """Return arrays as a labelled data set with their meaning and provenance.
-
-    Parameters
-    ----------
-    arrays
-        Name → array for names of :data:`VARIABLES`.
-    provenance
-        Everything in :data:`ATTRIBUTES`.
-    bins
-        Centres of the histograms' bins.
-
-    Raises
-    ------
-    ValueError
-        If a name, a dimension or an attribute is not what it should be.
-    """
+    """Return arrays as a labelled data set with their meaning and provenance."""
     unknown = sorted(set(arrays) - set(VARIABLES)) + sorted((set(provenance) - set(LATER_ATTRIBUTES)) ^ set(ATTRIBUTES))
     if unknown:
         raise errors.invalid("results", "the names of the layout", ", ".join(unknown))
@@ -150,15 +135,7 @@ def write_results(path: Path, results: xr.Dataset) -> None:
 
 
 def read_results(path: Path | str) -> xr.Dataset:
-    """Read a measurement into memory.
-
-    Raises
-    ------
-    ValueError
-        If the file is no netCDF file, not one of ours, of another layout, or incomplete.
-    OSError
-        If it cannot be read.
-    """
+    """Read a measurement into memory."""
     results = load_layout(Path(path), "posbias_schema", SCHEMA, "a measurement")
     if "summary" in results.attrs:
         raise errors.invalid(str(path), "a complete measurement", "the summary of one")
@@ -171,14 +148,7 @@ def read_results(path: Path | str) -> xr.Dataset:
 
 
 def check_sizes(path: Path, results: xr.Dataset) -> None:
-    """Raise unless the numbers of prompts and tokens that a file names are those that it has, and it has layers.
-
-    Raises
-    ------
-    ValueError
-        With the file, what was expected, and what came; also if a slope is no number, or a description of position
-        biases none.
-    """
+    """Raise unless the numbers of prompts and tokens that a file names are those that it has, and it has layers."""
     for name, dimension in (("length", "position"), ("prompts", "prompt")):
         number = netcdf.integer_attribute(path, results.attrs, name)
         there = results.sizes.get(dimension, number)
@@ -196,20 +166,7 @@ def check_sizes(path: Path, results: xr.Dataset) -> None:
 
 
 def described_biases(results: xr.Dataset, name: str = "position_bias") -> Biases | None:
-    """Return the position biases that a measured model was given, None if it was given none.
-
-    Parameters
-    ----------
-    results
-        A measurement, or a summary.
-    name
-        ``position_bias``, or ``added_bias`` for what was added to the model while it was measured.
-
-    Raises
-    ------
-    ValueError
-        For a description that is none, or of other layers or heads.
-    """
+    """Return the position biases that a measured model was given, None if it was given none."""
     text = results.attrs.get(name)
     if text is None:
         return None
@@ -222,16 +179,7 @@ def described_biases(results: xr.Dataset, name: str = "position_bias") -> Biases
 
 
 def read_comparable(path: Path | str) -> xr.Dataset:
-    """Read a measurement that predictions can be compared with: two prompts or more, and finite numbers.
-
-    Raises
-    ------
-    ValueError
-        As :func:`read_results` does, and for a file without kernels or content, a single prompt, a NaN or Inf, or a
-        prompt without influence.
-    OSError
-        If it cannot be read.
-    """
+    """Read a measurement that predictions can be compared with: two prompts or more, and finite numbers."""
     results = read_results(path)
     if results.sizes["prompt"] < 2:
         raise errors.invalid(str(path), "2 prompts or more, for intervals over prompts", results.sizes["prompt"])

@@ -19,6 +19,7 @@ import torch
 import xarray as xr
 
 from posbias import errors
+from posbias.measure import batches
 from posbias.measure.accumulators import bin_centres
 from posbias.measure.batches import differing, fingerprint_of, go_through, out_of_memory
 from posbias.measure.branches import has_branches, read_branches
@@ -40,20 +41,20 @@ def measure(
     *,
     resume: bool = False,
     overwrite: bool = False,
-    checkpoint_every: float = 60.0,
+    checkpoint_every: float | None = None,
     progress: bool = False,
     bias: Any = None,
 ) -> xr.Dataset | None:
     """Measure a model on a corpus, write the result, and return it (None in processes other than the first).
 
-    Of a session, what is open already is not opened again. Checkpoints lie beside ``output`` until it is there, with at
-    least ``checkpoint_every`` seconds between them; a finished result of the same settings is returned as it is where
+    Of a session, what is open already is not opened again. Checkpoints, one a minute unless ``checkpoint_every`` gives other
+    seconds, lie beside ``output`` until it is there; a finished result of the same settings is returned as it is where
     the run may ``resume``. ``bias`` describes a position bias that is added to the model's logits while it is measured;
     slopes and other positional numbers of the file are the model's own.
     """
     check_run(output, resume=resume, overwrite=overwrite)
     session = subject if isinstance(subject, Session) else Session(subject)
-    settings = session.settings
+    settings, every = session.settings, batches.EVERY if checkpoint_every is None else checkpoint_every
     session.check()
     added = None if bias is None else fitting_biases(session.config, bias)
     session.check_hidden(added)
@@ -85,7 +86,7 @@ def measure(
             traces = Traces(session, instrument, group, path)
             marks = fingerprint_of(provenance, group.rank)
             with nullcontext() if added is None else added_biases(instrument.model, added):
-                go_through(traces.batches, traces.state, path, marks, checkpoint_every=checkpoint_every, shown=shown)
+                go_through(traces.batches, traces.state, path, marks, checkpoint_every=every, shown=shown)
                 arrays = traces.arrays(positions, shown)
                 if group.rank == 0 and "branches" in settings.quantities and has_branches(instrument):
                     arrays |= read_branches(instrument, session.ids, session.cells).arrays()

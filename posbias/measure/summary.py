@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +17,7 @@ from posbias.rollout.order import stochastic_monotonicity
 DROPPED = (
     "content_logits", "attention", "attention_heads", "step_gain", "histogram_diagonal", "histogram_offdiagonal", "bin",
     "cell_start", "content_cells", "attention_cells", "attention_band", "attention_heads_cells", "step_gain_cells",
-    "step_gain_diagonal", "rollout_own", "tokens", "document", "offset",
+    "step_gain_diagonal", "rollout_own", "tokens", "offset",
 )  # fmt: skip
 PER_PROMPT = ("influence_prompts", "influence_signed_prompts")
 BITS = 10
@@ -44,17 +42,7 @@ ADDED: dict[str, tuple[tuple[str, ...], str]] = {
 def summarise(results: xr.Dataset, *, prompts: bool = True) -> xr.Dataset:
     """Return a measurement without matrices and histograms, with what is computed from them.
 
-    Parameters
-    ----------
-    results
-        From :func:`~posbias.measure.results.read_results`.
-    prompts
-        Whether to keep each prompt's influence, rounded to :data:`BITS` bits.
-
-    Raises
-    ------
-    ValueError
-        If a mean attention kernel is not stochastic.
+    Each prompt's influence, rounded to :data:`BITS` bits, its λ and its document are kept with ``prompts`` alone.
     """
     variants = variants_of(results)
     arrays = {"rollout": np.stack([measured_profile(results, variant) for variant in variants])}
@@ -72,7 +60,9 @@ def summarise(results: xr.Dataset, *, prompts: bool = True) -> xr.Dataset:
         cells, B = measured_cells(results), results["attention_cells"].values.astype(np.float64)
         given = (cells.sizes[:, None] * B).sum(1) / cells.sizes
         arrays["attention_received"] = given[:, cells.index] / np.arange(cells.n, 0, -1)
-    dropped = DROPPED if prompts else (*DROPPED, *PER_PROMPT, "lambda_frobenius_prompts", "lambda_token_prompts")
+    dropped = (
+        DROPPED if prompts else (*DROPPED, *PER_PROMPT, "lambda_frobenius_prompts", "lambda_token_prompts", "document")
+    )
     out = results.drop_vars([name for name in dropped if name in results.variables])
     out = out.drop_vars([name for name in out.coords if name not in out.dims])
     for name in PER_PROMPT:
@@ -103,51 +93,11 @@ def write_summary(path: Path, summary: xr.Dataset) -> None:
 
 
 def read_summary(path: Path | str) -> xr.Dataset:
-    """Read a summary into memory.
-
-    Raises
-    ------
-    ValueError
-        If the file is not a summary of this layout.
-    OSError
-        If it cannot be read.
-    """
+    """Read a summary into memory."""
     summary = load(Path(path))
     if (
         "summary" not in summary.attrs
         or netcdf.integer_attribute(Path(path), summary.attrs, "posbias_schema") != SCHEMA
     ):
-        raise errors.invalid(str(path), f"a summary of layout {SCHEMA}, made by posbias summarise", "another file")
+        raise errors.invalid(str(path), f"a summary of layout {SCHEMA}, saved without matrices", "another file")
     return summary
-
-
-class _Summaries(Mapping[str, xr.Dataset]):
-    def __init__(self, paths: list[Path]) -> None:
-        self.paths = {path.stem: path for path in paths}
-        self.read = cache(read_summary)
-
-    def __getitem__(self, stem: str) -> xr.Dataset:
-        return self.read(self.paths[stem])
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.paths)
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    def __contains__(self, stem: object) -> bool:
-        return stem in self.paths
-
-
-def read_summaries(folder: Path | str) -> Mapping[str, xr.Dataset]:
-    """Return the summaries in a folder: stem → content, by name; each is read when it is first asked for.
-
-    Files of models from other training seeds, MODEL.seed-SEED.PART.nc, are left out:
-    :func:`studies.reference.training_seeds.read_seeds` reads those.
-
-    Raises
-    ------
-    ValueError, OSError
-        As :func:`read_summary` does, when one is asked for.
-    """
-    return _Summaries(sorted(path for path in Path(folder).glob("*.nc") if ".seed-" not in path.name))

@@ -62,7 +62,7 @@ def check_no_results(path: Path) -> None:
 def check_run(output: Path, *, resume: bool, overwrite: bool = False, report: Path | None = None) -> None:
     """Raise unless a result (and a report) can be written, and its run begun or resumed."""
     if report is not None:
-        check_output(report, ".html", "report")
+        check_output(report, ".html", "report", overwrite=resume or overwrite)
     check_output(output, overwrite=resume or overwrite)
     check_unfinished(own_checkpoint(output), resume=resume)
 

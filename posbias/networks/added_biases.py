@@ -33,20 +33,6 @@ def added_biases(model: nn.Module, biases: Any) -> Iterator[None]:
 
     What a mask hides stays hidden, whatever the bias says. Grouped-query heads are query heads. Prompts may be padded
     on the right; a cache counts, as :mod:`posbias.networks.given_biases` says.
-
-    Parameters
-    ----------
-    model
-        Of a supported family, with eager attention or torch's fused one.
-    biases
-        A description for all heads such as ``{"kind": "log", "alpha": 1.4}``, a list for heads, or a list of such lists
-        for layers; or biases that were read from one.
-
-    Raises
-    ------
-    ValueError
-        For a description that is none or of other heads or layers; when the model runs, for prompts with padding on the
-        left, a cache with room for more tokens than it holds, and logits beyond the number format.
     """
     config: Any = model.config
     with hooked(before=bias_hooks(model, fitting_biases(config, biases), adds=True)):
@@ -55,11 +41,6 @@ def added_biases(model: nn.Module, biases: Any) -> Iterator[None]:
 
 def fitting_biases(config: Any, biases: Any) -> Biases:
     """Return the biases of a description, or those that are given, for a model with this configuration.
-
-    Raises
-    ------
-    ValueError
-        For a description that is none, and for other numbers of layers or heads.
 
     >>> from transformers import GPT2Config
     >>> fitting_biases(GPT2Config(), [{"kind": "none"}] * 2)
@@ -81,18 +62,6 @@ def divided_logits(model: nn.Module, temperatures: Numbers) -> Iterator[None]:
 
     A layer's queries are divided after their projection (and norm, where there is one), so that logits before a soft
     cap and before any bias are. A temperature of 1 changes no bit.
-
-    Parameters
-    ----------
-    model
-        Of a supported family.
-    temperatures
-        Above 0: one for all layers, or one for each.
-
-    Raises
-    ------
-    ValueError
-        For other numbers.
     """
     family = family_of(model.config)
     attentions = [family.attention_of(layer) for layer in family.layers(model)]

@@ -108,13 +108,7 @@ class Family:
         return None if path is None else _submodule(layer, path)
 
     def norm_of(self, layer: nn.Module) -> nn.Module:
-        """Return the norm before the attention of ``layer``.
-
-        Raises
-        ------
-        ValueError
-            For a layer that normalises after attention.
-        """
+        """Return the norm before the attention of ``layer``."""
         if not getattr(layer, "do_layer_norm_before", True):
             raise errors.invalid("model", "a norm before attention", "one after it")
         return _submodule(layer, next(path for path in self.norm if hasattr(layer, path)))
@@ -174,13 +168,7 @@ def content_form(config: Any) -> str:
 
 
 def output_projection(attention: nn.Module) -> nn.Module:
-    """Return the projection that takes the heads' averaged values.
-
-    Raises
-    ------
-    ValueError
-        For an attention module without one of a known name.
-    """
+    """Return the projection that takes the heads' averaged values."""
     found = next((getattr(attention, x) for x in OUTPUT_PROJECTIONS if hasattr(attention, x)), None)
     if found is None:
         raise errors.invalid("model", f"an output projection {', '.join(OUTPUT_PROJECTIONS)}", type(attention).__name__)
@@ -345,7 +333,7 @@ FAMILIES: Mapping[str, Family] = {
 
 def check_family(model_type: Any) -> None:
     """Raise ValueError unless an architecture is supported, with those that are."""
-    if model_type not in FAMILIES:
+    if not isinstance(model_type, str) or model_type not in FAMILIES:
         received = str(model_type)[:60] if model_type else "no model_type"
         raise errors.invalid("architecture", f"one of {', '.join(FAMILIES)}", received)
 

@@ -84,13 +84,7 @@ def _as_falcons_mask(arguments: Arguments, logits: Tensor, adds: bool) -> Argume
 
 
 def _fitting(logits: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return logits in a number format, none so low that a mask beside it would be lost.
-
-    Raises
-    ------
-    ValueError
-        For a logit so high that it would show what a mask hides.
-    """
+    """Return logits in a number format, none so low that a mask beside it would be lost."""
     most = torch.finfo(dtype).max / 4
     if logits.max() > most:
         raise errors.invalid(FIELD, f"logits of at most {most:.3g}, as {dtype} needs", f"{float(logits.max()):.3g}")
@@ -102,13 +96,7 @@ INPUTS: Mapping[str, Input] = {"bloom": _as_alibi, "mpt": _as_position_bias, "fa
 
 
 def given_biases(config: Any) -> Biases | None:
-    """Return the biases that a configuration describes, None if it describes none.
-
-    Raises
-    ------
-    ValueError
-        For a description that is none or of other heads or layers, and for a family that takes none.
-    """
+    """Return the biases that a configuration describes, None if it describes none."""
     description = getattr(config, FIELD, None)
     if description is None:
         return None
@@ -127,14 +115,7 @@ def hides(biases: Biases | None) -> bool:
 
 
 def attach_biases(model: nn.Module) -> Biases | None:
-    """Give a model the biases that its configuration describes, for good and once; return them, None for none.
-
-    Raises
-    ------
-    ValueError
-        As :func:`given_biases` does; when the model runs, for prompts with padding on the left and for a cache with
-        room for more tokens than it holds.
-    """
+    """Give a model the biases that its configuration describes, for good and once; return them, None for none."""
     config: Any = model.config
     biases = given_biases(config)
     if biases is None:
@@ -146,17 +127,7 @@ def attach_biases(model: nn.Module) -> Biases | None:
 
 
 def bias_hooks(model: nn.Module, biases: Biases, *, adds: bool = False) -> list[tuple[nn.Module, Before]]:
-    """Return each layer's attention module with the hook that gives it biases.
-
-    Parameters
-    ----------
-    model
-        Of a supported family.
-    biases
-        Of its heads, for one layer that stands for all or for each.
-    adds
-        Whether they are added to what the model has; else they take its place.
-    """
+    """Return each layer's attention module with the hook that gives it biases."""
     config: Any = model.config
     family = family_of(config)
     rows = {row: _Layer(row, config, adds=adds) for row in biases}

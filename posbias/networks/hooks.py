@@ -27,13 +27,6 @@ def hooked(
 ) -> Iterator[None]:
     """Attach hooks until the block ends, however it ends.
 
-    Parameters
-    ----------
-    before, after
-        Modules with what they call before and after they work; those of one module are called in this order.
-
-    Examples
-    --------
     >>> import torch
     >>> double = nn.Identity()
     >>> with hooked(after=[(double, lambda module, args, output: 2 * output)]):

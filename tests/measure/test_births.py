@@ -21,7 +21,8 @@ from posbias.measure.corpus import Corpus, Vocabulary, make_prompts
 from posbias.measure.loading import Source
 from posbias.measure.memory import check_memory, memory_need, shape_of
 from posbias.measure.results import read_results
-from posbias.measure.untrained import SIZES, Birth, special_tokens
+from posbias.measure.sizes import SIZES
+from posbias.measure.untrained import Untrained, special_tokens
 from posbias.networks.families import FAMILIES
 
 PARAMETERS = {
@@ -86,7 +87,7 @@ def bits(model):
 
 @pytest.mark.parametrize("name", SIZES)
 def test_published_sizes_have_the_published_number_of_parameters(name):
-    config = Birth(name).config()
+    config = Untrained(name).config()
     assert config.model_type in FAMILIES and "/" in SIZES[name].source
     model = shape_of(config)
     assert model.num_parameters() == PARAMETERS[name]
@@ -95,14 +96,14 @@ def test_published_sizes_have_the_published_number_of_parameters(name):
 
 def test_layers_of_pythia_have_what_its_model_card_states():
     for name, published in (("pythia-160m", 85_056_000), ("pythia-410m", 302_311_424)):
-        model = shape_of(Birth(name).config())
+        model = shape_of(Untrained(name).config())
         embedding = model.get_input_embeddings().weight.numel() + model.get_output_embeddings().weight.numel()
         assert model.num_parameters() - embedding == published
 
 
 def test_the_same_seed_gives_the_same_bits_and_leaves_random_numbers_alone(place):
     def draw(seed, dtype=torch.float32):
-        return bits(Birth(str(place / "alone"), seed=seed).load_model(dtype, "cpu", None))
+        return bits(Untrained(str(place / "alone"), seed=seed).load_model(dtype, "cpu", None))
 
     def states():
         legacy = np.random.get_state()  # noqa: NPY002 - what transformers seeds
@@ -116,55 +117,55 @@ def test_the_same_seed_gives_the_same_bits_and_leaves_random_numbers_alone(place
 
 
 def test_weights_are_those_that_transformers_draws(place):
-    model = Birth(str(place / "alone"), seed=5).load_model(torch.float32, "cpu", None)
+    model = Untrained(str(place / "alone"), seed=5).load_model(torch.float32, "cpu", None)
     assert not model.training and model.config._attn_implementation == "eager"
     transformers.set_seed(5)
     assert bits(model) == bits(AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(place / "alone")))
-    half = Birth(str(place / "alone"), seed=5).load_model(torch.bfloat16, "cpu", None)
+    half = Untrained(str(place / "alone"), seed=5).load_model(torch.bfloat16, "cpu", None)
     assert {x.dtype for x in half.parameters()} == {torch.bfloat16}
 
 
 def test_the_twin_of_a_checkpoint_reads_no_weights(place, tmp_path):
-    twin = Birth(str(place / "trained")).load_model(torch.float32, "cpu", None)
+    twin = Untrained(str(place / "trained")).load_model(torch.float32, "cpu", None)
     trained = Source(str(place / "trained")).load_model(torch.float32, "cpu", None)
     assert bits(twin) != bits(trained) and abs(twin.transformer.wte.weight.std().item() - 0.3) < 0.03
     shutil.copytree(place / "trained", tmp_path / "broken")
     (tmp_path / "broken" / "model.safetensors").write_bytes(b"no weights at all")
-    assert bits(Birth(str(tmp_path / "broken")).load_model(torch.float32, "cpu", None)) == bits(twin)
-    assert bits(Birth(str(place / "alone")).load_model(torch.float32, "cpu", None)) == bits(twin)
+    assert bits(Untrained(str(tmp_path / "broken")).load_model(torch.float32, "cpu", None)) == bits(twin)
+    assert bits(Untrained(str(place / "alone")).load_model(torch.float32, "cpu", None)) == bits(twin)
 
 
 def test_names_and_versions_say_configuration_and_seed(place, tmp_path):
     shutil.copy(place / "alone" / "config.json", tmp_path / "mine.json")
-    births = [Birth(str(path)) for path in (place / "trained", place / "alone" / "config.json", tmp_path / "mine.json")]
+    births = [Untrained(str(path)) for path in (place / "trained", place / "alone" / "config.json", tmp_path / "mine.json")]
     assert [x.name() for x in births] == ["trained (untrained)", "alone (untrained)", "mine (untrained)"]
     assert len({x.version() for x in births}) == 1 and births[0].version().endswith(", seed 0")
-    assert len({Birth("gpt2").version(), Birth("gpt2", seed=1).version(), Birth("opt-125m").version()}) == 3
+    assert len({Untrained("gpt2").version(), Untrained("gpt2", seed=1).version(), Untrained("opt-125m").version()}) == 3
     saved = AutoModelForCausalLM.from_config(settings("gpt2")).config
     saved.save_pretrained(tmp_path / "saved")
     saved.n_layer += 1
     saved.save_pretrained(tmp_path / "deeper")
-    assert Birth(str(tmp_path / "saved")).version() != Birth(str(tmp_path / "deeper")).version()
-    Birth("gpt2").config().save_pretrained(tmp_path / "written")
-    assert Birth(str(tmp_path / "written")).version() == Birth("gpt2").version()
+    assert Untrained(str(tmp_path / "saved")).version() != Untrained(str(tmp_path / "deeper")).version()
+    Untrained("gpt2").config().save_pretrained(tmp_path / "written")
+    assert Untrained(str(tmp_path / "written")).version() == Untrained("gpt2").version()
 
 
 def test_the_command_measures_random_tokens_without_a_tokenizer(place, tmp_path, capsys):
-    results = measured(capsys, command(tmp_path / "m.nc", init=place / "alone", seed=2))
+    results = measured(capsys, command(tmp_path / "m.nc", untrained=place / "alone", seed=2))
     assert results.attrs["model"] == "alone (untrained)" and results.attrs["revision"].endswith(", seed 2")
     assert results.attrs["dataset"] == "random tokens" and results.attrs["rule"] == "random"
     assert results.attrs["tokenizer"] == "none" and results.attrs["special_tokens"] == "False"
     assert results.attrs["architecture"] == "gpt2" and results.attrs["seed"] == 2
-    again = measured(capsys, command(tmp_path / "again.nc", init=place / "alone", seed=2))
-    other = measured(capsys, command(tmp_path / "other.nc", init=place / "alone", seed=3))
+    again = measured(capsys, command(tmp_path / "again.nc", untrained=place / "alone", seed=2))
+    other = measured(capsys, command(tmp_path / "other.nc", untrained=place / "alone", seed=3))
     assert again.attrs == results.attrs and (again["influence"] == results["influence"]).all()
     assert other.attrs["prompts_sha256"] != results.attrs["prompts_sha256"]
     assert posbias.load(tmp_path / "m.nc").model == "alone (untrained)"
 
 
 def test_python_gives_what_the_command_gives(place, tmp_path, capsys):
-    results = measured(capsys, command(tmp_path / "m.nc", init=place / "alone", seed=2))
-    model = posbias.open(init=place / "alone", seed=2)
+    results = measured(capsys, command(tmp_path / "m.nc", untrained=place / "alone", seed=2))
+    model = posbias.open(untrained=place / "alone", seed=2)
     assert repr(model).endswith("weights are drawn with seed 2 by .measure()") and "alone (untrained)" in repr(model)
     mine = model.measure(4, 12, batch_size=2, seed=2).results
     assert mine.attrs == results.attrs and (mine["influence_prompts"] == results["influence_prompts"]).all()
@@ -176,17 +177,17 @@ def test_python_gives_what_the_command_gives(place, tmp_path, capsys):
 def test_a_twin_has_the_prompts_of_its_checkpoint(place, tmp_path, capsys):
     """The tokenizer beside the configuration cuts text, and draws the random tokens that the trained model gets."""
     for name, options in (("text", {"dataset": place / "d.jsonl"}), ("random", {"dataset": None, "rule": "random"})):
-        twin = measured(capsys, command(tmp_path / f"{name}-twin.nc", init=place / "trained", **options))
+        twin = measured(capsys, command(tmp_path / f"{name}-twin.nc", untrained=place / "trained", **options))
         model = measured(capsys, command(tmp_path / f"{name}.nc", model=place / "trained", **options))
         assert twin.attrs["prompts_sha256"] == model.attrs["prompts_sha256"]
         assert twin.attrs["tokenizer"] == model.attrs["tokenizer"] == "trained"
         assert not np.allclose(twin["influence"], model["influence"])
-    default = measured(capsys, command(tmp_path / "default.nc", init=place / "trained"))
+    default = measured(capsys, command(tmp_path / "default.nc", untrained=place / "trained"))
     assert default.attrs["prompts_sha256"] == twin.attrs["prompts_sha256"]
 
 
 def test_text_needs_a_tokenizer_that_fits(place, tmp_path, capsys):
-    words = command(tmp_path / "m.nc", init=place / "alone", dataset=place / "d.jsonl")
+    words = command(tmp_path / "m.nc", untrained=place / "alone", dataset=place / "d.jsonl")
     refused(capsys, tmp_path, words, "tokenizer: expected a directory, an id or reference/NAME (--tokenizer)", "none")
     large = [*words, "--tokenizer", "reference/bloom-12"]
     refused(capsys, tmp_path, large, "tokenizer: expected at most the model's 97 tokens, received 2048")
@@ -195,7 +196,7 @@ def test_text_needs_a_tokenizer_that_fits(place, tmp_path, capsys):
 
 
 def test_a_reference_model_has_a_twin(tmp_path):
-    birth = Birth("reference/bloom-12")
+    birth = Untrained("reference/bloom-12")
     assert birth.name() == "reference/bloom-12 (untrained)" and birth.tokenizer_name() == "reference/bloom-12"
     assert len(birth.load_tokenizer()) == birth.config().vocab_size == 2048
 
@@ -203,8 +204,8 @@ def test_a_reference_model_has_a_twin(tmp_path):
 @pytest.mark.parametrize(
     ("more", "changes", "words"),
     [
-        ([], {"init": "gpt-5"}, ["init: expected a config.json, a directory with one, reference/NAME, or one of gpt2"]),
-        ([], {"init": ""}, ["init: expected a config.json, a directory with one", "received an empty name"]),
+        ([], {"init": "gpt-5"}, ["untrained: expected a config.json, a directory with one, reference/NAME, or one of gpt2"]),
+        ([], {"init": ""}, ["untrained: expected a config.json, a directory with one", "received an empty name"]),
         ([], {"init": "gpt2", "device": "meta"}, ["device: expected cpu, cuda or cuda:0", "received 'meta'"]),
         ([], {"init": "gpt2", "device": "hip"}, ["device: expected cpu, cuda or cuda:0", "received 'hip'"]),
         (
@@ -212,16 +213,16 @@ def test_a_reference_model_has_a_twin(tmp_path):
             {"model": "reference/bloom-8", "seed": -1},
             ["seed: expected an integer of at least 0, received -1"],
         ),
-        ([], {"init": "gpt2", "model": "m"}, ["init: expected no --model beside it", "received model m"]),
-        ([], {"init": "gpt2", "revision": "main"}, ["revision: expected none with --init", "received main"]),
-        (["--allow-pickle"], {"init": "gpt2"}, ["allow_pickle: expected none with --init"]),
-        (["--trust-remote-code"], {"init": "gpt2"}, ["trust_remote_code: expected none with --init"]),
-        ([], {"init": "gpt2", "device_map": "auto"}, ["device_map: expected none with --init"]),
+        ([], {"init": "gpt2", "model": "m"}, ["untrained: expected no --model beside it", "received model m"]),
+        ([], {"init": "gpt2", "revision": "main"}, ["revision: expected none with --untrained", "received main"]),
+        (["--allow-pickle"], {"init": "gpt2"}, ["allow_pickle: expected none with --untrained"]),
+        (["--trust-remote-code"], {"init": "gpt2"}, ["trust_remote_code: expected none with --untrained"]),
+        ([], {"init": "gpt2", "device_map": "auto"}, ["device_map: expected none with --untrained"]),
         ([], {"init": "gpt2", "seed": -1}, ["seed: expected an integer from 0 to 4294967295, received -1"]),
         ([], {"init": "gpt2", "length": 1025}, ["length: expected at most 1024 tokens"]),
         ([], {"init": "gpt2", "rule": "first"}, ["dataset: expected --dataset"]),
         ([], {"model": "m"}, ["dataset: expected --dataset"]),
-        ([], {"dataset": "builtin"}, ["model: expected --model, or --init for an untrained network, received neither"]),
+        ([], {"dataset": "builtin"}, ["model: expected --model, or --untrained for an untrained network, received neither"]),
     ],
 )
 def test_bad_options_are_refused(tmp_path, capsys, more, changes, words):
@@ -264,13 +265,13 @@ def test_bad_configurations_are_refused(tmp_path, capsys, content, words):
     out.mkdir()
     if content is not None:
         (folder / "config.json").write_text(content)
-    refused(capsys, out, command(out / "m.nc", init=folder), words)
+    refused(capsys, out, command(out / "m.nc", untrained=folder), words)
 
 
 def test_parts_of_a_configuration_that_do_not_fit_are_refused_when_the_model_first_runs(tmp_path, capsys):
     settings("falcon-alibi", new_decoder_architecture=True).save_pretrained(tmp_path / "mine")
     (tmp_path / "out").mkdir()
-    words = command(tmp_path / "out" / "m.nc", init=tmp_path / "mine")
+    words = command(tmp_path / "out" / "m.nc", untrained=tmp_path / "mine")
     refused(capsys, tmp_path / "out", words, "mine: expected a configuration whose model runs, received 'Falcon")
 
 
@@ -290,26 +291,26 @@ def test_a_checkpoint_with_a_broken_configuration_is_refused(place, tmp_path, ca
 
 
 def test_python_refuses_what_the_command_refuses():
-    with pytest.raises(ValueError, match="init: expected no --model"):
-        posbias.open("somewhere", init="gpt2")
-    with pytest.raises(ValueError, match="init: expected a config.json"):
-        posbias.open(init="gpt-5")
-    with pytest.raises(ValueError, match="init: expected a config.json, a directory with one, or the name"):
-        posbias.open(init="")
+    with pytest.raises(ValueError, match="untrained: expected no --model"):
+        posbias.open("somewhere", untrained="gpt2")
+    with pytest.raises(ValueError, match="untrained: expected a config.json"):
+        posbias.open(untrained="gpt-5")
+    with pytest.raises(ValueError, match="untrained: expected a config.json, a directory with one, or the name"):
+        posbias.open(untrained="")
     for seed in (-1, True, 2**32):
         with pytest.raises(ValueError, match="seed: expected an integer"):
-            posbias.open(init="gpt2", seed=seed)
+            posbias.open(untrained="gpt2", seed=seed)
 
 
 def test_too_little_memory_is_refused_before_anything_is_built(place, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(Birth, "load_model", lambda *_: pytest.fail("built"))
+    monkeypatch.setattr(Untrained, "load_model", lambda *_: pytest.fail("built"))
     monkeypatch.setattr(memory, "has_fast_bfloat16", lambda device: True)
     monkeypatch.setattr(memory, "memory_available", lambda device: 2**30)
-    words = command(tmp_path / "m.nc", init="gpt2", length=256, batch_size=8, prompts=8)
+    words = command(tmp_path / "m.nc", untrained="gpt2", length=256, batch_size=8, prompts=8)
     refused(capsys, tmp_path, words, "memory: expected at most the 1.0 GiB available on cpu, received a need of about")
     monkeypatch.setattr(memory, "memory_available", lambda device: int(1.3 * 2**30))
     refused(capsys, tmp_path, words, "0.5 for weights", "for 8 prompts of 256 tokens at a time", "; try --batch-size ")
-    words = command(tmp_path / "m.nc", init="gpt2", length=1024, batch_size=1, prompts=1)
+    words = command(tmp_path / "m.nc", untrained="gpt2", length=1024, batch_size=1, prompts=1)
     monkeypatch.setattr(memory, "memory_available", lambda device: 1100 * 2**20)
     ways = "; try a smaller length or --quantities mixing,influence"
     refused(capsys, tmp_path, words, f"{ways} or --dtype bfloat16")
@@ -326,7 +327,7 @@ def test_too_little_memory_is_refused_before_prompts_are_drawn(tmp_path, capsys)
 
 
 def test_the_need_for_memory_counts_weights_and_grows_with_the_prompt():
-    config = Birth("gpt2").config()
+    config = Untrained("gpt2").config()
     need = memory_need(config, torch.float32, 2, 256)
     assert need.weights == 4 * PARAMETERS["gpt2"] and need.total > need.weights + need.batch
     assert memory_need(config, torch.bfloat16, 2, 256).weights == 2 * PARAMETERS["gpt2"]
@@ -346,7 +347,7 @@ def test_the_need_for_memory_counts_weights_and_grows_with_the_prompt():
 
 def test_what_a_batch_really_takes_is_within_the_estimate():
     """Counted from each layer's input and what autograd keeps of one layer: a floor for the estimate."""
-    model = Birth("gpt2").load_model(torch.float32, "cpu", None).requires_grad_(False)
+    model = Untrained("gpt2").load_model(torch.float32, "cpu", None).requires_grad_(False)
     own, kept = {x.data_ptr() for x in model.parameters()}, {}
 
     def pack(x):
@@ -372,7 +373,7 @@ def test_memory_that_is_available_is_read_or_unknown(tmp_path, monkeypatch):
     (tmp_path / "max").write_text("4096\n")
     assert memory._limit(tmp_path / "max") == 4096
     monkeypatch.setattr(memory, "memory_available", lambda device: None)
-    need = memory_need(Birth("gpt2").config(), torch.float32, 999, 1024)
+    need = memory_need(Untrained("gpt2").config(), torch.float32, 999, 1024)
     check_memory(need, torch.float32, torch.device("cpu"))
 
 
@@ -401,7 +402,7 @@ def test_random_tokens_leave_out_special_tokens_without_a_role(place, tmp_path):
 def test_the_padding_token_of_opt_is_never_drawn(tmp_path, capsys):
     config = settings("opt", vocab_size=6, pad_token_id=1, bos_token_id=2, eos_token_id=2)
     config.save_pretrained(tmp_path / "tiny")
-    study = posbias.open(init=tmp_path / "tiny").measure(3, 20)
+    study = posbias.open(untrained=tmp_path / "tiny").measure(3, 20)
     assert np.isfinite(study.influence.values).all()
     ids = make_prompts(Corpus("none"), Vocabulary(6), 3, 20, rule="random", excluded=special_tokens(config)).ids
     assert study.provenance["prompts_sha256"] == make_prompts_digest(ids) and not {1, 2} & set(ids.ravel().tolist())
@@ -414,9 +415,10 @@ def make_prompts_digest(ids):
 
 
 def test_settings_of_a_study_keep_the_birth(place):
-    from posbias.measure.study import Settings, Study
+    from posbias.measure.session import Session
+    from posbias.measure.settings import Settings
 
-    study = Study(Settings(Birth(str(place / "alone")), Corpus("none"), 2, 8, rule="random"))
+    study = Session(Settings(Untrained(str(place / "alone")), Corpus("none"), 2, 8, rule="random"))
     instrument = study.instrument
     other = study.with_prompts(seed=4)
     assert other.instrument is instrument and other.provenance()["revision"] == study.provenance()["revision"]

@@ -14,7 +14,7 @@ from posbias.measure.corpus import Corpus
 from posbias.measure.loading import Source
 from posbias.measure.results import read_comparable, read_results
 from posbias.measure.run import measure
-from posbias.measure.study import Settings
+from posbias.measure.settings import Settings
 
 READS = chapter_source("Reads", ':tags: [parameters]\n\nmeasurement = ""', "len(open(measurement, 'rb').read()) > 8")
 

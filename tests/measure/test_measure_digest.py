@@ -12,7 +12,7 @@ from posbias.measure import digest, loading, run
 from posbias.measure.corpus import Corpus
 from posbias.measure.digest import file_digests, folder_digest
 from posbias.measure.loading import Source
-from posbias.measure.study import Settings
+from posbias.measure.settings import Settings
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ from measuring import CONFIGS, make, prompts, save, settings
 
 from posbias.measure.instrument import Instrument
 from posbias.measure.loading import Source
-from posbias.measure.untrained import Birth
+from posbias.measure.untrained import Untrained
 from posbias.networks.families import family_of
 
 FUSED = sorted(name for name in CONFIGS if family_of(settings(name)).is_fused(settings(name)))
@@ -45,7 +45,7 @@ def test_a_source_loads_either(tmp_path):
     folder = save(tmp_path, "gpt2")
     ids = prompts(2, 12)
     loaded = {a: Source(str(folder)).load_model(**TAKES, attention=a) for a in ("eager", "sdpa")}
-    loaded |= {f"birth {a}": Birth(str(folder), seed=1).load_model(**TAKES, attention=a) for a in ("eager", "sdpa")}
+    loaded |= {f"birth {a}": Untrained(str(folder), seed=1).load_model(**TAKES, attention=a) for a in ("eager", "sdpa")}
     assert [m.config._attn_implementation for m in loaded.values()] == ["eager", "sdpa"] * 2
     with torch.no_grad():
         logits = {a: model(ids).logits for a, model in loaded.items()}
@@ -55,7 +55,7 @@ def test_a_source_loads_either(tmp_path):
         assert all(torch.equal(x, weights[1][key]) for key, x in weights[0].items())
 
 
-@pytest.mark.parametrize("kind", [Source, Birth])
+@pytest.mark.parametrize("kind", [Source, Untrained])
 @pytest.mark.parametrize(
     ("name", "attention", "message"),
     [

@@ -12,7 +12,8 @@ from posbias.measure.corpus import Corpus
 from posbias.measure.instrument import Instrument
 from posbias.measure.interventions import bidirectional
 from posbias.measure.loading import Source
-from posbias.measure.study import Settings, Study
+from posbias.measure.session import Session
+from posbias.measure.settings import Settings
 from posbias.networks.hooks import given, hooked, regiven, rereturned, returned
 
 
@@ -84,7 +85,7 @@ def test_a_study_opens_its_model_once(monkeypatch):
     loaded = []
     real = Source.load_model
     monkeypatch.setattr(Source, "load_model", lambda self, *rest: loaded.append(1) or real(self, *rest))
-    study = Study(Settings(Source("reference/bloom-8"), Corpus("builtin"), 3, 16, batch_size=2))
+    study = Session(Settings(Source("reference/bloom-8"), Corpus("builtin"), 3, 16, batch_size=2))
     assert [(rows.start, rows.stop, len(ids)) for rows, ids in study.batches()] == [(0, 2, 2), (2, 3, 1)]
     assert not loaded, "prompts need no model"
     instrument = study.instrument
@@ -100,4 +101,4 @@ def test_a_study_opens_its_model_once(monkeypatch):
 def test_a_study_refuses_prompts_before_it_loads_a_model(monkeypatch):
     monkeypatch.setattr(Source, "load_model", lambda self, *rest: pytest.fail("loaded"))
     with pytest.raises(ValueError, match="length: expected at most 256 tokens"):
-        print(Study(Settings(Source("reference/gpt2-12"), Corpus("builtin"), 1, 257)).instrument)
+        print(Session(Settings(Source("reference/gpt2-12"), Corpus("builtin"), 1, 257)).instrument)

@@ -17,8 +17,8 @@ from posbias.measure.corpus import Corpus
 from posbias.measure.instrument import Instrument
 from posbias.measure.loading import Source, check_fits
 from posbias.measure.processes import local_rank, processes, world_size
-from posbias.measure.study import Settings
-from posbias.measure.untrained import Birth
+from posbias.measure.settings import Settings
+from posbias.measure.untrained import Untrained
 from posbias.networks.families import family_of
 
 ASKED = "expected a directory, or an id that the hub answers for, received no such directory, and "
@@ -213,7 +213,7 @@ def test_birth_and_source_hold_a_configuration_to_the_same_numbers(place, tmp_pa
     file = tmp_path / "m" / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"n_layer": 0}))
     said = []
-    for source in (Source, Birth):
+    for source in (Source, Untrained):
         with pytest.raises(ValueError) as error:
             source(str(tmp_path / "m")).config()
         said.append(str(error.value).split(": ", 1)[1])

@@ -86,7 +86,7 @@ def test_a_model_may_be_larger_than_a_device_if_it_is_spread(tmp_path, capsys, m
     monkeypatch.setattr(memory, "memory_available", lambda device: room)
     real = memory.memory_need
     heavy = lambda *args, **options: replace(real(*args, **options), weights=room)  # noqa: E731
-    monkeypatch.setattr("posbias.measure.study.memory_need", heavy)
+    monkeypatch.setattr("posbias.measure.session.memory_need", heavy)
     code, _, err = status(capsys, arguments(tmp_path, tmp_path / "m.nc"))
     assert code == 2 and "memory: expected at most" in err
     assert status(capsys, arguments(tmp_path, tmp_path / "m.nc", device_map="auto"))[0] == 0

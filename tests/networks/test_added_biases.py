@@ -29,10 +29,11 @@ from posbias.measure.loading import Source
 from posbias.measure.results import read_results, write_results
 from posbias.measure.rollouts import measured_profile, measured_rollout
 from posbias.measure.run import measure, measured
-from posbias.measure.study import Settings, Study
+from posbias.measure.session import Session
+from posbias.measure.settings import Settings
 from posbias.measure.summary import summarise
 from posbias.networks.added_biases import added_biases, divided_logits, fitting_biases
-from posbias.networks.given_biases import INPUTS
+from posbias.networks.given_biases import INPUTS, _as_mask
 from posbias.rollout.position_bias import LogBias, layered_biases
 
 FLAT, STEEP = {"kind": "flat", "tau": 1.0}, {"kind": "alibi", "slope": -3.0}
@@ -112,7 +113,7 @@ def test_any_kind_of_mask_wins_over_a_bias(name, mask):
     logits = torch.tensor([[3.0, 1e30, -1e39, 5.0]]).expand(1, 4, 4).tril()
     arguments = {"attention_mask": MASKS[mask](allowed), "hidden_states": torch.zeros(1, 4, 8)}
     for adds in (True, False):
-        made = INPUTS[CONFIGS[name][0]](arguments, logits, adds)["attention_mask"]
+        made = INPUTS.get(CONFIGS[name][0], _as_mask)(arguments, logits, adds)["attention_mask"]
         carried = 0.25 * (mask == "carried" and adds)
         assert torch.isfinite(made).all() and ((made > torch.finfo(torch.float32).min / 2) == allowed).all()
         assert made[0, 0, 2, 0] == 3 + carried and made[0, 0, 3, 3] == 5 + carried
@@ -226,7 +227,7 @@ def asked(folder, name="llama"):
 def test_a_measurement_with_a_bias_says_which_and_predicts_with_it(folder, name):
     """Without content the measured attention is that of the model's own positions and the bias together."""
     settings = asked(folder, name)
-    study = Study(settings)
+    study = Session(settings)
     with divided_logits(study.instrument.model, 1e9):  # no content
         plain, found = measured(study), measured(study, bias=by_layer(name))
     assert not left(study.instrument.model)
