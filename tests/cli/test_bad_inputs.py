@@ -71,7 +71,7 @@ COMMAND_LINES = [
             "format",
             "explorer-data",
             "design",
-            "retrieval",
+            "lookup",
         )
     ),
     *(
@@ -87,8 +87,7 @@ COMMAND_LINES = [
             ("train-reference bloom-8", "--output"),
             ("train-icl", "--output"),
             ("train-retrieval", "--output"),
-            ("retrieval -m P/bloom", "--output"),
-            ("retrieval -o r.nc", "--model"),
+            ("lookup -m P/bloom", "--output"),
             ("run", "chapter"),
             ("design --depth 2 --lambda 0.2 --heads 2 -n 8", "--output"),
         )
@@ -635,7 +634,7 @@ QUANTITIES = [
 ]
 
 REPORTS = [
-    ("report -o r.html", ("model", "neither")),
+    ("report -o r.html", ("Missing argument", "MODEL_OR_FILE")),
     ("report nowhere/at/all -o r.html", ("nowhere/at/all",)),
     ("report P/empty -o r.html", ("P/empty", "config.json")),
     ("report P/bert -o r.html", ("architecture", "bert")),
@@ -644,12 +643,11 @@ REPORTS = [
     ("report P/bloom -o r.html --prompts 0", ("prompts", "0")),
     ("report P/bloom -o r.html --length 1", ("length", "1")),
     ("report P/bloom -o r.html --dataset nix", ("dataset", "nix")),
-    ("report P/bloom -o r.html --dtype float8", ("dtype", "float8")),
-    ("report P/bloom -o r.html --device tpu", ("device", "tpu")),
-    ("report P/bloom -o r.html --init gpt2", ("init", "no --model beside it")),
+    ("report P/bloom -o r.html --dtype float32", ("--dtype",)),
     ("report P/bloom -o r.html --compare P/zero.nc", ("zero.nc",)),
     ("report P/bloom -o r.html --compare P/c.yaml", ("c.yaml",)),
     ("report P/bloom -o r.html --keep k.txt", ("keep", "k.txt")),
+    ("report P/bloom -o r.html --keep P/good.nc", ("good.nc", "not there yet, or --overwrite")),
     ("report P/zero.nc -o r.html --prompts 3", ("zero.nc",)),
 ]
 
@@ -815,79 +813,66 @@ DESIGNS = [
     ),
 ]
 
-RETRIEVAL = "retrieval -o r.nc -m P/bloom"
-COPY = f"{RETRIEVAL} -t copy -d P/d.jsonl"
-RETRIEVALS = [
-    *wrong(RETRIEVAL, "--pairs", "x", "1.5", "", 0, -1),
-    *wrong(RETRIEVAL, "--prompts", "x", "1.5", "", 0, -1),
-    *wrong(RETRIEVAL, "--batch-size", "x", "1.5", "", 0, -1),
-    *wrong(RETRIEVAL, "--profile-prompts", "x", "1.5", -1, 201),
-    *wrong(RETRIEVAL, "--seed", "x", "1.5", -1),
-    *wrong(RETRIEVAL, "--checkpoint-every", "x", "nan", -1),
-    *wrong(RETRIEVAL, "--task", "find", "KV", "kv,copy"),
-    *wrong(RETRIEVAL, "--dtype", "int8", "float64"),
-    *wrong(RETRIEVAL, "--device", "meta", "gpu"),
-    *wrong(COPY, "--length", "x", "1.5", "", 0, -1, 39),
-    *wrong(COPY, "--segment", "x", "1.5", 0, -1, 1000),
-    *wrong(COPY, "--cue", "x", "1.5", 0, -1),
-    (f"{RETRIEVAL} --bias log", ("bias", "log:NUMBER", "log")),
-    (f"{RETRIEVAL} --bias P/added-heads.yaml", ("added-heads.yaml: position_bias", "one for each of 4 heads", "2")),
-    (f"{RETRIEVAL} --task=", ("task", "one of kv, copy", "an empty name")),
+ASKED = "lookup -o r.nc -m P/bloom"
+COPY = f"{ASKED} -t copy -d P/d.jsonl"
+BY_PLACE = [
+    *wrong(ASKED, "--pairs", "x", 0),
+    *wrong(ASKED, "--prompts", "1.5", 0),
+    *wrong(ASKED, "--batch-size", "", 0),
+    *wrong(ASKED, "--profile-prompts", "x", -1, 201),
+    *wrong(ASKED, "--seed", "x", -1),
+    *wrong(ASKED, "--task", "find", "KV", "kv,copy"),
+    *wrong(ASKED, "--dtype", "float64"),
+    *wrong(ASKED, "--device", "gpu"),
+    *wrong(COPY, "--length", "x", 0, 39),
+    *wrong(COPY, "--segment", "1.5", 0, 1000),
+    *wrong(COPY, "--cue", "x", 0),
+    *wrong(ASKED, "--temperature", "x", 0, "nan"),
+    (f"{ASKED} --temperature 0.5 --bias alibi:1", ("temperature", "1 with --bias")),
+    (f"{ASKED} --bias log", ("bias", "log:NUMBER", "log")),
+    (f"{ASKED} --bias P/added-heads.yaml", ("added-heads.yaml: position_bias", "one for each of 4 heads", "2")),
+    (f"{ASKED} --task=", ("task", "one of kv, copy", "an empty name")),
     (f"{COPY} --segment 10000", ("length", "at least 20008", "256")),
     (f"{COPY} --prompts 1", ("prompts", "at least 2", "1")),
     (f"{COPY} --pairs 8", ("pairs", "none with the task copy", "8")),
-    (f"{RETRIEVAL} --length 64", ("length", "none with the task kv", "64")),
-    (f"{RETRIEVAL} --segment 4", ("segment", "none with the task kv", "4")),
-    (f"{RETRIEVAL} --cue 4", ("cue", "none with the task kv", "4")),
-    (f"{RETRIEVAL} -d P/d.jsonl", ("dataset", "none with the task kv", "P/d.jsonl")),
-    (f"{RETRIEVAL} -t copy -d nowhere", ("dataset", "nowhere")),
-    (f"{RETRIEVAL} -t copy -d P/d.jsonl", ("d.jsonl", "200 prompts of 236 tokens, received 0 from 12 documents")),
+    (f"{ASKED} --length 64", ("length", "none with the task kv", "64")),
+    (f"{ASKED} -d P/d.jsonl", ("dataset", "none with the task kv", "P/d.jsonl")),
+    (f"{ASKED} -t copy -d nowhere", ("dataset", "nowhere")),
+    (f"{ASKED} -t copy -d P/d.jsonl", ("d.jsonl", "200 prompts of 236 tokens, received 0 from 12 documents")),
     (f"{COPY} -n 41 -N 13", ("d.jsonl", "13 prompts of 21 tokens, received 12 from 12 documents")),
-    (f"{RETRIEVAL} --tokenizer P/empty", ("tokenizer P/empty", "none")),
-    ("retrieval -o r.nc -m P/small", ("pairs", "at most 14, of 4 tokens each", "context of 64 tokens", "received 64")),
-    ("retrieval -o r.nc -m P/small -t copy", ("length", "at most 64 tokens", "256")),
-    ("retrieval -o r.nc -m P/mute --pairs 3", ("tokenizer", "words for 3 distinct keys", "1 token that can be used")),
-    (
-        "retrieval -o r.nc -m P/mute --pairs 1",
-        (
-            "tokenizer",
-            "1 distinct keys and as many values of at most 8 tokens",
-        ),
-    ),
-    (
-        f"{RETRIEVAL} --pairs 3 --seed 9223372036854775808",
-        ("seed: expected an integer from 0 to", "received 9223372036854775808"),
-    ),
-    (
-        f"{RETRIEVAL} --pairs 3 --batch-size 1180591620717411303424",
-        ("batch_size: expected an integer from 1 to", "received 1180591620717411303424"),
-    ),
-    (f"{RETRIEVAL} --pairs 3 --bias log:1e308", ("position_bias: expected logits of at most", "received inf")),
-    (f"{RETRIEVAL} --bias P/mask-word.yaml", ("mask-word.yaml: mask_config.mask_type: expected causal", "prefix")),
+    (f"{ASKED} --tokenizer P/empty", ("tokenizer P/empty", "none")),
+    ("lookup -o r.nc -m P/small", ("pairs", "at most 14, of 4 tokens each", "context of 64 tokens", "received 64")),
+    ("lookup -o r.nc -m P/small -t copy", ("length", "at most 64 tokens", "256")),
+    ("lookup -o r.nc -m P/mute --pairs 3", ("tokenizer", "words for 3 distinct keys", "1 token that can be used")),
+    ("lookup -o r.nc -m P/mute --pairs 1", ("tokenizer", "1 distinct keys and as many values of at most 8 tokens")),
+    (f"{ASKED} --pairs 3 --seed 9223372036854775808", ("seed: expected an integer from 0 to", "9223372036854775808")),
+    (f"{ASKED} --pairs 3 --bias log:1e308", ("position_bias: expected logits of at most", "received inf")),
+    (f"{ASKED} --bias P/mask-word.yaml", ("mask-word.yaml: mask_config.mask_type: expected causal", "prefix")),
     *(
-        (f"retrieval -o r.nc -m {model}", said)
+        (f"lookup -o r.nc -m {model}", said)
         for model, said in (
             ("P/empty", ("P/empty", "a directory with a config.json")),
             ("P/bert", ("architecture", "bert")),
-            ("''", ("model", "an empty name")),
+            ("''", ("model", "neither")),
             ("bloom-8", ("model", "reference/bloom-8")),
         )
     ),
     *(
-        (f"retrieval -m P/bloom -o {out}", said)
+        (f"lookup -m P/bloom -o {out}", said)
         for out, said in (
             ("r.csv", ("output", ".nc", "r.csv")),
             ("no/r.nc", ("no/r.nc", "No such file or directory")),
             ("P/folder.nc", ("folder.nc", "a directory")),
+            ("P/pipe.nc", ("pipe.nc", "a device or a pipe")),
             ("P/zero.nc", ("zero.nc", "a file that is not there yet, or --overwrite")),
             ("P/begun.nc", ("begun.nc.rank0.checkpoint", "give --resume")),
-            ("P/good.nc --resume", ("good.nc", "a retrieval of layout 1", "no layout number")),
+            ("P/good.nc --resume", ("good.nc", "a lookup of layout 1", "no layout number")),
             ("r.nc --report r.pdf", ("report", ".html", "r.pdf")),
             ("r.nc --report no/r.html", ("no/r.html",)),
         )
     ),
-    ("report P/retrieval.nc -o r.html", ("retrieval.nc", "a retrieval of layout 1", "layout 7")),
-    ("report P/retrieval.nc -o r.html --prompts 3", ("prompts", "measured already")),
+    ("report P/lookup.nc -o r.html", ("lookup.nc", "a lookup of layout 1", "layout 7")),
+    ("report P/lookup.nc -o r.html --prompts 3", ("prompts", "measured already")),
 ]
 
 LOOKUP = "train-retrieval -o out"
@@ -938,7 +923,7 @@ LOOKUPS = [
 TABLE = [
     *COMMAND_LINES, *NUMBERS_OF_MEASURE, *CHOICES_OF_MEASURE, *OUTPUTS, *MODELS, *CORPORA, *NETCDF, *CONFIGS,
     *COMPARISONS, *PUBLISHED, *FORMER, *STUDIES, *TRAINED, *NETWORKS, *BOOK, *QUANTITIES, *REPORTS,
-    *DESIGNED, *ADDED_BIASES, *CHOSEN, *DESIGNS, *RETRIEVALS, *LOOKUPS,
+    *DESIGNED, *ADDED_BIASES, *CHOSEN, *DESIGNS, *BY_PLACE, *LOOKUPS,
 ]  # fmt: skip
 
 
@@ -1040,7 +1025,7 @@ def write_results(root):
         "bare": {"posbias_schema": 1},
         "summary-text": {"summary": 1, "posbias_schema": "one"},
         "good": {"posbias_schema": 1},
-        "retrieval": {"posbias_retrieval": 7},
+        "lookup": {"posbias_retrieval": 7},
     }
     for name, attrs in attributes.items():
         xr.Dataset({"x": ("k", np.zeros(3))}, attrs=attrs).to_netcdf(root / f"{name}.nc", engine="h5netcdf")
