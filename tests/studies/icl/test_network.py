@@ -7,8 +7,8 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from posbias.rollout.logits import rope_logits
 from posbias.rollout.masks import causal, full, prefix, sliding_window
-from studies.icl.attention_only import AttentionOnly
 from studies.icl.evaluation import accuracies, look_inside
+from studies.icl.network import AttentionOnly
 from studies.icl.settings import Network, Setting, Task
 from studies.icl.task import Stream
 

@@ -1,4 +1,4 @@
-"""Claims about trained networks, and the rollout's word on them, on results made up so that the answer is known."""
+"""Claims about trained networks, on results made up so that the answer is known, and on broken ones."""
 
 import numpy as np
 import pytest
@@ -6,22 +6,13 @@ import pytest
 xr = pytest.importorskip("xarray", reason="xarray is not installed")
 pytest.importorskip("torch", reason="torch is not installed")
 
-from posbias.rollout.influence import rollout_matrix
-from studies.icl.claims import (
-    bias_claims,
-    depth_claims,
-    lost_middles,
-    outcomes,
-    scale,
-    sign,
-    sink_claims,
-    summary,
-)
-from studies.icl.gap_tables import gap_table
-from studies.icl.outcomes import gaps, preferences
-from studies.icl.prediction import differences, predicted_profiles, shares
-from studies.icl.settings import PAIRS, preset
-from studies.icl.sinks import even_sinks, even_table, sink_table, tables_by_seed
+from scipy.stats import ttest_1samp
+
+from studies.icl import claims
+from studies.icl.claims import bias_claims, depth_claims, lost_middles, outcomes, scale, sign, sink_claims, summary
+from studies.icl.outcomes import gaps
+from studies.icl.settings import preset
+from studies.icl.tables import gap_table, sink_table
 
 SEEDS = 3
 
@@ -70,9 +61,9 @@ def depth_runs(last=as_the_paper_says, middle=0.1, spread=0.1):
     return runs | {deep: made_up((last(deep), last(deep), -0.5 * last(deep)), spread=spread)}
 
 
-def held(claims):
+def held(found):
     """Return the names of the claims that hold."""
-    return set(claims.index[claims["holds"]])
+    return set(found.index[found["holds"]])
 
 
 PLAIN = {
@@ -84,11 +75,11 @@ LARGER = {"larger-none", "larger-decay", "larger-rope"}
 
 
 def test_sentences_on_depth_hold_where_they_should():
-    claims = depth_claims(depth_runs())
-    assert set(claims.index) == held(claims) == PLAIN | RESIDUAL
+    found = depth_claims(depth_runs())
+    assert set(found.index) == held(found) == PLAIN | RESIDUAL
     rising = "over the middle +0.17, +0.33, +0.50; over the last +0.17, +0.33, +0.50"
-    assert claims.loc["deeper-none", "measured"] == rising
-    assert claims.loc["middle-lost-deep-rope", "measured"] == "RoPE with 6 layers"
+    assert found.loc["deeper-none", "measured"] == rising
+    assert found.loc["middle-lost-deep-rope", "measured"] == "RoPE with 6 layers"
 
 
 def test_sentences_on_depth_fail_where_they_should():
@@ -120,9 +111,9 @@ def test_with_a_fixed_vocabulary_and_a_residual_depth_must_make_every_gap_larger
     def runs(size):
         return {s: made_up((size(s), size(s), -size(s))) for s in preset("figure9") + preset("figure10")}
 
-    claims = depth_claims(runs(lambda s: s.network.layers / 10))
-    assert set(claims.index) == PLAIN | LARGER and held(claims) >= LARGER
-    assert claims.loc["larger-none", "measured"] == "0.20, 0.40, 0.60"
+    found = depth_claims(runs(lambda s: s.network.layers / 10))
+    assert set(found.index) == PLAIN | LARGER and held(found) >= LARGER
+    assert found.loc["larger-none", "measured"] == "0.20, 0.40, 0.60"
     assert held(depth_claims(runs(lambda s: -s.network.layers / 10))) >= LARGER  # towards the end counts too
     turns = depth_claims(runs(lambda s: 0.3 if s.network.encoding == "rope" else s.network.layers / 10))
     assert held(turns) & LARGER == {"larger-none", "larger-decay"}
@@ -169,8 +160,8 @@ OTHERS = {"no-mask", "causal-ends-last", "ends-first-slightly", "lost-only-on-en
 
 
 def test_sentences_on_biased_data_hold_where_they_should():
-    claims = bias_claims(bias_runs())
-    assert set(claims.index) == held(claims) == CAUSAL | CAPTURES | OTHERS
+    found = bias_claims(bias_runs())
+    assert set(found.index) == held(found) == CAUSAL | CAPTURES | OTHERS
 
 
 def test_sentences_on_biased_data_fail_where_they_should():
@@ -206,44 +197,13 @@ def test_sentences_on_sinks_hold_where_they_should_and_fail_where_not():
 
     table = sink_table({s: made_up(sinks=metric(s)) for s in preset("figure8")})
     table.loc[("window", 5), 4] = 0.9
-    claims = sink_claims(table)
-    assert set(claims.index) == held(claims) == {"sink-causal", "sink-windows"} | PREFIXES
-    assert claims.loc["sink-causal", "measured"].startswith("tokens 1 (0.30)")
+    found = sink_claims(table)
+    assert set(found.index) == held(found) == {"sink-causal", "sink-windows"} | PREFIXES
+    assert found.loc["sink-causal", "measured"].startswith("tokens 1 (0.30)")
     ahead = "ahead by -0.55 at 5, ahead by +0.29 at 9, ahead by +0.33 at 13"
-    assert claims.loc["sink-windows", "measured"] == ahead
+    assert found.loc["sink-windows", "measured"] == ahead
     backwards = table.iloc[:, ::-1].set_axis(table.columns, axis=1)
     assert held(sink_claims(backwards)) == set()
-
-
-def test_the_sink_metric_by_layer_and_beyond_even_attention():
-    setting = preset("figure7")[0]
-    sinks = np.stack([np.full(17, 0.5), np.arange(17) / 100])
-    runs = {setting: made_up(sinks=sinks)}
-    causal = ("causal", 0)
-    np.testing.assert_allclose(sink_table(runs).loc[causal], (0.5 + np.arange(16) / 100) / 2)
-    np.testing.assert_allclose(sink_table(runs, last_layer=True).loc[causal], np.arange(16) / 100)
-    beyond = sink_table(runs, last_layer=True, beyond_even=True).loc[causal]
-    np.testing.assert_allclose(beyond, np.arange(16) / 100 - even_sinks(setting)[:-1])
-    np.testing.assert_allclose(even_table(runs).loc[causal], even_sinks(setting)[:-1])
-    assert list(even_table(runs).columns) == list(range(1, 17))
-
-
-def test_the_sink_metric_of_each_seed():
-    setting = preset("figure7")[0]
-    x = made_up(sinks=np.arange(17) / 100)
-    x["sinks"] = x["sinks"] + xr.DataArray([0.0, 0.1, 0.2], dims="seed")
-    found = tables_by_seed({setting: x}, last_layer=True)
-    assert [t.loc[("causal", 0), 1] for t in found] == pytest.approx([0, 0.1, 0.2])
-    np.testing.assert_allclose(np.mean(found, axis=0), sink_table({setting: x}, last_layer=True))
-
-
-def test_even_attention_exceeds_a_fifth_where_a_query_sees_fewer_than_five_tokens():
-    for setting in preset("figure8"):
-        mask, expected = setting.network.mask.matrix(17), np.zeros(17)
-        for j in range(17):
-            queries = [i for i in range(17) if mask[i, j]]
-            expected[j] = sum(1 / mask[i].sum() > 0.2 for i in queries) / len(queries)
-        np.testing.assert_allclose(even_sinks(setting), expected)
 
 
 def test_seeds_that_part_make_no_rise():
@@ -278,11 +238,11 @@ def test_a_summary_counts_and_names_them():
     two = runs[one].isel(seed=[0, 1]).assign_attrs(iterations=500)
     assert scale(runs) == "20% of the iterations, 3 seeds"
     assert scale(runs | {one: two}) == "0% or 20% of the iterations, 2 or 3 seeds"
-    claims = depth_claims(depth_runs(last=lambda s: -as_the_paper_says(s), spread=0.01))
-    figure, reason = summary(claims, runs | {one: two})
-    assert figure.startswith(f"{claims['holds'].sum()} of 9 claims hold, {claims['contradicted'].sum()} contradicted, ")
+    found = depth_claims(depth_runs(last=lambda s: -as_the_paper_says(s), spread=0.01))
+    figure, reason = summary(found, runs | {one: two})
+    assert figure.startswith(f"{found['holds'].sum()} of 9 claims hold, {found['contradicted'].sum()} contradicted, ")
     assert figure.endswith("; 2 or 3 seeds x 20,000 or 500 iterations, 18 settings")
-    assert reason.startswith(f"contradicted: {claims.loc['deeper-none', 'claim']}; ")
+    assert reason.startswith(f"contradicted: {found.loc['deeper-none', 'claim']}; ")
 
 
 def test_a_claim_is_contradicted_by_all_seeds_and_open_where_one_is_against():
@@ -340,41 +300,106 @@ def test_runs_that_are_missing_are_said():
         sink_claims(sink_table({s: made_up() for s in preset("figure7")}))
 
 
-def test_differences_of_places_take_item_and_label_together():
-    p = np.arange(17) / 100
-    expected = [(0 + 1) - (6 + 7), (0 + 1) - (14 + 15), (6 + 7) - (14 + 15)]
-    np.testing.assert_allclose(differences(p, 8), np.array(expected) / 100)
-    assert differences(np.stack([p, p]), 8).shape == (2, 3)
+def apart(gap, noise=0.0):
+    """Return results whose seeds are apart by noise, the same in every pair."""
+    values = np.asarray(gap) + noise * np.linspace(-1, 1, SEEDS)[:, None]
+    x = made_up()
+    x["accuracy"].values[:] = 0.5 + np.stack([values, -values], axis=-1) / 2
+    return x.assign_attrs(iterations=10)
 
 
-def test_shares_are_differences_over_what_is_on_both_places():
-    p = np.zeros(17)
-    p[[0, 1, 14, 16]] = 0.1, 0.2, 0.1, 0.6
-    np.testing.assert_allclose(shares(p, 8), [1, 0.5, -1])
-    assert np.isnan(shares(np.eye(17)[16], 8)).all()
+def rising_runs(noise=0.0):
+    """Return results in which depth pulls to the first, the less the more the encoding decays."""
+    base = {"none": 0.5, "rope": 0.4, "decay": 0.2}
+    size = {s: base[s.network.encoding] * s.network.layers / 6 for s in preset("figure2")}
+    return {s: apart((x, x, 0.1 * x), noise) for s, x in size.items()}
 
 
-def test_the_prediction_is_the_last_row_of_the_rollout():
-    rng = np.random.default_rng(0)
-    kernels = np.tril(rng.random((2, 3, 5, 5)))
-    kernels /= kernels.sum(-1, keepdims=True)
-    lambdas = rng.random((2, 3))
-    x = xr.Dataset(
-        {
-            "kernels": (("seed", "layer", "query", "key"), kernels.astype(np.float32)),
-            "lambda_frobenius": (("seed", "layer"), lambdas.astype(np.float32)),
-        }
-    )
-    for p, A, lambda_ in zip(predicted_profiles(x), kernels, lambdas, strict=True):
-        np.testing.assert_allclose(p, rollout_matrix(A, lambda_)[-1], atol=1e-6)
+def test_mirrored_places_exchange_first_and_last():
+    gap = np.array([0.3, 0.1, -0.2])
+    accuracy = apart(gap)["accuracy"].values
+    found = claims.mirrored(accuracy)
+    assert (found[..., 0] - found[..., 1])[0] == pytest.approx(-gap[::-1])
+    assert claims.mirrored(found) == pytest.approx(accuracy)
 
 
-def test_gaps_are_the_first_order_less_the_second():
-    np.testing.assert_allclose(gaps(made_up((0.2, 0.1, -0.1))).mean(0), (0.2, 0.1, -0.1))
-    assert gaps(made_up()).shape == (SEEDS, len(PAIRS))
+def test_broken_results_keep_what_they_do_not_break():
+    runs, rng = rising_runs(noise=0.01), np.random.default_rng(0)
+    every = np.concatenate([gaps(x) for x in runs.values()])
+    shuffled = claims.shuffled_settings(runs, rng)
+    assert list(shuffled) == list(runs)
+    others = np.concatenate([gaps(x) for x in shuffled.values()])
+    assert np.sort(others, axis=0) == pytest.approx(np.sort(every, axis=0)) and not np.allclose(others, every)
+    swapped = np.concatenate([gaps(x) for x in claims.swapped_ends(runs, rng).values()])
+    assert np.abs(swapped[:, 1]) == pytest.approx(np.abs(every[:, 1]))
+    assert 0 < (swapped[:, 1] < 0).sum() < len(every)
+    noise = np.concatenate([gaps(x) for x in claims.noise_of_seeds(runs, rng).values()])
+    allowed = np.array([-1, 0, 1]) * 0.01 * np.sqrt(3 / 2)
+    assert np.abs(noise[..., None] - allowed).min(-1).max() < 1e-9
+    tokens = claims.shuffled_tokens({s: made_up(sinks=np.eye(17)[0]) for s in runs}, rng)
+    tops = {int(x["sinks"].values[0, 0].argmax()) for x in tokens.values()}
+    assert len(tops) > 1 and 16 not in tops  # the query stays
 
 
-def test_a_preference_is_the_gap_over_all_that_is_told():
-    accuracy = np.array([[[0.1, 0.0], [0.3, 0.9], [0.0, 0.0]]])
-    found = preferences(xr.Dataset({"accuracy": (("seed", "pair", "order"), accuracy)}))
-    np.testing.assert_allclose(found, [[1, -0.5, np.nan]])
+def test_claims_on_broken_results_and_how_often_they_fail():
+    runs = rising_runs()
+    table = depth_claims(runs)
+    breaks = {"nothing": lambda runs, rng: runs, "ends": claims.swapped_ends}
+    broken = claims.claims_on_broken(depth_claims, runs, breaks, times=4)
+    assert broken["nothing"].shape == (4, len(table))
+    assert ((broken["nothing"] == 1) == table["holds"]).all(axis=None)
+    assert (broken["ends"] == -1).sum().sum() < 4  # swapped by coins: hardly anything stands against a claim
+    powers = claims.with_power(table, broken)
+    assert powers.loc["deeper-none", ["nothing", "ends"]].tolist() == [0, 4]
+    again = claims.claims_on_broken(depth_claims, runs, breaks, times=4)
+    assert again["ends"].equals(broken["ends"])
+
+
+def test_a_sink_on_shuffled_tokens_is_no_longer_on_the_first():
+    runs = {s: made_up(sinks=np.eye(17)[0]) for s in preset("figure8")}
+    check = lambda runs: sink_claims(sink_table(runs))  # noqa: E731 - a check, as chapters pass it
+    assert check(runs).loc["sink-causal", "holds"]
+    broken = claims.claims_on_broken(check, runs, {"tokens": claims.shuffled_tokens}, times=10)
+    assert broken["tokens"]["sink-causal"].sum() <= 3
+
+
+def test_p_values_over_seeds_are_those_of_a_t_test():
+    values = np.random.default_rng(0).normal(0.1, 0.2, (5, 4))
+    assert claims.seed_p_values(values) == pytest.approx(ttest_1samp(values, 0, axis=1).pvalue)
+    same = np.full((1, 3), 0.014)  # seeds that agree to more than a test can tell
+    t = 0.014 / claims.SAMPLING * np.sqrt(3)
+    assert claims.seed_p_values(same)[0] == pytest.approx(1 - t / np.sqrt(2 + t**2))  # t with 2 degrees
+
+
+def test_a_claim_is_reversed_by_every_seed_and_term_alone():
+    down = np.full((1, 20), -0.2) + np.linspace(-0.01, 0.01, 20)
+    but_one = down.copy()
+    but_one[0, 0] = 0.001  # the mean is far below 0, one seed is not
+    small, none = down / 100, np.full((1, 3), np.nan)
+    needs = {
+        "down": [down],
+        "one seed": [but_one],
+        "both": [np.concatenate([down, -down])],
+        "small": [small],
+        "lost": [none],
+        "nothing": [],
+    }
+    found = claims.reversed_claims(needs)
+    assert found == {"down": True} | dict.fromkeys(["one seed", "both", "small", "lost", "nothing"], False)
+    assert claims.reversed_claims({"nothing": []}) == {"nothing": False}
+    three = np.array([[-0.2, -0.21, -0.19]])  # p = 0.0008, so that it stands among 60 groups and not among 100
+    for groups, stands in ((60, True), (100, False)):
+        family = {"a": [three], "b": [-three] * (groups - 1)}
+        assert claims.reversed_claims(family)["a"] == stands
+
+
+def test_a_family_of_gaps_by_holm():
+    some = [s for s in preset("figure4") if s.network.encoding == "none"][:2]
+    rows = gap_table({some[0]: apart((0.9, 0.9, 0.0), 0.01), some[1]: apart((0.0, 0.1, 0.9), 0.2)})
+    found = claims.seed_tests(rows, ["layers"])
+    assert len(found) == 6 and (found["seeds"] == 3).all() and (found["adjusted"] >= found["p"]).all()
+    clear = found.index[found["adjusted"] < 0.05].tolist()
+    assert clear == [(2, "first vs middle"), (2, "first vs last")]
+    assert found["adjusted"].min() == pytest.approx(6 * found["p"].min())
+    missing = rows[~((rows["seed"] == 0) & (rows["layers"] == 2))]
+    assert (claims.seed_tests(missing, ["layers"]).loc[2, "p"] == 1).all()

@@ -1,0 +1,258 @@
+"""Tables of trained networks' results, on results made up so that the answer is known."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+xr = pytest.importorskip("xarray", reason="xarray is not installed")
+pytest.importorskip("torch", reason="torch is not installed")
+
+from posbias.rollout.influence import rollout_matrix
+from studies.icl.outcomes import VARIABLES, gaps, labelled, preferences
+from studies.icl.settings import Setting, preset
+from studies.icl.tables import (
+    FIELDS,
+    PAIR_NAMES,
+    SOURCES,
+    agreement_intervals,
+    agreement_points,
+    agreement_scores,
+    depth_orders,
+    described,
+    differences,
+    even_sinks,
+    even_table,
+    gap_arrays,
+    gap_table,
+    outcome_table,
+    predicted_profiles,
+    run_size,
+    shares,
+    sink_table,
+    tables_by_seed,
+    training_table,
+)  # fmt: skip
+
+SIZES = {"seed": 2, "pair": 3, "order": 2, "layer": 2, "query": 17, "key": 17, "logged": 4, "judged": 1}
+MADE = {"iterations": 40_000, "precision": "float32", "device": "cpu", "torch": "2"}
+
+
+def results(accuracy=0.5, seeds=(0, 5), **attributes):
+    arrays = {name: np.zeros([SIZES[d] for d in dims]) for name, (dims, _) in VARIABLES.items()}
+    arrays["accuracy"] += accuracy
+    arrays["loss"] += [4, 3, 2, 1]
+    arrays["accuracy_novel"] += [0.25, 0.75]
+    arrays["stopped"] = np.array([-1, 7])
+    return labelled(arrays, list(seeds), MADE | attributes)
+
+
+def test_a_row_for_each_network_and_pair():
+    accuracy = np.zeros((2, 3, 2))
+    accuracy[1, 2] = 0.6, 0.2
+    setting = preset("figure8")[1]
+    table = gap_table({setting: results(accuracy)})
+    assert len(table) == 6 and table["seed"].tolist() == [0, 0, 0, 5, 5, 5]
+    (row,) = table.query("gap != 0").to_dict("records")
+    assert row["seed"] == 5 and row["pair"] == "middle vs last"
+    assert row["gap"] == pytest.approx(0.4) and row["preference"] == pytest.approx(0.5)
+    assert (row["mask"], row["width"], row["layers"], row["residual"]) == ("window", 5, 2, False)
+    assert table["pair"].cat.categories.tolist() == list(PAIR_NAMES)
+
+
+def test_gaps_by_panel_and_bar():
+    accuracy = np.zeros((2, 3, 2))
+    accuracy[1, 2] = 0.6, 0.2
+    runs = {s: results(accuracy if s.network.layers == 4 else 0.5) for s in preset("figure5")}
+    table = gap_table(runs)
+    panels = gap_arrays(table.assign(depth=table["layers"].astype(str)), "depth", "encoding")
+    assert list(panels) == ["2", "4", "6"] and list(panels["2"]) == ["none", "decay", "rope"]
+    np.testing.assert_allclose(panels["4"]["rope"], [[0, 0, 0], [0, 0, 0.4]], atol=1e-12)
+    assert not panels["2"]["rope"].any()
+
+
+def test_no_runs_are_an_empty_table():
+    assert gap_table({}).empty and outcome_table({}).empty
+    assert training_table({"figure7": {}}, {"figure7": preset("figure7")}).empty
+
+
+def test_losses_at_the_end_and_earlier():
+    table = outcome_table({Setting(): results()})
+    assert table["early_loss"].tolist() == [4, 4]  # logged after 10,000, 20,000, …
+    assert table["loss"].tolist() == [1, 1] and table["novel"].tolist() == [0.25, 0.75]
+    assert outcome_table({Setting(): results()}, early=30_000)["early_loss"].tolist() == [2, 2]
+    assert outcome_table({Setting(): results()}, early=90_000)["early_loss"].tolist() == [1, 1]
+
+
+def test_how_results_were_made():
+    figures = {"figure4": dict.fromkeys(preset("figure4")[:2], results())}
+    (row,) = training_table(figures, {"figure4": preset("figure4")}).to_dict("records")
+    expected = {"preset": "figure4", "settings": "2 of 9", "seeds": "2", "iterations": "40000"}
+    assert row == expected | {"precision": "float32", "device": "cpu", "torch": "2", "stopped": 2}
+    assert run_size(figures["figure4"]) == "2 seeds × 40,000 iterations"
+    one, two = preset("figure4")[:2]
+    assert run_size({one: results(), two: results(iterations=500)}) == "2 seeds × 40,000 or 500 iterations"
+
+
+def with_sinks(metric):
+    """Return results of three seeds whose sink metric is this."""
+    return xr.Dataset({"sinks": (("seed", "layer", "key"), np.broadcast_to(metric, (3, 2, 17)))})
+
+
+def test_the_sink_metric_by_layer_and_beyond_even_attention():
+    setting = preset("figure7")[0]
+    sinks = np.stack([np.full(17, 0.5), np.arange(17) / 100])
+    runs = {setting: with_sinks(sinks)}
+    causal = ("causal", 0)
+    np.testing.assert_allclose(sink_table(runs).loc[causal], (0.5 + np.arange(16) / 100) / 2)
+    np.testing.assert_allclose(sink_table(runs, last_layer=True).loc[causal], np.arange(16) / 100)
+    beyond = sink_table(runs, last_layer=True, beyond_even=True).loc[causal]
+    np.testing.assert_allclose(beyond, np.arange(16) / 100 - even_sinks(setting)[:-1])
+    np.testing.assert_allclose(even_table(runs).loc[causal], even_sinks(setting)[:-1])
+    assert list(even_table(runs).columns) == list(range(1, 17))
+
+
+def test_the_sink_metric_of_each_seed():
+    setting = preset("figure7")[0]
+    x = with_sinks(np.arange(17) / 100)
+    x["sinks"] = x["sinks"] + xr.DataArray([0.0, 0.1, 0.2], dims="seed")
+    found = tables_by_seed({setting: x}, last_layer=True)
+    assert [t.loc[("causal", 0), 1] for t in found] == pytest.approx([0, 0.1, 0.2])
+    np.testing.assert_allclose(np.mean(found, axis=0), sink_table({setting: x}, last_layer=True))
+
+
+def test_even_attention_exceeds_a_fifth_where_a_query_sees_fewer_than_five_tokens():
+    for setting in preset("figure8"):
+        mask, expected = setting.network.mask.matrix(17), np.zeros(17)
+        for j in range(17):
+            queries = [i for i in range(17) if mask[i, j]]
+            expected[j] = sum(1 / mask[i].sum() > 0.2 for i in queries) / len(queries)
+        np.testing.assert_allclose(even_sinks(setting), expected)
+
+
+def test_differences_of_places_take_item_and_label_together():
+    p = np.arange(17) / 100
+    expected = [(0 + 1) - (6 + 7), (0 + 1) - (14 + 15), (6 + 7) - (14 + 15)]
+    np.testing.assert_allclose(differences(p, 8), np.array(expected) / 100)
+    assert differences(np.stack([p, p]), 8).shape == (2, 3)
+
+
+def test_shares_are_differences_over_what_is_on_both_places():
+    p = np.zeros(17)
+    p[[0, 1, 14, 16]] = 0.1, 0.2, 0.1, 0.6
+    np.testing.assert_allclose(shares(p, 8), [1, 0.5, -1])
+    assert np.isnan(shares(np.eye(17)[16], 8)).all()
+
+
+def test_the_prediction_is_the_last_row_of_the_rollout():
+    rng = np.random.default_rng(0)
+    kernels = np.tril(rng.random((2, 3, 5, 5)))
+    kernels /= kernels.sum(-1, keepdims=True)
+    lambdas = rng.random((2, 3))
+    x = xr.Dataset(
+        {
+            "kernels": (("seed", "layer", "query", "key"), kernels.astype(np.float32)),
+            "lambda_frobenius": (("seed", "layer"), lambdas.astype(np.float32)),
+        }
+    )
+    for p, A, lambda_ in zip(predicted_profiles(x), kernels, lambdas, strict=True):
+        np.testing.assert_allclose(p, rollout_matrix(A, lambda_)[-1], atol=1e-6)
+
+
+def test_a_preference_is_the_gap_over_all_that_is_told():
+    accuracy = np.array([[[0.1, 0.0], [0.3, 0.9], [0.0, 0.0]]])
+    x = xr.Dataset({"accuracy": (("seed", "pair", "order"), accuracy)})
+    found = preferences(x)
+    np.testing.assert_allclose(gaps(x), [[0.1, -0.6, 0.0]])
+    np.testing.assert_allclose(found, [[1, -0.5, np.nan]])
+
+
+def of_weight(gap, weight, layers=2):
+    """Return results of two seeds: the gap of every pair, and the rollout's weight on the first of 17 tokens."""
+    accuracy = np.full((2, 3, 2), 0.4)
+    accuracy[..., 0] += gap
+    last = np.full(17, (1 - weight) / 16)
+    last[0] = weight
+    kernels = np.broadcast_to(np.eye(17), (2, layers, 17, 17)).copy()
+    kernels[:, -1, -1] = last
+    influence = np.full((2, 17), 1 / 17)
+    return xr.Dataset(
+        {
+            "accuracy": (("seed", "pair", "order"), accuracy),
+            "kernels": (("seed", "layer", "query", "key"), kernels),
+            "lambda_frobenius": (("seed", "layer"), np.ones((2, layers))),
+            "influence": (("seed", "key"), influence),
+        },
+        coords={"seed": [0, 1]},
+    )
+
+
+def test_points_have_influence_and_accuracy_of_each_pair():
+    points = agreement_points({preset("figure4")[0]: of_weight(0.2, 0.52)})
+    assert len(points) == 6
+    rollout = points.query("source == 'rollout'").set_index("pair")
+    difference = 0.52 - 0.03
+    assert rollout["difference"].tolist() == pytest.approx([difference, difference, 0])
+    assert rollout.loc["first vs last", "share"] == pytest.approx(difference / (0.52 + 0.09))
+    assert rollout.loc["first vs last", "preference"] == pytest.approx(0.2) and rollout[
+        "gap"
+    ].tolist() == pytest.approx([0.2] * 3)
+    assert points.query("source == 'gradient'")["difference"].tolist() == pytest.approx([0, 0, 0])
+
+
+POINTS = pd.DataFrame(
+    {
+        "source": ["rollout"] * 4 + ["gradient"] * 4,
+        "group": list("aabb") * 2,
+        "difference": [0.3, -0.1, 0.2, 0.1, 0.1, 0.2, 0.3, 0.4],
+        "share": [0.5, -0.5, np.nan, 0.5, 0.1, 0.2, 0.3, 0.4],
+        "gap": [0.2, -0.2, -0.1, 0.001] * 2,
+        "preference": [0.7, -0.5, 0.9, 0.1] * 2,
+    }
+)
+
+
+def test_scores_by_hand():
+    scores = agreement_scores(POINTS, {"all": "", "a": "group == 'a'"}, least=0.01)
+    every = scores.loc["rollout", "all"]
+    assert every["gaps"] == 3 and every["sign"] == pytest.approx(2 / 3) and every["earlier"] == pytest.approx(1 / 3)
+    assert every["rank"] == pytest.approx(1 - 6 * (0 + 0 + 1 + 1) / (4 * 15))  # ranks 4 1 3 2 against 4 1 2 3
+    assert every["off"] == pytest.approx((0.2 + 0 + 0.4) / 3)  # a share that is missing is left out
+    assert every["zero_off"] == pytest.approx((0.7 + 0.5 + 0.1) / 3)
+    assert scores.loc[("rollout", "a"), "sign"] == 1 and scores.loc[("gradient", "a"), "sign"] == 0.5
+
+
+def test_orders_of_depths():
+    settings = [s for s in preset("figure4") if s.network.encoding == "none"]
+    gaps, weights = (0.1, 0.3, 0.2), (0.4, 0.6, 0.5)
+    runs = {s: of_weight(g, w, s.network.layers) for s, g, w in zip(settings, gaps, weights, strict=True)}
+    orders = depth_orders(agreement_points(runs)).set_index(["pair", "measure"])["same"]
+    assert orders["first vs last", "gap"] and orders["first vs last", "preference"]
+    runs[settings[0]] = of_weight(0.25, 0.4)
+    assert not depth_orders(agreement_points(runs)).query("pair == 'first vs last'")["same"].any()
+    (one,) = [s for s in preset("figure4") if s.network.encoding == "rope" and s.network.layers == 2]
+    assert set(depth_orders(agreement_points(runs | {one: of_weight(0, 0.5)}))["encoding"]) == {"none"}
+
+
+def points_of(signs, settings):
+    """Return points of settings whose rollout names the sign of a gap (1) or not (0); the earlier is ahead in all."""
+    rows = []
+    for source in SOURCES:
+        for setting, right in zip(settings, signs, strict=True):
+            fields = described(setting)
+            for pair in range(3):
+                difference = 1.0 if right else -1.0
+                rows.append(fields | {"source": source, "pair": pair, "difference": difference, "gap": 0.3})
+    table = pd.DataFrame(rows, columns=[*FIELDS, "source", "pair", "difference", "gap"])
+    return table.assign(share=table["difference"], preference=table["gap"])
+
+
+def test_intervals_of_signs_take_settings_as_units():
+    settings = preset("figure4")
+    points = points_of([1, 1, 0, 1, 1, 0, 1, 1, 1], settings)
+    found = agreement_intervals(points, {"all": ""}, least=0.01).loc["rollout", "all"]
+    assert found["sign"] == pytest.approx(7 / 9) and found["settings"] == 9
+    assert found["ahead"] == pytest.approx(7 / 9 - 1)  # the earlier place is always ahead
+    width = found["sign_high"] - found["sign_low"]
+    assert width == pytest.approx(2 * 1.96 * np.sqrt(7 / 9 * 2 / 9 / 9), rel=0.2)  # of 9 settings, not 27 gaps
+    every = agreement_intervals(points_of([1] * 9, settings), {"all": ""}, least=0.01).loc["rollout", "all"]
+    assert every[["sign_low", "sign_high", "p"]].tolist() == pytest.approx([1, 1, 1])
