@@ -17,7 +17,8 @@ IN_WORDS = tuple(kind for kind, bias in KINDS.items() if kind != "none" and len(
 """Kinds that one number describes."""
 HELP = (
     "A position bias to add to the model's logits while it works: log:ALPHA, alibi:SLOPE (below 0 favours what is "
-    "distant), flat:TAU, or a file (.yaml, .json) with a position_bias, as posbias design --measured writes; none unless given."
+    "distant), flat:TAU, or a file (.yaml, .json) with a position_bias, as posbias design --measured writes; none "
+    "unless given."
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -137,7 +138,7 @@ def design(
     typer.echo("\n".join([*report, f"written: {', '.join(str(path) for path in (output, profile, plot) if path)}"]))
 
 
-def _check_none(options: dict[str, object], expected: str) -> None:
+def _check_none(options: Mapping[str, object], expected: str) -> None:
     """Raise ValueError for the first option that is given."""
     for name, value in options.items():
         if value is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -149,7 +150,7 @@ def rollout(
     typer.echo(f"{output}: {_described(p, T, H)}")
 
 
-def _check_only(source: object, allowed: bool, options: dict[str, object]) -> None:
+def _check_only(source: object, allowed: bool, options: Mapping[str, object]) -> None:
     """Raise ValueError for options that a source does not have."""
     for option, value in options.items():
         if value is not None and not allowed:

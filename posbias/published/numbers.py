@@ -23,7 +23,7 @@ from posbias.published.configuration import RolloutConfig, config_text
 
 DATA = Path(__file__).parents[1] / "data"
 SHIPPED = DATA / "published.json.gz"
-"""The numbers that come out of the authors' files: JSON, compressed; ``python -m studies.published rebuild`` makes it."""
+"""The numbers that come out of the authors' files; ``python -m studies.published rebuild`` makes it."""
 TABLES = DATA / "printed_tables.csv"
 """Tables 2 to 4, copied from the paper's text: there is no file of the authors' that holds them."""
 ENTRIES = 75
@@ -45,7 +45,7 @@ class PublishedModel:
 
     name: str  # Stem of its configuration files
     label: str  # Its name in the paper's tables
-    family: Literal["bloom", "mpt", "falcon"]  # Architecture: ``bloom``, ``mpt`` or ``falcon``
+    family: Literal["bloom", "mpt", "falcon"]
     head_dim: int  # Size of a head (hidden size over heads, from the model's public configuration)
     billions: int  # Parameters, in billions, as the paper's Table 1 gives them
 
@@ -77,9 +77,8 @@ class Source:
     """Say where numbers come from."""
 
     collection: str  # Folder of the files below ``POSBIAS_DATA``
-    repository: str  # Its address
+    repository: str
     commit: str | None  # State of the repository, None where it was not recorded
-    # licence, copyright: Short name of the licence, and its copyright line
     licence: str
     copyright: str
     files: tuple[SourceFile, ...]  # Every file that numbers were read from, and the licence
@@ -89,25 +88,27 @@ class Source:
 class PrintedRecency:
     """Hold one printed recency probability, four decimals, with the setting of its panel."""
 
-    # d, alpha, layer: Width, cosine between tokens, and layer counted from 1
-    d: int
-    alpha: float
-    # norm, residual: As :mod:`studies.norms.layernorm_simulation` names them
+    d: int  # Width
+    alpha: float  # Cosine between tokens
     norm: str
     residual: str
-    layer: int
-    probability: float  # As printed
+    layer: int  # Counted from 1
+    probability: float
 
 
 @dataclass(frozen=True)
 class Shipped:
     """Hold what the shipped file holds."""
 
-    sources: tuple[Source, ...]  # Where the numbers come from
+    sources: tuple[Source, ...]
     configurations: dict[str, dict[str, Any]]  # The fields of every configuration by the name of the authors' file
     # Influence at positions 0..n-1 by the name of the curve, as the figure holds it
     curves: dict[str, Float[np.ndarray, "n"]]
-    recency: tuple[PrintedRecency, ...]  # Printed recency probabilities
+    recency: tuple[PrintedRecency, ...]
+
+
+BROKEN = (EOFError, gzip.BadGzipFile, zlib.error, LookupError, TypeError, AttributeError, RecursionError, ValueError)
+"""What comes of a file that is not the one that ships."""
 
 
 @cache
@@ -136,16 +137,7 @@ def read_shipped(path: Path) -> Shipped:
         if not shipped.configurations or not shipped.curves or not shipped.recency:
             raise ValueError("a part without entries")
         return shipped
-    except (
-        EOFError,
-        gzip.BadGzipFile,
-        zlib.error,
-        KeyError,
-        TypeError,
-        AttributeError,
-        RecursionError,
-        ValueError,
-    ) as error:
+    except BROKEN as error:
         received = " ".join(f"{type(error).__name__}: {error}".split())
         raise errors.invalid(str(path), f"the file that ships ({FORMAT})", received) from None
 
@@ -299,8 +291,6 @@ def measured_profile() -> Float[np.ndarray, "n"]:
 class PrintedEntry:
     """Hold one printed Wasserstein distance, with where it stands and its rounding interval."""
 
-    # table, n, dataset, model, variant: Where it stands: table number, prompt length, data set, model, and a, b or
-    # c
     table: int
     n: int
     dataset: str

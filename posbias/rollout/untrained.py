@@ -194,8 +194,9 @@ def checked_network(
         _factors("steps", steps.diagonals, (T, n))
     elif steps is not None:
         steps = _factors("steps", steps, (T, n, n))
-    factors = (_factors(field, values, (T, n)) for field, values in (("scales", scales), ("outputs", outputs)))
-    return Network(kernels, n, gain, *factors, steps, np.broadcast_to(beside > 0, (T,)), errors.index("row", row, n))
+    before, after = _factors("scales", scales, (T, n)), _factors("outputs", outputs, (T, n))
+    is_beside, row = np.broadcast_to(beside > 0, (T,)), errors.index("row", row, n)
+    return Network(kernels, n, gain, before, after, steps, is_beside, row)
 
 
 def unit(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:

@@ -8,6 +8,8 @@ density after one hop more; ω_k is the probability of k hops.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from jaxtyping import Float
 
@@ -15,7 +17,7 @@ from posbias.errors import Numbers
 from posbias.rollout.profiles import LimitTrough
 
 
-def limit_density(x: Float[np.ndarray, "m"], c: float, omega: Numbers) -> Float[np.ndarray, "m"]:
+def limit_density(x: Float[np.ndarray, "m"], c: float, omega: Sequence | np.ndarray) -> Float[np.ndarray, "m"]:
     """Return f(x) = s'(x) Σ_k ω_{k+1} u^k / k! with s = (e^{cx} - 1) / (e^c - 1), u = -log s: one slope, any hop law.
 
     Source: ours; a hop multiplies s by a uniform number, as uniform attention multiplies x.
@@ -28,7 +30,7 @@ def limit_density(x: Float[np.ndarray, "m"], c: float, omega: Numbers) -> Float[
     return terms.sum(axis=-1) * c * np.exp(-c * (1 - x)) / -np.expm1(-c)
 
 
-def limit_trough(c: float, omega: Numbers) -> LimitTrough | None:
+def limit_trough(c: float, omega: Sequence | np.ndarray) -> LimitTrough | None:
     """Return where the density for one slope is lowest inside and how deep, or None if it falls all the way.
 
     The density rises where φ(u) = b(u) / b'(u) - 1 - e^u / (e^c - 1) > 0, b(u) = Σ_k ω_{k+1} u^k / k!. φ is concave,
@@ -148,7 +150,7 @@ def _at_end(c: Float[np.ndarray, ...]) -> Float[np.ndarray, ...]:
     return safe / -np.expm1(-safe)
 
 
-def _hop_terms(u: Float[np.ndarray, ...], omega: Numbers) -> Float[np.ndarray, ...]:
+def _hop_terms(u: Float[np.ndarray, ...], omega: Sequence | np.ndarray) -> Float[np.ndarray, ...]:
     """Return ω_{k+1} u^k / k! for k = 0, 1, … on a last axis."""
     from scipy.special import gammaln, xlogy
 

@@ -15,8 +15,10 @@ from studies.published import originals
 
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
-    for name, command in {"list": show, "download": download, "verify": verify, "rebuild": rebuild}.items():
-        app.command(name)(command)
+    app.command("list")(show)
+    app.command("download")(download)
+    app.command("verify")(verify)
+    app.command("rebuild")(rebuild)
 
 
 def show() -> None:

@@ -7,13 +7,16 @@ off the first token is u_t[i] = 1 - P_i1 after t layers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from jaxtyping import Float
 
-from posbias.errors import Numbers
+Values = Sequence | np.ndarray
+"""One number for each layer."""
 
 
-def log_survival_bound(lambda_: Numbers) -> Float[np.ndarray, "T"]:
+def log_survival_bound(lambda_: Values) -> Float[np.ndarray, "T"]:
     """Return log Π_{s ≤ t} (1 - λ_s) for every depth t: a lower bound on log P_ii.
 
     It stays finite as T grows exactly when Σλ_t does (and no λ_t is 1).
@@ -27,7 +30,7 @@ def log_survival_bound(lambda_: Numbers) -> Float[np.ndarray, "T"]:
         return np.cumsum(np.log1p(-np.asarray(lambda_, dtype=float)))
 
 
-def log_collapse_bound(lambda_: Numbers, epsilon: float) -> Float[np.ndarray, "T"]:
+def log_collapse_bound(lambda_: Values, epsilon: float) -> Float[np.ndarray, "T"]:
     """Return log Π_{s ≤ t} (1 - ε λ_s) for every depth t: an upper bound on the log mass off the first token.
 
     Source: residual-aware paper, theorem 5.5 (ii); since log(1 - x) ≤ -x it implies the rate exp(-ε Σλ).
@@ -39,7 +42,7 @@ def log_collapse_bound(lambda_: Numbers, epsilon: float) -> Float[np.ndarray, "T
         return np.cumsum(np.log1p(-epsilon * np.asarray(lambda_, dtype=float)))
 
 
-def log_mass_off_first(A: Float[np.ndarray, "n n"], lambda_: Numbers, *, row: int = -1) -> Float[np.ndarray, "T"]:
+def log_mass_off_first(A: Float[np.ndarray, "n n"], lambda_: Values, *, row: int = -1) -> Float[np.ndarray, "T"]:
     """Return log Σ_{j ≥ 2} P_ij after every depth, for one causal kernel A in all layers.
 
     Under a causal mask the positions after the first are closed: the mass there is carried by the lower right
@@ -64,7 +67,7 @@ def log_mass_off_first(A: Float[np.ndarray, "n n"], lambda_: Numbers, *, row: in
     return logs
 
 
-def masses_off_first(kernels: Float[np.ndarray, "T n n"], lambda_: Numbers) -> Float[np.ndarray, "T later"]:
+def masses_off_first(kernels: Float[np.ndarray, "T n n"], lambda_: Values) -> Float[np.ndarray, "T later"]:
     """Return the mass off the first token in rows 2..n of R_t … R_1, for every depth t = 1..T.
 
     Column 1 feeds nothing to later columns, so the masses of all rows follow one recursion through rows and columns
@@ -81,7 +84,7 @@ def masses_off_first(kernels: Float[np.ndarray, "T n n"], lambda_: Numbers) -> F
     return history
 
 
-def state_bound(x0: float, value_norms: Numbers, lambda_: Numbers) -> float:
+def state_bound(x0: float, value_norms: Values, lambda_: Values) -> float:
     """Return C = x0 Π_t (1 + λ_t (‖W_t‖ - 1)₊): no token's state ever exceeds this norm.
 
     A row-stochastic kernel does not raise the largest row norm, so that layer t multiplies it by at most
@@ -124,7 +127,7 @@ def sharp_attention_floor(n: int, logit_bound: float, position_range: float = 0.
     return float(np.exp(-np.logaddexp(0.0, np.log(n - 1) + 2 * logit_bound + position_range)))
 
 
-def stay_weights(kernels: Float[np.ndarray, "T n n"], lambda_: Numbers) -> Float[np.ndarray, "T later"]:
+def stay_weights(kernels: Float[np.ndarray, "T n n"], lambda_: Values) -> Float[np.ndarray, "T later"]:
     """Return R_t[i, i] = 1 - λ_t (1 - A_t[i, i]) of the tokens 2..n in every layer.
 
     >>> stay_weights(np.array([[[1.0, 0.0], [0.5, 0.5]]]), [0.5]).tolist()

@@ -18,7 +18,7 @@ from posbias.rollout.kernels import attention_kernel
 from posbias.rollout.logits import position_logits, rope_logits
 from posbias.rollout.masks import Mask, causal
 from posbias.rollout.rotary import rotated
-from studies.theorems.depth import attention_floor, state_bound
+from studies.theorems.depth import Values, attention_floor, state_bound
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def run_residual_network(
     X: Float[np.ndarray, "n d"],
     W_qk: Float[np.ndarray, "T d d"],
     W_v: Float[np.ndarray, "T d d"],
-    lambda_: Numbers,
+    lambda_: Values,
     slope: float = 0.0,
     *,
     mask: Mask | Bool[np.ndarray, "n n"] | None = None,
@@ -175,7 +175,7 @@ class Network:
 
     def bounds(
         self,
-        state: Callable[[float, Numbers, Numbers], float] = state_bound,
+        state: Callable[[float, np.ndarray, np.ndarray], float] = state_bound,
         floor: Callable[[int, float, float], float] = attention_floor,
     ) -> tuple[Float[np.ndarray, "depths"], Float[np.ndarray, "T"]]:
         """Return C_t, t = 0..T, and the floor ε_t of every layer, from norms of weights alone.
@@ -194,7 +194,13 @@ class Network:
 
 
 def random_network(
-    n: int, d: int, value_norms: Numbers, lambda_: Numbers, rng: np.random.Generator, *, logit_norm: float = 1.0
+    n: int,
+    d: int,
+    value_norms: Values,
+    lambda_: Values,
+    rng: np.random.Generator,
+    *,
+    logit_norm: float = 1.0,
 ) -> Network:
     """Draw a network with Gaussian weights of given norms and input states of norm 1.
 
@@ -208,7 +214,13 @@ def random_network(
 
 
 def opposed_network(
-    n: int, value_norms: Numbers, lambda_: Numbers, *, logit: float, slope: float = 0.0, theta: float | None = None
+    n: int,
+    value_norms: Values,
+    lambda_: Values,
+    *,
+    logit: float,
+    slope: float = 0.0,
+    theta: float | None = None,
 ) -> Network:
     """Return the network that attains the bounds: the first token points against all others, value maps are a_t I.
 
@@ -235,7 +247,7 @@ STEP = 1e-30
 
 
 def run_heads(
-    X: States, W_qk: Maps, W_v: Maps, lambda_: Numbers, allowed: Bool[np.ndarray, "n n"]
+    X: States, W_qk: Maps, W_v: Maps, lambda_: Values, allowed: Bool[np.ndarray, "n n"]
 ) -> tuple[States, Float[np.ndarray, "T H n n"] | Complex[np.ndarray, "T H n n"]]:
     """Run X ← (1 - λ_t) X + λ_t Σ_h A_th X W_th with A_th = softmax(X W_qk,th Xᵀ / √d), and return states and kernels.
 
@@ -256,7 +268,7 @@ def run_heads(
     return X, np.stack(kernels)
 
 
-def path_sum(kernels: Float[np.ndarray, "T H n n"], W_v: Maps, lambda_: Numbers, X: States) -> States:
+def path_sum(kernels: Float[np.ndarray, "T H n n"], W_v: Maps, lambda_: Values, X: States) -> States:
     """Return Σ over paths of (kernels along it) X (value maps along it): equation 4, one term for each path.
 
     A path has weight λ_t for a head of layer t and 1 - λ_t for the residual connection, which changes nothing. There
@@ -281,7 +293,7 @@ def path_sum(kernels: Float[np.ndarray, "T H n n"], W_v: Maps, lambda_: Numbers,
     return total
 
 
-def product_of_averages(kernels: Float[np.ndarray, "T H n n"], W_v: Maps, lambda_: Numbers, X: States) -> States:
+def product_of_averages(kernels: Float[np.ndarray, "T H n n"], W_v: Maps, lambda_: Values, X: States) -> States:
     """Return P X W: the rollout of the mean kernels times the product of the summed value maps, as if one path did.
 
     Exact for one head and λ = 1 alone.
@@ -296,7 +308,7 @@ def product_of_averages(kernels: Float[np.ndarray, "T H n n"], W_v: Maps, lambda
 
 
 def output_derivative(
-    X: Float[np.ndarray, "n d"], W_qk: Maps, W_v: Maps, lambda_: Numbers, allowed: Bool[np.ndarray, "n n"]
+    X: Float[np.ndarray, "n d"], W_qk: Maps, W_v: Maps, lambda_: Values, allowed: Bool[np.ndarray, "n n"]
 ) -> Float[np.ndarray, "n d n d"]:
     """Return ∂ output[i, b] / ∂ X[j, a] as an array (j, a, i, b), kernels following the input.
 
@@ -315,9 +327,7 @@ def output_derivative(
     return slopes
 
 
-def value_derivative(
-    kernels: Float[np.ndarray, "T H n n"], W_v: Maps, lambda_: Numbers
-) -> Float[np.ndarray, "n d n d"]:
+def value_derivative(kernels: Float[np.ndarray, "T H n n"], W_v: Maps, lambda_: Values) -> Float[np.ndarray, "n d n d"]:
     """Return the same derivative with the kernels held fixed: what equation 4 attributes to each input token.
 
     For one head and λ = 1 its block (j, i) is P[i, j] times the product of the value maps.
