@@ -1,27 +1,21 @@
-"""Reference models and held-out documents: what comes with the package, and where the rest is had by checksum.
+"""Reference models and held-out documents: what comes with the package, checked by checksum.
 
-A checkout of the repository has all reference models. An installed package has one of them and the documents; the
-others are read from the user's cache, into which they are fetched from the repository when they are first asked for.
+A checkout of the book has all reference models. An installed package has one of them and the documents; the others it
+finds in ``reference`` of the folder that ``POSBIAS_DATA`` names, such as ``posbias/data`` of a checkout.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
 import zipfile
 import zlib
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 
 from posbias import errors
 from posbias.files import data_folder
-
-REPOSITORY = "https://github.com/posbias/posbias"
-URL = f"{REPOSITORY}/raw/v{version('posbias')}/posbias/data/reference/"
-"""Where the files of reference models are fetched from, the repository at the tag of this version."""
 
 FOLDER = Path(__file__).parent / "data" / "reference"
 REGISTRY = FOLDER.with_name("reference.registry")
@@ -48,7 +42,7 @@ def registry_text(folder: Path) -> str:
 
 
 def reference_names() -> list[str]:
-    """Return the names of all reference models, those that come with the package and those that are fetched."""
+    """Return the names of all reference models, those of the package and those of a checkout alone."""
     return sorted({name.split("/")[0] for name in registry()} - {HELD_OUT})
 
 
@@ -57,107 +51,36 @@ def shipped_names() -> list[str]:
     return [name for name in reference_names() if (FOLDER / name / "config.json").is_file()]
 
 
-def cache_folder() -> Path:
-    """Return where fetched reference models are: ``reference`` in ``POSBIAS_DATA``, or in the user's cache folder."""
-    return data_folder() / "reference"
-
-
 def model_folder(model: str) -> str:
-    """Return where a model is: the folder of ``reference/NAME``, any other directory or id unchanged.
-
-    Parameters
-    ----------
-    model
-        ``reference/`` and a name, a directory, or an id on the hub. A directory of that name comes first. A
-        reference model that is not in the package is fetched as :func:`download` does.
-
-    Raises
-    ------
-    ValueError
-        For an unknown reference model, with those that there are, and for a file with another checksum.
-    OSError
-        If a model that is not on this machine cannot be reached.
-    """
+    """Return where a model is: the folder of ``reference/NAME``, any other directory or id unchanged."""
     if not model.startswith(PREFIX) or Path(model).exists():
         return model
     name = model.removeprefix(PREFIX)
     if name not in reference_names():
         raise errors.invalid("model", f"reference/ and one of {', '.join(reference_names())}", model)
-    if name not in shipped_names():
-        return str(download(name))
-    for file in _files(name):
-        _check(file)
-    return str(FOLDER / name)
-
-
-def download(name: str, url: str | None = None) -> Path:
-    """Return the folder of a reference model in :func:`cache_folder`, after fetching the files that it lacks.
-
-    Parameters
-    ----------
-    name
-        One of :func:`reference_names`.
-    url
-        Where the registry's names are found; :data:`URL` unless given.
-
-    Raises
-    ------
-    ValueError
-        For an unknown name, and if a file there, or one that came, has another checksum: the first is left as it is,
-        the second is not kept.
-    OSError
-        If a file cannot be reached or written.
-    """
-    if name not in reference_names():
-        raise errors.invalid("reference model", f"one of {', '.join(reference_names())}", name)
-    folder, url = cache_folder(), url or URL
-    missing = [file for file in _files(name) if not os.path.lexists(folder / file)]
-    for file in _files(name):
-        if file not in missing:
-            _check(file, folder, "it was left as it is: move it away, and it is fetched again")
-    if missing:
-        _fetch(name, missing, folder, url)
-    return folder / name
-
-
-def _fetch(name: str, missing: list[str], folder: Path, url: str) -> None:
-    """Fetch files of a reference model; pooch moves each into ``folder`` once it has come whole."""
-    import pooch
-    from requests import RequestException
-
-    (folder / name).mkdir(parents=True, exist_ok=True)
-    wanted = {file: registry()[file] for file in missing}
-    store = pooch.create(path=folder, base_url=url, registry=wanted, allow_updates=False)
-    logger = pooch.get_logger()
-    level = logger.level
-    logger.setLevel("WARNING")  # else it tells of every file
-    try:
-        for file in missing:
-            store.fetch(file, downloader=pooch.HTTPDownloader(timeout=10))
-    except RequestException as error:
-        cause = getattr(error.args[0], "reason", error) if error.args else type(error).__name__
-        reason = " ".join(str(cause).split())[:200]
-        shipped = ", ".join(f"{PREFIX}{other}" for other in shipped_names()) or "no reference model"
-        raise ConnectionError(
-            f"{PREFIX}{name}: expected {url} to answer, received {reason}; {shipped} comes with the package, "
-            f"the others with 'git clone {REPOSITORY}': set POSBIAS_DATA to posbias/data in the clone"
-        ) from None
-    except ValueError:
-        raise errors.invalid(f"{url}{file}: checksum", registry()[file], "another; the file was not kept") from None
-    finally:
-        logger.setLevel(level)
+    folders = (FOLDER, data_folder() / "reference")
+    for folder in folders:
+        if (folder / name).is_dir():
+            for file in _files(name):
+                _check(file, folder)
+            return str(folder / name)
+    inside = ", ".join(f"{PREFIX}{other}" for other in shipped_names()) or "no reference model"
+    raise FileNotFoundError(
+        f"{model}: expected its files in {folders[0]} or {folders[1]}, received neither; {inside} comes with the "
+        "package, all are in a checkout of the book: set POSBIAS_DATA to its folder posbias/data"
+    )
 
 
 def _files(name: str) -> list[str]:
     return [file for file in registry() if file.startswith(f"{name}/")]
 
 
-def _check(file: str, folder: Path | None = None, advice: str = "install posbias again or restore it") -> Path:
+def _check(file: str, folder: Path | None = None) -> Path:
     """Return the path of a file in ``folder`` or the package; ValueError if its checksum is not the registry's."""
     path = (folder or FOLDER) / file
     received = f"{_sha256(path)} of {path.stat().st_size:,} bytes" if path.is_file() else "no file"
     if received.split()[0] != registry()[file]:
-        raise errors.invalid(f"{path}: checksum", registry()[file], f"{received}; {advice}")
+        raise errors.invalid(f"{path}: checksum", registry()[file], f"{received}; install posbias again or restore it")
     return path
 
 
@@ -174,16 +97,6 @@ def write_held_out(folder: Path, documents: list[np.ndarray]) -> None:
 
 def held_out_documents(folder: Path | None = None) -> list[str]:
     """Return the texts of the held-out documents, the same on every machine.
-
-    Parameters
-    ----------
-    folder
-        Where the token ids are, beside at least one model with its tokenizer; the package's own unless given.
-
-    Raises
-    ------
-    ValueError
-        If there are none, or a file is damaged.
 
     Notes
     -----
@@ -216,11 +129,6 @@ def held_out_modules() -> list[str]:
     """Return the module (``asyncio/queues.py``) or topic (``topic/for``) that each held-out document is from.
 
     A module gives its docstrings and several pieces of its source, a document each: documents of one module are alike.
-
-    Raises
-    ------
-    OSError
-        If the file is not there.
 
     >>> modules = held_out_modules()
     >>> len(modules), len(set(modules)), modules[0]

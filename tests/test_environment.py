@@ -48,10 +48,15 @@ def test_constraints_meet_the_requirements(extra):
 def test_versions_agree():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert PROJECT["version"] == citation["version"] == posbias.__version__
-    assert re.search(
-        rf"^## (\[Unreleased\]|\[?{PROJECT['version']})", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE
-    )
+    assert re.search(rf"^## .*(unreleased|{PROJECT['version']})", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
 
 
-def test_the_readme_shows_the_table_that_the_benchmark_wrote():
-    assert (ROOT / "benchmarks" / "results.md").read_text() in (ROOT / "README.md").read_text()
+def test_a_page_shows_the_table_that_the_benchmark_wrote():
+    assert (ROOT / "benchmarks" / "results.md").read_text() in (ROOT / "book" / "reproduce.md").read_text()
+
+
+def test_the_repositorys_address_stands_in_one_file():
+    address = yaml.safe_load((ROOT / "_config.yml").read_text())["repository"]["url"]
+    kept = [path for name in ("posbias", "studies", "bookkit", "book") for path in (ROOT / name).rglob("*.[pm][yd]")]
+    kept += [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "index.md", "pyproject.toml", "CITATION.cff")]
+    assert not [path for path in kept if address in path.read_text(encoding="utf-8")]

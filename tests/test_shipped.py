@@ -17,7 +17,7 @@ from posbias import cli, shipped
 from posbias.measure.corpus import Corpus, make_prompts
 from posbias.measure.loading import Source
 from posbias.measure.run import measured
-from posbias.measure.study import Settings
+from posbias.measure.settings import Settings
 from studies.reference.models import REFERENCES
 
 
@@ -89,7 +89,6 @@ def test_a_truncated_file_of_the_package_is_named(tmp_path, monkeypatch, capsys,
 
 def test_a_reference_model_as_a_tokenizer_is_refused_as_itself(tmp_path, monkeypatch):
     monkeypatch.setattr(shipped, "FOLDER", tmp_path)
-    monkeypatch.setattr(shipped, "download", lambda name: pytest.fail(f"asked for {name}"))
     with pytest.raises(
         ValueError, match="^model: expected reference/ and one of bloom-12, .*, received reference/gpt-5"
     ):
