@@ -9,7 +9,6 @@ import pandas as pd
 import xarray as xr
 from jaxtyping import Float
 
-from posbias import errors
 from posbias.comparison.distances import normalised_wasserstein
 from posbias.measure.accumulators import BIN_WIDTH, bin_centres, entropy_similarity
 from posbias.measure.rollouts import measured_rollout
@@ -17,12 +16,27 @@ from posbias.rollout.kernels import attention_kernel, mix_heads
 from posbias.rollout.logits import position_logits
 from posbias.rollout.masks import causal, sliding_window
 from posbias.rollout.order import stochastic_monotonicity
-from studies.reference.content import constant_plus_diagonal
 
 REGIONS = ("diagonal", "offdiagonal")
 """Regions of a matrix of content logits, as measurements name them."""
 CONTENTS = ("position only", "constant and diagonal", "mean content")
 """What a kernel is computed from, beside the position logits."""
+
+
+def constant_plus_diagonal(logits: Float[np.ndarray, "n n"]) -> tuple[float, float, float]:
+    """Return the least-squares fit c + d·1[i = j] of the visible content logits: c, d, and the variance that it leaves.
+
+    Source: residual-aware paper, Proposition 4.5 (the form) and appendix E (that it is close).
+
+    >>> constant_plus_diagonal(np.array([[3.0, np.nan], [1.0, 3.0]]))
+    (1.0, 2.0, 0.0)
+    """
+    values = np.asarray(logits, dtype=np.float64)
+    on = np.eye(len(values), dtype=bool)
+    seen = ~np.isnan(values)
+    c = float(values[seen & ~on].mean())
+    d = float(values[on].mean()) - c
+    return c, d, float(((values - c - d * on)[seen] ** 2).mean())
 
 
 def without_noise(
@@ -33,8 +47,6 @@ def without_noise(
     >>> without_noise(np.array([1.5]), np.array([3.0]), 0.25)  # s² = 1, σ²/N = 0.5
     array([1.])
     """
-    if not 0 < share < 1:
-        raise errors.invalid("share", "a number between 0 and 1", share)
     return np.maximum(variance - share * fewer, 0) / (1 - share)
 
 
@@ -48,10 +60,10 @@ def fits_by_head(many: xr.Dataset, few: xr.Dataset, share: float) -> pd.DataFram
     rows = []
     for t in range(many.sizes["layer"]):
         for h in range(many.sizes["head"]):
-            fits = [constant_plus_diagonal(x["content_logits"].values[t, h]) for x in (many, few)]
-            logits = many["content_logits"].values[t, h].astype(np.float64)
+            logits, fewer = (x["content_logits"].values[t, h].astype(np.float64) for x in (many, few))
+            _, d, left = constant_plus_diagonal(logits)
             step = float(np.diagonal(logits).mean() - np.diagonal(logits, -1).mean())
-            rows.append((t + 1, h + 1, fits[0].diagonal, step, fits[0].residual ** 2, fits[1].residual ** 2))
+            rows.append((t + 1, h + 1, d, step, left, constant_plus_diagonal(fewer)[2]))
     table = pd.DataFrame(rows, columns=["layer", "head", "diagonal", "step", "variance", "variance_few"])
     left = without_noise(table["variance"].to_numpy(), table["variance_few"].to_numpy(), share)
     return table.assign(structure=left).set_index(["layer", "head"])
@@ -168,15 +180,6 @@ def similarity_of_means(measured: xr.Dataset) -> pd.Series:
     return pd.Series(found)
 
 
-def similarity_by_model(models: Mapping[str, xr.Dataset]) -> pd.DataFrame:
-    """Return the similarity of each prompt's logits: columns diagonal, offdiagonal and lowest (head, off-diagonal)."""
-    rows = {}
-    for name, x in models.items():
-        rows[name] = {region: float(x[f"similarity_{region}"].mean()) for region in REGIONS}
-        rows[name]["lowest"] = float(x["similarity_offdiagonal"].min())
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("model")
-
-
 def scaling_by_model(models: Mapping[str, xr.Dataset]) -> pd.DataFrame:
     """Return W₁ to the measured profile without content, with it, and with content that lacks the factor 1/√D_h.
 
@@ -194,19 +197,6 @@ def scaling_by_model(models: Mapping[str, xr.Dataset]) -> pd.DataFrame:
         influence = x["influence"].values
         distances = {kind: normalised_wasserstein(p, influence) for kind, p in profiles.items()}
         rows[name] = {"root": root} | distances
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("model")
-
-
-def monotonicity_by_model(models: Mapping[str, xr.Dataset]) -> pd.DataFrame:
-    """Return how far mean kernels are from stochastically monotone; ``worst_`` columns are of the worst layer.
-
-    Index ``model``. Columns: ``violated`` and ``worst_violated``, shares of triples; ``worst_gap``, the mean excess
-    of prefix mass over violated triples; ``worst_shortfall``, over all triples.
-    """
-    rows = {}
-    for name, x in models.items():
-        worst = {f"worst_{what}": float(x[f"monotonicity_{what}"].max()) for what in ("violated", "gap", "shortfall")}
-        rows[name] = {"violated": float(x["monotonicity_violated"].mean())} | worst
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("model")
 
 

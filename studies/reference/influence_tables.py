@@ -10,7 +10,6 @@ import pandas as pd
 import xarray as xr
 from jaxtyping import Float
 
-from posbias import errors
 from posbias.comparison.distances import normalised_wasserstein, wasserstein_to
 from posbias.comparison.resampling import interval
 from posbias.comparison.samples import SMOOTH, Sample, u_decisions
@@ -36,8 +35,6 @@ def quarters(p: Float[np.ndarray, "n"]) -> Float[np.ndarray, "4"]:
     >>> quarters(np.array([0.1, 0.2, 0.3, 0.4])).tolist()
     [0.1, 0.2, 0.3, 0.4]
     """
-    if p.size % 4:
-        raise errors.invalid("profile", "a number of positions that is a multiple of four", p.size)
     return np.asarray(p.reshape(4, -1).sum(1))
 
 
@@ -62,7 +59,7 @@ def lead_turned(sample: Sample, power: float = -0.5) -> Sample:
 
 
 def with_profile(sample: Sample, profile: Float[np.ndarray, "n"]) -> Sample:
-    """Return a sample with another mean profile and its own noise about it, prompt by prompt and position by position."""
+    """Return a sample with another mean profile and its own noise about it, prompt by prompt, position by position."""
     p = sample.profile
     return sample.scaled(np.divide(profile, p, out=np.zeros_like(p), where=p > 0))
 
@@ -178,12 +175,6 @@ def cancelled(signed: Float[np.ndarray, "N n"]) -> float:
     0.333
     """
     return float(1 - abs(signed.mean(0)).sum() / abs(signed).mean(0).sum())
-
-
-def random_cancelled(signed: Float[np.ndarray, "N n"], *, seed: int = 0) -> float:
-    """Return what :func:`cancelled` is after every sign is drawn at random."""
-    signs = np.random.default_rng(seed).choice([-1, 1], size=signed.shape)
-    return cancelled(abs(signed) * signs)
 
 
 def long_shapes(samples: Mapping[str, Sample], *, resamples: int = 1000) -> pd.DataFrame:

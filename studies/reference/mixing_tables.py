@@ -11,7 +11,6 @@ import xarray as xr
 from jaxtyping import Float
 from scipy.stats import spearmanr
 
-from posbias import errors
 from posbias.comparison.multiplicity import holm
 
 READINGS = ("frobenius", "token")
@@ -21,13 +20,6 @@ READINGS = ("frobenius", "token")
 def total_mixing(measured: xr.Dataset, reading: str = "frobenius") -> float:
     """Return τ = Σ_t λ_t of a measurement."""
     return float(measured[f"lambda_{reading}"].sum())
-
-
-def mixing_by_layer(measured: xr.Dataset) -> pd.DataFrame:
-    """Return λ_t and its standard deviation over prompts in both readings: a row for each layer, counted from 1."""
-    columns = [f"lambda_{reading}{what}" for reading in READINGS for what in ("", "_std")]
-    layers = pd.RangeIndex(1, measured.sizes["layer"] + 1, name="layer")
-    return pd.DataFrame({name: measured[name].values for name in columns}, index=layers)
 
 
 def mixing_by_model(kept: Mapping[str, xr.Dataset], models: Mapping[str, xr.Dataset]) -> pd.DataFrame:
@@ -64,9 +56,7 @@ def schedule_shapes(schedules: Mapping[str, Float[np.ndarray, "_"]], *, level: f
     """
     rows = {}
     for name, schedule in schedules.items():
-        lambda_ = errors.mixing_coefficients(name, schedule)
-        if lambda_.size < 3:
-            raise errors.invalid(name, "at least three layers", lambda_.size)
+        lambda_ = np.asarray(schedule)
         found = spearmanr(np.arange(lambda_.size), lambda_)
         rows[name] = {
             "layers": lambda_.size,
