@@ -11,9 +11,10 @@ import pandas as pd
 import xarray as xr
 from jaxtyping import Float
 from matplotlib.colors import LogNorm, to_hex
+from matplotlib.ticker import MaxNLocator
 
 from posbias.figuretext import STYLE
-from posbias.plotting import FAMILY_COLOURS, LINE_STYLES, plot_mixing, plot_prediction, profile_axes
+from posbias.plotting import FAMILY_COLOURS, LINE_STYLES, plot_prediction, profile_axes
 from posbias.report.known_models import KINDS
 from posbias.report.page import Figure, shown
 from posbias.report.stats import Evidence
@@ -43,15 +44,22 @@ def profile_figure(evidence: Evidence) -> Figure:
 
 def mixing_figure(evidence: Evidence) -> Figure:
     """Return λ by depth with its interval."""
-    mixing = evidence.mixing
-    drawing = plot_mixing(mixing, band=evidence.mixing_band).figure
+    mixing, band = evidence.mixing, evidence.mixing_band
+    with plt.style.context(str(STYLE)):
+        drawing, ax = plt.subplots(figsize=(6.4, 2.4))
+        layers = np.arange(1, len(mixing) + 1)
+        ax.bar(layers, mixing, color=to_hex("C0"))
+        if band is not None:
+            ax.vlines(layers, *band, color=FAMILY_COLOURS["measured"], linewidth=1.2)
+        ax.set(xlabel="layer $t$ (1 is first)", ylabel=r"mixing $\lambda_t$")
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     description = f"Mixing coefficient of {len(mixing)} layers: {', '.join(f'{x:.3f}' for x in mixing)}."
     if not np.isfinite(mixing).all():
         return shown(drawing, description, "Mixing by layer; what is no number is not drawn.")
     most, least = int(mixing.argmax()), int(mixing.argmin())
     caption = f"Attention adds most in layer {most + 1}, λ = {mixing[most]:.3f}, and least in layer {least + 1}, "
     caption += f"λ = {mixing[least]:.3f}."
-    caption += "" if evidence.mixing_band is None else " Lines are 95 % intervals."
+    caption += "" if band is None else " Lines are 95 % intervals."
     return shown(drawing, description, caption)
 
 
@@ -224,3 +232,42 @@ def beside_figure(curves: Mapping[str, Float[np.ndarray, "_"]]) -> Figure:
     description = "Two measured influence profiles on a logarithmic axis: "
     description += "; ".join(f"{label}, first {p[0]:.2g}, last {p[-1]:.2g}" for label, p in curves.items()) + "."
     return shown(drawing, description, "Measured influence of the two models.")
+
+
+def place_panels(
+    scores: Mapping[str, Mapping[str, Sequence[np.ndarray]]],
+    groups: np.ndarray,
+    profiles: Mapping[str, np.ndarray],
+    places: np.ndarray,
+    *,
+    chance: float | None = None,
+    xlabel: str = "place",
+) -> Any:
+    """Return panels over the places of a prompt: scores with intervals, and profiles below them.
+
+    ``scores`` are by the label of an axis and their own: mean and the ends of the interval for each of ``groups``.
+    ``profiles`` are by label, what was measured first, at each of ``places``; ``chance`` is dashed in the first panel.
+    """
+    count, drawn = len(scores) + bool(profiles), 0
+    with plt.style.context(str(STYLE)):
+        figure, axes = plt.subplots(count, 1, figsize=(6.4, 1.4 + 1.7 * count), sharex=True)
+        for ax, (unit, curves) in zip(axes, scores.items(), strict=False):
+            for label, (mean, low, high) in curves.items():
+                look = {"color": to_hex(f"C{drawn}"), "linestyle": LINE_STYLES[drawn]}
+                ax.plot(groups, mean, marker="." if len(groups) < 3 else None, label=label, **look)
+                ax.fill_between(groups, low, high, color=look["color"], alpha=0.25, linewidth=0)
+                drawn += 1
+            ax.set_ylabel(unit)
+        if chance is not None:
+            axes[0].axhline(chance, color="#7f7f7f", linestyle="--", linewidth=0.9, label="chance among values")
+            axes[0].set_ylim(-0.03, 1.03)
+        for k, (label, p) in enumerate(profiles.items()):
+            look = {"color": to_hex(f"C{drawn + k - 1}"), "linestyle": LINE_STYLES[(drawn + k - 1) % len(LINE_STYLES)]}
+            measured = {"color": FAMILY_COLOURS["measured"], "linewidth": 2.0}
+            axes[-1].plot(places, p, label=label, **(look if k else measured))
+            if not k:
+                axes[-1].set(yscale="log", ylabel="share of influence", ylim=(float(p.max()) * 1e-3, None))
+        axes[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes[-1].set_xlabel(xlabel)
+        figure.legend(loc="outside lower center", ncols=2, fontsize=8)
+    return figure

@@ -15,8 +15,8 @@ from posbias.lookup import file as lookup
 from posbias.lookup.file import MEASURED, TEMPERATURE, correlation_text, differ, difference_text, profile_label
 from posbias.lookup.file import places_text as where
 from posbias.lookup.tasks import MAIN, OF_TASK, SCORES
-from posbias.plotting import place_panels
 from posbias.report import page
+from posbias.report.figures import place_panels
 from posbias.report.tables import csv
 
 PANELS = {"kv": (("accuracy", "accuracy_among"), ("log_probability",)), "copy": (("gain",), ("loss", "loss_without"))}

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import base64
+import html
+import io
+import re
 import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import matplotlib.pyplot as plt
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from posbias.plotting import inline_svg
+from posbias.figuretext import STYLE
 
 
 class Figure(NamedTuple):
@@ -58,6 +62,33 @@ def shown(drawing: Any, description: str, caption: str) -> Figure:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")
         return Figure(Markup(inline_svg(drawing, str(clean(description)))), caption)
+
+
+def inline_svg(figure: Any, description: str) -> str:
+    """Return a figure as an ``<svg>`` element that takes black and its ground from the page, and close it.
+
+    The description is for those who cannot see it.
+
+    >>> fig, ax = plt.subplots()
+    >>> text = inline_svg(fig, "Nothing <yet>")
+    >>> text.startswith("<svg"), "http" in text, 'aria-label="Nothing &lt;yet&gt;"' in text
+    (True, False, True)
+    """
+    content = io.StringIO()
+    with plt.style.context([str(STYLE), {"svg.fonttype": "none", "svg.hashsalt": description}]):
+        metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        figure.savefig(content, format="svg", transparent=True, metadata=metadata)
+    plt.close(figure)
+    text = content.getvalue()
+    text = text[text.index("<svg") :]
+    for pattern in (r"<metadata>.*?</metadata>", r"<style.*?</style>", r' xmlns(:\w+)?="[^"]*"'):
+        text = re.sub(pattern, "", text, flags=re.DOTALL)
+    text = text.replace("xlink:href", "href").replace("#000000", "currentColor")
+    text = text.replace("stroke: #d9d9d9", "stroke: currentColor; stroke-opacity: 0.15")
+    text = re.sub(r"<text\b", '<text fill="currentColor"', text)
+    text = re.sub(r' width="[\d.]+pt" height="[\d.]+pt"| height="[\d.]+pt"| width="[\d.]+pt"', "", text, count=2)
+    label = html.escape(description, quote=True)
+    return text.replace("<svg", f'<svg role="img" aria-label="{label}"', 1).strip()
 
 
 def rendered(**context: Any) -> str:

@@ -55,7 +55,7 @@ def gap_table(runs: Runs) -> pd.DataFrame:
 
 
 def gap_arrays(table: pd.DataFrame, panel: str, bar: str) -> dict[str, dict[str, np.ndarray]]:
-    """Return gaps (seeds, pairs) by panel and bar, as :func:`posbias.plotting.gap_panels` draws them.
+    """Return gaps (seeds, pairs) by panel and bar, as :func:`studies.icl.figures.gap_panels` draws them.
 
     ``panel`` and ``bar`` are columns that name a row's panel and its bar in there, both in the order of their first
     rows.

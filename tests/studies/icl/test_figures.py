@@ -5,7 +5,8 @@ import pytest
 
 plt = pytest.importorskip("matplotlib.pyplot", reason="matplotlib is not installed")
 
-from posbias.plotting import gap_panels, sink_panels, use_style
+from posbias.plotting import use_style
+from studies.icl.figures import gap_panels, sink_panels
 
 PAIRS = ["first vs middle", "first vs last", "middle vs last"]
 
