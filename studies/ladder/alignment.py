@@ -243,7 +243,7 @@ def measure_between(settings: Settings) -> xr.Dataset:
     reading = _all_prompts([read_coherence(study.instrument, ids) for _, ids in few.batches()])
     laws = [network_of(results, kernel) for kernel in KERNELS]
     own, shares = joined_coherence(reading.layers[:, :2].numpy()), through_shares(reading.sizes.mean(-1).numpy())
-    ways = [(own, None), (0.0, shares), (own, shares)]
+    ways: list[tuple[Any, Any]] = [(own, None), (0.0, shares), (own, shares)]
     family = [[coherent_profile(coherence=rho, **law) for rho in COHERENCES] for law in laws]
     predicted = [[coherent_profile(coherence=rho, shares=share, **law) for rho, share in ways] for law in laws]
     rollouts = [measured_rollout(results, variant).profile() for variant in ("b", "kernels")]

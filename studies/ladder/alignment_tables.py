@@ -193,7 +193,7 @@ def layer_coherences(entries: Entries) -> pd.DataFrame:
 def _layers(x: xr.Dataset) -> pd.DataFrame:
     """Return the rows of one network."""
     each = _ratio(x["cross"], x["possible"])
-    excess = np.sqrt(_ratio(x["share"], x["expected_share"]))
+    excess = _ratio(x["share"], x["expected_share"]) ** 0.5
     found = xr.Dataset(
         {
             "coherence": _ratio(x["cross"].sum("few"), x["possible"].sum("few")),

@@ -1,0 +1,72 @@
+"""What is kept of the ladder: measured on a tiny model, and made by the parts that are named for it."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("transformers", reason="transformers is not installed")
+
+from measuring import save, write_documents
+
+from posbias.measure.corpus import Corpus
+from posbias.measure.loading import Source
+from posbias.measure.rollouts import measured_rollout
+from posbias.measure.run import measured
+from posbias.measure.settings import Settings
+from posbias.rollout.influence import influence_profile
+from studies.ladder.__main__ import PARTS
+from studies.ladder.alignment import COHERENCES, KERNELS, measure_between
+from studies.ladder.rotary import measure_rotary
+from studies.results import load
+
+CLOSE = 2e-3  # 10 bits are kept
+
+
+def settings(folder, name):
+    corpus = Corpus(str(write_documents(folder / "d.jsonl", [40] * 3)))
+    return Settings(Source(str(save(folder / "model", name))), corpus, prompts=3, length=12, batch_size=2)
+
+
+def test_between_begins_at_the_law_and_keeps_what_was_measured(tmp_path):
+    how = settings(tmp_path, "bloom")
+    found, whole = measure_between(how), measured(how)
+    law = measured_rollout(measured(how), "birth").profile()
+    profile = found["profile"]
+    assert profile.sizes == {"kernel": len(KERNELS), "coherence": len(COHERENCES), "position": 12}
+    assert np.allclose(profile.sum("position"), 1, rtol=CLOSE)
+    assert np.allclose(profile.sel(kernel="content-free", coherence=0.0), law, rtol=CLOSE)
+    assert not np.allclose(profile.sel(kernel="measured", coherence=0.0), law, rtol=0.01)
+    kernels = measured_rollout(whole, "kernels").profile()
+    assert np.allclose(found["rollout"].sel(variant="kernels"), kernels, rtol=CLOSE)
+    assert np.allclose(found["influence"], whole["influence"], rtol=CLOSE) and "document" in found
+    for name in ("share", "expected_share"):
+        assert ((found[name] > 0) & (found[name] < 1)).all()
+    assert (abs(found["cross"]) <= found["possible"] * (1 + CLOSE)).all()
+    pairs = found["pair_coherence"].values
+    assert (pairs.diagonal() == 1).all() and np.allclose(pairs, pairs.T)
+
+
+def test_every_kernel_of_a_rotary_model_is_rolled_out(tmp_path):
+    how = settings(tmp_path, "llama")
+    found, whole = measure_rotary(how), measured(how)
+    lambdas = whole["lambda_frobenius"].values
+    uniform = np.tril(np.ones((12, 12))) / np.arange(1, 13)[:, None]
+    assert np.allclose(found["profile"].sum("position"), 1)
+    assert np.allclose(found["profile"].sel(kernel="uniform"), influence_profile(np.stack([uniform] * 3), lambdas))
+    kernels = measured_rollout(whole, "kernels").profile()
+    assert np.allclose(found["profile"].sel(kernel="measured"), kernels, rtol=1e-4)
+    variation = found["variation"].mean("layer")
+    assert variation.sel(kernel="measured") == 0 and (variation.drop_sel(kernel="measured") > 0).all()
+    assert np.allclose(found["last_row"].sum("position"), 1, rtol=CLOSE)
+    first = found["first"].sel(kernel="uniform")
+    assert np.allclose(first, (1 / np.arange(2, 13)).mean())
+    assert (found["variance"].sel(source="both") > found["variance"].sel(source="keys")).all()
+
+
+def test_what_is_kept_was_made_by_its_part():
+    kept = load("ladder")
+    for name, part in PARTS.items():
+        there = [kept[f"{model}.{name}"] for model in part.models if f"{model}.{name}" in kept]
+        assert there or part.trained, name
+        for x in there:
+            assert (int(x.attrs["prompts"]), int(x.attrs["length"])) == (part.prompts, part.length)
