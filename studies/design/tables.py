@@ -271,6 +271,6 @@ def to_uniform(p: Float[np.ndarray, "n"]) -> float:
 ENDS = ("", "_low", "_high")
 
 
-def _ends(name: str, value: float, low: float, high: float) -> dict[str, float]:
+def _ends(name: str, *ends: Any) -> dict[str, float]:
     """Return a number and the ends of its interval under their names."""
-    return {f"{name}{end}": float(x) for end, x in zip(ENDS, (value, low, high), strict=True)}
+    return {f"{name}{end}": float(x) for end, x in zip(ENDS, ends, strict=True)}
