@@ -1,4 +1,4 @@
-"""Measure what one influence profile costs against the number of tokens, and write results/clock/cost.csv.
+"""Measure what one influence profile costs against the number of tokens, and write results/cost.csv.
 
 Three ways to the last row of P for BLOOM-176B's size (70 layers, 112 heads, ALiBi, no content, constant λ):
 
@@ -72,7 +72,7 @@ def best_time(path: Callable[[int], np.ndarray], n: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--largest", type=int, default=2**20, help="largest n of the linear path")
-    parser.add_argument("--output", type=Path, default=Path(__file__).parents[1] / "results" / "clock" / "cost.csv")
+    parser.add_argument("--output", type=Path, default=Path(__file__).parents[1] / "results" / "cost.csv")
     arguments = parser.parse_args()
     sizes = [4**k for k in range(4, 11) if 4**k <= arguments.largest]
     cases = [(linear, n) for n in sizes]
