@@ -7,6 +7,7 @@ finds in ``reference`` of the folder that ``POSBIAS_DATA`` names, such as ``posb
 from __future__ import annotations
 
 import hashlib
+import lzma
 import zipfile
 import zlib
 from functools import cache
@@ -92,7 +93,13 @@ def _sha256(path: Path) -> str:
 def write_held_out(folder: Path, documents: list[np.ndarray]) -> None:
     """Write token ids of documents to ``folder``; :func:`held_out_documents` reads them."""
     lengths = np.array([ids.size for ids in documents], dtype=np.uint16)
-    np.savez_compressed(folder / HELD_OUT, ids=np.concatenate(documents).astype(np.uint16), lengths=lengths)
+    arrays = {"ids": np.concatenate(documents).astype(np.uint16), "lengths": lengths}
+    with zipfile.ZipFile(folder / HELD_OUT, "w") as archive:  # as np.savez does, in two thirds of the bytes
+        for name, array in arrays.items():
+            entry = zipfile.ZipInfo(f"{name}.npy")
+            entry.compress_type = zipfile.ZIP_LZMA
+            with archive.open(entry, "w") as stream:
+                np.lib.format.write_array(stream, array)
 
 
 def held_out_documents(folder: Path | None = None) -> list[str]:
@@ -116,7 +123,7 @@ def held_out_documents(folder: Path | None = None) -> list[str]:
         # plain arrays: numpy refuses pickles unless told otherwise
         with (folder / HELD_OUT).open("rb") as stream, np.load(stream) as file:
             parts = np.split(file["ids"], np.cumsum(file["lengths"])[:-1].astype(np.int64))
-    except (EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+    except (EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error, lzma.LZMAError) as error:
         raise errors.invalid(str(folder / HELD_OUT), "token ids and lengths of documents", error) from None
     try:
         tokenizer = Tokenizer.from_file(str(tokenizers[0]))
