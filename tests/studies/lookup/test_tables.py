@@ -1,0 +1,171 @@
+"""Tables of networks that look values up: how soon, by place, beside what predicts it; remedies and copying."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+xr = pytest.importorskip("xarray")
+pytest.importorskip("torch")
+
+from scipy.stats import t as student
+
+from studies import results
+from studies.lookup import tables
+from studies.lookup.results import make_results
+from studies.lookup.tables import PREDICTORS, TASK, Run, predicted
+
+BORN = ("squares_born", "rollout_born", "influence_born", "influence_trained", "rollout_trained")
+
+
+def run_of(accuracy, profile, *, encoding="none", tokens=1, values=4, found=None, step=10, layers=4):
+    """Return a setting with this accuracy by seed, test and place, and this profile by place and the query's."""
+    accuracy = np.asarray(accuracy, dtype=float)
+    seeds, tests, n = accuracy.shape
+    arrays = {"loss": np.zeros((seeds, tests)), "accuracy": accuracy, "log_probability": np.log(accuracy + 1e-9)}
+    for k in (1, 2, 4):
+        end = np.repeat(accuracy[:, -1], k, axis=1) if found is None else np.full((seeds, k * n), found)
+        arrays |= {f"accuracy_{k}": end, f"log_probability_{k}": np.log(end + 1e-9)}
+    name = f"{encoding}-T{layers}-n{n}-one-even"
+    attributes = {"setting": name, "encoding": encoding, "tokens": tokens, "pairs": n, "values": values}
+    attributes |= {"layers": layers, "heads": 4, "places": "even"}
+    share = np.asarray(profile, dtype=float) / tokens
+    profiles = {}
+    for k, names in ((1, BORN), (2, BORN[3:]), (4, BORN[3:])):
+        by_token = np.append(np.repeat(np.repeat(share, k), tokens), 0.5)[None].repeat(seeds, 0)
+        end = "" if k == 1 else f"_{k}"
+        profiles |= {f"{name}{end}": (("seed", f"position{end}"), by_token) for name in names}
+    return Run(make_results(arrays, range(seeds), step * tests, attributes), xr.Dataset(profiles))
+
+
+def test_a_place_that_is_found_from_a_step_on_took_as_many_steps():
+    accuracy = np.full((1, 5, 8), 0.25)
+    for place in range(8):
+        accuracy[:, 2 if place < 4 else 4 :, place] = 1.0
+    times = tables.learning_times(run_of(accuracy, np.ones(8)), parts=2)
+    np.testing.assert_allclose(times, [[20, 40]])
+
+
+@pytest.mark.parametrize("tokens", [1, 2])
+def test_order_and_size_of_what_is_learned_where_the_profile_is_high(tokens):
+    """Times inverse to the profile give a correlation of 1 and the profile's own ends; a reversed profile gives -1."""
+    profile = np.array([4, 3, 2, 1.5, 1, 1.2, 2.5, 5])
+    accuracy = np.array([[[min(1.0, 0.25 + 0.75 * (k + 1) * p / 40) for p in profile] for k in range(40)]])
+    run = run_of(accuracy, profile, tokens=tokens)
+    row = tables.order_table([run]).iloc[0]
+    assert row["squares_born"] == pytest.approx(1) and row["spread"] > 2
+    wrong = tables.order_table([run_of(accuracy, 1 / profile, tokens=tokens)]).iloc[0]
+    assert wrong["squares_born"] == pytest.approx(-1)
+    sizes = tables.tilt_table([run]).iloc[0]
+    assert np.sign(sizes["measured"]) == np.sign(sizes["squares_born"]) == 1 and np.isnan(sizes["spread"])
+    assert sizes["squares_born"] == pytest.approx(tables.tilt(profile))
+    even = tables.order_table([run_of(accuracy, np.ones(8), tokens=tokens)]).iloc[0]
+    assert even["squares_born"] == 0
+
+
+def test_the_end_of_training_by_part_and_length():
+    profile = np.array([4, 3, 2, 1.5, 1, 1.2, 2.5, 5])
+    run = run_of(np.tile(0.1 + profile / 10, (2, 3, 1)), profile)
+    ends = tables.end_table([run]).xs("none-T4-n8-one-even")
+    assert [*ends.index] == [1, 2, 4] and (ends["where"] == 4 / 7).all()
+    assert np.allclose(ends["worst"], 0.2) and np.allclose(ends["best"], 0.6) and (ends["rollout_trained"] == 1).all()
+    np.testing.assert_allclose(tables.found_at_the_end(run, 4), 0.1 + profile / 10)
+
+
+def test_a_hop_is_a_row_of_the_kernel():
+    run = run_of(np.ones((1, 2, 8)), np.ones(8), encoding="steep", layers=1)
+    weights = np.exp(0.125 * np.arange(9))  # of the keys, for the last query of nine tokens
+    np.testing.assert_allclose(predicted(run, "one hop"), weights[:8] / weights.sum())
+    kernel = np.tril(np.exp(0.125 * (np.arange(9) - np.arange(9)[:, None])))
+    kernel /= kernel.sum(1, keepdims=True)
+    np.testing.assert_allclose(predicted(run, "two hops"), (kernel @ kernel)[-1, :8])
+    np.testing.assert_allclose(predicted(run, "distance"), 1 / np.arange(8, 0, -1))
+    assert predicted(run, "end").tolist() == predicted(run, "recency").tolist() == [*range(1, 9)]
+    early = run_of(np.ones((1, 2, 8)), np.ones(8), encoding="early")
+    assert predicted(early, "end").tolist() == [*range(8, 0, -1)]
+    assert tables.gives_order(run) and not any(
+        tables.gives_order(run_of(np.ones((1, 2, 8)), np.ones(8), encoding=kind)) for kind in ("none", "rope")
+    )
+
+
+def delayed(encoding, price, n=32, **options):
+    """Return a setting in which a nat of the prior, part by part, costs so many steps."""
+    profile = predicted(run_of(np.ones((1, 2, n)), np.ones(n), encoding=encoding), TASK)
+    logs = np.log(np.maximum(profile, 1e-3 * profile.mean()))
+    learned = np.arange(1, 4001)[:, None] > np.repeat(np.round(2000 - price * logs), n // 8)
+    accuracy = np.where(learned, 1.0, 1 / 4)[None].repeat(2, 0)
+    return run_of(accuracy, np.ones(n), encoding=encoding, step=1, **options)
+
+
+@pytest.mark.parametrize("encoding", ["steep", "early", "flat"])
+def test_a_nat_is_worth_what_it_delays(encoding):
+    """Hidden places, which flat heads have, are left out."""
+    run = delayed(encoding, 40.0)
+    row = tables.nat_table([run]).loc[f"{encoding}-T4-n32-one-even"]
+    assert row["steps"] == pytest.approx(40, rel=0.02) and row["explained"] > 0.99 and row["time"] > 1500
+    prior = predicted(run, TASK)
+    assert (prior < tables.HIDDEN * prior.mean()).any() == (encoding == "flat")
+
+
+def test_networks_that_learned_nothing_are_left_out_and_a_line_has_one_price():
+    assert len(tables.nat_table([delayed("steep", 1.0, found=0.2), delayed("log", 1.0)])) == 1
+    settings = [delayed("steep", 30.0), delayed("early", 45.0), delayed("alibi", 5.0)]
+    spread = tables.nat_spread(tables.nat_table(settings))
+    assert spread.loc[1, 32, 4] == pytest.approx(1.5, rel=0.05), "heads that differ are left out"
+    wrong = tables.nat_table([delayed("steep", 30.0), delayed("early", -45.0)])
+    assert tables.nat_spread(wrong).tolist() == [np.inf]
+
+
+def test_mean_ranks_resample_encodings():
+    """Two encodings: resamples have the mean of one, of the other, or of both, so the ends are the encodings' own."""
+    table = pd.DataFrame({"encoding": ["log", "log", "flat"], **{name: [0.0, 0.2, 0.9] for name in PREDICTORS}})
+    table[TASK] = [1.0, 1.0, 0.7]
+    found = tables.rank_means(table, 400)
+    assert found.loc[TASK, ["mean", "low", "high"]].tolist() == pytest.approx([0.9, 0.7, 1.0])
+    assert found.loc["recency", ["low", "high"]].tolist() == pytest.approx([0.1, 0.9])
+    assert found.loc["recency", "right"] == pytest.approx(2 / 3)
+    ends = found.loc["recency", ["behind", "behind_low", "behind_high"]]
+    assert ends.tolist() == pytest.approx([0.9 - 1.1 / 3, -0.2, 0.9])
+
+
+def test_certain_intervals_pool_a_line_and_count_the_settings():
+    spread = np.array([0.1, 0.3, 0.2])
+    half = tables.certain(np.zeros(3), spread, ["x", "x", "y"], 3)
+    level = 1 - 0.025 / 3
+    assert half[0] == half[1] == pytest.approx(student.ppf(level, 4) * np.sqrt(0.05) / np.sqrt(3))
+    assert half[2] == pytest.approx(student.ppf(level, 2) * 0.2 / np.sqrt(3))
+
+
+def test_worst_places_by_hand():
+    accuracy = np.array([[[[0.2, 0.8], [0.5, 0.7]]], [[[0.4, 0.6], [0.3, 0.9]]]])  # (seed, times, condition, part)
+    dims = ("seed", "times", "condition", "part")
+    study = xr.Dataset({"accuracy": (dims, accuracy)}, {"times": [4], "condition": ["intact", "engine"]})
+    table = tables.worst_places(study)
+    assert table.index.names == ["times", "condition"]
+    assert table.loc[4, "intact"].tolist() == pytest.approx([0.3, 0, 0.5, 0])
+    row = table.loc[4, "engine"]
+    assert row[["worst", "worst_gain_low", "mean", "mean_gain"]].tolist() == pytest.approx([0.4, -0.1, 0.6, 0.1])
+
+
+def test_a_mean_slope_is_over_seeds_first():
+    """A seed with one slope for all counts as much as one with a slope for each head of each layer."""
+    one, each = {"kind": "alibi", "slope": -0.1}, [[{"kind": "alibi", "slope": s} for s in (-0.2, -0.4)]] * 2
+    said = np.array([json.dumps(one), json.dumps(each)])[:, None, None]
+    found = xr.Dataset({"applied": (("seed", "times", "condition"), said)}, {"times": [4], "condition": ["engine"]})
+    assert tables.mean_slope(found, 2, 4) == pytest.approx(-0.2)
+
+
+def test_copying_by_model_is_what_the_entries_say():
+    """Gains of the first and last sixteenth are means over the prompts whose answers stand there."""
+    kept = results.load("lookup")
+    table, found = tables.copy_table(kept), kept["bloom-8.copies"]
+    assert len(table) == 10
+    row, gain, place = table.loc["bloom-8"], found["gain"].values, found["place"].values
+    ends = found["group_first"].values, found["group_last"].values
+    for name, k in (("first", 0), ("middle", 8), ("last", -1)):
+        inside = (place >= ends[0][k]) & (place <= ends[1][k])
+        assert row[name] == pytest.approx(gain[inside].mean(), rel=1e-5)
+    assert row["gain"] == pytest.approx(gain.mean(), rel=1e-5) and row["gain_low"] < row["gain"] < row["gain_high"]
+    assert (table["influence_low"] <= table["influence"]).all() and (table["influence"].abs() <= 1).all()
+    assert np.isfinite(table.astype(float).to_numpy()).all()
