@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -65,7 +65,7 @@ class Run:
     def mean_losses(self, times: int) -> Float[np.ndarray, "times"]:
         """Return the mean loss since the moment before, at moments that are evenly spread."""
         ends = [0, *moments(self.steps, times)]
-        return np.array([self.losses[a:b].mean() for a, b in zip(ends, ends[1:], strict=False)])
+        return np.array([float(self.losses[a:b].mean()) for a, b in zip(ends, ends[1:], strict=False)])
 
     def state(self) -> dict[str, Tensor | checkpoint.Stateful]:
         """Return everything that training changes."""
@@ -146,6 +146,7 @@ def train(run: Run, path: Path | None = None, *, checkpoint_every: float = 60.0,
     keep(run.steps)
 
 
+@runtime_checkable
 class Job(Protocol):
     """One network to train and test; called, it returns the arrays of its results and its seconds of training."""
 

@@ -11,11 +11,11 @@ pytest.importorskip("transformers")
 from posbias import cli
 from posbias.networks.given_biases import given_biases
 from studies.lookup import network
-from studies.lookup import runs as lookup_runs
 from studies.lookup.prompts import prompts, vocabulary
-from studies.lookup.results import VARIABLES, read_results
+from studies.lookup.results import VARIABLES
 from studies.lookup.settings import ENCODINGS, Setting, Training, grid
-from studies.lookup.training import found_by_place, train
+from studies.lookup.training import found_by_place, run_settings, train
+from studies.results import load
 
 SMALL = Setting("alibi", layers=1, pairs=4, width=16, heads=2, values=4)
 SHORT = Training(6, 8)
@@ -40,8 +40,6 @@ def test_answers_stand_where_training_puts_them():
     assert set(drawn.places.tolist()) == {0, 3} and 60 < (drawn.places == 0).sum() < 140
     longer = prompts(SMALL, 12, torch.Generator(), pairs=6, each_place=True)
     assert longer.places.tolist() == [0, 1, 2, 3, 4, 5] * 2 and longer.ids.shape == (12, 7)
-    with pytest.raises(ValueError, match="^pairs: expected 1 to 16, the number of different keys, received 17$"):
-        prompts(SMALL, 1, torch.Generator(), pairs=17)
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
@@ -101,44 +99,42 @@ def test_accuracy_is_counted_by_place(monkeypatch):
 def test_training_learns_and_a_run_that_was_killed_goes_on_as_if_it_had_not(tmp_path, monkeypatch):
     whole = train(SMALL, 0, Training(120, 32, 1e-2))
     assert whole.accuracy[-4:].mean() > whole.accuracy[:4].mean() + 0.1 and whole.loss[-1] < whole.loss[0]
+    last = found_by_place(whole.network, SMALL, 512, 40 * 1_000_003)
+    np.testing.assert_allclose(whole.accuracy[-1], last.accuracy)
+    np.testing.assert_allclose(whole.log_probability[-1], last.log_probability, rtol=1e-5)
 
     from studies.lookup import training
 
-    class Killed(Exception):
-        pass
+    expected, drawn, steps = train(SMALL, 1, SHORT), training.prompts, []
 
-    step = training._Run.step
+    def killed(*given, **options):
+        steps.append(1)
+        if len(steps) == 8:  # four steps and their tests
+            raise MemoryError
+        return drawn(*given, **options)
 
-    def killed(run, number):
-        if number == 4:
-            raise Killed
-        step(run, number)
-
-    expected = train(SMALL, 1, SHORT)
-    monkeypatch.setattr(training._Run, "step", killed)
-    with pytest.raises(Killed):
-        train(SMALL, 1, SHORT, path=tmp_path / "c", checkpoint_every=1e-9)
-    monkeypatch.setattr(training._Run, "step", step)
-    resumed = train(SMALL, 1, SHORT, path=tmp_path / "c")
+    monkeypatch.setattr(training, "prompts", killed)
+    with pytest.raises(MemoryError):
+        train(SMALL, 1, SHORT, tmp_path / "c", checkpoint_every=1e-9)
+    monkeypatch.undo()
+    resumed = train(SMALL, 1, SHORT, tmp_path / "c")
     np.testing.assert_array_equal(resumed.log_probability, expected.log_probability)
     np.testing.assert_array_equal(resumed.loss, expected.loss)
-    with pytest.raises(ValueError, match="same settings"):
-        train(replace(SMALL, encoding="log"), 1, SHORT, path=tmp_path / "c")
 
 
-def test_a_file_for_each_setting_and_a_folder_for_each_network(tmp_path):
+def test_an_entry_for_each_setting_and_a_folder_for_each_network(tmp_path):
     settings = {SMALL: SHORT, replace(SMALL, tokens=2): SHORT}
-    found = dict(lookup_runs.run_settings(settings, [0, 1], tmp_path))
-    assert [path.name for path in found] == ["alibi-T1-n4-one-even-d16-h2-v4.nc", "alibi-T1-n4-two-even-d16-h2-v4.nc"]
-    for path, results in found.items():
-        read = read_results(path)
-        assert set(read.data_vars) == set(VARIABLES) and read.sizes["place_4"] == 16
-        np.testing.assert_allclose(read["accuracy"], results["accuracy"], atol=1e-6)
-        assert read["tested"].values.tolist() == [1, 2, 3, 4, 5, 6]
-        assert {x.name for x in tmp_path.glob(f"{path.stem}.seed*")} == {f"{path.stem}.seed0", f"{path.stem}.seed1"}
-    assert lookup_runs.is_done(path, replace(SMALL, tokens=2), [0, 1], SHORT)
-    with pytest.raises(ValueError, match="iterations: expected 7, received 6"):
-        lookup_runs.is_done(path, replace(SMALL, tokens=2), [0, 1], Training(7, 8))
+    found = dict(run_settings(settings, [0, 1], tmp_path))
+    assert [*found] == ["alibi-T1-n4-one-even-d16-h2-v4", "alibi-T1-n4-two-even-d16-h2-v4"]
+    for name, results in found.items():
+        kept = load("lookup", tmp_path)[name]
+        assert set(kept.data_vars) == set(VARIABLES) and kept.sizes["place_4"] == 16
+        np.testing.assert_allclose(kept["accuracy"], results["accuracy"], atol=1e-6)
+        assert kept["tested"].values.tolist() == [1, 2, 3, 4, 5, 6] and kept.attrs["iterations"] == 6
+        assert {x.name for x in tmp_path.glob(f"{name}.seed*")} == {f"{name}.seed0", f"{name}.seed1"}
+    trained = network.load(tmp_path / f"{name}.seed1")
+    again = found_by_place(trained, replace(SMALL, tokens=2), 2048, 1 - 1_000_003)
+    np.testing.assert_allclose(kept["accuracy_1"][1], again.accuracy, atol=1e-6)
 
 
 def test_the_chapters_grid_has_enough_settings_of_different_names():
@@ -163,21 +159,33 @@ def test_a_setting_that_is_none_is_refused(given, message):
         Training(rate=float("nan"))
 
 
-def test_the_command_trains_skips_what_is_done_and_refuses_what_is_in_the_way(tmp_path, capsys):
+def test_the_command_trains_keeps_what_is_there_and_refuses_other_settings(tmp_path, capsys):
     def command(*more):
-        try:
-            words = ["train-retrieval", "-o", str(tmp_path / "runs"), "--pairs", "4", "--layers", "1"]
-            cli.main([*words, "--iterations", "2", "--batch-size", "4", "--seeds", "1", *more])
-        except SystemExit as ended:
-            return ended.code or 0, capsys.readouterr()
-        return 0, capsys.readouterr()
+        words = [
+            "train",
+            "-o",
+            str(tmp_path),
+            "--pairs",
+            "4",
+            "--layers",
+            "1",
+            "--batch-size",
+            "4",
+            "--seeds",
+            "1",
+            *more,
+        ]
+        with pytest.raises(SystemExit) as ended:
+            cli.main(words, ["studies.lookup.commands"], "python -m studies.lookup")
+        return ended.value.code, capsys.readouterr()
 
-    status, said = command("-e", "flat")
-    assert status == 0 and "flat-T1-n4-one-even.nc: 1 seeds, found 0." in said.out
+    status, said = command("--iterations", "2", "-e", "flat")
+    assert status == 0 and "flat-T1-n4-one-even: 1 seeds, found 0." in said.out and "1 entries made, 0 kept" in said.out
     assert "shards" not in said.err and "Loading" not in said.err, "no bars but the training's own"
-    status, said = command("-e", "flat")
-    assert status == 2 and "expected no earlier results" in said.err
-    status, said = command("-e", "flat", "-e", "log", "--resume")
-    assert status == 0 and "log-T1" in said.out and "flat-T1" not in said.out
+    assert {"flat-T1-n4-one-even", "flat-T1-n4-one-even.profiles"} == set(load("lookup", tmp_path))
+    status, said = command("--iterations", "2", "-e", "flat", "-e", "log")
+    assert status == 0 and "log-T1" in said.out and "flat-T1" not in said.out and "1 entries made, 1 kept" in said.out
+    status, said = command("--iterations", "3", "-e", "flat")
+    assert status == 2 and "flat-T1-n4-one-even: iterations: expected 3, received 2" in said.err
     status, said = command("-e", "up")
     assert status == 2 and "encoding: expected one of" in said.err

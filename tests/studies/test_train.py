@@ -1,0 +1,227 @@
+"""The trainer: to the same bits through an end at any step, several networks at a time, entries as they are done."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+xr = pytest.importorskip("xarray", reason="xarray is not installed")
+
+from posbias.measure import checkpoint
+from posbias.measure.unfinished import Terminated
+from studies import train as trainer
+from studies.results import load
+from studies.train import Run, missing, several, train, train_entries
+
+STEPS, TIMES = 7, 3
+
+
+def line(seed=0, steps=STEPS, rate=0.1, tests=TIMES, **options):
+    """A line fitted to points that a generator draws; a test is of where it goes through."""
+    torch.manual_seed(seed)
+    network, generator = torch.nn.Linear(2, 1), torch.Generator().manual_seed(seed)
+
+    def loss(step):
+        x = torch.randn(4, 2, generator=generator)
+        return ((network(x)[:, 0] - x.sum(1)) ** 2).mean()
+
+    def test(k):
+        return network(torch.full((1, 2), float(k))).detach()[0]
+
+    return Run(
+        network, torch.optim.AdamW(network.parameters(), lr=1.0), loss, steps, {"name": "line", "seed": seed},
+        tests=torch.full((tests, 1), torch.nan), test=test, generator=generator, rate=lambda step: rate / (step + 1),
+        **options,
+    )  # fmt: skip
+
+
+def same(one, other):
+    """Whether two runs ended with the same bits, but for the time they took."""
+    weights = zip(one.network.parameters(), other.network.parameters(), strict=True)
+    return all(torch.equal(a, b) for a, b in [*weights, (one.losses, other.losses), (one.tests, other.tests)])
+
+
+def test_a_step_by_hand():
+    """One step of plain descent from w = 0 on (w - 1)²: the gradient -2, clipped to 1, times the rate of the step."""
+    network = torch.nn.Linear(1, 1, bias=False)
+    torch.nn.init.zeros_(network.weight)
+    run = Run(
+        network, torch.optim.SGD(network.parameters(), lr=9.0), lambda step: (network.weight - 1).square().sum(), 1,
+        {}, tests=torch.full((1,), torch.nan), test=lambda k: network.weight.item() + k, rate=lambda step: 0.25, clip=1.0,
+    )  # fmt: skip
+    train(run)
+    assert network.weight.item() == pytest.approx(0.25) and run.losses.tolist() == [1] and run.stopped == -1
+    assert run.tests.item() == pytest.approx(1.25)
+
+
+def test_tests_are_evenly_spread_and_losses_means_since_the_moment_before():
+    run = line()
+    train(run)
+    assert run.moments == [3, 5, 7] and run.tests.isfinite().all() and run.seconds > 0
+    losses = run.losses.numpy()
+    np.testing.assert_allclose(run.mean_losses(3), [losses[:3].mean(), losses[3:5].mean(), losses[5:].mean()])
+    after = line(steps=3, tests=0)
+    train(after)
+    expected = after.network(torch.ones(1, 2)).item()  # the first test is of the network after step 3
+    assert run.tests[0].item() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("at", [1, 4, STEPS])
+def test_a_run_that_was_killed_goes_on_to_the_same_end(tmp_path, monkeypatch, at):
+    whole, save = line(seed=3), checkpoint.save
+    train(whole)
+
+    def kill(path, state, done, fingerprint):
+        save(path, state, done, fingerprint)
+        if done == at:
+            raise MemoryError
+
+    monkeypatch.setattr(checkpoint, "save", kill)
+    with pytest.raises(MemoryError):
+        train(line(seed=3), tmp_path / "c", checkpoint_every=0.0)
+    monkeypatch.undo()
+    resumed, steps = line(seed=3), []
+    real = resumed.loss
+    resumed.loss = lambda step: steps.append(step) or real(step)
+    train(resumed, tmp_path / "c")
+    assert same(whole, resumed) and steps == [*range(at, STEPS)]
+    with pytest.raises(ValueError, match="a checkpoint of a run with the same settings, received seed=3"):
+        train(line(seed=4), tmp_path / "c")
+
+
+@pytest.mark.parametrize(("number", "ended"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)])
+def test_a_run_that_is_asked_to_end_ends_after_the_step(tmp_path, number, ended):
+    whole, run = line(), line()
+    train(whole)
+    real = run.loss
+
+    def loss(step):
+        if step == 2:
+            os.kill(os.getpid(), number)
+        return real(step)
+
+    run.loss = loss
+    with pytest.raises(ended):
+        train(run, tmp_path / "c")
+    assert torch.load(tmp_path / "c", weights_only=True)["done"] == 3
+    resumed = line()
+    train(resumed, tmp_path / "c")
+    assert same(whole, resumed)
+
+
+def test_a_loss_that_is_not_finite_ends_all_or_one(tmp_path):
+    hot = {"rate": float("inf")}
+    with pytest.raises(ValueError, match="line, seed 0, step 1: loss: expected a finite number, received nan"):
+        train(line(**hot))
+    run = line(**hot, stops=True)
+    train(run)
+    assert run.stopped == 1 and run.losses[0].isfinite() and np.isnan(run.mean_losses(TIMES)).all()
+
+
+@dataclass(frozen=True)
+class Job:
+    folder: Path
+    name: str
+    seed: int
+
+    @property
+    def checkpoint(self):
+        return self.folder / f"{self.name}.seed{self.seed}.checkpoint"
+
+    def __call__(self):
+        if self.seed == 9:
+            raise KeyboardInterrupt
+        run = line(self.seed)
+        train(run, self.checkpoint)
+        return {"loss": run.losses.numpy()}, 1.5
+
+
+def labelled(name, arrays):
+    return xr.Dataset({"loss": (("seed", "step"), arrays["loss"])}, {"seed": [0, 1]}, {"steps": STEPS})
+
+
+def jobs(folder, *names, seeds=(0, 1)):
+    return {name: [Job(folder, name, seed) for seed in seeds] for name in names}
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_entries_are_written_one_after_another(tmp_path, processes):
+    path, found = tmp_path / "q.nc", []
+    for name, _ in train_entries(jobs(tmp_path, "a", "b"), labelled, path, processes=processes):
+        found.append(name)
+        assert [*load("q", tmp_path)] == found and not list(tmp_path.glob(f"{name}.*"))
+    kept, expected = load("q", tmp_path)["b"], line(1)
+    train(expected)
+    np.testing.assert_allclose(kept["loss"][1], expected.losses, rtol=1e-6)
+    assert kept.attrs["setting"] == "b" and kept.attrs["seconds"] == 3 and kept.attrs["processes"] == processes
+    assert missing(path, dict.fromkeys("abc", {"steps": STEPS}), [0, 1]) == ["c"]
+    with pytest.raises(ValueError, match="q.nc: a: steps: expected 8, received 7"):
+        missing(path, {"a": {"steps": 8}}, [0, 1])
+    with pytest.raises(ValueError, match=r"q.nc: a: seeds: expected \[0, 2\], received \[0, 1\]"):
+        missing(path, {"a": {}}, [0, 2])
+
+
+def test_what_is_trained_of_an_entry_is_not_trained_again(tmp_path, monkeypatch):
+    with pytest.raises(KeyboardInterrupt):
+        list(train_entries(jobs(tmp_path, "a", seeds=(0, 9)), labelled, tmp_path / "q.nc"))
+    assert [x.name for x in tmp_path.iterdir()] == ["a.seed0.checkpoint"]
+    seeds, step = [], trainer.Run.step
+    monkeypatch.setattr(trainer.Run, "step", lambda run, k: seeds.append(run.settings["seed"]) or step(run, k))
+    list(train_entries(jobs(tmp_path, "a"), labelled, tmp_path / "q.nc", keep=True))
+    assert set(seeds) == {1} and len(list(tmp_path.glob("*.checkpoint"))) == 2, "kept as asked"
+
+
+def test_a_job_that_fails_ends_all():
+    with pytest.raises(ZeroDivisionError):
+        list(several([lambda: 1, lambda: 1 / 0], 1))
+
+
+WORK = """
+import functools, os, sys, time
+from studies.train import several
+
+def job(path):
+    open(f"{path}.{os.getpid()}", "w").close()
+    time.sleep(120)
+
+if __name__ == "__main__":
+    list(several([functools.partial(job, sys.argv[1])] * 2, 2))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="asks /proc which processes run")
+def test_processes_end_with_the_one_that_began_them(tmp_path):
+    """Two writers of one checkpoint would be there if a killed run were resumed while its processes train on."""
+    (tmp_path / "work.py").write_text(WORK)
+    parent = subprocess.Popen([sys.executable, str(tmp_path / "work.py"), str(tmp_path / "at")], cwd=tmp_path)
+    try:
+        workers = waited(lambda: [int(p.suffix[1:]) for p in tmp_path.glob("at.*")], lambda found: len(found) == 2)
+        assert all(runs(worker) for worker in workers)
+        os.kill(parent.pid, signal.SIGKILL)
+        assert waited(lambda: [w for w in workers if runs(w)], lambda left: not left) == []
+    finally:
+        parent.kill()
+        parent.wait()
+
+
+def runs(process):
+    """Return whether a process is there and is no zombie."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def waited(look, enough, seconds=60):
+    """Return what is seen as soon as it is enough, or in the end."""
+    until = time.monotonic() + seconds
+    while not enough(seen := look()) and time.monotonic() < until:
+        time.sleep(0.05)
+    return seen
