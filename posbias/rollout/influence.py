@@ -164,9 +164,9 @@ def rollout_history(kernels: Float[np.ndarray, "T n n"], lambda_: Numbers) -> Fl
 def _checked(kernels: Kernels | Sequence, lambda_: Numbers, n: int | None) -> tuple[Kernels, np.ndarray, int]:
     """Return kernels (dense ones as a stack), schedule and n after checking that they fit together."""
     if isinstance(kernels, BinKernels):
-        if n not in (None, kernels.cells.n):
-            raise errors.invalid("n", f"{kernels.cells.n}, the size of the kernels", n)
-        return kernels, errors.mixing_coefficients("lambda_", lambda_, T=kernels.T), kernels.cells.n
+        if n not in (None, kernels.bins.n):
+            raise errors.invalid("n", f"{kernels.bins.n}, the size of the kernels", n)
+        return kernels, errors.mixing_coefficients("lambda_", lambda_, T=kernels.T), kernels.bins.n
     if isinstance(kernels, StructuredKernels | BiasedKernels):
         return kernels, errors.mixing_coefficients("lambda_", lambda_, T=kernels.T), errors.positive_integer("n", n)
     A = errors.stochastic_kernel("kernels", kernels)

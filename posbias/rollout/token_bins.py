@@ -1,8 +1,8 @@
-"""Kernels of long prompts, averaged over cells of neighbouring tokens: a matrix that does not grow with the prompt.
+"""Kernels of long prompts, averaged over bins of neighbouring tokens: a matrix that does not grow with the prompt.
 
-The first tokens and the last ones are cells of their own; between them cells are equally long. What a query gives to
-the keys just before it is kept apart, by distance, so that the diagonal is not smeared over a cell. A row vector goes
-through such a kernel in O(n · band + cells²).
+The first tokens and the last ones are bins of their own; between them bins are equally long. What a query gives to
+the keys just before it is kept apart, by distance, so that the diagonal is not smeared over a bin. A row vector goes
+through such a kernel in O(n · band + bins²).
 """
 
 from __future__ import annotations
@@ -21,40 +21,40 @@ BAND = 32
 
 @dataclass(frozen=True, eq=False)
 class TokenBins:
-    """Divide n tokens into cells of neighbours.
+    """Divide n tokens into bins of neighbours.
 
-    >>> cells = token_bins(1000, 200)
-    >>> cells.sizes[[0, 49, 50, 149, 150, 199]].tolist()
+    >>> bins = token_bins(1000, 200)
+    >>> bins.sizes[[0, 49, 50, 149, 150, 199]].tolist()
     [1, 1, 9, 9, 1, 1]
     """
 
     n: int
-    starts: Int[np.ndarray, "cells"]  # First token of each cell, from 0 on
+    starts: Int[np.ndarray, "bins"]  # First token of each bin, from 0 on
 
     @cached_property
-    def sizes(self) -> Int[np.ndarray, "cells"]:
-        """Tokens in each cell."""
+    def sizes(self) -> Int[np.ndarray, "bins"]:
+        """Tokens in each bin."""
         return np.diff(np.append(self.starts, self.n))
 
     @cached_property
     def index(self) -> Int[np.ndarray, "n"]:
-        """The cell of each token."""
+        """The bin of each token."""
         return np.repeat(np.arange(len(self.starts)), self.sizes)
 
-    def sums(self, x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "cells"]:
-        """Return the sum of numbers over each cell."""
+    def sums(self, x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "bins"]:
+        """Return the sum of numbers over each bin."""
         return np.asarray(np.add.reduceat(x, self.starts))
 
     @cached_property
-    def pairs(self) -> Int[np.ndarray, "cells cells"]:
-        """Causal pairs of a query and a key in each pair of cells, those of a token with itself included."""
+    def pairs(self) -> Int[np.ndarray, "bins bins"]:
+        """Causal pairs of a query and a key in each pair of bins, those of a token with itself included."""
         queries, keys = self.sizes[:, None], self.sizes[None]
         own = self.sizes * (self.sizes + 1) // 2
         return np.where(np.tri(len(self.sizes), k=-1, dtype=bool), queries * keys, np.diag(own))
 
 
 def token_bins(n: int, most: int) -> TokenBins:
-    """Return at most ``most`` cells of n tokens: a quarter of them single tokens at either end."""
+    """Return at most ``most`` bins of n tokens: a quarter of them single tokens at either end."""
     n = errors.positive_integer("n", n)
     least = min(n, 4 * BAND)
     most = errors.positive_integer("kernel_size", most, minimum=least)
@@ -67,19 +67,19 @@ def token_bins(n: int, most: int) -> TokenBins:
 
 @dataclass(frozen=True, eq=False)
 class BinKernels:
-    """Hold the kernels of T layers by what cells give to cells, and by what queries give to the keys before them."""
+    """Hold the kernels of T layers by what bins give to bins, and by what queries give to the keys before them."""
 
-    cells: TokenBins
-    # Mean over a cell's queries of the weight that they give to all keys of a cell
-    weights: Float[np.ndarray, "T cells cells"]
-    # Mean over a cell's queries of the weight at each distance
-    band: Float[np.ndarray, "T cells distances"]
+    bins: TokenBins
+    # Mean over a bin's queries of the weight that they give to all keys of a bin
+    weights: Float[np.ndarray, "T bins bins"]
+    # Mean over a bin's queries of the weight at each distance
+    band: Float[np.ndarray, "T bins distances"]
 
     def __post_init__(self) -> None:
         """Check shapes and rows."""
         errors.stochastic_kernel("weights", self.weights, tolerance=1e-4)
-        if self.band.shape[:2] != self.weights.shape[:2] or self.weights.shape[1] != len(self.cells.starts):
-            expected = f"kernels of {len(self.cells.starts)} cells with their bands"
+        if self.band.shape[:2] != self.weights.shape[:2] or self.weights.shape[1] != len(self.bins.starts):
+            expected = f"kernels of {len(self.bins.starts)} bins with their bands"
             raise errors.invalid("weights and band", expected, f"shapes {self.weights.shape} and {self.band.shape}")
 
     @property
@@ -94,31 +94,31 @@ class BinKernels:
 
     def pull(self, v: Float[np.ndarray, "n"], t: int) -> Float[np.ndarray, "n"]:
         """Return the row vector v A_t."""
-        cells = self.cells
+        bins = self.bins
         band, beyond = self._parts(t)
-        far = cells.sums(v) @ beyond
-        out = (far / cells.sizes)[cells.index]
-        for distance in range(min(band.shape[1], cells.n)):
-            out[: cells.n - distance] += (v * band[cells.index, distance])[distance:]
+        far = bins.sums(v) @ beyond
+        out = (far / bins.sizes)[bins.index]
+        for distance in range(min(band.shape[1], bins.n)):
+            out[: bins.n - distance] += (v * band[bins.index, distance])[distance:]
         return np.asarray(out)
 
     def dense(self, t: int, n: int) -> Float[np.ndarray, "n n"]:
         """Return layer ``t``'s kernel as a matrix (n, n), by O(n) products: for checks and small n."""
         return np.stack([self.pull(row, t) for row in np.eye(n)])
 
-    def _parts(self, t: int) -> tuple[Float[np.ndarray, "cells distances"], Float[np.ndarray, "cells cells"]]:
-        """Return what a cell's queries give at each distance, and what they give to cells beyond: together 1.
+    def _parts(self, t: int) -> tuple[Float[np.ndarray, "bins distances"], Float[np.ndarray, "bins bins"]]:
+        """Return what a bin's queries give at each distance, and what they give to bins beyond: together 1.
 
-        A cell's keys are given equal parts. What was rounded to 32 bits is divided by its sum, which is not 1 to the
+        A bin's keys are given equal parts. What was rounded to 32 bits is divided by its sum, which is not 1 to the
         last digit where a window leaves nothing beyond the band.
         """
-        cells, g, band = self.cells, len(self.cells.starts), self.band[t].astype(np.float64)
+        bins, g, band = self.bins, len(self.bins.starts), self.band[t].astype(np.float64)
         near = np.zeros((g, g))
-        for distance in range(min(band.shape[1], cells.n)):
-            queries, keys = cells.index[distance:], cells.index[: cells.n - distance]
+        for distance in range(min(band.shape[1], bins.n)):
+            queries, keys = bins.index[distance:], bins.index[: bins.n - distance]
             near += np.bincount(queries * g + keys, band[queries, distance], g * g).reshape(g, g)
-        far = (self.weights[t] - near / cells.sizes[:, None]).clip(0)
-        given = near.sum(1) / cells.sizes
+        far = (self.weights[t] - near / bins.sizes[:, None]).clip(0)
+        given = near.sum(1) / bins.sizes
         far *= ((1 - given).clip(0) / np.maximum(far.sum(1), np.finfo(float).tiny))[:, None]
         total = (given + far.sum(1))[:, None]
         return band / total, np.asarray(far / total)
@@ -126,7 +126,7 @@ class BinKernels:
 
 @dataclass(frozen=True, eq=False)
 class BinSteps:
-    """Hold symmetric matrices of T layers by their diagonals and their means over the other pairs in cells.
+    """Hold symmetric matrices of T layers by their diagonals and their means over the other pairs in bins.
 
     >>> means, diagonals = np.array([[[0.0, 1.0], [1.0, 2.0]]]), np.array([[5.0, 6.0, 7.0]])
     >>> BinSteps(TokenBins(3, np.array([0, 1])), means, diagonals)[0]
@@ -135,9 +135,9 @@ class BinSteps:
            [1., 2., 7.]])
     """
 
-    cells: TokenBins
-    # Mean over the pairs of different tokens in a pair of cells
-    means: Float[np.ndarray, "T cells cells"]
+    bins: TokenBins
+    # Mean over the pairs of different tokens in a pair of bins
+    means: Float[np.ndarray, "T bins bins"]
     diagonals: Float[np.ndarray, "T n"]  # Entries of tokens with themselves
 
     def __len__(self) -> int:
@@ -146,6 +146,6 @@ class BinSteps:
 
     def __getitem__(self, t: int) -> Float[np.ndarray, "n n"]:
         """Return layer ``t``'s matrix written out."""
-        K = self.means[t].astype(np.float64)[np.ix_(self.cells.index, self.cells.index)]
+        K = self.means[t].astype(np.float64)[np.ix_(self.bins.index, self.bins.index)]
         np.fill_diagonal(K, self.diagonals[t])
         return K

@@ -211,7 +211,7 @@ def _sizes(kernels: Kernels, gains: Numbers, n: int | None) -> tuple[Law, int, n
         raise errors.invalid("gains", f"numbers from 0 to {LARGEST:g}, one or more", _described(gain))
     T = len(gain)
     if isinstance(kernels, BinKernels):
-        raise errors.invalid("kernels", "kernels of tokens, whole or structured", "kernels of cells")
+        raise errors.invalid("kernels", "kernels of tokens, whole or structured", "kernels of bins")
     if isinstance(kernels, StructuredKernels | BiasedKernels):
         if n is None:
             raise errors.invalid("n", "the number of tokens, which structured kernels do not have", None)
