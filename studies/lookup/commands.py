@@ -81,8 +81,7 @@ def train(
     check_folder(output)
 
     from studies import results
-    from studies.lookup.profiles import measure_profiles
-    from studies.lookup.remedies import measure_lookup_remedies
+    from studies.lookup.measure import measure_lookup_remedies, measure_profiles
     from studies.lookup.tables import PARTS
     from studies.lookup.training import run_settings
     from studies.train import missing
