@@ -315,14 +315,6 @@ def rising_runs(noise=0.0):
     return {s: apart((x, x, 0.1 * x), noise) for s, x in size.items()}
 
 
-def test_mirrored_places_exchange_first_and_last():
-    gap = np.array([0.3, 0.1, -0.2])
-    accuracy = apart(gap)["accuracy"].values
-    found = claims.mirrored(accuracy)
-    assert (found[..., 0] - found[..., 1])[0] == pytest.approx(-gap[::-1])
-    assert claims.mirrored(found) == pytest.approx(accuracy)
-
-
 def test_broken_results_keep_what_they_do_not_break():
     runs, rng = rising_runs(noise=0.01), np.random.default_rng(0)
     every = np.concatenate([gaps(x) for x in runs.values()])
@@ -353,14 +345,6 @@ def test_claims_on_broken_results_and_how_often_they_fail():
     assert powers.loc["deeper-none", ["nothing", "ends"]].tolist() == [0, 4]
     again = claims.claims_on_broken(depth_claims, runs, breaks, times=4)
     assert again["ends"].equals(broken["ends"])
-
-
-def test_a_sink_on_shuffled_tokens_is_no_longer_on_the_first():
-    runs = {s: made_up(sinks=np.eye(17)[0]) for s in preset("figure8")}
-    check = lambda runs: sink_claims(sink_table(runs))  # noqa: E731 - a check, as chapters pass it
-    assert check(runs).loc["sink-causal", "holds"]
-    broken = claims.claims_on_broken(check, runs, {"tokens": claims.shuffled_tokens}, times=10)
-    assert broken["tokens"]["sink-causal"].sum() <= 3
 
 
 def test_p_values_over_seeds_are_those_of_a_t_test():

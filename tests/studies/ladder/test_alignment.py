@@ -121,7 +121,11 @@ def test_a_silent_branch_has_no_cross_terms(name):
     after = read_coherence(ours, ids).layers
     for join in ("attention", "heads"):
         assert abs(after[:, JOINS.index(join), 1]).max() < 1e-12
-    assert (after[1, JOINS.index("step"), 1] > 0).all()
+    step = JOINS.index("step")
+    assert (after[1, step, 1] > 0).all()
+    ours.layers[1].mlp.dense_4h_to_h.weight.data.zero_()
+    silent = read_coherence(ours, ids).layers[:, step]
+    assert abs(silent[:, 1]).max() < 1e-12 < silent[1, 0].min()
 
 
 def test_sizes_are_those_of_the_streams():
