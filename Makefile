@@ -1,22 +1,30 @@
-# `make book` and `make test` need Python >= 3.11 and a network for the first installation, nothing else.
+# `make book` and `make test` need Python >= 3.11 and a network for the first installation, nothing else; `make help` lists the rest.
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 PAGES := index.md _config.yml _toc.yml $(wildcard book/*.md book/*.bib book/assets/*.* book/assets/explorer/*.* notebooks/*.ipynb) \
-	$(wildcard posbias/*.py posbias/*/*.py)
+	$(wildcard posbias/*.py posbias/*/*.py bookkit/*.py)
 
 OTHER_PYTHON ?= $(lastword $(wildcard /usr/bin/python3.11 /usr/bin/python3.12 /usr/bin/python3.13))
 
-.PHONY: book html test check unit notebooks portable bench measurements seeds seeds-measured scratch retrieval wheel clean
+STUDY := $(BIN)/python -m studies
+
+.PHONY: help book chapters html test check unit notebooks portable bench measurements seeds seeds-measured scratch lookup wheel clean
 .NOTPARALLEL:
 
+help: ## say what every target does
+	@grep -hE '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F'\t' '{printf "make %-15s %s\n", $$1, $$2}'
+
 book: .venv/book.stamp ## run every chapter, then build the pages in _build/html
-	$(BIN)/posbias book
+	$(BIN)/python -m bookkit book
+
+chapters: .venv/book.stamp ## list the chapters with their parameters
+	$(BIN)/python -m bookkit chapters
 
 html: _build/html/index.html ## build the pages from the committed notebooks
 
 _build/html/index.html: .venv/book.stamp $(PAGES)
-	$(BIN)/posbias book --no-execute
+	$(BIN)/python -m bookkit book --no-execute
 
 test: ## everything that can fail; a part that fails does not stop the others
 	$(MAKE) --keep-going check unit notebooks
@@ -31,56 +39,50 @@ unit: .venv/test.stamp _build/html/index.html ## code, doctests, pairs, links, a
 notebooks: .venv/test.stamp ## run the notebooks again and compare their outputs
 	$(BIN)/pytest -q --nbval notebooks/ -n auto --dist loadfile
 
-portable: .venv/test.stamp ## every chapter as other processors, other numbers of threads and the system's Python would run it
-	$(BIN)/posbias portable
-	if [ -n "$(OTHER_PYTHON)" ]; then $(MAKE) .venv-other/stamp && .venv-other/bin/posbias portable --world here; fi
+portable: .venv/test.stamp ## chapters and unit tests as other processors, threads, layouts of memory and the system's Python would run them
+	$(BIN)/python -m bookkit portable
+	$(BIN)/python -m bookkit portable --units
+	if [ -n "$(OTHER_PYTHON)" ]; then $(MAKE) .venv-other/stamp && .venv-other/bin/python -m bookkit portable --world here; fi
 
-bench: .venv/test.stamp
+bench: .venv/test.stamp ## speed and memory of the engine beside a dense one, in benchmarks/results.md
 	$(BIN)/python benchmarks/run.py
 
-measurements: .venv/book.stamp ## what the chapters keep of the reference models; hours, goes on where it was; see posbias study --list
-	$(BIN)/posbias study corpora $(if $(WIKITEXT),--wikitext $(WIKITEXT))
-	$(if $(TRAINED),$(BIN)/posbias study snapshots --trained $(TRAINED))
-	$(BIN)/posbias study birth $(if $(WIKITEXT),--wikitext $(WIKITEXT))
-	for study in untrained absolute norms hops gap paths rotary families between; do $(BIN)/posbias study $$study || exit; done
+measurements: .venv/book.stamp ## what chapters keep of the reference models and of untrained ones; hours, goes on where it was; WIKITEXT= and TRAINED= for more
+	for study in reference untrained absolute norms ladder design; do $(STUDY).$$study all $(if $(WIKITEXT),--wikitext $(WIKITEXT)) || exit; done
+	$(if $(TRAINED),for study in reference ladder design; do $(STUDY).$$study all --trained $(TRAINED) || exit; done)
 
-seeds: .venv/book.stamp ## reference models from two more seeds, in SEEDED, and what the chapters keep of them; hours, goes on where it was
-	for seed in $(SEEDS); do $(BIN)/posbias train-reference all --seed $$seed --resume -o $(SEEDED)/seed-$$seed || exit; done
+seeds: .venv/book.stamp ## reference models from two more seeds, in SEEDED=, and what chapters keep of them; hours, goes on where it was
+	for seed in $(SEEDS); do $(STUDY).reference train all --seed $$seed -o $(SEEDED)/seed-$$seed || exit; done
 	$(MAKE) seeds-measured
 seeds seeds-measured: SEEDS ?= 1 2
 seeds seeds-measured: SEEDED ?= trained
 
-seeds-measured: .venv/book.stamp ## the second half of it, for the models in SEEDED whose training has ended
-	$(BIN)/posbias study seeds --trained posbias/data/reference
+seeds-measured: .venv/book.stamp ## the second half of it, for the models in SEEDED= whose training has ended
+	$(STUDY).reference seeds --trained posbias/data/reference
 	for seed in $(SEEDS); do \
-		$(BIN)/posbias study seeds --trained $(SEEDED)/seed-$$seed || exit; \
-		$(BIN)/posbias study gap --trained $(SEEDED)/seed-$$seed --prompts 24 || exit; \
-		$(BIN)/posbias study between --trained $(SEEDED)/seed-$$seed || exit; \
+		$(STUDY).reference seeds --trained $(SEEDED)/seed-$$seed || exit; \
+		$(STUDY).ladder gap --trained $(SEEDED)/seed-$$seed --prompts 24 || exit; \
+		$(STUDY).ladder between --trained $(SEEDED)/seed-$$seed || exit; \
 	done
 
-scratch: .venv/book.stamp ## what chapter 33 keeps of trained networks; about six hours of a core, goes on where it was
-	$(BIN)/posbias train-icl $(foreach k,3 4 5 6 8,-p figure$(k)) -p spread --iterations 20000 $(KEPT)
-	$(BIN)/posbias train-icl $(foreach k,9 10 11 13,-p figure$(k)) --iterations 10000 $(KEPT)
-scratch: KEPT := --seeds 3 --precision bfloat16 --resume -o results/icl
+scratch: .venv/book.stamp ## networks that learn to retrieve, for the chapter icl; about six hours of a core, goes on where it was
+	$(STUDY).icl train $(foreach k,3 4 5 6 8,-p figure$(k)) -p spread --iterations 20000 $(KEPT)
+	$(STUDY).icl train $(foreach k,9 10 11 13,-p figure$(k)) --iterations 10000 $(KEPT)
+scratch: KEPT := --seeds 3 --precision bfloat16 -o results
 
-retrieval: .venv/book.stamp ## what chapter 41 keeps of networks that look values up, in RETRIEVED, and of copying; about eight hours of a core, goes on where it was
-	$(BIN)/posbias train-retrieval --chapter --remedies --resume -o $(RETRIEVED)
-	cp $(RETRIEVED)/*.nc results/lookup
-	for model in $(notdir $(wildcard posbias/data/reference/*-*[0-9])); do \
-		$(BIN)/posbias retrieval --model reference/$$model --task copy --resume -o results/lookup/copies/$$model.nc || exit; \
-	done
-	$(BIN)/posbias study added-biases
-retrieval: RETRIEVED ?= trained/retrieval
+lookup: .venv/book.stamp ## networks that look values up, for the chapter lookup; about eight hours of a core, goes on where it was
+	$(STUDY).lookup train --chapter --remedies -o results
+	$(STUDY).design added
 
 # build/ first: what an earlier build left there would be in the wheel too
 wheel: .venv/book.stamp ## what pip installs elsewhere, in dist/
 	rm -rf build
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps -w dist .
 
-clean:
+clean: ## remove what was built and installed
 	rm -rf .venv .venv-other _build build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.venv/book.stamp: pyproject.toml constraints.txt
+.venv/book.stamp: pyproject.toml bookkit/pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("make: expected Python >= 3.11, received " + sys.version.split()[0] + "; name another with PYTHON=")'
 	$(PYTHON) -m venv .venv
 	$(PIP) -e ".[book,measure]" -e ./bookkit
@@ -92,5 +94,5 @@ clean:
 
 .venv-other/stamp: .venv/book.stamp
 	$(OTHER_PYTHON) -m venv --without-pip .venv-other
-	$(BIN)/python -m pip --python .venv-other/bin/python install --quiet -c constraints.txt -e ".[book,measure]"
+	$(BIN)/python -m pip --python .venv-other/bin/python install --quiet -c constraints.txt -e ".[book,measure]" -e ./bookkit
 	touch $@
