@@ -54,7 +54,8 @@ def test_a_step_by_hand():
     torch.nn.init.zeros_(network.weight)
     run = Run(
         network, torch.optim.SGD(network.parameters(), lr=9.0), lambda step: (network.weight - 1).square().sum(), 1,
-        {}, tests=torch.full((1,), torch.nan), test=lambda k: network.weight.item() + k, rate=lambda step: 0.25, clip=1.0,
+        {}, tests=torch.full((1,), torch.nan), test=lambda k: network.weight.item() + k, clip=1.0,
+        rate=lambda step: 0.25,
     )  # fmt: skip
     train(run)
     assert network.weight.item() == pytest.approx(0.25) and run.losses.tolist() == [1] and run.stopped == -1

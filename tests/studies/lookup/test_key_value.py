@@ -176,7 +176,7 @@ def test_the_command_trains_keeps_what_is_there_and_refuses_other_settings(tmp_p
             *more,
         ]
         with pytest.raises(SystemExit) as ended:
-            cli.main(words, ["studies.lookup.commands"], "python -m studies.lookup")
+            cli.main([*words, *more], ["studies.lookup.commands"], "python -m studies.lookup")
         return ended.value.code, capsys.readouterr()
 
     status, said = command("--iterations", "2", "-e", "flat")

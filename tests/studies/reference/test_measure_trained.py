@@ -4,19 +4,11 @@ import json
 
 import numpy as np
 import pytest
-from conftest import ROOT
 
 pytest.importorskip("xarray", reason="xarray is not installed")
 
 from posbias import shipped
-from posbias.measure.summary import read_summaries
-from studies.reference.trained import (
-    kept_measurements,
-    largest_difference,
-    loss_curve,
-    training_records,
-    variables,
-)
+from studies.reference.trained import loss_curve, training_records
 
 
 def test_every_reference_model_has_its_row():
@@ -38,21 +30,3 @@ def test_losses_are_those_of_the_file():
     assert curve.loss.iloc[-1] == float(last[header.index("held_out_loss")])
     assert curve.step.iloc[-1] == len(lines) - 1 and curve.step.is_monotonic_increasing
     assert curve.loss.iloc[0] > curve.loss.iloc[-1]
-
-
-def test_kept_measurements_say_where_they_come_from():
-    kept = read_summaries(ROOT / "results" / "models")
-    rows = kept_measurements({stem: kept[stem] for stem in ("bloom-8.builtin", "bloom-8.random")})
-    assert list(rows.index) == ["bloom-8.builtin", "bloom-8.random"]
-    assert rows.loc["bloom-8.random", "dataset"] == "random tokens"
-    assert rows.loc["bloom-8.builtin", "prompts"] == kept["bloom-8.builtin"].sizes["prompt"]
-    listed = variables(kept["bloom-8.builtin"])
-    assert listed.loc["influence", "dimensions"] == "position 256"
-    assert set(listed.index) == set(kept["bloom-8.builtin"].data_vars)
-
-
-def test_prompts_that_two_measurements_share_are_compared_whichever_is_longer():
-    long, short = np.array([[1.0, 2.5], [3.0, 4.0]]), np.array([[1.0, 2.0]])
-    assert largest_difference(short, long) == pytest.approx(0.2)
-    assert largest_difference(long, short) == pytest.approx(0.25)
-    assert largest_difference(long, long) == 0

@@ -7,13 +7,11 @@ xr = pytest.importorskip("xarray", reason="xarray is not installed")
 
 from studies.reference.mixing_tables import (
     mixing_by_initialisation,
-    mixing_by_layer,
     mixing_by_model,
     mixing_over_training,
     most_fall,
     nearly_all_below_half,
     schedule_shapes,
-    total_mixing,
 )
 
 
@@ -23,13 +21,6 @@ def measured(frobenius, token=None):
     arrays = {"lambda_frobenius": frobenius, "lambda_token": token}
     spread = {f"{name}_std": x / 10 for name, x in arrays.items()}
     return xr.Dataset({name: ("layer", x) for name, x in (arrays | spread).items()})
-
-
-def test_a_row_for_each_layer():
-    table = mixing_by_layer(measured([0.4, 0.2], [0.3, 0.2]))
-    assert table.index.tolist() == [1, 2]
-    assert table.loc[1].tolist() == pytest.approx([0.4, 0.04, 0.3, 0.03])
-    assert total_mixing(measured([0.4, 0.2], [0.3, 0.2]), "token") == pytest.approx(0.5)
 
 
 def test_a_row_for_each_model():
@@ -58,8 +49,6 @@ def test_shapes_of_schedules():
     alone, family = (schedule_shapes({str(k): weak for k in range(m)}).loc["0"] for m in (1, 5))
     assert alone["trend"] == "falls" and family["trend"] == "none"
     assert family["adjusted"] == pytest.approx(5 * family["p"]) and alone["adjusted"] == alone["p"]
-    with pytest.raises(ValueError, match="short: expected at least three layers, received 2"):
-        schedule_shapes({"short": np.array([0.1, 0.2])})
 
 
 def test_training_ends_with_the_trained_model():
