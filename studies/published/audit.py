@@ -53,13 +53,6 @@ def content_frame() -> DataFrame:
     return pd.DataFrame(rows)
 
 
-def tab_frame() -> DataFrame:
-    """Return the configuration files with tab characters: configuration (its name) and tabs (how many)."""
-    known = set(numbers.configuration_names())
-    files = [file for source in numbers.sources() for file in source.files if file.name in known and file.tabs]
-    return pd.DataFrame({"configuration": [file.name for file in files], "tabs": [file.tabs for file in files]})
-
-
 VERSIONS = {"v1": "2026-02-18", "v2": "2026-05-27"}
 """Versions of arXiv:2602.16837 with the day they were submitted."""
 

@@ -13,7 +13,6 @@ from studies.published.audit import (
     content_frame,
     one_misread,
     slope_frame,
-    tab_frame,
     versions_of,
 )
 
@@ -40,12 +39,6 @@ def test_mean_is_the_one_number_of_the_other_folder():
     for name in numbers.MODELS:
         mean = numbers.config(name, "mean").content_config.diagonal_scores[0][0]
         assert content[name] == pytest.approx(mean, abs=1e-3)
-
-
-def test_tabs_are_those_of_the_files():
-    tabs = tab_frame()
-    assert tabs["configuration"].is_unique and set(tabs["configuration"]) <= set(numbers.configuration_names())
-    assert (tabs["tabs"] > 0).all() and len(tabs) == 13
 
 
 def test_the_text_is_the_second_version_and_the_files_are_the_first():

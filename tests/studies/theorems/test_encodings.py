@@ -53,6 +53,9 @@ def test_gaussian_sums_over_walks_lie_between_their_bounds(t, x, a):
     total = np.log(sum(np.exp(-a * (h**2).sum()) for h in walks(t, x)))
     lower, upper = log_gaussian_walks(t, [x], a)
     assert lower[0] - 1e-9 <= total <= upper[0] + 1e-9
+    if x % (t + 1) == 0:  # equal steps are a walk: alone it is the upper bound but for the count
+        shortest = min((h**2).sum() for h in walks(t, x))
+        assert upper[0] == pytest.approx(np.log(len(walks(t, x))) - a * shortest)
     mean = np.mean([(h**2).sum() for h in walks(t, x)])
     assert mean == pytest.approx(x * (2 * x + t) / (t + 2))
 
