@@ -26,9 +26,12 @@ MODULES = {".".join(p.relative_to(ROOT).with_suffix("").parts).removesuffix(".__
 
 
 def imports_of(path):
-    """Return the modules of ours that a file imports, also inside functions."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    """Return the modules of ours that a file imports, also inside functions, but not for types alone."""
+    tree, found = ast.parse(path.read_text()), set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            node.body = []
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
