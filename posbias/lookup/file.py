@@ -164,7 +164,7 @@ def stretches(results: xr.Dataset) -> list[Stretch]:
         "worst": mean.argmin(),
     }
     first, last = results["group_first"].values, results["group_last"].values
-    return [Stretch(name, int(first[k]), int(last[k]), int(k)) for name, k in chosen.items()]
+    return [Stretch(name, int(first[k]), int(last[k]), k) for name, k in chosen.items()]
 
 
 def score_text(results: xr.Dataset, name: str, group: int | None = None) -> str:
