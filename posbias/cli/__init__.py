@@ -36,7 +36,7 @@ FORMER = {
 """What commands of earlier editions are called now."""
 MEASURING = {
     "torch", "transformers", "tokenizers", "safetensors", "datasets", "accelerate", "xarray", "h5netcdf", "h5py",
-    "tqdm", "pandas", "matplotlib"
+    "tqdm", "pandas", "matplotlib", "jinja2"
 }  # fmt: skip
 """What the extra ``measure`` installs."""
 ORIGINALS = {"pooch", "pypdf", "requests"}
