@@ -21,8 +21,8 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 h5py = pytest.importorskip("h5py", reason="h5py is not installed")
 
 import xarray as xr
-from measuring import save, write_documents
 from lookup_worlds import save_network, word_tokenizer
+from measuring import save, write_documents
 
 import posbias
 from posbias.cli import main

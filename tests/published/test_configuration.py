@@ -1,5 +1,3 @@
-import re
-
 import numpy as np
 import pytest
 import yaml
@@ -110,21 +108,6 @@ def test_a_bad_field_is_named_with_what_was_expected_and_what_came(written, fiel
     assert "config.yaml" in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "expected a mapping of fields, received an empty file"),
-        ("- 1\n- 2\n", "expected a mapping of fields, received list"),
-        ("sequence_length: [1, 2", "expected YAML"),
-        (yaml.safe_dump(BASE)[:200], "expected"),
-        ("a: !!python/object/apply:os.system ['true']", "expected YAML"),
-    ],
-)
-def test_broken_files_are_refused(written, text, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        read_config(written(text))
-
-
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 TINY = [1e-05, 5e-324, 1e16, 1.7976931348623157e308, -0.0, 0.1]
 
@@ -153,31 +136,6 @@ def test_every_field_is_written(written):
     assert read_config(written(config_text(config))) == config
     without = config.model_copy(update={"save_dir": None})
     assert read_config(written(config_text(without))) == without
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("a: " + "[" * 100_000, "YAML of at most 20 levels, received more"),
-        ("\n".join(" " * k + "a:" for k in range(3000)), "YAML of at most 20 levels, received more"),
-        ("a: &a [1, *a]", "at most 5000000 values, aliases written out, received more"),
-        (
-            "a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n"
-            + "\n".join(f"a{k}: &a{k} [{', '.join([f'*a{k - 1}'] * 10)}]" for k in range(1, 9)),
-            "at most 5000000 values, aliases written out, received more",
-        ),
-        ("a: *nothing", "expected YAML, received found undefined alias"),
-        ("a: 2020-13-45", "expected YAML, received month must be in 1..12"),
-        ("- 1\n- 2\n", "expected a mapping of fields, received list"),
-        ("!!python/object/apply:os.system [ls]", "expected YAML, received could not determine a constructor"),
-    ],
-)
-def test_yaml_that_would_end_the_interpreter_is_refused(tmp_path, text, words):
-    path = tmp_path / "c.yaml"
-    path.write_text(text)
-    with pytest.raises(ValueError, match=words) as refused:
-        read_config(path)
-    assert str(refused.value).startswith(str(path)) and len(str(refused.value)) < 500
 
 
 def test_aliases_of_a_plain_file_are_read(tmp_path):
