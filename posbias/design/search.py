@@ -93,7 +93,8 @@ class Additions:
     def tried(self, name: str, evaluations: int, attempt: Callable[[Setting], Attempt]) -> list[Attempt]:
         """Return what a search tries, exactly so many settings: a genetic one for a curve over depth, else a grid."""
         if name == "temperatures":
-            return genetic_search(attempt, *(np.full(CONTROL_POINTS, end) for end in CURVE), evaluations)
+            low, high = (np.full(CONTROL_POINTS, end) for end in CURVE)
+            return genetic_search(attempt, low, high, evaluations)
         if name == "temperature":
             return [attempt((float(value),)) for value in np.geomspace(*TEMPERATURES, evaluations)]
         if not self.proposals:

@@ -1,6 +1,7 @@
 """``python -m studies.design PART``: what the chapters on designed priors keep."""
 
 from functools import partial
+from typing import Any
 
 from posbias.measure.sizes import BODIES
 from posbias.measure.untrained import Untrained
@@ -10,8 +11,8 @@ from studies.design.remedies import measure_added_biases, measure_remedies
 from studies.making import Part
 from studies.reference.models import DESIGNED
 
-TRAINED = {"models": ("llama-12", "bloom-12", *DESIGNED), "trained": True}
-UNTRAINED = {"batch_size": 1, "rule": "random", "models": tuple(BODIES), "source": Untrained}
+TRAINED: dict[str, Any] = {"models": ("llama-12", "bloom-12", *DESIGNED), "trained": True}
+UNTRAINED: dict[str, Any] = {"batch_size": 1, "rule": "random", "models": tuple(BODIES), "source": Untrained}
 
 PARTS = {
     "designed": Part("design", measure_designed, 64, 256, **TRAINED),

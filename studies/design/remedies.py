@@ -59,7 +59,7 @@ LARGEST = 4.0
 """Largest rotary scale that is tried."""
 CHANNELS = 3
 """Channels that are tried, the most monotone ones."""
-GRIDS = {
+GRIDS: dict[str, tuple[Callable[..., np.ndarray], tuple[float, float]]] = {
     "one scale": (np.linspace, (1.0, LARGEST)),
     "log": (np.linspace, (-0.95, 3.0)),
     "flat": (np.geomspace, (0.25, 8.0)),
@@ -361,7 +361,7 @@ class Remedies(Additions):
             return genetic_search(attempt, np.full(4, 1.0), np.full(4, LARGEST), evaluations, SEED)
         if name == "channel":
             factors = np.array_split(np.arange(evaluations), CHANNELS)
-            grid = [
+            grid: list[Setting] = [
                 (float(channel), float(factor))
                 for channel, few in zip(self.channels, factors, strict=False)
                 for factor in np.linspace(-1, 1, few.size, endpoint=False)

@@ -174,7 +174,7 @@ def _tested(model: PreTrainedModel, setting: Setting, n: int, seed: int, evaluat
 
     intact, rows = attempt("intact", ()), []
     for condition in CONDITIONS:
-        used, numbers = condition, ()
+        used, numbers = condition, Numbers()
         if condition in SEARCHES:
             best = min(added.tried(condition, evaluations, partial(attempt, condition)), key=lambda x: x.distance)
             used, numbers = (condition, best.setting) if best.distance < intact.distance else ("intact", ())
