@@ -142,7 +142,7 @@ class Settings:
         return make_prompts(self.corpus, tokenizer, self.prompts, self.length, **how, excluded=excluded)
 
 
-UNLESS_GIVEN = {"dataset": None, "rule": None, "attention": None}
+UNLESS_GIVEN: dict[str, Any] = {"dataset": None, "rule": None, "attention": None}
 """Where the doors differ from the classes: what a user leaves open is chosen by the model."""
 
 

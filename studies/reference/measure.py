@@ -74,7 +74,7 @@ def measure_seed(settings: Settings) -> xr.Dataset:
     kernel of all prompts but the group's; and ``group_of`` (prompt). Prompts of a module are in one group.
     """
     study = Session(settings)
-    units = document_units(study.prompts.origins, settings.corpus.source)
+    units = document_units(study.prompts.origins, settings.corpus.dataset)
     if units.max() < 1:
         raise errors.invalid("prompts", "some of two modules or more", f"{units.size} of one")
     group = unit_groups(units, min(GROUPS, int(units.max()) + 1))

@@ -97,5 +97,3 @@ def test_dense_kernels_are_those_of_the_rollout(path):
         for t, A in enumerate(rollout.dense()):
             P = (1 - rollout.lambda_[t]) * P + rollout.lambda_[t] * (A @ P)
         assert np.allclose(P[-1], rollout.profile(), atol=1e-12)
-
-
