@@ -177,8 +177,6 @@ def test_too_few_prompts_and_no_room_for_position():
         explained(np.ones((1, 1)))
     with pytest.raises(ValueError, match="pairs: expected offsets that occur"):
         position_basis(np.array([[3, 3], [1, 2]]))
-    with pytest.raises(ValueError, match="n: expected an integer of at least 4"):
-        sample_pairs(3)
 
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -199,7 +197,6 @@ from studies.absolute.measure import (
     read_components,
     read_heads,
     read_pairs,
-    require_fixed_first,
 )
 
 ROTARY = ["llama", "mistral", "gpt_neox"]
@@ -283,14 +280,11 @@ def test_pairs_are_those_of_the_model():
 
 def test_position_0_is_closed_if_its_token_is_fixed():
     ours, ids = Instrument(make("llama")), prompts(B=4).clone()
-    with pytest.raises(ValueError, match="prompts: expected the same first token .* received 4 different ones"):
-        require_fixed_first(ids.numpy())
     free = first_trajectory(ours, ids.numpy())
     assert (path_spread(free) > 0.1).all()
     ids[:, 0] = 3
     path = first_trajectory(ours, ids.numpy())
     assert path.shape == (4, 4, 32) and not path.std(0).any() and path.std(1).all()
-    assert require_fixed_first(ids.numpy()) == 3
     assert not path_spread(path).any()
     assert path_spread(first_trajectory(ours, ids.numpy(), position=1)).all()
     with bidirectional(ours):
@@ -309,8 +303,6 @@ def test_heads_are_those_of_the_model():
     assert found.sinks(0.0).all() and not found.sinks(1 / float(found.uniform[0]) + 1e-3).any()
     times = float(found.first.mean(0)[1, 2] / found.uniform[1])
     assert found.sinks(times * 0.999)[1, 2] and not found.sinks(times * 1.001)[1, 2]
-    with pytest.raises(ValueError, match="prompts: expected an integer of at least 2"):
-        read_heads(ours, ids[:1].numpy())
 
 
 def test_a_head_that_sees_the_first_token_alone_passes_on_a_fingerprint():
@@ -336,8 +328,6 @@ def test_models_and_pairs_that_cannot_be():
     ours, ids = Instrument(make("mistral")), prompts().numpy()
     with pytest.raises(ValueError, match="pairs: expected offsets below the window of 5"):
         read_pairs(ours, ids, sample_pairs(N))
-    with pytest.raises(ValueError, match="pairs: expected positions below 12"):
-        read_pairs(ours, ids, sample_pairs(2 * N, reach=3))
     with pytest.raises(ValueError, match="by: expected identity or scrambled"), replaced_rope(ours, "none"):
         pass
     with pytest.raises(ValueError, match="which: expected first or all"), replaced_embeddings(ours, "last"):

@@ -135,30 +135,3 @@ def test_memory_is_flat():
         return found
 
     assert peak(6000) < 1.2 * peak(1000)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"alpha": 1.0},
-        {"alpha": -0.1},
-        {"alpha": float("nan")},
-        {"d": 10},
-        {"d": 9, "norm": "none"},
-        {"layers": 0},
-        {"n": 2},
-        {"sequences": 1},
-        {"batch": 0},
-        {"rms": 0.0},
-        {"norm": "batchnorm"},
-        {"residual": "yes"},
-    ],
-)
-def test_bad_input_is_refused(changes):
-    arguments = {"sequences": 10, "d": 16, "alpha": 0.5, **changes}
-    with pytest.raises((ValueError, TypeError), match="expected .* received|type"):
-        simulate_recency(arguments.pop("sequences"), **arguments)
-    with pytest.raises(ValueError, match="S: tokens: expected an integer of at least 3"):
-        recency_share(np.eye(2))
-    with pytest.raises(ValueError, match="layers: expected"):
-        layer_logits(np.eye(3), 0)

@@ -15,7 +15,7 @@ from posbias.measure.instrument import Instrument
 from posbias.measure.interventions import bidirectional, replaced_denominators
 from posbias.measure.normalisation import centres, denominators
 from posbias.networks.families import output_projection
-from studies.norms.identity import identity_network
+from studies.norms.control import identity_network
 from studies.norms.measure import (
     PARTS,
     later_preferred,
@@ -224,8 +224,6 @@ def test_slopes_are_exponents():
     sizes[:, 0] = 100  # the first token is left out
     assert np.allclose(octave_slopes(sizes), [0.7, -1.2, 0])
     assert octave_slopes(sizes[2], first=0) < 0
-    with pytest.raises(ValueError, match="positions: expected an integer of at least 3"):
-        octave_slopes(np.ones(2))
 
 
 @pytest.mark.parametrize("name", ["llama", "bloom", "falcon-alibi", "mistral"])
@@ -271,8 +269,6 @@ def test_the_identity_network_is_that_of_the_theory_and_loses_its_recency():
         flat = read_recency(ours, ids, np.arange(2, n))
     excess, left = (x.preference[:, 1].mean() - 0.5 for x in (intact, flat))
     assert excess > 0.07 and abs(left) < excess / 5
-    with pytest.raises(ValueError, match="layers: expected an integer of at least 1"):
-        identity_network(X[0], 0, n)
 
 
 def test_three_tokens_by_hand():
@@ -290,7 +286,7 @@ def test_losses_are_the_models_own(name):
 
 
 def test_what_cannot_be():
-    ours, ids = Instrument(make("llama")), prompts()
+    ours = Instrument(make("llama"))
     typical = np.ones((3, N))
     for bad in ("", "x", "kk"):
         with (
@@ -313,9 +309,6 @@ def test_what_cannot_be():
         denominators(nn.Identity(), torch.ones(2))
     with pytest.raises(ValueError, match="model: expected an output projection"):
         output_projection(nn.Identity())
-    for queries in ([1], [N], []):
-        with pytest.raises(ValueError, match="queries: expected positions from 2 to 11"):
-            read_recency(ours, ids.numpy(), np.array(queries, dtype=int))
 
 
 def test_interventions_compose():

@@ -62,12 +62,3 @@ def test_shuffles_keep_values_and_lose_places():
     assert all((a[1] == b[1]).all() for a, b in zip(groups, again, strict=True))
     assert not any((a[1] == b[1]).all() for a, b in zip(groups, other, strict=True))
     assert not (groups[0][1] == groups[2][1]).all()  # anew for each prompt
-
-
-def test_bad_input_is_refused():
-    with pytest.raises(ValueError, match="rule: expected one of constant, smooth"):
-        next(removals("rough", np.zeros((2, 1, 6))))
-    with pytest.raises(ValueError, match="prompts: expected an integer of at least 2"):
-        held_out_courses(np.zeros((1, 1, 6)))
-    with pytest.raises(ValueError, match="positions: expected an integer of at least 5"):
-        smooth_course(np.zeros((1, 4)))

@@ -1,10 +1,7 @@
 """Tables of the measurements of norms, by hand on two prompts; the kept files; the network with a known answer."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
-from conftest import ROOT
 
 pytest.importorskip("torch", reason="torch is not installed")
 xr = pytest.importorskip("xarray", reason="xarray is not installed")
@@ -15,17 +12,16 @@ from studies.norms.measure import CONTROLS
 from studies.norms.tables import (
     change_table,
     exponent_table,
-    input_exponents,
     lower_everywhere,
     mean_interval,
-    positive_shares,
     prompt_changes,
-    read_studies,
     size_table,
     uniform_attended,
     with_effect,
     with_random_signs,
 )
+from studies.reference.models import REFERENCES
+from studies.results import load, of_kind
 
 PARTS = ["input", "branches", "rest", "branch", "values"]
 
@@ -59,7 +55,6 @@ def test_exponents_by_hand():
     assert row.input == pytest.approx(-0.2) and row.layers == 2
     assert (row.least, row.most) == pytest.approx((-0.3, -0.1))
     assert (row.input_low, row.input_high) == pytest.approx((-0.35, -0.05))
-    assert input_exponents({"m": study()})["m"].tolist() == pytest.approx([-0.05, -0.35])
 
 
 def test_sizes_by_hand():
@@ -77,7 +72,6 @@ def test_changes_by_hand():
     assert table.loc["keys", ["change", "low", "high"]].tolist() == pytest.approx([0, -0.1, 0.1])
     last = change_table({"m": data}, "influence_last").set_index("condition")
     assert last.loc["keys", ["intact", "change"]].tolist() == pytest.approx([0.2, -0.1])
-    assert positive_shares({"m": data})["m"] == pytest.approx(0.3)
 
 
 def test_layers_fall_after_adjustment():
@@ -140,8 +134,8 @@ def test_uniform_attention_lies_half_way_and_later_under_a_window():
 
 
 def test_the_kept_files_are_those_of_the_ten_models():
-    studies = read_studies(ROOT)
-    assert len(studies) == 10 and all(Path(study.attrs["model"]).name == name for name, study in studies.items())
+    studies = of_kind(load("norms"), "norms", list(REFERENCES))
+    assert len(studies) == 10
     table = change_table(studies, "preference")
     assert table.groupby("model").size().eq(9).all()
     random = change_table(studies, "preference", "random").groupby("model")["condition"].apply(set)
@@ -161,5 +155,3 @@ def test_the_instrument_finds_the_known_recency_and_undoing_takes_it_away():
     second, error = control.of("keys, constant", 2)
     assert abs(second - 0.5) < 4 * error and control.of("intact", 2)[0] - 0.5 > 4 * error
     assert len(control.recency) == 3 * (1 + len(UNDONE)) and control.exponents[1] < 0
-    with pytest.raises(ValueError, match="sequences"):
-        control_network(X[:1], 2)

@@ -14,7 +14,7 @@ from studies.untrained.tables import (
     over_seeds,
     particulars,
     published,
-    read_births,
+    read_untrained,
     rotation_table,
     shape_table,
 )
@@ -49,10 +49,13 @@ def kept():
     }
 
 
-def test_files_are_read_by_model_and_part(tmp_path, kept):
-    for name in ("qwen2-0.5b.random-1024", "small-falcon-parallel.random"):
-        kept["two", "random"].to_netcdf(tmp_path / f"{name}.nc", engine="h5netcdf")
-    assert [*read_births(tmp_path)] == [("qwen2-0.5b", "random-1024"), ("falcon-parallel", "small random")]
+def test_entries_are_read_by_model_and_part(kept):
+    data = kept["two", "random"]
+    entries = {"qwen2-0.5b.random-1024": data, "small-falcon-parallel.random": data.assign(profile=2 * data["profile"])}
+    found = read_untrained(entries)
+    assert [*found] == [("qwen2-0.5b", "random-1024"), ("falcon-parallel", "small random")]
+    for x in found.values():
+        np.testing.assert_allclose(x["profile"], data["profile"])
 
 
 def test_distances_are_those_of_each_network(kept):

@@ -18,30 +18,26 @@ from posbias.measure.instrument import Instrument
 from posbias.measure.loading import Source
 from posbias.measure.session import Session
 from posbias.measure.settings import Settings
-from posbias.measure.sizes import SIZES
 from posbias.measure.untrained import Untrained
 from posbias.measure.untrained_profiles import PROFILES
 from posbias.networks.families import FAMILIES
 from posbias.rollout.structured import structured_kernels
 from posbias.rollout.untrained import aligned_profile, untrained_profile
-from studies import driver
-from studies.asked import Request
-from studies.untrained.measure import measure_at_birth
-from studies.untrained.small_families import HEADS, LAYERS, SMALL, WIDTH, SmallBirth
+from studies.untrained.measure import HEADS, LAYERS, SMALL, WIDTH, Small, measure_untrained
 
 PROMPTS, N = 5, 16
 
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("birth") / "little"
+    folder = tmp_path_factory.mktemp("untrained") / "little"
     tiny("llama", num_hidden_layers=2).save_pretrained(folder)
     return Settings(Untrained(str(folder)), Corpus("builtin"), PROMPTS, N, 2, rule="random")
 
 
 @pytest.fixture(scope="module")
 def found(settings):
-    return measure_at_birth(settings, random_output=True, seeds=2)
+    return measure_untrained(settings, random_output=True, seeds=2)
 
 
 def test_a_file_holds_every_seed_with_its_own_network(settings, found):
@@ -83,7 +79,7 @@ def test_predictions_are_those_of_the_network(settings, found):
 
 
 def test_without_their_rotation_queries_and_keys_are_others(settings, found):
-    other = measure_at_birth(settings, unrotated=True, seeds=1)
+    other = measure_untrained(settings, unrotated=True, seeds=1)
     assert other.attrs["unrotated"] == 1 and found.attrs["unrotated"] == 0
     assert (other["content"].values[0] != found["content"].values[0]).any()
     p, q = (x["influence_prompts"].values[0].mean(0) for x in (found, other))
@@ -91,58 +87,26 @@ def test_without_their_rotation_queries_and_keys_are_others(settings, found):
 
 
 def test_models_with_weights_are_refused(settings):
-    with pytest.raises(ValueError, match="source: expected a network at birth, received reference/llama-12"):
-        measure_at_birth(replace(settings, source=Source("reference/llama-12")))
+    with pytest.raises(ValueError, match="source: expected an untrained network, received reference/llama-12"):
+        measure_untrained(replace(settings, source=Source("reference/llama-12")))
 
 
 def test_there_is_a_small_network_of_every_family_and_all_are_of_one_size():
     assert {size.family for size in SMALL.values()} == set(FAMILIES)
     for name in SMALL:
-        config = SmallBirth(name).config()
+        config = Small(name).config()
         assert (config.num_hidden_layers, config.hidden_size, config.num_attention_heads) == (LAYERS, WIDTH, HEADS)
 
 
 @pytest.mark.parametrize("name", [*SMALL])
 def test_small_networks_can_be_built_and_read(name):
-    settings = Settings(SmallBirth(name), Corpus("builtin"), 1, 8, rule="random")
+    settings = Settings(Small(name), Corpus("builtin"), 1, 8, rule="random")
     study = Session(settings)
     assert study.settings.source.name() == f"{name}, 12 layers of width 256 (untrained)"
     assert isinstance(study.instrument, Instrument) and has_branches(study.instrument)
 
 
-def test_the_study_of_published_sizes_makes_a_file_for_each_kind_of_prompt(tmp_path):
-    text = tmp_path / "test.txt"
-    text.write_text(" = A = \n")
-    todo = driver.jobs("birth", tmp_path, Request(wikitext=text))
-    names = [job.path.name for job in todo]
-    assert "gpt2.random.nc" in names and "gpt2.wikitext-2-1024.nc" in names
-    assert "pythia-160m.random-unrotated.nc" in names and "gpt2.random-unrotated.nc" not in names
-    assert len({name.split(".random")[0] for name in names if name.endswith(".random.nc")}) >= 8
-    job = next(job for job in todo if job.path.name == "gpt2.random.nc")
-    assert job.settings[0].source == Untrained("gpt2", tokenizer="reference/llama-12")
-    assert job.command == "posbias study birth --only gpt2 --part random --prompts 8 --length 256"
-    without = [job.path.name for job in driver.jobs("birth", tmp_path, Request())]
-    assert without == [name for name in names if "wikitext" not in name]
-
-
-@pytest.mark.parametrize("study", ["birth", "families"])
-def test_names_that_are_not_there_are_refused(tmp_path, study):
-    with pytest.raises(ValueError, match="--only: expected one of .*, received"):
-        driver.jobs(study, tmp_path, Request(models=["llama-12"]))
-
-
-def test_a_path_is_no_small_network(tmp_path):
-    (tmp_path / "gpt2").mkdir()
-    (job,) = driver.jobs("families", tmp_path, Request(models=[str(tmp_path / "gpt2")], prompts=1, length=4))
-    with pytest.raises(ValueError, match="model: expected one of bloom; mpt; .*, received .*gpt2"):
-        job.results()
-
-
 def test_what_has_no_rotations_is_refused_before_it_is_built(settings, monkeypatch):
     monkeypatch.setattr(Untrained, "load_model", lambda *_: pytest.fail("built"))
     with pytest.raises(ValueError, match="model: expected one with rotary positions, .*, received alibi positions"):
-        measure_at_birth(replace(settings, source=Untrained("bloom-560m")), unrotated=True)
-
-
-def test_sizes_that_are_not_measured_unless_named_are_there():
-    assert set(driver.TOO_LARGE) <= set(SIZES)
+        measure_untrained(replace(settings, source=Untrained("bloom-560m")), unrotated=True)
