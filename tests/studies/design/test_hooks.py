@@ -78,22 +78,21 @@ def test_one_scale_is_the_linear_interpolation_of_transformers(name):
     assert not np.allclose(ours, seen(instrument, ids), atol=1e-2)
 
 
-def test_scales_of_heads_by_hand():
+@pytest.mark.parametrize(("keys", "own"), [(4, [1.0, 1.5, 2.0, 4.0]), (2, [1.5, 1.5, 4.0, 4.0])])
+def test_scales_of_heads_by_hand(keys, own):
     """Each head's logits are those of the model's queries and keys, turned by position / scale."""
-    model, ids = make("llama", **ALL_HEADS), prompts(B=1)
+    model, ids = make("llama", num_key_value_heads=keys), prompts(B=1)
     instrument = Instrument(model)
-    scales = np.array([[1.0, 1.5, 2.0, 4.0]] * 3)
     attention = instrument.attentions[0]
     x = instrument.layers[0].input_layernorm(instrument.embeddings(ids))
-    q, k = (p(x)[0].unflatten(-1, (4, -1)).detach().double().numpy() for p in (attention.q_proj, attention.k_proj))
+    q, k = (p(x)[0].unflatten(-1, (-1, 8)).detach().double().numpy() for p in (attention.q_proj, attention.k_proj))
     theta = model.model.rotary_emb.inv_freq.double().numpy()
-    d = q.shape[-1]
-    order = np.arange(d).reshape(2, -1).T.ravel()  # pairs in halves
-    with scaled_rope(instrument, scales):
+    order = np.arange(8).reshape(2, -1).T.ravel()  # pairs in halves
+    with scaled_rope(instrument, np.array([own] * 3)):
         logits = seen(instrument, ids)[0, 0]
-    for h, s in enumerate(scales[0]):
-        expected = attention.scaling * rope_logits(q[:, h][:, order], k[:, h][:, order], theta / s)
-        assert np.allclose(logits[h], np.tril(expected), atol=1e-4)
+    for h, s in enumerate(own):
+        turned = rope_logits(q[:, h][:, order], k[:, h * keys // 4][:, order], theta / s)
+        assert np.allclose(logits[h], np.tril(attention.scaling * turned), atol=1e-4)
 
 
 def test_a_scaled_channel_by_hand():
