@@ -156,14 +156,9 @@ def _counted(count: int, noun: str) -> str:
 def stretches(results: xr.Dataset) -> list[Stretch]:
     """Return the first, middle and last group of places, and those where the main score is best and worst."""
     mean = results[f"{MAIN[str(results.attrs['task'])]}_mean"].values
-    chosen = {
-        "first": 0,
-        "middle": len(mean) // 2,
-        "last": len(mean) - 1,
-        "best": mean.argmax(),
-        "worst": mean.argmin(),
-    }
     first, last = results["group_first"].values, results["group_last"].values
+    chosen = {"first": 0, "middle": len(mean) // 2, "last": len(mean) - 1}
+    chosen |= {"best": int(mean.argmax()), "worst": int(mean.argmin())}
     return [Stretch(name, int(first[k]), int(last[k]), k) for name, k in chosen.items()]
 
 
