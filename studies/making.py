@@ -22,7 +22,7 @@ from posbias.files import check_folder
 from posbias.measure import checkpoint
 from posbias.measure.corpus import Corpus
 from posbias.measure.loading import Source
-from posbias.measure.study import KERNEL_SIZE, Settings
+from posbias.measure.settings import KERNEL_SIZE, Settings
 from posbias.shipped import PREFIX, reference_names
 from studies import results
 
@@ -75,7 +75,7 @@ def main(study: str, parts: Mapping[str, Part], words: Sequence[str] | None = No
     parser.add_argument("--prompts", type=int, help="another number of prompts")
     parser.add_argument("--length", type=int, help="another number of tokens")
     parser.add_argument("--wikitext", type=Path, metavar="FILE", help="the test part of WikiText-2")
-    parser.add_argument("--trained", type=Path, metavar="FOLDER", help="of models trained by python -m studies.reference")
+    parser.add_argument("--trained", type=Path, metavar="FOLDER", help="of models that studies.reference trained")
     parser.add_argument("--output", "-o", type=Path, metavar="FILE", help="in place of results/QUESTION.nc")
     parser.add_argument("--force", action="store_true", help="measure again what is there")
     asked = parser.parse_args(words)
@@ -85,9 +85,14 @@ def main(study: str, parts: Mapping[str, Part], words: Sequence[str] | None = No
                 for entry, path, seconds in run(command, name, parts[name], asked):
                     print(f"{path}: {entry}, {seconds:.0f} s" if seconds else f"{path}: {entry} is there", flush=True)
     except (ValueError, OSError) as error:
-        raise SystemExit(sys.stderr.write(f"{command}: {' '.join(str(error).split())}\n") and 2) from None
+        raise _ended(f"{command}: {' '.join(str(error).split())}", 2) from None
     except KeyboardInterrupt:
-        raise SystemExit(sys.stderr.write("interrupted; the same command goes on with what is missing\n") and 130) from None
+        raise _ended(f"{command}: interrupted; the same words go on with what is missing", 130) from None
+
+
+def _ended(line: str, status: int) -> SystemExit:
+    sys.stderr.write(f"{line}\n")
+    return SystemExit(status)
 
 
 def run(command: str, name: str, part: Part, asked: argparse.Namespace) -> Iterator[tuple[str, Path, float]]:
@@ -105,9 +110,10 @@ def run(command: str, name: str, part: Part, asked: argparse.Namespace) -> Itera
     kept = results.Results(path) if path.is_file() else {}
     for entry, sources, more, training in _entries(name, part, asked):
         if entry in kept and not asked.force:
-            same = all(int(kept[entry].attrs.get(k, n)) == n for k, n in (("prompts", prompts), ("length", length)))
-            if not same:
-                raise errors.invalid(f"{path}: {entry}", f"{prompts} prompts of {length} tokens", "others; see --force")
+            theirs = kept[entry].attrs
+            for what, wanted in (("prompts", asked.prompts), ("length", asked.length)):
+                if wanted not in (None, theirs.get(what)):
+                    raise errors.invalid(f"{path}: {entry}: {what}", f"{wanted}", f"{theirs.get(what)}; see --force")
             yield entry, path, 0.0
             continue
         began = time.monotonic()
@@ -118,19 +124,25 @@ def run(command: str, name: str, part: Part, asked: argparse.Namespace) -> Itera
         yield entry, path, time.monotonic() - began
 
 
-def _entries(name: str, part: Part, asked: argparse.Namespace) -> Iterator[tuple[str, list[Any], list[str], dict[str, Any]]]:
-    """Yield each entry's name, the sources of its models, the words that ask for them, and how they were trained."""
+Entry = tuple[str, list[Any], list[str], dict[str, Any]]
+"""Its name, the sources of its models, the words that ask for them, and how they were trained."""
+
+
+def _entries(name: str, part: Part, asked: argparse.Namespace) -> Iterator[Entry]:
+    """Yield what is asked for."""
     models = list(dict.fromkeys(asked.only or part.models))
     known = {*part.models, *part.others, *reference_names()}
     for model in models:
         if model not in known and "/" not in model and not Path(model).is_dir():
-            raise errors.invalid("--only", f"a directory, an id on the hub, or one of {', '.join(sorted(known))}", model)
+            wanted = f"a directory, an id on the hub, or one of {', '.join(sorted(known))}"
+            raise errors.invalid("--only", wanted, model)
     text = ["--wikitext", asked.wikitext.name] if part.text else []
     if asked.trained is not None:
         text += ["--trained", asked.trained.resolve().name]
     if "{model}" not in part.entry:
         words = [word for model in models for word in ("--only", model)]
-        sources = [_source(part, model) if asked.trained is None else Source(str(asked.trained / model)) for model in models]
+        own = asked.trained is None
+        sources = [_source(part, model) if own else Source(str(asked.trained / model)) for model in models]
         yield part.entry.format(part=name), sources, [*words, *text], {}
         return
     for model in models:
@@ -159,7 +171,7 @@ def _possible(part: Part, asked: argparse.Namespace) -> bool:
 
 
 def training_of(folder: Path, step: str = "") -> dict[str, int | float]:
-    """Return a trained model's seed, steps, seconds and held-out loss in nats per token; of a kept state the first two."""
+    """Return a model's training seed, steps, seconds and held-out loss in nats per token; of a kept state the first two."""
     record = folder / "training.json"
     try:
         if step:

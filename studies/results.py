@@ -137,7 +137,8 @@ def unstacked(group: xr.Dataset) -> dict[str, xr.Dataset]:
     own = {name: x for name, x in group.variables.items() if name not in ("entry", "attributes")}
     for row, entry in enumerate(group["entry"].values):
         sizes = {dim: int(group[f"size_{dim}"][row]) for dim in group.sizes if f"size_{dim}" in group}
-        data, coords = {}, {}
+        data: dict[str, Any] = {}
+        coords: dict[str, Any] = {}
         for name, x in own.items():
             if str(name).startswith("size_"):
                 continue

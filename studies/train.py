@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 import multiprocessing
 import os
+import shlex
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -182,7 +184,9 @@ def train_entries(
             arrays = {key: np.stack([x[key] for x, _ in found]) for key in found[0][0]}
             cost = {"threads": torch.get_num_threads() if processes == 1 else 1, "processes": processes}
             cost["seconds"] = round(sum(seconds for _, seconds in found), 1)
-            data = labelled(name, arrays).assign_attrs(setting=name, **cost, **versions("torch", "transformers"))
+            command = shlex.join(["python", *sys.orig_argv[1:]])
+            about = {"setting": name, "command": command, **cost, **versions("torch", "transformers")}
+            data = labelled(name, arrays).assign_attrs(about)
             results.save(path, {name: data})
             if not keep:
                 for job in own:

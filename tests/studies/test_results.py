@@ -1,0 +1,92 @@
+"""What studies keep: entries come back as they were given, others stay, and every committed entry can be read."""
+
+import numpy as np
+import pytest
+import xarray as xr
+from conftest import ROOT
+
+from studies import results
+
+QUESTIONS = sorted(path.stem for path in (ROOT / "results").glob("*.nc"))
+
+
+def measured(layers, seed=0, **attrs):
+    rng = np.random.default_rng(seed)
+    data = {
+        "lambda_": ("layer", rng.random(layers)),
+        "shares": (("prompt", "layer"), rng.random((2, layers)).astype("f4")),
+    }
+    data["document"] = ("prompt", np.array([3, 7]), {"long_name": "document"})
+    return xr.Dataset(data, {"layer": np.arange(layers), "variant": ["a", "b"]}, {"model": f"m{layers}"} | attrs)
+
+
+def same(one, other):
+    assert set(one.variables) == set(other.variables) and one.attrs == other.attrs
+    for name, x in one.variables.items():
+        assert x.dims == other[name].dims and x.dtype == other[name].dtype and x.attrs == other[name].attrs, name
+        if x.dtype.kind == "f":
+            assert np.allclose(x, other[name], rtol=1e-7), name
+        else:
+            assert (x.values == other[name].values).all(), name
+
+
+def test_entries_of_different_depth_come_back_as_they_were(tmp_path):
+    entries = {
+        "one.kind": measured(2, steps=5),
+        "two.kind": measured(3, 1, rate=0.25, text="x"),
+        "other": measured(1, 2),
+    }
+    results.save(tmp_path / "q.nc", entries)
+    back = results.load("q", tmp_path)
+    assert list(back) == sorted(entries) and "three.kind" not in back
+    for name, data in entries.items():
+        same(data, back[name])
+
+
+def test_new_entries_replace_their_own_and_no_others(tmp_path):
+    path = tmp_path / "q.nc"
+    results.save(path, {"a.kind": measured(2), "b.kind": measured(2, 1)})
+    results.save(path, {"b.kind": measured(4, 2)})
+    back = results.Results(path)
+    same(measured(2), back["a.kind"])
+    same(measured(4, 2), back["b.kind"])
+
+
+def test_a_write_that_fails_leaves_the_file(tmp_path, monkeypatch):
+    path = tmp_path / "q.nc"
+    results.save(path, {"a.kind": measured(2)})
+    before = path.read_bytes()
+    with pytest.raises(Exception):  # noqa: B017 - whatever xarray says of what it cannot keep
+        results.save(path, {"b.kind": measured(2).assign(bad=("layer", np.array([object(), object()])))})
+    assert path.read_bytes() == before
+
+
+def test_entries_are_found_by_kind_and_by_seed(tmp_path):
+    names = ("m.kind", "m.seed-2.kind", "m.seed-10.kind", "n.kind", "m.other")
+    results.save(tmp_path / "q.nc", {name: measured(1, text=name) for name in names})
+    kept = results.load("q", tmp_path)
+    assert {k: x.attrs["text"] for k, x in results.of_kind(kept, "kind", ["n", "m", "o"]).items()} == {
+        "n": "n.kind",
+        "m": "m.kind",
+    }
+    found = results.seeds_of(kept, "kind", ["n", "m"])
+    assert list(found) == ["m"] and list(found["m"]) == [2, 10] and found["m"][10].attrs["text"] == "m.seed-10.kind"
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(ValueError, match="nowhere.nc"):
+        results.load("nowhere", tmp_path)
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_every_entry_says_what_it_is_and_what_makes_it_again(question):
+    kept = results.load(question)
+    assert len(kept) > 0
+    for name, data in kept.items():
+        assert data.sizes, name
+        assert str(data.attrs.get("command", "")).startswith(("python -m studies.", "posbias lookup ")), name
+        for variable, x in data.variables.items():
+            assert x.dtype.kind != "f" or x.size == 0 or np.isfinite(x.values).any() or variable == "first", (
+                name,
+                variable,
+            )
