@@ -6,6 +6,7 @@ import json
 import math
 import numbers
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -146,5 +147,5 @@ def read_records(root: Path) -> list[Record]:
         outputs = [output for cell in cells for output in cell.get("outputs", [])]
         for kept in [output["metadata"][KEY] for output in outputs if KEY in output.get("metadata", {})]:
             values = {**kept, "challenges": tuple(kept["challenges"])}
-            found.append(Record(*[values[field] for field in FIELDS], chapter=path.stem))
+            found.append(replace(Record(*[values[field] for field in FIELDS]), chapter=path.stem))
     return found

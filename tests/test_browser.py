@@ -69,7 +69,8 @@ def test_every_page(driver, address, html, part):
     assert not found, "\n".join(found)
 
 
-BROKEN = """<!doctype html><meta name="viewport" content="width=device-width"><link rel="icon" href="data:,"><body><main>
+BROKEN = """<!doctype html><meta name="viewport" content="width=device-width"><link rel="icon" href="data:,">
+<body><main>
 <img src="none.png"><img src="data:image/gif;base64,R0lGODlhAQABAAAAACw=">
 <mjx-merror>Undefined control sequence</mjx-merror> <p>\\\\(x^2\\\\)</p>
 <div style="width: 500px">wide</div><script src="http://elsewhere.invalid/x.js"></script>
