@@ -14,7 +14,7 @@ from posbias.cli import MEASURING, one_line
 )
 def test_a_missing_module_names_its_extra(name, extra):
     error = ModuleNotFoundError(f"No module named {name!r}", name=name)
-    assert one_line(error).endswith(f"pip install 'posbias[{extra}]'")
+    assert one_line(error).endswith(f"pip install '.[{extra}]'")
 
 
 def test_all_that_the_extra_measure_installs_is_known():

@@ -134,7 +134,7 @@ def one_line(error: Exception) -> str:
     if isinstance(error, ModuleNotFoundError) and "pip install" not in str(error):
         missing = (error.name or "").split(".")[0]
         extra = "measure" if missing in MEASURING else "originals" if missing in ORIGINALS else "book"
-        return f"{error}; install posbias with its extra: pip install 'posbias[{extra}]'"
+        return f"{error}; it comes with posbias's extra {extra}: in a checkout, pip install '.[{extra}]'"
     if isinstance(error, OSError) and error.filename and error.strerror:
         return f"{error.filename}: {error.strerror}"
     return " ".join(str(error).split()) or type(error).__name__

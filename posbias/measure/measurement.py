@@ -256,7 +256,7 @@ def extra(name: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        advice = f"{error}; install posbias with its extra: pip install 'posbias[{name}]'"
+        advice = f"{error}; it comes with posbias's extra {name}: in a checkout, pip install '.[{name}]'"
         raise ModuleNotFoundError(advice, name=error.name) from None
 
 

@@ -53,7 +53,7 @@ def verify() -> None:
     equal = sum(check.outcome == "equal" for check in found)
     typer.echo(f"{equal} of {len(found)} files equal what ships, in {originals.data_dir().parent}")
     if any(check.outcome == "unread" for check in found):
-        typer.echo("reading figures needs pypdf: pip install 'posbias[originals]'")
+        typer.echo("reading figures needs pypdf: in a checkout, pip install '.[originals]'")
     bad = [check for check in found if check.outcome in ("differs", "other numbers")]
     if bad:
         received = "; ".join(f"{check.outcome}: {originals.data_dir(check.collection) / check.name}" for check in bad)

@@ -244,7 +244,7 @@ def test_figures_are_left_unread_without_what_reads_them(monkeypatch):
 @pytest.mark.parametrize("module", ["pooch", "pypdf", "requests"])
 def test_a_missing_module_names_the_extra_that_has_it(module):
     said = cli.one_line(ModuleNotFoundError(f"No module named '{module}'", name=module))
-    assert said.endswith("pip install 'posbias[originals]'")
+    assert said.endswith("pip install '.[originals]'")
 
 
 def test_the_list_has_what_ships_and_what_is_missing(tmp_path, monkeypatch, capsys):
