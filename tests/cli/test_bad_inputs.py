@@ -56,7 +56,6 @@ COMMAND_LINES = [
         (f"{command} --nix", ("--nix",))
         for command in (
             "measure",
-            "summarise P/m.nc",
             "report P/m.nc",
             "rollout P/c.yaml",
             "compare P/p.csv P/p.csv",
@@ -78,8 +77,6 @@ COMMAND_LINES = [
         (command, ("Missing", missing))
         for command, missing in (
             ("measure -m P/bloom", "--output"),
-            ("summarise P/m.nc", "--output"),
-            ("summarise -o s.nc", "measurement"),
             ("report P/m.nc", "--output"),
             ("rollout P/c.yaml", "--output"),
             ("compare P/p.csv", "second"),
@@ -108,32 +105,30 @@ COMMAND_LINES = [
 ]
 
 NUMBERS_OF_MEASURE = [
-    *wrong(MEASURE, "--prompts", "x", "1.5", "", 0, -1, HUGE),
-    *wrong(MEASURE, "--length", "x", "1.5", "", 1, -8, HUGE),
-    *wrong(MEASURE, "--batch-size", "x", "1.5", "", 0, -1),
-    *wrong(MEASURE, "--seed", "x", "1.5", "", -1),
-    *wrong(MEASURE, "--per-document", "x", "1.5", "", 0, -1),
-    *wrong(MEASURE, "--checkpoint-every", "x", "", -1, "-inf", "nan"),
-    *wrong("measure -o m.nc --init gpt2", "--seed", -1, 2**32),
-    (f"{MEASURE} -N", ("-N",)),
+    *wrong(MEASURE, "--prompts", "1.5", 0, HUGE),
+    *wrong(MEASURE, "--length", 1, HUGE),
+    *wrong(MEASURE, "--batch-size", 0, -1),
+    *wrong(MEASURE, "--kernel-size", 0),
+    *wrong(MEASURE, "--seed", -1, 2**32),
+    *wrong(MEASURE, "--per-document", 0),
 ]
 
 CHOICES_OF_MEASURE = [
-    *wrong(MEASURE, "--rule", "last", "", named="--rule"),
-    *wrong(MEASURE, "--dtype", "int8", "FLOAT32", "float64", "bf16", "none"),
+    *wrong(MEASURE, "--rule", "last"),
+    *wrong(MEASURE, "--dtype", "int8", "FLOAT32", "bf16"),
     (f"{MEASURE} --dtype=", ("dtype", "an empty name")),
-    *wrong(MEASURE, "--device", "meta", "gpu", "cuda:x", "cuda:-1", "0", "none", "disk"),
+    *wrong(MEASURE, "--device", "meta", "gpu", "cuda:x", "disk"),
     (f"{MEASURE} --device=", ("device", "''")),
-    *wrong(MEASURE, "--separator", "(", "[a", "*", "a{2", "(?P<n>a)(?P<n>b)")[:3],
+    *wrong(MEASURE, "--attention", "flash", "auto"),
+    *wrong(MEASURE, "--quantities", "kernels,gravity", "heads", "logits", "kernels;content"),
+    *wrong(MEASURE, "--separator", "(", "*"),
     (f"{MEASURE} --rule random", ("dataset", "none with the rule random", "P/d.jsonl")),
-    ("measure -o m.nc -m P/bloom --rule cut", ("dataset", "--dataset")),
-    ("measure -o m.nc -m P/bloom", ("dataset", "--dataset")),
-    ("measure -o m.nc -d P/d.jsonl", ("model", "--model, or --init")),
-    ("measure -o m.nc -d P/d.jsonl -m P/bloom --init gpt2", ("init", "no --model beside it")),
-    ("measure -o m.nc --init gpt2 --revision main", ("revision", "main")),
-    ("measure -o m.nc --init gpt2 --device-map auto", ("device_map", "auto")),
-    ("measure -o m.nc --init gpt2 --allow-pickle", ("allow_pickle",)),
-    ("measure -o m.nc --init gpt2 --trust-remote-code", ("trust_remote_code",)),
+    ("measure -o m.nc -d P/d.jsonl", ("model", "--model, or --untrained")),
+    ("measure -o m.nc -d P/d.jsonl -m P/bloom --untrained gpt2", ("untrained", "no --model beside it")),
+    ("measure -o m.nc --untrained gpt2 --revision main", ("revision", "main")),
+    ("measure -o m.nc --untrained gpt2 --device-map auto", ("device_map", "auto")),
+    ("measure -o m.nc --untrained gpt2 --allow-pickle", ("allow_pickle",)),
+    ("measure -o m.nc --untrained gpt2 --trust-remote-code", ("trust_remote_code",)),
 ]
 
 OUTPUTS = [
@@ -158,16 +153,6 @@ OUTPUTS = [
             ("m.nc --report r.txt", ("report", "r.txt")),
             ("m.nc --report no/r.html", ("no/r.html",)),
             ("m.nc --report P/folder.html", ("folder.html", "a directory")),
-        )
-    ),
-    *(
-        (f"{command} {out}", said)
-        for command in ("summarise P/good.nc -o",)
-        for out, said in (
-            ("s.csv", ("output", "s.csv")),
-            ("no/s.nc", ("no/s.nc",)),
-            ("P/folder.nc", ("folder.nc", "a directory")),
-            ("P/good.nc", ("output", "another file")),
         )
     ),
     *(
@@ -221,7 +206,8 @@ MODELS = [
             ("no/such/folder", ("model no/such/folder",)),
             ("/no/such", ("model /no/such",)),
             ("'two words'", ("model two words",)),
-            ("''", ("model", "an empty name")),
+            ("''", ("model", "--model, or --untrained")),
+            ("' '", ("model", "an empty name")),
             ("a/b/c", ("model a/b/c",)),
             ("../none", ("model ../none",)),
             ("reference/none", ("model", "reference/ and one of")),
@@ -230,17 +216,17 @@ MODELS = [
         )
     ),
     *(
-        (f"measure -o m.nc -N 2 -n 8 --init {init}", said)
-        for init, said in (
-            ("gpt9", ("init", "gpt9")),
-            ("''", ("init", "an empty name")),
-            ("P/empty", ("init", "a directory with a config.json")),
+        (f"measure -o m.nc -N 2 -n 8 --untrained {name}", said)
+        for name, said in (
+            ("gpt9", ("untrained", "gpt9")),
+            ("''", ("untrained", "an empty name")),
+            ("P/empty", ("untrained", "a directory with a config.json")),
             ("P/not-json", ("config.json", "JSON")),
             ("P/list", ("config.json", "a JSON object")),
             ("P/no-type", ("config.json", "no model_type")),
             ("P/bert/config.json", ("config.json", "bert")),
             ("P/d.jsonl", ("d.jsonl", "JSON")),
-            ("reference/none", ("init", "reference/none")),
+            ("reference/none", ("untrained", "reference/none")),
             ("P/no-layers", ("num_hidden_layers", "at least 1")),
             ("P/no-heads", ("num_attention_heads", "at least 1")),
             ("P/words", ("n_layer",)),
@@ -248,8 +234,8 @@ MODELS = [
             ("P/odd", ("num_attention_heads", "a divisor")),
         )
     ),
-    ("measure -o m.nc -N 2 -n 8 --init gpt2 -d P/d.jsonl", ("tokenizer",)),
-    ("measure -o m.nc -N 2 -n 2000 --init gpt2", ("length", "1024")),
+    ("measure -o m.nc -N 2 -n 8 --untrained gpt2 -d P/d.jsonl", ("tokenizer",)),
+    ("measure -o m.nc -N 2 -n 2000 --untrained gpt2", ("length", "1024")),
 ]
 
 CORPORA = [
@@ -257,8 +243,8 @@ CORPORA = [
         (f"{TEXT} -d {dataset}", said)
         for dataset, said in (
             ("nowhere", ("dataset", "nowhere")),
-            ("''", ("corpus", "an empty text")),
-            ("' '", ("corpus", "an empty text")),
+            ("''", ("dataset", "an empty text")),
+            ("' '", ("dataset", "an empty text")),
             (f"{'x' * 5000}", ("dataset", "xxx")),
             ("P/pipe.nc", ("pipe.nc", "a device or a pipe")),
             ("/dev/null", ("/dev/null", "a device or a pipe")),
@@ -280,22 +266,21 @@ CORPORA = [
             ("P/one.txt", ("one.txt", "1 from 1 document", "--separator", "--rule cut")),
             ("P/one.txt --rule cut", ("one.txt", "--separator")),
             ("P/zero.jsonl", ("zero.jsonl", "0 from 0 documents")),
-            ("P/zero.csv", ("zero.csv: columns", "an empty file")),
-            ("P/d.csv --field body", ("d.csv: columns", "body", "text, id")),
-            ("P/short.csv", ("short.csv: line 3", "'text'")),
-            ("P/quote.csv", ("quote.csv", "commas and quotes")),
-            ("P/latin.csv", ("latin.csv", "text in UTF-8")),
+            ("P/zero.csv", ("zero.csv", "an intact csv file")),
+            ("P/d.csv --field body", ("d.csv: row 1", "'body'")),
+            ("P/short.csv", ("short.csv",)),
+            ("P/quote.csv", ("quote.csv",)),
+            ("P/latin.csv", ("latin.csv", "an intact csv file", "utf-8")),
             ("P/plain.jsonl.gz", ("plain.jsonl.gz", "a whole .gz file")),
             ("P/cut.jsonl.gz", ("cut.jsonl.gz", "a whole .gz file")),
-            ("P/broken.csv.gz", ("broken.csv.gz: columns", "text")),
-            ("P/d.parquet", ("d.parquet", "a parquet file")),
-            ("P/cut.parquet", ("cut.parquet", "a parquet file")),
-            ("P/damaged.parquet", ("damaged.parquet: text", "an intact column")),
-            ("P/numbers.parquet", ("numbers.parquet: text", "a column of texts", "int64")),
-            ("P/lists.parquet", ("lists.parquet: text", "a column of texts")),
+            ("P/broken.csv.gz", ("broken.csv.gz",)),
+            ("P/d.parquet", ("d.parquet", "an intact parquet file")),
+            ("P/cut.parquet", ("cut.parquet", "an intact parquet file")),
+            ("P/damaged.parquet", ("damaged.parquet", "an intact parquet file")),
+            ("P/numbers.parquet", ("numbers.parquet: row 1", "'text'")),
+            ("P/lists.parquet", ("lists.parquet: row 1", "'text'")),
             ("P/null.parquet", ("null.parquet: row 2", "'text'")),
-            ("P/numbers.parquet --field body", ("numbers.parquet: columns", "body")),
-            ("P/packed.parquet.gz", ("packed.parquet.gz", "packed inside")),
+            ("P/packed.parquet.gz", ("packed.parquet.gz", "an intact parquet file")),
             *(
                 (f"P/x{s}", (f"x{s}", "expected text, a folder"))
                 for s in (".zip", ".tar.gz", ".xz", ".tsv", ".pdf", ".arrow")
@@ -310,7 +295,7 @@ CORPORA = [
 NETCDF = [
     *(
         (command.format(file), said)
-        for command in ("summarise P/{} -o s.nc", "report P/{} -o r.html", "rollout P/{} --variant a -o p.csv")
+        for command in ("report P/{} -o r.html", "rollout P/{} --variant a -o p.csv")
         for file, said in (
             ("none.nc", ("none.nc", "No such file")),
             ("folder.nc", ("folder.nc",)),
@@ -331,7 +316,6 @@ NETCDF = [
     *(
         (command, said)
         for command, said in (
-            ("summarise P/c.yaml -o s.nc", ("path", "c.yaml")),
             ("report P/c.yaml -o r.html", ("model", "c.yaml")),
             ("rollout P/c.yaml --variant a -o p.csv", ("--variant", "c.yaml")),
             ("rollout P/zero.nc -o p.csv", ("--variant", "zero.nc")),
@@ -651,7 +635,7 @@ REPORTS = [
     ("report P/zero.nc -o r.html --prompts 3", ("zero.nc",)),
 ]
 
-BIASED = "measure -o m.nc -N 2 -n 8 --init"
+BIASED = "measure -o m.nc -N 2 -n 8 --untrained"
 DESIGNED = [
     *(
         (f"{BIASED} P/biased-{name}", (f"biased-{name}", *said))
@@ -674,7 +658,7 @@ DESIGNED = [
     (f"{BIASED} bloom-12x256 --position-bias P/narrow.yaml", ("narrow.yaml: num_heads", "8", "received 2")),
     (f"{BIASED} gpt2 --position-bias P/even.yaml", ("position_bias", "bloom, mpt, llama", "gpt2")),
     (f"{BIASED} opt-125m --position-bias P/even.yaml", ("position_bias", "opt")),
-    (f"{MEASURE} --position-bias P/even.yaml", ("position_bias", "--init", "bloom")),
+    (f"{MEASURE} --position-bias P/even.yaml", ("position_bias", "--untrained", "bloom")),
     (f"{REFERENCE} --position-bias P/none.yaml", ("none.yaml",)),
     (f"{REFERENCE} --position-bias P/even.yaml", ("even.yaml: num_layers", "8, as bloom-8 has", "12")),
     ("train-reference bloom-12 -o out --position-bias P/narrow.yaml", ("narrow.yaml: num_heads", "received 2")),
@@ -1140,11 +1124,11 @@ def test_the_table_is_long_and_no_row_stands_twice():
 
 
 FRONT = {
-    "open nothing": (lambda place: posbias.open(), "model: expected a directory"),
-    "open both": (lambda place: posbias.open("reference/bloom-8", init="gpt2"), "init: expected no --model"),
+    "open nothing": (lambda place: posbias.open(), "model: expected --model, or --untrained"),
+    "open both": (lambda place: posbias.open("reference/bloom-8", untrained="gpt2"), "untrained: expected no --model"),
     "open a file": (lambda place: posbias.open(place / "d.jsonl"), "model: expected the directory of a model"),
     "open no configuration": (lambda place: posbias.open(place / "empty"), "a directory with a config.json"),
-    "open a seed below 0": (lambda place: posbias.open(init="gpt2", seed=-1), "seed: expected an integer from 0"),
+    "open a seed below 0": (lambda place: posbias.open(untrained="gpt2", seed=-1), "seed: expected an integer from 0"),
     "load nothing": (lambda place: posbias.load(place / "zero.nc"), "zero.nc: expected a netCDF file"),
     "load a text": (lambda place: posbias.load(place / "schema-text.nc"), "posbias_schema: expected an integer"),
     "no profile": (lambda place: posbias.compare([0.5, 0.4], [0.5, 0.5]), "sum to 1"),
