@@ -14,6 +14,6 @@ def documents(part):
 
 
 def install(patch):
-    """Let ``posbias train-reference`` know the model, and read the texts."""
+    """Let ``python -m studies.reference train`` know the model, and read the texts."""
     patch.setattr(tokens, "documents", documents)
     patch.setitem(models.REFERENCES, "tiny", TINY)
