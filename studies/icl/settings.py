@@ -13,7 +13,6 @@ from posbias.rollout.masks import Mask, causal, full, prefix, sliding_window
 
 Bias = Literal["none", "first", "middle", "last", "ends"]
 Encoding = Literal["none", "decay", "sinusoidal", "rope"]
-BIASES: tuple[Bias, ...] = ("none", "first", "middle", "last", "ends")
 PAIRS = (("first", "middle"), ("first", "last"), ("middle", "last"))
 """Pairs (a, b) of places that tests compare."""
 SINK = 0.2

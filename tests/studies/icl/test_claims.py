@@ -105,6 +105,10 @@ def test_where_the_middle_is_lost():
     both = gap_table({s: made_up((0.3, 0.1, -0.2 if s.network.layers == 4 else 0.2)) for s in preset("figure5")})
     lost = lost_middles(both, ["encoding", "layers"])
     assert len(lost) == 9 and lost[lost].index.tolist() == [("decay", 4), ("none", 4), ("rope", 4)]
+    stopped = both["gap"].where((both["seed"] > 0) | (both["encoding"] != "rope"))  # such a network has no sign
+    assert not lost_middles(both.assign(gap=stopped), ["encoding", "layers"])["rope", 4]
+    parted = both["gap"].where((both["seed"] > 0) | (both["pair"] != "middle vs last"), 0.02)  # one seed keeps it
+    assert not lost_middles(both.assign(gap=parted), ["encoding", "layers"]).any()
 
 
 def test_with_a_fixed_vocabulary_and_a_residual_depth_must_make_every_gap_larger():

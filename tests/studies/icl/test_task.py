@@ -1,6 +1,7 @@
 """The retrieval task from scratch: its settings, presets, and the sequences that it makes."""
 
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from scipy import stats
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from posbias.rollout.masks import causal, prefix, sliding_window
-from studies.icl.settings import BIASES, PAIRS, PRESETS, Network, Setting, Task, preset
+from studies.icl.settings import PAIRS, PRESETS, Bias, Network, Setting, Task, preset
 from studies.icl.task import Stream
 
 FIXED = Task(vocabulary="fixed")
@@ -61,7 +62,7 @@ def items_labels_query(tokens):
     return tokens[..., :-1:2, :], tokens[..., 1::2, :], tokens[..., -1, :]
 
 
-@pytest.mark.parametrize("bias", BIASES)
+@pytest.mark.parametrize("bias", get_args(Bias))
 def test_the_query_has_the_class_of_an_item_that_the_bias_allows(bias):
     stream = Stream(replace(FIXED, bias=bias), 0)
     tokens, label = stream.batch(300)

@@ -12,11 +12,14 @@ from posbias.measure.corpus import Corpus
 from posbias.measure.loading import Source
 from posbias.measure.rollouts import measured_rollout
 from posbias.measure.run import measured
+from posbias.measure.session import Session
 from posbias.measure.settings import Settings
+from posbias.rollout import masks
 from posbias.rollout.influence import influence_profile
+from posbias.rollout.rotary import distance_kernels
 from studies.ladder.__main__ import PARTS
 from studies.ladder.alignment import COHERENCES, KERNELS, measure_between
-from studies.ladder.rotary import measure_rotary
+from studies.ladder.rotary import measure_rotary, read_rotary_means
 from studies.results import load
 
 CLOSE = 2e-3  # 10 bits are kept
@@ -61,6 +64,11 @@ def test_every_kernel_of_a_rotary_model_is_rolled_out(tmp_path):
     first = found["first"].sel(kernel="uniform")
     assert np.allclose(first, (1 / np.arange(2, 13)).mean())
     assert (found["variance"].sel(source="both") > found["variance"].sel(source="keys")).all()
+    session = Session(how)
+    means = read_rotary_means(session.instrument, session.prompts.ids, skip=1)
+    logits = means.logits(12) + means.variances(12) / 2  # of normal logits, the log of the mean exponential
+    rows = [distance_kernels(z, masks.causal())[:, -1].mean(0) for z in logits]
+    assert np.allclose(found["last_row"].sel(kernel="both"), rows, rtol=CLOSE)
 
 
 def test_what_is_kept_was_made_by_its_part():
