@@ -67,7 +67,7 @@ class LayerSums:
     device
         Where the layer is, and the sums with it.
     quantities
-        Names of :data:`~posbias.measure.quantities.QUANTITIES`; those that are no matter of attention are passed over.
+        Names of :data:`~posbias.measure.settings.QUANTITIES`; those that are no matter of attention are passed over.
     """
 
     def __init__(self, H: int, cells: TokenBins, device: torch.device, quantities: Collection[str]) -> None:
