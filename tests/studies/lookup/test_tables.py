@@ -41,10 +41,9 @@ def run_of(accuracy, profile, *, encoding="none", tokens=1, values=4, found=None
 
 def test_a_place_that_is_found_from_a_step_on_took_as_many_steps():
     accuracy = np.full((1, 5, 8), 0.25)
-    for place in range(8):
-        accuracy[:, 2 if place < 4 else 4 :, place] = 1.0
-    times = tables.learning_times(run_of(accuracy, np.ones(8)), parts=2)
-    np.testing.assert_allclose(times, [[20, 40]])
+    accuracy[:, 2:, :4], accuracy[:, 4:, 4:6] = 1.0, 1.0  # the last two places are never found
+    times = tables.learning_times(run_of(accuracy, np.ones(8)), parts=4)
+    np.testing.assert_allclose(times, [[20, 20, 40, 50]])
 
 
 @pytest.mark.parametrize("tokens", [1, 2])
