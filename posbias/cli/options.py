@@ -74,7 +74,7 @@ def with_options(**groups: Group | Iterable[type]) -> Callable[[Callable[..., No
                 values[name] = {option: values.pop(option) for option in options}
             command(**values)
 
-        del called.__wrapped__  # type: ignore[attr-defined] - or its signature would be read
+        del called.__wrapped__  # type: ignore[attr-defined] # or its signature would be read
         called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         called.__annotations__ = {one.name: one.annotation for one in parameters}
         return called
@@ -89,11 +89,11 @@ def given(context: typer.Context) -> set[str]:
 
 def _type(cls: type, name: str) -> Any:
     metadata = settings_of(cls)[name].metadata
-    return metadata["kind"] if "kind" in metadata else get_type_hints(cls, localns=dict.fromkeys(_LATER, Any))[name]
-
-
-_LATER = ("Source", "Corpus", "Prompts", "torch")
-"""Types of fields that are no options, which are not imported."""
+    return (
+        metadata["kind"]
+        if "kind" in metadata
+        else get_type_hints(cls, localns=dict.fromkeys(("Source", "Corpus"), Any))[name]
+    )
 
 
 def _annotated(name: str, kind: Any, metadata: Mapping[str, Any], default: Any) -> Any:

@@ -19,7 +19,6 @@ from posbias.measure.progress import progress as told
 from posbias.measure.settings import Settings
 from posbias.measure.unfinished import held_back
 
-
 EVERY = 60.0
 """Least seconds between two checkpoints."""
 

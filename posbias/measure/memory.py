@@ -19,7 +19,6 @@ from transformers import AutoModelForCausalLM
 from posbias import errors
 from posbias.measure.attention import MOST_ENTRIES
 from posbias.measure.branches import MOST_PROMPTS
-from posbias.measure.processes import local_rank
 from posbias.measure.settings import DEFAULT
 from posbias.networks.families import family_of
 from posbias.networks.given_biases import given_biases
@@ -151,27 +150,6 @@ def memory_available(device: torch.device) -> int | None:
     if said:
         return min(said)
     return errors.memory()
-
-
-def found_device(name: str | None) -> torch.device:
-    """Return the device of that name, or a GPU if there is one; raise ValueError if there is no such device."""
-    if name is None:
-        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    else:
-        errors.device("device", name)
-        try:
-            device = torch.device(name)
-            if device.type not in ("cpu", "cuda"):
-                torch.zeros(1, device=device, dtype=torch.float64).item()
-        except Exception:  # each kind of device that is not there has an error of its own
-            raise errors.invalid("device", "cpu, cuda or cuda:0, cuda:1, …", repr(name)) from None
-    if device.type == "cuda":
-        there = torch.cuda.device_count()
-        if (device.index or 0) >= there:
-            raise errors.invalid("device", f"one of {there} GPUs", str(device))
-        if device.index is None:
-            device = torch.device("cuda", local_rank() % there)
-    return device
 
 
 def _first(config: Any, names: tuple[str, ...]) -> Any:

@@ -105,9 +105,9 @@ class Model:
         how = position_words(position_kind(family.position_of(self.config), self.config))
         longest = f"at most {self.longest} tokens" if self.longest else "prompts of any length"
         shape = f"{self.layers} layers × {self.heads} heads, {how}, {longest}"
-        is_drawn = isinstance(self.source, Untrained)
-        weights = f"drawn with seed {self.source.seed}" if is_drawn else "read"
-        name = self.source.name() if is_drawn else self.source.model
+        weights, name = "read", self.source.model
+        if isinstance(self.source, Untrained):
+            weights, name = f"drawn with seed {self.source.seed}", self.source.name()
         return f"{name.removeprefix(PREFIX)}: {family.name}, {shape}; weights are {weights} by .measure()"
 
 
@@ -173,8 +173,13 @@ def open(
     for field, value in (("model", model), ("untrained", untrained)):
         if not isinstance(value, str | PathLike | None):
             raise errors.invalid(field, "a path or a name", repr(value))
-    opening = {"model": "" if model is None else fspath(model), "revision": revision, "tokenizer": tokenizer}
-    opening |= {"trust_remote_code": trust_remote_code, "allow_pickle": allow_pickle, "strip_prefix": strip_prefix}
+    opening: dict[str, Any] = {
+        "model": "" if model is None else fspath(model),
+        "revision": revision,
+        "tokenizer": tokenizer,
+    }
+    opening |= {"trust_remote_code": trust_remote_code, "allow_pickle": allow_pickle}
+    opening |= {"strip_prefix": strip_prefix}
     source = chosen_source(opening, None if untrained is None else fspath(untrained), seed, position_bias)
     return Model(source, source.config())
 

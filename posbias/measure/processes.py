@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor, distributed
 
 from posbias import errors
@@ -79,6 +80,27 @@ def world_size() -> int:
 def local_rank() -> int:
     """Return which of the processes on this machine this is, 0 without torchrun; raise ValueError for no number."""
     return _number("LOCAL_RANK", 0, 2**31) if "LOCAL_RANK" in os.environ else 0
+
+
+def found_device(name: str | None) -> torch.device:
+    """Return the device of that name, or a GPU if there is one; raise ValueError if there is no such device."""
+    if name is None:
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    else:
+        errors.device("device", name)
+        try:
+            device = torch.device(name)
+            if device.type not in ("cpu", "cuda"):
+                torch.zeros(1, device=device, dtype=torch.float64).item()
+        except Exception:  # each kind of device that is not there has an error of its own
+            raise errors.invalid("device", "cpu, cuda or cuda:0, cuda:1, …", repr(name)) from None
+    if device.type == "cuda":
+        there = torch.cuda.device_count()
+        if (device.index or 0) >= there:
+            raise errors.invalid("device", f"one of {there} GPUs", str(device))
+        if device.index is None:
+            device = torch.device("cuda", local_rank() % there)
+    return device
 
 
 def _number(name: str, least: int, below: int) -> int:

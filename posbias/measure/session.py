@@ -17,7 +17,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from posbias import errors
-from posbias.measure.corpus import Prompts, Vocabulary
+from posbias.measure.corpus import Prompts, Vocabulary, make_prompts
 from posbias.measure.instrument import Instrument
 from posbias.measure.loading import DTYPES, check_attention, check_fits, last_part
 from posbias.measure.memory import Need, check_memory, memory_available, memory_need, operations_a_second
@@ -66,7 +66,12 @@ class Session:
 
     def cut(self) -> Prompts:
         """Return the prompts that the settings describe; a session with other prompts makes them here."""
-        return self.settings.cut(self.tokenizer, special_tokens(self.config))
+        settings = self.settings
+        how = {name: getattr(settings, name) for name in ("rule", "seed", "per_document", "special_tokens")}
+        excluded = special_tokens(self.config)
+        return make_prompts(
+            settings.corpus, self.tokenizer, settings.prompts, settings.length, **how, excluded=excluded
+        )
 
     @cached_property
     def instrument(self) -> Instrument:

@@ -7,7 +7,7 @@ the options of the commands (:mod:`posbias.cli.options`) and the keywords of :fu
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import Field, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from posbias import errors
 if TYPE_CHECKING:
     import torch
 
-    from posbias.measure.corpus import Corpus, Prompts
+    from posbias.measure.corpus import Corpus
     from posbias.measure.loading import Source
 
 QUANTITIES = {
@@ -122,7 +122,7 @@ class Settings:
 
     def place(self) -> torch.device:
         """Return the device, or raise ValueError if there is no such one."""
-        from posbias.measure.memory import found_device
+        from posbias.measure.processes import found_device
 
         return found_device(self.device)
 
@@ -133,13 +133,6 @@ class Settings:
     def with_source(self, source: Source) -> Settings:
         """Return the same settings for another model."""
         return replace(self, source=source)
-
-    def cut(self, tokenizer: Any, excluded: Collection[int] = ()) -> Prompts:
-        """Return the prompts that these settings describe, with no token of ``excluded`` among random ones."""
-        from posbias.measure.corpus import make_prompts
-
-        how = {name: getattr(self, name) for name in ("rule", "seed", "per_document", "special_tokens")}
-        return make_prompts(self.corpus, tokenizer, self.prompts, self.length, **how, excluded=excluded)
 
 
 UNLESS_GIVEN: dict[str, Any] = {"dataset": None, "rule": None, "attention": None}

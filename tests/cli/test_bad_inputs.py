@@ -608,7 +608,7 @@ QUANTITIES = [
             ("--kernel-size -5", ("kernel_size", "-5")),
             ("--kernel-size 7", ("kernel_size", "at least 8", "7")),
             ("--kernel-size big", ("--kernel-size", "integer")),
-            ("--attention flash", ("--attention", "flash")),
+            ("--attention flash", ("attention", "flash")),
             ("--attention sdpa", ("attention", "eager for bloom", "sdpa")),
             ("--overwrite=maybe", ("--overwrite",)),
             ("--strip-prefix module.", ("strip_prefix", "module.")),
