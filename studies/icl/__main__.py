@@ -1,5 +1,6 @@
-"""``python -m studies.icl``."""
+"""``python -m studies.icl train``."""
 
 from posbias.cli import main
 
-main(groups=["studies.icl.commands"], name="python -m studies.icl")
+if __name__ == "__main__":
+    main(groups=["studies.icl.commands"], name="python -m studies.icl")

@@ -1,5 +1,6 @@
-"""``python -m studies.lookup``."""
+"""``python -m studies.lookup train``."""
 
 from posbias.cli import main
 
-main(groups=["studies.lookup.commands"], name="python -m studies.lookup")
+if __name__ == "__main__":
+    main(groups=["studies.lookup.commands"], name="python -m studies.lookup")

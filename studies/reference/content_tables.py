@@ -61,9 +61,9 @@ def fits_by_head(many: xr.Dataset, few: xr.Dataset, share: float) -> pd.DataFram
     for t in range(many.sizes["layer"]):
         for h in range(many.sizes["head"]):
             logits, fewer = (x["content_logits"].values[t, h].astype(np.float64) for x in (many, few))
-            _, d, left = constant_plus_diagonal(logits)
+            _, d, variance = constant_plus_diagonal(logits)
             step = float(np.diagonal(logits).mean() - np.diagonal(logits, -1).mean())
-            rows.append((t + 1, h + 1, d, step, left, constant_plus_diagonal(fewer)[2]))
+            rows.append((t + 1, h + 1, d, step, variance, constant_plus_diagonal(fewer)[2]))
     table = pd.DataFrame(rows, columns=["layer", "head", "diagonal", "step", "variance", "variance_few"])
     left = without_noise(table["variance"].to_numpy(), table["variance_few"].to_numpy(), share)
     return table.assign(structure=left).set_index(["layer", "head"])
