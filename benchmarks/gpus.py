@@ -19,8 +19,7 @@ import torch
 from transformers import BloomConfig, LlamaConfig
 
 from posbias.measure.memory import AT_WORK, Need, memory_need, shape_of
-from posbias.measure.settings import DEFAULT
-from posbias.measure.settings import KERNEL_SIZE
+from posbias.measure.settings import DEFAULT, KERNEL_SIZE
 from posbias.networks.families import family_of
 
 GIB = 2**30

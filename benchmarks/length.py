@@ -33,9 +33,8 @@ from posbias.measure.settings import quantities_of
 from posbias.measure.session import Session
 from posbias.measure.settings import Settings
 folder, n, quantities, output = sys.argv[1:]
-settings = Settings(
-    Untrained(folder), Corpus("builtin"), 1, int(n), 1, rule="random", attention=None, quantities=quantities_of(quantities)
-)
+how = {"rule": "random", "attention": None, "quantities": quantities_of(quantities)}
+settings = Settings(Untrained(folder), Corpus("builtin"), 1, int(n), 1, **how)
 need = Session(settings).need()
 start = time.process_time()
 run.measure(settings, Path(output))

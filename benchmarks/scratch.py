@@ -16,9 +16,9 @@ import numpy as np
 import torch
 
 from studies.icl import training as module
-from studies.icl.training import Training, train
 from studies.icl.settings import PAIRS, Network, Setting, Task
 from studies.icl.task import Stream
+from studies.icl.training import Training, train
 
 
 def rate(setting: Setting, steps: int, precision: str) -> float:

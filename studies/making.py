@@ -171,7 +171,7 @@ def _possible(part: Part, asked: argparse.Namespace) -> bool:
 
 
 def training_of(folder: Path, step: str = "") -> dict[str, int | float]:
-    """Return a model's training seed, steps, seconds and held-out loss (nats per token); of a kept state two of them."""
+    """Return a model's training seed, steps, seconds and held-out loss (nats per token); of a kept state two."""
     record = folder / "training.json"
     try:
         if step:
