@@ -7,7 +7,6 @@ from scipy.special import factorial
 from posbias import structured_kernels
 from posbias.rollout.clock import hop_distribution, poisson_distribution
 from posbias.rollout.influence import influence_profile
-from posbias.rollout.profiles import u_shape
 from posbias.rollout.untrained import untrained_profile
 from studies.clock.hops import hop_rows
 from studies.untrained.limits import (
@@ -124,28 +123,6 @@ def test_no_schedule_beats_many_equal_layers_of_its_total(power):
     odds = np.full(5000, 8 / 5000)  # and that many layers come near
     near = log_first_over_last(50, hop_distribution(odds / (1 + odds)), power)
     assert near == pytest.approx(log_first_over_last(50, poisson_distribution(8.0), power), abs=0.01)
-
-
-@pytest.mark.parametrize(("power", "rate"), [(1, 1 / 4), (2, 8 / 27)])
-def test_the_rate_extrapolated_in_one_over_log_n(power, rate):
-    totals = np.array([critical_total(n, power) for n in (2**11, 2**14, 2**17)])
-    steps, inverse = np.diff(totals) / np.log(8), 1 / np.log([2**12.5, 2**15.5])
-    found = steps[1] - (steps[1] - steps[0]) / (inverse[1] - inverse[0]) * inverse[1]
-    assert found == pytest.approx(rate, rel=0.03)
-
-
-def test_a_u_needs_a_sloped_head_of_positive_gain():
-    n, kernels = 400, structured_kernels(3, slope=np.tile([1e-9, 5 / 400], (3, 1)))
-    for gain, present in (([1.0, 0.3], True), ([1.0, 0.0], False)):
-        p = untrained_profile(kernels, np.tile(gain, (3, 1)), n)
-        assert u_shape(p, tolerance=0.0).present is present
-
-
-def test_a_fixed_slope_loses_its_u_in_long_prompts():
-    kernels = structured_kernels(4, slope=0.1)
-    found = {n: untrained_profile(kernels, np.full(4, 0.5), n) for n in (100, 400)}
-    assert u_shape(found[100], tolerance=0.0).present
-    assert found[400].argmin() == 0
 
 
 def test_the_total_at_which_the_first_token_wins_grows_like_the_logarithm():
