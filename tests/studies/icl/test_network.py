@@ -114,6 +114,14 @@ def test_derivatives_are_those_of_the_printed_equations(setting):
         np.testing.assert_allclose((slope * direction).sum(), expected, rtol=2e-3, atol=2e-4, err_msg=name)
 
 
+def test_initial_weights_have_the_variance_of_their_inputs():
+    weights = AttentionOnly(Setting(Task(dimension=64), Network(hidden=128)), 0).weights
+    variances = {"query_0": 1 / 64, "value_1": 1 / 64, "hidden_0": 2 / 64, "hidden_1": 2 / 128, "hidden_2": 1 / 128}
+    for name, variance in variances.items():
+        assert weights[name].var().item() == pytest.approx(variance, rel=0.1)
+    assert not any(weights[f"bias_{k}"].any() for k in range(3))
+
+
 def test_what_the_mask_forbids_has_no_influence():
     network = AttentionOnly(Setting(TASK, Network(2, sliding_window(3))), 0)
     tokens = torch.randn(2, N, TASK.dimension, requires_grad=True)

@@ -86,6 +86,7 @@ def refined():
         predictions[2, 0, 0, 1] = 0.9 * p + 0.1 * first
         predictions[4, 0, 0, 1] = p if name == "one" else 0.88 * p + 0.12 * first
         predictions[0, 0, 1, 0] = p  # needs the gradient
+        predictions[0, 0, 0, 0] = 0.95 * first + 0.05 * p
         gap[name] = xr.Dataset(
             {
                 "prediction": ((*DIMS, "position"), predictions),
@@ -107,6 +108,8 @@ def test_every_refinement_has_a_row(refined):
     first = normalised_wasserstein(np.eye(N)[0], refined[1]["two.builtin"]["influence"].values)
     plain = table.query("way == 'rollout' and model == 'two'").iloc[0]
     assert plain["W1"] == pytest.approx(first) and plain["gain"] == 0
+    of_free = table.query("model == 'two'").set_index("way")["gain"]
+    assert of_free["(b)"] == 0 > of_free["(b), right angles"]  # held against (b)
 
 
 def test_ways_are_counted(refined):
@@ -145,7 +148,7 @@ def hop_study(scale=(1.0, 1.0, 1.0)):
         {
             "gradient_hops": (("hop", "position"), g),
             "rollout_hops": (("variant", "hop", "position"), P[None]),
-            "influence": (("position",), g.sum(0) / 2),
+            "influence": (("position",), g.sum(0) / 4),
             "kernel_paths": (("power", "hop", "position"), paths),
         },
         coords={"variant": ["b"], "power": PATH_POWERS},
@@ -155,7 +158,7 @@ def hop_study(scale=(1.0, 1.0, 1.0)):
 def test_hops_of_equal_parts_agree(monkeypatch):
     row = tables.hop_summary({"one": hop_study()}).iloc[0]
     assert row["apart"] == pytest.approx(0) and row["agrees"] and row["uncancelled"] == pytest.approx(0)
-    assert row["cancels"] == pytest.approx(0.5)
+    assert row["cancels"] == pytest.approx(0.75)
     monkeypatch.setattr(tables, "SHAPED", 1)
     assert tables.hop_table({"one": hop_study()})["W1"].notna().tolist() == [False, True, False]
     monkeypatch.undo()
