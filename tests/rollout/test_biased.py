@@ -24,7 +24,7 @@ HEADS = [
 ]
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 7, 64, 700])
+@pytest.mark.parametrize("n", [1, 3, 700])
 @pytest.mark.parametrize(("bias", "diagonal"), HEADS)
 def test_a_row_goes_through_as_through_the_matrix(bias, diagonal, n):
     A = dense_kernel(bias, diagonal, n)
@@ -79,21 +79,11 @@ def test_one_kernel_for_all_layers_is_seen():
     assert not biased_kernels(2, MIXED[0], diagonal=[[0.0], [1.0]]).same_in_every_layer
 
 
-def test_uniform_up_to_the_weight_of_no_hop(n=2048, depth=24, mixing=0.2):
-    p = influence_profile(biased_kernels(depth, described(FlatBias(depth * mixing))), [mixing] * depth, n)
-    q = influence_profile(biased_kernels(depth, described(NoBias())), [mixing] * depth, n)
-    distances = [abs(np.cumsum(x - 1 / n)).sum() / (n - 1) for x in (p, q)]
-    assert distances[0] < 0.01 < 0.4 < distances[1]
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"diagonal": [1.0, 2.0]}, r"diagonal: expected one number, \(3,\)"),
-        ({"weights": [1.0, 2.0]}, "head_weights: expected"),
-        ({"weights": np.ones((3, 3))}, "head_weights: expected 1 or 2 rows"),
         ({"H": 2}, "position_bias: expected one bias, or one for each of 2 heads, received 3"),
-        ({"T": 0}, "T: expected"),
     ],
 )
 def test_refused(changes, message):
@@ -101,12 +91,8 @@ def test_refused(changes, message):
         biased_kernels(**{"T": 2, "biases": MIXED[0], **changes})
 
 
-SHORT = {
-    "sequence_length": 30,
-    "num_layers": 2,
-    "position_bias": described(FlatBias(2.0)),
-    "lambda_schedule_config": {"schedule_type": "constant", "lambda_const": 0.4},
-}
+SHORT = {"sequence_length": 30, "num_layers": 2, "position_bias": described(FlatBias(2.0))}
+SHORT["lambda_schedule_config"] = {"schedule_type": "constant", "lambda_const": 0.4}
 
 
 def test_a_configuration_with_a_bias_alone():
@@ -117,16 +103,9 @@ def test_a_configuration_with_a_bias_alone():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"mask_config": {"mask_type": "full"}}, "mask_config.mask_type: expected causal beside a position_bias"),
-        (
-            {"attention_config": {"num_heads": 1, "alibi_slopes": [[0.1]]}},
-            "attention_config.alibi_slopes: expected none beside a position_bias",
-        ),
-        (
-            {"attention_config": {"num_heads": 1, "softmax_temperature": 2.0}},
-            "attention_config.softmax_temperature: expected 1 beside a position_bias",
-        ),
-        ({"position_bias": [described(NoBias())] * 2, "attention_config": {"num_heads": 3}}, "position_bias: expected"),
+        ({"mask_config": {"mask_type": "full"}}, "mask_config.mask_type: expected causal"),
+        ({"attention_config": {"num_heads": 1, "alibi_slopes": [[0.1]]}}, "alibi_slopes: expected none"),
+        ({"attention_config": {"num_heads": 1, "softmax_temperature": 2.0}}, "softmax_temperature: expected 1"),
     ],
 )
 def test_a_configuration_refuses_what_biases_do_not_go_with(changes, message):

@@ -4,25 +4,18 @@ import pytest
 from posbias import alibi_slopes, content_logits, geometric_slopes, position_logits
 
 
-@pytest.mark.parametrize("H", [1, 2, 8, 64])
+@pytest.mark.parametrize("H", [1, 8])
 def test_both_rules_agree_for_powers_of_two(H):
     assert np.allclose(alibi_slopes(H), geometric_slopes(H), rtol=1e-15)
 
 
-@pytest.mark.parametrize("H", [3, 12, 112])
+@pytest.mark.parametrize("H", [3, 112])
 def test_rule_for_other_numbers_of_heads(H):
     slopes, p = alibi_slopes(H), 2 ** int(np.log2(H))
     assert slopes.size == H
     assert np.allclose(slopes[:p], [2 ** (-8 * h / p) for h in range(1, p + 1)])
     assert np.allclose(slopes[p:], [2 ** (-4 * h / p) for h in range(1, 2 * (H - p), 2)])
     assert not np.allclose(np.sort(slopes), np.sort(geometric_slopes(H)))
-
-
-def test_bloom_176b_has_many_steep_heads():
-    """The rule gives 48 of the 112 heads a slope from the finer sequence: its last is 2^(-4·95/64)."""
-    slopes = alibi_slopes(112)
-    assert slopes[64] == 2 ** (-4 / 64)
-    assert slopes[-1] == pytest.approx(2 ** (-4 * 95 / 64), rel=1e-15)
 
 
 def test_position_logits_fall_by_the_slope():
@@ -35,19 +28,10 @@ def test_content_logits():
     assert content_logits(3, -1.0, 2.0).tolist() == [[1, -1, -1], [-1, 1, -1], [-1, -1, 1]]
 
 
-@pytest.mark.parametrize("slope", [-0.1, float("nan"), float("inf")])
-def test_bad_slopes_are_refused(slope):
-    with pytest.raises(ValueError, match="slope"):
-        position_logits(3, slope)
-
-
-@pytest.mark.parametrize("rule", [alibi_slopes, geometric_slopes])
-@pytest.mark.parametrize("H", [0, -2])
-def test_no_heads_are_refused(rule, H):
+def test_what_cannot_be_is_refused():
+    with pytest.raises(ValueError, match="slope: expected"):
+        position_logits(3, -0.1)
     with pytest.raises(ValueError, match="H: expected"):
-        rule(H)
-
-
-def test_bad_content_is_refused():
-    with pytest.raises(ValueError, match="diagonal"):
+        alibi_slopes(0)
+    with pytest.raises(ValueError, match="diagonal: expected"):
         content_logits(3, 0.0, float("nan"))

@@ -16,7 +16,7 @@ def random_kernels(T=3, n=4, seed=0):
     return A / A.sum(-1, keepdims=True), rng.uniform(0.1, 0.9, T)
 
 
-@pytest.mark.parametrize("power", [1.0, 1.5, 2.0])
+@pytest.mark.parametrize("power", [1.5, 2.0])
 def test_every_path_is_counted_once(power):
     """Written out: all ways through three layers, each staying or hopping to some position."""
     A, lambda_ = random_kernels()

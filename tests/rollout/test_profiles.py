@@ -5,12 +5,10 @@ from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
 from posbias import (
-    influence_profile,
     mean_identity,
     mean_position,
     normalised_wasserstein,
     spearman,
-    structured_kernels,
     u_shape,
 )
 from posbias.rollout.profiles import read_profile, write_profile
@@ -18,12 +16,6 @@ from posbias.rollout.profiles import read_profile, write_profile
 
 def profiles(n):
     return st.lists(st.floats(0.001, 1), min_size=n, max_size=n).map(lambda x: np.array(x) / sum(x))
-
-
-@given(profiles(9), profiles(9))
-def test_wasserstein_is_the_area_between_distribution_functions(p, q):
-    area = np.abs(np.cumsum(p) - np.cumsum(q))[:-1].sum() / 8
-    assert normalised_wasserstein(p, q) == pytest.approx(area, abs=1e-12)
 
 
 @given(profiles(7), profiles(7))
@@ -36,40 +28,18 @@ def test_means_bound_the_distance_and_meet_it_for_ordered_profiles(p, q):
         assert abs(found.difference) < found.wasserstein
 
 
-@given(profiles(6))
-def test_from_a_point_mass_on_the_first_token_the_distance_is_the_mean(p):
-    first = np.eye(6)[0]
-    assert normalised_wasserstein(first, p) == pytest.approx(mean_position(p), abs=1e-12)
-    assert mean_identity(first, p).ordered
-
-
 @given(profiles(8), profiles(8))
 def test_spearman_equals_scipy(p, q):
     expected = spearmanr(p, q).statistic if np.ptp(p) and np.ptp(q) else np.nan
     assert spearman(p, q) == pytest.approx(expected, abs=1e-9, nan_ok=True)
-
-
-def test_spearman_of_a_constant_is_undefined():
-    assert np.isnan(spearman([0.25] * 4, [0.1, 0.2, 0.3, 0.4]))
+    assert np.isnan(spearman(np.full(8, 1 / 8), p))
 
 
 def test_u_shape_by_hand():
     shape = u_shape([0.3, 0.05, 0.1, 0.15, 0.4])
     assert (shape.start, shape.end, shape.trough, shape.location) == (0.3, 0.15, 0.05, 0.25)
     assert shape.depth == pytest.approx(1 - 0.05 / 0.15) and shape.present
-
-
-def test_monotone_profiles_have_no_trough():
-    assert u_shape(np.array([1, 2, 3, 4]) / 10).depth < 0
-    assert u_shape(np.array([4, 3, 2, 1]) / 10).depth < 0
-    assert u_shape(np.full(5, 0.2)).depth == pytest.approx(0)
-
-
-@given(st.lists(st.floats(0.05, 0.95), min_size=2, max_size=6), st.integers(4, 40))
-def test_uniform_attention_has_no_trough_though_its_last_token_stands_out(lambdas, n):
-    p = influence_profile(structured_kernels(len(lambdas)), lambdas, n)
-    assert not u_shape(p).present and not u_shape(p, tolerance=0.0).present
-    assert (np.diff(p[:-1]) < 0).all()
+    assert u_shape(np.array([1, 2, 3, 4]) / 10).depth < 0 and u_shape(np.array([4, 3, 2, 1]) / 10).depth < 0
 
 
 def test_last_position_never_counts():
@@ -95,22 +65,17 @@ def test_smoothing_and_ends():
     assert shape.location == pytest.approx(3 / 8)
 
 
-@pytest.mark.parametrize("arguments", [{"ends": 0}, {"smooth": 2}, {"ends": 3}, {"smooth": 7}])
+@pytest.mark.parametrize("arguments", [{"ends": 3}, {"smooth": 2}])
 def test_u_shape_refuses_what_it_cannot_measure(arguments):
     with pytest.raises(ValueError, match="ends|smooth|profile"):
         u_shape(np.full(5, 0.2), **arguments)
 
 
-@pytest.mark.parametrize("bad", [[0.5, 0.4], [1.5, -0.5], [np.nan, 1.0], []])
+@pytest.mark.parametrize("bad", [[0.5, 0.4], [1.5, -0.5], [np.nan, 1.0]])
 def test_what_is_no_distribution_is_refused(bad):
     for measure in (mean_position, u_shape, lambda p: normalised_wasserstein(p, p)):
         with pytest.raises(ValueError, match="profile"):
             measure(bad)
-
-
-def test_profiles_of_different_lengths_are_refused():
-    with pytest.raises(ValueError, match="same number of positions, received 2 and 3"):
-        normalised_wasserstein([0.5, 0.5], [0.2, 0.3, 0.5])
 
 
 @given(profiles(5))
@@ -132,12 +97,9 @@ def test_the_authors_own_csv_is_read(tmp_path):
     ("text", "message"),
     [
         ("", "header"),
-        ("position,p\n0,1\n", "header"),
         ("token_position,probability\n0,half\n", "line 2"),
         ("token_position,probability\n0,0.5\n2,0.5\n", "line 3.*position 1"),
         ("token_position,probability\n0,0.5\n1,0.6\n", "sum"),
-        ("token_position,probability\n", "at least one position"),
-        ("token_position,probability\n0,0.5,1\n", "line 2"),
     ],
 )
 def test_broken_files_are_refused(tmp_path, text, message):

@@ -48,7 +48,7 @@ def test_rotation_keeps_lengths_and_adds_angles():
 def test_variances_are_those_of_a_sample():
     C, D = covariances(1), covariances(2)
     rng = np.random.default_rng(3)
-    for which in ({"key_covariance": D}, {"query_covariance": C}, {"query_covariance": C, "key_covariance": D}):
+    for which in ({"query_covariance": C}, {"query_covariance": C, "key_covariance": D}):
         found = distance_variances(Q, K, THETA, 5, **which)
         for h in range(2):
             q, k = (rng.multivariate_normal(m, S, 200_000) for m, S in ((Q[h], C[h]), (K[h], D[h])))
