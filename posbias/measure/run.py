@@ -47,10 +47,10 @@ def measure(
 ) -> xr.Dataset | None:
     """Measure a model on a corpus, write the result, and return it (None in processes other than the first).
 
-    Of a session, what is open already is not opened again. Checkpoints, one a minute unless ``checkpoint_every`` gives
-    other seconds, lie beside ``output`` until it is there; a finished result of the same settings is returned as it is where
-    the run may ``resume``. ``bias`` describes a position bias that is added to the model's logits while it is measured;
-    slopes and other positional numbers of the file are the model's own.
+    Of a session, what is open already is not opened again. Checkpoints lie beside ``output`` until it is there, one a
+    minute unless ``checkpoint_every`` gives other seconds; a finished result of the same settings is returned as it is
+    where the run may ``resume``. ``bias`` describes a position bias that is added to the model's logits while it is
+    measured; slopes and other positional numbers of the file are the model's own.
     """
     check_run(output, resume=resume, overwrite=overwrite)
     session = subject if isinstance(subject, Session) else Session(subject)
