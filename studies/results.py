@@ -20,6 +20,7 @@ import xarray as xr
 
 from posbias import errors
 from posbias.files import write_whole
+from posbias.netcdf import check_signature
 
 PADDED = ("layer", "other_layer", "head", "depth", "hop", "channel")
 """Dimensions in which the entries of a group may differ."""
@@ -35,6 +36,7 @@ class Results(Mapping[str, xr.Dataset]):
         self._groups: dict[str, str] = {}
         if not self.path.is_file():
             raise errors.invalid(str(self.path), "a file of results; see python -m studies", "none")
+        check_signature(self.path)
         with h5netcdf.File(self.path, "r") as file:
             names = {name: group.variables["entry"][:] for name, group in file.groups.items()}
         pairs = ((entry.decode(), group) for group, entries in names.items() for entry in entries)

@@ -56,14 +56,6 @@ def test_rollout_with_an_architecture_replaces_slopes_and_scale(posbias, config,
     assert np.allclose(read_profile(out), read_config(config).profile(), atol=1e-14)
 
 
-def test_a_bad_file_is_one_line_and_no_output(posbias, config, tmp_path):
-    out = tmp_path / "p.csv"
-    config.write_text(yaml.safe_dump(changed(sequence_length=-1)))
-    status, said, error = posbias("rollout", config, "-o", out)
-    assert (status, said, error.count("\n")) == (2, "", 1) and not out.exists()
-    assert error.startswith(f"posbias: {config}: sequence_length: expected") and "received -1" in error
-
-
 def test_compare_prints_distance_correlation_and_means(posbias, tmp_path):
     first, second = tmp_path / "a.csv", tmp_path / "b.csv"
     write_profile(first, [0.5, 0.25, 0.25])
@@ -91,9 +83,3 @@ def test_what_the_authors_published_is_rolled_out_and_written(posbias, tmp_path,
 def test_a_published_curve_is_written(posbias, tmp_path, name, figure):
     assert posbias("rollout", "--published", name, "-o", tmp_path / "m.csv")[0] == 0
     assert (read_profile(tmp_path / "m.csv") == authors.figure_profile(figure)).all()
-
-
-@pytest.mark.parametrize("word", cli.FORMER)
-def test_a_former_command_says_what_it_is_called_now(posbias, word):
-    status, said, error = posbias(word, "--whatever")
-    assert (status, said, error) == (2, "", f"posbias: {word} is now {cli.FORMER[word]}\n")
