@@ -78,6 +78,15 @@ def make_book(tmp_path):
     return make
 
 
+def command(*words):
+    """Run the command line in this process and return its exit status."""
+    from posbias.cli import main
+
+    with pytest.raises(SystemExit) as ended:
+        main([*map(str, words)])
+    return ended.value.code or 0
+
+
 class Quiet(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *arguments):
         pass

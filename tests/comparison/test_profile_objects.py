@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import posbias
 from posbias import Profile, compare
@@ -84,19 +82,11 @@ def test_a_sparkline_is_as_wide_as_asked_and_logarithmic():
         Profile(HAND).sparkline(0)
 
 
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=80).filter(lambda x: sum(x) > 1e-6), st.integers(1, 60))
-def test_every_profile_has_a_line(weights, width):
-    p = Profile(np.array(weights) / np.sum(weights))
-    assert len(p.sparkline(width)) == min(width, len(weights))
-
-
 @pytest.mark.parametrize(
     ("values", "message"),
     [
         ([0.5, 0.6], "profile: expected probabilities that sum to 1"),
         ([1.5, -0.5], "profile: expected no negative probability"),
-        ([], "profile: expected at least one position"),
-        ([[0.5, 0.5]], "profile: expected an array with 1 dimension"),
         (["a"], "profile: expected a rectangular array of numbers"),
     ],
 )
@@ -113,12 +103,6 @@ def test_two_profiles_compared_by_hand():
     assert found.interval is None
     assert "functions cross" in repr(compare([0.5, 0.0, 0.5], [0.0, 1.0, 0.0]))
     assert "Spearman undefined" in repr(compare([0.5, 0.5], [0.2, 0.8]))
-
-
-def test_a_shift_by_a_tenth_is_a_tenth():
-    p = np.zeros(101)
-    p[20:50] = 1 / 30
-    assert compare(p, np.roll(p, 10)).wasserstein == pytest.approx(0.1)
 
 
 def test_intervals_come_from_the_prompts_of_the_measured_one():
@@ -140,18 +124,12 @@ def test_intervals_come_from_the_prompts_of_the_measured_one():
     ("p", "q", "message"),
     [
         ([0.5, 0.5], [0.2, 0.3, 0.5], r"profiles: expected the same number of positions, received 2 \(first profile\)"),
-        ([0.5, 0.4], [0.5, 0.5], "first profile: expected probabilities that sum to 1"),
-        ([0.5, 0.5], [0.5, 0.4], "second profile: expected probabilities that sum to 1"),
         ([0.5, 0.5], ["x", "y"], "second profile: expected a rectangular array of numbers"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(p, q, message):
     with pytest.raises(ValueError, match=message):
         compare(p, q)
-
-
-def test_equal_profiles_are_said_to_be_equal():
-    assert repr(posbias.compare([0.25, 0.75], [0.25, 0.75])).endswith("the profiles are equal")
 
 
 def test_prompts_of_another_shape_are_refused():

@@ -9,26 +9,12 @@ import yaml
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 
+from conftest import command
 from measuring import save, write_documents
 
-from posbias.cli import main
 from posbias.cli.biases import read_bias
 from posbias.design import choice as bias_choice
-from posbias.design.choice import (
-    CRITERIA,
-    KINDS,
-    SMOOTH,
-    Attended,
-    attended,
-    chosen_bias,
-    distance_to_even,
-    evaluated,
-    exponent,
-    flat_share,
-    key_factors,
-    power,
-    worst_place,
-)
+from posbias.design.choice import exponent, power
 from posbias.measure.corpus import Corpus
 from posbias.measure.loading import Source
 from posbias.measure.results import read_results, write_results
@@ -60,46 +46,32 @@ def studies(tmp_path_factory):
     }
 
 
-@pytest.mark.parametrize("description", [LOG, FLAT, MIXED, [MIXED, [LOG] * 4, MIXED[::-1]]], ids=range(4))
-@pytest.mark.parametrize("name", ["bloom", "llama", "mistral"])
+@pytest.mark.parametrize("description", [LOG, [MIXED, [LOG] * 4, MIXED[::-1]]], ids=range(2))
+@pytest.mark.parametrize("name", ["bloom", "mistral"])
 def test_without_content_the_prediction_is_what_the_model_does(studies, name, description):
     """Attention is then position alone: with the model's λ of the second measurement nothing is neglected."""
     study = studies[name]
     with divided_logits(study.instrument.model, 1e9):
         plain, found = measured(study), measured(study, bias=description)
-    model = attended(plain)
-    same = Attended(model.kernels, found.lambda_frobenius.values, 4)
+    model = bias_choice.attended(plain)
+    same = bias_choice.Attended(model.kernels, found.lambda_frobenius.values, 4)
     biases = layered_biases(description, 3, 4)
     assert np.abs(same.profile(biases) - measured_profile(found, "kernels")).max() < 1e-6
     assert np.abs(model.profile(biases) - measured_profile(plain, "kernels")).max() > 1e-3
 
 
-@pytest.mark.parametrize("name", ["bloom", "llama"])
-def test_with_content_most_of_the_change_is_predicted(studies, name):
-    """Random networks have sharp content; here it is a fifth of that."""
-    study = studies[name]
-    with divided_logits(study.instrument.model, 5.0):
-        plain = measured(study)
-        found = {k: measured(study, bias=bias) for k, bias in enumerate((LOG, MIXED))}
-    for k, bias in enumerate((LOG, MIXED)):
-        after = measured_profile(found[k], "kernels")
-        expected = attended(plain).profile(layered_biases(bias, 3, 4))
-        miss, change = np.abs(expected - after).sum(), np.abs(measured_profile(plain, "kernels") - after).sum()
-        assert miss < change / 2, (miss, change)
-
-
 def test_a_bias_added_to_uniform_attention_is_the_engines_own():
     uniform = np.tril(np.ones((N, N))) / np.arange(1, N + 1)[:, None]
     lambda_ = np.array([0.3, 0.5, 0.2])
-    model = Attended(np.tile(uniform, (3, 1, 1, 1)), lambda_, 4)
+    model = bias_choice.Attended(np.tile(uniform, (3, 1, 1, 1)), lambda_, 4)
     expected = influence_profile(biased_kernels(3, MIXED), lambda_, N)
     assert np.abs(model.profile(layered_biases(MIXED, 3)) - expected).max() < 1e-12
-    each = Attended(np.tile(uniform, (3, 4, 1, 1)), lambda_, 4)
+    each = bias_choice.Attended(np.tile(uniform, (3, 4, 1, 1)), lambda_, 4)
     assert np.abs(each.profile(layered_biases(MIXED, 3)) - expected).max() < 1e-12
 
 
 def test_a_query_of_which_nothing_is_left_sees_itself():
-    diagonal = Attended(np.eye(6)[None, None], np.array([0.5]), 1)
+    diagonal = bias_choice.Attended(np.eye(6)[None, None], np.array([0.5]), 1)
     assert diagonal.profile(layered_biases({"kind": "flat", "tau": 0.5}, 1)).tolist() == [0, 0, 0, 0, 0, 1]
 
 
@@ -109,26 +81,29 @@ def recent():
     distance = np.subtract.outer(np.arange(64), np.arange(64))
     A = np.stack([np.tril(np.exp(-m * distance.clip(0))) for m in (0.2, 0.05)])
     A /= A.sum(-1, keepdims=True)
-    return Attended(np.tile(A, (6, 1, 1, 1)), np.full(6, 0.3), 2)
+    return bias_choice.Attended(np.tile(A, (6, 1, 1, 1)), np.full(6, 0.3), 2)
 
 
-@pytest.mark.parametrize("criterion", CRITERIA)
+@pytest.mark.parametrize("criterion", bias_choice.CRITERIA)
 def test_what_is_chosen_beats_the_model_and_its_neighbours(recent, criterion):
-    plain = evaluated(recent, "none", {"kind": "none"}, criterion)
-    found = {kind: chosen_bias(recent, kind, criterion) for kind in KINDS}
+    plain = bias_choice.evaluated(recent, "none", {"kind": "none"}, criterion)
+    found = {kind: bias_choice.chosen_bias(recent, kind, criterion) for kind in bias_choice.KINDS}
     for kind, choice in found.items():
         assert choice.kind == kind and choice.value < plain.value, kind
-        again = evaluated(recent, kind, choice.description, criterion)
+        again = bias_choice.evaluated(recent, kind, choice.description, criterion)
         assert again.value == choice.value and np.array_equal(again.profile, choice.profile)
     assert found["layers"].value <= min(found["log"].value, found["alibi"].value)
-    best = chosen_bias(recent, "best", criterion)
-    assert best.value == min(found[kind].value for kind in SMOOTH)
+    best = bias_choice.chosen_bias(recent, "best", criterion)
+    assert best.value == min(found[kind].value for kind in bias_choice.SMOOTH)
     alpha, slope = exponent(position_bias(found["log"].description)), found["alibi"].description["slope"]
     for factor in (0.95, 1.05):
-        others = {"log": described(power(alpha * factor)), "alibi": {"kind": "alibi", "slope": slope * factor}}
+        others = {
+            "log": described(power(alpha * factor)),
+            "alibi": {"kind": "alibi", "slope": slope * factor},
+        }
         for kind, other in others.items():
-            assert evaluated(recent, kind, other, criterion).value >= found[kind].value - 1e-6, kind
-    shares = [flat_share(recent, share, criterion).value for share in (1, 2)]
+            assert bias_choice.evaluated(recent, kind, other, criterion).value >= found[kind].value - 1e-6, kind
+    shares = [bias_choice.flat_share(recent, share, criterion).value for share in (1, 2)]
     assert found["flat"].value == min(shares)
 
 
@@ -143,23 +118,23 @@ def test_a_power_of_the_place_may_have_any_exponent(recent):
 def test_factors_of_keys_are_those_of_the_bias(recent, monkeypatch, bias):
     quick = recent.profile(((bias,) * 2,))
     monkeypatch.setattr(bias_choice, "SAFE", 0.0)
-    assert key_factors(bias, 64) is None and np.abs(recent.profile(((bias,) * 2,)) - quick).max() < 1e-12
+    assert bias_choice.key_factors(bias, 64) is None and np.abs(recent.profile(((bias,) * 2,)) - quick).max() < 1e-12
     steep = recent.profile(((AlibiBias(50.0),) * 2,))  # e^-3150 is none of a double
     assert steep[-1] == pytest.approx(1) and np.isfinite(steep).all()
 
 
 def test_criteria_by_hand():
     p = np.array([0.1, 0.1, 0.2, 0.6])
-    assert distance_to_even(p) == pytest.approx((0.15 + 0.3 + 0.35) / 3)
-    assert worst_place(p) == pytest.approx(0.4)
+    assert bias_choice.distance_to_even(p) == pytest.approx((0.15 + 0.3 + 0.35) / 3)
+    assert bias_choice.worst_place(p) == pytest.approx(0.4)
     long = np.full(160, 1 / 160)
     long[10:20] /= 4
-    assert worst_place(long / long.sum()) == pytest.approx(0.25 / (1 - 7.5 / 160))
+    assert bias_choice.worst_place(long / long.sum()) == pytest.approx(0.25 / (1 - 7.5 / 160))
 
 
 def test_the_mean_over_heads_stands_for_each_where_only_it_is_there(studies):
     plain = measured(studies["llama"])
-    each, mean = attended(plain), attended(plain.drop_vars("attention_heads"))
+    each, mean = bias_choice.attended(plain), bias_choice.attended(plain.drop_vars("attention_heads"))
     assert each.kernels.shape[1] == 4 and mean.kernels.shape[1] == 1 and mean.heads == 4
     none = layered_biases({"kind": "none"}, 3, 4)
     assert np.abs(each.profile(none) - mean.profile(none)).max() < 1e-6
@@ -174,23 +149,16 @@ def file(studies, tmp_path_factory):
     return path
 
 
-def command(*words):
-    with pytest.raises(SystemExit) as ended:
-        main([str(word) for word in words])
-    return ended.value.code or 0
-
-
-@pytest.mark.parametrize("kind", ["best", *KINDS])
+@pytest.mark.parametrize("kind", ["best", "layers"])
 def test_the_command_writes_what_the_option_takes(file, tmp_path, capsys, kind):
     output = tmp_path / "b.yaml"
     assert command("design", "--measured", file, "-o", output, "--kind", kind) == 0, capsys.readouterr().err
     said = capsys.readouterr().out
     found = read_bias(str(output))
     found.check("llama", 3, 4)
-    choice = chosen_bias(attended(read_results(file)), kind)
-    assert json.loads(description_text(layered_biases(found.description, 3, 4))) == json.loads(
-        description_text(layered_biases(choice.description, 3, 4))
-    )
+    choice = bias_choice.chosen_bias(bias_choice.attended(read_results(file)), kind)
+    wish = layered_biases(choice.description, 3, 4)
+    assert json.loads(description_text(layered_biases(found.description, 3, 4))) == json.loads(description_text(wish))
     assert f"W1 to uniform {choice.value:.4f}" in said and said.splitlines()[0] in output.read_text()
     assert yaml.safe_load(output.read_text())["position_bias"] == found.description
     assert command("design", "--measured", file, "-o", output) == 2 and "--overwrite" in capsys.readouterr().err
@@ -206,4 +174,4 @@ def test_measurements_that_do_not_serve_are_refused(studies, file, tmp_path, cap
         assert command("design", "--measured", tmp_path / "other.nc", "-o", tmp_path / "b.yaml") == 2
         assert said in capsys.readouterr().err and not (tmp_path / "b.yaml").exists()
     with pytest.raises(ValueError, match="measurement: expected --quantities"):
-        attended(summarise(results))
+        bias_choice.attended(summarise(results))

@@ -4,8 +4,8 @@ from itertools import product
 
 import numpy as np
 import pytest
+from conftest import command
 
-from posbias.cli import main
 from posbias.comparison.distances import normalised_wasserstein
 from posbias.design.designer import design, least_distance_with_local, rival_heads, rivals, wanted
 from posbias.design.profile_gradients import (
@@ -22,7 +22,7 @@ from posbias.rollout.biased import biased_kernels, dense_kernel
 from posbias.rollout.gains import gains_of_mixing
 from posbias.rollout.influence import influence_profile
 from posbias.rollout.profiles import read_profile, write_profile
-from posbias.rollout.untrained import factored_profile, few_columns, untrained_profile
+from posbias.rollout.untrained import factored_profile, untrained_profile
 
 
 @pytest.fixture
@@ -50,12 +50,12 @@ def differences(value, x, h=1e-6):
 
 
 @pytest.mark.parametrize("kind", ["log", "alibi"])
-@pytest.mark.parametrize("x", [-1.5, 0.0, 1.2])
+@pytest.mark.parametrize("x", [-1.5, 1.2])
 def test_smooth_kernels_are_the_engines(kind, x):
     np.testing.assert_allclose(smooth_kernel(kind, x, 30), dense_kernel(to_bias(kind, x), 0.0, 30), atol=1e-14)
 
 
-@pytest.mark.parametrize("x", [-1.5, 0.0, 1.2])
+@pytest.mark.parametrize("x", [0.0, 1.2])
 def test_the_smooth_flat_kernel_lies_between_steps_of_the_engines(x):
     """Each row is a mixture of the engine's rows for two numbers of visible keys, one of them its own."""
     n, bias = 30, to_bias("flat", x)
@@ -68,7 +68,7 @@ def test_the_smooth_flat_kernel_lies_between_steps_of_the_engines(x):
 
 
 @pytest.mark.parametrize("kind", FREE)
-@pytest.mark.parametrize("x", [-1.1, 0.3, 0.9])
+@pytest.mark.parametrize("x", [-1.1, 0.9])
 def test_sensitivity_is_the_derivative(kind, x, rng):
     X = rng.standard_normal((25, 25))
     slope = differences(lambda y: float((smooth_kernel(kind, float(y[0]), 25) * X).sum()), np.array([x]))[0]
@@ -103,15 +103,6 @@ def test_smooth_distance_by_hand():
     assert smooth_distance(uniform(4), uniform(4), 0.1)[0] == pytest.approx(0.0, abs=1e-15)
 
 
-@pytest.mark.parametrize("n", [2, 3, 64, 4096])
-@pytest.mark.parametrize("kind", FREE)
-def test_limits_leave_finite_kernels(kind, n):
-    low, high = limits(kind, n)
-    assert low < high
-    for x in (low, high):
-        assert np.isfinite(smooth_kernel(kind, x, min(n, 64))).all()
-
-
 @pytest.mark.parametrize("law", ["aligned", "birth"])
 def test_a_small_search_finds_what_brute_force_finds(law):
     """Two free heads: no pair of a fine grid over all mixtures of kinds is nearer by more than its width allows."""
@@ -137,7 +128,7 @@ def _number(kind, x):
 
 
 @pytest.mark.parametrize("law", ["aligned", "birth"])
-@pytest.mark.parametrize("local", [0, 2])
+@pytest.mark.parametrize("local", [2])
 def test_a_uniform_design_is_nearer_than_every_rival(law, local):
     task = wanted(uniform(64), [0.3] * 6, 4, local, law=law)
     found = design(task)
@@ -167,13 +158,6 @@ def test_each_layer_does_better_where_one_number_is_too_few():
     assert all(layer[0] == task.local[0] for layer in layered.description)
 
 
-def test_a_reachable_target_is_reached():
-    heads = [{"kind": "alibi", "slope": 0.0625}, {"kind": "log", "alpha": 2.5}]
-    wish = influence_profile(biased_kernels(6, heads), [0.3] * 6, 100)
-    task = wanted(wish, [0.3] * 6, 2, 1)
-    assert design(task).distance < 1e-3 < 0.02 < min(d for _, d in rivals(task).values())
-
-
 def test_no_free_heads_leave_what_is_given():
     task = wanted(uniform(16), [0.5, 0.5], 2, 2)
     found = design(task)
@@ -181,7 +165,7 @@ def test_no_free_heads_leave_what_is_given():
     assert found.distance == pytest.approx(least_distance_with_local(task), abs=1e-12)
 
 
-@pytest.mark.parametrize("local", [0, 1, 2])
+@pytest.mark.parametrize("local", [0, 2])
 def test_no_kernels_of_free_heads_undercut_the_least_distance(local, rng):
     n, lambda_ = 12, np.array([0.4, 0.7])
     task = wanted(uniform(n), lambda_, 3, local)
@@ -195,11 +179,6 @@ def test_no_kernels_of_free_heads_undercut_the_least_distance(local, rng):
     assert min(distances) >= least_distance_with_local(task) - 1e-12
 
 
-def test_the_same_seed_gives_the_same_design():
-    task = wanted(uniform(64), [0.2] * 6, 3, 1, law="birth")
-    assert design(task, seed=4).description == design(task, seed=4).description
-
-
 def test_factors_give_the_law_at_birth():
     heads = [{"kind": "alibi", "slope": 0.3}, {"kind": "flat", "tau": 0.8}, {"kind": "log", "alpha": 2.0}]
     layers = [heads, heads[::-1], [{"kind": "none"}] * 3, heads]
@@ -211,41 +190,22 @@ def test_factors_give_the_law_at_birth():
         assert np.abs(rough / exact - 1).max() < 0.2
 
 
-def test_few_columns_are_few_and_enough(rng):
-    C = rng.standard_normal((20, 3)) @ rng.standard_normal((3, 50))
-    B = few_columns(C, 1e-9)
-    assert B.shape == (20, 3)
-    np.testing.assert_allclose(B @ B.T, C @ C.T, atol=1e-6)
-
-
 @pytest.mark.parametrize(
     ("change", "said"),
     [
         ({"law": "both"}, "law: expected one of aligned, birth"),
-        ({"heads": 0}, "heads: expected an integer of at least 1"),
         ({"local": 3}, "local: expected at most 2"),
-        ({"local": -1}, "local: expected an integer of at least 0"),
-        ({"lambda_": [0.2, 1.2]}, "lambda: expected values in [0, 1]"),
+        ({"lambda_": [0.2, 1.2]}, r"lambda: expected values in \[0, 1\]"),
         ({"lambda_": [0.0, 0.0]}, "lambda: expected at least one value above 0"),
         ({"lambda_": [1.0, 0.5], "law": "birth"}, "lambda: expected values below 1"),
-        ({"local": 1, "local_slopes": [0.0]}, "local_slopes: expected 1 numbers above 0"),
         ({"local": 1, "local_slopes": [0.5, 0.2]}, "local_slopes: expected 1 numbers above 0"),
         ({"target": [0.5, 0.6]}, "target: expected probabilities that sum to 1"),
-        ({"target": [1.5, -0.5]}, "target: expected no negative probability"),
         ({"target": [1.0]}, "target: expected at least 2 positions"),
     ],
 )
 def test_what_is_asked_for_is_checked(change, said):
-    asked = {"target": [0.5, 0.5], "lambda_": [0.2, 0.2], "heads": 2, **change}
-    with pytest.raises(ValueError, match=r"expected .*, received") as refused:
-        wanted(**asked)
-    assert said in str(refused.value)
-
-
-def command(*words):
-    with pytest.raises(SystemExit) as ended:
-        main(["design", *map(str, words)])
-    return ended.value.code
+    with pytest.raises(ValueError, match=f"{said}.*, received"):
+        wanted(**{"target": [0.5, 0.5], "lambda_": [0.2, 0.2], "heads": 2, **change})
 
 
 SMALL = ("--depth", 6, "--lambda", "0.3", "--heads", 2, "--local", 1, "--length", 48)
@@ -254,11 +214,9 @@ SMALL = ("--depth", 6, "--lambda", "0.3", "--heads", 2, "--local", 1, "--length"
 @pytest.mark.parametrize("more", [(), ("--each-layer", "--lambda", "0.3,0.1,0.2,0.6,0.3,0.3")])
 def test_the_command_promises_what_rollout_gives(tmp_path, monkeypatch, capsys, more):
     monkeypatch.chdir(tmp_path)
-    assert command(*SMALL, *more, "-o", "c.yaml", "--profile", "p.csv", "--plot", "c.svg") == 0
+    assert command("design", *SMALL, *more, "-o", "c.yaml", "--profile", "p.csv", "--plot", "c.svg") == 0
     said = capsys.readouterr().out
-    with pytest.raises(SystemExit) as ended:
-        main(["rollout", "c.yaml", "-o", "q.csv"])
-    assert ended.value.code == 0
+    assert command("rollout", "c.yaml", "-o", "q.csv") == 0
     assert (tmp_path / "p.csv").read_bytes() == (tmp_path / "q.csv").read_bytes()
     distance = normalised_wasserstein(read_profile("q.csv"), uniform(48))
     assert f"{distance:.4f}" in next(line for line in said.splitlines() if line.startswith("designed "))
@@ -273,7 +231,9 @@ def test_the_command_reads_a_target_and_slopes(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     target = np.arange(1.0, 49)
     write_profile("t.csv", target / target.sum())
-    assert command(*SMALL, "--target", "t.csv", "--local-slopes", "0.7", "-o", "c.yaml", "--plot", "c.png") == 0
+    assert (
+        command("design", *SMALL, "--target", "t.csv", "--local-slopes", "0.7", "-o", "c.yaml", "--plot", "c.png") == 0
+    )
     said = capsys.readouterr().out
     assert "target t.csv" in said and '{kind: "alibi", slope: 0.7}' in (tmp_path / "c.yaml").read_text()
     assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
@@ -281,14 +241,13 @@ def test_the_command_reads_a_target_and_slopes(tmp_path, monkeypatch, capsys):
 
 def test_the_command_says_what_rollout_gives_under_the_law_at_birth(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert command(*SMALL, "--law", "birth", "-o", "c.yaml", "--profile", "p.csv") == 0
+    assert command("design", *SMALL, "--law", "birth", "-o", "c.yaml", "--profile", "p.csv") == 0
     said = capsys.readouterr().out
     config = read_config("c.yaml")
     aligned = normalised_wasserstein(config.profile(), uniform(48))
     at_birth = untrained_profile(config.kernels(), config.lambdas() / (1 - config.lambdas()), 48)
     np.testing.assert_array_equal(read_profile("p.csv"), at_birth)
     assert f"with --law birth; without it another, of W1 {aligned:.4f}" in said
-    with pytest.raises(SystemExit):
-        main(["rollout", "c.yaml", "--law", "birth", "-o", "q.csv"])
+    assert command("rollout", "c.yaml", "--law", "birth", "-o", "q.csv") == 0
     assert (tmp_path / "p.csv").read_bytes() == (tmp_path / "q.csv").read_bytes()
     assert f"{normalised_wasserstein(at_birth, uniform(48)):.4f}" in said

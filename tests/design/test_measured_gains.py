@@ -8,7 +8,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 
-from posbias.cli import main
+from conftest import command
+
 from posbias.design.measured_gains import KNOTS, knotted, measured_gains
 from posbias.measure.results import read_results
 from posbias.measure.rollouts import measured_rollout
@@ -19,12 +20,6 @@ from posbias.rollout.untrained import profile_of_gains, untrained_profile
 from studies.reference.models import reference
 
 LENGTH = 32
-
-
-def command(*words):
-    with pytest.raises(SystemExit) as ended:
-        main([*map(str, words)])
-    return ended.value.code
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +93,6 @@ def test_gains_of_another_network_are_refused(measured, tmp_path, monkeypatch, c
         assert command(*start, *words) == 2
         assert said in capsys.readouterr().err and not [*tmp_path.iterdir()]
     assert command("rollout", measured, "--law", "birth", "--variant", "b", "-o", "p.csv") == 2
-    assert "--law: expected none for a measurement, but --variant" in capsys.readouterr().err
+    assert f"--law: expected none for {measured}, received birth" in capsys.readouterr().err
     with pytest.raises(ValueError, match="variant: expected one of .* received birth, which needs .*branches"):
         measured_gains(read_results(measured).drop_vars("branch_gain"))

@@ -1,9 +1,6 @@
 """posbias lookup: the file, its report, killed and resumed runs, several processes, and what is refused."""
 
-import html
-import json
 import os
-import re
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -17,7 +14,7 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 xr = pytest.importorskip("xarray", reason="xarray is not installed")
 
 from killed import killed
-from lookup_worlds import byte_tokenizer, named_tokenizer, save_network, word_tokenizer
+from lookup_worlds import byte_tokenizer, named_tokenizer, save_network
 from measuring import refused, save, status, write_documents
 
 from posbias.lookup import run as module
@@ -37,7 +34,6 @@ def place(tmp_path_factory):
     save(root / "bloom", "bloom")
     save_network(root / "named", named_tokenizer(), "llama")
     save_network(root / "letters", byte_tokenizer(), "gpt2")
-    save_network(root / "one", word_tokenizer(["ban"]), "llama")
     write_documents(root / "d.jsonl", [40] * 12)
     return root
 
@@ -254,18 +250,15 @@ def test_a_change_wraps_the_whole_measurement_and_is_taken_back(subject, tmp_pat
 
 
 def test_content_is_sharpened_while_the_model_is_asked(place, found, tmp_path, capsys):
-    """With a large temperature attention is what positions say, in each prompt the same: its rollout is smooth."""
-    kernels = {"1": read_lookup(found)["profile"].sel(profile_name="kernels").values}
-    for temperature in ("0.25", "1e6"):
-        code, said, _ = status(capsys, arguments(place, tmp_path / f"{temperature}.nc", "--temperature", temperature))
-        results = read_lookup(tmp_path / f"{temperature}.nc")
-        assert code == 0 and "changed by temperature" in said and results.attrs["change"].startswith("temperature ")
-        kernels[temperature] = results["profile"].sel(profile_name="kernels").values
-    rough = {x: np.abs(np.diff(np.log(p), 2)).max() for x, p in kernels.items()}
-    assert rough["1e6"] < rough["1"] < rough["0.25"]
-    page = tmp_path / "page.html"
-    assert status(capsys, ["report", str(tmp_path / "0.25.nc"), "-o", str(page)])[0] == 0
-    assert "--temperature 0.25" in page.read_text()
+    """A small temperature makes attention differ more between prompts: its rollout is rough."""
+    page, output = tmp_path / "page.html", tmp_path / "t.nc"
+    words = arguments(place, output, "--temperature", "0.25", "--report", str(page))
+    assert "changed by temperature" in status(capsys, words)[1]
+    results = read_lookup(output)
+    assert results.attrs["change"].startswith("temperature ") and "--temperature 0.25" in page.read_text()
+    kernels = [x["profile"].sel(profile_name="kernels").values for x in (read_lookup(found), results)]
+    before, after = (np.abs(np.diff(np.log(p), 2)).max() for p in kernels)
+    assert before < after
 
 
 def test_a_bias_is_added_while_the_model_is_asked(place, found, tmp_path, capsys):
@@ -304,18 +297,6 @@ def test_the_report_has_figure_tables_and_data(place, tmp_path, capsys, task):
     assert "rank correlation with" not in page.read_text()
 
 
-def test_the_report_of_a_changed_model_says_how_to_change_it_again(place, tmp_path, capsys):
-    output, page, again = tmp_path / "r.nc", tmp_path / "r.html", tmp_path / "bias.json"
-    heads = [{"kind": "log", "alpha": 0.5 + h / 7} for h in range(4)]
-    again.write_text(json.dumps([heads] * 3))
-    words = arguments(place, output, "--bias", str(again), "--report", str(page), profile_prompts=0)
-    code, out, _ = status(capsys, words)
-    assert code == 0 and max(map(len, out.splitlines()[:1])) < 600, "a bias for each head is not written out"
-    said = html.unescape(re.sub("<[^>]+>", "", page.read_text()))
-    assert f"echo '{read_lookup(output).attrs['change']}' > bias.json" in said
-    assert "--bias bias.json --output" in said
-
-
 # What is refused
 
 
@@ -323,9 +304,7 @@ def test_the_report_of_a_changed_model_says_how_to_change_it_again(place, tmp_pa
     ("change", "said"),
     [
         (lambda x: x.attrs.update(posbias_retrieval=2), "a lookup of layout 1, received layout 2"),
-        (lambda x: x.attrs.update(task="find"), "task: expected one of kv, copy"),
         (lambda x: x.attrs.update(prompts=9), "prompts: expected 12, which the file has, received 9"),
-        (lambda x: x.attrs.pop("chance"), "a complete lookup, received none of chance"),
         (lambda x: x["log_probability_mean"].values.fill(np.nan), "log_probability_mean: expected finite numbers"),
     ],
 )
@@ -341,10 +320,8 @@ def test_a_file_that_is_no_lookup_is_refused(found, tmp_path, capsys, change, sa
     ("changes", "expected"),
     [
         ({"model": "letters", "pairs": 20}, ("pairs: expected at most", "in the model's context of 64 tokens")),
-        ({"model": "one"}, ("tokenizer: expected one with words for 5 distinct keys", "1 token that can be used")),
         ({"model": "named", "task": "copy"}, ("tokenizer: expected one that makes tokens of text",)),
         ({"task": "copy", "prompts": 13, "profile_prompts": 1}, ("d.jsonl", "13 prompts of 21 tokens")),
-        ({"model": "letters", "task": "copy", "length": 65}, ("length: expected at most 64",)),
     ],
 )
 def test_what_does_not_fit_is_refused_before_the_model_is_loaded(

@@ -2,9 +2,6 @@
 
 import gzip
 import json
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -30,29 +27,25 @@ def test_everything_that_the_papers_published_is_there():
         assert " ".join(source.copyright.split()) in " ".join(licences), "NOTICE lacks a copyright line"
 
 
-@pytest.mark.parametrize("name", published.configuration_names())
-def test_every_configuration_describes_a_rollout(name):
-    config = published.configuration(name)
-    assert config.sequence_length == (64 if name.endswith("example.yaml") else 256)
-    assert config.lambdas().shape == (config.num_layers,)
-    p = config.at_length(8).profile()
-    assert p.shape == (8,) and p.sum() == pytest.approx(1)
+def test_every_configuration_describes_a_rollout():
+    for name in published.configuration_names():
+        config = published.configuration(name)
+        assert config.sequence_length == (64 if name.endswith("example.yaml") else 256)
+        assert config.lambdas().shape == (config.num_layers,)
+        assert config.at_length(8).profile().sum() == pytest.approx(1)
 
 
-@pytest.mark.parametrize(("model", "content", "corpus"), EVERY)
-def test_a_configuration_is_there_or_the_refusal_says_which_are(model, content, corpus):
-    if corpus in published.corpora(model, content):
-        config = published.config(model, content, corpus)
-        shape = (config.num_layers, config.attention_config.num_heads) if content == "all" else (1, 1)
-        assert np.shape(config.content_config.diagonal_scores) == shape
-        assert np.allclose(
-            config.kernels().slopes[0], geometric_slopes(shape[1] if content == "all" else config.kernels().H)
-        )
-    else:
-        with pytest.raises(
-            ValueError, match=f"corpus: expected fineweb-edu .all that .*'{content}'., received {corpus}"
-        ):
-            published.config(model, content, corpus)
+def test_a_configuration_is_there_or_the_refusal_says_which_are():
+    for model, content, corpus in EVERY:
+        if corpus in published.corpora(model, content):
+            config = published.config(model, content, corpus)
+            shape = (config.num_layers, config.attention_config.num_heads) if content == "all" else (1, 1)
+            assert np.shape(config.content_config.diagonal_scores) == shape
+            slopes = geometric_slopes(shape[1] if content == "all" else config.kernels().H)
+            assert np.allclose(config.kernels().slopes[0], slopes)
+        else:
+            with pytest.raises(ValueError, match=f"corpus: expected fineweb-edu .*'{content}'., received {corpus}"):
+                published.config(model, content, corpus)
 
 
 def test_numbers_are_those_of_the_authors_to_the_last_digit():
@@ -85,19 +78,20 @@ def test_without_residual_the_authors_file_is_taken_where_there_is_one():
     assert (derived.lambdas() == 1).all() and "noresidual" not in derived.save_dir
 
 
-def test_unknown_names_are_refused_with_those_there_are():
-    with pytest.raises(ValueError, match="model: expected one of falcon-rw-7b, mpt-7b, .*, received gpt-2"):
-        published.config("gpt-2")
-    with pytest.raises(ValueError, match="content: expected one of none, mean, all, received some"):
-        published.config("bloom", "some")
-    with pytest.raises(ValueError, match="corpus: expected one of fineweb-edu, dclm, wikipedia, received c4"):
-        published.config("bloom", "all", "c4")
-    with pytest.raises(ValueError, match="configuration: expected one of the 33 files .*, received bloom.yaml"):
-        published.configuration("bloom.yaml")
-    with pytest.raises(ValueError, match="figure: expected one of measured, bloom, bloom_content, no_residual"):
-        published.figure_profile("figure 7")
-    with pytest.raises(ValueError, match="entry: expected"):
-        published.printed(4, "bloom", "a")
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: published.config("gpt-2"), "model: expected one of falcon-rw-7b, mpt-7b, .*, received gpt-2"),
+        (lambda: published.config("bloom", "some"), "content: expected one of none, mean, all, received some"),
+        (lambda: published.config("bloom", "all", "c4"), "corpus: expected one of fineweb-edu, .*, received c4"),
+        (lambda: published.configuration("bloom.yaml"), "configuration: expected one of the 33 files"),
+        (lambda: published.figure_profile("figure 7"), "figure: expected one of measured, bloom"),
+        (lambda: published.printed(4, "bloom", "a"), "entry: expected"),
+    ],
+)
+def test_unknown_names_are_refused_with_those_there_are(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
 
 
 @pytest.mark.parametrize("residual", [True, False])
@@ -112,17 +106,6 @@ def test_what_is_written_is_read_back_equal(tmp_path, content, corpus, residual)
         comments = "".join(line for line in text.splitlines(keepends=True) if line.startswith("#"))
         assert "ml-uhh/position-bias at a514e09" in comments and "MIT licence, Copyright" in comments
         assert ("Derived" in comments) == (not residual and "noresidual" not in config.save_dir)
-
-
-def test_a_written_configuration_has_the_fields_in_the_authors_order():
-    lines = published.written_config("bloom-7b1", "none").splitlines()
-    fields = [line.partition(":")[0] for line in lines if line and not line.startswith("#")]
-    assert fields == [
-        *("sequence_length", "num_layers", "mask_config", "  mask_type", "  window_size", "attention_config"),
-        *("  num_heads", "  alibi_slopes", "  head_weights", "  softmax_temperature", "content_config"),
-        *("  diagonal_scores", "  base_scores", "lambda_schedule_config", "  schedule_type", "  lambdas_custom"),
-        "save_dir",
-    ]
 
 
 @pytest.mark.parametrize(("figure", "variant"), [("no_residual", "a"), ("bloom", "b"), ("bloom_content", "c")])
@@ -172,16 +155,10 @@ def changed(**fields):
 WHOLE = published.SHIPPED.read_bytes()
 BAD = {
     "truncated": WHOLE[: len(WHOLE) // 2],
-    "one byte short": WHOLE[:-1],
     "one byte another": WHOLE[:1000] + bytes([WHOLE[1000] ^ 1]) + WHOLE[1001:],
-    "empty": b"",
-    "no gzip": b"sequence_length: 256\n",
-    "no JSON": gzip.compress(b"token_position,probability\n"),
     "a list": gzip.compress(b"[]"),
     "another format": changed(format="posbias published numbers, format 0"),
-    "a missing field": changed(curves=...),
     "a missing array": changed(arrays={}),
-    "ragged": changed(arrays={"slopes/32": {"precision": "double", "values": [[1.0], [1.0, 2.0]]}}),
     "another precision": changed(arrays={"slopes/32": {"precision": "half", "values": [1.0]}}),
     "words for numbers": changed(curves={"measured": {"influence": ["a"]}}),
 }
@@ -213,25 +190,10 @@ TABLES = published.TABLES.read_text()
 
 
 @pytest.mark.parametrize(
-    "text", [TABLES[:1000], TABLES[:-2], "", TABLES.replace("wasserstein", "distance"), TABLES.replace("0.63", "x")]
+    "text", [TABLES[:1000], TABLES.replace("wasserstein", "distance"), TABLES.replace("0.63", "x")]
 )
 def test_tables_that_are_not_what_they_should_be_are_named(tmp_path, text):
     file = tmp_path / "printed_tables.csv"
     file.write_text(text)
     with pytest.raises(ValueError, match=r"printed_tables\.csv: expected .*entries of tables 2 to 4, received"):
         published.read_tables(file)
-
-
-def test_nothing_of_this_needs_what_fetches_and_reads_the_authors_files(tmp_path):
-    """Offline, without the authors' files, without pooch, requests and pypdf."""
-    code = (
-        "import sys\n"
-        "sys.modules.update(dict.fromkeys(('pooch', 'requests', 'pypdf')))\n"
-        "from posbias.published import numbers as p\n"
-        "p.config('bloom'), p.measured_profile(), p.printed(2, 'bloom', 'c'), p.printed_recency(), p.sources()\n"
-        "print(*(name for name in sys.modules if name.startswith('posbias')))"
-    )
-    environment = {**os.environ, "POSBIAS_DATA": str(tmp_path / "nothing")}
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert not {"studies.published.originals"} & set(done.stdout.split())

@@ -8,19 +8,19 @@ pytest.importorskip("torch", reason="torch is not installed")
 from conftest import ROOT, resize, served
 from test_browser import problems
 
-SUMMARIES = ROOT / "results" / "models"
 BAD = "<script>throw Error('from a name')</script>" + 90 * "x"
 
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
     """Return where two reports are served: of a summary beside another, and of one with a bad name."""
-    from posbias.measure.measurement import Measurement, load
+    from posbias.measure.measurement import Measurement
+    from studies.results import load
 
-    if not SUMMARIES.is_dir():
+    if not (ROOT / "results" / "models.nc").is_file():
         pytest.skip("results/ is not here")
-    folder = tmp_path_factory.mktemp("served")
-    one, other = (load(SUMMARIES / f"{name}.builtin.nc") for name in ("bloom-8", "mpt-12"))
+    folder, kept = tmp_path_factory.mktemp("served"), load("models")
+    one, other = (Measurement(kept[f"{name}.builtin"]) for name in ("bloom-8", "mpt-12"))
     one.report(folder / "r.html", beside=other)
     Measurement(one.results.assign_attrs(model=BAD, dataset=BAD, tokenizer="none")).report(folder / "bad.html")
     with served(folder) as address:

@@ -7,7 +7,6 @@ from posbias.published.configuration import RolloutConfig
 from posbias.rollout.biased import biased_kernels, dense_kernel, pushed
 from posbias.rollout.influence import influence_profile, rollout_matrix
 from posbias.rollout.position_bias import AlibiBias, FlatBias, LogBias, NoBias, RatioBias, described
-from posbias.rollout.structured import structured_kernels
 from posbias.rollout.untrained import aligned_profile, untrained_profile
 
 HEADS = [
@@ -34,24 +33,11 @@ def test_a_row_goes_through_as_through_the_matrix(bias, diagonal, n):
     assert abs(pushed(bias, diagonal, X[:, :1])[:, 0] - X[:, 0] @ A).max() < 1e-12
 
 
-def test_the_flat_kernel_by_hand():
-    A = dense_kernel(FlatBias(1.0), 5.0, 3)  # the diagonal is hidden, with what content it has
-    weights = 1 / np.log([3, 1.5])
-    assert np.allclose(A[2], [*(weights / weights.sum()), 0]) and A[0, 0] == A[1, 0] == 1
-
-
 def test_many_flat_heads_as_one_matrix(n=300):
     heads = [{"kind": "flat", "tau": float(tau)} for tau in np.linspace(0.5, 9, 9)]
     kernels = biased_kernels(2, [*heads, {"kind": "none"}], weights=np.arange(1.0, 11))
     v = np.random.default_rng(0).random(n)
     assert abs(kernels.pull(v, 1) - v @ kernels.dense(1, n)).max() < 1e-12
-
-
-def test_alibi_heads_are_those_of_structured_kernels(n=50):
-    slopes, d = [0.5, 0.1], [[1.0, -1.0], [0.0, 2.0]]
-    ours = biased_kernels(2, [described(AlibiBias(m)) for m in slopes], diagonal=d)
-    theirs = structured_kernels(2, slope=slopes, diagonal=d)
-    assert abs(influence_profile(ours, [0.3, 0.6], n) - influence_profile(theirs, [0.3, 0.6], n)).max() < 1e-14
 
 
 MIXED = [

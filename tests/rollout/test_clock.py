@@ -62,11 +62,6 @@ def test_the_clock_is_the_matrix_exponential(tau):
         assert np.allclose(clock_profile(A, tau, row=row), expm(tau * (A - np.eye(6)))[row], atol=1e-13)
 
 
-def test_two_tokens_by_hand():
-    """From 2 every hop goes to 1: the mass left on 2 is that of no hop."""
-    assert np.allclose(clock_profile(np.array([[1.0, 0], [1, 0]]), 1.5), [1 - np.exp(-1.5), np.exp(-1.5)])
-
-
 @given(SCHEDULES, st.integers(0, 100))
 def test_the_bound_holds_for_any_shared_kernel(lambda_, seed):
     A = kernel(5, seed)

@@ -5,15 +5,15 @@ import re
 import numpy as np
 import pytest
 import yaml
+from conftest import command
 from rollout_config import changed
 
-from posbias.cli import main
 from posbias.comparison.distances import normalised_wasserstein
-from posbias.design.designer import design, evaluated, rival_heads, wanted
+from posbias.design.designer import design, wanted
 from posbias.design.profile_gradients import Objective, smooth_kernel
 from posbias.published.configuration import RolloutConfig, config_text, read_config
 from posbias.rollout.biased import biased_kernels
-from posbias.rollout.gains import gains, gains_of_mixing
+from posbias.rollout.gains import gains
 from posbias.rollout.profiles import read_profile
 from posbias.rollout.two_sided import two_sided
 from posbias.rollout.untrained import profile_of_gains, untrained_profile
@@ -86,19 +86,13 @@ def test_gains_alone_take_the_paths_without_steps(rng):
     np.testing.assert_allclose(profile_of_gains(kernels, even, 300), untrained_profile(kernels, c, 300), rtol=1e-5)
 
 
-def test_gains_of_a_mixing():
-    few = gains_of_mixing([0.2, 0.5])
-    np.testing.assert_allclose(few.alone, [0.25, 1.0])
-    np.testing.assert_allclose(few.mixing(10), [0.2, 0.5])
-
-
 def test_the_mixing_of_uneven_gains_is_that_of_their_root_mean_squares():
     """Of two tokens with gains 1 and 7, and outputs 1 and 7: c = 5 · 5, where means would make it 4 · 4."""
     few = gains([1, 2], [[1.0, 7.0]], outputs=[[1.0, 7.0]])
     np.testing.assert_allclose(few.mixing(2), [25 / 26])
 
 
-@pytest.mark.parametrize("n", [30, 600])
+@pytest.mark.parametrize("n", [30, 1100])
 def test_kernels_written_out_are_pushed_as_they_are(n, rng):
     kernels, X = biased_kernels(1, HEADS), rng.standard_normal((n, n))
     X, weights = X + X.T, np.array([0.1, 0.5, 0.2, 0.7])
@@ -131,17 +125,6 @@ def test_the_objective_with_gates_is_the_distance_of_the_law(rng):
     heads = [{"kind": "alibi", "slope": 0.5}, {"kind": "log", "alpha": np.exp(0.7) - 1}]
     p = profile_of_gains(biased_kernels(3, heads), few, n)
     assert value == pytest.approx(normalised_wasserstein(p, np.full(n, 1 / n)), abs=1e-10)
-
-
-def test_a_design_for_gates_is_not_that_for_gains_alone(rng):
-    n = 48
-    few = gains([1], [[0.6]] * 6, steps=[[1.0]] * 6, overlaps=[[[0.2]]] * 6)
-    task = wanted(np.full(n, 1 / n), None, 3, 1, law="birth", gains=few)
-    blind = wanted(np.full(n, 1 / n), few.mixing(n), 3, 1, law="birth")
-    np.testing.assert_allclose(few.mixing(n), 0.6 / 1.6)
-    found = design(task)
-    assert found.distance < 0.8 * evaluated(task, design(blind).description).distance
-    assert found.distance <= min(evaluated(task, heads).distance for heads in rival_heads(task).values())
 
 
 @pytest.mark.parametrize("n", [48, 100])
@@ -195,12 +178,6 @@ def test_branches_of_a_configuration_come_back(tmp_path):
     plain = RolloutConfig.model_validate(changed())
     np.testing.assert_allclose(plain.gains().alone, [0.3 / 0.7, 1.5])
     np.testing.assert_array_equal(config.profile(), plain.profile())
-
-
-def command(*words):
-    with pytest.raises(SystemExit) as ended:
-        main([*map(str, words)])
-    return ended.value.code
 
 
 def test_rollout_computes_either_law_of_a_configuration(tmp_path, monkeypatch):

@@ -23,11 +23,6 @@ def product_ref(kernels, lambda_, n):
     return P
 
 
-def test_two_tokens_two_layers_by_hand():
-    A = np.array([[1.0, 0.0], [0.5, 0.5]])
-    assert np.allclose(influence_profile(A, [0.2, 0.4]), [1 - 0.9 * 0.8, 0.9 * 0.8])
-
-
 @settings(max_examples=60)
 @given(st.data(), st.integers(1, 6), st.integers(1, 3), st.integers(1, 20), st.booleans())
 def test_every_path_gives_the_same_row(data, T, H, n, shared):

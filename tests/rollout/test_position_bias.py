@@ -45,16 +45,6 @@ def test_the_cutoff_of_a_flat_bias(tau):
     assert (seen < i * np.exp(-epsilon)).all() and (seen + 1 >= i * np.exp(-epsilon) - 1e-9).all()
 
 
-@pytest.mark.parametrize("bias", [LogBias(1.4), FlatBias(2.0), RatioBias((0.0, 1.0), (0.0, -3.0))])
-def test_what_is_a_function_of_the_ratio_is_the_same_at_twice_the_positions(bias):
-    short, long = bias.logits(20), bias.logits(40)
-    i, j = np.tril_indices(20, -1)
-    far = long[2 * i + 1, 2 * j + 1]
-    if isinstance(bias, LogBias):  # a row's constant aside
-        far = far - bias.alpha * np.log(2)
-    assert np.allclose(short[i, j], far)
-
-
 def test_descriptions_of_heads_and_layers():
     none, log = {"kind": "none"}, {"kind": "log", "alpha": 1.0}
     assert layered_biases(log, 3, 2) == ((LogBias(1.0),) * 2,)

@@ -37,14 +37,6 @@ def test_distances_are_those_of_the_logits():
         assert all(np.allclose(whole.diagonal(-x), found[h, x]) for x in range(9))
 
 
-def test_rotation_keeps_lengths_and_adds_angles():
-    turned = rotated(Q, THETA, 7)
-    assert np.allclose(np.linalg.norm(turned, axis=-1), np.linalg.norm(Q, axis=-1)[:, None])
-    assert np.allclose(rotated(turned[:, 2], THETA, 5)[:, 3], turned[:, 5]) and np.allclose(turned[:, 0], Q)
-    still = rotated(Q, [1.0, 0.0, 0.0], 4)
-    assert np.allclose(still[..., 2:], Q[:, None, 2:])
-
-
 def test_variances_are_those_of_a_sample():
     C, D = covariances(1), covariances(2)
     rng = np.random.default_rng(3)

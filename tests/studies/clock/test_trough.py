@@ -26,7 +26,7 @@ def test_two_hops_by_hand():
     assert limit_density(x, np.log(2), omega) == pytest.approx(expected, rel=1e-12)
 
 
-@pytest.mark.parametrize("c", [0.3, 2.0, 9.0])
+@pytest.mark.parametrize("c", [0.3, 9.0])
 def test_density_and_atom_hold_all_influence_and_no_slope_gives_the_bessel_law(c):
     omega = hop_distribution([0.6, 0.3, 0.2, 0.2])
     inside = quad(lambda x: limit_density(np.array([x]), c, omega)[0], 0, 1, limit=200)[0]
@@ -35,8 +35,8 @@ def test_density_and_atom_hold_all_influence_and_no_slope_gives_the_bessel_law(c
     assert limit_density(x, 1e-9, poisson_distribution(2.0)) == pytest.approx(uniform_clock_density(x, 2.0), rel=1e-6)
 
 
-@pytest.mark.parametrize("lambdas", [[0.5, 0.3], [0.9, 0.1, 0.4, 0.2, 0.2]])
-def test_density_is_the_limit_of_rollouts_at_rate_one_over_n(lambdas):
+def test_density_is_the_limit_of_rollouts_at_rate_one_over_n():
+    lambdas = [0.9, 0.1, 0.4, 0.2, 0.2]
     omega, errors = hop_distribution(lambdas), []
     for n in (400, 800):
         p = influence_profile(structured_kernels(len(lambdas), slope=3 / n), lambdas, n)
@@ -46,7 +46,7 @@ def test_density_is_the_limit_of_rollouts_at_rate_one_over_n(lambdas):
     assert errors[0] < 0.02 and errors[1] == pytest.approx(errors[0] / 2, rel=0.05)
 
 
-@pytest.mark.parametrize(("c", "tau"), [(1.0, 0.9), (5.0, 2.2), (12.0, 4.0)])
+@pytest.mark.parametrize(("c", "tau"), [(1.0, 0.9), (12.0, 4.0)])
 def test_lowest_point_is_that_of_a_fine_grid(c, tau):
     omega = poisson_distribution(tau)
     x = np.linspace(1e-3, 1, 100_001)
@@ -66,7 +66,7 @@ def test_one_slope_below_log_4_has_its_critical_mixing_where_the_end_turns():
 
 
 @pytest.mark.parametrize("tolerance", [0.0, 0.05])
-@pytest.mark.parametrize("c", [0.3, 1.0, 2.0, 7.0, 20.0])
+@pytest.mark.parametrize("c", [0.3, 2.0, 20.0])
 def test_there_is_a_u_below_the_critical_mixing_and_none_above(c, tolerance):
     critical = critical_mixing(c, tolerance)
     below, above = (clock_shape(c, factor * critical, tolerance=tolerance) for factor in (0.97, 1.03))
@@ -92,7 +92,7 @@ def test_end_turns_at_the_rising_ratio():
     assert rising_ratio([3.0]) == pytest.approx(-np.expm1(-3))
 
 
-@pytest.mark.parametrize("c", [[0.0, 4.0], [1.0, 3.0], [0.5, 2.0, 8.0]])
+@pytest.mark.parametrize("c", [[0.0, 4.0], [0.5, 2.0, 8.0]])
 def test_several_slopes_turn_between_the_two_ratios(c):
     low, high = rising_ratio(c), falling_ratio(c)
     assert low < high
@@ -100,21 +100,14 @@ def test_several_slopes_turn_between_the_two_ratios(c):
     assert clock_shape(safe, 2 * 0.97 * low).present and not clock_shape(safe, 2 * 1.03 * high).present
 
 
-def test_two_hop_density_of_the_bound_is_that_of_rollouts():
-    c, n = np.array([1.0, 6.0]), 2000
-    one, two = hop_rows(structured_kernels(1, slope=c / n), 2, n)[1:] * n
-    inner = slice(20, n - 20)
-    assert falling_ratio(c) == pytest.approx(((one[-1] - one) / two)[inner].max(), rel=0.01)
-
-
-@pytest.mark.parametrize("c", [1e-12, 1e-6, 0.5])
+@pytest.mark.parametrize("c", [1e-12, 0.5])
 def test_short_prompts_keep_their_digits(c):
     # 2(1 - e^{-c}), and its half: nothing is lost where the density is nearly flat
     assert critical_mixing(c) == pytest.approx(-2 * np.expm1(-c), rel=1e-9, abs=0)
     assert falling_ratio([c]) == pytest.approx(-np.expm1(-c), rel=1e-9, abs=0)
 
 
-@pytest.mark.parametrize("c", [709.0, 711.0, 1e4, 1e6])
+@pytest.mark.parametrize("c", [711.0, 1e6])
 def test_long_prompts_need_no_exponential_of_their_length(c):
     # at u = c the end stands e^c / 2 higher, and log 0F1(; 2; y) is y^(1/2) 2 - (3/4) log y - log(4 π) / 2 for large y
     level = c - np.log(2)
@@ -124,7 +117,7 @@ def test_long_prompts_need_no_exponential_of_their_length(c):
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("c", [100.0, 800.0, 1e5])
+@pytest.mark.parametrize("c", [100.0, 1e5])
 def test_bound_for_half_uniform_heads_and_a_steep_one(c):
     # A(y, x) = 1/(2y) + (c/2) e^{-c(y - x)}, and f_2 by the trapezoidal rule, fine where y is close to 1 or to x
     x = 1 - np.geomspace(1e-3, 0.9 * c, 2000) / c
@@ -135,11 +128,3 @@ def test_bound_for_half_uniform_heads_and_a_steep_one(c):
         second = 0.5 / y + 0.5 * c * np.exp(-c * (y - place))
         two[k] = np.trapezoid((first * second)[::-1], y[::-1])
     assert falling_ratio([0.0, c]) == pytest.approx((gap / two).max(), rel=2e-3)
-
-
-@pytest.mark.parametrize("c", [30.0, 300.0])
-def test_bound_for_one_steep_slope(c):
-    # f_1 and f_2 are s' and s' u, so that the ratio is the largest (e^{c(1-x)} - 1) / u
-    x = np.geomspace(1e-9, 0.5, 100_000)
-    u = c - np.log(np.expm1(c * x))
-    assert falling_ratio([c]) == pytest.approx((np.expm1(c * (1 - x)) / u).max(), rel=1e-3)

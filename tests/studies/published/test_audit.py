@@ -6,19 +6,11 @@ import numpy as np
 import pytest
 
 from posbias.published import numbers
-from studies.published.audit import (
-    FIGURES_MADE,
-    MARKS,
-    VERSIONS,
-    content_frame,
-    one_misread,
-    slope_frame,
-    versions_of,
-)
+from studies.published import audit
 
 
 def test_only_the_model_whose_heads_are_no_power_of_two_breaks_the_rule():
-    slopes = slope_frame().set_index("model")
+    slopes = audit.slope_frame().set_index("model")
     assert slopes["geometric"].all()
     assert slopes.index[~slopes["rule"]].tolist() == ["bloom"]
     powers = np.log2(slopes["heads"]) % 1 == 0
@@ -26,7 +18,7 @@ def test_only_the_model_whose_heads_are_no_power_of_two_breaks_the_rule():
 
 
 def test_content_is_summed_up_as_it_stands():
-    content = content_frame().set_index("model")
+    content = audit.content_frame().set_index("model")
     for name, row in content.iterrows():
         d = np.array(numbers.config(name).content_config.diagonal_scores)
         assert row["mean"] == pytest.approx(d.mean()) and row["magnitude"] >= abs(row["mean"])
@@ -35,22 +27,22 @@ def test_content_is_summed_up_as_it_stands():
 
 
 def test_mean_is_the_one_number_of_the_other_folder():
-    content = content_frame().set_index("model")["mean"]
+    content = audit.content_frame().set_index("model")["mean"]
     for name in numbers.MODELS:
         mean = numbers.config(name, "mean").content_config.diagonal_scores[0][0]
         assert content[name] == pytest.approx(mean, abs=1e-3)
 
 
 def test_the_text_is_the_second_version_and_the_files_are_the_first():
-    assert versions_of(MARKS) == {"text of the paper": "v2", "README beside the files": "v1"}
-    assert FIGURES_MADE < VERSIONS["v1"] < VERSIONS["v2"]
+    assert audit.versions_of(audit.MARKS) == {"text of the paper": "v2", "README beside the files": "v1"}
+    assert audit.FIGURES_MADE < audit.VERSIONS["v1"] < audit.VERSIONS["v2"]
 
 
 def test_every_misread_mark_is_noticed():
-    misread = list(one_misread(MARKS))
-    assert len(misread) == len(MARKS) == 6
-    assert all("undecided" in versions_of(marks).values() for marks in misread)
+    misread = list(audit.one_misread(audit.MARKS))
+    assert len(misread) == len(audit.MARKS) == 6
+    assert all("undecided" in audit.versions_of(marks).values() for marks in misread)
 
 
 def test_a_mark_of_neither_version_decides_nothing():
-    assert versions_of([replace(MARKS[0], found="another title")]) == {"text of the paper": "undecided"}
+    assert audit.versions_of([replace(audit.MARKS[0], found="another title")]) == {"text of the paper": "undecided"}

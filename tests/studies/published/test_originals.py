@@ -7,6 +7,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from conftest import served
 
 from posbias import cli
 from posbias.published import numbers as published
@@ -32,6 +33,15 @@ def small_registry(tmp_path, monkeypatch):
     return files
 
 
+@pytest.fixture
+def server(tmp_path):
+    """Return a folder and the address under which its files are served."""
+    folder = tmp_path / "served"
+    folder.mkdir()
+    with served(folder) as address:
+        yield folder, f"{address}/"
+
+
 def put(folder, files):
     for name, content in files.items():
         (folder / name).parent.mkdir(exist_ok=True, parents=True)
@@ -54,13 +64,6 @@ def test_missing_files_are_downloaded_checked_and_then_read(small_registry, serv
     assert originals.path("figures/one.pdf").read_bytes() == b"a figure" and originals.state("LICENSE") == "ok"
     assert originals.download("http://127.0.0.1:1/") == []  # nothing is missing, nothing is asked for
     assert capsys.readouterr() == ("", "")
-
-
-def test_only_what_is_missing_is_fetched(small_registry, server):
-    folder, url = server
-    put(originals.data_dir(), {"LICENSE": small_registry["LICENSE"]})
-    put(folder, {"figures/one.pdf": small_registry["figures/one.pdf"]})
-    assert originals.download(url) == [originals.data_dir() / "figures/one.pdf"]
 
 
 def test_a_download_with_another_checksum_is_not_kept(small_registry, server):
@@ -90,17 +93,6 @@ def test_a_file_of_the_users_survives_everything_and_is_named(small_registry, se
         assert listed if arguments == ["list"] else str(mine) in error
         assert mine.read_bytes() == b"my own notes"
     assert not (mine.parent.parent / "out.gz").exists()
-
-
-def test_a_link_to_nothing_is_not_replaced(small_registry, server):
-    folder, url = server
-    put(folder, small_registry)
-    link = originals.data_dir() / "LICENSE"
-    link.parent.mkdir(parents=True)
-    link.symlink_to("elsewhere")
-    with pytest.raises(ValueError, match="checksum"):
-        originals.download(url)
-    assert link.is_symlink() and originals.state("LICENSE") == "differs"
 
 
 def test_an_unreachable_server_is_one_line(small_registry, server, capsys, monkeypatch):
@@ -164,12 +156,6 @@ def test_every_configuration_equals_the_authors_file(name):
 
 
 @needs_files
-def test_every_configuration_file_ships():
-    files = {path.relative_to(originals.data_dir()).as_posix() for path in originals.data_dir().rglob("*.yaml")}
-    assert files == set(published.configuration_names())
-
-
-@needs_files
 @pytest.mark.parametrize("figure", originals.FIGURES)
 def test_every_curve_is_the_one_in_the_figure(figure):
     drawn = originals.read_curve(originals.path(originals.FIGURES[figure]))
@@ -182,12 +168,6 @@ def test_the_recency_probabilities_are_what_the_figures_print():
     for name in originals.RECENCY_FIGURES:
         read += originals.read_recency_figure(originals.path(name, "layernorm_recency_bias"))
     assert len(read) == 32 and set(read) == set(published.printed_recency())
-
-
-@needs_files
-def test_a_figure_without_recency_probabilities_is_refused():
-    with pytest.raises(ValueError, match="expected 0 × 0 probabilities, received 0"):
-        originals.read_recency_figure(originals.path(originals.FIGURES["bloom"]))
 
 
 @needs_files
@@ -231,20 +211,6 @@ def test_verification_finds_what_is_not_equal(tmp_path, monkeypatch, capsys, cha
         f"other numbers {collection}/{name}" for collection, name, _ in originals.states() if name.endswith(named)
     ]
     assert status == 2 and "other numbers: " in error and named in error and error.count("\n") == 1
-
-
-@needs_files
-def test_figures_are_left_unread_without_what_reads_them(monkeypatch):
-    monkeypatch.setattr(originals, "find_spec", lambda name: None)
-    outcomes = {check.name: check.outcome for check in originals.verify()}
-    assert {outcome for name, outcome in outcomes.items() if name.endswith(".pdf")} == {"unread"}
-    assert {outcome for name, outcome in outcomes.items() if not name.endswith(".pdf")} == {"equal"}
-
-
-@pytest.mark.parametrize("module", ["pooch", "pypdf", "requests"])
-def test_a_missing_module_names_the_extra_that_has_it(module):
-    said = cli.one_line(ModuleNotFoundError(f"No module named '{module}'", name=module))
-    assert said.endswith("pip install '.[originals]'")
 
 
 def test_the_list_has_what_ships_and_what_is_missing(tmp_path, monkeypatch, capsys):

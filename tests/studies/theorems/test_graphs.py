@@ -6,22 +6,7 @@ from hypothesis import strategies as st
 from posbias import attention_kernel, rollout_matrix
 from posbias.rollout import masks
 from posbias.rollout.influence import rollout_history
-from studies.theorems.graphs import (
-    causal_without,
-    centre_nodes,
-    closed_groups,
-    extreme_influence,
-    hop_distances,
-    log_block_bound,
-    log_distance_from_uniform,
-    log_jump_bound,
-    log_window_bound,
-    logit_ranges,
-    packed_documents,
-    random_cuts,
-    uniform_attention,
-    window_hops,
-)
+from studies.theorems import graphs
 
 SIZES = st.integers(2, 12).flatmap(lambda n: st.tuples(st.just(n), st.integers(2, n)))
 
@@ -43,60 +28,33 @@ def by_powers(allowed):
 @given(st.integers(1, 9), st.integers(0, 200))
 def test_distances_and_centres_agree_with_powers_of_the_graph(n, seed):
     allowed = random_graph(n, seed)
-    distances = hop_distances(allowed)
+    distances = graphs.hop_distances(allowed)
     assert (distances == by_powers(allowed)).all()
-    assert centre_nodes(allowed).tolist() == [j for j in range(n) if np.isfinite(by_powers(allowed)[:, j]).all()]
+    assert graphs.centre_nodes(allowed).tolist() == [j for j in range(n) if np.isfinite(by_powers(allowed)[:, j]).all()]
 
 
 @given(st.integers(1, 9), st.integers(0, 200))
 def test_there_is_a_centre_exactly_if_one_group_is_closed(n, seed):
     allowed = random_graph(n, seed)
-    groups, centre = closed_groups(allowed), centre_nodes(allowed).tolist()
+    groups, centre = graphs.closed_groups(allowed), graphs.centre_nodes(allowed).tolist()
     assert centre == (groups[0] if len(groups) == 1 else [])
     for group in groups:  # closed: nobody in it attends to anybody outside
         outside = np.setdiff1d(np.arange(n), group)
         assert not allowed[np.ix_(group, outside)].any()
 
 
-@given(st.integers(1, 8), st.integers(0, 50))
-def test_the_walk_ends_in_the_closed_groups(n, seed):
-    allowed = random_graph(n, seed)
-    P = rollout_matrix(attention_kernel(np.zeros((n, n)), allowed), np.ones(4000))
-    assert P[:, sum(closed_groups(allowed), [])].sum(axis=1) == pytest.approx(1, abs=1e-6)
-
-
 def test_graphs_by_hand():
-    assert centre_nodes(masks.causal().matrix(3)).tolist() == [0]
-    assert centre_nodes(masks.sliding_window(1).matrix(3)).tolist() == []
-    assert centre_nodes(masks.full().matrix(2)).tolist() == [0, 1]
-    assert closed_groups(packed_documents([2, 1])) == [[0], [2]]
-    assert hop_distances(masks.prefix(2).matrix(3)).tolist() == [[0, 1, np.inf], [1, 0, np.inf], [1, 1, 0]]
+    assert graphs.centre_nodes(masks.causal().matrix(3)).tolist() == [0]
+    assert graphs.centre_nodes(masks.sliding_window(1).matrix(3)).tolist() == []
+    assert graphs.centre_nodes(masks.full().matrix(2)).tolist() == [0, 1]
+    assert graphs.closed_groups(graphs.packed_documents([2, 1])) == [[0], [2]]
+    assert graphs.hop_distances(masks.prefix(2).matrix(3)).tolist() == [[0, 1, np.inf], [1, 0, np.inf], [1, 1, 0]]
 
 
 @given(SIZES)
 def test_window_hops_is_the_distance_of_the_last_token_from_the_first(size):
     n, w = size
-    assert window_hops(n, w) == hop_distances(masks.sliding_window(w).matrix(n))[-1, 0]
-
-
-@given(SIZES, st.integers(0, 1000))
-def test_window_bounds_hold_for_random_kernels(size, seed):
-    (n, w), T = size, 25
-    rng = np.random.default_rng(seed)
-    mask = masks.sliding_window(w)
-    kernels = attention_kernel(rng.normal(size=(T, n, n)) * rng.uniform(0, 1.5), mask)
-    epsilon, P = float(kernels[:, mask.matrix(n)].min()), np.eye(n)
-    columns, tails = np.empty((T, n)), np.empty((T, n))
-    for t in range(T):
-        P = kernels[t] @ P
-        columns[t], tails[t] = P.max(axis=0), P[:, ::-1].cumsum(axis=1)[:, ::-1].max(axis=0)
-    for j in range(2, n + 1):
-        printed, blocks = log_window_bound(T, n, w, epsilon, j), log_block_bound(T, n, w, epsilon, j)
-        jumps = log_jump_bound(T, n, w, epsilon, j)
-        assert printed[0] < 0  # the constant C is below 1
-        assert (columns[:, j - 1] <= np.exp(printed) + 1e-12).all()
-        assert (columns[:, j - 1] <= np.exp(blocks) + 1e-12).all()
-        assert (tails[:, j - 1] <= np.exp(jumps) + 1e-12).all()
+    assert graphs.window_hops(n, w) == graphs.hop_distances(masks.sliding_window(w).matrix(n))[-1, 0]
 
 
 @given(SIZES, st.floats(0.01, 0.4))
@@ -106,28 +64,23 @@ def test_the_jump_bound_is_attained(size, epsilon):
     A[np.arange(n), np.maximum(np.arange(n) - (w - 1), 0)] += epsilon
     P = rollout_matrix(A, np.ones(6))
     for j in range(2, n + 1):
-        assert P[-1, j - 1 :].sum() == pytest.approx(np.exp(log_jump_bound(6, n, w, epsilon, j)[-1]), rel=1e-9)
+        assert P[-1, j - 1 :].sum() == pytest.approx(np.exp(graphs.log_jump_bound(6, n, w, epsilon, j)[-1]), rel=1e-9)
 
 
 def test_bounds_by_hand():
     """n = 3, w = 2: M = 2, ε = 1/4, c = 1/16."""
-    assert np.exp(log_block_bound(4, 3, 2, 0.25, 3)).tolist() == pytest.approx([1, 7 / 8, 7 / 8, 49 / 64])
-    assert np.exp(log_jump_bound(2, 3, 2, 0.25, 2)).tolist() == pytest.approx([1, 15 / 16])
+    assert np.exp(graphs.log_block_bound(4, 3, 2, 0.25, 3)).tolist() == pytest.approx([1, 7 / 8, 7 / 8, 49 / 64])
+    assert np.exp(graphs.log_jump_bound(2, 3, 2, 0.25, 2)).tolist() == pytest.approx([1, 15 / 16])
     C = max(np.sqrt(15 / 16), 3 / 4)
-    assert np.exp(log_window_bound(2, 3, 2, 0.25, 3)).tolist() == pytest.approx([C, C * (7 / 8) ** 0.25])
-
-
-def test_cut_edges_decide_who_is_a_sink():
-    assert closed_groups(causal_without(4, [(1, 2)])) == [[0], [1]]
-    assert closed_groups(causal_without(4, [(1, 3), (1, 4)])) == [[0]]
+    assert np.exp(graphs.log_window_bound(2, 3, 2, 0.25, 3)).tolist() == pytest.approx([C, C * (7 / 8) ** 0.25])
 
 
 def test_the_expected_share_of_edges_is_cut():
     rng, n = np.random.default_rng(0), 40
-    graph = random_cuts(n, 0.3, rng)
+    graph = graphs.random_cuts(n, 0.3, rng)
     assert graph.diagonal().all() and not np.triu(graph, 1).any()
     assert 1 - graph[np.tri(n, k=-1, dtype=bool)].mean() == pytest.approx(0.3, abs=0.05)
-    assert (random_cuts(n, 0.0, rng) == np.tri(n, dtype=bool)).all()
+    assert (graphs.random_cuts(n, 0.0, rng) == np.tri(n, dtype=bool)).all()
 
 
 @given(st.integers(0, 1000), st.sampled_from([masks.causal(), masks.sliding_window(2), masks.prefix(3)]))
@@ -137,28 +90,13 @@ def test_rollouts_stay_as_near_to_uniform_as_the_logits(seed, mask):
     A = attention_kernel(logits, mask)
     shown = np.where(allowed, logits, np.nan)
     expected = (np.nanmax(shown, axis=2) - np.nanmin(shown, axis=2)).max(axis=1)
-    ranges = logit_ranges(A, allowed)
+    ranges = graphs.logit_ranges(A, allowed)
     assert np.allclose(ranges, expected)
-    apart = log_distance_from_uniform(rollout_history(A, np.ones(4))[1:], allowed)
+    apart = graphs.log_distance_from_uniform(rollout_history(A, np.ones(4))[1:], allowed)
     assert (apart <= np.cumsum(ranges) + 1e-9).all() and apart[0] > 0
 
 
-def test_uniform_attention_is_a_softmax_of_nothing():
-    allowed = masks.prefix(2).matrix(4)
-    assert np.allclose(uniform_attention(allowed), attention_kernel(np.zeros((4, 4)), allowed))
-
-
 GRAPHS = st.sampled_from([masks.causal(), masks.sliding_window(2), masks.prefix(2), masks.full()])
-
-
-@given(GRAPHS, st.integers(0, 500), st.floats(0.2, 6))
-def test_no_kernel_leaves_the_extremes(mask, seed, scale):
-    rng, n, T = np.random.default_rng(seed), 5, 6
-    allowed = mask.matrix(n)
-    A = attention_kernel(scale * rng.normal(size=(T, n, n)), mask)
-    epsilon, P = float(A[:, allowed].min()), rollout_history(A, np.ones(T))[1:]
-    assert (P <= extreme_influence(allowed, epsilon, T) + 1e-12).all()
-    assert (P >= extreme_influence(allowed, epsilon, T, "smallest") - 1e-12).all()
 
 
 @given(GRAPHS, st.floats(0.01, 0.19), st.integers(0, 4), st.sampled_from(["largest", "smallest"]))
@@ -175,16 +113,4 @@ def test_the_extremes_are_attained(mask, epsilon, key, which):
         kernels.append(A)
         column = A @ column
     P = rollout_history(np.stack(kernels), np.ones(4))[-1]
-    assert np.allclose(P[:, key], extreme_influence(allowed, epsilon, 4, which)[-1, :, key])
-
-
-@pytest.mark.parametrize("epsilon", [0.02, 0.1, 0.2])
-def test_under_a_causal_mask_the_largest_influence_has_a_closed_form(epsilon):
-    largest = extreme_influence(np.tri(5, dtype=bool), epsilon, 7).max(axis=1)
-    t, j = np.arange(1, 8)[:, None], np.arange(2, 6)
-    assert np.allclose(largest[:, 1:], (1 - (j - 1) * epsilon) ** t)
-
-
-def test_a_prefix_token_can_keep_as_little_as_epsilon():
-    least = extreme_influence(masks.prefix(3).matrix(5), 0.1, 4, "smallest")[:, :, :3]
-    assert np.allclose(least, 0.1)
+    assert np.allclose(P[:, key], graphs.extreme_influence(allowed, epsilon, 4, which)[-1, :, key])

@@ -7,22 +7,12 @@ from posbias import attention_kernel
 from posbias.rollout import masks
 from posbias.rollout.influence import rollout_history
 from posbias.rollout.logits import rope_logits
-from studies.theorems.intervals import (
-    attention_intervals,
-    cosine_range,
-    distances,
-    envelope,
-    extreme_layer,
-    interval_rollouts,
-    pair_angles,
-    pair_ranges,
-    rope_logit_intervals,
-)
+from studies.theorems import intervals
 
 
 @given(st.floats(-20, 20), st.floats(0, 8))
 def test_the_range_of_the_cosine_against_a_fine_grid(a, width):
-    low, high = cosine_range(a, a + width)
+    low, high = intervals.cosine_range(a, a + width)
     values = np.cos(np.linspace(a, a + width, 4001))
     assert low == pytest.approx(values.min(), abs=1e-5) and high == pytest.approx(values.max(), abs=1e-5)
     assert low <= values.min() + 1e-12 and high >= values.max() - 1e-12
@@ -32,7 +22,7 @@ def between(low, high, rng, n, corners=False):
     """Draw a causal kernel whose logits lie between low and high at their distance, or at the ends of the intervals."""
     share = rng.random((n, n))
     share = share.round() if corners else share
-    x = np.abs(distances(n))
+    x = np.abs(intervals.distances(n))
     return attention_kernel(low[x] + share * (high - low)[x], masks.causal())
 
 
@@ -41,7 +31,7 @@ def test_attention_lies_between_its_bounds_and_attains_them(n, seed):
     rng = np.random.default_rng(seed)
     low = rng.normal(size=n) * 3
     high = low + rng.exponential(size=n)
-    least, most = attention_intervals(low, high)
+    least, most = intervals.attention_intervals(low, high)
     for corners in (False, True):
         A = between(low, high, rng, n, corners)
         assert (least <= A * (1 + 1e-9)).all() and (A <= most * (1 + 1e-9)).all()
@@ -60,11 +50,11 @@ def test_intervals_of_a_rope_layer_hold_beyond_the_angle_condition():
     theta = np.array([0.1, 0.9, 2.5])  # the last turns far beyond π
     z = np.exp(1j * rng.uniform(-0.2, 0.2, (2, n, pairs))) * rng.uniform(1, 1.5, (2, n, pairs))
     Q, K = np.stack([z.real, z.imag], axis=-1).reshape(2, n, 2 * pairs)
-    low, high = rope_logit_intervals(n, theta, *pair_ranges(Q, K))
-    logits, x = rope_logits(Q, K, theta), distances(n)
+    low, high = intervals.rope_logit_intervals(n, theta, *intervals.pair_ranges(Q, K))
+    logits, x = rope_logits(Q, K, theta), intervals.distances(n)
     seen = x >= 0
     assert (low[x[seen]] <= logits[seen] + 1e-12).all() and (logits[seen] <= high[x[seen]] + 1e-12).all()
-    least, most = attention_intervals(low, high)
+    least, most = intervals.attention_intervals(low, high)
     A = attention_kernel(logits, masks.causal())
     assert (least[seen] <= A[seen] * (1 + 1e-12)).all() and (A[seen] <= most[seen] * (1 + 1e-12)).all()
 
@@ -75,24 +65,24 @@ def test_a_layer_of_queries_and_keys_attains_the_upper_bound(pairs):
     theta, phi = rng.uniform(0.1, 0.5, pairs), rng.uniform(0, 0.4, pairs)
     smallest = rng.uniform(0.5, 1, pairs)
     largest = smallest * rng.uniform(1, 1.5, pairs)
-    low, high = rope_logit_intervals(n, theta, smallest, largest, phi)
-    most = attention_intervals(low, high)[1]
+    low, high = intervals.rope_logit_intervals(n, theta, smallest, largest, phi)
+    most = intervals.attention_intervals(low, high)[1]
     for key in range(n):
-        logits = rope_logits(*extreme_layer(n, theta, smallest, largest, phi, key), theta)
+        logits = rope_logits(*intervals.extreme_layer(n, theta, smallest, largest, phi, key), theta)
         assert attention_kernel(logits, masks.causal())[-1, key] == pytest.approx(most[-1, key], rel=1e-9)
 
 
 def test_ranges_of_pairs_by_hand():
     """Norms 1 and 2 of queries, 1 and 3 of keys; the second query sees keys at right angles and at its own angle."""
     Q, K = np.array([[1.0, 0.0], [0.0, 2.0]]), np.array([[1.0, 0.0], [0.0, 3.0]])
-    smallest, largest, phi = pair_ranges(Q, K)
+    smallest, largest, phi = intervals.pair_ranges(Q, K)
     assert (smallest, largest, phi) == (pytest.approx([1]), pytest.approx([6]), pytest.approx([np.pi / 2]))
-    assert pair_ranges(Q[None], K[None])[1] == pytest.approx([6])  # layers are covered together
+    assert intervals.pair_ranges(Q[None], K[None])[1] == pytest.approx([6])  # layers are covered together
 
 
 def test_logits_of_two_tokens_by_hand():
     one = np.ones(1)
-    low, high = rope_logit_intervals(2, np.pi / 2 * one, one, 2 * one, 0.5 * one)
+    low, high = intervals.rope_logit_intervals(2, np.pi / 2 * one, one, 2 * one, 0.5 * one)
     assert low == pytest.approx([np.cos(0.5), 2 * np.cos(np.pi / 2 + 0.5)])  # the larger norm where cos < 0
     assert high == pytest.approx([2, 2 * np.cos(np.pi / 2 - 0.5)])
 
@@ -102,38 +92,20 @@ def test_rollouts_lie_between_their_bounds(n, T, seed):
     rng = np.random.default_rng(seed)
     low = rng.normal(size=(T, n))
     high = low + rng.exponential(size=(T, n))
-    bounds = [attention_intervals(*both) for both in zip(low, high, strict=True)]
-    least, most = interval_rollouts(*(np.stack(x) for x in zip(*bounds, strict=True)))
+    bounds = [intervals.attention_intervals(*both) for both in zip(low, high, strict=True)]
+    least, most = intervals.interval_rollouts(*(np.stack(x) for x in zip(*bounds, strict=True)))
     kernels = np.stack([between(*both, rng, n, corners=True) for both in zip(low, high, strict=True)])
     P = rollout_history(kernels, np.ones(T))[1:]
     assert (least <= P * (1 + 1e-9) + 1e-15).all() and (P <= most * (1 + 1e-9) + 1e-15).all()
     assert (most <= 1 + 1e-9).all()
 
 
-def test_bounds_on_rollouts_of_two_tokens_are_attained():
-    """The second token keeps between 0.3 and 0.7 in each of two layers."""
-    low, high = np.array([[1.0, 0.0], [0.3, 0.3]]), np.array([[1.0, 0.0], [0.7, 0.7]])
-    least, most = interval_rollouts(np.stack([low] * 2), np.stack([high] * 2))
-    assert least[1] == pytest.approx(np.array([[1, 0], [0.51, 0.09]]))
-    assert most[1] == pytest.approx(np.array([[1, 0], [0.91, 0.49]]))
-
-
-def test_one_kernel_between_the_bounds_gives_its_own_rollout():
-    A = attention_kernel(np.random.default_rng(0).normal(size=(3, 5, 5)), masks.causal())
-    least, most = interval_rollouts(A, A)
-    P = rollout_history(A, np.ones(3))[1:]
-    assert least == pytest.approx(P, abs=1e-12) and most == pytest.approx(P, abs=1e-12)
-
-
-ONE = np.ones(1)
-
-
 @given(st.integers(2, 6), st.integers(0, 100))
 def test_the_envelope_holds_every_weight_and_is_attained(n, seed):
     kernels = attention_kernel(np.random.default_rng(seed).normal(size=(3, n, n)), masks.causal())
-    x = distances(n)
+    x = intervals.distances(n)
     for first in (0, n // 2):
-        low, high = envelope(kernels, first_query=first)
+        low, high = intervals.envelope(kernels, first_query=first)
         for k in range(n):
             at = (x == k) & (np.arange(n)[:, None] >= first)
             assert (low[k], high[k]) == (kernels[:, at].min(), kernels[:, at].max())
@@ -143,5 +115,5 @@ def test_the_envelope_holds_every_weight_and_is_attained(n, seed):
 def test_angles_of_pairs_stay_below_their_bound(pairs, seed):
     rng = np.random.default_rng(seed)
     q = rng.normal(size=(20, pairs, 2))
-    each, bound = pair_angles(q, q + rng.uniform() * rng.normal(size=q.shape))
+    each, bound = intervals.pair_angles(q, q + rng.uniform() * rng.normal(size=q.shape))
     assert (each <= bound + 1e-6).all()
