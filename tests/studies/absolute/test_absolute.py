@@ -11,7 +11,6 @@ from studies.absolute.leakage import (
     gram,
     leakage,
     permutation_p_values,
-    permutations_need,
     position_basis,
     resampled,
     sample_pairs,
@@ -115,14 +114,6 @@ def test_prompts_of_one_document_are_no_pair_by_hand():
         permutation_p_values(whole, units=np.repeat([0, 1], 6))
 
 
-def test_one_prompt_of_each_document_is_no_special_case():
-    G = gram(BASIS.both, content(20, heads=(3,)))
-    own = np.arange(20) * 3
-    assert np.array_equal(resampled(G, 9, units=own), resampled(G, 9))
-    assert np.array_equal(permutation_p_values(G, 99, units=own), permutation_p_values(G, 99))
-    assert np.allclose(deviation_scale(G, own), deviation_scale(G))
-
-
 def shared_content(documents, each, heads, seed):
     """Return prompts that share most of their content with those of their document, and the documents."""
     own = content(documents * each, heads, seed)
@@ -169,16 +160,6 @@ def test_parts_with_their_covariance_add_up():
     assert a.resampled_share(20).shape == (20, 2, 3)
 
 
-def test_too_few_prompts_and_no_room_for_position():
-    assert permutations_need(999) == 11 and 2 ** (11 - 1) > 999 >= 2 ** (11 - 2)
-    with pytest.raises(ValueError, match="prompts: expected at least 11 .* received 10"):
-        permutation_p_values(np.ones((10, 10)))
-    with pytest.raises(ValueError, match="prompts: expected at least 2"):
-        explained(np.ones((1, 1)))
-    with pytest.raises(ValueError, match="pairs: expected offsets that occur"):
-        position_basis(np.array([[3, 3], [1, 2]]))
-
-
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 
@@ -199,7 +180,6 @@ from studies.absolute.measure import (
     read_pairs,
 )
 
-ROTARY = ["llama", "mistral", "gpt_neox"]
 PAIRS = sample_pairs(N, reach=5)
 
 
@@ -219,7 +199,7 @@ INTERVENTIONS = {
 }
 
 
-@pytest.mark.parametrize("name", ROTARY)
+@pytest.mark.parametrize("name", ["llama", "gpt_neox"])
 @pytest.mark.parametrize("kind", INTERVENTIONS)
 def test_interventions_act_and_leave_no_trace(name, kind):
     ours, ids = Instrument(make(name)), prompts()
@@ -236,7 +216,7 @@ def test_interventions_act_and_leave_no_trace(name, kind):
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in ours.model.modules())
 
 
-@pytest.mark.parametrize("name", ROTARY)
+@pytest.mark.parametrize("name", ["llama", "mistral"])
 def test_bidirectional_attention_changes_the_mask_alone(name):
     ours, ids = Instrument(make(name)), prompts()
     logits, _, before = attention(ours, ids)
@@ -319,19 +299,9 @@ def test_a_head_that_sees_the_first_token_alone_passes_on_a_fingerprint():
     assert varying.constancy().share.max() < 0.99
 
 
-def test_models_and_pairs_that_cannot_be():
-    for name in ("gpt2", "bloom"):
-        with pytest.raises(ValueError, match="model: expected one with rotary positions"):
-            rotary_module(Instrument(make(name)))
-    with pytest.raises(ValueError, match="model: expected one module of rotary angles"):
-        rotary_module(Instrument(make("gptj")))
-    ours, ids = Instrument(make("mistral")), prompts().numpy()
-    with pytest.raises(ValueError, match="pairs: expected offsets below the window of 5"):
-        read_pairs(ours, ids, sample_pairs(N))
-    with pytest.raises(ValueError, match="by: expected identity or scrambled"), replaced_rope(ours, "none"):
-        pass
-    with pytest.raises(ValueError, match="which: expected first or all"), replaced_embeddings(ours, "last"):
-        pass
+def test_models_that_an_intervention_cannot_act_on_are_refused():
+    with pytest.raises(ValueError, match="model: expected one with rotary positions"):
+        rotary_module(Instrument(make("bloom")))
     mpt = Instrument(make("mpt"))
     with pytest.raises(ValueError, match="model: expected attention with an additive mask"), bidirectional(mpt):
         mpt.forward(prompts(), lambda reading: None)

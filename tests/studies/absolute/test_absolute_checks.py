@@ -13,13 +13,10 @@ from studies.absolute.checks import (
     depth_is_of_architectures,
     detection,
     estimator_sound,
-    every_figure_has_an_interval,
     linear_baseline,
     may_differ,
     mostly_significant,
     order_as_published,
-    other_paths,
-    path_follows_token,
     shrunken,
     sinks_pass_on,
     strata_are_equal,
@@ -27,7 +24,6 @@ from studies.absolute.checks import (
     weakened,
     within,
     without_anchor,
-    without_intervals,
 )
 from studies.absolute.leakage import leakage, position_basis, sample_pairs
 from studies.absolute.tables import (
@@ -128,16 +124,6 @@ def test_sinks_that_pass_on_a_fingerprint():
     assert not sinks_pass_on(sinks(other=0.25)) and not sinks_pass_on(sinks()[:2])
 
 
-def test_every_figure_of_the_kept_file_has_an_interval_and_no_broken_one_has():
-    data = KEPT["components"]
-    assert every_figure_has_an_interval(data)
-    for kind, wrong in without_intervals(data, 2).items():
-        assert len(wrong) == 2 and not any(map(every_figure_has_an_interval, wrong)), kind
-    wrong = data.copy(deep=True)
-    wrong["p_value"].values[0, 0, 0, 0] = 0.0005
-    assert not every_figure_has_an_interval(wrong)
-
-
 def test_strata():
     pairs = sample_pairs(64, 10, first_key=0)
     assert strata_are_equal(pairs, 10, 64) and not strata_are_equal(pairs, 11, 64)
@@ -169,16 +155,6 @@ def test_networks_of_the_kept_files():
     ends = [stream[x].sum() / (stream + mask)[x].sum() for x in (slice(0, 4), slice(8, 12))]
     rise = table.query("model == 'llama-12' and seed == 0")["rise"].iloc[0]
     assert rise.value == pytest.approx(ends[1] - ends[0]) and rise.low < rise.value < rise.high
-
-
-def test_position_0_follows_its_token_in_the_kept_file():
-    data = KEPT["start"]
-    starts = start_table(data)
-    assert path_follows_token(starts)
-    for kind, wrong in other_paths(data).items():
-        assert wrong and not any(path_follows_token(start_table(x)) for x in wrong), kind
-    differing = starts.assign(peers=[1e-9] + [0.0] * (len(starts) - 1))
-    assert not path_follows_token(differing)
 
 
 def test_start_table_by_hand():

@@ -7,9 +7,9 @@ from scipy.stats import gamma
 
 from posbias import normalised_wasserstein
 from posbias.rollout.biased import biased_kernels, dense_kernel
-from posbias.rollout.clock import hop_distribution, uniform_clock_density
+from posbias.rollout.clock import hop_distribution
 from posbias.rollout.influence import influence_profile
-from posbias.rollout.position_bias import FlatBias, LogBias, NoBias, RatioBias, described
+from posbias.rollout.position_bias import FlatBias, LogBias, RatioBias, described
 from posbias.rollout.profiles import mean_position
 from posbias.rollout.untrained import untrained_profile
 from studies.design.priors import (
@@ -52,7 +52,7 @@ def from_uniform(p):
 # Jumps
 
 
-@pytest.mark.parametrize("bias", [NoBias(), LogBias(1.4), LogBias(-0.5), FlatBias(2.0), STEPS])
+@pytest.mark.parametrize("bias", [LogBias(1.4), LogBias(-0.5), FlatBias(2.0), STEPS])
 @pytest.mark.parametrize("theta", [0.0, 2.5])
 def test_a_jump_is_what_one_row_of_the_kernel_makes(bias, theta):
     n, s = 2001, np.array([0.0, 0.1, 0.3, 0.7, 1.5, 2.5])
@@ -63,19 +63,12 @@ def test_a_jump_is_what_one_row_of_the_kernel_makes(bias, theta):
     np.testing.assert_allclose(jump_tail(bias, s, theta), rows, atol=atol)
 
 
+# Means
+
+
 def test_a_steep_and_hidden_bias_stays_finite():
     hidden = RatioBias((0.0, 0.1, 0.1 + 1e-9, 3.0), (-1e4, -1e4, 0.0, 0.0))  # e^-s on s > 0.1
     np.testing.assert_allclose(jump_tail(hidden, np.array([0.0, 0.05, 0.6])), [1, 1, np.exp(-0.5)], rtol=1e-6)
-
-
-def test_what_has_no_limit_or_none_that_a_lattice_holds_is_refused():
-    alibi, flat = {"kind": "alibi", "slope": 0.1}, {"kind": "flat", "tau": 20.0}
-    for bias, said in ((alibi, "a function of i / j.* received alibi"), (flat, "flat kernels whose cut-off")):
-        with pytest.raises(ValueError, match=f"position_bias: expected {said}"):
-            limit_distribution(biased_kernels(4, bias), LAMBDA, X)
-
-
-# Means
 
 
 @pytest.mark.parametrize("alpha", [0.0, 1.0])
@@ -85,12 +78,6 @@ def test_the_mean_is_exact_at_every_length_for_uniform_and_linear_weights(alpha)
     assert limit_mean(kernels, LAMBDA) == pytest.approx(by_hand, rel=1e-14)
     for n in (2, 3, 17, 400):
         assert mean_position(influence_profile(kernels, LAMBDA, n)) == pytest.approx(by_hand, rel=1e-12)
-
-
-def test_small_mixing_makes_the_mean_an_exponential():
-    kernels = biased_kernels(1000, {"kind": "log", "alpha": 1.4})
-    assert limit_mean(kernels, np.full(1000, 0.0024)) == pytest.approx(np.exp(-2.4 / 3.4), rel=2e-3)
-    assert limit_mean(kernels, np.full(1000, 0.0024), poisson=True) == pytest.approx(np.exp(-2.4 / 3.4), rel=1e-12)
 
 
 # Laws
@@ -103,16 +90,7 @@ def test_the_law_of_log_weights_is_a_mixture_of_gamma_laws():
     np.testing.assert_allclose(limit_distribution(kernels, LAMBDA, X), expected, atol=1e-7)
 
 
-def test_the_law_of_uniform_attention_is_the_bessel_law():
-    kernels = biased_kernels(5, {"kind": "none"})
-    F = limit_distribution(kernels, np.full(5, 0.3), np.array([0.2, 0.2002, 1.0]), poisson=True)
-    slope = uniform_clock_density(np.array([0.2001]), 1.5)[0]
-    assert (F[1] - F[0]) / 2e-4 == pytest.approx(slope, rel=1e-3) and F[2] == 1
-    atom = 1 - limit_distribution(kernels, np.full(5, 0.3), np.array([1 - 1e-9]), poisson=True)[0]
-    assert atom == pytest.approx(np.exp(-1.5), abs=1e-7)
-
-
-@pytest.mark.parametrize("bias", [LogBias(-0.3), LogBias(4.0), FlatBias(0.95), STEPS])
+@pytest.mark.parametrize("bias", [LogBias(-0.3), FlatBias(0.95), STEPS])
 def test_the_engine_tends_to_the_law(bias):
     kernels = biased_kernels(4, described(bias))
     law = limit_distribution(kernels, LAMBDA, X)
@@ -193,7 +171,7 @@ def test_misjudged_mixing_costs_what_the_bounds_say(ratio):
     assert low == high or ratio > 1
 
 
-@pytest.mark.parametrize("lambda_", [[0.5], [0.2] * 8, [0.05, 0.4, 0.2]])
+@pytest.mark.parametrize("lambda_", [[0.5], [0.05, 0.4, 0.2]])
 def test_the_bias_for_uniform_profiles_is_exact_at_every_depth(lambda_):
     tau = -np.log1p(-np.array(lambda_)).sum()
     biases = [[described(uniform_bias(tau, mixing, points=3000))] for mixing in lambda_]
@@ -201,26 +179,10 @@ def test_the_bias_for_uniform_profiles_is_exact_at_every_depth(lambda_):
     np.testing.assert_allclose(law, (1 - np.exp(-tau)) * X, atol=3e-5)
 
 
-def test_half_the_weight_on_the_query_brings_short_prompts_near_the_limit():
-    lambda_, tau = np.full(24, 0.2), -24 * np.log(0.8)
-    bias = uniform_bias(tau, 0.2)
-    whole = RatioBias((0.0, *bias.distances[2:]), (0.0, *bias.values[2:]))
-    half, full = (from_uniform(influence_profile(dense_kernel(one, 0.0, 512), lambda_)) for one in (bias, whole))
-    assert half < 0.003 < 0.015 < full
-    assert half == pytest.approx(np.exp(-tau) / 2, rel=0.2)
-
-
-def test_the_bias_for_uniform_profiles_has_its_limit():
-    few, none = uniform_bias(3.0, 1e-7), uniform_bias(3.0)
-    np.testing.assert_allclose(few.values, none.values, atol=1e-5)
-
-
 # The inverse
 
 UNIFORM = Target(0.1, lambda x: x)
 REACHABLE = {
-    "uniform": UNIFORM,
-    "power": Target(0.1, lambda x: x**2),
     "past": Target(0.2, lambda x: 0.2 * x**0.6 + 0.8 * x),
     "U": Target(0.1, lambda x: 0.5 * x**0.7 + 0.5 * x**6),
     "nearest to uniform": nearest_to_uniform(0.1),
@@ -228,22 +190,12 @@ REACHABLE = {
 
 
 def test_levy_masses_of_uniform_and_of_a_power_are_frullani_densities():
-    for b, a in ((1.0, 0.1), (2.0, 0.3)):
+    for b, a in ((2.0, 0.3),):
         nu, h = levy_masses(Target(a, lambda x, b=b: x**b), 8.0, 4000)
         s = h * np.arange(1, 4001)
         density = (np.exp(-b * s) - np.exp(-b * s / a)) / s
         np.testing.assert_allclose(nu / h, density, atol=2e-3 * density.max())
         assert nu.sum() == pytest.approx(-np.log(a) - density[0] * h / 2, abs=2e-3)
-
-
-def test_levy_masses_of_the_nearest_to_uniform_are_the_series():
-    a, cells = 0.1, 8000
-    nu, h = levy_masses(nearest_to_uniform(a), 0.6, cells)
-    s, e = h * np.arange(1, cells + 1), -np.log1p(-a)
-    ramps = [np.where(s > k * e, s - k * e, 0.0) for k in range(4)]
-    series = (s > e) / a - ramps[2] / (2 * a**2) + ramps[3] ** 2 / (6 * a**3)
-    inside = (s < 4 * e - h) & (np.abs(s - e) > 2 * h)
-    np.testing.assert_allclose((nu / h * np.exp(s))[inside], series[inside], atol=0.02 / a)
 
 
 @pytest.mark.parametrize("name", REACHABLE)
@@ -257,9 +209,8 @@ def test_a_kernel_brings_its_target_back(name):
     assert np.abs(at(p, X) - target.below(X)).max() < 0.012
 
 
-@pytest.mark.parametrize("name", ["U", "nearest to uniform"])
-def test_a_kernel_for_few_layers_is_exact_there(name):
-    target, T = REACHABLE[name], 5
+def test_a_kernel_for_few_layers_is_exact_there():
+    target, T = REACHABLE["U"], 5
     lambda_ = 1 - target.atom ** (1 / T)
     bias = kernel_for(target, lambda_, reach=18.0, cells=12000)
     kernels = biased_kernels(T, described(bias))
@@ -304,12 +255,6 @@ def test_nothing_is_nearer_to_uniform_than_half_the_square_of_the_atom(a):
         assert from_uniform(p) > least_distance(a) - a / 400
 
 
-def test_the_nearest_to_uniform_is_out_of_reach_for_large_atoms():
-    assert kernel_for(nearest_to_uniform(0.3)).values
-    with pytest.raises(ValueError, match="within reach"):
-        kernel_for(nearest_to_uniform(0.6))
-
-
 # The law of untrained networks
 
 
@@ -326,10 +271,9 @@ def test_the_limit_at_birth_is_the_square_density_for_log_weights():
     assert 1 - untrained_limit(kernels, c, np.array([1 - 1e-9]))[0] == pytest.approx(last, abs=1e-5)
 
 
-@pytest.mark.parametrize("bias", [FlatBias(1.0), LogBias(2.0)])
-def test_the_law_at_birth_tends_to_its_limit(bias):
+def test_the_law_at_birth_tends_to_its_limit():
     c = np.full(12, 0.6)
-    kernels = biased_kernels(12, described(bias))
+    kernels = biased_kernels(12, described(FlatBias(1.0)))
     law = untrained_limit(kernels, c, X)
     off = [np.abs(at(untrained_profile(kernels, c, n), X) - law).max() for n in (1000, 4000)]
     assert off[0] < 6e-3 and off[1] < 0.5 * off[0]

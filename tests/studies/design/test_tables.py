@@ -5,7 +5,6 @@ import pytest
 import xarray as xr
 
 from studies.design import tables
-from studies.reference.models import DESIGNED
 
 
 def entry(loss, profile, length=256):
@@ -31,13 +30,6 @@ def seeds():
         "llama-12": {k: entry(0.2, rising) for k in range(3)},
         "llama-12-flat": {k: entry(0.2 + 0.1 * (k + 1), np.ones(64)) for k in range(3)},
     }
-
-
-def test_every_designed_model_names_its_body_and_kind():
-    for name, row in DESIGNED.items():
-        body, kind = tables.body_and_kind(name)
-        assert body in tables.BODIES and kind in tables.LABELS
-        assert row.name == name and row.family == body.split("-")[0]
 
 
 def test_losses_and_prices(seeds):

@@ -8,12 +8,11 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from posbias import cli
 from posbias.networks.given_biases import given_biases
 from studies.lookup import network
 from studies.lookup.prompts import prompts, vocabulary
 from studies.lookup.results import VARIABLES
-from studies.lookup.settings import ENCODINGS, Setting, Training, grid
+from studies.lookup.settings import ENCODINGS, Setting, Training
 from studies.lookup.training import found_by_place, run_settings, train
 from studies.results import load
 
@@ -137,55 +136,8 @@ def test_an_entry_for_each_setting_and_a_folder_for_each_network(tmp_path):
     np.testing.assert_allclose(kept["accuracy_1"][1], again.accuracy, atol=1e-6)
 
 
-def test_the_chapters_grid_has_enough_settings_of_different_names():
-    assert len({setting.name for setting in grid()}) == len(grid()) >= 20
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"encoding": "sin"}, "encoding: expected one of none, alibi"),
-        ({"tokens": 3}, "tokens: expected one of 1, 2, received 3"),
-        ({"places": "middle"}, "places: expected one of even, ends"),
-        ({"pairs": 1}, "pairs: expected"),
-        ({"pairs": 10**6}, "pairs: expected at most 1024, received 1000000"),
-        ({"width": 20, "heads": 4}, "width: expected a multiple of twice the 4 heads, received 20"),
-    ],
-)
-def test_a_setting_that_is_none_is_refused(given, message):
-    with pytest.raises(ValueError, match=message):
-        Setting(**given)
+def test_a_setting_that_is_none_is_refused():
+    with pytest.raises(ValueError, match="pairs: expected at most 1024, received 1000000"):
+        Setting(pairs=10**6)
     with pytest.raises(ValueError, match="rate: expected a number above 0, received nan"):
         Training(rate=float("nan"))
-
-
-def test_the_command_trains_keeps_what_is_there_and_refuses_other_settings(tmp_path, capsys):
-    def command(*more):
-        words = [
-            "train",
-            "-o",
-            str(tmp_path),
-            "--pairs",
-            "4",
-            "--layers",
-            "1",
-            "--batch-size",
-            "4",
-            "--seeds",
-            "1",
-            *more,
-        ]
-        with pytest.raises(SystemExit) as ended:
-            cli.main([*words, *more], ["studies.lookup.commands"], "python -m studies.lookup")
-        return ended.value.code, capsys.readouterr()
-
-    status, said = command("--iterations", "2", "-e", "flat")
-    assert status == 0 and "flat-T1-n4-one-even: 1 seeds, found 0." in said.out and "1 entries made, 0 kept" in said.out
-    assert "shards" not in said.err and "Loading" not in said.err, "no bars but the training's own"
-    assert {"flat-T1-n4-one-even", "flat-T1-n4-one-even.profiles"} == set(load("lookup", tmp_path))
-    status, said = command("--iterations", "2", "-e", "flat", "-e", "log")
-    assert status == 0 and "log-T1" in said.out and "flat-T1" not in said.out and "1 entries made, 1 kept" in said.out
-    status, said = command("--iterations", "3", "-e", "flat")
-    assert status == 2 and "flat-T1-n4-one-even: iterations: expected 3, received 2" in said.err
-    status, said = command("-e", "up")
-    assert status == 2 and "encoding: expected one of" in said.err

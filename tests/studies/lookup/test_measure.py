@@ -22,7 +22,7 @@ from studies.lookup import measure, training
 from studies.lookup.network import load, save, untrained
 from studies.lookup.prompts import prompts
 from studies.lookup.settings import Setting
-from studies.lookup.tables import CONDITIONS, SEARCHES, finished, read_runs
+from studies.lookup.tables import SEARCHES, finished, read_runs
 from studies.lookup.training import found_by_place
 from studies.results import Results
 
@@ -89,13 +89,6 @@ def scored(model, setting, seed=0, times=4):
     n = times * setting.pairs
     by_place = found_by_place(model, setting, 64, measure.SEARCH_SEED + 2 * seed + 1, pairs=n)
     return {name: x.reshape(8, n // 8).mean(1) for name, x in vars(by_place).items()}
-
-
-def test_an_entry_has_every_condition_at_both_lengths(found):
-    assert dict(found.sizes) == {"seed": 2, "times": 2, "condition": 6, "part": 8}
-    assert found["condition"].values.tolist() == [*CONDITIONS] and found["times"].values.tolist() == [1, 4]
-    assert set(found.data_vars) == set(measure.REMEDIES) and np.isfinite(found["log_probability"]).all()
-    assert found.attrs["setting"] == SETTING.name and found.attrs["evaluations"] == EVALUATIONS
 
 
 def test_intact_is_the_network_as_it_is_on_the_prompts_of_the_test(folder, found):

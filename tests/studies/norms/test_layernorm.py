@@ -51,14 +51,8 @@ def test_h_rises_and_the_bare_logits_are_flat(alpha, g, mixing):
         assert (np.diff(with_norm[i, :i]) > 0).all()
 
 
-@given(ALPHAS, RATIOS, MIXING)
-def test_a_residual_weakens_the_rise(alpha, g, mixing):
-    assert (inverse_norms(8, alpha, g, mixing) <= inverse_norms(8, alpha, g) * (1 + 1e-12)).all()
-
-
-@pytest.mark.parametrize("alpha", [0.0, 0.3, 0.8])
-@pytest.mark.parametrize("d", [16, 64])
-def test_closed_forms_are_the_network(d, alpha):
+@pytest.mark.parametrize("alpha", [0.0, 0.8])
+def test_closed_forms_are_the_network(alpha, d=16):
     X, root = exact_tokens(10, d, alpha), np.sqrt(d)
     bare = second_layer_logits(10, alpha, weight_ratio(alpha, 1 / root), scale=1 / root, normalised=False)
     assert np.allclose(layer_logits(X, 2, norm="none")[1], bare, rtol=1e-12)
@@ -71,16 +65,6 @@ def test_closed_forms_are_the_network(d, alpha):
             assert np.allclose(layer_logits(size * X, 2, norm=norm, residual="pre")[1], mixed, rtol=1e-12, atol=1e-13)
         post = second_layer_logits(10, alpha, g, 0.5, scale=root)
         assert np.allclose(layer_logits(X, 2, norm=norm, residual="post")[1], post, rtol=1e-12, atol=1e-13)
-
-
-def test_exact_tokens_have_their_cosines_and_no_mean():
-    X = exact_tokens(10, 11, 0.7)
-    assert np.allclose(X @ X.T, 0.7 + 0.3 * np.eye(10), atol=1e-13)
-    assert np.abs(X.mean(axis=1)).max() < 1e-13
-
-
-FOUND = {1: (0.316, 0.5, 0.707), 2: (0.533, 0.750, 0.914), 3: (0.654, 0.842, 0.955)}
-"""Cosines after t layers at n = 4,000 of the last state with those at n/10, n/4 and n/2, computed by other code."""
 
 
 def test_depth_cosine_is_the_limit_of_the_layer_code():
@@ -99,21 +83,11 @@ def test_depth_cosine_in_closed_form():
     assert np.allclose(uniform_depth_cosine(u, 2), 2 * np.exp(-u / 2) - np.exp(-u), rtol=1e-13)
     third = (16 * np.exp(-u / 2) - (11 + 3 * u) * np.exp(-u)) / 5
     assert np.allclose(uniform_depth_cosine(u, 3), third, rtol=1e-13)
-    for t, found in FOUND.items():
-        assert np.allclose(uniform_depth_cosine(np.log([10, 4, 2]), t), found, atol=2e-3), t
     omega = np.linspace(0, 60, 600_001)
     for t in (4, 9, 40):
         density = (0.25 + omega**2) ** -1 * (1 + omega**2) ** -(t - 1.0)
         transform = [np.trapezoid(density * np.cos(omega * v), omega) for v in u]
         assert np.allclose(uniform_depth_cosine(u, t), np.array(transform) / transform[0], rtol=1e-8)
-
-
-@given(st.floats(0, 5), st.integers(1, 6))
-def test_depth_cosine_falls_with_distance_and_flattens_with_depth(u, t):
-    here, further, deeper = (
-        uniform_depth_cosine(u, t), uniform_depth_cosine(-u - 0.01, t), uniform_depth_cosine(u + 0.01, t + 1)
-    )  # fmt: skip
-    assert further < here <= 1 and deeper > further
 
 
 def test_stream_mixing_is_what_the_network_does():

@@ -20,14 +20,6 @@ def test_a_smooth_course_keeps_powers_and_the_first_position_and_drops_noise():
     assert (smooth_course(noise)[:, 0] == noise[:, 0]).all()
 
 
-def test_every_octave_counts_alike():
-    """A bump in one octave moves the fit in its own place and not elsewhere by more, wherever it is."""
-    bumps = np.zeros((2, 64))
-    bumps[0, 3:7] = bumps[1, 31:63] = 1
-    low, high = smooth_course(bumps)
-    assert low[3:7].mean() > 0.4 and high[31:63].mean() > 0.4
-
-
 def test_a_fold_gets_the_course_of_the_other():
     logs = np.zeros((4, 1, 6))
     logs[0] = 5.0  # a prompt of fold 0
@@ -57,8 +49,4 @@ def test_shuffles_keep_values_and_lose_places():
     for (k,), course in groups:
         assert np.allclose(np.sort(course), np.sort(smooth[k])) and not np.allclose(course, smooth[k])
         assert np.allclose(course[0], course[1])  # layers move together
-    again = list(removals("shuffled", logs, seed=1))
-    other = list(removals("shuffled", logs, seed=2))
-    assert all((a[1] == b[1]).all() for a, b in zip(groups, again, strict=True))
-    assert not any((a[1] == b[1]).all() for a, b in zip(groups, other, strict=True))
     assert not (groups[0][1] == groups[2][1]).all()  # anew for each prompt

@@ -8,7 +8,6 @@ xr = pytest.importorskip("xarray", reason="xarray is not installed")
 
 from studies.norms.control import UNDONE, control_network
 from studies.norms.layernorm_simulation import layer_logits, recency_share
-from studies.norms.measure import CONTROLS
 from studies.norms.tables import (
     change_table,
     exponent_table,
@@ -20,8 +19,6 @@ from studies.norms.tables import (
     with_effect,
     with_random_signs,
 )
-from studies.reference.models import REFERENCES
-from studies.results import load, of_kind
 
 PARTS = ["input", "branches", "rest", "branch", "values"]
 
@@ -131,16 +128,6 @@ def test_uniform_attention_lies_half_way_and_later_under_a_window():
     found = uniform_attended({"llama-12": wide, "mistral-12": narrow})
     assert found["llama-12"] == pytest.approx(0.5)
     assert 0.5 < found["mistral-12"] < 1
-
-
-def test_the_kept_files_are_those_of_the_ten_models():
-    studies = of_kind(load("norms"), "norms", list(REFERENCES))
-    assert len(studies) == 10
-    table = change_table(studies, "preference")
-    assert table.groupby("model").size().eq(9).all()
-    random = change_table(studies, "preference", "random").groupby("model")["condition"].apply(set)
-    assert all(set(CONTROLS) == conditions for conditions in random)
-    assert np.isfinite(exponent_table(studies, "untrained").drop(columns="model").to_numpy(dtype=float)).all()
 
 
 def test_the_instrument_finds_the_known_recency_and_undoing_takes_it_away():

@@ -20,7 +20,6 @@ from studies.norms.recency import (
     read_grid,
     residual_weakens,
     rises,
-    shuffled,
     simulate_grid,
     sizes_tried,
     turns_early,
@@ -40,16 +39,6 @@ def rows(*values):
         columns=[*SETTING, "probability", "error"],
     )
     return frame.assign(own_part=np.isclose(frame["rms"], (1 - frame["alpha"]) ** -0.5))
-
-
-def test_the_kept_grid_has_every_setting_once():
-    grid = GRID
-    assert not grid.duplicated(SETTING).any()
-    assert ((grid["probability"] >= 0) & (grid["probability"] <= 1) & (grid["sequences"] >= 200_000)).all()
-    usual = grid.query("own_part and alpha <= 0.8 and residual != 'post'")
-    assert len(usual) == 4 * 9 * 3 * 2 * 4
-    fixed = grid[np.isclose(grid["rms"], 2**0.5, atol=1e-4)].query("norm == 'layernorm' and residual == 'pre'")
-    assert sorted(fixed["alpha"].unique()) == [*(k / 10 for k in range(9)), 0.9, 0.95, 0.99]
 
 
 def test_the_grid_simulated_now_is_the_simulation_and_agrees_with_the_kept_one():
@@ -106,13 +95,6 @@ def test_rising_curves_by_hand():
     assert not rises(curve(0.5, 0.55, 0.59))  # ends 9 errors above
 
 
-def test_growth_of_the_kept_grid_stops_past_the_claim():
-    assert rises(LOW) and not rises(OWN) and rises(OWN.query("residual == 'none'"))
-    assert not rises(shuffled(LOW, "alpha", ["d", "residual", "layer"], 0))
-    (row,) = LOW.query("d == 64 and alpha == 0.5 and layer == 2 and residual == 'none'").index
-    assert not rises(altered(LOW, [row], -0.1)) and LOW["probability"][row] > 0.55
-
-
 def test_the_print_is_met_and_one_that_is_off_is_not():
     beside = beside_print(GRID, printed_recency())
     assert print_is_met(beside)
@@ -137,14 +119,6 @@ def test_early_turn_and_disappearance():
     assert not disappears(LOW) and disappears(BARE.query("layer > 2"))
     assert disappears(LOW.query("alpha == 0 and d >= 64"))
     assert not disappears(pd.DataFrame({"probability": [0.5, 0.541], "error": [0.01, 0.01]}))
-
-
-def test_tables_are_changed_where_asked():
-    frame = pd.DataFrame({"a": [1, 1, 2, 2], "x": [1.0, 2.0, 3.0, 4.0], "probability": [0.1, 0.2, 0.3, 0.4]})
-    assert altered(frame, [1, 3], 0.5)["probability"].tolist() == pytest.approx([0.1, 0.7, 0.3, 0.9])
-    assert frame["probability"].tolist() == [0.1, 0.2, 0.3, 0.4]
-    moved = [shuffled(frame, "x", ["a"], k)["x"].tolist() for k in range(20)]
-    assert all(set(x[:2]) == {1, 2} and set(x[2:]) == {3, 4} for x in moved) and len(set(map(tuple, moved))) == 4
 
 
 def test_readings_by_depth_are_those_of_the_network():

@@ -104,9 +104,3 @@ def test_small_networks_can_be_built_and_read(name):
     study = Session(settings)
     assert study.settings.source.name() == f"{name}, 12 layers of width 256 (untrained)"
     assert isinstance(study.instrument, Instrument) and has_branches(study.instrument)
-
-
-def test_what_has_no_rotations_is_refused_before_it_is_built(settings, monkeypatch):
-    monkeypatch.setattr(Untrained, "load_model", lambda *_: pytest.fail("built"))
-    with pytest.raises(ValueError, match="model: expected one with rotary positions, .*, received alibi positions"):
-        measure_untrained(replace(settings, source=Untrained("bloom-560m")), unrotated=True)
