@@ -96,3 +96,11 @@ def test_with_the_kernels_held_fixed_the_derivative_is_the_rollout_times_the_val
     still = networks.output_derivative(X, 0 * W_qk, W_v, [1, 1, 1], np.tri(5, dtype=bool))
     even = np.tril(np.ones((5, 5))) / np.arange(1, 6)[:, None]
     assert np.allclose(still, networks.value_derivative(np.stack([even[None]] * 3), W_v, [1, 1, 1]))
+
+
+@given(st.integers(1, 40), st.integers(1, 6), st.floats(0, 3), st.floats(1, 5), st.integers(0, 100))
+def test_bounded_weights_meet_both_assumptions(T, d, norm, condition, seed):
+    weights = networks.bounded_weights(T, d, norm, condition, np.random.default_rng(seed))
+    for W in (weights.W_q, weights.W_k):
+        assert np.linalg.norm(W, 2, axis=(1, 2)) == pytest.approx(norm)
+    assert (networks.value_product_norms(weights.W_v) <= condition * (1 + 1e-9)).all()
