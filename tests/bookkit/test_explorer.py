@@ -9,7 +9,6 @@ from html import unescape
 import numpy as np
 import pytest
 from conftest import ROOT, pages, resize
-from scipy.special import exp1
 
 from bookkit.explorer import (
     DATA,
@@ -17,7 +16,6 @@ from bookkit.explorer import (
     explorer_script,
     published_presets,
     reference_presets,
-    slope_rule,
     standalone_page,
 )
 from posbias.comparison.distances import normalised_wasserstein
@@ -28,7 +26,6 @@ from posbias.rollout.influence import influence_profile
 from posbias.rollout.kernels import attention_kernel
 from posbias.rollout.logits import alibi_slopes, geometric_slopes
 from posbias.rollout.order import dominates
-from posbias.rollout.position_bias import exponential_integral_inverse
 from posbias.rollout.profiles import mean_position, read_profile, u_shape
 from posbias.rollout.structured import structured_kernels
 from posbias.rollout.untrained import untrained_profile
@@ -290,16 +287,6 @@ def test_engine_equals_python_at_the_limits(driver, show):
         assert np.abs(p - predicted(**fields)).max() < 1e-12, fields
 
 
-def test_exponential_integral_and_its_inverse(driver, show):
-    show()
-    tau = np.geomspace(1e-3, 100, 60)
-    script = """const e = PosbiasEngine, [tau] = arguments;
-        return [tau.map(e.exponentialIntegral), tau.map(e.exponentialIntegralInverse)]"""
-    integral, inverse = driver.execute_script(script, tau.tolist())
-    assert np.allclose(integral, exp1(tau), rtol=1e-14)
-    assert np.allclose(inverse, [exponential_integral_inverse(float(x)) for x in tau], rtol=1e-12)
-
-
 @pytest.mark.parametrize("fields", [{"encoding": "flat", "tau": 3.0}, {"encoding": "log-position", "alpha": 2.0}])
 def test_limit_of_the_mean_position_in_long_prompts(driver, show, fields):
     show()
@@ -403,11 +390,9 @@ def test_engine_on_three_tokens_by_hand(driver, show):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ("{n: 0, lambda: [1]}", "n: expected an integer of at least 1, received 0"),
         ("{n: 5, lambda: [1.5]}", "lambda: expected numbers from 0 to 1, received 1.5"),
         ("{n: 5, lambda: [1], diagonal: [[0], [0]]}", "diagonal: expected 1 or 1 rows, received 2"),
         ("{n: 5, lambda: [1], bias: {kind: 'flat', tau: 0}}", "bias.tau: expected a number above 0 and below 700"),
-        ("{n: 5, lambda: [1], slopes: [1], bias: {kind: 'flat', tau: 1}}", "slopes: expected 0 with a bias"),
         ("{n: 5, lambda: [1], mask: {kind: 'full'}, bias: {kind: 'flat', tau: 1}}", "mask: expected causal with a"),
     ],
 )
@@ -462,12 +447,6 @@ def test_committed_data_are_what_python_generates():
     committed = (ROOT / DATA).read_text(encoding="utf-8")
     assert committed == explorer_script(ROOT), "run python -m bookkit explorer-data"
     assert (ROOT / DATA).stat().st_size < 300_000
-
-
-def test_slopes_of_no_rule_are_refused():
-    assert slope_rule(0.25 * geometric_slopes(12), 12) == ("geometric", 0.25)
-    with pytest.raises(ValueError, match="slopes: expected those of a rule for 2 heads"):
-        slope_rule([1.0, 0.9], 2)
 
 
 def test_published_presets_give_the_published_predictions(driver, show):
@@ -613,15 +592,6 @@ def test_the_switch_between_the_laws(driver, show):
     assert "law at birth without positional encoding" in legend(driver) and "adding sizes" not in legend(driver)
     after(driver, element(driver, "force-position").click)
     assert np.array_equal(choose(driver, "law", "aligned"), sizes)
-
-
-def test_a_link_to_the_law_at_birth_and_its_file(driver, show, tmp_path):
-    show("#law=birth&length=64&mask=window&width=9")
-    p = profile(driver)
-    assert np.abs(p - predicted_at_birth(length=64, mask="window", width=9)).max() < 1e-12
-    assert Select(element(driver, "law")).first_selected_option.text == "at birth: squares"
-    (tmp_path / "p.csv").write_text(driver.execute_script("return PosbiasExplorer.csv()"))
-    assert np.array_equal(read_profile(tmp_path / "p.csv"), p)
 
 
 def test_a_long_computation_goes_on_beside_the_reader(driver, show):
@@ -1014,18 +984,6 @@ def test_nothing_is_asked_of_the_network(driver, show):
     assert errors(driver) == []
     sources = "".join(file.read_text() for file in ASSETS.glob("*.js") if "uPlot" not in file.name)
     assert not re.search(r"\bfetch\(|XMLHttpRequest|sendBeacon|WebSocket|EventSource|\bimport\(", sources)
-
-
-def test_plotting_library_comes_with_its_licence():
-    script = (ASSETS / "uPlot.iife.min.js").read_text()
-    assert "uPlot (v1.6.32)" in script.splitlines()[0]
-    assert "Permission is hereby granted" in (ASSETS / "uPlot.LICENSE").read_text()
-    assert "uPlot 1.6.32" in (ROOT / "NOTICE").read_text()
-
-
-def test_without_scripts_the_page_says_what_to_do():
-    text = (ROOT / "book" / "explorer.md").read_text()
-    assert "posbias rollout" in text.partition("<noscript>")[2].partition("</noscript>")[0]
 
 
 @pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (360, "dark")])

@@ -1,5 +1,4 @@
 import pandas as pd
-import pytest
 
 from bookkit.tables import frame_cells, show_table, table_markdown, table_text
 
@@ -25,8 +24,3 @@ def test_a_frame_is_shown_with_its_formats(capsys):
 
 def test_a_named_index_is_shown_and_another_is_not():
     assert frame_cells(FRAME.set_index("model"), {})[0] == frame_cells(FRAME, {})[0] == ["model", "W1", "heads"]
-
-
-def test_a_format_of_an_unknown_column_is_refused():
-    with pytest.raises(ValueError, match="expected columns out of model, W1, heads, received w1"):
-        show_table(FRAME, {"w1": ".2f"})

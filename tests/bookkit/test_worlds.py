@@ -31,14 +31,6 @@ def test_a_chapter_that_fails_in_a_world_differs_there(make_book):
     assert "ZeroDivisionError" in report.disagreements[0]
 
 
-def test_an_edited_chapter_is_to_be_run_first(make_book):
-    root = book(make_book, "0")
-    runner.run_chapter(root, "threads")
-    book(make_book, "1")
-    (report,) = worlds.run_worlds(root, ["here"], [])
-    assert "run the chapter first" in report.disagreements[0]
-
-
 def test_the_command_ends_with_1_where_a_world_differs(make_book, monkeypatch, capsys):
     root = book(make_book, "(threads == 2)")
     runner.run_chapter(root, "threads")
