@@ -47,22 +47,24 @@ portable: .venv/test.stamp ## chapters and unit tests as other processors, threa
 bench: .venv/test.stamp ## speed and memory of the engine beside a dense one, in benchmarks/results.md
 	$(BIN)/python benchmarks/run.py
 
-measurements: .venv/book.stamp ## what chapters keep of the reference models and of untrained ones; hours, goes on where it was; WIKITEXT= and TRAINED= for more
+measurements: .venv/book.stamp ## what chapters keep of the reference models and of untrained ones; hours, goes on where it was; WIKITEXT=FILE and TRAINED=FOLDER for more
 	for study in reference untrained absolute norms ladder design; do $(STUDY).$$study all $(if $(WIKITEXT),--wikitext $(WIKITEXT)) || exit; done
 	$(if $(TRAINED),for study in reference ladder design; do $(STUDY).$$study all --trained $(TRAINED) || exit; done)
 
-seeds: .venv/book.stamp ## reference models from two more seeds, in SEEDED=, and what chapters keep of them; hours, goes on where it was
-	for seed in $(SEEDS); do $(STUDY).reference train all --seed $$seed -o $(SEEDED)/seed-$$seed || exit; done
+seeds: .venv/book.stamp ## reference models from two more seeds, in SEEDED=FOLDER (trained), and what chapters keep of them; hours, goes on where it was
+	for seed in $(SEEDS); do $(STUDY).reference train all --seed $$seed --snapshots 0,3,10,30,100,300,600 -o $(SEEDED)/seed-$$seed || exit; done
 	$(MAKE) seeds-measured
 seeds seeds-measured: SEEDS ?= 1 2
 seeds seeds-measured: SEEDED ?= trained
 
-seeds-measured: .venv/book.stamp ## the second half of it, for the models in SEEDED= whose training has ended
+seeds-measured: .venv/book.stamp ## the second half of it, for the models in SEEDED=FOLDER whose training has ended
 	$(STUDY).reference seeds --trained posbias/data/reference
 	for seed in $(SEEDS); do \
 		$(STUDY).reference seeds --trained $(SEEDED)/seed-$$seed || exit; \
 		$(STUDY).ladder gap --trained $(SEEDED)/seed-$$seed --prompts 24 || exit; \
 		$(STUDY).ladder between --trained $(SEEDED)/seed-$$seed || exit; \
+		$(STUDY).ladder 'step-*' --only bloom-12 --trained $(SEEDED)/seed-$$seed || exit; \
+		$(STUDY).absolute seed-$$seed --trained $(SEEDED)/seed-$$seed || exit; \
 	done
 
 scratch: .venv/book.stamp ## networks that learn to retrieve, for the chapter icl; about six hours of a core, goes on where it was

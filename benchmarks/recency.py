@@ -1,6 +1,6 @@
 """Simulate recency probabilities on the whole grid, and measure what the simulation costs.
 
-    python benchmarks/recency.py            # writes results/layernorm/recency.csv (15 minutes on 2 cores), then:
+    python benchmarks/recency.py            # writes results/recency.csv (15 minutes on 2 cores), then:
     python benchmarks/recency.py --speed    # prints a table in Markdown and writes it to benchmarks/recency.md
 
 The grid: widths, cosines, no norm / LayerNorm / RMSNorm, with and without a residual. At widths 16 and 64 every

@@ -58,6 +58,11 @@ class Part:
     trained: bool = False  # of a folder of trained models only
     seeds: bool = True  # named by the seed, where they are
 
+    def __str__(self) -> str:
+        """Say what is measured, and what it needs."""
+        needs = f"{', --wikitext' if self.text else ''}{', --trained' if self.trained else ''}"
+        return f"{self.prompts} prompts of {self.length} tokens{needs}; in results/{self.question}.nc"
+
     def settings(self, source: Any, wikitext: Path | None) -> Settings:
         """Return the settings of a measurement."""
         corpus = Corpus(str(wikitext), separator=ARTICLE) if self.text else Corpus("builtin")
@@ -69,14 +74,19 @@ class Part:
 def main(study: str, parts: Mapping[str, Part], words: Sequence[str] | None = None) -> None:
     """Run ``python -m studies.STUDY``; what the user can correct is one line and status 2."""
     command = f"python -m studies.{study}"
-    parser = argparse.ArgumentParser(command, description="Make what the book keeps; entries that are there are kept.")
+    parser = argparse.ArgumentParser(
+        command,
+        description="Make what the book keeps; entries that are there are kept.",
+        epilog="\n".join(["parts:", *(f"  {name}: {part}" for name, part in parts.items())]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("part", nargs="+", choices=[*parts, "all"], help="what to measure")
     parser.add_argument("--only", action="append", metavar="MODEL", help="a model of the part, a directory or an id")
     parser.add_argument("--prompts", type=int, help="another number of prompts")
     parser.add_argument("--length", type=int, help="another number of tokens")
     parser.add_argument("--wikitext", type=Path, metavar="FILE", help="the test part of WikiText-2")
     parser.add_argument("--trained", type=Path, metavar="FOLDER", help="of models that studies.reference trained")
-    parser.add_argument("--output", "-o", type=Path, metavar="FILE", help="in place of results/QUESTION.nc")
+    parser.add_argument("--output", "-o", type=Path, metavar="FILE", help="in place of the book's own")
     parser.add_argument("--force", action="store_true", help="measure again what is there")
     asked = parser.parse_args(words)
     try:

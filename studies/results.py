@@ -35,7 +35,7 @@ class Results(Mapping[str, xr.Dataset]):
         self._entries: dict[str, xr.Dataset] = {}
         self._groups: dict[str, str] = {}
         if not self.path.is_file():
-            raise errors.invalid(str(self.path), "a file of results; see python -m studies", "none")
+            raise errors.invalid(str(self.path), "a file of results, as python -m studies.STUDY makes it", "none")
         check_signature(self.path)
         with h5netcdf.File(self.path, "r") as file:
             names = {name: group.variables["entry"][:] for name, group in file.groups.items()}

@@ -25,7 +25,7 @@ SUFFIXES = {"output": (".yaml", ".yml"), "plot": (".png", ".svg"), "profile": ("
 
 def register(app: typer.Typer) -> None:
     """Add the command to ``app``."""
-    app.command("design")(design)
+    app.command("design", short_help="Choose biases for a wanted profile.")(design)
 
 
 def design(

@@ -41,15 +41,7 @@ class Design:
 
 
 def read_design(file: Path) -> Design:
-    """Read the position biases of a rollout configuration; what else it has, a network has of its own.
-
-    Raises
-    ------
-    ValueError
-        For a configuration without position biases, or whose heads do not count alike, as those of a network do.
-    OSError
-        If it cannot be read.
-    """
+    """Read the position biases of a rollout configuration; what else it has, a network has of its own."""
     from posbias.published.configuration import read_config
 
     config = read_config(file)

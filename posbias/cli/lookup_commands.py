@@ -21,7 +21,7 @@ OF_MEASURING = ("length", "rule", "per_document", "quantities", "kernel_size", "
 
 def register(app: typer.Typer) -> None:
     """Add the command to ``app``."""
-    app.command("lookup")(lookup)
+    app.command("lookup", short_help="Ask a model for what stands at each place.")(lookup)
 
 
 @with_options(

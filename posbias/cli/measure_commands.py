@@ -17,7 +17,7 @@ from posbias.measure.unfinished import check_run, own_checkpoint, resumable
 
 def register(app: typer.Typer) -> None:
     """Add the command to ``app``."""
-    app.command("measure")(measure)
+    app.command("measure", short_help="Measure λ, attention and influence of a model.")(measure)
 
 
 @with_options(opening=[Opening], measuring=group(Corpus, Settings, **UNLESS_GIVEN), running=[Running])

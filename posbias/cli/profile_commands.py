@@ -20,8 +20,8 @@ FIGURE = "figure/"
 
 def register(app: typer.Typer) -> None:
     """Add the commands that compute to ``app``."""
-    app.command("rollout")(rollout)
-    app.command("compare")(compare)
+    app.command("rollout", short_help="Predict the influence profile.")(rollout)
+    app.command("compare", short_help="Compare two profiles.")(compare)
 
 
 def rollout(

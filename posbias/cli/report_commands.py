@@ -17,7 +17,7 @@ DEFAULTS: dict[str, Any] = {"prompts": 64, "length": 256}
 
 def register(app: typer.Typer) -> None:
     """Add the command to ``app``."""
-    app.command("report")(report)
+    app.command("report", short_help="Write one page about a measurement or a model.")(report)
 
 
 def report(

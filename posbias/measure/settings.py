@@ -97,11 +97,11 @@ class Settings:
     device_map: str | None = setting(None, "Spread the model by accelerate: auto, balanced, sequential.")
     rule: str = setting(
         "first",
-        "The first tokens of documents, tokens from inside them (cut), or random tokens; first unless given, random "
+        "first (the first tokens of documents), cut (tokens from inside them) or random; first unless given, random "
         "with --untrained and no --dataset.",
         kept=True,
     )
-    seed: int = setting(0, "For the rules cut and random, and for weights that are drawn.", kept=True)
+    seed: int = setting(0, "Of what is drawn: places, tokens, and the weights of --untrained.", kept=True)
     per_document: int = setting(1, "Most prompts from one document, for the rule cut.")
     special_tokens: bool = setting(True, "Put the tokenizer's start tokens in front.", kept=True)
     quantities: tuple[str, ...] = setting(

@@ -41,7 +41,7 @@ def train(
         float | None, typer.Option(help="Learning rate; 0.003, and 0.001 where a pair has two tokens.")
     ] = None,
     chapter: Annotated[
-        bool, typer.Option("--chapter", help="Train the settings of the chapter on retrieval, in place of others.")
+        bool, typer.Option("--chapter", help="Train the settings of the chapter `lookup`, in place of others.")
     ] = False,
     seeds: Annotated[int, typer.Option(help="Number of networks for each setting; their seeds are 0, 1, …")] = 3,
     remedies: Annotated[

@@ -116,7 +116,7 @@ class Training:
 
 
 def grid() -> dict[Setting, Training]:
-    """Return the settings of the chapter on retrieval, with how each is trained."""
+    """Return the settings of the chapter `lookup`, with how each is trained."""
     found: dict[Setting, Training] = {}
     for encoding in ENCODINGS:
         one = Setting(encoding)

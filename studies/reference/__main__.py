@@ -1,4 +1,4 @@
-"""``python -m studies.reference``: train the reference models, or measure what chapters keep of them."""
+"""``python -m studies.reference``: measure what chapters keep of the reference models; ``train NAME`` trains them."""
 
 import sys
 from functools import partial

@@ -48,10 +48,6 @@ def place(tmp_path_factory):
     return folder
 
 
-def test_all_families_are_here():
-    assert len(ROWS) == 14
-
-
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("name", ROWS)
 def test_what_is_right_is_loaded_to_the_bit(tmp_path, name, tied):

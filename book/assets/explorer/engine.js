@@ -2,7 +2,7 @@
 
    A classic script with one global, PosbiasEngine, because pages opened from disk may not load ES modules; it touches
    no document, and Node can require it. It computes what posbias computes in Python (posbias.rollout, and for
-   logarithmic distances posbias.kernels.attention_kernel); tests/test_explorer.py holds the two together within 1e-9.
+   logarithmic distances posbias.rollout.kernels.attention_kernel); tests/bookkit/test_explorer.py holds the two together within 1e-9.
 
    A head's kernel is A[i, j] ∝ k(i - j) beside the diagonal and e^d on it, over the keys that the mask allows, with
        k(x) = e^(-m x)        distance "linear": ALiBi, the decay mask, and no encoding (m = 0),
@@ -943,7 +943,7 @@
     return sum / Math.max(p.length - 1, 1);
   }
 
-  /** What posbias.read_profile reads: a header, then one line for each position, counted from 0. */
+  /** What posbias compare reads: a header, then one line for each position, counted from 0. */
   function profileText(p) {
     return ["token_position,probability", ...Array.from(p, (x, j) => `${j},${x}`)].join("\n") + "\n";
   }
