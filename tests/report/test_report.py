@@ -25,6 +25,7 @@ from posbias.measure.measurement import Measurement
 from posbias.measure.summary import summarise, write_summary
 from posbias.report import document, figures, page, tables, text
 from posbias.report.stats import BLIND, Evidence
+from posbias.rollout.profiles import mean_position
 from studies.ladder import scores
 
 N, LENGTH = 8, 24
@@ -119,6 +120,12 @@ def test_the_answer_stands_first(whole):
     headings += [words.find(title) for title in ("Where it stands", "How to read it", "The data", "Where the numbers")]
     assert -1 not in headings and headings == sorted(headings)
     assert [tag for tag, _ in found.tags].count("svg") == 6
+
+
+def test_the_table_has_the_mean_position_of_each_curve(evidence):
+    found = {row[0].removesuffix(" (baseline)"): row[4] for row in tables.score_cells(evidence)}
+    curves = {evidence.subject.label(name): q for name, q in evidence.profiles.items()} | {"measured": evidence.p}
+    assert found == {label: tables.number(mean_position(q)) for label, q in curves.items()}
 
 
 def test_scores_and_tests_are_those_of_the_book(measured, evidence):
