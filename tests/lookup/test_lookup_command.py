@@ -20,6 +20,7 @@ from measuring import refused, save, status, write_documents
 from posbias.lookup import run as module
 from posbias.lookup.file import ATTRIBUTES, VARIABLES, read_lookup
 from posbias.lookup.run import Change, Lookup, look_up
+from posbias.lookup.scores import drawn_profile, group_means, grouped_profile, groups_of, rank_correlation
 from posbias.lookup.tasks import Task
 from posbias.measure.corpus import Corpus
 from posbias.measure.instrument import Instrument
@@ -107,6 +108,19 @@ def test_the_profile_is_that_of_the_same_prompts_up_to_the_answer(subject, found
     edges = np.append(results["group_first"].values, len(starts))
     groups = [share[a:b].mean() for a, b in zip(edges[:-1], edges[1:], strict=True)]
     assert np.allclose(results["profile_group"].sel(profile_name="measured"), groups, rtol=1e-4)
+
+
+def test_a_resample_draws_the_profile_of_its_own_prompts(subject, tmp_path):
+    settings = replace(subject.settings, prompts=48, batch_size=16)
+    asked = replace(subject, settings=settings, task=Task("kv", pairs=8), profile_prompts=12)
+    results = look_up(asked, tmp_path / "r.nc")
+    groups = groups_of(results["place"].values, 8, results["unit"].values)
+    influence = grouped_profile(results["influence_places"].values, groups)
+    drawn = drawn_profile(influence, influence.sum(1), groups.weights[:, results["profile_index"].values])
+    means = group_means(results["log_probability"].values, groups)
+    expected = rank_correlation(means, results["profile_group"].sel(profile_name="measured").values, drawn)
+    received = results["rank_correlation"].sel(profile_name="measured", score="log_probability")
+    assert np.allclose(received, expected, atol=0.01)
 
 
 def test_networks_of_keys_and_values_by_name(place, tmp_path, capsys):

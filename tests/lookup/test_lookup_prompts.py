@@ -233,6 +233,12 @@ def test_whole_documents_are_drawn_again():
     assert np.ptp(whole.overall[1:]) > 1.5 * np.ptp(single.overall[1:])
 
 
+def test_a_resampled_mean_is_over_the_prompts_that_were_drawn():
+    groups = scores.groups_of(np.repeat(np.arange(4), 8), 4, np.arange(32), resamples=99)
+    means = scores.group_means(np.repeat([-3.0, 1.0, 2.0, 5.0], 8), groups)
+    assert np.allclose(means.low, means.mean) and np.allclose(means.high, means.mean)
+
+
 def test_rank_correlations_over_groups():
     places = np.repeat(np.arange(8), 6)
     groups = scores.groups_of(places, 8, np.arange(48), resamples=300)
