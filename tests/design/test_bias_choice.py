@@ -130,6 +130,7 @@ def test_criteria_by_hand():
     long = np.full(160, 1 / 160)
     long[10:20] /= 4
     assert bias_choice.worst_place(long / long.sum()) == pytest.approx(0.25 / (1 - 7.5 / 160))
+    assert bias_choice.worst_place(np.full(20, 0.05)) == pytest.approx(1), "parts of one token and of two"
 
 
 def test_the_mean_over_heads_stands_for_each_where_only_it_is_there(studies):

@@ -128,6 +128,7 @@ def test_the_tables_are_whole():
     assert len(entries) == 5 * 3 + 5 * 2 * 3 + 5 * 2 * 3
     assert {e.model for e in entries} == set(published.MODELS)
     assert {e.dataset for e in entries} == set(published.CORPORA)
+    assert all(published.printed(e.table, e.model, e.variant, e.dataset) is e for e in entries)
     entry = published.printed(2, "bloom", "c")
     assert (entry.wasserstein, entry.n) == (0.01, 256) and (entry.low, entry.high) == pytest.approx((0.005, 0.015))
     for model in published.MODELS:
