@@ -130,6 +130,7 @@ def run(command: str, name: str, part: Part, asked: argparse.Namespace) -> Itera
         options = ["--prompts", str(prompts), "--length", str(length)]
         data = part.measure(*(part.settings(source, asked.wikitext) for source in sources))
         data = data.assign_attrs(command=shlex.join([*command.split(), name, *more, *options]), **training)
+        path.parent.mkdir(parents=True, exist_ok=True)  # not before: what is refused leaves no folder
         results.save(path, {entry: data.drop_vars(LARGE, errors="ignore") if training else data})
         yield entry, path, time.monotonic() - began
 

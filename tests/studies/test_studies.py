@@ -75,9 +75,9 @@ def test_every_committed_entry_has_a_part_that_makes_it(study):
 
 
 def test_an_entry_says_what_makes_it_and_is_kept(tmp_path, capsys):
-    path = tmp_path / "models.nc"
+    path = tmp_path / "new" / "models.nc"  # in a folder that is made for it
     run("reference", "builtin", "--only", "bloom-8", *tiny(path))
-    (data,) = [x for _, x in load("models", tmp_path).items()]
+    (data,) = [x for _, x in load("models", path.parent).items()]
     assert set(data.attrs) >= PROVENANCE and {"influence", "rollout", "influence_prompts"} <= set(data)
     assert (data.attrs["prompts"], data.attrs["length"], data.attrs["device"]) == (2, 32, "cpu")
     words = shlex.split(data.attrs["command"])
@@ -88,7 +88,7 @@ def test_an_entry_says_what_makes_it_and_is_kept(tmp_path, capsys):
     run("reference", "builtin", "--only", "bloom-8", *tiny(path, prompts=3), status=2)
     assert "bloom-8.builtin: prompts: expected 3, received 2; see --force" in capsys.readouterr().err
     run("reference", *words[3:], "-o", path, "--force")
-    again = load("models", tmp_path)["bloom-8.builtin"]
+    again = load("models", path.parent)["bloom-8.builtin"]
     xr.testing.assert_allclose(again, data, rtol=1e-5, atol=1e-7)
 
 
