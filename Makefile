@@ -58,7 +58,8 @@ seeds seeds-measured: SEEDS ?= 1 2
 seeds seeds-measured: SEEDED ?= trained
 
 seeds-measured: .venv/book.stamp ## the second half of it, for the models in SEEDED=FOLDER whose training has ended
-	$(STUDY).reference seeds --trained posbias/data/reference
+	$(STUDY).reference seeds --trained posbias/data/reference --only bloom-8
+	$(STUDY).reference seeds --trained studies/reference/models $(foreach model,$(notdir $(wildcard studies/reference/models/*)),--only $(model))
 	for seed in $(SEEDS); do \
 		$(STUDY).reference seeds --trained $(SEEDED)/seed-$$seed || exit; \
 		$(STUDY).ladder gap --trained $(SEEDED)/seed-$$seed --prompts 24 || exit; \
@@ -75,7 +76,7 @@ scratch: KEPT := --seeds 3 --precision bfloat16 -o results
 lookup: .venv/book.stamp ## networks that look values up, for the chapter lookup; about eight hours of a core, goes on where it was
 	$(STUDY).lookup train --chapter --remedies -o results
 	mkdir -p $(COPIES)
-	for model in $(notdir $(wildcard posbias/data/reference/*-*[0-9])); do \
+	for model in $(notdir $(wildcard posbias/data/reference/*-*[0-9] studies/reference/models/*)); do \
 		[ -f $(COPIES)/$$model.nc ] || $(BIN)/posbias lookup --model reference/$$model --task copy -o $(COPIES)/$$model.nc || exit; \
 	done
 	$(BIN)/python -c 'import pathlib, xarray; from studies import results; results.save(results.FOLDER / "lookup.nc", {f"{p.stem}.copies": xarray.load_dataset(p) for p in pathlib.Path("$(COPIES)").glob("*.nc")})'

@@ -1,7 +1,7 @@
 """Reference models and held-out documents: what comes with the package, checked by checksum.
 
-A checkout of the book has all reference models. An installed package has one of them and the documents; the others it
-finds in ``reference`` of the folder that ``POSBIAS_DATA`` names, such as ``posbias/data`` of a checkout.
+The package has one reference model and the documents; a checkout of the book has the others among its studies. An
+installed package finds others in ``reference`` of the folder that ``POSBIAS_DATA`` names.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from posbias import errors
 from posbias.files import data_folder
 
 FOLDER = Path(__file__).parent / "data" / "reference"
+CHECKOUT = Path(__file__).parents[1] / "studies" / "reference" / "models"
 REGISTRY = FOLDER.with_name("reference.registry")
 PREFIX = "reference/"
 """In front of the name of a reference model where a directory or an id on the hub can stand too."""
@@ -35,21 +36,35 @@ def registry() -> dict[str, str]:
     return dict(line.split() for line in lines if line and not line.startswith("#"))
 
 
-def registry_text(folder: Path) -> str:
-    """Return the registry of ``folder`` as it stands in ``reference.registry``: a line for each file, by name."""
-    files = sorted(path for path in (*folder.glob("*/*"), folder / HELD_OUT) if path.is_file())
-    lines = [f"{path.relative_to(folder).as_posix()} {_sha256(path)}\n" for path in files]
-    return "".join(["# SHA-256 of the files in data/reference: reference models and held-out documents\n", *lines])
+def registry_text() -> str:
+    """Return the registry of the files as it stands in ``reference.registry``: a line for each file, by name."""
+    files = [FOLDER / HELD_OUT, *FOLDER.glob("*/*"), *CHECKOUT.glob("*/*")]
+    lines = {path.relative_to(path.parents[path.name != HELD_OUT]).as_posix(): _sha256(path) for path in files}
+    lines_by_name = [f"{name} {digest}\n" for name, digest in sorted(lines.items())]
+    return "".join(["# SHA-256 of the files of the reference models, and of the held-out documents\n", *lines_by_name])
 
 
 def reference_names() -> list[str]:
-    """Return the names of all reference models, those of the package and those of a checkout alone."""
+    """Return the names of all reference models, here or not."""
     return sorted({name.split("/")[0] for name in registry()} - {HELD_OUT})
 
 
 def shipped_names() -> list[str]:
-    """Return the names of the reference models that are in the package: one, or all in a checkout."""
-    return [name for name in reference_names() if (FOLDER / name / "config.json").is_file()]
+    """Return the names of the reference models that are here: one in an installed package, all in a checkout."""
+    return [name for name in reference_names() if any((place / name).is_dir() for place in (FOLDER, CHECKOUT))]
+
+
+def reference_folder(name: str) -> Path:
+    """Return the folder of a reference model's files, which are not checked; FileNotFoundError if they are not here."""
+    places = (FOLDER, CHECKOUT, data_folder() / "reference")
+    for place in places:
+        if (place / name).is_dir():
+            return place / name
+    inside = ", ".join(f"{PREFIX}{other}" for other in shipped_names()) or "no reference model"
+    raise FileNotFoundError(
+        f"{PREFIX}{name}: expected its files in {places[0]}, {places[1]} or {places[2]}, received none; {inside} comes "
+        f"with the package, all are in a checkout of the book: give its folder studies/reference/models/{name}"
+    )
 
 
 def model_folder(model: str) -> str:
@@ -59,26 +74,16 @@ def model_folder(model: str) -> str:
     name = model.removeprefix(PREFIX)
     if name not in reference_names():
         raise errors.invalid("model", f"reference/ and one of {', '.join(reference_names())}", model)
-    folders = (FOLDER, data_folder() / "reference")
-    for folder in folders:
-        if (folder / name).is_dir():
-            for file in _files(name):
-                _check(file, folder)
-            return str(folder / name)
-    inside = ", ".join(f"{PREFIX}{other}" for other in shipped_names()) or "no reference model"
-    raise FileNotFoundError(
-        f"{model}: expected its files in {folders[0]} or {folders[1]}, received neither; {inside} comes with the "
-        "package, all are in a checkout of the book: set POSBIAS_DATA to its folder posbias/data"
-    )
+    folder = reference_folder(name)
+    for file in registry():
+        if file.startswith(f"{name}/"):
+            _check(file, folder.parent)
+    return str(folder)
 
 
-def _files(name: str) -> list[str]:
-    return [file for file in registry() if file.startswith(f"{name}/")]
-
-
-def _check(file: str, folder: Path | None = None) -> Path:
-    """Return the path of a file in ``folder`` or the package; ValueError if its checksum is not the registry's."""
-    path = (folder or FOLDER) / file
+def _check(file: str, folder: Path) -> Path:
+    """Return the path of a file in ``folder``; ValueError if its checksum is not the registry's."""
+    path = folder / file
     received = f"{_sha256(path)} of {path.stat().st_size:,} bytes" if path.is_file() else "no file"
     if received.split()[0] != registry()[file]:
         raise errors.invalid(f"{path}: checksum", registry()[file], f"{received}; install posbias again or restore it")
@@ -113,8 +118,8 @@ def held_out_documents(folder: Path | None = None) -> list[str]:
     from tokenizers import Tokenizer
 
     if folder is None:
-        folder = _check(HELD_OUT).parent
-        tokenizers = [_check(f"{name}/tokenizer.json") for name in shipped_names()[:1]]
+        folder = _check(HELD_OUT, FOLDER).parent
+        tokenizers = [_check(f"{name}/tokenizer.json", reference_folder(name).parent) for name in shipped_names()[:1]]
     else:
         tokenizers = sorted(folder.glob("*/tokenizer.json"))
     if not tokenizers or not (folder / HELD_OUT).is_file():

@@ -30,14 +30,15 @@ def package(tmp_path, monkeypatch):
     write(tmp_path / "package", {name: content for name, content in FILES.items() if "two" not in name})
     entries = {name: f"sha256:{hashlib.sha256(content).hexdigest()}" for name, content in FILES.items()}
     monkeypatch.setattr(shipped, "FOLDER", tmp_path / "package")
+    monkeypatch.setattr(shipped, "CHECKOUT", tmp_path / "checkout")
     monkeypatch.setattr(shipped, "registry", lambda: entries)
     monkeypatch.setenv("POSBIAS_DATA", str(tmp_path / "data"))
     return tmp_path / "package"
 
 
 def test_the_registry_is_that_of_the_files():
-    make = "write it with shipped.REGISTRY.write_text(shipped.registry_text(shipped.FOLDER))"
-    assert shipped.registry_text(shipped.FOLDER) == shipped.REGISTRY.read_text(encoding="utf-8"), make
+    make = "write it with shipped.REGISTRY.write_text(shipped.registry_text())"
+    assert shipped.registry_text() == shipped.REGISTRY.read_text(encoding="utf-8"), make
     assert len(shipped.registry()) == 7 * len(shipped.reference_names()) + 1
 
 
@@ -52,13 +53,15 @@ def test_names_in_the_package_and_names_that_can_be_had(package):
 
 
 def test_a_model_that_is_nowhere_is_refused_with_where_it_was_sought(package, tmp_path):
-    sought = re.escape(f"reference/two: expected its files in {package} or {tmp_path / 'data' / 'reference'}, received")
-    with pytest.raises(FileNotFoundError, match=sought + ".*reference/one comes with the package.*set POSBIAS_DATA"):
+    places = f"{package}, {tmp_path / 'checkout'} or {tmp_path / 'data' / 'reference'}"
+    sought = re.escape(f"reference/two: expected its files in {places}, received none; reference/one comes with the")
+    with pytest.raises(FileNotFoundError, match=sought + " package.*give its folder studies/reference/models/two"):
         shipped.model_folder("reference/two")
 
 
-def test_a_model_in_the_users_folder_is_taken_if_it_is_that_model(package, tmp_path):
-    data = tmp_path / "data" / "reference"
+@pytest.mark.parametrize("place", ["data/reference", "checkout"])
+def test_a_model_elsewhere_is_taken_if_it_is_that_model(package, tmp_path, place):
+    data = tmp_path / place
     write(data, {name: content for name, content in FILES.items() if "two" in name})
     assert shipped.model_folder("reference/two") == str(data / "two")
     (data / "two" / "model.safetensors").write_bytes(b"a model of my own")

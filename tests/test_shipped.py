@@ -27,7 +27,7 @@ def test_a_checkout_has_all_of_the_table_and_nothing_else():
 
 @pytest.mark.parametrize("name", REFERENCES)
 def test_what_ships_was_trained_as_the_table_says(name):
-    folder, row = shipped.FOLDER / name, REFERENCES[name]
+    folder, row = shipped.reference_folder(name), REFERENCES[name]
     made = json.loads((folder / "training.json").read_text())
     ours = json.loads(json.dumps(asdict(row)))
     assert {key: made.get(key, True) for key in ours} == ours  # models made before autocast could be turned off
@@ -48,7 +48,7 @@ def test_what_ships_predicts_better_than_chance(name):
     with torch.no_grad():
         logits = model(ids).logits[:, :-1]
     loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten()).item()
-    log = (shipped.FOLDER / name / "training.csv").read_text().splitlines()[-1].split(",")
+    log = (shipped.reference_folder(name) / "training.csv").read_text().splitlines()[-1].split(",")
     assert loss < np.log(2048) - 2 and loss == pytest.approx(float(log[2]), abs=0.6)
     assert (tokenizer("x")["input_ids"][0] == 1) == REFERENCES[name].start_token
 
@@ -104,7 +104,7 @@ def test_a_folder_of_that_name_comes_first(tmp_path, monkeypatch):
 
 
 def test_a_model_without_positions_has_none():
-    model = AutoModelForCausalLM.from_pretrained(shipped.FOLDER / "nope-12")
+    model = AutoModelForCausalLM.from_pretrained(shipped.reference_folder("nope-12"))
     assert not model.transformer.wpe.weight.any()
     results = measured(Settings(Source("reference/nope-12"), Corpus("builtin"), prompts=2, length=32))
     assert results.attrs["model"] == "reference/nope-12" and results.attrs["dataset"] == "builtin"

@@ -136,9 +136,8 @@ def test_what_is_in_the_wheel(wheel, checkout):
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if not name.endswith("/")}
     kept = {name for name in names if not re.match(r"posbias-[\d.]+\.dist-info/", name)}
-    others = tuple(f"posbias/data/reference/{name}/" for name in shipped.reference_names() if name != INSIDE)
     files = {p.relative_to(checkout).as_posix() for p in (checkout / "posbias").rglob("*") if p.is_file()}
-    assert kept == {name for name in files if not name.startswith(others)}
+    assert kept == files
     models = {name.split("/")[3] for name in kept if name.startswith("posbias/data/reference/")} - {shipped.HELD_OUT}
     assert models == {INSIDE}
     assert {name.rpartition("/")[2] for name in names - kept} >= {"LICENSE", "LICENSE-text", "NOTICE", "METADATA"}
@@ -207,9 +206,9 @@ def test_a_model_that_is_not_inside_is_sought_where_the_user_says(install, elsew
     line = refused(python, elsewhere, "measure", "-m", "reference/bloom-12", "-d", "builtin", "-o", "m.nc")
     assert "reference/bloom-12: expected its files in " in line and str(elsewhere.parent / "cache") in line
     assert (
-        f"reference/{INSIDE} comes with the package" in line and "set POSBIAS_DATA to its folder posbias/data" in line
+        f"reference/{INSIDE} comes with the package" in line and "its folder studies/reference/models/bloom-12" in line
     )
     (elsewhere.parent / "cache" / "posbias").mkdir(parents=True)
-    (elsewhere.parent / "cache" / "posbias" / "reference").symlink_to(ROOT / "posbias" / "data" / "reference")
+    (elsewhere.parent / "cache" / "posbias" / "reference").symlink_to(shipped.CHECKOUT)
     found = run(python, elsewhere, "from posbias import shipped; print(shipped.model_folder('reference/bloom-12'))")
     assert found.strip() == str(elsewhere.parent / "cache" / "posbias" / "reference" / "bloom-12")

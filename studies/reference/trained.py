@@ -46,7 +46,7 @@ def training_record(name: str) -> dict[str, Any]:
     >>> training_record("bloom-8")["T"]
     8
     """
-    return dict(json.loads((shipped.FOLDER / name / "training.json").read_text(encoding="utf-8")))
+    return dict(json.loads((shipped.reference_folder(name) / "training.json").read_text(encoding="utf-8")))
 
 
 def loss_curve(name: str) -> pd.DataFrame:
@@ -54,6 +54,6 @@ def loss_curve(name: str) -> pd.DataFrame:
 
     ``step`` counts from 1; a model that was trained on from another one's weights counts its own steps only.
     """
-    rows = pd.read_csv(shipped.FOLDER / name / "training.csv")
+    rows = pd.read_csv(shipped.reference_folder(name) / "training.csv")
     taken = rows["held_out_loss"].notna()
     return pd.DataFrame({"step": np.flatnonzero(taken) + 1, "loss": rows["held_out_loss"][taken].to_numpy()})

@@ -15,7 +15,7 @@ def test_every_reference_model_has_its_row():
     rows = training_records()
     assert list(rows.index) == shipped.reference_names()
     for name in rows.index:
-        config = json.loads((shipped.FOLDER / name / "config.json").read_text())
+        config = json.loads((shipped.reference_folder(name) / "config.json").read_text())
         layers = config.get("num_hidden_layers", config.get("n_layer", config.get("n_layers")))
         heads = config.get("num_attention_heads", config.get("n_head", config.get("n_heads")))
         assert (rows.loc[name, "T"], rows.loc[name, "H"]) == (layers, heads)
