@@ -24,16 +24,6 @@ def bookkit(capsys, monkeypatch, make_book):
     return call
 
 
-def test_paths_are_taken_from_where_the_user_is(tmp_path, bookkit, make_book, monkeypatch):
-    make_book(reads=chapter_source("Reads", ':tags: [parameters]\n\nfile = ""', "open(file).read()"))
-    folder = tmp_path / "project" / "elsewhere"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    (folder / "mine.txt").write_text("found")
-    assert bookkit("run", "reads", "-p", "file", "mine.txt", "-o", "out.ipynb")[0] == 0
-    assert last_output(folder / "out.ipynb") == ["'found'"]
-
-
 def last_output(path):
     return json.loads(path.read_text())["cells"][-1]["outputs"][0]["data"]["text/plain"]
 
@@ -60,16 +50,21 @@ def test_what_the_user_can_put_right_is_one_line(bookkit, arguments, message):
     assert message in err and err.count("\n") == 1 and err.startswith("python -m bookkit: ")
 
 
-def test_run_writes_where_it_says(bookkit, tmp_path):
-    root = tmp_path / "project"
-    assert bookkit("run", "good")[0] == 0
-    committed = (root / "notebooks" / "good.ipynb").read_bytes()
+def test_run_writes_where_it_says(bookkit, tmp_path, make_book, monkeypatch):
+    root = make_book(
+        good=GOOD, reads=chapter_source("Reads", ':tags: [parameters]\n\nfile = ""\nn = 1', "n, open(file).read()")
+    )
+    committed = root / "notebooks" / "good.ipynb"
+    committed.write_text("what was there")
     status, out, _ = bookkit("run", "good", "-p", "n", "21")
     assert status == 0 and "wrote good.out.ipynb" in out
-    assert last_output(root / "good.out.ipynb") == ["42"]
-    assert bookkit("run", "good", "-p", "n", "-3", "-o", tmp_path / "mine.ipynb")[0] == 0
-    assert last_output(tmp_path / "mine.ipynb") == ["-6"]
-    assert (root / "notebooks" / "good.ipynb").read_bytes() == committed
+    assert last_output(root / "good.out.ipynb") == ["42"] and committed.read_text() == "what was there"
+    folder = root / "elsewhere"  # paths are taken from where the user is
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    (folder / "mine.txt").write_text("found")
+    assert bookkit("run", "reads", "-p", "file", "mine.txt", "-p", "n", "-3", "-o", tmp_path / "mine.ipynb")[0] == 0
+    assert last_output(tmp_path / "mine.ipynb") == ["(-3, 'found')"]
 
 
 def test_a_chapter_that_fails_ends_with_status_1(bookkit):

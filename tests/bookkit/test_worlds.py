@@ -6,45 +6,40 @@ from conftest import chapter_source
 from bookkit import runner, worlds
 from posbias import cli
 
-THREADS = chapter_source("Threads", "import os\nthreads = int(os.environ['OMP_NUM_THREADS'])", "print(0.5 + {})")
+SHIFTS = chapter_source(
+    "Threads", "import os\nthreads = int(os.environ['OMP_NUM_THREADS'])", "print(0.5 + 1e-9 * threads + (threads == 3))"
+)
+FAILS = chapter_source("Fails", "import os\n1 / (3 - int(os.environ['OMP_NUM_THREADS']))")
 
 
-def book(make_book, shift):
-    return make_book(threads=THREADS.replace("{}", shift))
-
-
-def test_worlds_that_agree_and_one_that_does_not(make_book):
-    root = book(make_book, "1e-3 * (threads == 3) + 1e-9 * threads")
-    runner.run_chapter(root, "threads")
-    before = (root / "notebooks" / "threads.ipynb").read_bytes()
-    reports = list(worlds.run_worlds(root, ["here", "threads-2", "threads-3"], ["threads"]))
-    assert [bool(report.disagreements) for report in reports] == [False, False, True]
-    assert reports[2].disagreements == ["threads-002: stdout: expected 0.500000001, received 0.501000003"]
-    assert worlds.describe(reports[2]).startswith("threads-3: threads differs (")
-    assert (root / "notebooks" / "threads.ipynb").read_bytes() == before
-
-
-def test_a_chapter_that_fails_in_a_world_differs_there(make_book):
-    root = book(make_book, "1 / (3 - threads)")
-    runner.run_chapter(root, "threads")
-    (report,) = worlds.run_worlds(root, ["threads-3"], [])
-    assert "ZeroDivisionError" in report.disagreements[0]
+def portable(*words):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["portable", *words], groups=["bookkit.commands"], name="python -m bookkit")
+    return ended.value.code or 0
 
 
 def test_the_command_ends_with_1_where_a_world_differs(make_book, monkeypatch, capsys):
-    root = book(make_book, "(threads == 2)")
-    runner.run_chapter(root, "threads")
+    root = make_book(threads=SHIFTS, fails=FAILS)
     monkeypatch.chdir(root)
-    for world, status in (("here", 0), ("threads-2", 1), ("x", 2)):
-        with pytest.raises(SystemExit) as ended:
-            cli.main(["portable", "threads", "--world", world], groups=["bookkit.commands"], name="python -m bookkit")
-        assert (ended.value.code or 0) == status
-    said = capsys.readouterr()
-    assert "1 of 1 runs agree" in said.out and "0 of 1 runs agree" in said.out
-    assert "world: expected one of here, prescott, haswell" in said.err and said.err.count("\n") == 1
+    runner.run_chapter(root, "threads")
+    before = (root / "notebooks" / "threads.ipynb").read_bytes()
+    assert portable("threads", "--world", "here", "--world", "threads-2") == 0
+    said = capsys.readouterr().out
+    assert "here: threads agrees (" in said and "threads-2: threads agrees (" in said and "2 of 2 runs agree" in said
+    assert portable("--world", "threads-3") == 1
+    said = capsys.readouterr().out
+    assert "threads-3: threads differs (" in said and "0 of 2 runs agree" in said
+    assert "threads-002: stdout: expected 0.500000001, received 1.500000003" in said
+    assert "threads-3: fails differs (" in said and "ZeroDivisionError" in said
+    assert portable("threads", "--world", "x") == 2
+    said = capsys.readouterr().err
+    assert "world: expected one of here, prescott, haswell" in said and said.count("\n") == 1
+    assert (root / "notebooks" / "threads.ipynb").read_bytes() == before
 
 
-def test_unit_tests_that_fail_in_a_world_are_named(tmp_path):
+def test_unit_tests_that_fail_in_a_world_are_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # to start them takes longer than the tests
+    monkeypatch.setenv("PYTEST_PLUGINS", "xdist.plugin")
     code = "import os\ndef test_here(): pass\ndef test_sums(): assert os.environ.get('POSBIAS_UNALIGNED') != '24'\n"
     (tmp_path / "test_world.py").write_text(code)
     eight, other = worlds.run_units(tmp_path, ["unaligned-8", "unaligned-24"], ["test_world.py"])
