@@ -6,7 +6,6 @@ so that no matrix over all pairs of tokens is ever whole.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,33 +23,20 @@ MOST_ENTRIES = {"cpu": 1 << 23, "cuda": 1 << 27}
 
 @dataclass(frozen=True)
 class AttentionReading:
-    """Hold what one layer's softmax was given and gave, valid until the layer ends.
-
-    Parameters
-    ----------
-    layer
-        0-based.
-    logits
-        What went into the softmax; content plus bias where allowed, hugely negative elsewhere.
-    probabilities
-        What came out.
-    bias
-        Position bias, (1 or H, 1 or n, n), the same for all prompts; None if there is none.
-    allowed
-        Keys that the mask allows, read from the mask (a distant key's weight may well round to 0).
-    product
-        Scaled q·k in 32 bits where the logits are rounded together with the bias; None elsewhere.
-    mixing
-        λ of each prompt in this layer, Frobenius norms; None in a forward pass alone.
-    """
+    """Hold what one layer's softmax was given and gave, valid until the layer ends."""
 
     layer: int
     logits: Float[Tensor, "B H n n"]
+    """What went into the softmax; content plus bias where allowed, hugely negative elsewhere."""
     probabilities: Float[Tensor, "B H n n"]
     bias: Float[Tensor, "#H #n n"] | None
+    """Position bias, the same for all prompts; None if there is none."""
     allowed: Bool[Tensor, "n n"]
+    """Keys that the mask allows, read from the mask (a distant key's weight may well round to 0)."""
     product: Float[Tensor, "B H n n"] | None = None
+    """Scaled q·k in 32 bits where the logits are rounded together with the bias; None elsewhere."""
     mixing: Float[Tensor, "B"] | None = None
+    """λ of each prompt in this layer, Frobenius norms; None in a forward pass alone."""
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -66,22 +52,16 @@ class AttentionReading:
         n = self.shape[-1]
         return None if self.bias is None else self.bias.expand(-1, n, n)[:, queries, : queries.stop]
 
-    def content(
-        self,
-        prompts: slice = slice(None),
-        queries: slice = slice(None),
-        out: Float[Tensor, "b H q k"] | None = None,
-    ) -> Float[Tensor, "b H q k"]:
+    def content(self, prompts: slice = slice(None), queries: slice = slice(None)) -> Float[Tensor, "b H q k"]:
         """Return content logits in 32 bits: logits less bias, hugely negative where masked."""
-        n = self.logits.shape[-1]
+        n = self.shape[-1]
         block = (..., queries, slice(0, queries.indices(n)[1]))
-        logits = (self.logits if self.product is None else self.product)[prompts][block]
-        out = torch.empty(logits.shape, dtype=torch.float32, device=logits.device) if out is None else out
         if self.product is not None:
-            return torch.where(self.allowed[block], logits, logits.new_tensor(-torch.inf), out=out)
+            return self.product[prompts][block].masked_fill(~self.allowed[block], -torch.inf)
+        logits = self.logits[prompts][block]
         if self.bias is None:
-            return out.copy_(logits)
-        return torch.sub(logits, self.bias.expand(-1, n, n)[block], out=out)
+            return logits.to(torch.float32, copy=True)
+        return (logits - self.bias.expand(-1, n, n)[block]).float()
 
     def block(
         self, prompts: slice, queries: slice, *, content: bool = True, weights: bool = True
@@ -90,28 +70,20 @@ class AttentionReading:
 
         The content logits are the caller's, to be overwritten as he likes.
         """
-        found = self.probabilities[prompts][..., queries, : queries.stop] if weights else None
-        return self.content(prompts, queries) if content else None, found
+        p = self.probabilities[prompts][..., queries, : queries.stop] if weights else None
+        return self.content(prompts, queries) if content else None, p
 
 
 @dataclass(frozen=True)
 class FusedReading:
-    """Hold what one layer's fused attention was given; the fields that :class:`AttentionReading` shares mean the same.
-
-    Parameters
-    ----------
-    query, key
-        As the kernel takes them; fewer heads of keys are shared.
-    mask
-        What is added to the logits, or True where a key may be seen; None for a causal mask.
-    scale
-        By which q·k is multiplied.
-    """
+    """Hold what one layer's fused attention was given; what :class:`AttentionReading` has too means the same."""
 
     layer: int
     query: Float[Tensor, "B H n D"]
     key: Float[Tensor, "B Hk n D"]
+    """As the kernel takes it: fewer heads are shared."""
     mask: Tensor | None
+    """What is added to the logits, or True where a key may be seen; None for a causal mask."""
     scale: float
     mixing: Float[Tensor, "B"] | None = None
 
@@ -146,13 +118,12 @@ class FusedReading:
         """Return content logits and weights of some queries, as :meth:`AttentionReading.block` does."""
         q = self.query[prompts, :, queries].to(self.keys.dtype) * self.scale
         z = q @ self.keys[prompts, :, :, : queries.stop]
-        seen = self.visible(queries)
-        hidden = z.masked_fill(~seen, -torch.inf)
+        z = z.masked_fill(~self.visible(queries), -torch.inf)
         p = None
         if weights:
             bias = self.added(queries)
-            p = (hidden if bias is None else hidden + bias).softmax(-1)
-        return hidden if content else None, p
+            p = (z if bias is None else z + bias).softmax(-1)
+        return z if content else None, p
 
 
 Reading = AttentionReading | FusedReading
@@ -169,7 +140,7 @@ def blocks(reading: Reading, device: torch.device) -> Iterator[tuple[slice, slic
     rows = min(max(32, -(-n // 8)), max(8, most // (H * n)))
     for start in range(0, n, rows):
         queries = slice(start, min(start + rows, n))
-        together = max(1, least // (H * math.prod((queries.stop - start, queries.stop))))
+        together = max(1, least // (H * (queries.stop - start) * queries.stop))
         for prompt in range(0, B, together):
             yield slice(prompt, min(prompt + together, B)), queries
 

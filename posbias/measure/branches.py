@@ -7,7 +7,7 @@ every position, gives the Gram matrix of the step's derivatives whatever the MLP
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,40 +28,28 @@ MOST_PROMPTS = 16
 
 @dataclass(frozen=True)
 class Branches:
-    """Hold what the law of untrained networks needs beside kernels, under the names that files have.
-
-    Parameters
-    ----------
-    branch_gain
-        c_{t,h} = ‖W_O W_V Γ‖_F/√d of each head, with what the norms around the attention multiply by.
-    branch_scale
-        Root mean square over prompts of 1/σ_j, σ the denominator of the norm before attention.
-    output_scale
-        The same of the norm after attention at the query, 1 where there is none.
-    step_gain
-        K[j, j'], the mean over prompts of tr(J_j J_j'ᵀ)/d, J the Jacobian of the step without its skip; beyond the
-        number of cells its mean over the pairs of different tokens in a pair of cells, with ``step_size``.
-    step_size
-        K[j, j]; None where ``step_gain`` has it.
-    parallel
-        1 where the step reads what the attention reads, else 0.
-    """
+    """Hold what the law of untrained networks needs beside kernels, under the names that files have."""
 
     branch_gain: Float[np.ndarray, "T H"]
+    """c_{t,h} = ‖W_O W_V Γ‖_F/√d of each head, with what the norms around the attention multiply by."""
     branch_scale: Float[np.ndarray, "T n"]
+    """Root mean square over prompts of 1/σ_j, σ the denominator of the norm before attention."""
     output_scale: Float[np.ndarray, "T n"]
+    """The same of the norm after attention at the query, 1 where there is none."""
     step_gain: Float[np.ndarray, "T cells cells"]
+    """K[j, j'], the mean over prompts of tr(J_j J_j'ᵀ)/d, J the Jacobian of the step without its skip; beyond the
+    number of cells its mean over the pairs of different tokens in a pair of cells, with ``step_size``."""
     step_size: Float[np.ndarray, "T n"] | None
+    """K[j, j]; None where ``step_gain`` has it."""
     parallel: Int[np.ndarray, "T"]
+    """1 where the step reads what the attention reads, else 0."""
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays by the names that files have."""
-        found = {field.name: getattr(self, field.name) for field in fields(self)}
-        if self.step_size is None:
-            del found["step_size"]
-        else:
-            found["step_gain_cells"] = found.pop("step_gain")
-            found["step_gain_diagonal"] = found.pop("step_size")
+        found = dict(vars(self))
+        size = found.pop("step_size")
+        if size is not None:
+            found |= {"step_gain_cells": found.pop("step_gain"), "step_gain_diagonal": size}
         return found
 
 
@@ -203,10 +191,10 @@ def _multiplier(norm: nn.Module, W: Float[Tensor, "size d"]) -> Float[Tensor, "d
     """Return what a norm multiplies each feature of W by: a LayerNorm's weights; those of RMSNorm may lack 1."""
     if norm.weight is None:  # Galactica's norms have none
         return torch.ones(W.shape[-1], device=W.device)
-    with present(norm), torch.no_grad():
-        weight: Any = norm.weight
+    with present(norm):
+        weight: Any = norm.weight.detach()
         if centres(norm):
-            return weight.detach().float()  # type: ignore[no-any-return]
+            return weight.float()  # type: ignore[no-any-return]
         ones = torch.ones_like(weight)
     with torch.no_grad():
         return norm(ones).float()  # type: ignore[no-any-return]
