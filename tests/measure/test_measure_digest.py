@@ -58,12 +58,12 @@ def flip(file, at):
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json"])
-@pytest.mark.parametrize("part", [0.0, 0.5, 1.0])
-def test_every_byte_of_every_file_counts(model, settled, name, part):
+def test_every_byte_of_every_file_counts(model, settled, name):
     before = Source(str(model)).version()
     assert before == Source(str(model)).version() and before.startswith("files-") and len(before) == 22
-    flip(model / name, int(part * ((model / name).stat().st_size - 1)))
-    assert Source(str(model)).version() != before
+    for part in (0.0, 0.5, 1.0):
+        flip(model / name, int(part * ((model / name).stat().st_size - 1)))
+        assert Source(str(model)).version() != before
 
 
 def test_a_large_file_is_read_in_pieces(tmp_path):
@@ -98,8 +98,9 @@ def test_no_run_goes_on_with_a_file_that_was_edited_in_its_middle(tmp_path, monk
     assert run.measure(settings, tmp_path / "m.nc", resume=True) is not None
 
 
-def test_names_count_and_other_files_do_not(model):
+def test_names_count_and_place_and_other_files_do_not(model, tmp_path):
     before = folder_digest(model)
+    assert folder_digest(shutil.copytree(model, tmp_path / "elsewhere")) == before
     (model / "README.md").write_text("words")
     (model / "m.nc").write_bytes(b"a measurement beside the model")
     (model / "inner").mkdir()
@@ -107,11 +108,6 @@ def test_names_count_and_other_files_do_not(model):
     assert folder_digest(model) == before
     (model / "vocab.txt").write_text("more")
     assert folder_digest(model) != before
-
-
-def test_the_place_does_not_count(model, tmp_path):
-    shutil.copytree(model, tmp_path / "elsewhere")
-    assert folder_digest(model) == folder_digest(tmp_path / "elsewhere")
 
 
 def test_a_tokenizer_from_elsewhere_counts(place, model, tmp_path):
@@ -163,14 +159,13 @@ def test_a_time_in_the_future_is_not_trusted(model, monkeypatch, reads, cache):
     assert not cache.exists()
 
 
-@pytest.mark.parametrize(
-    "damage", [lambda file: file.write_text("nonsense"), lambda file: file.write_bytes(b"\xff" * 64)]
-)
-def test_a_damaged_cache_is_not_believed(model, settled, reads, cache, damage):
+def test_a_damaged_cache_is_not_believed(model, settled, reads, cache):
     first = folder_digest(model)
-    for file in cache.iterdir():
-        damage(file)
-    assert folder_digest(model) == first and len(reads) % 2 == 0
+    for content in (b"nonsense", b"\xff" * 64, b"g" * 64):
+        count = len(reads)
+        for file in cache.iterdir():
+            file.write_bytes(content)
+        assert folder_digest(model) == first and len(reads) == count + len(list(cache.iterdir()))
 
 
 def test_a_cache_that_cannot_be_written_stops_nothing(model, settled, tmp_path, monkeypatch):
@@ -179,8 +174,3 @@ def test_a_cache_that_cannot_be_written_stops_nothing(model, settled, tmp_path, 
     for data in (tmp_path / "file", tmp_path / "file" / "inner", Path("/proc/none")):
         monkeypatch.setenv("POSBIAS_DATA", str(data))
         assert folder_digest(model) == first
-
-
-def test_a_folder_without_such_files_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"expected files that end in \.safetensors, .*, received none"):
-        folder_digest(tmp_path)

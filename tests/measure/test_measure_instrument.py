@@ -232,13 +232,6 @@ def test_a_batch_is_its_prompts_one_by_one(measured, name):
             assert torch.allclose(together, alone, rtol=1e-4, atol=1e-6), field
 
 
-@pytest.mark.parametrize("name", EVERY)
-def test_the_model_is_left_as_it_was(measured, name):
-    model, instrument, _ = measured(name)
-    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
-    assert all(p.grad is None for p in model.parameters())
-
-
 # Traps: each was met, and each comes back as a failing test if the code forgets it.
 
 
@@ -255,21 +248,16 @@ def test_falcons_doubled_alibi_is_taken_out(measured, name):
     assert (doubled - fused).abs().max() > 1e-2  # if this fails, transformers has repaired it
 
 
-def test_falcons_slopes_are_divided_by_the_root_of_the_head_size(measured):
-    _, instrument, _ = measured("falcon-alibi")
-    found = read_positions(instrument, N)
-    assert found.kind == "alibi" and np.allclose(found.slopes, alibi_slopes(4) / np.sqrt(8), rtol=0.01)
-    assert read_positions(measured("falcon-rotary")[1], N).kind == "rotary"
-
-
-@pytest.mark.parametrize("name", ["bloom", "bloom-6-heads", "mpt", "mpt-6-heads"])
+@pytest.mark.parametrize("name", ["bloom", "bloom-6-heads", "mpt", "mpt-6-heads", "falcon-alibi"])
 def test_slopes_are_read_as_the_module_applies_them(measured, name):
+    """Falcon's are divided by the root of the head size, and rounded."""
     _, instrument, _ = measured(name)
-    found = read_positions(instrument, N)
-    H, expected = instrument.H, alibi_slopes(instrument.H)
-    assert found.kind == "alibi" and found.slopes.shape == (3, H)
-    assert np.allclose(found.slopes, expected, rtol=1e-5)
-    assert np.allclose(found.bias, -expected[:, None] * np.arange(N)[::-1], atol=1e-5)
+    found, is_falcon = read_positions(instrument, N), name == "falcon-alibi"
+    expected = alibi_slopes(instrument.H) / (8**0.5 if is_falcon else 1)
+    assert found.kind == "alibi" and found.slopes.shape == (3, instrument.H)
+    assert np.allclose(found.slopes, expected, rtol=0.01 if is_falcon else 1e-5)
+    off = 0.02 if is_falcon else 1e-5
+    assert np.allclose(found.bias, -expected[:, None] * np.arange(N)[::-1], atol=off)
 
 
 @pytest.mark.parametrize(("name", "width"), [("mistral", [5] * 3), ("qwen2", [0, 5, 5]), ("gemma2", [5, 0, 5])])
@@ -282,8 +270,7 @@ def test_windows_are_read_layer_by_layer(measured, name, width):
 
 
 def test_mpt_takes_no_more_than_its_context():
-    assert family_of(settings("mpt")).longest(settings("mpt")) == 64
-    assert family_of(settings("bloom")).longest(settings("bloom")) is None
+    assert [family_of(settings(name)).longest(settings(name)) for name in ("mpt", "bloom")] == [64, None]
 
 
 def test_allowed_keys_are_read_off_the_mask_where_weights_round_to_0():
@@ -300,20 +287,12 @@ def test_blooms_content_is_computed_again_in_16_bits():
     """The rounded sum of product and bias is far off where the bias is large; the product in 32 bits is not."""
     model = make("bloom", dtype=torch.bfloat16)
     ids = prompts(2, 128)
-    exact, rounded = [], []
-    watch = Products(128)
-
-    def observe(reading):
-        exact.append(reading.content().clone())
-        rounded.append(reading.logits.float() - reading.bias)
-
+    seen, watch = [], Products(128)
     with watch:
-        Instrument(model).measure(ids, observe)
+        Instrument(model).measure(ids, lambda r: seen.append((r.content().clone(), r.logits.float() - r.bias)))
     own = [(q @ k).view(2, 4, 128, 128) / 8**0.5 for q, k in watch.found[:3]]
     allowed = torch.ones(128, 128, dtype=torch.bool).tril()
-    off = [
-        max((z - y)[:, :, allowed].abs().max() for z, y in zip(zs[::-1], own, strict=True)) for zs in (exact, rounded)
-    ]
+    off = [max((z - y)[:, :, allowed].abs().max() for z, y in zip(zs[::-1], own)) for zs in zip(*seen)]  # noqa: B905
     assert off[0] < 1e-4 < 0.05 < off[1]
 
 
@@ -326,37 +305,16 @@ def test_16_bits_agree_with_32(measured, name, dtype):
     assert torch.isfinite(low.influence).all()
 
 
-@pytest.mark.parametrize("name", ["falcon-rotary", "gptj", "phi", "gpt_neox"])
-def test_parallel_blocks_do_not_change_what_was_read(measured, name):
-    """Their MLP's output is added in place: λ must not be computed from tensors kept until the end."""
-    _, instrument, kept = measured(name)
-    again = instrument.measure(prompts())
-    assert torch.equal(again.lambda_token, kept.batch.lambda_token)
-
-
 def test_a_nan_names_layer_and_prompt():
     model = make("llama")
-    layer = Instrument(model).layers[1]
-    bad = prompts()[2, 5]
-    x = Instrument(model).embeddings(prompts())
 
     def poison(module, args, out):
-        hit = (prompts() == bad).any(-1)
-        out[0][hit, -1] = float("nan")
+        out[0][2, -1] = float("nan")
         return out
 
-    handle = layer.self_attn.register_forward_hook(poison)
-    with pytest.raises(NotFinite, match="the attention output of layer 1 of prompt") as caught:
+    Instrument(model).layers[1].self_attn.register_forward_hook(poison)
+    with pytest.raises(NotFinite, match="the attention output of layer 1 of prompt 2 in the batch"):
         Instrument(model).measure(prompts())
-    handle.remove()
-    assert caught.value.prompt == int((prompts() == bad).any(-1).nonzero()[0]) and x.isfinite().all()
-
-
-def test_an_unsupported_architecture_is_refused_with_the_supported_ones():
-    from transformers import BertConfig
-
-    with pytest.raises(ValueError, match="bloom, mpt, falcon.*received bert"):
-        family_of(BertConfig())
 
 
 def test_attention_that_is_neither_eager_nor_torchs_own_is_refused():

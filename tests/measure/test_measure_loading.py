@@ -1,14 +1,10 @@
 """What keeps a model or its tokenizer from being loaded, and a run from being started: one line each."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 
 import pytest
 import torch
-from conftest import ROOT
 from huggingface_hub import errors
 from measuring import N, make, prompts, save
 from transformers import AutoConfig, AutoTokenizer
@@ -18,7 +14,6 @@ from posbias.measure.instrument import Instrument
 from posbias.measure.loading import Source, check_fits
 from posbias.measure.processes import local_rank, processes, world_size
 from posbias.measure.settings import Settings
-from posbias.measure.untrained import Untrained
 from posbias.networks.families import family_of
 
 ASKED = "expected a directory, or an id that the hub answers for, received no such directory, and "
@@ -30,9 +25,7 @@ def place(tmp_path_factory):
     return save(tmp_path_factory.mktemp("loading") / "gpt2", "gpt2")
 
 
-@pytest.mark.parametrize(
-    "name", ["no/such/folder", "./nowhere", "/no/such", "~/nowhere", "two words", "ends-in-.", "--model"]
-)
+@pytest.mark.parametrize("name", ["no/such/folder", "./nowhere", "/no/such", "two words", "--model"])
 def test_what_can_be_no_id_is_not_asked_for(name):
     with pytest.raises(ValueError) as error:
         Source(name).config()
@@ -62,13 +55,6 @@ def test_what_the_hub_says_is_passed_on(monkeypatch, cause, received):
     assert str(error.value).startswith(received) and "\n" not in str(error.value) and len(str(error.value)) < 300
 
 
-def test_offline_is_said(monkeypatch):
-    code = "from posbias.measure.loading import Source; Source('someone/thing').config()"
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
-    assert done.stderr.strip().endswith(f"{ASKED}no answer from the hub (HF_HUB_OFFLINE is set)")
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [
@@ -95,11 +81,9 @@ def empty(folder):
         (lambda f: [file.unlink() for file in f.glob("tokenizer*")], "expected a directory with one of tokenizer.json"),
         (lambda f: (f / "tokenizer.json").unlink(), "expected files that transformers reads, received"),
         (empty, "expected one with tokens that are not special, received none"),
-        (lambda f: (f / "tokenizer.json").write_text("{"), "expected files that transformers reads, received"),
         (lambda f: (f / "tokenizer.json").write_text("{}"), "expected files that transformers reads, received"),
         (lambda f: (f / "tokenizer.json").write_text('{"added_tokens": [], "model": {"type": "none"}}'), "expected"),
         (lambda f: (f / "tokenizer_config.json").write_text("[]"), "expected files that transformers reads, received"),
-        (lambda f: (f / "tokenizer_config.json").write_bytes(b"\xff\xfe"), "expected files that transformers reads"),
     ],
 )
 def test_a_broken_tokenizer_is_refused(place, tmp_path, change, message):
@@ -128,26 +112,9 @@ def test_the_largest_id_counts_not_how_many_there_are(place, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "device",
-    [
-        "mps",
-        "meta",
-        "xpu",
-        "hpu",
-        "privateuseone",
-        "nonsense",
-        "",
-        "cuda:99",
-        "cuda:x",
-        "cpu:-1",
-        "CPU",
-        "gpu",
-        "hip",
-    ],
+    "device", ["meta", "xpu", "privateuseone", "nonsense", "", "cuda:99", "cuda:x", "cpu:-1", "CPU"]
 )
 def test_devices_that_are_not_there_are_refused(device):
-    if device == "mps" and torch.backends.mps.is_available():
-        pytest.skip("there is one")
     with pytest.raises(ValueError, match=r"^device: expected .*, received [^\n]*$"):
         Settings(Source("m"), Corpus("builtin"), 1, 8, device=device).place()
 
@@ -156,23 +123,13 @@ def test_devices_that_are_not_there_are_refused(device):
     ("changes", "message"),
     [
         ({"RANK": None}, "RANK: expected all of torchrun's variables, or none: start with torchrun, received none"),
-        ({"WORLD_SIZE": None}, "WORLD_SIZE: expected all of torchrun's variables"),
-        ({"MASTER_ADDR": None}, "MASTER_ADDR: expected all of torchrun's variables"),
         ({"MASTER_ADDR": ""}, "MASTER_ADDR: expected all of torchrun's variables"),
-        ({"MASTER_PORT": None}, "MASTER_PORT: expected all of torchrun's variables"),
         ({"WORLD_SIZE": "1", "MASTER_PORT": None}, "MASTER_PORT: expected all of torchrun's variables"),
         ({"WORLD_SIZE": "two"}, "WORLD_SIZE: expected a whole number from 1 to 2147483647: start with torchrun"),
         ({"WORLD_SIZE": "0"}, "WORLD_SIZE: expected a whole number from 1"),
-        ({"WORLD_SIZE": "-2"}, "WORLD_SIZE: expected a whole number from 1"),
         ({"WORLD_SIZE": "9" * 400}, "WORLD_SIZE: expected a whole number from 1"),
-        (
-            {"RANK": "first"},
-            "RANK: expected a whole number from 0 to 2147483647: start with torchrun",
-        ),
-        ({"RANK": "1.0"}, "RANK: expected a whole number"),
         ({"RANK": "²"}, "RANK: expected a whole number"),
         ({"RANK": "2"}, "RANK: expected a number below WORLD_SIZE 2: start with torchrun, received 2"),
-        ({"MASTER_PORT": "ssh"}, "MASTER_PORT: expected a whole number from 1 to 65535"),
         ({"MASTER_PORT": "70000"}, "MASTER_PORT: expected a whole number from 1 to 65535"),
         ({"LOCAL_RANK": "x"}, "LOCAL_RANK: expected a whole number"),
     ],
@@ -208,30 +165,9 @@ def test_processes_that_cannot_meet_are_refused(monkeypatch):
         pytest.fail("joined")
 
 
-def test_birth_and_source_hold_a_configuration_to_the_same_numbers(place, tmp_path):
-    shutil.copytree(place, tmp_path / "m")
-    file = tmp_path / "m" / "config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"n_layer": 0}))
-    said = []
-    for source in (Source, Untrained):
-        with pytest.raises(ValueError) as error:
-            source(str(tmp_path / "m")).config()
-        said.append(str(error.value).split(": ", 1)[1])
-    assert said == ["num_hidden_layers: expected an integer of at least 1, received 0"] * 2
-
-
-def norms(x):
-    return x.double().norm(dim=-1), x.double().norm(dim=(1, 2))
-
-
 @pytest.mark.parametrize(
     ("name", "changes"),
-    [
-        ("bloom", {"apply_residual_connection_post_layernorm": True}),
-        ("bloom", {"apply_residual_connection_post_layernorm": False}),
-        ("opt", {"do_layer_norm_before": False}),
-        ("opt", {"do_layer_norm_before": True}),
-    ],
+    [("bloom", {"apply_residual_connection_post_layernorm": True}), ("opt", {"do_layer_norm_before": False})],
 )
 def test_lambda_refers_to_what_attention_is_added_to(name, changes):
     """x is computed here from each layer's input, a is what the layer adds to it; both are independent of the hooks."""
@@ -239,25 +175,16 @@ def test_lambda_refers_to_what_attention_is_added_to(name, changes):
     layers = family_of(model.config).layers(model)
     for layer in layers:
         layer.register_forward_pre_hook(lambda _, args, kw: taken.append((*args, *kw.values())[0]), with_kwargs=True)
-        after = layer.post_attention_layernorm if name == "bloom" else layer.fc1
-        if name == "bloom":
-            after.register_forward_pre_hook(lambda _, args: summed.append(args[0]))
-        elif changes["do_layer_norm_before"]:
-            layer.final_layer_norm.register_forward_pre_hook(lambda _, args: summed.append(args[0]))
-        else:
-            layer.self_attn_layer_norm.register_forward_pre_hook(lambda _, args: summed.append(args[0]))
+        after = layer.post_attention_layernorm if name == "bloom" else layer.self_attn_layer_norm
+        after.register_forward_pre_hook(lambda _, args: summed.append(args[0]))
     with torch.no_grad():
         model(prompts(), use_cache=False)
-    for layer in layers:
-        for module in layer.modules():
-            module._forward_pre_hooks.clear()
+    for module in model.modules():
+        module._forward_pre_hooks.clear()
     reading = Instrument(model).measure(prompts())
     for t, layer in enumerate(layers):
-        x = taken[t]
-        if changes.get("apply_residual_connection_post_layernorm"):
-            norm, d = layer.input_layernorm, x.shape[-1]
-            x = torch.nn.functional.layer_norm(x, (d,), norm.weight, norm.bias, norm.eps).detach()
+        x = layer.input_layernorm(taken[t]).detach() if name == "bloom" else taken[t]
         a = summed[t].view_as(x) - x
-        (x_token, x_all), (a_token, a_all) = norms(x), norms(a)
+        (x_token, x_all), (a_token, a_all) = ((y.norm(dim=-1), y.norm(dim=(1, 2))) for y in (x.double(), a.double()))
         assert torch.allclose(reading.lambda_frobenius[:, t], a_all / (x_all + a_all), atol=1e-6)
         assert torch.allclose(reading.lambda_token[:, t], (a_token / (x_token + a_token)).mean(-1), atol=1e-6)

@@ -12,8 +12,6 @@ from safetensors.torch import load_file, save_file
 import posbias
 from posbias.cli import main
 from posbias.measure.loading import Source
-from posbias.measure.untrained import Untrained
-from posbias.networks.families import family_of
 
 ROWS = list({kind: name for name, (kind, _) in reversed(CONFIGS.items())}.values())
 """One row of each family."""
@@ -67,11 +65,13 @@ def test_what_is_right_is_loaded_to_the_bit(tmp_path, name, tied):
             load(tmp_path / "base")
 
 
-@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "module._orig_mod.", "net.model.inner."])
-@pytest.mark.parametrize("name", ["gpt2", "llama", "gpt_neox"])
+@pytest.mark.parametrize(
+    ("name", "prefix"),
+    [("gpt2", "module."), ("llama", "module._orig_mod."), ("gpt_neox", "net.model.inner."), ("gpt2 base", "module.")],
+)
 def test_prefixed_names_are_refused_and_mended(tmp_path, name, prefix):
-    model = make(name, tie_word_embeddings=name == "gpt2")
-    model.save_pretrained(tmp_path)
+    model = make(name.split()[0], tie_word_embeddings=name.startswith("gpt2"))
+    (model.base_model if name.endswith("base") else model).save_pretrained(tmp_path)
     rewrite(tmp_path, behind(prefix))
     with pytest.raises(ValueError) as error:
         load(tmp_path)
@@ -83,28 +83,7 @@ def test_prefixed_names_are_refused_and_mended(tmp_path, name, prefix):
         torch.testing.assert_close(mended(prompts()).logits, model(prompts()).logits, rtol=1e-5, atol=1e-5)
 
 
-def test_a_prefix_is_taken_from_a_base_model_too(tmp_path):
-    model = make("gpt2")
-    model.base_model.save_pretrained(tmp_path)
-    rewrite(tmp_path, behind("module."))
-    with pytest.raises(ValueError, match=r"try --strip-prefix module\."):
-        load(tmp_path)
-    assert same(load(tmp_path, strip_prefix="module."), model)
-
-
-def test_the_front_door_takes_the_prefix(place, tmp_path):
-    shutil.copytree(place / "gpt2", tmp_path / "gpt2")
-    rewrite(tmp_path / "gpt2", behind("module."))
-    found = [
-        posbias.open(folder, **options).measure(2, 8, rule="random").influence
-        for folder, options in [(place / "gpt2", {}), (tmp_path / "gpt2", {"strip_prefix": "module."})]
-    ]
-    np.testing.assert_allclose(found[0], found[1], rtol=1e-5)
-    with pytest.raises(ValueError, match=r"strip_prefix: expected none with --untrained"):
-        Untrained("gpt2", strip_prefix="module.")
-
-
-def test_the_command_takes_the_prefix(place, tmp_path, capsys):
+def test_the_command_and_the_front_door_take_the_prefix(place, tmp_path, capsys):
     shutil.copytree(place / "gpt2", tmp_path / "gpt2")
     rewrite(tmp_path / "gpt2", behind("module."))
     words = ["measure", "-o", str(tmp_path / "m.nc"), "-m", str(tmp_path / "gpt2"), "--rule", "random"]
@@ -114,7 +93,10 @@ def test_the_command_takes_the_prefix(place, tmp_path, capsys):
     assert "try --strip-prefix module.\n" in capsys.readouterr().err and not (tmp_path / "m.nc").exists()
     with pytest.raises(SystemExit, match="0"):
         main([*words, "--strip-prefix", "module."])
-    assert (tmp_path / "m.nc").exists()
+    found = posbias.open(tmp_path / "gpt2", strip_prefix="module.").measure(2, 8, rule="random", seed=0).influence
+    plain = posbias.open(place / "gpt2").measure(2, 8, rule="random", seed=0).influence
+    np.testing.assert_allclose(found, plain, rtol=1e-5)
+    np.testing.assert_allclose(posbias.load(tmp_path / "m.nc").influence, plain, rtol=1e-5)
 
 
 def without(*parts):
@@ -123,10 +105,7 @@ def without(*parts):
 
 def copied(source, target):
     """Add the tensors of a layer once more, as another."""
-    return lambda tensors: {
-        **tensors,
-        **{k.replace(source, target): x.clone() for k, x in tensors.items() if source in k},
-    }
+    return lambda tensors: tensors | {k.replace(source, target): x.clone() for k, x in tensors.items() if source in k}
 
 
 def renamed(old, new):
@@ -142,18 +121,14 @@ def cut(part):
     [
         (without("h.1.ln_1.weight"), {}, "weights: expected a tensor for each of the model's, received none for "
             "transformer.h.1.ln_1.weight"),
-        (without("h.1.ln_1"), {}, "received none for transformer.h.1.ln_1.bias and 1 more"),
         (renamed("ln_f", "final"), {}, "none for transformer.ln_f.bias and 1 more, and transformer.final.bias and 1 "
             "more that it does not have"),
         (lambda x: {**x, "extra.weight": x["transformer.wte.weight"].clone()}, {},
             "weights: expected the model's alone, received extra.weight besides"),
         (without("h.2."), {}, "layers: expected the 3 of its configuration, received 2 in its weights"),
-        (without("h."), {}, "layers: expected the 3 of its configuration, received 0 in its weights"),
-        (copied("h.2.", "h.3."), {}, "layers: expected the 3 of its configuration, received 4 in its weights"),
         (copied("h.2.", "h.11."), {}, "layers: expected the 3 of its configuration, received 12 in its weights"),
         (cut("wpe"), {}, "transformer.wpe.weight: expected the shape (64, 32) of its configuration, received (63, 32)"),
         (cut("bias"), {}, "expected the shape (96,) of its configuration, received (95,) and 18 more"),
-        (renamed("transformer.h", "module.transformer.h"), {}, "try --strip-prefix module."),
         (lambda x: x, {"strip_prefix": "module."}, "strip_prefix: expected what names of its weights begin with, "
             "received 'module.'"),
         (lambda x: {**x, **{f"ema.{k}": 0 * t for k, t in x.items()}}, {"strip_prefix": "ema."},
@@ -189,11 +164,6 @@ def test_buffers_of_old_checkpoints_are_no_surplus(place, tmp_path):
         assert same(load(folder), make(name))
 
 
-def test_a_surplus_layer_is_no_buffer():
-    model = make("gpt2")
-    assert len(family_of(model.config).layers(model)) == 3
-
-
 def edited(**changes):
     def edit(folder):
         fields = json.loads((folder / "config.json").read_text()) | changes
@@ -209,46 +179,31 @@ def written(name, content):
 INDEX = "model.safetensors.index.json"
 BROKEN = [
     ("gpt2", written(WEIGHTS, b""), f"{WEIGHTS}: expected whole .safetensors files, received"),
-    ("gpt2", written(WEIGHTS, b"\xff" * 5000), f"{WEIGHTS}: expected whole .safetensors files, received"),
     ("gpt2", lambda f: written(WEIGHTS, (f / WEIGHTS).read_bytes()[:9000])(f), "metadata, file not fully covered"),
     ("gpt2", lambda f: (f / WEIGHTS).unlink(), f"expected weights in {WEIGHTS}, or {INDEX}, received none"),
     ("gpt2", lambda f: (f / WEIGHTS).rename(f / "pytorch_model.bin"), "received pickled ones; give --allow-pickle"),
     ("sharded", written(INDEX, b"{nope"), f"{INDEX}: expected JSON, received Expecting property name"),
-    ("sharded", written(INDEX, b"\xff\xfe"), f"{INDEX}: expected JSON, received 'utf-8' codec"),
     ("sharded", written(INDEX, b"[]"), f"{INDEX}: expected a JSON object, received []"),
-    ("sharded", written(INDEX, b"{}"), f"{INDEX}: weight_map: expected names of tensors, each with the file"),
     ("sharded", written(INDEX, b'{"weight_map": {"a": 1}}'), "weight_map: expected names of tensors"),
     ("sharded", written(INDEX, b'{"weight_map": {"a": "gone.safetensors"}}'), "received gone.safetensors, not there"),
-    (
-        "sharded",
-        lambda f: min(f.glob("*.safetensors")).write_bytes(b"\1" * 99),
-        "-of-00011.safetensors: expected whole",
-    ),
+    ("sharded", lambda f: min(f.glob("*.safetensors")).write_bytes(b"\1" * 99), "-of-00011.safetensors: expected"),
     ("gpt2", written("config.json", b"{nope"), "config.json: expected JSON, received Expecting property name"),
-    ("gpt2", written("config.json", b""), "config.json: expected JSON, received Expecting value"),
     ("gpt2", written("config.json", b"\xff\xfe"), "config.json: expected JSON, received 'utf-8' codec"),
     ("gpt2", written("config.json", b"[1]"), "config.json: expected a JSON object, received [1]"),
-    ("gpt2", written("config.json", b"null"), "config.json: expected a JSON object, received null"),
     ("gpt2", written("config.json", b'{"a":' * 100000 + b"1" + b"}" * 100000), "received objects nested too deep"),
     ("gpt2", edited(model_type="gone"), "config.json: architecture: expected one of bloom", "received no model_type"),
     ("gpt2", edited(model_type="bert"), "config.json: architecture: expected one of bloom", "received bert"),
     ("gpt2", edited(model_type=[3]), "config.json: architecture: expected one of bloom", "received [3]"),
     ("gpt2", edited(n_head=0), "num_attention_heads: expected an integer of at least 1, received 0"),
-    ("gpt2", edited(n_head=-1), "num_attention_heads: expected an integer of at least 1, received -1"),
     ("gpt2", edited(n_head="four"), "Field 'n_head' expected int, got str (value: 'four')"),
     ("gpt2", edited(n_head=5), "num_attention_heads: expected a divisor of hidden_size 32, received 5"),
-    ("gpt2", edited(n_head=10**9), "num_attention_heads: expected a divisor of hidden_size 32, received 1000000000"),
     ("gpt2", edited(n_layer=0), "num_hidden_layers: expected an integer of at least 1, received 0"),
-    ("gpt2", edited(n_layer=-2), "num_hidden_layers: expected an integer of at least 1, received -2"),
     ("gpt2", edited(n_layer=10**9), "num_hidden_layers: expected at most 1000, received 1000000000"),
-    ("gpt2", edited(n_layer=4), "layers: expected the 4 of its configuration, received 3 in its weights"),
     ("gpt2", edited(n_layer=2), "layers: expected the 2 of its configuration, received 3 in its weights"),
     ("gpt2", edited(n_embd=48), "expected the shape (144,) of its configuration, received (96,) and 39 more"),
     ("gpt2", edited(n_embd=10**9), "configuration: expected one that makes a model, received gpt2: Storage size"),
     ("gpt2", edited(vocab_size=10**12), "GiB available, received weights of 119209.3 GiB in float32"),
     ("gpt2", edited(vocab_size=0), "vocab_size: expected an integer of at least 1, received 0"),
-    ("gpt2", edited(n_positions=10**12), "GiB available, received weights of 119209.3 GiB in float32"),
-    ("gpt2", edited(layer_norm_epsilon="x"), "Field 'layer_norm_epsilon' expected float, got str"),
     ("gpt2", edited(activation_function="zz"), "configuration: expected one that makes a model, received gpt2: 'zz'"),
     ("llama", edited(num_key_value_heads=3), "num_key_value_heads: expected a divisor of the 4 heads, received 3"),
     ("llama", edited(head_dim=7), "expected files that transformers reads, received Class validation error"),
