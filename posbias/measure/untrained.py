@@ -24,9 +24,8 @@ from transformers.utils import logging
 
 from posbias import errors
 from posbias.measure.corpus import Vocabulary
-from posbias.measure.loading import TOKENIZER_FILES, Source, check_attention, last_part
+from posbias.measure.loading import TOKENIZER_FILES, Source, check_attention, check_shape, last_part
 from posbias.measure.opening import GIVEN, check_config, check_no_weights, untrained_file
-from posbias.measure.shape import check_shape
 from posbias.measure.sizes import BODIES, SIZES
 from posbias.networks.description import biased_fields
 from posbias.networks.families import family_of

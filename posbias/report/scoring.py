@@ -14,7 +14,7 @@ from jaxtyping import Float
 from posbias.comparison.fits import recency_fit
 from posbias.comparison.samples import Sample
 from posbias.comparison.scores import Gain, paired_gain, score
-from posbias.measure.prompt_units import prompt_units
+from posbias.measure.corpus import prompt_units
 from posbias.measure.rollouts import measured_rollout
 from posbias.rollout.clock import clock_profile
 

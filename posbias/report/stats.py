@@ -17,7 +17,7 @@ from posbias.comparison.multiplicity import decided, holm
 from posbias.comparison.pairs import usable
 from posbias.comparison.resampling import interval, resample_weights, resampled_profiles
 from posbias.comparison.samples import LEVEL, SMOOTH, Sample, u_decisions
-from posbias.measure.prompt_units import known_units
+from posbias.measure.corpus import known_units
 from posbias.report.known_models import shape_numbers
 from posbias.report.scoring import SCORED, baselines, gain_rows, measured_clock, score_rows
 from posbias.rollout.labelled import Profile

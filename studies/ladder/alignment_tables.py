@@ -18,7 +18,7 @@ from posbias.comparison.distances import normalised_wasserstein, unit, wasserste
 from posbias.comparison.multiplicity import decided, sign_p_value
 from posbias.comparison.resampling import interval, resample_weights
 from posbias.comparison.samples import Sample
-from posbias.measure.prompt_units import known_units
+from posbias.measure.corpus import known_units
 from posbias.rollout.profiles import mean_position
 from studies.reference.influence_tables import with_profile
 from studies.reference.trained import training_record

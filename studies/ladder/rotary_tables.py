@@ -15,7 +15,7 @@ from jaxtyping import Float
 from posbias.comparison.distances import normalised_wasserstein
 from posbias.comparison.fits import recency_fit
 from posbias.comparison.scores import Gain, paired_gain
-from posbias.measure.prompt_units import known_units
+from posbias.measure.corpus import known_units
 from posbias.measure.rollouts import layer_masks
 from posbias.rollout.rotary import distance_kernels, distance_logits
 from studies.ladder.scores import with_decisions

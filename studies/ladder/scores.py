@@ -11,7 +11,7 @@ from jaxtyping import Int
 
 from posbias.comparison.distances import normalised_wasserstein, unit
 from posbias.comparison.multiplicity import decided
-from posbias.measure.prompt_units import known_units
+from posbias.measure.corpus import known_units
 from posbias.measure.rollouts import OF_MEANS
 from posbias.report.scoring import SCORED, baselines, gain_rows, measured_clock, score_rows
 from posbias.rollout.profiles import mean_position

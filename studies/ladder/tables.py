@@ -16,7 +16,7 @@ import xarray as xr
 from posbias.comparison.distances import normalised_wasserstein, unit
 from posbias.comparison.fits import fit_coherence
 from posbias.comparison.scores import Gain, paired_gain
-from posbias.measure.prompt_units import known_units
+from posbias.measure.corpus import known_units
 from posbias.measure.rollouts import measured_rollout
 from posbias.rollout.paths import damped_profile, paths_by_hops, recombined
 from posbias.rollout.profiles import mean_position

@@ -15,10 +15,9 @@ from tokenizers import Tokenizer
 
 from posbias import errors
 from posbias.measure.accumulators import LayerSums
-from posbias.measure.corpus import document_units
+from posbias.measure.corpus import document_units, unit_groups
 from posbias.measure.loading import Source
 from posbias.measure.positions import read_positions
-from posbias.measure.prompt_units import unit_groups
 from posbias.measure.run import measured
 from posbias.measure.session import Session
 from posbias.measure.settings import Settings
