@@ -20,102 +20,76 @@ if TYPE_CHECKING:
 
 Position = Literal["alibi", "rotary", "learned"]
 Arguments = dict[str, Any]
-OUTPUT_PROJECTIONS = ("o_proj", "dense", "out_proj", "c_proj")
-"""Names of the output projection in the attention modules of the families."""
 
 
 @dataclass(frozen=True)
 class Family:
-    """Say where to look in the models of one family.
-
-    Parameters
-    ----------
-    name
-        ``model_type`` of the family's configurations.
-    blocks
-        Path from the model to the list of its layers.
-    attention
-        Path from a layer to the module that computes the attention weights.
-    output
-        Path from a layer to the module whose output is a_t, the attention output before it is added to x_t.
-    position
-        How positions enter: ``alibi``, ``rotary`` or ``learned``; a function of the configuration where both occur.
-    scale
-        The number by which q·k is multiplied, read from the attention module.
-    context
-        Fields of the configuration that may hold the longest sequence; the first one that is there counts.
-    bias
-        What the attention module adds to the logits beside the mask: a function of its arguments, the module
-        and n that returns (H, 1, n) logits or None, and may change the arguments.
-    biased
-        Name of the argument that carries it.
-    exact_in_16_bit
-        False if the logits are rounded together with the bias, so that q·k is to be computed again in 32 bits.
-    unrotated
-        Paths from the attention module to the modules whose outputs are queries and keys before the rotation; None
-        where there are no such modules.
-    norm
-        Paths from a layer to the norm whose output the attention module takes; the first that is there counts.
-    projections
-        Names, in the attention module, of what makes queries, keys and values of that output.
-    groups
-        For one fused projection: how many of its outputs in turn belong to queries, keys and values, a function of
-        the attention module; the pattern repeats until the outputs end. None for three projections q, k, v.
-    parallel
-        Whether the MLP reads what the attention reads; a function of the configuration where both occur.
-    fused
-        Whether torch's scaled dot-product attention (``sdpa``) computes the family's function, so that a pass that
-        needs no attention weights can do without them; a function of the configuration where both occur. Falcon with
-        ALiBi is fused although its eager attention differs: see ``_falcon_bias``.
-    stream
-        Path from a layer to the module whose output is x_t, what a_t is added to; None for the layer's input. A
-        function of the layer where both occur.
-    """
+    """Say where to look in the models of one family; what differs within it is a function of what decides."""
 
     name: str
+    """``model_type`` of the family's configurations."""
     blocks: str
+    """Path from the model to the list of its layers."""
     attention: str
+    """Path from a layer to the module that computes the attention weights."""
     output: str
+    """Path from a layer to the module whose output is a_t, the attention output before it is added to x_t."""
     position: Position | Callable[[Any], Position]
     scale: Callable[[nn.Module], float]
+    """The number by which q·k is multiplied, read from the attention module."""
     context: tuple[str, ...] = ("max_position_embeddings",)
+    """Fields of the configuration that may hold the longest sequence; the first one that is there counts."""
     bias: Callable[[Arguments, nn.Module, int], Tensor | None] | None = None
+    """What the attention module adds to the logits beside the mask: a function of its arguments, the module and n that
+    returns (H, 1, n) logits or None, and may change the arguments."""
     biased: str | None = None
+    """Name of the argument that carries it."""
     exact_in_16_bit: bool = True
+    """False if the logits are rounded together with the bias, so that q·k is to be computed again in 32 bits."""
     unrotated: tuple[str, str] | None = None
+    """Paths from the attention module to those whose outputs are queries and keys before the rotation, if there are."""
     norm: tuple[str, ...] = ("input_layernorm",)
+    """Paths from a layer to the norm whose output the attention module takes; the first that is there counts."""
     projections: tuple[str, ...] = ("q_proj", "k_proj", "v_proj")
+    """Names, in the attention module, of what makes queries, keys and values of that output."""
     groups: Callable[[Any], tuple[int, int, int]] | None = None
+    """For one fused projection: how many of its outputs in turn belong to queries, keys and values, a function of the
+    attention module; the pattern repeats until the outputs end."""
     parallel: bool | Callable[[Any], bool] = False
+    """Whether the MLP reads what the attention reads."""
     fused: bool | Callable[[Any], bool] = True
-    stream: Callable[[Any], str | None] | str | None = None
+    """Whether torch's scaled dot-product attention (``sdpa``) computes the family's function, so that a pass that needs
+    no attention weights can do without them. Falcon with ALiBi is fused although its eager attention differs: see
+    ``_falcon_bias``."""
+    stream: Callable[[Any], str | None] = lambda layer: None
+    """Path from a layer to the module whose output is x_t, what a_t is added to; None for the layer's input."""
 
     def layers(self, model: nn.Module) -> list[nn.Module]:
         """Return the layers of ``model``, first layer first."""
-        return list(_submodule(model, self.blocks))  # type: ignore[call-overload]
+        return list(model.get_submodule(self.blocks))  # type: ignore[call-overload]
 
     def attention_of(self, layer: nn.Module) -> nn.Module:
         """Return the attention module of ``layer``."""
-        return _submodule(layer, self.attention)
+        return layer.get_submodule(self.attention)
 
     def output_of(self, layer: nn.Module) -> nn.Module:
         """Return the module of ``layer`` whose output is a_t."""
-        return _submodule(layer, self.output)
+        return layer.get_submodule(self.output)
 
     def stream_of(self, layer: nn.Module) -> nn.Module | None:
         """Return the module of ``layer`` whose output is x_t, None if x_t is the layer's input."""
-        path = self.stream(layer) if callable(self.stream) else self.stream
-        return None if path is None else _submodule(layer, path)
+        path = self.stream(layer)
+        return None if path is None else layer.get_submodule(path)
 
     def norm_of(self, layer: nn.Module) -> nn.Module:
         """Return the norm before the attention of ``layer``."""
         if not getattr(layer, "do_layer_norm_before", True):
             raise errors.invalid("model", "a norm before attention", "one after it")
-        return _submodule(layer, next(path for path in self.norm if hasattr(layer, path)))
+        return layer.get_submodule(next(path for path in self.norm if hasattr(layer, path)))
 
     def projections_of(self, attention: nn.Module) -> list[nn.Module]:
         """Return the projections of ``attention``: one that is fused, or those of queries, keys and values."""
-        return [_submodule(attention, name) for name in self.projections]
+        return [attention.get_submodule(name) for name in self.projections]
 
     def columns(self, attention: nn.Module, projection: int, size: int) -> np.ndarray:
         """Return to what each of ``size`` outputs of a projection belongs: q, k or v."""
@@ -169,14 +143,8 @@ def content_form(config: Any) -> str:
 
 def output_projection(attention: nn.Module) -> nn.Module:
     """Return the projection that takes the heads' averaged values."""
-    found = next((getattr(attention, x) for x in OUTPUT_PROJECTIONS if hasattr(attention, x)), None)
-    if found is None:
-        raise errors.invalid("model", f"an output projection {', '.join(OUTPUT_PROJECTIONS)}", type(attention).__name__)
-    return found
-
-
-def _submodule(module: nn.Module, path: str) -> nn.Module:
-    return module.get_submodule(path)
+    names = "o_proj", "dense", "out_proj", "c_proj"
+    return next(attention.get_submodule(name) for name in names if hasattr(attention, name))
 
 
 def _scaling(attention: Any) -> float:
@@ -205,20 +173,15 @@ def _falcon_bias(arguments: Arguments, attention: Any, n: int) -> Tensor | None:
     more, so that eager attention has twice the architecture's slopes. A keyword of zeros (None would switch
     to rotary positions) leaves what the fused kernels compute.
     """
+    import torch
+
     alibi, mask = arguments.get("alibi"), arguments.get("attention_mask")
     if alibi is None:
         return None
-    if _nonzero_where_allowed(mask):
+    if mask is not None and ((mask != 0) & (mask > torch.finfo(mask.dtype).min / 2)).any():
         arguments["alibi"] = alibi.new_zeros(alibi.shape)
         return None
     return alibi.reshape(-1, attention.num_heads, 1, n)[0].float() * attention.inv_norm_factor
-
-
-def _nonzero_where_allowed(mask: Tensor | None) -> bool:
-    """Tell whether a mask holds more than zeros and what forbids."""
-    import torch
-
-    return mask is not None and bool(((mask != 0) & (mask > torch.finfo(mask.dtype).min / 2)).any())
 
 
 def _head_by_head(attention: Any) -> tuple[int, int, int]:
