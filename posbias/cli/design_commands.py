@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -10,6 +10,8 @@ import numpy as np
 import typer
 
 from posbias import errors
+from posbias.cli.options import refuse_given, with_options
+from posbias.measure.settings import setting
 
 if TYPE_CHECKING:
     from posbias.design.designer import Design, Wanted
@@ -19,8 +21,56 @@ UNIFORM = "uniform"
 """The target that needs no file."""
 BYTES_EACH = 20_000
 """What each layer and each head takes of memory, rows and kernels of a search included."""
+OF_NEW = (
+    "depth", "heads", "length", "lambda_", "gains", "plot", "profile", "local_slopes", "local", "each_layer", "law",
+    "target",
+)  # fmt: skip
+"""Options that a bias for a finished model has no use for."""
 SUFFIXES = {"output": (".yaml", ".yml"), "plot": (".png", ".svg"), "profile": (".csv",)}
 """How the names of the files end."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Hold the options beside the file to write."""
+
+    depth: int | None = setting(None, "Number of layers T.")
+    heads: int | None = setting(None, "Heads in each layer.")
+    length: int | None = setting(None, "Tokens.", "-n")
+    lambda_: str | None = setting(None, "Residual mixing in [0, 1]: one number, or T of them with commas between.")
+    gains: Path | None = setting(
+        None,
+        "In place of --lambda, for the law birth: a measurement (.nc) of an untrained network of that depth, with its "
+        "branches; what its attentions and its gated MLPs do to gradients goes into the configuration.",
+    )
+    target: str = setting(UNIFORM, "uniform, or a file of token_position,probability (.csv) of that length.")
+    local: int = setting(0, "How many of the heads stay local, with ALiBi slopes that are not designed.")
+    local_slopes: str | None = setting(
+        None, "Their slopes, with commas between; the steepest of ALiBi's rule for all heads unless given."
+    )
+    law: Literal["aligned", "birth"] = setting(
+        "aligned",
+        "What adds up: sizes (the rollout), or squares, as in an untrained network. With squares the search takes "
+        "longer (16 heads, 24 layers, 1,024 tokens: three times as long).",
+    )
+    each_layer: bool = setting(False, "Give every layer its own numbers; else all layers are alike.")
+    seed: int = setting(0, "Of the starts of the search.")
+    plot: Path | None = setting(None, "Figure to write (.png or .svg): the profile beside the target.")
+    profile: Path | None = setting(None, "Profile to write (.csv): that under the law that is asked for.")
+    measured: Path | None = setting(
+        None,
+        "In place of all that: a measurement of a finished model (.nc), with kernels. What is written is a bias to add "
+        "to it (posbias measure --bias), such that the rollout of its measured attention is even.",
+    )
+    kind: Literal["best", "log", "alibi", "layers", "flat"] | None = setting(
+        None,
+        "Of such a bias: one exponent or one slope for all heads, one for each layer, or the best of these, unless "
+        "given; or flat logits in some heads of each layer, which hide near keys and cost most.",
+    )
+    criterion: Literal["uniform", "worst"] | None = setting(
+        None, "Nearest to uniform, unless given, or the largest influence of the worst sixteenth of the prompt."
+    )
+    overwrite: bool = setting(False, "Replace files that are there.")
 
 
 def register(app: typer.Typer) -> None:
@@ -28,121 +78,49 @@ def register(app: typer.Typer) -> None:
     app.command("design", short_help="Choose biases for a wanted profile.")(design)
 
 
+@with_options(options=[Asked])
 def design(
     output: Annotated[Path, typer.Option("--output", "-o", help="Configuration, or bias, to write (.yaml).")],
-    depth: Annotated[int | None, typer.Option("--depth", help="Number of layers T.")] = None,
-    heads: Annotated[int | None, typer.Option("--heads", help="Heads in each layer.")] = None,
-    length: Annotated[int | None, typer.Option("--length", "-n", help="Tokens.")] = None,
-    lambda_: Annotated[
-        str | None,
-        typer.Option("--lambda", help="Residual mixing in [0, 1]: one number, or T of them with commas between."),
-    ] = None,
-    gains: Annotated[
-        Path | None,
-        typer.Option(
-            "--gains",
-            help="In place of --lambda, for the law birth: a measurement (.nc) of an untrained network of that depth, "
-            "with its branches; what its attentions and its gated MLPs do to gradients goes into the configuration.",
-        ),
-    ] = None,
-    target: Annotated[
-        str, typer.Option("--target", help="uniform, or a file of token_position,probability (.csv) of that length.")
-    ] = UNIFORM,
-    local: Annotated[
-        int, typer.Option("--local", help="How many of the heads stay local, with ALiBi slopes that are not designed.")
-    ] = 0,
-    local_slopes: Annotated[
-        str | None,
-        typer.Option(
-            help="Their slopes, with commas between; the steepest of ALiBi's rule for all heads unless given."
-        ),
-    ] = None,
-    law: Annotated[
-        Literal["aligned", "birth"],
-        typer.Option(
-            help="What adds up: sizes (the rollout), or squares, as in an untrained network. With squares the search "
-            "takes longer (16 heads, 24 layers, 1,024 tokens: three times as long)."
-        ),
-    ] = "aligned",
-    each_layer: Annotated[
-        bool, typer.Option("--each-layer", help="Give every layer its own numbers; else all layers are alike.")
-    ] = False,
-    seed: Annotated[int, typer.Option("--seed", help="Of the starts of the search.")] = 0,
-    plot: Annotated[
-        Path | None, typer.Option("--plot", help="Figure to write (.png or .svg): the profile beside the target.")
-    ] = None,
-    profile: Annotated[
-        Path | None, typer.Option("--profile", help="Profile to write (.csv): that under the law that is asked for.")
-    ] = None,
-    measured: Annotated[
-        Path | None,
-        typer.Option(
-            help="In place of all that: a measurement of a finished model (.nc), with kernels. What is written is a "
-            "bias to add to it (posbias measure --bias), such that the rollout of its measured attention is even."
-        ),
-    ] = None,
-    kind: Annotated[
-        Literal["best", "log", "alibi", "layers", "flat"] | None,
-        typer.Option(
-            help="Of such a bias: one exponent or one slope for all heads, one for each layer, or the best of these, "
-            "unless given; or flat logits in some heads of each layer, which hide near keys and cost most."
-        ),
-    ] = None,
-    criterion: Annotated[
-        Literal["uniform", "worst"] | None,
-        typer.Option(
-            help="Nearest to uniform, unless given, or the largest influence of the worst sixteenth of the prompt."
-        ),
-    ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that are there.")] = False,
+    *,
+    options: dict[str, Any],
 ) -> None:
     """Choose position biases such that the influence profile is as near as can be to a wanted one."""
     from posbias.files import write_whole
 
-    if measured is not None:
-        others = {
-            "depth": depth, "heads": heads, "length": length, "lambda": lambda_, "gains": gains, "plot": plot,
-            "profile": profile, "local-slopes": local_slopes, "local": local or None, "each-layer": each_layer or None,
-            "law": None if law == "aligned" else law, "target": None if target == UNIFORM else target,
-        }  # fmt: skip
-        _check_none(others, "none beside --measured")
-        _check_outputs({"output": output}, (measured,), overwrite)
-        text, report = _added(measured, kind or "best", criterion or "uniform")
+    asked = Asked(**options)
+    if asked.measured is not None:
+        refuse_given(asked, OF_NEW, "none beside --measured")
+        _check_outputs({"output": output}, (asked.measured,), asked.overwrite)
+        text, report = _added(asked.measured, asked.kind or "best", asked.criterion or "uniform")
         write_whole(output, text)
         typer.echo("\n".join([*report, f"written: {output}; try it: posbias measure --bias {output}"]))
         return
-    _check_none({"kind": kind, "criterion": criterion}, "none without --measured")
-    T, H, n = _sizes(depth, heads, length)
-    mixing = _check_mixing(lambda_, gains, T, law)
-    errors.seed("seed", seed)
-    slopes = None if local_slopes is None else _numbers("local_slopes", local_slopes)
-    files = {"output": output, "plot": plot, "profile": profile}
-    _check_outputs(files, (gains, None if target == UNIFORM else Path(target)), overwrite)
-    wish = _target(target, n)
+    refuse_given(asked, ("kind", "criterion"), "none without --measured")
+    T, H, n = _sizes(asked)
+    mixing = _check_mixing(asked.lambda_, asked.gains, T, asked.law)
+    errors.seed("seed", asked.seed)
+    slopes = None if asked.local_slopes is None else _numbers("local_slopes", asked.local_slopes)
+    files = {"output": output, "plot": asked.plot, "profile": asked.profile}
+    _check_outputs(files, (asked.gains, None if asked.target == UNIFORM else Path(asked.target)), asked.overwrite)
+    wish = _target(asked.target, n)
 
     from posbias.design import designer
     from posbias.rollout.profiles import write_profile
 
-    own = None if gains is None else _gains(gains, T, H)
-    task = designer.wanted(wish, mixing, H, local, local_slopes=slopes, law=law, gains=own)
-    if plot is not None:
+    own = None if asked.gains is None else _gains(asked.gains, T, H)
+    task = designer.wanted(wish, mixing, H, asked.local, local_slopes=slopes, law=asked.law, gains=own)
+    if asked.plot is not None:
         import posbias.plotting  # noqa: F401 - what it needs may be missing, which is said before the search
-    found = designer.design(task, each_layer=each_layer, seed=seed)
-    report = _report(task, found, target)
+    found = designer.design(task, each_layer=asked.each_layer, seed=asked.seed)
+    report = _report(task, found, asked.target)
     text = "".join(f"# {line}\n" for line in report) + _configuration(task, found)
-    if plot is not None:
-        write_whole(plot, _figure(task, found, plot.suffix[1:]))
-    if profile is not None:
-        write_profile(profile, found.profile)
+    if asked.plot is not None:
+        write_whole(asked.plot, _figure(task, found, asked.plot.suffix[1:]))
+    if asked.profile is not None:
+        write_profile(asked.profile, found.profile)
     write_whole(output, text)
-    typer.echo("\n".join([*report, f"written: {', '.join(str(path) for path in (output, profile, plot) if path)}"]))
-
-
-def _check_none(options: Mapping[str, object], expected: str) -> None:
-    """Raise ValueError for the first option that is given."""
-    for name, value in options.items():
-        if value is not None:
-            raise errors.invalid(f"--{name}", expected, value)
+    written = [str(path) for path in (output, asked.profile, asked.plot) if path]
+    typer.echo("\n".join([*report, f"written: {', '.join(written)}"]))
 
 
 def _added(measured: Path, kind: str, criterion: str) -> tuple[str, list[str]]:
@@ -187,17 +165,15 @@ def _check_outputs(outputs: dict[str, Path | None], sources: tuple[Path | None, 
         named[place] = field
 
 
-def _sizes(depth: int | None, heads: int | None, length: int | None) -> tuple[int, int, int]:
+def _sizes(asked: Asked) -> list[int]:
     """Return layers, heads and tokens, or raise for none of them, and for more than the machine has memory for."""
     found = []
-    for name, value, least, size in (
-        ("depth", depth, 1, BYTES_EACH), ("heads", heads, 1, BYTES_EACH), ("length", length, 2, 10_000),
-    ):  # fmt: skip
-        if value is None:
+    for name, least, size in (("depth", 1, BYTES_EACH), ("heads", 1, BYTES_EACH), ("length", 2, 10_000)):
+        if (value := getattr(asked, name)) is None:
             raise errors.invalid(f"--{name}", "a number, or --measured for a finished model", "none")
         found.append(errors.positive_integer(name, value, minimum=least))
         errors.fits(name, value, value * size)
-    return found[0], found[1], found[2]
+    return found
 
 
 def _numbers(field: str, text: str) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from posbias.cli.biases import HELP, read_bias
+from posbias.cli.biases import HELP, read_bias, read_design
 from posbias.cli.options import UNTRAINED, Running, group, with_options
 from posbias.measure.corpus import Corpus
 from posbias.measure.settings import UNLESS_GIVEN, Opening, Settings
@@ -45,7 +45,6 @@ def measure(
 ) -> None:
     """Measure λ, content logits, attention and input-token influence of a model on a corpus."""
     from posbias import errors
-    from posbias.cli.designs import read_design
     from posbias.measure.model import chosen_settings, chosen_source
     from posbias.measure.opening import check_subject
 

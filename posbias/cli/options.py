@@ -4,10 +4,9 @@ A field with a help text (:func:`~posbias.measure.settings.setting`) is an optio
 group of them as a dict, and says which it leaves out and which have another default::
 
     @with_options(opening=[Opening], measuring=group(Corpus, Settings, without=["tokens"], prompts=64))
-    def report(output: Annotated[Path, typer.Option(help="…")], ctx: typer.Context, *, opening, measuring): ...
+    def report(output: Annotated[Path, typer.Option(help="…")], *, opening, measuring): ...
 
-``opening["model"]`` and ``measuring["prompts"]`` then hold what was given, or the default. ``given(ctx)`` is the set of
-names that stand on the command line (give the command a parameter ``ctx: typer.Context`` for it).
+``opening["model"]`` and ``measuring["prompts"]`` then hold what was given, or the default.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from posbias import errors
 from posbias.measure.settings import setting, settings_of
 
 
@@ -51,7 +51,8 @@ def group(*classes: type, without: Collection[str] = (), **defaults: Any) -> Gro
         for name, one in settings_of(cls).items():
             if name not in without:
                 default = defaults.get(name, one.default)
-                found[name] = _annotated(name, _type(cls, name), one.metadata, default), _shown(default)
+                shown = ",".join(default) if isinstance(default, tuple) else default
+                found[name] = _annotated(cls, name, default), shown
     return found
 
 
@@ -82,27 +83,27 @@ def with_options(**groups: Group | Iterable[type]) -> Callable[[Callable[..., No
     return decorate
 
 
-def given(context: typer.Context) -> set[str]:
-    """Return the names of the options that stand on the command line."""
-    return {name for name in context.params if context.get_parameter_source(name).name == "COMMANDLINE"}  # type: ignore[union-attr]
+def flag(name: str) -> str:
+    """Return an option as it stands on the command line.
+
+    >>> flag("local_slopes"), flag("lambda_")
+    ('--local-slopes', '--lambda')
+    """
+    return f"--{name.rstrip('_').replace('_', '-')}"
 
 
-def _type(cls: type, name: str) -> Any:
+def refuse_given(options: Any, names: Iterable[str], expected: str) -> None:
+    """Raise ValueError for the first of these options, fields of a dataclass, that is not as it is unless given."""
+    for name in names:
+        if (value := getattr(options, name)) != getattr(type(options), name):
+            raise errors.invalid(flag(name), expected, value)
+
+
+def _annotated(cls: type, name: str, default: Any) -> Any:
+    """Return an option's type with typer's description; where None is a choice that is made later, None is allowed."""
     metadata = settings_of(cls)[name].metadata
-    return (
-        metadata["kind"]
-        if "kind" in metadata
-        else get_type_hints(cls, localns=dict.fromkeys(("Source", "Corpus"), Any))[name]
-    )
-
-
-def _annotated(name: str, kind: Any, metadata: Mapping[str, Any], default: Any) -> Any:
-    """Return the type with typer's description; where None stands for a choice that is made later, None is allowed."""
-    kind = kind | None if default is None else kind
-    is_flag = kind is bool and default is False
-    flags = ([f"--{name.replace('_', '-')}", *metadata["flags"]]) if metadata["flags"] or is_flag else []
-    return Annotated[kind, typer.Option(*flags, help=metadata["help"])]
-
-
-def _shown(default: Any) -> Any:
-    return ",".join(default) if isinstance(default, tuple) else default
+    known = dict.fromkeys(("Source", "Corpus"), Any)
+    kind = metadata["kind"] if "kind" in metadata else get_type_hints(cls, localns=known)[name]
+    both_ways = kind is bool and default is not False
+    flags = [] if both_ways else [flag(name), *metadata["flags"]]
+    return Annotated[kind | None if default is None else kind, typer.Option(*flags, help=metadata["help"])]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import typer
 
 from posbias import errors
+from posbias.cli.options import refuse_given, with_options
+from posbias.measure.settings import setting
 
 if TYPE_CHECKING:
     from posbias.published.configuration import RolloutConfig
@@ -18,12 +20,48 @@ FIGURE = "figure/"
 """How the names of the curves begin that the authors drew."""
 
 
+@dataclass(frozen=True)
+class Asked:
+    """Hold the options of a rollout beside what it reads and writes."""
+
+    content: str | None = setting(
+        None, "Of a published configuration: none, mean (one value), or all (by layer and head; default)."
+    )
+    corpus: str | None = setting(None, "What it was measured on: fineweb-edu (default), dclm or wikipedia.")
+    no_residual: bool = setting(False, "With a mixing of 1 in every layer.")
+    variant: Literal["a", "b", "c", "attention", "residual", "content", "kernels", "own", "birth"] | None = setting(
+        None,
+        "Of a measurement: attention only (a), with residuals (b), with content too (c), measured kernels, each "
+        "prompt's own kernels, or the law at birth, which adds squares.",
+    )
+    norm: Literal["frobenius", "token"] | None = setting(
+        None, "Of a measurement: which reading of the mixing λ; frobenius unless given."
+    )
+    law: Literal["aligned", "birth"] | None = setting(
+        None,
+        "Of a configuration: what adds up, sizes (the rollout; aligned, unless given) or squares, as in an untrained "
+        "network with the gains of its field branches, else λ/(1-λ).",
+    )
+    architecture: str | None = setting(
+        None, "bloom, mpt or falcon: use the model's own slopes and scales; needs --head-dim."
+    )
+    head_dim: int | None = setting(None, "Size of a head, for --architecture.")
+    scalar_content: Literal["every-head", "first-head"] | None = setting(
+        None,
+        "Of a configuration: which heads get a content value given once, every-head unless given; the authors' program "
+        "gives it to the first.",
+    )
+    length: int | None = setting(None, "Tokens, in place of its own.", "-n")
+    overwrite: bool = setting(False, "Replace the output if it is there.")
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands that compute to ``app``."""
     app.command("rollout", short_help="Predict the influence profile.")(rollout)
     app.command("compare", short_help="Compare two profiles.")(compare)
 
 
+@with_options(options=[Asked])
 def rollout(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Profile to write (.csv); the configuration itself (.yaml).")
@@ -39,141 +77,90 @@ def rollout(
             "figure/no_residual."
         ),
     ] = None,
-    content: Annotated[
-        str | None,
-        typer.Option(help="Of a published configuration: none, mean (one value), or all (by layer and head; default)."),
-    ] = None,
-    corpus: Annotated[
-        str | None, typer.Option(help="What it was measured on: fineweb-edu (default), dclm or wikipedia.")
-    ] = None,
-    no_residual: Annotated[bool, typer.Option("--no-residual", help="With a mixing of 1 in every layer.")] = False,
-    variant: Annotated[
-        Literal["a", "b", "c", "attention", "residual", "content", "kernels", "own", "birth"] | None,
-        typer.Option(
-            help="Of a measurement: attention only (a), with residuals (b), with content too (c), measured kernels, "
-            "each prompt's own kernels, or the law at birth, which adds squares."
-        ),
-    ] = None,
-    norm: Annotated[
-        Literal["frobenius", "token"] | None,
-        typer.Option(help="Of a measurement: which reading of the mixing λ; frobenius unless given."),
-    ] = None,
-    law: Annotated[
-        Literal["aligned", "birth"] | None,
-        typer.Option(
-            help="Of a configuration: what adds up, sizes (the rollout; aligned, unless given) or squares, as in an "
-            "untrained network with the gains of its field branches, else λ/(1-λ)."
-        ),
-    ] = None,
-    architecture: Annotated[
-        str | None,
-        typer.Option(help="bloom, mpt or falcon: use the model's own slopes and scales; needs --head-dim."),
-    ] = None,
-    head_dim: Annotated[int | None, typer.Option(help="Size of a head, for --architecture.")] = None,
-    scalar_content: Annotated[
-        Literal["every-head", "first-head"] | None,
-        typer.Option(
-            help="Of a configuration: which heads get a content value given once, every-head unless given; the "
-            "authors' program gives it to the first."
-        ),
-    ] = None,
-    length: Annotated[int | None, typer.Option("--length", "-n", help="Tokens, in place of its own.")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output if it is there.")] = False,
+    *,
+    options: dict[str, Any],
 ) -> None:
     """Compute the influence profile that a configuration, a measurement, or what the authors published describes."""
-    from posbias.files import check_output, refuse_same
-    from posbias.rollout.profiles import write_profile
+    from posbias.files import check_output, refuse_same, write_whole
+    from posbias.rollout.profiles import mean_position, write_profile
 
+    asked = Asked(**options)
     if (source is None) == (published is None):
         received = "neither" if source is None else "both"
         raise errors.invalid("source and --published", "a configuration or a measurement, or a name", received)
     measured = source is not None and source.suffix == ".nc"
     drawn = published is not None and (published == "measured" or published.startswith(FIGURE))
-    _check_only(source or published, measured, {"--variant": variant, "--norm": norm})
-    of_files = {
-        "--architecture": architecture,
-        "--head-dim": head_dim,
-        "--scalar-content": scalar_content,
-        "--law": law,
-    }
-    _check_only(source or published, not (measured or drawn), of_files)
-    of_names = {"--content": content, "--corpus": corpus, "--no-residual": no_residual or None}
-    _check_only(source or published, source is None and not drawn, of_names)
-    _check_only(source or published, not drawn, {"--length": length})
-    if measured and variant is None:
+    for allowed, names in (
+        (measured, ("variant", "norm")),
+        (not (measured or drawn), ("architecture", "head_dim", "scalar_content", "law")),
+        (source is None and not drawn, ("content", "corpus", "no_residual")),
+        (not drawn, ("length",)),
+    ):
+        refuse_given(asked, () if allowed else names, f"none for {source or published}")
+    if measured and asked.variant is None:
         raise errors.invalid("--variant", f"one for the measurement {source}", "none")
-    if (architecture is None) != (head_dim is None):
+    if (asked.architecture is None) != (asked.head_dim is None):
         raise errors.invalid("--architecture and --head-dim", "both or neither", "one of them")
-    if length is not None:
-        errors.positive_integer("sequence_length", length)
+    if asked.length is not None:
+        errors.positive_integer("sequence_length", asked.length)
     if source is not None:
         refuse_same(output, source)
-    check_output(output, output.suffix, overwrite=overwrite)
+    check_output(output, output.suffix, overwrite=asked.overwrite)
     if drawn:
         from posbias.published.numbers import figure_profile
 
-        p = figure_profile(str(published).removeprefix(FIGURE))
-        T, H = 70, 112
+        p, T, H = figure_profile(str(published).removeprefix(FIGURE)), 70, 112
     elif measured and source is not None:
-        from posbias.netcdf import check_measurement
-
-        check_measurement(source)
-
-        from posbias.measure.results import read_results
-        from posbias.measure.rollouts import measured_profile
-        from posbias.measure.settings import LETTERS
-
-        results = read_results(source)
-        p = measured_profile(results, LETTERS.get(str(variant), str(variant)), n=length, norm=norm or "frobenius")
-        T, H = results.sizes["layer"], results.sizes["head"]
+        p, T, H = _of_measurement(source, asked)
     else:
         from posbias.published import numbers
-        from posbias.published.architectures import architecture_faithful
         from posbias.published.configuration import read_config
 
-        choice = str(published), "all" if content is None else content, corpus or "fineweb-edu", not no_residual
-        settings = numbers.config(*choice) if source is None else read_config(source)
-        T, H = settings.num_layers, settings.attention_config.num_heads
+        content = "all" if asked.content is None else asked.content
+        choice = str(published), content, asked.corpus or "fineweb-edu", not asked.no_residual
+        config = numbers.config(*choice) if source is None else read_config(source)
+        T, H = config.num_layers, config.attention_config.num_heads
         if source is None and output.suffix == ".yaml":
-            from posbias.files import write_whole
-
             write_whole(output, numbers.written_config(*choice))
-            typer.echo(f"{output}: {T} layers x {H} heads, {settings.sequence_length} tokens")
+            typer.echo(f"{output}: {T} layers x {H} heads, {config.sequence_length} tokens")
             return
-        if architecture is not None and head_dim is not None:
-            settings = architecture_faithful(settings, architecture, head_dim)
-        if length is not None:
-            settings = settings.at_length(length)
-        heads = scalar_content or "every-head"
-        p = _untrained(source, settings, heads) if law == "birth" else settings.profile(heads)
+        p = _of_configuration(str(source or "published"), config, asked)
     write_profile(output, p)
-    typer.echo(f"{output}: {_described(p, T, H)}")
+    ends = f"mean position {mean_position(p):.4f}, first {p[0]:.4g}, last {p[-1]:.4g}"
+    typer.echo(f"{output}: {p.size} tokens, {T} layers x {H} heads, {ends}")
 
 
-def _check_only(source: object, allowed: bool, options: Mapping[str, object]) -> None:
-    """Raise ValueError for options that a source does not have."""
-    for option, value in options.items():
-        if value is not None and not allowed:
-            raise errors.invalid(option, f"none for {source}", value)
+def _of_measurement(file: Path, asked: Asked) -> tuple[np.ndarray, int, int]:
+    """Return the rollout of a measurement, with its layers and heads."""
+    from posbias.netcdf import check_measurement
+
+    check_measurement(file)
+
+    from posbias.measure.results import read_results
+    from posbias.measure.rollouts import measured_profile
+    from posbias.measure.settings import LETTERS
+
+    results, variant = read_results(file), str(asked.variant)
+    p = measured_profile(results, LETTERS.get(variant, variant), n=asked.length, norm=asked.norm or "frobenius")
+    return p, results.sizes["layer"], results.sizes["head"]
 
 
-def _untrained(
-    file: Path | None, settings: RolloutConfig, scalar_content: Literal["every-head", "first-head"]
-) -> np.ndarray:
-    """Return the profile under the law at birth, or raise ValueError, with the file, where λ gives no gains."""
+def _of_configuration(name: str, config: RolloutConfig, asked: Asked) -> np.ndarray:
+    """Return the profile of a configuration; ValueError, with its name, where λ gives the law at birth no gains."""
+    from posbias.published.architectures import architecture_faithful
     from posbias.rollout.untrained import profile_of_gains
 
+    if asked.architecture is not None and asked.head_dim is not None:
+        config = architecture_faithful(config, asked.architecture, asked.head_dim)
+    if asked.length is not None:
+        config = config.at_length(asked.length)
+    heads = asked.scalar_content or "every-head"
+    if asked.law != "birth":
+        return config.profile(heads)
     try:
-        return profile_of_gains(settings.kernels(scalar_content), settings.gains(), settings.sequence_length)
+        return profile_of_gains(config.kernels(heads), config.gains(), config.sequence_length)
     except ValueError as error:
-        raise ValueError(f"{file or 'published'}: {error}") from None
-
-
-def _described(p: np.ndarray, T: int, H: int) -> str:
-    from posbias.rollout.profiles import mean_position
-
-    ends = f"mean position {mean_position(p):.4f}, first {p[0]:.4g}, last {p[-1]:.4g}"
-    return f"{p.size} tokens, {T} layers x {H} heads, {ends}"
+        raise ValueError(f"{name}: {error}") from None
 
 
 def compare(

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from posbias import errors
-from posbias.cli.designs import Design, read_design
+from posbias.cli.biases import Described, read_design
 from posbias.files import check_folder
 from posbias.measure.unfinished import resumable
 from posbias.shipped import write_held_out
@@ -105,7 +105,7 @@ def _is_there(folder: Path, row: Reference, seed: int, init: str) -> bool:
     return True
 
 
-def _built(row: Reference, design: Design) -> Reference:
+def _built(row: Reference, design: Described) -> Reference:
     """Return a reference model with the position biases of a design."""
     design.check(row.name, row.T, row.H)
     return row.biased(design.description)
