@@ -11,7 +11,6 @@ from posbias.rollout.influence import rollout_matrix
 from studies.icl.outcomes import VARIABLES, gaps, labelled, preferences
 from studies.icl.settings import Setting, preset
 from studies.icl.tables import (
-    FIELDS,
     PAIR_NAMES,
     SOURCES,
     agreement_intervals,
@@ -46,7 +45,7 @@ def results(accuracy=0.5, seeds=(0, 5), **attributes):
     return labelled(arrays, list(seeds), MADE | attributes)
 
 
-def test_a_row_for_each_network_and_pair():
+def test_a_row_for_each_network_and_pair_and_gaps_by_panel_and_bar():
     accuracy = np.zeros((2, 3, 2))
     accuracy[1, 2] = 0.6, 0.2
     setting = preset("figure8")[1]
@@ -57,11 +56,6 @@ def test_a_row_for_each_network_and_pair():
     assert row["gap"] == pytest.approx(0.4) and row["preference"] == pytest.approx(0.5)
     assert (row["mask"], row["width"], row["layers"], row["residual"]) == ("window", 5, 2, False)
     assert table["pair"].cat.categories.tolist() == list(PAIR_NAMES)
-
-
-def test_gaps_by_panel_and_bar():
-    accuracy = np.zeros((2, 3, 2))
-    accuracy[1, 2] = 0.6, 0.2
     runs = {s: results(accuracy if s.network.layers == 4 else 0.5) for s in preset("figure5")}
     table = gap_table(runs)
     panels = gap_arrays(table.assign(depth=table["layers"].astype(str)), "depth", "encoding")
@@ -77,10 +71,9 @@ def test_no_runs_are_an_empty_table():
 
 def test_losses_at_the_end_and_earlier():
     table = outcome_table({Setting(): results()})
-    assert table["early_loss"].tolist() == [4, 4]  # logged after 10,000, 20,000, …
     assert table["loss"].tolist() == [1, 1] and table["novel"].tolist() == [0.25, 0.75]
-    assert outcome_table({Setting(): results()}, early=30_000)["early_loss"].tolist() == [2, 2]
-    assert outcome_table({Setting(): results()}, early=90_000)["early_loss"].tolist() == [1, 1]
+    for early, loss in ((10_000, 4), (30_000, 2), (90_000, 1)):  # logged after 10,000, 20,000, …
+        assert outcome_table({Setting(): results()}, early=early)["early_loss"].tolist() == [loss, loss]
 
 
 def test_how_results_were_made():
@@ -98,7 +91,7 @@ def with_sinks(metric):
     return xr.Dataset({"sinks": (("seed", "layer", "key"), np.broadcast_to(metric, (3, 2, 17)))})
 
 
-def test_the_sink_metric_by_layer_and_beyond_even_attention():
+def test_the_sink_metric_by_layer_and_seed_and_beyond_even_attention():
     setting = preset("figure7")[0]
     sinks = np.stack([np.full(17, 0.5), np.arange(17) / 100])
     runs = {setting: with_sinks(sinks)}
@@ -109,15 +102,10 @@ def test_the_sink_metric_by_layer_and_beyond_even_attention():
     np.testing.assert_allclose(beyond, np.arange(16) / 100 - even_sinks(setting)[:-1])
     np.testing.assert_allclose(even_table(runs).loc[causal], even_sinks(setting)[:-1])
     assert list(even_table(runs).columns) == list(range(1, 17))
-
-
-def test_the_sink_metric_of_each_seed():
-    setting = preset("figure7")[0]
     x = with_sinks(np.arange(17) / 100)
     x["sinks"] = x["sinks"] + xr.DataArray([0.0, 0.1, 0.2], dims="seed")
     found = tables_by_seed({setting: x}, last_layer=True)
-    assert [t.loc[("causal", 0), 1] for t in found] == pytest.approx([0, 0.1, 0.2])
-    np.testing.assert_allclose(np.mean(found, axis=0), sink_table({setting: x}, last_layer=True))
+    assert [t.loc[causal, 1] for t in found] == pytest.approx([0, 0.1, 0.2])
 
 
 def test_even_attention_exceeds_a_fifth_where_a_query_sees_fewer_than_five_tokens():
@@ -129,18 +117,11 @@ def test_even_attention_exceeds_a_fifth_where_a_query_sees_fewer_than_five_token
         np.testing.assert_allclose(even_sinks(setting), expected)
 
 
-def test_differences_of_places_take_item_and_label_together():
+def test_differences_and_shares_of_places_take_item_and_label_together():
     p = np.arange(17) / 100
     expected = [(0 + 1) - (6 + 7), (0 + 1) - (14 + 15), (6 + 7) - (14 + 15)]
-    np.testing.assert_allclose(differences(p, 8), np.array(expected) / 100)
-    assert differences(np.stack([p, p]), 8).shape == (2, 3)
-
-
-def test_shares_are_differences_over_what_is_on_both_places():
-    p = np.zeros(17)
-    p[[0, 1, 14, 16]] = 0.1, 0.2, 0.1, 0.6
-    np.testing.assert_allclose(shares(p, 8), [1, 0.5, -1])
-    assert np.isnan(shares(np.eye(17)[16], 8)).all()
+    np.testing.assert_allclose(differences(np.stack([p, p]), 8)[1], np.array(expected) / 100)
+    assert np.isnan(shares(np.eye(17)[16], 8)).all()  # on neither place; else as the doctest
 
 
 def test_the_prediction_is_the_last_row_of_the_rollout():
@@ -161,9 +142,8 @@ def test_the_prediction_is_the_last_row_of_the_rollout():
 def test_a_preference_is_the_gap_over_all_that_is_told():
     accuracy = np.array([[[0.1, 0.0], [0.3, 0.9], [0.0, 0.0]]])
     x = xr.Dataset({"accuracy": (("seed", "pair", "order"), accuracy)})
-    found = preferences(x)
     np.testing.assert_allclose(gaps(x), [[0.1, -0.6, 0.0]])
-    np.testing.assert_allclose(found, [[1, -0.5, np.nan]])
+    np.testing.assert_allclose(preferences(x), [[1, -0.5, np.nan]])
 
 
 def of_weight(gap, weight, layers=2):
@@ -193,9 +173,8 @@ def test_points_have_influence_and_accuracy_of_each_pair():
     difference = 0.52 - 0.03
     assert rollout["difference"].tolist() == pytest.approx([difference, difference, 0])
     assert rollout.loc["first vs last", "share"] == pytest.approx(difference / (0.52 + 0.09))
-    assert rollout.loc["first vs last", "preference"] == pytest.approx(0.2) and rollout[
-        "gap"
-    ].tolist() == pytest.approx([0.2] * 3)
+    assert rollout.loc["first vs last", "preference"] == pytest.approx(0.2)
+    assert rollout["gap"].tolist() == pytest.approx([0.2] * 3)
     assert points.query("source == 'gradient'")["difference"].tolist() == pytest.approx([0, 0, 0])
 
 
@@ -238,12 +217,9 @@ def points_of(signs, settings):
     rows = []
     for source in SOURCES:
         for setting, right in zip(settings, signs, strict=True):
-            fields = described(setting)
-            for pair in range(3):
-                difference = 1.0 if right else -1.0
-                rows.append(fields | {"source": source, "pair": pair, "difference": difference, "gap": 0.3})
-    table = pd.DataFrame(rows, columns=[*FIELDS, "source", "pair", "difference", "gap"])
-    return table.assign(share=table["difference"], preference=table["gap"])
+            row = described(setting) | {"source": source, "difference": 1.0 if right else -1.0, "gap": 0.3}
+            rows += [row | {"pair": pair} for pair in range(3)]
+    return pd.DataFrame(rows)
 
 
 def test_intervals_of_signs_take_settings_as_units():
