@@ -4,9 +4,11 @@ import base64
 import csv
 import io
 import re
+from html import escape
 from html.parser import HTMLParser
 from urllib.parse import unquote
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from conftest import ROOT, command
@@ -46,13 +48,6 @@ def measured(place):
 
 
 @pytest.fixture(scope="module")
-def summary(measured, tmp_path_factory):
-    file = tmp_path_factory.mktemp("summary") / "s.nc"
-    write_summary(file, summarise(measured.results))
-    return posbias.load(file)
-
-
-@pytest.fixture(scope="module")
 def evidence(measured):
     return Evidence(measured._subject(), resamples=200)
 
@@ -61,7 +56,7 @@ def evidence(measured):
 def whole(measured, tmp_path_factory):
     """Return tags, words and the text of one report, for tests that only read it."""
     folder = tmp_path_factory.mktemp("whole")
-    found, words = written(measured, folder)
+    found, words = written(measured, folder, drawn=True)
     return found, words, (folder / "r.html").read_text()
 
 
@@ -89,10 +84,19 @@ class Parsed(HTMLParser):
             self.words.append(data)
 
 
-def written(measurement, tmp_path, **options):
+def outlined(figure, description):
+    """Stand in for a drawn figure, which takes most of a report's time."""
+    plt.close(figure)
+    return f'<svg role="img" aria-label="{escape(description)}"></svg>'
+
+
+def written(measurement, tmp_path, beside=None, drawn=False):
     """Write a report with few resamples, check that it is a page, and return its tags and its words."""
-    other = options.get("beside")
-    path = document.write_report(tmp_path / "r.html", measurement._subject(), other and other._subject(), resamples=100)
+    other = beside and beside._subject()
+    with pytest.MonkeyPatch.context() as patch:
+        if not drawn:
+            patch.setattr(page, "inline_svg", outlined)
+        path = document.write_report(tmp_path / "r.html", measurement._subject(), other, resamples=100)
     found = Parsed(path.read_text())
     assert not found.open
     return found, " ".join(" ".join(found.words).split())
@@ -289,15 +293,17 @@ def test_what_a_file_lacks_the_page_says(measured, tmp_path, what):
         assert f"{subject.labels[variant]}: " in words
 
 
-def test_a_summary_has_what_a_measurement_has(summary, tmp_path):
-    found, words = written(summary, tmp_path)
+def test_a_summary_has_what_a_measurement_has(measured, tmp_path):
+    write_summary(tmp_path / "s.nc", summarise(measured.results))
+    found, words = written(posbias.load(tmp_path / "s.nc"), tmp_path)
     assert "The file has no attention kernels" not in words and [tag for tag, _ in found.tags].count("svg") == 5
 
 
 def test_no_number_is_no_reason_to_fail(measured, tmp_path):
     mixing, prompts = measured.mixing.copy(), measured.influence.prompts.copy()
     mixing[1] = prompts[0, 0] = np.nan
-    _, words = written(changed(measured, lambda_frobenius=mixing, influence_prompts=prompts), tmp_path)
+    lost = changed(measured, lambda_frobenius=mixing, influence_prompts=prompts)
+    _, words = written(lost, tmp_path, drawn=True)
     assert "(b) with residual: lambda_: expected finite numbers, received nan" in words
     assert "there are no intervals" in words
     with pytest.raises(ValueError, match="expected finite numbers, received nan"):
@@ -330,7 +336,7 @@ def test_names_are_escaped_wherever_they_stand(measured, whole, tmp_path):
     names = ("model", "dataset", "architecture", "position", "tokenizer", "revision", "rule", "content_form")
     names += ("quantities", "dtype", "device", "command")
     bad = Measurement(measured.results.assign_attrs({name: BAD for name in names}))
-    found, words = written(bad, tmp_path, beside=bad)
+    found, words = written(bad, tmp_path, beside=bad, drawn=True)
     assert {tag for tag, _ in found.tags} == {tag for tag, _ in whole[0].tags}
     assert '<script>alert("x")</script>' in words and "\x00" not in words
     assert not any(name.startswith("on") for _, attributes in found.tags for name in attributes)
@@ -403,7 +409,8 @@ def test_the_command_to_do_it_again_is_the_one_that_was_given(measured, attrs, s
     assert not ("--untrained" in measure and ("--dataset" in measure or "--seed 7" not in measure))
 
 
-def test_one_command_from_a_model_to_a_page(place, tmp_path, capsys):
+def test_one_command_from_a_model_to_a_page(place, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(page, "inline_svg", outlined)
     out, kept = tmp_path / "r.html", tmp_path / "k.nc"
     words = ["report", place / "bloom", "-d", place / "d.jsonl", "-N", 4, "-n", 20, "-o", out]
     assert command(*words, "--keep", kept) == 0
@@ -416,16 +423,10 @@ def test_one_command_from_a_model_to_a_page(place, tmp_path, capsys):
 
 
 REFUSED = {
-    "another suffix": (["m.nc", "-o", "r.pdf"], "expected a file name that ends in .html, received r.pdf"),
     "there": (["m.nc", "-o", "there.html"], "there.html: expected a file that is not there yet, or --overwrite"),
     "the input": (["m.nc", "-o", "link.html"], "output: expected another file than the one that is read"),
     "the other": (["model", "-o", "link.html", "--compare", "m.nc"], "expected another file than the one that is read"),
-    "prompts of a file": (
-        ["m.nc", "-o", "r.html", "-N", "3"],
-        "prompts: expected a model to measure, received the file",
-    ),
     "kept before": (["model", "-o", "r.html", "--keep", "m.nc"], "m.nc: expected a file that is not there yet"),
-    "no other": (["model", "-o", "r.html", "--compare", "no.nc"], "no.nc: No such file"),
 }
 
 
@@ -448,6 +449,7 @@ def test_the_book_has_a_report_of_its_own(measured, tmp_path, monkeypatch):
     """Made beside the page on measuring one's own model, which links it; without kept measurements there is none."""
     from bookkit import site
 
+    monkeypatch.setattr(page, "inline_svg", outlined)
     site.sample_report(tmp_path)
     for folder in ("results", site.SAMPLE_PAGE.parent):
         (tmp_path / folder).mkdir(parents=True)

@@ -27,29 +27,11 @@ def address(tmp_path_factory):
         yield address
 
 
-def ground(driver):
-    return driver.execute_script("return getComputedStyle(document.body).backgroundColor")
-
-
 @pytest.mark.parametrize("name", ["r", "bad"])
 def test_a_report_is_a_page_like_the_books(driver, address, name):
     driver.get(f"{address}/{name}.html")
     driver.execute_script("for (const d of document.querySelectorAll('details')) d.open = true")
     assert not problems(driver)
-
-
-def test_dark_and_printed(driver, address):
-    resize(driver, 1280)
-    driver.get(f"{address}/r.html")
-    dark = [{"name": "prefers-color-scheme", "value": "dark"}]
-    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "screen", "features": dark})
-    assert ground(driver) == "rgb(22, 24, 28)"
-    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print", "features": dark})
-    assert ground(driver) == "rgb(255, 255, 255)"
-    hidden = "return [...document.querySelectorAll('details')].every(d => getComputedStyle(d).display === 'none')"
-    uncut = "return [...document.querySelectorAll('figure')].every(f => getComputedStyle(f).breakInside === 'avoid')"
-    assert driver.execute_script(hidden) and driver.execute_script(uncut)
-    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
 
 
 def test_all_that_opens_or_scrolls_is_reached_by_keyboard(driver, address):
