@@ -46,7 +46,7 @@ def _context(evidence: Evidence) -> dict[str, Any]:
         "gains": tables.gain_cells(evidence),
         "total_mixing": f"{evidence.mixing.sum():.2f}",
         "mixing": figures.mixing_figure(evidence),
-        "kernels": figures.kernel_figures(subject.results),
+        "kernels": [figures.kernel_figure(subject.results), figures.received_figure(subject.results)],
         "content": figures.content_figure(subject.results),
         "content_form": attrs.get("content_form"),
         "of_birth": "birth" in subject.predictions,

@@ -26,6 +26,8 @@ PANELS = 12
 LEAST_SHARE = 0.1
 """Weights are drawn from this share of 1/n on; what is less has the darkest colour."""
 
+in_style = plt.style.context(str(STYLE))
+
 
 def profile_figure(evidence: Evidence) -> Figure:
     """Return the measured profile with its interval, and its predictions."""
@@ -42,24 +44,23 @@ def profile_figure(evidence: Evidence) -> Figure:
     return shown(drawing, description, caption)
 
 
+@in_style
 def mixing_figure(evidence: Evidence) -> Figure:
     """Return λ by depth with its interval."""
     mixing, band = evidence.mixing, evidence.mixing_band
-    with plt.style.context(str(STYLE)):
-        drawing, ax = plt.subplots(figsize=(6.4, 2.4))
-        layers = np.arange(1, len(mixing) + 1)
-        ax.bar(layers, mixing, color=to_hex("C0"))
-        if band is not None:
-            ax.vlines(layers, *band, color=FAMILY_COLOURS["measured"], linewidth=1.2)
-        ax.set(xlabel="layer $t$ (1 is first)", ylabel=r"mixing $\lambda_t$")
-        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    drawing, ax = plt.subplots(figsize=(6.4, 2.4))
+    layers = np.arange(1, len(mixing) + 1)
+    ax.bar(layers, mixing, color=to_hex("C0"))
+    if band is not None:
+        ax.vlines(layers, *band, color=FAMILY_COLOURS["measured"], linewidth=1.2)
+    ax.set(xlabel="layer $t$ (1 is first)", ylabel=r"mixing $\lambda_t$")
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     description = f"Mixing coefficient of {len(mixing)} layers: {', '.join(f'{x:.3f}' for x in mixing)}."
     if not np.isfinite(mixing).all():
         return shown(drawing, description, "Mixing by layer; what is no number is not drawn.")
     most, least = int(mixing.argmax()), int(mixing.argmin())
     caption = f"Attention adds most in layer {most + 1}, λ = {mixing[most]:.3f}, and least in layer {least + 1}, "
-    caption += f"λ = {mixing[least]:.3f}."
-    caption += "" if band is None else " Lines are 95 % intervals."
+    caption += f"λ = {mixing[least]:.3f}." + ("" if band is None else " Lines are 95 % intervals.")
     return shown(drawing, description, caption)
 
 
@@ -88,11 +89,7 @@ def reduced(A: Float[np.ndarray, "n n"], most: int = CELLS) -> Float[np.ndarray,
     return np.asarray(sums / sizes[:, None] / sizes)
 
 
-def kernel_figures(results: xr.Dataset) -> list[Figure]:
-    """Return the figures of attention that a file has: its kernels, and what each position receives."""
-    return [drawn for drawn in (kernel_figure(results), received_figure(results)) if drawn is not None]
-
-
+@in_style
 def kernel_figure(results: xr.Dataset) -> Figure | None:
     """Return mean attention kernels, a panel each for at most :data:`PANELS` layers, or None without kernels."""
     images = kernel_images(results)
@@ -102,27 +99,25 @@ def kernel_figure(results: xr.Dataset) -> Figure | None:
     layers = np.unique(np.linspace(0, T - 1, min(PANELS, T)).round().astype(int))
     columns = min(4, len(layers))
     rows = -(-len(layers) // columns)
-    with plt.style.context(str(STYLE)):
-        drawing, axes = plt.subplots(rows, columns, figsize=(6.4, 0.6 + 1.55 * rows), squeeze=False)
-        for k, (ax, t) in enumerate(zip(axes.flat, layers, strict=False)):
-            image = _heat(ax, images[t], (-0.5, n - 0.5, n - 0.5, -0.5), least=LEAST_SHARE / n)
-            ax.set_title(f"layer {t + 1}", fontsize=9)
-            ax.set(xticks=[0, n - 1], yticks=[0, n - 1], yticklabels=["0", n - 1] if k % columns == 0 else [])
-            ax.set_xticklabels(["0", n - 1] if k + columns >= len(layers) else [])
-        for ax in axes.flat[len(layers) :]:
-            ax.set_visible(False)
-        drawing.supxlabel("key $j$", fontsize=9)
-        drawing.supylabel("query $i$", fontsize=9)
-        drawing.colorbar(image, ax=axes, fraction=0.03, aspect=30, label="mean weight")
-    description = (
-        f"Mean attention of {len(layers)} layers, queries down and keys across, on a logarithmic colour scale."
-    )
+    drawing, axes = plt.subplots(rows, columns, figsize=(6.4, 0.6 + 1.55 * rows), squeeze=False)
+    for k, (ax, t) in enumerate(zip(axes.flat, layers, strict=False)):
+        image = _heat(ax, images[t], (-0.5, n - 0.5, n - 0.5, -0.5), least=LEAST_SHARE / n)
+        ax.set_title(f"layer {t + 1}", fontsize=9)
+        ax.set(xticks=[0, n - 1], yticks=[0, n - 1], yticklabels=["0", n - 1] if k % columns == 0 else [])
+        ax.set_xticklabels(["0", n - 1] if k + columns >= len(layers) else [])
+    for ax in axes.flat[len(layers) :]:
+        ax.set_visible(False)
+    drawing.supxlabel("key $j$", fontsize=9)
+    drawing.supylabel("query $i$", fontsize=9)
+    drawing.colorbar(image, ax=axes, fraction=0.03, aspect=30, label="mean weight")
+    shape, size = "queries down and keys across, on a logarithmic colour scale", images.shape[-1]
+    description = f"Mean attention of {len(layers)} layers, {shape}."
     which = f"{len(layers)} of {T} layers" if len(layers) < T else f"all {T} layers"
-    size = images.shape[-1]
     coarse = f" {n} tokens are drawn as {size} × {size} squares." if size < n else ""
     return shown(drawing, description, f"Mean attention over prompts and heads, {which}.{coarse} Bright is much.")
 
 
+@in_style
 def received_figure(results: xr.Dataset) -> Figure | None:
     """Return the weight that each key receives on average, by layer, or None where it is not known."""
     if "attention_received" in results:
@@ -135,11 +130,10 @@ def received_figure(results: xr.Dataset) -> Figure | None:
     T, n = received.shape
     groups = np.unique(np.linspace(0, n, min(4 * CELLS, n) + 1).round().astype(int))
     image = np.add.reduceat(received, groups[:-1], axis=1) / np.diff(groups)
-    with plt.style.context(str(STYLE)):
-        drawing, ax = plt.subplots(figsize=(6.4, 2.6))
-        heat = _heat(ax, image, (-0.5, n - 0.5, T + 0.5, 0.5), aspect="auto", least=LEAST_SHARE / n)
-        ax.set(xlabel="key $j$ (0 is first)", ylabel="layer")
-        drawing.colorbar(heat, ax=ax, label="mean weight")
+    drawing, ax = plt.subplots(figsize=(6.4, 2.6))
+    heat = _heat(ax, image, (-0.5, n - 0.5, T + 0.5, 0.5), aspect="auto", least=LEAST_SHARE / n)
+    ax.set(xlabel="key $j$ (0 is first)", ylabel="layer")
+    drawing.colorbar(heat, ax=ax, label="mean weight")
     most = float(received[:, 0].max())
     description = f"Weight that each of {n} keys receives in {T} layers, mean over the queries that see it."
     caption = "Attention that each position receives, mean over the queries that see it. "
@@ -155,6 +149,7 @@ def _heat(
     return ax.imshow(drawn, norm=LogNorm(least, 1), interpolation="none", extent=extent, aspect=aspect)
 
 
+@in_style
 def content_figure(results: xr.Dataset) -> Figure | None:
     """Return content by layer and head: its mean on the diagonal against the rest, how alike logits are, or None."""
     needed = ("content_diagonal", "content_offdiagonal", "similarity_offdiagonal")
@@ -162,78 +157,74 @@ def content_figure(results: xr.Dataset) -> Figure | None:
         return None
     own, rest, alike = (results[name].values.astype(np.float64) for name in needed)
     T, H = own.shape
-    with plt.style.context(str(STYLE)):
-        drawing, axes = plt.subplots(1, 2, figsize=(6.4, 3.0))
-        reach = float(np.nanmax(np.abs(own - rest), initial=1e-9))
-        looks = [("own less other tokens", own - rest, {"cmap": "RdBu_r", "vmin": -reach, "vmax": reach})]
-        looks += [("similarity of the others", alike, {"vmin": 0, "vmax": 1})]
-        for ax, (title, values, look) in zip(axes, looks, strict=True):
-            box = (0.5, H + 0.5, T + 0.5, 0.5)
-            image = ax.imshow(values, aspect="auto", interpolation="none", extent=box, **look)
-            ax.grid(visible=False)
-            ax.set_title(title, fontsize=9)
-            ax.set(xlabel="head", ylabel="layer")
-            drawing.colorbar(image, ax=ax)
+    drawing, axes = plt.subplots(1, 2, figsize=(6.4, 3.0))
+    reach = float(np.nanmax(np.abs(own - rest), initial=1e-9))
+    looks = [("own less other tokens", own - rest, {"cmap": "RdBu_r", "vmin": -reach, "vmax": reach})]
+    looks += [("similarity of the others", alike, {"vmin": 0, "vmax": 1})]
+    for ax, (title, values, look) in zip(axes, looks, strict=True):
+        box = (0.5, H + 0.5, T + 0.5, 0.5)
+        image = ax.imshow(values, aspect="auto", interpolation="none", extent=box, **look)
+        ax.grid(visible=False)
+        ax.set_title(title, fontsize=9)
+        ax.set(xlabel="head", ylabel="layer")
+        drawing.colorbar(image, ax=ax)
     description = (
-        f"Two maps of {T} layers by {H} heads: mean content logit of a token with itself less that with others, "
+        f"Two maps of {T} layers by {H} heads: mean content logit of a token with itself less that with others, from "
+        f"{np.nanmin(own - rest):.2f} to {np.nanmax(own - rest):.2f}, and similarity of content logits."
     )
-    description += f"from {np.nanmin(own - rest):.2f} to {np.nanmax(own - rest):.2f}, and similarity of content logits."
     caption = (
         "Content logits by layer and head. Left: a token with itself less a token with earlier ones, mean. Right: "
+        "one less the entropy of the logits' histogram; 1 where all are alike and content does not choose."
     )
-    caption += "one less the entropy of the logits' histogram; 1 where all are alike and content does not choose."
     return shown(drawing, description, caption)
 
 
+@in_style
 def standing_figure(own: Sequence[Mapping[str, Any]], known: pd.DataFrame) -> Figure:
     """Return a strip for each of four numbers, known models as dots by kind, and one or two measured ones as lines."""
-    strips = {
-        "mean": "mean position",
-        "depth": "trough depth",
-        "mixing": "total mixing $\\Sigma\\lambda$",
-        "b": "$W_1$ of (b)",
-    }
+    strips = {"mean": "mean position", "depth": "trough depth"}
+    strips |= {"mixing": "total mixing $\\Sigma\\lambda$", "b": "$W_1$ of (b)"}
     marks, names = ("o", "D", "s"), ("this model", "the other")
-    with plt.style.context(str(STYLE)):
-        drawing, axes = plt.subplots(2, 2, figsize=(6.4, 3.8))
-        for ax, (name, title) in zip(axes.flat, strips.items(), strict=True):
-            for k, kind in enumerate(KINDS):
-                values = known.loc[known["kind"] == kind, name].dropna().tolist()
-                ax.plot(values, [k] * len(values), marks[k], color=to_hex(f"C{k}"), markersize=5, alpha=0.6)
-            for k, x in enumerate(own):
-                if np.isfinite(x[name]):
-                    look = {"color": FAMILY_COLOURS["measured"], "linestyle": LINE_STYLES[k]}
-                    ax.axvline(x[name], linewidth=1.8, label=names[k], **look)
-            ax.set(yticks=range(len(KINDS)), yticklabels=KINDS, ylim=(len(KINDS) - 0.5, -0.5), xlabel=title)
-        handles = axes.flat[0].get_legend_handles_labels()
-        if handles[0]:
-            drawing.legend(*handles, loc="outside lower center", ncols=2)
+    drawing, axes = plt.subplots(2, 2, figsize=(6.4, 3.8))
+    for ax, (name, title) in zip(axes.flat, strips.items(), strict=True):
+        for k, kind in enumerate(KINDS):
+            values = known.loc[known["kind"] == kind, name].dropna().tolist()
+            ax.plot(values, [k] * len(values), marks[k], color=to_hex(f"C{k}"), markersize=5, alpha=0.6)
+        for k, x in enumerate(own):
+            if np.isfinite(x[name]):
+                look = {"color": FAMILY_COLOURS["measured"], "linestyle": LINE_STYLES[k]}
+                ax.axvline(x[name], linewidth=1.8, label=names[k], **look)
+        ax.set(yticks=range(len(KINDS)), yticklabels=KINDS, ylim=(len(KINDS) - 0.5, -0.5), xlabel=title)
+    handles = axes.flat[0].get_legend_handles_labels()
+    if handles[0]:
+        drawing.legend(*handles, loc="outside lower center", ncols=2)
     description = "Dots for reference, published and untrained models in four strips, the measured model as a line: "
     description += "; ".join(f"{name} {x['mean']:.2f}" for name, x in zip(names, own, strict=False)) + " mean position."
     caption = "Where this model stands (line) among the models of this project, those of the paper, and untrained ones."
     return shown(drawing, description, caption)
 
 
+@in_style
 def beside_figure(curves: Mapping[str, Float[np.ndarray, "_"]]) -> Figure:
     """Return measured profiles in one figure; of different lengths, as densities over the prompt."""
     same = len({p.size for p in curves.values()}) == 1
-    with plt.style.context(str(STYLE)):
-        drawing, ax = plt.subplots(figsize=(6.4, 3.8))
-        for k, (label, p) in enumerate(curves.items()):
-            place = np.arange(p.size) if same else np.linspace(0, 1, p.size)
-            colour = FAMILY_COLOURS["measured"] if k == 0 else to_hex(f"C{k}")
-            ax.plot(place, p if same else p * p.size, label=label, color=colour, linestyle=LINE_STYLES[k])
-        if same:
-            profile_axes(ax, next(iter(curves.values())).size)
-        else:
-            ax.set(xlabel="position, as a share of the prompt", ylabel="influence × n")
-        ax.set_yscale("log")
-        drawing.legend(loc="outside lower center", ncols=2)
+    drawing, ax = plt.subplots(figsize=(6.4, 3.8))
+    for k, (label, p) in enumerate(curves.items()):
+        place = np.arange(p.size) if same else np.linspace(0, 1, p.size)
+        colour = FAMILY_COLOURS["measured"] if k == 0 else to_hex(f"C{k}")
+        ax.plot(place, p if same else p * p.size, label=label, color=colour, linestyle=LINE_STYLES[k])
+    if same:
+        profile_axes(ax, next(iter(curves.values())).size)
+    else:
+        ax.set(xlabel="position, as a share of the prompt", ylabel="influence × n")
+    ax.set_yscale("log")
+    drawing.legend(loc="outside lower center", ncols=2)
     description = "Two measured influence profiles on a logarithmic axis: "
     description += "; ".join(f"{label}, first {p[0]:.2g}, last {p[-1]:.2g}" for label, p in curves.items()) + "."
     return shown(drawing, description, "Measured influence of the two models.")
 
 
+@in_style
 def place_panels(
     scores: Mapping[str, Mapping[str, Sequence[np.ndarray]]],
     groups: np.ndarray,
@@ -249,25 +240,24 @@ def place_panels(
     ``profiles`` are by label, what was measured first, at each of ``places``; ``chance`` is dashed in the first panel.
     """
     count, drawn = len(scores) + bool(profiles), 0
-    with plt.style.context(str(STYLE)):
-        figure, axes = plt.subplots(count, 1, figsize=(6.4, 1.4 + 1.7 * count), sharex=True)
-        for ax, (unit, curves) in zip(axes, scores.items(), strict=False):
-            for label, (mean, low, high) in curves.items():
-                look = {"color": to_hex(f"C{drawn}"), "linestyle": LINE_STYLES[drawn]}
-                ax.plot(groups, mean, marker="." if len(groups) < 3 else None, label=label, **look)
-                ax.fill_between(groups, low, high, color=look["color"], alpha=0.25, linewidth=0)
-                drawn += 1
-            ax.set_ylabel(unit)
-        if chance is not None:
-            axes[0].axhline(chance, color="#7f7f7f", linestyle="--", linewidth=0.9, label="chance among values")
-            axes[0].set_ylim(-0.03, 1.03)
-        for k, (label, p) in enumerate(profiles.items()):
-            look = {"color": to_hex(f"C{drawn + k - 1}"), "linestyle": LINE_STYLES[(drawn + k - 1) % len(LINE_STYLES)]}
-            measured = {"color": FAMILY_COLOURS["measured"], "linewidth": 2.0}
-            axes[-1].plot(places, p, label=label, **(look if k else measured))
-            if not k:
-                axes[-1].set(yscale="log", ylabel="share of influence", ylim=(float(p.max()) * 1e-3, None))
-        axes[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes[-1].set_xlabel(xlabel)
-        figure.legend(loc="outside lower center", ncols=2, fontsize=8)
+    figure, axes = plt.subplots(count, 1, figsize=(6.4, 1.4 + 1.7 * count), sharex=True)
+    for ax, (unit, curves) in zip(axes, scores.items(), strict=False):
+        for label, (mean, low, high) in curves.items():
+            look = {"color": to_hex(f"C{drawn}"), "linestyle": LINE_STYLES[drawn]}
+            ax.plot(groups, mean, marker="." if len(groups) < 3 else None, label=label, **look)
+            ax.fill_between(groups, low, high, color=look["color"], alpha=0.25, linewidth=0)
+            drawn += 1
+        ax.set_ylabel(unit)
+    if chance is not None:
+        axes[0].axhline(chance, color="#7f7f7f", linestyle="--", linewidth=0.9, label="chance among values")
+        axes[0].set_ylim(-0.03, 1.03)
+    for k, (label, p) in enumerate(profiles.items()):
+        look = {"color": to_hex(f"C{drawn + k - 1}"), "linestyle": LINE_STYLES[(drawn + k - 1) % len(LINE_STYLES)]}
+        measured = {"color": FAMILY_COLOURS["measured"], "linewidth": 2.0}
+        axes[-1].plot(places, p, label=label, **(look if k else measured))
+        if not k:
+            axes[-1].set(yscale="log", ylabel="share of influence", ylim=(float(p.max()) * 1e-3, None))
+    axes[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes[-1].set_xlabel(xlabel)
+    figure.legend(loc="outside lower center", ncols=2, fontsize=8)
     return figure

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from posbias.lookup.tasks import MAIN, OF_TASK, SCORES
 from posbias.report import page
 from posbias.report.figures import place_panels
 from posbias.report.tables import csv
+from posbias.report.text import options, repeated
 
 PANELS = {"kv": (("accuracy", "accuracy_among"), ("log_probability",)), "copy": (("gain",), ("loss", "loss_without"))}
 """Scores of each panel of the figure."""
@@ -134,15 +134,10 @@ def downloads(results: xr.Dataset, profiles: list[str]) -> list[page.Download]:
 def again(results: xr.Dataset) -> list[str]:
     """Return the commands that make a file like this one, and its report."""
     attrs = {str(name): str(value) for name, value in results.attrs.items()}
-    words = ["posbias", "lookup", "--model", attrs["model"], "--task", attrs["task"]]
     own = ("pairs",) if attrs["task"] == "kv" else ("length", "segment", "cue", "dataset")
-    for name in (*own, "prompts", "profile_prompts", "batch_size", "seed", "dtype"):
-        words += [f"--{name.replace('_', '-')}", attrs[name]]
-    words += ["--no-special-tokens"] if attrs["special_tokens"] == "False" else []
-    change, bias = attrs["change"], []
+    words = options(attrs, "model", "task", *own, "prompts", "profile_prompts", "batch_size", "seed", "dtype")
+    words += ["--no-special-tokens"] * (attrs["special_tokens"] == "False")
+    change = attrs["change"]
     if change.startswith(TEMPERATURE):
-        words += ["--temperature", change.removeprefix(TEMPERATURE)]
-    elif change != "none":
-        words += ["--bias", "bias.json"]
-        bias = [f"echo {shlex.quote(change)} > bias.json"]
-    return [*bias, shlex.join([*words, "--output", "lookup.nc"]), "posbias report lookup.nc --output report.html"]
+        return repeated("lookup", [*words, "--temperature", change.removeprefix(TEMPERATURE)], None)
+    return repeated("lookup", words, None if change == "none" else change)

@@ -69,28 +69,26 @@ class Evidence:
         self.p: Float[np.ndarray, "n"] = subject.influence.values / subject.influence.values.sum()
 
     @cached_property
-    def units(self) -> Int[np.ndarray, "N"] | None:
-        """The document of each prompt, None where they are not known: prompts are units then."""
-        return known_units(self.subject.results) if usable(self.subject.influence.prompts) else None
+    def units(self) -> Int[np.ndarray, "N"]:
+        """The document of each prompt; where they are not known, prompts are units of their own."""
+        known = known_units(self.subject.results) if usable(self.subject.influence.prompts) else None
+        return np.arange(int(self.subject.results.attrs["prompts"])) if known is None else known
+
+    @property
+    def unit(self) -> str:
+        """What is drawn again in a resample."""
+        return "prompts" if self.sample_size == len(self.units) else "documents"
+
+    @cached_property
+    def sample_size(self) -> int:
+        """Number of units."""
+        return int(np.unique(self.units).size)
 
     @cached_property
     def influence(self) -> Float[np.ndarray, "N n"] | None:
         """Each prompt's influence, None where intervals cannot be had from it: there must be two units or more."""
         prompts = self.subject.influence.prompts
-        alone = self.units is not None and np.unique(self.units).size < 2
-        return prompts if usable(prompts) and not alone else None
-
-    @property
-    def unit(self) -> str:
-        """What is drawn again in a resample."""
-        return "prompts" if self.units is None or np.unique(self.units).size == len(self.units) else "documents"
-
-    @property
-    def sample_size(self) -> int:
-        """Number of units."""
-        if self.influence is None:
-            return int(self.subject.results.attrs.get("prompts", 1))
-        return len(self.influence) if self.units is None else int(np.unique(self.units).size)
+        return prompts if usable(prompts) and self.sample_size > 1 else None
 
     @cached_property
     def resampled(self) -> Float[np.ndarray, "B n"] | None:
@@ -157,8 +155,7 @@ class Evidence:
         """Whether there is a U: yes, no, or open where resamples do not agree or there are none."""
         if self.shape is None or self.influence is None:
             return "open"
-        units = np.arange(len(self.influence)) if self.units is None else self.units
-        found = u_decisions({"own": Sample(self.influence, units)}, resamples=self.resamples)
+        found = u_decisions({"own": Sample(self.influence, self.units)}, resamples=self.resamples)
         return str(found["u"].iloc[0])
 
     def predicted_u(self, name: str) -> UShape | None:
@@ -174,11 +171,9 @@ class Evidence:
     def resampled_mixing(self) -> Float[np.ndarray, "B T"] | None:
         """λ of each layer in each resample, with the draws of :attr:`resampled`."""
         each = self.subject.results.get("lambda_frobenius_prompts")
-        alone = self.units is not None and np.unique(self.units).size < 2
-        if each is None or len(each) < 2 or alone or not np.isfinite(each.values).all():
+        if each is None or self.sample_size < 2 or not np.isfinite(each.values).all():
             return None
-        units: int | np.ndarray = len(each) if self.units is None else self.units
-        weights = resample_weights(units, self.resamples)
+        weights = resample_weights(self.units, self.resamples)
         return np.asarray(weights @ each.values / weights.sum(1, keepdims=True))
 
     @cached_property
@@ -209,10 +204,10 @@ class Evidence:
         return {
             "name": self.subject.title,
             "kind": "this one",
-            "architecture": str(attrs.get("architecture", "")),
+            "architecture": attrs["architecture"],
             "layers": results.sizes["layer"],
             "length": self.p.size,
-            "corpus": str(attrs.get("dataset", "")),
+            "corpus": attrs["dataset"],
             "mixing": float(self.mixing.sum()),
             "source": "this measurement",
             **shape_numbers(self.p),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from markupsafe import Markup
@@ -18,12 +18,8 @@ from posbias.report.stats import BASELINES, LEAST_FOR_U, Evidence, Subject
 from posbias.rollout.profiles import TOLERANCE
 
 SHORT = {"float32": "32 bits", "bfloat16": "bfloat16, 16 bits", "float16": "float16, 16 bits"}
-ERRORS = {
-    "lambda": "λ",
-    "influence": "share of influence that moves",
-    "attention": "attention",
-    "content": "content logits",
-}
+ERRORS = {"lambda": "λ", "influence": "share of influence that moves"}
+ERRORS |= {"attention": "attention", "content": "content logits"}
 """What a number format can cost, by the names that files have, and as pages write them."""
 
 
@@ -31,19 +27,15 @@ def asked(subject: Subject) -> Iterator[tuple[str, str]]:
     """Yield what was asked: model, corpus, prompts, quantities and number format, by name."""
     attrs = subject.results.attrs
     layers, heads = subject.results.sizes["layer"], subject.results.sizes.get("head")
-    kind = f"{attrs.get('architecture', 'unknown')}, {layers} layers"
-    kind += f" × {heads} heads" if heads else ""
-    how = str(attrs.get("position", "unknown"))
-    yield (
-        "model",
-        f"{subject.title} ({kind}, {position_words(how) if how == 'none' or 'given' in how else f'{how} positions'})",
-    )
-    if "position_bias" in attrs:
-        yield "position biases", shortened(str(attrs["position_bias"]))
-    if "added_bias" in attrs:
-        yield "bias added while measured", shortened(str(attrs["added_bias"]))
-    yield "corpus", f"{attrs.get('dataset', 'unknown')}, rule {attrs.get('rule', 'unknown')}"
-    yield "prompts", f"{attrs.get('prompts', 'unknown')} of {len(subject.influence)} tokens"
+    kind = f"{attrs['architecture']}, {layers} layers" + (f" × {heads} heads" if heads else "")
+    how = str(attrs["position"])
+    positions = position_words(how) if how == "none" or "given" in how else f"{how} positions"
+    yield "model", f"{subject.title} ({kind}, {positions})"
+    for title, name in (("position biases", "position_bias"), ("bias added while measured", "added_bias")):
+        if name in attrs:
+            yield title, shortened(str(attrs[name]))
+    yield "corpus", f"{attrs['dataset']}, rule {attrs['rule']}"
+    yield "prompts", f"{attrs['prompts']} of {len(subject.influence)} tokens"
     given = attrs.get("quantities")
     yield "quantities", str(given).replace(",", ", ") if given else "all of that time: the file names none"
     yield "number format", number_format(attrs)
@@ -69,7 +61,7 @@ def number_format(attrs: dict[str, object]) -> str:
     >>> number_format({"dtype": "bfloat16"})
     'bfloat16, 16 bits; what that costs was not measured'
     """
-    dtype = str(attrs.get("dtype", "unknown"))
+    dtype = str(attrs["dtype"])
     name = SHORT.get(dtype, dtype)
     try:
         errors = dict(json.loads(str(attrs["format_error"])))
@@ -147,9 +139,8 @@ def verdict(evidence: Evidence, name: str) -> str:
         said = "nearer than both baselines" if beaten else "<strong>no nearer than the better baseline</strong>"
         return f"{said}, without a test"
     if all(sign == 1 for sign in signs.values()):
-        fitted = {1: "nearer than", 0: "not told apart from", -1: "further away than"}[
-            evidence.against("recency", name) or 0
-        ]
+        words = {1: "nearer than", 0: "not told apart from", -1: "further away than"}
+        fitted = words[evidence.against("recency", name) or 0]
         return f"nearer than both baselines, and {fitted} an exponential that is fitted to the measured curve itself"
     short = [f"{blind[b]} ({'open' if sign == 0 else 'further away'})" for b, sign in signs.items() if sign != 1]
     return f"<strong>not nearer than {' and '.join(short)}</strong>"
@@ -157,41 +148,38 @@ def verdict(evidence: Evidence, name: str) -> str:
 
 def again(subject: Subject) -> list[str]:
     """Return the commands that make a measurement like this one, and its report."""
-    attrs = {name: str(value) for name, value in subject.results.attrs.items()}
-    model, seed = attrs.get("model", "MODEL"), attrs.get("seed", "0")
-    words = ["posbias", "measure"]
+    attrs = {str(name): str(value) for name, value in subject.results.attrs.items()}
+    model, revision, seed = attrs["model"], attrs["revision"], attrs["seed"]
     if model.endswith(" (untrained)"):
-        drawn = re.search(r"seed (\d+)$", attrs.get("revision", ""))
         model = model.removesuffix(" (untrained)")
-        words += [
-            "--untrained",
-            model.removesuffix(GIVEN),
-            *(["--position-bias", "design.yaml"] * model.endswith(GIVEN)),
-        ]
+        words = ["--untrained", model.removesuffix(GIVEN), *["--position-bias", "design.yaml"] * model.endswith(GIVEN)]
+        drawn = re.search(r"seed (\d+)$", revision)
         seed = drawn[1] if drawn else seed
     else:
-        words += ["--model", model]
-        if re.fullmatch(r"[0-9a-f]{40}", attrs.get("revision", "")):
-            words += ["--revision", attrs["revision"]]
-    rule, _, each = attrs.get("rule", "first").partition(", ")
-    if rule != "random":
-        words += ["--dataset", attrs.get("dataset", "builtin")]
-    words += ["--prompts", attrs.get("prompts", "200"), "--length", attrs.get("length", "256")]
-    words += ["--batch-size", attrs.get("batch_size", "8"), "--dtype", attrs.get("dtype", "float32")]
+        words = ["--model", model, *["--revision", revision] * bool(re.fullmatch(r"[0-9a-f]{40}", revision))]
+    rule, _, each = attrs["rule"].partition(", ")
+    words += options(attrs, *["dataset"] * (rule != "random"), "prompts", "length", "batch_size", "dtype")
     words += ["--rule", rule, "--seed", seed]
     if count := re.match(r"\d+", each):
         words += ["--per-document", count[0]]
-    if attrs.get("quantities"):
-        words += ["--quantities", attrs["quantities"]]
-    words += [word for name in ("kernel_size", "attention") if name in attrs for word in _option(name, attrs[name])]
-    if attrs.get("special_tokens") == "False":
-        words += ["--no-special-tokens"]
-    bias = [f"echo {shlex.quote(attrs['added_bias'])} > bias.json"] if "added_bias" in attrs else []
-    words += ["--bias", "bias.json"] * len(bias)
-    measure = shlex.join([" ".join(word.split()) for word in [*words, "--output", "measurement.nc"]])
-    return [*bias, measure, "posbias report measurement.nc --output report.html"]
+    words += options(attrs, *(name for name in ("quantities", "kernel_size", "attention") if attrs.get(name)))
+    words += ["--no-special-tokens"] * (attrs["special_tokens"] == "False")
+    return repeated("measure", words, attrs.get("added_bias"))
 
 
-def _option(name: str, value: str) -> list[str]:
-    """Return an option of the command line with its value."""
-    return [f"--{name.replace('_', '-')}", value]
+def options(attrs: Mapping[str, str], *names: str) -> list[str]:
+    """Return options of the command line with the values that a file has.
+
+    >>> options({"batch_size": "8"}, "batch_size")
+    ['--batch-size', '8']
+    """
+    return [word for name in names for word in (f"--{name.replace('_', '-')}", attrs[name])]
+
+
+def repeated(command: str, words: list[str], bias: str | None) -> list[str]:
+    """Return the lines that run a command with a bias as it is described, if there is one, and that make its report."""
+    file = "measurement.nc" if command == "measure" else "lookup.nc"
+    words = ["posbias", command, *words, *["--bias", "bias.json"] * (bias is not None), "--output", file]
+    lines = [] if bias is None else [f"echo {shlex.quote(bias)} > bias.json"]
+    line = shlex.join([" ".join(word.split()) for word in words])
+    return [*lines, line, f"posbias report {file} --output report.html"]
