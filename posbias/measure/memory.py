@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM
 from posbias import errors
 from posbias.measure.attention import MOST_ENTRIES
 from posbias.measure.branches import MOST_PROMPTS
-from posbias.measure.settings import DEFAULT
+from posbias.measure.settings import DEFAULT, RUNGS, Settings
 from posbias.networks.families import family_of
 from posbias.networks.given_biases import given_biases
 
@@ -94,17 +94,19 @@ def memory_need(
     quantities: Collection[str] = DEFAULT,
     cells: int | None = None,
     prompts: int = 1,
+    pairings: int = 1,
 ) -> Need:
     """Estimate what measuring takes, weights included; ``benchmarks/length.py`` compares it with the peak of runs.
 
     ``cells`` is the number of rows of the matrices that are kept, as many as tokens unless given; ``prompts`` how many
-    prompts there are, of each of which ids, influence, mixing and its own rollout are kept.
+    prompts there are, of each of which ids, influence, mixing and its own rollout are kept; ``pairings`` how often
+    each rung of the ladder is climbed.
     """
     model = shape_of(config)
     count = sum(x.numel() for x in model.parameters())
     held = count * dtype.itemsize + sum(x.nbytes for x in model.buffers())
     T, H, d = config.num_hidden_layers, config.num_attention_heads, config.hidden_size
-    inner = int(_first(config, WIDTHS) or 4 * d)
+    inner = next((int(x) for x in (getattr(config, name, None) for name in WIDTHS) if x), 4 * d)
     vectors = (T + HIDDEN) * d + INNER * inner
     a_prompt = length * vectors * 4 + 16 * config.vocab_size
     if not fused:
@@ -122,10 +124,13 @@ def memory_need(
     matrices = ("kernels" in quantities) + H * ("heads" in quantities) + H * ("logits" in quantities)
     matrices += "branches" in quantities
     entries = T * matrices * g**2
-    rows = 8 * prompts * (4 * length + 3 * T)
+    climbs = len(RUNGS) * pairings if "ladder" in quantities else 0
+    a_prompt += climbs * length * d * dtype.itemsize
+    rows = 8 * prompts * ((4 + climbs) * length + 3 * T)
     forward = 2.0 * count * length + 2.0 * T * d * length**2
     read = T * H * length**2 * (d / H + EXPONENTIAL * len(reads)) if reads else 0.0
     back = 2 * forward  # the gradient by activations alone, and the layer once more
+    back += (climbs + 2) * forward if climbs else 0.0  # layers run twice more for mean attention and positions
     branches = min(MOST_PROMPTS, prompts) * 2 * forward if "branches" in quantities else 0.0
     return Need(
         held,
@@ -146,15 +151,7 @@ def memory_available(device: torch.device) -> int | None:
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     found = [_meminfo(Path("/proc/meminfo")), _limit(Path("/sys/fs/cgroup/memory.max"))]
-    said = [size for size in found if size is not None]
-    if said:
-        return min(said)
-    return errors.memory()
-
-
-def _first(config: Any, names: tuple[str, ...]) -> Any:
-    """Return the first of these fields that a configuration fills, None if it fills none."""
-    return next((x for x in (getattr(config, name, None) for name in names) if x), None)
+    return min((size for size in found if size is not None), default=errors.memory())
 
 
 def check_memory(need: Need, dtype: torch.dtype, device: torch.device) -> None:
@@ -194,12 +191,26 @@ def _advice(need: Need, dtype: torch.dtype, device: torch.device, there: int) ->
     fits = int(room / (need.batch / need.prompts))
     if fits >= 1 and need.prompts > 1:
         return f"; try --batch-size {min(fits, need.prompts - 1)}"
-    ways = (
-        ["a smaller length", "--quantities mixing,influence"] if there > need.weights + RUNTIME else ["a smaller model"]
-    )
+    ways = ["a smaller length", "--quantities mixing,influence"]
+    if there <= need.weights + RUNTIME:
+        ways = ["a smaller model"]
     if dtype.itemsize == 4 and has_fast_bfloat16(device):
         ways.append("--dtype bfloat16")
     return f"; try {' or '.join(ways)}"
+
+
+def out_of_memory(error: BaseException, settings: Settings) -> ValueError | None:
+    """Return what to try if memory ran out, None for any other error."""
+    text = str(error).lower()
+    known = ("out of memory", "can't allocate memory", "not enough memory", "cannot allocate memory")
+    if not isinstance(error, torch.OutOfMemoryError | MemoryError) and not any(words in text for words in known):
+        return None
+    size = settings.batch_size
+    ways = ["--quantities mixing,influence", "--device-map auto", "a smaller length"]
+    if has_fast_bfloat16(settings.place()) and settings.precision() == "float32":
+        ways.append("--dtype bfloat16")
+    advice = str(size // 2) if size > 1 else " or ".join(ways)
+    return errors.invalid("batch_size", "a batch that fits into memory", f"{size}; try {advice}")
 
 
 def _gib(size: int) -> str:

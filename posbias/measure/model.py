@@ -173,12 +173,8 @@ def open(
     for field, value in (("model", model), ("untrained", untrained)):
         if not isinstance(value, str | PathLike | None):
             raise errors.invalid(field, "a path or a name", repr(value))
-    opening: dict[str, Any] = {
-        "model": "" if model is None else fspath(model),
-        "revision": revision,
-        "tokenizer": tokenizer,
-    }
-    opening |= {"trust_remote_code": trust_remote_code, "allow_pickle": allow_pickle}
+    opening: dict[str, Any] = {"model": "" if model is None else fspath(model), "revision": revision}
+    opening |= {"tokenizer": tokenizer, "trust_remote_code": trust_remote_code, "allow_pickle": allow_pickle}
     opening |= {"strip_prefix": strip_prefix}
     source = chosen_source(opening, None if untrained is None else fspath(untrained), seed, position_bias)
     return Model(source, source.config())

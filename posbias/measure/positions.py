@@ -23,36 +23,25 @@ BLOCK = 1 << 22
 
 @dataclass(frozen=True)
 class Positions:
-    """Hold what a model does with positions, layer by layer.
-
-    Parameters
-    ----------
-    kind
-        ``alibi``, ``rotary`` or ``learned``; ``given`` where position biases are given in their place, ``rotary and
-        given`` or ``learned and given`` where they are given beside them; ``none`` where rotation is switched off.
-    scale
-        What q·k is multiplied by.
-    slopes
-        Logits lost per token of distance as the softmax sees them, 0 without ALiBi; where the bias is rounded,
-        the mean slope of the last row. Of given biases those that are ALiBi.
-    bias
-        The last query's bias against the bias of the query itself: what slopes summarise. The same in every layer, or
-        that of the first layer where given biases differ between layers.
-    window
-        Tokens that a query may see, itself included, by the model's configuration; 0 if all of its past.
-    reach
-        The same as seen in the mask for n tokens: at most n.
-    details
-        Settings of rotary positions and the soft cap, as JSON.
-    """
+    """Hold what a model does with positions, layer by layer."""
 
     kind: str
+    """``alibi``, ``rotary`` or ``learned``; ``given`` where position biases are given in their place, ``rotary and
+    given`` or ``learned and given`` where they are given beside them; ``none`` where rotation is switched off."""
     scale: Float[np.ndarray, "T"]
+    """What q·k is multiplied by."""
     slopes: Float[np.ndarray, "T H"]
+    """Logits lost per token of distance as the softmax sees them, 0 without ALiBi; where the bias is rounded, the mean
+    slope of the last row. Of given biases those that are ALiBi."""
     bias: Float[np.ndarray, "H n"]
+    """The last query's bias against the bias of the query itself: what slopes summarise. The same in every layer, or
+    that of the first layer where given biases differ between layers."""
     window: Int[np.ndarray, "T"]
+    """Tokens that a query may see, itself included, by the model's configuration; 0 if all of its past."""
     reach: Int[np.ndarray, "T"]
+    """The same as seen in the mask for n tokens: at most n."""
     details: str
+    """Settings of rotary positions and the soft cap, as JSON."""
 
 
 def read_positions(instrument: Instrument, n: int) -> Positions:

@@ -27,21 +27,12 @@ PATIENCE = timedelta(days=7)
 
 @dataclass(frozen=True)
 class Processes:
-    """Say which of how many processes this is; torchrun starts several, and without it there is one.
-
-    Parameters
-    ----------
-    rank
-        0-based.
-    world
-        Number of processes.
-    group
-        Through which sums are exchanged; None takes the one of all processes.
-    """
+    """Say which (from 0) of how many processes this is; torchrun starts several, and without it there is one."""
 
     rank: int
     world: int
     group: Any = None
+    """Through which sums are exchanged; None takes the one of all processes."""
 
     def share(self, items: Sequence[Item]) -> list[Item]:
         """Return this process's items: every ``world``-th one."""

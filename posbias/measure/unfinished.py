@@ -44,27 +44,16 @@ def own_checkpoint(output: Path) -> Path:
     return checkpoint_path(output, int(rank) if rank.isdigit() else 0)
 
 
-def check_unfinished(path: Path, *, resume: bool) -> bool:
-    """Return whether there is a checkpoint to resume from, or raise ValueError if it is not to be used or is none."""
-    if path.exists() and not path.is_file():
-        raise errors.invalid(str(path), "a checkpoint, which is a file", "a directory" if path.is_dir() else "none")
-    if path.exists() and not resume:
-        raise errors.invalid(str(path), "no checkpoint of an unfinished run", "one; give --resume, or delete it")
-    return path.exists()
-
-
-def check_no_results(path: Path) -> None:
-    """Raise ValueError if the results that are to be written are there."""
-    if path.exists():
-        raise errors.invalid(str(path), "no earlier results", "a file; give --resume, or another folder")
-
-
 def check_run(output: Path, *, resume: bool, overwrite: bool = False, report: Path | None = None) -> None:
     """Raise unless a result (and a report) can be written, and its run begun or resumed."""
     if report is not None:
         check_output(report, ".html", "report", overwrite=resume or overwrite)
     check_output(output, overwrite=resume or overwrite)
-    check_unfinished(own_checkpoint(output), resume=resume)
+    path = own_checkpoint(output)
+    if path.exists() and not path.is_file():
+        raise errors.invalid(str(path), "a checkpoint, which is a file", "a directory" if path.is_dir() else "none")
+    if path.exists() and not resume:
+        raise errors.invalid(str(path), "no checkpoint of an unfinished run", "one; give --resume, or delete it")
 
 
 class HeldBack:
