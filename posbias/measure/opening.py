@@ -11,7 +11,7 @@ from posbias import errors
 from posbias.measure.sizes import BODIES, SIZES
 from posbias.networks.description import check_described
 from posbias.networks.families import check_family
-from posbias.shipped import FOLDER, PREFIX, reference_names, shipped_names
+from posbias.shipped import PREFIX, reference_folder, reference_names, shipped_names
 
 GIVEN = ", given biases"
 """Stands after the name of a network that is built with position biases which its configuration lacks."""
@@ -103,7 +103,7 @@ def untrained_file(name: str) -> Path | None:
     """Return the file of an untrained network's configuration, None for a size by name; raise if it is neither."""
     path = Path(name or "no path")
     if name.startswith(PREFIX) and not path.exists() and name.removeprefix(PREFIX) in shipped_names():
-        path = FOLDER / name.removeprefix(PREFIX)
+        path = reference_folder(name.removeprefix(PREFIX))
     if path.is_dir():
         path /= "config.json"
         if not path.is_file():
