@@ -49,13 +49,8 @@ def test_uniform_attention_is_the_limit_of_small_logits(norm, residual):
     assert np.allclose(S, [u @ u.T / np.sqrt(6), second @ second.T / np.sqrt(6)], rtol=1e-12)
 
 
-def test_shares_by_hand():
-    S = np.zeros((2, 3, 3))
-    S[0, 2, :2] = 1, 2
-    S[1, 2, :2] = 1, 1  # a tie is not greater
-    assert recency_share(S).tolist() == [1, 0]
-    falling = -np.tile(np.arange(4.0), (4, 1))
-    assert recency_share(falling) == 0 and recency_share(-falling) == 1
+def test_a_tie_is_not_greater():
+    assert recency_share(np.zeros((1, 3, 3))).tolist() == [0]
 
 
 @pytest.mark.parametrize(
@@ -63,7 +58,7 @@ def test_shares_by_hand():
 )
 def test_the_simulation_draws_what_d_dimensions_give(norm, residual):
     """In the reduced basis and in all d dimensions the same probabilities and mean logits, within their errors."""
-    rng, n, d, alpha, sequences = np.random.default_rng(2), 5, 7, 0.4, 40_000
+    rng, n, d, alpha, sequences = np.random.default_rng(2), 5, 7, 0.4, 20_000
     shared, own = rng.normal(size=(sequences, 1, d)), rng.normal(size=(sequences, n, d))
     X = (np.sqrt(alpha / (1 - alpha)) * shared + own) / np.sqrt(d)
     S = layer_logits(X, 3, norm=norm, residual=residual)
@@ -79,13 +74,11 @@ def test_the_simulation_draws_what_d_dimensions_give(norm, residual):
 def test_batches_and_precision_do_not_matter():
     setting = {"d": 16, "alpha": 0.5, "residual": "pre"}
     short = simulate_recency(3000, batch=700, **setting)
-    double = simulate_recency(20_000, dtype=np.float64, **setting)
-    single = simulate_recency(20_000, seed=1, **setting)
+    double = simulate_recency(8000, dtype=np.float64, **setting)
+    single = simulate_recency(8000, seed=1, **setting)
     assert short.sequences == 3000 and short.probability.shape == (4,) and short.mean_logits.shape == (4, 10, 10)
     gap = np.abs(single.probability - double.probability)
     assert (gap < 4.5 * np.hypot(single.error, double.error)).all()
-    again = simulate_recency(3000, batch=700, **setting)
-    assert (again.probability == short.probability).all()
 
 
 def test_the_size_of_a_token_matters_only_where_the_network_sees_it():

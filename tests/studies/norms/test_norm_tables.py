@@ -46,15 +46,12 @@ def study():
     )
 
 
-def test_exponents_by_hand():
+def test_exponents_and_sizes_by_hand():
     (row,) = exponent_table({"m": study()}).itertuples()
     assert (row.values_first, row.values_deeper) == pytest.approx((-0.4, 0.0))
     assert row.input == pytest.approx(-0.2) and row.layers == 2
     assert (row.least, row.most) == pytest.approx((-0.3, -0.1))
     assert (row.input_low, row.input_high) == pytest.approx((-0.35, -0.05))
-
-
-def test_sizes_by_hand():
     (row,) = size_table({"m": study()}).itertuples()
     assert (row.first_low, row.first_high) == pytest.approx((1, 3))
     assert (row.branches, row.rest) == pytest.approx((0.5, 1.0))
@@ -72,14 +69,10 @@ def test_changes_by_hand():
 
 
 def test_layers_fall_after_adjustment():
-    data = study()
-    rng = np.random.default_rng(0)
-    slope = np.zeros((1, 40, 5, 21)) + 0.01 * rng.normal(size=(1, 40, 5, 21))
+    slope = 0.01 * np.random.default_rng(0).normal(size=(1, 40, 5, 21))
     slope[0, :, 0, 1:4] -= 1.0  # three layers that fall; the others do by chance alone
-    data = data.drop_vars(["slope", "preference", "positive", "course"])
-    data["slope"] = (("data", "prompt40", "part", "layer21"), slope)
-    data = data.rename({"layer21": "layer", "prompt40": "prompts"}).drop_vars("influence_last")
-    (row,) = exponent_table({"m": data.rename({"prompts": "prompt"})}).itertuples()
+    dims, coords = ("data", "prompt", "part", "layer"), {"data": ["text"], "part": PARTS}
+    (row,) = exponent_table({"m": xr.Dataset({"slope": (dims, slope)}, coords, {"length": 4})}).itertuples()
     assert (row.falling, row.layers) == (3, 20) and row.input_p <= 0.001
 
 
