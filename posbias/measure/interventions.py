@@ -9,15 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from posbias import errors
 from posbias.measure.instrument import Instrument
-from posbias.measure.normalisation import denominators
-from posbias.networks.hooks import After, hooked
+from posbias.networks.hooks import hooked
 
 
 def rotary_module(instrument: Instrument) -> nn.Module:
@@ -95,51 +92,4 @@ def replaced_embeddings(instrument: Instrument, which: str, seed: int = 0) -> It
         return torch.cat([drawn, output[:, size[1] :]], dim=1)
 
     with hooked(after=[(embed, replace)]):
-        yield
-
-
-@contextmanager
-def replaced_denominators(
-    instrument: Instrument, typical: Float[np.ndarray, "T n"], parts: str = "k", *, own: bool = False
-) -> Iterator[None]:
-    """Let the norms before attention divide by numbers that do not depend on position, for queries, keys or values.
-
-    ``typical`` is what the norms divide by at each layer and position, typically. Every token of layer t is divided by
-    the geometric mean of ``typical[t]``; with ``own`` its own denominator stays but for the factor by which
-    ``typical[t]`` at its position exceeds this mean, so that tokens still differ and the typical course along the
-    prompt is gone. ``parts`` are some of the letters q, k and v: all else takes the norm's output as it is.
-    """
-    if not parts or set(parts) - set("qkv") or len(set(parts)) < len(parts):
-        raise errors.invalid("parts", "some of the letters q, k and v", repr(parts))
-    typical = errors.finite_array("typical", typical, ndim=(2,))
-    if len(typical) != instrument.T or (typical <= 0).any():
-        raise errors.invalid("typical", f"numbers above 0 for each of {instrument.T} layers", "others")
-    logs = torch.from_numpy(np.log(typical))
-    family = instrument.family
-    normed: dict[int, Tensor] = {}  # the norm's output with the other denominators
-
-    def divide(t: int) -> Any:
-        def hook(module: nn.Module, args: Any, output: Tensor) -> None:
-            if own:
-                factor = (logs[t] - logs[t].mean()).exp()[:, None].to(output)
-            else:
-                factor = (denominators(module, args[0]) * (-logs[t].mean()).exp().item()).to(output.dtype)
-            bias: Any = getattr(module, "bias", None)
-            normed[t] = output * factor if bias is None else (output - bias) * factor + bias
-
-        return hook
-
-    def project(t: int, k: int) -> Any:
-        def hook(module: Any, args: Any, output: Tensor) -> Tensor:
-            letters = family.columns(instrument.attentions[t], k, output.shape[-1])
-            chosen = torch.from_numpy(np.isin(letters, list(parts))).to(output.device)
-            return torch.where(chosen, module.forward(normed[t]), output)
-
-        return hook
-
-    after: list[tuple[nn.Module, After]] = []
-    for t, (layer, attention) in enumerate(zip(instrument.layers, instrument.attentions, strict=True)):
-        after.append((family.norm_of(layer), divide(t)))
-        after += [(projection, project(t, k)) for k, projection in enumerate(family.projections_of(attention))]
-    with hooked(after=after):
         yield

@@ -12,8 +12,7 @@ from jaxtyping import Float
 from torch import nn
 
 from posbias.measure.instrument import Instrument
-from posbias.measure.interventions import replaced_denominators
-from studies.norms.measure import PARTS, octave_slopes, read_recency, read_sizes
+from studies.norms.measure import PARTS, octave_slopes, read_recency, read_sizes, replaced_denominators
 
 UNDONE = {
     "keys, constant": ("k", False),

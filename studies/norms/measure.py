@@ -6,7 +6,8 @@ keys content logits prefer and where attention lies is read in a model as it is,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -18,12 +19,11 @@ from torch import Tensor, nn
 
 from posbias.measure.attention import AttentionReading
 from posbias.measure.instrument import Instrument
-from posbias.measure.interventions import replaced_denominators
-from posbias.measure.normalisation import centres, size_over_features
+from posbias.measure.normalisation import centres, denominators, size_over_features
 from posbias.measure.session import Session
 from posbias.measure.settings import Settings
 from posbias.networks.families import output_projection
-from posbias.networks.hooks import hooked, returned
+from posbias.networks.hooks import After, hooked, returned
 from studies.norms.courses import held_out_courses, removals, smooth_course
 from studies.reference.measure import untrained_twin
 
@@ -119,6 +119,48 @@ def octave_slopes(sizes: Float[np.ndarray, "... n"], first: int = 1) -> Float[np
     weight = np.exp(-u)  # positions in an octave are as many as its beginning
     u = u - (weight @ u) / weight.sum()
     return np.asarray(np.log(sizes[..., first:]) @ (weight * u) / (weight @ u**2))
+
+
+@contextmanager
+def replaced_denominators(
+    instrument: Instrument, typical: Float[np.ndarray, "T n"], parts: str = "k", *, own: bool = False
+) -> Iterator[None]:
+    """Let the norms before attention divide by numbers that do not depend on position, for queries, keys or values.
+
+    ``typical`` is what the norms divide by at each layer and position, typically. Every token of layer t is divided by
+    the geometric mean of ``typical[t]``; with ``own`` its own denominator stays but for the factor by which
+    ``typical[t]`` at its position exceeds this mean, so that tokens still differ and the typical course along the
+    prompt is gone. ``parts`` are some of the letters q, k and v: all else takes the norm's output as it is.
+    """
+    logs = torch.from_numpy(np.log(typical))
+    family = instrument.family
+    normed: dict[int, Tensor] = {}  # the norm's output with the other denominators
+
+    def divide(t: int) -> Any:
+        def hook(module: nn.Module, args: Any, output: Tensor) -> None:
+            if own:
+                factor = (logs[t] - logs[t].mean()).exp()[:, None].to(output)
+            else:
+                factor = (denominators(module, args[0]) * (-logs[t].mean()).exp().item()).to(output.dtype)
+            bias: Any = getattr(module, "bias", None)
+            normed[t] = output * factor if bias is None else (output - bias) * factor + bias
+
+        return hook
+
+    def project(t: int, k: int) -> Any:
+        def hook(module: Any, args: Any, output: Tensor) -> Tensor:
+            letters = family.columns(instrument.attentions[t], k, output.shape[-1])
+            chosen = torch.from_numpy(np.isin(letters, list(parts))).to(output.device)
+            return torch.where(chosen, module.forward(normed[t]), output)
+
+        return hook
+
+    after: list[tuple[nn.Module, After]] = []
+    for t, (layer, attention) in enumerate(zip(instrument.layers, instrument.attentions, strict=True)):
+        after.append((family.norm_of(layer), divide(t)))
+        after += [(projection, project(t, k)) for k, projection in enumerate(family.projections_of(attention))]
+    with hooked(after=after):
+        yield
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 from measuring import CONFIGS, N, make, prompts
 
 from posbias.measure.instrument import Instrument
-from posbias.measure.interventions import replaced_denominators
 from posbias.measure.normalisation import centres, denominators
 from posbias.networks.families import output_projection
 from studies.norms.control import identity_network
@@ -21,6 +20,7 @@ from studies.norms.measure import (
     octave_slopes,
     read_recency,
     read_sizes,
+    replaced_denominators,
 )
 
 EVERY = sorted(set(CONFIGS) - {"opt-projected"})  # which normalises after attention
