@@ -56,10 +56,7 @@ def test_a_measurement_that_is_asked_to_end_leaves_a_checkpoint_of_the_batch_at_
 
 
 def test_before_the_first_batch_there_is_nothing_to_go_on_from(place, tmp_path, capsys, monkeypatch):
-    def end(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("posbias.measure.session.Session.check", end)
+    monkeypatch.setattr("posbias.measure.session.Session.check", lambda *_: signal.default_int_handler(2, None))
     code, _, err = status(capsys, arguments(place, tmp_path / "m.nc"))
     assert code == 130 and err == "posbias: interrupted; no checkpoint was written yet\n"
 

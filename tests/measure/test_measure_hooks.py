@@ -96,9 +96,3 @@ def test_a_study_opens_its_model_once(monkeypatch):
     assert other.provenance()["revision"] == study.provenance()["revision"]
     with pytest.raises(ValueError, match="changes: expected settings of the prompts, received dtype"):
         study.with_prompts(dtype="float16")
-
-
-def test_a_study_refuses_prompts_before_it_loads_a_model(monkeypatch):
-    monkeypatch.setattr(Source, "load_model", lambda self, *rest: pytest.fail("loaded"))
-    with pytest.raises(ValueError, match="length: expected at most 256 tokens"):
-        print(Session(Settings(Source("reference/gpt2-12"), Corpus("builtin"), 1, 257)).instrument)

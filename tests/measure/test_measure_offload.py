@@ -45,7 +45,7 @@ def test_weights_in_memory_give_the_same_bits(name):
     assert all(x.is_meta for x in away.model.parameters()), "nothing stays"
 
 
-@pytest.mark.parametrize(("name", "attention"), [("llama", "sdpa"), ("bloom", "eager"), ("gpt2", "sdpa")])
+@pytest.mark.parametrize(("name", "attention"), [("llama", "eager"), ("gpt2", "sdpa")])
 def test_weights_on_disk_give_the_same_bits(tmp_path, name, attention):
     there = Instrument(make(name, attention=attention))
     away = Instrument(on_disk(save(tmp_path / "model", name), tmp_path / "disk", attention))
@@ -55,7 +55,7 @@ def test_weights_on_disk_give_the_same_bits(tmp_path, name, attention):
     assert all(np.array_equal(one[key], two[key]) for key in one)
 
 
-@pytest.mark.parametrize(("name", "attention"), [("llama", "sdpa"), ("bloom", "eager"), ("falcon-alibi", "sdpa")])
+@pytest.mark.parametrize(("name", "attention"), [("llama", "sdpa"), ("bloom", "eager")])
 def test_given_biases_are_there_with_weights_on_disk(tmp_path, name, attention):
     bias = [{"kind": "flat", "tau": 1.5}, *({"kind": "log", "alpha": a} for a in (0.5, 1.0, 2.0))]
     folder = str(save(tmp_path / "model", name, position_bias=bias))
@@ -92,14 +92,14 @@ def test_a_model_may_be_larger_than_a_device_if_it_is_spread(tmp_path, capsys, m
     assert status(capsys, arguments(tmp_path, tmp_path / "m.nc", device_map="auto"))[0] == 0
 
 
-@pytest.mark.parametrize("name", ["nonsense", "disk", "meta", "", "cuda:99", "a,b"])
-def test_maps_that_are_none_are_refused_before_the_model_is_loaded(tmp_path, capsys, monkeypatch, name):
+def test_maps_that_are_none_are_refused_before_the_model_is_loaded(tmp_path, capsys, monkeypatch):
     out = tmp_path / "out"
     save(tmp_path / "bloom", "bloom"), write_documents(tmp_path / "d.jsonl", [40] * 12), out.mkdir()
     monkeypatch.setattr(Source, "load_model", lambda *_: pytest.fail("loaded"))
-    words = arguments(tmp_path, out / "m.nc", device_map=name)
-    refused(capsys, out, words, f"device_map: expected auto, balanced, balanced_low_0, sequential or a device, "
-            f"received {name!r}")  # fmt: skip
+    for name in ("nonsense", "disk", "meta", "", "cuda:99"):
+        words = arguments(tmp_path, out / "m.nc", device_map=name)
+        refused(capsys, out, words, f"device_map: expected auto, balanced, balanced_low_0, sequential or a device, "
+                f"received {name!r}")  # fmt: skip
 
 
 def test_weights_that_are_nowhere_are_refused():
