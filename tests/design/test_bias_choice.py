@@ -77,11 +77,11 @@ def test_a_query_of_which_nothing_is_left_sees_itself():
 
 @pytest.fixture(scope="module")
 def recent():
-    """Return a model of six layers whose heads attend to what is near."""
+    """Return a model of three layers whose heads attend to what is near."""
     distance = np.subtract.outer(np.arange(64), np.arange(64))
     A = np.stack([np.tril(np.exp(-m * distance.clip(0))) for m in (0.2, 0.05)])
     A /= A.sum(-1, keepdims=True)
-    return bias_choice.Attended(np.tile(A, (6, 1, 1, 1)), np.full(6, 0.3), 2)
+    return bias_choice.Attended(np.tile(A, (3, 1, 1, 1)), np.full(3, 0.5), 2)
 
 
 @pytest.mark.parametrize("criterion", bias_choice.CRITERIA)
@@ -97,10 +97,7 @@ def test_what_is_chosen_beats_the_model_and_its_neighbours(recent, criterion):
     assert best.value == min(found[kind].value for kind in bias_choice.SMOOTH)
     alpha, slope = exponent(position_bias(found["log"].description)), found["alibi"].description["slope"]
     for factor in (0.95, 1.05):
-        others = {
-            "log": described(power(alpha * factor)),
-            "alibi": {"kind": "alibi", "slope": slope * factor},
-        }
+        others = {"log": described(power(alpha * factor)), "alibi": {"kind": "alibi", "slope": slope * factor}}
         for kind, other in others.items():
             assert bias_choice.evaluated(recent, kind, other, criterion).value >= found[kind].value - 1e-6, kind
     shares = [bias_choice.flat_share(recent, share, criterion).value for share in (1, 2)]

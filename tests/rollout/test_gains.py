@@ -92,8 +92,10 @@ def test_the_mixing_of_uneven_gains_is_that_of_their_root_mean_squares():
     np.testing.assert_allclose(few.mixing(2), [25 / 26])
 
 
-@pytest.mark.parametrize("n", [30, 1100])
-def test_kernels_written_out_are_pushed_as_they_are(n, rng):
+@pytest.mark.parametrize("kept", [16, 1024])
+def test_kernels_written_out_are_pushed_as_they_are(kept, rng, monkeypatch):
+    monkeypatch.setattr("posbias.rollout.two_sided.KEPT", kept)
+    n = 30
     kernels, X = biased_kernels(1, HEADS), rng.standard_normal((n, n))
     X, weights = X + X.T, np.array([0.1, 0.5, 0.2, 0.7])
     dense = [biased_kernels(1, [head]).dense(0, n) for head in HEADS]
@@ -127,16 +129,18 @@ def test_the_objective_with_gates_is_the_distance_of_the_law(rng):
     assert value == pytest.approx(normalised_wasserstein(p, np.full(n, 1 / n)), abs=1e-10)
 
 
-@pytest.mark.parametrize("n", [48, 100])
-def test_a_search_with_fewer_tokens_is_finished_with_more(n, rng, monkeypatch):
+@pytest.mark.parametrize("n", [12, 25])
+def test_a_search_with_fewer_tokens_is_finished_with_more(n, monkeypatch):
     from posbias.design import designer
 
-    few = gains([1], [[0.6]] * 4, steps=[[1.0]] * 4, overlaps=[[[0.2]]] * 4)
+    few = gains([1], [[0.6]] * 2, steps=[[1.0]] * 2, overlaps=[[[0.2]]] * 2)
+    monkeypatch.setitem(designer.FINEST, ("birth", False), 16)
+    monkeypatch.setattr(designer, "POLISHED", 32)
     sizes = []
     search = designer._Search
     monkeypatch.setattr(designer, "_Search", lambda task, size: sizes.append(size) or search(task, size))
     design(wanted(np.full(n, 1 / n), None, 2, law="birth", gains=few))
-    assert sizes == ([48] if n == 48 else [64, 100])
+    assert sizes == ([12] if n == 12 else [16, 25])
 
 
 @pytest.mark.parametrize(
