@@ -77,7 +77,7 @@ def test_every_committed_entry_has_a_part_that_makes_it(study):
 def test_an_entry_says_what_makes_it_and_is_kept(tmp_path, capsys):
     path = tmp_path / "new" / "models.nc"  # in a folder that is made for it
     run("reference", "builtin", "--only", "bloom-8", *tiny(path))
-    (data,) = [x for _, x in load("models", path.parent).items()]
+    ((_, data),) = load("models", path.parent).items()
     assert set(data.attrs) >= PROVENANCE and {"influence", "rollout", "influence_prompts"} <= set(data)
     assert (data.attrs["prompts"], data.attrs["length"], data.attrs["device"]) == (2, 32, "cpu")
     words = shlex.split(data.attrs["command"])
@@ -102,13 +102,11 @@ def test_a_study_that_was_stopped_goes_on_with_what_is_missing(tmp_path, capsys,
     monkeypatch.setattr(making.results, "save", stop)
     asked = ["builtin", "random", "--only", "bloom-8", *tiny(path)]
     run("reference", *asked, status=130)
-    assert "interrupted; the same words go on" in capsys.readouterr().err and [*load("models", tmp_path)] == [
-        "bloom-8.builtin"
-    ]
+    assert "interrupted; the same words go on" in capsys.readouterr().err
+    assert [*load("models", tmp_path)] == ["bloom-8.builtin"]
     monkeypatch.undo()
     run("reference", *asked)
-    said = capsys.readouterr().out
-    assert "bloom-8.builtin is there" in said and len(load("models", tmp_path)) == 2
+    assert "bloom-8.builtin is there" in capsys.readouterr().out
     assert load("models", tmp_path)["bloom-8.random"].attrs["dataset"] == "random tokens"
 
 
@@ -134,18 +132,25 @@ def test_the_seed_of_a_training_that_goes_on_is_in_its_checkpoint(tmp_path):
         training_of(tmp_path, "step-000003")
 
 
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """Return a folder with the first two prompts of two studies, at full length."""
+    folder = tmp_path_factory.mktemp("measured")
+    run("reference", "builtin", "--only", "bloom-8", *tiny(folder / "models.nc", length=256))
+    run("norms", "norms", "--only", "bloom-8", *tiny(folder / "norms.nc", length=256))
+    return folder
+
+
 @pytest.mark.parametrize(
-    ("study", "part", "entry", "names"),
+    ("question", "entry", "names"),
     [
-        ("reference", "builtin", "bloom-8.builtin", ["influence_prompts", "lambda_frobenius_prompts", "probability"]),
-        ("norms", "norms", "bloom-8.norms", ["slope", "preference", "positive", "attended", "loss", "influence_mean"]),
+        ("models", "bloom-8.builtin", ["influence_prompts", "lambda_frobenius_prompts", "probability"]),
+        ("norms", "bloom-8.norms", ["slope", "preference", "positive", "attended", "loss", "influence_mean"]),
     ],
 )
-def test_the_first_prompts_are_those_of_the_committed_measurement(tmp_path, study, part, entry, names):
+def test_the_first_prompts_are_those_of_the_committed_measurement(measured, question, entry, names):
     """Means over few prompts are others than over many; what is kept of each prompt is the same."""
-    question = STUDIES[study][part].question
-    run(study, part, "--only", "bloom-8", *tiny(tmp_path / f"{question}.nc", length=256))
-    ours, theirs = load(question, tmp_path)[entry], load(question)[entry]
+    ours, theirs = load(question, measured)[entry], load(question)[entry]
     for name in names:
         one, two = (x[name].isel(prompt=slice(1 if name == "influence_mean" else 2)) for x in (ours, theirs))
         if "condition" in one.dims:  # other denominators depend on what is typical of all prompts
@@ -154,9 +159,8 @@ def test_the_first_prompts_are_those_of_the_committed_measurement(tmp_path, stud
         np.testing.assert_allclose(one / scale, two / scale, atol=1e-3, err_msg=name)  # 10 bits are kept
 
 
-def test_norms_have_every_condition_and_untrained_twins(tmp_path):
-    run("norms", "norms", "--only", "bloom-8", *tiny(tmp_path / "norms.nc"))
-    data = load("norms", tmp_path)["bloom-8.norms"]
+def test_norms_have_every_condition_and_untrained_twins(measured):
+    data = load("norms", measured)["bloom-8.norms"]
     assert list(data["condition"]) == list(CONDITIONS) and list(data["part"]) == list(PARTS)
     assert list(data["data"]) == ["text", "random", "untrained"]
     seen = np.isfinite(data["preference"]).all(("prompt", "layer"))
@@ -167,14 +171,9 @@ def test_norms_have_every_condition_and_untrained_twins(tmp_path):
     assert losses.sel(data="text") < losses.sel(data="untrained") < np.log(4096) * 1.5
 
 
-@pytest.fixture
-def quick(monkeypatch):
-    """Draw fewer resamples."""
+def test_leakage_is_read_in_every_condition_and_of_trained_networks(tmp_path, monkeypatch, trained):
     monkeypatch.setattr(absolute, "RESAMPLES", 5)
     monkeypatch.setattr(absolute, "PERMUTATIONS", 19)
-
-
-def test_leakage_is_read_in_every_condition_and_of_trained_networks(tmp_path, quick, trained):
     both = ["--only", "llama-12", "--only", "mistral-12"]
     run("absolute", "components", *both, *tiny(tmp_path / "absolute.nc", prompts=6, length=80))
     run("absolute", "seed-1", *both[:2], "--trained", trained, *tiny(tmp_path / "absolute.nc", prompts=6, length=80))
@@ -206,10 +205,7 @@ def test_position_0_is_read_with_a_start_token_and_without(tmp_path):
 
 
 def test_small_networks_and_published_sizes_are_drawn(tmp_path):
-    asked = argparse.Namespace(only=["gemma2"], trained=None, wikitext=None)
-    ((entry, (source,), *_),) = making._entries("small", STUDIES["untrained"]["small"], asked)
-    assert entry == "small-gemma2.random" and source.name() == "gemma2, 12 layers of width 256 (untrained)"
-    asked.only = ["falcon-rw-1b"]  # not measured unless it is named
+    asked = argparse.Namespace(only=["falcon-rw-1b"], trained=None, wikitext=None)  # not measured unless it is named
     ((entry, (source,), *_),) = making._entries("random", STUDIES["untrained"]["random"], asked)
     assert entry == "falcon-rw-1b.random" and source.tokenizer == "reference/llama-12"
     run("untrained", "small", "--only", "gpt2", *tiny(tmp_path / "untrained.nc", prompts=1, length=8))
@@ -217,21 +213,19 @@ def test_small_networks_and_published_sizes_are_drawn(tmp_path):
     assert {"influence_prompts", "influence_random", "profile", "overlap"} <= set(data) and data.sizes["seed"] == 3
 
 
-def test_a_model_in_a_directory_is_studied(tmp_path):
+def test_a_model_in_a_directory_is_studied_and_has_no_twin(tmp_path, capsys):
     save(tmp_path / "mine", "llama")
     run("ladder", "rotary", "--only", tmp_path / "mine", *tiny(tmp_path / "ladder.nc", length=10))
     data = load("ladder", tmp_path)["mine.rotary"]
     assert data.attrs["model"] == "mine" and np.allclose(data["profile"].sum("position"), 1, rtol=1e-5)
+    run("reference", "unit", "--only", tmp_path / "mine", *tiny(tmp_path / "q.nc"), status=2)
+    assert "model: expected a reference model, reference/NAME, to make its untrained twin" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("study", "words", "message"),
     [
-        (
-            "ladder",
-            ["gap", "--only", "bloom-9"],
-            "--only: expected a directory, an id on the hub, or one of bloom-12",
-        ),
+        ("ladder", ["gap", "--only", "bloom-9"], "--only: expected a directory, an id on the hub, or one of bloom-12"),
         ("ladder", ["gap", "--prompts", "-1"], "prompts: expected an integer of at least 1, received -1"),
         ("reference", ["wikitext-2"], "wikitext-2: expected --wikitext FILE, its text, received none"),
         ("reference", ["seeds"], "seeds: expected --trained FOLDER, made by python -m studies.reference"),
@@ -246,9 +240,3 @@ def test_what_cannot_be_is_refused_in_a_line(study, words, message, tmp_path, ca
     said = capsys.readouterr().err
     assert said.startswith(f"python -m studies.{study}: {message}") and said.count("\n") == 1
     assert not list(tmp_path.iterdir())
-
-
-def test_twins_are_those_of_reference_models(tmp_path, capsys):
-    save(tmp_path / "mine", "bloom")
-    run("reference", "unit", "--only", tmp_path / "mine", *tiny(tmp_path / "q.nc"), status=2)
-    assert "model: expected a reference model, reference/NAME, to make its untrained twin" in capsys.readouterr().err
