@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -93,19 +93,13 @@ def read_lookup(path: Path | str) -> xr.Dataset:
     if task not in OF_TASK:
         raise errors.invalid(f"{path}: task", f"one of {', '.join(OF_TASK)}", task)
     scores = [name for score in OF_TASK[task] for name in (score, *(f"{score}_{end}" for end in ENDS))]
+    profiles = ("profile_group", "rank_correlation") if "profile" in results else ()
     missing = [name for name in (*ALWAYS, *scores) if name not in results]
     missing += [name for name in ATTRIBUTES if name not in results.attrs]
-    if "profile" in results:
-        missing += [name for name in ("profile_group", "rank_correlation") if name not in results]
+    missing += [name for name in profiles if name not in results]
     if missing:
         raise errors.invalid(str(path), "a complete lookup", f"none of {', '.join(missing)}")
-    _check_shapes(Path(path), results, scores)
-    return results
-
-
-def _check_shapes(path: Path, results: xr.Dataset, scores: list[str]) -> None:
-    """Raise ValueError for other dimensions than those of the layout, and for scores that are no numbers."""
-    wanted = netcdf.integer_attribute(path, results.attrs, "prompts")
+    wanted = netcdf.integer_attribute(Path(path), results.attrs, "prompts")
     if wanted != results.sizes["prompt"]:
         raise errors.invalid(f"{path}: prompts", f"{results.sizes['prompt']}, which the file has", wanted)
     for name in set(results) & set(VARIABLES):
@@ -115,8 +109,9 @@ def _check_shapes(path: Path, results: xr.Dataset, scores: list[str]) -> None:
     for name in scores:
         if not name.endswith(("_low", "_high")):
             errors.finite_array(f"{path}: {name}", results[name].values, ndim=(1,))
-    if "profile" in results and MEASURED not in results["profile_name"].values:
+    if profiles and MEASURED not in results["profile_name"].values:
         raise errors.invalid(f"{path}: profile_name", f"{MEASURED} among others", "none of that name")
+    return results
 
 
 # What it says
@@ -164,12 +159,14 @@ def stretches(results: xr.Dataset) -> list[Stretch]:
 
 def score_text(results: xr.Dataset, name: str, group: int | None = None) -> str:
     """Return a score with its interval: of a group of places, or over all prompts."""
-    if group is None:
-        found = results["overall"].sel(score=name).values
-    else:
-        found = np.array([results[f"{name}_{end}"].values[group] for end in ENDS])
-    mean, low, high = (float(x) for x in found)
-    how = ".2f" if name in SHARES else ".3f"
+    overall = results["overall"].sel(score=name).values
+    found = overall if group is None else [results[f"{name}_{end}"].values[group] for end in ENDS]
+    return _with_interval(found, ".2f" if name in SHARES else ".3f")
+
+
+def _with_interval(numbers: Iterable[float], how: str) -> str:
+    """Return a mean, with the ends of its interval in brackets where it has one."""
+    mean, low, high = (float(x) for x in numbers)
     return f"{mean:{how}}" + ("" if np.isnan(low) else f" ({low:{how}} to {high:{how}})")
 
 
@@ -228,7 +225,7 @@ def differ(results: xr.Dataset, score: str) -> bool:
 
 def correlation_text(results: xr.Dataset, profile: str, score: str) -> str:
     """Return a rank correlation with its interval, or why there is none."""
-    mean, low, high = (float(x) for x in results["rank_correlation"].sel(profile_name=profile, score=score).values)
-    if np.isnan(mean):
+    found = results["rank_correlation"].sel(profile_name=profile, score=score).values
+    if np.isnan(found[0]):
         return "none, for fewer than three groups of places or no difference between them"
-    return f"{mean:+.2f}" + ("" if np.isnan(low) else f" ({low:+.2f} to {high:+.2f})")
+    return _with_interval(found, "+.2f")

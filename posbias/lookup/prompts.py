@@ -165,8 +165,11 @@ def words_of(tokenizer: Any, pairs: int, size: int, *, special_tokens: bool = Tr
     gives keys and values by these. If there are fewer words than keys and values, each is made of several.
     ``size`` is the model's vocabulary: ids below it are used.
     """
-    pair_of, named = None, _named(tokenizer, size)
-    if (paired := _paired(tokenizer, size)) is not None:
+    special = set(special_ids(tokenizer))
+    kept = {token: k for token, k in tokenizer.get_vocab().items() if k < size and k not in special}
+    ordinary = dict(sorted(kept.items(), key=lambda item: item[1]))
+    pair_of, named = None, _named(ordinary)
+    if (paired := _paired(ordinary)) is not None:
         keys, values, pair_of = paired
         key_tokens = value_tokens = int(len(keys) >= pairs)
     elif named is not None:
@@ -174,7 +177,7 @@ def words_of(tokenizer: Any, pairs: int, size: int, *, special_tokens: bool = Tr
         key_tokens, value_tokens = tokens_needed(len(keys), pairs), 1
     else:
         pools = []
-        for pool in _pools(tokenizer, size):
+        for pool in _pools(tokenizer, ordinary):
             pools.append(pool)
             if len(pool) >= 2 * pairs:
                 break
@@ -188,9 +191,10 @@ def words_of(tokenizer: Any, pairs: int, size: int, *, special_tokens: bool = Tr
         wanted += "" if pair_of is not None else f" of at most {MOST_TOKENS} tokens"
         received = f"{len(keys)} token{'s' * (len(keys) != 1)} that can be used"
         raise errors.invalid("tokenizer", wanted, received)
-    texts = [_decoded(tokenizer, int(k)) for k in keys[:3]]
-    separator, end = (_mark(tokenizer, keys[:3], texts, marks, size) for marks in (SEPARATORS, ENDS))
-    start = start_tokens(tokenizer, texts[0]) if special_tokens else []
+    texts = {_decoded(tokenizer, int(k)): int(k) for k in keys[:3]}
+    usable = {*ordinary.values()}
+    separator, end = (_mark(tokenizer, texts, marks, usable) for marks in (SEPARATORS, ENDS))
+    start = start_tokens(tokenizer, next(iter(texts))) if special_tokens else []
     tokens = {"separator": tuple(separator.values()), "end": tuple(end.values()), "start": tuple(start)}
     return Words(keys, values, key_tokens, value_tokens, **tokens, marks=(*separator, *end), pair_of=pair_of)
 
@@ -204,29 +208,17 @@ def tokens_needed(words: int, distinct: int) -> int:
     return next((t for t in range(1, MOST_TOKENS + 1) if words**t >= distinct), 0)
 
 
-def _ordinary(tokenizer: Any, size: int) -> dict[str, int]:
-    """Return the tokens that are not special by their ids, smallest first."""
-    special = set(special_ids(tokenizer))
-    kept = {token: k for token, k in tokenizer.get_vocab().items() if k < size and k not in special}
-    return dict(sorted(kept.items(), key=lambda item: item[1]))
-
-
-def _named(tokenizer: Any, size: int) -> tuple[np.ndarray, np.ndarray] | None:
+def _named(ordinary: dict[str, int]) -> tuple[np.ndarray, np.ndarray] | None:
     """Return the keys and values of a vocabulary that is made of such names for the greater part, None of others."""
-    found: dict[str, list[int]] = {"k": [], "v": []}
-    ordinary = _ordinary(tokenizer, size)
-    for token, k in ordinary.items():
-        if name := NAMED.fullmatch(token):
-            found[name[1]].append(k)
-    keys, values = np.array(found["k"], dtype=np.int64), np.array(found["v"], dtype=np.int64)
+    named = [(token[0], k) for token, k in ordinary.items() if NAMED.fullmatch(token)]
+    keys, values = (np.array([k for what, k in named if what == one], dtype=np.int64) for one in "kv")
     if min(keys.size, values.size) < 2 or keys.size + values.size <= len(ordinary) / 2:
         return None
     return keys, values
 
 
-def _paired(tokenizer: Any, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+def _paired(ordinary: dict[str, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
     """Return the keys that ask, the values, and the token of each key with each value; None of other vocabularies."""
-    ordinary = _ordinary(tokenizer, size)
     asking = {name[1]: k for token, k in ordinary.items() if (name := ASKING.fullmatch(token))}
     values = {token: k for token, k in ordinary.items() if token[0] == "v" and NAMED.fullmatch(token)}
     pairs = {name.groups(): k for token, k in ordinary.items() if (name := PAIRED.fullmatch(token))}
@@ -236,9 +228,8 @@ def _paired(tokenizer: Any, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarr
     return np.array([*asking.values()], dtype=np.int64), np.array([*values.values()], dtype=np.int64), table
 
 
-def _pools(tokenizer: Any, size: int) -> Iterator[Int[np.ndarray, "_"]]:
+def _pools(tokenizer: Any, ordinary: dict[str, int]) -> Iterator[Int[np.ndarray, "_"]]:
     """Yield the words that keys may be made of, the best kind first."""
-    ordinary = _ordinary(tokenizer, size)
     for pattern in LETTERS:
         yield _stable(tokenizer, (k for token, k in ordinary.items() if pattern.fullmatch(token)))
     yield _stable(tokenizer, (k for token, k in ordinary.items() if token.strip(SPACE).isalnum()))
@@ -268,17 +259,12 @@ def _encoded(tokenizer: Any, text: str) -> list[int]:
         return []
 
 
-def _mark(
-    tokenizer: Any, words: Int[np.ndarray, "_"], texts: Sequence[str], marks: Sequence[str], size: int
-) -> dict[str, int]:
+def _mark(tokenizer: Any, words: dict[str, int], marks: Sequence[str], usable: set[int]) -> dict[str, int]:
     """Return the first text that is a token of its own after each of some words, with its id; nothing without one."""
-    special = set(special_ids(tokenizer))
     for mark in marks:
-        found = [_encoded(tokenizer, text + mark) for text in texts]
-        if any(len(ids) != 2 or ids[0] != word for word, ids in zip(words, found, strict=True)):
-            continue
-        token = found[0][1]
-        if all(ids[1] == token for ids in found) and token < size and token not in special:
+        found = [_encoded(tokenizer, text + mark) for text in words]
+        token = found[0][-1] if found[0] else -1
+        if token in usable and found == [[word, token] for word in words.values()]:
             return {mark: token}
     return {}
 

@@ -19,6 +19,8 @@ MOST_GROUPS = 16
 LEAST_PROMPTS = 4
 """Prompts of a group on average, at least."""
 RESAMPLES = 2000
+NOWHERE = (float("nan"), float("nan"))
+"""The ends of an interval that there is not."""
 
 
 def read_scores(instrument: Instrument, prompts: PlacedPrompts, rows: slice) -> dict[str, Float[Tensor, "B"]]:
@@ -145,11 +147,10 @@ def group_means(values: Float[np.ndarray, "N"], groups: Groups, *, is_share: boo
     else:
         ends = [_interval(column) for column in drawn.T]
         overall = _interval((groups.weights @ values) / groups.weights.sum(1))
-        if len(values) < 2:
-            overall = float("nan"), float("nan")
+        # one prompt drawn again and again says nothing of others
+        ends = [end if size > 1 else NOWHERE for end, size in zip(ends, sizes, strict=True)]
+        overall = overall if len(values) > 1 else NOWHERE
     low, high = np.array(ends).T
-    if not is_share:  # one prompt drawn again and again says nothing of others
-        low, high = (np.where(sizes < 2, np.nan, end) for end in (low, high))
     return GroupMeans(mean, low, high, (float(values.mean()), *overall), drawn)
 
 
@@ -205,14 +206,14 @@ def rank_correlation(
     each resample, where its prompts are drawn again too.
     """
     if len(profile) < 3:
-        return float("nan"), float("nan"), float("nan")
+        return np.nan, *NOWHERE
     estimate = float(_correlation(score.mean[None], profile[None])[0])
     others = np.broadcast_to(profile, score.drawn.shape) if drawn is None else drawn
     whole = np.isfinite(score.drawn).all(1) & np.isfinite(others).all(1)
     found = _correlation(score.drawn[whole], others[whole])
     found = found[np.isfinite(found)]
     if not np.isfinite(estimate) or found.size == 0:
-        return estimate, float("nan"), float("nan")
+        return estimate, *NOWHERE
     low, high = hull_interval(estimate, found, least=-1.0)
     return estimate, low, min(high, 1.0)
 
@@ -228,7 +229,7 @@ def _interval(values: Float[np.ndarray, "B"]) -> tuple[float, float]:
     """Return the 95 % interval of the resamples that have a value, NaN where none has."""
     known = values[np.isfinite(values)]
     if not known.size:
-        return float("nan"), float("nan")
+        return NOWHERE
     low, high = interval(known)
     return float(low), float(high)
 
@@ -236,6 +237,6 @@ def _interval(values: Float[np.ndarray, "B"]) -> tuple[float, float]:
 def _share_interval(values: Float[np.ndarray, "N"]) -> tuple[float, float]:
     """Return Clopper and Pearson's 95 % interval of a share, NaN without prompts."""
     if not values.size:
-        return float("nan"), float("nan")
+        return NOWHERE
     found = binomtest(int(values.sum()), values.size).proportion_ci(0.95)
     return float(found.low), float(found.high)
