@@ -27,10 +27,9 @@ def format_error(low: Callable[[], Instrument], high: Callable[[], Instrument], 
     """
     exact = _read(high(), ids[None, :TOKENS])
     rounded = _read(low(), ids[None, :TOKENS])
-    off = {name: float(np.nanmax(np.abs(rounded[name] - x))) for name, x in exact.items() if name != "influence"}
-    moved = float(np.abs(rounded["influence"] - exact["influence"]).sum() / 2)
-    found = {"lambda": off["lambda"], "influence": moved, "attention": off["attention"], "content": off["content"]}
-    found |= {"content_largest": float(np.nanmax(np.abs(exact["content"])))}
+    found = {name: float(np.nanmax(np.abs(rounded[name] - x))) for name, x in exact.items()}
+    found["influence"] = float(np.abs(rounded["influence"] - exact["influence"]).sum() / 2)
+    found["content_largest"] = float(np.nanmax(np.abs(exact["content"])))
     return json.dumps({name: float(f"{x:.3g}") for name, x in found.items()} | {"tokens": min(len(ids), TOKENS)})
 
 

@@ -6,7 +6,6 @@ Content logits and attention matrices are not read, so that memory is what autog
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,9 +14,10 @@ import xarray as xr
 from jaxtyping import Int
 from torch import Tensor
 
-from posbias.measure.branches import Branches, read_branches
+from posbias.measure.branches import read_branches
 from posbias.measure.instrument import Instrument
 from posbias.measure.positions import read_positions
+from posbias.measure.results import VARIABLES
 from posbias.measure.rollouts import measured_rollout
 from posbias.measure.session import Session
 from posbias.measure.summary import shaved
@@ -65,28 +65,19 @@ def read_untrained(
     """
     batches = ids.split(batch_size)
     readings = [instrument.measure(batch) for batch in batches]
-    influence = np.concatenate([reading.influence.numpy() for reading in readings])
     mixing = np.concatenate([reading.lambda_frobenius.numpy() for reading in readings]).mean(0)
-    branches = read_branches(instrument, ids[:PROBED])
-    positions = read_positions(instrument, ids.shape[1])
-    results = xr.Dataset(
-        {
-            "lambda_frobenius": ("layer", mixing),
-            "slopes": (("layer", "head"), positions.slopes),
-            "window": ("layer", positions.window),
-        },
-        attrs=dict(attributes),
-    )
-    K = branches.step_gain
-    gain = np.sqrt(np.diagonal(K, axis1=1, axis2=2))
-    pairs = np.einsum("tij,ti,tj->t", K, 1 / gain, 1 / gain)
-    n = K.shape[-1]
-    measured = {"influence_prompts": influence}
+    measured = {"influence_prompts": np.concatenate([reading.influence.numpy() for reading in readings])}
     if random_output:
         measured["influence_random"] = np.concatenate([_random_influence(instrument, batch) for batch in batches])
+    branches = read_branches(instrument, ids[:PROBED])
+    positions = read_positions(instrument, ids.shape[1])
+    arrays = {"lambda_frobenius": mixing, "slopes": positions.slopes, "window": positions.window, **branches.arrays()}
+    results = xr.Dataset({name: (VARIABLES[name][0], x) for name, x in arrays.items()}, attrs=dict(attributes))
+    K, gain, n = branches.step_gain, _gain(branches.step_gain), ids.shape[1]
+    pairs = np.einsum("tij,ti,tj->t", K, 1 / gain, 1 / gain)
     return xr.Dataset({
         **{name: (("prompt", "position"), _shares(x)) for name, x in measured.items()},
-        "profile": (("prediction", "position"), _profiles(results, branches)),
+        "profile": (("prediction", "position"), _profiles(results)),
         "lambda_frobenius": ("layer", mixing),
         "branch_gain": ("layer", np.linalg.norm(branches.branch_gain, axis=1)),
         "step_gain": ("layer", np.sqrt((gain**2).mean(1))),
@@ -123,29 +114,21 @@ def _random_influence(instrument: Instrument, ids: Tensor) -> np.ndarray:
     return np.asarray(gradient.float().norm(dim=-1).double().cpu().numpy())
 
 
-def _profiles(results: xr.Dataset, branches: Branches) -> np.ndarray:
+def _gain(K: np.ndarray) -> np.ndarray:
+    """Return the gain of each layer's step at each position, from its Gram factors."""
+    return np.sqrt(np.diagonal(K, axis1=1, axis2=2))
+
+
+def _profiles(results: xr.Dataset) -> np.ndarray:
     """Return the predictions in the order of :data:`PROFILES`."""
-    gain = np.sqrt(np.diagonal(branches.step_gain, axis1=1, axis2=2))
-    steps = {
-        "birth": branches.step_gain,
-        "no gates": gain[:, :, None] * gain[:, None, :],
-        "no steps": 0 * branches.step_gain,
-    }
+    K = results["step_gain"]
+    gain = _gain(K.values)
+    law = measured_rollout(results, "birth")
     found = {variant: measured_rollout(results, variant).profile() for variant in "ab"}
-    for name, K in steps.items():
-        law = measured_rollout(_with(results, replace(branches, step_gain=K)), "birth")
-        found[name] = law.profile()
-        if name == "birth":
-            found["aligned"] = law.aligned()
+    found |= {"birth": law.profile(), "aligned": law.aligned()}
+    for name, steps in (("no gates", gain[:, :, None] * gain[:, None, :]), ("no steps", 0 * K.values)):
+        found[name] = measured_rollout(results.assign(step_gain=(K.dims, steps)), "birth").profile()
     return np.stack([found[name] for name in PROFILES])
-
-
-def _with(results: xr.Dataset, branches: Branches) -> xr.Dataset:
-    """Return results with the branches' arrays beside them."""
-    dims: dict[str, tuple[str, ...]] = {"branch_gain": ("layer", "head"), "step_gain": ("layer", "query", "key")}
-    dims |= {"parallel": ("layer",)}
-    arrays = branches.arrays()
-    return results.assign({name: (dims.get(name, ("layer", "position")), x) for name, x in arrays.items()})
 
 
 def _content(instrument: Instrument, ids: Any) -> np.ndarray:
