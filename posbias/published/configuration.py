@@ -26,8 +26,6 @@ ScalarContent = Literal["every-head", "first-head"]
 BRANCHES = "branches"
 OURS = ("position_bias", BRANCHES)
 """Fields that the authors' format lacks: they are written only where they say something."""
-
-
 MOST_BYTES, MOST_DEPTH, MOST_NODES = 2**26, 20, 5_000_000
 """A configuration's largest file, deepest nesting (its own is 4), and most values, aliases written out."""
 BYTES_EACH = 100
@@ -169,31 +167,20 @@ class RolloutConfig(_Part):
     def kernels(self, scalar_content: ScalarContent = "every-head") -> StructuredKernels | BiasedKernels:
         """Return the kernels of the configuration: structured, or with the position biases that it has."""
         T, attention, biased = self.num_layers, self.attention_config, self.position_bias is not None
-        arrays = {
-            **({} if biased else {"attention_config.alibi_slopes": attention.alibi_slopes}),
-            "content_config.diagonal_scores": self.content_config.diagonal_scores,
-            "content_config.base_scores": self.content_config.base_scores,
-        }
-        if attention.head_weights is not None:
-            arrays["attention_config.head_weights"] = attention.head_weights
-        parts = {field: _rectangle(field, x, T, attention.num_heads) for field, x in arrays.items()}
-        diagonal = parts["content_config.diagonal_scores"]
+        H = attention.num_heads
+        slopes = None if biased else _rectangle("attention_config.alibi_slopes", attention.alibi_slopes, T, H)
+        diagonal = _rectangle("content_config.diagonal_scores", self.content_config.diagonal_scores, T, H)
+        base = _rectangle("content_config.base_scores", self.content_config.base_scores, T, H)
+        given = attention.head_weights
+        weights = None if given is None else _rectangle("attention_config.head_weights", given, T, H)
         if scalar_content == "first-head" and diagonal.shape[1] == 1:
-            diagonal = diagonal * (np.arange(attention.num_heads) == 0)
-        weights = parts.get("attention_config.head_weights")
-        if biased:
+            diagonal = diagonal * (np.arange(H) == 0)
+        parts: dict[str, Any] = {"diagonal": diagonal, "weights": weights, "H": H}
+        if slopes is None:
             self._check_biased()
-            return biased_kernels(T, self.position_bias, diagonal=diagonal, weights=weights, H=attention.num_heads)
-        return structured_kernels(
-            T,
-            slope=parts["attention_config.alibi_slopes"],
-            diagonal=diagonal,
-            base=parts["content_config.base_scores"],
-            mask=self.mask_config.mask(),
-            weights=weights,
-            temperature=attention.softmax_temperature,
-            H=attention.num_heads,
-        )
+            return biased_kernels(T, self.position_bias, **parts)
+        mask, temperature = self.mask_config.mask(), attention.softmax_temperature
+        return structured_kernels(T, slope=slopes, base=base, mask=mask, temperature=temperature, **parts)
 
     def _check_biased(self) -> None:
         """Raise ValueError for what position biases do not go with."""
@@ -277,14 +264,11 @@ def read_content(path: Path) -> Any:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         _check_nodes(path, text, loader)
-        content = yaml.load(text, Loader=loader)  # noqa: S506 - a safe loader either way
-    except (yaml.YAMLError, RecursionError, OverflowError) as error:
-        raise ValueError(f"{path}: expected YAML, received {' '.join(str(error).split())[:200]}") from None
-    except ValueError as error:  # also of a date that is none, for which YAML takes what looks like one
+        return yaml.load(text, Loader=loader)  # noqa: S506 - a safe loader either way
+    except (yaml.YAMLError, RecursionError, OverflowError, ValueError) as error:  # the last of dates that are none
         if str(error).startswith(str(path)):
             raise
         raise ValueError(f"{path}: expected YAML, received {' '.join(str(error).split())[:200]}") from None
-    return content
 
 
 def _check_nodes(path: Path, text: str, loader: Any) -> None:
