@@ -54,12 +54,6 @@ class Source(Opening):
         check_shape(f"model {self.model}", config)
         return config
 
-    def commit(self) -> str | None:
-        """Return the commit on the hub that the model's files are of; None for a model in a directory."""
-        if _directory("model", self.model) is not None:
-            return None
-        return extract_commit_hash(cached_file(self.model, "config.json", revision=self.revision), None)
-
     def name(self) -> str:
         """Return what the model is called in results: of a local path only the last part, which says enough."""
         return last_part(self.model)
@@ -71,7 +65,11 @@ class Source(Opening):
         elsewhere is named after it in the same way.
         """
         path = _directory("model", self.model)
-        own = folder_digest(path) if path is not None else self.commit() or self.revision or "unknown"
+        if path is not None:
+            own = folder_digest(path)
+        else:
+            file = cached_file(self.model, "config.json", revision=self.revision)
+            own = extract_commit_hash(file, None) or self.revision or "unknown"
         if self.tokenizer is None or self.tokenizer == self.model:
             return own
         other = _directory("tokenizer", self.tokenizer)
@@ -116,20 +114,16 @@ class Source(Opening):
         try:
             model, found = self._from("model", AutoModelForCausalLM, self.model, **options)
             if self.strip_prefix:
-                check_prefix(where, path or self._snapshot(), self.strip_prefix)
-            check_weights(
-                where, model, **{key: found[f"{key}_keys"] for key in ("missing", "unexpected", "mismatched")}
-            )
+                folder = path or Path(str(cached_file(self.model, "config.json", revision=self.revision))).parent
+                check_prefix(where, folder, self.strip_prefix)
+            keys = {key: found[f"{key}_keys"] for key in ("missing", "unexpected", "mismatched")}
+            check_weights(where, model, **keys)
             attach_biases(model)
             return model if device_map is not None else model.to(device)
         except torch.OutOfMemoryError:
             low = dtype.itemsize == 4 and has_fast_bfloat16(torch.device(device))
             advice = f"one that does not; try --device-map auto{', or --dtype bfloat16' if low else ''}"
             raise errors.invalid(f"model {self.model}", f"one that fits on {device_map or device}", advice) from None
-
-    def _snapshot(self) -> Path:
-        """Return the directory in which the files of a model from the hub lie."""
-        return Path(str(cached_file(self.model, "config.json", revision=self.revision))).parent
 
     def _from(self, what: str, auto: Any, name: str, **options: Any) -> Any:
         """Return what transformers makes of a directory or id, or say what is wrong with it."""
@@ -187,22 +181,21 @@ def _reason(what: str, name: str, revision: str | None, error: Exception, *, the
     chain: list[BaseException] = [error]
     while (earlier := chain[-1].__cause__ or chain[-1].__context__) is not None and earlier not in chain:
         chain.append(earlier)
+
+    def has(*kinds: type[BaseException]) -> bool:
+        return any(isinstance(x, kinds) for x in chain)
+
     wanted, absent = "a directory, or an id that the hub answers for", "no such directory"
-    if any(isinstance(x, hub_errors.HFValidationError) for x in chain):
+    if has(hub_errors.HFValidationError):
         return errors.invalid(f"{what} {name}", wanted, f"{absent}, and nothing that can be an id")
-    if any(isinstance(x, hub_errors.RevisionNotFoundError) for x in chain):
+    if has(hub_errors.RevisionNotFoundError):
         return errors.invalid(f"revision of {name}", "a branch, tag or commit", revision)
-    if any(isinstance(x, hub_errors.GatedRepoError) for x in chain):
+    if has(hub_errors.GatedRepoError):
         return errors.invalid(f"{what} {name}", "an id that you have access to", "one that asks for a login")
-    if any(isinstance(x, hub_errors.RepositoryNotFoundError) for x in chain):
+    if has(hub_errors.RepositoryNotFoundError):
         return errors.invalid(f"{what} {name}", wanted, f"{absent}, and none of that id on the hub")
-    unanswered = (
-        hub_errors.LocalEntryNotFoundError,
-        hub_errors.OfflineModeIsEnabled,
-        hub_errors.HfHubHTTPError,
-        ConnectionError,
-    )
-    if not there and any(isinstance(x, unanswered) for x in chain):
+    unanswered = hub_errors.LocalEntryNotFoundError, hub_errors.OfflineModeIsEnabled, hub_errors.HfHubHTTPError
+    if not there and has(*unanswered, ConnectionError):
         offline = " (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0") else ""
         return errors.invalid(f"{what} {name}", wanted, f"{absent}, and no answer from the hub{offline}")
     return errors.invalid(f"{what} {name}", "files that transformers reads", first)

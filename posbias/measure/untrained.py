@@ -14,7 +14,6 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -78,21 +77,24 @@ class Untrained(Source):
 
     def _as_it_is(self) -> Any:
         """Return the configuration of the table or the file."""
-        file = self._file()
+        file = untrained_file(self.model)
         if file is None:
             return {**SIZES, **BODIES}[self.model].config()
-        config = _read(file)
+        where = f"untrained {file}"
+        logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+        check_config(file, where)
+        try:
+            config = AutoConfig.from_pretrained(file, local_files_only=True, trust_remote_code=False)
+        except Exception as error:  # code of others: what it raises is no part of any interface
+            reason = " ".join(str(error).split())[:200]
+            raise errors.invalid(where, "a configuration that transformers reads", reason) from None
         family_of(config)
-        check_shape(f"untrained {file}", config)
+        check_shape(where, config)
         return config
-
-    def commit(self) -> str | None:
-        """Return None: nothing is on the hub."""
-        return None
 
     def name(self) -> str:
         """Return what the network is called in results."""
-        file = self._file()
+        file = untrained_file(self.model)
         if file is None or self.model.startswith(PREFIX):
             name = self.model
         else:
@@ -138,17 +140,14 @@ class Untrained(Source):
             raise errors.invalid(f"untrained {self.model}", "a configuration whose model runs", reason) from None
         return model
 
-    def _file(self) -> Path | None:
-        """Return the file of the configuration, None for a name of the table; raise if it is neither."""
-        return untrained_file(self.model)
-
     def _tokenizer(self) -> str | None:
         """Return the tokenizer that is given, else the one beside the configuration, else None."""
         if self.tokenizer is not None:
             return self.tokenizer
-        file = self._file()
-        beside = file is not None and any((file.parent / name).is_file() for name in TOKENIZER_FILES)
-        return (self.model if self.model.startswith(PREFIX) else str(file.parent)) if file and beside else None
+        file = untrained_file(self.model)
+        if file is None or not any((file.parent / name).is_file() for name in TOKENIZER_FILES):
+            return None
+        return self.model if self.model.startswith(PREFIX) else str(file.parent)
 
 
 def special_tokens(config: Any) -> set[int]:
@@ -175,14 +174,3 @@ def random_state_kept() -> Iterator[None]:
     finally:
         random.setstate(python)
         np.random.set_state(of_numpy)  # noqa: NPY002
-
-
-def _read(file: Path) -> Any:
-    """Return the configuration in a file, or raise ValueError with what is wrong with it."""
-    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-    check_config(file, f"untrained {file}")
-    try:
-        return AutoConfig.from_pretrained(file, local_files_only=True, trust_remote_code=False)
-    except Exception as error:  # code of others: what it raises is no part of any interface
-        reason = " ".join(str(error).split())[:200]
-        raise errors.invalid(f"untrained {file}", "a configuration that transformers reads", reason) from None
