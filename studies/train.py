@@ -69,7 +69,7 @@ class Run:
         ends = [0, *moments(self.steps, times)]
         return np.array([float(self.losses[a:b].mean()) for a, b in zip(ends, ends[1:], strict=False)])
 
-    def state(self) -> dict[str, Tensor | checkpoint.Stateful]:
+    def state(self) -> dict[str, Any]:
         """Return everything that training changes."""
         kept: dict[str, Any] = {"losses": self.losses, "tests": self.tests, "seconds": self.seconds}
         if self.generator is not None:

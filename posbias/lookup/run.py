@@ -34,10 +34,11 @@ from posbias.lookup.scores import (
 )
 from posbias.lookup.tasks import OF_TASK, SHARES, Task
 from posbias.measure.accumulators import bin_centres
-from posbias.measure.batches import Batch, differing, fingerprint_of, go_through, out_of_memory
+from posbias.measure.checkpoint import Batch, differing, fingerprint_of, go_through
 from posbias.measure.corpus import Prompts
 from posbias.measure.instrument import Instrument
 from posbias.measure.loading import check_fits, last_part
+from posbias.measure.memory import out_of_memory
 from posbias.measure.positions import read_positions
 from posbias.measure.processes import Processes, processes
 from posbias.measure.progress import progress as told
@@ -175,7 +176,10 @@ def look_up(
         provenance, path = session.described(group), checkpoint_path(output, group.rank)
         if output.exists() and not overwrite:
             try:
-                there = _finished(output, provenance)
+                there = read_lookup(output)
+                if found := differing(there.attrs, provenance):
+                    expected = "a result of the same settings, or --overwrite"
+                    raise errors.invalid(str(output), expected, "; ".join(found[:3]))
             except ValueError:
                 if group.rank == 0:
                     raise
@@ -300,11 +304,3 @@ def place_profiles(measurement: xr.Dataset, prompts: PlacedPrompts, *, changed: 
     whole = {MEASURED: measurement["influence"].values.astype(np.float64)}
     whole |= {name: measured_profile(measurement, name) for name in names}
     return {name: prompts.by_place(p / p.sum()) for name, p in whole.items()}
-
-
-def _finished(output: Path, provenance: dict[str, Any]) -> xr.Dataset:
-    """Return the result that is there if it is what was asked for, or raise ValueError."""
-    there = read_lookup(output)
-    if found := differing(there.attrs, provenance):
-        raise errors.invalid(str(output), "a result of the same settings, or --overwrite", "; ".join(found[:3]))
-    return there

@@ -19,10 +19,11 @@ import torch
 import xarray as xr
 
 from posbias import errors
-from posbias.measure import batches
+from posbias.measure import checkpoint
 from posbias.measure.accumulators import bin_centres
-from posbias.measure.batches import differing, fingerprint_of, go_through, out_of_memory
 from posbias.measure.branches import has_branches, read_branches
+from posbias.measure.checkpoint import differing, fingerprint_of, go_through
+from posbias.measure.memory import out_of_memory
 from posbias.measure.positions import read_positions
 from posbias.measure.processes import processes
 from posbias.measure.progress import progress as told
@@ -54,7 +55,7 @@ def measure(
     """
     check_run(output, resume=resume, overwrite=overwrite)
     session = subject if isinstance(subject, Session) else Session(subject)
-    settings, every = session.settings, batches.EVERY if checkpoint_every is None else checkpoint_every
+    settings, every = session.settings, checkpoint.EVERY if checkpoint_every is None else checkpoint_every
     session.check()
     added = None if bias is None else fitting_biases(session.config, bias)
     session.check_hidden(added)
