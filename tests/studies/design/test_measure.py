@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -48,7 +49,7 @@ class Fixed(nn.Module):
         self.logits = nn.Parameter(torch.tensor(logits))
 
     def forward(self, ids, use_cache):
-        return type("Output", (), {"logits": self.logits.expand(*ids.shape, -1)})
+        return SimpleNamespace(logits=self.logits.expand(*ids.shape, -1))
 
 
 def test_losses_by_place_by_hand():
@@ -145,7 +146,7 @@ def gated(tmp_path_factory):
     """Return what is measured of the reference Llama's body with four layers and without positions."""
     folder = tmp_path_factory.mktemp("bodies")
     replace(reference("llama-12"), T=4).biased({"kind": "none"}).config(num_hidden_layers=4).save_pretrained(folder)
-    settings = Settings(Untrained(str(folder)), Corpus("builtin"), 8, N, 4, rule="random")
+    settings = Settings(Untrained(str(folder)), Corpus("builtin"), 4, N, 4, rule="random")
     return measure_gated(settings, "unit", seeds=2)
 
 
@@ -161,7 +162,7 @@ def test_networks_keep_what_a_design_for_gates_promises(gated):
 
 def test_an_entry_holds_designs_contents_and_seeds(gated):
     data = gated
-    assert dict(data["influence_prompts"].sizes) == {"design": 3, "content": 2, "seed": 2, "prompt": 8, "position": N}
+    assert dict(data["influence_prompts"].sizes) == {"design": 3, "content": 2, "seed": 2, "prompt": 4, "position": N}
     assert [*data["design"].values] == [*DESIGNS] and [*data["content"].values] == [*CONTENTS]
     np.testing.assert_allclose((data["influence_prompts"] ** 2).sum("position"), 1, rtol=3e-3)
     np.testing.assert_allclose(data["promise"].sum("position"), 1, rtol=1e-5)
@@ -184,10 +185,8 @@ def test_queries_of_zero_leave_attention_to_positions(family, tmp_path):
     session = Session(Settings(source, Corpus("builtin"), 2, 12, 2, rule="random"))
 
     def sizes():
-        found = []
-        session.instrument.forward(
-            session.ids[:1], lambda x: found.append(x.content()[..., x.allowed].abs().max().item())
-        )
+        found, ids = [], session.ids[:1]
+        session.instrument.forward(ids, lambda x: found.append(x.content()[..., x.allowed].abs().max().item()))
         return found
 
     assert min(sizes()) > 1e-3

@@ -45,13 +45,6 @@ def at(p, x):
     return np.interp(x * p.size, np.arange(p.size + 1), np.append(0.0, p.cumsum()))
 
 
-def from_uniform(p):
-    return normalised_wasserstein(p, np.full(p.size, 1 / p.size))
-
-
-# Jumps
-
-
 @pytest.mark.parametrize("bias", [LogBias(1.4), LogBias(-0.5), FlatBias(2.0), STEPS])
 @pytest.mark.parametrize("theta", [0.0, 2.5])
 def test_a_jump_is_what_one_row_of_the_kernel_makes(bias, theta):
@@ -61,9 +54,6 @@ def test_a_jump_is_what_one_row_of_the_kernel_makes(bias, theta):
     rows = np.array([(row * ratio**theta)[-np.log(ratio) >= at_least].sum() for at_least in s])
     atol = 0.03 if isinstance(bias, LogBias) and bias.alpha < 0 else 5e-3
     np.testing.assert_allclose(jump_tail(bias, s, theta), rows, atol=atol)
-
-
-# Means
 
 
 def test_a_steep_and_hidden_bias_stays_finite():
@@ -80,9 +70,6 @@ def test_the_mean_is_exact_at_every_length_for_uniform_and_linear_weights(alpha)
         assert mean_position(influence_profile(kernels, LAMBDA, n)) == pytest.approx(by_hand, rel=1e-12)
 
 
-# Laws
-
-
 def test_the_law_of_log_weights_is_a_mixture_of_gamma_laws():
     kernels, omega = biased_kernels(4, {"kind": "log", "alpha": 1.4}), hop_distribution(LAMBDA)
     hops = np.arange(1, omega.size)
@@ -94,9 +81,9 @@ def test_the_law_of_log_weights_is_a_mixture_of_gamma_laws():
 def test_the_engine_tends_to_the_law(bias):
     kernels = biased_kernels(4, described(bias))
     law = limit_distribution(kernels, LAMBDA, X)
-    sizes = (4000, 16000) if bias is not STEPS else (500, 2000)
+    sizes = (2000, 8000) if bias is not STEPS else (500, 2000)
     off = [np.abs(at(influence_profile(kernels, LAMBDA, n), X) - law).max() for n in sizes]
-    assert off[0] < 8e-3 and off[1] < 0.5 * off[0]
+    assert off[0] < 1.2e-2 and off[1] < 0.5 * off[0]
 
 
 def test_heads_are_a_mixture_and_layers_commute_in_the_limit():
@@ -126,9 +113,6 @@ def test_a_limit_profile_sums_to_one_and_keeps_its_atom():
     p = limit_profile(biased_kernels(4, described(STEPS)), LAMBDA, 50)
     assert p.sum() == pytest.approx(1, abs=1e-12) and p.min() >= 0
     assert p[-1] == pytest.approx(np.prod(1 - LAMBDA), abs=0.02)
-
-
-# The flat kernel
 
 
 @pytest.mark.parametrize("tau", [1e-3, 1.0, 4.8, 30.0])
@@ -179,9 +163,8 @@ def test_the_bias_for_uniform_profiles_is_exact_at_every_depth(lambda_):
     np.testing.assert_allclose(law, (1 - np.exp(-tau)) * X, atol=3e-5)
 
 
-# The inverse
-
 UNIFORM = Target(0.1, lambda x: x)
+HOLE = Target(0.1, lambda x: np.interp(x, [0, 0.4, 0.6, 1], [0, 0.5, 0.5, 1]))
 REACHABLE = {
     "past": Target(0.2, lambda x: 0.2 * x**0.6 + 0.8 * x),
     "U": Target(0.1, lambda x: 0.5 * x**0.7 + 0.5 * x**6),
@@ -189,13 +172,13 @@ REACHABLE = {
 }
 
 
-def test_levy_masses_of_uniform_and_of_a_power_are_frullani_densities():
-    for b, a in ((2.0, 0.3),):
-        nu, h = levy_masses(Target(a, lambda x, b=b: x**b), 8.0, 4000)
-        s = h * np.arange(1, 4001)
-        density = (np.exp(-b * s) - np.exp(-b * s / a)) / s
-        np.testing.assert_allclose(nu / h, density, atol=2e-3 * density.max())
-        assert nu.sum() == pytest.approx(-np.log(a) - density[0] * h / 2, abs=2e-3)
+def test_levy_masses_of_a_power_are_frullani_densities():
+    b, a = 2.0, 0.3
+    nu, h = levy_masses(Target(a, lambda x: x**b), 8.0, 4000)
+    s = h * np.arange(1, 4001)
+    density = (np.exp(-b * s) - np.exp(-b * s / a)) / s
+    np.testing.assert_allclose(nu / h, density, atol=2e-3 * density.max())
+    assert nu.sum() == pytest.approx(-np.log(a) - density[0] * h / 2, abs=2e-3)
 
 
 @pytest.mark.parametrize("name", REACHABLE)
@@ -226,19 +209,16 @@ def test_the_root_of_the_uniform_law_is_the_hypergeometric_bias():
 
 
 def test_one_layer_reaches_any_profile():
-    hole = Target(0.1, lambda x: np.interp(x, [0, 0.4, 0.6, 1], [0, 0.5, 0.5, 1]))
-    kernels = biased_kernels(1, described(kernel_for(hole, 0.9)))
-    np.testing.assert_allclose(limit_distribution(kernels, np.array([0.9]), X), hole.below(X), atol=2e-3)
-    late = Target(0.1, lambda x: ((x - 0.2) / 0.8).clip(0))
-    for target in (hole, late):
+    kernels = biased_kernels(1, described(kernel_for(HOLE, 0.9)))
+    np.testing.assert_allclose(limit_distribution(kernels, np.array([0.9]), X), HOLE.below(X), atol=2e-3)
+    for target in (HOLE, Target(0.1, lambda x: ((x - 0.2) / 0.8).clip(0))):
         with pytest.raises(ValueError, match="target: expected a profile within reach .* negative kernel at i / j"):
             kernel_for(target)
 
 
 def test_the_nearest_reachable_is_nearer_than_what_one_would_guess():
-    hole = Target(0.1, lambda x: np.interp(x, [0, 0.4, 0.6, 1], [0, 0.5, 0.5, 1]))
-    found = nearest_reachable(hole, cells=120)
-    guess = reached(hole, kernel_for(UNIFORM))
+    found = nearest_reachable(HOLE, cells=120)
+    guess = reached(HOLE, kernel_for(UNIFORM))
     assert 0.002 < found.cramer < 0.6 * guess.cramer
     assert found.wasserstein < 0.6 * guess.wasserstein
     again = nearest_reachable(UNIFORM, cells=120)
@@ -252,10 +232,7 @@ def test_nothing_is_nearer_to_uniform_than_half_the_square_of_the_atom(a):
     rng = np.random.default_rng(0)
     for _ in range(20):
         p = np.append((1 - a) * rng.dirichlet(np.full(400, 0.5)), a)
-        assert from_uniform(p) > least_distance(a) - a / 400
-
-
-# The law of untrained networks
+        assert normalised_wasserstein(p, np.full(401, 1 / 401)) > least_distance(a) - a / 400
 
 
 def test_the_limit_at_birth_is_the_square_density_for_log_weights():

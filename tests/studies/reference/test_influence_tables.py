@@ -34,13 +34,6 @@ def measured(profile, prompts=20, noise=0.0, seed=0, **attributes):
     return xr.Dataset(arrays, attrs=attributes)
 
 
-def valley(start, end=4.0):
-    """Return a profile that is 1 but at the first and the last token."""
-    p = np.ones(n)
-    p[0], p[-1] = start, end
-    return p / p.sum()
-
-
 def sample(profile, prompts=40, noise=0.2, seed=0, length=n):
     """Return prompts, two of each unit, whose influence scatters about a profile."""
     p = np.asarray(profile, dtype=float)[:length]
@@ -58,9 +51,6 @@ def test_shapes_of_a_valley_and_of_a_slope():
     row = shapes.loc["valley"]
     assert row["depth"] == pytest.approx(0.5, abs=0.1) and row["u"] == "yes" and 0 < row["excess_low"] < row["excess"]
     assert 0 < row["trough_low"] <= row["trough"] <= row["trough_high"] < 1
-    assert row["first"] == pytest.approx(2 * n / LATE.sum(), rel=0.1) and row["last"] == pytest.approx(
-        9 / LATE.sum(), rel=0.1
-    )
     assert row["depth_aside"] < 0.2 and row["u_eight"] == "yes" and row["depth_eight"] < 0.3
     assert shapes.loc["rising", ["u", "u_eight"]].tolist() == ["no", "no"] and shapes.loc["rising", "depth_aside"] < 0
 
@@ -94,15 +84,6 @@ def test_decisions_take_the_number_of_models_into_account():
     assert family.loc["0", "adjusted"] == pytest.approx(min(1, 8 * alone.loc["0", "adjusted"]))
     with pytest.raises(ValueError, match="resamples: expected at least 320 for 8 models, received 300"):
         u_decisions({str(k): one for k in range(8)}, resamples=300)
-
-
-def test_units_are_drawn_whole():
-    whole = sample(LATE)
-    drawn = whole.redrawn(np.random.default_rng(0))
-    assert np.bincount(drawn.units).tolist() == [2] * 20 and drawn.influence.shape == whole.influence.shape
-    first = drawn.influence[drawn.units == 0]
-    assert any((whole.influence[whole.units == k] == first).all() for k in range(20))
-    assert whole.resampled(50).std(0).mean() > Sample(whole.influence, np.arange(40)).resampled(50).std(0).mean() * 0.8
 
 
 def test_broken_samples_are_noticed():

@@ -55,9 +55,8 @@ FILES = {"a": {seed: seed_file(seed, 0.3 + 0.1 * seed) for seed in SEEDS}}
 def test_mixing_differs_by_seed_and_little_by_prompt(units):
     row = training_seeds.mixing_over_seeds(FILES).loc["a"]
     assert [row[f"seed {k}"] for k in SEEDS] == pytest.approx([0.6, 0.8, 1.0], abs=0.1)
-    assert row["over_seeds"] == pytest.approx(0.2, abs=0.08) and row["over_prompts"] == pytest.approx(
-        0.1 * (T / N) ** 0.5, rel=0.5
-    )
+    assert row["over_seeds"] == pytest.approx(0.2, abs=0.08)
+    assert row["over_prompts"] == pytest.approx(0.1 * (T / N) ** 0.5, rel=0.5)
     assert row["ratio"] == pytest.approx(row["over_seeds"] / row["over_prompts"])
 
 
@@ -113,12 +112,6 @@ def test_shortfall_without_a_group_is_that_of_the_others():
     assert found.ravel() == pytest.approx(expected) and expected[0] > 0.1 and expected[1] == 0
 
 
-def test_jackknife_of_a_mean_is_the_usual_error():
-    x = np.random.default_rng(0).normal(size=(20, 2))
-    without = (x.sum(0) - x) / 19
-    assert jackknife_error(without) == pytest.approx(x.std(0, ddof=1) / 20**0.5)
-
-
 def test_spread_over_prompts_is_that_of_modules():
     kept = load("models")["bloom-8.builtin"]
 
@@ -132,6 +125,4 @@ def test_spread_over_prompts_is_that_of_modules():
 
 def test_spreads_by_hand():
     seeds = {"a": {s: xr.Dataset({"x": v}) for s, v in enumerate((1.0, 2.0, 3.0))}}
-    row = spread_table(seeds, lambda x: float(x["x"]), lambda x: 0.5).loc["a"]
-    assert row.tolist() == [1, 2, 3, 1, 0.5, 2]
-    assert spread_table(seeds, lambda x: 1.0, lambda x: 0.0).loc["a", "over_seeds"] == 0
+    assert spread_table(seeds, lambda x: float(x["x"]), lambda x: 0.5).loc["a"].tolist() == [1, 2, 3, 1, 0.5, 2]
