@@ -10,8 +10,8 @@ content only λ is neglected.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from jaxtyping import Float
 
 from posbias import errors
 from posbias.comparison.distances import normalised_wasserstein
+from posbias.design import Description, rounded
 from posbias.rollout.position_bias import (
     AlibiBias,
     Biases,
@@ -45,9 +46,6 @@ POINTS = 25
 """Points of a grid in one number, around the best of which it is refined."""
 SWEEPS, EVALUATIONS = 6, 800
 """Of the search over a number for each layer, at most."""
-DIGITS = 6
-
-Description = dict[str, Any] | list[dict[str, Any]] | list[list[dict[str, Any]]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +56,6 @@ class Attended:
     kernels: Float[np.ndarray, "T heads n n"]
     lambda_: Float[np.ndarray, "T"]  # Residual mixing
     heads: int  # H
-    known: dict[PositionBias, np.ndarray] = field(default_factory=dict, repr=False)
 
     @property
     def n(self) -> int:
@@ -93,19 +90,11 @@ class Attended:
         keys = key_factors(bias, self.n)
         if keys is not None:
             return np.asarray((v / (A @ keys)) @ A * keys)
-        weighed = A * self._factors(bias)
+        weighed = A * _factors(bias, self.n)
         sums = weighed.sum(-1)
         seen = sums > 0
         out = np.divide(v, sums, out=np.zeros(self.n), where=seen) @ weighed
         return np.asarray(np.where(seen, out, out + v))
-
-    def _factors(self, bias: PositionBias) -> Float[np.ndarray, "n n"]:
-        """Return e^b at keys up to the query, 1 at the largest of each row; the last bias is kept."""
-        if bias not in self.known:
-            z = np.where(np.tri(self.n, dtype=bool), bias.logits(self.n), -np.inf)
-            self.known.clear()
-            self.known[bias] = np.exp(z - z.max(-1, keepdims=True))
-        return self.known[bias]
 
 
 def attended(results: xr.Dataset) -> Attended:
@@ -183,7 +172,7 @@ def power(alpha: float) -> PositionBias:
     >>> power(1.5), power(-1.5)
     (LogBias(alpha=1.5), RatioBias(distances=(0.0, 20.0), values=(0.0, 30.0)))
     """
-    alpha = _rounded(alpha)
+    alpha = rounded(alpha)
     return LogBias(alpha) if alpha > -1 else RatioBias((0.0, FARTHEST), (0.0, -alpha * FARTHEST))
 
 
@@ -193,7 +182,7 @@ def sloped(x: float, n: int) -> PositionBias:
     >>> sloped(-8.0, 16)
     AlibiBias(slope=-0.5)
     """
-    slope = _rounded(x / n)
+    slope = rounded(x / n)
     return AlibiBias(slope) if slope else NoBias()
 
 
@@ -220,12 +209,19 @@ def key_factors(bias: PositionBias, n: int) -> Float[np.ndarray, "n"] | None:
     return np.exp(found - found.max()) if np.ptp(found) < SAFE else None
 
 
+@lru_cache(maxsize=1)
+def _factors(bias: PositionBias, n: int) -> Float[np.ndarray, "n n"]:
+    """Return e^b at keys up to the query, 1 at the largest of each row."""
+    z = np.where(np.tri(n, dtype=bool), bias.logits(n), -np.inf)
+    return np.asarray(np.exp(z - z.max(-1, keepdims=True)))
+
+
 def flat_share(model: Attended, share: int, criterion: str = "uniform") -> Choice:
     """Return flat logits in the last ``share`` heads, with the cut-off that makes the rollout as even as can be."""
-    rest: list[dict[str, Any]] = [described(NoBias())] * (model.heads - share)
 
     def heads(x: float) -> Description:
-        return [*rest, *[described(FlatBias(_rounded(float(np.exp(x)))))] * share]
+        flat = described(FlatBias(rounded(float(np.exp(x)))))
+        return [described(NoBias())] * (model.heads - share) + [flat] * share
 
     return _in_one_number(model, "flat", heads, (float(np.log(TAU[0])), float(np.log(TAU[1]))), criterion)
 
@@ -291,7 +287,3 @@ def _in_one_number(
     around = grid[max(best - 1, 0)], grid[min(best + 1, POINTS - 1)]
     minimize_scalar(value, bounds=around, method="bounded", options={"xatol": 1e-3})
     return min(found, key=lambda tried: tried[1].value)[1]
-
-
-def _rounded(x: float) -> float:
-    return float(f"{x:.{DIGITS}g}")

@@ -21,6 +21,7 @@ from jaxtyping import Float
 
 from posbias import errors
 from posbias.comparison.distances import normalised_wasserstein
+from posbias.design import Description, rounded
 from posbias.design.profile_gradients import Objective, limits, smooth_kernel, to_bias
 from posbias.errors import Numbers
 from posbias.rollout.biased import biased_kernels
@@ -49,10 +50,6 @@ INSIDE = 0.05
 """Share of the way between the limits of a number that a start keeps from them: there the gradient may be 0."""
 APART = (0.01, 1.0)
 """How far from the design for all layers those for each layer start, in logarithms: near it, and anywhere."""
-DIGITS = 6
-"""Digits of the numbers that are found."""
-
-Description = list[dict[str, Any]] | list[list[dict[str, Any]]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,12 +195,12 @@ def rival_heads(task: Wanted) -> dict[str, Description]:
 
     No bias, ALiBi's rule, the exponent α = Σλ - 1, and flat heads of τ = Σλ.
     """
-    tau = _rounded(float(task.lambda_.sum()))
+    tau = rounded(float(task.lambda_.sum()))
     rest = np.sort(alibi_slopes(task.heads))[::-1][len(task.local_slopes) :].tolist()
     free: dict[str, Description] = {
         "no bias": [{"kind": "none"}] * task.free,
         "ALiBi's rule": [{"kind": "alibi", "slope": slope} for slope in rest],
-        "log, α = Σλ - 1": [{"kind": "log", "alpha": _rounded(max(tau - 1, -0.999))}] * task.free,
+        "log, α = Σλ - 1": [{"kind": "log", "alpha": rounded(max(tau - 1, -0.999))}] * task.free,
         "flat, τ = Σλ": [{"kind": "flat", "tau": tau}] * task.free,
     }
     return {name: [*task.local, *heads] for name, heads in free.items()}  # type: ignore[misc]
@@ -293,10 +290,6 @@ def _starts(task: Wanted, rng: np.random.Generator) -> list[tuple[tuple[str, ...
 _PAIRS = (("flat", "flat"), ("log", "log"), ("alibi", "alibi"), ("flat", "log"), ("flat", "alibi"), ("log", "alibi"))
 
 
-def _rounded(x: float) -> float:
-    return float(f"{x:.{DIGITS}g}")
-
-
 def _described(kind: str, x: float) -> dict[str, Any]:
     description = described(to_bias(kind, x))
-    return {name: _rounded(part) if isinstance(part, float) else part for name, part in description.items()}
+    return {name: rounded(part) if isinstance(part, float) else part for name, part in description.items()}

@@ -11,6 +11,7 @@ import xarray as xr
 from jaxtyping import Float, Int
 
 from posbias import errors
+from posbias.design import rounded
 from posbias.measure.rollouts import measured_rollout
 from posbias.rollout import gains as few
 from posbias.rollout.gains import Gains
@@ -18,8 +19,6 @@ from posbias.rollout.untrained import Steps
 
 KNOTS = 8
 """Positions at which gains are kept."""
-DIGITS = 6
-"""Digits of what is kept."""
 
 
 def measured_gains(results: xr.Dataset) -> Gains:
@@ -85,4 +84,4 @@ def _overlaps(K: np.ndarray, cells: np.ndarray) -> np.ndarray:
 
 def _rounded(x: np.ndarray) -> np.ndarray:
     """Return numbers with so many digits; what is symmetric stays so."""
-    return np.array([float(f"{value:.{DIGITS}g}") for value in x.ravel()]).reshape(x.shape)
+    return np.array([rounded(value) for value in x.ravel()]).reshape(x.shape)

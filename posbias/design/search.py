@@ -17,7 +17,8 @@ import numpy as np
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from posbias.design.choice import KINDS, SMOOTH, Attended, Description, chosen_bias, exponent, flat_share, power
+from posbias.design import Description
+from posbias.design.choice import KINDS, SMOOTH, Attended, chosen_bias, exponent, flat_share, power
 from posbias.measure.attention import AttentionReading
 from posbias.measure.instrument import Instrument
 from posbias.networks.added_biases import added_biases, divided_logits
