@@ -15,8 +15,6 @@ from studies.design.hooks import (
     added_logits,
     calibration_logits,
     distance_ratios,
-    head_awareness,
-    head_scales,
     positional_channels,
     scaled_channel,
     scaled_rope,

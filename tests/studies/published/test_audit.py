@@ -33,11 +33,6 @@ def test_mean_is_the_one_number_of_the_other_folder():
         assert content[name] == pytest.approx(mean, abs=1e-3)
 
 
-def test_the_text_is_the_second_version_and_the_files_are_the_first():
-    assert audit.versions_of(audit.MARKS) == {"text of the paper": "v2", "README beside the files": "v1"}
-    assert audit.FIGURES_MADE < audit.VERSIONS["v1"] < audit.VERSIONS["v2"]
-
-
 def test_every_misread_mark_is_noticed():
     misread = list(audit.one_misread(audit.MARKS))
     assert len(misread) == len(audit.MARKS) == 6

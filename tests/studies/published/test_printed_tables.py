@@ -28,12 +28,8 @@ def test_each_letter_changes_one_thing():
 
 
 def test_readings_replace_slopes_and_scale():
-    slopes = {
-        r: tables.variant_config("falcon-rw-7b", "c", 8, reading=r).kernels().slopes[0, 0] for r in tables.READINGS
-    }
-    content = {
-        r: tables.variant_config("falcon-rw-7b", "c", 8, reading=r).kernels().diagonal[0, 0] for r in tables.READINGS
-    }
+    kernels = {r: tables.variant_config("falcon-rw-7b", "c", 8, reading=r).kernels() for r in tables.READINGS}
+    slopes, content = ({r: getattr(x, name)[0, 0] for r, x in kernels.items()} for name in ("slopes", "diagonal"))
     assert slopes["both"] == slopes["slopes only"] == pytest.approx(slopes["as published"] / 8)  # head size 64
     assert content["both"] == content["content only"] == pytest.approx(content["as published"] / 8)
     assert (slopes["content only"], content["slopes only"]) == (slopes["as published"], content["as published"])
@@ -81,14 +77,12 @@ def test_vote_is_that_of_every_mean_in_the_range(old, new, a, b):
     x = np.unique(np.concatenate([np.linspace(*means, 50), np.clip([old, new], *means)]))
     change = np.abs(new - x) - np.abs(old - x)
     found = tables.vote(old, new, means)
-    if found == "towards":
-        assert (change < 0).all()
-    elif found == "away":
-        assert (change > 0).all()
-    elif found == "unchanged":
-        assert abs(new - old) < 1e-12
-    else:
-        assert change.max() >= 0 >= change.min()
+    assert {
+        "towards": (change < 0).all(),
+        "away": (change > 0).all(),
+        "unchanged": abs(new - old) < 1e-12,
+        "open": change.max() >= 0 >= change.min(),
+    }[found]
 
 
 def test_a_distance_below_the_difference_of_means_is_impossible():
@@ -164,13 +158,10 @@ def test_strongest_test_decides():
     assert found.loc[(3, "fineweb-edu", "b"), "why"] == "by the mean that (a) gives: meets"
     assert found.loc[(3, "dclm", "c"), "why"] == "(b), (c) exclude each other: rollouts 0.500 apart"
     assert found.loc[(4, "fineweb-edu", "c"), "why"] == "(b) and (c) allow means from 0.745 to 0.755"
-    curve = tables.judged_frame(every, profile, {"m": np.array([0.25, 0.75])}).set_index(
-        ["table", "dataset", "variant"]
-    )
-    assert curve.loc[(3, "fineweb-edu", "c"), ["verdict", "why"]].tolist() == [
-        "not consistent",
-        "the distance is 0.2500",
-    ]
+    curve = tables.judged_frame(every, profile, {"m": np.array([0.25, 0.75])})
+    curve = curve.set_index(["table", "dataset", "variant"])
+    both = curve.loc[(3, "fineweb-edu", "c"), ["verdict", "why"]]
+    assert both.tolist() == ["not consistent", "the distance is 0.2500"]
     assert curve.loc[(3, "fineweb-edu", "b"), "verdict"] == "consistent"
 
 

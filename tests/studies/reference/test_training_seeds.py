@@ -112,6 +112,11 @@ def test_shortfall_without_a_group_is_that_of_the_others():
     assert found.ravel() == pytest.approx(expected) and expected[0] > 0.1 and expected[1] == 0
 
 
+def test_jackknife_of_a_mean_is_the_usual_error():
+    x = np.random.default_rng(0).normal(size=(20, 2))
+    assert jackknife_error((x.sum(0) - x) / 19) == pytest.approx(x.std(0, ddof=1) / 20**0.5)
+
+
 def test_spread_over_prompts_is_that_of_modules():
     kept = load("models")["bloom-8.builtin"]
 
