@@ -2,6 +2,9 @@
 
 import functools
 import json
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -12,7 +15,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFa
 
 from posbias.cli import main
 
-EVERYTHING = "kernels,content,logits,heads,branches"
+EVERYTHING = "kernels,content,logits,heads,branches,ladder"
 """Quantities of a measurement beyond the least."""
 VOCABULARY = 97
 N = 12
@@ -63,8 +66,8 @@ def settings(name, **changes):
     """Return the configuration of a tiny model."""
     kind, fields = CONFIGS[name]
     fields = {**fields, **changes}
-    if kind in ("gpt_neox", "gptj", "phi", "opt", "gpt2", "mpt", "bloom"):
-        fields.pop("num_key_value_heads", None) if kind != "phi" else None
+    if kind in ("gpt_neox", "opt"):
+        fields.pop("num_key_value_heads", None)
     return AutoConfig.for_model(kind, **fields)
 
 
@@ -129,14 +132,21 @@ def status(capsys, words):
     return ended.value.code, captured.out, captured.err
 
 
-def refused(capsys, folder, words, *expected):
-    """Assert one line on stderr, status 2, and an empty folder."""
+def launched(*words):
+    """Run Python on two processes by torchrun, and return how it ended."""
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", *map(str, words)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(launch, env=environment, capture_output=True, text=True, timeout=300)
+
+
+def refused(capsys, folder, words, *expected, there=()):
+    """Assert one line on stderr, status 2, and in the folder nothing but what was there."""
     code, out, err = status(capsys, words)
     assert code == 2 and out == "", (code, out, err)
     assert err.startswith("posbias: ") and err.count("\n") == 1, err
     for part in expected:
         assert part in err
-    assert list(folder.iterdir()) == []
+    assert list(folder.iterdir()) == [*there]
 
 
 def agree(one, two, off=1e-6):

@@ -15,7 +15,7 @@ from posbias.measure.corpus import Corpus, chosen_corpus
 from posbias.measure.settings import Opening, Settings, check_settings
 from posbias.measure.unfinished import check_run, own_checkpoint, resumable
 
-OF_MEASURING = ("length", "rule", "per_document", "quantities", "kernel_size", "attention", "tokens")
+OF_MEASURING = ("length", "rule", "per_document", "quantities", "kernel_size", "pairings", "attention", "tokens")
 """Settings of a measurement that a lookup does not leave open."""
 
 

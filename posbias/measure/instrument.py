@@ -2,7 +2,8 @@
 
 Four hooks a layer give x_t, a_t and the arguments of the attention module; a mode that watches softmax and fused
 attention while an attention module is at work gives logits and weights. On the way forward only each layer's input is
-kept; on the way back the layers run once more, one at a time, so that autograd holds one layer, whatever the depth.
+kept; on the way back the layers run once more, one at a time, so that autograd holds one layer, whatever the depth;
+there they can also be made simpler (:mod:`posbias.measure.ladder`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from posbias import errors
+from posbias.measure import ladder
 from posbias.measure.attention import AttentionReading, FusedReading, check_allowed, read_mask
 from posbias.measure.offload import works_on
 from posbias.networks.families import Family, family_of
@@ -48,6 +50,8 @@ class BatchReading:
         Gradient times input, summed over the embedding.
     probability
         p: the probability of the most likely next token after the last position.
+    ladder
+        As ``influence``, by the layers of each rung and pairing; None where no rungs were asked for.
     """
 
     lambda_frobenius: Float[Tensor, "B T"]
@@ -55,6 +59,7 @@ class BatchReading:
     influence: Float[Tensor, "B n"]
     influence_signed: Float[Tensor, "B n"]
     probability: Float[Tensor, "B"]
+    ladder: Float[Tensor, "B rungs P n"] | None = None
 
 
 Observer = Callable[[Any], object]
@@ -113,8 +118,13 @@ class Instrument:
         """Return the device on which each layer works."""
         return [works_on(layer) for layer in self.layers]
 
-    def measure(self, ids: Int[Tensor, "B n"], observe: Observer | None = None) -> BatchReading:
-        """Return the reading of a batch of prompts of equal length, handing each layer's attention to ``observe``."""
+    def measure(
+        self, ids: Int[Tensor, "B n"], observe: Observer | None = None, rungs: ladder.Rungs | None = None
+    ) -> BatchReading:
+        """Return the reading of a batch of prompts of equal length, handing each layer's attention to ``observe``.
+
+        With ``rungs`` the gradient also climbs the ladder.
+        """
         x = self.embeddings(ids).requires_grad_(True)
         walk = _Walk(self.layers)
         watch = _Watch(self, x.shape[1], None)
@@ -129,12 +139,16 @@ class Instrument:
             p = logits[:, -1].to(wide).softmax(-1).amax(-1)
         _check_finite("the next token's probability", p.detach().cpu()[:, None])
         (g,) = torch.autograd.grad(p.sum(), walk.above)
-        watch.look(observe, mixing)
+        watch.look(observe, mixing, rungs)
+        climb = None if rungs is None else ladder.Climb(rungs, g)
         with torch.enable_grad(), watch.hooked():
             for t in reversed(range(self.T)):
-                g = walk.back(t, g)
+                g = walk.back(t, g) if climb is None else _climb(climb, walk, watch, t, g)
         watch.complete(reversed(range(self.T)))
-        (gradient,) = torch.autograd.grad(walk.entered, x, g.to(walk.entered.device))
+        (gradient,) = torch.autograd.grad(walk.entered, x, g.to(walk.entered.device), retain_graph=climb is not None)
+        if climb is not None:
+            for rung in climb.gradients:
+                climb.back(rung, walk.entered, x)
         gradient, x = gradient.to(wide), x.detach().to(wide)
         reading = BatchReading(
             lambda_frobenius=mixing.T.cpu(),
@@ -142,8 +156,11 @@ class Instrument:
             influence=gradient.norm(dim=-1).double().cpu(),
             influence_signed=(gradient * x).sum(-1).double().cpu(),
             probability=p.detach().double().cpu(),
+            ladder=None if climb is None else climb.norms(),
         )
         _check_finite("the gradient", reading.influence)
+        if reading.ladder is not None:
+            _check_finite("the ladder", reading.ladder.flatten(1))
         return reading
 
     def forward(self, ids: Int[Tensor, "B n"], observe: Observer) -> None:
@@ -196,6 +213,9 @@ class _Watch(TorchFunctionMode):
         self.product: Tensor | None = None
         self.masks: dict[tuple[int, int], Any] = {}  # what was read off a mask and a bias, until the passes end
         self.checked: dict[int, Tensor] = {}  # masks of fused attention that were looked at
+        self.rungs: ladder.Rungs | None = None  # what layers are to be made simpler for, on the way back
+        self.replaced: str | None = None  # the rung for which attention is being replaced
+        self.fixed = False  # whether gradients through the attention weights are dropped
 
     @contextmanager
     def hooked(self) -> Iterator[None]:
@@ -213,9 +233,16 @@ class _Watch(TorchFunctionMode):
         with hooked(before, after), self:
             yield
 
-    def look(self, observe: Observer | None, mixing: Float[Tensor, "T B"]) -> None:
-        """Hand what is seen from now on to ``observe``, with λ."""
-        self.observe, self.mixing = observe, mixing
+    def look(self, observe: Observer | None, mixing: Float[Tensor, "T B"], rungs: ladder.Rungs | None) -> None:
+        """Hand what is seen from now on to ``observe``, with λ, and be ready for these rungs."""
+        self.observe, self.mixing, self.rungs = observe, mixing, rungs
+
+    @contextmanager
+    def simpler(self, *, fixed: bool = False, replaced: str | None = None) -> Iterator[None]:
+        """Fix attention on the way back, or replace it for a rung, inside the block."""
+        self.fixed, self.replaced = fixed, replaced
+        yield
+        self.fixed, self.replaced = False, None
 
     def complete(self, order: Iterable[int] | None = None) -> None:
         """Raise unless every layer was seen once, in order: a changed implementation must not go unnoticed."""
@@ -227,12 +254,18 @@ class _Watch(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if self.working is not None and self.replaced is not None and func is FUSED:
+            return self._fused_replaced(*args, **kwargs)
         out = func(*args, **kwargs)
+        if self.working is not None and self.replaced is not None:
+            return self._weights_replaced(out) if func in SOFTMAX else out
         if self.working is not None:
             if func is FUSED:
                 self._fused(*args, **kwargs)
+                self._held(*(args[:2] or (kwargs["query"], kwargs["key"])))
             elif func in SOFTMAX:
                 self._softmax(args[0] if args else kwargs["input"], out)
+                self._held(out)
             elif func in BADDBMM and out.dtype.itemsize < 4 and not self.instrument.family.exact_in_16_bit:
                 self.product = _exact_product(*args[1:], **kwargs)
         return out
@@ -316,6 +349,40 @@ class _Watch(TorchFunctionMode):
                 self.checked[id(attn_mask)] = attn_mask
             self.observe(seen)
 
+    def _held(self, *tensors: Tensor) -> None:
+        """Let no gradient through where attention is fixed on the way back."""
+        if self.rungs is not None:
+            for x in tensors:
+                x.register_hook(lambda grad: torch.zeros_like(grad) if self.fixed else grad)
+
+    def _weights_replaced(self, probabilities: Tensor) -> Tensor:
+        """Return what stands for a softmax on the rung."""
+        bias, allowed = self.arguments
+        with torch.no_grad():
+            if self.replaced == "vectors":
+                return ladder.mean_weights(probabilities)
+            if (given := self._kernels()) is not None:
+                return given.to(probabilities).expand_as(probabilities).contiguous()
+            return ladder.position_weights(probabilities, bias, allowed)
+
+    def _fused_replaced(
+        self, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, **kwargs: Any
+    ) -> Tensor:
+        """Return what fused attention gives with weights that are replaced for the rung."""
+        scale = query.shape[-1] ** -0.5 if kwargs.get("scale") is None else float(kwargs["scale"])
+        assert self.working is not None
+        seen = FusedReading(self.working, query.detach(), key.detach(), attn_mask, scale)
+        weights = ladder.fused_mean(seen) if self.replaced == "vectors" else ladder.fused_positions(seen)
+        if self.replaced != "vectors" and (given := self._kernels()) is not None:
+            weights = ladder.given_weights(given)
+        wide = value.repeat_interleave(query.shape[1] // value.shape[1], dim=1)
+        return ladder.WeighedValues.apply(wide, weights)  # type: ignore[no-any-return, no-untyped-call]
+
+    def _kernels(self) -> Tensor | None:
+        """Return the kernels that are given for the layer at work."""
+        kernels = None if self.rungs is None else self.rungs.kernels
+        return None if kernels is None or self.working is None else kernels[self.working]
+
     def _mixing(self, t: int) -> Tensor | None:
         return None if self.mixing is None else self.mixing[t]
 
@@ -339,11 +406,16 @@ class _Walk:
 
     def back(self, t: int, g: Float[Tensor, "B n d"]) -> Float[Tensor, "B n d"]:
         """Return the gradient by what layer ``t`` was given, from that by what it gave; the layer runs once more."""
-        args, kwargs = self.arguments.pop()
-        x = given(args, kwargs).requires_grad_(True)
-        y = returned(self.layers[t](*args, **kwargs))
+        x, y = self.run(t)
+        self.arguments.pop()
         (g,) = torch.autograd.grad(y, x, g.to(y.device))
         return g
+
+    def run(self, t: int) -> tuple[Float[Tensor, "B n d"], Float[Tensor, "B n d"]]:
+        """Return what layer ``t`` was given, to be differentiated by, and what it gives; the layer runs once more."""
+        args, kwargs = self.arguments[t]
+        x = given(args, kwargs).requires_grad_(True)
+        return x, returned(self.layers[t](*args, **kwargs))
 
     def _enter(self, module: nn.Module, args: Any, kwargs: Any) -> Any:
         x = given(args, kwargs)
@@ -355,6 +427,23 @@ class _Walk:
     def _end(self, module: nn.Module, args: Any, output: Any) -> Any:
         self.above = returned(output).detach().requires_grad_(True)
         return rereturned(output, self.above)
+
+
+def _climb(
+    climb: ladder.Climb, walk: _Walk, watch: _Watch, t: int, g: Float[Tensor, "B n d"]
+) -> Float[Tensor, "B n d"]:
+    """Do as ``walk.back``, and take the gradients of all rungs through layer ``t`` as well."""
+    x, y = walk.run(t)
+    (exact,) = torch.autograd.grad(y, x, g.to(y.device), retain_graph=True)
+    for rung in climb.gradients:
+        if rung in ("vectors", "positions"):
+            del x, y  # one graph at a time
+            with watch.simpler(replaced=rung):
+                x, y = walk.run(t)
+        with watch.simpler(fixed=rung == "fixed-attention"):
+            climb.back(rung, y, x)
+    walk.arguments.pop()
+    return exact
 
 
 def _forget(kept: dict[Any, Any], most: int) -> None:

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from posbias import errors
 from posbias.comparison.pairs import Comparison, compare
 from posbias.files import check_writable
-from posbias.measure.settings import LETTERS, VARIANTS, labels
+from posbias.measure.settings import LETTERS, RUNGS, VARIANTS, labels
 from posbias.rollout.labelled import Profile
 
 if TYPE_CHECKING:
@@ -95,7 +95,9 @@ class Measurement:
             ``a`` or ``attention``: attention only (λ = 1, no content). ``b`` or ``residual``: measured λ, no content.
             ``c`` or ``content``: measured λ and mean content logits. ``kernels``: measured λ and the measured mean
             attention. ``own``: the mean over prompts of the rollouts of each prompt's own λ and attention. ``birth``:
-            the law at birth, squares over sets of layers with the weights' own gains, no content.
+            the law at birth, squares over sets of layers with the weights' own gains, no content. Of a measurement of
+            ``ladder``: ``independent``, ``fixed-attention``, ``vectors`` and ``positions``, the network's own gradient
+            by layers that are made simpler (:data:`~posbias.measure.settings.RUNGS`).
         length
             Tokens; those of the measurement unless given. Measured attention and the law at birth have their own.
         norm
@@ -113,7 +115,7 @@ class Measurement:
             raise errors.invalid("variant", f"one of {', '.join((*VARIANTS, *LETTERS))}", repr(variant))
         variant = LETTERS.get(variant, variant)
         name = f"{self.model}, rollout {labels()[variant]}"
-        if "rollout" in self.results and variant in {"kernels", "own", "birth"} & set(self.variants):
+        if "rollout" in self.results and variant in {"kernels", "own", "birth", *RUNGS} & set(self.variants):
             if length not in (None, self.length) or norm != "frobenius":
                 expected = f"length {self.length} and norm frobenius, all that a summary keeps of {VARIANTS[variant]}"
                 raise errors.invalid("rollout", expected, f"length {length} and norm {norm}")

@@ -15,6 +15,7 @@ import numpy as np
 import xarray as xr
 
 from posbias import errors, netcdf
+from posbias.measure.settings import RUNGS
 from posbias.netcdf import load_layout
 from posbias.rollout.position_bias import Biases, layered_biases
 
@@ -55,6 +56,10 @@ VARIABLES: dict[str, tuple[tuple[str, ...], str]] = {
     "tokens": (("prompt", "position"), "token ids of the prompts"),
     "document": (("prompt",), "number of the document that a prompt was cut from, from 0"),
     "offset": (("prompt",), "tokens of the document before the prompt"),
+    "ladder_prompts": (
+        ("prompt", "rung", "pairing", "position"),
+        "influence_prompts by the layers of each rung, of other prompts by a pairing of the batch",
+    ),
     "rollout_own": (("prompt", "position"), "last row of the product of the prompt's own kernels (1-λ)I + λA"),
     "cell_start": (("cell",), "first position of a cell, up to the next one's"),
     "attention_cells": (
@@ -86,7 +91,7 @@ ATTRIBUTES = (
 """Provenance that every file has."""
 
 LATER_ATTRIBUTES = (
-    "quantities", "attention", "content_form", "kernel_size", "format_error", "position_bias", "added_bias",
+    "quantities", "attention", "content_form", "kernel_size", "pairings", "format_error", "position_bias", "added_bias",
 )  # fmt: skip
 """Provenance that files of earlier versions lack. The cost of the number format is missing in 32 bits, and the
 description of position biases, in JSON, where a model is given none, or none is added while it is measured."""
@@ -107,6 +112,7 @@ ALWAYS = (
 WIDE = (
     "content_logits", "attention", "attention_heads", "step_gain", "attention_cells", "attention_band",
     "attention_heads_cells", "content_cells", "step_gain_cells", "rollout_own",
+    "ladder_prompts",
 )  # fmt: skip
 """Matrices: 32 bits are more than they hold."""
 
@@ -120,7 +126,8 @@ def make_results(arrays: Mapping[str, np.ndarray], provenance: Mapping[str, Any]
         {name: (VARIABLES[name][0], x, {"long_name": VARIABLES[name][1]}) for name, x in arrays.items()},
         attrs={"posbias_schema": SCHEMA, **{name: _attribute(x) for name, x in provenance.items()}},
     )
-    return out.assign_coords({dim: bins if dim == "bin" else np.arange(size) for dim, size in out.sizes.items()})
+    named = {"bin": bins, "rung": list(RUNGS)}
+    return out.assign_coords({dim: named.get(str(dim), np.arange(size)) for dim, size in out.sizes.items()})
 
 
 def write_results(path: Path, results: xr.Dataset) -> None:

@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from posbias import errors
 from posbias.measure.results import described_biases
-from posbias.measure.settings import VARIANTS
+from posbias.measure.settings import RUNGS, VARIANTS
 from posbias.rollout import masks
 from posbias.rollout.biased import BiasedKernels
 from posbias.rollout.influence import Kernels, influence_profile
@@ -112,18 +112,18 @@ def measured_profile(
 ) -> Float[np.ndarray, "n"]:
     """Return the influence profile that a measurement describes; arguments and errors are :func:`measured_rollout`'s.
 
-    The variant ``own`` is known here too: the mean over prompts of the rollouts of each prompt's own λ and attention.
+    The variant ``own`` is known here too, the mean over prompts of the rollouts of each prompt's own λ and attention,
+    and so are the rungs of the ladder.
     """
-    if variant != "own":
+    if variant not in ("own", *RUNGS):
         return measured_rollout(results, variant, n=n, norm=norm).profile()
-    if "own" not in variants_of(results):
+    if variant not in variants_of(results):
         raise _absent(results, variant)
     measured = int(results.attrs["length"])
     if n not in (None, measured) or norm != "frobenius":
-        raise errors.invalid(
-            "rollout", f"length {measured} and norm frobenius, of prompts' own kernels", f"{n}, {norm}"
-        )
-    p = results["rollout_own"].values.astype(np.float64).mean(0)
+        raise errors.invalid("rollout", f"length {measured} and norm frobenius, as {variant} has", f"{n}, {norm}")
+    kept = results["rollout_own"] if variant == "own" else results["ladder_prompts"].sel(rung=variant)
+    p = kept.astype(np.float64).mean([dim for dim in kept.dims if dim != "position"]).values
     return np.asarray(p / p.sum())
 
 
@@ -137,6 +137,7 @@ def variants_of(results: xr.Dataset) -> tuple[str, ...]:
         "kernels": kernels,
         "own": "rollout_own" in there,
         "birth": set(BRANCHES.values()) <= there and steps,
+        **dict.fromkeys(RUNGS, "ladder_prompts" in there),
     }
     return tuple(variant for variant in VARIANTS if has.get(variant, True))
 
@@ -160,7 +161,7 @@ def needs(variant: str) -> str:
     >>> needs("own")
     '--quantities with kernels'
     """
-    needed = {"c": "content", "kernels": "kernels", "own": "kernels", "birth": "branches"}[variant]
+    needed = {"c": "content", "kernels": "kernels", "own": "kernels", "birth": "branches"}.get(variant, "ladder")
     return f"--quantities with {needed}" + (", of a model without a norm on the residual sum" * (variant == "birth"))
 
 

@@ -168,6 +168,7 @@ class Session:
             quantities=settings.quantities,
             cells=len(self.cells.starts),
             prompts=settings.prompts,
+            pairings=settings.pairings,
         )
 
     @property
@@ -196,6 +197,8 @@ class Session:
         settings, config = self.settings, self.config
         source, biases = settings.source, given_biases(config)
         kept = {name: getattr(settings, name) for name, one in settings_of(Settings).items() if one.metadata["kept"]}
+        if "ladder" not in settings.quantities:
+            del kept["pairings"]
         return kept | {
             "model": source.name(),
             "revision": source.version(),

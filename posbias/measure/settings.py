@@ -27,11 +27,21 @@ QUANTITIES = {
     "logits": "content logits as matrices for each head",
     "heads": "attention as matrices for each head",
     "branches": "what the law of untrained networks needs: gains, denominators, steps",
+    "ladder": "influence by layers that are made simpler, a hypothesis at a time",
 }
 """Name → meaning, in the order in which files name them."""
 ALWAYS = ("mixing", "influence")
 DEFAULT = ("mixing", "influence", "kernels", "content", "branches")
 NEEDS = {"heads": "kernels", "logits": "content"}
+
+RUNGS = {
+    "independent": "independent layers",
+    "fixed-attention": "independent layers, no gradient through attention weights",
+    "vectors": "mean attention, own value maps",
+    "positions": "attention by positions alone, own value maps",
+}
+"""The rungs of the ladder, each with what the one before it assumes: layers of different prompts; attention weights
+that nothing depends on; their means over prompts; the softmax of mask and position bias."""
 
 VARIANTS = {
     "a": "attention only",
@@ -40,6 +50,7 @@ VARIANTS = {
     "kernels": "with residual and measured attention",
     "own": "with residual and each prompt's attention",
     "birth": "the law at birth",
+    **RUNGS,
 }
 """What each rollout takes from a measurement, in a few words."""
 LETTERS = {"attention": "a", "residual": "b", "content": "c"}
@@ -107,7 +118,8 @@ class Settings:
     quantities: tuple[str, ...] = setting(
         DEFAULT,
         "What is measured, with commas between: mixing and influence always; kernels, content, logits (content as "
-        "matrices), heads (attention of each head), branches (for the law of untrained networks).",
+        "matrices), heads (attention of each head), branches (for the law of untrained networks), ladder (influence by "
+        "layers that are made simpler).",
         "-q",
         kept=True,
         kind=str,
@@ -115,6 +127,7 @@ class Settings:
     kernel_size: int = setting(
         KERNEL_SIZE, "Most tokens of which matrices are kept whole; beyond, averaged over as many cells.", kept=True
     )
+    pairings: int = setting(1, "Pairings of the prompts of a batch, for ladder; their spread is kept.", kept=True)
     attention: str | None = setting(
         "eager", "eager, or sdpa, torch's fused kernel; fused where the family has it unless given.", kept=True
     )
@@ -146,19 +159,34 @@ def check_settings(asked: dict[str, Any]) -> None:
     Traceback (most recent call last):
     ValueError: prompts: expected an integer of at least 1, received 0
     """
-    for name, minimum in (("prompts", 1), ("length", 2), ("batch_size", 1), ("per_document", 1), ("kernel_size", 1)):
+    for name in ("prompts", "length", "batch_size", "per_document", "kernel_size", "pairings"):
         if name in asked:
-            errors.positive_integer(name, asked[name], minimum=minimum)
+            errors.positive_integer(name, asked[name], minimum=2 if name == "length" else 1)
     if "seed" in asked:
         errors.seed("seed", asked["seed"])
     if {"prompts", "length"} <= asked.keys():
         check_prompts_fit(asked["prompts"], asked["length"])
+    if {"quantities", "prompts", "batch_size"} <= asked.keys() and "ladder" in asked["quantities"]:
+        check_batches(asked["prompts"], asked["batch_size"])
     if (dtype := asked.get("dtype")) is not None and dtype not in DTYPES:
         raise errors.invalid("dtype", f"one of {', '.join(DTYPES)}", dtype or "an empty name")
     if (device := asked.get("device")) is not None:
         errors.device("device", device)
     if (attention := asked.get("attention")) is not None and attention not in ATTENTION:
         raise errors.invalid("attention", " or ".join(ATTENTION), repr(attention))
+
+
+def check_batches(prompts: int, batch_size: int) -> None:
+    """Raise ValueError if a batch would have one prompt, and none to exchange layers with.
+
+    >>> check_batches(9, 8)
+    Traceback (most recent call last):
+    ValueError: batch_size: expected one that leaves no prompt alone, for ladder, received 8 of 9 prompts
+    """
+    if batch_size == 1 or prompts % batch_size == 1:
+        raise errors.invalid(
+            "batch_size", "one that leaves no prompt alone, for ladder", f"{batch_size} of {prompts} prompts"
+        )
 
 
 def check_prompts_fit(prompts: int, length: int) -> None:

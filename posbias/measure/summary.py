@@ -19,7 +19,7 @@ DROPPED = (
     "cell_start", "content_cells", "attention_cells", "attention_band", "attention_heads_cells", "step_gain_cells",
     "step_gain_diagonal", "rollout_own", "tokens", "offset",
 )  # fmt: skip
-PER_PROMPT = ("influence_prompts", "influence_signed_prompts")
+PER_PROMPT = ("influence_prompts", "influence_signed_prompts", "ladder_prompts")
 BITS = 10
 """Bits of the fraction that are kept of each prompt's influence: 0.05 % of its size, far below its spread."""
 

@@ -12,13 +12,15 @@ from torch import Tensor
 from posbias import errors
 from posbias.measure.accumulators import LayerSums, entropy_similarity
 from posbias.measure.attention import Reading
-from posbias.measure.batches import Batch
+from posbias.measure.checkpoint import Batch
 from posbias.measure.instrument import Instrument, NotFinite
+from posbias.measure.ladder import Rungs, ring
 from posbias.measure.positions import Positions
 from posbias.measure.processes import Processes
 from posbias.measure.progress import progress as told
 from posbias.measure.results import WIDE
 from posbias.measure.session import Session
+from posbias.measure.settings import RUNGS
 
 PER_PROMPT: dict[str, tuple[str, ...]] = {
     "lambda_frobenius": ("layer",),
@@ -46,7 +48,9 @@ class Traces:
         self.carries = "kernels" in settings.quantities
         if self.carries:
             shapes["rollout_own"] = ("position",)
-        sizes = {"layer": T, "position": n}
+        if "ladder" in settings.quantities:
+            shapes["ladder_prompts"] = ("rung", "pairing", "position")
+        sizes = {"layer": T, "position": n, "rung": len(RUNGS), "pairing": settings.pairings}
         self.rows = {
             name: torch.zeros(N, *(sizes[dim] for dim in dims), dtype=torch.float64) for name, dims in shapes.items()
         }
@@ -93,8 +97,7 @@ class Traces:
         out |= {"influence": rows["influence"].sum(0) / total, "influence_prompts": rows["influence"]}
         out |= {"influence_signed": rows["influence_signed"].mean(0)}
         out |= {"influence_signed_prompts": rows["influence_signed"], "probability": rows["probability"]}
-        if self.carries:
-            out["rollout_own"] = rows["rollout_own"]
+        out |= {name: rows[name] for name in ("rollout_own", "ladder_prompts") if name in rows}
         if len(self.cells.starts) < self.cells.n and {"kernels", "branches", "logits"} & set(self.settings.quantities):
             out["cell_start"] = self.cells.starts
         return out | self.session.prompt_arrays() | {
@@ -117,8 +120,12 @@ class Traces:
             layer = self.layers[seen.layer]
             carried = layer.add(seen, None if carried is None else carried.to(layer.device))
 
+        rungs = None
+        if "ladder_prompts" in self.rows:
+            seeds = [(self.settings.seed, batch.start, k) for k in range(self.settings.pairings)]
+            rungs = Rungs(np.stack([ring(len(ids), seed) for seed in seeds]))
         try:
-            reading = self.instrument.measure(ids, observe)
+            reading = self.instrument.measure(ids, observe, rungs)
         except NotFinite as error:
             self.path.unlink(missing_ok=True)
             where = f"prompt {batch.start + error.prompt}, {error.where}"
@@ -127,3 +134,5 @@ class Traces:
             self.rows[name][batch] = getattr(reading, name).to(torch.float64)
         if carried is not None:
             self.rows["rollout_own"][batch] = carried.double().cpu()
+        if reading.ladder is not None:
+            self.rows["ladder_prompts"][batch] = reading.ladder

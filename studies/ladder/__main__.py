@@ -1,13 +1,21 @@
 """``python -m studies.ladder PART``: what stands between rollout and influence, measured of the reference models."""
 
+from functools import partial
+
 from studies.ladder.alignment import measure_between
 from studies.ladder.gap import measure_refinements
 from studies.ladder.gradients import measure_hops
 from studies.ladder.paths import measure_pathways
 from studies.ladder.rotary import measure_rotary
-from studies.making import ROTARY, STEPS, Part, main
+from studies.ladder.rungs import measure_rungs
+from studies.making import REFERENCES, ROTARY, STEPS, Part, main
 
+LONG = tuple(name for name in REFERENCES if name != "gpt2-12")  # whose table of positions ends before
 PARTS = {
+    "rungs": Part("ladder", partial(measure_rungs, more=True), 32, 256, 16),
+    "rungs-random": Part("ladder", measure_rungs, 16, 256, 16, rule="random"),
+    "rungs-untrained": Part("ladder", partial(measure_rungs, init="default"), 16, 256, 16),
+    "rungs-1024": Part("ladder", measure_rungs, 8, 1024, 8, models=LONG),
     "hops": Part("ladder", measure_hops, 16, 256),
     "gap": Part("ladder", measure_refinements, 48, 256, 4),
     "paths-64": Part("ladder", measure_pathways, 8, 64, 4),

@@ -1,0 +1,104 @@
+"""The rungs of the ladder, measured of one model: its gradient by layers that are made simpler, one step at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+import xarray as xr
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from posbias.measure.instrument import Instrument
+from posbias.measure.ladder import Rungs, ring
+from posbias.measure.session import Session
+from posbias.measure.settings import RUNGS, Settings
+from posbias.measure.summary import shaved
+from posbias.networks.families import window
+from posbias.rollout import masks
+from posbias.rollout.rotary import distance_kernels
+from studies.ladder.rotary import read_rotary_means
+from studies.reference.measure import untrained_twin
+
+PAIRINGS = 2
+"""Random pairings of the prompts of each batch."""
+OWN = "own"
+"""The pairing in which each prompt keeps its own layers."""
+ROTARY = "rotary"
+"""The rung of positions alone with the kernels of mean queries and mean keys, in rotary models."""
+SHIFTED = "shifted"
+"""The same as positions alone, but each query looks one token further back: what an error would cost."""
+
+
+def measure_rungs(settings: Settings, init: str = "", more: bool = False) -> xr.Dataset:
+    """Measure influence by every rung; of the model before training where ``init`` names an initial scale.
+
+    With ``more`` there are rungs of other kernels in place of positions alone: :data:`SHIFTED`, and :data:`ROTARY`
+    where it applies.
+
+    ``influence_prompts`` (prompt, position) is exact; ``rung_prompts`` (rung, prompt, position) the mean over random
+    pairings, and ``rung_pairings`` (rung, pairing, position) the mean over prompts of each, the first with each
+    prompt's own layers (0 for other kernels).
+    """
+    if init:
+        with untrained_twin(settings.source, init) as twin:
+            return measure_rungs(settings.with_source(twin), more=more)
+    session = Session(settings)
+    session.check()
+    instrument, (N, n) = session.instrument, session.ids.shape
+    given = {}
+    if more:
+        given[SHIFTED] = shifted(content_free_kernels(instrument, session.ids[:2]))
+    if more and instrument.family.position_of(session.config) == "rotary":
+        given[ROTARY] = rotary_kernels(instrument, session.prompts.ids, settings.batch_size)
+    names = [*RUNGS, *given]
+    exact, climbed = np.zeros((N, n)), np.zeros((len(names), PAIRINGS + 1, N, n))
+    for rows, ids in session.batches():
+        B = len(ids)
+        pairings = np.stack([np.arange(B), *(ring(B, (settings.seed, rows.start, k)) for k in range(PAIRINGS))])
+        reading = instrument.measure(ids, rungs=Rungs(pairings))
+        exact[rows] = reading.influence.numpy()
+        assert reading.ladder is not None
+        climbed[: len(RUNGS), :, rows] = reading.ladder.permute(1, 2, 0, 3).numpy()
+        for k, kernels in enumerate(given.values(), len(RUNGS)):
+            other = instrument.measure(ids, rungs=Rungs(pairings[1:], kernels, ("positions",))).ladder
+            assert other is not None
+            climbed[k, 1:, rows] = other[:, 0].permute(1, 0, 2).numpy()
+    prompts = climbed[:, 1:].mean(1)
+    fields = {
+        "influence_prompts": (("prompt", "position"), exact, "‖∂p/∂embedding‖ for each prompt"),
+        "rung_prompts": (("rung", "prompt", "position"), prompts, "the same by rung, mean over random pairings"),
+        "rung_pairings": (("rung", "pairing", "position"), climbed.mean(2), "the same, mean over prompts"),
+    }
+    return xr.Dataset(
+        {name: (dims, shaved(x.astype(np.float32)), {"long_name": what}) for name, (dims, x, what) in fields.items()}
+        | {"document": ("prompt", session.prompts.origins)},
+        coords={"rung": names, "pairing": [OWN, *map(str, range(1, PAIRINGS + 1))]},
+        attrs=session.provenance() | {"summary": 1},
+    )
+
+
+def content_free_kernels(instrument: Instrument, ids: Int[Tensor, "B n"]) -> Float[Tensor, "T H n n"]:
+    """Return the softmax of mask and position bias, as eager attention is given them."""
+    kept: dict[int, Tensor] = {}
+
+    def see(reading: object) -> None:
+        allowed, bias = reading.allowed, reading.bias  # type: ignore[attr-defined]
+        free = torch.zeros(reading.shape[1], *allowed.shape) + (0.0 if bias is None else bias)  # type: ignore[attr-defined]
+        kept[reading.layer] = free.masked_fill(~allowed, -torch.inf).softmax(-1)  # type: ignore[attr-defined]
+
+    instrument.forward(ids, see)
+    return torch.stack([kept[t] for t in range(instrument.T)])
+
+
+def shifted(kernels: Float[Tensor, "T H n n"]) -> Float[Tensor, "T H n n"]:
+    """Return kernels in which each query has the weights of the query before it; the first keeps its own."""
+    return torch.cat([kernels[..., :1, :], kernels[..., :-1, :]], dim=-2)
+
+
+def rotary_kernels(instrument: Instrument, ids: Int[np.ndarray, "N n"], batch_size: int) -> Float[Tensor, "T H n n"]:
+    """Return the kernels of mean queries and mean keys of these prompts, under each layer's mask."""
+    means, n = read_rotary_means(instrument, ids, batch_size), ids.shape[1]
+    widths = [window(attention, instrument.model.config) for attention in instrument.attentions]
+    own = [masks.sliding_window(w) if w else masks.causal() for w in widths]
+    kernels = [distance_kernels(z, mask) for z, mask in zip(means.logits(n), own, strict=True)]
+    return torch.from_numpy(np.stack(kernels)).float()

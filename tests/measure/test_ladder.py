@@ -1,0 +1,151 @@
+"""The rungs of the ladder, against layers that are simpler by other means."""
+
+import numpy as np
+import pytest
+import torch
+from measuring import CONFIGS, N, make
+
+from posbias.measure.instrument import Instrument
+from posbias.measure.ladder import Rungs, ring
+from posbias.measure.settings import RUNGS
+from posbias.networks.families import family_of
+
+B, T = 4, 3
+OWN = Rungs(np.arange(B)[None])
+PAIRED = Rungs(np.stack([ring(B, (0, k)) for k in range(2)]))
+FUSED = [name for name in CONFIGS if family_of(make(name).config).is_fused(make(name).config)]
+
+
+def prompts(seed=1):
+    return torch.randint(1, 97, (B, N), generator=torch.Generator().manual_seed(seed))
+
+
+def climbed(model, rungs, rung, ids=None):
+    found = Instrument(model).measure(prompts() if ids is None else ids, rungs=rungs)
+    return found, found.ladder[:, list(RUNGS).index(rung)].numpy()
+
+
+def close(ours, theirs, rtol=2e-5):
+    np.testing.assert_allclose(ours, theirs, rtol=rtol, atol=rtol * np.abs(theirs).max())
+
+
+def chain(model, pairing, change=lambda layer: None):
+    """Return the gradients' norms by layers on the inputs that they had, one prompt at a time."""
+    instrument, kept = Instrument(model), []
+    hooks = [
+        layer.register_forward_pre_hook(lambda module, args, kwargs: kept.append((args, kwargs)), with_kwargs=True)
+        for layer in instrument.layers
+    ]
+    x = instrument.embeddings(prompts())
+    with torch.no_grad():
+        logits = model(inputs_embeds=x, use_cache=False).logits
+    for hook in hooks:
+        hook.remove()
+    inputs = [args[0] if args else kwargs["hidden_states"] for args, kwargs in kept]
+    with torch.no_grad():
+        above = instrument.layers[-1](inputs[-1], **kept[-1][1])
+    above.requires_grad_(True)
+    p = model.lm_head(model.model.norm(above))[:, -1].softmax(-1).amax(-1)
+    torch.testing.assert_close(p.detach(), logits[:, -1].softmax(-1).amax(-1))
+    (g,) = torch.autograd.grad(p.sum(), above)
+    for t in reversed(range(T)):
+        layer, (_, kwargs) = instrument.layers[t], kept[t]
+        change(layer)
+        g = g[torch.from_numpy(pairing)]
+
+        def run(one, layer=layer, kwargs=kwargs):
+            mask = kwargs["attention_mask"][:1]
+            return layer(one[None], **{**kwargs, "attention_mask": mask})[0]
+
+        g = torch.stack([torch.autograd.functional.vjp(run, inputs[t][s], g[s])[1] for s in range(B)])
+    return g[torch.from_numpy(pairing)].norm(dim=-1).numpy()
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_first_rung_without_exchange_is_the_gradient_itself(name):
+    model = make(name)
+    exact = Instrument(model).measure(prompts()).influence.numpy()
+    reading, first = climbed(model, OWN, "independent")
+    assert np.array_equal(reading.influence, exact) and np.array_equal(first[:, 0], exact)
+    _, exchanged = climbed(model, PAIRED, "independent")
+    assert abs(exchanged[:, 0] - exact).max() > 0.02 * exact.max()
+    assert not np.allclose(exchanged[:, 0], exchanged[:, 1])
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_fused_attention_climbs_the_same_ladder(name):
+    eager, fused = (
+        Instrument(make(name, attention=kind)).measure(prompts(), rungs=PAIRED) for kind in ("eager", "sdpa")
+    )
+    close(fused.ladder.numpy(), eager.ladder.numpy())
+
+
+def test_independent_layers_are_those_of_other_prompts():
+    _, ours = climbed(make("llama"), PAIRED, "independent")
+    close(ours[:, 1], chain(make("llama"), PAIRED.pairings[1]))
+
+
+def test_fixed_attention_is_that_of_queries_and_keys_without_gradient():
+    def detached(layer):
+        for module in (layer.self_attn.q_proj, layer.self_attn.k_proj):
+            module.register_forward_hook(lambda module, args, out: out.detach())
+
+    _, ours = climbed(make("llama"), PAIRED, "fixed-attention")
+    close(ours[:, 0], chain(make("llama"), PAIRED.pairings[0], detached))
+    assert not np.allclose(ours[:, 0], chain(make("llama"), PAIRED.pairings[0]), rtol=0.01)
+
+
+@pytest.mark.parametrize("name", ["mistral", "llama"])
+def test_positions_alone_is_the_layer_with_queries_of_zero(name):
+    """Without queries all logits are 0: what is left is the mask, with its window."""
+
+    def silent(layer):
+        layer.self_attn.q_proj.weight.data.zero_()
+
+    _, ours = climbed(make(name), PAIRED, "positions")
+    close(ours[:, 0], chain(make(name), PAIRED.pairings[0], silent))
+
+
+@pytest.mark.parametrize("name", ["bloom", "mpt", "falcon-alibi", "gpt2", "gemma2"])
+def test_mean_attention_of_one_prompt_is_its_own(name):
+    same = prompts()[:1].expand(B, -1)
+    _, fixed = climbed(make(name), PAIRED, "fixed-attention", same)
+    _, mean = climbed(make(name), PAIRED, "vectors", same)
+    close(mean, fixed, rtol=1e-4)
+    _, different = climbed(make(name), PAIRED, "vectors")
+    assert not np.allclose(different, climbed(make(name), PAIRED, "fixed-attention")[1], rtol=0.01)
+
+
+@pytest.mark.parametrize("name", ["bloom", "mpt", "falcon-alibi"])
+def test_positions_keep_the_slopes(name):
+    """Given its own kernels of mask and slopes the rung does not move; given others, it does."""
+    from posbias.measure.positions import read_positions
+
+    model = make(name)
+    _, ours = climbed(model, PAIRED, "positions")
+    slopes = torch.from_numpy(read_positions(Instrument(model), N).slopes).float()
+    distance = torch.arange(N)[:, None] - torch.arange(N)
+    logits = (-slopes[..., None, None] * distance).masked_fill(distance < 0, -torch.inf)
+    kernels = logits.softmax(-1)
+    close(climbed(model, Rungs(PAIRED.pairings, kernels), "positions")[1], ours)
+    shifted = kernels.roll(1, 1)
+    assert not np.allclose(climbed(model, Rungs(PAIRED.pairings, shifted), "positions")[1], ours, rtol=0.01)
+
+
+def test_kernels_that_are_given_are_taken_by_fused_attention_too():
+    kernels = torch.rand(T, 4, N, N, generator=torch.Generator().manual_seed(2)).tril()
+    given = Rungs(PAIRED.pairings, kernels / kernels.sum(-1, keepdim=True))
+    close(
+        climbed(make("llama", attention="sdpa"), given, "positions")[1], climbed(make("llama"), given, "positions")[1]
+    )
+
+
+@pytest.mark.parametrize("prompts", [2, 5, 16])
+def test_in_a_ring_a_gradient_comes_back_last(prompts):
+    taken = ring(prompts, (3, 1))
+    at, visited = 0, []
+    for _ in range(prompts):
+        at = taken[at]
+        visited.append(at)
+    assert sorted(visited) == list(range(prompts)) and visited[-1] == 0
+    assert not np.array_equal(ring(16, (3, 1)), ring(16, (3, 2)))
