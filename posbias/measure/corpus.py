@@ -237,16 +237,15 @@ def _whole(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Prompts:
-    """Hold prompts of equal length: their token ids, and how many documents were read for them.
-
-    ``origins`` has the number of the document, from 0, that each was cut from (random prompts count as documents),
-    ``offsets`` the token of its document at which it was cut, special tokens in front not counted.
-    """
+    """Hold prompts of equal length."""
 
     ids: Int[np.ndarray, "N n"]
     documents: int
+    """How many were read."""
     origins: Int[np.ndarray, "N"]
+    """Number of the document, from 0, that each was cut from; random prompts count as documents."""
     offsets: Int[np.ndarray, "N"] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Token of its document at which each was cut, special tokens in front not counted; 0 unless given."""
 
     def __post_init__(self) -> None:
         """Fill in offsets of 0."""
@@ -316,20 +315,18 @@ def make_prompts(
         ids = rng.choice(ordinary, size=(N, body))
         ids = np.hstack([np.tile(np.array(front, dtype=np.int64), (N, 1)), ids]).astype(np.int64)
         return Prompts(ids, 0, np.arange(N))
-    rows: list[list[int]] = []
-    origins: list[int] = []
-    offsets: list[int] = []
+    found: list[tuple[list[int], int, int]] = []  # ids, document and offset
     read = 0
     for read, text in enumerate(corpus.documents(), 1):
         offset = int(rng.integers(body)) if rule == "cut" else 0
-        most = min(N - len(rows), per_document if rule == "cut" else 1)
-        blocks = _blocks(_tokens(tokenizer, text, offset + most * body), offset, body, most)
-        rows += [front + block for block in blocks]
-        origins += [read - 1] * len(blocks)
-        offsets += [offset + k * body for k in range(len(blocks))]
-        if len(rows) == N:
-            return Prompts(np.array(rows, dtype=np.int64), read, np.array(origins), np.array(offsets))
-    received = f"{len(rows)} from {read} document{'' if read == 1 else 's'}"
+        most = min(N - len(found), per_document if rule == "cut" else 1)
+        tokens = _tokens(tokenizer, text, offset + most * body)
+        starts = range(offset, len(tokens) - body + 1, body)[:most]
+        found += [(front + tokens[start : start + body], read - 1, start) for start in starts]
+        if len(found) == N:
+            rows, origins, offsets = (np.array(x, dtype=np.int64) for x in zip(*found, strict=True))
+            return Prompts(rows, read, origins, offsets)
+    received = f"{len(found)} from {read} document{'' if read == 1 else 's'}"
     if corpus.one_text:
         received += "; --separator says which lines begin a new document"
         received += "" if rule == "cut" else ", --rule cut with --per-document takes prompts from inside"
@@ -359,9 +356,8 @@ def in_order(labels: np.ndarray) -> Int[np.ndarray, "N"]:
 def prompt_units(measurement: xr.Dataset) -> Int[np.ndarray, "N"]:
     """Return the unit that each prompt belongs to, for :func:`~posbias.comparison.resampling`, from 0 in their order.
 
-    Of the built-in documents it is the Python module (or help topic) that a prompt's text is from: a module gives
-    several documents, its docstrings and pieces of its source, which repeat one another. Of other corpora it is the
-    document. Random prompts are units of their own.
+    Of the built-in documents it is the Python module (or help topic): a module gives several, its docstrings and pieces
+    of its source, which repeat one another. Of other corpora it is the document. Random prompts are units of their own.
     """
     units = known_units(measurement)
     if units is None:
@@ -427,9 +423,3 @@ def _tokens(tokenizer: Any, text: str, wanted: int) -> list[int]:
         if len(ids) >= wanted + margin:
             return list(ids[:wanted])
     return list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
-
-
-def _blocks(ids: list[int], offset: int, size: int, most: int) -> list[list[int]]:
-    """Return up to ``most`` blocks of ``size`` ids from ``offset`` on."""
-    starts = range(offset, len(ids) - size + 1, size)
-    return [ids[start : start + size] for start in starts[:most]]
