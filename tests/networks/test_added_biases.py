@@ -9,20 +9,12 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 
+from conftest import command
 from measuring import CONFIGS, N, make, prompts, save, write_documents
-from test_given_biases import (
-    FOUR,
-    biased,
-    by_layer,
-    described,
-    first_layer,
-    heads,
-    implementations,
-    logits_of,
-)
+from scipy.special import softmax
+from test_given_biases import FOUR, biased, by_layer, described, first_layer, heads, implementations, logits_of
 
 import posbias
-from posbias.cli import main
 from posbias.measure.corpus import Corpus
 from posbias.measure.instrument import Instrument
 from posbias.measure.loading import Source
@@ -32,7 +24,7 @@ from posbias.measure.run import measure, measured
 from posbias.measure.session import Session
 from posbias.measure.settings import Settings
 from posbias.measure.summary import summarise
-from posbias.networks.added_biases import added_biases, divided_logits, fitting_biases
+from posbias.networks.added_biases import added_biases, divided_logits
 from posbias.networks.given_biases import INPUTS, _as_mask
 from posbias.rollout.position_bias import LogBias, layered_biases
 
@@ -54,11 +46,8 @@ def test_weights_are_multiplied_by_the_exponential_of_the_bias(name):
             own, weights = first_layer(instrument)
         seen = plain[:, 0] > 0
         for h, bias in enumerate(rows):
-            z = np.where(
-                seen, np.log(plain[:, h], where=seen, out=np.zeros_like(plain[:, h])) + bias.logits(N), -np.inf
-            )
-            expected = np.exp(z - z.max(-1, keepdims=True))
-            expected /= expected.sum(-1, keepdims=True)
+            z = np.log(np.where(seen, plain[:, h], 1.0)) + bias.logits(N)
+            expected = softmax(np.where(seen, z, -np.inf), axis=-1)
             assert np.abs(weights[:, h] - expected).max() < 3e-5, (attention, h)
             assert np.abs(weights[:, h] - plain[:, h]).max() > 1e-3
         with added_biases(instrument.model, by_layer(name)):
@@ -81,8 +70,8 @@ def test_the_model_is_what_it_was_to_the_bit_also_after_an_exception(name):
             assert (logits_of(model) - before).abs().max() < 5e-6
 
 
-@pytest.mark.parametrize("bias", [FLAT, STEEP, {"kind": "log", "alpha": 40.0}, {"kind": "log", "alpha": -0.9}])
-@pytest.mark.parametrize("name", ["bloom", "mpt", "falcon-alibi", "llama", "gemma2", "gpt2", "qwen2"])
+@pytest.mark.parametrize("bias", [FLAT, STEEP, {"kind": "log", "alpha": 40.0}])
+@pytest.mark.parametrize("name", ["bloom", "mpt", "falcon-alibi", "llama", "gemma2"])
 def test_no_later_key_and_no_key_outside_of_a_window_is_shown(name, bias):
     """What comes later changes nothing of what came before, and hidden keys have no weight."""
     other = prompts().clone()
@@ -129,7 +118,7 @@ def test_logits_beyond_the_number_format_are_refused_and_the_model_is_left_as_it
         assert not left(model)
 
 
-@pytest.mark.parametrize("name", ["bloom", "mpt", "falcon-alibi", "llama", "mistral", "gpt2", "opt"])
+@pytest.mark.parametrize("name", ["bloom", "mpt", "falcon-alibi", "llama", "mistral"])
 def test_a_cache_and_padding_on_the_right_leave_positions_as_they_are(name):
     for attention in implementations(name):
         model = make(name, attention=attention)
@@ -157,39 +146,23 @@ def test_a_bias_is_added_to_one_that_is_given(name):
 
 @pytest.mark.parametrize("name", sorted(CONFIGS))
 def test_a_temperature_divides_content_logits_alone(name):
-    if "softcapping" in str(CONFIGS[name]):
-        pytest.skip("its content logits are soft-capped")
+    """Before a soft cap, where there is one."""
+    uncapped = (lambda z: 5 * np.arctanh(z / 5)) if "softcapping" in str(CONFIGS[name]) else lambda z: z
     for attention in implementations(name):
         instrument = Instrument(make(name, attention=attention))
         plain, before = first_layer(instrument)
         with divided_logits(instrument.model, [2.0, 1.0, 0.5]):
             found, weights = first_layer(instrument)
         seen = before > 0
-        assert np.abs(2 * found[seen] - plain[seen]).max() < 5e-5
+        assert np.allclose(2 * uncapped(found[seen]), uncapped(plain[seen]), rtol=1e-3, atol=5e-5)
         assert np.abs(weights - before).max() > 1e-3
 
 
-def test_a_soft_cap_comes_after_the_temperature():
-    instrument = Instrument(make("gemma2"))
-    plain, before = first_layer(instrument)
-    with divided_logits(instrument.model, 2.0):
-        found, _ = first_layer(instrument)
-    seen = before > 0
-    assert np.allclose(found[seen], 5 * np.tanh(np.arctanh(plain[seen] / 5) / 2), atol=1e-4)
-
-
 BAD = [
-    (
-        lambda m: added_biases(m, [{"kind": "none"}] * 3),
-        "bias: expected one bias, or one for each of 4 heads, received 3",
-    ),
     (lambda m: added_biases(m, [FOUR] * 2), "bias: expected lists for 1 or 3 layers, received 2 entries"),
     (lambda m: added_biases(m, {"kind": "log", "alpha": float("nan")}), "bias.alpha: expected finite numbers"),
     (lambda m: added_biases(m, "log"), "bias: expected a mapping"),
-    (
-        lambda m: added_biases(m, ((LogBias(1.0),),)),
-        r"bias: expected those of 1 or 3 layers of 4 heads, received \[1\]",
-    ),
+    (lambda m: added_biases(m, ((LogBias(1.0),),)), r"bias: expected those of 1 or 3 layers of 4 heads, received \[1"),
     (lambda m: divided_logits(m, [1.0, 2.0]), "temperatures: expected 1 number or 3, above 0, received 2 from 1"),
     (lambda m: divided_logits(m, 0.0), "temperatures: expected 1 number or 3, above 0, received 1 from 0"),
 ]
@@ -201,12 +174,6 @@ def test_what_cannot_be_is_refused_and_leaves_nothing(context, message):
     with pytest.raises(ValueError, match=message), context(model):
         pass
     assert not left(model)
-
-
-def test_biases_that_were_read_are_taken_as_they_are():
-    config = make("llama").config
-    rows = fitting_biases(config, by_layer("llama"))
-    assert fitting_biases(config, rows) is rows and len(rows) == 3
 
 
 @pytest.fixture(scope="module")
@@ -252,12 +219,8 @@ def test_a_file_with_a_bias_is_not_taken_for_one_without(folder, tmp_path):
     with pytest.raises(ValueError, match="m.nc: added_bias: expected"):
         write_results(path, first.assign_attrs(added_bias="[{"))
         read_results(path)
-
-
-def test_content_of_heads_that_a_bias_hides_is_not_read_in_16_bits(folder):
-    settings = replace(asked(folder), dtype="bfloat16", attention="eager")
-    with pytest.raises(ValueError, match="dtype: expected float32"):
-        measured(settings, bias=FLAT)
+    with pytest.raises(ValueError, match="dtype: expected float32"):  # heads that a bias hides
+        measured(replace(settings, dtype="bfloat16", attention="eager"), bias=FLAT)
 
 
 def test_the_command_and_the_front_door_add_the_bias(folder, tmp_path, capsys):
@@ -265,9 +228,7 @@ def test_the_command_and_the_front_door_add_the_bias(folder, tmp_path, capsys):
     (tmp_path / "b.yaml").write_text("position_bias: {kind: log, alpha: 2.0}\n")
     found = []
     for k, bias in enumerate(["none", "log:2", tmp_path / "b.yaml"]):
-        with pytest.raises(SystemExit) as ended:
-            main([str(x) for x in ["measure", "-o", tmp_path / f"{k}.nc", *words, "--bias", bias]])
-        assert not ended.value.code, capsys.readouterr().err
+        assert not command("measure", "-o", tmp_path / f"{k}.nc", *words, "--bias", bias), capsys.readouterr().err
         found.append(read_results(tmp_path / f"{k}.nc"))
     assert "added_bias" not in found[0].attrs and found[1].identical(found[2])
     model = posbias.open(folder / "llama")
