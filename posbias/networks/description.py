@@ -88,16 +88,12 @@ def position_kind(own: str, config: Any) -> str:
 
     ``none`` where rotation is switched off and nothing is given; ``own`` is the family's kind.
     """
-    off = own == "rotary" and not is_rotated(config)
+    rotary = getattr(config, "rope_parameters", None)
+    still = isinstance(rotary, Mapping) and float(rotary.get("factor") or 1.0) > NOTHING
+    off = own == "rotary" and still
     if getattr(config, FIELD, None) is None:
         return "none" if off else own
     return "given" if own == "alibi" or off else f"{own} and given"
-
-
-def is_rotated(config: Any) -> bool:
-    """Tell whether the rotary positions of a configuration turn anything: see :data:`NO_ROTATION`."""
-    rotary = getattr(config, "rope_parameters", None)
-    return not (isinstance(rotary, Mapping) and float(rotary.get("factor") or 1.0) > NOTHING)
 
 
 def _number(fields: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
