@@ -118,9 +118,8 @@ def read_lookup(path: Path | str) -> xr.Dataset:
 
 
 class Stretch(NamedTuple):
-    """A group of places, and why it is named: best, middle, worst, first or last."""
+    """A group of places."""
 
-    title: str
     first: int
     last: int
     group: int
@@ -148,13 +147,13 @@ def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' * (count != 1)}"
 
 
-def stretches(results: xr.Dataset) -> list[Stretch]:
-    """Return the first, middle and last group of places, and those where the main score is best and worst."""
+def stretches(results: xr.Dataset) -> dict[str, Stretch]:
+    """Return by name the first, middle and last group of places, and those where the main score is best and worst."""
     mean = results[f"{MAIN[str(results.attrs['task'])]}_mean"].values
     first, last = results["group_first"].values, results["group_last"].values
     chosen = {"first": 0, "middle": len(mean) // 2, "last": len(mean) - 1}
     chosen |= {"best": int(mean.argmax()), "worst": int(mean.argmin())}
-    return [Stretch(name, int(first[k]), int(last[k]), k) for name, k in chosen.items()]
+    return {name: Stretch(int(first[k]), int(last[k]), k) for name, k in chosen.items()}
 
 
 def score_text(results: xr.Dataset, name: str, group: int | None = None) -> str:
@@ -192,7 +191,8 @@ def summary_lines(results: xr.Dataset) -> Iterator[str]:
     yield "; ".join(parts)
     main = MAIN[task]
     by_place = [
-        f"{x.title} ({places_text(results, x)}) {score_text(results, main, x.group)}" for x in stretches(results)
+        f"{name} ({places_text(results, x)}) {score_text(results, main, x.group)}"
+        for name, x in stretches(results).items()
     ]
     yield f"{SCORES[main][0]} by place: {'; '.join(by_place)}; {difference_text(results, main)}"
     if "rank_correlation" in results:

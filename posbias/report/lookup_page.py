@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
+from itertools import count
 from pathlib import Path
+from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
 import xarray as xr
-from markupsafe import Markup
+from matplotlib.colors import to_hex
+from matplotlib.ticker import MaxNLocator
 
 from posbias.files import write_whole
 from posbias.lookup import file as lookup
-from posbias.lookup.file import MEASURED, TEMPERATURE, correlation_text, differ, difference_text, profile_label
-from posbias.lookup.file import places_text as where
+from posbias.lookup.file import MEASURED, ORDER_OPEN, TEMPERATURE, differ
 from posbias.lookup.tasks import MAIN, OF_TASK, SCORES
+from posbias.plotting import FAMILY_COLOURS, LINE_STYLES
 from posbias.report import page
-from posbias.report.figures import place_panels
+from posbias.report.figures import in_style
 from posbias.report.tables import csv
 from posbias.report.text import options, repeated
 
@@ -28,21 +33,30 @@ UNITS = {"kv": ("accuracy", "nats"), "copy": ("gain, nats a token", "loss, nats 
 def write_lookup_report(path: Path, results: xr.Dataset) -> Path:
     """Write the report on a lookup and return its path."""
     task = str(results.attrs["task"])
-    names = [str(name) for name in results["profile_name"].values] if "profile" in results else []
-    correlations = [[profile_label(x), *(correlation_text(results, x, s) for s in OF_TASK[task])] for x in names]
-    open_orders = [f"By {SCORES[x][0]}, {lookup.ORDER_OPEN}." for x in OF_TASK[task] if not differ(results, x)]
+    main, profiles = MAIN[task], [str(x) for x in results["profile_name"].values] if "profile" in results else []
     context = {
         "measurement": False,
         "title": lookup.title(results),
         "described": lookup.described(results),
-        "answer": answer(results),
+        "score": partial(lookup.score_text, results),
+        "chance": f"{float(results.attrs['chance']):.2g}",
+        "by": SCORES[main][0],
+        "difference": lookup.difference_text(results, main),
+        "ends": {
+            name: (lookup.places_text(results, x), lookup.score_text(results, main, x.group))
+            for name, x in lookup.stretches(results).items()
+        },
+        "order": lookup.correlation_text(results, MEASURED, main) if profiles and differ(results, main) else ORDER_OPEN,
         "main": places_figure(results),
         "task": task,
         "scores": [SCORES[name][0] for name in OF_TASK[task]],
         "places": place_cells(results),
-        "correlations": correlations,
-        "open_orders": open_orders,
-        "downloads": downloads(results, names),
+        "correlations": [
+            [lookup.profile_label(x), *(lookup.correlation_text(results, x, s) for s in OF_TASK[task])]
+            for x in profiles
+        ],
+        "open_orders": [f"By {SCORES[x][0]}, {ORDER_OPEN}." for x in OF_TASK[task] if not differ(results, x)],
+        "downloads": downloads(results, profiles),
         "provenance": [(name, value) for name, value in results.attrs.items() if name != lookup.LAYOUT],
         "commands": again(results),
     }
@@ -50,70 +64,58 @@ def write_lookup_report(path: Path, results: xr.Dataset) -> Path:
     return path
 
 
-def answer(results: xr.Dataset) -> Iterator[Markup]:
-    """Yield what was found."""
-    task, score_text = str(results.attrs["task"]), lookup.score_text
-    main, named = MAIN[task], {x.title: x for x in lookup.stretches(results)}
-    if task == "kv":
-        yield Markup(
-            f"<strong>The answer is the most likely of the prompt's values in {score_text(results, 'accuracy_among')} "
-            f"of the prompts</strong>, where a guess would be right in {float(results.attrs['chance']):.2g}; it is the "
-            f"most likely of all tokens in {score_text(results, 'accuracy')}."
-        )
-    else:
-        yield Markup(
-            f"<strong>What the text has had before lowers its loss by {score_text(results, 'gain')} nats a "
-            f"token</strong>, from {score_text(results, 'loss_without')} to {score_text(results, 'loss')}."
-        )
-    best, worst = named["best"], named["worst"]
-    yield Markup(
-        f"By {SCORES[main][0]} {difference_text(results, main)}: best is {where(results, best)} with "
-        f"{score_text(results, main, best.group)}, worst {where(results, worst)} with "
-        f"{score_text(results, main, worst.group)}."
-    )
-    if "profile" in results:
-        found = correlation_text(results, MEASURED, main) if differ(results, main) else lookup.ORDER_OPEN
-        yield Markup(f"Rank correlation of {SCORES[main][0]} by place with measured influence: {found}.")
-
-
 def place_cells(results: xr.Dataset) -> Iterator[list[str]]:
     """Yield the table's rows: groups of places that are named, and all prompts."""
     names = OF_TASK[str(results.attrs["task"])]
-    for x in lookup.stretches(results):
-        yield [x.title, where(results, x), *(lookup.score_text(results, name, x.group) for name in names)]
+    for title, x in lookup.stretches(results).items():
+        found = (lookup.score_text(results, name, x.group) for name in names)
+        yield [title, lookup.places_text(results, x), *found]
     yield ["all", f"{results.attrs['prompts']} prompts", *(lookup.score_text(results, name) for name in names)]
 
 
 def places_figure(results: xr.Dataset) -> page.Figure:
-    """Return scores by place with their intervals, and the profiles below them."""
-    task = str(results.attrs["task"])
-    profiled = "profile" in results
-    panels = {
-        unit: {SCORES[x][0]: tuple(results[f"{x}_{end}"].values for end in lookup.ENDS) for x in names}
-        for unit, names in zip(UNITS[task], PANELS[task], strict=True)
-    }
-    first = 1.0 if task == "kv" else float(results["place_start"].values[0])  # pairs are counted from 1, tokens from 0
-    centres = (results["group_first"].values + results["group_last"].values) / 2
-    labels = [profile_label(str(name)) for name in results["profile_name"].values] if profiled else []
-    drawing = place_panels(
-        panels,
-        centres + first,
-        dict(zip(labels, results["profile"].values, strict=True)) if profiled else {},
-        np.arange(results.sizes["place_index"]) + first,
-        chance=float(results.attrs["chance"]) if task == "kv" else None,
-        xlabel="place: pair" if task == "kv" else "place: token at which the stretch begins",
-    )
-    main, named = MAIN[task], {x.title: x for x in lookup.stretches(results)}
-    description = f"{len(panels) + profiled} panels over places: scores of {len(results['group'])} groups of places "
-    description += "with intervals" + (", and influence profiles on a logarithmic axis." if profiled else ".")
-    description += "".join(
-        f" {named[k].title} {where(results, named[k])}: {SCORES[main][0]} "
-        f"{lookup.score_text(results, main, named[k].group)}."
-        for k in ("first", "middle", "last")
-    )
-    caption = f"Scores by place with 95 % intervals; by {SCORES[main][0]} {difference_text(results, main)}."
+    """Return scores by place with their intervals, and the profiles of the same prompts below them."""
+    task, profiled, named = str(results.attrs["task"]), "profile" in results, lookup.stretches(results)
+    score, panels = SCORES[MAIN[task]][0], len(PANELS[task]) + profiled
+    description = f"{panels} panels over places: scores of {len(results['group'])} groups of places with intervals"
+    description += ", and influence profiles on a logarithmic axis." if profiled else "."
+    for name in ("first", "middle", "last"):
+        found = lookup.score_text(results, MAIN[task], named[name].group)
+        description += f" {name} {lookup.places_text(results, named[name])}: {score} {found}."
+    caption = f"Scores by place with 95 % intervals; by {score} {lookup.difference_text(results, MAIN[task])}."
     caption += " Below, what the places of the same prompts have of influence, measured and predicted." * profiled
-    return page.shown(drawing, description, caption)
+    return page.shown(place_panels(results), description, caption)
+
+
+@in_style
+def place_panels(results: xr.Dataset) -> Any:
+    """Draw scores against the middles of their groups, a panel for each unit, and the profiles in one below."""
+    task, profiled = str(results.attrs["task"]), "profile" in results
+    first = 1.0 if task == "kv" else float(results["place_start"].values[0])  # pairs are counted from 1, tokens from 0
+    middles = (results["group_first"].values + results["group_last"].values) / 2 + first
+    looks = ({"color": to_hex(f"C{k}"), "linestyle": LINE_STYLES[k % len(LINE_STYLES)]} for k in count())
+    rows = len(PANELS[task]) + profiled
+    figure, axes = plt.subplots(rows, 1, figsize=(6.4, 1.4 + 1.7 * rows), sharex=True)
+    for ax, unit, names in zip(axes, UNITS[task], PANELS[task], strict=False):
+        for name, look in zip(names, looks, strict=False):
+            mean, low, high = (results[f"{name}_{end}"].values for end in lookup.ENDS)
+            ax.plot(middles, mean, marker="." if len(middles) < 3 else None, label=SCORES[name][0], **look)
+            ax.fill_between(middles, low, high, color=look["color"], alpha=0.25, linewidth=0)
+        ax.set_ylabel(unit)
+    if task == "kv":
+        chance = float(results.attrs["chance"])
+        axes[0].axhline(chance, color="#7f7f7f", linestyle="--", linewidth=0.9, label="chance among values")
+        axes[0].set_ylim(-0.03, 1.03)
+    places = np.arange(results.sizes["place_index"]) + first
+    for k, p in enumerate(results["profile"].values if profiled else ()):
+        look = next(looks) if k else {"color": FAMILY_COLOURS["measured"], "linewidth": 2.0}
+        axes[-1].plot(places, p, label=lookup.profile_label(str(results["profile_name"].values[k])), **look)
+        if not k:
+            axes[-1].set(yscale="log", ylabel="share of influence", ylim=(float(p.max()) * 1e-3, None))
+    axes[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes[-1].set_xlabel("place: pair" if task == "kv" else "place: token at which the stretch begins")
+    figure.legend(loc="outside lower center", ncols=2, fontsize=8)
+    return figure
 
 
 def downloads(results: xr.Dataset, profiles: list[str]) -> list[page.Download]:
