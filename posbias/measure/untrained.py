@@ -10,11 +10,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, set_seed
 from transformers.utils import logging
 
 from posbias import errors
@@ -121,8 +125,8 @@ class Untrained(Source):
         check_no_weights(device_map=device_map)
         config = self.config()
         check_attention(config, attention)
-        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-            torch.manual_seed(self.seed)
+        with random_state_kept():
+            set_seed(self.seed)
             model = AutoModelForCausalLM.from_config(config, attn_implementation=attention, dtype=dtype)
             attach_biases(model)
         model = model.eval().to(device)
@@ -158,3 +162,15 @@ def special_tokens(config: Any) -> set[int]:
     found = (getattr(config, name, None) for name in ("pad_token_id", "bos_token_id", "eos_token_id"))
     ids = [x for value in found for x in (value if isinstance(value, list | tuple) else [value])]
     return {int(x) for x in ids if x is not None}
+
+
+@contextmanager
+def random_state_kept() -> Iterator[None]:
+    """Put the states of Python's, numpy's and torch's random numbers back when the block ends."""
+    python, of_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 - transformers seeds it
+    try:
+        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(of_numpy)  # noqa: NPY002
