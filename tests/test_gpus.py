@@ -55,11 +55,3 @@ def test_so_many_prompts_fit_and_no_more(rows, model):
         assert used <= row.gpus * ROOM < used + row.need.batch or row.at_once == 1000
         assert row.need.total > (row.gpus - 1) * ROOM
         assert row.need.weights == rows[model, 256].need.weights
-
-
-def test_more_is_never_less(rows):
-    for model in gpus.MODELS:
-        needs = [rows[model, length].need for length in gpus.LENGTHS]
-        for name in ("batch", "sums", "file", "operations"):
-            found = [getattr(need, name) for need in needs]
-            assert found == sorted(found), (model, name)

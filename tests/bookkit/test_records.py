@@ -1,5 +1,6 @@
 import csv
 import json
+from dataclasses import replace
 from importlib.resources import files
 
 import numpy as np
@@ -153,16 +154,12 @@ def test_status_joins_rows_with_records():
         ledger.status_table([entry("XX", "consistent")])
 
 
-def test_the_least_challenge_is_shown_with_its_runs():
-    record = Record("WU-H", "consistent", "1", "", "x", 0.5, ("10/12 a", "2/3 b: 0/1", "3/3 c"), chapter="x")
-    (status,) = [s for s in ledger.status_table([record]) if s.row.row == "WU-H"]
-    assert status.least_challenge == "2/3" and ledger.Status(status.row, ()).least_challenge == ""
-
-
-def test_the_status_is_sorted_by_power():
-    records = [entry("RA-P4.2", "consistent", power=0.9), entry("RA-eq1", "not refuted", power=0.1)]
-    order = [status.row.row for status in ledger.by_power(ledger.status_table(records))]
-    assert order[-2:] == ["RA-eq1", "RA-P4.2"]
+def test_the_status_is_sorted_by_power_and_the_least_challenge_is_shown_with_its_runs():
+    strong = entry("RA-P4.2", "consistent", power=0.9)
+    weak = replace(strong, row="RA-eq1", power=0.1, challenges=("10/12 a", "2/3 b: 0/1", "3/3 c"))
+    *others, least, most = ledger.by_power(ledger.status_table([strong, weak]))
+    assert (least.row.row, most.row.row) == ("RA-eq1", "RA-P4.2")
+    assert least.least_challenge == "2/3" and others[0].least_challenge == ""
 
 
 def test_committed_records_come_from_the_chapters_the_ledger_names():

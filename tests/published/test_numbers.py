@@ -166,8 +166,6 @@ BAD = {
 def test_a_shipped_file_that_is_not_what_it_should_be_is_named(tmp_path, monkeypatch, capsys, content):
     file = tmp_path / "published.json.gz"
     file.write_bytes(content)
-    with pytest.raises(ValueError, match=r"published\.json\.gz: expected the file that ships .*, received "):
-        published.read_shipped(file)
     monkeypatch.setattr(published, "SHIPPED", file)
     with pytest.raises(SystemExit) as ended:
         cli.main(["rollout", "--published", "bloom", "-o", str(tmp_path / "out.yaml")])

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from scipy.linalg import expm
 
 from posbias import influence_profile, mean_position, structured_kernels
-from posbias.rollout import schedules
 from posbias.rollout.clock import (
     clock_error_bound,
     clock_profile,
@@ -40,8 +39,8 @@ def test_hops_equal_the_enumeration(lambda_):
     assert found @ np.arange(found.size) == pytest.approx(sum(lambda_))
 
 
-def test_a_hundred_thousand_small_steps_stay_short():
-    w = hop_distribution(np.full(100_000, 1e-4))
+def test_ten_thousand_small_steps_stay_short():
+    w = hop_distribution(np.full(10_000, 1e-3))
     assert w.size < 100 and w.sum() == pytest.approx(1) and w[0] == pytest.approx(np.exp(-10), rel=1e-2)
 
 
@@ -76,7 +75,7 @@ def test_the_bound_by_hand_and_without_mixing():
 
 def test_uniform_rollouts_approach_the_density():
     tau, n, T = 2.0, 4096, 2000
-    p = influence_profile(structured_kernels(T), schedules.constant(T, tau / T), n)
+    p = influence_profile(structured_kernels(T), np.full(T, tau / T), n)
     x = (np.arange(n) + 0.5) / n
     inner = slice(n // 10, n - n // 10)
     assert np.allclose(n * p[inner], uniform_clock_density(x[inner], tau), rtol=5e-3)

@@ -43,7 +43,7 @@ def test_variances_are_those_of_a_sample():
     for which in ({"query_covariance": C}, {"query_covariance": C, "key_covariance": D}):
         found = distance_variances(Q, K, THETA, 5, **which)
         for h in range(2):
-            q, k = (rng.multivariate_normal(m, S, 200_000) for m, S in ((Q[h], C[h]), (K[h], D[h])))
+            q, k = (rng.multivariate_normal(m, S, 100_000) for m, S in ((Q[h], C[h]), (K[h], D[h])))
             q = q if "query_covariance" in which else Q[h][None]
             k = k if "key_covariance" in which else K[h][None]
             sample = (rotated(q, THETA, 5) * k[:, None]).sum(-1).var(0)

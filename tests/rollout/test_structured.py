@@ -16,7 +16,7 @@ MASKS = st.one_of(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=200)
 @given(st.data(), st.integers(1, 40), st.integers(1, 3), MASKS, st.floats(0.2, 5.0))
 def test_linear_equals_dense(data, n, H, mask, temperature):
     slope = data.draw(st.one_of(st.none(), st.lists(SLOPES, min_size=H, max_size=H)))
