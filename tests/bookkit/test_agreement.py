@@ -107,6 +107,10 @@ def test_verdicts_and_reasons_are_words():
     assert not cell_disagreements(notebook(recorded("gain 0.123456")), notebook(recorded("gain 0.123457")))
     (line,) = cell_disagreements(notebook(recorded("gain 0.1")), notebook(recorded("gain 0.1", "deviates")))
     assert "holds" in line and "deviates" in line
+    same_words = (notebook(shown("X", **{KEY: {"row": "X", "verdict": verdict}})) for verdict in ("holds", "deviates"))
+    assert cell_disagreements(*same_words) == [
+        "c-000: record: expected row: X; verdict: holds, received row: X; verdict: deviates"
+    ]
     (line,) = cell_disagreements(notebook(stream("1")), notebook(stream("1"), stream("2")))
     assert line == "c-000: stdout: expected 1, received 12"
     (line,) = cell_disagreements(notebook(stream("1")), notebook())
