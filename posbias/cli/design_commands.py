@@ -109,13 +109,16 @@ def design(
 
     own = None if asked.gains is None else _gains(asked.gains, T, H)
     task = designer.wanted(wish, mixing, H, asked.local, local_slopes=slopes, law=asked.law, gains=own)
-    if asked.plot is not None:
-        import posbias.plotting  # noqa: F401 - what it needs may be missing, which is said before the search
+    if asked.plot is not None:  # what it needs may be missing, which is said before the search
+        from posbias.plotting import saved_panels
     found = designer.design(task, each_layer=asked.each_layer, seed=asked.seed)
     report = _report(task, found, asked.target)
     text = "".join(f"# {line}\n" for line in report) + _configuration(task, found)
     if asked.plot is not None:
-        write_whole(asked.plot, _figure(task, found, asked.plot.suffix[1:]))
+        heads = designer.rival_heads(task)
+        others = {name: task.profile(heads[name]) for name in ("no bias", "ALiBi's rule")}
+        drawn = {"target": task.target, **others, "designed": found.profile}
+        write_whole(asked.plot, saved_panels(drawn, asked.plot.suffix[1:]))
     if asked.profile is not None:
         write_profile(asked.profile, found.profile)
     write_whole(output, text)
@@ -190,15 +193,15 @@ def _check_mixing(text: str | None, gains: Path | None, depth: int, law: str) ->
 
     if (text is None) == (gains is None):
         raise errors.invalid("--lambda and --gains", "one of both", "neither" if text is None else "both")
-    if text is not None:
-        values = _numbers("lambda", text)
+    if gains is None:
+        values = _numbers("lambda", str(text))
         if values.size not in (1, depth):
             raise errors.invalid("lambda", f"1 number or {depth}, one for each layer", values.size)
         return errors.mixing_coefficients("lambda", np.broadcast_to(values, depth))
     if law != "birth":
         raise errors.invalid("--gains", "--law birth with it", law)
-    if gains is None or gains.suffix != ".nc":
-        raise errors.invalid("gains", "a measurement, which ends in .nc", gains or "none")
+    if gains.suffix != ".nc":
+        raise errors.invalid("gains", "a measurement, which ends in .nc", gains)
     check_measurement(gains)
     return None
 
@@ -277,13 +280,3 @@ def _configuration(task: Wanted, found: Design) -> str:
         "branches": branches,
     }
     return config_text(RolloutConfig.model_validate(fields))
-
-
-def _figure(task: Wanted, found: Design, kind: str) -> bytes:
-    """Return the figure of target, rivals and design, profiles and prefix masses."""
-    from posbias.design.designer import rival_heads
-    from posbias.plotting import saved_panels
-
-    heads = rival_heads(task)
-    rivals = {name: task.profile(heads[name]) for name in ("no bias", "ALiBi's rule")}
-    return saved_panels({"target": task.target, **rivals, "designed": found.profile}, kind)

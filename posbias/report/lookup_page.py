@@ -93,7 +93,9 @@ def place_panels(results: xr.Dataset) -> Any:
     task, profiled = str(results.attrs["task"]), "profile" in results
     first = 1.0 if task == "kv" else float(results["place_start"].values[0])  # pairs are counted from 1, tokens from 0
     middles = (results["group_first"].values + results["group_last"].values) / 2 + first
-    looks = ({"color": to_hex(f"C{k}"), "linestyle": LINE_STYLES[k % len(LINE_STYLES)]} for k in count())
+    looks: Iterator[dict[str, Any]] = (
+        {"color": to_hex(f"C{k}"), "linestyle": LINE_STYLES[k % len(LINE_STYLES)]} for k in count()
+    )
     rows = len(PANELS[task]) + profiled
     figure, axes = plt.subplots(rows, 1, figsize=(6.4, 1.4 + 1.7 * rows), sharex=True)
     for ax, unit, names in zip(axes, UNITS[task], PANELS[task], strict=False):

@@ -21,7 +21,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from posbias import errors
-from posbias.design.designer import Description, design, wanted
+from posbias.design import Description
+from posbias.design.designer import design, wanted
 from posbias.design.measured_gains import knotted
 from posbias.measure.branches import Branches, read_branches
 from posbias.measure.instrument import Instrument

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from posbias import errors
 from posbias.comparison.distances import wasserstein_to
 from posbias.comparison.resampling import resample_weights
-from posbias.design.choice import Description
+from posbias.design import Description
 from posbias.design.search import EVALUATIONS, Additions, Attempt, Setting, bezier_curve, genetic_search
 from posbias.lookup.prompts import copy_prompts
 from posbias.lookup.scores import read_scores

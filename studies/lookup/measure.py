@@ -21,7 +21,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from posbias.design.choice import Description, chosen_bias
+from posbias.design import Description
+from posbias.design.choice import chosen_bias
 from posbias.design.search import EVALUATIONS, Additions, Attempt, strengthened
 from posbias.design.search import Setting as Numbers
 from posbias.measure.attention import AttentionReading
