@@ -2,6 +2,8 @@
 
 from functools import partial
 
+from posbias.measure.untrained import Untrained
+from posbias.shipped import PREFIX
 from studies.ladder.alignment import measure_between
 from studies.ladder.gap import measure_refinements
 from studies.ladder.gradients import measure_hops
@@ -15,6 +17,16 @@ PARTS = {
     "rungs": Part("ladder", partial(measure_rungs, more=True), 32, 256, 16),
     "rungs-random": Part("ladder", measure_rungs, 16, 256, 16, rule="random"),
     "rungs-untrained": Part("ladder", partial(measure_rungs, init="default"), 16, 256, 16),
+    "rungs-large": Part(
+        "ladder",
+        measure_rungs,
+        8,
+        256,
+        8,
+        rule="random",
+        models=("gpt2", "pythia-160m"),
+        source=partial(Untrained, tokenizer=f"{PREFIX}llama-12"),
+    ),
     "rungs-1024": Part("ladder", measure_rungs, 8, 1024, 8, models=LONG),
     "hops": Part("ladder", measure_hops, 16, 256),
     "gap": Part("ladder", measure_refinements, 48, 256, 4),

@@ -1,0 +1,114 @@
+"""The ladder in tables: every rung, and what gives up the network's own maps, against the measured influence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from jaxtyping import Float
+
+from posbias.comparison.distances import normalised_wasserstein, unit
+from posbias.measure.corpus import known_units
+from posbias.report.scoring import gain_rows, score_rows
+from studies.ladder.rungs import OWN, ROTARY
+from studies.ladder.scores import with_decisions
+
+ENCODINGS = {
+    "ALiBi": ("bloom-8", "bloom-12", "bloom-24", "mpt-12", "falcon-12"),
+    "rotary": ("llama-12", "llama-ntk-12", "mistral-12"),
+    "table or none": ("gpt2-12", "nope-12"),
+}
+"""Position encodings, with the reference models that have them."""
+LABELS = {
+    "independent": "independent layers",
+    "fixed-attention": "+ fixed attention",
+    "vectors": "+ mean attention",
+    "positions": "+ positions alone",
+    ROTARY: "(rotary kernel)",
+    "law": "gains, squares",
+    "aligned": "gains, sizes",
+    "b": "rollout (b)",
+    "a": "rollout (a)",
+    "last": "last token",
+}
+"""Every rung in its order, then a baseline, as a page writes them."""
+
+Entries = Mapping[str, xr.Dataset]
+Limits = Mapping[str, tuple[np.ndarray, np.ndarray]]
+
+
+def rung_profiles(x: xr.Dataset, pairing: str | None = None) -> dict[str, Float[np.ndarray, "n"]]:
+    """Return the profile of every rung of an entry: over all random pairings, or of one."""
+    if pairing is None:
+        found = x["rung_prompts"].mean("prompt")
+    else:
+        found = x["rung_pairings"].sel(pairing=pairing)
+    return {str(rung): unit(found.sel(rung=rung).values) for rung in x["rung"].values if found.sel(rung=rung).any()}
+
+
+def all_profiles(x: xr.Dataset, measurement: xr.Dataset | None, limits: tuple[np.ndarray, np.ndarray] | None) -> dict:
+    """Return the rungs, the law and the aligned sum, the rollouts of a measurement, and the last token."""
+    found = {name: p for name, p in rung_profiles(x).items() if name in LABELS}
+    if limits is not None:
+        found |= dict(zip(("law", "aligned"), map(unit, limits), strict=True))
+    if measurement is not None:
+        found |= {variant: unit(measurement["rollout"].sel(variant=variant).values) for variant in "ba"}
+    found["last"] = np.eye(x.sizes["position"])[-1]
+    return {name: found[name] for name in LABELS if name in found}
+
+
+def rung_table(rungs: Entries, kept: Entries, limits: Limits, *, resamples: int = 1000) -> pd.DataFrame:
+    """Return the score of every rung for every model, a row each, with intervals over documents.
+
+    ``kept`` are measurements of the same prompts by model, ``limits`` the law and the aligned sum.
+    """
+    tables = []
+    for model, x in rungs.items():
+        profiles = all_profiles(x, kept.get(model), limits.get(model))
+        found = score_rows(x["influence_prompts"].values, profiles, units=known_units(x), resamples=resamples)
+        tables.append(found.assign(model=model))
+    return pd.concat(tables, ignore_index=True)
+
+
+def gain_table(
+    rungs: Entries, kept: Entries, limits: Limits, pairs: Sequence[tuple[str, str]], *, resamples: int = 1000
+) -> pd.DataFrame:
+    """Return by how much the second of each pair is nearer than the first, for every model that has both.
+
+    ``decided`` is the sign of a gain that is significant by Holm's rule among the models.
+    """
+    tables = []
+    for model, x in rungs.items():
+        profiles = all_profiles(x, kept.get(model), limits.get(model))
+        both = [pair for pair in pairs if set(pair) <= set(profiles)]
+        found = gain_rows(x["influence_prompts"].values, profiles, both, units=known_units(x), resamples=resamples)
+        tables.append(found.assign(model=model))
+    return with_decisions(pd.concat(tables, ignore_index=True), ["before", "after"])
+
+
+def pairing_table(rungs: Entries) -> pd.DataFrame:
+    """Return W₁ by model and rung: of prompts' own layers, of random pairings, and how far two pairings are apart."""
+    rows = []
+    for model, x in rungs.items():
+        exact = unit(x["influence_prompts"].values.sum(0))
+        own, both = rung_profiles(x, OWN), rung_profiles(x)
+        first, second = (rung_profiles(x, str(pairing)) for pairing in x["pairing"].values[1:3])
+        for rung in both:
+            rows.append({
+                "model": model, "rung": rung,
+                "own": normalised_wasserstein(own[rung], exact) if rung in own else np.nan,
+                "random": normalised_wasserstein(both[rung], exact),
+                "apart": normalised_wasserstein(first[rung], second[rung]),
+            })  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def encoding_of(model: str) -> str:
+    """Return the position encoding of a reference model.
+
+    >>> encoding_of("mistral-12")
+    'rotary'
+    """
+    return next(name for name, models in ENCODINGS.items() if model in models)
