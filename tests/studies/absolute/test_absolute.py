@@ -158,7 +158,6 @@ def test_parts_with_their_covariance_add_up():
 
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
-pytest.importorskip("transformers", reason="transformers is not installed")
 
 from measuring import N, make, prompts
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
 
 from posbias import cli
 from posbias.design.choice import Attended, chosen_bias

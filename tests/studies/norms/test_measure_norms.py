@@ -6,7 +6,6 @@ import pytest
 from studies.norms.layernorm_simulation import layer_logits, recency_share
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
-pytest.importorskip("transformers", reason="transformers is not installed")
 
 from measuring import CONFIGS, N, make, prompts
 

@@ -11,7 +11,6 @@ from conftest import served
 
 from posbias import cli
 from posbias.published import numbers as published
-from posbias.published.configuration import read_config
 from studies.published import originals
 
 pytest.importorskip("pooch")
@@ -147,27 +146,6 @@ def test_numbers_are_kept_in_as_few_digits_as_give_them_back():
     for x in (values.astype(np.float32).astype(float), values):
         packed = json.loads(json.dumps(originals._packed(x.tolist())))
         assert published._numbers(**packed) == x.tolist()
-
-
-@needs_files
-@pytest.mark.parametrize("name", published.configuration_names())
-def test_every_configuration_equals_the_authors_file(name):
-    assert published.configuration(name) == read_config(originals.path(name))
-
-
-@needs_files
-@pytest.mark.parametrize("figure", originals.FIGURES)
-def test_every_curve_is_the_one_in_the_figure(figure):
-    drawn = originals.read_curve(originals.path(originals.FIGURES[figure]))
-    assert np.array_equal(published.figure_points(figure), drawn)
-
-
-@needs_files
-def test_the_recency_probabilities_are_what_the_figures_print():
-    read = []
-    for name in originals.RECENCY_FIGURES:
-        read += originals.read_recency_figure(originals.path(name, "layernorm_recency_bias"))
-    assert len(read) == 32 and set(read) == set(published.printed_recency())
 
 
 @needs_files

@@ -4,7 +4,6 @@ import pandas as pd
 import pytest
 from conftest import ROOT
 
-pytest.importorskip("xarray", reason="xarray is not installed")
 pytest.importorskip("torch", reason="torch is not installed")
 
 from posbias.report.known_models import COLUMNS, KINDS, TABLE, known_models

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 pytest.importorskip("torch", reason="torch is not installed")
-pytest.importorskip("transformers", reason="transformers is not installed")
 xr = pytest.importorskip("xarray", reason="xarray is not installed")
 
 from posbias.comparison.samples import Sample
