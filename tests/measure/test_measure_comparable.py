@@ -12,7 +12,7 @@ from measuring import save, write_documents
 from posbias.cli import main
 from posbias.measure.corpus import Corpus
 from posbias.measure.loading import Source
-from posbias.measure.results import read_comparable, read_results
+from posbias.measure.results import read_comparable
 from posbias.measure.run import measure
 from posbias.measure.settings import Settings
 
@@ -34,38 +34,26 @@ def changed(results, name, value):
     return results.assign({name: (results[name].dims, values, results[name].attrs)})
 
 
-BAD = {
-    "another layout": (
-        lambda x: x.assign_attrs(posbias_schema=0),
-        "expected a measurement of layout 1, received layout 0",
-    ),
-    "no layout": (lambda x: x.drop_attrs(deep=False), "expected a measurement of layout 1, received no layout number"),
-    "incomplete": (lambda x: x.drop_vars(["slopes", "attention"]), "complete measurement, received none of slopes"),
-    "one prompt": (
-        lambda x: x.isel(prompt=[0]).assign_attrs(prompts=1),
-        "expected 2 prompts or more, for intervals over prompts, received 1",
-    ),
-    "a NaN": (
-        lambda x: changed(x, "influence_prompts", np.nan),
-        "influence_prompts: expected finite numbers, received",
-    ),
-    "an Inf": (lambda x: changed(x, "lambda_frobenius", np.inf), "lambda_frobenius: expected finite numbers, received"),
-    "below 0": (lambda x: changed(x, "influence_prompts", -1.0), "influence_prompts: expected numbers of at least 0"),
-    "nothing": (
+BAD = [
+    (lambda x: x.isel(prompt=[0]).assign_attrs(prompts=1), "expected 2 prompts or more, for intervals .*, received 1"),
+    (lambda x: x.drop_vars("attention"), "expected a measurement of kernels and content, .* none of attention"),
+    (lambda x: changed(x, "influence_prompts", np.nan), "influence_prompts: expected finite numbers, received"),
+    (lambda x: changed(x, "lambda_frobenius", np.inf), "lambda_frobenius: expected finite numbers, received"),
+    (lambda x: changed(x, "influence_prompts", -1.0), "influence_prompts: expected numbers of at least 0"),
+    (
         lambda x: x.assign(influence_prompts=x["influence_prompts"] * np.array([1, 0, 1])[:, None]),
         "influence_prompts: expected numbers of at least 0 and some above in each prompt",
     ),
-}
+]
 
 
-@pytest.mark.parametrize("what", BAD)
-def test_a_bad_measurement_is_refused(whole, tmp_path, what):
-    change, words = BAD[what]
-    bad = tmp_path / "bad.nc"
-    change(read_results(whole)).to_netcdf(bad, engine="h5netcdf")
-    with pytest.raises(ValueError, match=words):
-        read_comparable(bad)
-    assert read_comparable(whole).sizes["prompt"] == 3
+def test_a_bad_measurement_is_refused(whole, tmp_path):
+    results = read_comparable(whole)
+    assert results.sizes["prompt"] == 3
+    for change, words in BAD:
+        change(results).to_netcdf(tmp_path / "bad.nc", engine="h5netcdf")
+        with pytest.raises(ValueError, match=words):
+            read_comparable(tmp_path / "bad.nc")
 
 
 def test_a_chapter_does_not_run_on_one(whole, tmp_path, monkeypatch, make_book, capsys):

@@ -10,7 +10,7 @@ from measuring import save, write_documents
 
 from posbias.measure import digest, loading, run
 from posbias.measure.corpus import Corpus
-from posbias.measure.digest import file_digests, folder_digest
+from posbias.measure.digest import folder_digest
 from posbias.measure.loading import Source
 from posbias.measure.settings import Settings
 
@@ -64,17 +64,6 @@ def test_every_byte_of_every_file_counts(model, settled, name):
     for part in (0.0, 0.5, 1.0):
         flip(model / name, int(part * ((model / name).stat().st_size - 1)))
         assert Source(str(model)).version() != before
-
-
-def test_a_large_file_is_read_in_pieces(tmp_path):
-    file = tmp_path / "large.bin"
-    with file.open("wb") as out:
-        out.truncate(5 * digest.PIECE + 3)
-    before = file_digests([file])
-    with file.open("r+b") as out:
-        out.seek(3 * digest.PIECE)
-        out.write(b"\1")
-    assert file_digests([file]) != before
 
 
 def test_no_run_goes_on_with_a_file_that_was_edited_in_its_middle(tmp_path, monkeypatch):

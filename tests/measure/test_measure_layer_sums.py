@@ -10,11 +10,10 @@ from measuring import N, make, prompts
 
 from posbias.measure import accumulators as layer_sums
 from posbias.measure import attention
-from posbias.measure.accumulators import LayerSums, bin_centres, entropy_similarity, visible_pairs
+from posbias.measure.accumulators import LayerSums, bin_centres
 from posbias.measure.attention import AttentionReading
 from posbias.measure.instrument import Instrument
 from posbias.measure.positions import read_positions
-from posbias.rollout.masks import sliding_window
 from posbias.rollout.token_bins import BAND, TokenBins, token_bins
 
 CPU = torch.device("cpu")
@@ -129,13 +128,6 @@ def test_cells_hold_the_means_of_the_matrices(name, implementation, monkeypatch)
             assert (full[key] == part[key]).all()
 
 
-@pytest.mark.parametrize("reach", [1, 3, 12])
-def test_visible_pairs_are_those_of_the_mask(reach):
-    cells = TokenBins(12, np.array([0, 1, 5, 6, 11]))
-    member = (cells.index[:, None] == np.arange(5)).astype(int)
-    assert (visible_pairs(cells, reach) == member.T @ sliding_window(reach).matrix(12).astype(int) @ member).all()
-
-
 @pytest.mark.parametrize(("name", "implementation"), [("bloom", "eager"), ("mistral", "sdpa"), ("gpt2", "sdpa")])
 def test_prompts_own_rollouts_are_products_of_their_own_kernels(name, implementation, monkeypatch):
     monkeypatch.setitem(attention.MOST_ENTRIES, "cpu", 1)
@@ -159,14 +151,6 @@ def test_prompts_own_rollouts_are_products_of_their_own_kernels(name, implementa
         assert np.allclose(carried[b], P[-1], atol=1e-6)
 
 
-def test_a_rollout_needs_the_mixing():
-    layer = LayerSums(1, token_bins(2, 2), CPU, ("kernels",))
-    logits = torch.zeros(1, 1, 2, 2)
-    reading = AttentionReading(0, logits, logits.softmax(-1), None, torch.ones(2, 2, dtype=torch.bool).tril())
-    with pytest.raises(RuntimeError, match="expected λ"):
-        layer.add(reading, torch.zeros(1, 2))
-
-
 def test_masked_entries_are_counted_nowhere():
     for name, dtype in (("bloom", torch.bfloat16), ("mistral", torch.float32)):
         for means in collected(name, 3, dtype=dtype):
@@ -187,9 +171,3 @@ def test_bins_are_centred_and_the_outer_ones_open():
     for where, counts in expected.items():
         counted = dict(zip(bin_centres(), means[f"histogram_{where}"][0], strict=True))
         assert {centre: count for centre, count in counted.items() if count} == counts
-
-
-@pytest.mark.parametrize("counts", [[0, 0], [3]])
-def test_similarity_of_nothing_is_refused(counts):
-    with pytest.raises(ValueError, match="counts: expected histograms"):
-        entropy_similarity(np.array(counts))

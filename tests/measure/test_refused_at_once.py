@@ -21,7 +21,6 @@ MEASURE = ["measure", "-o", "m.nc", "-m", "reference/bloom-8"]
 CASES = [
     (["measure", "-o", "m.csv", *MEASURE[3:]], "m.csv"),
     (["measure", "-o", "no/m.nc", *MEASURE[3:]], "no/m.nc: No such file"),
-    ([*MEASURE, "--report", "r.txt"], "report: expected a file name that ends in .html"),
     ([*MEASURE, "-N", "0"], "prompts: expected an integer of at least 1"),
     ([*MEASURE, "--seed", "-1"], "seed"),
     ([*MEASURE, "-d", "nowhere"], "dataset: expected a path or one of builtin"),
