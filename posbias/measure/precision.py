@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Mapping
 
 import numpy as np
 from jaxtyping import Int
@@ -18,25 +18,11 @@ TOKENS = 256
 """Tokens of the prompt that are measured twice, at most."""
 
 
-def format_error(low: Callable[[], Instrument], high: Callable[[], Instrument], ids: Int[Tensor, "n"]) -> str:
-    """Return the largest differences between two measurements of a prompt, as JSON.
-
-    ``low`` and ``high`` make the instrument in 16 and in 32 bits; the second is let go before the first is made.
-    ``lambda`` is of any layer's λ, ``influence`` the share of influence that lies elsewhere, ``attention`` of any
-    head's weight, ``content`` of any head's content logit, the largest of which in 32 bits is ``content_largest``.
-    """
-    exact = _read(high(), ids[None, :TOKENS])
-    rounded = _read(low(), ids[None, :TOKENS])
-    found = {name: float(np.nanmax(np.abs(rounded[name] - x))) for name, x in exact.items()}
-    found["influence"] = float(np.abs(rounded["influence"] - exact["influence"]).sum() / 2)
-    found["content_largest"] = float(np.nanmax(np.abs(exact["content"])))
-    return json.dumps({name: float(f"{x:.3g}") for name, x in found.items()} | {"tokens": min(len(ids), TOKENS)})
-
-
-def _read(instrument: Instrument, ids: Int[Tensor, "1 n"]) -> dict[str, np.ndarray]:
-    """Return λ, influence, each head's weights and content logits of one prompt."""
+def read_prompt(instrument: Instrument, ids: Int[Tensor, "n"]) -> dict[str, np.ndarray]:
+    """Return λ, influence, each head's weights and content logits of the first :data:`TOKENS` tokens of a prompt."""
+    ids = ids[None, :TOKENS]
     n = ids.shape[1]
-    kept: tuple[str, ...] = ("kernels", "content", "logits", "heads")
+    kept = ("kernels", "content", "logits", "heads")
     layers = [LayerSums(instrument.H, token_bins(n, n), where, kept) for where in instrument.devices()]
 
     def observe(seen: Reading) -> None:
@@ -51,3 +37,15 @@ def _read(instrument: Instrument, ids: Int[Tensor, "1 n"]) -> dict[str, np.ndarr
         "attention": np.stack([x["attention_heads"] for x in means]),
         "content": np.stack([x["content_logits"] for x in means]),
     }
+
+
+def differences(rounded: Mapping[str, np.ndarray], exact: Mapping[str, np.ndarray]) -> str:
+    """Return the largest differences between two readings of a prompt, as JSON.
+
+    ``lambda`` is of any layer's λ, ``influence`` the share of influence that lies elsewhere, ``attention`` of any
+    head's weight, ``content`` of any head's content logit, the largest of which in 32 bits is ``content_largest``.
+    """
+    found = {name: float(np.nanmax(np.abs(rounded[name] - x))) for name, x in exact.items()}
+    found["influence"] = float(np.abs(rounded["influence"] - exact["influence"]).sum() / 2)
+    found["content_largest"] = float(np.nanmax(np.abs(exact["content"])))
+    return json.dumps({name: float(f"{x:.3g}") for name, x in found.items()} | {"tokens": exact["influence"].size})

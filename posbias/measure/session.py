@@ -22,7 +22,7 @@ from posbias.measure.instrument import Instrument
 from posbias.measure.loading import DTYPES, check_attention, check_fits, last_part
 from posbias.measure.memory import Need, check_memory, memory_available, memory_need, operations_a_second
 from posbias.measure.offload import check_device_map
-from posbias.measure.precision import TOKENS, format_error
+from posbias.measure.precision import TOKENS, differences, read_prompt
 from posbias.measure.progress import clock_time
 from posbias.measure.settings import Settings, check_settings, settings_of
 from posbias.measure.untrained import special_tokens
@@ -131,12 +131,10 @@ class Session:
             check_memory(Session(wide).need(), torch.float32, settings.place())
         except ValueError as error:
             return f"not measured: {error}"
-
-        def high() -> Instrument:
-            place = str(settings.place())
-            return Instrument(settings.source.load_model(torch.float32, place, None, self.attention))
-
-        return format_error(lambda: self.instrument, high, self.ids[0])
+        model = settings.source.load_model(torch.float32, str(settings.place()), None, self.attention)
+        exact = read_prompt(Instrument(model), self.ids[0])
+        del model  # before it is loaded once more
+        return differences(read_prompt(self.instrument, self.ids[0]), exact)
 
     def estimate(self) -> str:
         """Return what a measurement takes in memory, disk and time, in words; :meth:`check` comes first."""

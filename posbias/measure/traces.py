@@ -22,44 +22,32 @@ from posbias.measure.results import WIDE
 from posbias.measure.session import Session
 from posbias.measure.settings import RUNGS
 
-PER_PROMPT: dict[str, tuple[str, ...]] = {
-    "lambda_frobenius": ("layer",),
-    "lambda_token": ("layer",),
-    "influence": ("position",),
-    "influence_signed": ("position",),
-    "probability": (),
-}
-"""What is kept of each prompt, with its dimensions."""
-
 
 class Traces:
     """Hold one process's sums over its share of a session's batches; its checkpoint goes where nothing can go on."""
 
     def __init__(self, session: Session, instrument: Instrument, group: Processes, path: Path) -> None:
         settings = self.settings = session.settings
-        self.session = session
-        self.instrument, self.group, self.path, self.ids = instrument, group, path, session.ids
-        N, n = self.ids.shape
+        self.session, self.ids, self.cells = session, session.ids, session.cells
+        self.instrument, self.group, self.path = instrument, group, path
         self.shared = group.share([rows for rows, _ in session.batches()])
-        self.cells = session.cells
-        T, places = instrument.T, instrument.devices()
-        self.layers = [LayerSums(instrument.H, self.cells, where, settings.quantities) for where in places]
-        shapes = dict(PER_PROMPT)
+        self.layers = [
+            LayerSums(instrument.H, self.cells, where, settings.quantities) for where in instrument.devices()
+        ]
+        (N, n), T = self.ids.shape, instrument.T
+        shapes: dict[str, tuple[int, ...]] = {"lambda_frobenius": (T,), "lambda_token": (T,), "probability": ()}
+        shapes |= {"influence": (n,), "influence_signed": (n,)}
         self.carries = "kernels" in settings.quantities
         if self.carries:
-            shapes["rollout_own"] = ("position",)
+            shapes["rollout_own"] = (n,)
         if "ladder" in settings.quantities:
-            shapes["ladder_prompts"] = ("rung", "pairing", "position")
-        sizes = {"layer": T, "position": n, "rung": len(RUNGS), "pairing": settings.pairings}
-        self.rows = {
-            name: torch.zeros(N, *(sizes[dim] for dim in dims), dtype=torch.float64) for name, dims in shapes.items()
-        }
+            shapes["ladder_prompts"] = (len(RUNGS), settings.pairings, n)
+        self.rows = {name: torch.zeros(N, *sizes, dtype=torch.float64) for name, sizes in shapes.items()}
 
     @property
     def batches(self) -> list[Batch]:
         """Batches of this process, in order."""
-        sizes = [rows.stop - rows.start for rows in self.shared]
-        return [Batch(k, partial(self.read, rows)) for k, rows in zip(sizes, self.shared, strict=True)]
+        return [Batch(rows.stop - rows.start, partial(self.read, rows)) for rows in self.shared]
 
     def state(self) -> dict[str, Tensor]:
         """Return all that is added up, by name."""
@@ -78,9 +66,7 @@ class Traces:
                 layers.append({name: x.astype(np.float32) if name in WIDE else x for name, x in found.items()})
                 layer.sums = {}
                 bar.update()
-        out = {}
-        for name in list(layers[0]):
-            out[name] = np.stack([means.pop(name) for means in layers])
+        out = {name: np.stack([means.pop(name) for means in layers]) for name in list(layers[0])}
         for where in ("diagonal", "offdiagonal"):
             if f"histogram_{where}" in out:
                 out[f"similarity_{where}"] = entropy_similarity(out[f"histogram_{where}"])
@@ -130,9 +116,7 @@ class Traces:
             self.path.unlink(missing_ok=True)
             where = f"prompt {batch.start + error.prompt}, {error.where}"
             raise errors.invalid(where, "finite numbers", f"{error.number} in {self.settings.precision()}") from None
-        for name in PER_PROMPT:
-            self.rows[name][batch] = getattr(reading, name).to(torch.float64)
-        if carried is not None:
-            self.rows["rollout_own"][batch] = carried.double().cpu()
-        if reading.ladder is not None:
-            self.rows["ladder_prompts"][batch] = reading.ladder
+        own = None if carried is None else carried.double().cpu()
+        found = {**vars(reading), "rollout_own": own, "ladder_prompts": reading.ladder}
+        for name, rows in self.rows.items():
+            rows[batch] = found[name]
