@@ -192,9 +192,9 @@ def _multiplier(norm: nn.Module, W: Float[Tensor, "size d"]) -> Float[Tensor, "d
     if norm.weight is None:  # Galactica's norms have none
         return torch.ones(W.shape[-1], device=W.device)
     with present(norm):
-        weight: Any = norm.weight.detach()
+        weight: Any = norm.weight
         if centres(norm):
-            return weight.float()  # type: ignore[no-any-return]
+            return weight.detach().float()  # type: ignore[no-any-return]
         ones = torch.ones_like(weight)
     with torch.no_grad():
         return norm(ones).float()  # type: ignore[no-any-return]
