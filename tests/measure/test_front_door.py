@@ -19,7 +19,6 @@ pytest.importorskip("xarray", reason="xarray is not installed")
 from measuring import save, write_documents
 
 from posbias.cli import main
-from posbias.measure.results import read_results
 from posbias.measure.summary import summarise, write_summary
 
 N, LENGTH = 6, 16
@@ -65,10 +64,9 @@ def test_the_five_lines_on_a_reference_model():
 
 HUB = """
 import sys, posbias
-m = posbias.open("someone/tiny").measure(prompts=4, length=12, dataset=sys.argv[1])
-p = m.rollout("b")
-print(repr(posbias.open("someone/tiny")), posbias.compare(p, m.influence), m.provenance["revision"], sep="\\n")
 opened = posbias.open("someone/tiny")
+m = opened.measure(prompts=4, length=12, dataset=sys.argv[1])
+print(repr(opened), posbias.compare(m.rollout("b"), m.influence), m.provenance["revision"], sep="\\n")
 for call in (
     lambda: posbias.open(None), lambda: posbias.load(3), lambda: m.report(None), lambda: m.rollout(["b"]),
     lambda: opened.measure(prompts=2.5), lambda: opened.measure(length="16"), lambda: opened.measure(dataset=5),
@@ -126,61 +124,44 @@ def test_opening_reads_no_weights(place, tmp_path):
         opened.measure(prompts=2, length=8, dataset=place / "d.jsonl")
 
 
-def test_rollouts_are_those_of_the_command(measured, tmp_path):
-    file = measured.save(tmp_path / "m.nc")
-    for variant in ("a", "b", "c", "kernels", "own", "birth"):
-        main_ok(["rollout", str(file), "--variant", variant, "-o", str(tmp_path / f"{variant}.csv")])
+def test_saved_and_loaded_is_the_same_and_rollouts_are_those_of_the_command(measured, tmp_path):
+    again = posbias.load(measured.save(str(tmp_path / "m.nc")))
+    assert repr(again) == repr(measured) and again.provenance == measured.provenance
+    np.testing.assert_array_equal(again.influence, measured.influence)
+    for variant in ("b", "own", "birth"):
+        with pytest.raises(SystemExit, match="0"):
+            main(["rollout", str(tmp_path / "m.nc"), "--variant", variant, "-o", str(tmp_path / f"{variant}.csv")])
         values = np.loadtxt(tmp_path / f"{variant}.csv", delimiter=",", skiprows=1)[:, 1]
         np.testing.assert_allclose(measured.rollout(variant), values, rtol=1e-4)
     assert not np.allclose(measured.rollout("b"), measured.rollout("b", norm="token"))
     assert len(measured.rollout("b", length=40)) == 40
-    assert [*measured.compare()] == ["a", "b", "c", "kernels", "own", "birth"]
-
-
-def main_ok(words):
-    with pytest.raises(SystemExit) as ended:
-        main(words)
-    assert ended.value.code in (0, None)
-
-
-def test_saved_and_loaded_is_the_same(measured, tmp_path):
-    again = posbias.load(measured.save(str(tmp_path / "m.nc")))
-    assert repr(again) == repr(measured) and again.provenance == measured.provenance
-    np.testing.assert_array_equal(again.influence, measured.influence)
-    read_results(tmp_path / "m.nc")
 
 
 def test_a_summary_is_loaded_too_and_saved_again(measured, summary, tmp_path):
-    for variant in ("a", "b", "c", "kernels", "own", "birth"):
+    assert [*measured.compare()] == ["a", "b", "c", "kernels", "own", "birth"]
+    for variant in measured.variants:
         np.testing.assert_allclose(summary.rollout(variant), measured.rollout(variant), rtol=1e-6)
     assert len(summary.rollout("b", length=20)) == 20
-    with pytest.raises(ValueError, match="rollout: expected length 16 and norm frobenius"):
-        summary.rollout("kernels", length=20)
-    with pytest.raises(ValueError, match="rollout: expected length 16 and norm frobenius"):
-        summary.rollout("kernels", norm="token")
+    for other in ({"length": 20}, {"norm": "token"}):
+        with pytest.raises(ValueError, match="rollout: expected length 16 and norm frobenius"):
+            summary.rollout("kernels", **other)
     with pytest.raises(ValueError, match="all that a summary keeps of the law at birth"):
         summary.rollout("birth", length=20)
     assert repr(posbias.load(summary.save(tmp_path / "again.nc"))) == repr(summary)
 
 
-def test_a_summary_without_prompts_has_no_intervals(measured, tmp_path):
-    write_summary(tmp_path / "s.nc", summarise(measured.results, prompts=False))
+def test_the_report_of_an_older_summary_has_no_law_at_birth_and_no_intervals(measured, tmp_path):
+    older = summarise(measured.results.drop_vars(["step_gain"]), prompts=False)
+    write_summary(tmp_path / "s.nc", older)
     m = posbias.load(tmp_path / "s.nc")
     assert m.influence.prompts is None and posbias.compare(m.rollout(), m.influence).interval is None
-    assert "–" in m.report(tmp_path / "r.html").read_text()
-
-
-def test_the_report_says_what_the_law_at_birth_is_where_it_is_drawn(measured, tmp_path):
-    with_law = measured.report(tmp_path / "new.html").read_text()
-    assert "<td>the law at birth</td>" in with_law and "The law at birth is no rollout: it adds squares" in with_law
-    older = type(measured)(measured.results.drop_vars(["step_gain"]))
-    without = older.report(tmp_path / "old.html").read_text()
-    assert "<td>the law at birth</td>" not in without and "it adds squares" not in without
-    assert "last rollout" not in with_law + without
+    without = m.report(tmp_path / "old.html").read_text()
+    assert "–" in without and "<td>the law at birth</td>" not in without and "it adds squares" not in without
 
 
 def test_the_report_has_the_scores_and_where_they_come_from(measured, tmp_path):
     text = measured.report(tmp_path / "r.html").read_text()
+    assert "<td>the law at birth</td>" in text and "The law at birth is no rollout: it adds squares" in text
     for score in measured.compare().values():  # each prompt is a document of its own here
         low, high = score.interval
         assert f"<td>{score.wasserstein:.3f}</td><td>{low:.3f} to {high:.3f}</td>" in text
@@ -191,8 +172,10 @@ def test_the_report_has_the_scores_and_where_they_come_from(measured, tmp_path):
 
 def test_the_report_by_command(measured, place, tmp_path, capsys):
     words = ["measure", "-m", str(place / "bloom"), "-d", str(place / "d.jsonl"), "-N", str(N), "-n", str(LENGTH)]
-    main_ok([*words, "-o", str(tmp_path / "m.nc"), "--report", str(tmp_path / "with.html")])
-    main_ok(["report", str(tmp_path / "m.nc"), "-o", str(tmp_path / "after.html")])
+    made = [*words, "-o", str(tmp_path / "m.nc"), "--report", str(tmp_path / "with.html")]
+    for line in (made, ["report", str(tmp_path / "m.nc"), "-o", str(tmp_path / "after.html")]):
+        with pytest.raises(SystemExit, match="0"):
+            main(line)
     texts = [
         re.sub('<svg.*?</svg>|data:text/csv[^"]*', "", (tmp_path / name).read_text(), flags=re.S)
         for name in ("with.html", "after.html")
@@ -222,15 +205,13 @@ def test_the_plot_shows_what_was_measured_and_predicted(measured):
     ("arguments", "message"),
     [
         ({"prompts": 0}, "prompts: expected an integer of at least 1, received 0"),
-        ({"prompts": True}, "prompts: expected an integer"),
         ({"prompts": 13}, "dataset .*: expected 13 prompts of 16 tokens, received 12 from 12 documents"),
         ({"length": 1}, "length: expected an integer of at least 2, received 1"),
         ({"length": 65}, "length: expected at most 64 tokens, the model's context, received 65"),
+        ({"dataset": " "}, "dataset: expected builtin, .*, received an empty text"),
         ({"dataset": "no/such/file"}, "dataset: expected a path or one of builtin, fineweb-edu"),
         ({"batch_size": 0}, "batch_size: expected an integer of at least 1"),
-        ({"dtype": "int8"}, "dtype: expected one of float32, bfloat16, float16, received int8"),
         ({"device": "gpu"}, "device: expected cpu, cuda"),
-        ({"rule": "last"}, "rule: expected first, cut or random, received 'last'"),
         ({"per_document": 0}, "per_document: expected an integer of at least 1"),
         ({"field": "body"}, "expected a record with a text in 'body'"),
     ],
@@ -247,12 +228,14 @@ def test_what_cannot_be_measured_is_refused(place, arguments, message):
         ("", "model: expected --model, or --untrained for a network without one, received neither"),
         ("reference/none-such", "model: expected reference/ and one of bloom-12"),
         ("no/such/folder", "model no/such/folder: expected a directory, or an id that the hub answers for"),
-        ("FOLDER", "expected a directory with a config.json, received one without"),
+        ("bloom-8", "model: expected reference/bloom-8 for that reference model, received bloom-8"),
+        (ROOT / "README.md", "model: expected the directory of a model, received a file"),
+        (ROOT / "tests", "expected a directory with a config.json, received one without"),
     ],
 )
-def test_what_is_no_model_is_refused(model, message, tmp_path):
+def test_what_is_no_model_is_refused(model, message):
     with pytest.raises(ValueError, match=message):
-        posbias.open(tmp_path if model == "FOLDER" else model)
+        posbias.open(model)
 
 
 @pytest.mark.parametrize(
@@ -272,28 +255,16 @@ def test_rollouts_that_are_not_there_are_refused(measured, arguments, message):
 
 def test_files_that_are_none_of_ours_are_refused(measured, tmp_path):
     (tmp_path / "text.nc").write_text("no")
-    for path, message in [
-        (tmp_path / "text.nc", "expected a netCDF file written by posbias, received another format"),
-        (tmp_path / "m.csv", "path: expected a file name that ends in .nc, received m.csv"),
+    for call, name, message in [
+        (posbias.load, "text.nc", "expected a netCDF file written by posbias, received another format"),
+        (posbias.load, "m.csv", "path: expected a file name that ends in .nc, received m.csv"),
+        (posbias.load, "none.nc", "No such file or directory: .*none.nc"),
+        (measured.report, "r.pdf", r"path: expected a file name that ends in \.html, received r\.pdf"),
+        (measured.save, "m", r"path: expected a file name that ends in \.nc"),
+        (measured.save, "nowhere/m.nc", "No such file or directory"),
     ]:
-        with pytest.raises(ValueError, match=message):
-            posbias.load(path)
-    with pytest.raises(FileNotFoundError, match="none.nc"):
-        posbias.load(tmp_path / "none.nc")
-    with pytest.raises(ValueError, match=r"path: expected a file name that ends in \.html, received r\.pdf"):
-        measured.report(tmp_path / "r.pdf")
-    with pytest.raises(ValueError, match=r"path: expected a file name that ends in \.nc"):
-        measured.save(tmp_path / "m")
-    with pytest.raises(FileNotFoundError):
-        measured.save(tmp_path / "nowhere" / "m.nc")
-
-
-def test_a_kind_of_model_without_a_row_is_refused(tmp_path):
-    from transformers import BertConfig
-
-    BertConfig().save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="architecture: expected one of bloom, .* received bert"):
-        posbias.open(tmp_path)
+        with pytest.raises((ValueError, FileNotFoundError), match=message):
+            call(tmp_path / name)
 
 
 def test_a_result_that_is_no_measurement_of_a_model_is_refused(summary, tmp_path):
@@ -301,23 +272,6 @@ def test_a_result_that_is_no_measurement_of_a_model_is_refused(summary, tmp_path
     write_summary(path, summary.results.drop_vars("influence"))
     with pytest.raises(ValueError, match="expected a measurement of a model, received a file without"):
         posbias.load(path)
-
-
-@pytest.mark.parametrize(
-    ("model", "message"),
-    [
-        ("bloom-8", "model: expected reference/bloom-8 for that reference model, received bloom-8"),
-        (ROOT / "README.md", "model: expected the directory of a model, received a file"),
-    ],
-)
-def test_names_that_are_nearly_right_are_answered_at_once(model, message):
-    with pytest.raises(ValueError, match=message):
-        posbias.open(model)
-
-
-def test_an_empty_corpus_is_refused(place):
-    with pytest.raises(ValueError, match="dataset: expected builtin, .*, received an empty text"):
-        posbias.open(place / "bloom").measure(prompts=1, length=4, dataset=" ")
 
 
 @pytest.mark.parametrize("output", ["m.nc", "alias.nc"])

@@ -1,9 +1,5 @@
 """Several processes: one that is killed, those that wait for others, and what they leave to go on from."""
 
-import os
-import socket
-import subprocess
-import sys
 import time
 from contextlib import nullcontext
 
@@ -14,13 +10,10 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 pytest.importorskip("xarray", reason="xarray is not installed")
 
-from measuring import EVERYTHING, agree, save, status
+from measuring import EVERYTHING, agree, launched, save, status
 
 from posbias.measure import processes as module
-from posbias.measure import progress as told
 from posbias.measure.results import read_results
-
-LAUNCH = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
 
 KILLED = """
 import os, signal, sys, time
@@ -57,16 +50,9 @@ def words(tmp_path_factory):
 
 
 def test_when_one_process_is_killed_the_other_leaves_a_checkpoint_and_both_go_on(words, tmp_path, capsys, monkeypatch):
-    script, output = tmp_path / "killed.py", tmp_path / "two.nc"
+    script, output, began = tmp_path / "killed.py", tmp_path / "two.nc", time.monotonic()
     script.write_text(KILLED)
-    began = time.monotonic()
-    done = subprocess.run(
-        [*LAUNCH, str(script), str(tmp_path / "started"), *words, "-o", str(output)],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    done = launched(script, tmp_path / "started", *words, "-o", output)
     assert time.monotonic() - began < 60
     assert done.returncode != 0 and done.stderr.count("posbias: ") == 1, done.stderr
     assert "posbias: interrupted" in done.stderr
@@ -75,19 +61,8 @@ def test_when_one_process_is_killed_the_other_leaves_a_checkpoint_and_both_go_on
     assert torch.load(kept[0], weights_only=True)["done"] == 2, "the batch at work was ended and kept"
     assert status(capsys, [*words, "-o", str(tmp_path / "one.nc")])[0] == 0
     resumed = [*words, "-o", str(output), "--resume"]
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        address = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(free.getsockname()[1])}
-    for name, x in {**address, "RANK": "0", "OMP_NUM_THREADS": "1"}.items():
-        monkeypatch.setenv(name, x)
-    monkeypatch.setattr(told, "EVERY", 0.0)  # for it to say what it does
-    other = subprocess.Popen([sys.executable, "-m", "posbias", *resumed], env={**os.environ, "RANK": "1"})
-    try:
-        code, _, err = status(capsys, resumed)
-        other.wait(60)
-    finally:
-        other.kill()
-    assert code == 0 == other.returncode and "measuring" in err, err
+    done = launched("-m", "posbias", *resumed)
+    assert done.returncode == 0, done.stderr
     one, two = read_results(tmp_path / "one.nc"), read_results(output)
     agree(one, two)
     assert {"attention_cells", "content_cells", "step_gain_cells", "rollout_own", "tokens"} <= set(two)
