@@ -3,10 +3,15 @@
 import numpy as np
 import pytest
 import torch
-from measuring import CONFIGS, N, make
+from measuring import CONFIGS, N, arguments, make, refused, save, status, write_documents
 
+import posbias
+from posbias.cli import main
 from posbias.measure.instrument import Instrument
 from posbias.measure.ladder import Rungs, ring
+from posbias.measure.loading import Source
+from posbias.measure.positions import read_positions
+from posbias.measure.results import read_results
 from posbias.measure.settings import RUNGS
 from posbias.networks.families import family_of
 
@@ -119,8 +124,6 @@ def test_mean_attention_of_one_prompt_is_its_own(name):
 @pytest.mark.parametrize("name", ["bloom", "mpt", "falcon-alibi"])
 def test_positions_keep_the_slopes(name):
     """Given its own kernels of mask and slopes the rung does not move; given others, it does."""
-    from posbias.measure.positions import read_positions
-
     model = make(name)
     _, ours = climbed(model, PAIRED, "positions")
     slopes = torch.from_numpy(read_positions(Instrument(model), N).slopes).float()
@@ -149,3 +152,57 @@ def test_in_a_ring_a_gradient_comes_back_last(prompts):
         visited.append(at)
     assert sorted(visited) == list(range(prompts)) and visited[-1] == 0
     assert not np.array_equal(ring(16, (3, 1)), ring(16, (3, 2)))
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """Return a folder with a tiny model, documents, and a measurement with the ladder."""
+    root = tmp_path_factory.mktemp("place")
+    save(root / "bloom", "bloom")
+    write_documents(root / "d.jsonl", [40] * 12)
+    with pytest.raises(SystemExit) as ended:
+        main(arguments(root, root / "m.nc", "-q", "ladder", "--pairings", "2", batch_size=5))
+    assert ended.value.code == 0
+    return root
+
+
+def test_a_file_has_the_rungs_and_a_rollout_of_each(place, tmp_path, capsys):
+    kept = read_results(place / "m.nc")
+    assert dict(kept["ladder_prompts"].sizes) == {"prompt": 10, "rung": 4, "pairing": 2, "position": 16}
+    assert list(kept["rung"].values) == list(RUNGS) and kept.attrs["pairings"] == 2
+    m = posbias.load(place / "m.nc")
+    assert set(RUNGS) < set(m.variants)
+    m.save(tmp_path / "small.nc", matrices=False)
+    for rung in RUNGS:
+        p = kept["ladder_prompts"].sel(rung=rung).values.astype(float).mean((0, 1))
+        close(m.rollout(rung).values, p / p.sum(), rtol=1e-12)
+        close(posbias.load(tmp_path / "small.nc").rollout(rung).values, p / p.sum(), rtol=1e-6)
+    out = tmp_path / "p.csv"
+    assert status(capsys, ["rollout", str(place / "m.nc"), "--variant", "vectors", "-o", str(out)])[0] == 0
+    assert out.stat().st_size > 0
+
+
+def test_pairings_are_those_of_the_seed_and_the_batch(place):
+    ids = torch.from_numpy(read_results(place / "m.nc")["tokens"].values.astype(np.int64))
+    instrument, kept = Instrument(Source(str(place / "bloom")).load_model(torch.float32, "cpu", None)), []
+    for start in (0, 5):
+        pairings = np.stack([ring(5, (0, start, k)) for k in range(2)])
+        kept.append(instrument.measure(ids[start : start + 5], rungs=Rungs(pairings)).ladder)
+    close(read_results(place / "m.nc")["ladder_prompts"].values, torch.cat(kept).numpy(), rtol=1e-5)
+
+
+def test_one_prompt_has_none_to_exchange_layers_with(place, tmp_path, capsys):
+    for prompts, size in ((1, 8), (10, 1), (9, 4)):
+        words = arguments(place, tmp_path / "x.nc", "-q", "ladder", prompts=prompts, batch_size=size)
+        wanted = "expected one that leaves no prompt alone, for ladder"
+        refused(capsys, tmp_path, words, f"batch_size: {wanted}, received {size} of {prompts} prompts")
+
+
+def test_a_rung_that_was_not_measured_says_what_to_measure(place, tmp_path, capsys):
+    assert status(capsys, arguments(place, tmp_path / "plain.nc", "-q", "mixing"))[0] == 0
+    plain = posbias.load(tmp_path / "plain.nc")
+    assert "pairings" not in plain.results.attrs
+    with pytest.raises(ValueError, match="received vectors, which needs --quantities with ladder"):
+        plain.rollout("vectors")
+    with pytest.raises(ValueError, match="expected length 16 and norm frobenius"):
+        posbias.load(place / "m.nc").rollout("vectors", length=8)

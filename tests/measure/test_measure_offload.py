@@ -71,7 +71,9 @@ def test_given_biases_are_there_with_weights_on_disk(tmp_path, name, attention):
 
 def test_a_whole_measurement_with_weights_on_disk(tmp_path, capsys, monkeypatch):
     save(tmp_path / "bloom", "bloom"), write_documents(tmp_path / "d.jsonl", [40] * 12)
-    plain, spread = (arguments(tmp_path, tmp_path / x, "-q", EVERYTHING) for x in ("plain.nc", "spread.nc"))
+    plain, spread = (
+        arguments(tmp_path, tmp_path / x, "-q", EVERYTHING, batch_size=4) for x in ("plain.nc", "spread.nc")
+    )
     assert status(capsys, plain)[0] == 0
     monkeypatch.setattr(Source, "load_model", lambda source, *_: on_disk(source.model, tmp_path / "disk"))
     assert status(capsys, [*spread, "--device-map", "auto"])[0] == 0
