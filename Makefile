@@ -62,7 +62,6 @@ seeds-measured: .venv/book.stamp ## the second half of it, for the models in SEE
 	$(STUDY).reference seeds --trained studies/reference/models $(foreach model,$(notdir $(wildcard studies/reference/models/*)),--only $(model))
 	for seed in $(SEEDS); do \
 		$(STUDY).reference seeds --trained $(SEEDED)/seed-$$seed || exit; \
-		$(STUDY).ladder gap --trained $(SEEDED)/seed-$$seed --prompts 24 || exit; \
 		$(STUDY).ladder between --trained $(SEEDED)/seed-$$seed || exit; \
 		$(STUDY).ladder 'step-*' --only bloom-12 --trained $(SEEDED)/seed-$$seed || exit; \
 		$(STUDY).absolute seed-$$seed --trained $(SEEDED)/seed-$$seed || exit; \

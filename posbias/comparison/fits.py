@@ -1,14 +1,11 @@
-"""Predictions with one number fitted to measured profiles: a sceptic's baseline, and the damping of many hops."""
+"""Predictions with one number fitted to a measured profile: a sceptic's baseline."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float
 
 from posbias.comparison.distances import wasserstein_to
-from posbias.rollout.paths import damped_profile
 
 
 def recency_fit(profile: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
@@ -36,18 +33,3 @@ def recency_fit(profile: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
     bounds = (grid[max(best - 1, 0)], grid[min(best + 1, grid.size - 1)])
     found = minimize_scalar(lambda m: wasserstein_to(geometric(m)[None], p)[0], bounds=bounds, method="bounded")
     return geometric(found.x if found.fun < distances[best] else grid[best])
-
-
-def fit_coherence(parts: Sequence[Float[np.ndarray, "hops n"]], profiles: Sequence[Float[np.ndarray, "n"]]) -> float:
-    """Return the ρ in [0, 1] whose damped rollouts have the least mean W₁ to measured profiles, one for all models."""
-    from scipy.optimize import minimize_scalar
-
-    def mean_distance(rho: float) -> float:
-        pairs = zip(parts, profiles, strict=True)
-        return float(np.mean([wasserstein_to(damped_profile(P, rho)[None], p)[0] for P, p in pairs]))
-
-    grid = np.linspace(0, 1, 41)
-    best = int(np.argmin([mean_distance(rho) for rho in grid]))
-    bounds = (grid[max(best - 1, 0)], grid[min(best + 1, grid.size - 1)])
-    found = minimize_scalar(mean_distance, bounds=bounds, method="bounded")
-    return float(found.x if found.fun < mean_distance(grid[best]) else grid[best])

@@ -5,9 +5,6 @@ from functools import partial
 from posbias.measure.untrained import Untrained
 from posbias.shipped import PREFIX
 from studies.ladder.alignment import measure_between
-from studies.ladder.gap import measure_refinements
-from studies.ladder.gradients import measure_hops
-from studies.ladder.paths import measure_pathways
 from studies.ladder.rotary import measure_rotary
 from studies.ladder.rungs import measure_rungs
 from studies.making import REFERENCES, ROTARY, STEPS, Part, main
@@ -28,10 +25,6 @@ PARTS = {
         source=partial(Untrained, tokenizer=f"{PREFIX}llama-12"),
     ),
     "rungs-1024": Part("ladder", measure_rungs, 8, 1024, 8, models=LONG),
-    "hops": Part("ladder", measure_hops, 16, 256),
-    "gap": Part("ladder", measure_refinements, 48, 256, 4),
-    "paths-64": Part("ladder", measure_pathways, 8, 64, 4),
-    "paths-128": Part("ladder", measure_pathways, 2, 128, 4, models=("bloom-8", "llama-12", "gpt2-12")),
     "between": Part("ladder", measure_between, 24, 256),
     STEPS: Part("ladder", measure_between, 24, 256, trained=True),
     "rotary": Part("ladder", measure_rotary, 256, 256, models=ROTARY),

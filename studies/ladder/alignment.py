@@ -42,8 +42,7 @@ from posbias.networks.hooks import given, hooked
 from posbias.rollout.influence import Kernels
 from posbias.rollout.two_sided import pushed, two_sided
 from posbias.rollout.untrained import Network, checked_network, unit
-from studies.ladder.gradients import kept_streams, read_streams
-from studies.ladder.paths import single_hops
+from studies.ladder.gradients import kept_streams, read_streams, single_hops
 
 JOINS = ("attention", "step", "heads")
 """What meets in a layer: what comes around the attention and through it, around the step after it and through it, and

@@ -15,9 +15,7 @@ from posbias.rollout.kernels import attention_kernel
 from posbias.rollout.structured import structured_kernels
 from posbias.rollout.untrained import aligned_profile, untrained_profile
 from studies.ladder.alignment import JOINS, branch_shares, coherent_profile, cross_terms, read_coherence
-from studies.ladder.gap import join_cosine
-from studies.ladder.gradients import read_streams
-from studies.ladder.paths import single_hops
+from studies.ladder.gradients import read_streams, single_hops
 
 N, T, H = 9, 4, 3
 
@@ -108,7 +106,10 @@ def test_coherence_of_known_vectors():
 def test_what_meets_at_an_attention_is_what_the_streams_have(name):
     ours, ids = instrument(name), prompts(B=1)
     cross, possible = read_coherence(ours, ids).layers[:, JOINS.index("attention"), :, 0]
-    np.testing.assert_allclose(cross / possible, join_cosine(read_streams(ours, ids)), rtol=1e-5, atol=1e-9)
+    streams = read_streams(ours, ids)
+    around, through = streams.around[:, 0], streams.branch[:, 0]
+    product = (streams.entering[:-1, 0].square() - around.square() - through.square()) / 2  # ‖u + w‖² less both
+    np.testing.assert_allclose(cross / possible, product.sum(1) / (around * through).sum(1), rtol=1e-5, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["bloom", "falcon-new"])

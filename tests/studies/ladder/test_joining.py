@@ -1,16 +1,17 @@
-"""Rollouts with mixing and gain by position, and with skip and branch at right angles."""
+"""Rollouts with skip and branch added as sizes, and at right angles."""
 
 import numpy as np
 import pytest
 
+xr = pytest.importorskip("xarray", reason="xarray is not installed")
+pytest.importorskip("pandas", reason="pandas is not installed")
+
 from posbias import influence_profile
-from studies.ladder.joining import joined_history, joined_profile
+from posbias.measure.rollouts import measured_rollout
+from posbias.rollout.profiles import mean_position
+from studies.ladder.joining import join_table, joined_profile
 
-
-def random_rollout(T=4, n=5, seed=0):
-    rng = np.random.default_rng(seed)
-    A = np.tril(rng.uniform(size=(T, n, n)))
-    return A / A.sum(-1, keepdims=True), rng.uniform(0.1, 0.9, (T, n)), rng.uniform(0.5, 2.0, (T, n))
+T, H, N = 3, 2, 6
 
 
 def test_right_angles_by_hand():
@@ -20,23 +21,45 @@ def test_right_angles_by_hand():
     assert joined_profile(A, [0.25], power=2.0) == pytest.approx(np.array([0.125, at_1]) / (0.125 + at_1))
 
 
-def test_plain_is_the_rollout():
-    A, lambda_, _ = random_rollout()
-    assert np.allclose(joined_profile(A, lambda_[:, 0], row=3), influence_profile(A, lambda_[:, 0], row=3), atol=1e-14)
+def test_sizes_are_the_rollout():
+    rng = np.random.default_rng(0)
+    A = np.tril(rng.uniform(size=(4, 5, 5)))
+    A, lambda_ = A / A.sum(-1, keepdims=True), rng.uniform(0.1, 0.9, 4)
+    assert np.allclose(joined_profile(A, lambda_, row=3), influence_profile(A, lambda_, row=3), atol=1e-14)
 
 
-def test_written_as_matrices():
-    A, lambda_, gain = random_rollout()
-    v, rows = np.eye(5)[-1], []
-    for t in (3, 2, 1, 0):
-        v = v @ np.diag(gain[t]) @ (np.eye(5) - np.diag(lambda_[t]) + np.diag(lambda_[t]) @ A[t])
-        rows.append(v / v.sum())
-    assert np.allclose(joined_history(A, lambda_, gain)[:-1], rows[::-1], atol=1e-14)
+def summary(seed=0):
+    """Return a summary of a made-up model with ALiBi slopes."""
+    prompts = np.random.default_rng(seed).gamma(2.0, size=(8, N)) * np.linspace(1, 3, N)
+    return xr.Dataset(
+        {
+            "influence": (("position",), prompts.sum(0) / prompts.sum()),
+            "influence_prompts": (("prompt", "position"), prompts),
+            "lambda_frobenius": (("layer",), np.array([0.2, 0.3, 0.4])),
+            "slopes": (("layer", "head"), np.full((T, H), [0.5, 0.1])),
+            "window": (("layer",), np.zeros(T, dtype=int)),
+        },
+        attrs={"length": N},
+    )
 
 
-@pytest.mark.parametrize("power", [1.0, 1.5, 2.0])
-def test_a_gain_common_to_a_layer_changes_nothing(power):
-    A, lambda_, _ = random_rollout()
-    common = np.array([0.1, 2.0, 3.0, 7.0])[:, None] * np.ones(5)
-    assert np.allclose(joined_history(A, lambda_, common, power=power), joined_history(A, lambda_, power=power))
-    assert np.allclose(joined_history(A, lambda_, power=power).sum(-1), 1)
+def test_both_joins_beside_a_loop():
+    x = summary()
+    row = join_table({"one": x}, resamples=50).iloc[0]
+    assert row["gain"] == pytest.approx(row["sizes"] - row["angles"])
+    rollout = measured_rollout(x, "b")
+    A, v = rollout.dense(), np.eye(N)[-1]
+    for t, mixing in ((2, 0.4), (1, 0.3), (0, 0.2)):
+        v = np.hypot((1 - mixing) * v, mixing * v @ A[t])
+        v /= v.sum()
+    assert row["mean_angles"] == pytest.approx(mean_position(v))
+    assert row["mean_sizes"] == pytest.approx(mean_position(rollout.profile()))
+    assert row["mean_angles"] > row["mean_sizes"]  # what has one large contribution gains
+
+
+def test_a_join_is_decided_among_all_models():
+    """50 resamples give p ≥ 2/51: enough for one comparison at 5 %, not for two."""
+    one = join_table({"one": summary(0)}, resamples=50)
+    assert (one["p_value"] == 2 / 51).all() and one["decided"].all()
+    both = join_table({"one": summary(0), "two": summary(1)}, resamples=50)
+    assert (both["p_value"] == 2 / 51).all() and not both["decided"].any()

@@ -1,4 +1,4 @@
-"""Tables of scores: predictions of one measurement, many models, training, and both joins."""
+"""Tables of scores: predictions of one measurement, of many models, and through training."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,6 @@ from posbias.comparison.distances import normalised_wasserstein, unit
 from posbias.measure.rollouts import measured_rollout
 from posbias.rollout.profiles import mean_position
 from studies.ladder import scores as scoring
-from studies.ladder import tables
 from studies.reference.trained import training_record
 
 T, H, N = 3, 2, 6
@@ -117,45 +116,6 @@ def test_training_ends_with_the_finished_model():
     assert table["step"].tolist() == [0, 30, training_record("bloom-8")["steps"]]
     done = scoring.rollout_distances(finished).query("model == 'bloom-8' and prediction == 'b'")
     assert table["W1"].iloc[-1] == done["W1"].item()
-
-
-def test_both_joins_beside_a_loop(kept):
-    table = tables.join_table({"one": kept["one.builtin"]}, ("b", "c"), resamples=50)
-    assert (
-        table["kernel"].tolist() == ["b", "c"]
-        and (table["gain"] - (table["sizes"] - table["angles"])).abs().max() < 1e-12
-    )
-    A, v = measured_rollout(kept["one.builtin"], "b").dense(), np.eye(N)[-1]
-    for t, mixing in ((2, 0.4), (1, 0.3), (0, 0.2)):
-        v = np.hypot((1 - mixing) * v, mixing * v @ A[t])
-        v /= v.sum()
-    row = table.iloc[0]
-    assert row["mean_angles"] == pytest.approx(mean_position(v))
-    assert row["mean_sizes"] == pytest.approx(mean_position(kept["one.builtin"]["rollout"].values[1]))
-    assert row["mean_angles"] > row["mean_sizes"]  # what has one large contribution gains
-
-
-def test_a_join_is_decided_among_all_models_with_its_kernel(kept):
-    """50 resamples give p ≥ 2/51: enough for one comparison at 5 %, not for two."""
-    one, both = ({name: kept[f"{name}.builtin"] for name in names} for names in (["one"], ["one", "two"]))
-    table = tables.join_table(one, ("b", "c"), resamples=50)
-    assert (table["p_value"] == 2 / 51).all() and table["decided"].all()
-    table = tables.join_table(both, resamples=50)
-    assert (table["p_value"] == 2 / 51).all() and not table["decided"].any()
-
-
-def test_powers_of_the_join(kept):
-    one = {"one": kept["one.builtin"]}
-    table = tables.join_powers(one, (1.0, 2.0, 40.0))
-    assert table.index.tolist() == ["one"] and table.columns.tolist() == [1.0, 2.0, 40.0]
-    both = tables.join_table(one, resamples=50).iloc[0]
-    assert table.loc["one", [1.0, 2.0]].tolist() == pytest.approx([both["sizes"], both["angles"]])
-    A, v = measured_rollout(kept["one.builtin"], "b").dense(), np.eye(N)[-1]
-    for t, mixing in ((2, 0.4), (1, 0.3), (0, 0.2)):  # a high power keeps the larger of both
-        v = np.maximum((1 - mixing) * v, mixing * v @ A[t])
-        v /= v.sum()
-    measured = kept["one.builtin"]["influence"].values
-    assert table.loc["one", 40.0] == pytest.approx(normalised_wasserstein(v, measured / measured.sum()), abs=0.01)
 
 
 def test_another_order_moves_the_measured_side_alone(kept):
