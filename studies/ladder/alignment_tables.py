@@ -1,4 +1,4 @@
-"""Where models lie between the law at birth and the aligned sum, and what leaves independence first, as tables.
+"""Where models lie between the law at birth and the aligned sum, as tables.
 
 An entry is MODEL.between of a reference model, MODEL.seed-S.between of one that was trained from another seed, and
 MODEL.seed-S.step-NNNNNN of a state that was kept during a training.
@@ -213,20 +213,6 @@ def _layers(x: xr.Dataset) -> pd.DataFrame:
 def _ratio(cross: xr.DataArray, possible: xr.DataArray) -> xr.DataArray:
     """Return one over the other, 0 where there is nothing."""
     return (cross / possible.where(possible > 0)).fillna(0)
-
-
-def departure_counts(layers: pd.DataFrame, level: float = 0.1) -> pd.DataFrame:
-    """Return how many layers have left independence for the first time by each step, by ``model``, ``seed``, ``kind``.
-
-    A layer has left where its coherence is larger than the level in size, above or below 0, by two errors. There is a
-    column for each step of the trainings of which states were kept, and ``of``, the layers.
-    """
-    runs = layers[layers.groupby(["model", "seed"])["finished"].transform("min") == 0]
-    left = runs["coherence"].abs() - 2 * runs["error"].fillna(0) > level
-    keys = ["model", "seed", "kind"]
-    first = runs["step"].where(left).groupby([runs[key] for key in (*keys, "layer")], sort=False).min()
-    counts = {f"step {step}": first <= step for step in sorted(runs["step"].unique())}
-    return pd.DataFrame({**counts, "of": first.notna() | first.isna()}).groupby(level=keys, sort=False).sum()
 
 
 def agreement(table: pd.DataFrame, coherence: str = "coherence", *, resamples: int = 1000) -> dict[str, float]:

@@ -112,7 +112,7 @@ def test_a_sample_is_moved_to_a_place(place):
     assert (law - moved) / (law - aligned) == pytest.approx(place, abs=1e-9)
 
 
-def test_layers_and_the_step_at_which_they_leave():
+def test_every_layer_of_every_kind_has_a_row():
     stages = []
     for step, cross in ((0, 0.0), (10, 0.05), (30, 0.3), (100, 0.2)):
         attrs = {"stage_model": "m", "stage_seed": 0, "stage_step": step, "stage_finished": 0}
@@ -123,22 +123,6 @@ def test_layers_and_the_step_at_which_they_leave():
     assert np.allclose(paths, [0.3, 0.4, 0.5])
     assert np.allclose(layers.query("kind == 'attention' and step == 30")[["coherence", "excess"]], [0.3, 2.0])
     assert np.isnan(layers.query("kind == 'heads'")["excess"]).all()
-    counts = tables.departure_counts(layers)
-    assert list(counts.columns) == ["step 0", "step 10", "step 30", "step 100", "of"] and (counts["of"] == T).all()
-    assert counts.loc[("m", 0, "step")].tolist() == [0, 0, T, T, T]
-    assert counts.loc[("m", 0, "paths")].tolist() == [T] * 5
-    assert (tables.departure_counts(layers, level=0.5).loc[("m", 0, "step"), "step 0":"step 100"] == 0).all()
-
-
-def test_a_departure_is_beyond_two_errors_and_of_trainings_with_states():
-    keys = ["model", "seed", "kind", "layer", "step", "finished", "coherence", "error"]
-    rows = [
-        ("m", 1, "step", 1, 3, 0, 0.3, 0.11),
-        ("m", 1, "step", 1, 9, 1, -0.3, 0.09),
-        ("l", 1, "step", 1, 9, 1, 1, 0),
-    ]
-    counts = tables.departure_counts(pd.DataFrame(rows, columns=keys))
-    assert counts.to_dict("index") == {("m", 1, "step"): {"step 3": 0, "step 9": 1, "of": 1}}
 
 
 def test_agreement_of_what_agrees_and_of_what_does_not():
