@@ -9,10 +9,10 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 
+from biased import FOUR, biased, by_layer, described, first_layer, heads, implementations, logits_of
 from conftest import command
 from measuring import CONFIGS, N, make, prompts, save, write_documents
 from scipy.special import softmax
-from test_given_biases import FOUR, biased, by_layer, described, first_layer, heads, implementations, logits_of
 
 import posbias
 from posbias.measure.corpus import Corpus

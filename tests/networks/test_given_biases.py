@@ -11,15 +11,15 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 pytest.importorskip("xarray", reason="xarray is not installed")
 
 import yaml
+from biased import FOUR, LAYERS, biased, by_layer, described, first_layer, heads, implementations, logits_of
 from measuring import CONFIGS, N, make, prompts, save, settings, write_documents
 from transformers import AutoConfig, StaticCache
 
 import posbias
-import posbias.measure.instrument as module
 from posbias import alibi_slopes
 from posbias.cli import main
 from posbias.measure.corpus import Corpus
-from posbias.measure.instrument import MASKS, Instrument
+from posbias.measure.instrument import Instrument
 from posbias.measure.interventions import replaced_rope
 from posbias.measure.loading import Source
 from posbias.measure.memory import memory_need
@@ -46,63 +46,11 @@ from posbias.rollout.position_bias import HIDDEN, layered_biases
 from posbias.rollout.untrained import untrained_profile
 from studies.reference.models import REFERENCES
 
-FOUR = [
-    {"kind": "flat", "tau": 1.5},
-    {"kind": "log", "alpha": 1.0},
-    {"kind": "alibi", "slope": 0.3},
-    {"kind": "ratio", "distances": [0.0, 1.0, 2.0], "values": [0.0, -1.0, 0.5]},
-]
-LAYERS = [FOUR, FOUR[::-1], [{"kind": "none"}] * 4]
-
-
-def heads(name):
-    return settings(name).num_attention_heads
-
-
-def described(name):
-    """Return a bias of its own for each head."""
-    return (FOUR + FOUR)[: heads(name)]
-
-
-def by_layer(name):
-    """Return biases of their own for each layer and head."""
-    return [(row + row)[: heads(name)] for row in LAYERS]
-
-
-def biased(name, description=None, **options):
-    """Return a tiny model with biases attached."""
-    model = make(name, position_bias=described(name) if description is None else description, **options)
-    attach_biases(model)
-    return model
-
-
-def implementations(name):
-    config = settings(name)
-    return ("eager", "sdpa") if family_of(config).is_fused(config) else ("eager",)
-
 
 def last_row():
     """Return the last query's biases of FOUR against the query's own, (H, n)."""
     rows = np.stack([bias.logits(N)[-1] for bias in layered_biases(FOUR, 3)[0]])
     return rows - rows[:, -1:]
-
-
-def logits_of(model, **options):
-    with torch.no_grad():
-        return model(prompts(), use_cache=False, **options).logits
-
-
-def first_layer(instrument):
-    """Return content and weights of the first layer, (B, H, n, n)."""
-    found = {}
-
-    def observe(seen):
-        if seen.layer == 0:
-            found["content"], found["weights"] = seen.block(slice(None), slice(0, N))
-            found["content"], found["weights"] = found["content"].clone(), found["weights"].clone()
-
-    instrument.forward(prompts(), observe)
-    return found["content"].double().numpy(), found["weights"].double().numpy()
 
 
 @pytest.mark.parametrize("name", sorted(CONFIGS))
@@ -231,15 +179,6 @@ def test_biases_that_do_not_reach_the_softmax_are_noticed():
     model.config.position_bias = [*LAYERS[:2], FOUR]
     with pytest.raises(RuntimeError, match="expected the position bias {'kind': 'flat', 'tau': 1.5} in layer 2"):
         read_positions(Instrument(model), N)
-
-
-def test_what_was_read_off_masks_is_let_go(monkeypatch):
-    rows = [[{"kind": "log", "alpha": 0.1 * t + 0.1 * h} for h in range(4)] for t in range(6)]
-    instrument, most = Instrument(biased("llama", rows, num_hidden_layers=6)), []
-    real = module._forget
-    monkeypatch.setattr(module, "_forget", lambda kept, n: (real(kept, n), most.append(len(kept))))
-    instrument.measure(prompts())
-    assert max(most) == MASKS - 1 and len(most) == 6 + 2  # of the way back four are kept
 
 
 @pytest.fixture(scope="module")
