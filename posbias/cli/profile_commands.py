@@ -16,6 +16,10 @@ from posbias.measure.settings import setting
 if TYPE_CHECKING:
     from posbias.published.configuration import RolloutConfig
 
+Variant = Literal[
+    "a", "b", "c", "attention", "residual", "content", "kernels", "own", "birth",
+    "independent", "fixed-attention", "vectors", "positions",
+]  # fmt: skip
 FIGURE = "figure/"
 """How the names of the curves begin that the authors drew."""
 
@@ -29,10 +33,11 @@ class Asked:
     )
     corpus: str | None = setting(None, "What it was measured on: fineweb-edu (default), dclm or wikipedia.")
     no_residual: bool = setting(False, "With a mixing of 1 in every layer.")
-    variant: Literal["a", "b", "c", "attention", "residual", "content", "kernels", "own", "birth"] | None = setting(
+    variant: Variant | None = setting(
         None,
         "Of a measurement: attention only (a), with residuals (b), with content too (c), measured kernels, each "
-        "prompt's own kernels, or the law at birth, which adds squares.",
+        "prompt's own kernels, the law at birth, which adds squares, or a rung of the ladder: independent layers, "
+        "fixed attention, mean attention with the network's own value maps (vectors), positions alone.",
     )
     norm: Literal["frobenius", "token"] | None = setting(
         None, "Of a measurement: which reading of the mixing λ; frobenius unless given."
