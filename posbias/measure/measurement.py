@@ -203,7 +203,7 @@ class Measurement:
         from posbias.report.stats import Subject
 
         found, missing = {}, {}
-        for variant in VARIANTS:
+        for variant in (name for name in VARIANTS if name not in RUNGS):
             if variant not in self.variants:
                 missing[variant] = f"needs {needs(variant)}"
                 continue
@@ -211,11 +211,15 @@ class Measurement:
                 found[variant] = self.rollout(variant)
             except ValueError as error:
                 missing[variant] = " ".join(str(error).split())
-        return Subject(self.model, self.described, self.results, self.influence, found, missing, labels())
+        rungs = {name: self.rollout(name) for name in RUNGS if name in self.variants}
+        if not rungs:
+            missing["ladder"] = f"needs {needs('vectors')}"
+        return Subject(self.model, self.described, self.results, self.influence, found, missing, labels(), rungs)
 
     def _labelled(self) -> dict[str, Profile]:
         """Return the rollouts by the labels that figures have."""
-        return {label: self.rollout(variant) for variant, label in labels().items() if variant in self.variants}
+        shown = (name for name in self.variants if name not in RUNGS)
+        return {labels()[name]: self.rollout(name) for name in shown}
 
     def __repr__(self) -> str:
         sizes, tau = self.results.sizes, self.mixing.sum()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -46,7 +46,10 @@ STEPS = (("a", "b"), ("b", "c"), ("b", "kernels"), ("kernels", "own"), ("b", "bi
 
 @dataclass(frozen=True)
 class Subject:
-    """Hold a measurement and what predicts it: profiles by variant, why others are missing, and their labels."""
+    """Hold a measurement and what predicts it: profiles by variant, why others are missing, and their labels.
+
+    The rungs of the ladder are no predictions: they are the network's own gradient, by simpler layers.
+    """
 
     title: str
     described: str
@@ -55,6 +58,7 @@ class Subject:
     predictions: Mapping[str, Profile]
     missing: Mapping[str, str]
     labels: Mapping[str, str]
+    rungs: Mapping[str, Profile] = field(default_factory=dict)
 
     def label(self, name: str) -> str:
         """Return what a prediction or a baseline is called."""
@@ -104,8 +108,9 @@ class Evidence:
 
     @cached_property
     def profiles(self) -> dict[str, Float[np.ndarray, "n"]]:
-        """Every prediction and baseline by name."""
-        found = {name: np.asarray(p.values) for name, p in self.subject.predictions.items()}
+        """Every prediction, rung of the ladder and baseline by name."""
+        both = {**self.subject.predictions, **self.subject.rungs}
+        found = {name: np.asarray(p.values) for name, p in both.items()}
         found |= baselines(self.p)
         if self.p.size <= LONGEST_CLOCK:
             try:

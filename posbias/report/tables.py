@@ -17,10 +17,11 @@ NONE = "–"
 def score_cells(evidence: Evidence) -> Iterator[tuple[str, ...]]:
     """Yield a row for each prediction and baseline, by distance, and one for what was measured."""
     measured_mean = evidence.subject.influence.mean_position
+    kinds = dict.fromkeys(BASELINES, " (baseline)") | dict.fromkeys(evidence.subject.rungs, " (ladder)")
     for name, row in evidence.scores.sort_values("W1", kind="stable").iterrows():
         shape = evidence.predicted_u(str(name))
         yield (
-            evidence.subject.label(str(name)) + (" (baseline)" if name in BASELINES else ""),
+            evidence.subject.label(str(name)) + kinds.get(str(name), ""),
             number(row["W1"]),
             span(row["low"], row["high"]),
             number(row["spearman"]),

@@ -23,6 +23,10 @@ ERRORS |= {"attention": "attention", "content": "content logits"}
 """What a number format can cost, by the names that files have, and as pages write them."""
 
 
+NEARLY = 0.03
+"""Distance in W₁ below which a report calls two profiles nearly alike."""
+
+
 def asked(subject: Subject) -> Iterator[tuple[str, str]]:
     """Yield what was asked: model, corpus, prompts, quantities and number format, by name."""
     attrs = subject.results.attrs
@@ -84,6 +88,8 @@ def answer(evidence: Evidence) -> Iterator[Markup]:
     )
     yield trough(evidence)
     yield nearest(evidence)
+    if evidence.subject.rungs:
+        yield ladder(evidence)
 
 
 def _within(evidence: Evidence, quantity: str) -> str:
@@ -127,6 +133,22 @@ def nearest(evidence: Evidence) -> Markup:
     away += "" if np.isnan(row["low"]) else f" ({row['low']:.3f} to {row['high']:.3f})"
     words = f"The nearest prediction is <em>{{label}}</em>, {away}: {verdict(evidence, name)}."
     return sentence(words, label=evidence.subject.label(name))
+
+
+def ladder(evidence: Evidence) -> Markup:
+    """Return what the rungs of the ladder say: whether layers are independent, and whether value maps matter."""
+    away = evidence.scores["W1"]
+    how = "nearly independent" if away["independent"] < NEARLY else "not independent"
+    words = (
+        f"Layers are <strong>{how}</strong>: exchanged between prompts they leave influence "
+        f"{away['independent']:.3f} of the length away. With mean attention and its own value maps the model is "
+        f"{away['vectors']:.3f} away, with attention by positions alone {away['positions']:.3f}"
+    )
+    if "b" not in away:
+        return Markup(f"{words}.")
+    matter = "matter" if away["b"] > away["positions"] + NEARLY else "make little difference"
+    rollout = f"with one number per layer in place of the maps, rollout (b), {away['b']:.3f}"
+    return Markup(f"{words}; {rollout}: here value maps {matter}.")
 
 
 def verdict(evidence: Evidence, name: str) -> str:

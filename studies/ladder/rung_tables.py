@@ -21,6 +21,8 @@ ENCODINGS = {
     "table or none": ("gpt2-12", "nope-12"),
 }
 """Position encodings, with the reference models that have them."""
+STEPS = ("independent", "fixed-attention", "vectors", "positions")
+"""The rungs that keep the network's own value maps."""
 LABELS = {
     "independent": "independent layers",
     "fixed-attention": "+ fixed attention",
@@ -36,6 +38,8 @@ LABELS = {
 """Every rung in its order, then a baseline, as a page writes them."""
 
 Entries = Mapping[str, xr.Dataset]
+Profiles = Mapping[str, np.ndarray]
+"""By model."""
 Limits = Mapping[str, tuple[np.ndarray, np.ndarray]]
 
 
@@ -112,3 +116,17 @@ def encoding_of(model: str) -> str:
     'rotary'
     """
     return next(name for name, models in ENCODINGS.items() if model in models)
+
+
+def decisions(rungs: Entries, before: Profiles, after: Profiles, *, resamples: int = 1000) -> pd.Series:
+    """Return for each model whether the second profile is nearer than the first (1), further (-1) or neither, by Holm.
+
+    Both are profiles by model; intervals are over documents.
+    """
+    tables = []
+    for model, x in rungs.items():
+        both = {"before": before[model], "after": after[model]}
+        how = {"units": known_units(x), "resamples": resamples}
+        found = gain_rows(x["influence_prompts"].values, both, [("before", "after")], **how)
+        tables.append(found.assign(model=model))
+    return with_decisions(pd.concat(tables, ignore_index=True), ["before"]).set_index("model")["decided"]

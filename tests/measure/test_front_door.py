@@ -80,7 +80,8 @@ WRONG_TYPES = """\
 model: expected --model, or --untrained for a network without one, received neither
 path: expected the name of a file that ends in .nc, received 3
 path: expected the name of a file that ends in .html, received None
-variant: expected one of a, b, c, kernels, own, birth, attention, residual, content, received ['b']
+variant: expected one of a, b, c, kernels, own, birth, independent, fixed-attention, vectors, positions, \
+attention, residual, content, received ['b']
 prompts: expected an integer of at least 1, received 2.5
 length: expected an integer of at least 2, received '16'
 dataset: expected builtin, the name of a data set, or a path, received 5

@@ -83,7 +83,7 @@ def test_the_doors_have_the_same_words_and_defaults():
 
     options = {name: one.default for name, one in signature(measure).parameters.items()}
     front, opened = signature(Model.measure).parameters, signature(posbias.open).parameters
-    assert set(settings_of(Corpus, Settings, Opening)) < set(options) and len(options) <= 31
+    assert set(settings_of(Corpus, Settings, Opening)) < set(options) and len(options) <= 32
     assert all(f"``{name}``" in Model.measure.__doc__ or name in front for name in settings_of(Corpus, Settings))
     assert set(settings_of(Opening)) < set(opened) and opened["untrained"].default is options["untrained"] is None
     assert all(front[name].default == options[name] for name in ("prompts", "length", "dataset"))
