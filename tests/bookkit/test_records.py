@@ -111,7 +111,7 @@ def test_records_are_read_out_of_executed_notebooks(make_book):
 def test_ledger_has_every_row_once_with_its_chapters():
     rows = ledger.read_ledger()
     ids = [row.row for row in rows]
-    assert len(ids) == len(set(ids)) == 81
+    assert len(ids) == len(set(ids)) == 84
     assert {row.source for row in rows} == {"RA", "WU", "LN", "AP", "X", "BI", "DS", "RT"}
     for row in rows:
         assert row.row.isascii() and row.row.startswith(f"{row.source}-")

@@ -310,10 +310,10 @@ def test_code_that_comes_with_a_model_is_not_run(place, tmp_path, out, capsys):
 
 
 def test_two_processes_agree_with_one(place, tmp_path, capsys):
-    assert status(capsys, arguments(place, tmp_path / "one.nc", "-q", EVERYTHING))[0] == 0
+    assert status(capsys, arguments(place, tmp_path / "one.nc", "-q", EVERYTHING, batch_size=4))[0] == 0
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "posbias"]
     done = subprocess.run(
-        [*launch, *arguments(place, tmp_path / "two.nc", "-q", EVERYTHING)],
+        [*launch, *arguments(place, tmp_path / "two.nc", "-q", EVERYTHING, batch_size=4)],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,

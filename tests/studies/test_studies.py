@@ -224,13 +224,13 @@ def test_a_model_in_a_directory_is_studied_and_has_no_twin(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("study", "words", "message"),
     [
-        ("ladder", ["gap", "--only", "bloom-9"], "--only: expected a directory, an id on the hub, or one of bloom-12"),
-        ("ladder", ["gap", "--prompts", "-1"], "prompts: expected an integer of at least 1, received -1"),
+        ("ladder", ["rungs", "--only", "bloom-9"], "--only: expected a directory, an id on the hub, or one of bloom-12"),
+        ("ladder", ["rungs", "--prompts", "-1"], "prompts: expected an integer of at least 1, received -1"),
         ("reference", ["wikitext-2"], "wikitext-2: expected --wikitext FILE, its text, received none"),
         ("reference", ["seeds"], "seeds: expected --trained FOLDER, made by python -m studies.reference"),
         ("absolute", ["seed-1"], "seed-1: expected --trained FOLDER, made by python -m studies.reference"),
         ("ladder", ["rotary", "--only", "bloom-8"], "model: expected one with rotary positions"),
-        ("ladder", ["gap", "--only", "gpt2-12", "--length", "257"], "length: expected at most 256 tokens"),
+        ("ladder", ["rungs", "--only", "gpt2-12", "--length", "257"], "length: expected at most 256 tokens"),
         ("untrained", ["random", "--only", "llama-12"], "source: expected an untrained network, received reference/"),
     ],
 )
