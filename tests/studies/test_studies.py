@@ -224,7 +224,7 @@ def test_a_model_in_a_directory_is_studied_and_has_no_twin(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("study", "words", "message"),
     [
-        ("ladder", ["rungs", "--only", "bloom-9"], "--only: expected a directory, an id on the hub, or one of bloom-12"),
+        ("ladder", ["rungs", "--only", "bloom-9"], "--only: expected a directory, an id on the hub, or one of"),
         ("ladder", ["rungs", "--prompts", "-1"], "prompts: expected an integer of at least 1, received -1"),
         ("reference", ["wikitext-2"], "wikitext-2: expected --wikitext FILE, its text, received none"),
         ("reference", ["seeds"], "seeds: expected --trained FOLDER, made by python -m studies.reference"),
