@@ -1,5 +1,6 @@
 """The built pages without a browser: no dead link, and nothing is fetched from another machine."""
 
+import json
 import re
 from functools import cache
 from html.parser import HTMLParser
@@ -100,3 +101,17 @@ def test_edit_links_land_on_the_md(html):
     for href in edits:
         name = href.split("/edit/main/")[1]
         assert name.endswith(".md") and (ROOT / name).is_file(), href
+
+
+def test_the_readme_has_the_numbers_of_the_ladder():
+    cells = json.loads((ROOT / "notebooks/ladder.ipynb").read_text())["cells"]
+    outputs = [output for cell in cells for output in cell.get("outputs", [])]
+    glued = {
+        x["metadata"].get("scrapbook", {}).get("name"): x["data"].get("application/papermill.record/text/plain")
+        for x in outputs
+        if "data" in x
+    }
+    rows = re.findall(r"^\| .* \| (\.\d+) \| (\.\d+) \| (\.\d+) \|$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    for row, rung in zip(rows, ("vectors", "positions", "law", "b", "last"), strict=True):
+        for number, group in zip(row, ("alibi", "rotary", "other"), strict=True):
+            assert number == f"{float(glued[f'ladder_{group}_{rung}']):.3f}"[1:]

@@ -90,6 +90,13 @@ def branch_gains(instrument: Instrument, t: int) -> Float[np.ndarray, "H"]:
 
     Γ is what the norm before the attention multiplies by; a norm after it multiplies W_O likewise.
     """
+    W_O, W_V = head_maps(instrument, t)
+    squares = ((W_O.mT @ W_O) * (W_V @ W_V.mT)).sum((-2, -1))  # tr W_O W_V W_Vᵀ W_Oᵀ
+    return np.asarray((squares / W_V.shape[-1]).sqrt().double().cpu().numpy())
+
+
+def head_maps(instrument: Instrument, t: int) -> tuple[Float[Tensor, "H d size"], Float[Tensor, "H size d"]]:
+    """Return W_O and W_V Γ of each head of layer ``t``; their product is its value-output map."""
     family, layer, attention = instrument.family, instrument.layers[t], instrument.attentions[t]
     values = []
     for k, projection in enumerate(family.projections_of(attention)):
@@ -103,9 +110,7 @@ def branch_gains(instrument: Instrument, t: int) -> Float[np.ndarray, "H"]:
     output = family.output_of(layer)
     if is_norm(output):
         W_O = W_O * _multiplier(output, W_O.mT)[:, None]
-    W_O = W_O.reshape(d, H, size).permute(1, 0, 2)
-    squares = ((W_O.mT @ W_O) * (W_V @ W_V.mT)).sum((-2, -1))  # tr W_O W_V W_Vᵀ W_Oᵀ
-    return np.asarray((squares / d).sqrt().double().cpu().numpy())
+    return W_O.reshape(d, H, size).permute(1, 0, 2), W_V
 
 
 class _Reading:

@@ -147,6 +147,7 @@ class Instrument:
         watch.complete(reversed(range(self.T)))
         (gradient,) = torch.autograd.grad(walk.entered, x, g.to(walk.entered.device), retain_graph=climb is not None)
         if climb is not None:
+            climb.turn(0)
             for rung in climb.gradients:
                 climb.back(rung, walk.entered, x)
         gradient, x = gradient.to(wide), x.detach().to(wide)
@@ -433,6 +434,7 @@ def _climb(
     climb: ladder.Climb, walk: _Walk, watch: _Watch, t: int, g: Float[Tensor, "B n d"]
 ) -> Float[Tensor, "B n d"]:
     """Do as ``walk.back``, and take the gradients of all rungs through layer ``t`` as well."""
+    climb.turn(t + 1)
     x, y = walk.run(t)
     (exact,) = torch.autograd.grad(y, x, g.to(y.device), retain_graph=True)
     for rung in climb.gradients:

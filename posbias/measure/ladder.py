@@ -34,6 +34,8 @@ class Rungs:
     """What stands for attention on the rung ``positions``; softmax of the position bias where allowed, unless given."""
     names: tuple[str, ...] = tuple(RUNGS)
     """The rungs that are climbed."""
+    turns: Float[Tensor, "depths d d"] | None = None
+    """What each position's gradient by x_0 … x_T is multiplied by, from the right; nothing if None."""
 
 
 def ring(prompts: int, seed: tuple[int, ...]) -> Int[np.ndarray, "B"]:
@@ -56,6 +58,13 @@ class Climb:
     def __init__(self, rungs: Rungs, top: Float[Tensor, "B n d"]) -> None:
         self.pairings = [torch.from_numpy(row) for row in rungs.pairings]
         self.gradients = {rung: [top] * len(self.pairings) for rung in rungs.names}
+        self.turns = rungs.turns
+
+    def turn(self, t: int) -> None:
+        """Turn the gradients by x_t as the rungs say."""
+        if self.turns is not None:
+            for rung, gradients in self.gradients.items():
+                self.gradients[rung] = [g @ self.turns[t].to(g) for g in gradients]
 
     def back(self, rung: str, y: Tensor, x: Tensor) -> None:
         """Take a rung's gradients by ``y`` to those by ``x``; what autograd keeps of ``y`` stays."""

@@ -197,7 +197,7 @@ class Evidence:
         }
         mixing = self.resampled_mixing
         found["total mixing Σλ"] = (float(self.mixing.sum()), None if mixing is None else mixing.sum(1))
-        for name in self.subject.predictions:
+        for name in (*self.subject.predictions, *self.subject.rungs):
             away = None if r is None else wasserstein_to(r, self.profiles[name])
             found[f"W₁: {self.subject.label(name)}"] = (normalised_wasserstein(self.profiles[name], self.p), away)
         return found

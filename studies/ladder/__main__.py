@@ -5,13 +5,15 @@ from functools import partial
 from posbias.measure.untrained import Untrained
 from posbias.shipped import PREFIX
 from studies.ladder.alignment import measure_between
+from studies.ladder.bound import measure_bound
 from studies.ladder.rotary import measure_rotary
 from studies.ladder.rungs import measure_rungs
+from studies.ladder.turned import measure_turned
 from studies.making import REFERENCES, ROTARY, STEPS, Part, main
 
 LONG = tuple(name for name in REFERENCES if name != "gpt2-12")  # whose table of positions ends before
 PARTS = {
-    "rungs": Part("ladder", partial(measure_rungs, more=True), 32, 256, 16),
+    "rungs": Part("ladder", partial(measure_rungs, more=True, pairings=8), 32, 256, 16),
     "rungs-random": Part("ladder", measure_rungs, 16, 256, 16, rule="random"),
     "rungs-untrained": Part("ladder", partial(measure_rungs, init="default"), 16, 256, 16),
     "rungs-large": Part(
@@ -25,6 +27,8 @@ PARTS = {
         source=partial(Untrained, tokenizer=f"{PREFIX}llama-12"),
     ),
     "rungs-1024": Part("ladder", measure_rungs, 8, 1024, 8, models=LONG),
+    "turned": Part("ladder", measure_turned, 16, 256, 16),
+    "bound": Part("ladder", measure_bound, 8, 256),
     "between": Part("ladder", measure_between, 24, 256),
     STEPS: Part("ladder", measure_between, 24, 256, trained=True),
     "rotary": Part("ladder", measure_rotary, 256, 256, models=ROTARY),

@@ -93,18 +93,18 @@ def gain_table(
 
 
 def pairing_table(rungs: Entries) -> pd.DataFrame:
-    """Return W₁ by model and rung: of prompts' own layers, of random pairings, and how far two pairings are apart."""
+    """Return W₁ by model and rung: of prompts' own layers, of random pairings, and of one pairing to all on average."""
     rows = []
     for model, x in rungs.items():
         exact = unit(x["influence_prompts"].values.sum(0))
         own, both = rung_profiles(x, OWN), rung_profiles(x)
-        first, second = (rung_profiles(x, str(pairing)) for pairing in x["pairing"].values[1:3])
+        single = [rung_profiles(x, str(pairing)) for pairing in x["pairing"].values[1:]]
         for rung in both:
             rows.append({
                 "model": model, "rung": rung,
                 "own": normalised_wasserstein(own[rung], exact) if rung in own else np.nan,
                 "random": normalised_wasserstein(both[rung], exact),
-                "apart": normalised_wasserstein(first[rung], second[rung]),
+                "apart": np.mean([normalised_wasserstein(each[rung], both[rung]) for each in single]),
             })  # fmt: skip
     return pd.DataFrame(rows)
 

@@ -19,8 +19,6 @@ from posbias.rollout.rotary import distance_kernels
 from studies.ladder.rotary import read_rotary_means
 from studies.reference.measure import untrained_twin
 
-PAIRINGS = 2
-"""Random pairings of the prompts of each batch."""
 OWN = "own"
 """The pairing in which each prompt keeps its own layers."""
 ROTARY = "rotary"
@@ -29,11 +27,13 @@ SHIFTED = "shifted"
 """The same as positions alone, but each query looks one token further back: what an error would cost."""
 
 
-def measure_rungs(settings: Settings, init: str = "", more: bool = False) -> xr.Dataset:
+def measure_rungs(settings: Settings, init: str = "", more: bool = False, pairings: int = 2) -> xr.Dataset:
     """Measure influence by every rung; of the model before training where ``init`` names an initial scale.
 
     With ``more`` there are rungs of other kernels in place of positions alone: :data:`SHIFTED`, and :data:`ROTARY`
     where it applies.
+
+    ``pairings`` is the number of random pairings of each batch.
 
     ``influence_prompts`` (prompt, position) is exact; ``rung_prompts`` (rung, prompt, position) the mean over random
     pairings, and ``rung_pairings`` (rung, pairing, position) the mean over prompts of each, the first with each
@@ -41,7 +41,7 @@ def measure_rungs(settings: Settings, init: str = "", more: bool = False) -> xr.
     """
     if init:
         with untrained_twin(settings.source, init) as twin:
-            return measure_rungs(settings.with_source(twin), more=more)
+            return measure_rungs(settings.with_source(twin), more=more, pairings=pairings)
     session = Session(settings)
     session.check()
     instrument, (N, n) = session.instrument, session.ids.shape
@@ -51,16 +51,16 @@ def measure_rungs(settings: Settings, init: str = "", more: bool = False) -> xr.
     if more and instrument.family.position_of(session.config) == "rotary":
         given[ROTARY] = rotary_kernels(instrument, session.prompts.ids, settings.batch_size)
     names = [*RUNGS, *given]
-    exact, climbed = np.zeros((N, n)), np.zeros((len(names), PAIRINGS + 1, N, n))
+    exact, climbed = np.zeros((N, n)), np.zeros((len(names), pairings + 1, N, n))
     for rows, ids in session.batches():
         B = len(ids)
-        pairings = np.stack([np.arange(B), *(ring(B, (settings.seed, rows.start, k)) for k in range(PAIRINGS))])
-        reading = instrument.measure(ids, rungs=Rungs(pairings))
+        rings = np.stack([np.arange(B), *(ring(B, (settings.seed, rows.start, k)) for k in range(pairings))])
+        reading = instrument.measure(ids, rungs=Rungs(rings))
         exact[rows] = reading.influence.numpy()
         assert reading.ladder is not None
         climbed[: len(RUNGS), :, rows] = reading.ladder.permute(1, 2, 0, 3).numpy()
         for k, kernels in enumerate(given.values(), len(RUNGS)):
-            other = instrument.measure(ids, rungs=Rungs(pairings[1:], kernels, ("positions",))).ladder
+            other = instrument.measure(ids, rungs=Rungs(rings[1:], kernels, ("positions",))).ladder
             assert other is not None
             climbed[k, 1:, rows] = other[:, 0].permute(1, 0, 2).numpy()
     prompts = climbed[:, 1:].mean(1)
@@ -72,7 +72,7 @@ def measure_rungs(settings: Settings, init: str = "", more: bool = False) -> xr.
     return xr.Dataset(
         {name: (dims, shaved(x.astype(np.float32)), {"long_name": what}) for name, (dims, x, what) in fields.items()}
         | {"document": ("prompt", session.prompts.origins)},
-        coords={"rung": names, "pairing": [OWN, *map(str, range(1, PAIRINGS + 1))]},
+        coords={"rung": names, "pairing": [OWN, *map(str, range(1, pairings + 1))]},
         attrs=session.provenance() | {"summary": 1},
     )
 

@@ -34,7 +34,7 @@ def close(ours, theirs, rtol=2e-5):
     np.testing.assert_allclose(ours, theirs, rtol=rtol, atol=rtol * np.abs(theirs).max())
 
 
-def chain(model, pairing, change=lambda layer: None):
+def chain(model, pairing, change=lambda layer: None, turns=None):
     """Return the gradients' norms by layers on the inputs that they had, one prompt at a time."""
     instrument, kept = Instrument(model), []
     hooks = [
@@ -56,6 +56,7 @@ def chain(model, pairing, change=lambda layer: None):
     for t in reversed(range(T)):
         layer, (_, kwargs) = instrument.layers[t], kept[t]
         change(layer)
+        g = g if turns is None else torch.einsum("bne,ef->bnf", g, turns[t + 1])
         g = g[torch.from_numpy(pairing)]
 
         def run(one, layer=layer, kwargs=kwargs):
@@ -63,6 +64,7 @@ def chain(model, pairing, change=lambda layer: None):
             return layer(one[None], **{**kwargs, "attention_mask": mask})[0]
 
         g = torch.stack([torch.autograd.functional.vjp(run, inputs[t][s], g[s])[1] for s in range(B)])
+    g = g if turns is None else g @ turns[0]
     return g[torch.from_numpy(pairing)].norm(dim=-1).numpy()
 
 
@@ -88,6 +90,15 @@ def test_fused_attention_climbs_the_same_ladder(name):
 def test_independent_layers_are_those_of_other_prompts():
     _, ours = climbed(make("llama"), PAIRED, "independent")
     close(ours[:, 1], chain(make("llama"), PAIRED.pairings[1]))
+
+
+def test_gradients_are_turned_at_every_depth():
+    turns = torch.randn(T + 1, 32, 32, generator=torch.Generator().manual_seed(3))
+    assert make("llama").config.hidden_size == 32
+    _, ours = climbed(make("llama"), Rungs(PAIRED.pairings, turns=turns), "independent")
+    close(ours[:, 1], chain(make("llama"), PAIRED.pairings[1], turns=turns))
+    same = Rungs(PAIRED.pairings, turns=torch.eye(32).expand(T + 1, 32, 32))
+    close(climbed(make("llama"), same, "vectors")[1], climbed(make("llama"), PAIRED, "vectors")[1])
 
 
 def test_fixed_attention_is_that_of_queries_and_keys_without_gradient():

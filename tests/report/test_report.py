@@ -31,6 +31,7 @@ from posbias.rollout.profiles import mean_position
 from studies.ladder import scores
 
 N, LENGTH = 8, 24
+WITH_MAPS = ("independent", "vectors", "positions", "b")
 BAD = "<script>alert(\"x\")</script> & 'q' $a_$ \x00\n{}"
 
 
@@ -420,6 +421,31 @@ def test_one_command_from_a_model_to_a_page(place, tmp_path, capsys, monkeypatch
     assert "r.html: expected a file that is not there yet, or --overwrite" in capsys.readouterr().err
     assert command("report", kept, "-o", out, "--compare", kept, "--overwrite") == 0
     assert len(out.read_text()) > len(first) and "Beside bloom" in out.read_text()
+
+
+def test_the_ladder_is_said_in_words_and_stands_beside_another(place):
+    how = {
+        "prompts": N,
+        "length": LENGTH,
+        "dataset": place / "d.jsonl",
+        "quantities": "kernels,ladder",
+        "batch_size": 4,
+    }
+    m = posbias.open(place / "bloom").measure(**how)
+    evidence = Evidence(m._subject(), resamples=40)
+    away = {name: posbias.compare(m.rollout(name), m.influence).wasserstein for name in WITH_MAPS}
+    said = str(text.ladder(evidence))
+    assert all(f"{w1:.3f}" in said for w1 in away.values())
+    assert ("nearly independent" in said) == (away["independent"] < text.NEARLY)
+    assert ("make little difference" in said) == (away["b"] <= away["positions"] + text.NEARLY)
+    assert said in "".join(map(str, text.answer(evidence)))
+    first = m.results.assign(ladder_prompts=m.results["ladder_prompts"] * (m.results["ladder_prompts"].position == 0))
+    gone = Evidence(Measurement(first)._subject(), resamples=40)
+    assert "Layers are <strong>not independent" in str(text.ladder(gone))
+    rows = {row[0]: row[1:3] for row in tables.beside_cells(evidence, gone, paired=True)}
+    here, there = rows[f"W₁: {evidence.subject.label('independent')}"]
+    assert here == f"{away['independent']:.3f}" and float(there) > 0.3
+    assert f"W₁: {evidence.subject.label('vectors')}" in rows
 
 
 REFUSED = {

@@ -79,7 +79,7 @@ def test_tables_have_the_distances_of_rungs_and_of_pairings():
     pairs = rung_tables.pairing_table({"llama-12": x}).set_index("rung")
     assert pairs.loc["vectors", "own"] == pytest.approx(1 / 3)
     one, other = np.array([1.0, 2.0, 3.0]) / 6, np.array([3.0, 1.0, 2.0]) / 6
-    assert pairs.loc["independent", "apart"] == pytest.approx(normalised_wasserstein(one, other))
+    assert pairs.loc["independent", "apart"] == pytest.approx(normalised_wasserstein(one, other) / 2)
 
 
 def test_decisions_are_signs_of_gains():

@@ -1,6 +1,7 @@
 """Second moments of gradients: the full recursion, where it closes on less, and the bound."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -99,6 +100,26 @@ def test_without_isotropy_no_rule_on_inner_products_can_be_right():
     assert off(inside[-1], outside[-1]) < 1e-12
     assert off(outside[0], outside[-1]) < 1e-12  # no map sees it
     assert off(inside[0], outside[0]) > 0.5
+
+
+def turned(net, shifts):
+    """Jacobians with every signed shift of two features above them: with all shifts, E Q X Qᵀ = (tr X / 2) I."""
+    J, one = sm.layer_jacobians(net.A, net.maps), np.eye(net.A.shape[-1])
+    turns = [np.roll(np.diag(signs), k, 0) for signs in product((1.0, -1.0), repeat=2) for k in shifts]
+    return np.concatenate([np.kron(one, Q) @ J for Q in turns], axis=1)
+
+
+@pytest.mark.parametrize("kind", ["half turn", "one subspace", "nonzero mean", "one direction kept"])
+def test_gradients_turned_between_layers_need_traces_alone(kind):
+    net = sm.example(kind, 1, n=5, d=2, T=3)
+    last = np.diag(at_last(net))
+    ours, away = sm.turned_moments(net.A, net.maps, last), {}
+    for shifts in ((0, 1), (0,)):
+        full = sm.second_moments(turned(net, shifts), np.outer(net.top, net.top))
+        away[len(shifts)] = off(ours, np.stack([sm.block_traces(x, 5) for x in full]))
+    assert away[2] < 1e-12
+    assert (away[1] < 1e-12) == (kind in ("half turn", "nonzero mean"))  # whose maps are multiples of I
+    assert (off(law(net), ours) < 1e-12) == (kind == "one subspace")  # whose signs are random
 
 
 def test_one_direction_kept_gives_the_aligned_sum():
