@@ -582,10 +582,11 @@ def test_a_long_computation_goes_on_beside_the_reader(driver, show):
 def test_a_change_ends_a_long_computation(driver, show):
     show("#heads=64&length=256")
     script = """const [done] = arguments, E = PosbiasExplorer; E.change({law: "birth"});
-        setTimeout(() => { E.change({heads: 2, length: 40}); setTimeout(() => done(E.redraws), 300) }, 400)"""
-    redraws = driver.execute_async_script(script)
-    p = profile(driver)
-    assert np.abs(p - predicted_at_birth(heads=2, length=40)).max() < 1e-12
+        setTimeout(() => { E.change({heads: 2, length: 40}); done() }, 400)"""
+    driver.execute_async_script(script)
+    wanted = predicted_at_birth(heads=2, length=40)
+    WebDriverWait(driver, 60).until(lambda d: profile(d).size == 40 and np.abs(profile(d) - wanted).max() < 1e-12)
+    redraws = driver.execute_script("return PosbiasExplorer.redraws")
     drawings = "const [done] = arguments; setTimeout(() => done(PosbiasExplorer.redraws), 1500)"
     assert driver.execute_async_script(drawings) == redraws
 

@@ -1,6 +1,5 @@
 """Several processes: one that is killed, those that wait for others, and what they leave to go on from."""
 
-import time
 from contextlib import nullcontext
 
 import numpy as np
@@ -50,10 +49,9 @@ def words(tmp_path_factory):
 
 
 def test_when_one_process_is_killed_the_other_leaves_a_checkpoint_and_both_go_on(words, tmp_path, capsys, monkeypatch):
-    script, output, began = tmp_path / "killed.py", tmp_path / "two.nc", time.monotonic()
+    script, output = tmp_path / "killed.py", tmp_path / "two.nc"
     script.write_text(KILLED)
     done = launched(script, tmp_path / "started", *words, "-o", output)
-    assert time.monotonic() - began < 60
     assert done.returncode != 0 and done.stderr.count("posbias: ") == 1, done.stderr
     assert "posbias: interrupted" in done.stderr
     kept = [tmp_path / f"two.nc.rank{rank}.checkpoint" for rank in range(2)]
