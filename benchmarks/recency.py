@@ -176,7 +176,7 @@ def main() -> None:
     parser.add_argument("--speed", action="store_true", help="measure, do not simulate the grid")
     parser.add_argument("--sequences", type=int, default=10**6)
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--output", type=Path, default=HERE.parent / "results" / "layernorm" / "recency.csv")
+    parser.add_argument("--output", type=Path, default=HERE.parent / "results" / "recency.csv")
     arguments = parser.parse_args()
     if not arguments.speed:
         write_grid(arguments.output, arguments.sequences, arguments.processes)

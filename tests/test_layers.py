@@ -48,7 +48,9 @@ def allowed(name, other):
         return True
     if theirs in RANK:
         return RANK.get(ours, len(LAYERS)) >= RANK[theirs]
-    return theirs in SHARED if ours.startswith("studies.") else ours.startswith("bookkit")
+    if ours.startswith("studies."):
+        return theirs in SHARED
+    return ours.startswith("bookkit") and (other.startswith("bookkit") or theirs == "studies.results")
 
 
 def test_arrows_go_one_way():
