@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 from jaxtyping import Float
+from scipy.optimize import minimize_scalar
 
 from posbias.comparison.distances import normalised_wasserstein, spearman
 from posbias.comparison.resampling import t_interval
@@ -37,31 +38,48 @@ def measured_profiles(data: xr.Dataset, output: str = "prompts") -> Float[np.nda
     return np.asarray(p / p.sum(-1, keepdims=True))
 
 
-def cesaro_profile(layers: int, n: int) -> Float[np.ndarray, "n"]:
-    """Return the last row of ((I + C)/2)^T, C[i, j] = 1/i for j ≤ i: iterated Cesàro powers, added as sizes.
+def cesaro_profile(layers: int, n: int, alpha: float) -> Float[np.ndarray, "n"]:
+    """Return the last row of ((1 - α) I + α C)^T, C[i, j] = 1/i for j ≤ i, 0 ≤ α < 1: Cesàro powers, binomial weights.
 
-    The picture of a published abstract, whose weights we do not have: skip and attention count alike.
+    Source: the formula of arXiv 2603.10123 as a public note quotes it.
 
-    >>> cesaro_profile(1, 2).tolist()
+    >>> cesaro_profile(1, 2, 0.5).tolist()
     [0.25, 0.75]
     """
-    return aligned_profile(structured_kernels(layers), np.ones(layers), n)
+    return aligned_profile(structured_kernels(layers), np.full(layers, alpha / (1 - alpha)), n)
+
+
+def cesaro_alpha(layers: int, p: Float[np.ndarray, "n"]) -> float:
+    """Return the α from 0 to 0.99 whose :func:`cesaro_profile` is nearest to a profile in W₁, to 1e-4."""
+    found = minimize_scalar(
+        lambda alpha: normalised_wasserstein(cesaro_profile(layers, p.size, alpha), p),
+        bounds=(0, 0.99),
+        method="bounded",
+        options={"xatol": 1e-4},
+    )
+    return float(found.x)
 
 
 def distance_table(kept: Mapping[tuple[str, str], xr.Dataset], output: str = "prompts") -> pd.DataFrame:
     """Return W₁ and rank correlation of every prediction to the measured influence, a row for each seed's network.
 
     Columns: ``model``, ``part``, ``seed``, ``prediction``, ``W1``, ``spearman``. Beside the file's predictions there
-    are Cesàro powers. Files without this ``output`` (:func:`measured_profiles`) are left out.
+    are Cesàro powers, with α fitted to the measured profile (``cesaro``) and with the last token's share of the law
+    (``cesaro last``). Files without this ``output`` (:func:`measured_profiles`) are left out.
     """
     rows = []
     for (model, part), data in kept.items():
         if f"influence_{output}" not in data:
             continue
-        cesaro = cesaro_profile(data.sizes["layer"], data.sizes["position"])
+        T, n = data.sizes["layer"], data.sizes["position"]
         for seed, p in enumerate(measured_profiles(data, output)):
             predictions = data["profile"].isel(seed=seed).to_series().unstack("position")
-            for name, q in [*zip(predictions.index, predictions.values, strict=True), ("cesaro", cesaro)]:
+            alphas = {
+                "cesaro": cesaro_alpha(T, p),
+                "cesaro last": (1 - predictions.loc["birth"].to_numpy()[-1] ** (1 / T)) * n / (n - 1),
+            }
+            cesaro = [(name, cesaro_profile(T, n, alpha)) for name, alpha in alphas.items()]
+            for name, q in [*zip(predictions.index, predictions.values, strict=True), *cesaro]:
                 rows.append((model, part, seed, name, normalised_wasserstein(q, p), spearman(q, p)))
     return pd.DataFrame(rows, columns=["model", "part", "seed", "prediction", "W1", "spearman"])
 
@@ -131,7 +149,7 @@ def rotation_table(kept: Mapping[tuple[str, str], xr.Dataset]) -> pd.DataFrame:
 
 
 def particulars(kept: Mapping[tuple[str, str], xr.Dataset]) -> pd.DataFrame:
-    """Return a row for each file: layers, Σc²/σ² over branches, mean overlap of steps, spread of content logits."""
+    """Return a row for each file: layers, mean gain of a branch, mean overlap of steps, spread of content logits."""
     rows: Iterator[tuple[object, ...]] = (
         (
             model, part, data.sizes["layer"], float(data["branch_gain"].mean()),

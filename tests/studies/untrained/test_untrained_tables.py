@@ -8,6 +8,7 @@ xr = pytest.importorskip("xarray", reason="xarray is not installed")
 from posbias.rollout.structured import structured_kernels
 from studies.untrained.tables import (
     by_prediction,
+    cesaro_alpha,
     cesaro_profile,
     distance_table,
     measured_profiles,
@@ -65,7 +66,7 @@ def test_distances_are_those_of_each_network(kept):
     assert table.loc[("one", "random", 0, "aligned"), "spearman"] == pytest.approx(-1)
     step = np.abs(np.cumsum(VALLEY / VALLEY.sum() - FALLING / FALLING.sum()))[:-1].sum() / (N - 1)
     assert table.loc[("one", "random", 1, "birth"), "W1"] == pytest.approx(step)
-    assert len(table) == 5 * 3
+    assert len(table) == 5 * 4
 
 
 def test_another_output_is_another_table(kept):
@@ -75,9 +76,22 @@ def test_another_output_is_another_table(kept):
     assert table.query("prediction == 'birth'")["W1"].item() == pytest.approx(0, abs=1e-7)  # it is symmetric
 
 
-def test_cesaro_powers_are_the_powers_of_the_average():
-    M = (np.eye(N) + structured_kernels(1).dense(0, N)) / 2
-    np.testing.assert_allclose(cesaro_profile(4, N), np.linalg.matrix_power(M, 4)[-1], rtol=1e-12)
+@pytest.mark.parametrize("alpha", [0.0, 0.13, 0.5, 0.9])
+def test_cesaro_powers_are_those_of_skip_and_average(alpha):
+    M = (1 - alpha) * np.eye(N) + alpha * structured_kernels(1).dense(0, N)
+    np.testing.assert_allclose(cesaro_profile(4, N, alpha), np.linalg.matrix_power(M, 4)[-1], rtol=1e-12, atol=1e-15)
+
+
+def test_fitted_alpha_is_that_of_the_profile():
+    for T, alpha in ((1, 0.3), (4, 0.13), (24, 0.07), (12, 0.5)):
+        assert cesaro_alpha(T, cesaro_profile(T, N, alpha)) == pytest.approx(alpha, abs=1e-3)
+
+
+def test_cesaro_powers_are_fitted_and_matched_to_the_laws_last_token():
+    law = cesaro_profile(3, N, 0.2)
+    table = distance_table({("one", "random"): file([cesaro_profile(3, N, 0.4)], law)}).set_index("prediction")
+    assert table.loc["cesaro", "W1"] < 1e-3
+    assert table.loc["cesaro last", "W1"] == pytest.approx(table.loc["birth", "W1"], abs=1e-6)
 
 
 def test_a_column_for_each_prediction_and_a_row_for_each_architecture(kept):
