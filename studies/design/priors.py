@@ -1,8 +1,9 @@
 """The inverse problem: which profiles one scale-free kernel can make, the kernel of each, and the nearest ones.
 
 In the limit of long prompts and of many layers that mix little, the profile of one kernel in all layers is x = e^-u
-with u compound Poisson. A target with the atom a at the last token is therefore reachable if and only if the law of its
-u is infinitely divisible: then its Lévy measure ν has the finite mass τ = -log a, and the kernel is k = ν / τ. From the
+with u compound Poisson. A target with a density beside the atom a at the last token, 0 < a < 1, is therefore reachable
+if and only if the law of its u is infinitely divisible: then its Lévy measure ν has a density and the finite mass
+τ = -log a, and the kernel is k = ν / τ, if its logits are such that rows have a limit (the chapter on design). From the
 derivative of the transform, -Ĝ' = Ĝ · ∫ s e^(-θs) ν(ds), follows u g(u) = ∫ s g(u - s) ν(ds): ν is found from the last
 token on. With layers of larger λ_t, layer t takes the r_t-th power of Ĝ, r_t = log(1 - λ_t) / log a.
 """
@@ -82,9 +83,9 @@ def kernel_for(target: Target, lambda_: float = 0.0, *, reach: float = 10.0, cel
     somewhere, or the kernel of the layer is.
 
     A sufficient condition: beside the atom, the density of u is log-convex, such as a mixture of exponentials, so that
-    any density Σ_i c_i x^(b_i - 1), c_i > 0, is reachable. A necessary one: a law that is not all at the last token
-    reaches every early position, since its u has sums of any number of jumps: no profile that leaves out the first
-    tokens is reachable.
+    any density Σ_i c_i x^(b_i - 1), c_i > 0 and b_i > 0, is reachable. A necessary one for λ = 0: what u reaches
+    includes all sums of what it reaches, without a bound, so that no profile that leaves out the first tokens is
+    reachable.
 
     Source: ours, from the Lévy–Khintchine formula for laws on [0, ∞); log-convex: Steutel 1970.
 
@@ -163,8 +164,8 @@ def nearest_reachable(target: Target, *, reach: float = 8.0, cells: int = 320) -
 def least_distance(atom: float) -> float:
     """Return ½ a²: no profile with the atom a at the last token, of any kernels, is nearer to uniform in W₁.
 
-    The atom is Π(1 - λ_t) in a rollout; under the law of untrained networks it is at least
-    :func:`studies.untrained.limits.last_share_bounds`.
+    The atom is Π(1 - λ_t) in a rollout. Under the law of untrained networks it is at least Π_t 1 / (1 + Σ_h c_th) for
+    heads of gains c_th; with one kernel in all heads and layers :func:`studies.untrained.limits.last_share_bounds`.
 
     Source: ours. F ≤ 1 - a below x = 1, so that |F - x| ≥ x - (1 - a) there.
 
@@ -177,8 +178,8 @@ def least_distance(atom: float) -> float:
 def nearest_to_uniform(atom: float) -> Target:
     """Return the profile with that atom which is nearest to uniform: even up to 1 - a, then nothing but the last token.
 
-    Its W₁ is :func:`least_distance`. It is reachable if the atom is at most about .37; its Lévy density is
-    e^-s Σ_k (-1)^(k+1) (s - kε)₊^(k-1) / (k! a^k), ε = -log(1 - a).
+    Its W₁ is :func:`least_distance`. It is reachable if and only if the atom is at most .3697; its Lévy density
+    is e^-s Σ_k (-1)^(k+1) (s - kε)₊^(k-1) / (k! a^k), ε = -log(1 - a).
 
     Source: ours.
 

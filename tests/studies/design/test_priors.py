@@ -33,7 +33,7 @@ from studies.design.scale_free import (
     uniform_bias,
     untrained_limit,
 )
-from studies.untrained.limits import last_share, square_density
+from studies.untrained.limits import last_share, last_share_bounds, square_density
 
 X = np.linspace(0.02, 0.98, 49)
 LAMBDA = np.array([0.3, 0.1, 0.4, 0.25])
@@ -68,6 +68,18 @@ def test_the_mean_is_exact_at_every_length_for_uniform_and_linear_weights(alpha)
     assert limit_mean(kernels, LAMBDA) == pytest.approx(by_hand, rel=1e-14)
     for n in (2, 3, 17, 400):
         assert mean_position(influence_profile(kernels, LAMBDA, n)) == pytest.approx(by_hand, rel=1e-12)
+
+
+def test_weights_in_proportion_to_powers_need_an_exponent_above_minus_one():
+    n = 10**6
+    for alpha in (-0.3, -0.5, -0.7):  # key 1 has (α+1) n^-(α+1), more than any multiple of 1 / n
+        first = influence_profile(biased_kernels(1, {"kind": "log", "alpha": alpha}), np.ones(1), n)[0]
+        assert first * n ** (alpha + 1) == pytest.approx(alpha + 1, rel=0.02)
+    for n in (250, 2000):  # with 1 / j what is within a factor e of the query is 1 / (log n + γ): no limit
+        row = dense_kernel(RatioBias((0.0, 20.0), (0.0, 20.0)), 0.0, n)[-1]
+        assert row[int(n / np.e) :].sum() * (np.log(n) + np.euler_gamma) == pytest.approx(1, abs=3 / n)
+    with pytest.raises(ValueError, match="above -1"):
+        LogBias(-1.0)
 
 
 def test_the_law_of_log_weights_is_a_mixture_of_gamma_laws():
@@ -181,6 +193,23 @@ def test_levy_masses_of_a_power_are_frullani_densities():
     assert nu.sum() == pytest.approx(-np.log(a) - density[0] * h / 2, abs=2e-3)
 
 
+def test_every_mixture_of_powers_has_a_levy_density_and_roots_of_any_order():
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        b = np.sort(rng.uniform(0.2, 5, rng.integers(1, 4)))
+        w, a = rng.dirichlet(np.ones(b.size)), rng.uniform(0.05, 0.9)
+        parts = [w[i] * b[i] * np.poly(-np.delete(b, i)) for i in range(b.size)]
+        d = np.sort(-np.roots(np.polyadd(a * np.poly(-b), (1 - a) * np.sum(parts, axis=0))).real)
+        assert (b < d).all() and (d[:-1] < b[1:]).all()
+        target = Target(a, lambda x, w=w, b=b: (x[:, None] ** b) @ w)
+        nu, h = levy_masses(target, 4.0, 400)
+        s = h * np.arange(1, 401)[:, None]
+        density = ((np.exp(-b * s) - np.exp(-d * s)) / s).sum(axis=1)
+        assert np.abs(nu / h - density)[20:].max() < 5e-4 * density.max()
+        assert nu.min() > -1e-12
+        kernel_for(target, 1 - a ** (1 / rng.integers(1, 9)), reach=4.0, cells=200)
+
+
 @pytest.mark.parametrize("name", REACHABLE)
 def test_a_kernel_brings_its_target_back(name):
     target = REACHABLE[name]
@@ -233,6 +262,64 @@ def test_nothing_is_nearer_to_uniform_than_half_the_square_of_the_atom(a):
     for _ in range(20):
         p = np.append((1 - a) * rng.dirichlet(np.full(400, 0.5)), a)
         assert normalised_wasserstein(p, np.full(401, 1 / 401)) > least_distance(a) - a / 400
+
+
+def test_the_nearest_to_uniform_is_reachable_up_to_an_atom_of_3697():
+    def reachable(atom):
+        masses, _ = levy_masses(nearest_to_uniform(atom), 9.0, 2000)
+        return masses.min() > -1e-6 * masses.max()
+
+    assert [reachable(x * 0.36967) for x in (0.2, 0.9, 0.99, 1.01, 1.1, 2.0)] == [True] * 3 + [False] * 3
+    assert -np.log(0.36967) == pytest.approx(0.9952, abs=1e-4)
+
+
+def test_what_mixing_and_depth_cost_a_flat_kernel():
+    for r in (0.5, 0.8, 1.1, 2.0):
+        assert flat_distance_bounds(12.0, r * 12.0) == pytest.approx([abs(2**-r - 0.5)] * 2, abs=1e-5)
+    kernels, mixing = biased_kernels(96, {"kind": "flat", "tau": 9.6}), np.full(96, 0.1)
+    off = limit_mean(kernels, mixing) - limit_mean(kernels, mixing, poisson=True)
+    assert 96 * off == pytest.approx(-(np.log(2) ** 2) / 4, rel=0.01)
+
+
+def general(gains):
+    return 1 / np.prod(1 + gains.sum(axis=1))
+
+
+def shared(gains):
+    odds = (gains**2).sum(axis=1)
+    return last_share_bounds(hop_distribution(odds / (1 + odds)))[0]
+
+
+def keeps(networks, bound, factor=1.0):
+    """Tell for each network whether the last token has at least a factor times the bound."""
+    return [untrained_profile(A, c)[-1] > factor * bound(c) * (1 - 1e-12) for A, c in networks]
+
+
+def test_the_last_token_at_birth_keeps_less_of_heads_that_differ():
+    rng = np.random.default_rng(0)
+
+    def drawn():
+        n, T, H = rng.integers([2, 1, 1], [6, 5, 4])
+        weights = np.tril(rng.random((T, H, n, n)) ** rng.choice([0.1, 1, 30]))
+        gains = np.exp(rng.uniform(-3, 1.5, (T, H))) * (rng.random((T, H)) < 0.9)
+        return weights / weights.sum(-1, keepdims=True), gains
+
+    differ = [drawn() for _ in range(2000)]
+    alike = [(np.broadcast_to(A[:1, :1], A.shape), c) for A, c in differ]
+    last = np.array([untrained_profile(A, c)[-1] for A, c in differ]) * (1 + 1e-12)
+    assert all(keeps(alike, shared)) and (last > [general(c) for _, c in differ]).all()
+    assert (last < [shared(c) for _, c in differ]).mean() > 0.03
+
+
+@pytest.mark.parametrize(("T", "H"), [(1, 1), (2, 1), (1, 3), (2, 2), (3, 2)])
+def test_both_bounds_of_the_last_share_are_attained(T, H):
+    c = np.random.default_rng(0).uniform(0.1, 2, (T, H))
+    back = np.maximum(np.subtract.outer(np.arange(2 ** (T * H)), 2 ** np.arange(T * H)), 0)
+    apart = np.eye(len(back))[back].transpose(1, 0, 2).reshape(T, H, len(back), -1)  # back by 1, 2, 4, ...
+    assert keeps([(apart, c)], general) == [True] and keeps([(apart, c)], general, 1.01) == [False]
+    one = np.broadcast_to(apart[0, 0], apart.shape)
+    assert keeps([(one, c)], shared) == [True] and keeps([(one, c)], shared, 1.01) == [False]
+    assert keeps([(apart, c)], shared) == [T * H == 1]
 
 
 def test_the_limit_at_birth_is_the_square_density_for_log_weights():
