@@ -66,7 +66,9 @@ def limit_trough(c: float, omega: Sequence | np.ndarray) -> LimitTrough | None:
 
 
 def critical_mixing(c: float, tolerance: float = 0.0) -> float:
-    """Return τ_* = sup_u g⁻¹(log r(u)) / u: the clock with one slope has a U exactly if its total mixing is below.
+    """Return τ_* = sup_u g⁻¹(log r(u)) / u: with one slope the clock's f has a U exactly if its total mixing is below.
+
+    At n tokens a U also needs a total mixing of about 2c/n or more, so that its trough is not before the first token.
 
     g(y) = log ₀F₁(; 2; y), and r(u) = e^c / (1 + (e^c - 1) e^{-u}) / (1 + tolerance) is how much higher the one-hop
     density stands at the end than at u.
@@ -106,7 +108,7 @@ def rising_ratio(c: Numbers, weights: Numbers | None = None) -> float:
 
 
 def falling_ratio(c: Numbers, weights: Numbers | None = None) -> float:
-    """Return sup_x (A(1,1) - A(1,x)) / f_2(x): there is no U if ω_2 / ω_1 is at least this.
+    """Return sup_x (A(1,1) - A(1,x)) / f_2(x): f has no U if ω_2 / ω_1 is at least this.
 
     Where one and two hops alone keep every x above the end, more hops cannot lower it. For one slope it is about
     e^c / c, infinite beyond c = 700.

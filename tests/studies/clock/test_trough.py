@@ -82,6 +82,19 @@ def test_a_hump_at_the_end_has_an_interior_minimum_and_is_no_u():
     assert limit_trough(1.2, poisson_distribution(1.6)) is None
 
 
+@pytest.mark.parametrize(("c", "n"), [(0.5, 64), (2.0, 256), (4.0, 1024)])
+def test_at_n_tokens_a_u_also_needs_a_least_mixing(c, n):
+    # the trough, near x = tau / 2c, must not lie before the first token
+    assert not clock_shape(c, 0.95 * 2 * c / n, n).present and clock_shape(c, 1.05 * 2 * c / n, n).present
+
+
+def test_more_mixing_of_one_layer_makes_a_u_at_few_tokens():
+    # the limit forbids it
+    kernels = structured_kernels(3, slope=4 / 256)
+    little, more = (u_shape(influence_profile(kernels, [x, 0.1, 1e-4], 256), tolerance=0.0) for x in (0.02, 0.1))
+    assert more.present and not little.present
+
+
 def test_end_turns_at_the_rising_ratio():
     c, weights, n = np.array([0.0, 2.0, 9.0]), np.array([0.5, 0.2, 0.3]), 4096
     kernels = structured_kernels(1, slope=np.maximum(c, 1e-12) / n, weights=weights)
