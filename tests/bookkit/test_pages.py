@@ -13,6 +13,7 @@ from bs4 import BeautifulSoup
 from conftest import ROOT
 from docutils import nodes
 from docutils.utils import new_document
+from pybtex.database import parse_file
 from sphinx.ext.napoleon import Config, NumpyDocstring
 
 import posbias
@@ -115,3 +116,15 @@ def test_the_reading_time_stands_under_the_title(tmp_path, words, minutes):
         env = SimpleNamespace(docname="rollout", doc2path=lambda name, end=suffix: str(tmp_path / f"{name}.{end}"))
         pages.add_reading_time(SimpleNamespace(env=env), page)
         assert [node.astext() for node in page[0]] == ["Title", *lines, "Text."]
+
+
+def test_references_are_cited_and_can_be_found():
+    entries = parse_file(ROOT / "book" / "references.bib").entries
+    pages = [path.read_text(encoding="utf-8") for path in (ROOT / "book").glob("*.md")]
+    cited = {key for page in pages for keys in re.findall(r"{cite(?::\w)?}`([^`]*)`", page) for key in keys.split(",")}
+    assert cited == set(entries), sorted(cited ^ set(entries))
+    for key, entry in entries.items():
+        arxiv = entry.fields.get("archiveprefix") == "arXiv" and re.fullmatch(
+            r"\d{4}\.\d{4,5}(v\d+)?", entry.fields.get("eprint", "")
+        )
+        assert arxiv or "doi" in entry.fields or "url" in entry.fields, f"{key} has no eprint, DOI or URL"
