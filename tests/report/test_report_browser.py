@@ -36,10 +36,13 @@ def test_a_report_is_a_page_like_the_books(driver, address, name):
 
 def test_all_that_opens_or_scrolls_is_reached_by_keyboard(driver, address):
     from selenium.webdriver.common.keys import Keys
+    from selenium.webdriver.support.ui import WebDriverWait
 
     resize(driver, 1280)
     driver.get(f"{address}/r.html")
-    wanted = driver.execute_script("return document.querySelectorAll('main a, summary, main > .wide').length")
+    count = "document.querySelectorAll('main a, summary, main > .wide').length"
+    count = f"return document.readyState == 'complete' && {count}"
+    wanted = WebDriverWait(driver, 30).until(lambda d: d.execute_script(count))
     body, seen = driver.find_element("tag name", "body"), set()
     body.send_keys(Keys.TAB)
     for _ in range(wanted + 2):
