@@ -114,6 +114,9 @@ def test_sinks_that_pass_on_a_fingerprint():
     assert sinks_pass_on(sinks())
     assert not sinks_pass_on(sinks(with_sink=0.55)) and not sinks_pass_on(sinks(without=0.2))
     assert not sinks_pass_on(sinks(other=0.25)) and not sinks_pass_on(sinks()[:2])
+    unsure = sinks()
+    unsure.loc[2, "varies"] = estimate(0.6, -0.1, 1.3)
+    assert not sinks_pass_on(unsure), "a rise whose interval holds 0"
 
 
 def networks(**changes):

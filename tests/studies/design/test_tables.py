@@ -53,6 +53,16 @@ def test_what_is_reached(seeds):
     assert rising.near == pytest.approx((61 + 62 + 63 + 64) / (64 * 65 / 2))
 
 
+@pytest.mark.parametrize(("n", "smooth"), [(256, 9), (64, 33)])
+def test_a_u_is_read_with_the_width_of_its_length(monkeypatch, n, smooth):
+    def decided(samples, *, smooth, resamples):
+        raise LookupError(smooth)
+
+    monkeypatch.setattr(tables, "u_decisions", decided)
+    with pytest.raises(LookupError, match=f"^{smooth}$"):
+        tables.reached({"llama-12": {0: entry(0.2, np.ones(n))}})
+
+
 def test_only_models_with_three_seeds_are_read(seeds):
     kept = {f"llama-12.seed-{seed}.designed": x for seed, x in seeds["llama-12"].items()}
     kept["llama-12-flat.seed-0.designed"] = seeds["llama-12-flat"][0]

@@ -1,5 +1,7 @@
 """What the norms before attention divide by, replacing it, and the recency that is left: on every family."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -9,9 +11,13 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from measuring import CONFIGS, N, make, prompts
 
+from posbias.measure.corpus import Corpus
 from posbias.measure.instrument import Instrument
+from posbias.measure.loading import Source
 from posbias.measure.normalisation import centres, denominators
+from posbias.measure.settings import Settings
 from posbias.networks.families import output_projection
+from studies.norms import measure
 from studies.norms.control import identity_network
 from studies.norms.measure import (
     PARTS,
@@ -255,3 +261,14 @@ def test_a_model_that_normalises_after_attention_is_refused():
     with pytest.raises(ValueError, match="model: expected a norm before attention"):
         replaced_denominators(after, np.ones((3, N))).__enter__()
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in after.model.modules())
+
+
+def test_the_twin_begins_at_unit_scale(monkeypatch):
+    def twin(source, init):
+        raise LookupError(init)
+
+    monkeypatch.setattr(measure, "Session", lambda settings: SimpleNamespace(with_prompts=lambda **how: None))
+    monkeypatch.setattr(measure, "read_conditions", lambda *arguments: None)
+    monkeypatch.setattr(measure, "untrained_twin", twin)
+    with pytest.raises(LookupError, match="^unit$"):
+        measure.measure_norms(Settings(Source("none"), Corpus("builtin"), prompts=2, length=8))

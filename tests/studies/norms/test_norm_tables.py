@@ -27,6 +27,7 @@ def study():
     """Two prompts, three layers, four positions; only natural text has the condition ``queries``."""
     slope = np.zeros((1, 2, 5, 3))
     slope[0, :, 0] = [[9, -0.2, 0.1], [9, -0.4, -0.3]]  # of the input: layer 1 does not count
+    slope[0, :, 1], slope[0, :, 2] = [9, 0.1, 0.3], [9, -0.3, 0.5]  # of what branches add, and of the rest
     slope[0, :, 4] = [[-0.5, -0.2, 0.0], [-0.3, 0.0, 0.2]]  # of the averaged values
     course = np.zeros((1, 5, 4, 3))
     course[0, 0, 0] = np.log([1, 2, 3])  # the first token's input; that of the others is 1
@@ -50,6 +51,7 @@ def test_exponents_and_sizes_by_hand():
     (row,) = exponent_table({"m": study()}).itertuples()
     assert (row.values_first, row.values_deeper) == pytest.approx((-0.4, 0.0))
     assert row.input == pytest.approx(-0.2) and row.layers == 2
+    assert (row.branches, row.rest) == pytest.approx((0.2, 0.1))
     assert (row.least, row.most) == pytest.approx((-0.3, -0.1))
     assert (row.input_low, row.input_high) == pytest.approx((-0.35, -0.05))
     (row,) = size_table({"m": study()}).itertuples()
