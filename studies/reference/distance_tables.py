@@ -116,7 +116,7 @@ def mean_head_kernel(r: Float[np.ndarray, "m"], heads: int) -> Float[np.ndarray,
     Source: this project.
 
     >>> mean_head_kernel(np.array([1.0, 10.0]), 16).round(4).tolist()
-    [0.1034, 0.0166]
+    [0.0862, 0.0166]
     """
     r = np.maximum(r, 1e-9)
     least, most = 2 ** (-8 - 4 / heads), 2 ** (-4 / heads)
