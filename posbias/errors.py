@@ -13,13 +13,23 @@ from numpy.typing import NDArray
 DEVICE = re.compile(r"(cpu|cuda|mps|xpu|hpu|npu|xla|mtia|maia|privateuseone)(:\d{1,4})?", re.ASCII)
 """Names of devices that hold numbers, as torch has them."""
 
+MOST_SHOWN = 1000
+"""Characters of what was received that a message may have; of more it has the first tenth."""
+
 Numbers = int | float | np.number | np.ndarray | Sequence
 """What may be given where numbers are wanted: one, a (nested) sequence, or an array."""
 
 
 def invalid(field: str, expected: str, received: Any) -> ValueError:
-    """Build the one form of error message: ``field: expected …, received …``."""
-    return ValueError(f"{field}: expected {expected}, received {received}")
+    """Build the one form of error message, in one line: ``field: expected …, received …``.
+
+    >>> str(invalid("texts", "a list", "x" * 10_000_000))[-60:]
+    'xxxxxxxxxxxxxxxxxxxxxxxxxxxx… (10,000,000 characters in all)'
+    """
+    shown = str(received)
+    if len(shown) > MOST_SHOWN:
+        shown = f"{shown[: MOST_SHOWN // 10]}… ({len(shown):,} characters in all)"
+    return ValueError(f"{field}: expected {expected}, received {shown}".replace("\n", " "))
 
 
 def positive_integer(field: str, value: Any, *, minimum: int = 1) -> int:

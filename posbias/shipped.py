@@ -6,10 +6,13 @@ installed package finds others in ``reference`` of the folder that ``POSBIAS_DAT
 
 from __future__ import annotations
 
+import bz2
 import hashlib
+import json
 import lzma
 import zipfile
 import zlib
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -25,28 +28,31 @@ PREFIX = "reference/"
 """In front of the name of a reference model where a directory or an id on the hub can stand too."""
 
 HELD_OUT = "held-out.npz"
+LONGER = "longer.json.bz2"
+"""Pages of Django's documentation: documents that are long enough for prompts of 1,024 tokens."""
 MODULES = FOLDER.with_name("held_out_modules.csv")
 """The module or topic that each held-out document is from, a line each under a heading."""
 
 
 @cache
 def registry() -> dict[str, str]:
-    """Return the name and SHA-256 of every file of the reference models, and of the held-out documents."""
+    """Return the name and SHA-256 of every file of the reference models, and of the documents."""
     lines = REGISTRY.read_text(encoding="utf-8").splitlines()
     return dict(line.split() for line in lines if line and not line.startswith("#"))
 
 
 def registry_text() -> str:
     """Return the registry of the files as it stands in ``reference.registry``: a line for each file, by name."""
-    files = [FOLDER / HELD_OUT, *FOLDER.glob("*/*"), *CHECKOUT.glob("*/*")]
-    lines = {path.relative_to(path.parents[path.name != HELD_OUT]).as_posix(): _sha256(path) for path in files}
+    texts = [FOLDER / HELD_OUT, FOLDER / LONGER]
+    files = [*texts, *FOLDER.glob("*/*"), *CHECKOUT.glob("*/*")]
+    lines = {path.relative_to(path.parents[path not in texts]).as_posix(): _sha256(path) for path in files}
     lines_by_name = [f"{name} {digest}\n" for name, digest in sorted(lines.items())]
-    return "".join(["# SHA-256 of the files of the reference models, and of the held-out documents\n", *lines_by_name])
+    return "".join(["# SHA-256 of the files of the reference models, and of the documents\n", *lines_by_name])
 
 
 def reference_names() -> list[str]:
     """Return the names of all reference models, here or not."""
-    return sorted({name.split("/")[0] for name in registry()} - {HELD_OUT})
+    return sorted({name.split("/")[0] for name in registry() if "/" in name})
 
 
 def shipped_names() -> list[str]:
@@ -135,6 +141,23 @@ def held_out_documents(folder: Path | None = None) -> list[str]:
     except Exception as error:  # of no narrower type
         raise errors.invalid(str(tokenizers[0]), "a tokenizer", error) from None
     return tokenizer.decode_batch([part.tolist() for part in parts], skip_special_tokens=False)
+
+
+def builtin_documents() -> Iterator[str]:
+    """Yield the built-in documents: those held out, then the longer ones, which are read when they are asked for."""
+    yield from held_out_documents()
+    yield from (text for _, text in _longer())
+
+
+def builtin_units() -> list[str]:
+    """Return the module, topic or page that each built-in document is from: documents of one are alike."""
+    return held_out_modules() + [page for page, _ in _longer()]
+
+
+@cache
+def _longer() -> list[tuple[str, str]]:
+    """Return page and text of each of the longer documents."""
+    return [(page, text) for page, text in json.loads(bz2.decompress(_check(LONGER, FOLDER).read_bytes()))]
 
 
 def held_out_modules() -> list[str]:

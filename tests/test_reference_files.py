@@ -39,7 +39,7 @@ def package(tmp_path, monkeypatch):
 def test_the_registry_is_that_of_the_files():
     make = "write it with shipped.REGISTRY.write_text(shipped.registry_text())"
     assert shipped.registry_text() == shipped.REGISTRY.read_text(encoding="utf-8"), make
-    assert len(shipped.registry()) == 7 * len(shipped.reference_names()) + 1
+    assert len(shipped.registry()) == 7 * len(shipped.reference_names()) + 2
 
 
 def test_names_in_the_package_and_names_that_can_be_had(package):

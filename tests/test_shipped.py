@@ -63,6 +63,17 @@ def test_the_held_out_documents_are_those_ids():
         assert tokenizer(text)["input_ids"] == ids.tolist() and 256 <= ids.size <= 1024
 
 
+def test_built_in_documents_give_200_prompts_of_1024_tokens_for_any_tokenizer():
+    """No tokenizer that divides text at white space makes fewer tokens than there are words."""
+    documents = list(shipped.builtin_documents())
+    assert documents[: len(shipped.held_out_modules())] == shipped.held_out_documents()
+    assert sum(len(text.split()) >= 1024 for text in documents) >= 200
+    units = shipped.builtin_units()
+    assert len(units) == len(documents) and len({*units[512:]}) > 100 and not {*units[:512]} & {*units[512:]}
+    read = make_prompts(Corpus("builtin"), Source("reference/bloom-12").load_tokenizer(), 200, 1024)
+    assert read.ids.shape == (200, 1024) and (np.diff(read.origins) > 0).all()
+
+
 def test_an_unknown_name_is_refused_with_those_that_there_are():
     with pytest.raises(ValueError, match="expected reference/ and one of bloom-12, .*, received reference/gpt-5"):
         shipped.model_folder("reference/gpt-5")

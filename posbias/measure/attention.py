@@ -23,7 +23,7 @@ MOST_ENTRIES = {"cpu": 1 << 23, "cuda": 1 << 27}
 
 @dataclass(frozen=True)
 class AttentionReading:
-    """Hold what one layer's softmax was given and gave, valid until the layer ends."""
+    """Hold what one layer's softmax was given and gave to tokens, valid until the layer ends."""
 
     layer: int
     logits: Float[Tensor, "B H n n"]
@@ -145,10 +145,13 @@ def blocks(reading: Reading, device: torch.device) -> Iterator[tuple[slice, slic
             yield slice(prompt, min(prompt + together, B)), queries
 
 
-def read_mask(arguments: dict[str, Any], bias: Tensor | None, n: int, causal: bool) -> tuple[Tensor | None, Tensor]:
+def read_mask(
+    arguments: dict[str, Any], bias: Tensor | None, n: int, causal: bool, width: int | None = None
+) -> tuple[Tensor | None, Tensor]:
     """Return the whole position bias, and the keys that are allowed, for prompts without padding.
 
-    A boolean mask is True where a key is hidden (MPT); any other holds what is added to the logits.
+    A boolean mask is True where a key is hidden (MPT); any other holds what is added to the logits. ``width`` is that
+    of a window inside the module, which the mask does not show (GPT-Neo).
     """
     mask = arguments.get("attention_mask")
     if mask is None or mask.dim() != 4:
@@ -161,6 +164,8 @@ def read_mask(arguments: dict[str, Any], bias: Tensor | None, n: int, causal: bo
         carried = mask.float().masked_fill(~allowed, 0.0)
         if carried.any():
             bias = carried if bias is None else bias.float() + carried
+    if width is not None:
+        allowed = allowed.triu(1 - width)
     check_allowed(allowed, causal)
     return None if bias is None else bias.float(), allowed
 

@@ -16,9 +16,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from posbias.measure.instrument import Instrument
-from posbias.measure.normalisation import centres, denominators, is_norm
+from posbias.measure.normalisation import denominators, is_norm, multiplier
 from posbias.measure.offload import present
-from posbias.networks.families import output_projection
+from posbias.measure.weights import is_coded
+from posbias.networks.families import Family, output_projection
 from posbias.networks.hooks import After, Before, given, hooked, regiven, rereturned, returned
 from posbias.rollout.token_bins import TokenBins, token_bins
 
@@ -31,9 +32,11 @@ class Branches:
     """Hold what the law of untrained networks needs beside kernels, under the names that files have."""
 
     branch_gain: Float[np.ndarray, "T H"]
-    """c_{t,h} = ‖W_O W_V Γ‖_F/√d of each head, with what the norms around the attention multiply by."""
+    """c_{t,h} = ‖W_O W_V Γ‖_F/√d of each head, with what the norms around the attention multiply by, and what its
+    output is multiplied by on its way to the residual sum."""
     branch_scale: Float[np.ndarray, "T n"]
-    """Root mean square over prompts of 1/σ_j, σ the denominator of the norm before attention."""
+    """Root mean square over prompts of 1/σ_j, σ the denominator of the norm before attention, times that of a norm on
+    the way to the values; 1 where there is none."""
     output_scale: Float[np.ndarray, "T n"]
     """The same of the norm after attention at the query, 1 where there is none."""
     step_gain: Float[np.ndarray, "T cells cells"]
@@ -53,13 +56,37 @@ class Branches:
         return found
 
 
-def has_branches(instrument: Instrument) -> bool:
-    """Tell whether a model's layers are sums of a skip and branches: not where a norm acts on the sum."""
-    return not any(
+def no_branches(instrument: Instrument) -> str | None:
+    """Return why a model's layers are no sums of a skip and linear branches, None if they are."""
+    if any(
         getattr(layer, "apply_residual_connection_post_layernorm", False)  # BLOOM's; Falcon's layers ignore the setting
         or not getattr(layer, "do_layer_norm_before", True)
         for layer in instrument.layers
-    )
+    ):
+        return "a norm on the residual sum"
+    clips = getattr(instrument.model.config, "clip_qkv", None) is not None  # OLMo's, OLMoE's
+    if clips:
+        return "values that are clipped"
+    coded = (type(x).__name__ for a in instrument.attentions for x in _projections(instrument, a) if _is_coded(x))
+    name = next(coded, None)
+    return None if name is None else f"attention weights that are codes, or have adapters beside them ({name})"
+
+
+def _projections(instrument: Instrument, attention: nn.Module) -> list[nn.Module]:
+    """Return the modules whose weights are read."""
+    latent = instrument.family.latent
+    found = instrument.family.projections_of(attention) if latent is None else map(attention.get_submodule, latent[1:])
+    return [*found, output_projection(attention)]
+
+
+def _is_coded(module: nn.Module) -> bool:
+    """Tell whether a module's own weight is not the matrix that it multiplies by."""
+    return is_coded(module._parameters.get("weight"))
+
+
+def has_branches(instrument: Instrument) -> bool:
+    """Tell whether a model's layers are sums of a skip and linear branches."""
+    return no_branches(instrument) is None
 
 
 def read_branches(instrument: Instrument, ids: Int[Tensor, "N n"], cells: TokenBins | None = None) -> Branches:
@@ -77,7 +104,7 @@ def read_branches(instrument: Instrument, ids: Int[Tensor, "N n"], cells: TokenB
     parallel = instrument.family.is_parallel(instrument.model.config)
     return Branches(
         branch_gain=np.stack([branch_gains(instrument, t) for t in range(T)]),
-        branch_scale=(reading.inputs / N).sqrt().numpy(),
+        branch_scale=(reading.inputs / N).sqrt().numpy() if reading.has_inputs else np.ones((T, n)),
         output_scale=(reading.outputs / N).sqrt().numpy() if reading.has_outputs else np.ones((T, n)),
         step_gain=(reading.steps / N).numpy(),
         step_size=(reading.sizes / N).numpy() if len(cells.starts) < n else None,
@@ -88,7 +115,7 @@ def read_branches(instrument: Instrument, ids: Int[Tensor, "N n"], cells: TokenB
 def branch_gains(instrument: Instrument, t: int) -> Float[np.ndarray, "H"]:
     """Return ‖W_O W_V Γ‖_F/√d for each head of layer ``t``, read from its weights.
 
-    Γ is what the norm before the attention multiplies by; a norm after it multiplies W_O likewise.
+    Γ is what the norm before the attention multiplies by; a norm after it, or a number, multiplies W_O likewise.
     """
     W_O, W_V = head_maps(instrument, t)
     squares = ((W_O.mT @ W_O) * (W_V @ W_V.mT)).sum((-2, -1))  # tr W_O W_V W_Vᵀ W_Oᵀ
@@ -96,21 +123,38 @@ def branch_gains(instrument: Instrument, t: int) -> Float[np.ndarray, "H"]:
 
 
 def head_maps(instrument: Instrument, t: int) -> tuple[Float[Tensor, "H d size"], Float[Tensor, "H size d"]]:
-    """Return W_O and W_V Γ of each head of layer ``t``; their product is its value-output map."""
+    """Return W_O and W_V Γ of each head of layer ``t``; their product is its value-output map.
+
+    A norm between two factors of W_V is taken for what it multiplies by; its division is a scale.
+    """
     family, layer, attention = instrument.family, instrument.layers[t], instrument.attentions[t]
+    W_O, H = _weight(output_projection(attention)), instrument.H
+    d, size = len(W_O), W_O.shape[1] // H
+    W_V = _values(family, attention, size)
+    if family.norm:
+        W_V = W_V * multiplier(family.norm_of(layer), W_V)
+    W_V = W_V.view(-1, size, d)
+    W_V = W_V.repeat_interleave(H // len(W_V), dim=0)  # heads that share values
+    output = family.output_of(layer)
+    if is_norm(output):
+        W_O = W_O * multiplier(output, W_O.mT)[:, None]
+    W_O = W_O * family.multiplier(layer)
+    return W_O.reshape(d, H, size).permute(1, 0, 2), W_V
+
+
+def _values(family: Family, attention: nn.Module, size: int) -> Float[Tensor, "values d"]:
+    """Return the map from the attention module's input to its values, ``size`` of them for each head in turn."""
+    if family.latent is not None:
+        norm, into, out_of = map(attention.get_submodule, family.latent)
+        up = _weight(out_of)
+        rank = up.shape[-1]
+        each = up.view(-1, int(attention.qk_nope_head_dim) + size, rank)[:, -size:]  # type: ignore[arg-type]
+        return (each.reshape(-1, rank) * multiplier(norm, up)) @ _weight(into)[:rank]
     values = []
     for k, projection in enumerate(family.projections_of(attention)):
         weight = _weight(projection)
         values.append(weight[torch.from_numpy(family.columns(attention, k, len(weight)) == "v").to(weight.device)])
-    W_O, W_V = _weight(output_projection(attention)), torch.cat(values)
-    d, H = len(W_O), instrument.H
-    size = W_O.shape[1] // H
-    W_V = (W_V * _multiplier(family.norm_of(layer), W_V)).view(-1, size, d)
-    W_V = W_V.repeat_interleave(H // len(W_V), dim=0)  # heads that share values
-    output = family.output_of(layer)
-    if is_norm(output):
-        W_O = W_O * _multiplier(output, W_O.mT)[:, None]
-    return W_O.reshape(d, H, size).permute(1, 0, 2), W_V
+    return torch.cat(values)
 
 
 class _Reading:
@@ -125,6 +169,7 @@ class _Reading:
         self.instrument, self.cells = instrument, cells
         self.inputs, self.outputs, self.sizes = torch.zeros(3, T, n, dtype=torch.float64)
         self.steps = torch.zeros(T, g, g, dtype=torch.float64)
+        self.has_inputs = bool(instrument.family.norm)
         self.has_outputs = all(is_norm(instrument.family.output_of(layer)) for layer in instrument.layers)
 
     def add(self, ids: Int[Tensor, "1 n"], generator: torch.Generator) -> None:
@@ -135,9 +180,11 @@ class _Reading:
         for t, layer in enumerate(layers):
             entered: list[Tensor] = []
             before.append((layer, _entering(entered)))
-            after.append((family.norm_of(layer), _scaling(self.inputs[t])))
-            if self.has_outputs:
-                after.append((family.output_of(layer), _scaling(self.outputs[t])))
+            norms = [family.norm_of(layer)] if self.has_inputs else []
+            if family.latent is not None:
+                norms.append(self.instrument.attentions[t].get_submodule(family.latent[0]))
+            after += _scaling(norms, self.inputs[t])
+            after += _scaling([family.output_of(layer)] if self.has_outputs else [], self.outputs[t])
             after += [(family.output_of(layer), _detached), (layer, self._leaving(entered, t, generator))]
         with torch.enable_grad(), hooked(before, after):
             self.instrument.logits(self.instrument.embeddings(ids))
@@ -173,12 +220,18 @@ def _entering(entered: list[Tensor]) -> Before:
     return hook
 
 
-def _scaling(total: Float[Tensor, "n"]) -> After:
+def _scaling(norms: list[nn.Module], total: Float[Tensor, "n"]) -> list[tuple[nn.Module, After]]:
+    """Return hooks that add the product of 1/σ² of norms, one after another."""
+    product: list[Tensor] = []
+
     def hook(module: nn.Module, args: Any, output: Any) -> None:
         with torch.no_grad():
-            total.add_(denominators(module, args[0])[0, :, 0].double().cpu() ** -2)
+            product.append(denominators(module, args[0])[0, :, 0].double().cpu() ** -2)
+        if len(product) == len(norms):
+            total.add_(torch.stack(product).prod(0))
+            product.clear()
 
-    return hook
+    return [(norm, hook) for norm in norms]
 
 
 def _detached(module: nn.Module, args: Any, output: Any) -> Any:
@@ -190,16 +243,3 @@ def _weight(projection: Any) -> Float[Tensor, "out in"]:
     with present(projection):
         weight: Tensor = projection.weight.detach().float()
     return weight.mT if type(projection).__name__ == "Conv1D" else weight
-
-
-def _multiplier(norm: nn.Module, W: Float[Tensor, "size d"]) -> Float[Tensor, "d"]:
-    """Return what a norm multiplies each feature of W by: a LayerNorm's weights; those of RMSNorm may lack 1."""
-    if norm.weight is None:  # Galactica's norms have none
-        return torch.ones(W.shape[-1], device=W.device)
-    with present(norm):
-        weight: Any = norm.weight
-        if centres(norm):
-            return weight.detach().float()  # type: ignore[no-any-return]
-        ones = torch.ones_like(weight)
-    with torch.no_grad():
-        return norm(ones).float()  # type: ignore[no-any-return]

@@ -25,6 +25,8 @@ from posbias.measure.unfinished import held_back
 
 EVERY = 60.0
 """Least seconds between two checkpoints."""
+FOUND = ("format_error", "self_check")
+"""Provenance that is no setting, but found by measuring."""
 BROKEN = (
     RuntimeError, UnpicklingError, EOFError, LookupError, TypeError, ValueError, AttributeError, StructError
 )  # fmt: skip
@@ -131,7 +133,7 @@ def fingerprint_of(provenance: Mapping[str, Any], rank: int) -> str:
     >>> fingerprint_of({"model": "m", "format_error": "{}"}, 1)
     'model=m\nrank=1'
     """
-    named = {name: x for name, x in provenance.items() if name != "format_error"} | {"rank": rank}
+    named = {name: x for name, x in provenance.items() if name not in FOUND} | {"rank": rank}
     return "\n".join(f"{name}={value}" for name, value in named.items())
 
 

@@ -8,9 +8,9 @@ import hashlib
 import json
 import re
 import zlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -20,12 +20,14 @@ from jaxtyping import Int
 
 from posbias import errors
 from posbias.measure.settings import check_prompts_fit, setting
-from posbias.shipped import held_out_documents, held_out_modules
+from posbias.shipped import builtin_documents, builtin_units
 
 if TYPE_CHECKING:
     import xarray as xr
 
-RULES = ("first", "cut", "random")
+RULES = ("first", "cut", "last", "whole", "random")
+Document = str | list[dict[str, Any]]
+"""A text, or a conversation: messages with a role and a content each, for the tokenizer's chat template."""
 
 NAMED: dict[str, dict[str, Any]] = {
     "fineweb-edu": {"path": "HuggingFaceFW/fineweb-edu", "name": "sample-10BT"},
@@ -63,7 +65,7 @@ class Corpus:
         kept=True,
     )
     separator: str | None = setting(None, "Regular expression: lines that begin a new document in a text file.")
-    field: str = setting("text", "Column of the text in .jsonl, .csv and .parquet.")
+    field: str = setting("text", "Column of the text, or of the messages, in .jsonl, .csv and .parquet.")
 
     def __post_init__(self) -> None:
         """Check that there is a source, and the separator."""
@@ -82,6 +84,12 @@ class Corpus:
 
     def check(self) -> None:
         """Raise ValueError unless it is a name, a folder of texts, or a file of a known kind; nothing is read."""
+        if self.separator is not None and (
+            self.named or Path(self.dataset).suffix and _kind(Path(self.dataset)) in BUILDERS
+        ):
+            raise errors.invalid(
+                "separator", f"none with {self.dataset}, whose documents are told apart", self.separator
+            )
         if self.named:
             return
         path = Path(self.dataset)
@@ -105,12 +113,12 @@ class Corpus:
             advice = "unpack the file, or pip install zstandard"
             raise errors.invalid(f"dataset {path}", f"a packing that can be read here; {advice}", ".zst")
 
-    def documents(self) -> Iterator[str]:
+    def documents(self) -> Iterator[Document]:
         """Yield the documents in their order; raise ValueError or OSError for what cannot be read."""
         self.check()
         path = Path(self.dataset)
         if self.named:
-            return iter(held_out_documents()) if self.dataset == BUILTIN else self._streamed()
+            return builtin_documents() if self.dataset == BUILTIN else self._streamed()
         if path.is_dir():
             return (_whole(file) for file in sorted(path.glob("*.txt")))
         builder = BUILDERS.get(_kind(path))
@@ -132,8 +140,8 @@ class Corpus:
             if text[start:stop].strip() or self.separator is None:
                 yield text[start:stop]
 
-    def _lines(self, path: Path) -> Iterator[str]:
-        """Yield the texts of JSON lines."""
+    def _lines(self, path: Path) -> Iterator[Document]:
+        """Yield the texts or conversations of JSON lines."""
         with _opened(path) as file:
             for number, line in enumerate(file, 1):
                 if not line.strip():
@@ -145,8 +153,8 @@ class Corpus:
                     raise errors.invalid(f"{path}: line {number}", "a JSON object", shown) from None
                 yield self._found(f"{path}: line {number}", record)
 
-    def _table(self, path: Path, builder: str) -> Iterator[str]:
-        """Yield the texts of a table."""
+    def _table(self, path: Path, builder: str) -> Iterator[Document]:
+        """Yield the texts or conversations of a table."""
         for number, row in enumerate(_rows(path, builder), 1):
             yield self._found(f"{path}: row {number}", row)
 
@@ -161,13 +169,77 @@ class Corpus:
             reason = " ".join(str(error).split())[:160] or type(error).__name__
             raise ConnectionError(f"dataset {self.dataset}: expected the hub to answer, received {reason}") from None
 
-    def _found(self, where: str, record: Any) -> str:
-        """Return the text of a record."""
+    def _found(self, where: str, record: Any) -> Document:
+        """Return the text of a record, or its conversation."""
         text = record.get(self.field) if isinstance(record, dict) else None
-        if not isinstance(text, str):
+        if not isinstance(text, str) and not is_conversation(text):
             shown = " ".join(str(record).split())[:60]
             raise errors.invalid(where, f"a record with a text in {self.field!r} (--field)", shown)
-        return text
+        return text  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class Given(Corpus):
+    """Hold documents that are in memory; ``dataset`` is what files call them."""
+
+    given: tuple[Document, ...] = ()
+
+    @property
+    def named(self) -> bool:
+        """It has no name that :data:`NAMED` knows."""
+        return False
+
+    @property
+    def one_text(self) -> bool:
+        """Its documents are told apart."""
+        return False
+
+    def check(self) -> None:
+        """Nothing is left to check: see :func:`given_corpus`."""
+
+    def documents(self) -> Iterator[Document]:
+        """Yield the documents in their order."""
+        return iter(self.given)
+
+
+def is_conversation(value: Any) -> bool:
+    """Tell whether a value is a list of messages: mappings with a role and a content.
+
+    >>> is_conversation([{"role": "user", "content": "Hello"}]), is_conversation(["Hello"]), is_conversation([])
+    (True, False, False)
+    """
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(isinstance(one, Mapping) and {"role", "content"} <= one.keys() for one in value)
+    )
+
+
+def given_corpus(name: str, rows: Any, column: str = "text") -> Given:
+    """Return texts or conversations that are in memory, called ``name``, or raise ValueError with the number of a row.
+
+    ``rows`` is a list, a column of a table (pandas), or a table with ``column`` (pandas, datasets); a single
+    conversation is one document.
+    """
+    expected = "a list of texts or of conversations, a pandas Series or DataFrame, or a datasets.Dataset"
+    if is_conversation(rows):
+        rows = [rows]
+    elif (columns := getattr(rows, "columns", getattr(rows, "column_names", None))) is not None:
+        if isinstance(columns, Mapping) or column not in columns:
+            raise errors.invalid(name, f"a table with a column {column!r} (field)", ", ".join(map(str, columns)))
+        rows = rows[column]
+    if isinstance(rows, str | bytes | Mapping) or not isinstance(rows, Iterable):
+        raise errors.invalid(name, expected, f"{type(rows).__name__}")
+    rows = (one[column] if isinstance(one, Mapping) and column in one else one for one in rows)
+    documents = tuple(one.tolist() if isinstance(one, np.ndarray) else one for one in rows)
+    if not documents:
+        raise errors.invalid(name, "one or more", "none")
+    for k, one in enumerate(documents):
+        if isinstance(one, str) and not one.strip():
+            raise errors.invalid(f"{name}: row {k}", "a text", "an empty one")
+        if not isinstance(one, str) and not is_conversation(one):
+            raise errors.invalid(f"{name}: row {k}", "a text, or messages with a role and a content", repr(one)[:60])
+    return Given(f"{name} in memory", given=documents)
 
 
 def _kind(path: Path) -> str:
@@ -197,18 +269,32 @@ def _rows(path: Path, builder: str, **options: Any) -> Iterator[Any]:
 def chosen_corpus(asked: Mapping[str, Any], *, untrained: bool = False) -> tuple[Corpus, str]:
     """Return the documents that a user's settings name, and the rule, or raise ValueError if there can be none.
 
-    Without a data set an untrained network is given random tokens, any other the built-in documents.
+    Without a data set an untrained network is given random tokens, any other the built-in documents. Texts and messages
+    in memory are prompts as they are, unless a number of tokens is given.
 
-    >>> chosen_corpus({}, untrained=True)[1], chosen_corpus({})[1]
-    ('random', 'first')
+    >>> chosen_corpus({}, untrained=True)[1], chosen_corpus({})[1], chosen_corpus({"texts": ["a b"]})[1]
+    ('random', 'first', 'whole')
     """
-    dataset = asked.get("dataset")
-    rule = asked.get("rule") or ("random" if untrained and dataset is None else "first")
+    given = [name for name in ("dataset", "texts", "messages") if asked.get(name) is not None]
+    if len(given) > 1:
+        raise errors.invalid(given[1], f"none beside {given[0]}", "both")
+    in_memory = bool(given) and given[0] != "dataset"
+    without = "random" if untrained and not given else "whole" if in_memory and not asked.get("length") else "first"
+    rule = asked.get("rule") or without
     if rule not in RULES:
-        raise errors.invalid("rule", "first, cut or random", repr(rule))
-    if rule == "random" and dataset is not None:
-        raise errors.invalid("dataset", "none with the rule random, which draws tokens and reads no text", dataset)
-    corpus = Corpus(BUILTIN if dataset is None else dataset, asked.get("separator"), asked.get("field", "text"))
+        raise errors.invalid("rule", f"{', '.join(RULES[:-1])} or {RULES[-1]}", repr(rule))
+    if rule == "random" and given:
+        received = asked["dataset"] if given == ["dataset"] else "some"
+        raise errors.invalid(given[0], "none with the rule random, which draws tokens and reads no text", received)
+    for name in ("separator", "field"):
+        if not isinstance(asked.get(name) or "", str):
+            raise errors.invalid(name, "a text", repr(asked[name]))
+    column = asked.get("field", "text")
+    if in_memory:
+        if asked.get("separator") is not None:
+            raise errors.invalid("separator", f"none with {given[0]}, which are told apart", asked["separator"])
+        return given_corpus(given[0], asked[given[0]], column), rule
+    corpus = Corpus(asked["dataset"] if given else BUILTIN, asked.get("separator"), column)
     corpus.check()
     return corpus, rule
 
@@ -237,9 +323,10 @@ def _whole(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Prompts:
-    """Hold prompts of equal length."""
+    """Hold prompts, of equal length unless they are whole documents."""
 
     ids: Int[np.ndarray, "N n"]
+    """Tokens; -1 after the end of a prompt that is shorter than others."""
     documents: int
     """How many were read."""
     origins: Int[np.ndarray, "N"]
@@ -247,10 +334,30 @@ class Prompts:
     offsets: Int[np.ndarray, "N"] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """Token of its document at which each was cut, special tokens in front not counted; 0 unless given."""
 
+    following: Int[np.ndarray, "N"] | None = None
+    """The token after each in its document, where it is kept."""
+
+    def shortened(self) -> Prompts:
+        """Return the prompts without their last tokens, which then are those that follow."""
+        lengths = self.lengths
+        if lengths.min() < 3:
+            raise errors.invalid(
+                f"prompt {int(lengths.argmin())}", "3 tokens or more, the last of which is the target", 2
+            )
+        last = (np.arange(len(lengths)), lengths - 1)
+        ids = self.ids.copy()
+        ids[last] = -1
+        return replace(self, ids=ids[:, : int(lengths.max()) - 1], following=self.ids[last])
+
     def __post_init__(self) -> None:
         """Fill in offsets of 0."""
         if not self.offsets.size:
             object.__setattr__(self, "offsets", np.zeros(len(self.ids), dtype=np.int64))
+
+    @property
+    def lengths(self) -> Int[np.ndarray, "N"]:
+        """Number of tokens of each prompt."""
+        return (self.ids >= 0).sum(1)
 
     @property
     def sha256(self) -> str:
@@ -288,8 +395,11 @@ def make_prompts(
 
     The rule ``first`` takes the first n tokens of each document that has as many (the paper's rule). ``cut`` takes n
     tokens from inside: the document's blocks of n tokens, counted from a random offset below n, of which the first
-    ``per_document`` that fit are taken. ``random`` draws tokens uniformly, without those that the tokenizer marks as
-    special and those in ``excluded``. Start tokens are put in front under each rule.
+    ``per_document`` that fit are taken. ``last`` takes the last n tokens of each document that has as many, ``whole``
+    each document as it is, whatever n. ``random`` draws tokens uniformly, without those that the tokenizer marks as
+    special and those in ``excluded``. Start tokens stand in front under each rule, once: documents that begin with them
+    are given no others. A conversation is written out by the tokenizer's chat template, with the beginning of an answer
+    where its last message is not one.
 
     Source: residual-aware paper, section 6 ("prompts of n tokens"), for ``first``; the others are controls.
     """
@@ -299,7 +409,7 @@ def make_prompts(
     errors.positive_integer("seed", seed, minimum=0)
     check_prompts_fit(N, n)
     if rule not in RULES:
-        raise errors.invalid("rule", "first, cut or random", rule)
+        raise errors.invalid("rule", f"{', '.join(RULES[:-1])} or {RULES[-1]}", rule)
     if isinstance(tokenizer, Vocabulary) and rule != "random":
         wanted = "a directory, an id or reference/NAME (--tokenizer), for prompts that are cut from text"
         raise errors.invalid("tokenizer", wanted, "none")
@@ -317,20 +427,31 @@ def make_prompts(
         return Prompts(ids, 0, np.arange(N))
     found: list[tuple[list[int], int, int]] = []  # ids, document and offset
     read = 0
-    for read, text in enumerate(corpus.documents(), 1):
+    for read, document in enumerate(corpus.documents(), 1):
         offset = int(rng.integers(body)) if rule == "cut" else 0
         most = min(N - len(found), per_document if rule == "cut" else 1)
-        tokens = _tokens(tokenizer, text, offset + most * body)
-        starts = range(offset, len(tokens) - body + 1, body)[:most]
-        found += [(front + tokens[start : start + body], read - 1, start) for start in starts]
+        needed = offset + most * body if rule in ("first", "cut") else None
+        tokens = _tokens(tokenizer, _text(tokenizer, document, f"{corpus.dataset}: document {read - 1}"), front, needed)
+        if rule == "whole":
+            found.append((front + tokens, read - 1, 0))
+            if len(found[-1][0]) < 2:
+                raise errors.invalid(f"{corpus.dataset}: document {read - 1}", "2 tokens or more", len(found[-1][0]))
+        else:
+            offset = max(len(tokens) - body, 0) if rule == "last" else offset
+            starts = range(offset, len(tokens) - body + 1, body)[:most]
+            found += [(front + tokens[start : start + body], read - 1, start) for start in starts]
         if len(found) == N:
-            rows, origins, offsets = (np.array(x, dtype=np.int64) for x in zip(*found, strict=True))
-            return Prompts(rows, read, origins, offsets)
+            rows, origins, offsets = zip(*found, strict=True)
+            ids = np.full((N, max(map(len, rows))), -1, dtype=np.int64)
+            for k, row in enumerate(rows):
+                ids[k, : len(row)] = row
+            return Prompts(ids, read, np.array(origins, dtype=np.int64), np.array(offsets, dtype=np.int64))
     received = f"{len(found)} from {read} document{'' if read == 1 else 's'}"
     if corpus.one_text:
         received += "; --separator says which lines begin a new document"
         received += "" if rule == "cut" else ", --rule cut with --per-document takes prompts from inside"
-    raise errors.invalid(f"dataset {corpus.dataset}", f"{N} prompts of {n} tokens", received)
+    wanted = f"{N} prompts" if rule == "whole" else f"{N} prompts of {n} tokens"
+    raise errors.invalid(f"dataset {corpus.dataset}", wanted, received)
 
 
 def document_units(origins: Int[np.ndarray, "N"], dataset: str) -> Int[np.ndarray, "N"]:
@@ -339,7 +460,7 @@ def document_units(origins: Int[np.ndarray, "N"], dataset: str) -> Int[np.ndarra
     >>> document_units(np.array([0, 2, 3]), "builtin").tolist(), document_units(np.array([7, 7]), "mine").tolist()
     ([0, 1, 2], [0, 0])
     """
-    labels = np.array(held_out_modules())[origins] if dataset == BUILTIN else origins
+    labels = np.array(builtin_units())[origins] if dataset == BUILTIN else origins
     return in_order(labels)
 
 
@@ -409,17 +530,47 @@ def start_tokens(tokenizer: Any, text: str = "a") -> list[int]:
     return list(full[:start])
 
 
-def _tokens(tokenizer: Any, text: str, wanted: int) -> list[int]:
-    """Return at least the first ``wanted`` tokens, or all of them; a long text is not tokenized to its end.
+def _text(tokenizer: Any, document: Document, where: str) -> str:
+    """Return a document as a text: of a conversation what the chat template makes of it, up to where an answer begins.
 
-    A prefix of 16 characters a token nearly always suffices; it is cut at white space and its last tokens are
-    not used, so that where a text is cut makes no difference. The whole text is taken if it does not suffice.
+    A last message of the assistant is left open, so that the prompt ends where the message does.
+    """
+    if isinstance(document, str):
+        return document
+    if not getattr(tokenizer, "chat_template", None):
+        raise errors.invalid(where, "texts, or a tokenizer with a chat template", "messages, and a tokenizer without")
+    answered = document[-1]["role"] == "assistant"
+    how = {"add_generation_prompt": not answered, "continue_final_message": answered}
+    try:
+        return str(tokenizer.apply_chat_template(document, tokenize=False, **how))
+    except Exception as error:  # templates are programs of the models' authors
+        reason = " ".join(str(error).split())[:80] or type(error).__name__
+        raise errors.invalid(where, "messages that the chat template takes", reason) from None
+
+
+def _tokens(tokenizer: Any, text: str, front: list[int], wanted: int | None) -> list[int]:
+    """Return at least the first ``wanted`` tokens, or all of them, without the start tokens in front.
+
+    A long text is not tokenized to its end: a prefix of 16 characters a token nearly always suffices; it is cut at
+    white space and its last tokens are not used, so that where a text is cut makes no difference. The whole text is
+    taken if it does not suffice.
     """
     margin = 16
-    prefix = text[: 16 * (wanted + margin)]
-    if len(prefix) < len(text):
+    prefix = text if wanted is None else text[: 16 * (wanted + margin)]
+    if wanted is not None and len(prefix) < len(text):
         prefix = prefix[: max(prefix.rfind(" "), prefix.rfind("\n")) + 1]
-        ids = tokenizer(prefix, add_special_tokens=False, verbose=False)["input_ids"]
+        ids = _without(front, tokenizer(prefix, add_special_tokens=False, verbose=False)["input_ids"])
         if len(ids) >= wanted + margin:
-            return list(ids[:wanted])
-    return list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+            return ids[:wanted]
+    return _without(front, tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+
+
+def _without(front: list[int], ids: list[int]) -> list[int]:
+    """Return ids without the start tokens that they begin with.
+
+    >>> _without([0], [0, 0, 5, 0]), _without([], [0, 5])
+    ([5, 0], [0, 5])
+    """
+    while front and ids[: len(front)] == front:
+        ids = ids[len(front) :]
+    return list(ids)

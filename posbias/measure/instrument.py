@@ -23,7 +23,8 @@ from posbias import errors
 from posbias.measure import ladder
 from posbias.measure.attention import AttentionReading, FusedReading, check_allowed, read_mask
 from posbias.measure.offload import works_on
-from posbias.networks.families import Family, family_of
+from posbias.measure.target import Target
+from posbias.networks.families import Family, family_of, text_config, window
 from posbias.networks.hooks import After, Before, given, hooked, regiven, rereturned, returned
 
 IMPLEMENTATIONS = ("eager", "sdpa")
@@ -45,11 +46,13 @@ class BatchReading:
     lambda_token
         The mean over tokens of ‖a_i‖ / (‖x_i‖ + ‖a_i‖).
     influence
-        L2 norm of the gradient of p with respect to each input embedding.
+        L2 norm of the gradient of the target with respect to each input embedding.
     influence_signed
         Gradient times input, summed over the embedding.
     probability
-        p: the probability of the most likely next token after the last position.
+        The probability of the most likely next token after the last position.
+    target_value
+        What influence is a derivative of; that probability unless another target was given.
     ladder
         As ``influence``, by the layers of each rung and pairing; None where no rungs were asked for.
     """
@@ -59,8 +62,13 @@ class BatchReading:
     influence: Float[Tensor, "B n"]
     influence_signed: Float[Tensor, "B n"]
     probability: Float[Tensor, "B"]
+    target_value: Float[Tensor, "B"]
     ladder: Float[Tensor, "B rungs P n"] | None = None
 
+
+Value = Callable[[Float[Tensor, "B v"]], Float[Tensor, "B"]]
+"""Takes the next token's logits and returns what influence is a derivative of."""
+TOP = Target()
 
 Observer = Callable[[Any], object]
 """Takes a ``Reading`` of :mod:`posbias.measure.attention`; one that knows only eager attention may take that alone."""
@@ -107,7 +115,7 @@ class Instrument:
     @property
     def H(self) -> int:
         """Number of attention (query) heads."""
-        return int(self.model.config.num_attention_heads)  # type: ignore[union-attr, arg-type]
+        return int(text_config(self.model.config).num_attention_heads)
 
     @property
     def is_fused(self) -> bool:
@@ -119,26 +127,35 @@ class Instrument:
         return [works_on(layer) for layer in self.layers]
 
     def measure(
-        self, ids: Int[Tensor, "B n"], observe: Observer | None = None, rungs: ladder.Rungs | None = None
+        self,
+        ids: Int[Tensor, "B n"],
+        observe: Observer | None = None,
+        rungs: ladder.Rungs | None = None,
+        value: Value = TOP.value,
+        keep: int = 1,
     ) -> BatchReading:
         """Return the reading of a batch of prompts of equal length, handing each layer's attention to ``observe``.
 
-        With ``rungs`` the gradient also climbs the ladder.
+        With ``rungs`` the gradient also climbs the ladder. Influence is a derivative of ``value``, a function of the
+        next token's logits: the likeliest token's probability unless given. If more than one is to be kept, it is given
+        those of the last ``keep`` positions, (B, keep, v).
         """
         x = self.embeddings(ids).requires_grad_(True)
         walk = _Walk(self.layers)
         watch = _Watch(self, x.shape[1], None)
         with torch.enable_grad(), watch.hooked(), walk.kept():
-            logits = self.model(inputs_embeds=x, use_cache=False, logits_to_keep=1).logits
+            logits = self.model(inputs_embeds=x, use_cache=False, logits_to_keep=keep).logits
         watch.complete()
         norms = _norms(watch.inputs), _norms(watch.outputs)
         _check_norms(*norms)
         mixing = _share(*(norm.square().sum(-1).sqrt() for norm in norms))
         wide = torch.promote_types(x.dtype, torch.float32)
         with torch.enable_grad():
-            p = logits[:, -1].to(wide).softmax(-1).amax(-1)
-        _check_finite("the next token's probability", p.detach().cpu()[:, None])
-        (g,) = torch.autograd.grad(p.sum(), walk.above)
+            z = logits[:, -keep:].to(wide)
+            y, p = value(z if keep > 1 else z[:, 0]), TOP.value(z[:, -1].detach())
+        _check_finite("the next token's probability", p.cpu()[:, None])
+        _check_finite("the target", y.detach().cpu()[:, None])
+        (g,) = torch.autograd.grad(y.sum(), walk.above)
         watch.look(observe, mixing, rungs)
         climb = None if rungs is None else ladder.Climb(rungs, g)
         with torch.enable_grad(), watch.hooked():
@@ -156,7 +173,8 @@ class Instrument:
             lambda_token=_share(*norms).mean(-1).T.cpu(),
             influence=gradient.norm(dim=-1).double().cpu(),
             influence_signed=(gradient * x).sum(-1).double().cpu(),
-            probability=p.detach().double().cpu(),
+            probability=p.double().cpu(),
+            target_value=y.detach().double().cpu(),
             ladder=None if climb is None else climb.norms(),
         )
         _check_finite("the gradient", reading.influence)
@@ -212,7 +230,7 @@ class _Watch(TorchFunctionMode):
         self.working: int | None = None  # the layer whose attention module is at work
         self.arguments: Any = None
         self.product: Tensor | None = None
-        self.masks: dict[tuple[int, int], Any] = {}  # what was read off a mask and a bias, until the passes end
+        self.masks: dict[tuple[int, int, int | None], Any] = {}  # what was read off them, until the passes end
         self.checked: dict[int, Tensor] = {}  # masks of fused attention that were looked at
         self.rungs: ladder.Rungs | None = None  # what layers are to be made simpler for, on the way back
         self.replaced: str | None = None  # the rung for which attention is being replaced
@@ -229,7 +247,8 @@ class _Watch(TorchFunctionMode):
         ]
         before += [(attention, self._enter(t)) for t, attention in enumerate(attentions)]
         after: list[tuple[nn.Module, After]] = [(attention, self._leave) for attention in attentions]
-        after += [(output, self._attention_out) for output in outputs]
+        multipliers = [self.instrument.family.multiplier(layer) for layer in layers]
+        after += [(output, self._attention_out(x)) for output, x in zip(outputs, multipliers, strict=True)]
         after += [(stream, self._stream_out) for stream in streams if stream is not None]
         with hooked(before, after), self:
             yield
@@ -279,9 +298,12 @@ class _Watch(TorchFunctionMode):
         if self.mixing is None:
             self.inputs.append(_token_norms(returned(out)))
 
-    def _attention_out(self, module: nn.Module, args: Any, out: Any) -> None:
-        if self.mixing is None:
-            self.outputs.append(_token_norms(returned(out)))
+    def _attention_out(self, multiplier: float) -> After:
+        def hook(module: nn.Module, args: Any, out: Any) -> None:
+            if self.mixing is None:
+                self.outputs.append(_token_norms(returned(out)) * abs(multiplier))
+
+        return hook
 
     def _enter(self, t: int) -> Callable[..., Any]:
         def hook(module: nn.Module, args: Any, kwargs: Any) -> Any:
@@ -290,11 +312,12 @@ class _Watch(TorchFunctionMode):
             self.working, self.product = t, None
             family = self.instrument.family
             read_from = named.get("attention_mask"), named.get(family.biased or "")
-            key = (id(read_from[0]), id(read_from[1]))
+            width = window(module, self.instrument.model.config) if family.narrows else None
+            key = (id(read_from[0]), id(read_from[1]), width)
             if key not in self.masks:  # which keeps the tensors alive, so that no id comes twice in a pass
                 with torch.no_grad():
                     bias = family.bias(named, module, self.n) if family.bias else None
-                    seen = (None, None) if self.instrument.is_fused else self._mask(named, bias)
+                    seen = (None, None) if self.instrument.is_fused else self._mask(named, bias, width)
                     _forget(self.masks, MASKS - 1)
                     self.masks[key] = (read_from, named.get(family.biased or ""), *seen)
             _, replaced, *self.arguments = self.masks[key]
@@ -307,8 +330,14 @@ class _Watch(TorchFunctionMode):
     def _leave(self, module: nn.Module, args: Any, out: Any) -> None:
         self.working = self.product = None
 
-    def _mask(self, named: dict[str, Any], bias: Tensor | None) -> tuple[Tensor | None, Tensor]:
-        return read_mask(named, bias, self.n, self.instrument.causal)
+    def _mask(self, named: dict[str, Any], bias: Tensor | None, width: int | None) -> tuple[Tensor | None, Tensor]:
+        return read_mask(named, bias, self.n, self.instrument.causal, width)
+
+    def _sinks(self) -> Float[Tensor, "H 1 1"] | None:
+        """Return the logits of the keys that are no tokens, None if the layer at work has none."""
+        name = self.instrument.family.sinks
+        assert self.working is not None
+        return None if name is None else getattr(self.instrument.attentions[self.working], name).detach()[:, None, None]
 
     def _softmax(self, logits: Tensor, probabilities: Tensor) -> None:
         t = self.working
@@ -317,9 +346,11 @@ class _Watch(TorchFunctionMode):
         if self.observe is None:
             return
         bias, allowed = self.arguments
-        shape = logits.shape
-        product = None if self.product is None else self.product.view(shape)
         with torch.no_grad():
+            if (sinks := self._sinks()) is not None:  # undo what was taken off the row
+                logits = logits[..., :-1] - logits[..., -1:] + sinks
+                probabilities = probabilities[..., :-1]
+            product = None if self.product is None else self.product.view(logits.shape)
             seen = AttentionReading(t, logits.detach(), probabilities.detach(), bias, allowed, product, self._mixing(t))
             self.observe(seen)
 
@@ -362,9 +393,11 @@ class _Watch(TorchFunctionMode):
         with torch.no_grad():
             if self.replaced == "vectors":
                 return ladder.mean_weights(probabilities)
+            sinks = self._sinks()
             if (given := self._kernels()) is not None:
+                given = given if sinks is None else torch.cat([given, 1 - given.sum(-1, keepdim=True)], dim=-1)
                 return given.to(probabilities).expand_as(probabilities).contiguous()
-            return ladder.position_weights(probabilities, bias, allowed)
+            return ladder.position_weights(probabilities, bias, allowed, sinks)
 
     def _fused_replaced(
         self, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, **kwargs: Any

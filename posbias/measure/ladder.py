@@ -79,16 +79,22 @@ class Climb:
         return torch.stack(found, dim=1)
 
 
-def mean_weights(weights: Float[Tensor, "B H n n"]) -> Float[Tensor, "B H n n"]:
+def mean_weights(weights: Float[Tensor, "B H n keys"]) -> Float[Tensor, "B H n keys"]:
     """Return the mean over prompts in the place of each prompt's attention."""
     wide = torch.promote_types(weights.dtype, torch.float32)
     return weights.detach().mean(0, keepdim=True, dtype=wide).to(weights.dtype).expand_as(weights).contiguous()
 
 
-def position_weights(like: Float[Tensor, "B H n n"], bias: Tensor | None, allowed: Tensor) -> Float[Tensor, "B H n n"]:
-    """Return the softmax of the position bias alone, the same for all prompts."""
-    free = like.new_zeros(like.shape[1:], dtype=torch.float32) if bias is None else bias.expand(like.shape[1:]).float()
-    return free.masked_fill(~allowed, -torch.inf).softmax(-1).to(like.dtype).expand_as(like).contiguous()
+def position_weights(
+    like: Float[Tensor, "B H n keys"], bias: Tensor | None, allowed: Tensor, sinks: Float[Tensor, "H 1 1"] | None = None
+) -> Float[Tensor, "B H n keys"]:
+    """Return the softmax of the position bias alone, the same for all prompts; sinks keep their logits, as last key."""
+    shape = (*like.shape[1:3], like.shape[2])
+    free = like.new_zeros(shape, dtype=torch.float32) if bias is None else bias.expand(shape).float()
+    free = free.masked_fill(~allowed, -torch.inf)
+    if sinks is not None:
+        free = torch.cat([free, sinks.float().expand(*shape[:2], 1)], dim=-1)
+    return free.softmax(-1).to(like.dtype).expand_as(like).contiguous()
 
 
 def fused_mean(reading: FusedReading) -> Weights:

@@ -6,9 +6,12 @@ whatever cannot be read is said to be absent, unanswered for, or broken.
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 import sys
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +24,23 @@ from transformers.utils import logging
 from transformers.utils.hub import cached_file, extract_commit_hash
 
 from posbias import errors
+from posbias.measure.adapters import check_adapter, found_adapter, named_base, with_adapter
 from posbias.measure.digest import folder_digest
 from posbias.measure.memory import has_fast_bfloat16, memory_available, shape_of
-from posbias.measure.opening import check_config
+from posbias.measure.opening import ADAPTER, check_config
 from posbias.measure.settings import ATTENTION, Opening
 from posbias.measure.settings import DTYPES as DTYPE_NAMES
 from posbias.measure.weights import check_files, check_prefix, check_weights
 from posbias.networks.description import FIELD, biases_of
-from posbias.networks.families import family_of
+from posbias.networks.families import check_family, longest_of, row_of, text_config
 from posbias.networks.given_biases import attach_biases
 from posbias.shipped import PREFIX, model_folder
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
 """Files of which one at least lies in the directory of a tokenizer."""
+
+NO_FOLDER = "no such folder"
+"""Where transformers is told to look for an adapter."""
 
 DTYPES = {name: getattr(torch, name) for name in DTYPE_NAMES}
 
@@ -42,34 +49,46 @@ MOST = {"num_hidden_layers": 1000, "num_attention_heads": 2**31, "hidden_size": 
 
 
 class Source(Opening):
-    """Which model is wanted and what it is allowed to do: its configuration, tokenizer and weights, when asked for."""
+    """Which model is wanted and what it is allowed to do: its configuration, tokenizer and weights, when asked for.
+
+    With an adapter of peft beside it, or in the place of a model, it is the model that the adapter makes of its base.
+    """
 
     def config(self) -> Any:
         """Return the configuration, of a supported family and with numbers of which a model is made."""
-        path = _directory("model", self.model)
+        path, base = _directory("model", self.model), self._base
+        if base is not None:
+            return base.config()
         if path is not None:
             check_config(path / "config.json", f"model {self.model}")
         config = self._from("model", AutoConfig, self.model)
-        family_of(config)
+        check_family(config.to_dict(), row=False)
+        if row_of(config) is not None:  # of a model of text and pictures what its row is of
+            config = text_config(config)
         check_shape(f"model {self.model}", config)
         return config
 
     def name(self) -> str:
         """Return what the model is called in results: of a local path only the last part, which says enough."""
-        return last_part(self.model)
+        if self._adapter is None:
+            return last_part(self.model)
+        base = self._base
+        return f"{last_part(self.model)}, adapter{'' if base is None else f' of {base.name()}'}"
 
     def version(self) -> str:
         """Return what tells this model from others of its name.
 
-        For a model in a directory a digest of every byte of its files, for one on the hub its commit. A tokenizer from
-        elsewhere is named after it in the same way.
+        For a model in a directory a digest of every byte of its files, for one on the hub its commit. The base of an
+        adapter, and a tokenizer from elsewhere, are named after it in the same way.
         """
-        path = _directory("model", self.model)
+        path, base = _directory("model", self.model), self._base
         if path is not None:
             own = folder_digest(path)
         else:
-            file = cached_file(self.model, "config.json", revision=self.revision)
+            file = cached_file(self.model, "config.json" if base is None else ADAPTER, revision=self.revision)
             own = extract_commit_hash(file, None) or self.revision or "unknown"
+        if base is not None:
+            own += f", base {base.version()}"
         if self.tokenizer is None or self.tokenizer == self.model:
             return own
         other = _directory("tokenizer", self.tokenizer)
@@ -85,8 +104,14 @@ class Source(Opening):
 
     def load_tokenizer(self) -> Any:
         """Return the tokenizer; transformers would make an empty one of a directory without its files."""
-        name = self.tokenizer or self.model
+        name, base = self.tokenizer or self.model, self._base
         path = _directory("tokenizer", name)
+        if (
+            base is not None
+            and self.tokenizer is None
+            and not (path and any((path / x).is_file() for x in TOKENIZER_FILES))
+        ):
+            return base.load_tokenizer()
         if path is not None and not any((path / file).is_file() for file in TOKENIZER_FILES):
             raise errors.invalid(f"tokenizer {name}", f"a directory with one of {', '.join(TOKENIZER_FILES)}", "none")
         tokenizer = self._from("tokenizer", AutoTokenizer, name)
@@ -99,6 +124,20 @@ class Source(Opening):
 
         It is what its files say, or it is refused: see :func:`~posbias.measure.weights.check_weights`.
         """
+        base, adapter = self._base, self._adapter
+        model = (base or self)._load_base(dtype, device, device_map, attention)
+        if adapter is not None:
+            model = with_adapter(f"model {self.model}", model, adapter, pickle=self.allow_pickle)
+        return model
+
+    def check_weights(self) -> None:
+        """Raise ValueError unless the weights of a model in a directory, or of its adapter's base, can be read."""
+        source = self._base or self
+        if (path := _directory("model", source.model)) is not None:
+            check_files(path, pickle=self.allow_pickle)
+
+    def _load_base(self, dtype: torch.dtype, device: str, device_map: str | None, attention: str) -> Any:
+        """Return the model that an adapter changes, or the model where there is none."""
         where, config = f"model {self.model}", self.config()
         check_attention(config, attention)
         if not self.trust_remote_code and getattr(config, "quantization_config", None) is None:
@@ -109,6 +148,9 @@ class Source(Opening):
         options: dict[str, Any] = {"dtype": dtype, "attn_implementation": attention, "device_map": device_map}
         options |= {"use_safetensors": None if self.allow_pickle else True}
         options |= {"output_loading_info": True, "ignore_mismatched_sizes": True}  # refused below, by name
+        options |= {
+            "adapter_kwargs": {"subfolder": NO_FOLDER}
+        }  # else transformers looks for adapters, and is not strict
         if self.strip_prefix:
             options["key_mapping"] = {f"^{re.escape(self.strip_prefix)}": ""}
         try:
@@ -124,6 +166,30 @@ class Source(Opening):
             low = dtype.itemsize == 4 and has_fast_bfloat16(torch.device(device))
             advice = f"one that does not; try --device-map auto{', or --dtype bfloat16' if low else ''}"
             raise errors.invalid(f"model {self.model}", f"one that fits on {device_map or device}", advice) from None
+
+    @cached_property
+    def _adapter(self) -> Path | None:
+        """The folder of the adapter, None if there is none; one that cannot be merged is refused."""
+        folder = found_adapter(self.model, _directory("model", self.model), self.revision)
+        if folder is not None:
+            check_adapter(f"model {self.model}", folder, pickle=self.allow_pickle)
+        return folder
+
+    @cached_property
+    def _base(self) -> Source | None:
+        """The model that an adapter was made for where the adapter lies alone, None where the model is here."""
+        folder = self._adapter
+        if folder is None or (folder / "config.json").is_file():
+            return None
+        name, revision = named_base(f"model {self.model}", folder)
+        base = replace(self, model=name, revision=revision, tokenizer=None)
+        try:
+            if base._adapter is not None:
+                raise errors.invalid(f"model {name}", "a model without an adapter", "one with an adapter")
+            base.config()
+        except ValueError as error:
+            raise errors.invalid(f"model {self.model}", "an adapter whose base is there", str(error)[:160]) from None
+        return base
 
     def _from(self, what: str, auto: Any, name: str, **options: Any) -> Any:
         """Return what transformers makes of a directory or id, or say what is wrong with it."""
@@ -202,13 +268,14 @@ def _reason(what: str, name: str, revision: str | None, error: Exception, *, the
 
 
 def last_part(source: str) -> str:
-    """Return the last part of a path that is there, anything else unchanged.
+    r"""Return the last part of a path that is there, anything else unchanged; bytes that are no text are written out.
 
-    >>> last_part("someone/some-model")
-    'someone/some-model'
+    >>> last_part("someone/some-model"), last_part("model-\udcff")
+    ('someone/some-model', 'model-\\udcff')
     """
     path = Path(source)
-    return path.resolve().name if path.exists() else source
+    name = path.resolve().name if path.exists() else source
+    return name.encode(errors="backslashreplace").decode()
 
 
 def check_shape(where: str, config: Any) -> None:
@@ -220,14 +287,16 @@ def check_shape(where: str, config: Any) -> None:
         ...
     ValueError: gpt2: num_hidden_layers: expected an integer of at least 1, received 0
     """
-    found = {}
+    row, found = row_of(config), {}
+    if row is None:  # nobody knows which numbers it has
+        return
     for name, most in MOST.items():
         found[name] = errors.positive_integer(f"{where}: {name}", getattr(config, name, None))
         if found[name] > most:
             raise errors.invalid(f"{where}: {name}", f"at most {most}", found[name])
-    for name, least in (*((name, 1) for name in family_of(config).context), ("sliding_window", 2)):
+    for name, least in (*((name, 1) for name in row.context), ("sliding_window", 2)):
         stated: Any = getattr(config, name, None)
-        if stated is not None:
+        if stated is not None and (name, stated) != ("sliding_window", 0):  # 0 stands for none
             errors.positive_integer(f"{where}: {name}", stated, minimum=least)
     H, hidden, groups = found["num_attention_heads"], found["hidden_size"], getattr(config, "num_key_value_heads", None)
     if hidden % H and getattr(config, "head_dim", None) in (None, hidden // H):
@@ -236,6 +305,8 @@ def check_shape(where: str, config: Any) -> None:
         raise errors.invalid(f"{where}: num_key_value_heads", f"a divisor of the {H} heads", groups)
     if getattr(config, FIELD, None) is not None:
         biases_of(config.model_type, getattr(config, FIELD), found["num_hidden_layers"], H, where)
+    if getattr(config, "use_bidirectional_attention", False):
+        raise errors.invalid(f"{where}: use_bidirectional_attention", "false, for a causal mask", "true")
     if getattr(config, "slow_but_exact", False) and getattr(config, "pretraining_tp", 1) > 1:
         raise errors.invalid(f"{where}: slow_but_exact", "false, for the projection in one piece", "true")
 
@@ -246,12 +317,14 @@ def check_runs(where: str, config: Any, dtype: torch.dtype, *, resident: bool = 
     ``resident`` is False where the weights are spread over devices, and need not all lie in this machine's memory.
     """
     try:
-        model = shape_of(config).eval()
+        model: Any = shape_of(copy.deepcopy(config)).eval()
+        model.set_experts_implementation("batched_mm")  # of all ways the one that asks for no number
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
     try:
         with torch.no_grad():  # with a cache, for without one some families look at the numbers
-            model(torch.zeros(1, 2, dtype=torch.long, device="meta"), use_cache=True)
+            if row_of(config) is not None:  # others may look at them in any case
+                model(torch.zeros(1, 2, dtype=torch.long, device="meta"), use_cache=True)
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         reason = " ".join(str(error).split())[:200]
         raise errors.invalid(where, "a configuration whose model runs", reason) from None
@@ -264,10 +337,10 @@ def check_runs(where: str, config: Any, dtype: torch.dtype, *, resident: bool = 
 
 def check_attention(config: Any, attention: str) -> None:
     """Raise ValueError for a way to compute attention that there is not, or not in this model's family."""
-    family = family_of(config)
-    there = ATTENTION if family.is_fused(config) else ATTENTION[:1]
+    row = row_of(config)
+    there = ATTENTION if row is None or row.is_fused(config) else ATTENTION[:1]
     if attention not in there:
-        raise errors.invalid("attention", f"{' or '.join(there)} for {family.name}", repr(attention))
+        raise errors.invalid("attention", f"{' or '.join(there)} for {config.model_type}", repr(attention))
 
 
 def check_fits(config: Any, tokenizer: Any, length: int) -> None:
@@ -275,7 +348,7 @@ def check_fits(config: Any, tokenizer: Any, length: int) -> None:
 
     Ids may have gaps, so that the largest counts, not how many there are.
     """
-    longest = family_of(config).longest(config)
+    longest = longest_of(config)
     if longest is not None and length > longest:
         raise errors.invalid("length", f"at most {longest} tokens, the model's context", length)
     if len(tokenizer) > config.vocab_size:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike, fspath
@@ -15,10 +15,11 @@ from jaxtyping import Float
 from posbias import errors
 from posbias.comparison.pairs import Comparison, compare
 from posbias.files import check_writable
-from posbias.measure.settings import LETTERS, RUNGS, VARIANTS, labels
+from posbias.measure.settings import LETTERS, RUNGS, VARIANTS, check_one_length, labels
 from posbias.rollout.labelled import Profile
 
 if TYPE_CHECKING:
+    import pandas as pd
     import xarray as xr
     from matplotlib.axes import Axes
 
@@ -55,7 +56,9 @@ class Measurement:
     @property
     def described(self) -> str:
         """Model and prompts in a few words."""
-        return f"{self.model}, {self.prompts} prompts of {self.length} tokens ({self.results.attrs['dataset']})"
+        n = self.results.get("prompt_length")
+        which = f"prompts of {self.length}" if n is None else f"whole prompts of {int(n.min())} to {int(n.max())}"
+        return f"{self.model}, {self.prompts} {which} tokens ({self.results.attrs['dataset']})"
 
     @property
     def provenance(self) -> dict[str, Any]:
@@ -76,6 +79,8 @@ class Measurement:
     @property
     def mixing(self) -> Float[np.ndarray, "T"]:
         """λ of each layer, first layer first: mean over prompts of ‖a‖/(‖x‖+‖a‖), Frobenius norms."""
+        if "lambda_frobenius" not in self.results:
+            raise errors.invalid("mixing", "a measurement of mixing", "one of influence alone")
         return self.results["lambda_frobenius"].values.astype(np.float64)
 
     @property
@@ -84,7 +89,17 @@ class Measurement:
         p = self.results["influence"].values.astype(np.float64)
         prompts = self.results.get("influence_prompts")
         kept = None if prompts is None else prompts.values.astype(np.float64)
-        return Profile(p / p.sum(), f"{self.model}, measured influence", kept)
+        shares = f" by {len(p)} equal shares of a prompt" if "prompt_length" in self.results else ""
+        return Profile(p / p.sum(), f"{self.model}, measured influence{shares}", kept)
+
+    @property
+    def influence_from_end(self) -> Profile:
+        """Of whole prompts: the measured influence of their last tokens, as many as the shortest prompt has."""
+        if "influence_end_prompts" not in self.results:
+            raise errors.invalid("influence_from_end", "whole prompts", f"rule {self.results.attrs['rule']}")
+        kept = self.results["influence_end_prompts"].values.astype(np.float64)
+        p = kept.sum(0)
+        return Profile(p / p.sum(), f"{self.model}, measured influence of the last {len(p)} tokens", kept)
 
     def rollout(self, variant: str = "b", *, length: int | None = None, norm: str = "frobenius") -> Profile:
         """Return the influence profile that a rollout predicts from this measurement.
@@ -134,36 +149,45 @@ class Measurement:
         ax
             Where to draw; a new figure unless given.
         """
+        if ax is not None and not hasattr(ax, "plot"):
+            raise errors.invalid("ax", "one axes of matplotlib", type(ax).__name__)
         with extra("book"):
             from posbias.plotting import plot_prediction
         curves = {label: p.values for label, p in self._labelled().items()}
         return plot_prediction(self.influence.values, curves, title=self.described, ax=ax)
 
-    def report(self, path: str | PathLike[str], *, beside: Measurement | None = None) -> Path:
+    def report(self, path: str | PathLike[str], *, beside: Measurement | Sequence[Measurement] | None = None) -> Path:
         """Write a report, one HTML file that needs no other file and no network, and return its path.
 
-        It says whether there is a trough and which prediction comes nearest, has the figures, distances with intervals
-        and tests, other models to set it beside, how to read all this, the data, and where the numbers come from. What
-        the measurement lacks, it says.
+        It says which tenths of the prompt have the influence, whether the middle is lost, and whether a prediction is
+        nearer than equal shares and than the last token. It has the figures, distances with intervals and tests, other
+        models to set it beside, how to read all this, the data, and where the numbers come from. What the measurement
+        lacks, it says.
 
         Parameters
         ----------
         path
             The .html file to write; one that is there is replaced.
         beside
-            Another measurement to set beside this one.
+            Another measurement to set beside this one, or several.
 
         Raises
         ------
         ValueError
-            If the name does not end in .html, or the measured influence is no distribution.
+            If the name does not end in .html, ``beside`` is no measurement, or the measured influence is no
+            distribution.
         OSError
             If it cannot be written.
         """
+        others = [beside] if isinstance(beside, Measurement) else [] if beside is None else list(beside)
+        if not all(isinstance(other, Measurement) for other in others):
+            raise errors.invalid("beside", "a measurement, or several; posbias.load reads a file", f"{beside!r:.60}")
+        for one in (self, *others):
+            check_one_length(str(one.results.attrs["rule"]))
         file = check_writable(checked_path(path, ".html"))
         with extra("book"):
             from posbias.report.document import write_report
-        return write_report(file, self._subject(), None if beside is None else beside._subject())
+        return write_report(file, self._subject(), [other._subject() for other in others])
 
     def save(self, path: str | PathLike[str], *, matrices: bool = True, prompts: bool = True) -> Path:
         """Write the measurement as netCDF, as ``posbias measure`` does, and return the path.
@@ -191,17 +215,33 @@ class Measurement:
         file = checked_path(path, ".nc")
         if "summary" in self.results.attrs:
             write_summary(file, self.results)
-        elif matrices:
+        elif matrices or "prompt_length" in self.results or not self.variants:  # which have none
             write_results(file, self.results)
         else:
             write_summary(file, summarise(self.results, prompts=prompts))
         return file
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the measured influence and every rollout that can be computed, a position a row, a column each."""
+        import pandas as pd
+
+        subject = self._subject()
+        both = {**subject.predictions, **subject.rungs}
+        columns = {"measured": self.influence.values} | {name: p.values for name, p in both.items()}
+        return pd.DataFrame(columns).rename_axis("position")
+
+    def to_xarray(self) -> xr.Dataset:
+        """Return a copy of everything that was measured, with its provenance as attributes."""
+        return self.results.copy()
 
     def _subject(self) -> Subject:
         """Return what a report is given: the predictions that can be computed, and why others cannot."""
         from posbias.measure.rollouts import needs
         from posbias.report.stats import Subject
 
+        for name in ("lambda_frobenius", "lambda_token"):
+            if name in self.results:
+                errors.mixing_coefficients(f"{self.model}: {name}", self.results[name].values)
         found, missing = {}, {}
         for variant in (name for name in VARIANTS if name not in RUNGS):
             if variant not in self.variants:
@@ -221,9 +261,18 @@ class Measurement:
         shown = (name for name in self.variants if name not in RUNGS)
         return {labels()[name]: self.rollout(name) for name in shown}
 
+    def _repr_html_(self) -> str:
+        from posbias.notebook import shown
+
+        sizes = self.results.sizes
+        facts = [("layers × heads", f"{sizes['layer']} × {sizes['head']}")]
+        facts += [("total mixing", f"{self.mixing.sum():.3f}"), *self.influence._facts()]
+        return shown(f"Measurement of {self.described}", facts, self.influence.values)
+
     def __repr__(self) -> str:
-        sizes, tau = self.results.sizes, self.mixing.sum()
-        layers = f"{sizes['layer']} layers × {sizes['head']} heads, total mixing {tau:.3f}"
+        sizes, layers = self.results.sizes, "influence alone"
+        if "lambda_frobenius" in self.results:
+            layers = f"{sizes['layer']} layers × {sizes['head']} heads, total mixing {self.mixing.sum():.3f}"
         return f"Measurement of {self.described}\n{layers}\n{self.influence!r}"
 
 
@@ -244,12 +293,13 @@ def load(path: str | PathLike[str]) -> Measurement:
     """
     with extra("measure"):
         from posbias import netcdf
-        from posbias.measure.results import check_sizes, read_results
+        from posbias.measure.results import check_sizes, read_results, required
         from posbias.measure.summary import read_summary
     file = checked_path(path, ".nc")
     is_summary = "summary" in netcdf.load(file).attrs
     results = read_summary(file) if is_summary else read_results(file)
-    missing = [name for name in ("influence", "lambda_frobenius") if name not in results]
+    wanted = required(("influence", "lambda_frobenius"), results.attrs)
+    missing = [name for name in wanted if name not in results]
     if missing:
         raise errors.invalid(str(file), "a measurement of a model", f"a file without {' and '.join(missing)}")
     check_sizes(file, results)

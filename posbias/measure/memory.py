@@ -34,6 +34,8 @@ INNER = 13
 """The same of the width inside the MLP, whatever its activation and gates."""
 BLOCKS = 5
 """Blocks of queries in 32 bits that are held while weights and content are computed again or added up."""
+GATHERED = 4
+"""Vectors of the model's width for each expert that a token goes through."""
 RUNTIME = 2**29
 """Bytes for what is loaded on the way, and for what is not counted."""
 EXPONENTIAL = 20
@@ -104,10 +106,14 @@ def memory_need(
     """
     model = shape_of(config)
     count = sum(x.numel() for x in model.parameters())
+    chosen: int = getattr(config, "num_experts_per_tok", None) or 0
+    stacks = [x for name, x in model.named_parameters() if ".experts." in name and x.dim() == 3]
+    active = count - sum(x.numel() * (1 - min(1.0, chosen / len(x))) for x in stacks)
     held = count * dtype.itemsize + sum(x.nbytes for x in model.buffers())
     T, H, d = config.num_hidden_layers, config.num_attention_heads, config.hidden_size
     inner = next((int(x) for x in (getattr(config, name, None) for name in WIDTHS) if x), 4 * d)
-    vectors = (T + HIDDEN) * d + INNER * inner
+    inner = max(inner, (chosen + 1) * (getattr(config, "moe_intermediate_size", None) or inner * bool(chosen)))
+    vectors = (T + HIDDEN + GATHERED * chosen) * d + INNER * inner
     a_prompt = length * vectors * 4 + 16 * config.vocab_size
     if not fused:
         a_prompt += AT_WORK * H * length**2 * 4
@@ -127,7 +133,7 @@ def memory_need(
     climbs = len(RUNGS) * pairings if "ladder" in quantities else 0
     a_prompt += climbs * length * d * dtype.itemsize
     rows = 8 * prompts * ((4 + climbs) * length + 3 * T)
-    forward = 2.0 * count * length + 2.0 * T * d * length**2
+    forward = 2.0 * active * length + 2.0 * T * d * length**2
     read = T * H * length**2 * (d / H + EXPONENTIAL * len(reads)) if reads else 0.0
     back = 2 * forward  # the gradient by activations alone, and the layer once more
     back += (climbs + 2) * forward if climbs else 0.0  # layers run twice more for mean attention and positions

@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
 from posbias import errors
-from posbias.measure.corpus import Corpus, chosen_corpus
+from posbias.measure.biases import read_bias
+from posbias.measure.corpus import Corpus, Given, chosen_corpus
+from posbias.measure.hub import check_id
 from posbias.measure.measurement import Measurement, extra
 from posbias.measure.opening import check_subject
-from posbias.measure.settings import Settings, check_settings, quantities_of, settings_of
+from posbias.measure.settings import (
+    ALONE,
+    ALWAYS,
+    EXPLAINED,
+    SHARES,
+    Settings,
+    check_settings,
+    quantities_of,
+    settings_of,
+)
 from posbias.shipped import PREFIX
 
 if TYPE_CHECKING:
+    from posbias.explain.explanation import Explanation
     from posbias.measure import loading
 
 
@@ -41,22 +54,27 @@ class Model:
     @property
     def heads(self) -> int:
         """Number of heads H of each layer."""
-        return int(self.config.num_attention_heads)
+        if (heads := getattr(self.config, "num_attention_heads", None)) is None:
+            raise errors.invalid("heads", "a model with attention", self.config.model_type)
+        return int(heads)
 
     @property
     def longest(self) -> int | None:
         """The longest prompt in tokens, None if the model states none."""
-        from posbias.networks.families import family_of
+        from posbias.networks.families import longest_of
 
-        return family_of(self.config).longest(self.config)
+        return longest_of(self.config)
 
     def measure(
         self,
-        prompts: int = 200,
-        length: int = 256,
+        prompts: int | None = None,
+        length: int | None = None,
         dataset: str | PathLike[str] | None = None,
         *,
+        texts: Any = None,
+        messages: Any = None,
         bias: Any = None,
+        progress: bool | None = None,
         **settings: Any,
     ) -> Measurement:
         """Measure mixing, attention, content and input-token influence on prompts, and return the measurement.
@@ -64,18 +82,31 @@ class Model:
         Parameters
         ----------
         prompts, length
-            How many prompts, at least 1, of how many tokens, at least 2.
+            How many prompts, at least 1, of how many tokens, at least 2: 200 of 256 unless given, of ``texts`` and
+            ``messages`` all.
         dataset
             ``builtin`` (documentation and code that come with the package), ``fineweb-edu``, ``dclm`` or ``wikipedia``
             (streamed from the hub), or a path: a text file, a folder of .txt files, .jsonl, .csv or .parquet.
             ``builtin`` unless given; random tokens for an untrained network.
+        texts
+            Prompts that are in memory, in place of a data set: a list of texts, a pandas Series, or a table (pandas,
+            datasets) with the text in its column ``field``. They are prompts as they are, of different lengths (the
+            rule ``whole``), unless ``length`` says how many tokens of each: its first, or its last with
+            ``rule="last"``. Of whole prompts mixing and influence can be measured: by tenths of a prompt, and from its
+            end.
+        messages
+            The same for conversations, lists of messages with a role and a content, through the tokenizer's chat
+            template; up to where an answer begins, or up to the end of an answer that comes last.
         bias
             A position bias to add to the model's logits while it is measured: one for all heads such as
-            ``{"kind": "log", "alpha": 1.4}``, a list for heads, or a list of lists for layers.
+            ``{"kind": "log", "alpha": 1.4}`` or ``"log:1.4"``, a list for heads, or a list of lists for layers.
+        progress
+            Whether to show how far it is; on a terminal unless given, so that a notebook asks for it.
         settings
             Any other setting by the name that it has as an option of ``posbias measure``: ``batch_size``, ``dtype``,
             ``device``, ``device_map``, ``rule``, ``seed`` (of the prompts alone), ``per_document``, ``special_tokens``,
-            ``separator``, ``field``, ``quantities``, ``kernel_size``, ``pairings``, ``attention``, ``tokens``.
+            ``separator``, ``field``, ``quantities``, ``kernel_size``, ``pairings``, ``target``, ``against``, ``of``,
+            ``attention``, ``tokens``.
 
         Raises
         ------
@@ -84,54 +115,148 @@ class Model:
         OSError
             If a file or the hub cannot be read.
         """
+        from posbias.measure.in_memory import InMemory, lent
         from posbias.measure.run import measured
         from posbias.measure.untrained import Untrained
 
         if not isinstance(dataset, str | PathLike | None):
-            raise errors.invalid("dataset", "builtin, the name of a data set, or a path", repr(dataset))
-        asked = {"prompts": prompts, "length": length, **settings}
+            expected = "builtin, the name of a data set, or a path; texts in memory are given as texts="
+            raise errors.invalid("dataset", expected, repr(dataset))
+        asked = {"prompts": prompts, "length": length, "texts": texts, "messages": messages, **settings}
         if dataset is not None:
             asked["dataset"] = fspath(dataset)
+        if isinstance(bias, str):
+            described, bias = read_bias(bias), None
+            if described is not None:
+                described.check(self.source.name(), self.layers, self.heads)
+                bias = described.description
+        if isinstance(self.source, InMemory):
+            asked = self.source.settings(asked)
         chosen = chosen_settings(self.source, asked, untrained=isinstance(self.source, Untrained))
-        return Measurement(measured(chosen, progress=sys.stderr.isatty(), bias=bias))
+        with lent(self.source):
+            shown = sys.stderr.isatty() if progress is None else bool(progress)
+            return Measurement(measured(chosen, progress=shown, bias=bias))
+
+    def explain(
+        self,
+        text: Any,
+        *,
+        target: str = "top",
+        against: str | None = None,
+        of: str | None = None,
+        answer: str | None = None,
+        segments: str | Sequence[str] | None = "\n\n",
+        profile: Any = None,
+        reorder: int = 0,
+        progress: bool | None = None,
+        **settings: Any,
+    ) -> Explanation:
+        """Measure one prompt: the influence of its tokens and segments, beside what their places have in other prompts.
+
+        A segment's share is divided by its place's, which leaves what it has for what it says; each segment is deleted
+        once as a check.
+
+        Parameters
+        ----------
+        text
+            The prompt.
+        target, against, of
+            As in :meth:`measure`; ``next`` is the first token of ``answer``.
+        answer
+            A text that follows the prompt: influence is on the log-probability of all of its tokens.
+        segments
+            A separator; or texts that occur in the prompt, in their order; None for one segment.
+        profile
+            A measurement of this model on prompts of as many tokens, or its file; unless given, ``prompts`` (32) are
+            measured now, from ``dataset``.
+        reorder
+            In how many random orders of the segments influence is measured again; the last segment stays.
+        progress
+            As in :meth:`measure`.
+        settings
+            ``prompts``, ``dataset``, ``separator`` and ``field`` of the profile; ``batch_size``, ``dtype``, ``device``,
+            ``device_map``, ``attention``, ``special_tokens`` and ``seed`` as in :meth:`measure`.
+
+        Raises
+        ------
+        ValueError
+            For whatever is not as it should be, with the field, what was expected and what came.
+        OSError
+            If a file or the hub cannot be read.
+        """
+        from posbias.explain.measure import explain
+        from posbias.measure.in_memory import InMemory, lent
+        from posbias.measure.untrained import Untrained
+        from posbias.networks.families import row_of
+
+        if unknown := sorted(set(settings) - set(EXPLAINED)):
+            raise errors.invalid("explain", f"settings among {', '.join(EXPLAINED)}", ", ".join(unknown))
+        asked = {"prompts": 32, "quantities": ALWAYS if row_of(self.config) else ALONE, **settings}
+        asked |= {"dataset": fspath(settings["dataset"])} if settings.get("dataset") is not None else {}
+        if isinstance(self.source, InMemory):
+            asked = self.source.settings(asked)
+        chosen = chosen_settings(self.source, asked, untrained=isinstance(self.source, Untrained))
+        how = {"target": target, "against": against, "of": of, "answer": answer, "segments": segments}
+        with lent(self.source):
+            shown = sys.stderr.isatty() if progress is None else bool(progress)
+            return explain(chosen, text, **how, profile=profile, reorder=reorder, progress=shown)  # type: ignore[arg-type]
 
     def __repr__(self) -> str:
+        from posbias.measure.in_memory import InMemory
         from posbias.measure.results import position_words
         from posbias.measure.untrained import Untrained
         from posbias.networks.description import position_kind
-        from posbias.networks.families import family_of
+        from posbias.networks.families import row_of
 
-        family = family_of(self.config)
-        how = position_words(position_kind(family.position_of(self.config), self.config))
+        family = row_of(self.config)
         longest = f"at most {self.longest} tokens" if self.longest else "prompts of any length"
-        shape = f"{self.layers} layers × {self.heads} heads, {how}, {longest}"
-        weights, name = "read", self.source.model
+        if family is None:
+            shape = f"no row for this family, so that influence alone can be measured, {longest}"
+        else:
+            how = position_words(position_kind(family.position_of(self.config), self.config))
+            shape = f"{self.layers} layers × {self.heads} heads, {how}, {longest}"
+        how, name = "weights are read by .measure()", self.source.model
         if isinstance(self.source, Untrained):
-            weights, name = f"drawn with seed {self.source.seed}", self.source.name()
-        return f"{name.removeprefix(PREFIX)}: {family.name}, {shape}; weights are {weights} by .measure()"
+            how, name = f"weights are drawn with seed {self.source.seed} by .measure()", self.source.name()
+        elif isinstance(self.source, InMemory):
+            how, name = "weights as they are when .measure() is called", self.source.name()
+        return f"{name.removeprefix(PREFIX)}: {self.config.model_type}, {shape}; {how}"
 
 
 def chosen_settings(source: loading.Source | None, asked: dict[str, Any], *, untrained: bool) -> Settings:
     """Return the settings that a user chose by name, the others as they are unless given; nothing heavy is loaded."""
-    known = settings_of(Corpus, Settings)
+    known = (*settings_of(Corpus, Settings), "texts", "messages")
     if unknown := sorted(set(asked) - set(known)):
         raise errors.invalid("measure", f"settings among {', '.join(known)}", ", ".join(unknown))
+    asked = {name: as_text(value) for name, value in asked.items() if value is not None}
+    if "quantities" in asked:
+        asked["quantities"] = quantities_of(asked["quantities"])
     check_settings(asked)
     corpus, rule = chosen_corpus(asked, untrained=untrained)
     of_run = {name: asked[name] for name in settings_of(Settings) if name in asked}
-    if "quantities" in asked:
-        of_run["quantities"] = quantities_of(asked["quantities"])
+    if isinstance(corpus, Given):
+        of_run.setdefault("prompts", len(corpus.given))
+    if rule == "whole":
+        if "length" in asked:
+            raise errors.invalid("length", "none with the rule whole, whose prompts have their own", asked["length"])
+        of_run |= {"length": SHARES, "quantities": asked.get("quantities", ALWAYS)}
     return Settings(source, corpus, **{"attention": None, **of_run, "rule": rule})  # type: ignore[arg-type]
 
 
+def as_text(value: Any) -> Any:
+    """Return a torch.device or torch.dtype by its name, anything else as it is; torch need not be there."""
+    is_torchs = type(value).__module__ == "torch" and type(value).__name__ in ("device", "dtype")
+    return str(value).removeprefix("torch.") if is_torchs else value
+
+
 def open(
-    model: str | PathLike[str] | None = None,
+    model: Any = None,
     *,
     untrained: str | PathLike[str] | None = None,
     seed: int = 0,
     position_bias: Any = None,
     revision: str | None = None,
-    tokenizer: str | None = None,
+    tokenizer: Any = None,
     trust_remote_code: bool = False,
     allow_pickle: bool = False,
     strip_prefix: str = "",
@@ -141,7 +266,9 @@ def open(
     Parameters
     ----------
     model
-        A directory, an id on the hub, or ``reference/NAME`` for one of the ten reference models.
+        A directory, an id on the hub, or ``reference/NAME`` for one of the ten reference models. Or a model in memory:
+        a causal language model of transformers, which peft, torch.compile or data-parallel training may have wrapped.
+        It is measured where it is and in its number format, and given back as it was.
     untrained
         In place of a model, an untrained network: a config.json or a directory with one, of which nothing else is read,
         or a name of :data:`~posbias.measure.sizes.SIZES` such as ``gpt2``. No weights are read, nothing is fetched.
@@ -154,7 +281,8 @@ def open(
     revision
         Branch, tag or commit on the hub; the default branch unless given.
     tokenizer
-        Directory or id of the tokenizer; the model's own unless given.
+        Directory or id of the tokenizer; the model's own unless given. For a model in memory, a tokenizer in memory as
+        well; without one it can be given random tokens (``rule="random"``).
     trust_remote_code
         Whether code that comes with the model may run.
     allow_pickle
@@ -170,13 +298,35 @@ def open(
     ModuleNotFoundError
         If the extra ``measure`` is not installed.
     """
-    for field, value in (("model", model), ("untrained", untrained)):
+    opening: dict[str, Any] = {"tokenizer": tokenizer, "trust_remote_code": trust_remote_code, "revision": revision}
+    opening |= {"allow_pickle": allow_pickle, "strip_prefix": strip_prefix}
+    if hasattr(model, "state_dict"):
+        return _in_memory(model, opening, {"untrained": untrained, "seed": seed, "position_bias": position_bias})
+    for field, value in (("model", model), ("untrained", untrained), ("tokenizer", tokenizer)):
         if not isinstance(value, str | PathLike | None):
-            raise errors.invalid(field, "a path or a name", repr(value))
-    opening: dict[str, Any] = {"model": "" if model is None else fspath(model), "revision": revision}
-    opening |= {"tokenizer": tokenizer, "trust_remote_code": trust_remote_code, "allow_pickle": allow_pickle}
-    opening |= {"strip_prefix": strip_prefix}
+            received = (
+                f"{type(value).__name__}, which is for a model in memory" if field == "tokenizer" else repr(value)
+            )
+            raise errors.invalid(field, "a path or a name", received)
+    opening |= {"model": "" if model is None else fspath(model)}
+    opening |= {"tokenizer": None if tokenizer is None else fspath(tokenizer)}
     source = chosen_source(opening, None if untrained is None else fspath(untrained), seed, position_bias)
+    return Model(source, source.config())
+
+
+def _in_memory(network: Any, opening: dict[str, Any], drawn: dict[str, Any]) -> Model:
+    """Return a model in memory as one that was opened; what is for files, or for drawn weights, is refused."""
+    tokenizer = opening.pop("tokenizer")
+    for field, value in {**opening, **drawn}.items():
+        if value:
+            raise errors.invalid(field, "none with a model in memory", value)
+    if isinstance(tokenizer, PathLike):
+        tokenizer = fspath(tokenizer)
+    if not (tokenizer is None or isinstance(tokenizer, str) or (callable(tokenizer) and hasattr(tokenizer, "__len__"))):
+        raise errors.invalid("tokenizer", "one of transformers, a directory or an id", type(tokenizer).__name__)
+    from posbias.measure.in_memory import InMemory
+
+    source = InMemory(network=network, tokenizer=tokenizer)
     return Model(source, source.config())
 
 
@@ -189,6 +339,8 @@ def chosen_source(
     if position_bias is not None and untrained is None:
         raise errors.invalid("position_bias", "untrained, for a network that is built with it", f"model {model}")
     with extra("measure"):
+        check_id("model", model or "", opening["revision"])
+        check_id("tokenizer", opening["tokenizer"] or "")
         from posbias.measure.loading import Source
         from posbias.measure.untrained import Untrained
     if untrained is None:

@@ -15,15 +15,20 @@ from posbias.shipped import PREFIX, reference_folder, reference_names, shipped_n
 
 GIVEN = ", given biases"
 """Stands after the name of a network that is built with position biases which its configuration lacks."""
+ADAPTER = "adapter_config.json"
+"""Configuration of an adapter of peft, which may lie in a folder without a model."""
 HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?", re.ASCII)
 """What an id on the hub looks like."""
 
 
-def check_subject(model: str | None, untrained: str | None, seed: int = 0, **of_weights: Any) -> None:
+def check_subject(
+    model: str | None, untrained: str | None, seed: int = 0, *, row: bool = False, **of_weights: Any
+) -> None:
     """Raise ValueError unless a model or an untrained network is named, not both, and there can be one of that name.
 
     ``of_weights`` is what only a model with weights has: a revision, pickles, code of its own, a ``device_map``.
-    Whether the hub has an id is not asked here.
+    ``row`` says that the family must have a row, which influence alone does not need. Whether the hub has an id is not
+    asked here.
 
     >>> check_subject(None, None)
     Traceback (most recent call last):
@@ -32,14 +37,14 @@ def check_subject(model: str | None, untrained: str | None, seed: int = 0, **of_
     if untrained is None:
         if not model:
             raise errors.invalid("model", "--model, or --untrained for a network without one", "neither")
-        check_model(model)
+        check_model(model, row=row)
         return
     if model:
         raise errors.invalid("untrained", "no --model beside it: weights are read or drawn, not both", f"model {model}")
     check_no_weights(**of_weights)
     errors.seed("seed", seed)
     if (file := untrained_file(untrained)) is not None:
-        check_config(file, f"untrained {file}")
+        check_config(file, f"untrained {file}", row=row)
 
 
 def check_no_weights(**of_weights: Any) -> None:
@@ -51,13 +56,16 @@ def check_no_weights(**of_weights: Any) -> None:
             raise errors.invalid(field, "none with --untrained, which reads no weights", value)
 
 
-def check_model(model: str) -> None:
-    """Raise ValueError for a name that no model can have, and for a directory without a configuration of a family."""
+def check_model(model: str, *, row: bool = False) -> None:
+    """Raise ValueError for a name that no model can have, and for a directory without a configuration of a model."""
     if not model.strip():
         raise errors.invalid("model", "a directory, an id on the hub, or reference/NAME", "an empty name")
     path = Path(model)
     if path.is_dir():
-        check_config(path / "config.json", f"model {model}")
+        if (path / "config.json").is_file() or not (
+            path / ADAPTER
+        ).is_file():  # an adapter's base is seen where it is loaded
+            check_config(path / "config.json", f"model {model}", row=row)
         return
     if path.exists():
         raise errors.invalid("model", "the directory of a model", f"a file, {model}")
@@ -70,17 +78,18 @@ def check_model(model: str) -> None:
         raise errors.invalid(f"model {model}", "a directory, or an id that the hub answers for", "no such directory")
 
 
-def check_config(file: Path, what: str) -> dict[str, Any]:
-    """Return the fields of a configuration, or raise ValueError if it is missing, no JSON object, or of no family.
+def check_config(file: Path, what: str, *, row: bool = False) -> dict[str, Any]:
+    """Return the fields of a configuration, or raise ValueError if it is missing, no JSON object, or no causal model's.
 
-    Position biases that it describes must be those of its family, layers and heads.
+    With ``row`` it must be of a family that has one. Position biases that it describes must be those of its family,
+    layers and heads.
     """
     if not file.is_file():
         raise errors.invalid(what, "a directory with a config.json", "one without")
     fields = read_object(file)
     if "auto_map" not in fields:  # what comes with code of its own is refused, or let pass, where it is loaded
         try:
-            check_family(fields.get("model_type"))
+            check_family(fields, row=row)
         except ValueError as error:
             raise ValueError(f"{file}: {error}") from None
     check_described(fields, str(file))

@@ -12,8 +12,9 @@ from jaxtyping import Float, Int
 
 from posbias.measure.attention import Reading
 from posbias.measure.instrument import Instrument
+from posbias.measure.offload import present
 from posbias.networks.description import position_kind
-from posbias.networks.families import soft_cap, window
+from posbias.networks.families import soft_cap, text_config, window
 from posbias.networks.given_biases import given_biases
 from posbias.rollout.position_bias import AlibiBias, PositionBias, described
 
@@ -40,14 +41,16 @@ class Positions:
     """Tokens that a query may see, itself included, by the model's configuration; 0 if all of its past."""
     reach: Int[np.ndarray, "T"]
     """The same as seen in the mask for n tokens: at most n."""
+    sinks: Float[np.ndarray, "T H"] | None
+    """Logits of the heads' sinks, keys that are no tokens; None where there are none."""
     details: str
-    """Settings of rotary positions and the soft cap, as JSON."""
+    """Settings of rotary positions, the layers that have none, and the soft cap, as JSON."""
 
 
 def read_positions(instrument: Instrument, n: int) -> Positions:
     """Return the positional parameters of a model for sequences of n tokens, by one forward pass."""
     T, H = instrument.T, instrument.H
-    config: Any = instrument.model.config
+    config: Any = text_config(instrument.model.config)
     biases, digits = given_biases(config), torch.finfo(instrument.embeddings(torch.zeros(1, 1).long()).dtype).eps
     slopes, bias, reach = np.zeros((T, H)), np.zeros((H, n)), np.full(T, n)
     rows = max(1, BLOCK // n)
@@ -78,11 +81,13 @@ def read_positions(instrument: Instrument, n: int) -> Positions:
     if biases is None and (slopes != slopes[0]).any():
         raise RuntimeError("expected the same position bias in every layer, received several")
     rotary = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None)
+    without = [t for t, attention in enumerate(instrument.attentions) if not instrument.family.rotates(attention)]
     details = {
         "rotary": rotary,
         "rotary_share": getattr(config, "partial_rotary_factor", getattr(config, "rotary_pct", None)),
         "rotary_dim": getattr(config, "rotary_dim", None),
         "soft_cap": soft_cap(instrument.attentions[0]),
+        "layers_without_positions": without or None,
     }
     return Positions(
         kind=position_kind(instrument.family.position_of(config), config),
@@ -91,8 +96,21 @@ def read_positions(instrument: Instrument, n: int) -> Positions:
         bias=bias,
         window=np.array([window(attention, config) or 0 for attention in instrument.attentions]),
         reach=reach,
+        sinks=_sinks(instrument),
         details=json.dumps({name: x for name, x in details.items() if x is not None}, sort_keys=True, default=str),
     )
+
+
+def _sinks(instrument: Instrument) -> Float[np.ndarray, "T H"] | None:
+    """Return the logits of a model's sinks."""
+    name = instrument.family.sinks
+    if name is None:
+        return None
+    found = []
+    for attention in instrument.attentions:
+        with present(attention):
+            found.append(getattr(attention, name).detach().double().cpu().numpy())
+    return np.stack(found)
 
 
 def _check_given(

@@ -1,4 +1,4 @@
-"""Progress of what takes long, on standard error: a bar on a terminal, an update every half minute in a log."""
+"""Progress of what takes long, on standard error: a bar on a terminal or in a notebook, else a line every so often."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from tqdm import tqdm
 
 EVERY = 30.0
-"""Seconds between two updates where standard error is no terminal; what is quicker says nothing there."""
+"""Seconds between two updates in a log; what is quicker says nothing there."""
 
 
 class Progress(tqdm):
@@ -27,7 +27,9 @@ def progress(total: int | None, unit: str, what: str, *, done: int = 0, shown: b
     >>> with progress(4, "prompts", "measuring", shown=False) as bar:
     ...     bar.update(3)
     """
-    pause: dict[str, Any] = {} if sys.stderr.isatty() else {"mininterval": EVERY, "delay": EVERY, "miniters": 1}
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    live = sys.stderr.isatty() or (shell is not None and shell() is not None)
+    pause: dict[str, Any] = {} if live else {"mininterval": EVERY, "delay": EVERY, "miniters": 1}
     return Progress(
         total=total, unit=f" {unit}", desc=what, initial=done, disable=not shown, dynamic_ncols=True, **pause
     )

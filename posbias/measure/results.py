@@ -15,7 +15,7 @@ import numpy as np
 import xarray as xr
 
 from posbias import errors, netcdf
-from posbias.measure.settings import RUNGS
+from posbias.measure.settings import ALONE, RUNGS
 from posbias.netcdf import load_layout
 from posbias.rollout.position_bias import Biases, layered_biases
 
@@ -42,17 +42,26 @@ VARIABLES: dict[str, tuple[tuple[str, ...], str]] = {
     "influence_prompts": (("prompt", "position"), "‖∂p/∂embedding‖ for each prompt"),
     "influence_signed": (("position",), "mean over prompts of ∂p/∂embedding · embedding"),
     "influence_signed_prompts": (("prompt", "position"), "∂p/∂embedding · embedding for each prompt"),
-    "probability": (("prompt",), "p: probability of the most likely next token"),
+    "probability": (("prompt",), "probability of the most likely next token"),
+    "target_value": (("prompt",), "what influence is a derivative of, where it is not that probability"),
     "slopes": (("layer", "head"), "logits lost per token of distance, as the softmax sees them; 0 without ALiBi"),
     "position_bias": (("head", "key"), "the last query's position bias, 0 on the query itself"),
     "scale": (("layer",), "what q·k is multiplied by"),
     "window": (("layer",), "tokens a query may see by the configuration, itself included; 0 for all of its past"),
     "reach": (("layer",), "tokens the last query saw"),
+    "sinks": (("layer", "head"), "logit of the head's sink, a key that is no token and has no value"),
+    "sink_share": (("layer",), "mean share of post-softmax weight that sinks take; rows of attention sum to the rest"),
     "branch_gain": (("layer", "head"), "‖W_O W_V‖_F/√d with the factors of the norms around the attention"),
     "branch_scale": (("layer", "position"), "root mean square of 1/σ, σ the denominator of the norm before attention"),
     "output_scale": (("layer", "position"), "the same of the norm after attention; 1 where there is none"),
     "step_gain": (("layer", "query", "key"), "mean of tr(J_j J_j'ᵀ)/d, J the Jacobian of what follows attention"),
     "parallel": (("layer",), "1 where what follows attention reads what attention reads"),
+    "influence_end_prompts": (
+        ("prompt", "from_end"),
+        "‖∂p/∂embedding‖ of the last tokens of each whole prompt, whose positions are equal shares of it",
+    ),
+    "prompt_length": (("prompt",), "tokens of each whole prompt"),
+    "whole_tokens": (("prompt", "token"), "token ids of whole prompts; -1 after the end"),
     "tokens": (("prompt", "position"), "token ids of the prompts"),
     "document": (("prompt",), "number of the document that a prompt was cut from, from 0"),
     "offset": (("prompt",), "tokens of the document before the prompt"),
@@ -92,9 +101,19 @@ ATTRIBUTES = (
 
 LATER_ATTRIBUTES = (
     "quantities", "attention", "content_form", "kernel_size", "pairings", "format_error", "position_bias", "added_bias",
+    "no_branches", "self_check", "target", "against", "of",
 )  # fmt: skip
 """Provenance that files of earlier versions lack. The cost of the number format is missing in 32 bits, and the
-description of position biases, in JSON, where a model is given none, or none is added while it is measured."""
+description of position biases, in JSON, where a model is given none, or none is added while it is measured; the reason
+why there are no branches, where they were asked for, is missing where there are. How far the instrument was from the
+model on one prompt, before it measured, is JSON of :class:`~posbias.measure.selfcheck.Agreement`."""
+
+OF_ROW = (
+    "lambda_frobenius", "lambda_frobenius_std", "lambda_frobenius_prompts", "lambda_token", "lambda_token_std",
+    "lambda_token_prompts", "slopes", "position_bias", "scale", "window", "reach", "position", "position_details",
+    "head_dim",
+)  # fmt: skip
+"""Variables and attributes that a file lacks where influence alone was measured, of a model whose family has no row."""
 
 COMPARED = (
     "lambda_frobenius", "lambda_token", "content_diagonal", "content_offdiagonal", "attention", "influence",
@@ -119,14 +138,15 @@ WIDE = (
 
 def make_results(arrays: Mapping[str, np.ndarray], provenance: Mapping[str, Any], bins: np.ndarray) -> xr.Dataset:
     """Return arrays as a labelled data set with their meaning and provenance."""
-    unknown = sorted(set(arrays) - set(VARIABLES)) + sorted((set(provenance) - set(LATER_ATTRIBUTES)) ^ set(ATTRIBUTES))
+    unknown = sorted(set(arrays) - set(VARIABLES))
+    unknown += sorted((set(provenance) - set(LATER_ATTRIBUTES)) ^ set(required(ATTRIBUTES, provenance)))
     if unknown:
         raise errors.invalid("results", "the names of the layout", ", ".join(unknown))
     out = xr.Dataset(
         {name: (VARIABLES[name][0], x, {"long_name": VARIABLES[name][1]}) for name, x in arrays.items()},
         attrs={"posbias_schema": SCHEMA, **{name: _attribute(x) for name, x in provenance.items()}},
     )
-    named = {"bin": bins, "rung": list(RUNGS)}
+    named = {"bin": bins, "rung": list(RUNGS), "from_end": np.arange(-out.sizes.get("from_end", 0), 0)}
     return out.assign_coords({dim: named.get(str(dim), np.arange(size)) for dim, size in out.sizes.items()})
 
 
@@ -146,12 +166,18 @@ def read_results(path: Path | str) -> xr.Dataset:
     results = load_layout(Path(path), "posbias_schema", SCHEMA, "a measurement")
     if "summary" in results.attrs:
         raise errors.invalid(str(path), "a complete measurement", "the summary of one")
-    missing = [name for name in ALWAYS if name not in results]
-    missing += [name for name in ATTRIBUTES if name not in results.attrs]
+    missing = [name for name in required(ALWAYS, results.attrs) if name not in results]
+    missing += [name for name in required(ATTRIBUTES, results.attrs) if name not in results.attrs]
     if missing:
         raise errors.invalid(str(path), "a complete measurement", f"none of {', '.join(missing)}")
     check_sizes(Path(path), results)
     return results
+
+
+def required(names: tuple[str, ...], attrs: Mapping[Any, Any]) -> tuple[str, ...]:
+    """Return those of these names that a file with such attributes must have."""
+    alone = attrs.get("quantities") == ",".join(ALONE)
+    return tuple(name for name in names if not (alone and name in OF_ROW))
 
 
 def check_sizes(path: Path, results: xr.Dataset) -> None:
@@ -201,6 +227,17 @@ def read_comparable(path: Path | str) -> xr.Dataset:
             f"{path}: influence_prompts", "numbers of at least 0 and some above in each prompt", "others"
         )
     return results
+
+
+def target_words(attrs: Mapping[Any, Any]) -> str:
+    """Return what influence is a derivative of, in words, from the attributes of a file.
+
+    >>> target_words({}), target_words({"target": " Paris", "against": " Rome", "of": "logit"})
+    ('the probability of the likeliest next token', "the logit of ' Paris' less that of ' Rome'")
+    """
+    token, of = str(attrs.get("target", "top")), str(attrs.get("of", "probability"))
+    named = {"top": "the likeliest next token", "next": "the token that follows in the text"}.get(token, repr(token))
+    return f"the {of} of {named}" + (f" less that of {attrs['against']!r}" if "against" in attrs else "")
 
 
 def position_words(kind: str) -> str:

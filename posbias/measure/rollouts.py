@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from jaxtyping import Float
+from scipy.special import expit, logsumexp
 
 from posbias import errors
 from posbias.measure.results import described_biases
@@ -47,24 +48,31 @@ class MeasuredRollout:
         Tokens.
     branches
         What the law at birth takes in place of λ; None for a rollout, which adds sizes.
+    has_sinks
+        Whether the first of the n states is no token but the sinks, which keep what they are given.
     """
 
     kernels: Kernels
     lambda_: Float[np.ndarray, "T"]
     n: int
     branches: dict[str, Any] | None = None
+    has_sinks: bool = False
 
     def profile(self) -> Float[np.ndarray, "n"]:
-        """Return the influence profile."""
+        """Return the influence profile: of what sinks leave, if there are any."""
         if self.branches is not None:
-            return untrained_profile(self.kernels, n=self.n, **self.branches)
-        return influence_profile(self.kernels, self.lambda_, self.n)
+            return self._of_tokens(untrained_profile(self.kernels, n=self.n, **self.branches))
+        return self._of_tokens(influence_profile(self.kernels, self.lambda_, self.n))
 
     def aligned(self) -> Float[np.ndarray, "n"]:
         """Return the profile of the same gains, denominators and steps with sizes added, or raise ValueError."""
         if self.branches is None:
             raise errors.invalid("variant", "birth, which has gains", "another")
-        return aligned_profile(self.kernels, n=self.n, **self.branches)
+        return self._of_tokens(aligned_profile(self.kernels, n=self.n, **self.branches))
+
+    def _of_tokens(self, p: Float[np.ndarray, "n"]) -> Float[np.ndarray, "tokens"]:
+        """Return the part of a profile that belongs to tokens, normalised."""
+        return p[1:] / p[1:].sum() if self.has_sinks else p
 
     def dense(self) -> Float[np.ndarray, "T n n"]:
         """Return the kernels written out, one for each layer."""
@@ -99,7 +107,8 @@ def measured_rollout(
     if variant == "kernels":
         if n != measured:
             raise errors.invalid("length", f"{measured}, the length of the measured kernels", n)
-        return MeasuredRollout(measured_kernels(results), lambda_, n)
+        has_sinks = "sink_share" in results
+        return MeasuredRollout(measured_kernels(results), lambda_, n + has_sinks, has_sinks=has_sinks)
     diagonal = base = np.zeros((T, results.sizes["head"]))
     if variant == "c":
         base = results["content_offdiagonal"].values.astype(np.float64)
@@ -128,10 +137,14 @@ def measured_profile(
 
 
 def variants_of(results: xr.Dataset) -> tuple[str, ...]:
-    """Return the variants that a measurement describes: those whose variables it has."""
+    """Return the variants that a measurement describes: those whose variables it has; none of whole prompts."""
+    if "prompt_length" in results:
+        return ()
     there = {str(name) for name in results}
     kernels = "attention" in there or {"attention_cells", "attention_band", "cell_start"} <= there
     steps = "step_gain" in there or {"step_gain_cells", "step_gain_diagonal", "cell_start"} <= there
+    if "lambda_frobenius" not in there:
+        return ()
     has = {
         "c": {"content_diagonal", "content_offdiagonal"} <= there,
         "kernels": kernels,
@@ -143,11 +156,33 @@ def variants_of(results: xr.Dataset) -> tuple[str, ...]:
 
 
 def measured_kernels(results: xr.Dataset) -> Float[np.ndarray, "T n n"] | BinKernels:
-    """Return the mean attention of each layer, whole or in cells."""
+    """Return the mean attention of each layer, whole or in cells; with sinks as a state before the first token."""
     name = "attention" if "attention" in results else "attention_cells"
     A = results[name].values.astype(np.float64)
-    A /= A.sum(-1, keepdims=True)  # weights were rounded to 32 bits or 16
-    return A if name == "attention" else BinKernels(measured_cells(results), A, results["attention_band"].values)
+    has_sinks = "sink_share" in results
+    A = with_sinks(A) if has_sinks else A / A.sum(-1, keepdims=True)  # weights were rounded to 32 bits or 16
+    if name == "attention":
+        return A
+    cells, band = measured_cells(results), results["attention_band"].values.astype(np.float64)
+    if has_sinks:
+        cells = TokenBins(cells.n + 1, np.append(0, cells.starts + 1))
+        band = np.concatenate([np.eye(1, band.shape[-1])[None].repeat(len(A), 0), band], axis=1)
+        near = np.arange(1, band.shape[-1])  # queries so near to the first state are cells of their own
+        band[:, near, near] = A[:, near, 0]
+    return BinKernels(cells, A, band)
+
+
+def with_sinks(A: Float[np.ndarray, "*stack n n"]) -> Float[np.ndarray, "*stack states states"]:
+    """Return kernels with a state before the first token that takes what their rows lack, and keeps it.
+
+    What a rollout leaves with tokens is then what sinks leave, and rows sum to one.
+
+    >>> with_sinks(np.array([[0.5, 0.0], [0.25, 0.5]])).tolist()
+    [[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.25, 0.25, 0.5]]
+    """
+    out = np.zeros((*A.shape[:-2], A.shape[-2] + 1, A.shape[-1] + 1))
+    out[..., 1:, 1:], out[..., 1:, 0], out[..., 0, 0] = A, (1 - A.sum(-1)).clip(0), 1.0
+    return out / out.sum(-1, keepdims=True)
 
 
 def measured_cells(results: xr.Dataset) -> TokenBins:
@@ -161,13 +196,26 @@ def needs(variant: str) -> str:
     >>> needs("own")
     '--quantities with kernels'
     """
-    needed = {"c": "content", "kernels": "kernels", "own": "kernels", "birth": "branches"}.get(variant, "ladder")
+    needed = {
+        "a": "mixing",
+        "b": "mixing",
+        "c": "content",
+        "kernels": "kernels",
+        "own": "kernels",
+        "birth": "branches",
+    }.get(variant, "ladder")
     return f"--quantities with {needed}" + (", of a model without a norm on the residual sum" * (variant == "birth"))
 
 
 def _absent(results: xr.Dataset, variant: str) -> ValueError:
     """Return what to say of a variant that a measurement does not describe."""
-    expected = f"one of {', '.join(variants_of(results))}, which the measurement describes"
+    if "prompt_length" in results:
+        return errors.invalid("variant", "none for whole prompts, whose lengths differ: rollouts are of one", variant)
+    if not (described := variants_of(results)):
+        return errors.invalid("variant", "none, of a measurement of influence alone", variant)
+    expected = f"one of {', '.join(described)}, which the measurement describes"
+    if variant == "birth" and "no_branches" in results.attrs:
+        return errors.invalid("variant", expected, f"birth, of a model with {results.attrs['no_branches']}")
     return errors.invalid("variant", expected, f"{variant}, which needs {needs(variant)}")
 
 
@@ -186,11 +234,24 @@ def _at_birth(results: xr.Dataset, measured: int, n: int) -> MeasuredRollout:
     T, H = results["slopes"].shape
     none = np.zeros((T, H))
     kernels, biased = _kernels(results, none, none, n), {"position_bias", "added_bias"} & set(results.attrs)
-    if isinstance(kernels, np.ndarray) and not biased:  # windows, and heads of one kernel
+    if isinstance(kernels, np.ndarray) and not biased and "sinks" not in results:  # windows, and heads of one kernel
         branches["gains"] = np.linalg.norm(branches["gains"], axis=1)
     elif isinstance(kernels, np.ndarray):
         kernels = np.stack([_heads(results, t, none[t], none[t], n) for t in range(T)])
+    if "sinks" in results:
+        kernels = np.stack([with_sinks(_heads(results, t, none[t], none[t], n, sinks=True)) for t in range(T)])
+        return MeasuredRollout(kernels, np.ones(T), n + 1, _beside_sinks(branches, n), has_sinks=True)
     return MeasuredRollout(kernels, np.ones(T), n, branches)
+
+
+def _beside_sinks(branches: dict[str, Any], n: int) -> dict[str, Any]:
+    """Return what the law at birth takes, with a first state that has no value and no step."""
+    steps = np.stack([branches["steps"][t] for t in range(len(branches["gains"]))])
+    return branches | {
+        "scales": np.pad(branches["scales"], ((0, 0), (1, 0))),
+        "outputs": np.pad(branches["outputs"], ((0, 0), (1, 0)), constant_values=1.0),
+        "steps": np.pad(steps, ((0, 0), (1, 0), (1, 0))),
+    }
 
 
 def layer_masks(results: xr.Dataset) -> list[Mask]:
@@ -216,8 +277,10 @@ def _kernels(results: xr.Dataset, diagonal: np.ndarray, base: np.ndarray, n: int
     return np.stack([mix_heads(_heads(results, t, diagonal[t], base[t], n)) for t in range(T)])
 
 
-def _heads(results: xr.Dataset, t: int, diagonal: np.ndarray, base: np.ndarray, n: int) -> Float[np.ndarray, "H n n"]:
-    """Return the kernels of a layer's heads, dense."""
+def _heads(
+    results: xr.Dataset, t: int, diagonal: np.ndarray, base: np.ndarray, n: int, *, sinks: bool = False
+) -> Float[np.ndarray, "H n n"]:
+    """Return the kernels of a layer's heads, dense; less what sinks take, if that is asked for."""
     biases, mask = described_biases(results), layer_masks(results)[t]
     added = described_biases(results, "added_bias")
     if biases is None:
@@ -226,6 +289,9 @@ def _heads(results: xr.Dataset, t: int, diagonal: np.ndarray, base: np.ndarray, 
         logits = [bias.logits(n) for bias in biases[min(t, len(biases) - 1)]]
     if added is not None:
         logits = [z + bias.logits(n) for z, bias in zip(logits, added[min(t, len(added) - 1)], strict=True)]
-    return np.stack([
-        attention_kernel(z + content_logits(n, b, d), mask) for z, d, b in zip(logits, diagonal, base, strict=True)
-    ])  # fmt: skip
+    whole = [z + content_logits(n, b, d) for z, d, b in zip(logits, diagonal, base, strict=True)]
+    A = np.stack([attention_kernel(z, mask) for z in whole])
+    if sinks:
+        seen = logsumexp(np.where(mask.matrix(n), np.stack(whole), -np.inf), axis=-1)
+        A *= expit(seen - results["sinks"].values[t][:, None])[..., None]
+    return A

@@ -21,7 +21,7 @@ import xarray as xr
 from posbias import errors
 from posbias.measure import checkpoint
 from posbias.measure.accumulators import bin_centres
-from posbias.measure.branches import has_branches, read_branches
+from posbias.measure.branches import no_branches, read_branches
 from posbias.measure.checkpoint import differing, fingerprint_of, go_through
 from posbias.measure.memory import out_of_memory
 from posbias.measure.positions import read_positions
@@ -34,6 +34,7 @@ from posbias.measure.traces import Traces
 from posbias.measure.unfinished import check_run, checkpoint_path
 from posbias.networks.added_biases import added_biases, fitting_biases
 from posbias.networks.description import description_text
+from posbias.networks.families import family_of
 
 
 def measure(
@@ -57,6 +58,8 @@ def measure(
     session = subject if isinstance(subject, Session) else Session(subject)
     settings, every = session.settings, checkpoint.EVERY if checkpoint_every is None else checkpoint_every
     session.check()
+    if bias is not None:
+        family_of(session.config)  # raises where there is no row
     added = None if bias is None else fitting_biases(session.config, bias)
     session.check_hidden(added)
     with processes() as group:
@@ -81,16 +84,22 @@ def measure(
                 provenance["format_error"] = cost
             with told(1, "model", "loading", shown=shown) as bar:
                 instrument = session.instrument
+                provenance["self_check"] = session.self_check
                 bar.update()
-            positions = read_positions(instrument, settings.length)
-            provenance |= {"position": positions.kind, "position_details": positions.details}
+            positions = None
+            if session.family is not None:
+                positions = read_positions(instrument, session.longest)
+                provenance |= {"position": positions.kind, "position_details": positions.details}
             traces = Traces(session, instrument, group, path)
             marks = fingerprint_of(provenance, group.rank)
             with nullcontext() if added is None else added_biases(instrument.model, added):
                 go_through(traces.batches, traces.state, path, marks, checkpoint_every=every, shown=shown)
                 arrays = traces.arrays(positions, shown)
-                if group.rank == 0 and "branches" in settings.quantities and has_branches(instrument):
-                    arrays |= read_branches(instrument, session.ids, session.cells).arrays()
+                if group.rank == 0 and "branches" in settings.quantities:
+                    if (why := no_branches(instrument)) is None:
+                        arrays |= read_branches(instrument, session.ids, session.cells).arrays()
+                    else:
+                        provenance["no_branches"] = why
             results = None
             if group.rank == 0:
                 results = make_results(arrays, provenance, bin_centres())
@@ -119,7 +128,7 @@ def _finished(output: Path, provenance: Mapping[str, Any], tokens: bool) -> xr.D
     found = differing(there.attrs, provenance)
     if "added_bias" in there.attrs and "added_bias" not in provenance:
         found.append("with a bias that was added, not without")
-    if ("tokens" in there) != tokens:
+    if ("tokens" in there or "whole_tokens" in there) != tokens:
         found.append("no tokens in it" if tokens else "tokens in it, which were not to be kept")
     if found:
         raise errors.invalid(str(output), "a result of the same settings, or --overwrite", "; ".join(found[:3]))

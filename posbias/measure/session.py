@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -18,21 +18,28 @@ from torch import Tensor
 
 from posbias import errors
 from posbias.measure.corpus import Prompts, Vocabulary, make_prompts
-from posbias.measure.instrument import Instrument
+from posbias.measure.in_memory import InMemory
+from posbias.measure.instrument import Instrument, Value
 from posbias.measure.loading import DTYPES, check_attention, check_fits, last_part
 from posbias.measure.memory import Need, check_memory, memory_available, memory_need, operations_a_second
 from posbias.measure.offload import check_device_map
+from posbias.measure.plain import PlainInstrument, plain_need
 from posbias.measure.precision import TOKENS, differences, read_prompt
 from posbias.measure.progress import clock_time
-from posbias.measure.settings import Settings, check_settings, settings_of
+from posbias.measure.selfcheck import check_instrument
+from posbias.measure.settings import ALONE, ALWAYS, QUANTITIES, Settings, check_settings, settings_of
+from posbias.measure.target import Target, chosen_target
 from posbias.measure.untrained import special_tokens
+from posbias.measure.weights import let_gradients_pass
 from posbias.networks.description import description_text
-from posbias.networks.families import content_form, family_of
+from posbias.networks.families import Family, content_form, family_of, row_of
 from posbias.networks.given_biases import given_biases, hides
 from posbias.provenance import versions
 from posbias.rollout.position_bias import Biases
 from posbias.rollout.token_bins import TokenBins, token_bins
 
+RULE_WORDS = {"cut": ", {0.per_document} a document", "whole": ", positions are {0.length} equal shares of a prompt"}
+"""What files say beside the name of a rule."""
 OF_MODEL = ("source", "dtype", "device", "device_map", "attention")
 """Settings that belong to the model: other prompts keep them."""
 
@@ -45,8 +52,23 @@ class Session:
 
     @cached_property
     def config(self) -> Any:
-        """The model's configuration, of a supported family."""
+        """The model's configuration."""
         return self.settings.source.config()
+
+    @property
+    def family(self) -> Family | None:
+        """The row of the model's family, None where there is none and influence alone can be measured."""
+        return row_of(self.config)
+
+    @cached_property
+    def quantities(self) -> tuple[str, ...]:
+        """What is measured: of a model with a row mixing in any case; one without may be asked for influence alone."""
+        asked = self.settings.quantities
+        if self.family is None:
+            if asked != ALONE:
+                family_of(self.config)  # raises
+            return asked
+        return tuple(name for name in QUANTITIES if name in {*ALWAYS, *asked})
 
     @cached_property
     def tokenizer(self) -> Any:
@@ -56,22 +78,53 @@ class Session:
     @cached_property
     def prompts(self) -> Prompts:
         """The prompts, which the model can take; only if there is memory for it and for them."""
-        check_fits(self.config, self.tokenizer, self.settings.length)
+        if self.settings.rule != "whole":
+            self.check_room(self.settings.length)
+            return self.cut()
+        check_fits(self.config, self.tokenizer, 0)
+        prompts = self.cut()
+        k = int(prompts.lengths.argmax())
+        try:
+            self.check_room(int(prompts.lengths[k]))
+        except ValueError as error:
+            raise ValueError(f"prompt {k}: {error}") from None
+        return prompts
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest prompt: of all, unless they are whole documents."""
+        return int(self.prompts.lengths.max()) if self.settings.rule == "whole" else self.settings.length
+
+    def check_room(self, length: int) -> None:
+        """Raise ValueError if prompts of as many tokens are beyond the model's context or the memory."""
+        check_fits(self.config, self.tokenizer, length)
         if "instrument" not in self.__dict__:
-            need = self.need()
-            if self.settings.device_map is not None:  # then weights go where there is room, on disk if need be
+            need = self.need(length)
+            if self.settings.device_map is not None or isinstance(self.settings.source, InMemory):
+                # weights go where there is room, on disk if need be, or are in memory already
                 need = replace(need, weights=0)
             check_memory(need, self.dtype, self.settings.place())
-        return self.cut()
+
+    @cached_property
+    def target(self) -> Target:
+        """What influence belongs to; a text that is not one token is refused."""
+        settings = self.settings
+        size = int(self.config.get_text_config().vocab_size)
+        return chosen_target(settings.target, settings.against, settings.of, self.tokenizer, size)
+
+    def value(self, rows: slice) -> Value:
+        """Return what influence of these prompts is a derivative of, a function of their next token's logits."""
+        following = self.prompts.following
+        return partial(self.target.value, following=None if following is None else torch.from_numpy(following[rows]))
 
     def cut(self) -> Prompts:
         """Return the prompts that the settings describe; a session with other prompts makes them here."""
-        settings = self.settings
+        settings, following = self.settings, self.settings.target == "next"
         how = {name: getattr(settings, name) for name in ("rule", "seed", "per_document", "special_tokens")}
         excluded = special_tokens(self.config)
-        return make_prompts(
-            settings.corpus, self.tokenizer, settings.prompts, settings.length, **how, excluded=excluded
-        )
+        length = settings.length + following
+        prompts = make_prompts(settings.corpus, self.tokenizer, settings.prompts, length, **how, excluded=excluded)
+        return prompts.shortened() if following else prompts
 
     @cached_property
     def instrument(self) -> Instrument:
@@ -79,7 +132,13 @@ class Session:
         self.prompts  # noqa: B018 - raises
         settings = self.settings
         model = settings.source.load_model(self.dtype, str(settings.place()), settings.device_map, self.attention)
-        return Instrument(model)
+        let_gradients_pass(model)
+        return PlainInstrument(model) if self.family is None else Instrument(model)
+
+    @cached_property
+    def self_check(self) -> str:
+        """How far the instrument is from the model on the first prompt, as JSON; too far is refused."""
+        return check_instrument(self.instrument, self.first)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -91,7 +150,7 @@ class Session:
         """How attention is computed: ``eager`` or ``sdpa``."""
         if self.settings.attention is not None:
             return self.settings.attention
-        return "sdpa" if family_of(self.config).is_fused(self.config) else "eager"
+        return "sdpa" if self.family is not None and self.family.is_fused(self.config) else "eager"
 
     @property
     def cells(self) -> TokenBins:
@@ -102,17 +161,22 @@ class Session:
         """Raise ValueError for settings out of range, and for what does not fit the model, which is not loaded."""
         settings = self.settings
         check_settings({name: getattr(settings, name) for name in settings_of(Settings)})
+        if settings.rule == "whole" and (others := [name for name in settings.quantities if name not in ALWAYS]):
+            expected = f"{' and '.join(ALWAYS)} alone, for whole prompts, whose tokens have no common positions"
+            raise errors.invalid("quantities", expected, ",".join(others))
+        self.quantities  # noqa: B018 - raises
         settings.place()
         if settings.device_map is not None:
             check_device_map(settings.device_map)
         check_attention(self.config, self.attention)
         check_fits(self.config, self.tokenizer, settings.length)
+        self.target  # noqa: B018 - raises
         self.check_hidden(given_biases(self.config))
 
     def check_hidden(self, biases: Biases | None) -> None:
         """Raise ValueError where content is to be measured of heads whose biases hide keys, and cannot be read."""
-        low = self.dtype.itemsize < 4 and family_of(self.config).exact_in_16_bit
-        if low and self.attention == "eager" and "content" in self.settings.quantities and hides(biases):
+        low = self.dtype.itemsize < 4 and self.family is not None and self.family.exact_in_16_bit
+        if low and self.attention == "eager" and "content" in self.quantities and hides(biases):
             expected = "float32, or --attention sdpa where there is one, for the content of heads that hide keys"
             raise errors.invalid("dtype", expected, self.settings.precision())
 
@@ -124,17 +188,19 @@ class Session:
         settings = self.settings
         if self.dtype.itemsize >= 4:
             return None
-        if settings.device_map is not None or "instrument" in self.__dict__:
+        if settings.device_map is not None or "instrument" in self.__dict__ or isinstance(settings.source, InMemory):
             return "not measured: the model is spread over devices, or was loaded before"
-        wide = replace(settings, dtype="float32", prompts=1, batch_size=1, length=min(TOKENS, settings.length))
+        if self.family is None:
+            return "not measured: the model's family has no row"
+        wide = replace(settings, dtype="float32", prompts=1, batch_size=1, length=min(TOKENS, self.longest))
         try:
             check_memory(Session(wide).need(), torch.float32, settings.place())
         except ValueError as error:
             return f"not measured: {error}"
         model = settings.source.load_model(torch.float32, str(settings.place()), None, self.attention)
-        exact = read_prompt(Instrument(model), self.ids[0])
+        exact = read_prompt(Instrument(model), self.first)
         del model  # before it is loaded once more
-        return differences(read_prompt(self.instrument, self.ids[0]), exact)
+        return differences(read_prompt(self.instrument, self.first), exact)
 
     def estimate(self) -> str:
         """Return what a measurement takes in memory, disk and time, in words; :meth:`check` comes first."""
@@ -152,18 +218,26 @@ class Session:
     def prompt_arrays(self) -> dict[str, np.ndarray]:
         """Return where each prompt comes from, and its tokens if they are to be kept."""
         found = {"document": self.prompts.origins, "offset": self.prompts.offsets}
-        return found | ({"tokens": self.prompts.ids.astype(np.int32)} if self.settings.tokens else {})
+        whole = self.settings.rule == "whole"
+        if whole:
+            found["prompt_length"] = self.prompts.lengths
+        if self.settings.tokens:
+            found["whole_tokens" if whole else "tokens"] = self.prompts.ids.astype(np.int32)
+        return found
 
-    def need(self) -> Need:
-        """Return an estimate of the memory and the disk that a measurement takes."""
-        settings = self.settings
+    def need(self, length: int | None = None) -> Need:
+        """Return an estimate of the memory and the disk that a measurement of prompts of ``length`` tokens takes."""
+        settings, length = self.settings, self.longest if length is None else length
+        together = min(settings.batch_size, settings.prompts)
+        if self.family is None:
+            return plain_need(self.config, self.dtype, together, length, settings.prompts)
         return memory_need(
             self.config,
             self.dtype,
-            min(settings.batch_size, settings.prompts),
-            settings.length,
+            together,
+            length,
             fused=self.attention == "sdpa",
-            quantities=settings.quantities,
+            quantities=self.quantities,
             cells=len(self.cells.starts),
             prompts=settings.prompts,
             pairings=settings.pairings,
@@ -174,18 +248,26 @@ class Session:
         """Token ids of the prompts."""
         return torch.from_numpy(self.prompts.ids)
 
+    @property
+    def first(self) -> Int[Tensor, "n"]:
+        """Token ids of the first prompt."""
+        return self.ids[0, : self.prompts.lengths[0]]
+
     def batches(self) -> Iterator[tuple[slice, Int[Tensor, "B n"]]]:
-        """Yield which prompts a batch holds, and their ids."""
-        for start in range(0, len(self.ids), self.settings.batch_size):
-            rows = slice(start, min(start + self.settings.batch_size, len(self.ids)))
-            yield rows, self.ids[rows]
+        """Yield which prompts a batch holds, neighbours of one length, and their ids: nothing is padded."""
+        lengths, start = self.prompts.lengths, 0
+        while start < len(lengths):
+            others = lengths[start : start + self.settings.batch_size] != lengths[start]
+            stop = start + (int(others.argmax()) if others.any() else len(others))
+            yield slice(start, stop), self.ids[start:stop, : lengths[start]]
+            start = stop
 
     def with_prompts(self, **changes: Any) -> Session:
         """Return a session with the same model, opened no second time, on other prompts, such as ``rule="random"``."""
         if wrong := sorted(set(changes) & set(OF_MODEL)):
             raise errors.invalid("changes", "settings of the prompts", ", ".join(wrong))
         other = Session(replace(self.settings, **changes))
-        for name in ("config", "tokenizer", "instrument"):
+        for name in ("config", "tokenizer", "instrument", "self_check"):
             if name in self.__dict__:
                 other.__dict__[name] = self.__dict__[name]
         return other
@@ -195,23 +277,30 @@ class Session:
         settings, config = self.settings, self.config
         source, biases = settings.source, given_biases(config)
         kept = {name: getattr(settings, name) for name, one in settings_of(Settings).items() if one.metadata["kept"]}
-        if "ladder" not in settings.quantities:
+        if "ladder" not in self.quantities:
             del kept["pairings"]
+        if settings.against is None:
+            del kept["against"]
         return kept | {
             "model": source.name(),
             "revision": source.version(),
-            "architecture": family_of(config).name,
+            "architecture": config.model_type,
             "dataset": last_part(settings.corpus.dataset) if settings.rule != "random" else "random tokens",
-            "rule": settings.rule + (f", {settings.per_document} a document" if settings.rule == "cut" else ""),
+            "rule": settings.rule + RULE_WORDS.get(settings.rule, "").format(settings),
             "dtype": settings.precision(),
             "device": settings.device_map or str(settings.place().type),
             "tokenizer": source.tokenizer_name(),
             "special_tokens": str(settings.special_tokens and not isinstance(self.tokenizer, Vocabulary)),
             "prompts_sha256": self.prompts.sha256,
-            "head_dim": getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads,
-            "quantities": ",".join(settings.quantities),
+            "quantities": ",".join(self.quantities),
             "attention": self.attention,
-            "content_form": content_form(config),
+            **({} if self.family is None else self.of_row()),
             **({} if biases is None else {"position_bias": description_text(biases)}),
             **versions("torch", "transformers"),
         }
+
+    def of_row(self) -> dict[str, Any]:
+        """Return what is known of a model whose family has a row."""
+        config = self.config
+        head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        return {"head_dim": head_dim, "content_form": content_form(config)}

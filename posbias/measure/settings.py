@@ -31,6 +31,8 @@ QUANTITIES = {
 }
 """Name → meaning, in the order in which files name them."""
 ALWAYS = ("mixing", "influence")
+ALONE = ("influence",)
+"""What can be measured of a model whose family has no row."""
 DEFAULT = ("mixing", "influence", "kernels", "content", "branches")
 NEEDS = {"heads": "kernels", "logits": "content"}
 
@@ -56,9 +58,15 @@ VARIANTS = {
 LETTERS = {"attention": "a", "residual": "b", "content": "c"}
 """The paper's letters by the names that go beside them."""
 
+SHARES = 10
+"""Equal shares of a prompt that are the positions of prompts of different lengths, the rule ``whole``."""
+
 DTYPES = ("float32", "bfloat16", "float16")
 ATTENTION = ("eager", "sdpa")
 """How attention is computed: step by step, so that its weights are seen, or fused, so that they are never made."""
+
+OF = ("probability", "logit", "log-probability")
+"""Numbers of the next token's distribution that influence can belong to."""
 
 KERNEL_SIZE = 512
 """Most tokens of which matrices are kept whole, unless another number is given."""
@@ -98,8 +106,8 @@ class Settings:
 
     source: Source
     corpus: Corpus
-    prompts: int = setting(200, "Number of prompts.", "-N", kept=True)
-    length: int = setting(256, "Tokens in each.", "-n", kept=True)
+    prompts: int = setting(200, "Number of prompts; 200 unless given.", "-N", kept=True)
+    length: int = setting(256, "Tokens in each; 256 unless given.", "-n", kept=True)
     batch_size: int = setting(8, "Prompts at a time.", "-B", kept=True)
     dtype: str | None = setting(
         None, "float32, bfloat16 or float16; 32 bits on a CPU, bfloat16 on a GPU unless given.", kept=True
@@ -108,8 +116,9 @@ class Settings:
     device_map: str | None = setting(None, "Spread the model by accelerate: auto, balanced, sequential.")
     rule: str = setting(
         "first",
-        "first (the first tokens of documents), cut (tokens from inside them) or random; first unless given, random "
-        "with --untrained and no --dataset.",
+        "first (the first tokens of documents), cut (tokens from inside them), last (their last tokens), whole "
+        "(documents as they are, of different lengths: influence by tenths of a prompt and from its end) or random; "
+        "first unless given, random with --untrained and no --dataset.",
         kept=True,
     )
     seed: int = setting(0, "Of what is drawn: places, tokens, and the weights of --untrained.", kept=True)
@@ -117,9 +126,10 @@ class Settings:
     special_tokens: bool = setting(True, "Put the tokenizer's start tokens in front.", kept=True)
     quantities: tuple[str, ...] = setting(
         DEFAULT,
-        "What is measured, with commas between: mixing and influence always; kernels, content, logits (content as "
-        "matrices), heads (attention of each head), branches (for the law of untrained networks), ladder (influence by "
-        "layers that are made simpler).",
+        "What is measured, with commas between: mixing and influence always (influence alone where a family has no "
+        "row); kernels, content, logits (content as matrices), heads (attention of each head), branches (for the law "
+        "of untrained networks), ladder (influence by layers that are made simpler). All down to branches unless "
+        "given; of whole prompts mixing and influence.",
         "-q",
         kept=True,
         kind=str,
@@ -128,6 +138,14 @@ class Settings:
         KERNEL_SIZE, "Most tokens of which matrices are kept whole; beyond, averaged over as many cells.", kept=True
     )
     pairings: int = setting(1, "Pairings of the prompts of a batch, for ladder; their spread is kept.", kept=True)
+    target: str = setting(
+        "top",
+        "What influence belongs to: top (the likeliest next token), next (the one that follows in the text) or the "
+        "text of a token, such as ' Paris'.",
+        kept=True,
+    )
+    against: str | None = setting(None, "A second token, whose number is subtracted: a contrast.", kept=True)
+    of: str = setting("probability", "probability, logit or log-probability of the target.", kept=True)
     attention: str | None = setting(
         "eager", "eager, or sdpa, torch's fused kernel; fused where the family has it unless given.", kept=True
     )
@@ -148,8 +166,14 @@ class Settings:
         return replace(self, source=source)
 
 
-UNLESS_GIVEN: dict[str, Any] = {"dataset": None, "rule": None, "attention": None}
+UNLESS_GIVEN: dict[str, Any] = dict.fromkeys(("dataset", "rule", "attention", "prompts", "length", "quantities"))
 """Where the doors differ from the classes: what a user leaves open is chosen by the model."""
+
+EXPLAINED = (
+    "prompts", "dataset", "separator", "field", "batch_size", "dtype", "device", "device_map", "attention",
+    "special_tokens", "seed",
+)  # fmt: skip
+"""Settings that :meth:`~posbias.measure.model.Model.explain` takes beside those of the prompt."""
 
 
 def check_settings(asked: dict[str, Any]) -> None:
@@ -159,9 +183,15 @@ def check_settings(asked: dict[str, Any]) -> None:
     Traceback (most recent call last):
     ValueError: prompts: expected an integer of at least 1, received 0
     """
-    for name in ("prompts", "length", "batch_size", "per_document", "kernel_size", "pairings"):
-        if name in asked:
+    for name, one in settings_of(Settings).items():
+        if asked.get(name) is None:
+            continue
+        if one.type == "int" and name != "seed":
             errors.positive_integer(name, asked[name], minimum=2 if name == "length" else 1)
+        elif one.type == "bool" and not isinstance(asked[name], bool):
+            raise errors.invalid(name, "True or False", repr(asked[name]))
+        elif one.type.startswith("str") and not isinstance(asked[name], str):
+            raise errors.invalid(name, "a text", repr(asked[name]))
     if "seed" in asked:
         errors.seed("seed", asked["seed"])
     if {"prompts", "length"} <= asked.keys():
@@ -189,18 +219,32 @@ def check_batches(prompts: int, batch_size: int) -> None:
         )
 
 
+def check_one_length(rule: str) -> None:
+    """Raise ValueError for whole prompts, by the rule that a file names: a report is on tokens, not on tenths.
+
+    >>> check_one_length("first")
+    """
+    if rule.startswith("whole"):
+        received = "whole ones; cut them with a --length, or plot their tenths"
+        raise errors.invalid("report", "prompts of one length", received)
+
+
 def check_prompts_fit(prompts: int, length: int) -> None:
     """Raise ValueError if what is kept of each token of each prompt takes more than the machine's memory."""
     errors.fits("length", length, length * BYTES_PER_TOKEN)
     errors.fits("prompts", f"{prompts} of {length} tokens", prompts * length * BYTES_PER_TOKEN)
 
 
-def quantities_of(names: str | Iterable[str]) -> tuple[str, ...]:
+def quantities_of(names: Any) -> tuple[str, ...]:
     """Return quantities in their order, from names in one text with commas between them, or one by one.
 
-    >>> quantities_of("kernels")
-    ('mixing', 'influence', 'kernels')
+    Influence alone may be asked for, of a model whose family has no row.
+
+    >>> quantities_of("kernels"), quantities_of("influence")
+    (('mixing', 'influence', 'kernels'), ('influence',))
     """
+    if not isinstance(names, Iterable):
+        raise errors.invalid("quantities", f"some of {', '.join(QUANTITIES)}", repr(names))
     given = names.split(",") if isinstance(names, str) else list(names)
     if not all(isinstance(name, str) for name in given):
         raise errors.invalid("quantities", f"some of {', '.join(QUANTITIES)}", repr(names))
@@ -211,7 +255,7 @@ def quantities_of(names: str | Iterable[str]) -> tuple[str, ...]:
         if name in wanted and needed not in wanted:
             there = ",".join(one for one in QUANTITIES if one in wanted)
             raise errors.invalid("quantities", f"{needed} beside {name}", there)
-    return tuple(name for name in QUANTITIES if name in wanted or name in ALWAYS)
+    return ALONE if wanted == {*ALONE} else tuple(name for name in QUANTITIES if name in {*wanted, *ALWAYS})
 
 
 def labels() -> dict[str, str]:

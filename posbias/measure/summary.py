@@ -48,14 +48,15 @@ def summarise(results: xr.Dataset, *, prompts: bool = True) -> xr.Dataset:
     arrays = {"rollout": np.stack([measured_profile(results, variant) for variant in variants])}
     if "attention" in results:
         A = results["attention"].values.astype(np.float64)
-        A /= A.sum(-1, keepdims=True)  # weights were rounded to 32 bits or 16
-        shape = [stochastic_monotonicity(layer) for layer in A]
-        arrays |= {
-            "monotonicity_violated": np.array([layer.violated for layer in shape]),
-            "monotonicity_gap": np.array([layer.mean_gap for layer in shape]),
-            "monotonicity_shortfall": np.array([layer.shortfall for layer in shape]),
-            "attention_received": A.sum(1) / np.arange(A.shape[-1], 0, -1),
-        }
+        if "sink_share" not in results:  # an order of rows is one of rows that sum to one
+            A /= A.sum(-1, keepdims=True)  # weights were rounded to 32 bits or 16
+            shape = [stochastic_monotonicity(layer) for layer in A]
+            arrays |= {
+                "monotonicity_violated": np.array([layer.violated for layer in shape]),
+                "monotonicity_gap": np.array([layer.mean_gap for layer in shape]),
+                "monotonicity_shortfall": np.array([layer.shortfall for layer in shape]),
+            }
+        arrays["attention_received"] = A.sum(1) / np.arange(A.shape[-1], 0, -1)
     elif "attention_cells" in results:
         cells, B = measured_cells(results), results["attention_cells"].values.astype(np.float64)
         given = (cells.sizes[:, None] * B).sum(1) / cells.sizes

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from posbias import errors
 from posbias.measure.accumulators import LayerSums, entropy_similarity
 from posbias.measure.attention import Reading
 from posbias.measure.checkpoint import Batch
-from posbias.measure.instrument import Instrument, NotFinite
+from posbias.measure.instrument import TOP, Instrument, NotFinite
 from posbias.measure.ladder import Rungs, ring
 from posbias.measure.positions import Positions
 from posbias.measure.processes import Processes
@@ -21,6 +23,7 @@ from posbias.measure.progress import progress as told
 from posbias.measure.results import WIDE
 from posbias.measure.session import Session
 from posbias.measure.settings import RUNGS
+from posbias.rollout.token_bins import TokenBins
 
 
 class Traces:
@@ -30,13 +33,17 @@ class Traces:
         settings = self.settings = session.settings
         self.session, self.ids, self.cells = session, session.ids, session.cells
         self.instrument, self.group, self.path = instrument, group, path
+        self.batch_ids = {rows.start: ids for rows, ids in session.batches()}
         self.shared = group.share([rows for rows, _ in session.batches()])
-        self.layers = [
-            LayerSums(instrument.H, self.cells, where, settings.quantities) for where in instrument.devices()
-        ]
-        (N, n), T = self.ids.shape, instrument.T
-        shapes: dict[str, tuple[int, ...]] = {"lambda_frobenius": (T,), "lambda_token": (T,), "probability": ()}
-        shapes |= {"influence": (n,), "influence_signed": (n,)}
+        self.layers = [LayerSums(instrument.H, self.cells, where, session.quantities) for where in instrument.devices()]
+        N, n, T = len(self.ids), settings.length, instrument.T
+        shapes: dict[str, tuple[int, ...]] = {"probability": (), "influence": (n,), "influence_signed": (n,)}
+        if session.target != TOP:
+            shapes["target_value"] = ()
+        if "mixing" in session.quantities:
+            shapes |= {"lambda_frobenius": (T,), "lambda_token": (T,)}
+        if settings.rule == "whole":
+            shapes["influence_end_prompts"] = (int(session.prompts.lengths.min()),)
         self.carries = "kernels" in settings.quantities
         if self.carries:
             shapes["rollout_own"] = (n,)
@@ -54,7 +61,7 @@ class Traces:
         sums = {f"layer{t}.{name}": x for t, layer in enumerate(self.layers) for name, x in layer.sums.items()}
         return {**self.rows, **sums}
 
-    def arrays(self, positions: Positions, shown: bool) -> dict[str, np.ndarray]:
+    def arrays(self, positions: Positions | None, shown: bool) -> dict[str, np.ndarray]:
         """Add up over all processes and return the arrays of the result; the sums are let go layer by layer."""
         N = len(self.ids)
         rows = {name: self.group.add_up(x).numpy() for name, x in self.rows.items()}
@@ -62,15 +69,15 @@ class Traces:
         with told(len(self.layers), "layers", "assembling", shown=shown) as bar:
             for t, layer in enumerate(self.layers):
                 layer.sums = {name: self.group.add_up(x) for name, x in layer.sums.items()}
-                found = layer.means(N, int(positions.reach[t]))
+                found = layer.means(N, int(positions.reach[t]) if positions is not None else 0)
                 layers.append({name: x.astype(np.float32) if name in WIDE else x for name, x in found.items()})
                 layer.sums = {}
                 bar.update()
-        out = {name: np.stack([means.pop(name) for means in layers]) for name in list(layers[0])}
+        out = {name: np.stack([means.pop(name) for means in layers]) for name in list(layers[0] if layers else ())}
         for where in ("diagonal", "offdiagonal"):
             if f"histogram_{where}" in out:
                 out[f"similarity_{where}"] = entropy_similarity(out[f"histogram_{where}"])
-        for norm in ("lambda_frobenius", "lambda_token"):
+        for norm in {"lambda_frobenius", "lambda_token"} & rows.keys():
             out[norm] = rows[norm].mean(0)
             out[f"{norm}_std"] = rows[norm].std(0, ddof=min(1, N - 1))
             out[f"{norm}_prompts"] = rows[norm]
@@ -83,20 +90,26 @@ class Traces:
         out |= {"influence": rows["influence"].sum(0) / total, "influence_prompts": rows["influence"]}
         out |= {"influence_signed": rows["influence_signed"].mean(0)}
         out |= {"influence_signed_prompts": rows["influence_signed"], "probability": rows["probability"]}
-        out |= {name: rows[name] for name in ("rollout_own", "ladder_prompts") if name in rows}
+        for name in ("rollout_own", "ladder_prompts", "influence_end_prompts", "target_value"):
+            out |= {name: rows[name]} if name in rows else {}
+        if positions is not None and positions.sinks is not None:
+            out |= {"sinks": positions.sinks} | sink_shares(out, self.cells)
         if len(self.cells.starts) < self.cells.n and {"kernels", "branches", "logits"} & set(self.settings.quantities):
             out["cell_start"] = self.cells.starts
-        return out | self.session.prompt_arrays() | {
+        out |= self.session.prompt_arrays()
+        if positions is None:
+            return out
+        return out | {
             "slopes": positions.slopes,
             "position_bias": positions.bias,
             "scale": positions.scale,
             "window": positions.window,
             "reach": positions.reach,
-        }  # fmt: skip
+        }
 
     def read(self, batch: slice) -> None:
         """Measure a batch of prompts and add to the sums; raise ValueError for a NaN or Inf."""
-        ids = self.ids[batch]
+        ids = self.batch_ids[batch.start]
         carried = torch.zeros(ids.shape) if self.carries else None
         if carried is not None:
             carried[:, -1] = 1.0
@@ -111,12 +124,40 @@ class Traces:
             seeds = [(self.settings.seed, batch.start, k) for k in range(self.settings.pairings)]
             rungs = Rungs(np.stack([ring(len(ids), seed) for seed in seeds]))
         try:
-            reading = self.instrument.measure(ids, observe, rungs)
+            reading = self.instrument.measure(ids, observe, rungs, self.session.value(batch))
         except NotFinite as error:
             self.path.unlink(missing_ok=True)
             where = f"prompt {batch.start + error.prompt}, {error.where}"
             raise errors.invalid(where, "finite numbers", f"{error.number} in {self.settings.precision()}") from None
         own = None if carried is None else carried.double().cpu()
         found = {**vars(reading), "rollout_own": own, "ladder_prompts": reading.ladder}
+        if (last := self.rows.get("influence_end_prompts")) is not None:
+            divided = torch.from_numpy(shares(ids.shape[1], self.settings.length))
+            found["influence_end_prompts"] = reading.influence[:, -last.shape[1] :]
+            found |= {name: found[name] @ divided for name in ("influence", "influence_signed")}
         for name, rows in self.rows.items():
             rows[batch] = found[name]
+
+
+def shares(n: int, count: int) -> Float[np.ndarray, "n count"]:
+    """Return how much of each of n tokens lies in each of ``count`` equal shares of a prompt.
+
+    >>> shares(3, 2).tolist()
+    [[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]]
+    """
+    token, share = np.arange(n)[:, None] * count, np.arange(count) * n
+    return (np.minimum(token + count, share + n) - np.maximum(token, share)).clip(0) / count
+
+
+def sink_shares(arrays: Mapping[str, np.ndarray], cells: TokenBins) -> dict[str, np.ndarray]:
+    """Return the mean share of attention that goes to no token, layer by layer; nothing where there are no kernels.
+
+    >>> halves = {"attention": np.array([[[0.5, 0.0], [0.25, 0.25]]])}
+    >>> sink_shares(halves, TokenBins(2, np.arange(2)))["sink_share"].tolist()
+    [0.5]
+    """
+    weights = next((arrays[name] for name in ("attention", "attention_cells") if name in arrays), None)
+    if weights is None:
+        return {}
+    given = weights.astype(np.float64).sum(-1) @ cells.sizes / cells.n
+    return {"sink_share": 1 - given}

@@ -27,7 +27,7 @@ from posbias.measure.loading import TOKENIZER_FILES, Source, check_attention, ch
 from posbias.measure.opening import GIVEN, check_config, check_no_weights, untrained_file
 from posbias.measure.sizes import BODIES, SIZES
 from posbias.networks.description import biased_fields
-from posbias.networks.families import family_of
+from posbias.networks.families import check_family, row_of, text_config
 from posbias.networks.given_biases import attach_biases
 from posbias.shipped import PREFIX
 
@@ -88,7 +88,9 @@ class Untrained(Source):
         except Exception as error:  # code of others: what it raises is no part of any interface
             reason = " ".join(str(error).split())[:200]
             raise errors.invalid(where, "a configuration that transformers reads", reason) from None
-        family_of(config)
+        check_family(config.to_dict(), row=False)
+        if row_of(config) is not None:  # of a model of text and pictures what its row is of
+            config = text_config(config)
         check_shape(where, config)
         return config
 

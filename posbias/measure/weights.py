@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
-from torch import nn
+from torch import Tensor, nn
 
 from posbias import errors
 from posbias.measure.opening import read_object
-from posbias.networks.families import family_of
+from posbias.networks.families import row_of
 
 INDEX = "model.safetensors.index.json"
 
@@ -120,6 +120,33 @@ def check_files(folder: Path, *, pickle: bool = False) -> None:
             raise errors.invalid(str(file), "whole .safetensors files", " ".join(str(error).split())[:200]) from None
 
 
+def is_coded(weight: Any) -> bool:
+    """Tell whether a weight is kept as codes of its numbers, of 8 bits or fewer, which only its own module reads.
+
+    >>> is_coded(nn.Linear(2, 2).weight), is_coded(nn.Linear(2, 2).weight.char()), is_coded(None)
+    (False, True, True)
+    """
+    if not isinstance(weight, Tensor) or type(weight) not in (nn.Parameter, Tensor):
+        return True  # no weight where one belongs, or a class of its own
+    return not weight.is_floating_point() or weight.dtype.itemsize < 2
+
+
+def coded_layers(model: nn.Module) -> list[str]:
+    """Return the names of the classes of modules whose weights are codes: quantised layers."""
+    own = ((module, x) for module in model.modules() for x in module.parameters(recurse=False))
+    return sorted({type(module).__name__ for module, x in own if is_coded(x)})
+
+
+def let_gradients_pass(model: nn.Module) -> None:
+    """Keep 4-bit layers of bitsandbytes from packing their weights for a CPU: packed ones let no gradient through.
+
+    They are packed by the first pass without gradient, of which a measurement has many.
+    """
+    for module in model.modules():
+        if hasattr(module, "support_avx512bf16_for_cpu"):
+            module.support_avx512bf16_for_cpu = False  # type: ignore[assignment]
+
+
 def _safetensors(folder: Path) -> list[Path]:
     """Return the files that transformers reads: the one, or those of the index."""
     if (folder / "model.safetensors").is_file():
@@ -131,7 +158,9 @@ def _safetensors(folder: Path) -> list[Path]:
 
 def _layers(model: Any, missing: Collection[str], unexpected: Collection[str]) -> tuple[int, int]:
     """Return how many layers a model has, and how many its checkpoint: whole ones are missing, or there are more."""
-    blocks = family_of(model.config).blocks
+    if (row := row_of(model.config)) is None:  # whose layers nobody knows
+        return 0, 0
+    blocks = row.blocks
     T = len(model.get_submodule(blocks))
     inner = blocks.removeprefix(f"{model.base_model_prefix}.")
     layer = re.compile(rf"(?:^|\.){re.escape(inner)}\.(\d+)\.")

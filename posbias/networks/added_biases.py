@@ -18,10 +18,13 @@ from torch import Tensor, nn
 from posbias import errors
 from posbias.errors import Numbers
 from posbias.networks.description import biases_of
-from posbias.networks.families import Family, family_of
+from posbias.networks.families import Family, family_of, text_config
 from posbias.networks.given_biases import bias_hooks
 from posbias.networks.hooks import After, hooked
 from posbias.rollout.position_bias import Biases
+
+QUERIES = ("q_norm", "q_layernorm", "q_b_proj", "q_proj")
+"""Names, in an attention module, of what gives queries last before a rotation; a fused projection where none is."""
 
 FIELD = "bias"
 """What an added bias is called in messages."""
@@ -34,7 +37,7 @@ def added_biases(model: nn.Module, biases: Any) -> Iterator[None]:
     What a mask hides stays hidden, whatever the bias says. Grouped-query heads are query heads. Prompts may be padded
     on the right; a cache counts, as :mod:`posbias.networks.given_biases` says.
     """
-    config: Any = model.config
+    config: Any = text_config(model.config)
     with hooked(before=bias_hooks(model, fitting_biases(config, biases), adds=True)):
         yield
 
@@ -79,7 +82,9 @@ def divided_logits(model: nn.Module, temperatures: Numbers) -> Iterator[None]:
 
 def _divided(family: Family, attention: nn.Module, temperature: float) -> tuple[nn.Module, After]:
     """Return the module that makes queries, with a hook that divides them."""
-    path = family.projections[0] if family.unrotated is None else family.unrotated[0]
+    if hasattr(attention, "qk_norm"):  # Llama 4's, which is one for queries and keys
+        raise errors.invalid("model", "queries that can be divided", "queries that are normed after their rotation")
+    path = next((name for name in QUERIES if getattr(attention, name, None) is not None), family.projections[0])
 
     def divide(module: nn.Module, args: Any, output: Tensor) -> Tensor:
         if family.groups is None:

@@ -51,7 +51,7 @@ def biases_of(family: str, description: Any, T: int, H: int | None, where: str =
     """Return the biases of a network of T layers and H heads, or raise ValueError as :func:`check_described` does."""
     try:
         if family not in FAMILIES:
-            raise errors.invalid(field, f"none, or a model of {', '.join(FAMILIES)}", family[:60])
+            raise errors.invalid(field, "none, or a model whose family has a row", family[:60])
         return layered_biases(description, T, H, field)
     except ValueError as error:
         raise ValueError(f"{where}: {error}" if where else str(error)) from None

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
 from posbias import errors
+from posbias.networks.kinds import kind_of
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -46,10 +47,13 @@ class Family:
     """Name of the argument that carries it."""
     exact_in_16_bit: bool = True
     """False if the logits are rounded together with the bias, so that q·k is to be computed again in 32 bits."""
+    rotates: Callable[[Any], bool] = lambda attention: True
+    """Whether rotary positions enter in a layer, read from its attention module."""
     unrotated: tuple[str, str] | None = None
     """Paths from the attention module to those whose outputs are queries and keys before the rotation, if there are."""
     norm: tuple[str, ...] = ("input_layernorm",)
-    """Paths from a layer to the norm whose output the attention module takes; the first that is there counts."""
+    """Paths from a layer to the norm whose output the attention module takes; the first that is there counts. Empty
+    where the attention module takes x_t itself."""
     projections: tuple[str, ...] = ("q_proj", "k_proj", "v_proj")
     """Names, in the attention module, of what makes queries, keys and values of that output."""
     groups: Callable[[Any], tuple[int, int, int]] | None = None
@@ -63,6 +67,16 @@ class Family:
     ``_falcon_bias``."""
     stream: Callable[[Any], str | None] = lambda layer: None
     """Path from a layer to the module whose output is x_t, what a_t is added to; None for the layer's input."""
+    multiplier: Callable[[Any], float] = lambda layer: 1.0
+    """What the output is multiplied by on its way to x_t, read from the layer: a_t is the product."""
+    sinks: str | None = None
+    """Name, in the attention module, of logits (H,) of a key that is no token and has no value. The softmax takes them
+    in its last column, with a constant off each row: what it gives to tokens sums to less than one."""
+    latent: tuple[str, str, str] | None = None
+    """Where values are made of a short vector that is normed: paths from the attention module to that norm, to what
+    makes the vector, and to what makes of it each head's key, without its rotated part, and value in turn."""
+    narrows: bool = False
+    """Whether the attention module hides more than the mask that it is given: what lies outside its window."""
 
     def layers(self, model: nn.Module) -> list[nn.Module]:
         """Return the layers of ``model``, first layer first."""
@@ -119,26 +133,46 @@ class Family:
         return next((int(n) for n in (getattr(config, x, None) for x in self.context) if n), None)
 
 
+def text_config(config: Any) -> Any:
+    """Return the configuration of the decoder: a part of that of a model of text and pictures, else itself."""
+    return getattr(config, "text_config", config)
+
+
+def layer_number(attention: nn.Module) -> int:
+    """Return the number of the layer, from 0, that an attention module belongs to."""
+    found: Any = getattr(attention, "layer_idx", None)
+    return int(attention.layer_id if found is None else found)  # type: ignore[arg-type]
+
+
 def window(attention: nn.Module, config: Any) -> int | None:
     """Return how many tokens, the query included, the layer may see; None if all of its past.
 
-    The attention module knows where layers differ, the configuration where they do not.
+    Where layers differ the configuration lists their kinds, or the attention module knows; 0 stands for none.
     """
+    config, t = text_config(config), layer_number(attention)
+    kinds: Any = getattr(config, "layer_types", None) or getattr(config, "attention_layers", None)
+    if kinds is not None and kinds[t] not in ("sliding_attention", "local"):
+        return None
     knows = attention if hasattr(attention, "sliding_window") else config
-    width: Any = getattr(knows, "sliding_window", None)
-    return None if width is None else int(width)
+    width: Any = getattr(knows, "sliding_window", None) or (kinds and getattr(config, "window_size", None))
+    return int(width) if width else None
 
 
 def soft_cap(attention: nn.Module) -> float | None:
     """Return c if the layer replaces its content logits z by c·tanh(z / c), else None."""
-    cap = getattr(attention, "attn_logit_softcapping", None)
-    return None if cap is None else float(cap)
+    return _applied_cap(attention.config) if hasattr(attention, "attn_logit_softcapping") else None
 
 
 def content_form(config: Any) -> str:
     """Return what the content logits of a model with this configuration are: scaled q·k, soft-capped in some."""
+    cap = _applied_cap(config)
+    return "scaled q·k" if cap is None else f"scaled q·k soft-capped at {cap:g}"
+
+
+def _applied_cap(config: Any) -> float | None:
+    """Return the soft cap of a configuration; that of Gemma 3 is never applied."""
     cap = getattr(config, "attn_logit_softcapping", None)
-    return "scaled q·k" if cap is None else f"scaled q·k soft-capped at {float(cap):g}"
+    return None if cap is None or config.model_type == "gemma3_text" else float(cap)
 
 
 def output_projection(attention: nn.Module) -> nn.Module:
@@ -204,6 +238,26 @@ def _falcon_groups(attention: Any) -> tuple[int, int, int]:
     return (attention.num_heads * size if attention.multi_query else size), size, size
 
 
+def _shared_one_after_another(attention: Any) -> tuple[int, int, int]:
+    """Give all queries, then all keys, then all values, of which there are fewer."""
+    config, size = attention.config, attention.head_dim
+    return config.num_attention_heads * size, config.num_key_value_heads * size, config.num_key_value_heads * size
+
+
+GROUPS: dict[str, Callable[[Any], tuple[int, int, int]]] = {
+    "head by head": _head_by_head,
+    "one after another": _one_after_another,
+    "one after another, shared": _shared_one_after_another,
+}
+"""Orders of a fused projection's outputs by names, for rows that are said in words."""
+
+
+def _gpt_bigcode_groups(attention: Any) -> tuple[int, int, int]:
+    """Give all queries, then the one key and value that all heads share; head by head if none is shared."""
+    size = attention.head_dim
+    return (attention.embed_dim if attention.multi_query else size), size, size
+
+
 def _llama_like(name: str, **fields: Any) -> Family:
     paths = {"blocks": "model.layers", "attention": "self_attn", "output": "self_attn"}
     unrotated = ("q_proj", "k_proj")
@@ -215,7 +269,9 @@ def _gpt_like(name: str, **fields: Any) -> Family:
     return Family(name, **{**paths, "context": ("n_positions",), "norm": ("ln_1",), **fields})
 
 
-FAMILIES: Mapping[str, Family] = {
+_LATENT = ("kv_a_layernorm", "kv_a_proj_with_mqa", "kv_b_proj")
+
+FAMILIES: dict[str, Family] = {
     row.name: row
     for row in (
         Family(
@@ -269,7 +325,47 @@ FAMILIES: Mapping[str, Family] = {
         _llama_like("qwen3", unrotated=("q_norm", "k_norm")),  # normed before they are rotated
         _llama_like("gemma"),
         _llama_like("gemma2", output="post_attention_layernorm", fused=False),  # normed before it is added; soft-capped
+        _llama_like("gemma3_text", output="post_attention_layernorm", unrotated=("q_norm", "k_norm")),
+        _llama_like(
+            "gemma3",  # text and pictures
+            blocks="model.language_model.layers",
+            output="post_attention_layernorm",
+            unrotated=("q_norm", "k_norm"),
+        ),
         _llama_like("phi", parallel=True),
+        _llama_like("phi3", unrotated=None, projections=("qkv_proj",), groups=_shared_one_after_another),
+        _llama_like("olmo"),
+        *(
+            _llama_like(name, output="post_attention_layernorm", norm=(), unrotated=("q_norm", "k_norm"))
+            for name in ("olmo2", "olmo3")  # the attention takes x_t itself, and its output is normed
+        ),
+        _llama_like(
+            "exaone4",
+            output="post_attention_layernorm",
+            norm=(),
+            unrotated=("q_norm", "k_norm"),
+            rotates=lambda attention: attention.sliding_window is None or bool(attention.is_sliding),
+        ),
+        _llama_like("olmoe", unrotated=("q_norm", "k_norm")),
+        *(_llama_like(name) for name in ("mixtral", "qwen2_moe", "starcoder2", "nemotron", "ministral3")),
+        _llama_like("smollm3", rotates=lambda attention: bool(attention.use_rope)),
+        _llama_like("qwen3_moe", unrotated=("q_norm", "k_norm")),
+        _llama_like("gpt_oss", sinks="sinks", fused=False),
+        *(
+            _llama_like(name, unrotated=None, projections=("q_proj",), latent=_LATENT)
+            for name in ("deepseek_v2", "deepseek_v3")
+        ),
+        _llama_like(
+            "llama4_text",
+            context=("attention_chunk_size", "max_position_embeddings"),  # chunks are no window
+            rotates=lambda attention: bool(attention.use_rope),
+        ),
+        _llama_like("glm4", output="post_self_attn_layernorm"),
+        _llama_like("glm4_moe"),
+        _llama_like("granite", multiplier=lambda layer: float(layer.residual_multiplier)),
+        _llama_like("cohere", parallel=True),
+        _llama_like("cohere2", parallel=True, rotates=lambda attention: attention.sliding_window is not None),
+        _llama_like("stablelm", parallel=lambda config: bool(config.use_parallel_residual)),
         _llama_like(
             "gpt_neox",
             blocks="gpt_neox.layers",
@@ -288,17 +384,104 @@ FAMILIES: Mapping[str, Family] = {
             fused=False,
         ),
         _gpt_like("gpt2", position="learned", scale=_scaling, projections=("c_attn",), groups=_one_after_another),
+        _gpt_like(
+            "gpt_bigcode", position="learned", scale=_scaling, projections=("c_attn",), groups=_gpt_bigcode_groups
+        ),
+        _gpt_like(
+            "gpt_neo",
+            attention="attn.attention",
+            output="attn.attention",
+            position="learned",
+            scale=lambda attention: 1.0,
+            context=("max_position_embeddings",),
+            fused=False,
+            narrows=True,
+        ),
         _llama_like("opt", blocks="model.decoder.layers", position="learned", norm=("self_attn_layer_norm",)),
     )
 }
-"""The supported families by ``model_type``."""
+"""The supported families by ``model_type``; :func:`register` adds to them."""
 
 
-def check_family(model_type: Any) -> None:
-    """Raise ValueError unless an architecture is supported, with those that are."""
-    if not isinstance(model_type, str) or model_type not in FAMILIES:
-        received = str(model_type)[:60] if model_type else "no model_type"
-        raise errors.invalid("architecture", f"one of {', '.join(FAMILIES)}", received)
+def register(row: Any) -> None:
+    """Add a row to :data:`FAMILIES`, for as long as Python runs.
+
+    Parameters
+    ----------
+    row
+        A :class:`Family`: where to look in its models. ``python -m posbias.networks.check`` tries one.
+
+    Raises
+    ------
+    ValueError
+        For what is no row, a name that has one already, and a field of another kind.
+    """
+    if not isinstance(row, Family):
+        raise errors.invalid("row", "a Family", type(row).__name__)
+    if row.name in FAMILIES:
+        raise errors.invalid("name", "one that has no row yet", repr(row.name))
+    checks: dict[str, tuple[str, Callable[[Any], bool]]] = {
+        **dict.fromkeys(("name", "blocks", "attention", "output"), ("a name", _is_name)),
+        **dict.fromkeys(("context", "norm", "projections"), ("a tuple of names", _are_names)),
+        "scale": ("a function of the attention module", callable),
+        "position": ("alibi, rotary, learned or a function", lambda x: callable(x) or x in get_args(Position)),
+    }
+    for field, (expected, holds) in checks.items():
+        if not holds(value := getattr(row, field)):
+            raise errors.invalid(f"row {row.name!s:.60}: {field}", expected, f"{value!r:.60}")
+    FAMILIES[row.name] = row
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+def _are_names(value: Any) -> bool:
+    return isinstance(value, tuple) and all(map(_is_name, value))
+
+
+ALONE = "influence alone can be measured: -q influence"
+"""What can be done with a causal model that has no row."""
+
+
+def check_family(fields: Mapping[str, Any], *, row: bool = True) -> None:
+    """Raise ValueError unless the fields of a configuration are those of a causal language model with a row.
+
+    Without ``row`` any causal language model will do, which is what input-token influence needs.
+
+    >>> check_family({"model_type": "bert"})
+    Traceback (most recent call last):
+    ValueError: architecture: expected a causal language model, received bert, an encoder, which predicts no next token
+    """
+    name: Any = fields.get("model_type")
+    if not isinstance(name, str) or not name:
+        raise errors.invalid("architecture", "a model_type", "none" if name is None else repr(name)[:60])
+    if name in FAMILIES:
+        return
+    kind = kind_of(fields)
+    lacks = {
+        "unknown": ("a model_type that transformers knows", name[:60]),
+        "encoder": ("a causal language model", f"{name}, an encoder, which predicts no next token"),
+        "encoder-decoder": ("a causal language model", f"{name}, an encoder-decoder: its prompt hides no later token"),
+        "other": ("a causal language model", f"{name}, of which transformers has none"),
+    }
+    if kind in lacks:
+        raise errors.invalid("architecture", *lacks[kind])
+    if row:
+        why = "which has layers without attention, and no kernel in them" if kind == "hybrid" else "which has no row"
+        how = "" if kind == "hybrid" else "; or add one: book/families.md"
+        raise errors.invalid("architecture", "a family with a row", f"{name}, {why}; {ALONE}{how}")
+
+
+def row_of(config: Any) -> Family | None:
+    """Return the row of the family that the configuration of a transformers model belongs to, None without one."""
+    return FAMILIES.get(config.model_type)
+
+
+def longest_of(config: Any) -> int | None:
+    """Return the longest sequence that a model with this configuration takes, None if it states none."""
+    row = row_of(config)
+    return getattr(config, "max_position_embeddings", None) if row is None else row.longest(config)
 
 
 def family_of(config: Any) -> Family:
@@ -308,5 +491,6 @@ def family_of(config: Any) -> Family:
     >>> family_of(GPT2Config()).attention
     'attn'
     """
-    check_family(config.model_type)
+    if row_of(config) is None:
+        check_family(config.to_dict())
     return FAMILIES[config.model_type]

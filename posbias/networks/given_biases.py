@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from posbias import errors
 from posbias.networks.description import FIELD, biases_of
-from posbias.networks.families import family_of, window
+from posbias.networks.families import family_of, layer_number, text_config, window
 from posbias.networks.hooks import Before, attach
 from posbias.rollout.position_bias import Biases, FlatBias, PositionBias
 
@@ -130,7 +130,7 @@ def bias_hooks(model: nn.Module, biases: Biases, *, adds: bool = False) -> list[
     """Return each layer's attention module with the hook that gives it biases."""
     config: Any = model.config
     family = family_of(config)
-    rows = {row: _Layer(row, config, adds=adds) for row in biases}
+    rows = {row: _Layer(row, text_config(config), adds=adds) for row in biases}
     layers = enumerate(family.layers(model))
     return [(family.attention_of(layer), rows[biases[min(t, len(biases) - 1)]]) for t, layer in layers]
 
@@ -181,7 +181,7 @@ class _Layer:
 def _held(module: nn.Module, kwargs: Arguments) -> int:
     """Return how many tokens the cache holds before a layer's attention adds its own."""
     cache = next((x for x in (kwargs.get("past_key_values"), kwargs.get("layer_past")) if x is not None), None)
-    return 0 if cache is None else int(cache.get_seq_length(module.layer_idx))
+    return 0 if cache is None else int(cache.get_seq_length(layer_number(module)))
 
 
 def _check_mask(allowed: Tensor | None, past: int, n: int, width: int | None) -> None:

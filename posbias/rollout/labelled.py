@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
@@ -12,7 +12,11 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from posbias import errors
 from posbias.errors import Numbers
+from posbias.notebook import shown
 from posbias.rollout.profiles import mean_position
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 DECADES = 4
@@ -114,6 +118,31 @@ class Profile(NDArrayOperatorsMixin, Sequence):
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.values)
+
+    def plot(self, ax: Axes | None = None, **style: Any) -> Axes:
+        """Draw the profile on a logarithmic influence axis, and return the axes.
+
+        Parameters
+        ----------
+        ax
+            Where to draw; a new figure unless given. Curves of one axes take colours in turn.
+        style
+            What matplotlib's ``plot`` takes; ``label`` is the profile's name unless given.
+        """
+        from posbias.plotting import plot_curves
+
+        return plot_curves([(self.values, {"label": self.name, **style})], ax=ax)
+
+    def _facts(self) -> list[tuple[str, str]]:
+        """Return what is shown of a profile, by name."""
+        found = [("positions", f"{len(self)}"), ("mean position", f"{self.mean_position:.3f}")]
+        found += [("first", f"{self.first:.3g}"), ("last", f"{self.last:.3g}")]
+        if self.trough is not None:
+            found.append(("lowest between", f"{self.trough[1]:.3g} at position {self.trough[0]}"))
+        return found
+
+    def _repr_html_(self) -> str:
+        return shown(self.name, self._facts(), self.values)
 
     def __repr__(self) -> str:
         ends = f"first {self.first:.3g}, last {self.last:.3g}"

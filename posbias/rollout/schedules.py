@@ -21,7 +21,7 @@ def constant(T: int, lambda_: float) -> Float[np.ndarray, "T"]:
 def power_decay(T: int, lambda_0: float, beta: float) -> Float[np.ndarray, "T"]:
     """Return λ_t = λ_0 t^(-β) for t = 1..T.
 
-    The total Σλ_t stays finite as T grows exactly when β > 1.
+    For λ_0 > 0 the total Σλ_t stays finite as T grows exactly when β > 1.
 
     >>> power_decay(3, 0.6, 1.0).round(2).tolist()
     [0.6, 0.3, 0.2]

@@ -6,7 +6,13 @@ from functools import partial
 from posbias.cli import main
 from studies import making
 from studies.making import REFERENCES, STEPS, Part
-from studies.reference.measure import measure_corpus, measure_seed, measure_snapshot, measure_untrained
+from studies.reference.measure import (
+    measure_corpus,
+    measure_seed,
+    measure_snapshot,
+    measure_targets,
+    measure_untrained,
+)
 
 LONG = tuple(name for name in REFERENCES if name != "gpt2-12")
 PARTS = {
@@ -18,6 +24,7 @@ PARTS = {
         init: Part("models", partial(measure_untrained, init=init), 32, 256, entry="{model}-untrained-{part}.builtin")
         for init in ("default", "unit")
     },
+    "targets": Part("models", measure_targets, 64, 256, models=("bloom-8", "mpt-12", "gpt2-12", "llama-12")),
     "seeds": Part("models", measure_seed, 64, 256, entry="{model}.builtin", trained=True),
     STEPS: Part("mixing", measure_snapshot, 16, 256, trained=True, seeds=False),
 }

@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 import typer
 
 from posbias import errors
-from posbias.cli.biases import Described, read_design
 from posbias.files import check_folder
+from posbias.measure.biases import Described, read_design
 from posbias.measure.unfinished import resumable
 from posbias.shipped import write_held_out
 from studies.reference.models import REFERENCES, Reference, reference

@@ -39,7 +39,7 @@ def test_a_measurement_that_is_asked_to_end_leaves_a_checkpoint_of_the_batch_at_
     words, real, calls = arguments(place, tmp_path / "m.nc"), Instrument.measure, []
 
     def measure(self, *rest):
-        calls.append(1)
+        calls.extend(rest[1:2])  # none in the self-check
         if len(calls) == 3:
             os.kill(os.getpid(), number)
         return real(self, *rest)

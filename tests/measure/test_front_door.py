@@ -70,13 +70,15 @@ print(repr(opened), posbias.compare(m.rollout("b"), m.influence), m.provenance["
 for call in (
     lambda: posbias.open(None), lambda: posbias.load(3), lambda: m.report(None), lambda: m.rollout(["b"]),
     lambda: opened.measure(prompts=2.5), lambda: opened.measure(length="16"), lambda: opened.measure(dataset=5),
+    lambda: opened.measure(dataset=["x" * 10**7]),
 ):
     try:
         call()
     except ValueError as error:
         print(error)
 """
-WRONG_TYPES = """\
+WRONG_TYPES = (
+    """\
 model: expected --model, or --untrained for a network without one, received neither
 path: expected the name of a file that ends in .nc, received 3
 path: expected the name of a file that ends in .html, received None
@@ -84,8 +86,12 @@ variant: expected one of a, b, c, kernels, own, birth, independent, fixed-attent
 attention, residual, content, received ['b']
 prompts: expected an integer of at least 1, received 2.5
 length: expected an integer of at least 2, received '16'
-dataset: expected builtin, the name of a data set, or a path, received 5
-"""
+dataset: expected builtin, the name of a data set, or a path; texts in memory are given as texts=, received 5
+dataset: expected builtin, the name of a data set, or a path; texts in memory are given as texts=, received \
+['"""
+    + "x" * 98
+    + "… (10,000,004 characters in all)\n"
+)
 """What is said about arguments of other types, in a process that does not check annotations."""
 
 

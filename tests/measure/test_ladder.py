@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from measuring import CONFIGS, N, arguments, make, refused, save, status, write_documents
+from measuring import VARIED, N, arguments, make, refused, save, status, write_documents
 
 import posbias
 from posbias.cli import main
@@ -18,7 +18,7 @@ from posbias.networks.families import family_of
 B, T = 4, 3
 OWN = Rungs(np.arange(B)[None])
 PAIRED = Rungs(np.stack([ring(B, (0, k)) for k in range(2)]))
-FUSED = [name for name in CONFIGS if family_of(make(name).config).is_fused(make(name).config)]
+FUSED = [name for name in VARIED if family_of(make(name).config).is_fused(make(name).config)]
 
 
 def prompts(seed=1):
@@ -68,7 +68,7 @@ def chain(model, pairing, change=lambda layer: None, turns=None):
     return g[torch.from_numpy(pairing)].norm(dim=-1).numpy()
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", VARIED)
 def test_the_first_rung_without_exchange_is_the_gradient_itself(name):
     model = make(name)
     exact = Instrument(model).measure(prompts()).influence.numpy()
@@ -111,18 +111,20 @@ def test_fixed_attention_is_that_of_queries_and_keys_without_gradient():
     assert not np.allclose(ours[:, 0], chain(make("llama"), PAIRED.pairings[0]), rtol=0.01)
 
 
-@pytest.mark.parametrize("name", ["mistral", "llama"])
+@pytest.mark.parametrize("name", ["mistral", "llama", "gpt_oss", "deepseek_v3"])
 def test_positions_alone_is_the_layer_with_queries_of_zero(name):
     """Without queries all logits are 0: what is left is the mask, with its window."""
 
     def silent(layer):
-        layer.self_attn.q_proj.weight.data.zero_()
+        queries = layer.self_attn.q_b_proj if name == "deepseek_v3" else layer.self_attn.q_proj
+        for parameter in queries.parameters():
+            parameter.data.zero_()
 
     _, ours = climbed(make(name), PAIRED, "positions")
     close(ours[:, 0], chain(make(name), PAIRED.pairings[0], silent))
 
 
-@pytest.mark.parametrize("name", ["bloom", "mpt", "falcon-alibi", "gpt2", "gemma2"])
+@pytest.mark.parametrize("name", ["bloom", "mpt", "falcon-alibi", "gpt2", "gemma2", "gpt_oss", "gpt_neo"])
 def test_mean_attention_of_one_prompt_is_its_own(name):
     same = prompts()[:1].expand(B, -1)
     _, fixed = climbed(make(name), PAIRED, "fixed-attention", same)

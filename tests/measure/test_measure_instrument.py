@@ -1,5 +1,6 @@
 """The instrument against the models themselves, on a tiny random model of every family."""
 
+import json
 from contextlib import contextmanager
 
 import numpy as np
@@ -14,7 +15,8 @@ from torch.overrides import TorchFunctionMode
 from posbias import alibi_slopes
 from posbias.measure.instrument import Instrument, NotFinite
 from posbias.measure.positions import read_positions
-from posbias.networks.families import FAMILIES, family_of, soft_cap
+from posbias.networks.families import FAMILIES, content_form, family_of, soft_cap, text_config
+from posbias.networks.hooks import hooked
 from posbias.rollout import masks
 
 EVERY = sorted(CONFIGS)
@@ -77,7 +79,7 @@ def own_products(model, ids):
         model(ids, use_cache=False)
     B, n = ids.shape
     products = [(q @ k).reshape(B, -1, n, n) for q, k in watch.found]
-    return [x.expand(B, model.config.num_attention_heads, n, n) for x in products]
+    return [x.expand(B, text_config(model.config).num_attention_heads, n, n) for x in products]
 
 
 @contextmanager
@@ -104,7 +106,7 @@ def test_captured_weights_are_the_models_own(measured, name):
         own = model(prompts(), output_attentions=True, use_cache=False).attentions
     for (layer, seen, _), weights in zip(kept, own, strict=True):
         assert torch.equal(seen["probabilities"], weights), layer
-        assert torch.allclose(weights.sum(-1), torch.ones(()), atol=1e-5)
+        assert torch.allclose(weights.sum(-1), torch.ones(()), atol=1e-5) != name.startswith("gpt_oss"), "sinks"
         assert (weights.triu(1) == 0).all()
 
 
@@ -126,7 +128,7 @@ def test_content_is_scaled_and_capped_qk(measured, name):
 @pytest.mark.parametrize("name", EVERY)
 def test_content_bias_and_mask_through_a_softmax_give_the_weights(measured, name):
     _, instrument, kept = measured(name)
-    config = instrument.model.config
+    config = text_config(instrument.model.config)
     H, D = config.num_attention_heads, config.hidden_size // config.num_attention_heads
     distance = torch.tensor(np.arange(N)[None, :] - np.arange(N)[:, None], dtype=torch.float64)
     slopes = torch.tensor(alibi_slopes(H))
@@ -136,7 +138,11 @@ def test_content_bias_and_mask_through_a_softmax_give_the_weights(measured, name
         allowed = torch.tensor(masks.sliding_window(width).matrix(N))
         assert torch.equal(seen["allowed"], allowed)
         logits = content.double() + (slopes[:, None, None] * distance if name in ALIBI else 0.0)
-        weights = logits.masked_fill(~allowed, -torch.inf).softmax(-1)
+        logits = logits.masked_fill(~allowed, -torch.inf)
+        if name == "gpt_oss":
+            sinks = instrument.attentions[t].sinks.double()[:, None, None].expand(len(logits), -1, N, 1)
+            logits = torch.cat([logits, sinks], dim=-1)
+        weights = logits.softmax(-1)[..., :N]
         rounded = 0.02 if name.startswith("falcon-alibi") else 1e-5  # Falcon rounds its bias to bf16
         assert (weights - seen["probabilities"]).abs().max() < rounded
 
@@ -161,10 +167,14 @@ def own_residuals(model, name):
     kind = CONFIGS[name][0]
     x, a, after, mlp, out, attn = ([] for _ in range(6))
     first = lambda value: (value[0] if isinstance(value, tuple) else value).detach().clone()  # noqa: E731
-    parallel = "parallel" in name or kind in ("gptj", "phi") or name in ("gpt_neox", "falcon-rotary", "falcon-new")
-    norm = {"bloom": "post_attention_layernorm", "mpt": "norm_2", "gpt2": "ln_2", "opt": "final_layer_norm"}
-    norm |= {"gemma2": "pre_feedforward_layernorm"}
-    feed = {"mpt": "ffn", "opt": "fc2"}.get(kind, "mlp")
+    parallel = "parallel" in name or kind in ("gptj", "phi", "cohere", "cohere2")
+    parallel |= name in ("gpt_neox", "falcon-rotary", "falcon-new")
+    normed = dict.fromkeys(("gemma2", "gemma3", "gemma3_text", "olmo2", "olmo3", "exaone4"), "post_attention_layernorm")
+    normed |= {"glm4": "post_self_attn_layernorm"}  # whose output is added
+    step = {"mpt": "norm_2", "opt": "final_layer_norm"} | dict.fromkeys(("gpt2", "gpt_neo", "gpt_bigcode"), "ln_2")
+    step |= dict.fromkeys(("gemma2", "gemma3", "gemma3_text"), "pre_feedforward_layernorm")
+    step |= dict.fromkeys(("olmo2", "olmo3", "exaone4"), "mlp")
+    feed = {"mpt": "ffn", "opt": "fc2", "llama4_text": "feed_forward"}.get(kind, "mlp")
     for layer in family_of(model.config).layers(model):
         attention = family_of(model.config).attention_of(layer)
         layer.register_forward_pre_hook(
@@ -173,11 +183,11 @@ def own_residuals(model, name):
         attention.register_forward_hook(lambda m, args, value: attn.append(first(value)))
         layer.register_forward_hook(lambda m, args, value: out.append(first(value)))
         getattr(layer, feed).register_forward_hook(lambda m, args, value: mlp.append(first(value)))
-        if kind == "gemma2":
-            layer.post_attention_layernorm.register_forward_hook(lambda m, args, value: a.append(first(value)))
+        if kind in normed:
+            getattr(layer, normed[kind]).register_forward_hook(lambda m, args, value: a.append(first(value)))
         if not parallel and not (kind == "opt" and not model.config.do_layer_norm_before):
-            step = getattr(layer, norm.get(kind, "post_attention_layernorm"))
-            step.register_forward_pre_hook(lambda m, args: after.append(first(args)))
+            next_ = getattr(layer, step.get(kind, "post_attention_layernorm"))
+            next_.register_forward_pre_hook(lambda m, args: after.append(first(args)))
     with alibi_once(model):
         model(prompts(), use_cache=False)
     for layer in family_of(model.config).layers(model):
@@ -186,8 +196,8 @@ def own_residuals(model, name):
             module._forward_pre_hooks.clear()
     if kind == "bloom":
         a = [y - z for y, z in zip(attn, x, strict=True)]
-    elif kind != "gemma2":
-        a = attn
+    elif kind not in normed:
+        a = [y * CONFIGS[name][1].get("residual_multiplier", 1.0) for y in attn]
     if parallel:  # the layer's output less its MLP: x + a, the MLP's output kept before anything is added in place
         after = [y - m for y, m in zip(out, mlp, strict=True)]
     return x, a, after or [None] * len(x)
@@ -197,6 +207,7 @@ def own_residuals(model, name):
 def test_influence_against_finite_differences(name):
     """In 64 bits, where modules that insist on 32 bits inside leave noise; all steps of a position in one batch."""
     changes = {"reorder_and_upcast_attn": False} if name.startswith("gpt2") else {}
+    changes |= {"experts_implementation": "eager"} if "experts_per_tok" in str(CONFIGS[name]) else {}
     instrument = Instrument(make(name, dtype=torch.float64, **changes))
     batch, h = instrument.measure(prompts(1)), 1e-3
     x = instrument.embeddings(prompts(1))
@@ -267,6 +278,29 @@ def test_windows_are_read_layer_by_layer(measured, name, width):
     assert found.window.tolist() == width and found.reach.tolist() == [w or N for w in width]
     assert read_positions(instrument, 4).reach.tolist() == [4] * 3
     assert found.kind == "rotary" and (found.slopes == 0).all()
+
+
+def test_gemma_3_applies_no_soft_cap_whatever_its_settings_say():
+    plain, capped = (Instrument(make("gemma3_text", attn_logit_softcapping=cap)) for cap in (None, 5.0))
+    assert soft_cap(capped.attentions[0]) is None and "capped" not in content_form(capped.model.config)
+    assert torch.equal(capped.measure(prompts()).influence, plain.measure(prompts()).influence)
+
+
+@pytest.mark.parametrize("name", ["smollm3", "cohere2", "exaone4", "llama"])
+def test_layers_without_positions_are_known(measured, name):
+    """There, and only there, content is the product of what is to be rotated elsewhere."""
+    model, instrument, kept = measured(name)
+    found = json.loads(read_positions(instrument, N).details).get("layers_without_positions", [])
+    assert found == ([] if name == "llama" else [1])
+    made, paths = [], instrument.family.unrotated
+    modules = [attention.get_submodule(path) for attention in instrument.attentions for path in paths]
+    with torch.no_grad(), hooked(after=[(module, lambda m, args, out: made.append(out)) for module in modules]):
+        model(prompts(), use_cache=False)
+    for t, (_, _, content) in enumerate(kept):
+        q, k = (x if x.dim() == 4 else x.unflatten(-1, (-1, 8)).transpose(1, 2) for x in made[2 * t : 2 * t + 2])
+        plain = q @ k.repeat_interleave(2, dim=1).mT / 8**0.5
+        seen = content > -1e30
+        assert torch.allclose(content[seen], plain[seen], atol=1e-4) == (t in found), t
 
 
 def test_mpt_takes_no_more_than_its_context():

@@ -6,14 +6,16 @@ import shutil
 import pytest
 import torch
 from huggingface_hub import errors
-from measuring import N, make, prompts, save
+from measuring import CONFIGS, N, make, prompts, save, settings
 from transformers import AutoConfig, AutoTokenizer
 
 from posbias.measure.corpus import Corpus
 from posbias.measure.instrument import Instrument
-from posbias.measure.loading import Source, check_fits
+from posbias.measure.loading import Source, check_fits, check_runs, check_shape
+from posbias.measure.memory import memory_need, shape_of
 from posbias.measure.processes import local_rank, processes, world_size
 from posbias.measure.settings import Settings
+from posbias.measure.untrained import Untrained
 from posbias.networks.families import family_of
 
 ASKED = "expected a directory, or an id that the hub answers for, received no such directory, and "
@@ -95,6 +97,35 @@ def test_a_broken_tokenizer_is_refused(place, tmp_path, change, message):
         Source(str(folder)).load_tokenizer()
     assert str(error.value).startswith(f"tokenizer {folder}: ") and message in str(error.value)
     assert "\n" not in str(error.value) and len(str(error.value)) < 500
+
+
+EXPERTS = [name for name in CONFIGS if "experts_per_tok" in str(CONFIGS[name])]
+
+
+@pytest.mark.parametrize("name", EXPERTS)
+def test_experts_run_without_numbers_and_a_token_goes_through_few(name):
+    config = settings(name)
+    check_runs(name, config, torch.float32)
+    assert config._experts_implementation != "batched_mm", "the caller's is what it was"
+    count = sum(x.numel() for x in shape_of(config).parameters())
+    need = memory_need(config, torch.float32, 1, 16, quantities=())
+    assert need.weights >= 4 * count and need.operations < 0.95 * 6 * count * 16
+
+
+@pytest.mark.parametrize("change", [{"sliding_window": 1}, {"use_bidirectional_attention": True}])
+def test_windows_of_none_are_none_and_masks_are_causal(change):
+    check_shape("m", settings("qwen2_moe", sliding_window=0))
+    with pytest.raises(ValueError, match=f"m: {next(iter(change))}: expected"):
+        check_shape("m", settings("gemma3_text", **change))
+
+
+def test_of_text_and_pictures_the_text_is_measured(tmp_path):
+    source = Source(str(save(tmp_path / "gemma3", "gemma3")))
+    assert (source.config().model_type, source.config().num_hidden_layers) == ("gemma3_text", 3)
+    assert Untrained(str(tmp_path / "gemma3"), seed=1).config().model_type == "gemma3_text"
+    model = source.load_model(torch.float32, "cpu", None)
+    found, own = (Instrument(m).measure(prompts()).influence for m in (model, make("gemma3")))
+    assert torch.equal(found, own)
 
 
 def test_the_largest_id_counts_not_how_many_there_are(place, tmp_path):

@@ -23,7 +23,7 @@ from posbias.measure.instrument import Instrument
 rank, started, done, real = os.environ["RANK"], Path(sys.argv[1]), [], Instrument.measure
 
 def measure(self, *rest):
-    done.append(1)
+    done.extend(rest[1:2])  # none in the self-check
     if rank == "1" and len(done) == 3:
         while not started.exists():
             time.sleep(0.01)

@@ -25,7 +25,7 @@ CASES = [
     ([*MEASURE, "--seed", "-1"], "seed"),
     ([*MEASURE, "-d", "nowhere"], "dataset: expected a path or one of builtin"),
     ([*MEASURE, "-d", "builtin", "--rule", "random"], "dataset: expected none with the rule random"),
-    ([*MEASURE, "--rule", "last"], "rule: expected first, cut or random"),
+    ([*MEASURE, "--rule", "middle"], "rule: expected first, "),
     ([*MEASURE, "--separator", "("], "separator: expected a regular expression"),
     ([*MEASURE, "-q", "colour"], "quantities"),
     ([*MEASURE, "--attention", "flash"], "attention: expected eager or sdpa"),
@@ -34,7 +34,15 @@ CASES = [
     ([*MEASURE, "--position-bias", "b.yaml"], "position_bias: expected --untrained"),
     (["measure", "-o", "m.nc"], "model: expected --model, or --untrained"),
     (["measure", "-o", "m.nc", "-m", "empty"], "a directory with a config.json"),
-    (["measure", "-o", "m.nc", "-m", "bert"], "architecture: expected one of bloom, mpt"),
+    (
+        ["measure", "-o", "m.nc", "-m", "bert"],
+        "architecture: expected a causal language model, received bert, an encoder",
+    ),
+    (["measure", "-o", "m.nc", "-m", "mamba"], "received mamba, which has layers without attention, and no kernel"),
+    (["measure", "-o", "m.nc", "-m", "xglm", "-q", "mixing,influence"], "xglm, which has no row; influence alone can"),
+    (["measure", "-o", "m.nc", "-m", "xglm", "-q", "influence", "--bias", "flat:1"], "xglm, which has no row"),
+    (["lookup", "xglm", "-o", "m.nc", "--task", "kv"], "xglm, which has no row"),
+    (["report", "mamba", "-o", "r.html"], "received mamba, which has layers without attention"),
     (["measure", "-o", "m.nc", "-m", "broken"], "config.json: expected JSON"),
     (["measure", "-o", "m.nc", "-m", "bloom-8"], "model: expected reference/bloom-8"),
     (["measure", "-o", "m.nc", "--untrained", "gpt9"], "untrained: expected a config.json"),
@@ -50,7 +58,8 @@ CASES = [
 
 
 def test_no_is_said_at_once_in_one_line(tmp_path):
-    for name, content in (("empty", None), ("bert", json.dumps({"model_type": "bert"})), ("broken", "{")):
+    kinds = {name: json.dumps({"model_type": name}) for name in ("bert", "mamba", "xglm")}
+    for name, content in {**kinds, "empty": None, "broken": "{"}.items():
         (tmp_path / name).mkdir()
         if content is not None:
             (tmp_path / name / "config.json").write_text(content)
@@ -83,7 +92,7 @@ def test_the_doors_have_the_same_words_and_defaults():
 
     options = {name: one.default for name, one in signature(measure).parameters.items()}
     front, opened = signature(Model.measure).parameters, signature(posbias.open).parameters
-    assert set(settings_of(Corpus, Settings, Opening)) < set(options) and len(options) <= 32
+    assert set(settings_of(Corpus, Settings, Opening)) < set(options) and len(options) <= 36
     assert all(f"``{name}``" in Model.measure.__doc__ or name in front for name in settings_of(Corpus, Settings))
     assert set(settings_of(Opening)) < set(opened) and opened["untrained"].default is options["untrained"] is None
     assert all(front[name].default == options[name] for name in ("prompts", "length", "dataset"))

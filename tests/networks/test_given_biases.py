@@ -12,7 +12,7 @@ pytest.importorskip("xarray", reason="xarray is not installed")
 
 import yaml
 from biased import FOUR, LAYERS, biased, by_layer, described, first_layer, heads, implementations, logits_of
-from measuring import CONFIGS, N, make, prompts, save, settings, write_documents
+from measuring import VARIED, N, make, prompts, save, settings, write_documents
 from transformers import AutoConfig, StaticCache
 
 import posbias
@@ -53,9 +53,12 @@ def last_row():
     return rows - rows[:, -1:]
 
 
-@pytest.mark.parametrize("name", sorted(CONFIGS))
+@pytest.mark.parametrize("name", [name for name in VARIED if name != "gpt_oss"])
 def test_weights_are_those_of_content_and_given_biases(name):
-    """The first layer has the same content with and without biases; its weights follow by a softmax in 64 bits."""
+    """The first layer has the same content with and without biases; its weights follow by a softmax in 64 bits.
+
+    Sinks would take a share: ``test_added_biases`` has them.
+    """
     config, rows = settings(name), layered_biases(described(name), 3, heads(name))[0]
     content, plain = first_layer(Instrument(make(name)))
     wide = window(family_of(config).attention_of(family_of(config).layers(make(name))[0]), config)
@@ -64,14 +67,14 @@ def test_weights_are_those_of_content_and_given_biases(name):
     for attention in implementations(name):
         own, weights = first_layer(Instrument(biased(name, attention=attention)))
         for h, bias in enumerate(rows):
-            rounding = np.where(bias.logits(N) < HIDDEN / 4, 6e-4, 5e-6)[seen]  # of 1e4, which hides, in 32 bits
-            assert (np.abs(own - content)[:, h][..., seen] < rounding).all()
+            rounding = np.where(bias.logits(N) < HIDDEN / 4, 6e-4, 1e-5)[seen]  # of 1e4, which hides, in 32 bits
+            assert (np.abs(own[:, h][..., seen] - content[:, h][..., seen]) < rounding).all()
             expected = np.stack([attention_kernel(z[h] + bias.logits(N), mask) for z in np.where(seen, content, 0.0)])
             assert np.abs(weights[:, h] - expected).max() < 3e-6, (attention, h)
             assert np.abs(plain[:, h] - expected).max() > 1e-3
 
 
-@pytest.mark.parametrize("name", sorted(CONFIGS))
+@pytest.mark.parametrize("name", VARIED)
 def test_eager_and_fused_attention_agree_and_a_second_attachment_changes_nothing(name):
     found = {
         attention: logits_of(biased(name, by_layer(name), attention=attention)) for attention in implementations(name)
@@ -96,9 +99,7 @@ def test_alibi_of_its_own_slopes_is_the_native_model(name, most):
         assert (logits_of(biased(name, {"kind": "none"}, attention=attention)) - native).abs().max() > 0.1
 
 
-@pytest.mark.parametrize(
-    "name", [x for x in sorted(CONFIGS) if x.split("-")[0] not in ("bloom", "mpt") and "alibi" not in x]
-)
+@pytest.mark.parametrize("name", [x for x in VARIED if x.split("-")[0] not in ("bloom", "mpt") and "alibi" not in x])
 def test_a_bias_of_zeros_changes_nothing(name):
     for attention in implementations(name):
         zero = biased(name, {"kind": "none"}, attention=attention)
@@ -124,7 +125,7 @@ def test_one_layer_of_llama_without_rotation_by_hand():
     assert np.abs(kept["a"].numpy() - expected).max() < 5e-6 and np.abs(expected).max() > 1
 
 
-@pytest.mark.parametrize("name", sorted(CONFIGS))
+@pytest.mark.parametrize("name", VARIED)
 def test_a_cache_and_padding_on_the_right_leave_positions_as_they_are(name):
     for attention in implementations(name):
         model = biased(name, attention=attention)
@@ -298,7 +299,9 @@ def test_descriptions_are_written_short_and_only_for_families_with_an_input():
         assert json.loads(description_text(layered_biases(description, 3, 4))) == description
     assert json.loads(description_text(layered_biases([FOUR] * 3, 3, 4))) == FOUR
     assert set(INPUTS) | set(BUILT) <= set(FAMILIES)
-    with pytest.raises(ValueError, match="c: position_bias: expected none, or a model of bloom, .*, received bert"):
+    with pytest.raises(
+        ValueError, match="c: position_bias: expected none, or a model whose family has a row, received bert"
+    ):
         check_described({"model_type": "bert", "position_bias": {"kind": "none"}}, "c")
     check_described({"model_type": "bert"}, "c")
 

@@ -53,6 +53,13 @@ def test_the_recursion_is_the_sum_over_sets_of_layers(rng):
     np.testing.assert_allclose(untrained_profile(A, c), unit(np.sqrt(squares)), rtol=1e-12)
 
 
+def test_full_uniform_attention_makes_all_tokens_alike_at_the_rate_log_1_plus_c2(rng):
+    c = rng.uniform(0.3, 1.2, T)
+    alike = (np.prod(1 + c**2) - 1) / N**2
+    p = untrained_profile(np.full((T, N, N), 1 / N), c)
+    np.testing.assert_allclose((p[:-1] / p[-1]) ** 2, alike / (1 + alike), rtol=1e-12)
+
+
 def test_it_is_the_mean_square_over_independent_maps(rng):
     A, d, draws = some_kernels(rng), 16, 400
     c = rng.uniform(0.3, 1.2, (T, H))

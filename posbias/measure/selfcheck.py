@@ -1,0 +1,275 @@
+"""What is checked of a model before it is measured: that the instrument sees what the model does.
+
+On one short prompt, in 32 bits where they can be had, three things are held to the model's own numbers: the logits of a
+pass that is watched, what each layer adds to the stream, and the gradient, which is compared with finite differences.
+What is measured wrong for a reason that nobody thought of is refused here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from inspect import signature
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from posbias import errors
+from posbias.measure.instrument import Instrument, NotFinite
+from posbias.measure.offload import works_on
+from posbias.measure.weights import coded_layers
+from posbias.measure.widening import can_widen, computes_narrow, widened
+from posbias.networks.families import row_of
+from posbias.networks.hooks import After, Before, given, hooked, regiven, rereturned, returned
+
+TOKENS = 256
+"""Tokens of the prompt, at most."""
+LAST = 16
+"""Positions in its last quarter, at most, of which one is taken: where the next token is neither certain nor a draw."""
+DIRECTIONS = 4
+"""Random directions along which derivatives are compared."""
+STEP = 5e-4
+"""Step of finite differences, in sizes of each token's embedding."""
+LOGITS, SUMS, GRADIENT = 1e-3, 1e-3, 0.05
+"""How far off logits may be, of their range; sums, of the stream; derivatives, of their own size."""
+ROUNDED = 50
+"""How many times further off logits and sums may be in 16 bits, and where layers round what they are given."""
+HIDDEN = 0.25
+"""Share of a finite difference that is rounding or curvature, from which on it says nothing."""
+TOPK = {torch.topk, Tensor.topk}
+RELU = {torch.nn.functional.relu, torch.relu, Tensor.relu}
+
+Logits = Callable[[Float[Tensor, "B n d"]], Float[Tensor, "B v"]]
+"""What gives the last position's next-token logits for input embeddings."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Hold how far an instrument is from its model on one prompt."""
+
+    bits: int
+    """Of the numbers that were compared."""
+    tokens: int
+    """Of the prompt."""
+    logits: float
+    """Largest difference of a logit when the pass is watched, of the logits' range."""
+    sums: list[float]
+    """For each layer, what is not x_t + a_t, of the size of x_t."""
+    gradient: float | None
+    """Derivatives along random directions less finite differences, of their size; None where rounding hides them."""
+
+    def check(self, instrument: Instrument) -> None:
+        """Raise ValueError for the first of the three that is too far off."""
+        model: Any = instrument.model
+        name, coded = model.config.model_type, coded_layers(model)
+        factor = ROUNDED if coded or self.bits < 32 else 1
+        if not self.logits <= factor * LOGITS:
+            wanted = f"the model's own within {factor * LOGITS:.1%} of their range"
+            raise errors.invalid("self-check of the logits", wanted, f"{self.logits:.2g} off as {name} is watched")
+        for t, off in enumerate(self.sums):
+            if not off <= factor * SUMS:
+                wanted = f"x + a inside the layer, a as the row of {name} finds it"
+                raise errors.invalid(f"self-check of layer {t}", wanted, f"{off:.2g} of x off")
+        if self.gradient is not None and not self.gradient <= GRADIENT:
+            received = f"{self.gradient:.2g} off{f'; weights are codes, in {coded[0]}' if coded else ''}"
+            raise errors.invalid("self-check of the gradient", f"finite differences within {GRADIENT:.0%}", received)
+
+    def text(self) -> str:
+        """Return all this as JSON, of layers the one that is furthest off."""
+        numbers = {"logits": self.logits, "sums": max(self.sums, default=None), "gradient": self.gradient}
+        rounded = {name: None if x is None else float(f"{x:.2g}") for name, x in numbers.items()}
+        return json.dumps({"bits": self.bits, "tokens": self.tokens, **rounded})
+
+
+def check_instrument(instrument: Instrument, ids: Int[Tensor, "n"]) -> str:
+    """Return how far an instrument is from its model on a prompt, as JSON, or raise ValueError if it is too far.
+
+    Numbers that are not finite are left to the measurement, which says where: nothing is compared then.
+    """
+    narrow = computes_narrow(instrument.model)
+    try:
+        wide = _compared_wide(instrument, ids) if narrow and can_widen(instrument) else None
+        found = wide or compared(instrument, ids, 16 if narrow else 32)
+    except NotFinite:
+        return "{}"
+    found.check(instrument)
+    return found.text()
+
+
+def _compared_wide(instrument: Instrument, ids: Int[Tensor, "n"]) -> Agreement | None:
+    """Return the comparison in 32 bits, None if the model cannot: kernels may take 16 alone, memory may be short."""
+    try:
+        with widened(instrument):
+            return compared(instrument, ids, 32)
+    except (RuntimeError, TypeError):
+        return None
+
+
+def compared(instrument: Instrument, ids: Int[Tensor, "n"], bits: int) -> Agreement:
+    """Compare an instrument with its model on the first :data:`TOKENS` tokens of a prompt, or a few less."""
+    ids, own = _undecided(instrument, ids[None, :TOKENS])
+    sums, gradient, x = sums_apart(instrument, ids), read_gradient(instrument, ids), instrument.embeddings(ids)
+    with torch.no_grad():
+        seen = instrument.logits(x)[0].float().cpu()
+    off = derivatives_apart(instrument.logits, x, gradient) if bits == 32 else None
+    if off is None and _is_missing(instrument.logits, x, gradient):
+        off = 1.0
+    spread = (own.max() - own.min()).clamp_min(torch.finfo(own.dtype).tiny)  # 0 of a head without weights
+    return Agreement(bits, ids.shape[1], float((seen - own).abs().max() / spread), sums, off)
+
+
+def read_gradient(instrument: Instrument, ids: Int[Tensor, "1 n"]) -> Float[Tensor, "1 n d"]:
+    """Return the gradient of p by the input embeddings that an instrument takes on a prompt."""
+    found: list[Tensor] = []
+
+    def enter(module: nn.Module, args: Any, kwargs: Any) -> None:
+        kwargs["inputs_embeds"].register_hook(found.append)
+
+    with hooked([(instrument.model, enter)]):
+        instrument.measure(ids)
+    return found[0]
+
+
+def derivatives_apart(logits: Logits, x: Float[Tensor, "1 n d"], gradient: Float[Tensor, "1 n d"]) -> float | None:
+    """Return how far the gradient of p is from central differences along random directions, None if they are hidden.
+
+    Compared are derivatives of log p/(1 - p), p of the most likely token, or of all that are equally likely; how far
+    they are apart is a root mean square over directions, divided by that of the derivatives. Choices with which p jumps
+    or bends are held fixed, as they are in a gradient.
+    """
+    u = _directions(x)
+    with torch.no_grad(), _FixedChoice(2 * DIRECTIONS + 1):
+        z = logits(torch.cat([x, x + STEP * u, x - STEP * u])).cpu().double()
+    p = z[0].float().softmax(-1)
+    top = p == p.max()
+    P = float(p[top].double().sum())
+    if top.all() or not 0 < P < 1:
+        return None
+    margin = z[:, top].logsumexp(-1) - z[:, ~top].logsumexp(-1)
+    middle, up, down = margin[:1], margin[1 : DIRECTIONS + 1], margin[DIRECTIONS + 1 :]
+    slopes = (gradient.to(u) * u).sum((-2, -1)).double().cpu() * int(top.sum()) / (P * (1 - P))
+    differences = (up - down) / (2 * STEP)
+    largest = max(_size(slopes), _size(differences))
+    if _size(up + down - 2 * middle) > HIDDEN * _size(up - down):
+        return None
+    return _size(slopes - differences) / largest if largest > 0 else 0.0
+
+
+def _is_missing(logits: Logits, x: Float[Tensor, "1 n d"], gradient: Float[Tensor, "1 n d"]) -> bool:
+    """Tell whether tokens without any gradient have an effect when they are replaced, far more than rounding."""
+    dead = gradient.norm(dim=-1, keepdim=True).to(x.device) == 0
+    if not dead.any():
+        return False
+    with torch.no_grad():
+        z, other = logits(torch.cat([x, torch.where(dead, _directions(x)[:1], x)])).float()
+    return bool((other - z).abs().max() > ROUNDED * LOGITS * (z.max() - z.min()))
+
+
+def _directions(x: Float[Tensor, "1 n d"]) -> Float[Tensor, "k n d"]:
+    """Return random vectors of the sizes of embeddings, the same whenever they are drawn."""
+    u = torch.randn(DIRECTIONS, *x.shape[1:], generator=torch.Generator().manual_seed(0)).to(x)
+    return u / u.norm(dim=-1, keepdim=True) * x.norm(dim=-1, keepdim=True)
+
+
+def sums_apart(instrument: Instrument, ids: Int[Tensor, "1 n"]) -> list[float]:
+    """Return for each layer how far it is from adding a_t, where its family's row finds it, to x_t; of the size of x_t.
+
+    The prompt goes through twice. The second time a layer enters the stream with zeros and its attention gives
+    x_t + a_t: what the layer gives must be the same. Where the MLP reads what attention reads, the stream stays, the
+    attention gives x_t + a_t, and the layer must give x_t more.
+    """
+    if not instrument.layers:
+        return []
+    family, model = instrument.family, instrument.model
+    parallel = family.is_parallel(model.config)
+    streams: list[Tensor] = []
+    found: list[float] = []
+    before: list[tuple[nn.Module, Before]] = []
+    after: list[tuple[nn.Module, After]] = []
+
+    def entered(x: Tensor) -> Tensor:
+        streams.append(x[:1])
+        return x if parallel else torch.cat([x[:1], torch.zeros_like(x[:1])])
+
+    def summed(multiplier: float) -> After:
+        def hook(module: nn.Module, args: Any, output: Any) -> Any:
+            a = returned(output)[:1]
+            return rereturned(output, torch.cat([a, a + streams[-1] / multiplier]))
+
+        return hook
+
+    def left(module: nn.Module, args: Any, output: Any) -> Any:
+        y, x = returned(output), streams.pop()
+        off = (y[1:] - y[:1] - (x if parallel else 0)).float().norm() / x.float().norm()
+        found.append(float(off))
+        return rereturned(output, y[:1].expand(2, -1, -1))
+
+    for layer in instrument.layers:
+        stream = family.stream_of(layer)
+        if stream is None:
+            before.append((layer, lambda module, args, kwargs: regiven(args, kwargs, entered(given(args, kwargs)))))
+        else:
+            after.append((stream, lambda module, args, output: rereturned(output, entered(returned(output)))))
+        after += [(family.output_of(layer), summed(family.multiplier(layer))), (layer, left)]
+    with torch.no_grad(), hooked(before, after):
+        instrument.logits(instrument.embeddings(ids).expand(2, -1, -1))
+    return found
+
+
+class _FixedChoice(TorchFunctionMode):
+    """Choose for every prompt of a batch what is chosen for the first: experts, and the units that a ReLU lets pass."""
+
+    def __init__(self, prompts: int) -> None:
+        super().__init__()
+        self.prompts = prompts
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if func in TOPK:
+            chosen = self._as_first(out.indices)
+            return type(out)((args[0].gather(-1, chosen), chosen))
+        return args[0] * self._as_first(out > 0) if func in RELU else out
+
+    def _as_first(self, x: Tensor) -> Tensor:
+        """Return what the first prompt has for all of them."""
+        return x.reshape(self.prompts, -1)[:1].expand(self.prompts, -1).reshape(x.shape)
+
+
+def _undecided(instrument: Instrument, ids: Int[Tensor, "1 n"]) -> tuple[Int[Tensor, "1 m"], Float[Tensor, "v"]]:
+    """Return the prompt up to one of its last positions, the next token's logits there by the model alone.
+
+    There p has a gradient, and the most likely token is one.
+    """
+    model: Any = instrument.model
+    keep = min(LAST, -(-ids.shape[1] // 4))
+    options = {"use_cache": False, "logits_to_keep": keep}
+    options = {name: x for name, x in options.items() if name in signature(model.forward).parameters}
+    with torch.no_grad(), _fused(instrument):
+        there = ids.to(works_on(model.get_input_embeddings()))
+        z = model(input_ids=there, **options).logits[0, -keep:].float().cpu()
+    first, second = z.softmax(-1).topk(2).values.unbind(-1)
+    k = int(torch.minimum(1 - first, 1 - second / first).argmax())
+    return ids[:, : ids.shape[1] - keep + k + 1], z[k]
+
+
+@contextmanager
+def _fused(instrument: Instrument) -> Iterator[None]:
+    """Use fused attention where eager attention is not what the instrument measures: transformers adds ALiBi twice."""
+    config: Any = instrument.model.config
+    there, family = config._attn_implementation, row_of(config)
+    if family is not None and family.biased and family.is_fused(config):
+        config._attn_implementation = "sdpa"
+    try:
+        yield
+    finally:
+        config._attn_implementation = there
+
+
+def _size(x: Tensor) -> float:
+    """Return the root mean square."""
+    return float(x.square().mean().sqrt())

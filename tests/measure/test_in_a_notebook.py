@@ -1,0 +1,110 @@
+"""Measurements and profiles as other tools have them: in a notebook, in a figure of several, in pandas and xarray."""
+
+import subprocess
+import sys
+from html.parser import HTMLParser
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from conftest import command
+
+import posbias
+from posbias import Profile
+
+pytest.importorskip("torch", reason="torch is not installed")
+
+from measuring import save, write_documents
+
+N, LENGTH = 4, 16
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    root = tmp_path_factory.mktemp("place")
+    save(root / "bloom", "bloom")
+    write_documents(root / "d.jsonl", [40] * 6)
+    return root
+
+
+@pytest.fixture(scope="module")
+def measured(place):
+    return posbias.open(place / "bloom").measure(prompts=N, length=LENGTH, dataset=place / "d.jsonl")
+
+
+def words_of(html):
+    """Return the words of some HTML, all of whose elements are closed."""
+    open_, words = [], []
+    parser = HTMLParser()
+    parser.handle_starttag = lambda tag, attributes: open_.append(tag)
+    parser.handle_endtag = lambda tag: None if open_.pop() == tag else pytest.fail(tag)
+    parser.handle_data = words.append
+    parser.handle_startendtag = lambda tag, attributes: None
+    parser.feed(html)
+    assert not open_
+    return words
+
+
+def test_a_notebook_shows_facts_and_a_line(measured):
+    assert f"{measured.mixing.sum():.3f}" in words_of(measured._repr_html_())
+    compared = words_of(measured.compare()["b"]._repr_html_())
+    assert "Spearman" in compared and f"{LENGTH} positions" in compared[0]
+    for shown in (measured._repr_html_(), measured.influence._repr_html_()):
+        points = shown.split('points="')[1].split('"')[0].split()
+        heights = [float(point.split(",")[1]) for point in points]
+        assert np.argmin(heights) == np.argmax(measured.influence.values) and len(points) == LENGTH
+    assert "<b>" not in Profile([0.5, 0.5], "<b>")._repr_html_()
+
+
+def test_several_in_one_figure_have_looks_of_their_own(measured):
+    other = Profile(np.full(LENGTH, 1 / LENGTH), "even")
+    ax = posbias.plot([measured, other])
+    looks = {(line.get_color(), line.get_linestyle()) for line in ax.lines[:2]}
+    assert len(looks) == 2 and len(ax.lines) == 3
+    assert [text.get_text() for text in ax.get_legend().get_texts()][:2] == [measured.influence.name, "even"]
+    assert len(other.plot(ax=ax, color="red").lines) == 4
+    short = posbias.plot([measured, Profile([0.5, 0.5], "two")])
+    np.testing.assert_allclose(short.lines[1].get_ydata(), 1)
+    for bad in ([], "m", [measured, 3]):
+        with pytest.raises(ValueError, match="measurements: expected a list of measurements or profiles"):
+            posbias.plot(bad)
+    with pytest.raises(ValueError, match="ax: expected one axes"):
+        other.plot(ax=np.zeros(2))
+
+
+def test_progress_is_shown_where_it_is_asked_for(place, capsys, monkeypatch):
+    asked = {"prompts": N, "length": LENGTH, "dataset": place / "d.jsonl"}
+    posbias.open(place / "bloom").measure(**asked)
+    assert "measuring" not in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: "a shell"))
+    posbias.open(place / "bloom").measure(**asked, progress=True)
+    assert f"{N}/{N}" in capsys.readouterr().err
+
+
+def test_tables_of_other_libraries(measured):
+    table = measured.to_pandas()
+    np.testing.assert_array_equal(table["measured"], measured.influence.values)
+    np.testing.assert_array_equal(table["b"], measured.rollout("b").values)
+    copy = measured.to_xarray()
+    copy["influence"] = copy["influence"] * 2
+    np.testing.assert_allclose(measured.results["influence"].sum(), 1)
+
+
+def test_two_measurements_are_compared_by_their_files(measured, tmp_path, capsys):
+    file, profile = measured.save(tmp_path / "m.nc"), tmp_path / "p.csv"
+    assert command("rollout", file, "--variant", "b", "-o", profile) == 0
+    capsys.readouterr()
+    assert command("compare", file, file) == 0 and "normalised W1      0.000000" in capsys.readouterr().out
+    assert command("compare", profile, file) == 0
+    wanted = posbias.compare(measured.rollout("b"), measured.influence).wasserstein
+    assert f"normalised W1      {wanted:.6f}" in capsys.readouterr().out
+
+
+def test_the_shell_completes_commands():
+    """What a shell asks for: names that begin with what was typed."""
+    code = "from posbias.cli import main; main()"
+    asked = {"_POSBIAS_COMPLETE": "complete_bash", "COMP_WORDS": "posbias re", "COMP_CWORD": "1"}
+    import os
+
+    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, **asked}, capture_output=True, text=True)
+    assert "report" in done.stdout.split(), done.stderr

@@ -1,0 +1,97 @@
+"""Influence alone: of models whose families have no row, hybrids and state-space models among them."""
+
+import numpy as np
+import pytest
+import torch
+from measuring import CONFIGS, LLAMA, VOCABULARY, N, make, prompts, save, write_documents
+from transformers import AutoConfig, AutoModelForCausalLM, set_seed
+
+import posbias
+from posbias.measure.instrument import Instrument
+from posbias.measure.plain import PlainInstrument, _graph_bytes, _held, plain_need
+from posbias.measure.results import OF_ROW
+from posbias.networks.families import FAMILIES
+
+ROWLESS = {
+    "persimmon": LLAMA,
+    "mamba": {"vocab_size": VOCABULARY, "hidden_size": 32, "num_hidden_layers": 3, "state_size": 4},
+    "qwen3_next": {**LLAMA, "num_experts": 4, "num_experts_per_tok": 2, "head_dim": 8, "moe_intermediate_size": 16},
+    "jamba": {**LLAMA, "num_experts": 2, "mamba_d_state": 4, "attn_layer_period": 2, "attn_layer_offset": 1},
+}
+"""model_type → settings of a tiny model; none of them may have a row."""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """Return a folder with texts and a model of each family, all with one tokenizer."""
+    folder = tmp_path_factory.mktemp("plain")
+    write_documents(folder / "d.jsonl", [40] * 6)
+    for kind, fields in ROWLESS.items():
+        save(folder / kind)
+        (folder / kind / "model.safetensors").unlink()
+        set_seed(0)
+        AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **fields)).save_pretrained(folder / kind)
+    return folder
+
+
+@pytest.mark.parametrize("name", ["bloom", "llama", "gpt2", "opt-projected"])
+def test_influence_is_that_of_the_instrument(name):
+    assert name in CONFIGS
+    one, two = (kind(make(name)).measure(prompts()) for kind in (PlainInstrument, Instrument))
+    for field in ("influence", "influence_signed", "probability"):
+        assert torch.allclose(getattr(one, field), getattr(two, field), rtol=1e-4, atol=1e-6), field
+
+
+@pytest.mark.parametrize("kind", ROWLESS)
+def test_a_model_without_a_row_has_influence_alone(kind, place, tmp_path):
+    assert kind not in FAMILIES
+    model = posbias.open(place / kind)
+    assert "no row for this family" in repr(model)
+    found = model.measure(4, N, place / "d.jsonl", quantities="influence")
+    assert not {*OF_ROW} & {*found.results, *found.results.attrs} and found.variants == ()
+    plain = PlainInstrument(AutoModelForCausalLM.from_pretrained(place / kind))
+    own = plain.measure(torch.from_numpy(found.results["tokens"].values.astype(np.int64))).influence
+    assert np.allclose(found.results["influence_prompts"], own, rtol=1e-5)
+    for matrices in (True, False):
+        again = posbias.load(found.save(tmp_path / f"{matrices}.nc", matrices=matrices))
+        assert np.array_equal(again.influence.values, found.influence.values) and again.compare() == {}
+    page = found.report(tmp_path / "r.html").read_text()
+    assert "The file has influence alone" in page and "a family without a row" in page
+    for asked in ({}, {"quantities": "mixing,influence"}, {"quantities": "influence", "bias": {"kind": "none"}}):
+        with pytest.raises(ValueError, match="^architecture: expected a family with a row, received ") as refused:
+            model.measure(4, N, place / "d.jsonl", **asked)
+        assert "-q influence" in str(refused.value)
+    with pytest.raises(ValueError, match="^mixing: expected a measurement of mixing"):
+        _ = found.mixing
+    with pytest.raises(ValueError, match="^variant: expected none, of a measurement of influence alone, received b"):
+        found.rollout("b")
+
+
+def test_memory_is_that_of_the_whole_graph():
+    config = AutoConfig.for_model("persimmon", **LLAMA)
+    model, seen = AutoModelForCausalLM.from_config(config, attn_implementation="eager"), {}
+    own = {x.data_ptr() for x in (*model.parameters(), *model.buffers())}
+    x = torch.randn(1, N, 32, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: seen.setdefault(id(t), t), lambda t: t):
+        model.eval().requires_grad_(False)(inputs_embeds=x, use_cache=False, logits_to_keep=1)
+    kept = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in seen.values()}
+    real = sum(size for where, size in kept.items() if where not in own)
+    with torch.device("meta"):
+        shape = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+    counted = _graph_bytes(shape, 32, N)
+    assert 0.8 < counted / real < 1.25 and _held(shape, 32, N) == counted
+    assert abs(_held(shape, 32, 64) / _graph_bytes(shape, 32, 64) - 1) < 0.01
+    needs = [plain_need(config, torch.float32, batch, N).batch for batch in (1, 3)]
+    assert needs[1] == 3 * needs[0] > 3 * counted
+
+
+def test_a_model_that_takes_no_embeddings_is_refused():
+    class Deaf(torch.nn.Module):
+        config = AutoConfig.for_model("persimmon", **LLAMA)
+        get_input_embeddings = make("llama").get_input_embeddings
+
+        def forward(self, input_ids):
+            """Take ids alone."""
+
+    with pytest.raises(ValueError, match="^architecture: expected a model that runs on inputs_embeds, .* persimmon"):
+        PlainInstrument(Deaf())

@@ -1,0 +1,211 @@
+"""Prompts that are in memory: texts, tables, conversations, and whole prompts of different lengths."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import posbias
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("transformers", reason="transformers is not installed")
+datasets = pytest.importorskip("datasets", reason="datasets is not installed")
+
+from measuring import arguments, save, status, text
+from transformers import AutoTokenizer
+
+from posbias.measure.corpus import given_corpus, make_prompts
+from posbias.measure.traces import shares
+
+TEXTS = [text(words, seed) for seed, words in enumerate((20, 5, 5, 33, 12))]
+LENGTHS = [21, 6, 6, 34, 13]
+TEMPLATE = (
+    "{{ bos_token }}{% for m in messages %}ban {{ m.content }} {% endfor %}{% if add_generation_prompt %}bar{% endif %}"
+)
+ASKED = [{"role": "user", "content": "kam kan"}, {"role": "assistant", "content": "lar"}]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return save(tmp_path_factory.mktemp("place") / "llama")
+
+
+@pytest.fixture(scope="module")
+def tokenizer(folder):
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.chat_template = TEMPLATE
+    return tokenizer
+
+
+@pytest.fixture(scope="module")
+def model(folder, tokenizer):
+    place = folder.with_name("chat")
+    save(place)
+    tokenizer.save_pretrained(place)
+    return posbias.open(place)
+
+
+@pytest.fixture(scope="module")
+def whole(model):
+    return model.measure(texts=TEXTS)
+
+
+def test_whole_prompts_are_what_each_is_alone(model, whole):
+    results = whole.results
+    assert results["prompt_length"].values.tolist() == LENGTHS and results.sizes["position"] == 10
+    for k, one in enumerate(TEXTS):
+        alone = model.measure(texts=[one], length=LENGTHS[k], quantities="influence").results
+        gradient = alone["influence_prompts"].values[0]
+        by_hand = np.repeat(gradient / 10, 10).reshape(10, -1).sum(1)  # tenths of tokens, in ten equal heaps
+        np.testing.assert_allclose(results["influence_prompts"][k], by_hand, rtol=1e-5)
+        np.testing.assert_allclose(results["influence_end_prompts"][k], gradient[-6:], rtol=1e-5)
+        np.testing.assert_allclose(results["lambda_token_prompts"][k], alone["lambda_token_prompts"][0], rtol=1e-5)
+        assert results["probability"].values[k] == pytest.approx(alone["probability"].values[0], rel=1e-5)
+        assert results["whole_tokens"].values[k].tolist()[LENGTHS[k] :] == [-1] * (34 - LENGTHS[k])
+
+
+def test_batches_change_no_number_and_the_file_says_what_positions_are(model, whole, tmp_path):
+    alone = model.measure(texts=TEXTS, batch_size=1)
+    np.testing.assert_allclose(alone.influence.prompts, whole.influence.prompts, rtol=1e-5)
+    there = posbias.load(whole.save(tmp_path / "w.nc"))
+    assert there.described == "chat, 5 whole prompts of 6 to 34 tokens (texts in memory)"
+    assert there.results.attrs["rule"] == "whole, positions are 10 equal shares of a prompt"
+    assert there.results["from_end"].values.tolist() == [-6, -5, -4, -3, -2, -1]
+    assert len(there.influence) == 10 and there.influence.name.endswith("by 10 equal shares of a prompt")
+    np.testing.assert_array_equal(there.influence_from_end, whole.influence_from_end)
+    assert there.variants == () and there.plot() is not None
+    with pytest.raises(ValueError, match="variant: expected none for whole prompts"):
+        there.rollout("b")
+    with pytest.raises(ValueError, match="report: expected prompts of one length"):
+        there.report(tmp_path / "w.html")
+
+
+def test_shares_of_a_prompt_lose_nothing():
+    for n in (1, 7, 10, 23):
+        np.testing.assert_allclose(shares(n, 10).sum(1), 1)
+        np.testing.assert_allclose(shares(n, 10).sum(0), n / 10)
+
+
+@pytest.mark.parametrize(
+    ("rows", "column"),
+    [
+        (pd.Series(TEXTS), "text"),
+        (pd.DataFrame({"body": TEXTS}), "body"),
+        (datasets.Dataset.from_dict({"body": TEXTS}), "body"),
+        (datasets.Dataset.from_dict({"body": TEXTS}).to_iterable_dataset(), "body"),
+        ([{"text": one} for one in TEXTS], "text"),
+    ],
+)
+def test_tables_hold_the_same_texts(rows, column):
+    assert given_corpus("texts", rows, column).given == tuple(TEXTS)
+
+
+def test_the_last_tokens_and_the_first(tokenizer):
+    ids = [tokenizer(one)["input_ids"] for one in TEXTS]
+    for rule, cut in (("first", lambda row: row[:6]), ("last", lambda row: [0, *row[-5:]])):
+        made = make_prompts(given_corpus("texts", TEXTS), tokenizer, 5, 6, rule=rule)
+        assert made.ids.tolist() == [cut(row) for row in ids]
+        assert made.offsets.tolist() == ([n - 6 for n in LENGTHS] if rule == "last" else [0] * 5)
+
+
+@pytest.mark.parametrize("rule", ["whole", "last", "first"])
+@pytest.mark.parametrize("texts", [["ban bar bad"], ["<s> ban bar bad"], ["<s><s>ban bar bad"]])
+def test_there_is_one_start_token(tokenizer, rule, texts):
+    made = make_prompts(given_corpus("texts", texts), tokenizer, 1, 4, rule=rule)
+    assert (made.ids == 0).sum() == 1 and made.ids[0, 0] == 0 and made.ids.shape == (1, 4)
+    bare = make_prompts(given_corpus("texts", texts), tokenizer, 1, 3, rule="whole", special_tokens=False)
+    assert bare.ids[0].tolist() == tokenizer(texts[0], add_special_tokens=False)["input_ids"]
+
+
+@pytest.mark.parametrize(("said", "expected"), [(ASKED[:1], "<s> ban kam kan bar"), (ASKED, "<s> ban kam kan ban lar")])
+def test_conversations_go_through_the_template(tokenizer, model, said, expected, tmp_path, capsys):
+    made = make_prompts(given_corpus("messages", said), tokenizer, 1, 2, rule="whole")
+    assert made.ids[0].tolist() == tokenizer(expected, add_special_tokens=False)["input_ids"]
+    both = model.measure(messages=[said, ASKED[:1]])
+    assert (
+        both.prompts == 2 and both.results["whole_tokens"].values[0][: made.ids.size].tolist() == made.ids[0].tolist()
+    )
+    (tmp_path / "d.jsonl").write_text("".join(json.dumps({"chat": x}) + "\n" for x in (said, ASKED[:1])))
+    words = arguments(
+        None, tmp_path / "m.nc", "--field", "chat", "--rule", "whole", length=None, prompts=2, batch_size=1
+    )
+    code, _, err = status(capsys, [words[0], model.source.model, "-d", str(tmp_path / "d.jsonl"), *words[1:]])
+    assert code == 0, err
+    found = posbias.load(tmp_path / "m.nc").results
+    assert found.attrs["prompts_sha256"] == both.results.attrs["prompts_sha256"]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"texts": []}, "texts: expected one or more, received none"),
+        ({"texts": "ban"}, "texts: expected a list of texts or of conversations, .*, received str"),
+        ({"texts": 3}, "texts: expected a list of texts .*, received int"),
+        ({"texts": ["ban", " "]}, "texts: row 1: expected a text, received an empty one"),
+        ({"texts": pd.Series(["ban", None])}, "texts: row 1: expected a text, or messages .*, received nan|None"),
+        ({"texts": pd.DataFrame({"a": TEXTS})}, "texts: expected a table with a column 'text' .field., received a"),
+        ({"texts": ["ban"], "special_tokens": False}, "document 0: expected 2 tokens or more, received 1"),
+        ({"texts": ["ban", text(80)]}, "prompt 1: length: expected at most 64 tokens, .*, received 81"),
+        ({"texts": TEXTS, "length": 7}, "expected 5 prompts of 7 tokens, received 3 from 5 documents"),
+        ({"texts": TEXTS, "quantities": "kernels"}, "quantities: expected mixing and influence alone"),
+        ({"texts": TEXTS, "rule": "whole", "length": 5}, "length: expected none with the rule whole"),
+        ({"texts": TEXTS, "rule": "random"}, "texts: expected none with the rule random"),
+        ({"texts": TEXTS, "dataset": "builtin"}, "texts: expected none beside dataset, received both"),
+        ({"texts": TEXTS, "separator": "a"}, "separator: expected none with texts"),
+        ({"messages": [[{"role": "user"}]]}, "messages: row 0: expected a text, or messages with a role"),
+        ({"corpus": ["x" * 10**7]}, "measure: expected settings among .*, received corpus"),
+        ({"quantities": 5}, "quantities: expected some of mixing, .*, received 5"),
+        ({"separator": 5}, "separator: expected a text, received 5"),
+        ({"field": None, "texts": [3]}, "texts: row 0: expected a text"),
+        ({"special_tokens": "no"}, "special_tokens: expected True or False, received 'no'"),
+        ({"device_map": {"": 0}}, "device_map: expected a text, received {'': 0}"),
+        ({"bias": "alibi:x"}, "bias alibi: expected a number after the colon"),
+        ({"dataset": "builtin", "separator": "^="}, "separator: expected none with builtin"),
+    ],
+)  # fmt: skip
+def test_what_is_no_prompt_is_refused_in_a_line(model, given, message):
+    with pytest.raises(ValueError, match=message) as refused:
+        model.measure(**given)
+    assert "\n" not in str(refused.value) and len(str(refused.value)) < 400
+
+
+def test_a_tokenizer_without_a_template_and_a_template_that_refuses(folder, tokenizer):
+    with pytest.raises(ValueError, match="document 0: expected texts, or a tokenizer with a chat template, received"):
+        posbias.open(folder).measure(messages=ASKED)
+    tokenizer.chat_template = "{{ raise_exception('one system message') }}"
+    try:
+        with pytest.raises(ValueError, match="expected messages that the chat template takes, received one system"):
+            make_prompts(given_corpus("messages", ASKED[:1]), tokenizer, 1, 4)
+    finally:
+        tokenizer.chat_template = TEMPLATE
+
+
+def test_a_dry_run_refuses_what_the_run_would(model, tmp_path, capsys, monkeypatch):
+    words = ["measure", model.source.model, "-N", "2", "-n", "8", "-o", str(tmp_path / "m.nc"), "--dry-run"]
+    assert status(capsys, words)[0] == 0
+    code, out, err = status(capsys, [*words, "-N", "1000"])
+    assert (
+        code == 2 and out.startswith("memory: ") and "expected 1000 prompts of 8 tokens, received 720 from 720" in err
+    )
+    monkeypatch.setattr("posbias.measure.memory.memory_available", lambda place: 1000)
+    code, out, err = status(capsys, words)
+    assert code == 2 and out.startswith("memory: ") and "GiB available on cpu" in err and err.count("\n") == 1
+    monkeypatch.undo()
+    (tmp_path / "bare").mkdir()
+    for file in Path(model.source.model).glob("*.json"):
+        shutil.copy(file, tmp_path / "bare")
+    code, out, err = status(capsys, [words[0], str(tmp_path / "bare"), *words[2:]])
+    assert code == 2 and out.startswith("memory: ") and "expected weights in model.safetensors" in err
+    (tmp_path / "m.nc").write_text("")
+    assert "or --overwrite, received one that is there" in status(capsys, words)[2]
+
+
+def test_a_bias_in_words_is_the_bias_of_the_command(model):
+    described = model.measure(texts=TEXTS, length=6, bias={"kind": "alibi", "slope": -0.02}, quantities="influence")
+    in_words = model.measure(texts=TEXTS, length=6, bias="alibi:-0.02", quantities="influence")
+    np.testing.assert_array_equal(in_words.influence, described.influence)
+    plain = model.measure(texts=TEXTS, length=6, bias="none", quantities="influence")
+    assert np.abs(plain.influence - in_words.influence).max() > 1e-5

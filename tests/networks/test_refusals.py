@@ -1,0 +1,77 @@
+"""What is said of an architecture that cannot be measured: what it is, why not, and what can be done."""
+
+from copy import copy
+from dataclasses import replace
+
+import pytest
+
+from posbias.networks import families, register
+from posbias.networks.families import FAMILIES, check_family
+
+ENCODER, BOTH = "an encoder, which predicts no next token", "an encoder-decoder: its prompt hides no later token"
+HYBRID, ROW = "which has layers without attention", "which has no row; influence alone can be measured: -q influence; "
+OF_ONE_KIND = {
+    ENCODER: ("bert", "modernbert", "roberta", "distilbert", "xlm-roberta"),
+    BOTH: ("t5", "bart", "mbart", "pegasus"),
+    HYBRID: (
+        *("mamba", "mamba2", "jamba", "lfm2", "qwen3_next", "granitemoehybrid", "qwen3_5", "rwkv", "zamba2"),
+        *("falcon_h1", "recurrent_gemma", "nemotron_h", "qwen3_5_text", "xlstm"),
+    ),
+    ROW: ("persimmon", "xglm", "codegen", "biogpt", "helium", "arcee", "seed_oss", "dots1", "gpt-sw3"),
+    "of which transformers has none": ("vit", "clip", "wav2vec2"),
+}
+CASES = [({"model_type": name}, words) for words, names in OF_ONE_KIND.items() for name in names]
+CASES += [
+    ({"model_type": "t5", "is_encoder_decoder": True}, BOTH),
+    ({"model_type": "xglm", "layer_types": ["full_attention", "linear_attention"]}, HYBRID),
+    ({"model_type": "qwen3_next", "layer_types": ["full_attention"] * 2}, ROW),
+    ({"model_type": "bert", "is_decoder": True}, ROW),
+    ({"model_type": "bart", "is_encoder_decoder": False, "is_decoder": True}, ROW),
+    ({"model_type": "mine", "auto_map": {"AutoModelForCausalLM": "mine.Mine"}}, ROW),
+    ({"model_type": "no-such"}, "a model_type that transformers knows, received no-such"),
+    ({}, "a model_type, received none"),
+    ({"model_type": 3}, "a model_type, received 3"),
+]
+
+
+@pytest.mark.parametrize(("fields", "words"), CASES, ids=lambda x: str(x)[:30])
+def test_a_refusal_says_what_an_architecture_is(fields, words):
+    with pytest.raises(ValueError, match="^architecture: expected ") as found:
+        check_family(fields)
+    assert words in str(found.value) and "\n" not in str(found.value) and len(str(found.value)) < 200
+    if words in (HYBRID, ROW):
+        check_family(fields, row=False)
+    else:
+        with pytest.raises(ValueError, match="^architecture: "):
+            check_family(fields, row=False)
+
+
+def test_a_row_is_added_to_the_one_list(monkeypatch):
+    monkeypatch.setattr(families, "FAMILIES", table := dict(FAMILIES))
+    row = replace(FAMILIES["llama"], name="persimmon")
+    register(row)
+    assert table["persimmon"] is row
+    check_family({"model_type": "persimmon"})
+    with pytest.raises(ValueError, match="^name: expected one that has no row yet, received 'persimmon'$"):
+        register(row)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("blocks", 3, "a name, received 3"),
+        ("attention", "", "a name, received ''"),
+        ("norm", "input_layernorm", "a tuple of names, received 'input_layernorm'"),
+        ("scale", 0.1, "a function of the attention module, received 0.1"),
+        ("position", "absolute", "alibi, rotary, learned or a function, received 'absolute'"),
+    ],
+)
+def test_what_is_no_row_is_refused(field, value, words):
+    row = copy(FAMILIES["llama"])
+    for name, given in (("name", "mine"), (field, value)):
+        object.__setattr__(row, name, given)
+    with pytest.raises(ValueError, match=rf"^row mine: {field}: expected ") as found:
+        register(row)
+    assert str(found.value).endswith(words) and "mine" not in FAMILIES
+    with pytest.raises(ValueError, match="^row: expected a Family, received str$"):
+        register("llama")
