@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from posbias.comparison.pairs import compare
     from posbias.measure.measurement import load
     from posbias.measure.model import open as open
+    from posbias.plotting import plot as plot
     from posbias.rollout import masks, schedules
     from posbias.rollout.influence import influence_by_hops, influence_history, influence_profile, rollout_matrix
     from posbias.rollout.kernels import attention_kernel, mix_heads, residual_kernel
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = [  # without ``open``, which ``from posbias import *`` would put in the place of the builtin
+__all__ = [  # without ``open``, which ``from posbias import *`` would put in the place of the builtin, and ``plot``
     "Profile",
     "StructuredKernels",
     "alibi_slopes",
@@ -80,6 +81,7 @@ _NAMES = {
     "comparison.pairs": ("compare",),
     "measure.model": ("open",),
     "measure.measurement": ("load",),
+    "plotting": ("plot",),
     "rollout.influence": ("influence_by_hops", "influence_history", "influence_profile", "rollout_matrix"),
     "rollout.kernels": ("attention_kernel", "mix_heads", "residual_kernel"),
     "rollout.labelled": ("Profile",),

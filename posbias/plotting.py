@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -11,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
+from posbias import errors
 from posbias.figuretext import STYLE, describe_when_shown
 
 FAMILY_COLOURS = {
@@ -42,6 +44,10 @@ MODEL_STYLES = {
 """Line styles of the reference models: those of one colour differ."""
 
 
+UNIFORM = "uniform $1/n$"
+"""Label of the line of equal shares."""
+
+
 def use_style() -> None:
     """Make the book's style file the style of all figures that follow, and let a notebook keep them as text too."""
     plt.style.use(str(STYLE))
@@ -50,7 +56,7 @@ def use_style() -> None:
 
 def profile_axes(ax: Axes, n: int, *, xlabel: bool = True, ylabel: bool = True) -> Axes:
     """Label axes for influence profiles over n positions and draw the uniform 1/n as a dashed line."""
-    ax.axhline(1 / n, color="#7f7f7f", linestyle="--", linewidth=0.9, zorder=1, label="uniform $1/n$")
+    ax.axhline(1 / n, color="#7f7f7f", linestyle="--", linewidth=0.9, zorder=1, label=UNIFORM)
     ax.set_xlim(-0.01 * n, 1.01 * n)
     if xlabel:
         ax.set_xlabel("token position $j$ (0 is first)")
@@ -79,6 +85,56 @@ def plot_profiles(
     if log:
         ax.set_yscale("log")
     return ax
+
+
+def plot_curves(curves: Sequence[tuple[np.ndarray, Mapping[str, Any]]], *, ax: Any = None) -> Axes:
+    """Draw profiles with what matplotlib's ``plot`` takes of each, in a new figure unless ``ax`` is given.
+
+    Of different lengths they are densities over the prompt: share × n against the place from 0 to 1.
+    """
+    if ax is not None and not hasattr(ax, "plot"):
+        raise errors.invalid("ax", "one axes of matplotlib", type(ax).__name__)
+    with plt.style.context(str(STYLE)):
+        axes = plt.subplots(figsize=(6.4, 4.0))[1] if ax is None else ax
+        same = len({len(p) for p, _ in curves}) == 1
+        for p, look in curves:
+            n = len(p)
+            axes.plot(np.arange(n) if same else np.linspace(0, 1, n), p if same else np.asarray(p) * n, **look)
+        if not same:
+            axes.set(xlabel="position, as a share of the prompt", ylabel="influence × n")
+        elif not any(line.get_label() == UNIFORM for line in axes.lines):
+            profile_axes(axes, len(curves[0][0]))
+        axes.set_yscale("log")
+        axes.legend(fontsize=8)
+    return axes
+
+
+def plot(measurements: Sequence[Any], ax: Axes | None = None) -> Axes:
+    """Draw the measured influence of several measurements, or any profiles, in one figure, and return the axes.
+
+    Parameters
+    ----------
+    measurements
+        Measurements, which have an ``influence``, or profiles.
+    ax
+        Where to draw; a new figure unless given.
+
+    Raises
+    ------
+    ValueError
+        If there is none, or something else among them.
+
+    >>> from posbias import Profile
+    >>> len(plot([Profile([0.5, 0.5], "one"), Profile([0.1, 0.9], "two")]).lines)
+    3
+    """
+    profiles: list[Any] = [
+        getattr(x, "influence", x) for x in (measurements if isinstance(measurements, list | tuple) else ())
+    ]
+    if not profiles or not all(hasattr(p, "values") and hasattr(p, "name") for p in profiles):
+        raise errors.invalid("measurements", "a list of measurements or profiles", f"{measurements!r:.60}")
+    looks = [{"label": p.name, "linestyle": LINE_STYLES[k % len(LINE_STYLES)]} for k, p in enumerate(profiles)]
+    return plot_curves([(p.values, look) for p, look in zip(profiles, looks, strict=True)], ax=ax)
 
 
 def four_panels(panels: Mapping[str, np.ndarray], *, colour: str, title: str | None = None) -> Figure:

@@ -15,6 +15,7 @@ from posbias.measure.unfinished import Interrupted, Terminated, sigterm_raises
 GROUPS = (
     "posbias.cli.measure_commands",
     "posbias.cli.report_commands",
+    "posbias.cli.explain_commands",
     "posbias.cli.profile_commands",
     "posbias.cli.lookup_commands",
     "posbias.cli.design_commands",
@@ -53,7 +54,7 @@ def make_app(groups: Sequence[str] = GROUPS, name: str = "posbias") -> typer.Typ
         name=name,
         help="Where position bias in transformers comes from." if name == "posbias" else None,
         no_args_is_help=True,
-        add_completion=False,
+        add_completion=name == "posbias",
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
     )

@@ -8,14 +8,17 @@ from typing import Annotated, Any
 import typer
 
 from posbias import errors
-from posbias.cli.biases import HELP, read_bias
-from posbias.cli.options import Running, group, with_options
+from posbias.cli.options import MODEL, Running, group, named_model, with_options
 from posbias.lookup.tasks import PROFILE_PROMPTS, Task, check_counts
+from posbias.measure.biases import HELP, read_bias
 from posbias.measure.corpus import Corpus, chosen_corpus
 from posbias.measure.settings import Opening, Settings, check_settings
 from posbias.measure.unfinished import check_run, own_checkpoint, resumable
 
-OF_MEASURING = ("length", "rule", "per_document", "quantities", "kernel_size", "pairings", "attention", "tokens")
+OF_MEASURING = (
+    "length", "rule", "per_document", "quantities", "kernel_size", "pairings", "attention", "tokens", "target",
+    "against", "of",
+)  # fmt: skip
 """Settings of a measurement that a lookup does not leave open."""
 
 
@@ -33,6 +36,7 @@ def register(app: typer.Typer) -> None:
 )
 def lookup(
     output: Annotated[Path, typer.Option("--output", "-o", help="netCDF file to write (.nc).")],
+    subject: MODEL = None,
     task: Annotated[
         str, typer.Option("--task", "-t", help="kv: find the value of a key; copy: go on with a segment of the text.")
     ] = "kv",
@@ -55,13 +59,14 @@ def lookup(
     """Ask a model for what stands at each place of its prompt: scores by place, beside the prompts' profiles."""
     from posbias.measure.opening import check_subject
 
+    opening["model"] = named_model(subject, opening["model"])
     wanted, prompts = Task(task, **asked), asking["prompts"]
     profiled = min(PROFILE_PROMPTS, prompts) if profile_prompts is None else profile_prompts
     check_settings(asking)
     check_counts(wanted, prompts, profiled)
     if documents["dataset"] is not None and task != "copy":
         raise errors.invalid("dataset", f"none with the task {task}, which reads no text", documents["dataset"])
-    check_subject(opening["model"], None)
+    check_subject(opening["model"], None, row=True)
     added = read_bias(bias)
     errors.finite_array("temperature", temperature, ndim=(0,))
     if temperature <= 0 or (temperature != 1 and added is not None):
@@ -72,13 +77,13 @@ def lookup(
     with resumable(lambda: [own_checkpoint(output)]):
         from posbias.lookup.file import summary_lines
         from posbias.lookup.run import Lookup, added_bias, divided, look_up
-        from posbias.measure.loading import Source
         from posbias.measure.measurement import extra
+        from posbias.measure.model import chosen_source
 
         if report is not None:  # what it needs is asked for before the run
             with extra("book"):
                 from posbias.report.lookup_page import write_lookup_report
-        source = Source(**opening)
+        source = chosen_source(opening)
         change = None if temperature == 1 else divided(temperature)
         if added is not None:
             config = source.config()

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from posbias.cli.biases import HELP, read_bias, read_design
-from posbias.cli.options import UNTRAINED, Running, group, with_options
+from posbias.cli.options import MODEL, UNTRAINED, Running, group, named_model, with_options
+from posbias.measure.biases import HELP, read_bias, read_design
 from posbias.measure.corpus import Corpus
-from posbias.measure.settings import UNLESS_GIVEN, Opening, Settings
+from posbias.measure.settings import ALONE, UNLESS_GIVEN, Opening, Settings, check_one_length
 from posbias.measure.unfinished import check_run, own_checkpoint, resumable
 
 
@@ -23,6 +23,7 @@ def register(app: typer.Typer) -> None:
 @with_options(opening=[Opening], measuring=group(Corpus, Settings, **UNLESS_GIVEN), running=[Running])
 def measure(
     output: Annotated[Path, typer.Option("--output", "-o", help="netCDF file to write (.nc).")],
+    subject: MODEL = None,
     untrained: UNTRAINED = None,
     position_bias: Annotated[
         Path | None,
@@ -48,15 +49,19 @@ def measure(
     from posbias.measure.model import chosen_settings, chosen_source
     from posbias.measure.opening import check_subject
 
+    opening["model"] = named_model(subject, opening["model"])
     seed = measuring["seed"]
     of_weights = {name: x for name, x in opening.items() if name not in ("model", "tokenizer")}
-    check_subject(opening["model"], untrained, seed, device_map=measuring["device_map"], **of_weights)
     settings = chosen_settings(None, measuring, untrained=untrained is not None)
+    row = settings.quantities != ALONE or bias != "none" or position_bias is not None
+    check_subject(opening["model"], untrained, seed, row=row, device_map=measuring["device_map"], **of_weights)
     if position_bias is not None and untrained is None:
         raise errors.invalid("position_bias", "--untrained, for a network that is built with it", opening["model"])
     design = None if position_bias is None else read_design(position_bias)
     added = read_bias(bias)
-    check_run(output, resume=running["resume"] or dry_run, overwrite=running["overwrite"], report=report)
+    if report is not None:
+        check_one_length(settings.rule)
+    check_run(output, **running, report=report)
     with resumable(lambda: [own_checkpoint(output)]):
         from posbias.measure import run
         from posbias.measure.measurement import Measurement
@@ -71,7 +76,11 @@ def measure(
             source = chosen_source(opening, untrained, seed, design.description)
         settings = replace(settings, source=source)
         if dry_run:
-            typer.echo(Session(settings).estimate())
+            session = Session(settings)
+            typer.echo(session.estimate())
+            session.prompts  # noqa: B018 - raises what the run would
+            if untrained is None:
+                source.check_weights()
             return
         description = None if added is None else added.description
         results = run.measure(settings, output, **running, progress=True, bias=description)

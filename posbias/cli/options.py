@@ -40,6 +40,11 @@ UNTRAINED = Annotated[
 ]
 """The option ``--untrained``, which has None as its default."""
 
+MODEL = Annotated[
+    str | None, typer.Argument(metavar="[MODEL]", help="Directory, id on the hub, or reference/NAME; or say --model.")
+]
+"""The argument that names a model, which has None as its default."""
+
 Group = Mapping[str, tuple[Any, Any]]
 """Name of an option → its type with its help, and its default."""
 
@@ -81,6 +86,17 @@ def with_options(**groups: Group | Iterable[type]) -> Callable[[Callable[..., No
         return called
 
     return decorate
+
+
+def named_model(argument: str | None, option: str) -> str:
+    """Return the model that a command line names, as its argument or as ``--model``, or raise ValueError for both.
+
+    >>> named_model("gpt2", ""), named_model(None, "gpt2")
+    ('gpt2', 'gpt2')
+    """
+    if argument and option:
+        raise errors.invalid("model", "one, as argument or as --model", f"{argument} and {option}")
+    return argument or option
 
 
 def flag(name: str) -> str:

@@ -169,17 +169,32 @@ def _of_configuration(name: str, config: RolloutConfig, asked: Asked) -> np.ndar
 
 
 def compare(
-    first: Annotated[Path, typer.Argument(help="Profile (token_position,probability).")],
-    second: Annotated[Path, typer.Argument(help="Profile of the same length.")],
+    first: Annotated[
+        Path, typer.Argument(help="Profile (token_position,probability), or a measurement (.nc): its influence.")
+    ],
+    second: Annotated[Path, typer.Argument(help="Profile of the same length, or a measurement.")],
 ) -> None:
     """Print normalised W1, Spearman's correlation and both mean positions of two profiles."""
     from posbias.comparison.distances import mean_identity, spearman
-    from posbias.rollout.profiles import mean_position, read_profile
+    from posbias.rollout.profiles import mean_position
 
-    p, q = read_profile(first), read_profile(second)
+    p, q = _profile_of(first), _profile_of(second)
+    if p.size != q.size:
+        raise errors.invalid("profiles", "the same number of positions", f"{p.size} ({first}) and {q.size} ({second})")
     identity = mean_identity(p / p.sum(), q / q.sum())
     typer.echo(f"normalised W1      {identity.wasserstein:.6f}")
     typer.echo(f"Spearman           {spearman(p, q):.6f}")
     typer.echo(f"mean of {first.name}: {mean_position(p):.6f}")
     typer.echo(f"mean of {second.name}: {mean_position(q):.6f}")
     typer.echo(f"ordered            {'yes: W1 is the difference of means' if identity.ordered else 'no'}")
+
+
+def _profile_of(file: Path) -> np.ndarray:
+    """Return the profile in a file, or the influence in a measurement."""
+    from posbias.rollout.profiles import read_profile
+
+    if file.suffix != ".nc":
+        return read_profile(file)
+    from posbias.measure.measurement import load
+
+    return load(file).influence.values

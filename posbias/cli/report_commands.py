@@ -11,8 +11,8 @@ from posbias import errors
 from posbias.files import check_output, refuse_same
 from posbias.netcdf import check_measurement
 
-DEFAULTS: dict[str, Any] = {"prompts": 64, "length": 256}
-"""What is measured unless given: a reference model takes less than a minute on two cores."""
+DEFAULTS: dict[str, Any] = {"prompts": 200, "length": 256}
+"""What is measured unless given, as by the other commands."""
 
 
 def register(app: typer.Typer) -> None:
@@ -31,19 +31,20 @@ def report(
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="HTML file to write (.html).")],
     compare: Annotated[
-        Path | None, typer.Option(help="Measurement or summary (.nc) of another model, to set beside this one.")
+        list[Path] | None,
+        typer.Option(help="Measurement or summary (.nc) of another model, to set beside this one; may be repeated."),
     ] = None,
     keep: Annotated[Path | None, typer.Option(help="Of a model: also keep the measurement, as a file (.nc).")] = None,
     dataset: Annotated[
         str | None, typer.Option("--dataset", "-d", help="Of a model: as for posbias measure; builtin unless given.")
     ] = None,
-    prompts: Annotated[int | None, typer.Option("--prompts", "-N", help="Of a model: number of prompts; 64.")] = None,
+    prompts: Annotated[int | None, typer.Option("--prompts", "-N", help="Of a model: number of prompts; 200.")] = None,
     length: Annotated[int | None, typer.Option("--length", "-n", help="Of a model: tokens in each; 256.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
 ) -> None:
     """Answer in one page: is there a trough, what predicts it, and where does the model stand; figures, tests, data."""
     is_file = subject.endswith(".nc") and not Path(subject).is_dir()
-    for file in [*([Path(subject)] if is_file else []), *([compare] if compare is not None else [])]:
+    for file in [*([Path(subject)] if is_file else []), *(compare or [])]:
         refuse_same(output, check_measurement(file))
     check_output(output, ".html", overwrite=overwrite)
     given = {"dataset": dataset, "prompts": prompts, "length": length, "keep": keep}
@@ -53,13 +54,15 @@ def report(
     elif given:
         raise errors.invalid(next(iter(given)), "a model to measure", f"the file {subject}, which is measured already")
     elif is_lookup(Path(subject)):
-        report_lookup(output, Path(subject), compare)
+        if compare:
+            raise errors.invalid("compare", "none with a lookup, whose report stands alone", compare[0])
+        report_lookup(output, Path(subject))
         return
     from posbias.measure.measurement import load
 
-    other = None if compare is None else load(compare)
+    others = [load(file) for file in compare or []]
     measured = load(subject) if is_file else measure(subject, given)
-    path = measured.report(output, beside=other)
+    path = measured.report(output, beside=others)
     typer.echo(f"{path}: {path.stat().st_size / 1024:.0f} KiB, {measured.described}")
 
 
@@ -69,7 +72,7 @@ def check_wanted(model: str, given: dict[str, Any], overwrite: bool) -> None:
     from posbias.measure.opening import check_model
     from posbias.measure.settings import check_settings
 
-    check_model(model)
+    check_model(model, row=True)
     check_settings(DEFAULTS | given)
     chosen_corpus(given)
     if "keep" in given:
@@ -98,10 +101,8 @@ def is_lookup(path: Path) -> bool:
         return LAYOUT in netcdf.load(path).attrs
 
 
-def report_lookup(output: Path, path: Path, compare: Path | None) -> None:
+def report_lookup(output: Path, path: Path) -> None:
     """Write the report on a file of ``posbias lookup``."""
-    if compare is not None:
-        raise errors.invalid("compare", "none with a lookup, whose report stands alone", compare)
     from posbias.lookup.file import described, read_lookup, title
     from posbias.measure.measurement import extra
 

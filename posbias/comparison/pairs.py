@@ -10,6 +10,7 @@ from posbias import errors
 from posbias.comparison.distances import mean_identity, normalised_wasserstein, spearman
 from posbias.comparison.scores import score
 from posbias.errors import Numbers
+from posbias.notebook import shown
 from posbias.rollout.labelled import Profile
 
 
@@ -50,26 +51,34 @@ class Comparison:
     even: float
     last: float
 
-    def __repr__(self) -> str:
-        distance = f"W1 {self.wasserstein:.3f}"
+    def _facts(self) -> list[tuple[str, str]]:
+        """Return what is shown of a comparison, by name."""
+        distance = f"{self.wasserstein:.3f}"
         if self.interval is not None:
             distance += f" (95 % interval {self.interval[0]:.3f} to {self.interval[1]:.3f}, {self.prompts} prompts)"
-        scale = f"baselines: equal shares {self.even:.3f}, all on the last token {self.last:.3f}"
-        rank = "undefined for a constant profile" if np.isnan(self.spearman) else f"{self.spearman:.3f}"
+        return [
+            ("W1", distance),
+            ("baselines:", f"equal shares {self.even:.3f}, all on the last token {self.last:.3f}"),
+            ("Spearman", "undefined for a constant profile" if np.isnan(self.spearman) else f"{self.spearman:.3f}"),
+            ("means", f"{self.means[0]:.3f} and {self.means[1]:.3f}; {self._order()}"),
+        ]
+
+    def _order(self) -> str:
+        """Return whether one profile dominates the other, in words."""
         order = "their distribution functions cross"
         if self.wasserstein == 0:
             order = "the profiles are equal"
         elif self.ordered:
             early = "first" if self.means[0] < self.means[1] else "second"
             order = f"the {early} is nearer the start throughout: W1 is the difference of means"
-        return "\n".join([
-            self.names[0],
-            f"against {self.names[1]}, {self.n} positions",
-            distance,
-            scale,
-            f"Spearman {rank}",
-            f"means {self.means[0]:.3f} and {self.means[1]:.3f}; {order}",
-        ])  # fmt: skip
+        return order
+
+    def _repr_html_(self) -> str:
+        return shown(f"{self.names[0]} against {self.names[1]}, {self.n} positions", self._facts())
+
+    def __repr__(self) -> str:
+        lines = [f"{name} {value}" for name, value in self._facts()]
+        return "\n".join([self.names[0], f"against {self.names[1]}, {self.n} positions", *lines])
 
 
 def compare(p: Numbers | Profile, q: Numbers | Profile, *, resamples: int = 2000, seed: int = 0) -> Comparison:

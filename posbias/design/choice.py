@@ -106,6 +106,8 @@ def attended(results: xr.Dataset) -> Attended:
     if "added_bias" in results.attrs:
         received = f"one with {str(results.attrs['added_bias'])[:60]}"
         raise errors.invalid("measurement", "one of the model as it is, without a bias that is added", received)
+    if "sinks" in results:
+        raise errors.invalid("measurement", "attention whose rows sum to one", "one with sinks, which take a share")
     A = results[name].values.astype(np.float64)
     A = A[:, None] if name == "attention" else A
     lambda_ = results["lambda_frobenius"].values.astype(np.float64)

@@ -188,7 +188,7 @@ def summary_lines(results: xr.Dataset) -> Iterator[str]:
         guess = f", chance {float(results.attrs['chance']):.2g}" if name == "accuracy_among" else ""
         unit = {"log_probability": " nats"}.get(name, "" if name in SHARES else " nats a token")
         parts.append(f"{SCORES[name][0]} {score_text(results, name)}{unit}{guess}")
-    yield "; ".join(parts)
+    yield ("" if does_task(results) else "does not do this task: ") + "; ".join(parts)
     main = MAIN[task]
     by_place = [
         f"{name} ({places_text(results, x)}) {score_text(results, main, x.group)}"
@@ -216,6 +216,16 @@ def difference_text(results: xr.Dataset, score: str) -> str:
     """Return whether places differ in a score, with the p value."""
     p = float(results["difference_p_value"].sel(score=score))
     return f"places {'differ' if differ(results, score) else 'are not told apart'} (p {p:.2g})"
+
+
+def does_task(results: xr.Dataset) -> bool:
+    """Return whether a model does the task at all: over all prompts the score is above that of a guess, or of no copy.
+
+    It is the lower end of the score's 95 % interval that is compared, the score itself where there is none.
+    """
+    kv = results.attrs["task"] == "kv"
+    mean, low, _ = results["overall"].sel(score="accuracy_among" if kv else "gain").values
+    return float(mean if np.isnan(low) else low) > (float(results.attrs["chance"]) if kv else 0.0)
 
 
 def differ(results: xr.Dataset, score: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pandas as pd
 from posbias.comparison.distances import normalised_wasserstein, wasserstein_to
 from posbias.comparison.resampling import hull_interval
 from posbias.files import write_whole
+from posbias.measure.results import target_words
 from posbias.report import figures, page, tables, text
 from posbias.report.known_models import COLUMNS, KINDS, known_models
 from posbias.report.stats import FEW_UNITS, RESAMPLES, Evidence, Subject
@@ -19,13 +21,20 @@ UNTOLD = {"posbias_schema", "summary", "format_error"}
 """Attributes that the page does not list."""
 
 
-def write_report(path: Path, subject: Subject, other: Subject | None = None, *, resamples: int = RESAMPLES) -> Path:
-    """Write the report on a measurement, beside another one if given, and return its path."""
-    evidence = Evidence(subject, resamples)
-    beside = None if other is None else Evidence(other, resamples)
-    context = _context(evidence) | _standing(evidence, beside) | {"beside": _beside(evidence, beside)}
+def write_report(path: Path, subject: Subject, others: Sequence[Subject] = (), *, resamples: int = RESAMPLES) -> Path:
+    """Write the report on a measurement, beside others if given, and return its path."""
+    evidence, beside = Evidence(subject, resamples), [Evidence(other, resamples) for other in others]
+    curves = {"this model": evidence.p} | {_named(k, beside): other.p for k, other in enumerate(beside)}
+    context = _context(evidence) | _standing(evidence, beside)
+    context |= {"beside": [_beside(evidence, other) for other in beside]}
+    context["beside_figure"] = figures.beside_figure(curves) if beside else None
     write_whole(path, page.rendered(**context))
     return path
+
+
+def _named(k: int, beside: Sequence[Evidence]) -> str:
+    """Return what the k-th of the others is called in figures."""
+    return "the other" if len(beside) == 1 else f"{k + 1}: {beside[k].subject.title}"
 
 
 def _context(evidence: Evidence) -> dict[str, Any]:
@@ -40,13 +49,15 @@ def _context(evidence: Evidence) -> dict[str, Any]:
         "answer": text.answer(evidence),
         "main": figures.profile_figure(evidence),
         "asked": text.asked(subject),
+        "target": target_words(attrs),
         "scores": tables.score_cells(evidence),
         "best": "" if evidence.nearest is None else subject.label(evidence.nearest),
         "drawn": None if evidence.influence is None else drawn | {"few": evidence.sample_size < FEW_UNITS},
         "gains": tables.gain_cells(evidence),
-        "total_mixing": f"{evidence.mixing.sum():.2f}",
-        "mixing": figures.mixing_figure(evidence),
+        "total_mixing": "" if evidence.mixing is None else f"{evidence.mixing.sum():.2f}",
+        "mixing": None if evidence.mixing is None else figures.mixing_figure(evidence.mixing, evidence.mixing_band),
         "kernels": [figures.kernel_figure(subject.results), figures.received_figure(subject.results)],
+        "sinks": text.sinks(subject.results),
         "content": figures.content_figure(subject.results),
         "content_form": attrs.get("content_form"),
         "of_birth": "birth" in subject.predictions,
@@ -55,10 +66,11 @@ def _context(evidence: Evidence) -> dict[str, Any]:
     }
 
 
-def _standing(evidence: Evidence, other: Evidence | None) -> dict[str, Any]:
+def _standing(evidence: Evidence, beside: Sequence[Evidence]) -> dict[str, Any]:
     """Return where the model stands among known ones, and the data as files."""
     known = known_models()
-    own = [evidence.own_row] if other is None else [evidence.own_row, other.own_row | {"kind": "the other"}]
+    named = [(_named(k, beside), other) for k, other in enumerate(beside)]
+    own = [evidence.own_row, *(other.own_row | {"kind": name} for name, other in named)]
     ordered = known.assign(rank=known["kind"].map(KINDS.index)).sort_values(["rank", "name"])
     rows = [*own, *ordered.to_dict("records")]
     every = pd.DataFrame([evidence.own_row, *known.to_dict("records")], columns=COLUMNS)
@@ -76,20 +88,17 @@ def _standing(evidence: Evidence, other: Evidence | None) -> dict[str, Any]:
     }
 
 
-def _beside(evidence: Evidence, other: Evidence | None) -> dict[str, Any] | None:
-    """Return two models beside each other: profiles, numbers, and differences with intervals."""
-    if other is None:
-        return None
+def _beside(evidence: Evidence, other: Evidence) -> dict[str, Any]:
+    """Return two models beside each other: numbers, and differences with intervals."""
     one, two = evidence.subject.results.attrs, other.subject.results.attrs
     paired = all(one.get(key) == two.get(key) is not None for key in ("prompts_sha256", "prompts", "length"))
     return {
         "title": other.subject.title,
         "described": other.subject.described,
-        "figure": figures.beside_figure({"this model": evidence.p, "the other": other.p}),
         "paired": paired,
         "apart": _apart(evidence, other),
         "rows": tables.beside_cells(evidence, other, paired=paired),
-        "trough": text.trough(other),
+        "lost": text.lost(other),
         "nearest": text.nearest(other),
     }
 

@@ -45,9 +45,8 @@ def profile_figure(evidence: Evidence) -> Figure:
 
 
 @in_style
-def mixing_figure(evidence: Evidence) -> Figure:
+def mixing_figure(mixing: Float[np.ndarray, "T"], band: tuple[np.ndarray, np.ndarray] | None) -> Figure:
     """Return λ by depth with its interval."""
-    mixing, band = evidence.mixing, evidence.mixing_band
     drawing, ax = plt.subplots(figsize=(6.4, 2.4))
     layers = np.arange(1, len(mixing) + 1)
     ax.bar(layers, mixing, color=to_hex("C0"))
@@ -181,10 +180,10 @@ def content_figure(results: xr.Dataset) -> Figure | None:
 
 @in_style
 def standing_figure(own: Sequence[Mapping[str, Any]], known: pd.DataFrame) -> Figure:
-    """Return a strip for each of four numbers, known models as dots by kind, and one or two measured ones as lines."""
+    """Return a strip for each of four numbers, known models as dots by kind, and measured ones as lines."""
     strips = {"mean": "mean position", "depth": "trough depth"}
     strips |= {"mixing": "total mixing $\\Sigma\\lambda$", "b": "$W_1$ of (b)"}
-    marks, names = ("o", "D", "s"), ("this model", "the other")
+    marks, names = ("o", "D", "s"), ["this model", *(str(x["kind"]) for x in own[1:])]
     drawing, axes = plt.subplots(2, 2, figsize=(6.4, 3.8))
     for ax, (name, title) in zip(axes.flat, strips.items(), strict=True):
         for k, kind in enumerate(KINDS):
@@ -192,7 +191,7 @@ def standing_figure(own: Sequence[Mapping[str, Any]], known: pd.DataFrame) -> Fi
             ax.plot(values, [k] * len(values), marks[k], color=to_hex(f"C{k}"), markersize=5, alpha=0.6)
         for k, x in enumerate(own):
             if np.isfinite(x[name]):
-                look = {"color": FAMILY_COLOURS["measured"], "linestyle": LINE_STYLES[k]}
+                look = {"color": FAMILY_COLOURS["measured"], "linestyle": LINE_STYLES[k % len(LINE_STYLES)]}
                 ax.axvline(x[name], linewidth=1.8, label=names[k], **look)
         ax.set(yticks=range(len(KINDS)), yticklabels=KINDS, ylim=(len(KINDS) - 0.5, -0.5), xlabel=title)
     handles = axes.flat[0].get_legend_handles_labels()
@@ -212,13 +211,14 @@ def beside_figure(curves: Mapping[str, Float[np.ndarray, "_"]]) -> Figure:
     for k, (label, p) in enumerate(curves.items()):
         place = np.arange(p.size) if same else np.linspace(0, 1, p.size)
         colour = FAMILY_COLOURS["measured"] if k == 0 else to_hex(f"C{k}")
-        ax.plot(place, p if same else p * p.size, label=label, color=colour, linestyle=LINE_STYLES[k])
+        style = LINE_STYLES[k % len(LINE_STYLES)]
+        ax.plot(place, p if same else p * p.size, label=label, color=colour, linestyle=style)
     if same:
         profile_axes(ax, next(iter(curves.values())).size)
     else:
         ax.set(xlabel="position, as a share of the prompt", ylabel="influence × n")
     ax.set_yscale("log")
     drawing.legend(loc="outside lower center", ncols=2)
-    description = "Two measured influence profiles on a logarithmic axis: "
+    description = "Measured influence profiles on a logarithmic axis: "
     description += "; ".join(f"{label}, first {p[0]:.2g}, last {p[-1]:.2g}" for label, p in curves.items()) + "."
-    return shown(drawing, description, "Measured influence of the two models.")
+    return shown(drawing, description, "Measured influence of the models.")

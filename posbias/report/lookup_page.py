@@ -34,7 +34,7 @@ def write_lookup_report(path: Path, results: xr.Dataset) -> Path:
     """Write the report on a lookup and return its path."""
     task = str(results.attrs["task"])
     main, profiles = MAIN[task], [str(x) for x in results["profile_name"].values] if "profile" in results else []
-    context = {
+    context: dict[str, Any] = {
         "measurement": False,
         "title": lookup.title(results),
         "described": lookup.described(results),
@@ -49,6 +49,7 @@ def write_lookup_report(path: Path, results: xr.Dataset) -> Path:
         "order": lookup.correlation_text(results, MEASURED, main) if profiles and differ(results, main) else ORDER_OPEN,
         "main": places_figure(results),
         "task": task,
+        "done": lookup.does_task(results),
         "scores": [SCORES[name][0] for name in OF_TASK[task]],
         "places": place_cells(results),
         "correlations": [

@@ -16,6 +16,8 @@ from markupsafe import Markup
 
 from posbias.figuretext import STYLE
 
+TEMPLATE = Path(__file__).with_name("report.html")
+
 
 class Figure(NamedTuple):
     """A drawing that says itself what it shows, and a caption that says what it finds."""
@@ -91,12 +93,12 @@ def inline_svg(figure: Any, description: str) -> str:
     return text.replace("<svg", f'<svg role="img" aria-label="{label}"', 1).strip()
 
 
-def rendered(**context: Any) -> str:
-    """Return the page of ``report.html``."""
+def rendered(template: Path = TEMPLATE, **context: Any) -> str:
+    """Return the page of a template, the report's unless given."""
     options: dict[str, Any] = {"autoescape": True, "trim_blocks": True, "lstrip_blocks": True}
-    loader = FileSystemLoader(Path(__file__).parent)
+    loader = FileSystemLoader(template.parent)
     return (
         Environment(loader=loader, finalize=clean, undefined=StrictUndefined, **options)
-        .get_template("report.html")
+        .get_template(template.name)
         .render(context)
     )

@@ -11,7 +11,7 @@ import pandas as pd
 import xarray as xr
 from jaxtyping import Float
 
-from posbias.comparison.fits import recency_fit
+from posbias.comparison.fits import power_fit, recency_fit
 from posbias.comparison.samples import Sample
 from posbias.comparison.scores import Gain, paired_gain, score
 from posbias.measure.corpus import prompt_units
@@ -28,14 +28,16 @@ def sample_of(measured: xr.Dataset) -> Sample:
 
 
 def baselines(influence: Float[np.ndarray, "n"]) -> dict[str, Float[np.ndarray, "n"]]:
-    """Return by name the predictions that know nothing of a model; ``recency`` is fitted to the measured profile.
+    """Return by name the predictions that know nothing of a model.
+
+    ``recency``, an exponential, and ``power``, a power law, have one number that is fitted to the measured profile.
 
     >>> {name: p.round(3).tolist() for name, p in baselines(np.array([0.5, 0.5])).items()}
-    {'uniform': [0.5, 0.5], 'first': [1.0, 0.0], 'last': [0.0, 1.0], 'recency': [0.5, 0.5]}
+    {'uniform': [0.5, 0.5], 'first': [1.0, 0.0], 'last': [0.0, 1.0], 'recency': [0.5, 0.5], 'power': [0.5, 0.5]}
     """
     n = influence.size
     blind = {"uniform": np.full(n, 1 / n), "first": np.eye(n)[0], "last": np.eye(n)[-1]}
-    return blind | {"recency": recency_fit(influence)}
+    return blind | {"recency": recency_fit(influence), "power": power_fit(influence)}
 
 
 def measured_clock(measurement: xr.Dataset) -> Float[np.ndarray, "n"]:

@@ -21,7 +21,7 @@ from posbias.measure.corpus import known_units
 from posbias.report.known_models import shape_numbers
 from posbias.report.scoring import SCORED, baselines, gain_rows, measured_clock, score_rows
 from posbias.rollout.labelled import Profile
-from posbias.rollout.profiles import UShape, mean_position, u_shape
+from posbias.rollout.profiles import TOLERANCE, UShape, mean_position, u_shape
 
 RESAMPLES = 2000
 FEW_UNITS = 10
@@ -30,16 +30,20 @@ LEAST_FOR_U = 2 * SMOOTH
 """Tokens below which a running mean of :data:`SMOOTH` leaves no room for a trough."""
 LONGEST_CLOCK = 2048
 """Tokens up to which the clock is computed: it wants a whole kernel."""
-BASELINES = {
+SIMPLE = {
     "uniform": "equal shares",
     "first": "all on the first token",
     "last": "all on the last token",
     "recency": "exponential fitted to the measured curve",
+    "power": "power law fitted to the measured curve",
     "clock": "clock: of λ only the sum",
 }
 """What knows nothing of a model or little; as the scoring of chapters names it, and as a page writes it."""
-BLIND = ("last", "uniform", "recency")
-"""Baselines that each prediction is tested against."""
+BASELINES = ("last", "uniform")
+"""What a prediction has to beat: they know nothing of the model or of what was measured."""
+BLIND = (*BASELINES, "recency")
+"""What each prediction is tested against."""
+TENTHS = 10
 STEPS = (("a", "b"), ("b", "c"), ("b", "kernels"), ("kernels", "own"), ("b", "birth"), ("clock", "b"))
 """Pairs of predictions that differ in one ingredient."""
 
@@ -62,7 +66,7 @@ class Subject:
 
     def label(self, name: str) -> str:
         """Return what a prediction or a baseline is called."""
-        return self.labels.get(name) or BASELINES.get(name, name)
+        return self.labels.get(name) or SIMPLE.get(name, name)
 
 
 class Evidence:
@@ -133,6 +137,7 @@ class Evidence:
         """How much nearer one prediction is than another, with Holm's p value and the sign where it stands."""
         names = list(self.subject.predictions)
         pairs = [(blind, name) for name in names for blind in BLIND] + [x for x in STEPS if {*x} <= {*self.profiles}]
+        pairs += [(x, str(self.nearest)) for x in names if x != self.nearest and (x, self.nearest) not in pairs]
         if self.influence is None or not names:
             return pd.DataFrame(columns=["before", "after", "gain", "low", "high", "p_value", "adjusted", "decided"])
         table = gain_rows(self.influence, self.profiles, pairs, resampled=self.resampled)
@@ -149,6 +154,27 @@ class Evidence:
         """Return 1 where the second prediction is nearer than the first, -1 where it is further, 0 where it is open."""
         found = self.gains[(self.gains["before"] == before) & (self.gains["after"] == after)]
         return None if found.empty else int(found["decided"].iloc[0])
+
+    @cached_property
+    def tied(self) -> list[str]:
+        """Predictions that tests do not tell apart from the nearest one."""
+        return [x for x in self.subject.predictions if x != self.nearest and self.against(x, str(self.nearest)) == 0]
+
+    @cached_property
+    def ends(self) -> tuple[np.ndarray, np.ndarray | None] | None:
+        """Share × 10 of the first and the last tenth of the prompt, the last token aside, and both in each resample."""
+        if self.p.size < LEAST_FOR_U:
+            return None
+        drawn = None if self.resampled is None else TENTHS * tenths(self.resampled)[..., [0, -1]]
+        return TENTHS * tenths(self.p)[[0, -1]], drawn
+
+    @cached_property
+    def lost(self) -> str:
+        """Whether the middle is lost, yes, no or open: both outer tenths have more than an equal share, by a margin."""
+        if self.ends is None or self.ends[1] is None:
+            return "open"
+        low, high = interval(self.ends[1].min(-1))
+        return "yes" if low > 1 + TOLERANCE else "no" if high < 1 + TOLERANCE else "open"
 
     @cached_property
     def shape(self) -> UShape | None:
@@ -168,8 +194,10 @@ class Evidence:
         return u_shape(self.profiles[name]) if self.p.size >= LEAST_FOR_U else None
 
     @cached_property
-    def mixing(self) -> Float[np.ndarray, "T"]:
-        """λ of each layer."""
+    def mixing(self) -> Float[np.ndarray, "T"] | None:
+        """λ of each layer, None where influence alone was measured."""
+        if "lambda_frobenius" not in self.subject.results:
+            return None
         return self.subject.results["lambda_frobenius"].values.astype(np.float64)
 
     @cached_property
@@ -196,7 +224,8 @@ class Evidence:
             "last token": (float(self.p[-1]), None if r is None else r[:, -1]),
         }
         mixing = self.resampled_mixing
-        found["total mixing Σλ"] = (float(self.mixing.sum()), None if mixing is None else mixing.sum(1))
+        if self.mixing is not None:
+            found["total mixing Σλ"] = (float(self.mixing.sum()), None if mixing is None else mixing.sum(1))
         for name in (*self.subject.predictions, *self.subject.rungs):
             away = None if r is None else wasserstein_to(r, self.profiles[name])
             found[f"W₁: {self.subject.label(name)}"] = (normalised_wasserstein(self.profiles[name], self.p), away)
@@ -210,11 +239,25 @@ class Evidence:
             "name": self.subject.title,
             "kind": "this one",
             "architecture": attrs["architecture"],
-            "layers": results.sizes["layer"],
+            "layers": results.sizes.get("layer", "–"),
             "length": self.p.size,
             "corpus": attrs["dataset"],
-            "mixing": float(self.mixing.sum()),
+            "mixing": np.nan if self.mixing is None else float(self.mixing.sum()),
             "source": "this measurement",
             **shape_numbers(self.p),
             **{v: float(self.scores.loc[v, "W1"]) if v in self.subject.predictions else np.nan for v in "abc"},
         }
+
+
+def tenths(p: Float[np.ndarray, "*any n"]) -> Float[np.ndarray, "*any 10"]:
+    """Return the shares of the tenths of a prompt, its last token aside, which has much whatever the place.
+
+    >>> tenths(np.array([1.0, 1.0, 2.0, 0.0, 1.0, 9.0])).round(2).tolist()
+    [0.1, 0.1, 0.1, 0.1, 0.2, 0.2, 0.0, 0.0, 0.1, 0.1]
+    """
+    inner = p[..., :-1]
+    total = np.concatenate([np.zeros_like(inner[..., :1]), np.cumsum(inner, axis=-1)], axis=-1)
+    edges = np.linspace(0, inner.shape[-1], TENTHS + 1)
+    below = np.minimum(edges.astype(int), inner.shape[-1] - 1)
+    at = total[..., below] + (edges - below) * inner[..., below]
+    return np.asarray(np.diff(at, axis=-1) / total[..., -1:])

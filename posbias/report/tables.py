@@ -89,6 +89,8 @@ def profile_csv(evidence: Evidence) -> str:
 
 def layer_csv(evidence: Evidence) -> str:
     """Return λ with its interval, and means of content over heads where they are, a layer a line."""
+    if evidence.mixing is None:
+        return csv({"layer": np.zeros(0), "lambda": np.zeros(0)})
     columns = {"layer": np.arange(1, len(evidence.mixing) + 1), "lambda": evidence.mixing}
     if evidence.mixing_band is not None:
         columns |= {"lambda_low": evidence.mixing_band[0], "lambda_high": evidence.mixing_band[1]}

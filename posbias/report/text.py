@@ -8,13 +8,15 @@ import shlex
 from collections.abc import Iterator, Mapping
 
 import numpy as np
+import xarray as xr
 from markupsafe import Markup
 
+from posbias.comparison.resampling import interval
 from posbias.comparison.samples import SMOOTH
 from posbias.measure.opening import GIVEN
-from posbias.measure.results import position_words
+from posbias.measure.results import position_words, target_words
 from posbias.report.page import sentence
-from posbias.report.stats import BASELINES, LEAST_FOR_U, Evidence, Subject
+from posbias.report.stats import BASELINES, LEAST_FOR_U, SIMPLE, Evidence, Subject, tenths
 from posbias.rollout.profiles import TOLERANCE
 
 SHORT = {"float32": "32 bits", "bfloat16": "bfloat16, 16 bits", "float16": "float16, 16 bits"}
@@ -23,6 +25,10 @@ ERRORS |= {"attention": "attention", "content": "content logits"}
 """What a number format can cost, by the names that files have, and as pages write them."""
 
 
+UNTRAINED = " (untrained)"
+"""Stands after the name of a network whose weights were drawn."""
+TARGET = {"target": "top", "against": None, "of": "probability"}
+"""Settings of the target, with what they are unless given."""
 NEARLY = 0.03
 """Distance in W₁ below which a report calls two profiles nearly alike."""
 
@@ -30,16 +36,20 @@ NEARLY = 0.03
 def asked(subject: Subject) -> Iterator[tuple[str, str]]:
     """Yield what was asked: model, corpus, prompts, quantities and number format, by name."""
     attrs = subject.results.attrs
-    layers, heads = subject.results.sizes["layer"], subject.results.sizes.get("head")
-    kind = f"{attrs['architecture']}, {layers} layers" + (f" × {heads} heads" if heads else "")
-    how = str(attrs["position"])
-    positions = position_words(how) if how == "none" or "given" in how else f"{how} positions"
-    yield "model", f"{subject.title} ({kind}, {positions})"
+    layers, heads = subject.results.sizes.get("layer"), subject.results.sizes.get("head")
+    if layers is None:
+        yield "model", f"{subject.title} ({attrs['architecture']}, a family without a row: influence alone)"
+    else:
+        kind = f"{attrs['architecture']}, {layers} layers" + (f" × {heads} heads" if heads else "")
+        how = str(attrs["position"])
+        positions = position_words(how) if how == "none" or "given" in how else f"{how} positions"
+        yield "model", f"{subject.title} ({kind}, {positions})"
     for title, name in (("position biases", "position_bias"), ("bias added while measured", "added_bias")):
         if name in attrs:
             yield title, shortened(str(attrs[name]))
     yield "corpus", f"{attrs['dataset']}, rule {attrs['rule']}"
     yield "prompts", f"{attrs['prompts']} of {len(subject.influence)} tokens"
+    yield "influence of", target_words(attrs)
     given = attrs.get("quantities")
     yield "quantities", str(given).replace(",", ", ") if given else "all of that time: the file names none"
     yield "number format", number_format(attrs)
@@ -55,6 +65,19 @@ def shortened(description: str, most: int = 200) -> str:
     ('{"kind": "none"}', '01234 …')
     """
     return description if len(description) <= most else f"{description[:most]} …"
+
+
+def sinks(results: xr.Dataset) -> str:
+    """Return what sinks take of attention, nothing where there are none or where it is not known."""
+    if "sink_share" not in results:
+        return ""
+    share = results["sink_share"].values
+    most, least = int(share.argmax()), int(share.argmin())
+    return (
+        f"Sinks, which are no tokens, take {share.mean():.0%} of attention on average, from {share[least]:.0%} in "
+        f"layer {least + 1} to {share[most]:.0%} in layer {most + 1}. Rollouts of measured attention keep what is left "
+        "and are normalised at the end; the other rollouts know no sinks, but for the law at birth."
+    )
 
 
 def number_format(attrs: dict[str, object]) -> str:
@@ -78,18 +101,67 @@ def number_format(attrs: dict[str, object]) -> str:
 
 
 def answer(evidence: Evidence) -> Iterator[Markup]:
-    """Yield the answer: where influence is, whether there is a trough, and what predicts it."""
-    influence = evidence.subject.influence
-    where = "first" if influence.mean_position < 0.5 else "second"
-    yield Markup(
-        f"<strong>On average the next token draws on the {where} half of the prompt</strong>: mean position "
-        f"{influence.mean_position:.2f}{_within(evidence, 'mean position')}, {influence.first:.1%} of the influence on "
-        f"the first token and {influence.last:.1%} on the last."
-    )
+    """Yield the answer: where influence is, whether the middle is lost, where to put a passage, what predicts it."""
+    yield where(evidence)
+    yield lost(evidence)
     yield trough(evidence)
+    if not str(evidence.subject.results.attrs["model"]).endswith(UNTRAINED):
+        yield placed(evidence)
     yield nearest(evidence)
     if evidence.subject.rungs:
         yield ladder(evidence)
+
+
+def where(evidence: Evidence) -> Markup:
+    """Return where influence is: the half that has more of it, and shares by tenths of the prompt."""
+    influence = evidence.subject.influence
+    half = "first" if influence.mean_position < 0.5 else "second"
+    words = (
+        f"<strong>On average the next token draws on the {half} half of the prompt</strong>: mean position "
+        f"{influence.mean_position:.2f}{_within(evidence, 'mean position')}, {influence.first:.1%} of the influence on "
+        f"the first token and {influence.last:.1%} on the last."
+    )
+    if evidence.ends is not None:
+        shares = [f"{share:.1%}" for share in tenths(evidence.p)]
+        words += (
+            f" Without the last token, the tenths of the prompt have, from the first on, {', '.join(shares[:-1])} and "
+            f"{shares[-1]}."
+        )
+    return Markup(words)
+
+
+def lost(evidence: Evidence) -> Markup:
+    """Return whether the middle is lost, and the rule: a small rise at the start is not enough."""
+    rule = (
+        "A middle is lost where the first and the last tenth, the last token aside, each have more than "
+        f"{1 + TOLERANCE:.2f} equal shares"
+    )
+    if evidence.ends is None:
+        return Markup(f"<strong>Lost in the middle: cannot tell</strong> from {len(evidence.p)} tokens. {rule}.")
+    (first, last), drawn = evidence.ends
+    here = f"{rule}; here they have {first:.2f} and {last:.2f}"
+    if drawn is None:
+        return Markup(f"<strong>Lost in the middle: cannot tell</strong> without intervals. {here}.")
+    (low, end_low), (high, end_high) = interval(drawn)
+    here += f" (95 % intervals {low:.2f} to {high:.2f} and {end_low:.2f} to {end_high:.2f})"
+    said = {"yes": "yes", "no": "no", "open": "cannot tell"}[evidence.lost]
+    whole = ""
+    if evidence.lost == "no":
+        lower, higher = ("start", "end") if first < last else ("end", "start")
+        whole = f" Here the {lower} is lost as well, and only the {higher} is read more than evenly."
+        whole = "" if max(first, last) <= 1 + TOLERANCE else whole
+    return Markup(f"<strong>Lost in the middle: {said}.</strong> {here}.{whole}")
+
+
+def placed(evidence: Evidence) -> Markup:
+    """Return where a passage is found best as far as that was tried, else how to try it."""
+    model = str(evidence.subject.results.attrs["model"])
+    command = shlex.join(["posbias", "lookup", " ".join(model.split()), "--task", "copy", "-o", "lookup.nc"])
+    return sentence(
+        "<strong>Where is an important passage found best?</strong> Influence is an average over prompts, and does not "
+        "say. Try it: <code>{command}</code>, then <code>posbias report lookup.nc -o lookup.html</code>.",
+        command=command,
+    )
 
 
 def _within(evidence: Evidence, quantity: str) -> str:
@@ -131,8 +203,11 @@ def nearest(evidence: Evidence) -> Markup:
     row = evidence.scores.loc[name]
     away = f"{row['W1']:.3f} of the length away"
     away += "" if np.isnan(row["low"]) else f" ({row['low']:.3f} to {row['high']:.3f})"
-    words = f"The nearest prediction is <em>{{label}}</em>, {away}: {verdict(evidence, name)}."
-    return sentence(words, label=evidence.subject.label(name))
+    ties = "; ".join(evidence.subject.label(x) for x in evidence.tied)
+    same = " (not told apart from {ties})" if ties else ""
+    rank = f"{row['spearman']:+.2f}" + (": it has the order of positions backwards" if row["spearman"] < 0 else "")
+    words = f"The nearest prediction is <em>{{label}}</em>{same}, {away}, rank correlation (Spearman) {rank}. It is "
+    return sentence(f"{words}{verdict(evidence, name)}.", label=evidence.subject.label(name), ties=ties)
 
 
 def ladder(evidence: Evidence) -> Markup:
@@ -152,18 +227,20 @@ def ladder(evidence: Evidence) -> Markup:
 
 
 def verdict(evidence: Evidence, name: str) -> str:
-    """Return as HTML whether a prediction beats the two baselines that know nothing, tested where that can be."""
-    blind = {name: BASELINES[name] for name in ("last", "uniform")}
+    """Return as HTML whether a prediction beats the two baselines, tested where that can be."""
+    blind = {name: SIMPLE[name] for name in BASELINES}
     signs = {b: evidence.against(b, name) for b in blind}
     own = evidence.scores.loc[name, "W1"]
     if None in signs.values():
         beaten = own < min(evidence.scores.loc[b, "W1"] for b in blind)
-        said = "nearer than both baselines" if beaten else "<strong>no nearer than the better baseline</strong>"
+        both = f"nearer than {' and '.join(blind.values())}"
+        said = both if beaten else "<strong>no nearer than the better baseline</strong>"
         return f"{said}, without a test"
     if all(sign == 1 for sign in signs.values()):
         words = {1: "nearer than", 0: "not told apart from", -1: "further away than"}
         fitted = words[evidence.against("recency", name) or 0]
-        return f"nearer than both baselines, and {fitted} an exponential that is fitted to the measured curve itself"
+        both = " and ".join(blind.values())
+        return f"nearer than {both}, and {fitted} an exponential that is fitted to the measured curve itself"
     short = [f"{blind[b]} ({'open' if sign == 0 else 'further away'})" for b, sign in signs.items() if sign != 1]
     return f"<strong>not nearer than {' and '.join(short)}</strong>"
 
@@ -172,8 +249,8 @@ def again(subject: Subject) -> list[str]:
     """Return the commands that make a measurement like this one, and its report."""
     attrs = {str(name): str(value) for name, value in subject.results.attrs.items()}
     model, revision, seed = attrs["model"], attrs["revision"], attrs["seed"]
-    if model.endswith(" (untrained)"):
-        model = model.removesuffix(" (untrained)")
+    if model.endswith(UNTRAINED):
+        model = model.removesuffix(UNTRAINED)
         words = ["--untrained", model.removesuffix(GIVEN), *["--position-bias", "design.yaml"] * model.endswith(GIVEN)]
         drawn = re.search(r"seed (\d+)$", revision)
         seed = drawn[1] if drawn else seed
@@ -184,7 +261,8 @@ def again(subject: Subject) -> list[str]:
     words += ["--rule", rule, "--seed", seed]
     if count := re.match(r"\d+", each):
         words += ["--per-document", count[0]]
-    words += options(attrs, *(name for name in ("quantities", "kernel_size", "attention") if attrs.get(name)))
+    own = ("quantities", "kernel_size", "attention", *(x for x in TARGET if attrs.get(x) not in (None, TARGET[x])))
+    words += options(attrs, *(name for name in own if attrs.get(name)))
     words += ["--no-special-tokens"] * (attrs["special_tokens"] == "False")
     return repeated("measure", words, attrs.get("added_bias"))
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
-from scipy.stats import ttest_ind
+from scipy.stats import f_oneway
 
 from posbias.comparison.resampling import interval
 from studies.absolute.leakage import Leakage, PositionBasis, leakage, permutation_p_values
@@ -159,13 +159,10 @@ def weakened(estimate: Estimate, factor: float) -> Estimate:
     return Estimate(factor * estimate.value, estimate.draws - (1 - factor) * estimate.value)
 
 
-def may_differ(networks: pd.DataFrame, least: float = 0.2) -> bool:
-    """Tell whether networks leave room for a difference between two architectures."""
-    groups = [x["balance"].to_numpy() for _, x in networks.groupby("model") if len(x) > 1]
-    beyond = least * networks["balance"].mean()
-    pairs = [(a, b) for k, a in enumerate(groups) for b in groups[k + 1 :]]
-    ends = [ttest_ind(a, b, equal_var=False).confidence_interval(0.95) for a, b in pairs]
-    return any(max(-end.low, end.high) >= beyond for end in ends)
+def balances_differ(networks: pd.DataFrame) -> bool:
+    """Tell whether an analysis of variance over networks finds that architectures have other mean balances."""
+    groups = [x["balance"].to_numpy() for _, x in networks.groupby("model")]
+    return bool(f_oneway(*groups).pvalue <= LEVEL)
 
 
 def depth_is_of_architectures(networks: pd.DataFrame) -> bool:

@@ -203,7 +203,8 @@ def influence_by_source(results: xr.Dataset) -> dict[str, np.ndarray]:
 def agreement_points(runs: Runs) -> pd.DataFrame:
     """Return influence beside accuracy, means over seeds: a row for each setting, source and pair of places.
 
-    The columns are :data:`FIELDS`, source, pair, difference and share (of influence), gap and preference (in accuracy).
+    The columns are :data:`FIELDS`, source, pair, difference and share (of influence), gap and preference (in accuracy),
+    and novel, the accuracy on novel classes without position bias.
     """
     rows = []
     for setting, x in runs.items():
@@ -213,8 +214,9 @@ def agreement_points(runs: Runs) -> pd.DataFrame:
             found = {"difference": differences(profiles, items).mean(0), "share": shares(profiles, items).mean(0)}
             for k, pair in enumerate(PAIR_NAMES):
                 values = {name: float(values[k]) for name, values in (found | measured).items()}
+                values["novel"] = float(x["accuracy_novel"].mean())
                 rows.append(described(setting) | {"source": source, "pair": pair} | values)
-    table = pd.DataFrame(rows, columns=[*FIELDS, "source", "pair", "difference", "share", "gap", "preference"])
+    table = pd.DataFrame(rows, columns=[*FIELDS, "source", "pair", "difference", "share", "gap", "preference", "novel"])
     return table.assign(pair=pd.Categorical(table["pair"], PAIR_NAMES, ordered=True))
 
 

@@ -26,6 +26,7 @@ PARTS = {
         models=("gpt2", "pythia-160m"),
         source=partial(Untrained, tokenizer=f"{PREFIX}llama-12"),
     ),
+    "rungs-seeds": Part("ladder", partial(measure_rungs, pairings=8), 32, 256, 16, trained=True),
     "rungs-1024": Part("ladder", measure_rungs, 8, 1024, 8, models=LONG),
     "turned": Part("ladder", measure_turned, 16, 256, 16),
     "bound": Part("ladder", measure_bound, 8, 256),

@@ -29,6 +29,7 @@ LABELS = {
     "first": "first token",
     "last": "last token",
     "recency": "fitted exponential",
+    "power": "fitted power law",
     "clock": "clock",
     "untrained-default": "untrained twin, small weights",
     "untrained-unit": "untrained twin, unit scale",

@@ -74,6 +74,9 @@ OPTIONS_OF_MEASURE = rows(
         "--attention flash": ("attention", "flash"),
         "--attention sdpa": ("attention", "eager for bloom", "sdpa"),
         "--separator '('": "separator",
+        "--separator '^='": ("separator", "d.jsonl, whose documents are told apart"),
+        "--rule whole": ("length", "none with the rule whole", "8"),
+        "P/bloom": ("model", "one, as argument or as --model"),
         "-q kernels,gravity": ("quantities", "gravity"),
         "-q heads": ("quantities", "kernels beside heads"),
         "-q mixing,influence,logits": ("quantities", "content beside logits"),
@@ -84,6 +87,16 @@ OPTIONS_OF_MEASURE = rows(
         "-n 60": ("d.jsonl", "0 from 12 documents"),
         "--tokenizer P/empty": ("tokenizer", "P/empty"),
         "--field body": ("d.jsonl: line 1", "'body'"),
+    },
+)
+
+WHOLE = rows(
+    "measure P/bloom -o m.nc -d P/d.jsonl -N 2 --rule whole",
+    {
+        "-q kernels": ("quantities", "mixing and influence alone, for whole prompts", "kernels"),
+        "--report r.html": ("report", "prompts of one length"),
+        "--field body": ("d.jsonl: line 1", "'body'"),
+        "-N 13": ("d.jsonl", "13 prompts", "12 from 12 documents"),
     },
 )
 
@@ -136,7 +149,7 @@ MODELS = [
             "P/binary": ("config.json", "JSON"),
             "P/deep": ("config.json", "JSON"),
             "P/list": ("config.json", "a JSON object", "["),
-            "P/no-type": ("architecture", "no model_type"),
+            "P/no-type": ("architecture", "a model_type, received none"),
             "P/bert": ("architecture", "bert"),
             "P/d.jsonl": ("model", "a file"),
             "no/such/folder": "model no/such/folder",
@@ -145,8 +158,12 @@ MODELS = [
             "../none": "model ../none",
             "reference/none": ("model", "reference/ and one of"),
             "bloom-8": ("model", "reference/bloom-8"),
+            "P/bloon": ("P/bloon", "no such directory"),
+            "bloom/config.json": ("model bloom/config.json", "no such directory"),
         },
     ),
+    ("lookup ./bloom -o f.nc", ("model ./bloom", "no such directory")),
+    ("report ./bloom -o r.html", ("model ./bloom", "no such directory")),
     *rows(
         "measure -o m.nc --untrained gpt2",
         {
@@ -163,7 +180,7 @@ MODELS = [
             "''": ("untrained", "an empty name"),
             "P/empty": ("untrained", "a directory with a config.json"),
             "P/not-json": ("config.json", "JSON"),
-            "P/no-type": ("config.json", "no model_type"),
+            "P/no-type": ("config.json", "a model_type, received none"),
             "P/bert/config.json": ("config.json", "bert"),
             "reference/none": ("untrained", "reference/none"),
             "P/no-layers": ("num_hidden_layers", "at least 1"),
@@ -625,7 +642,7 @@ TRAINED = [
 ]
 
 TABLE = [
-    *COMMAND_LINES, *OPTIONS_OF_MEASURE, *OUTPUTS, *MODELS, *CORPORA, *MEASUREMENTS, *CONFIGS, *COMPARISONS,
+    *COMMAND_LINES, *OPTIONS_OF_MEASURE, *WHOLE, *OUTPUTS, *MODELS, *CORPORA, *MEASUREMENTS, *CONFIGS, *COMPARISONS,
     *ADDED_BIASES, *DESIGNS, *LOOKUPS, *BOOK, *TRAINED,
 ]  # fmt: skip
 

@@ -5,7 +5,7 @@ import pytest
 
 from posbias import normalised_wasserstein
 from posbias.comparison.distances import wasserstein_to
-from posbias.comparison.fits import recency_fit
+from posbias.comparison.fits import power_fit, recency_fit
 from posbias.comparison.resampling import hull_interval, resampled_profiles
 from posbias.comparison.scores import paired_gain, score
 
@@ -84,20 +84,25 @@ def test_the_p_value_of_a_gain_is_the_level_at_which_its_interval_reaches_zero(s
     assert reached == [True, False]
 
 
-def test_recency_fit_finds_what_it_is_made_of():
+FITS = [(recency_fit, lambda n: np.arange(n - 1.0, -1, -1)), (power_fit, lambda n: np.log(np.arange(n, 0, -1)))]
+
+
+@pytest.mark.parametrize(("fit", "far"), FITS)
+def test_a_fit_finds_what_it_is_made_of(fit, far):
     for m in (-0.3, 0.0, 0.01, 0.2, 2.0):
-        p = np.exp(-m * np.arange(39, -1, -1))
+        p = np.exp(-m * far(40))
         p /= p.sum()
-        assert normalised_wasserstein(recency_fit(p), p) < 1e-4
+        assert normalised_wasserstein(fit(p), p) < 1e-4
     last = np.eye(40)[-1]
-    assert normalised_wasserstein(recency_fit(last), last) < 1e-3
+    assert normalised_wasserstein(fit(last), last) < 1e-3
 
 
-def test_recency_fit_is_the_nearest_on_a_fine_grid():
+@pytest.mark.parametrize(("fit", "far"), FITS)
+def test_a_fit_is_the_nearest_on_a_fine_grid(fit, far):
     p = np.random.default_rng(0).dirichlet(np.ones(12))
-    back = np.arange(11, -1, -1)
-    best = min(normalised_wasserstein(np.exp(-m * back) / np.exp(-m * back).sum(), p) for m in np.linspace(-2, 2, 4001))
-    assert best - 1e-4 < normalised_wasserstein(recency_fit(p), p) < best + 1e-6
+    grid = np.exp(-np.outer(np.linspace(-3, 3, 6001), far(12)))
+    best = min(normalised_wasserstein(q / q.sum(), p) for q in grid)
+    assert best - 1e-4 < normalised_wasserstein(fit(p), p) < best + 1e-6
 
 
 def test_what_cannot_be_is_refused(influence):

@@ -12,9 +12,9 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 from conftest import command
 from measuring import save, write_documents
 
-from posbias.cli.biases import read_bias
 from posbias.design import choice as bias_choice
 from posbias.design.choice import exponent, power
+from posbias.measure.biases import read_bias
 from posbias.measure.corpus import Corpus
 from posbias.measure.loading import Source
 from posbias.measure.results import read_results, write_results

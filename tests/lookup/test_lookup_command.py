@@ -15,7 +15,7 @@ from lookup_worlds import byte_tokenizer, named_tokenizer, save_network
 from measuring import launched, refused, save, status, write_documents
 
 from posbias.lookup import run as module
-from posbias.lookup.file import ATTRIBUTES, VARIABLES, read_lookup
+from posbias.lookup.file import ATTRIBUTES, VARIABLES, does_task, read_lookup, summary_lines
 from posbias.lookup.run import Change, Lookup, look_up
 from posbias.lookup.scores import drawn_profile, group_means, grouped_profile, groups_of, rank_correlation
 from posbias.lookup.tasks import Task
@@ -102,6 +102,14 @@ def test_the_command_writes_scores_and_profiles_says_them_and_reports(place, tmp
     assert f"posbias lookup --model bloom --task {task}" in first
     code, _, err = status(capsys, ["report", str(output), "-o", str(page), "--overwrite", "--compare", str(output)])
     assert code == 2 and "compare: expected none with a lookup" in err
+
+
+@pytest.mark.parametrize(("low", "done"), [(0.19, False), (0.21, True)])
+def test_a_model_that_guesses_does_not_do_the_task(found, low, done):
+    results = read_lookup(found).copy(deep=True)
+    results["overall"].loc[{"score": "accuracy_among"}] = [0.3, low, 0.4]
+    assert does_task(results) == done
+    assert any(line.startswith("does not do this task: ") for line in summary_lines(results)) != done
 
 
 def test_the_profile_is_that_of_the_same_prompts_up_to_the_answer(subject, found):

@@ -25,7 +25,7 @@ from posbias.cli import report_commands
 from posbias.comparison.multiplicity import holm
 from posbias.measure.measurement import Measurement
 from posbias.measure.summary import summarise, write_summary
-from posbias.report import document, figures, page, tables, text
+from posbias.report import document, figures, page, stats, tables, text
 from posbias.report.stats import BLIND, Evidence
 from posbias.rollout.profiles import mean_position
 from studies.ladder import scores
@@ -91,13 +91,13 @@ def outlined(figure, description):
     return f'<svg role="img" aria-label="{escape(description)}"></svg>'
 
 
-def written(measurement, tmp_path, beside=None, drawn=False):
+def written(measurement, tmp_path, beside=(), drawn=False):
     """Write a report with few resamples, check that it is a page, and return its tags and its words."""
-    other = beside and beside._subject()
+    others = [m._subject() for m in beside]
     with pytest.MonkeyPatch.context() as patch:
         if not drawn:
             patch.setattr(page, "inline_svg", outlined)
-        path = document.write_report(tmp_path / "r.html", measurement._subject(), other, resamples=100)
+        path = document.write_report(tmp_path / "r.html", measurement._subject(), others, resamples=100)
     found = Parsed(path.read_text())
     assert not found.open
     return found, " ".join(" ".join(found.words).split())
@@ -189,7 +189,44 @@ def test_a_prediction_that_beats_nothing_is_said_to(measured):
     found = Evidence(made_of(measured, last, 0.01)._subject())
     assert "<strong>not nearer than all on the last token (further away)</strong>" in text.nearest(found)
     even = Evidence(made_of(measured, measured.rollout("b").values, 0.01)._subject())
-    assert even.nearest == "b" and ": nearer than both baselines, and nearer than an exponential" in text.nearest(even)
+    blind = "It is nearer than all on the last token and equal shares, and nearer than an exponential"
+    assert even.nearest == "b" and blind in text.nearest(even)
+
+
+def test_a_prediction_that_has_the_order_backwards_and_one_that_is_tied_are_said_to(measured):
+    falling = np.r_[np.linspace(2, 1, LENGTH - 1), 4]
+    back = Evidence(made_of(measured, falling, 0.01)._subject(), resamples=200)
+    sign = back.scores.loc[back.nearest, "spearman"]
+    assert ("it has the order of positions backwards" in text.nearest(back)) == (sign < 0)
+    same = made_of(measured, measured.rollout("b").values, 0.01)
+    twin = same._subject()
+    twin.predictions["own"] = twin.predictions["b"]
+    tied = Evidence(twin)
+    assert len(tied.tied) == 1 and " (not told apart from with residual and each prompt" in text.nearest(tied)
+
+
+@pytest.mark.parametrize(
+    ("profile", "spread", "said"),
+    [
+        (np.r_[3 * np.ones(3), np.ones(LENGTH - 6), 3 * np.ones(3)], 0.01, "Lost in the middle: yes"),
+        (np.r_[1.5, np.ones(5), np.geomspace(1, 60, LENGTH - 6)], 0.01, "Lost in the middle: no"),  # a lip on a ramp
+        (np.r_[1.15 * np.ones(3), np.ones(LENGTH - 6), 3 * np.ones(3)], 1.0, "Lost in the middle: cannot tell"),
+    ],
+)
+def test_lost_in_the_middle_takes_more_than_a_lip_at_the_start(measured, profile, spread, said):
+    found = Evidence(made_of(measured, profile, spread)._subject(), resamples=200)
+    assert said in text.lost(found)
+    assert ("Here the start is lost as well" in text.lost(found)) == said.endswith(": no")
+
+
+def test_tenths_add_up_and_leave_the_last_token_out():
+    p = np.random.default_rng(0).dirichlet(np.ones(54), size=3)
+    shares = stats.tenths(p)
+    np.testing.assert_allclose(shares.sum(-1), 1)
+    np.testing.assert_allclose(
+        stats.tenths(np.c_[p[:, :50], np.full(3, 9.0)]),
+        (p[:, :50] / p[:, :50].sum(-1, keepdims=True)).reshape(3, 10, 5).sum(-1),
+    )
 
 
 def of_documents(measured, copies):
@@ -301,14 +338,24 @@ def test_a_summary_has_what_a_measurement_has(measured, tmp_path):
 
 
 def test_no_number_is_no_reason_to_fail(measured, tmp_path):
-    mixing, prompts = measured.mixing.copy(), measured.influence.prompts.copy()
-    mixing[1] = prompts[0, 0] = np.nan
-    lost = changed(measured, lambda_frobenius=mixing, influence_prompts=prompts)
-    _, words = written(lost, tmp_path, drawn=True)
-    assert "(b) with residual: lambda_: expected finite numbers, received nan" in words
+    prompts = measured.influence.prompts.copy()
+    prompts[0, 0] = np.nan
+    _, words = written(changed(measured, influence_prompts=prompts), tmp_path, drawn=True)
     assert "there are no intervals" in words
-    with pytest.raises(ValueError, match="expected finite numbers, received nan"):
-        changed(measured, influence=np.full(LENGTH, np.nan)).report(tmp_path / "never.html")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("influence", np.nan, "expected finite numbers, received nan"),
+        ("lambda_frobenius", np.nan, "lambda_frobenius: expected finite numbers, received nan"),
+        ("lambda_frobenius", 2.5, r"lambda_frobenius: expected values in \[0, 1\], received 2.5 at layer 0"),
+        ("lambda_token", np.inf, "lambda_token: expected finite numbers, received inf"),
+    ],
+)
+def test_what_no_measurement_has_is_refused(measured, tmp_path, name, value, message):
+    with pytest.raises(ValueError, match=message):
+        changed(measured, **{name: np.full(measured.results[name].shape, value)}).report(tmp_path / "never.html")
     assert not (tmp_path / "never.html").exists()
 
 
@@ -337,7 +384,7 @@ def test_names_are_escaped_wherever_they_stand(measured, whole, tmp_path):
     names = ("model", "dataset", "architecture", "position", "tokenizer", "revision", "rule", "content_form")
     names += ("quantities", "dtype", "device", "command")
     bad = Measurement(measured.results.assign_attrs({name: BAD for name in names}))
-    found, words = written(bad, tmp_path, beside=bad, drawn=True)
+    found, words = written(bad, tmp_path, beside=[bad], drawn=True)
     assert {tag for tag, _ in found.tags} == {tag for tag, _ in whole[0].tags}
     assert '<script>alert("x")</script>' in words and "\x00" not in words
     assert not any(name.startswith("on") for _, attributes in found.tags for name in attributes)
@@ -355,8 +402,12 @@ def test_text_is_one_line_of_printable_signs():
 
 def test_two_models_beside_each_other(measured, tmp_path):
     other = made_of(measured, U, 0.05, prompts=N)
-    _, words = written(measured, tmp_path, beside=other)
-    assert "Beside bloom" in words and "They saw different prompts" not in words.replace("Both saw", "They saw")
+    _, words = written(measured, tmp_path, beside=[other, measured])
+    assert (
+        "Beside bloom, bloom" in words
+        and words.count("The other: Lost in the middle") == 2
+        and "They saw different prompts" not in words.replace("Both saw", "They saw")
+    )
     one, two = (Evidence(m._subject(), resamples=200) for m in (measured, other))
     rows = {row[0]: row[1:] for row in tables.beside_cells(one, two, paired=False)}
     here, there, difference, span = rows["mean position"]
@@ -370,7 +421,7 @@ def test_two_models_beside_each_other(measured, tmp_path):
 
 def test_two_lengths_have_no_distance(measured, tmp_path):
     short = Measurement(measured.results.isel(position=slice(20)).assign_attrs(length=20, prompts_sha256="another"))
-    _, words = written(without(measured, "attention", "content_.*"), tmp_path, beside=without(short, "attention"))
+    _, words = written(without(measured, "attention", "content_.*"), tmp_path, beside=[without(short, "attention")])
     assert "differ in length" in words and "They saw different prompts" in words and "Both saw" not in words
 
 

@@ -24,7 +24,7 @@ from studies.results import SEED, load
 
 STUDIES = {
     name: importlib.import_module(f"studies.{name}.__main__").PARTS
-    for name in ("absolute", "design", "ladder", "norms", "reference", "untrained")
+    for name in ("absolute", "design", "factor", "ladder", "norms", "reference", "untrained")
 }
 PROVENANCE = {
     "command", "model", "revision", "prompts", "prompts_sha256", "length", "dataset", "rule", "seed", "device", "dtype",

@@ -158,6 +158,7 @@ def of_weight(gap, weight, layers=2):
     return xr.Dataset(
         {
             "accuracy": (("seed", "pair", "order"), accuracy),
+            "accuracy_novel": (("seed",), [0.5, 0.9]),
             "kernels": (("seed", "layer", "query", "key"), kernels),
             "lambda_frobenius": (("seed", "layer"), np.ones((2, layers))),
             "influence": (("seed", "key"), influence),
@@ -176,6 +177,7 @@ def test_points_have_influence_and_accuracy_of_each_pair():
     assert rollout.loc["first vs last", "preference"] == pytest.approx(0.2)
     assert rollout["gap"].tolist() == pytest.approx([0.2] * 3)
     assert points.query("source == 'gradient'")["difference"].tolist() == pytest.approx([0, 0, 0])
+    assert points["novel"].tolist() == pytest.approx([0.7] * 6), "of the network, the mean over seeds"
 
 
 POINTS = pd.DataFrame(

@@ -5,13 +5,13 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 
-from measuring import CONFIGS, make, prompts
+from measuring import OF_THE_BOOK, make, prompts
 from torch.overrides import TorchFunctionMode
 
 from posbias.measure.instrument import SOFTMAX, Instrument
 from studies.ladder.gradients import read_streams, single_hops
 
-EVERY = sorted(set(CONFIGS) - {"gpt2-inverse-layer"})  # which wants 32 bits; the way through it is gpt2's
+EVERY = sorted(set(OF_THE_BOOK) - {"gpt2-inverse-layer"})  # which wants 32 bits; the way through it is gpt2's
 SOME = ["bloom", "falcon-rotary", "llama", "gpt2", "gpt_neox", "gemma2"]
 
 

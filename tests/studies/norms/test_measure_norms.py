@@ -9,7 +9,7 @@ from studies.norms.layernorm_simulation import layer_logits, recency_share
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-from measuring import CONFIGS, N, make, prompts
+from measuring import OF_THE_BOOK, N, make, prompts
 
 from posbias.measure.corpus import Corpus
 from posbias.measure.instrument import Instrument
@@ -28,7 +28,7 @@ from studies.norms.measure import (
     replaced_denominators,
 )
 
-EVERY = sorted(set(CONFIGS) - {"opt-projected"})  # which normalises after attention
+EVERY = sorted(set(OF_THE_BOOK) - {"opt-projected"})  # which normalises after attention
 
 
 def ours_of(name, **changes):

@@ -89,8 +89,8 @@ def test_models_with_weights_are_refused(settings):
         measure_untrained(replace(settings, source=Source("reference/llama-12")))
 
 
-def test_there_is_a_small_network_of_every_family_and_all_are_of_one_size():
-    assert {size.family for size in SMALL.values()} == set(FAMILIES)
+def test_small_networks_are_of_families_with_a_row_and_all_of_one_size():
+    assert {size.family for size in SMALL.values()} <= set(FAMILIES)
     for name in SMALL:
         config = Small(name).config()
         assert (config.num_hidden_layers, config.hidden_size, config.num_attention_heads) == (LAYERS, WIDTH, HEADS)

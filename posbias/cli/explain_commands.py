@@ -1,0 +1,74 @@
+"""The command that explains one prompt: ``posbias explain``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from posbias import errors
+from posbias.cli.options import MODEL, group, named_model, with_options
+from posbias.files import check_output, refuse_same
+from posbias.measure.corpus import Corpus
+from posbias.measure.settings import EXPLAINED, UNLESS_GIVEN, Opening, Settings, settings_of
+
+OWN = {"target", "prompts"}
+"""Options that say here what they mean."""
+TAKEN = {*EXPLAINED, "against", "of"} - OWN
+MEASURING = group(Corpus, Settings, without={*settings_of(Settings)} - TAKEN, **UNLESS_GIVEN | {"of": None})
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to ``app``."""
+    app.command("explain", short_help="Explain one prompt: its parts beside their places.")(explain)
+
+
+@with_options(opening=[Opening], measuring=MEASURING)
+def explain(
+    prompt: Annotated[Path, typer.Option("--prompt", "-p", help="Text file: the prompt, without its last line break.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="HTML file to write (.html).")],
+    subject: MODEL = None,
+    answer: Annotated[
+        str | None, typer.Option(help="What follows the prompt: influence is on the log-probability of all of it.")
+    ] = None,
+    target: Annotated[
+        str,
+        typer.Option(
+            help="What influence belongs to: top (the likeliest next token), next (the first of --answer) or "
+            "the text of a token, such as ' Paris'."
+        ),
+    ] = "top",
+    segments: Annotated[
+        str, typer.Option(help=r"Separator of the prompt's segments, \n for a line break; empty for one segment.")
+    ] = r"\n\n",
+    profile: Annotated[
+        Path | None, typer.Option(help="Measurement of this model on prompts of as many tokens (.nc), or --prompts.")
+    ] = None,
+    prompts: Annotated[int, typer.Option("--prompts", "-N", help="Other prompts that tell what places have.")] = 32,
+    reorder: Annotated[int, typer.Option(help="Random orders of the segments to measure; the last one stays.")] = 0,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output if it is there.")] = False,
+    *,
+    opening: dict[str, Any],
+    measuring: dict[str, Any],
+) -> None:
+    """Explain one prompt: influence of its parts, what their places have in other prompts, and deletions as a check."""
+    from posbias.measure.opening import check_model
+
+    model = named_model(subject, opening.pop("model"))
+    check_model(model)
+    check_output(output, ".html", overwrite=overwrite)
+    try:
+        text = prompt.read_text(encoding="utf-8").removesuffix("\n")
+    except UnicodeDecodeError:
+        raise errors.invalid(f"prompt {prompt}", "text in UTF-8", "other bytes") from None
+    refuse_same(output, prompt)
+    import posbias
+
+    separator = segments.replace(r"\n", "\n").replace(r"\t", "\t") or None
+    asked = {name: value for name, value in measuring.items() if value is not None} | {"prompts": prompts}
+    opened = posbias.open(model, **opening)
+    found = opened.explain(
+        text, target=target, answer=answer, segments=separator, profile=profile, reorder=reorder, **asked
+    )
+    typer.echo(f"{found!r}\n{found.report(output)}: page")

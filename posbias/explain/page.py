@@ -1,0 +1,113 @@
+"""The page on one prompt: its tokens shaded by influence, its segments beside their places, and how to read both."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from markupsafe import Markup, escape
+
+from posbias.explain.prompt import line
+from posbias.figuretext import STYLE
+from posbias.files import write_whole
+from posbias.report import page
+
+if TYPE_CHECKING:
+    from posbias.explain.explanation import Explanation
+
+TEMPLATE = Path(__file__).with_name("page.html")
+LONGEST = 200
+"""Characters of a segment that the table shows."""
+
+
+def write_page(path: Path, found: Explanation) -> Path:
+    """Write the page, and return its path."""
+    write_whole(path, page.rendered(TEMPLATE, **_context(found)))
+    return path
+
+
+def _context(found: Explanation) -> dict[str, Any]:
+    """Return what the template needs."""
+    table, attrs = found.segments, found.profile.results.attrs
+    most = {name: int(table[name].to_numpy().argmax()) for name in ("share", "without_position")}
+    removed = table["removed"].abs()
+    return {
+        "found": found,
+        "shaded": Markup("").join(_shaded(found.tokens)),
+        "most": {name: _named(table, k) for name, k in most.items()},
+        "strongest": None if removed.isna().all() else _named(table, int(np.nanargmax(removed))),
+        "figure": segment_figure(table),
+        "rows": [_cells(k, row) for k, row in table.iterrows()],
+        "band": bool(table["low"].notna().all()),
+        "moves": [] if found.moves is None else _moves(found),
+        "downloads": [
+            page.Download(f"{name}s.csv", f"a {name} a row", found.to_pandas(name).to_csv(lineterminator="\n"))
+            for name in ("segment", "token", *(() if found.moves is None else ("order",)))
+        ],
+        "provenance": [(name, attrs[name]) for name in ("model", "revision", "dataset", "rule", "prompts", "length")],
+        "profile_target": f"{attrs.get('of', 'probability')} of "
+        + ("the token that follows" if attrs.get("target") == "next" else "the likeliest next token"),
+    }
+
+
+def _named(table: pd.DataFrame, k: int) -> str:
+    """Return the k-th segment by number and first words."""
+    return f"segment {table.index[k]} (“{line(table['text'].iloc[k])}”)"
+
+
+def _shaded(tokens: pd.DataFrame) -> list[Markup]:
+    """Return the text of the prompt, each token on a ground as dark as the root of its share."""
+    depth = np.sqrt(tokens["share"] / tokens["share"].max())
+    spans = []
+    for row, alpha in zip(tokens.itertuples(), depth, strict=True):
+        told = f"token {row.Index}, segment {row.segment}: share {row.share:.4f}, its place’s {row.profile:.4f}"
+        text = "".join(c if c.isprintable() or c == "\n" else "�" for c in row.token)
+        ground = f"background: rgb(230 120 0 / {0.85 * alpha:.2f})"
+        spans.append(Markup('<span style="{}" title="{}">{}</span>').format(ground, told, escape(text)))
+    return spans
+
+
+def _cells(k: Any, row: pd.Series) -> list[str]:
+    """Return a segment's cells."""
+    numbers = [f"{row[name]:.3f}" for name in ("share", "profile", "without_position")]
+    band = "–" if np.isnan(row["low"]) else f"{row['low']:.3f} to {row['high']:.3f}"
+    removed = "–" if np.isnan(row["removed"]) else f"{row['removed']:+.3f}"
+    return [f"{k}: {line(row['text'], LONGEST)}", str(row["tokens"]), *numbers, band, removed]
+
+
+def _moves(found: Explanation) -> list[list[str]]:
+    """Return by segment how many changes had the expected sign, and the mean sizes of both."""
+    assert found.moves is not None
+    rows = []
+    for k, own in found.moves.groupby("segment"):
+        right, sizes = own["right"].dropna(), own[["measured", "expected"]].abs().mean()
+        text = line(found.segments.loc[k, "text"])
+        rows.append([f"{k}: {text}", f"{right.sum()} of {len(right)}", *(f"{size:.3f}" for size in sizes)])
+    return rows
+
+
+@plt.style.context(str(STYLE))
+def segment_figure(table: pd.DataFrame) -> page.Figure:
+    """Return shares of segments beside those of their places, and what is left once these are divided out."""
+    drawing, (left, right) = plt.subplots(1, 2, figsize=(6.6, 1.2 + 0.28 * len(table)), sharey=True)
+    y = np.arange(len(table))
+    left.barh(y - 0.2, table["share"], 0.4, color="C0", label="this prompt")
+    left.barh(y + 0.2, table["profile"], 0.4, color="#9a9a9a", label="their places, in other prompts")
+    right.barh(y, table["without_position"], 0.5, color="C0")
+    right.hlines(y, table["low"], table["high"], color="#000000", linewidth=1.2)
+    right.axvline(1 / len(table), color="#7f7f7f", linestyle="--", linewidth=0.9)
+    left.set(xlabel="share of influence", ylabel="segment", yticks=y, yticklabels=table.index)
+    left.invert_yaxis()
+    right.set(xlabel="share, position divided out")
+    left.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), fontsize=8)
+    said = "; ".join(
+        f"segment {k}: {a:.3f} and {b:.3f}" for k, a, b in table[["share", "without_position"]].itertuples()
+    )
+    caption = (
+        "Left: what segments have, beside what their places have in other prompts. Right: the first divided by the "
+    )
+    caption += "second; the dashed line is an equal share."
+    return page.shown(drawing, f"Shares of influence, as measured and with position divided out. {said}.", caption)

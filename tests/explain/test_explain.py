@@ -1,0 +1,270 @@
+"""One prompt: influence of its parts, what is left without position, deletions, other orders, the page, refusals."""
+
+from html.parser import HTMLParser
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed")
+
+import torch
+from measuring import LLAMA, WORDS, refused, save, status, text, write_documents
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, set_seed
+
+import posbias
+from posbias.explain.measure import Subject
+from posbias.explain.prompt import Prompt
+from posbias.explain.shares import without_position
+from posbias.explain.target import Wanted
+from posbias.measure.measurement import Measurement
+from posbias.measure.session import Session
+
+PARTS = [text(9, 1), text(5, 2), text(7, 3), text(4, 4)]
+TEXT = "\n\n".join(PARTS)
+N = 26
+ONE, OTHER = WORDS[3], WORDS[7]
+ANSWER = f"{WORDS[5]} {WORDS[9]} {WORDS[2]}"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """Return a folder with texts, a model with a row and one without, and the first one's profile."""
+    root = tmp_path_factory.mktemp("explain")
+    write_documents(root / "d.jsonl", [40] * 6)
+    save(root / "llama")
+    save(root / "persimmon")
+    (root / "persimmon" / "model.safetensors").unlink()
+    set_seed(0)
+    network = AutoModelForCausalLM.from_config(AutoConfig.for_model("persimmon", **LLAMA))
+    network.save_pretrained(root / "persimmon")
+    opened = posbias.open(root / "llama")
+    opened.measure(6, N, root / "d.jsonl", quantities="mixing,influence").save(root / "p.nc")
+    return root
+
+
+def explained(place, name="llama", **asked):
+    profile = {"profile": place / "p.nc"} if name == "llama" else {"prompts": 4, "dataset": place / "d.jsonl"}
+    return posbias.open(place / name).explain(TEXT, **profile | asked)
+
+
+def own(place, name, ids, value):
+    """Return shares of gradient norms by autograd over the whole model, and the function's value."""
+    model = AutoModelForCausalLM.from_pretrained(place / name, attn_implementation="eager").eval()
+    x = model.get_input_embeddings()(ids[None]).detach().requires_grad_(True)
+    y = value(model(inputs_embeds=x).logits[0])
+    (g,) = torch.autograd.grad(y, x)
+    size = g[0].norm(dim=-1)[:N]
+    return (size / size.sum()).numpy(), float(y.detach())
+
+
+def tokens(place, words):
+    tokenizer = AutoTokenizer.from_pretrained(place / "llama")
+    return torch.tensor(tokenizer(words)["input_ids"]), torch.tensor(tokenizer.convert_tokens_to_ids(words.split()))
+
+
+def answer_value(place, of=None):
+    answer = tokens(place, ANSWER)[1]
+    if of:
+        return lambda z: z[-3].softmax(-1)[answer[0]]
+    return lambda z: z[-3:].log_softmax(-1)[range(3), answer].sum()
+
+
+@pytest.mark.parametrize("name", ["llama", "persimmon"])
+@pytest.mark.parametrize("case", ["top", "contrast", "answer", "next"])
+def test_influence_and_deletions_are_those_of_the_model(place, name, case):
+    (a, b), ids = tokens(place, f"{ONE} {OTHER}")[1], tokens(place, TEXT)[0]
+    asked, followed, value, log = {
+        "top": ({}, [], lambda z: z[-1].softmax(-1).amax(), lambda z: z[-1].log_softmax(-1)),
+        "contrast": ({"target": ONE, "against": OTHER, "of": "logit"}, [], lambda z: z[-1, a] - z[-1, b], None),
+        "answer": ({"answer": ANSWER}, tokens(place, ANSWER)[1][:-1], answer_value(place), answer_value(place)),
+        "next": (
+            {"answer": WORDS[5], "target": "next"}, [], lambda z: z[-1].softmax(-1)[tokens(place, ANSWER)[1][0]],
+            lambda z: z[-1].log_softmax(-1)[tokens(place, ANSWER)[1][0]],
+        ),
+    }[case]  # fmt: skip
+    found = explained(place, name, **asked)
+    after = torch.tensor([*map(int, followed)], dtype=torch.long)
+    share, y = own(place, name, torch.cat([ids, after]), value)
+    assert np.allclose(found.tokens["share"], share, rtol=1e-3, atol=1e-6) and np.isclose(found.value, y, atol=1e-5)
+    assert "".join(found.tokens["token"][1:]) == TEXT and found.tokens["segment"].tolist()[:2] == [0, 1]
+    summed = found.tokens.groupby("segment")["share"].sum()[1:]
+    assert np.allclose(found.segments["share"], summed) and found.segments["tokens"].tolist() == [9, 5, 7, 4]
+
+    model = AutoModelForCausalLM.from_pretrained(place / name, attn_implementation="eager").eval()
+    segment = found.tokens["segment"].to_numpy()
+
+    def kept(rows):
+        with torch.no_grad():
+            z = model(torch.cat([ids[rows], after])[None]).logits[0]
+        if case == "top":
+            return float(log(z)[top])
+        return float((log or value)(z))
+
+    with torch.no_grad():
+        top = int(model(ids[None]).logits[0, -1].argmax())
+    whole = kept(segment >= 0)
+    assert np.allclose(found.segments["removed"], [kept(segment != k) - whole for k in (1, 2, 3, 4)], atol=1e-4)
+    assert (found.segments["low"] <= found.segments["without_position"]).all()
+    assert (found.segments["high"] >= found.segments["without_position"]).all()
+
+
+def test_a_profile_divided_by_itself_is_even(place):
+    found = explained(place)
+    measured = posbias.load(place / "p.nc").influence.values
+    assert np.allclose(found.tokens["profile"], measured)
+    said = found.segments["profile"].to_numpy()
+    assert np.allclose(without_position(said, said), 1 / 4)
+    expected = found.segments["share"] / said
+    assert np.allclose(found.segments["without_position"], expected / expected.sum())
+
+
+def test_orders_of_a_product_are_foretold():
+    rng = np.random.default_rng(0)
+    segment = np.array([-1, 0, 0, 1, 1, 1, 2, 3, 3, 4])
+    where = rng.uniform(0.1, 3, segment.size)
+    says = torch.tensor(rng.uniform(0.1, 3, 5)[segment])  # by token id; start tokens are the last one's
+    instrument = SimpleNamespace(
+        measure=lambda ids, *_: SimpleNamespace(
+            influence=torch.tensor(where) * says[ids], target_value=torch.zeros(len(ids), dtype=torch.float64)
+        ),
+        tail=lambda ids, keep: torch.zeros(1, keep, 3),
+    )
+    settings = SimpleNamespace(batch_size=2, seed=0, precision=lambda: "float32")
+    prompt = Prompt(np.arange(segment.size), ("",) * segment.size, segment, ("",) * 5)
+    session = Session.__new__(Session)
+    vars(session).update(instrument=instrument, settings=settings)
+    subject = Subject(prompt, Wanted((), None, "probability", ""), session)
+    (share,), _ = subject.influence(np.arange(segment.size)[None])
+    found = subject.moved(share, where / where.sum(), 7)
+    assert np.allclose(found["measured"], found["expected"]) and len(found) == 7 * 4
+    assert found["right"].dropna().all() and found["expected"].abs().max() > 0.1
+    worse = subject.moved(share, 1 / where / (1 / where).sum(), 7)
+    assert worse["right"].mean() < 0.5
+
+
+class Page(HTMLParser):
+    """Collect what a page has: its tags, their attributes, and its text; an unclosed or a stray tag is an error."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.open, self.seen, self.fetched, self.text = [], [], [], []
+        self.feed(page)
+        assert not self.open, self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.seen.append(tag)
+        self.fetched += [
+            x for name, x in attrs if name in ("src", "href", "srcset") and not x.startswith(("data:", "#"))
+        ]
+        if tag not in ("meta", "link", "br", "path", "use", "rect"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        if self.open and self.open[-1] == tag:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        if tag not in ("path", "use", "rect"):
+            assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def test_the_page_and_the_command(place, tmp_path, capsys):
+    (tmp_path / "p.txt").write_text(TEXT.replace(PARTS[1], "<b>" + PARTS[1][3:]) + "\n")
+    words = ["explain", str(place / "llama"), "-p", str(tmp_path / "p.txt"), "-o", str(tmp_path / "p.html")]
+    code, out, err = status(capsys, [*words, "--dataset", str(place / "d.jsonl"), "-N", "5", "--reorder", "2"])
+    assert code == 0, err
+    assert "4 segments" in out and "without position" in out and "changes have the sign" in out
+    page = Page((tmp_path / "p.html").read_text())
+    assert "script" not in page.seen and page.fetched == [] and "b" not in page.seen
+    said = " ".join("".join(page.text).split())
+    for part in ("A gradient is local", "In other orders", "<b>", "Deleting segment", "5"):
+        assert part in said
+    assert page.seen.count("span") == 1 + 25 + 2  # <, b and > are a token each, in place of one
+    code, _, err = status(capsys, words)
+    assert code == 2 and "--overwrite" in err
+
+
+def test_tables(place):
+    found = explained(place, reorder=2, segments=PARTS[:3])
+    assert len(found.to_pandas("token")) == N and len(found.to_pandas()) == 4
+    assert len(found.to_pandas("order")) == 6 and "<svg" in found._repr_html_()
+    assert repr(found).count("\n") == 7
+    with pytest.raises(ValueError, match="^by: expected one of segment, token, received 'order'$"):
+        explained(place).to_pandas("order")
+    one = explained(place, segments=None)
+    assert one.segments["removed"].isna().all() and one.segments["without_position"].tolist() == [1.0]
+
+
+def changed(place, tmp_path, change):
+    """Save the profile with something else in it, and return the file."""
+    results = posbias.load(place / "p.nc").to_xarray()
+    change(results)
+    return Measurement(results).save(tmp_path / "changed.nc")
+
+
+BAD_PROMPTS = {
+    "empty": ({"text": " \n"}, "text: expected a text, received an empty one"),
+    "no text": ({"text": 5}, "text: expected a text, received int"),
+    "one token": ({"text": ONE, "segments": None}, "text: expected 2 tokens or more, received 1"),
+    "too long": ({"text": f"{text(70)}\n\n{ONE}"}, "length: expected at most 64 tokens, the model's context"),
+    "answer too long": ({"answer": text(45)}, "length: expected at most 64 tokens, the model's context"),
+    "no separator": ({"segments": "#"}, "segments: expected a separator, or texts, that leave two parts"),
+    "nothing": ({"segments": ""}, "segments: expected a separator, or texts, that leave two parts"),
+    "one part": ({"text": f"{PARTS[0]}\n\n"}, "segments: expected a separator, or texts, that leave two parts"),
+    "not there": ({"segments": [PARTS[0], "absent"]}, "segments: 1: expected a text that occurs in the prompt"),
+    "not in order": ({"segments": PARTS[1::-1]}, "segments: 1: expected a text that occurs in the prompt"),
+    "no piece": ({"segments": [""]}, "segments: 0: expected a text, received ''"),
+    "inside a token": ({"segments": [PARTS[0][:-1], PARTS[0][-1:]]}, "segments: 1: expected a token or more"),
+    "two tokens": ({"target": "bab bem"}, "target: expected a text of one token, received 'bab bem', of 2: "),
+    "itself": ({"target": ONE, "against": ONE}, "against: expected another token than the target"),
+    "next of none": ({"target": "next"}, "answer: expected a text, whose first token is the target next"),
+    "empty answer": ({"answer": ""}, "answer: expected a text, received ''"),
+    "unknown answer": ({"answer": "zzz"}, "answer: expected tokens that the model has"),
+    "answer, target": ({"answer": ONE, "target": ONE}, "answer: expected none beside another target"),
+    "answer, logit": ({"answer": ANSWER, "of": "logit"}, "of: expected log-probability"),
+    "of": ({"of": "odds"}, "of: expected probability, logit or log-probability"),
+    "two to reorder": ({"segments": PARTS[:1], "reorder": 1}, "reorder: expected none for a prompt of fewer than 3"),
+    "orders": ({"reorder": -1}, "reorder: expected an integer of at least 0"),
+    "setting": ({"rule": "cut"}, "explain: expected settings among prompts, dataset"),
+    "profile": ({"profile": 3}, "profile: expected a measurement, or a file of one (.nc), received 3"),
+    "other length": ({"text": f"{TEXT} {ONE}"}, "profile: expected prompts of 27 tokens (posbias measure llama -n 27"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_PROMPTS)
+def test_bad_prompts_are_refused_before_the_model_is_loaded(place, name, monkeypatch):
+    monkeypatch.setattr("posbias.measure.loading.Source.load_model", None)
+    asked, expected = BAD_PROMPTS[name]
+    with pytest.raises(ValueError) as error:
+        posbias.open(place / "llama").explain(**{"text": TEXT, "profile": place / "p.nc"} | asked)
+    assert str(error.value).startswith(expected) and "\n" not in str(error.value)
+
+
+BAD_PROFILES = {
+    "NaN": (
+        lambda x: x["influence_prompts"].__setitem__((0, 0), np.nan),
+        "profile: influence_prompts: expected finite",
+    ),
+    "mixing": (lambda x: x["lambda_frobenius"].__setitem__(0, 1.5), "profile: lambda_frobenius: expected values in"),
+    "model": (lambda x: x.attrs.update(model="other"), "profile: expected a measurement of llama (posbias measure "),
+    "revision": (lambda x: x.attrs.update(revision="old"), "profile: expected llama as it is, "),
+    "bias": (
+        lambda x: x.attrs.update(added_bias='{"kind": "log", "alpha": 1.0}'),
+        "profile: expected a measurement of llama (posbias measure ",
+    ),
+    "zero": (lambda x: x["influence"].__setitem__(slice(1, 10), 0), "influence: expected some in each segment"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_PROFILES)
+def test_bad_profiles_are_refused(place, tmp_path, name, capsys):
+    change, expected = BAD_PROFILES[name]
+    file, prompt = changed(place, tmp_path, change), tmp_path / "p.txt"
+    prompt.write_text(TEXT)
+    words = ["explain", place / "llama", "-p", prompt, "-o", tmp_path / "p.html", "--profile", file]
+    refused(capsys, tmp_path, [*map(str, words)], f"posbias: {expected}", there=[*tmp_path.iterdir()])
