@@ -13,17 +13,40 @@ from functools import cache
 from importlib.resources import files
 from typing import Literal, get_args
 
-Verdict = Literal["proved", "reproduced", "consistent", "not refuted", "contradicted in part", "contradicted"]
+Verdict = Literal[
+    "proved", "reproduced", "consistent", "not refuted", "vacuous", "contradicted in part", "contradicted"
+]
 
 VERDICTS: tuple[Verdict | Literal["open"], ...] = (*get_args(Verdict), "open")
 """What a row can be, from what says most for the claim to what says most against it, and a row without a check."""
+
+STANDINGS = ("stands", "in part", "fails", "not refuted", "vacuous", "open")
+"""What the table at the head of the status page counts."""
+
+PLAIN = {
+    **dict.fromkeys(("proved", "reproduced", "consistent"), "stands"),
+    "contradicted in part": "in part",
+    "contradicted": "fails",
+}
+"""The plain words for a verdict; the others are called there what they are."""
+
+ORIGINS = {
+    "RA": "RA, Herasimchyk et al.",
+    "WU": "WU, Wu et al.",
+    "LN": "LN, Kim et al.",
+    "AP": "AP, Ruscio et al.",
+    "others": "other papers",
+    "ours": "ours",
+}
+"""Where a claim is from, and what the status page calls that."""
 
 
 @dataclass(frozen=True)
 class Row:
     """A row of the ledger: a claim, the check that would fail if it were wrong, and the chapters that make it.
 
-    ``source`` is RA, WU, LN, AP or RT for a paper, BI (untrained networks), DS (designed priors), X for what is new.
+    ``source`` is what its name begins with: RA, WU, LN or AP for a paper, else a subject. ``headline`` is the claim in
+    one plain sentence if it is among the most important ones of its origin, empty otherwise.
     """
 
     row: str
@@ -31,6 +54,14 @@ class Row:
     claim: str
     check: str
     chapters: tuple[str, ...]
+    headline: str = ""
+
+    @property
+    def origin(self) -> str:
+        """Whose claim it is, one of :data:`ORIGINS`."""
+        if self.claim.startswith("(ours)"):
+            return "ours"
+        return self.source if self.source in ORIGINS else "others"
 
 
 @dataclass(frozen=True)
@@ -58,7 +89,7 @@ class Record:
         return f"{name} {self.verdict}: {self.measured()}. Fails if {self.fails_if}. Power: {self.powers()}."
 
     def markdown(self) -> str:
-        """Return the record as Markdown for a chapter's page."""
+        """Return the record as Markdown for a chapter's notebook; its page has :func:`line_markdown`."""
         name = f"**{self.row}**" + (f", {self.part}" if self.part else "")
         lines = (f"{name}: **{self.verdict}**. {self.measured()}.", f"*Fails if* {self.fails_if}.")
         return " ".join((*lines, f"*Power:* {self.powers()}."))
@@ -88,6 +119,11 @@ class Status:
         return max(found, key=VERDICTS.index, default="open")
 
     @property
+    def standing(self) -> str:
+        """The verdict in plain words, one of :data:`STANDINGS`."""
+        return PLAIN.get(self.verdict, self.verdict)
+
+    @property
     def power(self) -> float:
         """The least power of its records; NaN without one."""
         return min((record.power for record in self.records), default=math.nan)
@@ -107,7 +143,10 @@ def read_ledger() -> tuple[Row, ...]:
     """Return the rows of ``ledger.csv`` in their order."""
     text = files("bookkit").joinpath("ledger.csv").read_text(encoding="utf-8")
     rows = csv.DictReader(text.splitlines())
-    return tuple(Row(r["row"], r["source"], r["claim"], r["check"], tuple(r["chapter"].split())) for r in rows)
+    return tuple(
+        Row(r["row"], r["source"], r["claim"], r["check"], tuple(r["chapter"].split()), r["headline"] or "")
+        for r in rows
+    )
 
 
 def check_row(row: str) -> None:
@@ -141,36 +180,83 @@ def count_verdicts(table: Iterable[Status]) -> dict[str, int]:
     return {verdict: counts[verdict] for verdict in VERDICTS}
 
 
+def anchor(row: str, part: str) -> str:
+    """Return the name of a line's place on the status page.
+
+    >>> anchor("RA-P4.3", "printed proof: incomplete")
+    'ra-p4-3-printed-proof-incomplete'
+    """
+    return re.sub(r"[^a-z0-9]+", "-", f"{row} {part}".lower()).strip("-")
+
+
+def headlines_markdown(table: Sequence[Status], titles: Mapping[str, str]) -> str:
+    """Return the ledger's headlines by origin, each with all verdicts on its row, as Markdown lists."""
+    lines = []
+    for origin, name in ORIGINS.items():
+        lines += ["", f"**{name}**", ""]
+        for row in [row for row in read_ledger() if row.headline and row.origin == origin]:
+            verdicts = _verdicts([status for status in table if status.row == row])
+            lines.append(f"- {_literal(row.headline)} {verdicts}. ({_links(row.chapters, titles)})")
+    return "\n".join(lines).strip()
+
+
+def _verdicts(own: Sequence[Status]) -> str:
+    """Return the verdicts on a row, what says most for it first, with the parts of the row that each is on."""
+    texts = []
+    for verdict in VERDICTS:
+        found = [status for status in own if status.verdict == verdict]
+        names = [_jump(status.row.row, status.part, _literal(status.part)) for status in found if status.part]
+        if found:
+            word = f"**{verdict}**" if names else f"**{_jump(found[0].row.row, '', verdict)}**"
+            texts.append(word + (f" ({'; '.join(names)})" if names else ""))
+    return ", ".join(texts)
+
+
 def status_markdown(table: Sequence[Status], titles: Mapping[str, str]) -> str:
-    """Return verdicts with their power as a Markdown table; chapters in ``titles``, by stem, are linked."""
-    lines = ["| row | verdict | power | measured | chapter |", "|:--|:--|--:|:--|:--|"]
+    """Return the lines as a Markdown table, with how each was tested; chapters in ``titles``, by stem, are linked."""
+    lines = ["| source | claim | verdict | what was found |", "|:--|:--|:--|:--|"]
     for status in table:
-        name = f"`{status.row.row}`" + (f" {status.part}" if status.part else "")
-        found = [_found(record, several=len(status.records) > 1) for record in status.records]
-        stems = list(dict.fromkeys(record.chapter for record in status.records)) or status.row.chapters
-        links = ", ".join(_link(stem, titles) for stem in stems)
-        cells = [name, f"**{status.verdict}**", status.least_challenge, "<br>".join(found), links]
-        lines.append("| " + " | ".join(_cell(cell) for cell in cells) + " |")
-    return "\n".join(lines)
-
-
-def claims_markdown(table: Iterable[Status], titles: Mapping[str, str]) -> str:
-    """Return the claims with their checks as a Markdown table, each row of the ledger once."""
-    lines = ["| row | claim | check | chapters |", "|:--|:--|:--|:--|"]
-    for row in dict.fromkeys(status.row for status in table):
-        links = ", ".join(_link(stem, titles) for stem in row.chapters)
-        cells = (f"`{row.row}`", _literal(row.claim), _literal(row.check), links)
+        row = status.row
+        name = f"`{row.row}`" + (f", {_literal(status.part)}" if status.part else "")
+        stems = list(dict.fromkeys(record.chapter for record in status.records)) or row.chapters
+        claim = f'<a id="{anchor(row.row, status.part)}"></a>{name}<br>{_literal(row.claim)}<br>{_links(stems, titles)}'
+        verdict = f"**{status.verdict}**<br>{status.least_challenge}"
+        found = "<br>".join(record.measured() for record in status.records)
+        cells = [
+            row.origin,
+            claim,
+            verdict,
+            f"{found}<details><summary>How it was tested</summary>{_how(status)}</details>",
+        ]
         lines.append("| " + " | ".join(map(_cell, cells)) + " |")
     return "\n".join(lines)
 
 
-def _link(stem: str, titles: Mapping[str, str]) -> str:
-    return f"[{titles[stem]}]({stem}.ipynb)" if stem in titles else f"`{stem}`"
+def _how(status: Status) -> str:
+    """Return what was done to test a line, what would have made it fail, and what the check noticed."""
+    said = [f"*Fails if* {record.fails_if}. *Noticed:* {record.powers()}." for record in status.records]
+    return "<br>".join([f"{_literal(status.row.check)}.", *said])
 
 
-def _found(record: Record, *, several: bool) -> str:
-    where = f"`{record.chapter}` {record.verdict}: " if several else ""
-    return f"{where}{record.measured()}. *Fails if* {record.fails_if}. *Noticed:* {record.powers()}."
+def line_markdown(row: str, part: str, verdict: str, *, again: bool) -> str:
+    """Return a record in one line for a chapter's page: claim, verdict, and a link to how it was tested.
+
+    ``again`` says that the line above is on the same claim, which is then not said twice.
+    """
+    claim = next(entry.claim for entry in read_ledger() if entry.row == row).removeprefix("(ours) ")
+    named = "The same claim" if again else _literal(claim[0].upper() + claim[1:])
+    what = f"{named}; {_literal(part)}" if part else named
+    return f"*Claim.* {what} – **{verdict}** – {_jump(row, part, 'how it was tested', page='status.html')}"
+
+
+def _jump(row: str, part: str, text: str, page: str = "") -> str:
+    """Return a link to a line's place on the status page: plain HTML, for no parser knows places inside a table."""
+    return f'<a href="{page}#{anchor(row, part)}">{text}</a>'
+
+
+def _links(stems: Iterable[str], titles: Mapping[str, str]) -> str:
+    """Return the chapters' titles as links; a chapter without a title is named."""
+    return ", ".join(f"[{titles[stem]}]({stem}.ipynb)" if stem in titles else f"`{stem}`" for stem in stems)
 
 
 def _literal(text: str) -> str:

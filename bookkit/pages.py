@@ -1,7 +1,8 @@
-"""A Sphinx extension: docstrings in the house style, reading times, helps of commands, and nothing from a network."""
+"""A Sphinx extension: docstrings in the house style, reading times, previews, helps, and nothing from a network."""
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -12,13 +13,19 @@ from docutils import nodes
 from docutils.parsers.rst import Directive
 
 from bookkit.formatting import extent
+from bookkit.ledger import line_markdown
+from bookkit.previews import add_previews
+from bookkit.records import KEY
 
 
 def setup(app: Any) -> dict[str, Any]:
     """Divide docstrings before napoleon (priority 500) reads their sections, and escape what it makes of them."""
     app.connect("autodoc-process-docstring", divide, priority=400)
     app.connect("autodoc-process-docstring", protect, priority=600)
+    app.connect("source-read", shorten_records)
     app.connect("doctree-read", add_reading_time)
+    app.connect("html-page-context", add_filter)
+    app.connect("html-page-context", add_previews)
     app.connect("html-page-context", drop_thebe, priority=900)
     app.add_directive("command-help", CommandHelp)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
@@ -81,6 +88,26 @@ def add_reading_time(app: Any, doctree: Any) -> None:
         minutes = extent(nbformat.read(path, as_version=4)).minutes
         line = nodes.paragraph(text=f"Reading time: about {minutes} minutes.", classes=["reading-time"])
         title.parent.insert(title.parent.index(title) + 1, line)
+
+
+def shorten_records(app: Any, docname: str, source: list[str]) -> None:
+    """Let each record be one line of its page, with a link to the status page: its notebook keeps all that it says."""
+    if f'"{KEY}"' not in source[0] or app.env.doc2path(docname, base=False)[-6:] != ".ipynb":
+        return
+    notebook, before = json.loads(source[0]), ""
+    for output in [output for cell in notebook["cells"] for output in cell.get("outputs", [])]:
+        kept = output.get("metadata", {}).get(KEY)
+        if kept:
+            again = kept["row"] == before
+            output["data"]["text/markdown"] = line_markdown(kept["row"], kept["part"], kept["verdict"], again=again)
+            before = kept["row"]
+    source[0] = json.dumps(notebook)
+
+
+def add_filter(app: Any, pagename: str, templatename: str, context: dict[str, Any], doctree: Any) -> None:
+    """Load the script that filters the list of verdicts, on the page that has the list."""
+    if "tag_verdicts" in context.get("body", ""):
+        app.add_js_file("status.js", loading_method="defer")
 
 
 class CommandHelp(Directive):

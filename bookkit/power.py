@@ -9,7 +9,7 @@ from typing import Any
 from posbias import errors
 
 ENOUGH = 0.5
-"""Power below which a check that passed says no more than "not refuted"."""
+"""Power below which a check that passed says no more than "not refuted"; "vacuous" if it noticed nothing at all."""
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ def record(
     in_part: Any = False,
     post_hoc: bool = False,
 ) -> None:
-    """Enter a verdict on a row of the claims ledger, and show it on the page.
+    """Enter a verdict on a row of the claims ledger, and show it in the notebook: its page has one line of it.
 
     Parameters
     ----------
@@ -81,7 +81,8 @@ def record(
     kind
         What a check that passed may be called: ``consistent``, ``proved`` (by a proof in the text, whose steps were
         checked) or ``reproduced`` (a published number met to its printed digits). A check that passed with power
-        below 1/2 is ``not refuted`` instead of consistent.
+        below 1/2 is ``not refuted`` instead of consistent, and ``vacuous`` instead of either or of reproduced if it
+        noticed none of its alternatives in any run. A proof carries a statement whatever its check notices.
     part
         Which part of the row this is, where its parts fare differently: ``statement``, ``printed proof``,
         ``our constants``; a row's parts stand on lines of their own.
@@ -109,7 +110,7 @@ def record(
     if not passed and not (reason and reason.strip()):
         raise errors.invalid(f"{row}: reason", "why the check did not pass", f"none; measured: {figure}")
     least = least_power(power)
-    verdict = _verdict(passed, kind, in_part, least)
+    verdict = _verdict(passed, kind, in_part, power)
     reason = "" if passed or reason is None else reason
     entry = Record(row, verdict, figure, reason, fails_if, least, tuple(map(str, power)), part, post_hoc)
     kept = dict(zip(FIELDS, vars(entry).values(), strict=False))
@@ -127,11 +128,13 @@ def _truth(field: str, value: Any) -> bool:
     return value
 
 
-def _verdict(passed: bool, kind: str, in_part: bool, power: float) -> Verdict:
-    """Return the word for a check: what passed with little power is not refuted, unless a proof carries it."""
+def _verdict(passed: bool, kind: str, in_part: bool, power: Sequence[PowerCheck]) -> Verdict:
+    """Return the word for a check: what passed says no more than its power allows, unless a proof carries it."""
     if not passed:
         return "contradicted in part" if in_part else "contradicted"
-    return "not refuted" if kind == "consistent" and power < ENOUGH else cast(Verdict, kind)
+    if kind != "proved" and not any(check.noticed for check in power):
+        return "vacuous"
+    return "not refuted" if kind == "consistent" and least_power(power) < ENOUGH else cast(Verdict, kind)
 
 
 def read_records(root: Path) -> list[Record]:

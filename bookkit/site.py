@@ -8,12 +8,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import yaml
+
+from bookkit.previews import CARD, social_card
 from posbias.files import write_whole
 
 JUPYTER_BOOK = "from jupyter_book.cli.main import main; main()"
 COVER_CHAPTER, COVER_FIGURE = "published", "fig-controlled-panels"
 COVER = Path("book/assets/four_panels.png")
 """The figure on the first page and in the README: taken from the notebook that drew it, not drawn twice."""
+SOCIAL = COVER.with_name(CARD)
+"""The image that a link to a page shows elsewhere: the same figure, beside the book's title."""
 SAMPLE, SAMPLE_PAGE = "bloom-8.builtin", Path("_build/html/book/report.html")
 """The kept measurement whose report the page on measuring one's own model shows, and where the report goes."""
 
@@ -58,7 +63,9 @@ def cover_figure(root: Path) -> bytes:
 
 
 def refresh_cover(root: Path) -> None:
-    """Write the figure to :data:`COVER` if it changed."""
+    """Write the figure to :data:`COVER` and its card to :data:`SOCIAL` if it changed."""
     image, figure = root / COVER, cover_figure(root)
     if not image.is_file() or image.read_bytes() != figure:
+        title = yaml.safe_load((root / "_config.yml").read_text(encoding="utf-8"))["title"]
         write_whole(image, figure)
+        write_whole(root / SOCIAL, social_card(figure, title))

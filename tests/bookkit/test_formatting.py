@@ -1,8 +1,11 @@
+import re
+
 import pytest
 from conftest import ROOT, chapter_source
 
 from bookkit.chapters import list_chapters, read_markdown
 from bookkit.formatting import extent, formatted, problems
+from bookkit.wording import ROW, words_out
 
 
 @pytest.fixture
@@ -60,3 +63,53 @@ def test_code_that_is_no_python_is_refused(write):
 def test_reading_time(write):
     read = extent(read_markdown(write("x = 1", title="word " * 400)))
     assert (read.words, read.lines, read.minutes) == (401, 1, 5)
+
+
+def test_finished_pages_have_no_word_that_is_out():
+    assert words_out(ROOT) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("At\nBirth it listens.", ["2: expected X, received Birth"]),
+        ("On average, or in the\nmean.", ["1: expected Y, received in the mean"]),
+        ("A `birth` of $birth$, [a page](birth.md), {doc}`birth`, fig-birth, birth-law.", []),
+        ("The {doc}`law at birth <x>`", ["1: expected X, received birth"]),
+        ("What A stands for stands here.", ["1: expected Z, received stands"]),
+        ("```bash\nposbias --law birth\nposbias  # at birth\n```", ["3: expected X, received birth"]),
+        ("```{figure} birth.png\n:alt: At birth\n```", ["2: expected X, received birth"]),
+        ("````{prf:theorem} Law at birth\n```{math}\nbirth\n```\n````", ["1: expected X, received birth"]),
+        (
+            '```{code-cell} ipython3\nbirth = x["birth"]\ny = "the birth", f"a {birth} of \'birth\'"\n```',
+            ["3: expected X, received birth"],
+        ),
+        (
+            '```{code-cell} ipython3\n---\nmystnb:\n  image: {alt: "two\n    births"}\n---\nx = 1\n```',
+            ["5: expected X, received births"],
+        ),
+        ("```{code-cell} ipython3\n:tags: [hide-input]\n\nx = 1  # at birth\n```", ["4: expected X, received birth"]),
+    ],
+)
+def test_words_that_are_out(tmp_path, text, found):
+    (tmp_path / "book").mkdir()
+    rows = [("`birth`, `births`", "X", "-"), ("`in the mean`", "Y", "-"), ("`stands`", "Z", "`stands for`")]
+    (tmp_path / "book" / "notation.md").write_text("".join("* - {}\n  - {}\n  - {}\n".format(*row) for row in rows))
+    (tmp_path / "book" / "page.md").write_text(text)
+    lines = [line.removeprefix("page.md:") for line in words_out(tmp_path, ["page"])]
+    assert lines == found
+
+
+def test_a_term_has_one_definition():
+    terms, words = (
+        dict(re.findall(r"^\* - (\*\*.*)\n  - (.*)$", (ROOT / "book" / f"{page}.md").read_text(), re.MULTILINE))
+        for page in ("notation", "one_page")
+    )
+    assert (len(terms), len(words)) == (40, 12)
+    assert [term for term, text in words.items() if not terms[term].startswith(text)] == []
+
+
+def test_every_word_of_the_list_is_looked_for():
+    text = (ROOT / "book" / "notation.md").read_text()
+    listed = text.split("## Words that are out")[1].split("## ")[0]
+    assert len(ROW.findall(text)) == listed.count("\n* - ") - 1

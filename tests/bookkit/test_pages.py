@@ -1,25 +1,32 @@
-"""What Sphinx makes of docstrings and chapters: the API page, references, reading times."""
+"""What Sphinx makes of docstrings and chapters: the API page, references, reading times, what links show."""
 
 import builtins
 import importlib
 import inspect
+import io
+import json
 import re
 from types import SimpleNamespace
 
 import nbformat
+import numpy as np
 import pytest
 import yaml
 from bs4 import BeautifulSoup
 from conftest import ROOT
+from conftest import pages as built_pages
 from docutils import nodes
 from docutils.utils import new_document
+from PIL import Image
 from pybtex.database import parse_file
 from sphinx.ext.napoleon import Config, NumpyDocstring
 
 import posbias
-from bookkit import pages
+from bookkit import pages, previews, site
+from bookkit.records import KEY
 
-SETTINGS = yaml.safe_load((ROOT / "_config.yml").read_text())["sphinx"]["config"]
+CONFIG = yaml.safe_load((ROOT / "_config.yml").read_text())
+SETTINGS = CONFIG["sphinx"]["config"]
 NAPOLEON = Config(**{key: value for key, value in SETTINGS.items() if key.startswith("napoleon_")})
 REFERENCE = r":?:?(?:py:)?(?:func|class|mod|data|meth|attr|exc):\}?`[^`<]*?<?~?((?:posbias|studies|bookkit)[\w.]*)>?`"
 
@@ -116,6 +123,66 @@ def test_the_reading_time_stands_under_the_title(tmp_path, words, minutes):
         env = SimpleNamespace(docname="rollout", doc2path=lambda name, end=suffix: str(tmp_path / f"{name}.{end}"))
         pages.add_reading_time(SimpleNamespace(env=env), page)
         assert [node.astext() for node in page[0]] == ["Title", *lines, "Text."]
+
+
+def test_records_are_one_line_of_a_page_and_stay_whole_in_the_notebook():
+    def output(row, part, verdict):
+        kept = {"row": row, "part": part, "verdict": verdict}
+        return {"metadata": {KEY: kept}, "data": {"text/markdown": "**long**", "text/plain": "long"}}
+
+    outputs = [output("RA-P4.3", "statement", "proved"), output("RA-P4.3", "proof", "contradicted in part")]
+    outputs += [output("X-linear", "", "consistent"), {"data": {"text/markdown": "a table"}}]
+    text = json.dumps({"cells": [{"source": "Text"}, {"outputs": outputs}]})
+    shown = {}
+    for ending in ("ipynb", "md"):
+        source = [text]
+        env = SimpleNamespace(doc2path=lambda name, base, end=ending: f"{name}.{end}")
+        pages.shorten_records(SimpleNamespace(env=env), "notebooks/forces", source)
+        shown[ending] = [x["data"]["text/markdown"] for x in json.loads(source[0])["cells"][1]["outputs"]]
+    assert shown["md"] == ["**long**"] * 3 + ["a table"]
+    first, second, third, other = shown["ipynb"]
+    assert first.startswith(
+        "*Claim.* Smaller λ → less prefix mass at every cutoff (recency); statement – **proved** – "
+    )
+    assert first.endswith('<a href="status.html#ra-p4-3-statement">how it was tested</a>')
+    assert second.startswith("*Claim.* The same claim; proof – **contradicted in part** – ")
+    assert third.startswith("*Claim.* The last row of a rollout") and other == "a table"
+
+
+def words(node):
+    """Return the text of a piece of a page as previews have it, without its formulas."""
+    return " ".join("".join(text for text in node.strings if not text.find_parent(class_="math")).split())
+
+
+def test_every_page_says_what_a_link_to_it_shows(html):
+    seen = {}
+    for path in built_pages(html):
+        page = BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
+        if not page.select("article > section"):
+            continue  # indices, the search, and the report, which is no page of the book
+        said = {tag.get("name") or tag.get("property"): tag["content"] for tag in page.select("meta[content]")}
+        name, text = path.relative_to(html).as_posix(), said["description"]
+        answer = page.find("strong", string="Answer.")
+        start = words(answer.parent).removeprefix("Answer. ") if answer else words(page.article)
+        assert text.split()[:2] == start.split()[:2] if answer else text[:15] in start, f"{name}: {text}"
+        assert 20 < len(text) <= previews.MOST and text == said["og:description"], f"{name}: {text}"
+        assert said["og:url"] == f"{CONFIG['html']['baseurl']}{name}"
+        assert said["og:image"].removeprefix(CONFIG["html"]["baseurl"]) == f"_static/{previews.CARD}"
+        assert page.h1.get_text().startswith(said["og:title"][:10])
+        binder = [a["href"] for a in page.select("a[href*=mybinder]")]
+        assert binder == [f"https://mybinder.org/v2/gh/posbias/posbias/main?urlpath=lab/tree/{name[:-4]}ipynb"] * (
+            path.parent.name == "notebooks"
+        )
+        seen[text] = name
+    assert len(seen) > 30 and (html / "_static" / previews.CARD).is_file()
+
+
+def test_the_image_for_links_has_the_cover():
+    kept = (ROOT / site.SOCIAL).read_bytes()
+    drawn = previews.social_card((ROOT / site.COVER).read_bytes(), CONFIG["title"])
+    ours, theirs = (np.asarray(Image.open(io.BytesIO(png)).convert("L"), float) for png in (kept, drawn))
+    assert ours.shape == previews.SIZE[::-1] and len(kept) < 100_000
+    assert np.abs(ours - theirs).mean() < 0.3, "another figure: refresh_cover draws the card again"
 
 
 def test_references_are_cited_and_can_be_found():

@@ -1,5 +1,7 @@
 import csv
 import json
+import re
+from collections import Counter
 from dataclasses import replace
 from importlib.resources import files
 
@@ -33,6 +35,7 @@ def test_rounded_gives_plain_numbers():
 
 STRONG = [PowerCheck("λ reversed", 19, 20), PowerCheck("ALiBi slopes halved", 10, 20)]
 WEAK = [PowerCheck("λ reversed", 20, 20), PowerCheck("content shuffled", 9, 20)]
+BLIND = [PowerCheck("λ reversed", 0, 20), PowerCheck("content shuffled", 0, 1)]
 CHECK = {"fails_if": "a prefix mass falls with depth", "power": STRONG}
 
 
@@ -60,6 +63,11 @@ def test_record_shows_and_carries_its_verdict(shown):
         (True, {"power": WEAK}, "not refuted"),
         (True, {"kind": "proved", "power": WEAK}, "proved"),
         (True, {"kind": "reproduced"}, "reproduced"),
+        (True, {"power": BLIND}, "vacuous"),
+        (True, {"power": [*BLIND, PowerCheck("λ halved", 1, 20)]}, "not refuted"),
+        (True, {"kind": "reproduced", "power": BLIND}, "vacuous"),
+        (True, {"kind": "proved", "power": BLIND}, "proved"),
+        (False, {"reason": "x", "power": BLIND}, "contradicted"),
         (False, {"reason": "x", "kind": "proved", "power": WEAK}, "contradicted"),
         (False, {"reason": "x", "in_part": True}, "contradicted in part"),
     ],
@@ -117,7 +125,15 @@ def test_ledger_has_every_row_once_with_its_chapters():
         assert row.row.isascii() and row.row.startswith(f"{row.source}-")
         assert row.claim and row.check and row.chapters
     with files("bookkit").joinpath("ledger.csv").open() as file:
-        assert next(csv.reader(file)) == ["row", "source", "claim", "check", "chapter"]
+        assert next(csv.reader(file)) == ["row", "source", "claim", "check", "chapter", "headline"]
+
+
+def test_each_origin_has_five_headlines_in_words_alone():
+    rows = ledger.read_ledger()
+    assert Counter(row.origin for row in rows if row.headline) == dict.fromkeys(ledger.ORIGINS, 5)
+    for row in rows:
+        assert not re.search(r"\d|\bproved|contradict|refute|reproduce", row.headline), row.row
+        assert not row.headline or (row.headline[0].isupper() and row.headline.endswith("."))
 
 
 def entry(row, verdict, *, power=1.0, part="", reason="", chapter="x"):
@@ -142,16 +158,36 @@ def test_status_joins_rows_with_records():
     assert [table["WU-H", part].verdict for part in ("statement", "printed proof")] == ["proved", "contradicted"]
     counts = ledger.count_verdicts(lines)
     assert counts["open"] == len(lines) - 4 and counts["contradicted"] == 1 and counts["consistent"] == 0
+    standings = [table[key].standing for key in (("RA-P4.2", ""), ("RA-eq1", ""), ("WU-H", "printed proof"))]
+    assert standings == ["in part", "stands", "fails"]
     text = ledger.status_markdown([table["RA-P4.2", ""], table["RA-B", ""]], {"forces": "Four forces"})
-    assert "`mixing` contradicted in part: gain 0.0 (odd). *Fails if* it falls. *Noticed:* 3/4 reversed." in text
-    assert "| 3/4 |" in text
-    assert "[Four forces](forces.ipynb)" in text
-    assert all(line.count(" | ") == 4 for line in text.splitlines() if not line.startswith("|:"))
-    claims = ledger.claims_markdown(lines, {"forces": "Four forces"})
-    assert claims.count("`WU-H`") == 1 and "[Four forces](forces.ipynb)" in claims
-    assert all(line.count(" | ") == 3 for line in claims.splitlines() if not line.startswith("|:"))
+    assert "gain 0.0<br>gain 0.0 (odd)<details>" in text
+    assert "*Fails if* it falls. *Noticed:* 3/4 reversed.</details>" in text
+    assert "| **contradicted in part**<br>3/4 |" in text and "| **open**<br> |" in text
+    assert '<a id="ra-p4-2"></a>`RA-P4.2`<br>prefix mass' in text
+    assert "[Four forces](forces.ipynb), `mixing`" in text
+    assert all(line.count(" | ") == 3 for line in text.splitlines() if not line.startswith("|:"))
     with pytest.raises(ValueError, match="received 'XX'"):
         ledger.status_table([entry("XX", "consistent")])
+
+
+def test_headlines_have_every_verdict_on_their_row():
+    records = [
+        entry("RA-U", "consistent"),
+        entry("RA-P4.3", "contradicted", part="its proof", reason="odd"),
+        entry("RA-P4.3", "proved", part="statement"),
+    ]
+    text = ledger.headlines_markdown(ledger.status_table(records), {"forces": "Four forces"})
+    u, mixing = (next(x for x in text.splitlines() if word in x) for word in ("mask", "moves to recent"))
+    assert u.endswith(' **<a href="#ra-u">consistent</a>**. ([Four forces](forces.ipynb))')
+    both = '**proved** (<a href="#ra-p4-3-statement">statement</a>), **contradicted** (<a href="#ra-p4-3-its-proof">'
+    assert both in mixing
+    assert text.count("**RA, ") == 1 and text.count("open</a>") == 28
+
+
+def test_committed_lines_have_a_place_each_on_the_status_page():
+    places = [ledger.anchor(status.row.row, status.part) for status in ledger.status_table(read_records(ROOT))]
+    assert len(set(places)) == len(places)
 
 
 def test_the_status_is_sorted_by_power_and_the_least_challenge_is_shown_with_its_runs():
@@ -166,3 +202,9 @@ def test_committed_records_come_from_the_chapters_the_ledger_names():
     chapters = {row.row: row.chapters for row in ledger.read_ledger()}
     for found in read_records(ROOT):
         assert found.chapter in chapters[found.row], found
+
+
+def test_committed_records_are_vacuous_where_their_checks_noticed_nothing():
+    weighed = [x for x in read_records(ROOT) if x.verdict in ("reproduced", "consistent", "not refuted", "vacuous")]
+    blind = [x for x in weighed if all(text.startswith("0/") for text in x.challenges)]
+    assert blind == [x for x in weighed if x.verdict == "vacuous"] != []
