@@ -2,14 +2,14 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
-PAGES := index.md _config.yml _toc.yml $(wildcard book/*.md book/*.bib book/assets/*.* book/assets/explorer/*.* notebooks/*.ipynb) \
+PAGES := index.md CHANGELOG.md _config.yml _toc.yml $(wildcard book/*.md book/*.bib book/assets/*.* book/assets/explorer/*.* notebooks/*.ipynb) \
 	$(wildcard posbias/*.py posbias/*/*.py bookkit/*.py)
 
-OTHER_PYTHON ?= $(lastword $(wildcard /usr/bin/python3.11 /usr/bin/python3.12 /usr/bin/python3.13))
+OTHER_PYTHON ?= $(lastword $(wildcard /usr/bin/python3.11 /usr/bin/python3.12 /usr/bin/python3.13 /usr/bin/python3.14))
 
 STUDY := $(BIN)/python -m studies
 
-.PHONY: help book chapters html test check unit notebooks portable bench measurements seeds seeds-measured scratch lookup wheel clean
+.PHONY: help book chapters html conf test check unit notebooks portable bench measurements seeds seeds-measured scratch lookup wheel clean
 .NOTPARALLEL:
 
 help: ## say what every target does
@@ -25,6 +25,9 @@ html: _build/html/index.html ## build the pages from the committed notebooks
 
 _build/html/index.html: .venv/book.stamp $(PAGES)
 	$(BIN)/python -m bookkit book --no-execute
+
+conf: .venv/book.stamp ## conf.py, the Sphinx configuration that _config.yml stands for: `sphinx-build -W -n . _build/sphinx` then builds the pages
+	$(BIN)/jupyter-book config sphinx .
 
 test: ## everything that can fail; a part that fails does not stop the others
 	$(MAKE) --keep-going check unit notebooks
@@ -48,7 +51,7 @@ bench: .venv/test.stamp ## speed and memory of the engine beside a dense one, in
 	$(BIN)/python benchmarks/run.py
 
 measurements: .venv/book.stamp ## what chapters keep of the reference models and of untrained ones; hours, goes on where it was; WIKITEXT=FILE and TRAINED=FOLDER for more
-	for study in reference untrained absolute norms ladder design; do $(STUDY).$$study all $(if $(WIKITEXT),--wikitext $(WIKITEXT)) || exit; done
+	for study in reference untrained absolute norms ladder design factor; do $(STUDY).$$study all $(if $(WIKITEXT),--wikitext $(WIKITEXT)) || exit; done
 	$(if $(TRAINED),for study in reference ladder design; do $(STUDY).$$study all --trained $(TRAINED) || exit; done)
 
 seeds: .venv/book.stamp ## reference models from two more seeds, in SEEDED=FOLDER (trained), and what chapters keep of them; hours, goes on where it was
@@ -62,7 +65,7 @@ seeds-measured: .venv/book.stamp ## the second half of it, for the models in SEE
 	$(STUDY).reference seeds --trained studies/reference/models $(foreach model,$(notdir $(wildcard studies/reference/models/*)),--only $(model))
 	for seed in $(SEEDS); do \
 		$(STUDY).reference seeds --trained $(SEEDED)/seed-$$seed || exit; \
-		$(STUDY).ladder between --trained $(SEEDED)/seed-$$seed || exit; \
+		$(STUDY).ladder rungs-seeds between --trained $(SEEDED)/seed-$$seed || exit; \
 		$(STUDY).ladder 'step-*' --only bloom-12 --trained $(SEEDED)/seed-$$seed || exit; \
 		$(STUDY).absolute seed-$$seed --trained $(SEEDED)/seed-$$seed || exit; \
 	done

@@ -1,4 +1,4 @@
-"""Every built page in a browser without a network, wide and on a phone."""
+"""Every built page in a browser without a network, wide, on a phone and on paper."""
 
 import pytest
 from conftest import pages, resize, served
@@ -40,6 +40,22 @@ for (const entry of performance.getEntriesByType("resource"))
 return found;
 """
 
+PRINTED = """
+const found = new Set(), limit = document.documentElement.clientWidth, seen = e => e.getBoundingClientRect().width;
+const say = (what, e) => found.add(`${what} on paper: ${e.className} ${e.textContent.trim().slice(0, 60)}`);
+for (const e of document.querySelectorAll("main :is(pre, img, td, th, div.math, mjx-container, svg)"))
+  if (e.getBoundingClientRect().right > limit + 1) say("cut", e);
+for (const e of document.querySelectorAll("main :is(pre, div.math)"))
+  if (e.scrollWidth > e.clientWidth + 1) say("cut", e);
+for (const e of document.querySelectorAll("button, nav, .bd-sidebar, .headerlink, details.above-input"))
+  if (e.checkVisibility() && seen(e)) say("still there", e);
+for (const e of document.querySelectorAll(".bd-article details > summary + *"))
+  if (!e.closest(".above-input") && !e.checkVisibility()) say("folded", e);
+return [...found];
+"""
+PAPER = 696 + 15
+"""Pixels between the margins of an A4 sheet, which is narrower than Letter, and of the window's scroll bar."""
+
 
 @pytest.fixture(scope="module")
 def address(html):
@@ -48,7 +64,7 @@ def address(html):
 
 
 def problems(driver):
-    """List what is wrong with the page that is open, in a wide window and in that of a phone."""
+    """List what is wrong with the page that is open, in a wide window, in that of a phone, and on paper."""
     resize(driver, 1280)
     driver.execute_async_script(SETTLED)
     console = [entry["message"] for entry in driver.get_log("browser") if entry["level"] == "SEVERE"]
@@ -56,6 +72,10 @@ def problems(driver):
     for width in (1280, 390):
         resize(driver, width)
         found += driver.execute_script(OVERFLOW)
+    resize(driver, PAPER)
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    found += driver.execute_script(PRINTED)
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
     return found
 
 
@@ -74,15 +94,19 @@ BROKEN = """<!doctype html><meta name="viewport" content="width=device-width"><l
 <img src="none.png"><img src="data:image/gif;base64,R0lGODlhAQABAAAAACw=">
 <mjx-merror>Undefined control sequence</mjx-merror> <p>\\\\(x^2\\\\)</p>
 <div style="width: 500px">wide</div><script src="http://elsewhere.invalid/x.js"></script>
-<script>throw Error("from the page")</script></main></body>"""
+<script>throw Error("from the page")</script><pre style="width: 800px">code</pre><nav>menu</nav>
+<div class="bd-article"><details><summary>Proof</summary><p>Idea</p></details></div></main></body>"""
 
 
 def test_a_broken_page_is_found_out(driver, address, html):
     driver.get(f"{address}/search.html")
     driver.execute_script(f"document.open(); document.write({BROKEN.replace(chr(10), ' ')!r}); document.close()")
     found = "\n".join(problems(driver))
-    for expected in ("not loaded", "without alt", "not rendered", "left as text", "elsewhere", "from the page"):
-        assert expected in found, found
+    expected = (
+        "not loaded, without alt, not rendered, left as text, elsewhere, from the page, cut on, still there, folded"
+    )
+    for problem in expected.split(", "):
+        assert problem in found, found
     assert "in 390" in found and "in 1280" not in found
 
 

@@ -1,4 +1,4 @@
-"""pyproject.toml, environment.yml, constraints.txt and CITATION.cff say the same."""
+"""pyproject.toml, environment.yml, constraints.txt, CITATION.cff and the page that says how to cite say the same."""
 
 import re
 import tomllib
@@ -8,6 +8,7 @@ import yaml
 from conftest import ROOT
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from pybtex.database import parse_file, parse_string
 
 import posbias
 
@@ -21,12 +22,28 @@ def requirements(lines):
     return {CONDA_NAMES.get(r.name, canonicalize_name(r.name)): r.specifier for r in parsed}
 
 
-def test_conda_environment_has_the_same_dependencies():
+CONFIG = yaml.safe_load((ROOT / "_config.yml").read_text())
+CITATION = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+
+
+def test_conda_environment_has_the_same_dependencies_and_the_book():
     conda = yaml.safe_load((ROOT / "environment.yml").read_text())
     pip = next(item["pip"] for item in conda["dependencies"] if isinstance(item, dict))
     lines = [item for item in conda["dependencies"] if isinstance(item, str) and item != "pip"]
     ours = requirements([*PROJECT["dependencies"], *(line for extra in EXTRAS.values() for line in extra)])
-    assert requirements([*lines, *pip]) == {**ours, "python": Requirement("p" + PROJECT["requires-python"]).specifier}
+    (python,) = (line for line in lines if line.startswith("python="))  # Binder reads no other form
+    assert Requirement("p" + PROJECT["requires-python"]).specifier.contains(python.removeprefix("python="))
+    assert requirements(line for line in [*lines, *pip] if line != python and not line.startswith("-e")) == ours
+    folders = [ROOT / line.removeprefix("-e ") for line in pip if line.startswith("-e")]
+    names = [tomllib.loads((folder / "pyproject.toml").read_text())["project"]["name"] for folder in folders]
+    assert names == ["posbias", "posbias-book"]
+
+
+def test_pythons_that_are_tested_can_run_it():
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "book.yml").read_text())["jobs"]
+    tested = jobs["test"]["strategy"]["matrix"]["python"]
+    least = Requirement("p" + PROJECT["requires-python"]).specifier
+    assert {"3.11", "3.14"} <= set(tested) and all(least.contains(version) for version in tested)
 
 
 PINS = dict(
@@ -46,17 +63,40 @@ def test_constraints_meet_the_requirements(extra):
 
 
 def test_versions_agree():
-    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
-    assert PROJECT["version"] == citation["version"] == posbias.__version__
-    assert re.search(rf"^## .*(unreleased|{PROJECT['version']})", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert PROJECT["version"] == CITATION["version"] == posbias.__version__
+    edition, date = CITATION["preferred-citation"]["edition"].capitalize(), CITATION["date-released"]
+    newest = re.search(r"^## (.*):", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[1]
+    assert newest == f"{edition} edition, version {PROJECT['version']} ({date:%B %Y})"
+
+
+def test_the_papers_that_are_cited_are_in_the_bibliography():
+    entries = [entry.fields for entry in parse_file(ROOT / "book" / "references.bib").entries.values()]
+    titles = {(x["eprint"].split("v")[0], re.sub(r"[{}]", "", x["title"])) for x in entries if "eprint" in x}
+    cited = {
+        (x["identifiers"][0]["value"].removeprefix("arXiv:"), x["title"]): x["url"] for x in CITATION["references"]
+    }
+    assert set(cited) <= titles
+    assert all(url == f"https://arxiv.org/abs/{number}" for (number, _), url in cited.items())
+
+
+def test_how_to_cite_is_the_preferred_citation():
+    (written,) = re.findall(r"^~~~bibtex\n(.*?)^~~~$", (ROOT / "index.md").read_text(), re.MULTILINE | re.DOTALL)
+    (entry,) = parse_string(written, "bibtex").entries.values()
+    asked, date = CITATION["preferred-citation"], CITATION["date-released"]
+    expected = {name: str(asked[name]) for name in ("title", "edition", "year", "url")}
+    assert dict(entry.fields) == expected | {"month": f"{date:%B}", "note": f"Version {CITATION['version']}"}
+    assert (asked["year"], asked["month"]) == (date.year, date.month) and asked["title"] == CONFIG["title"]
+    assert [str(person) for person in entry.persons["author"]] == [f"{{{x['name']}}}" for x in asked["authors"]]
 
 
 def test_a_page_shows_the_table_that_the_benchmark_wrote():
     assert (ROOT / "benchmarks" / "results.md").read_text() in (ROOT / "book" / "reproduce.md").read_text()
 
 
-def test_the_repositorys_address_stands_in_one_file():
-    address = yaml.safe_load((ROOT / "_config.yml").read_text())["repository"]["url"]
+def test_the_repositorys_address_stands_in_two_files():
+    address, pages = CONFIG["repository"]["url"], CONFIG["html"]["baseurl"]
+    for cited in (CITATION, CITATION["preferred-citation"]):
+        assert (cited["repository-code"], cited["url"]) == (address, pages)
     kept = [path for name in ("posbias", "studies", "bookkit", "book") for path in (ROOT / name).rglob("*.[pm][yd]")]
-    kept += [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "index.md", "pyproject.toml", "CITATION.cff")]
+    kept += [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "index.md", "pyproject.toml")]
     assert not [path for path in kept if address in path.read_text(encoding="utf-8")]
