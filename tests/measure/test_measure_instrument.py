@@ -283,7 +283,7 @@ def test_windows_are_read_layer_by_layer(measured, name, width):
 def test_gemma_3_applies_no_soft_cap_whatever_its_settings_say():
     plain, capped = (Instrument(make("gemma3_text", attn_logit_softcapping=cap)) for cap in (None, 5.0))
     assert soft_cap(capped.attentions[0]) is None and "capped" not in content_form(capped.model.config)
-    assert torch.equal(capped.measure(prompts()).influence, plain.measure(prompts()).influence)
+    assert torch.allclose(capped.measure(prompts()).influence, plain.measure(prompts()).influence, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["smollm3", "cohere2", "exaone4", "llama"])

@@ -159,7 +159,7 @@ def test_weights_that_are_packed_let_no_gradient_through_and_are_kept_from_it():
     kept = packing(make("llama"))
     let_gradients_pass(kept)
     assert apart(kept)["gradient"] < selfcheck.GRADIENT / 5
-    assert torch.equal(Instrument(kept).measure(prompts()).influence, wanted)
+    assert torch.allclose(Instrument(kept).measure(prompts()).influence, wanted, rtol=1e-5)
 
 
 def test_torchs_own_devices_and_formats_are_taken():
