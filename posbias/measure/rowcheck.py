@@ -20,8 +20,8 @@ from posbias.measure.attention import AttentionReading
 from posbias.measure.instrument import Instrument
 from posbias.measure.plain import FAILS, PlainInstrument
 from posbias.measure.selfcheck import sums_apart
-from posbias.networks.families import Family, output_projection, row_of, soft_cap
-from posbias.networks.hooks import hooked, returned
+from posbias.networks.families import Family, output_projection, row_of, soft_cap, text_config
+from posbias.networks.hooks import After, Before, given, hooked, returned
 
 WITHIN = 1e-4
 """How far off a number may be, of its size, in 32 bits."""
@@ -50,7 +50,7 @@ class Compared(NamedTuple):
 
 def check_paths(model: nn.Module, row: Family) -> None:
     """Raise ValueError for the first path of a row that is not in the model, with what is there."""
-    T = model.config.num_hidden_layers  # type: ignore[union-attr]
+    T = text_config(model.config).num_hidden_layers
     try:
         layers = row.layers(model)
     except (AttributeError, TypeError):
@@ -61,7 +61,7 @@ def check_paths(model: nn.Module, row: Family) -> None:
     for field, find in (("attention", row.attention_of), ("output", row.output_of)):
         _find(row, field, layers[0], find)
     attention = row.attention_of(layers[0])
-    if row.norm and getattr(layers[0], "do_layer_norm_before", True):
+    if row.norm and _norms_before(layers[0]):
         _find(row, "norm", layers[0], row.norm_of)
     if row.latent is None:
         _find(row, "projections", attention, row.projections_of)
@@ -113,6 +113,7 @@ def compared(model: Any, ids: Int[Tensor, "B n"]) -> Iterator[Compared]:
         yield Compared(
             "x_t + a_t, against what the layer reads next", "output, multiplier, parallel, stream", max(sums)
         )
+    yield _reads(instrument, ids)
     if row.latent is None:
         yield _values(instrument, ids)
     if row.is_fused(model.config):
@@ -157,6 +158,36 @@ class SeenLayer:
             self.scale = abs(self.factor / stated - 1)
             if abs(self.factor - 1) < WITHIN:  # queries are multiplied before the product
                 self.scale = 0.0
+
+
+def _reads(instrument: Instrument, ids: Int[Tensor, "B n"]) -> Compared:
+    """Compare what each layer's attention reads with the output of the row's norm; with x_t where the row has none."""
+    row = instrument.family
+    before: list[tuple[nn.Module, Before]] = []
+    after: list[tuple[nn.Module, After]] = []
+    said: dict[int, Tensor] = {}
+    read: dict[int, Tensor] = {}
+
+    def keep(there: dict[int, Tensor], t: int, x: Tensor) -> None:
+        there.setdefault(t, x.detach())
+
+    for t, (layer, attention) in enumerate(zip(instrument.layers, instrument.attentions, strict=True)):
+        source = row.norm_of(layer) if row.norm and _norms_before(layer) else row.stream_of(layer)
+        reader = row.projections_of(attention)[0] if row.latent is None else attention.get_submodule(row.latent[1])
+        before.append((reader, lambda module, args, kwargs, t=t: keep(read, t, args[0])))  # type: ignore[misc]
+        if source is None:
+            before.append((layer, lambda module, args, kwargs, t=t: keep(said, t, given(args, kwargs))))  # type: ignore[misc]
+        else:
+            after.append((source, lambda module, args, output, t=t: keep(said, t, returned(output))))  # type: ignore[misc]
+    what = "what attention reads, against the norm's output" if row.norm else "what attention reads, against x_t"
+    with torch.no_grad(), hooked(before, after):
+        instrument.logits(instrument.embeddings(ids))
+    off = [_apart(said[t], read[t]) if t in said and t in read else torch.inf for t in range(instrument.T)]
+    return Compared(what, "norm, projections", max(off))
+
+
+def _norms_before(layer: Any) -> bool:
+    return bool(getattr(layer, "do_layer_norm_before", True))
 
 
 def _values(instrument: Instrument, ids: Int[Tensor, "B n"]) -> Compared:

@@ -12,12 +12,13 @@ from contextlib import contextmanager
 from dataclasses import fields
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import yaml
 
 from posbias import errors
-from posbias.networks.families import FAMILIES, GROUPS, Family, row_of
+from posbias.files import check_folder
+from posbias.networks.families import FAMILIES, GROUPS, Family, Position, row_of, text_config
 
 AS_TEXT = {
     **dict.fromkeys(("name", "blocks", "attention", "output", "position", "biased", "sinks"), str),
@@ -57,8 +58,9 @@ def row_from(said: dict[str, Any], where: str) -> Family:
             kinds = {str: "a name", list: "a list of names", bool: "true or false"}
             expected = kinds.get(AS_TEXT[field], "a name or a number")  # type: ignore[call-overload]
             raise errors.invalid(f"{where}: {field}", expected, f"{value!r:.60}")
-    if said.get("groups", "head by head") not in GROUPS:
-        raise errors.invalid(f"{where}: groups", f"one of {', '.join(GROUPS)}", said["groups"])
+    for field, names in (("groups", GROUPS), ("position", get_args(Position))):
+        if said.get(field) not in (None, *names):
+            raise errors.invalid(f"{where}: {field}", f"one of {', '.join(names)}", said[field])
     made: dict[str, Any] = {field: tuple(value) if isinstance(value, list) else value for field, value in said.items()}
     for field in {"scale", "multiplier"} & made.keys():
         made[field] = _number(made[field])
@@ -130,16 +132,19 @@ def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m posbias.networks.check", description=__doc__.split("\n\n")[0])
     parser.add_argument("folder", type=Path, metavar="DIR", help="directory of a model, or of a config.json alone")
     parser.add_argument("--row", type=Path, help="a row in YAML, in place of the table's")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write a proposed row there, as YAML")
     given = parser.parse_args(words)
     try:
-        return _run(given.folder, given.row)
+        return _run(given.folder, given.row, given.output)
     except (ValueError, ModuleNotFoundError) as error:
         print(" ".join(str(error).split()), file=sys.stderr)
         return 2
 
 
-def _run(folder: Path, file: Path | None) -> int:
-    """Try the row of a file, of the table, or one that is proposed."""
+def _run(folder: Path, file: Path | None, output: Path | None) -> int:
+    """Try the row of a file, of the table, or one that is proposed, which is printed or written."""
+    if output is not None:
+        check_folder(output.parent)
     from posbias.measure.opening import check_config
 
     name = str(check_config(folder / "config.json", f"model {folder}").get("model_type"))
@@ -152,12 +157,17 @@ def _run(folder: Path, file: Path | None) -> int:
 
     model = opened(folder)
     PlainInstrument(model)  # raises where it takes no embeddings, or does not run
-    ids = torch.randint(1, model.config.vocab_size, (B, N), generator=torch.Generator().manual_seed(0))
+    ids = torch.randint(1, text_config(model.config).vocab_size, (B, N), generator=torch.Generator().manual_seed(0))
     if row is None and row_of(model.config) is None:
         with said_once("a model for which a row can be proposed; write one, --row"):
             said = {"name": name, **proposed(model, ids)}
-        print(f"# {name} has no row; this one is proposed from its modules")
-        print(yaml.safe_dump(said, sort_keys=False, default_flow_style=None).strip())
+        text = f"# {name} has no row; this one is proposed from its modules\n"
+        text += yaml.safe_dump(said, sort_keys=False, default_flow_style=None)
+        if output is None:
+            print(text, end="")
+        else:
+            output.write_text(text, encoding="utf-8")
+            print(f"{output}: a row, proposed from the modules of {name}, which has none")
         row = row_from(said, "proposed row")
     agree = True
     with tried(row), said_once("a model that runs as the row says"):

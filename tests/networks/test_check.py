@@ -32,6 +32,9 @@ WRONG = [
     ("gpt2", {"groups": GROUPS["head by head"]}, "attention times values"),
     ("llama", {"projections": ("q_proj", "v_proj", "k_proj")}, "attention times values"),
     ("gemma2", {"fused": True}, "fused attention"),
+    ("llama", {"norm": ("post_attention_layernorm",)}, "what attention reads"),
+    ("llama", {"norm": ()}, "what attention reads"),
+    ("olmo2", {"norm": ("post_attention_layernorm",)}, "what attention reads"),
     ("bloom", {"bias": None, "biased": None}, "content logits"),
 ]
 """Family, what is changed in its row, and the first line that disagrees."""
@@ -45,7 +48,7 @@ def folder(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["bloom", "falcon-alibi", "mpt", "gemma2", "granite", "gpt_oss", "olmo2", "gptj", "opt-projected"]
+    "name", ["bloom", "falcon-alibi", "mpt", "gemma2", "granite", "gpt_oss", "olmo2", "gptj", "opt-projected", "gemma3"]
 )
 def test_rows_of_the_table_agree(name, tmp_path, capsys):
     settings(name).save_pretrained(tmp_path)
@@ -79,7 +82,9 @@ def test_a_row_is_proposed_that_agrees_and_can_be_given(kind, tmp_path, capsys):
     out = capsys.readouterr().out
     row = yaml.safe_load(out[: out.index("logits of")])
     assert row["blocks"] == "model.layers" and row["scale"] == "scaling" and kind not in FAMILIES
-    (tmp_path / "row.yaml").write_text(yaml.safe_dump(row))
+    assert main([str(tmp_path), "-o", str(tmp_path / "row.yaml")]) == 0
+    assert yaml.safe_load((tmp_path / "row.yaml").read_text()) == row
+    assert capsys.readouterr().out.endswith(out[out.index("logits of") :])
     assert main([str(tmp_path), "--row", str(tmp_path / "row.yaml")]) == 0
     assert capsys.readouterr().out == out[out.index("logits of") :]
 
@@ -97,6 +102,8 @@ def test_a_row_is_proposed_that_agrees_and_can_be_given(kind, tmp_path, capsys):
         ({"parallel": "yes"}, 2, "parallel: expected true or false, received 'yes'"),
         ({"name": "llama"}, 2, "name: expected persimmon, the model's model_type, received llama"),
         ({"blocks": None}, 2, "blocks: expected a name, received None"),
+        ({"position": "rope"}, 2, "position: expected one of alibi, rotary, learned, received rope"),
+        ({"norm": []}, 1, "look at norm, projections"),
         ({"scale": 0.1}, 1, "scale, against that multiple: "),
         ({"groups": "one after another"}, 1, "look at projections, groups"),
     ],
