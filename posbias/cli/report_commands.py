@@ -42,7 +42,7 @@ def report(
     length: Annotated[int | None, typer.Option("--length", "-n", help="Of a model: tokens in each; 256.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
 ) -> None:
-    """Answer in one page: is there a trough, what predicts it, and where does the model stand; figures, tests, data."""
+    """Answer in one page: what its prompts' tenths receive, is the middle lost, what predicts it; with figures."""
     is_file = subject.endswith(".nc") and not Path(subject).is_dir()
     for file in [*([Path(subject)] if is_file else []), *(compare or [])]:
         refuse_same(output, check_measurement(file))

@@ -300,7 +300,8 @@ class Session:
         }
 
     def of_row(self) -> dict[str, Any]:
-        """Return what is known of a model whose family has a row."""
+        """Return what is known of a model whose family has a row; ``head_dim`` is the size of queries and keys."""
         config = self.config
-        head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        sizes = (getattr(config, name, None) for name in ("qk_head_dim", "head_dim"))  # DeepSeek's head_dim is a part
+        head_dim = next(filter(None, sizes), None) or config.hidden_size // config.num_attention_heads
         return {"head_dim": head_dim, "content_form": content_form(config)}
