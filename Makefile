@@ -61,8 +61,8 @@ seeds seeds-measured: SEEDS ?= 1 2
 seeds seeds-measured: SEEDED ?= trained
 
 seeds-measured: .venv/book.stamp ## the second half of it, for the models in SEEDED=FOLDER whose training has ended
-	$(STUDY).reference seeds --trained posbias/data/reference --only bloom-8
-	$(STUDY).reference seeds --trained studies/reference/models $(foreach model,$(notdir $(wildcard studies/reference/models/*)),--only $(model))
+	$(STUDY).reference seeds --trained posbias/data/reference
+	$(STUDY).reference seeds --trained studies/reference/models
 	for seed in $(SEEDS); do \
 		$(STUDY).reference seeds --trained $(SEEDED)/seed-$$seed || exit; \
 		$(STUDY).ladder rungs-seeds between --trained $(SEEDED)/seed-$$seed || exit; \

@@ -140,8 +140,10 @@ Entry = tuple[str, list[Any], list[str], dict[str, Any]]
 
 
 def _entries(name: str, part: Part, asked: argparse.Namespace) -> Iterator[Entry]:
-    """Yield what is asked for."""
+    """Yield what is asked for; of a folder of trained models those that are there, unless they are named."""
     models = list(dict.fromkeys(asked.only or part.models))
+    if asked.trained is not None and not asked.only:
+        models = [model for model in models if (asked.trained / model).is_dir()] or models
     known = {*part.models, *part.others, *reference_names()}
     for model in models:
         if model not in known and "/" not in model and not Path(model).is_dir():

@@ -111,7 +111,7 @@ def test_a_study_that_was_stopped_goes_on_with_what_is_missing(tmp_path, capsys,
 
 def test_trained_models_are_entries_with_their_seed_and_step(tmp_path, trained):
     path = tmp_path / "q.nc"
-    run("reference", "seeds", "--only", "bloom-8", "--trained", trained, *tiny(path, prompts=4))
+    run("reference", "seeds", "--trained", trained, *tiny(path, prompts=4))  # those that are there
     run("reference", STEPS, "--only", "bloom-8", "--trained", trained, *tiny(path))
     kept = load("q", tmp_path)
     assert [*kept] == ["bloom-8.seed-5.builtin", "bloom-8.step-000010"]
