@@ -24,6 +24,7 @@ def setup(app: Any) -> dict[str, Any]:
     app.connect("autodoc-process-docstring", protect, priority=600)
     app.connect("source-read", shorten_records)
     app.connect("doctree-read", add_reading_time)
+    app.connect("doctree-read", fold_setup)
     app.connect("html-page-context", add_filter)
     app.connect("html-page-context", add_previews)
     app.connect("html-page-context", drop_thebe, priority=900)
@@ -88,6 +89,32 @@ def add_reading_time(app: Any, doctree: Any) -> None:
         minutes = extent(nbformat.read(path, as_version=4)).minutes
         line = nodes.paragraph(text=f"Reading time: about {minutes} minutes.", classes=["reading-time"])
         title.parent.insert(title.parent.index(title) + 1, line)
+
+
+def fold_setup(app: Any, doctree: Any) -> None:
+    """Move code that is folded away and shows nothing, and the parameters, into one fold at the end of a page."""
+    cells = [
+        cell for cell in doctree.findall(nodes.container) if cell.get("nb_element") == "cell_code" and _sets_up(cell)
+    ]
+    if not cells:
+        return
+    end = next(iter(doctree.findall(nodes.section)))
+    end += nodes.raw("", '<details class="page-code"><summary>Code for this page</summary>', format="html")
+    for cell in cells:
+        cell.parent.remove(cell)
+        del cell[1:]
+        cell.attributes.pop("hide_mode", None)
+        end += cell
+    end += nodes.raw("", "</details>", format="html")
+
+
+def _sets_up(cell: nodes.container) -> bool:
+    """Tell whether a cell of code is set-up: its parameters, or code that is folded away and shows nothing."""
+    if "tag_parameters" in cell["classes"]:
+        return True
+    outputs = [node for node in cell.children if node.get("nb_element") == "cell_code_output"]  # type: ignore[attr-defined]
+    shown = any(not isinstance(node, nodes.container) for output in outputs for node in output.findall())
+    return cell.get("hide_mode") in ("input", "all") and not shown
 
 
 def shorten_records(app: Any, docname: str, source: list[str]) -> None:

@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 
 import pytest
 from conftest import ROOT, chapter_source
@@ -63,6 +64,14 @@ def test_code_that_is_no_python_is_refused(write):
 def test_reading_time(write):
     read = extent(read_markdown(write("x = 1", title="word " * 400)))
     assert (read.words, read.lines, read.minutes) == (401, 1, 5)
+
+
+def test_formulas_proofs_and_tables_take_their_time(write):
+    formula = "```{math}\n:label: eq\nx\n```\n\n$$\ny\n$$\n\n"
+    proof = "````{prf:proof}\nOne.\n\nTwo.\n````\n\n"
+    read = extent(read_markdown(write("x = 1", title=f"Title\n\n{formula}{proof}| a | b |\n|---|--:|\n| 1 | 2 |\n")))
+    assert (read.formulas, read.proofs, read.tables, read.minutes) == (2, 2, 1, 5)
+    assert replace(read, formulas=5).minutes == 10
 
 
 def test_finished_pages_have_no_word_that_is_out():

@@ -112,7 +112,7 @@ def test_a_source_is_no_part_of_the_last_parameter():
     assert r":param lambda\_: Of \|x\|." in lines and ".. rubric:: Source" in lines
 
 
-@pytest.mark.parametrize(("words", "minutes"), [(100, 5), (1700, 10), (2700, 20)])
+@pytest.mark.parametrize(("words", "minutes"), [(100, 5), (1700, 10), (2700, 15)])
 def test_the_reading_time_stands_under_the_title(tmp_path, words, minutes):
     v4 = nbformat.v4
     cells = [v4.new_markdown_cell("word " * words), v4.new_code_cell("x = 1")]
@@ -123,6 +123,37 @@ def test_the_reading_time_stands_under_the_title(tmp_path, words, minutes):
         env = SimpleNamespace(docname="rollout", doc2path=lambda name, end=suffix: str(tmp_path / f"{name}.{end}"))
         pages.add_reading_time(SimpleNamespace(env=env), page)
         assert [node.astext() for node in page[0]] == ["Title", *lines, "Text."]
+
+
+def test_set_up_is_in_one_fold_at_the_end():
+    def cell(text, hidden, *outputs, parameters=False):
+        source = nodes.container("", nodes.literal_block(text, text), nb_element="cell_code_source")
+        shown = [nodes.container("", *outputs, nb_element="cell_code_output")] if outputs else []
+        made = nodes.container("", source, *shown, nb_element="cell_code")
+        made["classes"] = ["tag_parameters"] * parameters
+        if hidden:
+            made["hide_mode"] = hidden
+        return made
+
+    glued, table = nodes.container(nb_element="mime_bundle"), nodes.literal_block("1", "1")
+    page = new_document("page")
+    page += nodes.section("", nodes.title(text="Title"), cell("n = 1", None, parameters=True))
+    page[0] += [
+        cell("imports", "input"),
+        cell("figure", "input", table),
+        cell("idea", None),
+        cell("said", "all", glued),
+    ]
+    page[0] += nodes.section("", nodes.title(text="Below"), cell("glue", "input", glued), nodes.paragraph(text="End."))
+    pages.fold_setup(None, page)
+    _, figure, idea, below, begin, *moved, end = page[0]
+    assert [figure[0].astext(), idea.astext(), below.astext()] == ["figure", "idea", "Below\n\nEnd."]
+    assert [one.astext() for one in moved] == ["n = 1", "imports", "said", "glue"]
+    assert "<summary>Code for this page</summary>" in begin.astext() and end.astext() == "</details>"
+    assert not any("hide_mode" in one for one in moved) and figure["hide_mode"] == "input"
+    before = page.pformat()
+    pages.fold_setup(None, new_document("no code"))
+    assert page.pformat() == before
 
 
 def test_records_are_one_line_of_a_page_and_stay_whole_in_the_notebook():
