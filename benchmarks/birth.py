@@ -1,4 +1,4 @@
-"""Measure the law at birth: ratios of two ways of one computation, taken in one run. Prints a table in Markdown.
+"""Measure the law of untrained networks: ratios of two ways of one computation, in one run. Prints Markdown.
 
 python benchmarks/birth.py      # about two minutes on two cores; writes benchmarks/birth.md
 """

@@ -1,4 +1,4 @@
-"""Measure what gates cost: the law at birth and a design at 24 layers × 16 heads × 1,024 tokens, without and with them.
+"""Measure what gates cost: the law of untrained networks and a design at 24 layers × 16 heads × 1,024 tokens.
 
     python benchmarks/gates.py [--tokens 1024]     # some minutes
 

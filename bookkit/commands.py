@@ -190,7 +190,7 @@ def format_chapters(
     """Format the code cells of chapters in book/ with ruff; list the problems that remain, and words that are out."""
     from bookkit.chapters import find_chapter, list_chapters
     from bookkit.formatting import formatted, problems
-    from bookkit.wording import DONE, words_out
+    from bookkit.wording import words_out
     from posbias.files import write_whole
 
     root = find_root()
@@ -200,7 +200,7 @@ def format_chapters(
         if text != source.read_text(encoding="utf-8"):
             write_whole(source, text)
             typer.echo(f"{source.name}: formatted")
-    found = problems(sources) + words_out(root, DONE.intersection(stems) if stems else DONE)
+    found = problems(sources) + words_out(root, stems or ())
     typer.echo("\n".join(found) if found else "nothing to mend")
     if found:
         raise typer.Exit(1)

@@ -1,4 +1,4 @@
-"""Words that are out: the notation page lists them, with what takes their place, and finished pages are held to it."""
+"""Words that are out: the notation page lists them, with what takes their place, and all pages are held to it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,6 @@ import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-DONE = frozenset(
-    (
-        "README bibliography encodings gpus index ladder layernorm mixing notation one_page reproduce rotary your_model"
-    ).split()
-)
-"""Pages that are held to the list, by the names of their sources; a page joins them when it is rewritten."""
 ROW = re.compile(r"^\* - (.*`.*)\n  - (.*)\n  - (.*)$", re.MULTILINE)
 """A row of the list: words that are out, what takes their place, and phrases with such a word that are kept."""
 BLOCK = re.compile(r"^(```+)(?:\{code-cell\}|\{math\}|[a-z]+)[^\n]*\n(.*?)^\1$", re.MULTILINE | re.DOTALL)
@@ -21,19 +15,19 @@ HEADER = re.compile(r"---\n.*?^---\n|(?::[^\n]*\n)*", re.MULTILINE | re.DOTALL)
 TITLED = re.compile(r"\{[\w:-]+\}`([^`<>]+)<[^`<>]*>`")
 """A link with a title of its own."""
 UNREAD = re.compile(
-    r"^(?:```+|:::+)(?:\{figure\}.*|\{[^}]*\})?|`+[^`]+`+|\$[^$]+\$|\]\([^)]*\)|<a [^>]*>", re.MULTILINE
+    r"^(?:```+|:::+)(?:\{figure\}.*|\{[^}]*\})?|`+[^`]+`+|\$[^$]+\$|\]\([^)]*\)|<[a-z]+ [^>]*>", re.MULTILINE
 )
 """What nobody reads as words: marks of blocks, then names in code, formulas, and where links lead."""
 
 
-def words_out(root: Path, stems: Collection[str] = DONE) -> list[str]:
-    """Return where finished pages, or those of ``stems``, have a word that is out: a line each, with what replaces it.
+def words_out(root: Path, stems: Collection[str] = ()) -> list[str]:
+    """Return where pages, or those of ``stems``, have a word that is out: a line each, with what replaces it.
 
     A name of a page that there is not is a KeyError.
     """
     pages = {page.stem: page for page in (*root.glob("*.md"), *(root / "book").glob("*.md"))}
     listed = root / "book" / "notation.md"
-    return [f"{pages[stem].name}:{line}" for stem in sorted(stems) for line in _found(pages[stem], listed)]
+    return [f"{pages[stem].name}:{line}" for stem in sorted(stems or pages) for line in _found(pages[stem], listed)]
 
 
 def _found(page: Path, listed: Path) -> Iterator[str]:

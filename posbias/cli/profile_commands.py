@@ -36,8 +36,9 @@ class Asked:
     variant: Variant | None = setting(
         None,
         "Of a measurement: attention only (a), with residuals (b), with content too (c), measured kernels, each "
-        "prompt's own kernels, the law at birth, which adds squares, or a rung of the ladder: independent layers, "
-        "fixed attention, mean attention with the network's own value maps (vectors), positions alone.",
+        "prompt's own kernels, the law of untrained networks, which adds squares, or a rung of the ladder: "
+        "independent layers, fixed attention, mean attention with the network's own value maps (vectors), positions "
+        "alone.",
     )
     norm: Literal["frobenius", "token"] | None = setting(
         None, "Of a measurement: which reading of the mixing λ; frobenius unless given."
@@ -151,7 +152,7 @@ def _of_measurement(file: Path, asked: Asked) -> tuple[np.ndarray, int, int]:
 
 
 def _of_configuration(name: str, config: RolloutConfig, asked: Asked) -> np.ndarray:
-    """Return the profile of a configuration; ValueError, with its name, where λ gives the law at birth no gains."""
+    """Return the profile of a configuration; ValueError, with its name, where λ gives no gains."""
     from posbias.published.architectures import architecture_faithful
     from posbias.rollout.untrained import profile_of_gains
 

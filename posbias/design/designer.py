@@ -61,7 +61,7 @@ class Wanted:
     heads: int  # Their number in each layer
     local_slopes: tuple[float, ...]  # ALiBi slopes of the heads that stay local
     law: str  # One of :data:`LAWS`
-    gains: Gains | None = None  # Of a network's T layers, for the law at birth; None for c = λ/(1 - λ)
+    gains: Gains | None = None  # Of a network's T layers, for the law of untrained networks; None for c = λ/(1 - λ)
     # Profiles that have been computed, by law and heads
     known: dict[tuple[str, Biases], np.ndarray] = field(default_factory=dict, repr=False)
 
@@ -142,7 +142,7 @@ def wanted(
     if not mixing.any():
         raise errors.invalid("lambda", "at least one value above 0", "none")
     if law == "birth" and mixing.max() >= 1:
-        raise errors.invalid("lambda", "values below 1 under the law at birth", mixing.max())
+        raise errors.invalid("lambda", "values below 1 under the law of untrained networks", mixing.max())
     if local_slopes is None:
         slopes = np.sort(alibi_slopes(heads))[::-1][:local]
     else:

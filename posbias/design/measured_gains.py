@@ -1,4 +1,4 @@
-"""Gains of a measured network at a few positions, for a design under the law at birth.
+"""Gains of a measured network at a few positions, for a design under the law of untrained networks.
 
 Positions are spaced evenly in their logarithm. Each stands for those that are nearest to it so: gains are their root
 mean squares, overlaps the means over pairs of different tokens.

@@ -178,7 +178,7 @@ class Objective:
     """Measure how far from a target the profile of heads is whose free ones have coordinates."""
 
     target: Float[np.ndarray, "n"]  # Probabilities of n positions
-    # Residual mixing of T layers, for the aligned law; or gains, for the law at birth
+    # Residual mixing of T layers, for the aligned law; or gains, for the law of untrained networks
     layers: Float[np.ndarray, "T"] | Gains
     local: Float[np.ndarray, "K n n"]  # The kernels of the heads that stay as they are, (K, n, n)
     # Where gains are read for the n positions, which may stand for more; 1, …, n unless given
@@ -252,7 +252,7 @@ class Objective:
 
 
 class _AtBirth:
-    """What a layer of the law at birth does to Gram matrices beside its kernels, and the adjoint of that.
+    """What a layer of the law of untrained networks does to Gram matrices beside its kernels, and the adjoint of that.
 
     Each of H heads has the same share of a layer's gain.
     """

@@ -1,4 +1,4 @@
-"""What the law at birth needs of a network: gains of attention branches, denominators, and the Gram factors of steps.
+"""What the law of untrained networks needs: gains of attention branches, denominators, Gram factors of steps.
 
 Gains come from weights alone, denominators from forward passes. A step, what a layer does after its attention, is
 differentiated with the attention's output held fixed: what a random gradient becomes on its way back through it, at
@@ -92,7 +92,7 @@ def has_branches(instrument: Instrument) -> bool:
 def read_branches(instrument: Instrument, ids: Int[Tensor, "N n"], cells: TokenBins | None = None) -> Branches:
     """Return what a model's branches do to random gradients, read on its first prompts.
 
-    Source: ours; the chapter on the law at birth. Random gradients are drawn from a fixed seed.
+    Source: ours; the chapter on the law of untrained networks. Random gradients are drawn from a fixed seed.
     """
     ids = ids[:MOST_PROMPTS]
     (N, n), T = ids.shape, instrument.T

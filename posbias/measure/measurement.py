@@ -110,11 +110,11 @@ class Measurement:
             ``a`` or ``attention``: attention only (λ = 1, no content). ``b`` or ``residual``: measured λ, no content.
             ``c`` or ``content``: measured λ and mean content logits. ``kernels``: measured λ and the measured mean
             attention. ``own``: the mean over prompts of the rollouts of each prompt's own λ and attention. ``birth``:
-            the law at birth, squares over sets of layers with the weights' own gains, no content. Of a measurement of
-            ``ladder``: ``independent``, ``fixed-attention``, ``vectors`` and ``positions``, the network's own gradient
-            by layers that are made simpler (:data:`~posbias.measure.settings.RUNGS`).
+            the law of untrained networks, squares over sets of layers with the weights' own gains, no content. Of a
+            measurement of ``ladder``: ``independent``, ``fixed-attention``, ``vectors`` and ``positions``, the
+            network's own gradient by layers that are made simpler (:data:`~posbias.measure.settings.RUNGS`).
         length
-            Tokens; those of the measurement unless given. Measured attention and the law at birth have their own.
+            Tokens; those of the measurement unless given. Measured attention and the law have their own.
         norm
             Which reading of λ: ``frobenius`` or ``token``.
 
@@ -122,7 +122,7 @@ class Measurement:
         ------
         ValueError
             For an unknown variant or norm, a length below 1, and for what is not there: a summary has the rollouts with
-            measured matrices at the measured length only, an older measurement has no law at birth.
+            measured matrices at the measured length only, an older measurement has no law of untrained networks.
         """
         from posbias.measure.rollouts import measured_profile
 

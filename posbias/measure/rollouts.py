@@ -28,7 +28,7 @@ OF_MEANS = ("a", "b", "c", "kernels")
 BRANCHES = {
     "gains": "branch_gain", "scales": "branch_scale", "outputs": "output_scale", "parallel": "parallel",
 }  # fmt: skip
-"""What the law at birth is given, as :func:`~posbias.rollout.untrained.untrained_profile` and a measurement name it."""
+"""What the law is given, as :func:`~posbias.rollout.untrained.untrained_profile` and a measurement name it."""
 NORMS = ("frobenius", "token")
 
 
@@ -47,7 +47,7 @@ class MeasuredRollout:
     n
         Tokens.
     branches
-        What the law at birth takes in place of λ; None for a rollout, which adds sizes.
+        What the law of untrained networks takes in place of λ; None for a rollout, which adds sizes.
     has_sinks
         Whether the first of the n states is no token but the sinks, which keep what they are given.
     """
@@ -220,7 +220,7 @@ def _absent(results: xr.Dataset, variant: str) -> ValueError:
 
 
 def _at_birth(results: xr.Dataset, measured: int, n: int) -> MeasuredRollout:
-    """Return the law at birth: content-free kernels with the branches' gains, or raise ValueError."""
+    """Return the law of untrained networks: content-free kernels with the branches' gains, or raise ValueError."""
     if n != measured:
         raise errors.invalid("length", f"{measured}, the length of the measured denominators", n)
     branches: dict[str, Any] = {
@@ -245,7 +245,7 @@ def _at_birth(results: xr.Dataset, measured: int, n: int) -> MeasuredRollout:
 
 
 def _beside_sinks(branches: dict[str, Any], n: int) -> dict[str, Any]:
-    """Return what the law at birth takes, with a first state that has no value and no step."""
+    """Return what the law of untrained networks takes, with a first state that has no value and no step."""
     steps = np.stack([branches["steps"][t] for t in range(len(branches["gains"]))])
     return branches | {
         "scales": np.pad(branches["scales"], ((0, 0), (1, 0))),

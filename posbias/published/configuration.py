@@ -105,7 +105,7 @@ class CustomSchedule(_Part):
 
 
 class BranchConfig(_Part):
-    """Configure gains for the law at birth at g positions, a row for each layer; see :mod:`posbias.rollout.gains`.
+    """Configure gains for the law of untrained networks at g positions, by layer; see :mod:`posbias.rollout.gains`.
 
     ``positions`` count from 1, ``attention`` is c ≥ 0, ``outputs`` the factor of a norm after the attention (1 unless
     given), ``steps`` the gain m ≥ 0 of what follows (0 unless given), ``overlaps`` (g, g) correlations of what follows
@@ -133,7 +133,7 @@ class RolloutConfig(_Part):
     ``position_bias`` takes the place of ALiBi: a bias for all heads, such as ``{kind: log, alpha: 1.4}`` or
     ``{kind: flat, tau: 4.8}``, a list of them for heads, or a list of such lists for layers (see
     :mod:`posbias.rollout.position_bias`). Then ``attention_config`` and ``content_config`` may be left out.
-    ``branches`` are the gains of a network for the law at birth, :class:`BranchConfig`; the rollout does not read them.
+    ``branches`` are gains for the law of untrained networks, :class:`BranchConfig`; the rollout does not read them.
 
     Source: configuration files of the residual-aware paper's repository (config/rollout/example.yaml).
     """
@@ -204,7 +204,7 @@ class RolloutConfig(_Part):
         return self.lambda_schedule_config.schedule(self.num_layers)
 
     def gains(self) -> Gains:
-        """Return the gains for the law at birth: those of ``branches``, else c = λ/(1 - λ)."""
+        """Return the gains for the law of untrained networks: those of ``branches``, else c = λ/(1 - λ)."""
         return gains_of_mixing(self.lambdas()) if self.branches is None else self.branches.gains(self.num_layers)
 
     def profile(self, scalar_content: ScalarContent = "every-head") -> Float[np.ndarray, "n"]:

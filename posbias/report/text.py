@@ -76,7 +76,7 @@ def sinks(results: xr.Dataset) -> str:
     return (
         f"Sinks, which are no tokens, take {share.mean():.0%} of attention on average, from {share[least]:.0%} in "
         f"layer {least + 1} to {share[most]:.0%} in layer {most + 1}. Rollouts of measured attention keep what is left "
-        "and are normalised at the end; the other rollouts know no sinks, but for the law at birth."
+        "and are normalised at the end; the other rollouts know no sinks, but for the law of untrained networks."
     )
 
 

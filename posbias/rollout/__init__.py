@@ -1,1 +1,1 @@
-"""The engine: masks, logits and kernels, their rollout, and the profiles that come out. numpy and scipy only."""
+"""Rollouts: masks, logits and kernels, their rollout, and the profiles that come out. numpy and scipy only."""

@@ -1,4 +1,4 @@
-"""Gains of a network's branches at a few positions: what the law at birth needs beside kernels, in a few numbers.
+"""Gains of branches at a few positions: what the law of untrained networks needs beside kernels, in a few numbers.
 
 An untrained layer multiplies a random gradient by c on its way through the attention and adds m times it on the way
 through the MLP. Gates make the second random too: with overlap ρ < 1 the MLPs of two tokens send back gradients that
@@ -173,7 +173,7 @@ def gains_of_mixing(lambda_: Numbers) -> Gains:
     """
     mixing = errors.mixing_coefficients("lambda", lambda_)
     if mixing.max(initial=0) >= 1:
-        raise errors.invalid("lambda", "values below 1 under the law at birth", mixing.max())
+        raise errors.invalid("lambda", "values below 1 under the law of untrained networks", mixing.max())
     if not mixing.any():
         raise errors.invalid("lambda", "at least one value above 0", "none")
     return gains([1], (mixing / (1 - mixing))[:, None])

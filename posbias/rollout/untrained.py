@@ -1,4 +1,4 @@
-"""The law at birth: what an untrained network listens to, from its kernels, gains, denominators and gates.
+"""The law of untrained networks: what an untrained network listens to, from its kernels, gains, denominators and gates.
 
 A rollout adds sizes. Before training the value maps of the layers are independent and of mean zero, so that in the
 mean of the squared gradient contributions of different sets of layers do not meet: they are added as squares, while
@@ -91,7 +91,7 @@ def untrained_profile(
         If shapes do not agree, a kernel is not row-stochastic, a number is negative, not finite or above
         :data:`LARGEST`, or steps are no Gram factors, so that a mean square comes out below 0.
 
-    Source: ours; derived in the chapter on the law at birth.
+    Source: ours; derived in the chapter on the law of untrained networks.
 
     >>> A = np.array([[1.0, 0.0], [0.5, 0.5]])
     >>> p = untrained_profile(A, [1.0])  # last token: 1 around the layer and 1/2 through it, as squares
@@ -126,7 +126,7 @@ def aligned_profile(kernels: Kernels, gains: Numbers, n: int | None = None, **ne
     heads are one branch of gain (Σ c_h²)^½ whose kernel is their mean with weights c_h². With gains alone this is the
     rollout with λ = c/(1 + c).
 
-    Source: ours; the other limit of the law at birth.
+    Source: ours; the other limit of the law of untrained networks.
 
     >>> aligned_profile(np.array([[1.0, 0.0], [0.5, 0.5]]), [1.0])
     array([0.25, 0.75])
@@ -280,16 +280,16 @@ TINY = 1e-24
 KEPT = 2**30
 """Bytes of kernels that are kept from layer to layer."""
 EXACT = 256
-"""Most tokens whose law at birth is computed without factors."""
+"""Most tokens whose law of untrained networks is computed without factors."""
 
 
 def profile_of_gains(kernels: Kernels, gains: Gains, n: int) -> Float[np.ndarray, "n"]:
-    """Return the law at birth of a network's gains: :func:`untrained_profile` the quickest way.
+    """Return the law of untrained networks of a network's gains: :func:`untrained_profile` the quickest way.
 
     Gains alone take the paths without steps: by powers of one kernel, or of more than :data:`EXACT` tokens by factors,
     then within 1e-5 at each position, relatively. Else the time is O(T H n³), O(T H n²) without flat heads.
 
-    Source: ours; the chapter on the law at birth.
+    Source: ours; the chapter on the law of untrained networks.
 
     >>> from posbias.rollout.biased import biased_kernels
     >>> from posbias.rollout.gains import gains_of_mixing

@@ -60,9 +60,9 @@ CONTENTS = ("as drawn", "none")
 LOCAL = 4
 """One head in so many stays local."""
 MEANING_GATED = {
-    "promise": "profile of the design under the law at birth with the gains that it was made with",
+    "promise": "profile of the design under the law of untrained networks with the gains that it was made with",
     "influence_prompts": "‖∂p/∂embedding‖ for each seed and prompt, its squares summing to 1; rounded to 10 bits",
-    "own": "the law at birth with all that is read of the network itself, for each seed",
+    "own": "the law of untrained networks with all that is read of the network itself, for each seed",
 }
 
 

@@ -1,4 +1,4 @@
-"""Between the law at birth and the aligned sum: one number for how far what meets at a sum points the same way.
+"""Between law of untrained networks and aligned sum: one number for how far what meets at a sum points one way.
 
 Going back through a layer, gradients meet twice: what comes around the step after the attention (an MLP) with what
 comes through it, and what comes around the attention with what comes through it. If two such vectors u and w meet at a
@@ -6,7 +6,7 @@ cosine ρ, whatever their positions, their Gram matrices add up to
 
     G_u + G_w + ρ (a bᵀ + b aᵀ),     a_j = ‖u_j‖, b_j = ‖w_j‖.
 
-ρ = 0 is the law at birth. At ρ = 1 the Gram matrix has rank one and its diagonal holds the squares of sums of sizes:
+ρ = 0 is the law of untrained networks. At ρ = 1 the Gram matrix has rank one and squares of sums of sizes:
 the aligned sum. What is mixed inside a branch goes the same way, from the heads' own kernels and the step's own Gram
 factor (ρ = 0) to one kernel and to sizes (ρ = 1), in proportion: :func:`coherent_profile`.
 
@@ -50,9 +50,9 @@ what comes through the heads of the attention."""
 KERNELS = ("content-free", "measured")
 """Kernels of the law and of the aligned sum: mask and positions alone, or each head's mean attention as measured."""
 COHERENCES = (-0.2, -0.1, 0.0, 0.03, 0.06, 0.1, 0.15, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0)
-"""Values of ρ at which profiles are kept; 0 is the law at birth, 1 the aligned sum."""
+"""Values of ρ at which profiles are kept; 0 is the law of untrained networks, 1 the aligned sum."""
 READINGS = ("cosines", "shares", "both")
-"""What of the gradient is put into the law at birth: coherence of each sum, what comes through each branch, both."""
+"""What of the gradient is put into the law: coherence of each sum, what comes through each branch, both."""
 COHERENCE_PROMPTS = 8
 """Prompts on which coherence is read."""
 KEPT = ("influence", "influence_prompts", "lambda_frobenius", "branch_gain", "window", "document")
@@ -68,7 +68,7 @@ def coherent_profile(
     shares: Numbers | None = None,
     **network: Any,
 ) -> Float[np.ndarray, "n"]:
-    """Return the profile if what meets at a sum has cosine ρ: the law at birth at 0, the aligned sum at 1.
+    """Return the profile if what meets at a sum has cosine ρ: the law of untrained networks at 0, the aligned sum at 1.
 
     Kernels, gains and the rest are as for :func:`~posbias.rollout.untrained.untrained_profile`. ρ in [-1, 1] is one
     number for every sum, or (T, 2) of them, attention first, step second; what is below 0 leaves the branches' insides
@@ -90,7 +90,7 @@ def coherent_profile(
 
 
 def branch_shares(kernels: Kernels, gains: Numbers, n: int | None = None, **network: Any) -> Float[np.ndarray, "T 2"]:
-    """Return what the law at birth expects to come through each branch, attention first, step second.
+    """Return what the law of untrained networks expects to come through each branch, attention first, step second.
 
     A share as :func:`coherent_profile` takes it.
 
@@ -232,7 +232,7 @@ def _by_head(gradient: Float[Tensor, "B n E"], H: int) -> Float[Tensor, "H B n E
 
 
 def measure_between(settings: Settings) -> xr.Dataset:
-    """Measure a model, and roll it out between the law at birth and the aligned sum.
+    """Measure a model, and roll it out between the law of untrained networks and the aligned sum.
 
     Coherence is read on the first of the same prompts.
     """
@@ -258,7 +258,7 @@ def measure_between(settings: Settings) -> xr.Dataset:
             "profile with what was read of the gradient",
         ),
         "share": (("sum", "layer"), shares.T, "what comes through a branch, in squares of mean sizes"),
-        "expected_share": (("sum", "layer"), branch_shares(**laws[-1]).T, "the same by the law at birth"),
+        "expected_share": (("sum", "layer"), branch_shares(**laws[-1]).T, "the same by the law of untrained networks"),
         "rollout": (("variant", "position"), np.array(rollouts), "influence profile by rollout"),
         "cross": (("join", "layer", "few"), reading.layers[0].numpy(), "sum of u·w over that of sizes squared"),
         "possible": (("join", "layer", "few"), reading.layers[1].numpy(), "the same if all were aligned"),
@@ -278,7 +278,7 @@ def measure_between(settings: Settings) -> xr.Dataset:
 
 
 def network_of(results: xr.Dataset, kernel: str) -> dict[str, Any]:
-    """Return what the law at birth takes of a measurement with ``attention_heads``, with one of :data:`KERNELS`."""
+    """Return what the law takes of a measurement with ``attention_heads``, with one of :data:`KERNELS`."""
     law = measured_rollout(results, "birth")
     network = {"kernels": law.kernels, "n": law.n, **(law.branches or {})}
     if kernel == "measured":

@@ -1,4 +1,4 @@
-"""Where models lie between the law at birth and the aligned sum, as tables.
+"""Where models lie between the law of untrained networks and the aligned sum, as tables.
 
 An entry is MODEL.between of a reference model, MODEL.seed-S.between of one that was trained from another seed, and
 MODEL.seed-S.step-NNNNNN of a state that was kept during a training.
@@ -118,11 +118,11 @@ def place_table(entries: Entries, *, resamples: int = 200) -> pd.DataFrame:
 
 
 Limits = tuple[Float[np.ndarray, "n"], Float[np.ndarray, "n"]]
-"""The law at birth and the aligned sum."""
+"""The law of untrained networks and the aligned sum."""
 
 
 def limits_of(x: xr.Dataset, kernel: str = "measured") -> Limits:
-    """Return the law at birth and the aligned sum of an entry, with measured kernels or with ``content-free`` ones."""
+    """Return the law and the aligned sum of an entry, with measured kernels or with ``content-free`` ones."""
     own = x["profile"].sel(kernel=kernel)
     law, aligned = (unit(own.sel(coherence=end).values) for end in (0.0, 1.0))
     return law, aligned

@@ -23,7 +23,7 @@ LABELS = {
     "c": "(c) with content too",
     "kernels": "measured kernels",
     "own": "each prompt's own kernels",
-    "birth": "law at birth",
+    "birth": "law of untrained networks",
     "aligned": "aligned sum of the same sizes",
     "uniform": "uniform",
     "first": "first token",
@@ -31,13 +31,13 @@ LABELS = {
     "recency": "fitted exponential",
     "power": "fitted power law",
     "clock": "clock",
-    "untrained-default": "untrained twin, small weights",
-    "untrained-unit": "untrained twin, unit scale",
+    "untrained-default": "untrained, small weights",
+    "untrained-unit": "untrained, unit scale",
 }
 """Every prediction: its name in the tables, and how a page writes it."""
 
 TWINS = ("default", "unit")
-"""Initial scales of the untrained twins."""
+"""Initial scales of the untrained networks."""
 
 Kept = Mapping[str, xr.Dataset]
 """Summaries by stem, MODEL.CORPUS."""
@@ -62,7 +62,7 @@ def predictions(measurement: xr.Dataset, twins: Mapping[str, xr.Dataset] | None 
 
 
 def twins_of(kept: Kept, model: str, corpus: str = "builtin") -> dict[str, xr.Dataset]:
-    """Return the summaries of a model's untrained twins by initial scale."""
+    """Return the summaries of a model's architecture untrained, by initial scale."""
     stems = {scale: f"{model}-untrained-{scale}.{corpus}" for scale in TWINS}
     return {scale: kept[stem] for scale, stem in stems.items() if stem in kept}
 

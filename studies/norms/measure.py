@@ -49,7 +49,7 @@ CONDITIONS = {
 """Which projections get other denominators, and what is removed: a rule of :func:`~studies.norms.courses.removals`."""
 
 CONTROLS = ("intact", "keys", "keys course", "keys shuffled")
-"""Conditions in which random tokens and untrained twins are read."""
+"""Conditions in which random tokens and untrained networks are read."""
 
 INFLUENCE = ("intact", "keys", "keys course", "all")
 """Conditions in which the influence of text is measured, on half of the prompts."""
@@ -315,7 +315,7 @@ def _read_condition(
 
 
 def measure_norms(settings: Settings) -> xr.Dataset:
-    """Measure a reference model on text and on random tokens, and its untrained twin on the text.
+    """Measure a reference model on text and on random tokens, and the untrained one on the text.
 
     Sizes along the prompt.
     Recency and loss in each condition.

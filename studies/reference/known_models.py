@@ -32,7 +32,7 @@ def rebuild(path: Path = TABLE) -> Path:
 
 
 def rows() -> Iterator[dict[str, Any]]:
-    """Yield reference models and their untrained twins, untrained networks of real size, and published models."""
+    """Yield reference models and their architectures untrained, others of real size, and published models."""
     models, untrained = load("models"), load("untrained")
     for name in models:
         if name.endswith(".builtin") and ".seed-" not in name:

@@ -92,7 +92,7 @@ def untrained_twin(source: Source, init: str) -> Iterator[Source]:
     """
     name = source.model.removeprefix(PREFIX)
     if name == source.model:
-        raise errors.invalid("model", f"a reference model, {PREFIX}NAME, to make its untrained twin", source.model)
+        raise errors.invalid("model", f"a reference model, {PREFIX}NAME, to draw its untrained network", source.model)
     row = reference(name)
     tokenizer = Tokenizer.from_file(str(Path(model_folder(source.model)) / "tokenizer.json"))
     with tempfile.TemporaryDirectory() as folder:

@@ -145,7 +145,7 @@ def biased(T, content, f):
 
 
 def predicted_at_birth(**fields):
-    """Compute the law at birth of a link's fields from kernels that are written out."""
+    """Compute the law of untrained networks of a link's fields from kernels that are written out."""
     schedule, n, slopes, content, mask, f = what_is_asked(**fields)
     A = kernels_written_out(n, slopes, content, mask, f)
     A = np.broadcast_to(A, (len(schedule), *A.shape[1:]))
@@ -544,7 +544,7 @@ def test_the_switch_between_the_laws(driver, show):
     squares = choose(driver, "law", "birth")
     assert np.abs(squares - predicted_at_birth(**start)).max() < 1e-12
     assert np.array_equal(thin(driver, "sizes"), sizes), "the thin line is the rollout"
-    assert "law at birth" in legend(driver) and "adding sizes" in legend(driver)
+    assert "law of untrained networks" in legend(driver) and "adding sizes" in legend(driver)
     said = driver.find_element(By.CLASS_NAME, "explorer-words").text
     distance, hops = normalised_wasserstein(squares, sizes), 6 * 0.4**2 / (0.4**2 + 0.6**2)
     for part in (
@@ -558,7 +558,8 @@ def test_the_switch_between_the_laws(driver, show):
     without = after(driver, element(driver, "force-position").click)
     assert np.abs(without - predicted_at_birth(**start, off=("position",))).max() < 1e-12
     assert np.array_equal(thin(driver, "all"), squares), "the thin line is the same law with all forces"
-    assert "law at birth without positional encoding" in legend(driver) and "adding sizes" not in legend(driver)
+    assert "law of untrained networks without positional encoding" in legend(driver)
+    assert "adding sizes" not in legend(driver)
     after(driver, element(driver, "force-position").click)
     assert np.array_equal(choose(driver, "law", "aligned"), sizes)
 
@@ -572,9 +573,9 @@ def test_a_long_computation_goes_on_beside_the_reader(driver, show):
           if (E.drawn.law === "birth") done([seen, Array.from(E.drawn.sizes)]); else setTimeout(look, 0);
         }; setTimeout(look, 0)"""
     seen, sizes = driver.execute_async_script(watch)
-    shares = [int(found[1]) for _, text in seen if (found := re.search(r"\(law at birth: (\d+)%\)", text))]
+    shares = [int(found[1]) for _, text in seen if (found := re.search(r"\(law of untrained networks: (\d+)%\)", text))]
     assert len(set(shares)) > 3 and shares == sorted(shares) and shares[-1] > 50
-    assert seen[0][0] == "aligned" and seen[-1] == ["birth", "law at birth"]
+    assert seen[0][0] == "aligned" and seen[-1] == ["birth", "law of untrained networks"]
     p = profile(driver)
     assert np.array_equal(sizes, before) and abs(p.sum() - 1) < 1e-12 and p[-1] > before[-1]
 
@@ -597,11 +598,11 @@ def test_too_much_is_said_and_not_begun(driver, show):
     assert "would take too long" in note.text and "fewer heads or layers" in note.text
     is_said(driver, "would take too long")
     assert np.abs(profile(driver) - predicted(length=4096, heads=64, depth=40)).max() < 1e-12, "the rollout instead"
-    assert "rollout, adding sizes" in legend(driver) and "law at birth" not in legend(driver)
+    assert "rollout, adding sizes" in legend(driver) and "law of untrained networks" not in legend(driver)
     fits = int(re.search(r"up to (\d+) tokens", note.text)[1])
     # one kernel for all heads takes linear time, and any length
     after(driver, lambda: driver.execute_script("PosbiasExplorer.change({encoding: 'decay'})"))
-    assert "law at birth" in legend(driver) and not note.is_displayed()
+    assert "law of untrained networks" in legend(driver) and not note.is_displayed()
     after(driver, lambda: driver.execute_script("PosbiasExplorer.change({encoding: 'alibi', off: ['position']})"))
     assert "thin line is left out" in note.text and not thin(driver, "all").size
     after(driver, lambda: driver.execute_script("PosbiasExplorer.change({off: []})"))

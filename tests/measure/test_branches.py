@@ -1,4 +1,4 @@
-"""What the law at birth needs of a network, against Jacobians; the law against the gradient of untrained networks."""
+"""What the law of untrained networks needs, against Jacobians; the law against their gradient."""
 
 import numpy as np
 import pytest

@@ -152,7 +152,7 @@ def test_a_summary_is_loaded_too_and_saved_again(measured, summary, tmp_path):
     for other in ({"length": 20}, {"norm": "token"}):
         with pytest.raises(ValueError, match="rollout: expected length 16 and norm frobenius"):
             summary.rollout("kernels", **other)
-    with pytest.raises(ValueError, match="all that a summary keeps of the law at birth"):
+    with pytest.raises(ValueError, match="all that a summary keeps of the law of untrained networks"):
         summary.rollout("birth", length=20)
     assert repr(posbias.load(summary.save(tmp_path / "again.nc"))) == repr(summary)
 
@@ -163,12 +163,14 @@ def test_the_report_of_an_older_summary_has_no_law_at_birth_and_no_intervals(mea
     m = posbias.load(tmp_path / "s.nc")
     assert m.influence.prompts is None and posbias.compare(m.rollout(), m.influence).interval is None
     without = m.report(tmp_path / "old.html").read_text()
-    assert "–" in without and "<td>the law at birth</td>" not in without and "it adds squares" not in without
+    assert "–" in without and "<td>the law of untrained networks</td>" not in without
+    assert "it adds squares" not in without
 
 
 def test_the_report_has_the_scores_and_where_they_come_from(measured, tmp_path):
     text = measured.report(tmp_path / "r.html").read_text()
-    assert "<td>the law at birth</td>" in text and "The law at birth is no rollout: it adds squares" in text
+    assert "<td>the law of untrained networks</td>" in text
+    assert "The law of untrained networks is no rollout: it adds squares" in text
     for score in measured.compare().values():  # each prompt is a document of its own here
         low, high = score.interval
         assert f"<td>{score.wasserstein:.3f}</td><td>{low:.3f} to {high:.3f}</td>" in text

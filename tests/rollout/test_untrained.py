@@ -1,4 +1,4 @@
-"""The law at birth against its sum over sets of layers, against random maps, and its fast ways against the slow one."""
+"""The law of untrained networks against its sum over sets of layers, random maps, and its fast ways."""
 
 from itertools import combinations
 

@@ -218,7 +218,7 @@ def test_a_model_in_a_directory_is_studied_and_has_no_twin(tmp_path, capsys):
     data = load("ladder", tmp_path)["mine.rotary"]
     assert data.attrs["model"] == "mine" and np.allclose(data["profile"].sum("position"), 1, rtol=1e-5)
     run("reference", "unit", "--only", tmp_path / "mine", *tiny(tmp_path / "q.nc"), status=2)
-    assert "model: expected a reference model, reference/NAME, to make its untrained twin" in capsys.readouterr().err
+    assert "model: expected a reference model, reference/NAME, to draw its untrained network" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@
    posbias.rollout.biased has it: logits α log j, one sum whose rate changes from key to key, and the flat kernel,
    1 / log(i / j) for j < i e^(-ε), a sum of exponentials in log(i / j), so of some 75 such sums.
 
-   The law at birth (posbias.rollout.untrained) adds squares over sets of layers. Where all heads and layers share one kernel
+   The law of untrained networks (posbias.rollout.untrained) adds squares over sets of layers. Where all heads and layers share one kernel
    the same sums give it; otherwise the Gram matrix of the gradients goes through every different head, n² numbers. */
 (function (root) {
   "use strict";
@@ -29,7 +29,7 @@
   const TOLERANCE = 0.05; // how far above its lowest point a trough's bottom reaches, relatively
   const NEGLIGIBLE = 1e-17; // total probability of the hop counts that are left out
   const NEGLIGIBLE_SQUARE = 1e-30; // the same where the root is taken afterwards
-  const MOST = 4e9; // operations that the law at birth may take: seconds, and a page must not stand still for them
+  const MOST = 4e9; // operations that the law of untrained networks may take: seconds, and a page must not stand still for them
   const WIDEST = 2048; // tokens of a Gram matrix, 34 MB, of which three are needed
   const FLAT_STEP = 0.32; // of the trapezoidal rule for 1 / s: a relative error of 5e-13
   const FLAT_MERGED = 1e-4; // exponents up to this are one term, with an error of their cube
@@ -582,7 +582,7 @@
     return Array.from({ length: LANES }, (_, lane) => q[block * LANES + lane] || 0);
   }
 
-  /* ------------------------------------------------------------------ the law at birth */
+  /* ------------------------------------------------------------------ the law of untrained networks */
 
   /** The last row in squares, normalised: the root of Σ_S (Π_{t ∈ S} c_t²) ((e_nᵀ Π_{t ∈ S} A_t)_j)² over sets S of
       layers, c_t = λ_t / (1 - λ_t), where each of the H heads has a value map of its own, of gain c_t / √H.

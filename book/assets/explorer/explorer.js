@@ -68,7 +68,7 @@
 
   let state;
   let drawn = null; // what the plot shows: law, profile, all (with all forces, if one is off), sizes, measured, lambda
-  let unfinished = false; // whether the law at birth is still being computed
+  let unfinished = false; // whether the law of untrained networks is still being computed
   let waiting = 0;
   let resting = 0;
   const controls = new Map();
@@ -425,7 +425,7 @@
         }
         count += value;
       } while (performance.now() < until);
-      legend.firstChild.textContent = `${ownLabel()} (law at birth: ${Math.floor((100 * count) / todo.cost)}%)`;
+      legend.firstChild.textContent = `${ownLabel()} (law of untrained networks: ${Math.floor((100 * count) / todo.cost)}%)`;
       waiting = setTimeout(go, 0);
     };
     go();
@@ -442,8 +442,8 @@
 
   /** What there is to say of the law that is not in the plot. */
   function noteText() {
-    if (drawn.instead) return `The law at birth would take too long for these settings, and the plot adds sizes. It is shown for up to ${fitting()} tokens, and for more with fewer heads or layers`;
-    if (drawn.without) return "The law at birth with all forces would take too long here: its thin line is left out";
+    if (drawn.instead) return `The law of untrained networks would take too long for these settings, and the plot adds sizes. It is shown for up to ${fitting()} tokens, and for more with fewer heads or layers`;
+    if (drawn.without) return "The law of untrained networks with all forces would take too long here: its thin line is left out";
     return "";
   }
 
@@ -597,7 +597,7 @@
   }
 
   function ownLabel() {
-    const law = drawn.law === "birth" ? "law at birth" : state.law === "birth" ? "rollout, adding sizes" : "rollout";
+    const law = drawn.law === "birth" ? "law of untrained networks" : state.law === "birth" ? "rollout, adding sizes" : "rollout";
     return cutForces().length ? `${law} without ${cutForces().join(", ")}` : law;
   }
 

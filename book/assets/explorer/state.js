@@ -283,7 +283,7 @@
   }
 
   /** Term and description of what the profile p shows, for the list below the plot and for screen readers. `sizes` is
-      what adding sizes gives, where p is the law at birth. */
+      what adding sizes gives, where p is the law of untrained networks. */
   function describe(p, lambda, measured, sizes, bias) {
     const n = p.length;
     const shape = engine.uShape(p);

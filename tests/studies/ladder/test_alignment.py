@@ -1,4 +1,4 @@
-"""Between the law at birth and the aligned sum: both ends, the rule at a sum, and coherence of known vectors."""
+"""Between law of untrained networks and aligned sum: both ends, the rule at a sum, coherence of known vectors."""
 
 import numpy as np
 import pytest

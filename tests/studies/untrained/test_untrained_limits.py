@@ -1,4 +1,4 @@
-"""Limits of the law at birth against the law at finite n, closed forms by hand, and series written out."""
+"""Limits of the law of untrained networks against the law at finite n, closed forms by hand, and series written out."""
 
 import numpy as np
 import pytest
