@@ -152,7 +152,7 @@ REMEDIES: Mapping[str, Remedy] = {
         True,
     ),
     "chosen": Remedy(
-        "a bias chosen by the engine",
+        "a bias chosen by the rollout",
         "this book",
         "position biases that one measurement suggests (an exponent or a slope for all, one for each layer, "
         "flat logits in some heads), at several strengths: each is tried, as settings of a search are",
