@@ -36,6 +36,7 @@ def test_records_lead_to_their_lines(html):
 
 def test_the_list_is_filtered_by_keyboard(driver, html, lines):
     keys = pytest.importorskip("selenium.webdriver.common.keys").Keys
+    wait = pytest.importorskip("selenium.webdriver.support.wait").WebDriverWait(driver, 30)
 
     def shown():
         found = driver.execute_script(SHOWN)
@@ -45,6 +46,7 @@ def test_the_list_is_filtered_by_keyboard(driver, html, lines):
     everything = {anchor(s.row.row, s.part) for s in lines}
     with served(html) as address:
         driver.get(f"{address}/notebooks/status.html")
+        wait.until(lambda driver: driver.execute_script(SHOWN))  # the page is laid out
         assert shown() == everything
         source, verdict = driver.find_elements("css selector", ".verdict-choices select")
         source.send_keys("W")
