@@ -127,7 +127,7 @@ def test_biases_change_what_is_measured_and_the_table_says_how(found):
     row = table.query("bias == 'flat' and seed == 1").iloc[0]
     p = found["influence_prompts"].sel(bias="flat").values[1].astype(float).mean(0)
     law = found["profile"].sel(bias="flat", prediction="birth").values[1]
-    assert row["to birth"] == pytest.approx(normalised_wasserstein(p / p.sum(), law / law.sum()))
+    assert row["to the law"] == pytest.approx(normalised_wasserstein(p / p.sum(), law / law.sum()))
     assert row["measured"] == pytest.approx(normalised_wasserstein(p / p.sum(), np.full(LENGTH, 1 / LENGTH)))
     assert table.groupby("bias")["measured"].mean().std() > 0.01
 
