@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from posbias import errors
 from posbias.comparison.resampling import interval
 from posbias.explain.explanation import Explanation
-from posbias.explain.profile import drawn_again, given_profile
+from posbias.explain.profile import by_place, drawn_again, given_profile
 from posbias.explain.prompt import Prompt, tokenised
 from posbias.explain.shares import by_segment, moves, without_position
 from posbias.explain.target import Wanted, wanted
@@ -136,7 +136,7 @@ class Subject:
 
     def explanation(self, profile: Measurement, reorder: int) -> Explanation:
         """Return everything that is to be said of the prompt."""
-        prompt, places = self.prompt, profile.influence.values
+        prompt, places = self.prompt, by_place(profile)
         (share,), (value,) = self.influence(np.arange(len(prompt.ids))[None])
         tokens = pd.DataFrame({
             "token": prompt.tokens, "id": prompt.ids, "segment": prompt.segment + 1, "share": share, "profile": places,

@@ -43,10 +43,28 @@ def given_profile(profile: Any, source: Any, length: int) -> Measurement:
     return found
 
 
-def drawn_again(profile: Measurement, seed: int = 0) -> Float[np.ndarray, "B n"] | None:
-    """Return the profile of resampled documents, None where the file does not tell prompts or has one document."""
-    prompts, units = profile.influence.prompts, known_units(profile.results)
+def shares(profile: Measurement) -> Float[np.ndarray, "N n"] | None:
+    """Return each prompt's shares of influence by position, None where the file does not tell prompts.
+
+    Gradients of a model that is sure are small: summed as they are, a few prompts of which it is not would be the
+    whole profile.
+    """
+    prompts = profile.influence.prompts
     if prompts is None or not usable(prompts):
+        return None
+    return np.asarray(prompts / prompts.sum(1, keepdims=True))
+
+
+def by_place(profile: Measurement) -> Float[np.ndarray, "n"]:
+    """Return the mean share by position, each prompt counted alike; of a file without prompts the mean influence."""
+    each = shares(profile)
+    return profile.influence.values if each is None else np.asarray(each.mean(0))
+
+
+def drawn_again(profile: Measurement, seed: int = 0) -> Float[np.ndarray, "B n"] | None:
+    """Return the mean shares of resampled documents, None where the file does not tell prompts or has one document."""
+    prompts, units = shares(profile), known_units(profile.results)
+    if prompts is None:
         return None
     units = np.arange(len(prompts)) if units is None else units
     return None if np.unique(units).size < 2 else resampled_profiles(prompts, RESAMPLES, units=units, seed=seed)

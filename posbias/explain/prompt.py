@@ -1,4 +1,4 @@
-"""A prompt as tokens and segments: where in the text each token stands, and what belongs together."""
+"""A prompt as tokens and segments: where in the text each token is, and what belongs together."""
 
 from __future__ import annotations
 

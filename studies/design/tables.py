@@ -120,7 +120,7 @@ def reached(seeds: Seeds, *, resamples: int = 1000) -> pd.DataFrame:
 def design_table(data: xr.Dataset) -> pd.DataFrame:
     """Return how near measured influence of untrained networks is to the predictions, and how near all are to even.
 
-    A row for each bias and seed. ``measured``, and each of :data:`LAWS`: W₁ to the uniform profile; ``to b``, …: W₁ of
+    A row for each bias and seed. ``measured``, and each of :data:`LAWS`: W₁ to the uniform profile; ``to_b``, …: W₁ of
     the measured profile to the prediction.
     """
     rows = []
@@ -131,7 +131,7 @@ def design_table(data: xr.Dataset) -> pd.DataFrame:
             laws = {name: one["profile"].sel(prediction=name).values for name in LAWS}
             row = {"bias": str(bias), "seed": seed, "measured": to_uniform(p)}
             row |= {name: to_uniform(q) for name, q in laws.items()}
-            rows.append(row | {f"to {name}": normalised_wasserstein(p, q) for name, q in laws.items()})
+            rows.append(row | {f"to_{name}": normalised_wasserstein(p, q) for name, q in laws.items()})
     return pd.DataFrame(rows)
 
 

@@ -123,11 +123,11 @@ def test_predictions_are_those_of_the_network_with_that_bias(body, found):
 
 def test_biases_change_what_is_measured_and_the_table_says_how(found):
     table = design_table(found)
-    assert len(table) == 10 and {"measured", *LAWS, *(f"to {name}" for name in LAWS)} < set(table)
+    assert len(table) == 10 and {"measured", *LAWS, *(f"to_{name}" for name in LAWS)} < set(table)
     row = table.query("bias == 'flat' and seed == 1").iloc[0]
     p = found["influence_prompts"].sel(bias="flat").values[1].astype(float).mean(0)
     law = found["profile"].sel(bias="flat", prediction="birth").values[1]
-    assert row["to the law"] == pytest.approx(normalised_wasserstein(p / p.sum(), law / law.sum()))
+    assert row["to_birth"] == pytest.approx(normalised_wasserstein(p / p.sum(), law / law.sum()))
     assert row["measured"] == pytest.approx(normalised_wasserstein(p / p.sum(), np.full(LENGTH, 1 / LENGTH)))
     assert table.groupby("bias")["measured"].mean().std() > 0.01
 
