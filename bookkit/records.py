@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from bookkit.chapters import list_stems
-from bookkit.ledger import Record, Verdict, check_row
+from bookkit.ledger import Record, Verdict, anchor, check_row
 from bookkit.power import ENOUGH, PowerCheck, least_power
 from posbias import errors
 
@@ -21,6 +21,8 @@ FIELDS = ("row", "verdict", "figure", "reason", "fails_if", "power", "challenges
 """What a record is called there: notebooks keep these names; ``set_after`` is ``post_hoc`` in the code."""
 KINDS = ("consistent", "proved", "reproduced")
 """What a check that passed may be called."""
+MADE: dict[tuple[str, str], Verdict] = {}
+"""Verdicts that were recorded in this process, by row and part."""
 DIGITS = 6
 """Significant digits of a glued number: enough for prose, few enough to agree between machines."""
 
@@ -114,11 +116,38 @@ def record(
     reason = "" if passed or reason is None else reason
     entry = Record(row, verdict, figure, reason, fails_if, least, tuple(map(str, power)), part, post_hoc)
     kept = dict(zip(FIELDS, vars(entry).values(), strict=False))
+    MADE[row, part] = verdict
     display(
         {"text/plain": entry.text(), "text/markdown": entry.markdown()},
         raw=True,
         metadata={KEY: {**kept, "challenges": list(entry.challenges)}},
     )
+
+
+def show_verdicts(lines: Sequence[tuple[str, str, str, str]]) -> None:
+    """Show every verdict that was recorded in this process in one table, for a page that does not show each record.
+
+    A line is row, part, the claim and what was found, in Markdown. A record without a line, or a line without a
+    record, is a ValueError: nothing that was judged may be missing.
+
+    >>> MADE.clear()
+    >>> show_verdicts([("WU-H", "statement", "The peak moves.", "It does.")])
+    Traceback (most recent call last):
+        ...
+    ValueError: lines: expected one for each record, received WU-H, statement
+    """
+    from IPython.display import display
+
+    listed = [(row, part) for row, part, *_ in lines]
+    if odd := set(listed) ^ set(MADE):
+        raise ValueError(f"lines: expected one for each record, received {', '.join(min(odd)).strip(', ')}")
+    text, rows = [], ["| claim | here | verdict |", "|:--|:--|:--|"]
+    for row, part, claim, found in lines:
+        verdict, name = MADE[row, part], ", ".join(filter(None, (row, part)))
+        link = f'<a href="status.html#{anchor(row, part)}">how it was tested</a>'
+        text.append(f"{name} {verdict}: {claim} {found}")
+        rows.append(f"| {claim} | {found} | **{verdict}** – {link} |")
+    display({"text/plain": "\n".join(text), "text/markdown": "\n".join(rows)}, raw=True)
 
 
 def _truth(field: str, value: Any) -> bool:

@@ -12,14 +12,16 @@ from conftest import ROOT, chapter_source
 from bookkit import ledger, runner
 from bookkit.ledger import Record
 from bookkit.power import PowerCheck
-from bookkit.records import KEY, read_records, record, rounded
+from bookkit.records import KEY, MADE, read_records, record, rounded, show_verdicts
 
 
 @pytest.fixture
 def shown(monkeypatch):
     """Collect what is displayed instead of displaying it."""
     bundles = []
-    monkeypatch.setattr("IPython.display.display", lambda data, metadata, **_: bundles.append({**data, **metadata}))
+    monkeypatch.setattr(
+        "IPython.display.display", lambda data, metadata=None, **_: bundles.append({**data, **(metadata or {})})
+    )
     return bundles
 
 
@@ -54,6 +56,25 @@ def test_record_shows_and_carries_its_verdict(shown):
     assert shown[1]["text/plain"].startswith(
         "WU-H, printed proof contradicted: sign differs (a factor is missing); threshold set after the run. Fails if"
     )
+
+
+def test_verdicts_of_a_page_are_one_table(shown):
+    MADE.clear()
+    record("WU-H", True, "the peak moves", part="statement", **CHECK)
+    record("X-decay", False, "1 of 3 differs", reason="a factor is missing", **CHECK)
+    lines = [
+        ("X-decay", "", "Products have a closed form.", "One differs."),
+        ("WU-H", "statement", "The peak moves away.", "It does."),
+    ]
+    show_verdicts(lines)
+    tested = '– <a href="status.html#{}">how it was tested</a> |'
+    assert shown[-1]["text/markdown"].splitlines()[2:] == [
+        "| Products have a closed form. | One differs. | **contradicted** " + tested.format("x-decay"),
+        "| The peak moves away. | It does. | **consistent** " + tested.format("wu-h-statement"),
+    ]
+    for wrong in (lines[:1], [*lines, ("AP-1", "", "A claim.", "A finding.")]):
+        with pytest.raises(ValueError, match="one for each record"):
+            show_verdicts(wrong)
 
 
 @pytest.mark.parametrize(
