@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from posbias.comparison.distances import mean_identity, normalised_wasserstein, spearman
     from posbias.comparison.pairs import compare
+    from posbias.lookup.found import load_lookup as load_lookup
     from posbias.measure.measurement import load
     from posbias.measure.model import open as open
     from posbias.plotting import plot as plot
@@ -45,7 +46,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = [  # without ``open``, which ``from posbias import *`` would put in the place of the builtin, and ``plot``
+__all__ = [  # without ``open``, which ``from posbias import *`` would put in the place of the builtin, ``plot``, and
+    # ``load_lookup``, which brings torch
     "Profile",
     "StructuredKernels",
     "alibi_slopes",
@@ -79,6 +81,7 @@ __all__ = [  # without ``open``, which ``from posbias import *`` would put in th
 _NAMES = {
     "comparison.distances": ("mean_identity", "normalised_wasserstein", "spearman"),
     "comparison.pairs": ("compare",),
+    "lookup.found": ("load_lookup",),
     "measure.model": ("open",),
     "measure.measurement": ("load",),
     "plotting": ("plot",),

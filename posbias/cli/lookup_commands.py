@@ -7,10 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from posbias import errors
 from posbias.cli.options import MODEL, Running, group, named_model, with_options
-from posbias.lookup.tasks import PROFILE_PROMPTS, Task, check_counts
-from posbias.measure.biases import HELP, read_bias
+from posbias.lookup.tasks import Task, checked_counts, one_change
+from posbias.measure.biases import HELP
 from posbias.measure.corpus import Corpus, chosen_corpus
 from posbias.measure.settings import Opening, Settings, check_settings
 from posbias.measure.unfinished import check_run, own_checkpoint, resumable
@@ -60,39 +59,24 @@ def lookup(
     from posbias.measure.opening import check_subject
 
     opening["model"] = named_model(subject, opening["model"])
-    wanted, prompts = Task(task, **asked), asking["prompts"]
-    profiled = min(PROFILE_PROMPTS, prompts) if profile_prompts is None else profile_prompts
+    wanted = Task(task, **asked)
     check_settings(asking)
-    check_counts(wanted, prompts, profiled)
-    if documents["dataset"] is not None and task != "copy":
-        raise errors.invalid("dataset", f"none with the task {task}, which reads no text", documents["dataset"])
+    profiled = checked_counts(wanted, asking["prompts"], profile_prompts, documents["dataset"])
     check_subject(opening["model"], None, row=True)
-    added = read_bias(bias)
-    errors.finite_array("temperature", temperature, ndim=(0,))
-    if temperature <= 0 or (temperature != 1 and added is not None):
-        expected = "a number above 0" if temperature <= 0 else "1 with --bias: one change at a time"
-        raise errors.invalid("temperature", expected, temperature)
+    described = one_change(bias, temperature)
     corpus, _ = chosen_corpus(documents)
     check_run(output, **running, report=report)
     with resumable(lambda: [own_checkpoint(output)]):
-        from posbias.lookup.file import summary_lines
-        from posbias.lookup.run import Lookup, added_bias, divided, look_up
+        from posbias.lookup.found import ask
         from posbias.measure.measurement import extra
         from posbias.measure.model import chosen_source
 
         if report is not None:  # what it needs is asked for before the run
             with extra("book"):
-                from posbias.report.lookup_page import write_lookup_report
-        source = chosen_source(opening)
-        change = None if temperature == 1 else divided(temperature)
-        if added is not None:
-            config = source.config()
-            added.check(opening["model"], config.num_hidden_layers, config.num_attention_heads)
-            change = added_bias(added.description)
-        settings = Settings(source=source, corpus=corpus, **asking, attention=None)
-        results = look_up(Lookup(settings, wanted, profiled, change), output, **running, progress=True)
-        if results is not None:
-            first, *others = summary_lines(results)
-            typer.echo("\n".join([f"{output}: {first}", *others]))
+                import posbias.report.lookup_page  # noqa: F401
+        settings = Settings(source=chosen_source(opening), corpus=corpus, **asking, attention=None)
+        found = ask(settings, wanted, profiled, described, temperature, output=output, **running, progress=True)
+        if found is not None:
+            typer.echo(f"{output}: {found!r}")
             if report is not None:
-                typer.echo(f"{write_lookup_report(report, results)}: report")
+                typer.echo(f"{found.report(report)}: report")

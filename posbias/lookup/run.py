@@ -34,10 +34,11 @@ from posbias.lookup.scores import (
 )
 from posbias.lookup.tasks import OF_TASK, SHARES, Task
 from posbias.measure.accumulators import bin_centres
+from posbias.measure.biases import Described
 from posbias.measure.checkpoint import Batch, differing, fingerprint_of, go_through
 from posbias.measure.corpus import Prompts
 from posbias.measure.instrument import Instrument
-from posbias.measure.loading import check_fits, last_part
+from posbias.measure.loading import Source, check_fits, last_part
 from posbias.measure.memory import out_of_memory
 from posbias.measure.positions import read_positions
 from posbias.measure.processes import Processes, processes
@@ -79,6 +80,15 @@ def added_bias(description: Any) -> Change:
 def divided(temperature: float) -> Change:
     """Return the change that divides a model's content logits by a temperature."""
     return Change(f"{TEMPERATURE}{temperature:g}", partial(divided_logits, temperatures=temperature))
+
+
+def changed(source: Source, bias: Described | None, temperature: float) -> Change | None:
+    """Return the one change that is asked for, None for none, or raise ValueError where a bias is not for the model."""
+    if bias is None:
+        return None if temperature == 1 else divided(temperature)
+    config = source.config()
+    bias.check(source.name(), config.num_hidden_layers, config.num_attention_heads)
+    return added_bias(bias.description)
 
 
 @dataclass(frozen=True)

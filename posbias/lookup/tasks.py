@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from posbias import errors
+from posbias.measure.biases import FIELD, Described, read_bias
 from posbias.measure.settings import setting
 
 TASKS = {"kv": "key-value lookup", "copy": "copying"}
@@ -13,6 +15,10 @@ DEFAULTS = {"kv": {"pairs": 64}, "copy": {"length": 256, "segment": 16, "cue": 4
 """What belongs to each task, and what it is unless given."""
 PROFILE_PROMPTS = 32
 """How many prompts give a profile unless given."""
+LOOKED = (
+    "separator", "field", "batch_size", "dtype", "device", "device_map", "special_tokens", "seed",
+)  # fmt: skip
+"""Settings of a measurement that a lookup leaves open, beside those that belong to a task."""
 
 SCORES: dict[str, tuple[str, str]] = {
     "accuracy": ("accuracy", "1 where each token of the answer is the model's most likely one, else 0"),
@@ -78,14 +84,37 @@ class Task:
         return (self.length or 0) - self.stretch
 
 
-def check_counts(task: Task, prompts: int, profile_prompts: int) -> None:
-    """Raise ValueError for numbers of prompts out of range; copying wants a second document for the control.
+def checked_counts(task: Task, prompts: int, profile_prompts: int | None, dataset: str | None) -> int:
+    """Return how many prompts give a profile, or raise ValueError for numbers out of range and a text that none reads.
 
-    >>> check_counts(Task("copy"), 1, 0)
+    Copying wants a second document for the control.
+
+    >>> checked_counts(Task("copy"), 1, 0, None)
     Traceback (most recent call last):
     ValueError: prompts: expected an integer of at least 2, received 1
     """
     errors.positive_integer("prompts", prompts, minimum=2 if task.name == "copy" else 1)
-    errors.positive_integer("profile_prompts", profile_prompts, minimum=0)
-    if profile_prompts > prompts:
-        raise errors.invalid("profile_prompts", f"at most the {prompts} prompts", profile_prompts)
+    found = min(PROFILE_PROMPTS, prompts) if profile_prompts is None else profile_prompts
+    errors.positive_integer("profile_prompts", found, minimum=0)
+    if found > prompts:
+        raise errors.invalid("profile_prompts", f"at most the {prompts} prompts", found)
+    if dataset is not None and task.name != "copy":
+        raise errors.invalid("dataset", f"none with the task {task.name}, which reads no text", dataset)
+    return found
+
+
+def one_change(bias: Any, temperature: float) -> Described | None:
+    """Return the bias that is to be added, None for none, or raise ValueError for two changes or a bad one.
+
+    ``bias`` is a description, or a text as ``--bias`` has it.
+
+    >>> one_change({"kind": "log", "alpha": 1.4}, 0.5)
+    Traceback (most recent call last):
+    ValueError: temperature: expected 1 with a bias: one change at a time, received 0.5
+    """
+    described = read_bias(bias) if isinstance(bias, str) else None if bias is None else Described(bias, FIELD)
+    errors.finite_array("temperature", temperature, ndim=(0,))
+    if temperature <= 0 or (temperature != 1 and described is not None):
+        expected = "a number above 0" if temperature <= 0 else "1 with a bias: one change at a time"
+        raise errors.invalid("temperature", expected, temperature)
+    return described

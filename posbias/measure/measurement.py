@@ -293,11 +293,14 @@ def load(path: str | PathLike[str]) -> Measurement:
     """
     with extra("measure"):
         from posbias import netcdf
+        from posbias.lookup.file import LAYOUT
         from posbias.measure.results import check_sizes, read_results, required
         from posbias.measure.summary import read_summary
     file = checked_path(path, ".nc")
-    is_summary = "summary" in netcdf.load(file).attrs
-    results = read_summary(file) if is_summary else read_results(file)
+    attrs = netcdf.load(file).attrs
+    if LAYOUT in attrs:
+        raise errors.invalid(str(file), "a measurement", "a lookup, which posbias.load_lookup reads")
+    results = read_summary(file) if "summary" in attrs else read_results(file)
     wanted = required(("influence", "lambda_frobenius"), results.attrs)
     missing = [name for name in wanted if name not in results]
     if missing:

@@ -28,6 +28,7 @@ from posbias.shipped import PREFIX
 
 if TYPE_CHECKING:
     from posbias.explain.explanation import Explanation
+    from posbias.lookup.found import Found
     from posbias.measure import loading
 
 
@@ -200,6 +201,78 @@ class Model:
         with lent(self.source):
             shown = sys.stderr.isatty() if progress is None else bool(progress)
             return explain(chosen, text, **how, profile=profile, reorder=reorder, progress=shown)  # type: ignore[arg-type]
+
+    def lookup(
+        self,
+        task: str = "kv",
+        *,
+        prompts: int = 200,
+        pairs: int | None = None,
+        length: int | None = None,
+        segment: int | None = None,
+        cue: int | None = None,
+        dataset: str | PathLike[str] | None = None,
+        profile_prompts: int | None = None,
+        bias: Any = None,
+        temperature: float = 1.0,
+        progress: bool | None = None,
+        **settings: Any,
+    ) -> Found:
+        """Ask the model for what stands at each place of its prompt: scores by place, beside the prompts' profiles.
+
+        Parameters
+        ----------
+        task
+            ``kv``: pairs of a key and a value, then one of the keys; the answer is its value. ``copy``: a text, then a
+            cue from somewhere in it; the answer is the segment that follows the cue there.
+        prompts
+            How many prompts; their answers are at each place in turn.
+        pairs
+            Of ``kv``: pairs in a prompt; 64.
+        length, segment, cue
+            Of ``copy``: tokens of a prompt, of the segment, and of the cue; 256, 16 and 4.
+        dataset
+            Of ``copy``: as in :meth:`measure`.
+        profile_prompts
+            How many prompts also give a profile; 32, or all if there are fewer; 0 for none.
+        bias
+            As in :meth:`measure`.
+        temperature
+            What content adds to attention's logits is divided by this: below 1 sharpens it. One change at a time.
+        progress
+            As in :meth:`measure`.
+        settings
+            ``separator`` and ``field`` of the data set; ``batch_size``, ``dtype``, ``device``, ``device_map``,
+            ``special_tokens`` and ``seed`` as in :meth:`measure`.
+
+        Raises
+        ------
+        ValueError
+            For whatever is not as it should be, with the field, what was expected and what came.
+        OSError
+            If a file or the hub cannot be read.
+        """
+        from posbias.lookup.found import ask
+        from posbias.lookup.tasks import LOOKED, Task, checked_counts, one_change
+        from posbias.measure.in_memory import InMemory, lent
+        from posbias.networks.families import family_of
+
+        if unknown := sorted(set(settings) - set(LOOKED)):
+            raise errors.invalid("lookup", f"settings among {', '.join(LOOKED)}", ", ".join(unknown))
+        family_of(self.config)  # raises where there is no row
+        wanted = Task(task, pairs=pairs, length=length, segment=segment, cue=cue)
+        texts = None if dataset is None else fspath(dataset)
+        profiled, described = checked_counts(wanted, prompts, profile_prompts, texts), one_change(bias, temperature)
+        asked = {"prompts": prompts, "dataset": texts, **settings}
+        if isinstance(self.source, InMemory):
+            asked = self.source.settings(asked)
+        with lent(self.source):
+            shown = sys.stderr.isatty() if progress is None else bool(progress)
+            chosen = chosen_settings(self.source, asked, untrained=False)
+            found = ask(chosen, wanted, profiled, described, temperature, progress=shown)
+        if found is None:
+            raise RuntimeError("expected to be the first process, received another: use posbias lookup under torchrun")
+        return found
 
     def __repr__(self) -> str:
         from posbias.measure.in_memory import InMemory

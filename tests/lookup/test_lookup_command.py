@@ -13,7 +13,9 @@ xr = pytest.importorskip("xarray", reason="xarray is not installed")
 from killed import killed
 from lookup_worlds import byte_tokenizer, named_tokenizer, save_network
 from measuring import launched, refused, save, status, write_documents
+from transformers import AutoModelForCausalLM
 
+import posbias
 from posbias.lookup import run as module
 from posbias.lookup.file import ATTRIBUTES, VARIABLES, does_task, read_lookup, summary_lines
 from posbias.lookup.run import Change, Lookup, look_up
@@ -285,6 +287,56 @@ def test_a_bias_is_added_while_the_model_is_asked(place, found, tmp_path, capsys
     means = {bias: np.arange(5) @ p / p.sum() for bias, p in kernels.items()}
     assert means["alibi:-1"] + 0.5 < means["none"] < means["alibi:1"] - 0.5
     assert results["none"].attrs["change"] == "none" and "slope" in results["alibi:1"].attrs["change"]
+
+
+# From Python
+
+
+def test_python_finds_what_the_command_finds(place, found, tmp_path, capsys):
+    asked = {"pairs": 5, "prompts": 12, "profile_prompts": 6, "batch_size": 4, "progress": False}
+    here = posbias.open(place / "bloom").lookup(**asked)
+    there = posbias.load_lookup(found)
+    for name in there.results:
+        assert np.allclose(here.results[name], there.results[name], equal_nan=True, atol=1e-6), name
+    assert repr(here) == "\n".join(summary_lines(here.results)) and "<table>" in here._repr_html_()
+    table = here.to_pandas()
+    assert table["prompts"].sum() == 12 and table.loc[0, "accuracy"] == there.results["accuracy_mean"][0]
+    assert (table["log_probability_low"] <= table["log_probability"]).all()
+    assert posbias.load_lookup(here.save(tmp_path / "r.nc")).to_xarray().attrs == here.results.attrs
+    assert here.report(tmp_path / "r.html").read_text().count("<svg") == 1
+    added = posbias.open(place / "bloom").lookup(**asked, bias={"kind": "alibi", "slope": 1.0})
+    assert added.results.attrs["change"] != "none" and not np.allclose(
+        added.results["log_probability"], here.results["log_probability"]
+    )
+    with pytest.raises(ValueError, match=r"received a lookup, which posbias\.load_lookup reads"):
+        posbias.load(tmp_path / "r.nc")
+
+
+def test_a_model_in_memory_is_asked_and_given_back(place):
+    network = AutoModelForCausalLM.from_pretrained(place / "bloom").train()
+    asked = {"pairs": 5, "prompts": 4, "profile_prompts": 2}
+    here = posbias.open(network, tokenizer=str(place / "bloom")).lookup(**asked)
+    there = posbias.open(place / "bloom").lookup(**asked)
+    assert np.allclose(here.results["log_probability"], there.results["log_probability"], atol=1e-4)
+    assert network.training and all(one.requires_grad for one in network.parameters())
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"task": "sort"}, "task: expected one of kv, copy"),
+        ({"dataset": "builtin"}, "dataset: expected none with the task kv, which reads no text"),
+        ({"bias": "log:1", "temperature": 2.0}, "temperature: expected 1 with a bias: one change at a time"),
+        ({"bias": [{"kind": "none"}]}, "bias: expected one bias, or one for each of 4 heads"),
+        ({"prompts": 4, "profile_prompts": 5}, "profile_prompts: expected at most the 4 prompts"),
+        ({"rule": "cut"}, "lookup: expected settings among separator, field"),
+    ],
+)
+def test_bad_arguments_are_refused_before_the_model_is_loaded(place, monkeypatch, changes, expected):
+    monkeypatch.setattr(Source, "load_model", lambda *_: pytest.fail("loaded"))
+    with pytest.raises(ValueError) as error:
+        posbias.open(place / "bloom").lookup(**changes)
+    assert str(error.value).startswith(expected)
 
 
 # What is refused
