@@ -553,7 +553,7 @@ def test_the_switch_between_the_laws(driver, show):
         f"squares {hops:.4g} attention",
     ):
         assert part in said
-    is_said(driver, "At birth: squares")
+    is_said(driver, "Untrained: squares")
     assert "#" + driver.execute_script("return location.hash").strip("#") == hash_of(start | {"law": "birth"})
     without = after(driver, element(driver, "force-position").click)
     assert np.abs(without - predicted_at_birth(**start, off=("position",))).max() < 1e-12

@@ -39,7 +39,7 @@
     ],
     diagonal: ["Diagonal", "added where a token attends to itself"],
     length: ["Length", "tokens n"],
-    law: ["Law", "", { aligned: "trained, aligned: sizes", birth: "at birth: squares" }],
+    law: ["Law", "", { aligned: "aligned: sizes", birth: "untrained: squares" }],
     axis: ["Influence axis", "", { linear: "linear", log: "logarithmic" }],
   };
   const GROUPS = [

@@ -305,7 +305,7 @@
     if (sizes) {
       const gap = engine.wasserstein(p, sizes).toFixed(3);
       const far = `mean position ${engine.meanPosition(sizes).toFixed(3)}, Wasserstein distance ${gap}`;
-      found.push(["At birth", `squares are added over sets of layers; adding sizes instead: ${far}`]);
+      found.push(["Untrained", `squares are added over sets of layers; adding sizes instead: ${far}`]);
     }
     if (measured) {
       const gap = engine.wasserstein(p, measured).toFixed(3);
