@@ -47,7 +47,8 @@ for (const e of document.querySelectorAll("main :is(pre, img, td, th, div.math, 
   if (e.getBoundingClientRect().right > limit + 1) say("cut", e);
 for (const e of document.querySelectorAll("main :is(pre, div.math)"))
   if (e.scrollWidth > e.clientWidth + 1) say("cut", e);
-for (const e of document.querySelectorAll("button, nav, .bd-sidebar, .headerlink, details:is(.above-input, .page-code)"))
+const alive = "button, nav, .bd-sidebar, .headerlink, details:is(.above-input, .page-code)";
+for (const e of document.querySelectorAll(alive))
   if (e.checkVisibility() && seen(e)) say("still there", e);
 for (const e of document.querySelectorAll(".bd-article details > summary + *"))
   if (!e.closest(".above-input, .page-code") && !e.checkVisibility()) say("folded", e);

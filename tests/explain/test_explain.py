@@ -258,7 +258,10 @@ BAD_PROFILES = {
         lambda x: x.attrs.update(added_bias='{"kind": "log", "alpha": 1.0}'),
         "profile: expected a measurement of llama (posbias measure ",
     ),
-    "zero": (lambda x: x["influence_prompts"].__setitem__((slice(None), slice(1, 10)), 0), "influence: expected some in each segment"),
+    "zero": (
+        lambda x: x["influence_prompts"].__setitem__((slice(None), slice(1, 10)), 0),
+        "influence: expected some in each segment",
+    ),
 }
 
 
