@@ -47,6 +47,9 @@ def train(
     remedies: Annotated[
         bool, typer.Option("--remedies", help="Search biases and temperatures for the finished networks as well.")
     ] = False,
+    explained: Annotated[
+        bool, typer.Option("--explained", help="Count how often `posbias explain` names the pair with the answer.")
+    ] = False,
     processes: Annotated[int, typer.Option(help="Number of networks to train at a time, each on one thread.")] = 1,
     checkpoint_every: Annotated[float, typer.Option(help="Minimum time between checkpoints, in seconds.")] = 60.0,
 ) -> None:
@@ -81,6 +84,7 @@ def train(
     check_folder(output)
 
     from studies import results
+    from studies.lookup.explained import measure_explained
     from studies.lookup.measure import measure_lookup_remedies, measure_profiles
     from studies.lookup.tables import PARTS
     from studies.lookup.training import run_settings
@@ -101,6 +105,8 @@ def train(
             results.save(path, {entry: measure_profiles(setting, numbers, output)})
         if remedies and (entry := f"{setting.name}.remedies") not in kept:
             results.save(path, {entry: measure_lookup_remedies(setting, numbers, output)})
+        if explained and (entry := f"{setting.name}.explained") not in kept:
+            results.save(path, {entry: measure_explained(setting, numbers, output)})
 
     for setting in wanted:
         if setting.name not in names:
