@@ -39,6 +39,7 @@ REPEATABLE = {
     "OMP_NUM_THREADS": "1",  # sums are taken in one order, and chapters that run side by side do not compete
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
+    "PYTHONWARNINGS": "ignore:IProgress not found",  # tqdm's, where a kernel has no widgets: with a path of the machine
 }
 """The environment of every run."""
 

@@ -10,6 +10,7 @@ from bookkit.chapters import find_chapter, list_chapters
 
 PARAMETERS = ':tags: [parameters]\n\nn = 4  # tokens\nslope = 0.5\nmodel = "bloom"\nexact = True\nlengths = [8, 16]'
 SPEAKS = "import os\nprint('a')\nprint({'x', 'y', 'z'})\nprint(os.getcwd(), os.environ['OMP_NUM_THREADS'])"
+SPEAKS += "\nimport warnings\nwarnings.warn('IProgress not found.', stacklevel=2)"  # stays off the page
 GOOD = chapter_source("Good", PARAMETERS, SPEAKS, "n * slope")
 BAD = chapter_source("Bad", "1 + 1", "boom = 1 / 0")
 
