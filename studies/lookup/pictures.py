@@ -21,13 +21,22 @@ COLOURS = {
     "none": "#7f7f7f", "alibi": "#009E73", "steep": "#D55E00", "rope": "#CC79A7", "log": "#0072B2", "early": "#56B4E9",
     "flat": "#E69F00",
 }  # fmt: skip
-SHOWN = ("one hop", "end", "influence_born", "squares_born", "rollout_born", "recency")
+STYLES = {"steep": "-", "early": "--", "flat": "-.", "rope": ":", "alibi": "--", "log": "-.", "none": ":"}
+"""Line styles of kinds of positions: those that share a figure differ in grey too."""
+SHOWN = ("one hop", "end", "influence_born", "squares_born", "recency", "rollout_born", "two hops")
 """Predictors in the figure of ranks."""
-LINKS = (
-    ("the prior", "hops of the task"),
-    ("influence at birth", "influence"),
-    ("speed of learning", "of its mean"),
-    ("found at 4 times the length", "accuracy"),
+CHAIN = {
+    "steep": ((0, 0.63, 0.2), (1, 0.05, 0.76), (3, 0.4, 0.25)),
+    "early": ((0, 0.2, 1.5), (1, 0.08, 1.13)),
+    "flat": ((0, 0.59, 2.3), (1, 0.65, 1.26), (2, 0.72, 0.4)),
+    "rope": ((0, 0.06, 0.72), (3, 0.12, 0.45)),
+}
+"""Kinds of positions in the figure of the chain, and in which panels and where the names of their curves are."""
+PANELS = (
+    ("1. Prior", "relative to its average"),
+    ("2. Speed of learning", "relative to its average"),
+    ("3. Found, trained length", "share of values found"),
+    ("4. Found, 4 times the length", "share of values found"),
 )
 """Panels of the chain: title, and what its axis shows."""
 
@@ -35,38 +44,41 @@ LINKS = (
 def draw_chain(runs: Sequence[Run], axes: Sequence[Any]) -> None:
     """Draw one line of settings from the prior to what is found, a panel for each link, on four axes.
 
-    Profiles are over parts of the places, in multiples of their mean; what is found is of networks that have learned.
+    Profiles are over parts of the places; what is found is of networks that have learned.
     """
     for run in runs:
-        prior, influence, speed = predicted(run, TASK), predicted(run, "influence_born"), 1 / learning_times(run)
-        _line(axes[0], run, prior / prior.mean())
-        _line(axes[1], run, influence / influence.mean())
-        _line(axes[2], run, (speed / speed.mean(1, keepdims=True)).mean(0))
-    draw_accuracy(finished(runs), 4, axes[3])
-    for ax, (title, label) in zip(axes, LINKS, strict=True):
-        ax.set_title(title, fontsize=9)
+        if run.results.attrs["encoding"] in CHAIN:
+            prior, speed = predicted(run, TASK), 1 / learning_times(run)
+            _line(axes[0], run, prior / prior.mean())
+            _line(axes[1], run, (speed / speed.mean(1, keepdims=True)).mean(0))
+            for times, ax in zip((1, 4), axes[2:], strict=True):
+                for done in finished([run]):
+                    _line(ax, done, found_at_the_end(done, times))
+    for ax, (title, label) in zip(axes, PANELS, strict=True):
+        ax.set_title(title, loc="left")
         ax.set_ylabel(label)
-        ax.set_xlabel("place (first 0, last 1)")
-
-
-def draw_accuracy(runs: Sequence[Run], times: int, ax: Any) -> None:
-    """Draw the share of values that networks find by part, in prompts of some times the length of those in training."""
-    for run in runs:
-        _line(ax, run, found_at_the_end(run, times))
-    ax.set_ylim(0, 1.03)
-    ax.set_xlabel("place (first 0, last 1)")
+    for ax in axes[2:]:
+        ax.set_ylim(0, 1.03)
+        ax.set_xlabel("place (0 first, 1 last)")
+    for ax in axes:
+        ax.set_xlim(0, 1)
+    for kind, places in CHAIN.items():
+        for panel, x, y in places:
+            axes[panel].text(x, y, LABELS[kind], color=COLOURS[kind])
 
 
 def draw_ranks(order: pd.DataFrame, ax: Any) -> None:
-    """Draw each setting's rank correlation of predictors with the speed of learning, a row for each predictor."""
+    """Draw each setting's rank correlation of predictors with the speed of learning, and their mean, in a row each."""
     rng = np.random.default_rng(0)
     for row, name in enumerate(SHOWN):
-        for encoding, part in order.groupby("encoding"):
-            jitter = row + 0.3 * (rng.random(len(part)) - 0.5)
-            label = LABELS[str(encoding)] if row == 0 else None
-            ax.plot(part[name], jitter, "o", ms=4, alpha=0.8, color=COLOURS[str(encoding)], label=label, mew=0)
-        ax.plot([order[name].mean()] * 2, [row - 0.35, row + 0.35], color="0.2", lw=1.5)
+        jitter = row + 0.3 * (rng.random(len(order)) - 0.5)
+        ax.plot(order[name], jitter, "o", ms=4.5, alpha=0.6, color="#0072B2", mew=0)
+        ax.plot([order[name].mean()] * 2, [row - 0.35, row + 0.35], color="black", lw=2)
+        ax.text(1.12, row, f"{order[name].mean():.2f}".replace("-", "−"), va="center")
+    ax.text(1.12, -0.85, "mean", va="center")
     ax.set_yticks(range(len(SHOWN)), [PREDICTORS[name] for name in SHOWN])
+    ax.set_xlim(-1.08, 1.08)
+    ax.set_xticks([-1, -0.5, 0, 0.5, 1])
     ax.invert_yaxis()
     ax.axvline(0, color="0.7", lw=0.8, zorder=0)
     ax.set_xlabel("rank correlation with the speed of learning")
@@ -84,7 +96,7 @@ def draw_remedies(remedies: Mapping[str, xr.Dataset], styles: Mapping[str, str],
 
 def _line(ax: Any, run: Run, y: Float[np.ndarray, "parts"]) -> None:
     encoding = str(run.results.attrs["encoding"])
-    ax.plot(_places(y), y, color=COLOURS[encoding], label=LABELS[encoding], lw=1.3)
+    ax.plot(_places(y), y, STYLES[encoding], color=COLOURS[encoding], label=LABELS[encoding])
 
 
 def _places(y: np.ndarray) -> Float[np.ndarray, "parts"]:

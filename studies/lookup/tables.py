@@ -26,14 +26,14 @@ PARTS = 8
 TASK = "hops of the task"
 PREDICTORS = {
     TASK: "as many hops as the task needs",
-    "one hop": "one hop",
+    "one hop": "prior (one hop)",
     "two hops": "two hops",
-    "squares_born": "law of squares",
-    "rollout_born": "rollout",
-    "influence_born": "influence at birth",
-    "distance": "distance",
-    "recency": "recency",
-    "end": "the end that the prior favours",
+    "squares_born": "law of untrained networks",
+    "rollout_born": "rollout (all hops)",
+    "influence_born": "influence before training",
+    "distance": "near the end first",
+    "recency": "last place first",
+    "end": "favoured end first",
 }
 """What may give the order of learning, and its name: parts of the rollout, profiles of untrained networks, and rules.
 
