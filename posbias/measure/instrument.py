@@ -473,7 +473,7 @@ def _climb(
     for rung in climb.gradients:
         if rung in ("vectors", "positions"):
             del x, y  # one graph at a time
-            with watch.simpler(replaced=rung):
+            with watch.simpler(replaced=rung), climb.changed(t):
                 x, y = walk.run(t)
         with watch.simpler(fixed=rung == "fixed-attention"):
             climb.back(rung, y, x)

@@ -8,6 +8,7 @@ goes through is another prompt's (:func:`ring`), and from rung to rung less of i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -36,6 +37,8 @@ class Rungs:
     """The rungs that are climbed."""
     turns: Float[Tensor, "depths d d"] | None = None
     """What each position's gradient by x_0 … x_T is multiplied by, from the right; nothing if None."""
+    changed: Callable[[int], AbstractContextManager[None]] = lambda t: nullcontext()
+    """What else is changed while layer t runs with attention that is replaced."""
 
 
 def ring(prompts: int, seed: tuple[int, ...]) -> Int[np.ndarray, "B"]:
@@ -58,7 +61,7 @@ class Climb:
     def __init__(self, rungs: Rungs, top: Float[Tensor, "B n d"]) -> None:
         self.pairings = [torch.from_numpy(row) for row in rungs.pairings]
         self.gradients = {rung: [top] * len(self.pairings) for rung in rungs.names}
-        self.turns = rungs.turns
+        self.turns, self.changed = rungs.turns, rungs.changed
 
     def turn(self, t: int) -> None:
         """Turn the gradients by x_t as the rungs say."""
@@ -127,11 +130,17 @@ def given_weights(kernels: Float[Tensor, "H n n"]) -> Weights:
 
 
 class WeighedValues(torch.autograd.Function):
-    """Take averages of values with weights that are made when they are needed, and once more on the way back."""
+    """Take averages of values with weights that are made when they are needed.
+
+    On the way back they are made once more, unless they take no more room than the values do.
+    """
 
     @staticmethod
     def forward(ctx: Any, value: Float[Tensor, "B H n D"], weights: Weights) -> Float[Tensor, "B H n D"]:  # type: ignore[override]
         """Return the averages."""
+        if value.shape[2] <= value.shape[0] * value.shape[3]:  # n² a head, and B n D
+            kept = list(weights())
+            weights = lambda: iter(kept)  # noqa: E731 - as given_weights does
         ctx.weights = weights
         out = torch.empty_like(value)
         for queries, w in weights():

@@ -196,15 +196,18 @@ def needs(variant: str) -> str:
     >>> needs("own")
     '--quantities with kernels'
     """
-    needed = {
-        "a": "mixing",
-        "b": "mixing",
-        "c": "content",
-        "kernels": "kernels",
-        "own": "kernels",
-        "birth": "branches",
-    }.get(variant, "ladder")
-    return f"--quantities with {needed}" + (", of a model without a norm on the residual sum" * (variant == "birth"))
+    of_birth = ", of a model without a norm on the residual sum" * (variant == "birth")
+    return f"--quantities with {quantity_of(variant)}{of_birth}"
+
+
+def quantity_of(variant: str) -> str:
+    """Return the quantity of a measurement that a variant is made of.
+
+    >>> quantity_of("vectors")
+    'ladder'
+    """
+    named = {"a": "mixing", "b": "mixing", "c": "content", "kernels": "kernels", "own": "kernels", "birth": "branches"}
+    return named.get(variant, "ladder")
 
 
 def _absent(results: xr.Dataset, variant: str) -> ValueError:
@@ -216,7 +219,18 @@ def _absent(results: xr.Dataset, variant: str) -> ValueError:
     expected = f"one of {', '.join(described)}, which the measurement describes"
     if variant == "birth" and "no_branches" in results.attrs:
         return errors.invalid("variant", expected, f"birth, of a model with {results.attrs['no_branches']}")
-    return errors.invalid("variant", expected, f"{variant}, which needs {needs(variant)}")
+    return errors.invalid("variant", expected, f"{variant}, which needs {needs(variant)}{_command(results, variant)}")
+
+
+def _command(results: xr.Dataset, variant: str) -> str:
+    """Return how to measure once more with what a variant needs; nothing of a model that no one name opens."""
+    attrs = {str(name): str(value) for name, value in results.attrs.items()}
+    if " " in (name := attrs.get("model", " ")) or "quantities" not in attrs:
+        return ""
+    text = "--rule random" if attrs["rule"].startswith("random") else f"--dataset {attrs['dataset']}"
+    numbers = f"--prompts {attrs['prompts']} --length {attrs['length']}"
+    quantities = f"{attrs['quantities']},{quantity_of(variant)}"
+    return f": posbias measure {name} {text} {numbers} --quantities {quantities} --output again.nc"
 
 
 def _at_birth(results: xr.Dataset, measured: int, n: int) -> MeasuredRollout:

@@ -212,7 +212,12 @@ def check_batches(prompts: int, batch_size: int) -> None:
     >>> check_batches(9, 8)
     Traceback (most recent call last):
     ValueError: batch_size: expected one that leaves no prompt alone, for ladder, received 8 of 9 prompts
+    >>> check_batches(1, 8)
+    Traceback (most recent call last):
+    ValueError: prompts: expected at least 2, for ladder, which exchanges layers between prompts, received 1
     """
+    if prompts == 1:
+        raise errors.invalid("prompts", "at least 2, for ladder, which exchanges layers between prompts", prompts)
     if batch_size == 1 or prompts % batch_size == 1:
         raise errors.invalid(
             "batch_size", "one that leaves no prompt alone, for ladder", f"{batch_size} of {prompts} prompts"

@@ -1,5 +1,7 @@
 """The rungs of the ladder, against layers that are simpler by other means."""
 
+from contextlib import contextmanager
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +10,7 @@ from measuring import VARIED, N, arguments, make, refused, save, status, write_d
 import posbias
 from posbias.cli import main
 from posbias.measure.instrument import Instrument
-from posbias.measure.ladder import Rungs, ring
+from posbias.measure.ladder import Rungs, fused_mean, ring
 from posbias.measure.loading import Source
 from posbias.measure.positions import read_positions
 from posbias.measure.results import read_results
@@ -77,6 +79,23 @@ def test_the_first_rung_without_exchange_is_the_gradient_itself(name):
     _, exchanged = climbed(model, PAIRED, "independent")
     assert abs(exchanged[:, 0] - exact).max() > 0.02 * exact.max()
     assert not np.allclose(exchanged[:, 0], exchanged[:, 1])
+
+
+def test_weights_of_fused_attention_are_made_once_where_they_are_small(monkeypatch):
+    made = []
+
+    def counted(reading):
+        weights = fused_mean(reading)
+        return lambda: made.append(1) or weights()
+
+    monkeypatch.setattr("posbias.measure.ladder.fused_mean", counted)
+    rungs, model = Rungs(PAIRED.pairings, names=("vectors",)), make("llama", attention="sdpa")
+    few = Instrument(model).measure(prompts(), rungs=rungs).ladder
+    assert len(made) == T and N <= B * 8
+    made.clear()
+    long = torch.randint(1, 97, (2, 40), generator=torch.Generator().manual_seed(1))
+    Instrument(model).measure(long, rungs=Rungs(np.array([[1, 0]]), names=("vectors",)))
+    assert len(made) == 2 * T and 40 > 2 * 8 and few.isfinite().all()
 
 
 @pytest.mark.parametrize("name", FUSED)
@@ -148,6 +167,27 @@ def test_positions_keep_the_slopes(name):
     assert not np.allclose(climbed(model, Rungs(PAIRED.pairings, shifted), "positions")[1], ours, rtol=0.01)
 
 
+def test_a_layer_is_changed_only_where_its_attention_is_replaced():
+    model = make("llama")
+    seen = []
+
+    @contextmanager
+    def changed(t):
+        layer, kept = model.model.layers[t], model.model.layers[t].self_attn
+        layer.self_attn = model.model.layers[(t + 1) % T].self_attn
+        seen.append(t)
+        yield
+        layer.self_attn = kept
+
+    even = torch.full((N, N), 1.0).tril()
+    kernels = (even / even.sum(-1, keepdim=True)).expand(T, 4, N, N)
+    exchanged = Instrument(model).measure(prompts(), rungs=Rungs(PAIRED.pairings, kernels, changed=changed))
+    own = Instrument(model).measure(prompts(), rungs=Rungs(PAIRED.pairings, kernels))
+    assert seen == [2, 2, 1, 1, 0, 0]
+    assert torch.equal(exchanged.influence, own.influence) and torch.equal(exchanged.ladder[:, :2], own.ladder[:, :2])
+    assert not torch.allclose(exchanged.ladder[:, 3], own.ladder[:, 3], rtol=0.05)
+
+
 def test_kernels_that_are_given_are_taken_by_fused_attention_too():
     kernels = torch.rand(T, 4, N, N, generator=torch.Generator().manual_seed(2)).tril()
     given = Rungs(PAIRED.pairings, kernels / kernels.sum(-1, keepdim=True))
@@ -205,7 +245,9 @@ def test_pairings_are_those_of_the_seed_and_the_batch(place):
 
 
 def test_one_prompt_has_none_to_exchange_layers_with(place, tmp_path, capsys):
-    for prompts, size in ((1, 8), (10, 1), (9, 4)):
+    words = arguments(place, tmp_path / "x.nc", "-q", "ladder", prompts=1)
+    refused(capsys, tmp_path, words, "prompts: expected at least 2, for ladder", "received 1")
+    for prompts, size in ((10, 1), (9, 4)):
         words = arguments(place, tmp_path / "x.nc", "-q", "ladder", prompts=prompts, batch_size=size)
         wanted = "expected one that leaves no prompt alone, for ladder"
         refused(capsys, tmp_path, words, f"batch_size: {wanted}, received {size} of {prompts} prompts")
@@ -215,7 +257,13 @@ def test_a_rung_that_was_not_measured_says_what_to_measure(place, tmp_path, caps
     assert status(capsys, arguments(place, tmp_path / "plain.nc", "-q", "mixing"))[0] == 0
     plain = posbias.load(tmp_path / "plain.nc")
     assert "pairings" not in plain.results.attrs
-    with pytest.raises(ValueError, match="received vectors, which needs --quantities with ladder"):
+    with pytest.raises(
+        ValueError, match="received vectors, which needs --quantities with ladder: posbias measure"
+    ) as x:
         plain.rollout("vectors")
+    again = str(x.value).partition(": posbias ")[2].split()
+    named = {"bloom": str(place / "bloom"), "d.jsonl": str(place / "d.jsonl"), "again.nc": str(tmp_path / "again.nc")}
+    assert status(capsys, [named.get(word, word) for word in again])[0] == 0
+    assert posbias.load(tmp_path / "again.nc").rollout("vectors").values.shape == (16,)
     with pytest.raises(ValueError, match="expected length 16 and norm frobenius"):
         posbias.load(place / "m.nc").rollout("vectors", length=8)
