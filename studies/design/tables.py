@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -100,7 +100,7 @@ def reached(seeds: Seeds, *, resamples: int = 1000) -> pd.DataFrame:
     decided = u_decisions(samples, smooth=smooth, resamples=max(resamples, 40 * len(samples)))
     rows = []
     for name, x in entries.items():
-        p, q = samples[name].profile, x["rollout"].sel(variant="b").values
+        p, q = samples[name].profile, _rollout(x)
         squares = x["rollout"].sel(variant="birth").values if "birth" in x["variant"].values else None
         rows.append({
             "model": name,
@@ -241,22 +241,25 @@ def remedy_numbers(points: pd.DataFrame) -> str:
     return "\n".join("   ".join(names[k : k + 3]) for k in range(0, len(names), 3))
 
 
-def level(entries: Mapping[int, xr.Dataset]) -> Float[np.ndarray, "places"]:
-    """Return measured influence n p_j as a running mean, the last token aside, the mean over all seeds' entries."""
-    p = np.mean([sample_of(x).profile for x in entries.values()], axis=0)
+def level(entries: Mapping[int, xr.Dataset], *, rollout: bool = False) -> Float[np.ndarray, "places"]:
+    """Return measured influence n p_j, or the rollout, as a running mean without the last token, mean over all seeds."""
+    p = np.mean([_rollout(x) if rollout else sample_of(x).profile for x in entries.values()], axis=0)
     return np.asarray(p.size * np.convolve(p[:-1], np.ones(LEVELLED) / LEVELLED, mode="valid"))
 
 
-def draw_profiles(seeds: Seeds, body: str, ax: Any) -> None:
-    """Draw :func:`level` of one body's networks over j / n."""
-    for model, entries in seeds.items():
-        own, kind = body_and_kind(model)
-        if own == body:
-            heights = level(entries)
-            places = (np.arange(heights.size) + LEVELLED // 2) / (heights.size + LEVELLED)
-            ax.plot(places, heights, color=COLOURS[kind], label=LABELS[kind], linewidth=0.9)
-    ax.axhline(1, color="#7f7f7f", linewidth=0.6, linestyle="--")
-    ax.set(xlabel="position $j/n$", yscale="log")
+def draw_profiles(seeds: Seeds, models: Iterable[str], ax: Any, *, rollout: bool = False) -> None:
+    """Draw :func:`level` of some models over j / n."""
+    for model in models:
+        heights, kind = level(seeds[model], rollout=rollout), body_and_kind(model)[1]
+        places = (np.arange(heights.size) + LEVELLED // 2) / (heights.size + LEVELLED)
+        ax.plot(places, heights, "--" if kind == "flat" else "-", color=COLOURS[kind], label=LABELS[kind])
+    ax.axhline(1, color="#7f7f7f", linewidth=0.8, linestyle=":")
+    ax.set(yscale="log", xlim=(0, 1))
+
+
+def _rollout(entry: xr.Dataset) -> Float[np.ndarray, "places"]:
+    """Return the profile of the rollout of an entry's biases and measured mixing."""
+    return np.asarray(entry["rollout"].sel(variant="b").values)
 
 
 def to_uniform(p: Float[np.ndarray, "n"]) -> float:

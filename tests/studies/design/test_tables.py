@@ -74,6 +74,7 @@ def test_the_place_that_is_heard_least(seeds):
     rising = np.arange(1.0, 65.0) / (64 * 65 / 2)
     assert np.isclose(tables.level(seeds["llama-12"]).min(), 64 * rising[:9].mean())
     assert np.allclose(tables.level(seeds["llama-12-flat"]), 1.0)
+    assert np.allclose(tables.level(seeds["llama-12"], rollout=True), 1.0)
 
 
 def test_points_of_the_map(seeds, monkeypatch):
