@@ -144,7 +144,7 @@ def show_verdicts(lines: Sequence[tuple[str, str, str, str]]) -> None:
     text, rows = [], ["| claim | here | verdict |", "|:--|:--|:--|"]
     for row, part, claim, found in lines:
         verdict, name = MADE[row, part], ", ".join(filter(None, (row, part)))
-        link = f'<a href="status.html#{anchor(row, part)}">how it was tested</a>'
+        link = f'<a href="status.html#{anchor(row, part)}">test</a>'
         text.append(f"{name} {verdict}: {claim} {found}")
         rows.append(f"| {claim} | {found} | **{verdict}** – {link} |")
     display({"text/plain": "\n".join(text), "text/markdown": "\n".join(rows)}, raw=True)

@@ -67,7 +67,7 @@ def test_verdicts_of_a_page_are_one_table(shown):
         ("WU-H", "statement", "The peak moves away.", "It does."),
     ]
     show_verdicts(lines)
-    tested = '– <a href="status.html#{}">how it was tested</a> |'
+    tested = '– <a href="status.html#{}">test</a> |'
     assert shown[-1]["text/markdown"].splitlines()[2:] == [
         "| Products have a closed form. | One differs. | **contradicted** " + tested.format("x-decay"),
         "| The peak moves away. | It does. | **consistent** " + tested.format("wu-h-statement"),
@@ -185,7 +185,7 @@ def test_status_joins_rows_with_records():
     assert "gain 0.0<br>gain 0.0 (odd)<details>" in text
     assert "*Fails if* it falls. *Noticed:* 3/4 reversed.</details>" in text
     assert "| **contradicted in part**<br>3/4 |" in text and "| **open**<br> |" in text
-    assert '<a id="ra-p4-2"></a>`RA-P4.2`<br>prefix mass' in text
+    assert '<a id="ra-p4-2"></a>`RA-P4.2`<br>with causal, monotone kernels' in text
     assert "[Four forces](forces.ipynb), `mixing`" in text
     assert all(line.count(" | ") == 3 for line in text.splitlines() if not line.startswith("|:"))
     with pytest.raises(ValueError, match="received 'XX'"):
