@@ -11,9 +11,10 @@ import pytest
 import torch
 import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
+from transformers import AutoConfig, PreTrainedTokenizerFast
 
 from posbias.cli import main
+from posbias.networks.auto import causal_class
 
 EVERYTHING = "kernels,content,logits,heads,branches,ladder"
 """Quantities of a measurement beyond the least."""
@@ -40,6 +41,8 @@ ROUTED = {"n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1
 ROUTED |= {"first_k_dense_replace": 1, "n_group": 2, "topk_group": 1}
 LATENT = {**ROUTED, "num_key_value_heads": 4, "kv_lora_rank": 16, "qk_rope_head_dim": 4, "qk_nope_head_dim": 4}
 LATENT |= {"v_head_dim": 8}
+STRETCHED = {"rope_type": "yarn", "rope_theta": 10_000.0, "factor": 16.0, "original_max_position_embeddings": 4}
+STRETCHED |= {"llama_4_scaling_beta": 0.1}
 VISION = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
 VISION |= {"image_size": 8, "patch_size": 4}
 
@@ -83,6 +86,7 @@ CONFIGS = {
     "gpt_oss": ("gpt_oss", {**LLAMA, **LOCAL, "head_dim": 8, "num_local_experts": 4, "num_experts_per_tok": 2}),
     "deepseek_v2": ("deepseek_v2", {**LLAMA, **LATENT, "topk_method": "greedy", "q_lora_rank": None}),
     "deepseek_v3": ("deepseek_v3", {**LLAMA, **LATENT, "q_lora_rank": 12}),
+    "mistral4": ("mistral4", {**LLAMA, **LATENT, "q_lora_rank": 12, "rope_parameters": STRETCHED}),
     "llama4_text": (
         "llama4_text",
         {**LLAMA, "head_dim": 8, "intermediate_size_mlp": 48, "num_local_experts": 4, "no_rope_layers": [1, 0, 1]}
@@ -111,7 +115,7 @@ CONFIGS = {
 """Name → (model_type, settings); every family of the table has a row here."""
 
 ALIKE = {"olmo", "olmo3", "olmoe", "gemma3_text", "qwen2_moe", "qwen2_moe-local", "qwen3_moe", "glm4_moe", "cohere2"}
-ALIKE |= {"deepseek_v2", "smollm3", "starcoder2", "stablelm", "stablelm-parallel", "exaone4", "ministral3"}
+ALIKE |= {"deepseek_v2", "mistral4", "smollm3", "starcoder2", "stablelm", "stablelm-parallel", "exaone4", "ministral3"}
 ALIKE |= {"nemotron", "gpt_bigcode"}
 OF_THE_BOOK = list(CONFIGS)[:22]
 """Rows of the fourteen families that the studies measure."""
@@ -132,7 +136,7 @@ def settings(name, **changes):
 def make(name, dtype=torch.float32, attention="eager", seed=0, **changes):
     """Return a tiny random model whose attention is far from uniform and whose biases and norms are not trivial."""
     transformers.set_seed(seed)
-    model = AutoModelForCausalLM.from_config(settings(name, **changes), attn_implementation=attention)
+    model = causal_class(config := settings(name, **changes)).from_config(config, attn_implementation=attention)
     with torch.no_grad():
         for parameter in model.parameters():
             size = parameter.shape[-1] ** -0.5 if parameter.dim() > 1 else 0.3

@@ -34,6 +34,9 @@ def report(
         list[Path] | None,
         typer.Option(help="Measurement or summary (.nc) of another model, to set beside this one; may be repeated."),
     ] = None,
+    lookup: Annotated[
+        Path | None, typer.Option(help="File of posbias lookup on the same model (.nc): where a passage is found best.")
+    ] = None,
     keep: Annotated[Path | None, typer.Option(help="Of a model: also keep the measurement, as a file (.nc).")] = None,
     dataset: Annotated[
         str | None, typer.Option("--dataset", "-d", help="Of a model: as for posbias measure; builtin unless given.")
@@ -44,7 +47,7 @@ def report(
 ) -> None:
     """Answer in one page: what its prompts' tenths receive, is the middle lost, what predicts it; with figures."""
     is_file = subject.endswith(".nc") and not Path(subject).is_dir()
-    for file in [*([Path(subject)] if is_file else []), *(compare or [])]:
+    for file in [*([Path(subject)] if is_file else []), *(compare or []), *([lookup] if lookup else [])]:
         refuse_same(output, check_measurement(file))
     check_output(output, ".html", overwrite=overwrite)
     given = {"dataset": dataset, "prompts": prompts, "length": length, "keep": keep}
@@ -56,13 +59,17 @@ def report(
     elif is_lookup(Path(subject)):
         if compare:
             raise errors.invalid("compare", "none with a lookup, whose report stands alone", compare[0])
+        if lookup:
+            raise errors.invalid("lookup", "a measurement beside it", subject)
         report_lookup(output, Path(subject))
         return
+    import posbias
     from posbias.measure.measurement import load
 
     others = [load(file) for file in compare or []]
+    tried = None if lookup is None else posbias.load_lookup(lookup)
     measured = load(subject) if is_file else measure(subject, given)
-    path = measured.report(output, beside=others)
+    path = measured.report(output, beside=others, lookup=tried)
     typer.echo(f"{path}: {path.stat().st_size / 1024:.0f} KiB, {measured.described}")
 
 

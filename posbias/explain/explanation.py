@@ -31,7 +31,9 @@ class Explanation:
     segments
         A segment a row: its text, number of tokens, ``share`` and ``profile``; ``without_position``, its share divided
         by its place's, normalised over segments, with a 95 % interval, ``low`` to ``high``, over the documents of the
-        profile; ``removed``, the change of the target's log-probability, in nats, without the segment.
+        profile; ``removed``, the change of the target's log-probability, in nats, without the segment; ``if_first`` and
+        ``if_last``, the change of its log share, in nats, that the profile expects if it came first, or directly before
+        the last segment, which stays.
     moves
         Of other orders, an order and segment a row: its place, and the measured and the expected change of its log
         share, in nats; None unless asked for.

@@ -17,7 +17,7 @@ from posbias.comparison.resampling import interval
 from posbias.explain.explanation import Explanation
 from posbias.explain.profile import by_place, drawn_again, given_profile
 from posbias.explain.prompt import Prompt, tokenised
-from posbias.explain.shares import by_segment, moves, without_position
+from posbias.explain.shares import by_segment, centred_logs, moves, without_position
 from posbias.explain.target import Wanted, wanted
 from posbias.measure.corpus import Given
 from posbias.measure.instrument import Instrument
@@ -134,6 +134,23 @@ class Subject:
         said = np.stack([by_segment(profile, segment), *(by_segment(profile, x) for x in segment[places])])
         return moves(orders[:, :-1], seen[:, :-1], said[:, :-1])
 
+    def foreseen(self, profile: Float[np.ndarray, "n"]) -> Float[np.ndarray, "2 S"]:
+        """Return what the profile says of each segment's log share if it came first, or last before the last one.
+
+        Changes are in nats, of the segments that can move among themselves; NaN for the last one, which stays.
+        """
+        segment, S = self.prompt.segment, len(self.prompt.texts)
+        found = np.full((2, S), np.nan)
+        if S < 3:
+            return found
+        given = centred_logs(by_segment(profile, segment)[:-1])
+        for k in range(S - 1):
+            others = [x for x in range(S - 1) if x != k]
+            for row, order in enumerate(([k, *others, S - 1], [*others, k, S - 1])):
+                moved = by_segment(profile, segment[self.prompt.ordered(order)])
+                found[row, k] = centred_logs(moved[:-1])[k] - given[k]
+        return found
+
     def explanation(self, profile: Measurement, reorder: int) -> Explanation:
         """Return everything that is to be said of the prompt."""
         prompt, places = self.prompt, by_place(profile)
@@ -152,6 +169,7 @@ class Subject:
         rows = pd.DataFrame({
             "text": prompt.texts, "tokens": np.bincount(prompt.segment[prompt.own]), "share": seen, "profile": said,
             "without_position": without_position(seen, said), "low": low, "high": high, "removed": self.removed(),
+            "if_first": self.foreseen(places)[0], "if_last": self.foreseen(places)[1],
         }, index=pd.RangeIndex(1, len(seen) + 1, name="segment"))  # fmt: skip
         words = self.asked.words
         if not self.asked.tokens:

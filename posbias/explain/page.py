@@ -32,17 +32,19 @@ def write_page(path: Path, found: Explanation) -> Path:
 def _context(found: Explanation) -> dict[str, Any]:
     """Return what the template needs."""
     table, attrs = found.segments, found.profile.results.attrs
-    most = {name: int(table[name].to_numpy().argmax()) for name in ("share", "without_position")}
-    removed = table["removed"].abs()
+    rivals = table.iloc[:-1] if len(table) > 2 else table  # the last one is the question, which stays
+    most = {name: int(rivals[name].to_numpy().argmax()) for name in ("share", "without_position")}
+    removed = rivals["removed"].abs()
     return {
         "found": found,
         "shaded": Markup("").join(_shaded(found.tokens)),
         "most": {name: _named(table, k) for name, k in most.items()},
-        "strongest": None if removed.isna().all() else _named(table, int(np.nanargmax(removed))),
+        "strongest": None if removed.isna().all() else _named(table, k := int(np.nanargmax(removed))),
+        "change": "" if removed.isna().all() else f"{rivals['removed'].iloc[k]:+.3f}",
         "figure": segment_figure(table),
         "rows": [_cells(k, row) for k, row in table.iterrows()],
         "band": bool(table["low"].notna().all()),
-        "moves": [] if found.moves is None else _moves(found),
+        "moves": [] if table["if_last"].isna().all() else _moves(found),
         "downloads": [
             page.Download(f"{name}s.csv", f"a {name} a row", found.to_pandas(name).to_csv(lineterminator="\n"))
             for name in ("segment", "token", *(() if found.moves is None else ("order",)))
@@ -79,13 +81,15 @@ def _cells(k: Any, row: pd.Series) -> list[str]:
 
 
 def _moves(found: Explanation) -> list[list[str]]:
-    """Return by segment how many changes had the expected sign, and the mean sizes of both."""
-    assert found.moves is not None
+    """Return by segment what the profile expects of other places, and how it went in the orders that were tried."""
     rows = []
-    for k, own in found.moves.groupby("segment"):
-        right, sizes = own["right"].dropna(), own[["measured", "expected"]].abs().mean()
-        text = line(found.segments.loc[k, "text"])
-        rows.append([f"{k}: {text}", f"{right.sum()} of {len(right)}", *(f"{size:.3f}" for size in sizes)])
+    for k, row in found.segments.iloc[:-1].iterrows():
+        cells = [f"{k}: {line(row['text'])}", *(f"{row[name]:+.2f}" for name in ("if_first", "if_last"))]
+        if found.moves is not None:
+            own = found.moves[found.moves["segment"] == k]
+            right, sizes = own["right"].dropna(), own[["measured", "expected"]].abs().mean()
+            cells += [f"{right.sum()} of {len(right)}", *(f"{size:.2f}" for size in sizes)]
+        rows.append(cells)
     return rows
 
 

@@ -19,7 +19,7 @@ import huggingface_hub.utils.logging as hub_logging
 import torch
 from huggingface_hub import errors as hub_errors
 from safetensors import SafetensorError
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoTokenizer
 from transformers.utils import logging
 from transformers.utils.hub import cached_file, extract_commit_hash
 
@@ -31,6 +31,7 @@ from posbias.measure.opening import ADAPTER, check_config
 from posbias.measure.settings import ATTENTION, Opening
 from posbias.measure.settings import DTYPES as DTYPE_NAMES
 from posbias.measure.weights import check_files, check_prefix, check_weights
+from posbias.networks.auto import causal_class
 from posbias.networks.description import FIELD, biases_of
 from posbias.networks.families import check_family, longest_of, row_of, text_config
 from posbias.networks.given_biases import attach_biases
@@ -154,7 +155,7 @@ class Source(Opening):
         if self.strip_prefix:
             options["key_mapping"] = {f"^{re.escape(self.strip_prefix)}": ""}
         try:
-            model, found = self._from("model", AutoModelForCausalLM, self.model, **options)
+            model, found = self._from("model", causal_class(config), self.model, **options)
             if self.strip_prefix:
                 folder = path or Path(str(cached_file(self.model, "config.json", revision=self.revision))).parent
                 check_prefix(where, folder, self.strip_prefix)

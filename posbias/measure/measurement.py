@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.axes import Axes
 
+    from posbias.lookup.found import Found
     from posbias.report.stats import Subject
 
 
@@ -156,7 +157,13 @@ class Measurement:
         curves = {label: p.values for label, p in self._labelled().items()}
         return plot_prediction(self.influence.values, curves, title=self.described, ax=ax)
 
-    def report(self, path: str | PathLike[str], *, beside: Measurement | Sequence[Measurement] | None = None) -> Path:
+    def report(
+        self,
+        path: str | PathLike[str],
+        *,
+        beside: Measurement | Sequence[Measurement] | None = None,
+        lookup: Found | None = None,
+    ) -> Path:
         """Write a report, one HTML file that needs no other file and no network, and return its path.
 
         It says which tenths of the prompt have the influence, whether the middle is lost, and whether a prediction is
@@ -170,12 +177,15 @@ class Measurement:
             The .html file to write; one that is there is replaced.
         beside
             Another measurement to set beside this one, or several.
+        lookup
+            What this model finds at each place (:meth:`~posbias.measure.model.Model.lookup`), so that the report can
+            say where a passage is found best.
 
         Raises
         ------
         ValueError
-            If the name does not end in .html, ``beside`` is no measurement, or the measured influence is no
-            distribution.
+            If the name does not end in .html, ``beside`` is no measurement, ``lookup`` is none of this model, or the
+            measured influence is no distribution.
         OSError
             If it cannot be written.
         """
@@ -184,10 +194,11 @@ class Measurement:
             raise errors.invalid("beside", "a measurement, or several; posbias.load reads a file", f"{beside!r:.60}")
         for one in (self, *others):
             check_one_length(str(one.results.attrs["rule"]))
+        tried = None if lookup is None else self._own_lookup(lookup)
         file = check_writable(checked_path(path, ".html"))
         with extra("book"):
             from posbias.report.document import write_report
-        return write_report(file, self._subject(), [other._subject() for other in others])
+        return write_report(file, replace(self._subject(), lookup=tried), [other._subject() for other in others])
 
     def save(self, path: str | PathLike[str], *, matrices: bool = True, prompts: bool = True) -> Path:
         """Write the measurement as netCDF, as ``posbias measure`` does, and return the path.
@@ -255,6 +266,18 @@ class Measurement:
         if not rungs:
             missing["ladder"] = f"needs {needs('vectors')}"
         return Subject(self.model, self.described, self.results, self.influence, found, missing, labels(), rungs)
+
+    def _own_lookup(self, lookup: Found) -> xr.Dataset:
+        """Return what this model finds at each place, or raise ValueError for another model or a changed one."""
+        if not hasattr(lookup, "results"):
+            raise errors.invalid("lookup", "what Model.lookup or load_lookup returns", repr(lookup)[:60])
+        own, other = self.results.attrs, lookup.results.attrs
+        if (own["model"], own["revision"]) != (other["model"], other["revision"]):
+            wanted = f"a lookup of {own['model']}, {own['revision']}"
+            raise errors.invalid("lookup", wanted, f"one of {other['model']}, {other['revision']}")
+        if other["change"] != "none":
+            raise errors.invalid("lookup", "one of the model as it is", f"one changed by {other['change'][:60]}")
+        return lookup.results
 
     def _labelled(self) -> dict[str, Profile]:
         """Return the rollouts by the labels that figures have."""

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM
 
 from posbias import errors
 from posbias.measure.attention import MOST_ENTRIES
 from posbias.measure.branches import MOST_PROMPTS
 from posbias.measure.settings import DEFAULT, RUNGS, Settings
+from posbias.networks.auto import causal_class
 from posbias.networks.families import family_of
 from posbias.networks.given_biases import given_biases
 
@@ -80,7 +80,7 @@ def shape_of(config: Any) -> torch.nn.Module:
     """
     try:
         with torch.device("meta"):
-            return AutoModelForCausalLM.from_config(config, attn_implementation="eager")  # type: ignore[no-any-return]
+            return causal_class(config).from_config(config, attn_implementation="eager")  # type: ignore[no-any-return]
     except (ArithmeticError, AttributeError, AssertionError, LookupError, RuntimeError, TypeError, ValueError) as error:
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise errors.invalid("configuration", "one that makes a model", f"{config.model_type}: {reason}") from None

@@ -31,7 +31,7 @@ TOKENS = 256
 """Tokens of the prompt, at most."""
 LAST = 16
 """Positions in its last quarter, at most, of which one is taken: where the next token is neither certain nor a draw."""
-DIRECTIONS = 4
+DIRECTIONS = 2
 """Random directions along which derivatives are compared."""
 STEP = 5e-4
 """Step of finite differences, in sizes of each token's embedding."""
@@ -114,9 +114,12 @@ def compared(instrument: Instrument, ids: Int[Tensor, "n"], bits: int) -> Agreem
     """Compare an instrument with its model on the first :data:`TOKENS` tokens of a prompt, or a few less."""
     ids, own = _undecided(instrument, ids[None, :TOKENS])
     sums, gradient, x = sums_apart(instrument, ids), read_gradient(instrument, ids), instrument.embeddings(ids)
-    with torch.no_grad():
-        seen = instrument.logits(x)[0].float().cpu()
-    off = derivatives_apart(instrument.logits, x, gradient) if bits == 32 else None
+    u = _directions(x)
+    steps = torch.cat([x, x + STEP * u, x - STEP * u]) if bits == 32 else x
+    with torch.no_grad(), _FixedChoice(len(steps)):
+        z = instrument.logits(steps).cpu()
+    seen = z[0].float()
+    off = derivatives_apart(z.double(), u, gradient) if bits == 32 else None
     if off is None and _is_missing(instrument.logits, x, gradient):
         off = 1.0
     spread = (own.max() - own.min()).clamp_min(torch.finfo(own.dtype).tiny)  # 0 of a head without weights
@@ -135,16 +138,16 @@ def read_gradient(instrument: Instrument, ids: Int[Tensor, "1 n"]) -> Float[Tens
     return found[0]
 
 
-def derivatives_apart(logits: Logits, x: Float[Tensor, "1 n d"], gradient: Float[Tensor, "1 n d"]) -> float | None:
-    """Return how far the gradient of p is from central differences along random directions, None if they are hidden.
+def derivatives_apart(
+    z: Float[Tensor, "m v"], u: Float[Tensor, "k n d"], gradient: Float[Tensor, "1 n d"]
+) -> float | None:
+    """Return how far the gradient of p is from central differences along directions ``u``, None if they are hidden.
 
-    Compared are derivatives of log p/(1 - p), p of the most likely token, or of all that are equally likely; how far
-    they are apart is a root mean square over directions, divided by that of the derivatives. Choices with which p jumps
-    or bends are held fixed, as they are in a gradient.
+    The logits ``z`` are those of the prompt, of a step each way, and of a step back; choices with which p jumps
+    or bends are held fixed there, as they are in a gradient. Compared are derivatives of log p/(1 - p), p of the most
+    likely token, or of all that are equally likely; how far they are apart is a root mean square over directions,
+    divided by that of the derivatives.
     """
-    u = _directions(x)
-    with torch.no_grad(), _FixedChoice(2 * DIRECTIONS + 1):
-        z = logits(torch.cat([x, x + STEP * u, x - STEP * u])).cpu().double()
     p = z[0].float().softmax(-1)
     top = p == p.max()
     P = float(p[top].double().sum())

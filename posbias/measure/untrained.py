@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, set_seed
+from transformers import AutoConfig, set_seed
 from transformers.utils import logging
 
 from posbias import errors
@@ -26,6 +26,7 @@ from posbias.measure.corpus import Vocabulary
 from posbias.measure.loading import TOKENIZER_FILES, Source, check_attention, check_shape, last_part
 from posbias.measure.opening import GIVEN, check_config, check_no_weights, untrained_file
 from posbias.measure.sizes import BODIES, SIZES
+from posbias.networks.auto import causal_class
 from posbias.networks.description import biased_fields
 from posbias.networks.families import check_family, row_of, text_config
 from posbias.networks.given_biases import attach_biases
@@ -129,7 +130,7 @@ class Untrained(Source):
         check_attention(config, attention)
         with random_state_kept():
             set_seed(self.seed)
-            model = AutoModelForCausalLM.from_config(config, attn_implementation=attention, dtype=dtype)
+            model = causal_class(config).from_config(config, attn_implementation=attention, dtype=dtype)
             attach_biases(model)
         model = model.eval().to(device)
         try:

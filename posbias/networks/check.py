@@ -110,9 +110,10 @@ def opened(folder: Path) -> Any:
     Random weights are larger than those of a network before training, so that its attention is far from uniform.
     """
     import torch
-    from transformers import AutoModelForCausalLM, set_seed
+    from transformers import set_seed
 
     from posbias.measure.loading import Source
+    from posbias.networks.auto import causal_class
 
     source = Source(str(folder))
     config = source.config()
@@ -120,7 +121,7 @@ def opened(folder: Path) -> Any:
         return source.load_model(torch.float32, "cpu", None, "eager").eval().requires_grad_(False)
     set_seed(0)
     with said_once("a configuration that makes a model"):
-        model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32).eval()
+        model = causal_class(config).from_config(config, attn_implementation="eager", dtype=torch.float32).eval()
     with torch.no_grad():
         for x in model.parameters():
             x.add_(torch.randn_like(x) * (1.5 * x.shape[-1] ** -0.5 if x.dim() > 1 else 0.3))

@@ -353,7 +353,7 @@ FAMILIES: dict[str, Family] = {
         _llama_like("gpt_oss", sinks="sinks", fused=False),
         *(
             _llama_like(name, unrotated=None, projections=("q_proj",), latent=_LATENT)
-            for name in ("deepseek_v2", "deepseek_v3")
+            for name in ("deepseek_v2", "deepseek_v3", "mistral4")
         ),
         _llama_like(
             "llama4_text",

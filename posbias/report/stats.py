@@ -52,7 +52,8 @@ STEPS = (("a", "b"), ("b", "c"), ("b", "kernels"), ("kernels", "own"), ("b", "bi
 class Subject:
     """Hold a measurement and what predicts it: profiles by variant, why others are missing, and their labels.
 
-    The rungs of the ladder are no predictions: they are the network's own gradient, by simpler layers.
+    The rungs of the ladder are no predictions: they are the network's own gradient, by simpler layers. ``lookup`` is
+    what the model finds at each place, if that was tried.
     """
 
     title: str
@@ -63,6 +64,7 @@ class Subject:
     missing: Mapping[str, str]
     labels: Mapping[str, str]
     rungs: Mapping[str, Profile] = field(default_factory=dict)
+    lookup: xr.Dataset | None = None
 
     def label(self, name: str) -> str:
         """Return what a prediction or a baseline is called."""

@@ -13,6 +13,8 @@ from markupsafe import Markup
 
 from posbias.comparison.resampling import interval
 from posbias.comparison.samples import SMOOTH
+from posbias.lookup.file import differ, difference_text, does_task, places_text, score_text, stretches
+from posbias.lookup.tasks import MAIN, SCORES, TASKS
 from posbias.measure.opening import GIVEN
 from posbias.measure.results import position_words, target_words
 from posbias.report.page import sentence
@@ -155,13 +157,32 @@ def lost(evidence: Evidence) -> Markup:
 
 def placed(evidence: Evidence) -> Markup:
     """Return where a passage is found best as far as that was tried, else how to try it."""
+    question = "<strong>Where is an important passage found best?</strong> "
+    if (found := evidence.subject.lookup) is not None:
+        return sentence(question + "{said}", said=found_best(found))
     model = str(evidence.subject.results.attrs["model"])
     command = shlex.join(["posbias", "lookup", " ".join(model.split()), "--task", "copy", "-o", "lookup.nc"])
     return sentence(
-        "<strong>Where is an important passage found best?</strong> Influence is an average over prompts, and does not "
-        "say. Try it: <code>{command}</code>, then <code>posbias report lookup.nc -o lookup.html</code>.",
+        f"{question}Influence is an average over prompts, and does not say. Try it: <code>{{command}}</code>, then "
+        "make this report with <code>--lookup lookup.nc</code>.",
         command=command,
     )
+
+
+def found_best(found: xr.Dataset) -> str:
+    """Return at which places a lookup found most and least, or why that cannot be said."""
+    task = str(found.attrs["task"])
+    main, ends = MAIN[task], stretches(found)
+    how = f"{TASKS[task]}, {found.attrs['prompts']} prompts of {found.attrs['length']} tokens"
+    if not does_task(found):
+        return f"It cannot be said: the model does not do the task that was tried ({how})."
+    if not differ(found, main):
+        return f"{difference_text(found, main).capitalize()}: {how}."
+    best, worst = (
+        f"{places_text(found, ends[k])}, {SCORES[main][0]} {score_text(found, main, ends[k].group)}"
+        for k in ("best", "worst")
+    )
+    return f"At {best}; worst at {worst}. {difference_text(found, main).capitalize()}: {how}."
 
 
 def _within(evidence: Evidence, quantity: str) -> str:

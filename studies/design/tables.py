@@ -242,7 +242,7 @@ def remedy_numbers(points: pd.DataFrame) -> str:
 
 
 def level(entries: Mapping[int, xr.Dataset], *, rollout: bool = False) -> Float[np.ndarray, "places"]:
-    """Return measured influence n p_j, or the rollout, as a running mean without the last token, mean over all seeds."""
+    """Return measured influence n p_j, or the rollout, a running mean without the last token, over all seeds."""
     p = np.mean([_rollout(x) if rollout else sample_of(x).profile for x in entries.values()], axis=0)
     return np.asarray(p.size * np.convolve(p[:-1], np.ones(LEVELLED) / LEVELLED, mode="valid"))
 

@@ -34,7 +34,7 @@ def gap_panels(
             ax.plot(np.tile(at, (len(gaps), 1)), gaps, ".", color="#7f7f7f", markersize=2.5)
         ax.axhline(0, color="#7f7f7f", linewidth=0.8)
         ax.set_title(title, loc="left")
-        ax.set_xticks(range(len(pairs)), [pair.replace(" vs ", "\nvs ") for pair in pairs], fontsize=7)
+        ax.set_xticks(range(len(pairs)), [pair.replace(" vs ", "\nvs ") for pair in pairs], fontsize=8)
     for ax in axes.flat[len(panels) :]:
         ax.set_visible(False)
     for ax in axes[:, 0]:
@@ -46,7 +46,7 @@ def gap_panels(
 def sink_panels(
     maps: Mapping[str, np.ndarray], lines: Mapping[str, Mapping[str, np.ndarray]], even: np.ndarray, *, note: str = ""
 ) -> Figure:
-    """Return heat maps of attention above panels of the sink metric by token.
+    """Return heat maps of attention above panels of the measure of sinks by token.
 
     ``maps`` are attention (queries, keys) by title; ``lines`` the metric (tokens,) by title and label, where what
     stands first looks the same in every panel; ``even`` is its metric if attention were spread evenly, dashed.
@@ -64,7 +64,8 @@ def sink_panels(
         tokens = range(1, len(even) + 1)
         for k, (label, metric) in enumerate(panel.items()):
             ax.plot(tokens, metric, label=label, color=f"C{k}", linestyle=("-", "--", "-.", ":")[k % 4])
-        ax.plot(tokens, even, color="#7f7f7f", linestyle=(0, (6, 3)), linewidth=0.9, label=f"{next(iter(panel))}, even")
-        ax.set(xlabel="token $j$", ylabel="sink metric", title=title)
-        ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=2, fontsize=7)
+        label = f"{next(iter(panel))}, uniform"
+        ax.plot(tokens, even, color="#7f7f7f", linestyle=(0, (6, 3)), linewidth=0.9, label=label)
+        ax.set(xlabel="token $j$", ylabel="measure of sinks", title=title)
+        ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=2, fontsize=8)
     return fig

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 import torch
 import xarray as xr
@@ -102,3 +105,65 @@ def rotary_kernels(instrument: Instrument, ids: Int[np.ndarray, "N n"], batch_si
     own = [masks.sliding_window(w) if w else masks.causal() for w in widths]
     kernels = [distance_kernels(z, mask) for z, mask in zip(means.logits(n), own, strict=True)]
     return torch.from_numpy(np.stack(kernels)).float()
+
+
+def measure_exchanged(settings: Settings, pairings: int = 1) -> xr.Dataset:
+    """Measure influence by mean attention, with each layer's own value maps and with those of the next layer.
+
+    ``influence_prompts`` (prompt, position) is exact; ``own_prompts`` and ``exchanged_prompts`` (prompt, position) are
+    means over random pairings. On the way back layer t keeps its input, norms, MLP and mean attention; its attention
+    module, which then gives values and their output alone, is that of layer t + 1, and the last layer has the first's.
+    """
+    session = Session(settings)
+    session.check()
+    instrument, (N, n) = session.instrument, session.ids.shape
+    following = np.roll(np.arange(instrument.T), -1)
+    found = np.zeros((3, N, n))
+    for rows, ids in session.batches():
+        rings = np.stack([ring(len(ids), (settings.seed, rows.start, k)) for k in range(pairings)])
+        mean = mean_kernels(instrument, ids)
+        for k, order in enumerate((np.arange(instrument.T), following), 1):
+            reading = instrument.measure(ids, rungs=exchanged_rungs(instrument, rings, mean, order))
+            assert reading.ladder is not None
+            found[0, rows], found[k, rows] = reading.influence.numpy(), reading.ladder[:, 0].mean(1).numpy()
+    names = ("influence_prompts", "own_prompts", "exchanged_prompts")
+    return xr.Dataset(
+        {name: (("prompt", "position"), shaved(x.astype(np.float32))) for name, x in zip(names, found, strict=True)}
+        | {"document": ("prompt", session.prompts.origins)},
+        attrs=session.provenance() | {"summary": 1},
+    )
+
+
+def exchanged_rungs(
+    instrument: Instrument,
+    pairings: Int[np.ndarray, "P B"],
+    kernels: Float[Tensor, "T H n n"],
+    order: Int[np.ndarray, "T"],
+) -> Rungs:
+    """Return a rung of given kernels, one for each layer, on which layer t has the value maps of layer ``order[t]``."""
+    family = instrument.family
+    parent, _, name = family.attention.rpartition(".")
+
+    @contextmanager
+    def changed(t: int) -> Iterator[None]:
+        place = instrument.layers[t].get_submodule(parent)
+        setattr(place, name, instrument.attentions[order[t]])
+        try:
+            yield
+        finally:
+            setattr(place, name, instrument.attentions[t])
+
+    moved = torch.empty_like(kernels)
+    moved[torch.from_numpy(order)] = kernels  # a module is given kernels by its own number
+    return Rungs(pairings, moved, ("positions",), changed=changed)
+
+
+def mean_kernels(instrument: Instrument, ids: Int[Tensor, "B n"]) -> Float[Tensor, "T H n n"]:
+    """Return each head's attention weights, averaged over these prompts."""
+    kept: dict[int, Tensor] = {}
+
+    def see(reading: object) -> None:
+        kept[reading.layer] = reading.probabilities.float().mean(0)  # type: ignore[attr-defined]
+
+    instrument.forward(ids, see)
+    return torch.stack([kept[t] for t in range(instrument.T)])

@@ -5,15 +5,18 @@ What :meth:`~posbias.measure.model.Model.explain` measures of one prompt is meas
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import torch
 import xarray as xr
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from posbias.comparison.multiplicity import decided, sign_p_value
+from posbias.comparison.resampling import interval, resample_weights
 from posbias.measure.instrument import Instrument
 from posbias.provenance import versions
 from studies.lookup.network import load, value_logits
@@ -25,8 +28,11 @@ ASKED, PROFILED, SEED = 200, 512, 880_000_000
 TIMES = (1, 4)
 """Lengths of the prompts, in pairs, as multiples of those of training."""
 BATCH = 128
-WAYS = ("share", "without_position", "removed")
-"""Largest share of influence; largest once it is divided by the profile; largest loss when deleted."""
+WAYS = ("share", "without_position", "backwards", "removed")
+"""Largest share of influence; largest once it is divided by the profile; by the profile of the places in reverse, which
+should not help; largest loss when deleted."""
+PARTS = 4
+"""Equal parts of the places that tables have beside all of them."""
 EXPLAINED = {
     "first": (("seed", "times", "prompt", "way"), "whether the pair that holds the answer is first"),
     "found": (("seed", "times", "prompt"), "whether the network finds the answer"),
@@ -92,8 +98,43 @@ def segment_sizes(
     top = whole.argmax(-1, keepdim=True)
     left = torch.stack([_log_probabilities(instrument, ids[:, rows]).gather(-1, top)[:, 0] for rows in kept], -1)
     lost = whole.gather(-1, top) - left
-    return np.stack([summed[0], summed[0] / summed[1], lost.numpy().reshape(N, S)])
+    return np.stack([summed[0], summed[0] / summed[1], summed[0] / summed[1][::-1], lost.numpy().reshape(N, S)])
 
 
 def _log_probabilities(instrument: Instrument, ids: Int[Tensor, "N n"]) -> Float[Tensor, "N v"]:
     return torch.cat([instrument.tail(x, 1)[:, 0].log_softmax(-1) for x in ids.split(BATCH)])
+
+
+def explained_table(
+    entries: Mapping[str, xr.Dataset], way: str = "without_position", *, resamples: int = 2000
+) -> pd.DataFrame:
+    """Return how often the answer's pair is first, by setting, length and part of the places; part 0 is all of them.
+
+    ``found`` is the share of answers that the networks find; ``gain`` the share of prompts in which the pair is first
+    by ``way`` less that by its influence as it is, with its interval over prompts, which the seeds have in common;
+    ``decided`` the sign that stands by Holm's rule among all of one part.
+    """
+    rows = []
+    for setting, x in entries.items():
+        weights = resample_weights(x.sizes["prompt"], resamples)
+        for times in x["times"].values.tolist():
+            own = x.sel(times=times)
+            part = 1 + own["place"].values * PARTS // (times * int(x.attrs["pairs"]))
+            first = own["first"].mean("seed").transpose("way", "prompt")
+            gain = (first.sel(way=way) - first.sel(way="share")).values
+            for k in range(PARTS + 1):
+                inside = part == k if k else np.ones_like(part, dtype=bool)
+                drawn = weights[:, inside] @ gain[inside] / weights[:, inside].sum(1)
+                low, high = interval(drawn)
+                rows.append({
+                    "setting": setting, "times": times, "part": k,
+                    "found": float(own["found"].values[:, inside].mean()),
+                    **{name: float(first.sel(way=name).values[inside].mean()) for name in ("share", way, "removed")},
+                    "gain": float(gain[inside].mean()), "low": float(low), "high": float(high),
+                    "p_value": sign_p_value(drawn),
+                })  # fmt: skip
+    table = pd.DataFrame(rows)
+    signs = pd.Series(0, index=table.index)
+    for _, own in table.groupby("part"):
+        signs[own.index] = decided(own["gain"].to_numpy(), own["p_value"].to_numpy())
+    return table.assign(decided=signs)

@@ -15,7 +15,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, set_se
 import posbias
 from posbias.explain.measure import Subject
 from posbias.explain.prompt import Prompt
-from posbias.explain.shares import without_position
+from posbias.explain.shares import by_segment, without_position
 from posbias.explain.target import Wanted
 from posbias.measure.measurement import Measurement
 from posbias.measure.session import Session
@@ -140,6 +140,12 @@ def test_orders_of_a_product_are_foretold():
     found = subject.moved(share, where / where.sum(), 7)
     assert np.allclose(found["measured"], found["expected"]) and len(found) == 7 * 4
     assert found["right"].dropna().all() and found["expected"].abs().max() > 0.1
+    seen = subject.foreseen(where / where.sum())
+    assert np.isnan(seen[:, -1]).all()
+    for row, order in ((0, [2, 0, 1, 3, 4]), (1, [0, 1, 3, 2, 4])):
+        places = prompt.ordered(order)
+        moved, here = (np.log(by_segment(x, s)[:-1]) for x, s in ((where, segment[places]), (where, segment)))
+        assert np.isclose(seen[row, 2], (moved - moved.mean() - here + here.mean())[2])
     worse = subject.moved(share, 1 / where / (1 / where).sum(), 7)
     assert worse["right"].mean() < 0.5
 
@@ -183,7 +189,7 @@ def test_the_page_and_the_command(place, tmp_path, capsys):
     page = Page((tmp_path / "p.html").read_text())
     assert "script" not in page.seen and page.fetched == [] and "b" not in page.seen
     said = " ".join("".join(page.text).split())
-    for part in ("A gradient is local", "In other orders", "<b>", "Deleting segment", "5"):
+    for part in ("A gradient is local", "In other orders", "<b>", "Deleting segment", "The last segment has", "signs"):
         assert part in said
     assert page.seen.count("span") == 1 + 25 + 2  # <, b and > are a token each, in place of one
     code, _, err = status(capsys, words)

@@ -112,11 +112,12 @@ def test_where_rounding_hides_differences_a_token_without_gradient_is_still_seen
         apart(model)
 
 
-def test_it_costs_about_two_batches_of_one_pass():
+def test_it_costs_no_more_than_two_batches_of_one_pass():
+    """Of eight prompts each; a pass back counts twice."""
     model, rows = make("llama"), []
     with hooked([(model.model.layers[0], lambda module, args, kwargs: rows.append(len(args[0])))]):
         apart(model)
-    assert sum(rows) <= 16
+    assert sum(rows) + 2 <= 12
 
 
 def test_it_is_in_the_file_and_a_failure_leaves_none(tmp_path, capsys, monkeypatch):

@@ -21,6 +21,7 @@ pytest.importorskip("xarray", reason="xarray is not installed")
 
 from measuring import save, write_documents
 
+from posbias import cli
 from posbias.cli import report_commands
 from posbias.comparison.multiplicity import holm
 from posbias.measure.measurement import Measurement
@@ -217,6 +218,40 @@ def test_lost_in_the_middle_takes_more_than_a_lip_at_the_start(measured, profile
     found = Evidence(made_of(measured, profile, spread)._subject(), resamples=200)
     assert said in text.lost(found)
     assert ("Here the start is lost as well" in text.lost(found)) == said.endswith(": no")
+
+
+def test_where_a_passage_is_found_best_is_said_of_a_lookup_of_the_same_model(place, measured, tmp_path, monkeypatch):
+    asked = {"length": 24, "segment": 4, "cue": 2, "prompts": 12, "profile_prompts": 0, "dataset": place / "d.jsonl"}
+    found = posbias.open(place / "bloom").lookup("copy", **asked)
+    monkeypatch.setattr(page, "inline_svg", outlined)
+
+    def said(overall, p, gains=None):
+        changed = found.to_xarray().copy(deep=True)
+        changed["overall"].loc[{"score": "gain"}] = overall
+        changed["difference_p_value"].loc[{"score": "gain"}] = p
+        if gains:
+            changed["gain_mean"].values[:3] = gains
+        path = measured.report(tmp_path / "r.html", lookup=type(found)(changed))
+        return " ".join(" ".join(Parsed(path.read_text()).words).split())
+
+    assert "It cannot be said: the model does not do the task" in said([0.1, -0.1, 0.2], 0.01)
+    assert "Places are not told apart (p 0.2): copying, 12 prompts of 24 tokens" in said([0.3, 0.2, 0.4], 0.2)
+    words = said([0.3, 0.2, 0.4], 0.001, [0.1, 0.9, 0.2])
+    first, last = (
+        int(found.results["place_start"][found.results[f"group_{end}"].values[1]]) for end in ("first", "last")
+    )
+    assert f"found best? At tokens {first} to {last}, gain 0.900" in words and "Places differ (p 0.001)" in words
+    changes = {"revision": "other", "model": "other", "change": "temperature 2"}
+    for name, value in changes.items():
+        other = found.to_xarray().assign_attrs({name: value})
+        with pytest.raises(ValueError, match="^lookup: expected (a lookup of bloom|one of the model as it is)"):
+            measured.report(tmp_path / "n.html", lookup=type(found)(other))
+    assert not (tmp_path / "n.html").exists()
+    files = measured.save(tmp_path / "m.nc"), found.save(tmp_path / "l.nc")
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["report", str(files[0]), "--lookup", str(files[1]), "-o", str(tmp_path / "c.html")])
+    words = " ".join(Parsed((tmp_path / "c.html").read_text()).words)
+    assert not ended.value.code and "--lookup" not in words and "12 prompts of 24 tokens" in words
 
 
 def test_tenths_add_up_and_leave_the_last_token_out():

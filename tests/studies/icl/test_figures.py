@@ -36,7 +36,7 @@ def test_sinks_are_drawn_as_given():
     metric, even = np.array([0.3, 0.1, 0.2]), np.array([0.2, 0.1, 0.0])
     lines = {"windows": {"causal": metric, "window 5": metric / 2}, "prefixes": {"causal": metric, "prefix 2": metric}}
     fig = sink_panels({"layer 1": np.eye(3), "layer 2": np.eye(3)}, lines, even)
-    windows, prefixes = (ax for ax in fig.axes if ax.get_ylabel() == "sink metric")
+    windows, prefixes = (ax for ax in fig.axes if ax.get_ylabel() == "measure of sinks")
     np.testing.assert_allclose(windows.lines[0].get_xdata(), [1, 2, 3])
     np.testing.assert_allclose(windows.lines[1].get_ydata(), metric / 2)
     np.testing.assert_allclose(prefixes.lines[2].get_ydata(), even)

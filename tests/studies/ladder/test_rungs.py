@@ -39,6 +39,25 @@ def test_an_entry_has_the_exact_influence_and_every_rung(llama):
     assert (llama["document"].values == plain["document"].values).all()
 
 
+@pytest.mark.parametrize("model", ["bloom-8", "gpt2-12", "llama-12"])
+def test_exchanged_maps_are_those_of_the_next_layer_and_own_ones_are_the_rung(model):
+    x = rungs.measure_exchanged(settings(model))
+    plain = rungs.measure_rungs(settings(model))
+    np.testing.assert_allclose(x["influence_prompts"], plain["influence_prompts"], rtol=1e-3)
+    np.testing.assert_allclose(x["own_prompts"], plain["rung_prompts"].sel(rung="vectors"), rtol=5e-3)
+    session = Session(settings(model))
+    instrument, ids = session.instrument, session.ids[:2]
+    T = instrument.T
+    rungs_of = rungs.exchanged_rungs(
+        instrument, np.array([[1, 0]]), rungs.mean_kernels(instrument, ids), np.roll(np.arange(T), -1)
+    )
+    found = instrument.measure(ids, rungs=rungs_of).ladder[:, 0, 0].numpy()
+    assert [instrument.family.attention_of(layer) for layer in instrument.layers] == instrument.attentions
+    assert not np.allclose(found, x["own_prompts"][:2], rtol=0.1)
+    with rungs_of.changed(T - 1):  # the last layer has the first one's
+        assert instrument.family.attention_of(instrument.layers[-1]) is instrument.attentions[0]
+
+
 def test_before_training_no_rung_costs_much():
     untrained = rungs.measure_rungs(settings("bloom-8"), init="default")
     exact = untrained["influence_prompts"].values.sum(0)
