@@ -106,7 +106,9 @@ def test_the_committed_cover_is_the_notebooks_figure(make_book):
 
 def test_format_mends_what_it_can_and_names_the_rest(bookkit, tmp_path):
     source = tmp_path / "project" / "book" / "good.md"
-    assert bookkit("format", "good")[:2] == (0, "nothing to mend\n")
+    source.with_name("notation.md").write_text("* - `twin`\n  - the untrained network\n  - –\n")
+    said = bookkit("format", "good")
+    assert said[:2] == (0, "nothing to mend\n"), said[2]
     source.write_text(chapter_source("Good chapter", "x=1\nx", "import os"))
     status, out, _ = bookkit("format", "good")
     assert status == 1 and out.startswith("good.md: formatted\ngood.ipynb:cell 3:1:8: F401")

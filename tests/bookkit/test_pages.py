@@ -173,7 +173,8 @@ def test_records_are_one_line_of_a_page_and_stay_whole_in_the_notebook():
     assert shown["md"] == ["**long**"] * 3 + ["a table"]
     first, second, third, other = shown["ipynb"]
     assert first.startswith(
-        "*Claim.* Smaller λ → less prefix mass at every cutoff (recency); statement – **proved** – "
+        "*Claim.* With causal, monotone kernels smaller mixing coefficients leave less mass in every prefix: "
+        "the profile becomes more recent; statement – **proved** – "
     )
     assert first.endswith('<a href="status.html#ra-p4-3-statement">how it was tested</a>')
     assert second.startswith("*Claim.* The same claim; proof – **contradicted in part** – ")
