@@ -12,15 +12,15 @@ import pandas as pd
 
 from posbias.files import check_writable
 from posbias.lookup.file import ENDS, described, read_lookup, summary_lines, title, write_lookup
-from posbias.lookup.run import Lookup, changed, look_up
 from posbias.lookup.tasks import OF_TASK, Task
-from posbias.measure.biases import Described
 from posbias.measure.measurement import checked_path, extra
 from posbias.measure.settings import Settings
 from posbias.notebook import shown
 
 if TYPE_CHECKING:
     import xarray as xr
+
+    from posbias.measure.biases import Described
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -120,6 +120,8 @@ def ask(
 
     None comes back in processes other than the first. Options are those of :func:`~posbias.lookup.run.look_up`.
     """
+    from posbias.lookup.run import Lookup, changed, look_up
+
     asked = Lookup(settings, task, profiled, changed(settings.source, bias, temperature))
     with TemporaryDirectory() as folder:
         results = look_up(asked, output or Path(folder) / "found.nc", **options)
