@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 DEVICE = re.compile(r"(cpu|cuda|mps|xpu|hpu|npu|xla|mtia|maia|privateuseone)(:\d{1,4})?", re.ASCII)
 """Names of devices that hold numbers, as torch has them."""
 
-MOST_SHOWN = 1000
-"""Characters of what was received that a message may have; of more it has the first tenth."""
+MOST_SHOWN = 200
+"""Characters of what was received that a message may have; of more it has the first half."""
 
 Numbers = int | float | np.number | np.ndarray | Sequence
 """What may be given where numbers are wanted: one, a (nested) sequence, or an array."""
@@ -28,8 +28,29 @@ def invalid(field: str, expected: str, received: Any) -> ValueError:
     """
     shown = str(received)
     if len(shown) > MOST_SHOWN:
-        shown = f"{shown[: MOST_SHOWN // 10]}… ({len(shown):,} characters in all)"
+        shown = f"{shown[: MOST_SHOWN // 2]}… ({len(shown):,} characters in all)"
     return ValueError(f"{field}: expected {expected}, received {shown}".replace("\n", " "))
+
+
+def text(field: str, value: str) -> str:
+    r"""Return ``value`` if it is text, or raise ValueError: half of a surrogate pair, as of bytes in a path, is none.
+
+    >>> text("output", "m\udcff.nc")
+    Traceback (most recent call last):
+    ValueError: output: expected text that UTF-8 can hold, received 'm\udcff.nc'
+    """
+    if written_out(value) != value:
+        raise invalid(field, "text that UTF-8 can hold", ascii(value))
+    return value
+
+
+def written_out(name: str) -> str:
+    r"""Return a name in which what is no text is written out.
+
+    >>> written_out("model-\udcff")
+    'model-\\udcff'
+    """
+    return name.encode(errors="backslashreplace").decode()
 
 
 def positive_integer(field: str, value: Any, *, minimum: int = 1) -> int:

@@ -16,7 +16,8 @@ FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
 
 def check_writable(path: Path) -> Path:
-    """Return the file that ``path`` names, links followed, or raise OSError unless it can be written."""
+    """Return the file that ``path`` names, links followed, or raise unless it can be written and its name is text."""
+    errors.text("output", str(path))
     try:
         if not path.parent.exists():  # resolved, x/../m.nc would name a file although there is no x
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))

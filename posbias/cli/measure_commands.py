@@ -63,11 +63,11 @@ def measure(
         check_one_length(settings.rule)
     check_run(output, **running, report=report)
     with resumable(lambda: [own_checkpoint(output)]):
+        source = chosen_source(opening, untrained, seed)  # before anything heavy is loaded
         from posbias.measure import run
         from posbias.measure.measurement import Measurement
         from posbias.measure.session import Session
 
-        source = chosen_source(opening, untrained, seed)
         for one in (design, added):
             if one is not None:
                 config = source.config()

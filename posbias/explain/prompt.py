@@ -52,6 +52,7 @@ def tokenised(
     """
     if not isinstance(text, str) or not text.strip():
         raise errors.invalid("text", "a text", "an empty one" if isinstance(text, str) else type(text).__name__)
+    errors.text("text", text)
     if isinstance(tokenizer, Vocabulary):
         raise errors.invalid("tokenizer", "one, for a prompt that is a text", "none")
     if not getattr(tokenizer, "is_fast", False):
@@ -115,6 +116,7 @@ def _answer_tokens(tokenizer: Any, text: str, ids: list[int], answer: str, optio
     """Return the tokens of an answer that follows the text."""
     if not isinstance(answer, str) or not answer:
         raise errors.invalid("answer", "a text", repr(answer))
+    errors.text("answer", answer)
     both = tokenizer(text + answer, **options)["input_ids"]
     found = both[len(ids) :] if both[: len(ids)] == ids else tokenizer(answer, **options)["input_ids"]
     if not found:

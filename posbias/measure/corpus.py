@@ -203,7 +203,7 @@ class Given(Corpus):
 
 
 def is_conversation(value: Any) -> bool:
-    """Tell whether a value is a list of messages: mappings with a role and a content.
+    """Tell whether a value is a list of messages: mappings with a role and a content, which calls of tools stand for.
 
     >>> is_conversation([{"role": "user", "content": "Hello"}]), is_conversation(["Hello"]), is_conversation([])
     (True, False, False)
@@ -212,6 +212,7 @@ def is_conversation(value: Any) -> bool:
         isinstance(value, list)
         and bool(value)
         and all(isinstance(one, Mapping) and {"role", "content"} <= one.keys() for one in value)
+        and all(one["content"] is not None or one.get("tool_calls") for one in value)
     )
 
 
@@ -536,16 +537,17 @@ def _text(tokenizer: Any, document: Document, where: str) -> str:
     A last message of the assistant is left open, so that the prompt ends where the message does.
     """
     if isinstance(document, str):
-        return document
+        return errors.text(where, document)
     if not getattr(tokenizer, "chat_template", None):
         raise errors.invalid(where, "texts, or a tokenizer with a chat template", "messages, and a tokenizer without")
     answered = document[-1]["role"] == "assistant"
     how = {"add_generation_prompt": not answered, "continue_final_message": answered}
     try:
-        return str(tokenizer.apply_chat_template(document, tokenize=False, **how))
+        text = str(tokenizer.apply_chat_template(document, tokenize=False, **how))
     except Exception as error:  # templates are programs of the models' authors
         reason = " ".join(str(error).split())[:80] or type(error).__name__
         raise errors.invalid(where, "messages that the chat template takes", reason) from None
+    return errors.text(where, text)
 
 
 def _tokens(tokenizer: Any, text: str, front: list[int], wanted: int | None) -> list[int]:

@@ -276,7 +276,7 @@ def last_part(source: str) -> str:
     """
     path = Path(source)
     name = path.resolve().name if path.exists() else source
-    return name.encode(errors="backslashreplace").decode()
+    return errors.written_out(name)
 
 
 def check_shape(where: str, config: Any) -> None:

@@ -70,7 +70,8 @@ class Agreement:
         factor = ROUNDED if coded or self.bits < 32 else 1
         if not self.logits <= factor * LOGITS:
             wanted = f"the model's own within {factor * LOGITS:.1%} of their range"
-            raise errors.invalid("self-check of the logits", wanted, f"{self.logits:.2g} off as {name} is watched")
+            how = "is watched" if instrument.layers else "is given embeddings in place of tokens"
+            raise errors.invalid("self-check of the logits", wanted, f"{self.logits:.2g} off as {name} {how}")
         for t, off in enumerate(self.sums):
             if not off <= factor * SUMS:
                 wanted = f"x + a inside the layer, a as the row of {name} finds it"

@@ -79,7 +79,7 @@ def token_of(field: str, text: str, tokenizer: Any, vocabulary: int) -> int:
     """Return the id of a text that is one token, or raise ValueError with its pieces."""
     if isinstance(tokenizer, Vocabulary):
         raise errors.invalid(field, "top or next, for prompts of random tokens without a tokenizer", repr(text))
-    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    ids = tokenizer(errors.text(field, text), add_special_tokens=False)["input_ids"]
     if len(ids) != 1:
         pieces = [repr(tokenizer.decode([token])) for token in ids[:MOST_PIECES]]
         more = ", …" if len(ids) > MOST_PIECES else ""

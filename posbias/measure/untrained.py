@@ -102,7 +102,7 @@ class Untrained(Source):
             name = self.model
         else:
             name = file.resolve().parent.name if file.name == "config.json" else file.stem
-        return f"{name}{'' if self.position_bias is None else GIVEN} (untrained)"
+        return f"{errors.written_out(name)}{'' if self.position_bias is None else GIVEN} (untrained)"
 
     def version(self) -> str:
         """Return a digest of the configuration, and the seed of the weights."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Collection, Iterable
 from itertools import accumulate
@@ -140,8 +141,10 @@ def coded_layers(model: nn.Module) -> list[str]:
 def let_gradients_pass(model: nn.Module) -> None:
     """Keep 4-bit layers of bitsandbytes from packing their weights for a CPU: packed ones let no gradient through.
 
-    They are packed by the first pass without gradient, of which a measurement has many.
+    They are packed by the first pass without gradient, of which a measurement has many. 8-bit layers are kept from
+    saying in each pass, layer by layer, that they round what they are given.
     """
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     for module in model.modules():
         if hasattr(module, "support_avx512bf16_for_cpu"):
             module.support_avx512bf16_for_cpu = False  # type: ignore[assignment]

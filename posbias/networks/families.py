@@ -440,7 +440,7 @@ def _are_names(value: Any) -> bool:
     return isinstance(value, tuple) and all(map(_is_name, value))
 
 
-ALONE = "influence alone can be measured: -q influence"
+ALONE = "influence alone can be measured: posbias measure -q influence"
 """What can be done with a causal model that has no row."""
 
 
@@ -469,7 +469,7 @@ def check_family(fields: Mapping[str, Any], *, row: bool = True) -> None:
         raise errors.invalid("architecture", *lacks[kind])
     if row:
         why = "which has layers without attention, and no kernel in them" if kind == "hybrid" else "which has no row"
-        how = "" if kind == "hybrid" else "; or add one: book/families.md"
+        how = "" if kind == "hybrid" else "; or add one: python -m posbias.networks.check"
         raise errors.invalid("architecture", "a family with a row", f"{name}, {why}; {ALONE}{how}")
 
 

@@ -10,7 +10,9 @@ import posbias
 from posbias.measure.instrument import Instrument
 from posbias.measure.plain import PlainInstrument, _graph_bytes, _held, plain_need
 from posbias.measure.results import OF_ROW
+from posbias.measure.selfcheck import check_instrument
 from posbias.networks.families import FAMILIES
+from posbias.networks.hooks import hooked
 
 ROWLESS = {
     "persimmon": LLAMA,
@@ -65,6 +67,18 @@ def test_a_model_without_a_row_has_influence_alone(kind, place, tmp_path):
         _ = found.mixing
     with pytest.raises(ValueError, match="^variant: expected none, of a measurement of influence alone, received b"):
         found.rollout("b")
+
+
+def test_a_model_that_looks_at_tokens_beside_embeddings_is_refused():
+    """As Gemma 3n does: each layer embeds the tokens once more."""
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model("persimmon", **LLAMA)).eval()
+
+    def looks(module, args, kwargs):
+        if kwargs.get("input_ids") is not None:
+            return (), {"inputs_embeds": 2 * module.get_input_embeddings()(kwargs["input_ids"])}
+
+    with hooked([(model, looks)]), pytest.raises(ValueError, match="is given embeddings in place of tokens$"):
+        check_instrument(PlainInstrument(model), prompts()[0])
 
 
 def test_memory_is_that_of_the_whole_graph():

@@ -21,6 +21,13 @@ MEASURE = ["measure", "-o", "m.nc", "-m", "reference/bloom-8"]
 CASES = [
     (["measure", "-o", "m.csv", *MEASURE[3:]], "m.csv"),
     (["measure", "-o", "no/m.nc", *MEASURE[3:]], "no/m.nc: No such file"),
+    (
+        ["measure", "-o", "m\udcff.nc", *MEASURE[3:]],
+        "output: expected text that UTF-8 can hold, received 'm\\udcff.nc'",
+    ),
+    (["report", "reference/bloom-8", "-o", "m\udcff.html"], "output: expected text that UTF-8 can hold"),
+    (["measure", "-o", "m.nc", "-m", "empty/none"], "received no such directory in empty, which is there"),
+    (["report", "empty/none", "-o", "r.html"], "received no such directory in empty, which is there"),
     ([*MEASURE, "-N", "0"], "prompts: expected an integer of at least 1"),
     ([*MEASURE, "--seed", "-1"], "seed"),
     ([*MEASURE, "-d", "nowhere"], "dataset: expected a path or one of builtin"),

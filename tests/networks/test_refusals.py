@@ -9,7 +9,8 @@ from posbias.networks import families, register
 from posbias.networks.families import FAMILIES, check_family
 
 ENCODER, BOTH = "an encoder, which predicts no next token", "an encoder-decoder: its prompt hides no later token"
-HYBRID, ROW = "which has layers without attention", "which has no row; influence alone can be measured: -q influence; "
+HYBRID = "which has layers without attention"
+ROW = "which has no row; influence alone can be measured: posbias measure -q influence; or add one: python -m posbias"
 OF_ONE_KIND = {
     ENCODER: ("bert", "modernbert", "roberta", "distilbert", "xlm-roberta"),
     BOTH: ("t5", "bart", "mbart", "pegasus"),
