@@ -30,13 +30,12 @@ NEAR = 16
 SHORT = 256
 """Tokens of a prompt in training."""
 LAWS = ("b", "birth", "aligned")
-"""Predictions for untrained networks: the rollout of measured λ, the law of squares, its numbers added as sizes."""
+"""Predictions for untrained networks: the rollout of measured λ, the law of untrained networks, its numbers added as sizes."""
 LABELS = {
     "rotary": "RoPE", "alibi": "ALiBi", "none": "no positions", "log": "log", "flat": "half local, half flat"
 }  # fmt: skip
 """How a figure names positions that networks were trained with."""
 COLOURS = {"rotary": "#CC79A7", "alibi": "#009E73", "none": "#7f7f7f", "log": "#0072B2", "flat": "#D55E00"}
-MARKS, NAMES = {"llama-12": "o", "bloom-12": "s"}, {"llama-12": "Llama", "bloom-12": "BLOOM"}
 LEVELLED = 9
 """Width of the running mean that is drawn, in tokens."""
 
@@ -91,7 +90,7 @@ def reached(seeds: Seeds, *, resamples: int = 1000) -> pd.DataFrame:
 
     Columns ``model``, ``seed``, ``body``, ``kind``; ``tau``, Σλ; ``flatness``, normalised W₁ of measured influence to
     the uniform profile; ``near``, the share of the last sixteenth of the prompt; ``rollout``, its W₁ to the uniform
-    profile; ``to rollout`` and ``to squares``, W₁ of measured influence to it and to the law of squares with the
+    profile; ``to rollout`` and ``to squares``, W₁ of measured influence to it and to the law of untrained networks with the
     trained weights' gains (NaN where it was not computed); ``u``, the book's decision, corrected for all rows.
     """
     entries = by_seed(seeds)
@@ -212,33 +211,6 @@ def map_points(kept: Mapping[str, xr.Dataset]) -> pd.DataFrame:
     own = remedies.rename(columns=names | {"label": "name"}).assign(way="remedy", body="llama-12")
     trained = pd.DataFrame(rows)
     return pd.concat([trained, own[list(trained)]], ignore_index=True)
-
-
-def draw_map(points: pd.DataFrame, ax: Any) -> None:
-    """Draw the map: filled marks for trained networks, labelled for a legend, open ones with a number for remedies."""
-    kinds = {label: kind for kind, label in LABELS.items()}
-    for _, point in points.query("way == 'trained'").iterrows():
-        ax.errorbar(
-            point.x,
-            point.y,
-            xerr=[[point.x - point.x_low], [point.x_high - point.x]],
-            yerr=[[point.y - point.y_low], [point.y_high - point.y]],
-            fmt=MARKS[point.body],
-            color=COLOURS[kinds[point["name"]]],
-            markersize=5,
-            elinewidth=0.5,
-        )[0].set_label(f"{NAMES[point.body]}, {point['name']}")
-    for k, point in points.query("way == 'remedy'").reset_index().iterrows():
-        ax.plot(point.x, point.y, "o", markerfacecolor="none", color="black", markersize=4, linewidth=0.8)
-        ax.annotate(str(k + 1), (point.x, point.y), xytext=(-8, -2), textcoords="offset points", fontsize=6)
-    ax.axhline(0, color="#7f7f7f", linewidth=0.6)
-    ax.set(xlabel="$W_1$ of influence to uniform", ylabel="loss above own positions (nats)", xlim=(0, None))
-
-
-def remedy_numbers(points: pd.DataFrame) -> str:
-    """Return what the numbers of a map mean, three to a line."""
-    names = [f"{k} {name}" for k, name in enumerate(points.query("way == 'remedy'")["name"], 1)]
-    return "\n".join("   ".join(names[k : k + 3]) for k in range(0, len(names), 3))
 
 
 def level(entries: Mapping[int, xr.Dataset], *, rollout: bool = False) -> Float[np.ndarray, "places"]:

@@ -91,4 +91,3 @@ def test_points_of_the_map(seeds, monkeypatch):
     assert points["name"].tolist() == ["RoPE", "half local, half flat", "log"]
     rising = np.arange(1.0, 65.0) / (64 * 65 / 2)
     assert np.allclose(points["x"], [tables.to_uniform(rising), 0, 2]) and np.allclose(points["y"], [0, 0.1, 2])
-    assert tables.remedy_numbers(points) == "1 log"
