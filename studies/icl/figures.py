@@ -10,16 +10,15 @@ from matplotlib.figure import Figure
 
 
 def gap_panels(
-    panels: Mapping[str, Mapping[str, np.ndarray]], pairs: Sequence[str], *, columns: int = 3, note: str = ""
+    panels: Mapping[str, Mapping[str, np.ndarray]], pairs: Sequence[str], *, columns: int = 3
 ) -> Figure:
     """Return a panel of bars for each entry: the mean gap over seeds for each pair of places.
 
     An error bar goes from the lowest seed to the highest, and each seed is a dot. ``panels`` are gaps (seeds, pairs) by
-    title and label; ``note`` says above them how the results were made.
+    title and label.
     """
     rows = -(-len(panels) // columns)
     fig, axes = plt.subplots(rows, columns, figsize=(6.4, 0.9 + 1.8 * rows), squeeze=False, sharey=True, sharex=True)
-    fig.suptitle(note, fontsize=8)
     labels = list(dict.fromkeys(label for bars in panels.values() for label in bars))
     hatches, width, handles = ("", "///", "...", "xxx", "\\\\\\", "++"), 0.8 / len(labels), {}
     for ax, (title, bars) in zip(axes.flat, panels.items(), strict=False):
@@ -44,7 +43,7 @@ def gap_panels(
 
 
 def sink_panels(
-    maps: Mapping[str, np.ndarray], lines: Mapping[str, Mapping[str, np.ndarray]], even: np.ndarray, *, note: str = ""
+    maps: Mapping[str, np.ndarray], lines: Mapping[str, Mapping[str, np.ndarray]], even: np.ndarray
 ) -> Figure:
     """Return heat maps of attention above panels of the measure of sinks by token.
 
@@ -52,7 +51,6 @@ def sink_panels(
     stands first looks the same in every panel; ``even`` is its metric if attention were spread evenly, dashed.
     """
     fig, (above, below) = plt.subplots(2, len(lines), figsize=(6.4, 5.4), height_ratios=(1, 1.1), squeeze=False)
-    fig.suptitle(note, fontsize=8)
     for ax, (title, attention) in zip(above, maps.items(), strict=True):
         n = len(attention)
         image = ax.imshow(attention, cmap="viridis", vmin=0, extent=(0.5, n + 0.5, n + 0.5, 0.5))

@@ -93,13 +93,6 @@ def training_table(figures: Mapping[str, Runs], presets: Mapping[str, Sequence[S
     return pd.DataFrame(rows)
 
 
-def run_size(runs: Runs) -> str:
-    """Return seeds and iterations of results, as figures say them: ``3 seeds × 20,000 iterations``."""
-    seeds = _values(x.sizes["seed"] for x in runs.values())
-    iterations = _values(format(x.attrs["iterations"], ",") for x in runs.values())
-    return f"{seeds} seeds × {iterations} iterations"
-
-
 def _values(found: Iterable[object]) -> str:
     """Return the different values, sorted."""
     return " or ".join(sorted(set(map(str, found))))

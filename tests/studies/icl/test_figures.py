@@ -21,7 +21,7 @@ def style():
 
 def test_bars_are_means_error_bars_reach_to_the_seeds_and_dots_are_the_seeds():
     gaps = np.array([[0.1, 0.4, -0.2], [0.3, 0.5, -0.6]])
-    fig = gap_panels({"2 layers": {"none": gaps, "RoPE": -gaps}, "4 layers": {"RoPE": gaps}}, PAIRS, note="2 seeds")
+    fig = gap_panels({"2 layers": {"none": gaps, "RoPE": -gaps}, "4 layers": {"RoPE": gaps}}, PAIRS)
     ax = fig.axes[0]
     heights = [bar.get_height() for bar in ax.patches]
     np.testing.assert_allclose(heights, [0.2, 0.45, -0.4, -0.2, -0.45, 0.4])
