@@ -30,7 +30,7 @@ NEAR = 16
 SHORT = 256
 """Tokens of a prompt in training."""
 LAWS = ("b", "birth", "aligned")
-"""Predictions for untrained networks: the rollout of measured λ, the law of untrained networks, its numbers added as sizes."""
+"""Predictions for untrained networks: rollout of measured λ, law of untrained networks, its numbers added as sizes."""
 LABELS = {
     "rotary": "RoPE", "alibi": "ALiBi", "none": "no positions", "log": "log", "flat": "half local, half flat"
 }  # fmt: skip
@@ -90,8 +90,8 @@ def reached(seeds: Seeds, *, resamples: int = 1000) -> pd.DataFrame:
 
     Columns ``model``, ``seed``, ``body``, ``kind``; ``tau``, Σλ; ``flatness``, normalised W₁ of measured influence to
     the uniform profile; ``near``, the share of the last sixteenth of the prompt; ``rollout``, its W₁ to the uniform
-    profile; ``to rollout`` and ``to squares``, W₁ of measured influence to it and to the law of untrained networks with the
-    trained weights' gains (NaN where it was not computed); ``u``, the book's decision, corrected for all rows.
+    profile; ``to rollout`` and ``to squares``, W₁ of measured influence to it and to the law of untrained networks
+    with the trained weights' gains (NaN where it was not computed); ``u``, the book's decision, corrected for all rows.
     """
     entries = by_seed(seeds)
     samples = {name: sample_of(x) for name, x in entries.items()}
