@@ -167,7 +167,7 @@ def main() -> None:
     took, peak = million_tokens()
     rows.append(("profile at n = 10⁶, content-free", "", f"{took:.1f} s", "", f"peak {peak:.2f} GiB, whole process"))
     ratio, each = growth()
-    rows.append(("8 times the tokens", "", f"{each * 1e6:.1f} µs a token", f"{ratio:.2f} × 8", "8,192 to 65,536"))
+    rows.append(("8 times the tokens", "", f"{each * 1e6:.1f} µs per token", f"{ratio:.2f} × 8", "8,192 to 65,536"))
     rows.append(("`posbias rollout`, 70 × 112 contents", "", f"{command_seconds():.2f} s", "", "whole process"))
     loop, ours = bootstrap()
     rows.append(

@@ -98,7 +98,7 @@ def segment_sizes(
     top = whole.argmax(-1, keepdim=True)
     left = torch.stack([_log_probabilities(instrument, ids[:, rows]).gather(-1, top)[:, 0] for rows in kept], -1)
     lost = whole.gather(-1, top) - left
-    return np.stack([summed[0], summed[0] / summed[1], summed[0] / summed[1][::-1], lost.numpy().reshape(N, S)])
+    return np.stack([summed[0], summed[0] / summed[1], summed[0] / summed[1][:, ::-1], lost.numpy().reshape(N, S)])
 
 
 def _log_probabilities(instrument: Instrument, ids: Int[Tensor, "N n"]) -> Float[Tensor, "N v"]:

@@ -513,7 +513,7 @@ LOOKUPS = [
             "--pairs 3 --seed 9223372036854775808": ("seed: expected an integer from 0 to", "9223372036854775808"),
             "--task=": ("task", "one of kv, copy", "an empty name"),
             "--temperature 0": "temperature",
-            "--temperature 0.5 --bias alibi:1": ("temperature", "1 with --bias"),
+            "--temperature 0.5 --bias alibi:1": ("temperature", "1 with a bias"),
             "--bias P/added-heads.yaml": ("added-heads.yaml: position_bias", "one for each of 4 heads", "2"),
             "--bias P/mask-word.yaml": ("mask-word.yaml: mask_config.mask_type: expected causal", "prefix"),
             "--pairs 3 --bias log:1e308": ("position_bias: expected logits of at most", "received inf"),
