@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 DEVICE = re.compile(r"(cpu|cuda|mps|xpu|hpu|npu|xla|mtia|maia|privateuseone)(:\d{1,4})?", re.ASCII)
 """Names of devices that hold numbers, as torch has them."""
 
-MOST_SHOWN = 200
-"""Characters of what was received that a message may have; of more it has the first half."""
+MOST_SHOWN = 400
+"""Characters of what was received that a message may have; of more it has the first quarter."""
 
 Numbers = int | float | np.number | np.ndarray | Sequence
 """What may be given where numbers are wanted: one, a (nested) sequence, or an array."""
@@ -28,7 +28,7 @@ def invalid(field: str, expected: str, received: Any) -> ValueError:
     """
     shown = str(received)
     if len(shown) > MOST_SHOWN:
-        shown = f"{shown[: MOST_SHOWN // 2]}… ({len(shown):,} characters in all)"
+        shown = f"{shown[: MOST_SHOWN // 4]}… ({len(shown):,} characters in all)"
     return ValueError(f"{field}: expected {expected}, received {shown}".replace("\n", " "))
 
 
