@@ -256,7 +256,8 @@ class Measurement:
         found, missing = {}, {}
         for variant in (name for name in VARIANTS if name not in RUNGS):
             if variant not in self.variants:
-                missing[variant] = f"needs {needs(variant)}"
+                why = self.results.attrs.get("no_branches") if variant == "birth" else None
+                missing[variant] = f"needs {needs(variant)}" if why is None else f"none of a model with {why}"
                 continue
             try:
                 found[variant] = self.rollout(variant)
@@ -284,19 +285,27 @@ class Measurement:
         shown = (name for name in self.variants if name not in RUNGS)
         return {labels()[name]: self.rollout(name) for name in shown}
 
+    def _lacks(self) -> list[tuple[str, str]]:
+        """Return what was asked for and could not be read of this model, with the reason."""
+        why = self.results.attrs.get("no_branches")
+        return [] if why is None else [(VARIANTS["birth"], f"none, of a model with {why}")]
+
     def _repr_html_(self) -> str:
         from posbias.notebook import shown
 
-        sizes = self.results.sizes
-        facts = [("layers × heads", f"{sizes['layer']} × {sizes['head']}")]
-        facts += [("total mixing", f"{self.mixing.sum():.3f}"), *self.influence._facts()]
+        sizes, facts = self.results.sizes, self._lacks()
+        if "lambda_frobenius" in self.results:
+            facts += [("layers × heads", f"{sizes['layer']} × {sizes['head']}")]
+            facts += [("total mixing", f"{self.mixing.sum():.3f}")]
+        facts += self.influence._facts()
         return shown(f"Measurement of {self.described}", facts, self.influence.values)
 
     def __repr__(self) -> str:
         sizes, layers = self.results.sizes, "influence alone"
         if "lambda_frobenius" in self.results:
             layers = f"{sizes['layer']} layers × {sizes['head']} heads, total mixing {self.mixing.sum():.3f}"
-        return f"Measurement of {self.described}\n{layers}\n{self.influence!r}"
+        lines = [layers, *(f"{name}: {why}" for name, why in self._lacks())]
+        return "\n".join([f"Measurement of {self.described}", *lines, repr(self.influence)])
 
 
 def load(path: str | PathLike[str]) -> Measurement:

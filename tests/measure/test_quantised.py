@@ -11,6 +11,7 @@ from torch import nn
 import posbias
 from posbias.measure.branches import no_branches
 from posbias.measure.instrument import Instrument
+from posbias.measure.plain import PlainInstrument
 
 REASON = "attention weights that are codes, or have adapters beside them"
 
@@ -50,6 +51,17 @@ def test_the_law_of_untrained_networks_is_not_read_from_what_is_no_weight(kind, 
     assert no_branches(Instrument(model)) == f"{REASON} ({kind.__name__})"
 
 
+def test_what_is_left_out_is_said(tmp_path):
+    model = make("llama")
+    for layer in model.model.layers:
+        layer.self_attn.v_proj = Codes(layer.self_attn.v_proj)
+    found = posbias.open(model).measure(prompts=2, length=8, rule="random")
+    said = f"none, of a model with {REASON} (Codes)"
+    assert "branch_gain" not in found.results and f"the law of untrained networks: {said}\n" in repr(found)
+    assert said in found._repr_html_()
+    assert f"none of a model with {REASON} (Codes)" in found.report(tmp_path / "r.html").read_text()
+
+
 @pytest.mark.parametrize("bits", [4, 8])
 def test_layers_of_bitsandbytes(tmp_path, bits):
     pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed")
@@ -64,6 +76,11 @@ def test_layers_of_bitsandbytes(tmp_path, bits):
         save(tmp_path / "coded", **sizes)
         network.save_pretrained(tmp_path / "coded")
         found = posbias.open(tmp_path / "coded").measure(prompts=2, length=32)
+        alone = posbias.open(tmp_path / "coded").measure(prompts=2, length=32, quantities="mixing", batch_size=1)
+        plain = AutoModelForCausalLM.from_pretrained(tmp_path / "coded", dtype=torch.float32)
+        ids = torch.from_numpy(alone.results["tokens"].values.astype(np.int64))
+        own = [PlainInstrument(plain).measure(row[None]).influence for row in ids]  # autograd through the whole
         wanted = posbias.open(base).measure(prompts=2, length=32)
     assert REASON in found.provenance["no_branches"] and "branch_gain" not in found.results
+    assert np.allclose(alone.results["influence_prompts"], np.concatenate(own), rtol=1e-4)
     assert 0.5 * np.abs(found.influence.values - wanted.influence.values).sum() < (0.4 if bits == 4 else 0.05)
