@@ -3,7 +3,7 @@
     python benchmarks/run.py            # a few minutes; the dense baseline at n = 2048 is timed on 2 layers
     python benchmarks/run.py --full     # the dense baseline at n = 2048 on all 70 layers, about a quarter of an hour
 
-Prints a table in Markdown and writes it to benchmarks/results.md.
+Prints a table in Markdown and writes it to benchmarks/results.md, with that of benchmarks/opening.py below it.
 """
 
 from __future__ import annotations
@@ -182,7 +182,8 @@ def main() -> None:
     versions = f"Python {platform.python_version()}, numpy {np.__version__}"
     lines += ["", f"{size}; {machine}, {versions}; `python benchmarks/run.py{' --full' * full}`."]
     text = "\n".join(lines) + "\n"
-    (HERE / "results.md").write_text(text, encoding="utf-8")
+    opening = (HERE / "opening.md").read_text(encoding="utf-8")
+    (HERE / "results.md").write_text(f"{text}\n{opening}", encoding="utf-8")
     print(text, end="")
     print(f"(this process: peak {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB)")
 
