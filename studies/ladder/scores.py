@@ -21,10 +21,10 @@ LABELS = {
     "a": "(a) attention only",
     "b": "(b) with residual",
     "c": "(c) with content too",
-    "kernels": "measured kernels",
-    "own": "each prompt's own kernels",
+    "kernels": "measured mean attention",
+    "own": "each prompt's own attention",
     "birth": "law of untrained networks",
-    "aligned": "aligned sum of the same sizes",
+    "aligned": "aligned sum",
     "uniform": "uniform",
     "first": "first token",
     "last": "last token",
@@ -32,7 +32,7 @@ LABELS = {
     "power": "fitted power law",
     "clock": "clock",
     "untrained-default": "untrained, small weights",
-    "untrained-unit": "untrained, unit scale",
+    "untrained-unit": "untrained, large weights",
 }
 """Every prediction: its name in the tables, and how a page writes it."""
 
