@@ -23,7 +23,7 @@ COLOURS = {
 }  # fmt: skip
 STYLES = {"steep": "-", "early": "--", "flat": "-.", "rope": ":", "alibi": "--", "log": "-.", "none": ":"}
 """Line styles of kinds of positions: those that share a figure differ in grey too."""
-SHOWN = ("one hop", "end", "influence_born", "squares_born", "recency", "rollout_born", "two hops")
+SHOWN = ("one hop", "end", "influence_born", "recency", "rollout_born", "two hops")
 """Predictors in the figure of ranks."""
 CHAIN = {
     "steep": ((0, 0.63, 0.2), (1, 0.05, 0.76), (3, 0.4, 0.25)),
