@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from posbias import errors
 from posbias.measure.corpus import Vocabulary
 from posbias.measure.loading import Source, check_attention, last_part
-from posbias.measure.settings import DEFAULT, DTYPES, quantities_of
+from posbias.measure.settings import DEFAULT, DTYPES, as_text, quantities_of
 from posbias.measure.untrained import NO_SHAPE
 from posbias.networks.description import FIELD
 from posbias.networks.families import check_family
@@ -114,7 +114,7 @@ class InMemory(Source):
                 raise errors.invalid("quantities", "none of branches beside adapters: merge them first", "branches")
         device = self.network.device
         for name, own in (("dtype", self.dtype()), ("device", str(device)), ("device_map", None)):
-            given = asked.get(name)
+            given = as_text(asked.get(name))
             if given is not None and given not in (own, device.type if name == "device" else own):
                 raise errors.invalid(name, f"{own or 'none'}, as the model in memory has it", given)
         return {**asked, "dtype": self.dtype(), "device": str(device)}

@@ -20,6 +20,7 @@ from posbias.measure.settings import (
     EXPLAINED,
     SHARES,
     Settings,
+    as_text,
     check_settings,
     quantities_of,
     settings_of,
@@ -314,12 +315,6 @@ def chosen_settings(source: loading.Source | None, asked: dict[str, Any], *, unt
             raise errors.invalid("length", "none with the rule whole, whose prompts have their own", asked["length"])
         of_run |= {"length": SHARES, "quantities": asked.get("quantities", ALWAYS)}
     return Settings(source, corpus, **{"attention": None, **of_run, "rule": rule})  # type: ignore[arg-type]
-
-
-def as_text(value: Any) -> Any:
-    """Return a torch.device or torch.dtype by its name, anything else as it is; torch need not be there."""
-    is_torchs = type(value).__module__ == "torch" and type(value).__name__ in ("device", "dtype")
-    return str(value).removeprefix("torch.") if is_torchs else value
 
 
 def open(

@@ -83,6 +83,12 @@ def setting(default: Any, text: str, *flags: str, kept: bool = False, **more: An
     return field(default=default, metadata={"help": text, "flags": flags, "kept": kept, **more})
 
 
+def as_text(value: Any) -> Any:
+    """Return a torch.device or torch.dtype by its name, anything else as it is; torch need not be there."""
+    is_torchs = type(value).__module__ == "torch" and type(value).__name__ in ("device", "dtype")
+    return str(value).removeprefix("torch.") if is_torchs else value
+
+
 def settings_of(*classes: type) -> dict[str, Field[Any]]:
     """Return the fields with a help text, by name."""
     return {one.name: one for cls in classes for one in fields(cls) if "help" in one.metadata}

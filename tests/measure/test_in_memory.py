@@ -65,7 +65,8 @@ def test_a_directory_is_a_tokenizer_and_random_tokens_need_none(folder, network)
     assert posbias.open(network, tokenizer=folder).measure(**ASKED).provenance["tokenizer"] == "llama"
     random = posbias.open(network).measure(prompts=2, length=8, rule="random", quantities="influence")
     assert random.provenance["tokenizer"] == "none"
-    low = posbias.open(network.to(torch.bfloat16)).measure(prompts=2, length=8, rule="random", quantities="influence")
+    where = {"device": torch.device("cpu"), "dtype": torch.bfloat16}
+    low = posbias.open(network.to(torch.bfloat16)).measure(2, 8, rule="random", quantities="influence", **where)
     assert low.provenance["dtype"] == "bfloat16" and "not measured" in low.provenance["format_error"]
 
 
