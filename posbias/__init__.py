@@ -19,6 +19,7 @@ transformers only when a model is opened. Figures are in :mod:`posbias.plotting`
 
 from __future__ import annotations
 
+import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,9 @@ if TYPE_CHECKING:
     from posbias.rollout.structured import StructuredKernels, structured_kernels
 
 __version__ = "0.1.0"
+
+# tqdm says it, with a path of the machine, when transformers is loaded in a notebook without widgets; ours need none
+warnings.filterwarnings("ignore", message="IProgress not found")
 
 __all__ = [  # without ``open``, which ``from posbias import *`` would put in the place of the builtin, ``plot``, and
     # ``load_lookup``, which brings torch

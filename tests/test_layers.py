@@ -80,3 +80,8 @@ def test_nothing_heavy_is_loaded():
     assert {"numpy"} <= loaded("from posbias import *") <= {"posbias", "numpy", "scipy", "jaxtyping", "wadler_lindig"}
     helps = loaded("from posbias.cli import make_app; make_app()")
     assert not helps & {"torch", "transformers", "datasets", "xarray", "matplotlib", "scipy", "papermill", "nbformat"}
+
+
+def test_a_notebook_without_widgets_is_not_told_so():
+    told = "import warnings, posbias; warnings.warn('IProgress not found. Please update jupyter.')"
+    subprocess.run([sys.executable, "-W", "error", "-c", told], cwd=ROOT, check=True)

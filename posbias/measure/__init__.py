@@ -8,8 +8,3 @@ models beyond that is in ``studies``, a folder for each question.
 Only this part of posbias, the reference models, the networks from scratch and the checkpoints import torch; only this
 one datasets.
 """
-
-import warnings
-
-# said when a notebook has no widgets; the progress bars of this package are on stderr or off
-warnings.filterwarnings("ignore", message="IProgress not found")

@@ -58,6 +58,17 @@ def test_notebook_is_tidy_and_repeatable(stem):
 
 
 @each_chapter
+def test_no_output_warns_or_has_a_path_of_the_machine(stem):
+    """Streams of both kinds, tables, text: a warning begins with the path of the module that gave it."""
+    for cell in code_cells(committed(stem)):
+        for output in cell.outputs:
+            texts = [value for key, value in output.get("data", {}).items() if key.startswith("text/")]
+            said = "\n".join([output.get("text", ""), *texts])
+            found = re.search(r"\w+Warning: |site-packages|/ipykernel_\d+/", said)
+            assert not found, f"{cell.id}: {said[:200]}"
+
+
+@each_chapter
 def test_figures_have_a_caption_and_alt_text(stem):
     for cell in code_cells(committed(stem)):
         if any(key.startswith("image/") for output in cell.outputs for key in output.get("data", {})):
