@@ -1,14 +1,15 @@
 """What is checked of a model before it is measured: that the instrument sees what the model does.
 
 On one short prompt, in 32 bits where they can be had, three things are held to the model's own numbers: the logits of a
-pass that is watched, what each layer adds to the stream, and the gradient, which is compared with finite differences.
+pass that is watched, to those of eager attention; what each layer adds to the stream; and the gradient, which is
+compared with finite differences.
 What is measured wrong for a reason that nobody thought of is refused here.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from inspect import signature
@@ -57,7 +58,7 @@ class Agreement:
     tokens: int
     """Of the prompt."""
     logits: float
-    """Largest difference of a logit when the pass is watched, of the logits' range."""
+    """Largest difference of a logit when the pass is watched, from eager attention's, of the logits' range."""
     sums: list[float]
     """For each layer, what is not x_t + a_t, of the size of x_t."""
     gradient: float | None
@@ -69,8 +70,11 @@ class Agreement:
         name, coded = model.config.model_type, coded_layers(model)
         factor = ROUNDED if coded or self.bits < 32 else 1
         if not self.logits <= factor * LOGITS:
-            wanted = f"the model's own within {factor * LOGITS:.1%} of their range"
-            how = "is watched" if instrument.layers else "is given embeddings in place of tokens"
+            wanted, how = f"the model's own within {factor * LOGITS:.1%} of their range", "is watched"
+            if instrument.layers and model.config._attn_implementation != _own_attention(instrument):
+                how = "computes fused attention; try --attention eager"
+            elif not instrument.layers:
+                how = "is given embeddings in place of tokens"
             raise errors.invalid("self-check of the logits", wanted, f"{self.logits:.2g} off as {name} {how}")
         for t, off in enumerate(self.sums):
             if not off <= factor * SUMS:
@@ -113,11 +117,12 @@ def _compared_wide(instrument: Instrument, ids: Int[Tensor, "n"]) -> Agreement |
 
 def compared(instrument: Instrument, ids: Int[Tensor, "n"], bits: int) -> Agreement:
     """Compare an instrument with its model on the first :data:`TOKENS` tokens of a prompt, or a few less."""
-    ids, own = _undecided(instrument, ids[None, :TOKENS])
+    made = _FixedChoice(1)
+    ids, own = _undecided(instrument, ids[None, :TOKENS], made)
     sums, gradient, x = sums_apart(instrument, ids), read_gradient(instrument, ids), instrument.embeddings(ids)
     u = _directions(x)
     steps = torch.cat([x, x + STEP * u, x - STEP * u]) if bits == 32 else x
-    with torch.no_grad(), _FixedChoice(len(steps)):
+    with torch.no_grad(), _FixedChoice(len(steps), made.experts):
         z = instrument.logits(steps).cpu()
     seen = z[0].float()
     off = derivatives_apart(z.double(), u, gradient) if bits == 32 else None
@@ -226,25 +231,35 @@ def sums_apart(instrument: Instrument, ids: Int[Tensor, "1 n"]) -> list[float]:
 
 
 class _FixedChoice(TorchFunctionMode):
-    """Choose for every prompt of a batch what is chosen for the first: experts, and the units that a ReLU lets pass."""
+    """Choose for every prompt of a batch what is chosen for the first: experts, and the units that a ReLU lets pass.
 
-    def __init__(self, prompts: int) -> None:
+    Experts are those of another pass where there was one, on the same tokens and perhaps more: eager and fused
+    attention are rounded differently, which may decide between two that are nearly as good.
+    """
+
+    def __init__(self, prompts: int, experts: Sequence[Tensor] = ()) -> None:
         super().__init__()
-        self.prompts = prompts
+        self.prompts, self.given = prompts, iter(experts)
+        self.experts: list[Tensor] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         if func in TOPK:
-            chosen = self._as_first(out.indices)
+            self.experts.append(out.indices)
+            size = out.indices.numel() // self.prompts
+            chosen = self._as_first(out.indices, next(self.given, out.indices).reshape(-1)[:size])
             return type(out)((args[0].gather(-1, chosen), chosen))
-        return args[0] * self._as_first(out > 0) if func in RELU else out
+        passed = out > 0 if func in RELU else out
+        return args[0] * self._as_first(passed, passed.reshape(self.prompts, -1)[0]) if func in RELU else out
 
-    def _as_first(self, x: Tensor) -> Tensor:
-        """Return what the first prompt has for all of them."""
-        return x.reshape(self.prompts, -1)[:1].expand(self.prompts, -1).reshape(x.shape)
+    def _as_first(self, x: Tensor, first: Tensor) -> Tensor:
+        """Return what the first prompt has for all of them, in the shape of ``x``."""
+        return first.expand(self.prompts, -1).reshape(x.shape)
 
 
-def _undecided(instrument: Instrument, ids: Int[Tensor, "1 n"]) -> tuple[Int[Tensor, "1 m"], Float[Tensor, "v"]]:
+def _undecided(
+    instrument: Instrument, ids: Int[Tensor, "1 n"], mode: _FixedChoice
+) -> tuple[Int[Tensor, "1 m"], Float[Tensor, "v"]]:
     """Return the prompt up to one of its last positions, the next token's logits there by the model alone.
 
     There p has a gradient, and the most likely token is one.
@@ -253,21 +268,29 @@ def _undecided(instrument: Instrument, ids: Int[Tensor, "1 n"]) -> tuple[Int[Ten
     keep = min(LAST, -(-ids.shape[1] // 4))
     options = {"use_cache": False, "logits_to_keep": keep}
     options = {name: x for name, x in options.items() if name in signature(model.forward).parameters}
-    with torch.no_grad(), _fused(instrument):
-        there = ids.to(works_on(model.get_input_embeddings()))
-        z = model(input_ids=there, **options).logits[0, -keep:].float().cpu()
+    there = ids.to(works_on(model.get_input_embeddings()))
+    with torch.no_grad(), _computed(model.config, _own_attention(instrument)), mode:
+        logits = model(input_ids=there, **options).logits
+    z = logits[0, -keep:].float().cpu()
     first, second = z.softmax(-1).topk(2).values.unbind(-1)
     k = int(torch.minimum(1 - first, 1 - second / first).argmax())
     return ids[:, : ids.shape[1] - keep + k + 1], z[k]
 
 
-@contextmanager
-def _fused(instrument: Instrument) -> Iterator[None]:
-    """Use fused attention where eager attention is not what the instrument measures: transformers adds ALiBi twice."""
+def _own_attention(instrument: Instrument) -> str:
+    """Return which attention is the model's own: eager, unless transformers adds ALiBi twice there or no row says."""
     config: Any = instrument.model.config
-    there, family = config._attn_implementation, row_of(config)
-    if family is not None and family.biased and family.is_fused(config):
-        config._attn_implementation = "sdpa"
+    family = row_of(config)
+    if family is None:
+        return str(config._attn_implementation)
+    return "sdpa" if family.biased and family.is_fused(config) else "eager"
+
+
+@contextmanager
+def _computed(config: Any, attention: str) -> Iterator[None]:
+    """Compute attention in one way inside the block."""
+    there = config._attn_implementation
+    config._attn_implementation = attention
     try:
         yield
     finally:

@@ -7,6 +7,7 @@ import pytest
 import torch
 from measuring import CONFIGS, arguments, make, prompts, refused, save, write_documents
 from torch import nn
+from transformers.models.llama import modeling_llama
 
 import posbias
 from posbias.measure import selfcheck
@@ -37,8 +38,33 @@ def test_what_is_right_is_a_fifth_of_what_is_refused(name, dtype):
     assert {key: (id(x), x.dtype) for key, x in model.named_parameters()} == before
 
 
-def test_fused_attention_too():
-    assert apart(make("llama", attention="sdpa"))["gradient"] < selfcheck.GRADIENT / 5
+@pytest.mark.parametrize("name", ["llama", "mistral", "falcon-alibi", "mixtral", "deepseek_v3", "gemma3"])
+def test_fused_attention_too(name):
+    found = apart(make(name, attention="sdpa"))
+    assert found["logits"] < selfcheck.LOGITS / 5 and found["gradient"] < selfcheck.GRADIENT / 5
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_fused_attention_that_differs_from_eager_is_refused(dtype, monkeypatch):
+    model, right = make("llama", dtype, attention="sdpa"), modeling_llama.eager_attention_forward
+    assert apart(model)["logits"] < selfcheck.LOGITS / 5
+
+    def wrong(*args, scaling, **more):
+        return right(*args, scaling=1.2 * scaling, **more)
+
+    monkeypatch.setattr(modeling_llama, "eager_attention_forward", wrong)
+    with pytest.raises(ValueError, match=r"^self-check of the logits: .* as llama computes fused attention; try --at"):
+        apart(model)
+
+
+def test_experts_between_which_rounding_decides_are_those_of_the_other_pass():
+    """Of two that are equally good a rounding chooses one; the second pass is given what the first one chose."""
+    x = torch.tensor([[3.0, 3.0, 1.0], [0.0, 2.0, 2.0]])
+    with (first := selfcheck._FixedChoice(1)):
+        x.topk(1)
+    with selfcheck._FixedChoice(2, first.experts):
+        values, chosen = (x[:1] + torch.tensor([[[0.0, 1e-6, 0.0]]] * 2)).topk(1)
+    assert chosen.flatten().tolist() == first.experts[0][:1].flatten().tolist() * 2 and (values == 3).all()
 
 
 class Stop(torch.autograd.Function):
