@@ -278,10 +278,13 @@ def _undecided(
 
 
 def _own_attention(instrument: Instrument) -> str:
-    """Return which attention is the model's own: eager, unless transformers adds ALiBi twice there or no row says."""
+    """Return which attention is the model's own: eager, unless transformers adds ALiBi twice there.
+
+    It is that of the instrument where no row says, and where layers round what they are given, which hides a difference.
+    """
     config: Any = instrument.model.config
     family = row_of(config)
-    if family is None:
+    if family is None or coded_layers(instrument.model):
         return str(config._attn_implementation)
     return "sdpa" if family.biased and family.is_fused(config) else "eager"
 
