@@ -64,8 +64,10 @@ def distance_table(kept: Mapping[tuple[str, str], xr.Dataset], output: str = "pr
     """Return W₁ and rank correlation of every prediction to the measured influence, a row for each seed's network.
 
     Columns: ``model``, ``part``, ``seed``, ``prediction``, ``W1``, ``spearman``. Beside the file's predictions there
-    are Cesàro powers, with α fitted to the measured profile (``cesaro``) and with the last token's share of the law
-    (``cesaro last``). Files without this ``output`` (:func:`measured_profiles`) are left out.
+    are Cesàro powers, with α fitted to the measured profile (``cesaro``), and with three α from the law, that is from
+    weights and denominators: fitted to its profile (``cesaro law``), by its last token's share (``cesaro last``) and by
+    the ratio of its last two tokens (``cesaro squares``: T α/(1 - α) = n p_{n-1}/p_n, which is (Σ c²/σ²)^½ with uniform
+    attention). Files without this ``output`` (:func:`measured_profiles`) are left out.
     """
     rows = []
     for (model, part), data in kept.items():
@@ -74,9 +76,13 @@ def distance_table(kept: Mapping[tuple[str, str], xr.Dataset], output: str = "pr
         T, n = data.sizes["layer"], data.sizes["position"]
         for seed, p in enumerate(measured_profiles(data, output)):
             predictions = data["profile"].isel(seed=seed).to_series().unstack("position")
+            law = predictions.loc["birth"].to_numpy()
+            odds = n * law[-2] / law[-1] / T
             alphas = {
                 "cesaro": cesaro_alpha(T, p),
-                "cesaro last": (1 - predictions.loc["birth"].to_numpy()[-1] ** (1 / T)) * n / (n - 1),
+                "cesaro law": cesaro_alpha(T, law),
+                "cesaro last": (1 - law[-1] ** (1 / T)) * n / (n - 1),
+                "cesaro squares": odds / (1 + odds),
             }
             cesaro = [(name, cesaro_profile(T, n, alpha)) for name, alpha in alphas.items()]
             for name, q in [*zip(predictions.index, predictions.values, strict=True), *cesaro]:

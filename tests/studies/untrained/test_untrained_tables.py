@@ -5,7 +5,9 @@ import pytest
 
 xr = pytest.importorskip("xarray", reason="xarray is not installed")
 
+from posbias.comparison.distances import normalised_wasserstein
 from posbias.rollout.structured import structured_kernels
+from posbias.rollout.untrained import untrained_profile
 from studies.untrained.tables import (
     by_prediction,
     cesaro_alpha,
@@ -66,7 +68,7 @@ def test_distances_are_those_of_each_network(kept):
     assert table.loc[("one", "random", 0, "aligned"), "spearman"] == pytest.approx(-1)
     step = np.abs(np.cumsum(VALLEY / VALLEY.sum() - FALLING / FALLING.sum()))[:-1].sum() / (N - 1)
     assert table.loc[("one", "random", 1, "birth"), "W1"] == pytest.approx(step)
-    assert len(table) == 5 * 4
+    assert len(table) == 5 * 6
 
 
 def test_another_output_is_another_table(kept):
@@ -87,11 +89,23 @@ def test_fitted_alpha_is_that_of_the_profile():
         assert cesaro_alpha(T, cesaro_profile(T, N, alpha)) == pytest.approx(alpha, abs=1e-3)
 
 
-def test_cesaro_powers_are_fitted_and_matched_to_the_laws_last_token():
+def test_cesaro_powers_are_fitted_and_matched_to_the_law():
     law = cesaro_profile(3, N, 0.2)
     table = distance_table({("one", "random"): file([cesaro_profile(3, N, 0.4)], law)}).set_index("prediction")
     assert table.loc["cesaro", "W1"] < 1e-3
     assert table.loc["cesaro last", "W1"] == pytest.approx(table.loc["birth", "W1"], abs=1e-6)
+    assert table.loc["cesaro law", "W1"] == pytest.approx(table.loc["birth", "W1"], abs=1e-3)
+
+
+def test_cesaro_powers_are_matched_to_the_laws_last_two_tokens():
+    gains, n = np.array([0.2, 0.6, 0.1, 0.5]), 2000
+    law = untrained_profile(structured_kernels(4), gains, n)
+    measured = np.full(n, 1 / n)
+    kept = {("one", "random"): file([measured], law, layers=4)}
+    found = distance_table(kept).set_index("prediction").loc["cesaro squares", "W1"]
+    odds = np.sqrt((gains**2).sum()) / 4  # sizes of equal layers with the squares' sum
+    expected = normalised_wasserstein(cesaro_profile(4, n, odds / (1 + odds)), measured)
+    assert found == pytest.approx(expected, abs=1e-3)
 
 
 def test_a_column_for_each_prediction_and_a_row_for_each_architecture(kept):
