@@ -280,7 +280,7 @@ def _undecided(
 def _own_attention(instrument: Instrument) -> str:
     """Return which attention is the model's own: eager, unless transformers adds ALiBi twice there.
 
-    It is that of the instrument where no row says, and where layers round what they are given, which hides a difference.
+    It is the instrument's where no row says, and where layers round what they are given, which hides a difference.
     """
     config: Any = instrument.model.config
     family = row_of(config)
