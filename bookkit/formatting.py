@@ -22,6 +22,8 @@ WORDS_A_MINUTE, LINES_A_MINUTE, TABLES_A_MINUTE = 200, 20, 2
 """How fast a reader reads; a displayed formula and a paragraph of a proof take a minute each."""
 FORMULA = re.compile(r"^`{3,}\{math\}|^\$\$(?=\S|\n[^$]+\$\$)", re.MULTILINE)
 PROOF = re.compile(r"^(`{3,})\{prf:proof\}.*?\n(.*?)^\1$", re.MULTILINE | re.DOTALL)
+BOX = re.compile(r"^(`{3,}|:{3,})\{dropdown\}.*?^\1$", re.MULTILINE | re.DOTALL)
+"""A box that is closed until a reader opens it: what is in it does not count."""
 RULE = re.compile(r"^\|[ :|-]*-[ :|-]*\|$", re.MULTILINE)
 """The line under the head of a table."""
 HIDDEN = {"hide-input", "hide-cell", "remove-input", "remove-cell"}
@@ -31,7 +33,7 @@ SETTINGS = f'line-length = {COLUMNS}\n[lint]\nselect = ["E", "F", "I", "B", "NPY
 
 @dataclass(frozen=True)
 class Extent:
-    """How much there is to read in a chapter; of code what is not folded away, of proofs paragraphs."""
+    """How much there is to read in a chapter outside of closed boxes and folded code; of proofs, paragraphs."""
 
     words: int
     lines: int
@@ -56,6 +58,7 @@ def extent(notebook: NotebookNode) -> Extent:
     """
     prose = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
     prose = re.sub(r"^```bash$.*?^```$", "", prose, flags=re.MULTILINE | re.DOTALL)  # commands are not read as prose
+    prose = BOX.sub("", prose)
     shown = [cell for cell in notebook.cells if not HIDDEN & set(cell.metadata.get("tags", []))]
     steps = [step for _, proof in PROOF.findall(prose) for step in proof.split("\n\n") if step.strip()]
     made = [output for cell in notebook.cells for output in cell.get("outputs", []) if _is_table(output)]
@@ -70,7 +73,7 @@ def extent(notebook: NotebookNode) -> Extent:
 
 def _is_table(output: NotebookNode) -> bool:
     data = output.get("data", {})
-    return "<table" in data.get("text/html", "") or bool(RULE.search(data.get("text/markdown", "")))
+    return "<table" in data.get("text/html", "") or bool(RULE.search(BOX.sub("", data.get("text/markdown", ""))))
 
 
 def code_of(cells: Sequence[NotebookNode]) -> list[str]:
