@@ -33,7 +33,7 @@ def gap_panels(
             ax.plot(np.tile(at, (len(gaps), 1)), gaps, ".", color="#7f7f7f", markersize=2.5)
         ax.axhline(0, color="#7f7f7f", linewidth=0.8)
         ax.set_title(title, loc="left")
-        ax.set_xticks(range(len(pairs)), [pair.replace(" vs ", "\nvs ") for pair in pairs], fontsize=8)
+        ax.set_xticks(range(len(pairs)), [pair.replace(" vs ", "\nvs ") for pair in pairs])
     for ax in axes.flat[len(panels) :]:
         ax.set_visible(False)
     for ax in axes[:, 0]:
@@ -54,7 +54,7 @@ def sink_panels(
     for ax, (title, attention) in zip(above, maps.items(), strict=True):
         n = len(attention)
         image = ax.imshow(attention, cmap="viridis", vmin=0, extent=(0.5, n + 0.5, n + 0.5, 0.5))
-        fig.colorbar(image, ax=ax, fraction=0.046)
+        fig.colorbar(image, ax=ax, fraction=0.046, label="mean attention")
         ax.grid(visible=False)
         ticks = [1, (n + 1) // 2, n]
         ax.set(title=title, xlabel="key $j$", ylabel="query $i$", xticks=ticks, yticks=ticks)
