@@ -26,6 +26,7 @@ from posbias.measure.offload import check_device_map
 from posbias.measure.plain import PlainInstrument, plain_need
 from posbias.measure.precision import TOKENS, differences, read_prompt
 from posbias.measure.progress import clock_time
+from posbias.measure.rowcheck import check_paths
 from posbias.measure.selfcheck import check_instrument
 from posbias.measure.settings import ALONE, ALWAYS, QUANTITIES, Settings, check_settings, settings_of
 from posbias.measure.target import Target, chosen_target
@@ -133,7 +134,10 @@ class Session:
         settings = self.settings
         model = settings.source.load_model(self.dtype, str(settings.place()), settings.device_map, self.attention)
         let_gradients_pass(model)
-        return PlainInstrument(model) if self.family is None else Instrument(model)
+        if self.family is None:
+            return PlainInstrument(model)
+        check_paths(model, self.family)
+        return Instrument(model)
 
     @cached_property
     def self_check(self) -> str:

@@ -164,7 +164,10 @@ def _layers(model: Any, missing: Collection[str], unexpected: Collection[str]) -
     if (row := row_of(model.config)) is None:  # whose layers nobody knows
         return 0, 0
     blocks = row.blocks
-    T = len(model.get_submodule(blocks))
+    try:
+        T = len(model.get_submodule(blocks))
+    except (AttributeError, TypeError):  # a row that was added and does not fit, which is said where it is used
+        return 0, 0
     inner = blocks.removeprefix(f"{model.base_model_prefix}.")
     layer = re.compile(rf"(?:^|\.){re.escape(inner)}\.(\d+)\.")
     more = [int(found[1]) for key in unexpected if (found := layer.search(key))]
