@@ -1,9 +1,10 @@
 """Measure what each rung of the ladder costs, in backward passes of the same batch, all in one run.
 
-    python benchmarks/ladder.py         # two minutes
+    python benchmarks/ladder.py         # five minutes
 
 Prints a table in Markdown and writes it to benchmarks/ladder.md. A backward pass is the exact walk back: each layer
-once more, and its gradient. Ways take turns, so that what else the machine does falls on all of them.
+once more, and its gradient. Ways take turns, and what counts is the processor's time on one thread: what else the
+machine does falls on all of them, and waiting for it on none.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import platform
 from pathlib import Path
 from statistics import median
-from time import perf_counter
+from time import process_time
 
 import numpy as np
 import torch
@@ -40,10 +41,10 @@ def costs(name: str, attention: str) -> dict[str, float]:
     times: dict[str, list[float]] = {way: [] for way in ways}
     for turn in range(ROUNDS + 1):
         for way, run in ways.items():
-            start = perf_counter()
+            start = process_time()
             run()
             if turn:  # the first round warms up
-                times[way].append(perf_counter() - start)
+                times[way].append(process_time() - start)
     t = {way: np.array(each) for way, each in times.items()}
     back = median(t["exact"] - t["forward"])
     return {way: median(t[way] - t["exact"]) / back for way in (*RUNGS, "all")}
@@ -51,10 +52,12 @@ def costs(name: str, attention: str) -> dict[str, float]:
 
 def main() -> None:
     """Measure and write the table."""
+    torch.set_num_threads(1)
     found = {name: costs(name, attention) for name, attention in MODELS.items()}
     lines = [f"| rung | {' | '.join(found)} |", f"|---|{'---|' * len(found)}"]
     lines += [f"| {way} | {' | '.join(f'{each[way]:.2f}' for each in found.values())} |" for way in (*RUNGS, "all")]
-    about = f"{B} prompts of {N} tokens; median of {ROUNDS} rounds; {platform.machine()}, torch {torch.__version__}"
+    about = f"{B} prompts of {N} tokens; median of {ROUNDS} rounds; processor time of one thread"
+    about += f"; {platform.machine()}, torch {torch.__version__}"
     text = "\n".join(
         [*lines, "", f"Backward passes that a rung adds, one pairing; {about}; `python benchmarks/ladder.py`."]
     )
