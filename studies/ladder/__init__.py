@@ -1,1 +1,1 @@
-"""What a rollout throws away: paths, hops, gains and rotary kernels."""
+"""What a rollout throws away: rungs, directions, gains and rotary kernels."""

@@ -7,7 +7,7 @@ from posbias.shipped import PREFIX
 from studies.ladder.alignment import measure_between
 from studies.ladder.bound import measure_bound
 from studies.ladder.rotary import measure_rotary
-from studies.ladder.rungs import measure_exchanged, measure_rungs
+from studies.ladder.rungs import measure_exchanged, measure_permuted, measure_rungs
 from studies.ladder.turned import measure_turned
 from studies.making import REFERENCES, ROTARY, STEPS, Part, main
 
@@ -28,6 +28,7 @@ PARTS = {
     ),
     "rungs-seeds": Part("ladder", partial(measure_rungs, pairings=8), 32, 256, 16, trained=True),
     "exchanged": Part("ladder", measure_exchanged, 16, 256, 16),
+    "permuted": Part("ladder", measure_permuted, 8, 256, 8),
     "rungs-1024": Part("ladder", measure_rungs, 8, 1024, 8, models=LONG),
     "turned": Part("ladder", measure_turned, 16, 256, 16),
     "bound": Part("ladder", measure_bound, 8, 256),

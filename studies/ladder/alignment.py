@@ -10,8 +10,8 @@ cosine ρ, whatever their positions, their Gram matrices add up to
 the aligned sum. What is mixed inside a branch goes the same way, from the heads' own kernels and the step's own Gram
 factor (ρ = 0) to one kernel and to sizes (ρ = 1), in proportion: :func:`coherent_profile`.
 
-Of a model's gradients the same is measured (:func:`read_coherence`), where two meet and along single paths. For vectors
-u_k that are added at a position, coherence is the share of their cross terms that there is,
+Of a model's gradients the same is measured where two meet (:func:`read_coherence`). For vectors u_k that are added at a
+position, coherence is the share of their cross terms that there is,
 
     Σ_{k<l} u_k · u_l  /  Σ_{k<l} ‖u_k‖ ‖u_l‖,
 
@@ -42,11 +42,10 @@ from posbias.networks.hooks import given, hooked
 from posbias.rollout.influence import Kernels
 from posbias.rollout.two_sided import pushed, two_sided
 from posbias.rollout.untrained import Network, checked_network, unit
-from studies.ladder.gradients import kept_streams, read_streams, single_hops
+from studies.ladder.gradients import kept_streams, read_streams
 
-JOINS = ("attention", "step", "heads")
-"""What meets in a layer: what comes around the attention and through it, around the step after it and through it, and
-what comes through the heads of the attention."""
+JOINS = ("attention", "step")
+"""What meets in a layer: what comes around the attention and through it, around the step after it and through it."""
 KERNELS = ("content-free", "measured")
 """Kernels of the law and of the aligned sum: mask and positions alone, or each head's mean attention as measured."""
 COHERENCES = (-0.2, -0.1, 0.0, 0.03, 0.06, 0.1, 0.15, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0)
@@ -178,22 +177,14 @@ class CoherenceReading:
     layers: Float[Tensor, "2 joins T B"]  # of each layer's JOINS
     sizes: Float[Tensor, "sums 2 T n B"]  # ‖u‖ and ‖w‖ of what comes around each layer's attention and through it, with
     # attention weights held fixed, as a rollout has them as numbers; then around its step and through it
-    paths: Float[Tensor, "2 B"]  # of the paths that go through the attention of one layer only, over all layers
-    pairs: Float[Tensor, "2 T T B"]  # the same for each two layers
 
 
 def read_coherence(instrument: Instrument, ids: Int[Tensor, "B n"]) -> CoherenceReading:
     """Return the cross terms of the gradient of p(most likely next token) on its way back."""
-    hops = single_hops(instrument, ids)
-    T = len(hops)
-    pairs = torch.zeros(2, T, T, len(ids), dtype=torch.float64)
-    for s in range(T):
-        for t in range(s):
-            pairs[:, s, t] = pairs[:, t, s] = cross_terms(hops[[s, t]])
     layers, step = _meetings(instrument, ids)
     fixed = read_streams(instrument, ids, values_only=True)
     attention = torch.stack([fixed.around, fixed.branch]).mT
-    return CoherenceReading(layers, torch.stack([attention, step]), cross_terms(hops), pairs)
+    return CoherenceReading(layers, torch.stack([attention, step]))
 
 
 def _meetings(instrument: Instrument, ids: Int[Tensor, "B n"]) -> tuple[Tensor, Tensor]:
@@ -215,10 +206,9 @@ def _meetings(instrument: Instrument, ids: Int[Tensor, "B n"]) -> tuple[Tensor, 
             parts = []
             for share in _by_head(by_heads[t], instrument.H):
                 parts.append(torch.autograd.grad(taken[t], kept.streams[t], share, retain_graph=True)[0])
-            each = torch.stack(parts)
-            through, leaving = each.sum(0), by_stream[t + 1]
+            through, leaving = torch.stack(parts).sum(0), by_stream[t + 1]
             around = by_stream[t] - through
-            met = [torch.stack([around, through]), torch.stack([leaving, around - leaving]), each]
+            met = [torch.stack([around, through]), torch.stack([leaving, around - leaving])]
             found[:, :, t] = torch.stack([cross_terms(u) for u in met], dim=1)
             sizes[:, t] = met[1].detach().double().norm(dim=-1).mT.cpu()
     return found, sizes
@@ -241,7 +231,7 @@ def measure_between(settings: Settings) -> xr.Dataset:
     few = study.with_prompts(prompts=min(COHERENCE_PROMPTS, settings.prompts))
     reading = _all_prompts([read_coherence(study.instrument, ids) for _, ids in few.batches()])
     laws = [network_of(results, kernel) for kernel in KERNELS]
-    own, shares = joined_coherence(reading.layers[:, :2].numpy()), through_shares(reading.sizes.mean(-1).numpy())
+    own, shares = joined_coherence(reading.layers.numpy()), through_shares(reading.sizes.mean(-1).numpy())
     ways: list[tuple[Any, Any]] = [(own, None), (0.0, shares), (own, shares)]
     family = [[coherent_profile(coherence=rho, **law) for rho in COHERENCES] for law in laws]
     predicted = [[coherent_profile(coherence=rho, shares=share, **law) for rho, share in ways] for law in laws]
@@ -262,17 +252,10 @@ def measure_between(settings: Settings) -> xr.Dataset:
         "rollout": (("variant", "position"), np.array(rollouts), "influence profile by rollout"),
         "cross": (("join", "layer", "few"), reading.layers[0].numpy(), "sum of u·w over that of sizes squared"),
         "possible": (("join", "layer", "few"), reading.layers[1].numpy(), "the same if all were aligned"),
-        "path_cross": (("few",), reading.paths[0].numpy(), "the same over paths through one attention"),
-        "path_possible": (("few",), reading.paths[1].numpy(), "the same if all were aligned"),
-        "pair_coherence": (
-            ("layer", "other_layer"),
-            _pair_coherence(reading.pairs.sum(-1).numpy()),
-            "coherence of paths through either layer's attention",
-        ),
     }
     variables = {k: (dims, shaved(x.astype(np.float32)), {"long_name": text}) for k, (dims, x, text) in made.items()}
     coords = {"kernel": list(KERNELS), "coherence": list(COHERENCES), "reading": list(READINGS), "join": list(JOINS)}
-    coords |= {"variant": ["b", "kernels"], "sum": list(JOINS[:2])}
+    coords |= {"variant": ["b", "kernels"], "sum": list(JOINS)}
     found = xr.Dataset(variables, coords=coords, attrs=results.attrs)
     return found.assign({name: _few_bits(results[name]) for name in KEPT})
 
@@ -309,12 +292,6 @@ def through_shares(sizes: Float[np.ndarray, "sums 2 T n"]) -> Float[np.ndarray, 
 def _all_prompts(readings: list[CoherenceReading]) -> CoherenceReading:
     names = [field.name for field in fields(CoherenceReading)]
     return CoherenceReading(**{name: torch.cat([getattr(x, name) for x in readings], -1) for name in names})
-
-
-def _pair_coherence(terms: np.ndarray) -> np.ndarray:
-    cross, possible = terms
-    found = np.eye(len(cross))
-    return np.divide(cross, possible, out=found, where=possible > 0)
 
 
 def _few_bits(x: xr.DataArray) -> xr.DataArray:

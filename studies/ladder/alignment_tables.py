@@ -90,8 +90,8 @@ def place_table(entries: Entries, *, resamples: int = 200) -> pd.DataFrame:
     ``mean_aligned``, ``mean_both``; W₁ to the measured influence of the ``law`` at birth, of the ``aligned`` sum, of
     the ``rollout`` of the same kernels, of the law with measured ``cosines``, with measured ``shares`` and with
     ``both``, and of the ``nearest`` profile of the family; its ρ, the ``place``, with ``low`` and ``high`` over
-    documents; ``coherence`` where two parts of the gradient meet, that of ``paths`` and that of ``heads``; ``excess``,
-    how much larger the size through attentions is than the law expects, the median over layers.
+    documents; ``coherence`` where two parts of the gradient meet; ``excess``, how much larger the size through
+    attentions is than the law expects, the median over layers.
     """
     rows = {}
     for name, x in entries.items():
@@ -111,7 +111,7 @@ def place_table(entries: Entries, *, resamples: int = 200) -> pd.DataFrame:
             | {f"mean_{limit}": mean_position(predicted[limit]) for limit in ("law", "aligned", "both")}
             | {way: normalised_wasserstein(q, p) for way, q in predicted.items()}
             | {"nearest": float(nearest[0]), "place": float(places[0]), "low": float(low), "high": float(high)}
-            | coherences(x)
+            | {"coherence": coherence(x)}
             | {"excess": float(np.sqrt((x["share"] / x["expected_share"]).sel(sum="attention").median()))}
         )
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("name")
@@ -165,27 +165,17 @@ def moved_between(sample: Sample, limits: Limits, place: float) -> Sample:
     return with_profile(sample, p)
 
 
-def coherences(x: xr.Dataset) -> dict[str, float]:
-    """Return a model's coherence where two parts of the gradient meet, that of paths through one attention, of heads.
-
-    Cross terms of all layers and prompts over what they would be if all were aligned.
-    """
-    cross, possible = (x[name].sum(("layer", "few")) for name in ("cross", "possible"))
-    meet = ["attention", "step"]
-    return {
-        "coherence": float(cross.sel(join=meet).sum() / possible.sel(join=meet).sum()),
-        "paths": float(x["path_cross"].sum() / x["path_possible"].sum()),
-        "heads": float(cross.sel(join="heads") / possible.sel(join="heads")),
-    }
+def coherence(x: xr.Dataset) -> float:
+    """Return the cross terms where two parts of the gradient meet over what they would be if all were aligned."""
+    return float(x["cross"].sum() / x["possible"].sum())
 
 
 def layer_coherences(entries: Entries) -> pd.DataFrame:
     """Return the coherence of every layer, a row for each network, layer and kind.
 
-    Columns are those of :data:`STAGE`, ``layer`` from 1, ``kind`` (attention, step or heads: what meets there; paths:
-    those through this attention with those through the others'), ``coherence``, ``error`` of it over prompts (one
-    standard error; missing for paths), and ``excess``, how much larger what comes through the branch is than the law
-    at birth expects (missing for heads and paths).
+    Columns are those of :data:`STAGE`, ``layer`` from 1, ``kind`` (attention or step: what meets there), ``coherence``,
+    ``error`` of it over prompts (one standard error), and ``excess``, how much larger what comes through the branch is
+    than the law of untrained networks expects.
     """
     return pd.concat([_layers(x).assign(**stage_of(x)) for x in entries.values()], ignore_index=True)
 
@@ -198,16 +188,11 @@ def _layers(x: xr.Dataset) -> pd.DataFrame:
         {
             "coherence": _ratio(x["cross"].sum("few"), x["possible"].sum("few")),
             "error": each.std("few", ddof=1) / each.sizes["few"] ** 0.5,
-            "excess": excess.rename(sum="join").reindex(join=x["join"].values),
+            "excess": excess.rename(sum="join"),
         }
     )
-    pairs = x["pair_coherence"].values
-    T = len(pairs)
-    others = (pairs.sum(1) - pairs.diagonal()) / max(T - 1, 1)
-    layers = {"layer": np.arange(T)}
-    meetings = found.assign_coords(layers).to_dataframe().reset_index().rename(columns={"join": "kind"})
-    table = pd.concat([meetings, pd.DataFrame({**layers, "kind": "paths", "coherence": others})])
-    return table.assign(layer=table["layer"] + 1)
+    layers = {"layer": np.arange(1, found.sizes["layer"] + 1)}
+    return found.assign_coords(layers).to_dataframe().reset_index().rename(columns={"join": "kind"})
 
 
 def _ratio(cross: xr.DataArray, possible: xr.DataArray) -> xr.DataArray:

@@ -2,7 +2,7 @@
 
 A layer takes x_t, adds the attention's a_t, and goes on. On its way back the gradient by x_t has a part that came
 through the attention, and a part that went around it: :func:`read_streams`. The MLP belongs to the stream here, as in
-the theory. What goes through the attention of one layer only is that of :func:`single_hops`.
+the theory.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from posbias.measure.instrument import SOFTMAX, Instrument
-from posbias.networks.hooks import given, hooked, regiven, rereturned, returned
+from posbias.networks.hooks import given, hooked, regiven, returned
 
 
 @dataclass(frozen=True)
@@ -38,16 +38,11 @@ class Kept:
     streams: list[Tensor] = field(default_factory=list)  # x_0 … x_T
     given: list[Tensor] = field(default_factory=list)  # what each attention module would be given
     taken: list[Tensor] = field(default_factory=list)  # the same under another name, used by the attention alone
-    outputs: list[Tensor] = field(default_factory=list)  # a_t
-    loose: list[Tensor] = field(default_factory=list)  # copies of a_t that depend on nothing, if they are asked for
 
 
 @contextmanager
-def kept_streams(instrument: Instrument, *, loose: bool = False) -> Iterator[Kept]:
-    """Keep the streams and the attention's inputs and outputs of a forward pass; outputs do not change.
-
-    The stream goes on from each attention's output, or from a loose copy of it.
-    """
+def kept_streams(instrument: Instrument) -> Iterator[Kept]:
+    """Keep the streams and the attention's inputs of a forward pass; outputs do not change."""
     kept = Kept()
 
     def layer_in(module: nn.Module, args: Any, kwargs: Any) -> None:
@@ -62,17 +57,9 @@ def kept_streams(instrument: Instrument, *, loose: bool = False) -> Iterator[Kep
         kept.taken.append(x.view_as(x))
         return regiven(args, kwargs, kept.taken[-1])
 
-    def attention_out(module: nn.Module, args: Any, output: Any) -> Any:
-        kept.outputs.append(returned(output))
-        if not loose:
-            return None
-        kept.loose.append(kept.outputs[-1].detach().requires_grad_(True))
-        return rereturned(output, kept.loose[-1])
-
-    layers, output_of = instrument.layers, instrument.family.output_of
+    layers = instrument.layers
     before = [*((x, layer_in) for x in layers), *((x, attention_in) for x in instrument.attentions)]
-    after = [*((output_of(x), attention_out) for x in layers), (layers[-1], layer_out)]
-    with hooked(before, after):
+    with hooked(before, [(layers[-1], layer_out)]):
         yield kept
 
 
@@ -108,22 +95,6 @@ def read_streams(instrument: Instrument, ids: Int[Tensor, "B n"], *, values_only
         branch=_sizes(through),
         around=_sizes([by_stream[t] - through[t] for t in range(T)]),
     )
-
-
-def single_hops(instrument: Instrument, ids: Int[Tensor, "B n"]) -> Float[Tensor, "T B n E"]:
-    """Return for every layer the gradient of p by input embedding along the path whose only hop is in that layer.
-
-    One backward pass a layer.
-    """
-    e = instrument.embeddings(ids).requires_grad_(True)
-    with torch.enable_grad(), kept_streams(instrument, loose=True) as cut:
-        p = instrument.logits(e).softmax(-1).amax(-1).sum()
-        onto = torch.autograd.grad(p, cut.loose, retain_graph=True)
-        found = []
-        for x, a, c in zip(cut.streams[:-1], cut.outputs, onto, strict=True):
-            back = torch.autograd.grad(a, x, c, retain_graph=True)[0]
-            found.append(back if x is e else torch.autograd.grad(x, e, back, retain_graph=True)[0])
-    return torch.stack(found)
 
 
 def _sizes(vectors: Iterable[Tensor]) -> Tensor:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
 import torch
 import xarray as xr
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from posbias.measure.instrument import Instrument
 from posbias.measure.ladder import Rungs, ring
@@ -110,23 +110,49 @@ def rotary_kernels(instrument: Instrument, ids: Int[np.ndarray, "N n"], batch_si
 def measure_exchanged(settings: Settings, pairings: int = 1) -> xr.Dataset:
     """Measure influence by mean attention, with each layer's own value maps and with those of the next layer.
 
-    ``influence_prompts`` (prompt, position) is exact; ``own_prompts`` and ``exchanged_prompts`` (prompt, position) are
-    means over random pairings. On the way back layer t keeps its input, norms, MLP and mean attention; its attention
-    module, which then gives values and their output alone, is that of layer t + 1, and the last layer has the first's.
+    On the way back layer t keeps its input, norms, MLP and mean attention; its attention module, which then gives
+    values and their output alone, is that of layer t + 1, and the last layer has the first's. ``exchanged_prompts``
+    (prompt, position) is what comes of it, and the rest as :func:`_beside_own` says.
+    """
+
+    def exchanged(instrument: Instrument, rings: Int[np.ndarray, "P B"], mean: Float[Tensor, "T H n n"]) -> Rungs:
+        return exchanged_rungs(instrument, rings, mean, np.roll(np.arange(instrument.T), -1))
+
+    return _beside_own(settings, pairings, "exchanged", exchanged)
+
+
+def measure_permuted(settings: Settings, pairings: int = 1) -> xr.Dataset:
+    """Measure influence by mean attention, with each MLP's own gates and with gates that its hidden units exchange.
+
+    ``permuted_prompts`` (prompt, position) is what comes of it, and the rest as :func:`_beside_own` says.
+    """
+
+    def permuted(instrument: Instrument, rings: Int[np.ndarray, "P B"], mean: Float[Tensor, "T H n n"]) -> Rungs:
+        return permuted_rungs(instrument, rings, mean, settings.seed)
+
+    return _beside_own(settings, pairings, "permuted", permuted)
+
+
+def _beside_own(
+    settings: Settings, pairings: int, name: str, change: Callable[[Instrument, np.ndarray, Tensor], Rungs]
+) -> xr.Dataset:
+    """Measure influence by mean attention, and the same with layers that are changed.
+
+    ``influence_prompts`` (prompt, position) is exact; ``own_prompts`` and those of the change are means over random
+    pairings.
     """
     session = Session(settings)
     session.check()
     instrument, (N, n) = session.instrument, session.ids.shape
-    following = np.roll(np.arange(instrument.T), -1)
     found = np.zeros((3, N, n))
     for rows, ids in session.batches():
         rings = np.stack([ring(len(ids), (settings.seed, rows.start, k)) for k in range(pairings)])
         mean = mean_kernels(instrument, ids)
-        for k, order in enumerate((np.arange(instrument.T), following), 1):
-            reading = instrument.measure(ids, rungs=exchanged_rungs(instrument, rings, mean, order))
+        for k, rungs in enumerate((Rungs(rings, mean, ("positions",)), change(instrument, rings, mean)), 1):
+            reading = instrument.measure(ids, rungs=rungs)
             assert reading.ladder is not None
             found[0, rows], found[k, rows] = reading.influence.numpy(), reading.ladder[:, 0].mean(1).numpy()
-    names = ("influence_prompts", "own_prompts", "exchanged_prompts")
+    names = ("influence_prompts", "own_prompts", f"{name}_prompts")
     return xr.Dataset(
         {name: (("prompt", "position"), shaved(x.astype(np.float32))) for name, x in zip(names, found, strict=True)}
         | {"document": ("prompt", session.prompts.origins)},
@@ -156,6 +182,38 @@ def exchanged_rungs(
     moved = torch.empty_like(kernels)
     moved[torch.from_numpy(order)] = kernels  # a module is given kernels by its own number
     return Rungs(pairings, moved, ("positions",), changed=changed)
+
+
+def permuted_rungs(
+    instrument: Instrument, pairings: Int[np.ndarray, "P B"], kernels: Float[Tensor, "T H n n"], seed: int
+) -> Rungs:
+    """Return a rung of given kernels on which the hidden units of each MLP exchange their gates, by the seed.
+
+    A gate is the share of its argument that the activation lets through: φ(h) = h·gate(h).
+    """
+
+    @contextmanager
+    def changed(t: int) -> Iterator[None]:
+        def exchange(module: nn.Module, args: tuple[Tensor, ...], out: Tensor) -> Tensor:
+            h = args[0]
+            order = np.random.default_rng((seed, t)).permutation(h.shape[-1])
+            return h * (out / torch.where(h == 0, 1.0, h))[..., torch.from_numpy(order)]
+
+        hook = activation_of(instrument, t).register_forward_hook(exchange)
+        try:
+            yield
+        finally:
+            hook.remove()
+
+    return Rungs(pairings, kernels, ("positions",), changed=changed)
+
+
+def activation_of(instrument: Instrument, t: int) -> nn.Module:
+    """Return the activation of a layer's MLP: its one module without parts and parameters, dropout aside."""
+    attention = set(instrument.attentions[t].modules())
+    parts = [x for x in instrument.layers[t].modules() if x not in attention and not isinstance(x, nn.Dropout)]
+    (found,) = (x for x in parts if not [*x.children()] and not [*x.parameters()])
+    return found
 
 
 def mean_kernels(instrument: Instrument, ids: Int[Tensor, "B n"]) -> Float[Tensor, "T H n n"]:

@@ -24,7 +24,7 @@ def made(place, *, cross=0.1, seed=0):
     rng = np.random.default_rng(seed)
     p = np.array([np.interp(place, RHO, column) for column in family().T])
     influence = p * rng.uniform(0.98, 1.02, (12, N))
-    possible = rng.uniform(0.2, 0.4, (3, T, FEW))
+    possible = rng.uniform(0.2, 0.4, (2, T, FEW))
     share = np.full((2, T), 0.2)
     fields = {
         "influence_prompts": (("prompt", "position"), influence),
@@ -32,16 +32,13 @@ def made(place, *, cross=0.1, seed=0):
         "profile": (("kernel", "coherence", "position"), np.stack([family(), family()])),
         "predicted": (("kernel", "reading", "position"), np.stack([family()[1:]] * 2)),
         "rollout": (("variant", "position"), family()[:2]),
-        "cross": (("join", "layer", "few"), cross * np.array([1, 1, 2])[:, None, None] * possible),
+        "cross": (("join", "layer", "few"), cross * possible),
         "possible": (("join", "layer", "few"), possible),
-        "path_cross": (("few",), np.full(FEW, 0.03)),
-        "path_possible": (("few",), np.full(FEW, 0.1)),
         "share": (("sum", "layer"), share),
         "expected_share": (("sum", "layer"), share / 4),
-        "pair_coherence": (("layer", "other_layer"), np.array([[1, 0.2, 0.4], [0.2, 1, 0.6], [0.4, 0.6, 1]])),
     }
     coords = {"kernel": ["content-free", "measured"], "coherence": RHO, "reading": ["cosines", "shares", "both"]}
-    coords |= {"variant": ["b", "kernels"], "join": ["attention", "step", "heads"], "sum": ["attention", "step"]}
+    coords |= {"variant": ["b", "kernels"], "join": ["attention", "step"], "sum": ["attention", "step"]}
     return xr.Dataset(fields, coords=coords)
 
 
@@ -82,7 +79,7 @@ def test_the_table_has_place_limits_and_coherence():
     assert np.allclose(table["place"], [0.1, 0.6], atol=0.03)
     assert (table["low"] <= table["place"] + 0.011).all() and (table["high"] >= table["place"] - 0.011).all()
     assert (table["nearest"] < table[["law", "aligned"]].min(axis=1)).all()
-    assert np.allclose(table[["coherence", "paths", "heads", "excess"]], [0.1, 0.3, 0.2, 2.0])
+    assert np.allclose(table[["coherence", "excess"]], [0.1, 2.0])
     assert (table["mean_law"] > table["mean"]).all() and (table["mean"] > table["mean_aligned"]).all()
 
 
@@ -118,17 +115,14 @@ def test_every_layer_of_every_kind_has_a_row():
         attrs = {"stage_model": "m", "stage_seed": 0, "stage_step": step, "stage_finished": 0}
         stages.append(made(0.1, cross=cross).assign_attrs(attrs))
     layers = tables.layer_coherences(dict(zip("abcd", stages, strict=True)))
-    assert len(layers) == 4 * 4 * T
-    paths = layers.query("kind == 'paths' and step == 0").set_index("layer")["coherence"]
-    assert np.allclose(paths, [0.3, 0.4, 0.5])
+    assert len(layers) == 4 * 2 * T and sorted(set(layers["layer"])) == [1, 2, 3]
     assert np.allclose(layers.query("kind == 'attention' and step == 30")[["coherence", "excess"]], [0.3, 2.0])
-    assert np.isnan(layers.query("kind == 'heads'")["excess"]).all()
 
 
 def test_agreement_of_what_agrees_and_of_what_does_not():
     place = np.linspace(0, 0.9, 8)
-    table = pd.DataFrame({"model": list("aabbccdd"), "place": place, "coherence": place, "paths": place[::-1]})
+    table = pd.DataFrame({"model": list("aabbccdd"), "place": place, "coherence": place, "reversed": place[::-1]})
     found = tables.agreement(table)
     assert found["spearman"] == pytest.approx(1) and found["error"] == 0 and found["low"] > 0.99
-    assert tables.agreement(table, "paths")["spearman"] == pytest.approx(-1)
+    assert tables.agreement(table, "reversed")["spearman"] == pytest.approx(-1)
     assert found["spread"] == pytest.approx(abs(place - place.mean()).mean())

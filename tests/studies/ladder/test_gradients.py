@@ -9,7 +9,7 @@ from measuring import OF_THE_BOOK, make, prompts
 from torch.overrides import TorchFunctionMode
 
 from posbias.measure.instrument import SOFTMAX, Instrument
-from studies.ladder.gradients import read_streams, single_hops
+from studies.ladder.gradients import read_streams
 
 EVERY = sorted(set(OF_THE_BOOK) - {"gpt2-inverse-layer"})  # which wants 32 bits; the way through it is gpt2's
 SOME = ["bloom", "falcon-rotary", "llama", "gpt2", "gpt_neox", "gemma2"]
@@ -107,28 +107,3 @@ def test_values_alone_against_differences(name):
     size = read_streams(ours, ids, values_only=True).influence[0, position]
     assert torch.stack(changes).norm().item() == pytest.approx(size.item(), rel=3e-3)
     assert abs(size / read_streams(ours, ids).influence[0, position] - 1) > 2e-2
-
-
-@pytest.mark.parametrize("name", SOME)
-def test_one_branch_alone_is_the_path_through_that_layer(name):
-    """With the branches of all layers but one cut off, what comes beside the way without any is that layer's path."""
-    ours, ids = instrument(name), prompts(B=1)
-    found = single_hops(ours, ids)
-    outputs = [ours.family.output_of(layer) for layer in ours.layers]
-
-    def cut(module, args, output):
-        return (output[0].detach(), *output[1:]) if isinstance(output, tuple) else output.detach()
-
-    def gradient(open_layers):
-        handles = [o.register_forward_hook(cut) for t, o in enumerate(outputs) if t not in open_layers]
-        e = ours.embeddings(ids).requires_grad_(True)
-        (found,) = torch.autograd.grad(ours.logits(e).softmax(-1).amax(-1).sum(), e)
-        for handle in handles:
-            handle.remove()
-        return found
-
-    none = gradient([])
-    for t in range(ours.T):
-        alone = gradient([t]) - none
-        assert (found[t] - alone).norm() < 1e-5 * alone.norm()
-    assert not any(m._forward_hooks or m._forward_pre_hooks for m in ours.model.modules())

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 import xarray as xr
 
-pytest.importorskip("torch", reason="torch is not installed")
+torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 
 from posbias.comparison.distances import normalised_wasserstein
 from posbias.measure.corpus import Corpus
+from posbias.measure.ladder import Rungs
 from posbias.measure.loading import Source
 from posbias.measure.run import measured
 from posbias.measure.session import Session
@@ -56,6 +57,33 @@ def test_exchanged_maps_are_those_of_the_next_layer_and_own_ones_are_the_rung(mo
     assert not np.allclose(found, x["own_prompts"][:2], rtol=0.1)
     with rungs_of.changed(T - 1):  # the last layer has the first one's
         assert instrument.family.attention_of(instrument.layers[-1]) is instrument.attentions[0]
+
+
+@pytest.mark.parametrize("model", ["bloom-8", "mpt-12", "falcon-12", "gpt2-12", "llama-12"])
+def test_hidden_units_exchange_their_gates_and_have_them_back(model):
+    session = Session(settings(model, prompts=2))
+    instrument, ids = session.instrument, session.ids
+    kernels = rungs.mean_kernels(instrument, ids)
+    pairing = np.array([[1, 0]])
+    permuted = rungs.permuted_rungs(instrument, pairing, kernels, 0)
+    act = rungs.activation_of(instrument, 1)
+    h = torch.tensor([[-1.0, 0.5, 2.0, 0.0]])
+    own, order = act(h), np.random.default_rng((0, 1)).permutation(4)
+    with permuted.changed(1):
+        found = act(h)
+    share = own / torch.tensor([-1.0, 0.5, 2.0, 1.0])
+    torch.testing.assert_close(found, h * share[:, torch.from_numpy(order)])
+    assert not torch.allclose(found, own) and torch.equal(act(h), own)
+    plain = instrument.measure(ids, rungs=Rungs(pairing, kernels, ("positions",)))
+    other = instrument.measure(ids, rungs=permuted)
+    assert torch.equal(other.influence, plain.influence) and not torch.allclose(other.ladder, plain.ladder, rtol=0.02)
+
+
+def test_what_is_permuted_stands_beside_the_rung():
+    x = rungs.measure_permuted(settings("llama-12"))
+    plain = rungs.measure_exchanged(settings("llama-12"))
+    np.testing.assert_array_equal(x["own_prompts"], plain["own_prompts"])
+    assert not np.allclose(x["permuted_prompts"], x["own_prompts"], rtol=0.02)
 
 
 def test_before_training_no_rung_costs_much():
