@@ -170,6 +170,8 @@ def _run(folder: Path, file: Path | None, output: Path | None) -> int:
             output.write_text(text, encoding="utf-8")
             print(f"{output}: a row, proposed from the modules of {name}, which has none")
         row = row_from(said, "proposed row")
+    elif output is not None:
+        raise errors.invalid("output", "a model that has no row yet", f"{name}, which has one")
     agree = True
     with tried(row), said_once("a model that runs as the row says"):
         for one in compared(model, ids):

@@ -226,9 +226,22 @@ def nearest(evidence: Evidence) -> Markup:
     away += "" if np.isnan(row["low"]) else f" ({row['low']:.3f} to {row['high']:.3f})"
     ties = "; ".join(evidence.subject.label(x) for x in evidence.tied)
     same = " (not told apart from {ties})" if ties else ""
-    rank = f"{row['spearman']:+.2f}" + (": it has the order of positions backwards" if row["spearman"] < 0 else "")
+    rank = f"{row['spearman']:+.2f}{order(row['spearman'])}"
     words = f"The nearest prediction is <em>{{label}}</em>{same}, {away}, rank correlation (Spearman) {rank}. It is "
     return sentence(f"{words}{verdict(evidence, name)}.", label=evidence.subject.label(name), ties=ties)
+
+
+def order(spearman: float) -> str:
+    """Return what a rank correlation says about the order of positions; of one above 0.2, nothing.
+
+    >>> [order(x) for x in (-0.68, -0.03, 0.2, 0.21)]
+    [': it has the order of positions backwards', ': it does not know the order of positions', ..., '']
+    """
+    if spearman > 0.2:
+        return ""
+    return (
+        ": it has the order of positions backwards" if spearman < -0.2 else ": it does not know the order of positions"
+    )
 
 
 def ladder(evidence: Evidence) -> Markup:

@@ -1,4 +1,4 @@
-"""Every command of the README and of the page on measuring a model, and their Python, as printed, on a tiny model."""
+"""Every command that a page or the README prints, and the Python for users, as printed, on a tiny model."""
 
 import json
 import re
@@ -6,20 +6,36 @@ import shlex
 import shutil
 
 import pytest
+import typer
 from conftest import ROOT
 
+from bookkit.chapters import find_chapter
+from bookkit.commands import split_pairs
+from bookkit.runner import parse_parameters
 from posbias import cli, shipped
+from posbias.networks import check
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 plt = pytest.importorskip("matplotlib.pyplot", reason="matplotlib is not installed")
 
 PAGES = ("README.md", "book/your_model.md")
+"""Pages for users: their Python runs too."""
+CHAPTERS = sorted(
+    str(page.relative_to(ROOT))
+    for page in (ROOT / "book").glob("*.md")
+    if "```bash" in page.read_text(encoding="utf-8") and str(page.relative_to(ROOT)) not in PAGES
+)
 REFERENCE = ("studies/reference/models/llama-12", "studies/reference/models/bloom-12")
 NAMES = ("path/or/hub-id", "path/to/checkpoint", "DIR_OR_ID", *REFERENCE)
+NAMES += ("bigscience/bloom-7b1", "runs/llama-12", "gpt2")
 """What stands for a user's model, and models for which the tiny one is quicker."""
+LIKE = {"cuda": "cpu", "fineweb-edu": "texts.jsonl", "1000": "8", "200": "8", "1024": "64", "256": "32"}
+"""What a machine without a network and a GPU takes in place of a word."""
 FEW = ("--prompts", "8")
 """Added to commands on a model that name no number of prompts: the default takes minutes."""
+BEFORE = {"other.csv": "profile.csv", "helium.nc": "mine.nc"}
+"""What a command reads that another made under another name."""
 TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
 
 
@@ -34,6 +50,12 @@ def tiny(tmp_path_factory):
     config = transformers.LlamaConfig(vocab_size=2048, max_position_embeddings=2048, **size)
     transformers.set_seed(0)
     transformers.LlamaForCausalLM(config).save_pretrained(folder)
+    deep = transformers.LlamaConfig(vocab_size=2048, **size | {"num_hidden_layers": 12, "num_attention_heads": 8})
+    transformers.LlamaForCausalLM(deep).save_pretrained(folder.parent / "deep")
+    helium = transformers.HeliumConfig(
+        vocab_size=2048, head_dim=8, num_key_value_heads=2, **size
+    )  # of which the page makes a row
+    transformers.HeliumForCausalLM(helium).save_pretrained(folder.parent / "helium")
     return folder
 
 
@@ -44,25 +66,58 @@ def blocks(page, language):
 
 
 def commands(page):
-    """Return the command lines of ``posbias`` on a page."""
-    lines = (line for block in blocks(page, "bash") for line in block.splitlines())
-    return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("posbias ")]
+    """Return the command lines of a page as (program, words); ``torchrun`` starts a program as Python does."""
+    lines = [line for block in blocks(page, "bash") for line in block.splitlines()]
+    lines = [
+        re.sub(r"^(\S*python|torchrun \S+) -m ", "", line) for line in lines if not line.startswith(("make ", "pip "))
+    ]
+    return [(words[0], words[1:]) for words in (shlex.split(line, comments=True) for line in lines) if words]
 
 
-@pytest.mark.parametrize("page", PAGES)
+def ended(program, words):
+    """Run a command of the package and return its exit status."""
+    if program == "posbias.networks.check":
+        return check.main(words)
+    with pytest.raises(SystemExit) as found:
+        cli.main(words)
+    return found.value.code
+
+
+def understood(program, words):
+    """Parse a command of the book or of a study, which may take hours, and run nothing of it."""
+    if program == "python":
+        assert (ROOT / words[0]).is_file(), words
+        return
+    group = "bookkit.commands" if program == "bookkit" else f"{program}.commands"
+    command = typer.main.get_command(cli.make_app([group], program))
+    options = command.commands[words[0]].make_context(words[0], list(words[1:])).params
+    if (program, words[0]) == ("bookkit", "run"):
+        parse_parameters(find_chapter(ROOT, options["chapter"]), split_pairs(options["parameters"]))
+
+
+@pytest.mark.parametrize("page", [*PAGES, *CHAPTERS])
 def test_commands_work_as_printed(page, tiny, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     said = [[{"role": "user", "content": "Where is it, and who has seen it?"}]] * 2
     (tmp_path / "chats.jsonl").write_text("".join(json.dumps({"messages": one}) + "\n" for one in said))
+    texts = [f"Passage {k}. " + "It is read by a model, word by word. " * 20 for k in range(12)]
+    (tmp_path / "texts.jsonl").write_text("".join(json.dumps({"text": one}) + "\n" for one in texts))
+    shutil.copy("texts.jsonl", "corpus.jsonl")
     (tmp_path / "prompt.txt").write_text("Some passage.\n\nAnother one.\n\nWhat do they say?\n")
-    assert len(commands(page)) >= 6
-    for words in commands(page):
-        if "other.csv" in words:
-            shutil.copy("profile.csv", "other.csv")
-        few = FEW if any(name in words for name in NAMES) and "--prompts" not in words else ()
-        with pytest.raises(SystemExit) as ended:
-            cli.main([*(str(tiny) if word in NAMES else word for word in words), *few])
-        assert ended.value.code == 0, (words, capsys.readouterr().err)
+    assert len(commands(page)) >= (6 if page in PAGES else 1)
+    for program, words in commands(page):
+        if program not in ("posbias", "posbias.networks.check"):
+            understood(program, words)
+            continue
+        for name in BEFORE.keys() & set(words):
+            shutil.copy(BEFORE[name], name)
+        for option in {"-o", "--output"} & set(words):  # some commands of a page are alternatives
+            (tmp_path / words[words.index(option) + 1]).unlink(missing_ok=True)
+        few = FEW if set(NAMES) & set(words) and program == "posbias" and not {"--prompts", "-N"} & set(words) else ()
+        others = {"path/to/model": "helium", "llama-12x256": "deep"}
+        words = [str(tiny.parent / others[word]) if word in others else word for word in words]
+        here = [str(tiny) if word in NAMES else LIKE.get(word, word) for word in words]
+        assert ended(program, [*here, *few]) == 0, (words, capsys.readouterr().err)
         for option in ("-o", "--output"):
             if option in words and "--dry-run" not in words:
                 assert (tmp_path / words[words.index(option) + 1]).stat().st_size > 0, words

@@ -197,8 +197,9 @@ def test_a_prediction_that_beats_nothing_is_said_to(measured):
 def test_a_prediction_that_has_the_order_backwards_and_one_that_is_tied_are_said_to(measured):
     falling = np.r_[np.linspace(2, 1, LENGTH - 1), 4]
     back = Evidence(made_of(measured, falling, 0.01)._subject(), resamples=200)
-    sign = back.scores.loc[back.nearest, "spearman"]
-    assert ("it has the order of positions backwards" in text.nearest(back)) == (sign < 0)
+    assert text.order(back.scores.loc[back.nearest, "spearman"]) in text.nearest(back)
+    back.scores.loc[back.nearest, "spearman"] = -0.68
+    assert "(Spearman) -0.68: it has the order of positions backwards. It is" in text.nearest(back)
     same = made_of(measured, measured.rollout("b").values, 0.01)
     twin = same._subject()
     twin.predictions["own"] = twin.predictions["b"]
