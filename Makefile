@@ -10,8 +10,6 @@ OTHER_PYTHON ?= $(lastword $(wildcard /usr/bin/python3.11 /usr/bin/python3.12 /u
 STUDY := $(BIN)/python -m studies
 
 .PHONY: help book chapters html conf test check unit notebooks portable bench measurements seeds seeds-measured scratch lookup wheel clean
-.NOTPARALLEL:
-
 help: ## say what every target does
 	@grep -hE '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F'\t' '{printf "make %-15s %s\n", $$1, $$2}'
 
@@ -29,8 +27,8 @@ _build/html/index.html: .venv/book.stamp $(PAGES)
 conf: .venv/book.stamp ## conf.py, the Sphinx configuration that _config.yml stands for: `sphinx-build -W -n . _build/sphinx` then builds the pages
 	$(BIN)/jupyter-book config sphinx .
 
-test: ## everything that can fail; a part that fails does not stop the others
-	$(MAKE) --keep-going check unit notebooks
+test: .venv/test.stamp ## everything that can fail; a part that fails does not stop the others
+	failed=0; for parts in "--jobs=2 --output-sync check html" unit notebooks; do $(MAKE) --keep-going $$parts || failed=1; done; exit $$failed
 
 check: .venv/test.stamp ## lint and types
 	$(BIN)/ruff check .
@@ -93,15 +91,18 @@ wheel: .venv/book.stamp ## what pip installs elsewhere, in dist/
 clean: ## remove what was built and installed
 	rm -rf .venv .venv-other _build build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.venv/book.stamp: pyproject.toml bookkit/pyproject.toml constraints.txt
+.venv/python.stamp:
 	$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("make: expected Python >= 3.11, received " + sys.version.split()[0] + "; name another with PYTHON=")'
 	$(PYTHON) -m venv .venv
+	touch $@
+
+.venv/book.stamp: .venv/python.stamp pyproject.toml bookkit/pyproject.toml constraints.txt
 	$(PIP) -e ".[book,measure]" -e ./bookkit
 	touch $@
 
-.venv/test.stamp: .venv/book.stamp
+.venv/test.stamp: .venv/python.stamp pyproject.toml bookkit/pyproject.toml constraints.txt
 	$(PIP) -e ".[book,measure,originals,test]" -e ./bookkit
-	touch $@
+	touch .venv/book.stamp $@
 
 .venv-other/stamp: .venv/book.stamp
 	$(OTHER_PYTHON) -m venv --without-pip .venv-other
