@@ -46,7 +46,7 @@ def main() -> None:
         profile_of_gains(kernels, network, n)
         profile = perf_counter() - start
         start = perf_counter()
-        design(wanted(np.full(n, 1 / n), None, H, H // 2, law="birth", gains=network))
+        design(wanted(np.full(n, 1 / n), None, H, H // 2, law="untrained", gains=network))
         print(f"| {name} | {profile:.3g} s | {perf_counter() - start:.3g} s |", flush=True)
     print(
         f"\n{T} layers × {H} heads × {n:,} tokens; {os.cpu_count()} cores, {platform.machine()}, "

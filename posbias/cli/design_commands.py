@@ -40,15 +40,15 @@ class Asked:
     lambda_: str | None = setting(None, "Residual mixing in [0, 1]: one number, or T of them with commas between.")
     gains: Path | None = setting(
         None,
-        "In place of --lambda, for the law birth: a measurement (.nc) of an untrained network of that depth, with its "
-        "branches; what its attentions and its gated MLPs do to gradients goes into the configuration.",
+        "In place of --lambda, with --law untrained: a measurement (.nc) of an untrained network of that depth, with "
+        "its branches; what its attentions and its gated MLPs do to gradients goes into the configuration.",
     )
     target: str = setting(UNIFORM, "uniform, or a file of token_position,probability (.csv) of that length.")
     local: int = setting(0, "How many of the heads stay local, with ALiBi slopes that are not designed.")
     local_slopes: str | None = setting(
         None, "Their slopes, with commas between; the steepest of ALiBi's rule for all heads unless given."
     )
-    law: Literal["aligned", "birth"] = setting(
+    law: Literal["aligned", "untrained"] = setting(
         "aligned",
         "What adds up: sizes (the rollout), or squares, as in an untrained network. With squares the search takes "
         "longer (16 heads, 24 layers, 1,024 tokens: three times as long).",
@@ -198,8 +198,8 @@ def _check_mixing(text: str | None, gains: Path | None, depth: int, law: str) ->
         if values.size not in (1, depth):
             raise errors.invalid("lambda", f"1 number or {depth}, one for each layer", values.size)
         return errors.mixing_coefficients("lambda", np.broadcast_to(values, depth))
-    if law != "birth":
-        raise errors.invalid("--gains", "--law birth with it", law)
+    if law != "untrained":
+        raise errors.invalid("--gains", "--law untrained with it", law)
     if gains.suffix != ".nc":
         raise errors.invalid("gains", "a measurement, which ends in .nc", gains)
     check_measurement(gains)
@@ -254,9 +254,11 @@ def _report(task: Wanted, found: Design, target: str) -> list[str]:
     if task.law == "aligned":
         lines.append(f"{'no free heads are below':30} {'':10} {least_distance_with_local(task):10.4f}")
     lines.append(f"designed: mean position {mean_position(found.profile):.4f}, last token {found.profile[-1]:.4f}")
-    if task.law == "birth":
+    if task.law == "untrained":
         aligned = normalised_wasserstein(task.profile(found.description, "aligned"), task.target)
-        lines.append(f"posbias rollout gives this profile with --law birth; without it another, of W1 {aligned:.4f}")
+        lines.append(
+            f"posbias rollout gives this profile with --law untrained; without it another, of W1 {aligned:.4f}"
+        )
     return lines
 
 

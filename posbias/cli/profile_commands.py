@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from posbias.published.configuration import RolloutConfig
 
 Variant = Literal[
-    "a", "b", "c", "attention", "residual", "content", "kernels", "own", "birth",
+    "a", "b", "c", "attention", "residual", "content", "kernels", "own", "untrained",
     "independent", "fixed-attention", "vectors", "positions",
 ]  # fmt: skip
 FIGURE = "figure/"
@@ -43,7 +43,7 @@ class Asked:
     norm: Literal["frobenius", "token"] | None = setting(
         None, "Of a measurement: which reading of the mixing λ; frobenius unless given."
     )
-    law: Literal["aligned", "birth"] | None = setting(
+    law: Literal["aligned", "untrained"] | None = setting(
         None,
         "Of a configuration: what adds up, sizes (the rollout; aligned, unless given) or squares, as in an untrained "
         "network with the gains of its field branches, else λ/(1-λ).",
@@ -161,7 +161,7 @@ def _of_configuration(name: str, config: RolloutConfig, asked: Asked) -> np.ndar
     if asked.length is not None:
         config = config.at_length(asked.length)
     heads = asked.scalar_content or "every-head"
-    if asked.law != "birth":
+    if asked.law != "untrained":
         return config.profile(heads)
     try:
         return profile_of_gains(config.kernels(heads), config.gains(), config.sequence_length)

@@ -31,13 +31,13 @@ from posbias.rollout.logits import alibi_slopes
 from posbias.rollout.position_bias import AlibiBias, Biases, described
 from posbias.rollout.untrained import profile_of_gains
 
-LAWS = ("aligned", "birth")
+LAWS = ("aligned", "untrained")
 """Contributions that all point the same way, as trained models' nearly do, or that are independent."""
 FINEST: Mapping[tuple[str, bool], int] = {
     ("aligned", False): 512,
     ("aligned", True): 256,
-    ("birth", False): 64,
-    ("birth", True): 64,
+    ("untrained", False): 64,
+    ("untrained", True): 64,
 }
 """Most tokens that are optimised with, by law and by whether each layer has its own numbers."""
 POLISHED = 128
@@ -72,7 +72,7 @@ class Wanted:
 
     @cached_property
     def layers(self) -> Float[np.ndarray, "T"] | Gains:
-        """What the law takes of layers: their mixing, or at birth their gains."""
+        """What the law takes of layers: their mixing, or their gains, if untrained."""
         if self.law == "aligned":
             return self.lambda_
         return gains_of_mixing(self.lambda_) if self.gains is None else self.gains
@@ -85,7 +85,7 @@ class Wanted:
     def profile(self, description: Description, law: str | None = None) -> Float[np.ndarray, "n"]:
         """Return the profile of heads so described, under the law that is asked for or the aligned one.
 
-        At birth it is :func:`~posbias.rollout.untrained.profile_of_gains`.
+        For an untrained network it is :func:`~posbias.rollout.untrained.profile_of_gains`.
         """
         kernels = biased_kernels(self.lambda_.size, description, H=self.heads)
         key = law or self.law, kernels.biases
@@ -131,8 +131,8 @@ def wanted(
     p = errors.distribution("target", target, tolerance=1e-6)
     if p.size < 2:
         raise errors.invalid("target", "at least 2 positions", p.size)
-    if gains is not None and law != "birth":
-        raise errors.invalid("gains", "none, or the law birth", law)
+    if gains is not None and law != "untrained":
+        raise errors.invalid("gains", "none, or the law untrained", law)
     if gains is not None and lambda_ is None:
         mixing = gains.mixing(p.size)
     elif gains is None and lambda_ is not None:
@@ -141,7 +141,7 @@ def wanted(
         raise errors.invalid("lambda", "values, or gains in their place", "neither" if gains is None else "both")
     if not mixing.any():
         raise errors.invalid("lambda", "at least one value above 0", "none")
-    if law == "birth" and mixing.max() >= 1:
+    if law == "untrained" and mixing.max() >= 1:
         raise errors.invalid("lambda", "values below 1 under the law of untrained networks", mixing.max())
     if local_slopes is None:
         slopes = np.sort(alibi_slopes(heads))[::-1][:local]

@@ -26,7 +26,7 @@ def measured_gains(results: xr.Dataset) -> Gains:
 
     Source: ours; the chapter on designing the prior.
     """
-    branches = measured_rollout(results, "birth").branches or {}
+    branches = measured_rollout(results, "untrained").branches or {}
     return knotted(**{name: branches[name] for name in ("gains", "scales", "outputs", "steps", "parallel")})
 
 

@@ -4,7 +4,7 @@ Under both laws a distance L depends on a kernel A through one matrix X over pos
 
 - aligned: with the row vectors v_t from the last layer down and the columns g_t from the first layer up,
   g_0 = ∂L/∂p and g_t = R_t g_{t-1}, a head of weight w has X = Σ_t λ_t w v_t g_{t-1}ᵀ;
-- at birth: with the Gram matrices G_t from the last layer down and their adjoints Γ_t from the first layer up,
+- untrained: with the Gram matrices G_t from the last layer down and their adjoints Γ_t from the first layer up,
   Γ_0 = diag ∂L/∂G_jj, a head of weight w has X = 2 w Σ_t (G_t ∘ (1 + K) ∘ o oᵀ) A (Γ_{t-1} ∘ c cᵀ): K is the Gram
   factor of the step after the attention, c the gain at a key and o the factor at a query. Then
   Γ_t = (1 + K) ∘ (Γ_{t-1} + o oᵀ ∘ Σ_h w A_h (Γ_{t-1} ∘ c cᵀ) A_hᵀ); of a step beside the attention K is left out of X
@@ -196,7 +196,7 @@ class Objective:
         ]
         search = kinds, x, free, delta
         if isinstance(self.layers, Gains):
-            return self._at_birth(self.layers, search)
+            return self._of_untrained(self.layers, search)
         return self._aligned(self.layers, search)
 
     def _aligned(self, lambda_: np.ndarray, search: Search) -> tuple[float, np.ndarray]:
@@ -221,7 +221,7 @@ class Objective:
             gradient[layer] = [sensitivity(kind, float(y), X) for kind, y in zip(kinds, x[layer], strict=True)]
         return value, gradient
 
-    def _at_birth(self, layers: Gains, search: Search) -> tuple[float, np.ndarray]:
+    def _of_untrained(self, layers: Gains, search: Search) -> tuple[float, np.ndarray]:
         kinds, x, free, delta = search
         n, H = len(self.target), len(self.local) + len(kinds)
         heads = [[*self.local, *row] for row in free]

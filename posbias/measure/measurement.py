@@ -110,9 +110,9 @@ class Measurement:
         variant
             ``a`` or ``attention``: attention only (λ = 1, no content). ``b`` or ``residual``: measured λ, no content.
             ``c`` or ``content``: measured λ and mean content logits. ``kernels``: measured λ and the measured mean
-            attention. ``own``: the mean over prompts of the rollouts of each prompt's own λ and attention. ``birth``:
-            the law of untrained networks, squares over sets of layers with the weights' own gains, no content. Of a
-            measurement of ``ladder``: ``independent``, ``fixed-attention``, ``vectors`` and ``positions``, the
+            attention. ``own``: the mean over prompts of the rollouts of each prompt's own λ and attention.
+            ``untrained``: the law of untrained networks, squares over sets of layers with the weights' own gains, no content.
+            Of a measurement of ``ladder``: ``independent``, ``fixed-attention``, ``vectors`` and ``positions``, the
             network's own gradient by layers that are made simpler (:data:`~posbias.measure.settings.RUNGS`).
         length
             Tokens; those of the measurement unless given. Measured attention and the law have their own.
@@ -131,7 +131,7 @@ class Measurement:
             raise errors.invalid("variant", f"one of {', '.join((*VARIANTS, *LETTERS))}", repr(variant))
         variant = LETTERS.get(variant, variant)
         name = f"{self.model}, rollout {labels()[variant]}"
-        if "rollout" in self.results and variant in {"kernels", "own", "birth", *RUNGS} & set(self.variants):
+        if "rollout" in self.results and variant in {"kernels", "own", "untrained", *RUNGS} & set(self.variants):
             if length not in (None, self.length) or norm != "frobenius":
                 expected = f"length {self.length} and norm frobenius, all that a summary keeps of {VARIANTS[variant]}"
                 raise errors.invalid("rollout", expected, f"length {length} and norm {norm}")
@@ -256,7 +256,7 @@ class Measurement:
         found, missing = {}, {}
         for variant in (name for name in VARIANTS if name not in RUNGS):
             if variant not in self.variants:
-                why = self.results.attrs.get("no_branches") if variant == "birth" else None
+                why = self.results.attrs.get("no_branches") if variant == "untrained" else None
                 missing[variant] = f"needs {needs(variant)}" if why is None else f"none of a model with {why}"
                 continue
             try:
@@ -288,7 +288,7 @@ class Measurement:
     def _lacks(self) -> list[tuple[str, str]]:
         """Return what was asked for and could not be read of this model, with the reason."""
         why = self.results.attrs.get("no_branches")
-        return [] if why is None else [(VARIANTS["birth"], f"none, of a model with {why}")]
+        return [] if why is None else [(VARIANTS["untrained"], f"none, of a model with {why}")]
 
     def _repr_html_(self) -> str:
         from posbias.notebook import shown

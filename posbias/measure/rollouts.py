@@ -67,7 +67,7 @@ class MeasuredRollout:
     def aligned(self) -> Float[np.ndarray, "n"]:
         """Return the profile of the same gains, denominators and steps with sizes added, or raise ValueError."""
         if self.branches is None:
-            raise errors.invalid("variant", "birth, which has gains", "another")
+            raise errors.invalid("variant", "untrained, which has gains", "another")
         return self._of_tokens(aligned_profile(self.kernels, n=self.n, **self.branches))
 
     def _of_tokens(self, p: Float[np.ndarray, "n"]) -> Float[np.ndarray, "tokens"]:
@@ -93,15 +93,15 @@ def measured_rollout(
     Source: residual-aware paper, section 6.2. Slopes or given biases, scale and mask are the model's own, which the
     published configurations assume; content logits carry their 1/√D, which the published ones lack.
     """
-    for field, value, known in (("variant", variant, (*OF_MEANS, "birth")), ("norm", norm, NORMS)):
+    for field, value, known in (("variant", variant, (*OF_MEANS, "untrained")), ("norm", norm, NORMS)):
         if value not in known:
             raise errors.invalid(field, f"one of {', '.join(known)}", value)
     if variant not in variants_of(results):
         raise _absent(results, variant)
     measured = int(results.attrs["length"])
     n = measured if n is None else errors.positive_integer("length", n)
-    if variant == "birth":
-        return _at_birth(results, measured, n)
+    if variant == "untrained":
+        return _of_untrained(results, measured, n)
     T = results.sizes["layer"]
     lambda_ = np.ones(T) if variant == "a" else results[f"lambda_{norm}"].values.astype(np.float64)
     if variant == "kernels":
@@ -149,7 +149,7 @@ def variants_of(results: xr.Dataset) -> tuple[str, ...]:
         "c": {"content_diagonal", "content_offdiagonal"} <= there,
         "kernels": kernels,
         "own": "rollout_own" in there,
-        "birth": set(BRANCHES.values()) <= there and steps,
+        "untrained": set(BRANCHES.values()) <= there and steps,
         **dict.fromkeys(RUNGS, "ladder_prompts" in there),
     }
     return tuple(variant for variant in VARIANTS if has.get(variant, True))
@@ -196,8 +196,8 @@ def needs(variant: str) -> str:
     >>> needs("own")
     '--quantities with kernels'
     """
-    of_birth = ", of a model without a norm on the residual sum" * (variant == "birth")
-    return f"--quantities with {quantity_of(variant)}{of_birth}"
+    of_untrained = ", of a model without a norm on the residual sum" * (variant == "untrained")
+    return f"--quantities with {quantity_of(variant)}{of_untrained}"
 
 
 def quantity_of(variant: str) -> str:
@@ -206,7 +206,14 @@ def quantity_of(variant: str) -> str:
     >>> quantity_of("vectors")
     'ladder'
     """
-    named = {"a": "mixing", "b": "mixing", "c": "content", "kernels": "kernels", "own": "kernels", "birth": "branches"}
+    named = {
+        "a": "mixing",
+        "b": "mixing",
+        "c": "content",
+        "kernels": "kernels",
+        "own": "kernels",
+        "untrained": "branches",
+    }
     return named.get(variant, "ladder")
 
 
@@ -217,8 +224,8 @@ def _absent(results: xr.Dataset, variant: str) -> ValueError:
     if not (described := variants_of(results)):
         return errors.invalid("variant", "none, of a measurement of influence alone", variant)
     expected = f"one of {', '.join(described)}, which the measurement describes"
-    if variant == "birth" and "no_branches" in results.attrs:
-        return errors.invalid("variant", expected, f"birth, of a model with {results.attrs['no_branches']}")
+    if variant == "untrained" and "no_branches" in results.attrs:
+        return errors.invalid("variant", expected, f"untrained, of a model with {results.attrs['no_branches']}")
     return errors.invalid("variant", expected, f"{variant}, which needs {needs(variant)}{_command(results, variant)}")
 
 
@@ -233,7 +240,7 @@ def _command(results: xr.Dataset, variant: str) -> str:
     return f": posbias measure {name} {text} {numbers} --quantities {quantities} --output again.nc"
 
 
-def _at_birth(results: xr.Dataset, measured: int, n: int) -> MeasuredRollout:
+def _of_untrained(results: xr.Dataset, measured: int, n: int) -> MeasuredRollout:
     """Return the law of untrained networks: content-free kernels with the branches' gains, or raise ValueError."""
     if n != measured:
         raise errors.invalid("length", f"{measured}, the length of the measured denominators", n)

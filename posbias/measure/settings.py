@@ -51,7 +51,7 @@ VARIANTS = {
     "c": "with residual and content",
     "kernels": "with residual and measured attention",
     "own": "with residual and each prompt's attention",
-    "birth": "the law of untrained networks",
+    "untrained": "the law of untrained networks",
     **RUNGS,
 }
 """What each rollout takes from a measurement, in a few words."""

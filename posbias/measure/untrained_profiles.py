@@ -27,7 +27,7 @@ SEEDS = 3
 """Networks of each architecture, drawn from the seeds 0, 1, 2."""
 PROBED = 4
 """Prompts on which branches are read."""
-PROFILES = ("a", "b", "birth", "no gates", "no steps", "aligned")
+PROFILES = ("a", "b", "untrained", "no gates", "no steps", "aligned")
 """Predictions: two rollouts, the law, the law with gates that are alike at all positions and without MLPs, and sizes
 with the law's numbers."""
 MEANING = {
@@ -123,11 +123,11 @@ def _profiles(results: xr.Dataset) -> np.ndarray:
     """Return the predictions in the order of :data:`PROFILES`."""
     K = results["step_gain"]
     gain = _gain(K.values)
-    law = measured_rollout(results, "birth")
+    law = measured_rollout(results, "untrained")
     found = {variant: measured_rollout(results, variant).profile() for variant in "ab"}
-    found |= {"birth": law.profile(), "aligned": law.aligned()}
+    found |= {"untrained": law.profile(), "aligned": law.aligned()}
     for name, steps in (("no gates", gain[:, :, None] * gain[:, None, :]), ("no steps", 0 * K.values)):
-        found[name] = measured_rollout(results.assign(step_gain=(K.dims, steps)), "birth").profile()
+        found[name] = measured_rollout(results.assign(step_gain=(K.dims, steps)), "untrained").profile()
     return np.stack([found[name] for name in PROFILES])
 
 

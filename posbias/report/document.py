@@ -60,7 +60,7 @@ def _context(evidence: Evidence) -> dict[str, Any]:
         "sinks": text.sinks(subject.results),
         "content": figures.content_figure(subject.results),
         "content_form": attrs.get("content_form"),
-        "of_birth": "birth" in subject.predictions,
+        "of_untrained": "untrained" in subject.predictions,
         "provenance": [(k, x) for k, x in attrs.items() if k not in UNTOLD and isinstance(x, kinds)],
         "commands": text.again(subject),
     }

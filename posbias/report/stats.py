@@ -44,7 +44,7 @@ BASELINES = ("last", "uniform")
 BLIND = (*BASELINES, "recency")
 """What each prediction is tested against."""
 TENTHS = 10
-STEPS = (("a", "b"), ("b", "c"), ("b", "kernels"), ("kernels", "own"), ("b", "birth"), ("clock", "b"))
+STEPS = (("a", "b"), ("b", "c"), ("b", "kernels"), ("kernels", "own"), ("b", "untrained"), ("clock", "b"))
 """Pairs of predictions that differ in one ingredient."""
 
 

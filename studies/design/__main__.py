@@ -21,7 +21,7 @@ PARTS = {
         f"{name}-{init}": Part(
             "design", partial(measure, init=init), N, 256, entry=f"{name}-{{model}}.{init}", **UNTRAINED
         )
-        for name, measure, N in (("birth", measure_designs, 8), ("gates", measure_gated, 16))
+        for name, measure, N in (("untrained", measure_designs, 8), ("gates", measure_gated, 16))
         for init in ("default", "unit")
     },
     "remedies": Part("design", measure_remedies, 24, 256, models=("llama-12",)),

@@ -92,7 +92,7 @@ def place_losses(model: nn.Module, ids: Int[Tensor, "N n"], places: int = PLACES
 def untrained_bodies(settings: Settings, init: str, seeds: int) -> list[Settings]:
     """Return the settings of an untrained body for each seed, of the weights and of the prompts."""
     if not isinstance(settings.source, Untrained):
-        raise errors.invalid("source", "a network at birth", settings.source.model)
+        raise errors.invalid("source", "an untrained network", settings.source.model)
     spread = None if init == "default" else float(settings.source.config().hidden_size) ** -0.5
     return [
         replace(settings, source=replace(settings.source, seed=seed, spread=spread), seed=seed) for seed in range(seeds)
@@ -150,7 +150,7 @@ def measure_gated(settings: Settings, init: str, *, seeds: int = SEEDS) -> xr.Da
     known = {"gains": gains([1], np.sqrt((plain.attention**2).mean(1, keepdims=True))), "gates": plain}
     found, descriptions = [], {}
     for name in DESIGNS:
-        made = design(wanted(np.full(n, 1 / n), None, H, H // LOCAL, law="birth", gains=known[name]))
+        made = design(wanted(np.full(n, 1 / n), None, H, H // LOCAL, law="untrained", gains=known[name]))
         descriptions[name] = made.description
         measured = [[_measured(x, made.description, content) for x in networks] for content in CONTENTS]
         if name == "gates":

@@ -29,7 +29,7 @@ NEAR = 16
 """Last tokens whose influence is told apart, at 256 tokens; in proportion at other lengths."""
 SHORT = 256
 """Tokens of a prompt in training."""
-LAWS = ("b", "birth", "aligned")
+LAWS = ("b", "untrained", "aligned")
 """Predictions for untrained networks: rollout of measured λ, law of untrained networks, its numbers added as sizes."""
 LABELS = {
     "rotary": "RoPE", "alibi": "ALiBi", "none": "no positions", "log": "log", "flat": "half local, half flat"
@@ -100,7 +100,7 @@ def reached(seeds: Seeds, *, resamples: int = 1000) -> pd.DataFrame:
     rows = []
     for name, x in entries.items():
         p, q = samples[name].profile, _rollout(x)
-        squares = x["rollout"].sel(variant="birth").values if "birth" in x["variant"].values else None
+        squares = x["rollout"].sel(variant="untrained").values if "untrained" in x["variant"].values else None
         rows.append({
             "model": name,
             "tau": float(x["lambda_frobenius"].sum()),

@@ -9,9 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 
-def gap_panels(
-    panels: Mapping[str, Mapping[str, np.ndarray]], pairs: Sequence[str], *, columns: int = 3
-) -> Figure:
+def gap_panels(panels: Mapping[str, Mapping[str, np.ndarray]], pairs: Sequence[str], *, columns: int = 3) -> Figure:
     """Return a panel of bars for each entry: the mean gap over seeds for each pair of places.
 
     An error bar goes from the lowest seed to the highest, and each seed is a dot. ``panels`` are gaps (seeds, pairs) by

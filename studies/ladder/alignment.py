@@ -262,7 +262,7 @@ def measure_between(settings: Settings) -> xr.Dataset:
 
 def network_of(results: xr.Dataset, kernel: str) -> dict[str, Any]:
     """Return what the law takes of a measurement with ``attention_heads``, with one of :data:`KERNELS`."""
-    law = measured_rollout(results, "birth")
+    law = measured_rollout(results, "untrained")
     network = {"kernels": law.kernels, "n": law.n, **(law.branches or {})}
     if kernel == "measured":
         A = results["attention_heads"].values.astype(np.float64)

@@ -23,7 +23,7 @@ LABELS = {
     "c": "(c) with content too",
     "kernels": "measured mean attention",
     "own": "each prompt's own attention",
-    "birth": "law of untrained networks",
+    "untrained": "law of untrained networks",
     "aligned": "aligned sum",
     "uniform": "uniform",
     "first": "first token",
@@ -52,7 +52,7 @@ def predictions(measurement: xr.Dataset, twins: Mapping[str, xr.Dataset] | None 
     left out.
     """
     rollouts = measurement["rollout"]
-    known = [variant for variant in (*OF_MEANS, "own", "birth") if variant in rollouts["variant"]]
+    known = [variant for variant in (*OF_MEANS, "own", "untrained") if variant in rollouts["variant"]]
     found = {variant: unit(rollouts.sel(variant=variant).values) for variant in known}
     found |= baselines(measurement["influence"].values) | {"clock": measured_clock(measurement)}
     for scale, twin in (twins or {}).items():

@@ -105,7 +105,7 @@ def _born(setting: Setting, seed: int, ids: Int[Tensor, "N n"]) -> dict[str, np.
     seen = read_untrained(Instrument(model), ids, attributes)
     return {
         "rollout_born": seen["profile"].sel(prediction="b").values,
-        "squares_born": seen["profile"].sel(prediction="birth").values,
+        "squares_born": seen["profile"].sel(prediction="untrained").values,
         "influence_born": seen["influence_prompts"].values.astype(np.float64).mean(0),
         "lambda_born": seen["lambda_frobenius"].values,
     }

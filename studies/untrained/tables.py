@@ -76,7 +76,7 @@ def distance_table(kept: Mapping[tuple[str, str], xr.Dataset], output: str = "pr
         T, n = data.sizes["layer"], data.sizes["position"]
         for seed, p in enumerate(measured_profiles(data, output)):
             predictions = data["profile"].isel(seed=seed).to_series().unstack("position")
-            law = predictions.loc["birth"].to_numpy()
+            law = predictions.loc["untrained"].to_numpy()
             odds = n * law[-2] / law[-1] / T
             alphas = {
                 "cesaro": cesaro_alpha(T, p),
@@ -117,15 +117,15 @@ def over_seeds(table: pd.DataFrame, value: str = "W1") -> pd.DataFrame:
 def shape_table(kept: Mapping[tuple[str, str], xr.Dataset]) -> pd.DataFrame:
     """Return whether measured and predicted profiles have a U, a row for each seed's network and profile.
 
-    Columns: ``model``, ``part``, ``seed``, ``profile`` (measured, birth), ``present`` by the book's criterion, without
-    the last position; ``with_last``: whether the first and the last position stand above the lowest of the others;
-    ``first``, ``last`` and ``lowest`` as multiples of 1/n; ``where`` the lowest is, from 0 to 1.
+    Columns: ``model``, ``part``, ``seed``, ``profile`` (measured, untrained), ``present`` by the book's criterion,
+    without the last position; ``with_last``: whether the first and the last position stand above the lowest of the
+    others; ``first``, ``last`` and ``lowest`` as multiples of 1/n; ``where`` the lowest is, from 0 to 1.
     """
     rows = []
     for (model, part), data in kept.items():
         for seed, p in enumerate(measured_profiles(data)):
-            law = data["profile"].sel(prediction="birth").values[seed]
-            for name, q in (("measured", p), ("birth", law)):
+            law = data["profile"].sel(prediction="untrained").values[seed]
+            for name, q in (("measured", p), ("untrained", law)):
                 shape = u_shape(q, ends=ENDS, smooth=SMOOTH)
                 inner, n = q[:-1], q.size
                 rows.append((

@@ -144,7 +144,7 @@ def biased(T, content, f):
     return biased_kernels(T, BIASES[f["encoding"]](f), diagonal=content, H=f["heads"])
 
 
-def predicted_at_birth(**fields):
+def predicted_untrained(**fields):
     """Compute the law of untrained networks of a link's fields from kernels that are written out."""
     schedule, n, slopes, content, mask, f = what_is_asked(**fields)
     A = kernels_written_out(n, slopes, content, mask, f)
@@ -281,9 +281,9 @@ LIMITS = [
     {"length": 4, "depth": 5, "encoding": "flat", "tau": 0.01, "lambda": 1},
     {"lambda": 0},
 ]
-AT_BIRTH = {"law": "birth", "length": 50, "depth": 6, "lambda": 0.5}
-LIMITS_AT_BIRTH = [
-    AT_BIRTH | fields | {"length": length}
+UNTRAINED = {"law": "untrained", "length": 50, "depth": 6, "lambda": 0.5}
+LIMITS_UNTRAINED = [
+    UNTRAINED | fields | {"length": length}
     for length in (4, 61)
     for fields in (
         {"width": 1, "mask": "window"},
@@ -298,11 +298,11 @@ LIMITS_AT_BIRTH = [
 
 
 def drawn_at_random(draw, seed, law):
-    """Return settings of each combination; at birth cut down to what kernels that are written out can do."""
+    """Return settings of each combination; untrained, they are cut down to what written-out kernels can do."""
     rng = np.random.default_rng(seed)
     for k in range(48):
         fields = draw(rng, k)
-        if law == "birth":
+        if law == "untrained":
             content = fields["content"] == "all"
             fields |= {"model": "reference-bloom-8", "heads": 6} if content else {"heads": min(fields["heads"], 8)}
             fields["depth"] = min(fields["depth"], int(rng.integers(1, 9 if content else 13)))
@@ -310,9 +310,9 @@ def drawn_at_random(draw, seed, law):
         yield fields
 
 
-@pytest.mark.parametrize("law", ["aligned", "birth"])
+@pytest.mark.parametrize("law", ["aligned", "untrained"])
 def test_engine_equals_python(engine, law):
-    expected, limits = (predicted, LIMITS) if law == "aligned" else (predicted_at_birth, LIMITS_AT_BIRTH)
+    expected, limits = (predicted, LIMITS) if law == "aligned" else (predicted_untrained, LIMITS_UNTRAINED)
     both = (random_fields, random_biased_fields)
     asked = [*limits, *(fields for draw in both for fields in drawn_at_random(draw, 20, law))]
     assert {f.get("content", "none") for f in asked} == {"none", "diagonal", "mean", "all"}
@@ -332,11 +332,11 @@ def test_limit_of_the_mean_position_in_long_prompts(engine, fields):
         assert abs(limit - (1 - 0.3 / 4) ** 10) < 1e-14
 
 
-def test_law_at_birth_without_a_residual_is_its_limit(engine):
+def test_law_of_untrained_networks_without_a_residual_is_its_limit(engine):
     for mask, encoding in itertools.product(("causal", "window", "prefix"), ("none", "alibi", "decay", "log")):
-        fields = AT_BIRTH | {"encoding": encoding, "width": 9, "mask": mask}
+        fields = UNTRAINED | {"encoding": encoding, "width": 9, "mask": mask}
         (whole,) = profiles(engine, [fields | {"off": ("residual",)}])
-        assert np.abs(whole - predicted_at_birth(**fields | {"lambda": 1 - 1e-7})).max() < 1e-6, fields
+        assert np.abs(whole - predicted_untrained(**fields | {"lambda": 1 - 1e-7})).max() < 1e-6, fields
         # one set of layers is left: with one kernel for all heads both laws are its path sums
         sizes = predicted(**fields | {"off": ("residual",)})
         assert (np.abs(whole - sizes).max() < 1e-12) == (encoding in ("none", "decay")), fields
@@ -348,14 +348,14 @@ def test_equal_heads_are_taken_once_and_count_for_all(engine):
     logits = -np.array(slopes)[:, None, None] * np.subtract.outer(i, i)
     A = np.stack([attention_kernel(logits + np.array(d)[:, None, None] * np.eye(30), masks.causal()) for d in rows])
     script = """const [slopes, diagonal] = arguments, s = {n: 30, lambda: [0.5, 0.2, 0.4], slopes, diagonal};
-        return [Array.from(PosbiasEngine.birthProfile(s)), PosbiasEngine.operations({...s, law: "birth"})]"""
+        return [Array.from(PosbiasEngine.untrainedProfile(s)), PosbiasEngine.operations({...s, law: "untrained"})]"""
     p, cost = engine.execute_script(script, slopes, rows)
     assert np.abs(p - untrained_profile(A, [1.0, 0.25, 2 / 3])).max() < 1e-14
     assert cost / engine.execute_script(script, slopes, rows[:1])[1] == (3 + 2 + 3) / (3 * 3)
 
 
 def test_operations_tell_what_can_be_drawn(engine):
-    script = """const e = PosbiasEngine, s = { lambda: e.constantMixing(12, 0.1), law: "birth", ...arguments[0] };
+    script = """const e = PosbiasEngine, s = { lambda: e.constantMixing(12, 0.1), law: "untrained", ...arguments[0] };
         const n = e.longest(s), fits = n => e.affordable({ ...s, n });
         return [n, fits(n), fits(n + 1), e.operations(s)]"""
     many = {"n": 4096, "slopes": alibi_slopes(64).tolist()}
@@ -467,7 +467,7 @@ def test_links_bring_settings_back(engine):
         return [first, link, again]"""
     for k in range(40):
         draw = random_biased_fields if k % 5 == 0 else random_fields
-        fields = draw(rng, k) | {"law": ("aligned", "birth")[k % 2]}
+        fields = draw(rng, k) | {"law": ("aligned", "untrained")[k % 2]}
         first, link, again = engine.execute_script(round_trip, hash_of(fields))
         assert first["state"]["law"] == fields["law"]
         assert first == again and again["refused"] == [] and link.startswith("#"), link
@@ -541,8 +541,8 @@ def test_the_switch_between_the_laws(driver, show):
     show(hash_of(start))
     sizes = profile(driver)
     assert "adding sizes" not in legend(driver) and not thin(driver, "sizes").size
-    squares = choose(driver, "law", "birth")
-    assert np.abs(squares - predicted_at_birth(**start)).max() < 1e-12
+    squares = choose(driver, "law", "untrained")
+    assert np.abs(squares - predicted_untrained(**start)).max() < 1e-12
     assert np.array_equal(thin(driver, "sizes"), sizes), "the thin line is the rollout"
     assert "law of untrained networks" in legend(driver) and "adding sizes" in legend(driver)
     said = driver.find_element(By.CLASS_NAME, "explorer-words").text
@@ -554,9 +554,9 @@ def test_the_switch_between_the_laws(driver, show):
     ):
         assert part in said
     is_said(driver, "Untrained: squares")
-    assert "#" + driver.execute_script("return location.hash").strip("#") == hash_of(start | {"law": "birth"})
+    assert "#" + driver.execute_script("return location.hash").strip("#") == hash_of(start | {"law": "untrained"})
     without = after(driver, element(driver, "force-position").click)
-    assert np.abs(without - predicted_at_birth(**start, off=("position",))).max() < 1e-12
+    assert np.abs(without - predicted_untrained(**start, off=("position",))).max() < 1e-12
     assert np.array_equal(thin(driver, "all"), squares), "the thin line is the same law with all forces"
     assert "law of untrained networks without positional encoding" in legend(driver)
     assert "adding sizes" not in legend(driver)
@@ -567,25 +567,25 @@ def test_the_switch_between_the_laws(driver, show):
 def test_a_long_computation_goes_on_beside_the_reader(driver, show):
     show("#heads=64&length=256")
     before = profile(driver)
-    watch = """const [done] = arguments, E = PosbiasExplorer, seen = []; E.change({law: "birth"});
+    watch = """const [done] = arguments, E = PosbiasExplorer, seen = []; E.change({law: "untrained"});
         const look = () => {
           seen.push([E.drawn.law, document.querySelector(".explorer-legend li").textContent]);
-          if (E.drawn.law === "birth") done([seen, Array.from(E.drawn.sizes)]); else setTimeout(look, 0);
+          if (E.drawn.law === "untrained") done([seen, Array.from(E.drawn.sizes)]); else setTimeout(look, 0);
         }; setTimeout(look, 0)"""
     seen, sizes = driver.execute_async_script(watch)
     shares = [int(found[1]) for _, text in seen if (found := re.search(r"\(law of untrained networks: (\d+)%\)", text))]
     assert len(set(shares)) > 3 and shares == sorted(shares) and shares[-1] > 50
-    assert seen[0][0] == "aligned" and seen[-1] == ["birth", "law of untrained networks"]
+    assert seen[0][0] == "aligned" and seen[-1] == ["untrained", "law of untrained networks"]
     p = profile(driver)
     assert np.array_equal(sizes, before) and abs(p.sum() - 1) < 1e-12 and p[-1] > before[-1]
 
 
 def test_a_change_ends_a_long_computation(driver, show):
     show("#heads=64&length=256")
-    script = """const [done] = arguments, E = PosbiasExplorer; E.change({law: "birth"});
+    script = """const [done] = arguments, E = PosbiasExplorer; E.change({law: "untrained"});
         setTimeout(() => { E.change({heads: 2, length: 40}); done() }, 400)"""
     driver.execute_async_script(script)
-    wanted = predicted_at_birth(heads=2, length=40)
+    wanted = predicted_untrained(heads=2, length=40)
     WebDriverWait(driver, 60).until(lambda d: profile(d).size == 40 and np.abs(profile(d) - wanted).max() < 1e-12)
     redraws = driver.execute_script("return PosbiasExplorer.redraws")
     drawings = "const [done] = arguments; setTimeout(() => done(PosbiasExplorer.redraws), 1500)"
@@ -593,7 +593,7 @@ def test_a_change_ends_a_long_computation(driver, show):
 
 
 def test_too_much_is_said_and_not_begun(driver, show):
-    show("#law=birth&length=4096&heads=64&depth=40")
+    show("#law=untrained&length=4096&heads=64&depth=40")
     note = driver.find_element(By.CLASS_NAME, "explorer-note")
     assert "would take too long" in note.text and "fewer heads or layers" in note.text
     is_said(driver, "would take too long")
@@ -660,8 +660,8 @@ def test_what_the_page_promises_of_its_links_is_true(engine):
         {"depth": 24, "lambda": 0.15, "off": ("position",)}, {"depth": 24, "lambda": 0.15},
         {"model": "bloom", "content": "none", "length": 4096},
         {"depth": 8, "lambda": 0.5, "encoding": "none", "mask": "window", "width": 32},
-        *({"lambda": 0.5, "law": law} for law in ("birth", "aligned")),
-        *({"lambda": 0.3, "encoding": "none", "law": law} for law in ("birth", "aligned")),
+        *({"lambda": 0.5, "law": law} for law in ("untrained", "aligned")),
+        *({"lambda": 0.3, "encoding": "none", "law": law} for law in ("untrained", "aligned")),
     ])  # fmt: skip
     assert collapse[0] > 1 - 1e-9
     shape = u_shape(u)
@@ -683,7 +683,7 @@ def test_what_the_page_promises_of_its_links_is_true(engine):
 def test_what_the_page_promises_of_logits_by_ratios_is_true(engine):
     same = {"depth": 24, "lambda": 0.2, "length": 2048}
     logits = [{"encoding": "none"}, {"encoding": "log-position", "alpha": 3.8}, {"encoding": "flat", "tau": 4.8}]
-    uniform, log, even, even_born = profiles(engine, [same | x for x in [*logits, logits[2] | {"law": "birth"}]])
+    uniform, log, even, even_born = profiles(engine, [same | x for x in [*logits, logits[2] | {"law": "untrained"}]])
     gaps = [normalised_wasserstein(p, np.full(2048, 1 / 2048)) for p in (uniform, log, even, even_born)]
     assert [round(x, 3) for x in gaps] == [0.42, 0.093, 0.005, 0.337] and round(uniform[0], 3) == 0.141
     assert [round(mean_position(p), 2) for p in (uniform, log)] == [0.08, 0.43]
@@ -894,7 +894,7 @@ def test_plot_is_drawn_again_when_the_theme_changes(driver, show):
     "hash_",
     [
         "#depth=3.5&colour=1&axis=log&mask=window&content=diagonal&mixing=decay&slopes=one&off=mask,residual",
-        "#encoding=flat&tau=4.8&depth=24&lambda=0.2&length=2048&content=diagonal&law=birth",
+        "#encoding=flat&tau=4.8&depth=24&lambda=0.2&length=2048&content=diagonal&law=untrained",
     ],
 )
 def test_phone_has_no_sideways_scrolling(driver, show, hash_):
@@ -939,7 +939,7 @@ def test_built_page(driver, html, width, theme):
     assert p[0] > 0.99
     trough = driver.find_element(By.LINK_TEXT, "A trough before training")
     p = after(driver, lambda: driver.execute_script("arguments[0].click()", trough))
-    assert u_shape(p).present and driver.execute_script("return PosbiasExplorer.drawn.law") == "birth"
+    assert u_shape(p).present and driver.execute_script("return PosbiasExplorer.drawn.law") == "untrained"
     assert driver.execute_script("return document.documentElement.scrollWidth") <= width
     assert errors(driver) == []
 

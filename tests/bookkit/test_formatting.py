@@ -71,7 +71,9 @@ def test_formulas_proofs_and_tables_take_their_time(write):
     proof = "````{prf:proof}\nOne.\n\nTwo.\n````\n\n"
     read = extent(read_markdown(write("x = 1", title=f"Title\n\n{formula}{proof}| a | b |\n|---|--:|\n| 1 | 2 |\n")))
     assert (read.formulas, read.proofs, read.tables, read.minutes) == (2, 2, 1, 5)
-    boxed = extent(read_markdown(write("x = 1", title=f"Title\n\n`````{{dropdown}} Proof\n{proof}`````\n\n{formula}\n")))
+    boxed = extent(
+        read_markdown(write("x = 1", title=f"Title\n\n`````{{dropdown}} Proof\n{proof}`````\n\n{formula}\n"))
+    )
     assert (boxed.formulas, boxed.proofs) == (read.formulas, 0), "a closed box is not read"
     assert replace(read, formulas=5).minutes == 10
 

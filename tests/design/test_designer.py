@@ -78,7 +78,7 @@ def test_sensitivity_is_the_derivative(kind, x, rng):
 
 
 @pytest.mark.parametrize("layers", [1, 3])
-@pytest.mark.parametrize("law", ["aligned", "birth"])
+@pytest.mark.parametrize("law", ["aligned", "untrained"])
 def test_gradient_is_that_of_differences(law, layers, rng):
     kinds = ("log", "flat", "alibi", "flat")
     x = np.array([0.3, 0.2, -2.0, -0.7]) + 0.1 * rng.standard_normal((layers, 4))
@@ -89,7 +89,7 @@ def test_gradient_is_that_of_differences(law, layers, rng):
     np.testing.assert_allclose(gradient, numeric, rtol=1e-4, atol=1e-8)
 
 
-@pytest.mark.parametrize("law", ["aligned", "birth"])
+@pytest.mark.parametrize("law", ["aligned", "untrained"])
 def test_the_objective_is_the_distance_of_the_engines_profile(law):
     """Without flat heads the smooth kernels are exact; δ = 0 leaves W₁ itself."""
     n, lambda_, slope = 24, np.array([0.2, 0.5, 0.3]), 0.5
@@ -105,7 +105,7 @@ def test_smooth_distance_by_hand():
     assert smooth_distance(uniform(4), uniform(4), 0.1)[0] == pytest.approx(0.0, abs=1e-15)
 
 
-@pytest.mark.parametrize("law", ["aligned", "birth"])
+@pytest.mark.parametrize("law", ["aligned", "untrained"])
 def test_a_small_search_finds_what_brute_force_finds(law):
     """Two free heads: no pair of a fine grid over all mixtures of kinds is nearer by more than its width allows."""
     n = 24
@@ -118,7 +118,7 @@ def test_a_small_search_finds_what_brute_force_finds(law):
     assert found.distance >= 0.5 * best  # the grid is fine enough to say something
 
 
-@pytest.mark.parametrize("law", ["aligned", "birth"])
+@pytest.mark.parametrize("law", ["aligned", "untrained"])
 def test_a_uniform_design_is_nearer_than_every_rival(law):
     task = wanted(uniform(64), [0.3] * 6, 4, 2, law=law)
     found = design(task)
@@ -169,7 +169,7 @@ def test_no_kernels_of_free_heads_undercut_the_least_distance(local, rng):
     assert min(distances) >= least_distance_with_local(task) - 1e-12
 
 
-def test_factors_give_the_law_at_birth():
+def test_factors_give_the_law_of_untrained_networks():
     heads = [{"kind": "alibi", "slope": 0.3}, {"kind": "flat", "tau": 0.8}, {"kind": "log", "alpha": 2.0}]
     layers = [heads, heads[::-1], [{"kind": "none"}] * 3, heads]
     for description in (heads, layers, [{"kind": "none"}] * 3):
@@ -188,14 +188,14 @@ SMALL = ("--depth", 3, "--heads", 2, "--local", 1, "--length", 24)
     [
         (("--each-layer", "--lambda", "0.3,0.1,0.6"), "uniform"),
         (("--lambda", "0.3", "--local-slopes", "0.7", "--target", "t.csv"), "t.csv"),
-        (("--lambda", "0.3", "--law", "birth"), "uniform"),
+        (("--lambda", "0.3", "--law", "untrained"), "uniform"),
     ],
 )
 def test_the_command_promises_what_rollout_gives(tmp_path, monkeypatch, capsys, more, target):
     monkeypatch.chdir(tmp_path)
     wish = np.arange(1.0, 25) if target == "t.csv" else np.ones(24)
     write_profile("t.csv", wish / wish.sum())
-    law = "birth" if "birth" in more else "aligned"
+    law = "untrained" if "untrained" in more else "aligned"
     assert command("design", *SMALL, *more, "-o", "c.yaml", "--profile", "p.csv", "--plot", "c.svg") == 0
     said = capsys.readouterr().out
     assert command("rollout", "c.yaml", "--law", law, "-o", "q.csv") == 0
@@ -207,8 +207,8 @@ def test_the_command_promises_what_rollout_gives(tmp_path, monkeypatch, capsys, 
     assert text.startswith(f"# target {target}, law {law}: 24 tokens, 3 layers x 2 heads, 1 of them local")
     assert config.num_layers == 3 and "</svg>" in (tmp_path / "c.svg").read_text()
     assert ('{kind: "alibi", slope: 0.7}' in text) == ("0.7" in more)
-    if law == "birth":
-        at_birth = untrained_profile(config.kernels(), config.lambdas() / (1 - config.lambdas()), 24)
-        np.testing.assert_array_equal(read_profile("p.csv"), at_birth)
+    if law == "untrained":
+        untrained = untrained_profile(config.kernels(), config.lambdas() / (1 - config.lambdas()), 24)
+        np.testing.assert_array_equal(read_profile("p.csv"), untrained)
         aligned = normalised_wasserstein(config.profile(), uniform(24))
-        assert f"with --law birth; without it another, of W1 {aligned:.4f}" in said
+        assert f"with --law untrained; without it another, of W1 {aligned:.4f}" in said

@@ -37,7 +37,7 @@ def test_a_measurement_gives_gains_that_are_near_its_own_law(measured):
     few = measured_gains(results)
     assert few.T == 4 and few.positions.size == KNOTS and few.positions[-1] == LENGTH and not few.parallel
     kernels = biased_kernels(4, [{"kind": "alibi", "slope": 0.25}, *[{"kind": "flat", "tau": 0.5}] * 3])
-    branches = measured_rollout(results, "birth").branches
+    branches = measured_rollout(results, "untrained").branches
     exact = untrained_profile(kernels, n=LENGTH, **branches)
     near = profile_of_gains(kernels, few, LENGTH)
     blind = untrained_profile(kernels, branches["gains"], LENGTH, scales=branches["scales"])
@@ -71,9 +71,11 @@ def test_overlaps_are_means_over_pairs_of_different_tokens():
 def test_the_command_promises_what_rollout_gives_with_gains(measured, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     words = ["--depth", 4, "--heads", 4, "--local", 1, "-n", LENGTH]
-    assert command("design", "--law", "birth", "--gains", measured, *words, "-o", "c.yaml", "--profile", "p.csv") == 0
-    assert "posbias rollout gives this profile with --law birth" in capsys.readouterr().out
-    assert command("rollout", "c.yaml", "--law", "birth", "-o", "q.csv") == 0
+    assert (
+        command("design", "--law", "untrained", "--gains", measured, *words, "-o", "c.yaml", "--profile", "p.csv") == 0
+    )
+    assert "posbias rollout gives this profile with --law untrained" in capsys.readouterr().out
+    assert command("rollout", "c.yaml", "--law", "untrained", "-o", "q.csv") == 0
     np.testing.assert_allclose(read_profile("q.csv"), read_profile("p.csv"), rtol=1e-12)
     config, few = read_config("c.yaml"), measured_gains(read_results(measured))
     for name in ("positions", "attention", "outputs", "steps", "overlaps"):
@@ -85,14 +87,14 @@ def test_the_command_promises_what_rollout_gives_with_gains(measured, tmp_path, 
 
 def test_gains_of_another_network_are_refused(measured, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    start = ["design", "--law", "birth", "--gains", measured, "-n", LENGTH, "-o", "c.yaml"]
+    start = ["design", "--law", "untrained", "--gains", measured, "-n", LENGTH, "-o", "c.yaml"]
     for words, said in (
         (["--depth", 5, "--heads", 4], "expected 5 layers, as --depth says, received 4"),
         (["--depth", 4, "--heads", 3], "expected 3 heads, as --heads says, received 4"),
     ):
         assert command(*start, *words) == 2
         assert said in capsys.readouterr().err and not [*tmp_path.iterdir()]
-    assert command("rollout", measured, "--law", "birth", "--variant", "b", "-o", "p.csv") == 2
-    assert f"--law: expected none for {measured}, received birth" in capsys.readouterr().err
-    with pytest.raises(ValueError, match="variant: expected one of .* received birth, which needs .*branches"):
+    assert command("rollout", measured, "--law", "untrained", "--variant", "b", "-o", "p.csv") == 2
+    assert f"--law: expected none for {measured}, received untrained" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="variant: expected one of .* received untrained, which needs .*branches"):
         measured_gains(read_results(measured).drop_vars("branch_gain"))

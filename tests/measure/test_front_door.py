@@ -82,7 +82,7 @@ WRONG_TYPES = (
 model: expected --model, or --untrained for a network without one, received neither
 path: expected the name of a file that ends in .nc, received 3
 path: expected the name of a file that ends in .html, received None
-variant: expected one of a, b, c, kernels, own, birth, independent, fixed-attention, vectors, positions, \
+variant: expected one of a, b, c, kernels, own, untrained, independent, fixed-attention, vectors, positions, \
 attention, residual, content, received ['b']
 prompts: expected an integer of at least 1, received 2.5
 length: expected an integer of at least 2, received '16'
@@ -135,7 +135,7 @@ def test_saved_and_loaded_is_the_same_and_rollouts_are_those_of_the_command(meas
     again = posbias.load(measured.save(str(tmp_path / "m.nc")))
     assert repr(again) == repr(measured) and again.provenance == measured.provenance
     np.testing.assert_array_equal(again.influence, measured.influence)
-    for variant in ("b", "own", "birth"):
+    for variant in ("b", "own", "untrained"):
         with pytest.raises(SystemExit, match="0"):
             main(["rollout", str(tmp_path / "m.nc"), "--variant", variant, "-o", str(tmp_path / f"{variant}.csv")])
         values = np.loadtxt(tmp_path / f"{variant}.csv", delimiter=",", skiprows=1)[:, 1]
@@ -145,7 +145,7 @@ def test_saved_and_loaded_is_the_same_and_rollouts_are_those_of_the_command(meas
 
 
 def test_a_summary_is_loaded_too_and_saved_again(measured, summary, tmp_path):
-    assert [*measured.compare()] == ["a", "b", "c", "kernels", "own", "birth"]
+    assert [*measured.compare()] == ["a", "b", "c", "kernels", "own", "untrained"]
     for variant in measured.variants:
         np.testing.assert_allclose(summary.rollout(variant), measured.rollout(variant), rtol=1e-6)
     assert len(summary.rollout("b", length=20)) == 20
@@ -153,11 +153,11 @@ def test_a_summary_is_loaded_too_and_saved_again(measured, summary, tmp_path):
         with pytest.raises(ValueError, match="rollout: expected length 16 and norm frobenius"):
             summary.rollout("kernels", **other)
     with pytest.raises(ValueError, match="all that a summary keeps of the law of untrained networks"):
-        summary.rollout("birth", length=20)
+        summary.rollout("untrained", length=20)
     assert repr(posbias.load(summary.save(tmp_path / "again.nc"))) == repr(summary)
 
 
-def test_the_report_of_an_older_summary_has_no_law_at_birth_and_no_intervals(measured, tmp_path):
+def test_the_report_of_an_older_summary_has_no_law_of_untrained_networks_and_no_intervals(measured, tmp_path):
     older = summarise(measured.results.drop_vars(["step_gain"]), prompts=False)
     write_summary(tmp_path / "s.nc", older)
     m = posbias.load(tmp_path / "s.nc")
@@ -250,11 +250,14 @@ def test_what_is_no_model_is_refused(model, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"variant": "d"}, "variant: expected one of a, b, c, kernels, own, birth, .*, received 'd'"),
+        ({"variant": "d"}, "variant: expected one of a, b, c, kernels, own, untrained, .*, received 'd'"),
         ({"norm": "max"}, "norm: expected one of frobenius, token, received max"),
         ({"length": 0}, "length: expected an integer of at least 1, received 0"),
         ({"variant": "kernels", "length": 5}, "length: expected 16, the length of the measured kernels, received 5"),
-        ({"variant": "birth", "length": 5}, "length: expected 16, the length of the measured denominators, received 5"),
+        (
+            {"variant": "untrained", "length": 5},
+            "length: expected 16, the length of the measured denominators, received 5",
+        ),
     ],
 )
 def test_rollouts_that_are_not_there_are_refused(measured, arguments, message):

@@ -45,9 +45,11 @@ def test_a_source_loads_either(tmp_path):
     folder = save(tmp_path, "gpt2")
     ids = prompts(2, 12)
     loaded = {a: Source(str(folder)).load_model(**TAKES, attention=a) for a in ("eager", "sdpa")}
-    loaded |= {f"birth {a}": Untrained(str(folder), seed=1).load_model(**TAKES, attention=a) for a in ("eager", "sdpa")}
+    loaded |= {
+        f"untrained {a}": Untrained(str(folder), seed=1).load_model(**TAKES, attention=a) for a in ("eager", "sdpa")
+    }
     assert [m.config._attn_implementation for m in loaded.values()] == ["eager", "sdpa"] * 2
-    for kind in ("", "birth "):
+    for kind in ("", "untrained "):
         eager, fused = (loaded[f"{kind}{a}"] for a in ("eager", "sdpa"))
         with torch.no_grad():
             assert torch.allclose(eager(ids).logits, fused(ids).logits, atol=1e-5)

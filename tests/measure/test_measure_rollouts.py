@@ -95,11 +95,11 @@ def test_variants_of_an_alibi_model(files):
     branches = {"scales": results.branch_scale, "outputs": results.output_scale, "steps": results.step_gain}
     heads = structured_kernels(T, slope=slope)
     law = untrained_profile(heads, results.branch_gain.values, 16, **{name: x.values for name, x in branches.items()})
-    assert np.allclose(measured_rollout(results, "birth").profile(), law, atol=1e-12)
+    assert np.allclose(measured_rollout(results, "untrained").profile(), law, atol=1e-12)
     assert np.abs(law - expected["b"]).max() > 1e-3
     sizes = aligned_profile(heads, results.branch_gain.values, 16, **{name: x.values for name, x in branches.items()})
-    assert np.allclose(measured_rollout(results, "birth").aligned(), sizes, atol=1e-12)
-    with pytest.raises(ValueError, match="variant: expected birth, which has gains"):
+    assert np.allclose(measured_rollout(results, "untrained").aligned(), sizes, atol=1e-12)
+    with pytest.raises(ValueError, match="variant: expected untrained, which has gains"):
         measured_rollout(results, "b").aligned()
     other = measured_rollout(results, "b", norm="token").profile()
     assert np.allclose(other, influence_profile(structured_kernels(T, slope=slope), results.lambda_token.values, 16))
@@ -122,12 +122,14 @@ def test_layers_with_different_windows_are_mixed_layer_by_layer(files):
     assert found.profile().sum() == pytest.approx(1)
 
 
-def test_without_its_variables_the_law_at_birth_is_refused(files):
+def test_without_its_variables_the_law_of_untrained_networks_is_refused(files):
     results = read_results(files["bloom"]).drop_vars("branch_gain")
     assert variants_of(results) == ("a", "b", "c", "kernels", "own")
-    message = "variant: expected one of a, b, c, kernels, own.* received birth, which needs --quantities with branches"
+    message = (
+        "variant: expected one of a, b, c, kernels, own.* received untrained, which needs --quantities with branches"
+    )
     with pytest.raises(ValueError, match=message):
-        measured_rollout(results, "birth")
+        measured_rollout(results, "untrained")
 
 
 def test_the_command_rolls_out_a_measurement(files, tmp_path, capsys):

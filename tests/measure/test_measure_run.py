@@ -97,7 +97,7 @@ def test_other_rules_and_prompts_that_are_left_out(place, tmp_path, capsys):
         ("content", CONTENT, ("a", "b", "c")),
         ("content,logits", CONTENT | {"content_logits"}, ("a", "b", "c")),
         ("kernels,heads", {"attention", "attention_heads", "rollout_own"}, ("a", "b", "kernels", "own")),
-        ("branches", {"branch_gain", "step_gain"}, ("a", "b", "birth")),
+        ("branches", {"branch_gain", "step_gain"}, ("a", "b", "untrained")),
     ],
 )
 def test_what_is_asked_for_is_what_is_measured(place, tmp_path, capsys, names, there, variants):

@@ -65,7 +65,7 @@ def test_cells_have_sinks_too(results):
         assert np.allclose(of_cells.dense(t, 151)[:33], of_tokens[t][:33], atol=1e-6), "queries that are cells"
 
 
-def test_the_law_at_birth_has_sinks_that_give_nothing(results):
+def test_the_law_of_untrained_networks_has_sinks_that_give_nothing(results):
     """The recursion with kernels whose rows sum to less than one, heads and all, against states that keep sinks."""
     whole, n = results["whole"], 150
     G, T = np.zeros((n, n)), whole.sizes["layer"]
@@ -79,10 +79,10 @@ def test_the_law_at_birth_has_sinks_that_give_nothing(results):
             added += gain**2 * A.T @ (above * np.outer(whole.output_scale[t], whole.output_scale[t])) @ A
         G = above + added * np.outer(whole.branch_scale[t], whole.branch_scale[t])
     expected = np.sqrt(np.diag(G))
-    assert np.allclose(measured_profile(whole, "birth"), expected / expected.sum(), atol=1e-6)
-    aligned = measured_rollout(whole, "birth").aligned()
+    assert np.allclose(measured_profile(whole, "untrained"), expected / expected.sum(), atol=1e-6)
+    aligned = measured_rollout(whole, "untrained").aligned()
     assert aligned.shape == (n,) and aligned.sum() == pytest.approx(1)
-    assert np.abs(measured_profile(whole.drop_vars("sinks"), "birth") - expected / expected.sum()).max() > 1e-4
+    assert np.abs(measured_profile(whole.drop_vars("sinks"), "untrained") - expected / expected.sum()).max() > 1e-4
 
 
 def test_what_needs_rows_of_one_is_left_out_or_refused(results):

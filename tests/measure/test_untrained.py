@@ -48,7 +48,7 @@ def no_network(monkeypatch):
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     """Return a folder with a tiny checkpoint, its configuration alone, and documents."""
-    root = tmp_path_factory.mktemp("births")
+    root = tmp_path_factory.mktemp("untrained")
     save(root / "trained", "gpt2", initializer_range=0.3)
     (root / "alone").mkdir()
     shutil.copy(root / "trained" / "config.json", root / "alone")
@@ -121,12 +121,12 @@ def test_the_twin_of_a_checkpoint_reads_no_weights(place, tmp_path):
 def test_names_and_versions_say_configuration_and_seed(place, tmp_path):
     shutil.copy(place / "alone" / "config.json", tmp_path / "mine.json")
     places = place / "trained", place / "alone" / "config.json", tmp_path / "mine.json"
-    births = [Untrained(str(path)) for path in places]
-    assert [x.name() for x in births] == ["trained (untrained)", "alone (untrained)", "mine (untrained)"]
-    assert len({x.version() for x in births}) == 1 and births[0].version().endswith(", seed 0")
+    networks = [Untrained(str(path)) for path in places]
+    assert [x.name() for x in networks] == ["trained (untrained)", "alone (untrained)", "mine (untrained)"]
+    assert len({x.version() for x in networks}) == 1 and networks[0].version().endswith(", seed 0")
     assert len({Untrained("gpt2").version(), Untrained("gpt2", seed=1).version(), Untrained("opt-125m").version()}) == 3
     settings("gpt2", n_layer=4).save_pretrained(tmp_path / "deeper")
-    assert births[0].version() != Untrained(str(tmp_path / "deeper")).version()
+    assert networks[0].version() != Untrained(str(tmp_path / "deeper")).version()
     Untrained("gpt2").config().save_pretrained(tmp_path / "written")
     assert Untrained(str(tmp_path / "written")).version() == Untrained("gpt2").version()
 
@@ -166,9 +166,9 @@ def test_text_needs_a_tokenizer_that_fits(place, tmp_path, capsys):
 
 
 def test_a_reference_model_has_a_twin():
-    birth = Untrained("reference/bloom-12")
-    assert birth.name() == "reference/bloom-12 (untrained)" and birth.tokenizer_name() == "reference/bloom-12"
-    assert len(birth.load_tokenizer()) == birth.config().vocab_size == 2048
+    network = Untrained("reference/bloom-12")
+    assert network.name() == "reference/bloom-12 (untrained)" and network.tokenizer_name() == "reference/bloom-12"
+    assert len(network.load_tokenizer()) == network.config().vocab_size == 2048
 
 
 @pytest.mark.parametrize(

@@ -222,7 +222,7 @@ def test_a_measurement_with_a_bias_says_which_and_predicts_with_it(folder, name)
     for results in (plain, found):
         assert np.abs(measured_rollout(results, "b").dense() - results.attention.values).max() < 1e-6
     assert np.abs(plain.attention.values - found.attention.values).max() > 0.1
-    assert np.abs(measured_profile(plain, "birth") - measured_profile(found, "birth")).max() > 1e-3
+    assert np.abs(measured_profile(plain, "untrained") - measured_profile(found, "untrained")).max() > 1e-3
 
 
 def test_a_file_with_a_bias_is_not_taken_for_one_without(folder, tmp_path):

@@ -216,7 +216,7 @@ def test_rollouts_have_the_given_kernels_layer_by_layer(measured, name):
     numbers = {"scales": results.branch_scale, "outputs": results.output_scale, "steps": results.step_gain}
     numbers = {key: x.values.astype(float) for key, x in numbers.items()}
     law = untrained_profile(A, results.branch_gain.values, **numbers, parallel=results.parallel.values)
-    assert np.abs(measured_rollout(results, "birth").profile() - law).max() < 1e-9
+    assert np.abs(measured_rollout(results, "untrained").profile() - law).max() < 1e-9
     without = measured_rollout(results.drop_attrs(deep=False).assign_attrs(length=16), "b").profile()
     assert np.abs(without - measured_rollout(results, "b").profile()).max() > 1e-3
     assert measured_rollout(results, "b", n=40).profile().size == 40

@@ -350,7 +350,7 @@ def test_nothing_is_fetched_and_everything_has_words(whole):
 LACKS = {
     "no attention": (("attention",), ["kernels"], ["The file has no attention kernels"]),
     "no content": (("content_.*", "histogram_.*", "similarity_.*"), ["c"], ["The file has no content logits"]),
-    "no branches": (("branch_.*", "output_scale", "step_gain", "parallel"), ["birth"], ["not here"]),
+    "no branches": (("branch_.*", "output_scale", "step_gain", "parallel"), ["untrained"], ["not here"]),
     "no prompts": ((".*_prompts",), [], ["there are no intervals and no tests", "no more than a description"]),
 }
 

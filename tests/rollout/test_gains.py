@@ -56,7 +56,7 @@ def by_definition(few, kernels, n):
 
 @pytest.mark.parametrize("parallel", [False, True])
 @pytest.mark.parametrize("n", [1, 12])
-def test_the_law_of_gains_is_the_law_at_birth(parallel, n, rng):
+def test_the_law_of_gains_is_the_law_of_untrained_networks(parallel, n, rng):
     few, kernels = gated(rng, parallel=parallel), biased_kernels(3, HEADS)
     np.testing.assert_allclose(profile_of_gains(kernels, few, n), by_definition(few, kernels, n), rtol=1e-10)
 
@@ -134,12 +134,12 @@ def test_a_search_with_fewer_tokens_is_finished_with_more(n, monkeypatch):
     from posbias.design import designer
 
     few = gains([1], [[0.6]] * 2, steps=[[1.0]] * 2, overlaps=[[[0.2]]] * 2)
-    monkeypatch.setitem(designer.FINEST, ("birth", False), 16)
+    monkeypatch.setitem(designer.FINEST, ("untrained", False), 16)
     monkeypatch.setattr(designer, "POLISHED", 32)
     sizes = []
     search = designer._Search
     monkeypatch.setattr(designer, "_Search", lambda task, size: sizes.append(size) or search(task, size))
-    design(wanted(np.full(n, 1 / n), None, 2, law="birth", gains=few))
+    design(wanted(np.full(n, 1 / n), None, 2, law="untrained", gains=few))
     assert sizes == ([12] if n == 12 else [16, 25])
 
 
@@ -161,8 +161,8 @@ def test_gains_are_checked(change, said):
 def test_what_a_design_is_given_is_one_of_both():
     few, even = gains([1], [[1.0]] * 2), np.full(4, 0.25)
     with pytest.raises(ValueError, match="lambda: expected values, or gains in their place, received both"):
-        wanted(even, [0.2, 0.2], 2, law="birth", gains=few)
-    with pytest.raises(ValueError, match="gains: expected none, or the law birth, received aligned"):
+        wanted(even, [0.2, 0.2], 2, law="untrained", gains=few)
+    with pytest.raises(ValueError, match="gains: expected none, or the law untrained, received aligned"):
         wanted(even, None, 2, gains=few)
 
 
@@ -188,10 +188,14 @@ def test_rollout_computes_either_law_of_a_configuration(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     config = RolloutConfig.model_validate(changed(branches=BRANCHES))
     (tmp_path / "c.yaml").write_text(yaml.safe_dump(changed(branches=BRANCHES)))
-    birth = profile_of_gains(config.kernels(), config.gains(), config.sequence_length)
-    assert np.abs(birth - config.profile()).max() > 1e-3
-    for law, wish in (([], config.profile()), (["--law", "aligned"], config.profile()), (["--law", "birth"], birth)):
+    untrained = profile_of_gains(config.kernels(), config.gains(), config.sequence_length)
+    assert np.abs(untrained - config.profile()).max() > 1e-3
+    for law, wish in (
+        ([], config.profile()),
+        (["--law", "aligned"], config.profile()),
+        (["--law", "untrained"], untrained),
+    ):
         assert command("rollout", "c.yaml", *law, "-o", "p.csv", "--overwrite") == 0
         np.testing.assert_allclose(read_profile("p.csv"), wish, rtol=0, atol=1e-12)
-    assert command("rollout", "c.yaml", "--law", "birth", "-n", 9, "-o", "longer.csv") == 0
+    assert command("rollout", "c.yaml", "--law", "untrained", "-n", 9, "-o", "longer.csv") == 0
     assert read_profile("longer.csv").size == 9

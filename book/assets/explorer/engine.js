@@ -588,12 +588,12 @@
       layers, c_t = λ_t / (1 - λ_t), where each of the H heads has a value map of its own, of gain c_t / √H.
       On the Gram matrix G of the gradients a layer is G ← (1 - s) G + s 𝓛G, 𝓛G = Σ_h A_hᵀ G A_h / H, up to a factor,
       with s = λ² / ((1 - λ)² + λ²): λ = 1 is a layer without a residual. Settings as influenceProfile's. */
-  function birthProfile(settings) {
-    return finished(birthSteps(settings));
+  function untrainedProfile(settings) {
+    return finished(untrainedSteps(settings));
   }
 
   /** The same in steps, for pages that must not stand still: yields the operations of each kernel it went through. */
-  function* birthSteps(settings) {
+  function* untrainedSteps(settings) {
     const s = checked(settings);
     const mixing = squaredMixing(s.lambda);
     if (!needsGram(s)) return byPowers(s, mixing);
@@ -848,22 +848,22 @@
 
   /* ------------------------------------------------------------------ either law, and what it costs */
 
-  /** The profile by settings.law, "aligned" (sizes, and what is taken if none is named) or "birth" (squares). */
+  /** The profile by settings.law, "aligned" (sizes, and what is taken if none is named) or "untrained" (squares). */
   const influence = (settings) => finished(influenceSteps(settings));
 
   /** The same, yielding operations on the way where there are many. */
   function* influenceSteps(settings) {
-    return settings.law === "birth" ? yield* birthSteps(settings) : influenceProfile(settings);
+    return settings.law === "untrained" ? yield* untrainedSteps(settings) : influenceProfile(settings);
   }
 
   /** Multiplications of the longest loop, about: what a redraw costs. */
   function operations(settings) {
     const s = checked(settings);
     const shared = s.diagonal.length === 1;
-    const birth = settings.law === "birth";
-    const chances = birth ? hopDistribution(squaredMixing(s.lambda), NEGLIGIBLE_SQUARE) : hopDistribution(s.lambda);
+    const untrained = settings.law === "untrained";
+    const chances = untrained ? hopDistribution(squaredMixing(s.lambda), NEGLIGIBLE_SQUARE) : hopDistribution(s.lambda);
     const hops = chances.length - 1;
-    if (birth && needsGram(s)) {
+    if (untrained && needsGram(s)) {
       const heads = s.diagonal.map((_, t) => distinctHeads(s, t).length);
       const kernels = shared ? hops * heads[0] : heads.reduce((sum, count) => sum + count, 0);
       return kernels * s.n ** 2 * gramSteps(s);
@@ -882,7 +882,7 @@
 
   /** Whether a profile takes at most `most` operations and matrices that a browser has room for. Sizes always do. */
   function affordable(settings, most = MOST) {
-    if (settings.law !== "birth" || !needsGram(checked(settings))) return true;
+    if (settings.law !== "untrained" || !needsGram(checked(settings))) return true;
     return settings.n <= WIDEST && operations(settings) <= most;
   }
 
@@ -949,7 +949,7 @@
   }
 
   const api = {
-    alibiSlopes, geometricSlopes, constantMixing, decayingMixing, influenceProfile, birthProfile, influence,
+    alibiSlopes, geometricSlopes, constantMixing, decayingMixing, influenceProfile, untrainedProfile, influence,
     influenceSteps, hopDistribution, squaredMixing, operations, affordable, longest, exponentialIntegral,
     exponentialIntegralInverse, limitingMean, meanPosition, uShape, wasserstein, profileText, refuse,
   };

@@ -39,7 +39,7 @@
     ],
     diagonal: ["Diagonal", "added where a token attends to itself"],
     length: ["Length", "tokens n"],
-    law: ["Law", "", { aligned: "aligned: sizes", birth: "untrained: squares" }],
+    law: ["Law", "", { aligned: "aligned: sizes", untrained: "untrained: squares" }],
     axis: ["Influence axis", "", { linear: "linear", log: "logarithmic" }],
   };
   const GROUPS = [
@@ -60,7 +60,7 @@
 
   const LAW_HINT = {
     aligned: "Contributions of different layers point one way and add as sizes: the rollout.",
-    birth: "Value maps are independent, as before training: contributions of different sets of layers add as squares.",
+    untrained: "Value maps are independent, as before training: contributions of different sets of layers add as squares.",
   };
 
   const place = document.getElementById("explorer");
@@ -393,7 +393,7 @@
       law,
       profile: yield* engine.influenceSteps(settings),
       all: all ? yield* engine.influenceSteps(all) : null,
-      sizes: law === "birth" ? engine.influenceProfile(settings) : null,
+      sizes: law === "untrained" ? engine.influenceProfile(settings) : null,
       measured: scheme.measuredOf(state, presets),
       lambda: settings.lambda,
       bias: settings.bias,
@@ -597,7 +597,7 @@
   }
 
   function ownLabel() {
-    const law = drawn.law === "birth" ? "law of untrained networks" : state.law === "birth" ? "rollout, adding sizes" : "rollout";
+    const law = drawn.law === "untrained" ? "law of untrained networks" : state.law === "untrained" ? "rollout, adding sizes" : "rollout";
     return cutForces().length ? `${law} without ${cutForces().join(", ")}` : law;
   }
 
@@ -628,7 +628,7 @@
   /* ------------------------------------------------------------------ out of the page */
 
   const csv = () => engine.profileText(drawn.profile);
-  const fileName = (ending) => `profile-${state.model || "explorer"}-${drawn.law === "birth" ? "birth-" : ""}${drawn.profile.length}.${ending}`;
+  const fileName = (ending) => `profile-${state.model || "explorer"}-${drawn.law === "untrained" ? "untrained-" : ""}${drawn.profile.length}.${ending}`;
 
   function download(content, type, ending) {
     const blob = content instanceof Blob ? content : new Blob([content], { type });

@@ -24,7 +24,7 @@
      diagonal   logit added where a token attends to itself
      length     tokens, 4 to 4096
      off        forces switched off, with commas between: mask, residual, position, content
-     law        aligned or birth: contributions of different layers added as sizes, or as squares
+     law        aligned or untrained: contributions of different layers added as sizes, or as squares
      axis       linear or log: the axis of influence */
 (function (root) {
   "use strict";
@@ -54,7 +54,7 @@
     { name: "diagonal", kind: "number", min: -10, max: 10, step: 0.1, initial: 2 },
     { name: "length", kind: "number", whole: true, factor: true, min: 4, max: 4096, initial: 256 },
     { name: "off", kind: "set", options: FORCES, initial: [] },
-    { name: "law", kind: "choice", options: ["aligned", "birth"], initial: "aligned" },
+    { name: "law", kind: "choice", options: ["aligned", "untrained"], initial: "aligned" },
     { name: "axis", kind: "choice", options: ["linear", "log"], initial: "linear" },
   ];
   const BY_NAME = new Map(FIELDS.map((field) => [field.name, field]));

@@ -64,7 +64,7 @@ def test_what_is_kept_of_a_trained_network():
     """Its loss is that of the model, its law of squares is kept for short prompts alone."""
     settings = Settings(Source("reference/bloom-8"), Corpus("builtin"), 2, 16)
     found = measure_designed(settings)
-    assert set(found.data_vars) == {*KEPT} and "birth" in found["variant"].values
+    assert set(found.data_vars) == {*KEPT} and "untrained" in found["variant"].values
     session = Session(settings)
     losses = session.instrument.losses(session.ids).mean(-1)
     np.testing.assert_allclose(np.nanmean(found["loss_places"], axis=1), losses, rtol=2e-3)  # a token a place
@@ -114,7 +114,7 @@ def test_predictions_are_those_of_the_network_with_that_bias(body, found):
     numbers = {"scales": read.branch_scale, "outputs": read.output_scale, "steps": read.step_gain}
     laws = {
         "b": influence_profile(kernels, one["lambda_frobenius"].values, LENGTH),
-        "birth": untrained_profile(kernels, read.branch_gain, LENGTH, **numbers),
+        "untrained": untrained_profile(kernels, read.branch_gain, LENGTH, **numbers),
         "aligned": aligned_profile(kernels, read.branch_gain, LENGTH, **numbers),
     }
     for name, p in laws.items():
@@ -126,14 +126,14 @@ def test_biases_change_what_is_measured_and_the_table_says_how(found):
     assert len(table) == 10 and {"measured", *LAWS, *(f"to_{name}" for name in LAWS)} < set(table)
     row = table.query("bias == 'flat' and seed == 1").iloc[0]
     p = found["influence_prompts"].sel(bias="flat").values[1].astype(float).mean(0)
-    law = found["profile"].sel(bias="flat", prediction="birth").values[1]
-    assert row["to_birth"] == pytest.approx(normalised_wasserstein(p / p.sum(), law / law.sum()))
+    law = found["profile"].sel(bias="flat", prediction="untrained").values[1]
+    assert row["to_untrained"] == pytest.approx(normalised_wasserstein(p / p.sum(), law / law.sum()))
     assert row["measured"] == pytest.approx(normalised_wasserstein(p / p.sum(), np.full(LENGTH, 1 / LENGTH)))
     assert table.groupby("bias")["measured"].mean().std() > 0.01
 
 
 def test_a_network_with_weights_is_refused(body):
-    with pytest.raises(ValueError, match="source: expected a network at birth, received reference/llama-12"):
+    with pytest.raises(ValueError, match="source: expected an untrained network, received reference/llama-12"):
         measure_designs(replace(body, source=Source("reference/llama-12")), "unit")
 
 

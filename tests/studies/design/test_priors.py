@@ -295,7 +295,7 @@ def keeps(networks, bound, factor=1.0):
     return [untrained_profile(A, c)[-1] > factor * bound(c) * (1 - 1e-12) for A, c in networks]
 
 
-def test_the_last_token_at_birth_keeps_less_of_heads_that_differ():
+def test_the_last_token_of_untrained_networks_keeps_less_of_heads_that_differ():
     rng = np.random.default_rng(0)
 
     def drawn():
@@ -322,7 +322,7 @@ def test_both_bounds_of_the_last_share_are_attained(T, H):
     assert keeps([(apart, c)], shared) == [T * H == 1]
 
 
-def test_the_limit_at_birth_is_the_square_density_for_log_weights():
+def test_the_limit_of_untrained_networks_is_the_square_density_for_log_weights():
     c, alpha = np.full(24, 0.25), 1.4
     omega = hop_distribution(c**2 / (1 + c**2))
     kernels = biased_kernels(24, {"kind": "log", "alpha": alpha})
@@ -335,7 +335,7 @@ def test_the_limit_at_birth_is_the_square_density_for_log_weights():
     assert 1 - untrained_limit(kernels, c, np.array([1 - 1e-9]))[0] == pytest.approx(last, abs=1e-5)
 
 
-def test_the_law_at_birth_tends_to_its_limit():
+def test_the_law_of_untrained_networks_tends_to_its_limit():
     c = np.full(12, 0.6)
     kernels = biased_kernels(12, described(FlatBias(1.0)))
     law = untrained_limit(kernels, c, X)

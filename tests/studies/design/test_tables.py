@@ -18,7 +18,7 @@ def entry(loss, profile, length=256):
             "lambda_frobenius": ("layer", [0.1, 0.2]),
             "rollout": (("variant", "position"), np.full((2, n), 1 / n)),
         },
-        coords={"variant": ["b", "birth"]},
+        coords={"variant": ["b", "untrained"]},
         attrs={"length": length, "prompts": 8, "dataset": "random tokens", "rule": "random"},
     )
 

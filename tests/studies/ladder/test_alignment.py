@@ -34,7 +34,7 @@ def numbers():
 
 
 @pytest.mark.parametrize("parallel", [0, 1])
-def test_it_begins_at_the_law_at_birth_and_ends_at_the_aligned_sum(numbers, parallel):
+def test_it_begins_at_the_law_of_untrained_networks_and_ends_at_the_aligned_sum(numbers, parallel):
     kernels, gains = numbers.pop("kernels"), numbers.pop("gains")
     for rho, limit in ((0.0, untrained_profile), (1.0, aligned_profile)):
         wanted = limit(kernels, gains, parallel=parallel, **numbers)

@@ -50,7 +50,7 @@ def kept():
 
 def test_baselines_by_hand(kept):
     found = scoring.predictions(kept["one.builtin"])
-    assert set(found) == set(scoring.LABELS) - {"untrained-default", "untrained-unit", "own", "birth", "aligned"}
+    assert set(found) == set(scoring.LABELS) - {"untrained-default", "untrained-unit", "own", "untrained", "aligned"}
     assert found["uniform"].tolist() == [1 / N] * N
     assert found["first"].tolist() == [1.0, 0, 0, 0, 0, 0] and found["last"].tolist() == [0.0, 0, 0, 0, 0, 1]
     A = measured_rollout(kept["one.builtin"], "b").dense()[0]
@@ -128,16 +128,16 @@ def test_another_order_moves_the_measured_side_alone(kept):
 
 def test_further_predictions_are_scored_beside_the_others(kept):
     p = kept["one.builtin"]["influence"].values
-    exact = {"one": {"birth": p / p.sum(dtype=float), "aligned": np.ones(3) / 3}}
+    exact = {"one": {"untrained": p / p.sum(dtype=float), "aligned": np.ones(3) / 3}}
     found = scoring.score_table(kept, ["one"], others=exact, resamples=20).set_index("prediction")
-    assert found.loc["birth", "W1"] < 1e-6 and "aligned" not in found.index  # of another length
-    gains = scoring.gain_table(kept, ["one"], [("b", "birth")], others=exact, resamples=50)
+    assert found.loc["untrained", "W1"] < 1e-6 and "aligned" not in found.index  # of another length
+    gains = scoring.gain_table(kept, ["one"], [("b", "untrained")], others=exact, resamples=50)
     assert gains["gain"].item() == pytest.approx(found.loc["b", "W1"], abs=1e-6)
 
 
-def test_a_summary_with_the_law_at_birth_is_scored_by_it(kept):
+def test_a_summary_with_the_law_of_untrained_networks_is_scored_by_it(kept):
     x = kept["one.builtin"]
-    law = x["rollout"].isel(variant=[1]).assign_coords(variant=["birth"])
+    law = x["rollout"].isel(variant=[1]).assign_coords(variant=["untrained"])
     longer = xr.concat([x["rollout"], law], "variant")
     found = scoring.predictions(x.drop_vars(["rollout", "variant"]).assign(rollout=longer))
-    assert np.array_equal(found["birth"], found["b"])
+    assert np.array_equal(found["untrained"], found["b"])

@@ -56,7 +56,7 @@ def test_predictions_are_those_of_the_network(settings, found):
     given = {"scales": read.branch_scale, "steps": read.step_gain}
     profile = found["profile"][1]
     expected = untrained_profile(kernels, read.branch_gain, N, **given)
-    np.testing.assert_allclose(profile.sel(prediction="birth"), expected, rtol=1e-6)
+    np.testing.assert_allclose(profile.sel(prediction="untrained"), expected, rtol=1e-6)
     np.testing.assert_allclose(
         profile.sel(prediction="aligned"), aligned_profile(kernels, read.branch_gain, N, **given), rtol=1e-6
     )

@@ -39,7 +39,7 @@ def file(profiles, prediction, layers=3):
             **{name: (("seed", "layer"), ones * k) for k, name in enumerate(("overlap", "content", "branch_gain"))},
             "lambda_frobenius": (("seed", "layer"), ones / 2),
         },
-        coords={"prediction": ["birth", "aligned"]},
+        coords={"prediction": ["untrained", "aligned"]},
     )
 
 
@@ -63,11 +63,11 @@ def test_entries_are_read_by_model_and_part(kept):
 
 def test_distances_are_those_of_each_network(kept):
     table = distance_table(kept).set_index(["model", "part", "seed", "prediction"])
-    assert table.loc[("one", "random", 0, "birth"), "W1"] == pytest.approx(0, abs=1e-7)
-    assert table.loc[("one", "random", 0, "birth"), "spearman"] == pytest.approx(1)
+    assert table.loc[("one", "random", 0, "untrained"), "W1"] == pytest.approx(0, abs=1e-7)
+    assert table.loc[("one", "random", 0, "untrained"), "spearman"] == pytest.approx(1)
     assert table.loc[("one", "random", 0, "aligned"), "spearman"] == pytest.approx(-1)
     step = np.abs(np.cumsum(VALLEY / VALLEY.sum() - FALLING / FALLING.sum()))[:-1].sum() / (N - 1)
-    assert table.loc[("one", "random", 1, "birth"), "W1"] == pytest.approx(step)
+    assert table.loc[("one", "random", 1, "untrained"), "W1"] == pytest.approx(step)
     assert len(table) == 5 * 6
 
 
@@ -75,7 +75,7 @@ def test_another_output_is_another_table(kept):
     kept["two", "random"]["influence_random"] = kept["two", "random"]["influence_prompts"][..., ::-1]
     table = distance_table(kept, "random")
     assert set(table["model"]) == {"two"}
-    assert table.query("prediction == 'birth'")["W1"].item() == pytest.approx(0, abs=1e-7)  # it is symmetric
+    assert table.query("prediction == 'untrained'")["W1"].item() == pytest.approx(0, abs=1e-7)  # it is symmetric
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.13, 0.5, 0.9])
@@ -93,8 +93,8 @@ def test_cesaro_powers_are_fitted_and_matched_to_the_law():
     law = cesaro_profile(3, N, 0.2)
     table = distance_table({("one", "random"): file([cesaro_profile(3, N, 0.4)], law)}).set_index("prediction")
     assert table.loc["cesaro", "W1"] < 1e-3
-    assert table.loc["cesaro last", "W1"] == pytest.approx(table.loc["birth", "W1"], abs=1e-6)
-    assert table.loc["cesaro law", "W1"] == pytest.approx(table.loc["birth", "W1"], abs=1e-3)
+    assert table.loc["cesaro last", "W1"] == pytest.approx(table.loc["untrained", "W1"], abs=1e-6)
+    assert table.loc["cesaro law", "W1"] == pytest.approx(table.loc["untrained", "W1"], abs=1e-3)
 
 
 def test_cesaro_powers_are_matched_to_the_laws_last_two_tokens():
@@ -110,7 +110,7 @@ def test_cesaro_powers_are_matched_to_the_laws_last_two_tokens():
 
 def test_a_column_for_each_prediction_and_a_row_for_each_architecture(kept):
     table = distance_table(kept)
-    wide = by_prediction(published(table), {"aligned": "sizes", "birth": "law"}, ["two", "one"])
+    wide = by_prediction(published(table), {"aligned": "sizes", "untrained": "law"}, ["two", "one"])
     assert [*wide.columns] == ["sizes", "law"] and [*wide.index] == [("random", "two"), ("random", "one")]
     both = table.query("model == 'one' and part == 'random' and prediction == 'aligned'")["W1"]
     assert wide.loc[("random", "one"), "sizes"] == pytest.approx(both.mean())
@@ -118,19 +118,19 @@ def test_a_column_for_each_prediction_and_a_row_for_each_architecture(kept):
 
 def test_means_over_seeds_have_students_interval(kept):
     table = over_seeds(distance_table(kept)).set_index(["model", "part", "prediction"])
-    both = distance_table(kept).query("model == 'one' and part == 'random' and prediction == 'birth'")["W1"]
-    row = table.loc["one", "random", "birth"]
+    both = distance_table(kept).query("model == 'one' and part == 'random' and prediction == 'untrained'")["W1"]
+    row = table.loc["one", "random", "untrained"]
     assert row["mean"] == pytest.approx(both.mean()) and row["most"] == both.max()
     half = 12.706 * both.std() / np.sqrt(2)
     assert (row["low"], row["high"]) == pytest.approx((both.mean() - half, both.mean() + half), rel=1e-3)
-    assert np.isnan(table.loc[("two", "random", "birth"), "low"])
+    assert np.isnan(table.loc[("two", "random", "untrained"), "low"])
 
 
 def test_valleys_are_found_and_falls_are_none(kept):
     table = shape_table(kept).set_index(["model", "part", "seed", "profile"])
     assert table["present"].to_dict()[("one", "random", 0, "measured")] is False
     assert table["present"].to_dict()[("one", "random", 1, "measured")] is True
-    assert table.loc[("two", "random", 0, "birth"), "where"] == pytest.approx(0.5, abs=0.05)
+    assert table.loc[("two", "random", 0, "untrained"), "where"] == pytest.approx(0.5, abs=0.05)
     assert not table.loc[("one", "random", 0, "measured"), "with_last"]
     assert table.loc[("one", "random", 0, "measured"), "first"] == pytest.approx(N * 2 / FALLING.sum())
 

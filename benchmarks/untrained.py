@@ -1,6 +1,6 @@
 """Measure the law of untrained networks: ratios of two ways of one computation, in one run. Prints Markdown.
 
-python benchmarks/birth.py      # about two minutes on two cores; writes benchmarks/birth.md
+python benchmarks/untrained.py      # about two minutes on two cores; writes benchmarks/untrained.md
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def main() -> None:
     lines += [f"| {a} | {b} | {x:.3g} s | {c} | {y:.3g} s | {x / y:.3g}× |" for a, b, x, c, y in rows]
     lines += [f"| one kernel, n = 10⁶ | | | sum over powers | {long:.3g} s | |", ""]
     lines += [f"{T} layers; {platform.machine()}, Python {platform.python_version()}, numpy {np.__version__}.", ""]
-    Path(__file__).with_name("birth.md").write_text("\n".join(lines), encoding="utf-8")
+    Path(__file__).with_name("untrained.md").write_text("\n".join(lines), encoding="utf-8")
     print("\n".join(lines))
 
 
