@@ -111,9 +111,10 @@ class Measurement:
             ``a`` or ``attention``: attention only (λ = 1, no content). ``b`` or ``residual``: measured λ, no content.
             ``c`` or ``content``: measured λ and mean content logits. ``kernels``: measured λ and the measured mean
             attention. ``own``: the mean over prompts of the rollouts of each prompt's own λ and attention.
-            ``untrained``: the law of untrained networks, squares over sets of layers with the weights' own gains, no content.
-            Of a measurement of ``ladder``: ``independent``, ``fixed-attention``, ``vectors`` and ``positions``, the
-            network's own gradient by layers that are made simpler (:data:`~posbias.measure.settings.RUNGS`).
+            ``untrained``: the law of untrained networks, squares over sets of layers with the weights' own gains, no
+            content. Of a measurement of ``ladder``: ``independent``, ``fixed-attention``, ``vectors`` and
+            ``positions``, the network's own gradient by layers that are made simpler
+            (:data:`~posbias.measure.settings.RUNGS`).
         length
             Tokens; those of the measurement unless given. Measured attention and the law have their own.
         norm

@@ -88,10 +88,10 @@ def place_table(entries: Entries, *, resamples: int = 200) -> pd.DataFrame:
 
     Columns are those of :data:`STAGE`; ``mean``, the mean position of measured influence, and ``mean_law``,
     ``mean_aligned``, ``mean_both``; W₁ to the measured influence of the ``law`` of untrained networks, of the
-    ``aligned`` sum, of the ``rollout`` of the same kernels, of the law with measured ``cosines``, with measured ``shares`` and with
-    ``both``, and of the ``nearest`` profile of the family; its ρ, the ``place``, with ``low`` and ``high`` over
-    documents; ``coherence`` where two parts of the gradient meet; ``excess``, how much larger the size through
-    attentions is than the law expects, the median over layers.
+    ``aligned`` sum, of the ``rollout`` of the same kernels, of the law with measured ``cosines``, with measured
+    ``shares`` and with ``both``, and of the ``nearest`` profile of the family; its ρ, the ``place``, with ``low`` and
+    ``high`` over documents; ``coherence`` where two parts of the gradient meet; ``excess``, how much larger the size
+    through attentions is than the law expects, the median over layers.
     """
     rows = {}
     for name, x in entries.items():
