@@ -238,13 +238,10 @@ def _how(status: Status) -> str:
     return "<br>".join([f"{_literal(status.row.check)}.", *said])
 
 
-def line_markdown(row: str, part: str, verdict: str, *, again: bool) -> str:
-    """Return a record in one line for a chapter's page: claim, verdict, and a link to how it was tested.
-
-    ``again`` says that the line above is on the same claim, which is then not said twice.
-    """
+def line_markdown(row: str, part: str, verdict: str) -> str:
+    """Return a record in one line for a chapter's page: claim, verdict, and a link to how it was tested."""
     claim = next(entry.claim for entry in read_ledger() if entry.row == row).removeprefix("(ours) ")
-    named = "The same claim" if again else _literal(claim[0].upper() + claim[1:])
+    named = _literal(claim[0].upper() + claim[1:])
     what = f"{named}; {_literal(part)}" if part else named
     return f"*Claim.* {what} – **{verdict}** – {_jump(row, part, 'how it was tested', page='status.html')}"
 
@@ -260,8 +257,10 @@ def _links(stems: Iterable[str], titles: Mapping[str, str]) -> str:
 
 
 def _literal(text: str) -> str:
-    """Escape what Markdown would read as markup: a claim is plain text."""
-    return re.sub(r"([\\`*_\[\]{}<>$~^])", r"\\\1", text)
+    """Escape what Markdown would read as markup: a claim is plain text, but for formulas between dollars."""
+    pieces = re.split(r"(\$[^$]+\$)", text)
+    pieces[::2] = [re.sub(r"([\\`*_\[\]{}<>$~^])", r"\\\1", piece) for piece in pieces[::2]]
+    return "".join(pieces)
 
 
 def _cell(text: str) -> str:

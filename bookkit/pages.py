@@ -121,13 +121,11 @@ def shorten_records(app: Any, docname: str, source: list[str]) -> None:
     """Let each record be one line of its page, with a link to the status page: its notebook keeps all that it says."""
     if f'"{KEY}"' not in source[0] or app.env.doc2path(docname, base=False)[-6:] != ".ipynb":
         return
-    notebook, before = json.loads(source[0]), ""
+    notebook = json.loads(source[0])
     for output in [output for cell in notebook["cells"] for output in cell.get("outputs", [])]:
         kept = output.get("metadata", {}).get(KEY)
         if kept:
-            again = kept["row"] == before
-            output["data"]["text/markdown"] = line_markdown(kept["row"], kept["part"], kept["verdict"], again=again)
-            before = kept["row"]
+            output["data"]["text/markdown"] = line_markdown(kept["row"], kept["part"], kept["verdict"])
     source[0] = json.dumps(notebook)
 
 
