@@ -30,9 +30,11 @@ in_style = plt.style.context(str(STYLE))
 
 
 def profile_figure(evidence: Evidence) -> Figure:
-    """Return the measured profile with its interval, and its predictions."""
+    """Return the measured profile with its interval, and the nearest prediction with (b) and (a)."""
     subject = evidence.subject
-    curves = {subject.label(name): p.values for name, p in subject.predictions.items()}
+    known = [evidence.nearest, "b", "a", *subject.predictions]
+    drawn = [name for name in dict.fromkeys(known) if name in subject.predictions][:3]
+    curves = {subject.label(name): p.values for name, p in subject.predictions.items() if name in drawn}
     drawing = plot_prediction(subject.influence.values, curves, band=evidence.band).figure
     lines = repr(subject.influence).splitlines()
     description = f"Influence of {len(evidence.p)} positions on a logarithmic axis, measured and predicted. {lines[1]}."
@@ -40,7 +42,8 @@ def profile_figure(evidence: Evidence) -> Figure:
         return shown(drawing, description, "Measured influence.")
     nearest = subject.label(evidence.nearest)
     shade = " with its 95 % interval" if evidence.band is not None else ""
-    caption = f"Measured influence (thick{shade}) and its predictions, of which {nearest} comes nearest."
+    caption = f"Measured influence (thick{shade}) and predictions of it, of which {nearest} comes nearest."
+    caption += " The table of predictions has the others." if len(subject.predictions) > len(drawn) else ""
     return shown(drawing, description, caption)
 
 
