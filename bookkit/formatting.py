@@ -20,7 +20,7 @@ COLUMNS, CELL_LINES, CODE_LINES, WORDS = 88, 25, 200, 2500
 """At most: columns of a line, lines of a cell, visible lines of code and words of prose of a chapter."""
 WORDS_A_MINUTE, LINES_A_MINUTE, TABLES_A_MINUTE = 200, 20, 2
 """How fast a reader reads; a displayed formula and a paragraph of a proof take a minute each."""
-FORMULA = re.compile(r"^`{3,}\{math\}|^\$\$(?=\S|\n[^$]+\$\$)", re.MULTILINE)
+FORMULA = re.compile(r"^(?:> )?`{3,}\{math\}|^\$\$(?=\S|\n[^$]+\$\$)", re.MULTILINE)
 PROOF = re.compile(r"^(`{3,})\{prf:proof\}.*?\n(.*?)^\1$", re.MULTILINE | re.DOTALL)
 BOX = re.compile(r"^(`{3,}|:{3,})\{dropdown\}.*?^\1$", re.MULTILINE | re.DOTALL)
 """A box that is closed until a reader opens it: what is in it does not count."""
