@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,9 +12,9 @@ from torch import Tensor, nn
 from posbias import errors
 from posbias.measure.instrument import Instrument
 from posbias.measure.plain import FAILS
-from posbias.measure.rowcheck import WITHIN, Products, SeenLayer
+from posbias.measure.rowcheck import WITHIN, Products, SeenLayer, values_compared
 from posbias.measure.selfcheck import sums_apart
-from posbias.networks.families import FAMILIES, Family
+from posbias.networks.families import FAMILIES, GROUPS, Family
 from posbias.networks.hooks import given, hooked, returned
 
 CONTEXT = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
@@ -24,8 +25,8 @@ SCALES = ("scaling", "scale", "softmax_scale", "inv_norm_factor", "scale_attn")
 def proposed(model: Any, ids: Int[Tensor, "B n"]) -> dict[str, Any]:
     """Return the fields of a row, as a file in YAML says them, or raise ValueError where there is no place to start.
 
-    Names say where the layers and their attention are; the norm, a_t, whether blocks are parallel, and the scale are
-    found in a pass: they are what fits.
+    Names say where the layers and their attention are; the norm, a_t, whether blocks are parallel, the scale and
+    the order of a fused projection are found in a pass: they are what fits.
     """
     config, blocks = model.config, ""
     for path, one in model.named_modules():
@@ -46,10 +47,10 @@ def proposed(model: Any, ids: Int[Tensor, "B n"]) -> dict[str, Any]:
     said["position"] = "rotary" if rotary else "alibi" if getattr(config, "alibi", False) else "learned"
     said["scale"] = 1.0
     said["context"] = [name for name in CONTEXT if getattr(config, name, None)] or list(CONTEXT[:1])
-    said["norm"] = _norms(model, layer, module, ids)
+    said["norm"] = _norms(model, layer, attention, ids)
     said["projections"] = projections or names[:1]
     if len(projections) < 3:
-        said["groups"] = "head by head"
+        said["groups"] = next(iter(GROUPS))
     if normed or projections:
         said["unrotated"] = normed or projections[:2]
     said |= _fitting(model, said, layer, ids)
@@ -63,26 +64,29 @@ def _attention(layer: nn.Module) -> str:
     return next((path for path in found if not any(other.startswith(f"{path}.") for other in found)), "")
 
 
-def _norms(model: Any, layer: nn.Module, attention: nn.Module, ids: Int[Tensor, "B n"]) -> list[str]:
-    """Return the name of the layer's child whose output the attention is given; empty if there is none."""
+def _norms(model: Any, layer: nn.Module, attention: str, ids: Int[Tensor, "B n"]) -> list[str]:
+    """Return the path to the module of the layer whose output the attention is given; empty if there is none."""
     outputs: dict[str, Tensor] = {}
     read: list[Tensor] = []
 
-    def keep(name: str) -> Any:
-        return lambda module, args, output: outputs.setdefault(name, returned(output))
+    def keep(path: str) -> Any:
+        def hook(module: nn.Module, args: Any, output: Any) -> None:  # what a hook returns would be the output
+            if isinstance(x := returned(output), Tensor):
+                outputs.setdefault(path, x)
 
-    children = [(one, keep(name)) for name, one in layer.named_children()]
-    with (
-        torch.no_grad(),
-        hooked([(attention, lambda module, args, kwargs: read.append(given(args, kwargs)))], children),
-    ):
+        return hook
+
+    others = [(path, one) for path, one in layer.named_modules() if not f"{path}.".startswith((".", f"{attention}."))]
+    after = [(one, keep(path)) for path, one in others]
+    reads = layer.get_submodule(attention), lambda module, args, kwargs: read.append(given(args, kwargs))
+    with torch.no_grad(), hooked([reads], after):
         model(input_ids=ids, use_cache=False)
     same = [name for name, x in outputs.items() if read and x.shape == read[0].shape and torch.equal(x, read[0])]
     return same[:1]
 
 
 def _fitting(model: Any, said: dict[str, Any], layer: nn.Module, ids: Int[Tensor, "B n"]) -> dict[str, Any]:
-    """Return output, parallel and scale that fit the model's numbers; as they were where nothing fits."""
+    """Return output, parallel, scale and groups that fit the model's numbers; as they were where nothing fits."""
     name, paths = model.config.model_type, [said["attention"]]
     inside = f"{paths[0]}."
     paths += [path for path, one in layer.named_modules() if path not in ("", *paths)]
@@ -101,9 +105,16 @@ def _fitting(model: Any, said: dict[str, Any], layer: nn.Module, ids: Int[Tensor
             continue
         finally:
             del FAMILIES[name]
-    FAMILIES[name] = Family(name, said["blocks"], said["attention"], **_with(found, said), scale=lambda module: 1.0)
+    made = {**_with(found, said), "projections": tuple(said["projections"])}
+    row = Family(name, said["blocks"], said["attention"], **made, scale=lambda module: 1.0)
+    FAMILIES[name] = row
     try:
         instrument, layers = Instrument(model), []
+        for order in GROUPS if "groups" in said else ():
+            instrument.family = replace(row, groups=GROUPS[order])
+            if values_compared(instrument, ids).holds:
+                found["groups"] = order
+                break
         with torch.no_grad(), Products() as products:
             instrument.forward(ids, lambda seen: layers.append(SeenLayer(instrument, seen, products)))
     except FAILS:

@@ -115,7 +115,7 @@ def compared(model: Any, ids: Int[Tensor, "B n"]) -> Iterator[Compared]:
         )
     yield _reads(instrument, ids)
     if row.latent is None:
-        yield _values(instrument, ids)
+        yield values_compared(instrument, ids)
     if row.is_fused(model.config):
         yield _fused(model, instrument, ids)
 
@@ -190,7 +190,7 @@ def _norms_before(layer: Any) -> bool:
     return bool(getattr(layer, "do_layer_norm_before", True))
 
 
-def _values(instrument: Instrument, ids: Int[Tensor, "B n"]) -> Compared:
+def values_compared(instrument: Instrument, ids: Int[Tensor, "B n"]) -> Compared:
     """Compare what the first layer's output projection is given with weights times values, by the row's projections."""
     row, attention = instrument.family, instrument.attentions[0]
     fields, found = "projections, groups", dict[Any, Tensor]()

@@ -99,7 +99,8 @@ class Family:
         """Return the norm before the attention of ``layer``."""
         if not getattr(layer, "do_layer_norm_before", True):
             raise errors.invalid("model", "a norm before attention", "one after it")
-        return layer.get_submodule(next(path for path in self.norm if hasattr(layer, path)))
+        there = dict(layer.named_modules(remove_duplicate=False))
+        return there[next(path for path in self.norm if path in there)]
 
     def projections_of(self, attention: nn.Module) -> list[nn.Module]:
         """Return the projections of ``attention``: one that is fused, or those of queries, keys and values."""
@@ -469,7 +470,7 @@ def check_family(fields: Mapping[str, Any], *, row: bool = True) -> None:
         raise errors.invalid("architecture", *lacks[kind])
     if row:
         why = "which has layers without attention, and no kernel in them" if kind == "hybrid" else "which has no row"
-        how = "" if kind == "hybrid" else "; or add one: python -m posbias.networks.check"
+        how = "" if kind == "hybrid" else "; or add one: python -m posbias.networks.check DIR"
         raise errors.invalid("architecture", "a family with a row", f"{name}, {why}; {ALONE}{how}")
 
 

@@ -4,10 +4,12 @@ import json
 from dataclasses import replace
 
 import pytest
+import torch
 import yaml
 from measuring import LLAMA, make, prompts, save, settings
 from transformers import AutoConfig
 
+from posbias.measure.loading import check_runs
 from posbias.measure.rowcheck import compared
 from posbias.networks.check import main, tried
 from posbias.networks.families import FAMILIES, GROUPS
@@ -22,6 +24,10 @@ ROW = {
     "groups": "head by head",
 }
 """Persimmon's, which the table has not."""
+DBRX = {"vocab_size": 97, "d_model": 32, "n_layers": 3, "n_heads": 4, "max_seq_len": 64}
+DBRX |= {"attn_config": {"kv_n_heads": 2, "rope_theta": 10_000.0, "clip_qkv": 8.0}}
+DBRX |= {"ffn_config": {"hidden_size": 32, "ffn_hidden_size": 24, "moe_num_experts": 4, "moe_top_k": 2}}
+"""Another without: attention and norms are inside a module of the layer, and one matrix makes queries, keys, values."""
 WRONG = [
     ("granite", {"multiplier": lambda layer: 1.0}, "x_t + a_t"),
     ("gemma2", {"output": "self_attn"}, "x_t + a_t"),
@@ -87,6 +93,24 @@ def test_a_row_is_proposed_that_agrees_and_can_be_given(kind, tmp_path, capsys):
     assert capsys.readouterr().out.endswith(out[out.index("logits of") :])
     assert main([str(tmp_path), "--row", str(tmp_path / "row.yaml")]) == 0
     assert capsys.readouterr().out == out[out.index("logits of") :]
+
+
+def test_of_dbrx_the_norm_inside_a_module_and_the_order_of_its_projection_are_found(tmp_path, capsys):
+    AutoConfig.for_model("dbrx", **DBRX).save_pretrained(tmp_path)
+    assert main([str(tmp_path), "-o", str(tmp_path / "row.yaml")]) == 0, capsys.readouterr().out
+    row = yaml.safe_load((tmp_path / "row.yaml").read_text())
+    assert row["attention"] == "norm_attn_norm.attn" and row["norm"] == ["norm_attn_norm.norm_1"]
+    assert row["projections"] == ["Wqkv"] and row["groups"] == "one after another, shared"
+
+
+def test_a_model_with_a_row_may_ask_for_numbers_before_it_has_any():
+    """DBRX counts the tokens of an expert, which on weights that are not there nobody can."""
+    config = AutoConfig.for_model("dbrx", **DBRX)
+    with tried(replace(FAMILIES["llama"], name="dbrx")):
+        check_runs("m", config, torch.float32)
+        config.attn_config.clip_qkv = None
+        with pytest.raises(ValueError, match="m: expected a configuration whose model runs, received .*clamp"):
+            check_runs("m", config, torch.float32)
 
 
 @pytest.mark.parametrize(
