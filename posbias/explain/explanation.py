@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from posbias import errors
 from posbias.explain.prompt import WIDTH, line
+from posbias.explain.words import answer
 from posbias.files import check_writable
 from posbias.measure.measurement import Measurement, checked_path, extra
 from posbias.notebook import shown
@@ -105,7 +106,7 @@ class Explanation:
     def __repr__(self) -> str:
         rows = [f"{k:>3}  {line(row['text']):<{WIDTH}}  {numbers(row)}" for k, row in self.segments.iterrows()]
         facts = [f"{name}: {value}" for name, value in self._facts()]
-        return "\n".join([self._title, *facts, *rows])
+        return "\n".join([self._title, *facts, *rows, *answer(self.segments)])
 
 
 def numbers(row: pd.Series) -> str:

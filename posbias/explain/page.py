@@ -11,6 +11,7 @@ import pandas as pd
 from markupsafe import Markup, escape
 
 from posbias.explain.prompt import line
+from posbias.explain.words import answer
 from posbias.figuretext import STYLE
 from posbias.files import write_whole
 from posbias.report import page
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from posbias.explain.explanation import Explanation
 
 TEMPLATE = Path(__file__).with_name("page.html")
+ROWS = {"segment": "a segment a row", "token": "a token a row", "order": "an order and segment a row"}
+"""Tables that the page holds, and what a row is."""
 LONGEST = 200
 """Characters of a segment that the table shows."""
 
@@ -32,32 +35,23 @@ def write_page(path: Path, found: Explanation) -> Path:
 def _context(found: Explanation) -> dict[str, Any]:
     """Return what the template needs."""
     table, attrs = found.segments, found.profile.results.attrs
-    rivals = table.iloc[:-1] if len(table) > 2 else table  # the last one is the question, which stays
-    most = {name: int(rivals[name].to_numpy().argmax()) for name in ("share", "without_position")}
-    removed = rivals["removed"].abs()
     return {
         "found": found,
         "shaded": Markup("").join(_shaded(found.tokens)),
-        "most": {name: _named(table, k) for name, k in most.items()},
-        "strongest": None if removed.isna().all() else _named(table, k := int(np.nanargmax(removed))),
-        "change": "" if removed.isna().all() else f"{rivals['removed'].iloc[k]:+.3f}",
+        "answer": answer(table),
         "figure": segment_figure(table),
         "rows": [_cells(k, row) for k, row in table.iterrows()],
         "band": bool(table["low"].notna().all()),
         "moves": [] if table["if_last"].isna().all() else _moves(found),
         "downloads": [
-            page.Download(f"{name}s.csv", f"a {name} a row", found.to_pandas(name).to_csv(lineterminator="\n"))
-            for name in ("segment", "token", *(() if found.moves is None else ("order",)))
+            page.Download(f"{name}s.csv", what, found.to_pandas(name).to_csv(lineterminator="\n"))
+            for name, what in ROWS.items()
+            if name != "order" or found.moves is not None
         ],
         "provenance": [(name, attrs[name]) for name in ("model", "revision", "dataset", "rule", "prompts", "length")],
         "profile_target": f"{attrs.get('of', 'probability')} of "
         + ("the token that follows" if attrs.get("target") == "next" else "the likeliest next token"),
     }
-
-
-def _named(table: pd.DataFrame, k: int) -> str:
-    """Return the k-th segment by number and first words."""
-    return f"segment {table.index[k]} (“{line(table['text'].iloc[k])}”)"
 
 
 def _shaded(tokens: pd.DataFrame) -> list[Markup]:

@@ -4,6 +4,7 @@ from html.parser import HTMLParser
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 pytest.importorskip("torch", reason="torch is not installed")
@@ -17,6 +18,7 @@ from posbias.explain.measure import Subject
 from posbias.explain.prompt import Prompt
 from posbias.explain.shares import by_segment, without_position
 from posbias.explain.target import Wanted
+from posbias.explain.words import answer
 from posbias.measure.measurement import Measurement
 from posbias.measure.session import Session
 
@@ -189,8 +191,9 @@ def test_the_page_and_the_command(place, tmp_path, capsys):
     page = Page((tmp_path / "p.html").read_text())
     assert "script" not in page.seen and page.fetched == [] and "b" not in page.seen
     said = " ".join("".join(page.text).split())
-    for part in ("A gradient is local", "In other orders", "<b>", "Deleting segment", "The last segment has", "signs"):
+    for part in ("A gradient is local", "In other orders", "<b>", "log-probability", "The last segment has", "signs"):
         assert part in said
+    assert "orders.csv: an order and segment a row" in said
     assert page.seen.count("span") == 1 + 25 + 2  # <, b and > are a token each, in place of one
     code, _, err = status(capsys, words)
     assert code == 2 and "--overwrite" in err
@@ -200,11 +203,42 @@ def test_tables(place):
     found = explained(place, reorder=2, segments=PARTS[:3])
     assert len(found.to_pandas("token")) == N and len(found.to_pandas()) == 4
     assert len(found.to_pandas("order")) == 6 and "<svg" in found._repr_html_()
-    assert repr(found).count("\n") == 7
+    assert repr(found).count("\n") == 7 + 4
     with pytest.raises(ValueError, match="^by: expected one of segment, token, received 'order'$"):
         explained(place).to_pandas("order")
     one = explained(place, segments=None)
     assert one.segments["removed"].isna().all() and one.segments["without_position"].tolist() == [1.0]
+
+
+def segments(share, profile, removed, low, high):
+    """Return a table of segments of 10 tokens; of the last one nothing is said."""
+    share, profile = (np.array(x) / np.sum(x) for x in (share, profile))
+    texts = [f"part {k}" for k in range(1, len(share) + 1)]
+    columns = {"text": texts, "tokens": 10, "share": share, "profile": profile, "removed": removed, "low": low}
+    table = pd.DataFrame(columns | {"high": high}, index=range(1, len(share) + 1))
+    return table.assign(without_position=without_position(share, profile))
+
+
+def test_the_answer_in_words():
+    """Shares 8, 2, 1 on places 4, 1, 2: the leader has it from its place, by words it ties with the second."""
+    spread = {"low": [0.3, 0.3, 0.0, 0.1], "high": [0.5, 0.5, 0.2, 0.3]}
+    said = answer(segments([8, 2, 1, 11], [4, 1, 2, 7], [-0.5, 0.25, np.nan, -9], **spread))
+    assert said[0] == (
+        "The last segment has 50% of the influence. Among the others: segment 1 (“part 1”) has the most influence. "
+        "With position divided out, it still has the most, but its interval overlaps that of segment 2."
+    )
+    assert "has 3.17 times the geometric mean of their shares: 2.00 times for where it stands" in said[1]
+    assert said[1].endswith("1.59 times for what it says.") and np.isclose(8 / 16 ** (1 / 3), 3.17, atol=0.01)
+    assert said[2] == (
+        "Deleting segment 1 (“part 1”) lowers the target's log-probability most (-0.500 nats); deleting segment 2 "
+        "(“part 2”) raises it most (+0.250)."
+    )
+    assert "the place of segment 1 has the most influence per token, 4.0 times that of segment 2" in said[3]
+    apart = answer(segments([4, 2, 8, 14], [4, 1, 9, 14], [0.5, 0.25, np.nan, -9], [0, 0.45, 0, 0], [0.4, 1, 0.4, 1]))
+    assert "segment 3 (“part 3”) has the most influence. With position divided out, segment 2" in apart[0]
+    assert "overlaps" not in apart[0] and apart[2].startswith("No deletion lowers the target's log-probability; ")
+    assert len(answer(segments([1, 2], [1, 1], np.nan, np.nan, np.nan))) == 1
+    assert answer(segments([1], [1], np.nan, np.nan, np.nan)) == []
 
 
 def changed(place, tmp_path, change):
