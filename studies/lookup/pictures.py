@@ -57,6 +57,8 @@ def draw_chain(runs: Sequence[Run], axes: Sequence[Any]) -> None:
     for ax, (title, label) in zip(axes, PANELS, strict=True):
         ax.set_title(title, loc="left")
         ax.set_ylabel(label)
+    for ax in axes[:2]:
+        ax.set_ylim(bottom=0)
     for ax in axes[2:]:
         ax.set_ylim(0, 1.03)
         ax.set_xlabel("place (0 first, 1 last)")
