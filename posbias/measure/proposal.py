@@ -19,7 +19,9 @@ from posbias.networks.hooks import given, hooked, returned
 
 CONTEXT = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
 SCALES = ("scaling", "scale", "softmax_scale", "inv_norm_factor", "scale_attn")
-"""Names that transformers has for a configuration's longest sequence, and for what q·k is multiplied by."""
+ROTARY = ("rope_parameters", "rotary_dim", "rotary_pct")
+"""Names that transformers has for a configuration's longest sequence, for what q·k is multiplied by, and for rotary
+positions."""
 
 
 def proposed(model: Any, ids: Int[Tensor, "B n"]) -> dict[str, Any]:
@@ -42,7 +44,8 @@ def proposed(model: Any, ids: Int[Tensor, "B n"]) -> dict[str, Any]:
     projections = [name for name in ("q_proj", "k_proj", "v_proj") if hasattr(module, name)]
     names = [name for name, one in module.named_children() if getattr(one, "weight", None) is not None]
     normed = [name for name in ("q_norm", "k_norm") if hasattr(module, name)]
-    rotary = any("Rotary" in type(one).__name__ for one in model.modules()) or getattr(config, "rope_parameters", None)
+    rotary = any("Rotary" in type(one).__name__ for one in model.modules())
+    rotary = rotary or any(getattr(config, name, None) for name in ROTARY)
     said: dict[str, Any] = {"blocks": blocks, "attention": attention, "output": attention}
     said["position"] = "rotary" if rotary else "alibi" if getattr(config, "alibi", False) else "learned"
     said["scale"] = 1.0

@@ -103,6 +103,16 @@ def test_of_dbrx_the_norm_inside_a_module_and_the_order_of_its_projection_are_fo
     assert row["projections"] == ["Wqkv"] and row["groups"] == "one after another, shared"
 
 
+def test_of_codegen_all_but_the_order_of_its_projection_is_proposed(tmp_path, capsys):
+    sizes = {"vocab_size": 97, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64, "rotary_dim": 4}
+    AutoConfig.for_model("codegen", **sizes, bos_token_id=0, eos_token_id=0).save_pretrained(tmp_path)
+    assert main([str(tmp_path), "-o", str(tmp_path / "row.yaml")]) == 1
+    row = yaml.safe_load((tmp_path / "row.yaml").read_text())
+    assert row["position"] == "rotary" and row["parallel"] and row["norm"] == ["ln_1"]
+    off = [line for line in capsys.readouterr().out.splitlines() if " off, OFF" in line]
+    assert len(off) == 1 and off[0].startswith("attention times values")
+
+
 def test_a_model_with_a_row_may_ask_for_numbers_before_it_has_any():
     """DBRX counts the tokens of an expert, which on weights that are not there nobody can."""
     config = AutoConfig.for_model("dbrx", **DBRX)
