@@ -28,7 +28,7 @@ LABELS = {
     "fixed-attention": "+ fixed attention",
     "vectors": "+ mean attention",
     "positions": "+ positions alone",
-    ROTARY: "(rotary kernel)",
+    ROTARY: "(mean queries and keys)",
     "law": "gains, squares",
     "aligned": "gains, sizes",
     "b": "rollout (b)",
