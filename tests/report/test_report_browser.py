@@ -1,5 +1,6 @@
-"""A report in a browser, wide and on a phone, light, dark and printed: what the book's pages are held to."""
+"""Pages on a model and on one prompt in a browser, wide and on a phone, light, dark and printed: as the book's are."""
 
+import pandas as pd
 import pytest
 
 pytest.importorskip("selenium.webdriver")
@@ -13,7 +14,8 @@ BAD = "<script>throw Error('from a name')</script>" + 90 * "x"
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
-    """Return where two reports are served: of a summary beside another, and of one with a bad name."""
+    """Return where pages are served: a summary's report beside another, one with a bad name, and one on a prompt."""
+    from posbias.explain.explanation import Explanation
     from posbias.measure.measurement import Measurement
     from studies.results import load
 
@@ -23,15 +25,30 @@ def address(tmp_path_factory):
     one, other = (Measurement(kept[f"{name}.builtin"]) for name in ("bloom-8", "mpt-12"))
     one.report(folder / "r.html", beside=other)
     Measurement(one.results.assign_attrs(model=BAD, dataset=BAD, tokenizer="none")).report(folder / "bad.html")
+    texts = [f"passage {k}: " + 12 * "some words " for k in range(1, 5)]
+    n = range(1, 5)
+    share = {"share": [0.4, 0.1, 0.2, 0.3], "profile": [0.3, 0.2, 0.2, 0.3]}
+    segments = {"text": texts, "tokens": 9, "without_position": 0.25, "low": 0.2, "high": 0.3, "removed": -0.5}
+    segments = pd.DataFrame(share | segments | {"if_first": 0.1, "if_last": -0.1}, index=n)
+    tokens = pd.DataFrame({"token": texts, "segment": n} | share)
+    Explanation("m", "the probability", 0.5, tokens, segments, None, Measurement(one.results)).report(folder / "p.html")
     with served(folder) as address:
         yield address
 
 
-@pytest.mark.parametrize("name", ["r", "bad"])
+@pytest.mark.parametrize("name", ["r", "bad", "p"])
 def test_a_report_is_a_page_like_the_books(driver, address, name):
     driver.get(f"{address}/{name}.html")
     driver.execute_script("for (const d of document.querySelectorAll('details')) d.open = true")
     assert not problems(driver)
+
+
+@pytest.mark.parametrize("name", ["r", "p"])
+def test_a_figures_words_can_be_read_on_a_phone(driver, address, name):
+    resize(driver, 390)
+    driver.get(f"{address}/{name}.html")
+    sizes = "Math.min(...[...document.querySelectorAll('main figure svg')].map(x => x.getBoundingClientRect().width))"
+    assert driver.execute_script(f"return {sizes}") >= 34 * 16
 
 
 def test_all_that_opens_or_scrolls_is_reached_by_keyboard(driver, address):
