@@ -160,11 +160,12 @@ def placed(evidence: Evidence) -> Markup:
     question = "<strong>Where is an important passage found best?</strong> "
     if (found := evidence.subject.lookup) is not None:
         return sentence(question + "{said}", said=found_best(found))
-    model = str(evidence.subject.results.attrs["model"])
+    model, revision = (str(evidence.subject.results.attrs[name]) for name in ("model", "revision"))
     command = shlex.join(["posbias", "lookup", " ".join(model.split()), "--task", "copy", "-o", "lookup.nc"])
     return sentence(
-        f"{question}Influence is an average over prompts, and does not say. Try it: <code>{{command}}</code>, then "
-        "make this report with <code>--lookup lookup.nc</code>.",
+        f"{question}Influence is an average over prompts, and does not say. Try it{{where}}: <code>{{command}}</code>, "
+        "then make this report with <code>--lookup lookup.nc</code>.",
+        where=", with the path of the model's folder" if revision.startswith("files-") else "",
         command=command,
     )
 

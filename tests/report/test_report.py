@@ -122,6 +122,7 @@ def test_the_answer_stands_first(whole):
     found, words, _ = whole
     before = words.split("What was asked")[0]
     assert "mean position" in before and "trough" in before and "The nearest prediction is" in before
+    assert "with the path of the model's folder: posbias lookup bloom --task copy -o lookup.nc" in before
     headings = [words.find(title) for title in ("What was asked", "How near", "Mixing", "Attention and content")]
     headings += [words.find(title) for title in ("Where it stands", "How to read it", "The data", "Where the numbers")]
     assert -1 not in headings and headings == sorted(headings)
