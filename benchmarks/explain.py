@@ -90,9 +90,9 @@ def main() -> None:
             done = subprocess.run(program, capture_output=True, text=True, cwd=folder, env=environment)
         if done.returncode:
             raise SystemExit(done.stderr)
-        tokens = re.search(r"A prompt of (\d+) tokens", done.stdout)
+        tokens = re.findall(r"A prompt of (\d+) tokens", done.stdout)
         peak, seconds = json.loads(done.stdout.splitlines()[-1])
-        row = (name, f"{int(tokens[1]):,}", others, batch, f"{peak / 2**30:.1f}", f"{seconds:.0f}")
+        row = (name, f"{int(tokens[0]):,}", others, batch, f"{peak / 2**30:.1f}", f"{seconds:.0f}")
         print(f"| {' | '.join(map(str, row))} |", flush=True)
 
 
