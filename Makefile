@@ -9,7 +9,7 @@ OTHER_PYTHON ?= $(lastword $(wildcard /usr/bin/python3.11 /usr/bin/python3.12 /u
 
 STUDY := $(BIN)/python -m studies
 
-.PHONY: help book chapters html conf test check unit notebooks portable bench measurements seeds seeds-measured scratch lookup wheel clean
+.PHONY: help book chapters html conf test check unit shapes notebooks portable bench measurements seeds seeds-measured scratch lookup wheel clean
 help: ## say what every target does
 	@grep -hE '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F'\t' '{printf "make %-15s %s\n", $$1, $$2}'
 
@@ -36,6 +36,9 @@ check: .venv/test.stamp ## lint and types
 
 unit: .venv/test.stamp _build/html/index.html ## code, doctests, pairs, links, and the pages in a browser
 	$(BIN)/pytest -q -n auto --dist worksteal --durations=25
+
+shapes: .venv/test.stamp ## unit tests once more, with every array's shape checked as it is annotated; twice as long
+	$(BIN)/pytest -q -n auto --dist worksteal --jaxtyping-packages=posbias,studies,bookkit,beartype.beartype
 
 notebooks: .venv/test.stamp ## run the notebooks again and compare their outputs
 	$(BIN)/pytest -q --nbval notebooks/ -n auto --dist loadfile
