@@ -37,7 +37,7 @@ check: .venv/test.stamp ## lint and types
 unit: .venv/test.stamp _build/html/index.html ## code, doctests, pairs, links, and the pages in a browser
 	$(BIN)/pytest -q -n auto --dist worksteal --durations=25
 
-shapes: .venv/test.stamp ## unit tests once more, with every array's shape checked as it is annotated; twice as long
+shapes: .venv/test.stamp _build/html/index.html ## unit tests once more, with every array's shape checked as it is annotated; twice as long
 	$(BIN)/pytest -q -n auto --dist worksteal --jaxtyping-packages=posbias,studies,bookkit,beartype.beartype
 
 notebooks: .venv/test.stamp ## run the notebooks again and compare their outputs
