@@ -124,11 +124,11 @@ def record(
     )
 
 
-def show_verdicts(lines: Sequence[tuple[str, str, str, str]]) -> None:
+def show_verdicts(lines: Sequence[tuple[str, str, str, str]], *, fold: str | None = None) -> None:
     """Show every verdict that was recorded in this process in one table, for a page that does not show each record.
 
-    A line is row, part, the claim and what was found, in Markdown. A record without a line, or a line without a
-    record, is a ValueError: nothing that was judged may be missing.
+    A line is row, part, the claim and what was found, in Markdown; ``fold`` is the title of a box around the table.
+    A record without a line, or a line without a record, is a ValueError: nothing that was judged may be missing.
 
     >>> MADE.clear()
     >>> show_verdicts([("WU-H", "statement", "The peak moves.", "It does.")])
@@ -147,7 +147,8 @@ def show_verdicts(lines: Sequence[tuple[str, str, str, str]]) -> None:
         link = f'<a href="status.html#{anchor(row, part)}">test</a>'
         text.append(f"{name} {verdict}: {claim} {found}")
         rows.append(f"| {claim} | {found} | **{verdict}** – {link} |")
-    display({"text/plain": "\n".join(text), "text/markdown": "\n".join(rows)}, raw=True)
+    shown = [f":::{{dropdown}} {fold}", *rows, ":::"] if fold else rows
+    display({"text/plain": "\n".join(text), "text/markdown": "\n".join(shown)}, raw=True)
 
 
 def _truth(field: str, value: Any) -> bool:

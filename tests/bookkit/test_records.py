@@ -72,6 +72,9 @@ def test_verdicts_of_a_page_are_one_table(shown):
         "| Products have a closed form. | One differs. | **contradicted** " + tested.format("x-decay"),
         "| The peak moves away. | It does. | **consistent** " + tested.format("wu-h-statement"),
     ]
+    inside = shown[-1]["text/markdown"]
+    show_verdicts(lines, fold="Both claims")
+    assert shown[-1]["text/markdown"] == f":::{{dropdown}} Both claims\n{inside}\n:::"
     for wrong in (lines[:1], [*lines, ("AP-1", "", "A claim.", "A finding.")]):
         with pytest.raises(ValueError, match="one for each record"):
             show_verdicts(wrong)
