@@ -42,7 +42,7 @@ def profile_figure(evidence: Evidence) -> Figure:
         return shown(drawing, description, "Measured influence.")
     nearest = subject.label(evidence.nearest)
     shade = " with its 95 % interval" if evidence.band is not None else ""
-    caption = f"Measured influence (thick{shade}) and predictions of it, of which {nearest} comes nearest."
+    caption = f"Measured influence (thick{shade}) and predictions of it, of which {nearest} comes closest."
     caption += " The table of predictions has the others." if len(subject.predictions) > len(drawn) else ""
     return shown(drawing, description, caption)
 

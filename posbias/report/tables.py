@@ -33,7 +33,7 @@ def score_cells(evidence: Evidence) -> Iterator[tuple[str, ...]]:
 
 def gain_cells(evidence: Evidence) -> Iterator[tuple[str, ...]]:
     """Yield a row for each pair of predictions that was tested."""
-    verdicts = {1: "nearer", -1: "further away", 0: "open"}
+    verdicts = {1: "closer", -1: "further away", 0: "open"}
     for row in evidence.gains.to_dict("records"):
         pair = f"{evidence.subject.label(row['after'])} against {evidence.subject.label(row['before'])}"
         cells = number(row["gain"], "+.3f"), span(row["low"], row["high"], "+.3f"), number(row["adjusted"])

@@ -163,7 +163,7 @@ def placed(evidence: Evidence) -> Markup:
     model, revision = (str(evidence.subject.results.attrs[name]) for name in ("model", "revision"))
     command = shlex.join(["posbias", "lookup", " ".join(model.split()), "--task", "copy", "-o", "lookup.nc"])
     return sentence(
-        f"{question}Influence is an average over prompts, and does not say. Try it{{where}}: <code>{{command}}</code>, "
+        f"{question}Influence cannot tell, because it is an average over prompts. Try it{{where}}: <code>{{command}}</code>, "
         "then make this report with <code>--lookup lookup.nc</code>.",
         where=", with the path of the model's folder" if revision.startswith("files-") else "",
         command=command,
@@ -228,7 +228,7 @@ def nearest(evidence: Evidence) -> Markup:
     ties = "; ".join(evidence.subject.label(x) for x in evidence.tied)
     same = " (not told apart from {ties})" if ties else ""
     rank = f"{row['spearman']:+.2f}{order(row['spearman'])}"
-    words = f"The nearest prediction is <em>{{label}}</em>{same}, {away}, rank correlation (Spearman) {rank}. It is "
+    words = f"The closest prediction is <em>{{label}}</em>{same}, {away}, rank correlation (Spearman) {rank}. It is "
     return sentence(f"{words}{verdict(evidence, name)}.", label=evidence.subject.label(name), ties=ties)
 
 
@@ -246,19 +246,22 @@ def order(spearman: float) -> str:
 
 
 def ladder(evidence: Evidence) -> Markup:
-    """Return what the rungs of the ladder say: whether layers are independent, and whether value maps matter."""
+    """Return what the rungs of the ladder say: whether layers are independent, and which simplification costs most."""
     away = evidence.scores["W1"]
     how = "nearly independent" if away["independent"] < NEARLY else "not independent"
     words = (
-        f"Layers are <strong>{how}</strong>: exchanged between prompts they leave influence "
-        f"{away['independent']:.3f} of the length away. With mean attention and its own value maps the model is "
-        f"{away['vectors']:.3f} away, with attention by positions alone {away['positions']:.3f}"
+        f"Layers are <strong>{how}</strong>: with each layer's gradient taken from a different prompt, the profile is "
+        f"{away['independent']:.3f} of the length from the measured one. With mean attention and the model's own value "
+        f"maps the distance is {away['vectors']:.3f}; with attention from positions alone {away['positions']:.3f}"
     )
-    if "b" not in away:
-        return Markup(f"{words}.")
-    matter = "matter" if away["b"] > away["positions"] + NEARLY else "make little difference"
-    rollout = f"with one number per layer in place of the maps, rollout (b), {away['b']:.3f}"
-    return Markup(f"{words}; {rollout}: here value maps {matter}.")
+    steps = {"averaging attention": ("independent", "vectors"), "leaving content out": ("vectors", "positions")}
+    if "b" in away:
+        words += f"; with one number per layer in place of value maps, rollout (b), {away['b']:.3f}"
+        steps["replacing the value maps"] = ("positions", "b")
+    costs = {step: away[after] - away[before] for step, (before, after) in steps.items()}
+    most = max(costs, key=costs.__getitem__)
+    cost = f"The costliest step is {most}" if costs[most] > NEARLY else "No step costs much"
+    return Markup(f"{words}. {cost}.")
 
 
 def verdict(evidence: Evidence, name: str) -> str:
@@ -268,16 +271,16 @@ def verdict(evidence: Evidence, name: str) -> str:
     own = evidence.scores.loc[name, "W1"]
     if None in signs.values():
         beaten = own < min(evidence.scores.loc[b, "W1"] for b in blind)
-        both = f"nearer than {' and '.join(blind.values())}"
-        said = both if beaten else "<strong>no nearer than the better baseline</strong>"
+        both = f"closer than both baselines, {' and '.join(blind.values())}"
+        said = both if beaten else "<strong>no closer than the better baseline</strong>"
         return f"{said}, without a test"
     if all(sign == 1 for sign in signs.values()):
-        words = {1: "nearer than", 0: "not told apart from", -1: "further away than"}
+        words = {1: "closer than", 0: "not told apart from", -1: "further away than"}
         fitted = words[evidence.against("recency", name) or 0]
         both = " and ".join(blind.values())
-        return f"nearer than {both}, and {fitted} an exponential that is fitted to the measured curve itself"
+        return f"closer than both baselines, {both}, and {fitted} an exponential that is fitted to the measured curve itself"
     short = [f"{blind[b]} ({'open' if sign == 0 else 'further away'})" for b, sign in signs.items() if sign != 1]
-    return f"<strong>not nearer than {' and '.join(short)}</strong>"
+    return f"<strong>not closer than {' and '.join(short)}</strong>"
 
 
 def again(subject: Subject) -> list[str]:

@@ -121,7 +121,7 @@ def without(measurement, *patterns):
 def test_the_answer_stands_first(whole):
     found, words, _ = whole
     before = words.split("What was asked")[0]
-    assert "mean position" in before and "trough" in before and "The nearest prediction is" in before
+    assert "mean position" in before and "trough" in before and "The closest prediction is" in before
     assert "with the path of the model's folder: posbias lookup bloom --task copy -o lookup.nc" in before
     headings = [words.find(title) for title in ("What was asked", "How near", "Mixing", "Attention and content")]
     headings += [words.find(title) for title in ("Where it stands", "How to read it", "The data", "Where the numbers")]
@@ -189,9 +189,9 @@ def test_a_prediction_that_beats_nothing_is_said_to(measured):
     last = np.full(LENGTH, 1e-4)
     last[-1] = 1
     found = Evidence(made_of(measured, last, 0.01)._subject())
-    assert "<strong>not nearer than all on the last token (further away)</strong>" in text.nearest(found)
+    assert "<strong>not closer than all on the last token (further away)</strong>" in text.nearest(found)
     even = Evidence(made_of(measured, measured.rollout("b").values, 0.01)._subject())
-    blind = "It is nearer than all on the last token and equal shares, and nearer than an exponential"
+    blind = "It is closer than both baselines, all on the last token and equal shares, and closer than an exponential"
     assert even.nearest == "b" and blind in text.nearest(even)
 
 
@@ -525,7 +525,10 @@ def test_the_ladder_is_said_in_words_and_stands_beside_another(place):
     said = str(text.ladder(evidence))
     assert all(f"{w1:.3f}" in said for w1 in away.values())
     assert ("nearly independent" in said) == (away["independent"] < text.NEARLY)
-    assert ("make little difference" in said) == (away["b"] <= away["positions"] + text.NEARLY)
+    steps = np.diff([away[x] for x in ("independent", "vectors", "positions", "b")])
+    costly = ("averaging attention", "leaving content out", "replacing the value maps")[steps.argmax()]
+    most = f"The costliest step is {costly}." if steps.max() > text.NEARLY else "No step costs much."
+    assert said.endswith(most)
     assert said in "".join(map(str, text.answer(evidence)))
     first = m.results.assign(ladder_prompts=m.results["ladder_prompts"] * (m.results["ladder_prompts"].position == 0))
     gone = Evidence(Measurement(first)._subject(), resamples=40)
