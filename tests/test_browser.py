@@ -15,7 +15,10 @@ Promise.all([mathematics, document.fonts.ready, ...images]).then(() => setTimeou
 
 OVERFLOW = """
 const [wide, seen] = [document.documentElement.scrollWidth, document.documentElement.clientWidth];
-if (wide <= seen) return [];
+const cut = [...document.querySelectorAll("div.math")].filter(e => e.querySelector("mjx-container")?.checkVisibility())
+  .filter(e => e.querySelector("mjx-container").scrollWidth > e.querySelector("mjx-container").clientWidth + 1)
+  .map(e => `formula cut in ${seen}: ${e.textContent.trim().slice(0, 40)}`);
+if (wide <= seen) return cut;
 const beyond = e => e.getBoundingClientRect().right > seen + 1;
 const culprit = [...document.querySelectorAll("main *")].find(beyond) || {outerHTML: ""};
 return [`sideways overflow: ${wide} px in ${seen}, e.g. ${culprit.outerHTML.slice(0, 120)}`];

@@ -133,26 +133,28 @@ def where(evidence: Evidence) -> Markup:
 
 
 def lost(evidence: Evidence) -> Markup:
-    """Return whether the middle is lost, and the rule: a small rise at the start is not enough."""
+    """Return whether the middle has least influence, and the rule: a small rise at the start is not enough."""
     rule = (
-        "A middle is lost where the first and the last tenth, the last token aside, each have more than "
+        "The middle has least where the first and the last tenth, the last token aside, each have more than "
         f"{1 + TOLERANCE:.2f} equal shares"
     )
     if evidence.ends is None:
-        return Markup(f"<strong>Lost in the middle: cannot tell</strong> from {len(evidence.p)} tokens. {rule}.")
+        return Markup(
+            f"<strong>Least influence in the middle: cannot tell</strong> from {len(evidence.p)} tokens. {rule}."
+        )
     (first, last), drawn = evidence.ends
     here = f"{rule}; here they have {first:.2f} and {last:.2f}"
     if drawn is None:
-        return Markup(f"<strong>Lost in the middle: cannot tell</strong> without intervals. {here}.")
+        return Markup(f"<strong>Least influence in the middle: cannot tell</strong> without intervals. {here}.")
     (low, end_low), (high, end_high) = interval(drawn)
     here += f" (95 % intervals {low:.2f} to {high:.2f} and {end_low:.2f} to {end_high:.2f})"
     said = {"yes": "yes", "no": "no", "open": "cannot tell"}[evidence.lost]
     whole = ""
     if evidence.lost == "no":
         lower, higher = ("start", "end") if first < last else ("end", "start")
-        whole = f" Here the {lower} is lost as well, and only the {higher} is read more than evenly."
+        whole = f" Here the {lower} has little as well, and only the {higher} more than an equal share."
         whole = "" if max(first, last) <= 1 + TOLERANCE else whole
-    return Markup(f"<strong>Lost in the middle: {said}.</strong> {here}.{whole}")
+    return Markup(f"<strong>Least influence in the middle: {said}.</strong> {here}.{whole}")
 
 
 def placed(evidence: Evidence) -> Markup:
@@ -163,8 +165,8 @@ def placed(evidence: Evidence) -> Markup:
     model, revision = (str(evidence.subject.results.attrs[name]) for name in ("model", "revision"))
     command = shlex.join(["posbias", "lookup", " ".join(model.split()), "--task", "copy", "-o", "lookup.nc"])
     return sentence(
-        f"{question}Influence cannot tell, because it is an average over prompts. Try it{{where}}: <code>{{command}}</code>, "
-        "then make this report with <code>--lookup lookup.nc</code>.",
+        f"{question}Influence cannot tell, because it is an average over prompts. Try it{{where}}: "
+        "<code>{command}</code>, then make this report with <code>--lookup lookup.nc</code>.",
         where=", with the path of the model's folder" if revision.startswith("files-") else "",
         command=command,
     )
@@ -278,7 +280,8 @@ def verdict(evidence: Evidence, name: str) -> str:
         words = {1: "closer than", 0: "not told apart from", -1: "further away than"}
         fitted = words[evidence.against("recency", name) or 0]
         both = " and ".join(blind.values())
-        return f"closer than both baselines, {both}, and {fitted} an exponential that is fitted to the measured curve itself"
+        fit = "an exponential that is fitted to the measured curve itself"
+        return f"closer than both baselines, {both}, and {fitted} {fit}"
     short = [f"{blind[b]} ({'open' if sign == 0 else 'further away'})" for b, sign in signs.items() if sign != 1]
     return f"<strong>not closer than {' and '.join(short)}</strong>"
 
