@@ -19,7 +19,7 @@ from posbias import errors
 from posbias.comparison.multiplicity import holm
 from studies.icl.outcomes import gaps
 from studies.icl.settings import Bias, Setting
-from studies.icl.tables import PAIR_NAMES, gap_table
+from studies.icl.tables import NAMES, PAIR_NAMES, gap_table
 
 LEAST = 0.01
 """Differences in accuracy below this have no sign: on 10,000 sequences the standard error is below 0.007."""
@@ -35,10 +35,8 @@ SLIGHTLY = 0.1
 """A gap below this is called slight."""
 FM, FL, ML = PAIR_NAMES
 """First against middle, first against last, middle against last."""
-NAMES = {"none": "no encoding", "decay": "decay mask", "sinusoidal": "sinusoidal", "rope": "RoPE"}
-"""What encodings are called on pages."""
 MASKS = {"full": "no mask", "causal": "causal"}
-"""What masks are called there."""
+"""Masks, as figures and sentences call them."""
 DEPTH_ENCODINGS = ("none", "decay", "rope")
 """Encodings of the figures that go over depths."""
 CAPTURED: dict[Bias, dict[str, int]] = {

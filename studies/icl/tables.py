@@ -17,7 +17,8 @@ from posbias.comparison.multiplicity import holm, sign_p_value
 from posbias.comparison.resampling import interval, resample_weights
 from posbias.rollout.influence import influence_profile
 from studies.icl.outcomes import gaps, preferences
-from studies.icl.settings import PAIRS, SINK, Setting, Task
+from studies.icl.settings import PAIRS, SINK, Setting, Task, preset
+from studies.results import load
 
 PAIR_NAMES = tuple(f"{a} vs {b}" for a, b in PAIRS)
 """Names of the pairs of places, in their order."""
@@ -26,7 +27,23 @@ FIELDS = ("vocabulary", "bias", "mask", "width", "encoding", "layers", "residual
 SOURCES = ("rollout", "gradient")
 """Where influence is taken from: the rollout of measured kernels, or the measured gradient."""
 
+NAMES = {"none": "no encoding", "decay": "decay mask", "sinusoidal": "sinusoidal", "rope": "RoPE"}
+"""Encodings, as figures and sentences call them."""
+KEPT = (*(f"figure{k}" for k in (3, 4, 5, 6, 8, 9, 10, 11, 13)), "spread")
+"""Presets whose results the book keeps; the other figures of the article are among these."""
+
 Runs = Mapping[Setting, xr.Dataset]
+
+
+def kept_runs(folder: str = "") -> dict[str, Runs]:
+    """Return results by preset and setting: those the book keeps, and in their place those that ``folder`` has."""
+    kept = dict(load("icl")) | dict(load("icl", folder) if folder else {})
+    return {name: {setting: kept[setting.name] for setting in preset(name) if setting.name in kept} for name in KEPT}
+
+
+def joined(figures: Mapping[str, Runs], *names: str) -> Runs:
+    """Return all results of some presets."""
+    return {setting: x for name in names for setting, x in figures[name].items()}
 
 
 def described(setting: Setting) -> dict[str, Any]:
@@ -65,6 +82,13 @@ def gap_arrays(table: pd.DataFrame, panel: str, bar: str) -> dict[str, dict[str,
         values = group.pivot(index="seed", columns="pair", values="gap")
         panels.setdefault(title, {})[label] = values.to_numpy()
     return panels
+
+
+def depth_panels(table: pd.DataFrame) -> dict[str, dict[str, np.ndarray]]:
+    """Return :func:`gap_arrays`: a panel for each depth, without and with a residual, and a bar for each encoding."""
+    residual = table["residual"].map({True: ", residual", False: ", no residual"})
+    panel = table["layers"].map("{} layers".format) + residual
+    return gap_arrays(table.assign(panel=panel, bar=table["encoding"].map(NAMES)), "panel", "bar")
 
 
 def outcome_table(runs: Runs, *, early: int = 10_000) -> pd.DataFrame:

@@ -18,11 +18,14 @@ from studies.icl.tables import (
     agreement_scores,
     depth_orders,
     described,
+    depth_panels,
     differences,
     even_sinks,
     even_table,
     gap_arrays,
     gap_table,
+    joined,
+    kept_runs,
     outcome_table,
     predicted_profiles,
     shares,
@@ -30,6 +33,7 @@ from studies.icl.tables import (
     tables_by_seed,
     training_table,
 )  # fmt: skip
+from studies.results import save
 
 SIZES = {"seed": 2, "pair": 3, "order": 2, "layer": 2, "query": 17, "key": 17, "logged": 4, "judged": 1}
 MADE = {"iterations": 40_000, "precision": "float32", "device": "cpu", "torch": "2"}
@@ -66,6 +70,21 @@ def test_a_row_for_each_network_and_pair_and_gaps_by_panel_and_bar():
 def test_no_runs_are_an_empty_table():
     assert gap_table({}).empty and outcome_table({}).empty
     assert training_table({"figure7": {}}, {"figure7": preset("figure7")}).empty
+
+
+def test_a_folder_s_results_take_the_place_of_those_that_are_kept(tmp_path):
+    first, second, *_ = preset("figure4")
+    save(tmp_path / "icl.nc", {second.name: results(0.25)})
+    kept, mine = kept_runs(), kept_runs(str(tmp_path))
+    assert list(mine) == list(kept) and list(mine["figure4"]) == preset("figure4")
+    assert (mine["figure4"][second]["accuracy"] == 0.25).all()
+    assert (kept["figure4"][second]["accuracy"] != 0.25).any()
+    assert mine["figure4"][first].identical(kept["figure4"][first])
+    both = joined(mine, "figure4", "figure5")
+    assert list(both) == preset("figure4") + preset("figure5")
+    panels = depth_panels(gap_table(both))
+    assert list(panels)[2:4] == ["6 layers, no residual", "2 layers, residual"]
+    assert all(list(bars) == ["no encoding", "decay mask", "RoPE"] for bars in panels.values())
 
 
 def test_losses_at_the_end_and_earlier():
