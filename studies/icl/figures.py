@@ -46,7 +46,8 @@ def sink_panels(
     """Return heat maps of attention above panels of the measure of sinks by token.
 
     ``maps`` are attention (queries, keys) by title; ``lines`` the metric (tokens,) by title and label, where what
-    stands first looks the same in every panel; ``even`` is its metric if attention were spread evenly, dashed.
+    stands first looks the same in every panel; ``even`` is its metric if attention were spread evenly, dashed. There is
+    no legend: the caller labels the curves.
     """
     fig, (above, below) = plt.subplots(2, len(lines), figsize=(6.4, 5.4), height_ratios=(1, 1.1), squeeze=False)
     for ax, (title, attention) in zip(above, maps.items(), strict=True):
@@ -63,5 +64,4 @@ def sink_panels(
         label = f"{next(iter(panel))}, uniform"
         ax.plot(tokens, even, color="#7f7f7f", linestyle=(0, (6, 3)), linewidth=0.9, label=label)
         ax.set(xlabel="token $j$", ylabel="measure of sinks", title=title)
-        ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=2, fontsize=8)
     return fig
