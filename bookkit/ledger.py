@@ -11,34 +11,43 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from importlib.resources import files
+from itertools import groupby
 from typing import Literal, get_args
 
 Verdict = Literal[
-    "proved", "reproduced", "consistent", "not refuted", "vacuous", "contradicted in part", "contradicted"
+    "proved", "reproduced", "consistent", "not refuted", "vacuous", "undecided", "contradicted in part", "contradicted"
 ]
 
 VERDICTS: tuple[Verdict | Literal["open"], ...] = (*get_args(Verdict), "open")
 """What a row can be, from what says most for the claim to what says most against it, and a row without a check."""
 
-STANDINGS = ("stands", "in part", "fails", "not refuted", "vacuous", "open")
-"""What the table at the head of the status page counts."""
+STANDINGS = ("holds", "holds in part", "fails", "checked too weakly", "not checked")
+"""What the figure at the head of the status page counts."""
 
 PLAIN = {
-    **dict.fromkeys(("proved", "reproduced", "consistent"), "stands"),
-    "contradicted in part": "in part",
+    **dict.fromkeys(("proved", "reproduced", "consistent"), "holds"),
+    **dict.fromkeys(("not refuted", "vacuous", "undecided"), "checked too weakly"),
+    "contradicted in part": "holds in part",
     "contradicted": "fails",
+    "open": "not checked",
 }
-"""The plain words for a verdict; the others are called there what they are."""
+"""The plain words for a verdict, of :data:`STANDINGS`."""
 
 ORIGINS = {
-    "RA": "RA, Herasimchyk et al.",
-    "WU": "WU, Wu et al.",
-    "LN": "LN, Kim et al.",
-    "AP": "AP, Ruscio et al.",
+    "RA": "Herasimchyk et al.",
+    "WU": "Wu et al.",
+    "LN": "Kim et al.",
+    "AP": "Ruscio et al.",
     "others": "other papers",
-    "ours": "ours",
+    "ours": "this book",
 }
 """Where a claim is from, and what the status page calls that."""
+
+MOST_NAMED = 3
+"""Parts with one verdict that a headline names; more are counted."""
+
+PREFIX = re.compile(r"\((ours|others)\) ")
+"""What a claim begins with if it is from elsewhere than the paper that its row is named after."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +55,8 @@ class Row:
     """A row of the ledger: a claim, the check that would fail if it were wrong, and the chapters that make it.
 
     ``source`` is what its name begins with: RA, WU, LN or AP for a paper, else a subject. ``headline`` is the claim in
-    one plain sentence if it is among the most important ones of its origin, empty otherwise.
+    one plain sentence if it is among the most important ones of its origin, empty otherwise. ``ours`` has those parts
+    that no paper claims: constants, extensions and explanations of this book.
     """
 
     row: str
@@ -55,13 +65,20 @@ class Row:
     check: str
     chapters: tuple[str, ...]
     headline: str = ""
+    ours: tuple[str, ...] = ()
 
     @property
     def origin(self) -> str:
         """Whose claim it is, one of :data:`ORIGINS`."""
-        if self.claim.startswith("(ours)"):
-            return "ours"
+        if said := PREFIX.match(self.claim):
+            return said[1]
         return self.source if self.source in ORIGINS else "others"
+
+    @property
+    def sentence(self) -> str:
+        """The claim as a page prints it: without a prefix, with a capital letter, without a full stop."""
+        claim = PREFIX.sub("", self.claim, count=1)
+        return claim[0].upper() + claim[1:]
 
 
 @dataclass(frozen=True)
@@ -121,7 +138,17 @@ class Status:
     @property
     def standing(self) -> str:
         """The verdict in plain words, one of :data:`STANDINGS`."""
-        return PLAIN.get(self.verdict, self.verdict)
+        return PLAIN[self.verdict]
+
+    @property
+    def origin(self) -> str:
+        """Whose claim the line is: that of its row, or ours for a part that no paper claims."""
+        return "ours" if self.part in self.row.ours else self.row.origin
+
+    @property
+    def post_hoc(self) -> bool:
+        """Whether a threshold of one of its checks was set after the run."""
+        return any(record.post_hoc for record in self.records)
 
     @property
     def power(self) -> float:
@@ -144,7 +171,10 @@ def read_ledger() -> tuple[Row, ...]:
     text = files("bookkit").joinpath("ledger.csv").read_text(encoding="utf-8")
     rows = csv.DictReader(text.splitlines())
     return tuple(
-        Row(r["row"], r["source"], r["claim"], r["check"], tuple(r["chapter"].split()), r["headline"] or "")
+        Row(
+            *(r["row"], r["source"], r["claim"], r["check"], tuple(r["chapter"].split()), r["headline"] or ""),
+            ours=tuple(filter(None, (r["ours"] or "").split("; "))),
+        )
         for r in rows
     )
 
@@ -169,9 +199,10 @@ def status_table(records: Iterable[Record]) -> list[Status]:
     return table
 
 
-def by_power(table: Iterable[Status]) -> list[Status]:
-    """Sort: the check that could least have failed first, open rows before all."""
-    return sorted(table, key=lambda status: -1.0 if math.isnan(status.power) else status.power)
+def by_source(table: Iterable[Status]) -> list[Status]:
+    """Sort by whose claim a row is, in the order of :data:`ORIGINS`; the parts of a row stay together."""
+    origins = list(ORIGINS)
+    return sorted(table, key=lambda status: origins.index(status.row.origin))
 
 
 def count_verdicts(table: Iterable[Status]) -> dict[str, int]:
@@ -201,49 +232,101 @@ def headlines_markdown(table: Sequence[Status], titles: Mapping[str, str]) -> st
 
 
 def _verdicts(own: Sequence[Status]) -> str:
-    """Return the verdicts on a row, what says most for it first, with the parts of the row that each is on."""
-    texts = []
+    """Return the verdicts on a row, what says most for it first, with the parts of the row that each is on.
+
+    More than three parts are counted: the list has their names.
+    """
+    shared, texts = shared_ending([status.part for status in own]), []
     for verdict in VERDICTS:
         found = [status for status in own if status.verdict == verdict]
-        names = [_jump(status.row.row, status.part, _literal(status.part)) for status in found if status.part]
-        if found:
-            word = f"**{verdict}**" if names else f"**{_jump(found[0].row.row, '', verdict)}**"
-            texts.append(word + (f" ({'; '.join(names)})" if names else ""))
-    return ", ".join(texts)
+        if not found:
+            continue
+        row, first = found[0].row.row, found[0].part
+        if not any(status.part for status in found):
+            texts.append(f"**{_jump(row, first, verdict)}**")
+        elif len(found) > MOST_NAMED:
+            texts.append(f"**{verdict}** ({_jump(row, first, f'{len(found)} parts')})")
+        else:
+            names = [_jump(row, x.part, _literal(x.part.removesuffix(shared))) for x in found]
+            texts.append(f"**{verdict}** ({'; '.join(names)})")
+    return ", ".join(texts) + _literal(shared)
+
+
+def shared_ending(parts: Sequence[str]) -> str:
+    """Return what all of several parts end with after a comma, so that it is printed once.
+
+    >>> shared_ending(["depth, 10% of the steps, 3 seeds", "ends, 10% of the steps, 3 seeds"])
+    ', 10% of the steps, 3 seeds'
+    >>> shared_ending(["one setting"])
+    ''
+    """
+    pieces = [part.split(", ")[1:] for part in parts]
+    ending: list[str] = []
+    while len(parts) > 1 and len({tuple(x[-len(ending) - 1 :]) for x in pieces}) == 1 and len(pieces[0]) > len(ending):
+        ending = pieces[0][-len(ending) - 1 :]
+    return "".join(f", {piece}" for piece in ending)
 
 
 def status_markdown(table: Sequence[Status], titles: Mapping[str, str]) -> str:
-    """Return the lines as a Markdown table, with how each was tested; chapters in ``titles``, by stem, are linked."""
-    lines = ["| source | claim | verdict | what was found |", "|:--|:--|:--|:--|"]
-    for status in table:
-        row = status.row
-        name = f"`{row.row}`" + (f", {_literal(status.part)}" if status.part else "")
-        stems = list(dict.fromkeys(record.chapter for record in status.records)) or row.chapters
-        claim = f'<a id="{anchor(row.row, status.part)}"></a>{name}<br>{_literal(row.claim)}<br>{_links(stems, titles)}'
-        verdict = f"**{status.verdict}**<br>{status.least_challenge}"
-        found = "<br>".join(record.measured() for record in status.records)
-        cells = [
-            row.origin,
-            claim,
-            verdict,
-            f"{found}<details><summary>How it was tested</summary>{_how(status)}</details>",
-        ]
-        lines.append("| " + " | ".join(map(_cell, cells)) + " |")
+    """Return the lines as a Markdown table, with how each was tested; chapters in ``titles``, by stem, are linked.
+
+    A claim with several parts has a row of its own above them, without a verdict, and a part names its source only if
+    that is another one than the claim's.
+    """
+    lines = ["| source | claim | verdict | reason and test |", "|:--|:--|:--|:--|"]
+    for row, group in groupby(table, key=lambda status: status.row):
+        own = list(group)
+        shared = shared_ending([status.part for status in own])
+        stems = dict.fromkeys(record.chapter for status in own for record in status.records) or row.chapters
+        claim = f"{_stop(_literal(row.sentence + shared))}<br>`{row.row}` {_links(stems, titles)}"
+        if len(own) > 1:
+            lines.append(_line(ORIGINS[row.origin], claim, "", ""))
+        for status in own:
+            place = f'<a id="{anchor(row.row, status.part)}"></a>'
+            part = _literal(status.part.removesuffix(shared))
+            source = "" if len(own) > 1 and status.origin == row.origin else ORIGINS[status.origin]
+            named = f"– {part}" if len(own) > 1 else claim + f"<br>– {part}" * bool(part)
+            late = "<br>threshold set after the run" * status.post_hoc
+            verdict = f"**{status.verdict}**<br>noticed {status.least_challenge}{late}"
+            verdict = verdict if status.records else f"**{status.verdict}**"
+            lines.append(_line(source, place + named, verdict, _reason(status) + _how(status)))
     return "\n".join(lines)
 
 
+def _line(*cells: str) -> str:
+    """Return a row of a Markdown table."""
+    return "| " + " | ".join(map(_cell, cells)) + " |"
+
+
+def _reason(status: Status) -> str:
+    """Return why a check did not pass."""
+    found = [record.reason for record in status.records if record.reason]
+    return "<br>".join(_stop(x[0].upper() + x[1:] if x[0].isascii() else x) for x in found)
+
+
 def _how(status: Status) -> str:
-    """Return what was done to test a line, what would have made it fail, and what the check noticed."""
-    said = [f"*Fails if* {record.fails_if}. *Noticed:* {record.powers()}." for record in status.records]
-    return "<br>".join([f"{_literal(status.row.check)}.", *said])
+    """Return what was found, how a line was tested, what would have made it fail, and what the check noticed."""
+    if not status.records:
+        return _stop(_literal(status.row.check))
+    said = [
+        f"*Found:* {_stop(x.figure)} *Fails if* {_stop(x.fails_if)} *Noticed:* {_stop(x.powers())}"
+        for x in status.records
+    ]
+    inside = "<br>".join([f"*Test:* {_stop(_literal(status.row.check))}", *said])
+    return f"<details><summary>What was found, and how</summary>{inside}</details>"
+
+
+def _stop(text: str) -> str:
+    """End a sentence with a full stop."""
+    return text if text.endswith((".", "?")) else f"{text}."
 
 
 def line_markdown(row: str, part: str, verdict: str) -> str:
     """Return a record in one line for a chapter's page: claim, verdict, and a link to how it was tested."""
-    claim = next(entry.claim for entry in read_ledger() if entry.row == row).removeprefix("(ours) ")
-    named = _literal(claim[0].upper() + claim[1:])
-    what = f"{named}; {_literal(part)}" if part else named
-    return f"*Claim.* {what} – **{verdict}** – {_jump(row, part, 'how it was tested', page='status.html')}"
+    claim = _literal(next(entry.sentence for entry in read_ledger() if entry.row == row))
+    on = f" ({_literal(part)})" * bool(part)
+    how = _jump(row, part, "how it was tested", page="status.html")
+    return f"*Claim.* {_stop(claim)} *Verdict{on}:* **{verdict}** – {how}"
 
 
 def _jump(row: str, part: str, text: str, page: str = "") -> str:

@@ -64,6 +64,7 @@ def record(
     part: str = "",
     reason: str | None = None,
     in_part: Any = False,
+    undecided: Any = False,
     post_hoc: bool = False,
 ) -> None:
     """Enter a verdict on a row of the claims ledger, and show it in the notebook: its page has one line of it.
@@ -92,6 +93,9 @@ def record(
         Why a check did not pass; required then, without effect otherwise.
     in_part
         Whether a check that did not pass contradicts the claim in part only.
+    undecided
+        Whether a check that passed found nothing against the claim, but did not find the claim either, because the
+        measurement was too noisy; it is called so whatever its power.
     post_hoc
         Whether a threshold of the check was set after its run; the page marks it.
 
@@ -103,7 +107,7 @@ def record(
     from IPython.display import display
 
     check_row(row)
-    passed, in_part = _truth("passed", passed), _truth("in_part", in_part)
+    passed, in_part, noisy = _truth("passed", passed), _truth("in_part", in_part), _truth("undecided", undecided)
     if kind not in KINDS:
         raise errors.invalid("kind", ", ".join(KINDS), kind)
     for field, text in (("figure", figure), ("fails_if", fails_if)):
@@ -112,7 +116,7 @@ def record(
     if not passed and not (reason and reason.strip()):
         raise errors.invalid(f"{row}: reason", "why the check did not pass", f"none; measured: {figure}")
     least = least_power(power)
-    verdict = _verdict(passed, kind, in_part, power)
+    verdict: Verdict = "undecided" if passed and noisy else _verdict(passed, kind, in_part, power)
     reason = "" if passed or reason is None else reason
     entry = Record(row, verdict, figure, reason, fails_if, least, tuple(map(str, power)), part, post_hoc)
     kept = dict(zip(FIELDS, vars(entry).values(), strict=False))

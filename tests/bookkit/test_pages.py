@@ -174,11 +174,11 @@ def test_records_are_one_line_of_a_page_and_stay_whole_in_the_notebook():
     first, second, third, other = shown["ipynb"]
     claim = (
         "*Claim.* With causal, monotone kernels smaller mixing coefficients leave less mass in every prefix: "
-        "the profile becomes more recent; "
+        "the profile becomes more recent. "
     )
-    assert first.startswith(claim + "statement – **proved** – ")
+    assert first.startswith(claim + "*Verdict (statement):* **proved** – ")
     assert first.endswith('<a href="status.html#ra-p4-3-statement">how it was tested</a>')
-    assert second.startswith(claim + "proof – **contradicted in part** – ")
+    assert second.startswith(claim + "*Verdict (proof):* **contradicted in part** – ")
     assert third.startswith(r"*Claim.* With position logits $\alpha\log j$ the mean") and other == "a table"
 
 

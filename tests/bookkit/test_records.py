@@ -94,6 +94,9 @@ def test_verdicts_of_a_page_are_one_table(shown):
         (False, {"reason": "x", "power": BLIND}, "contradicted"),
         (False, {"reason": "x", "kind": "proved", "power": WEAK}, "contradicted"),
         (False, {"reason": "x", "in_part": True}, "contradicted in part"),
+        (True, {"undecided": np.bool_(True)}, "undecided"),
+        (True, {"undecided": True, "power": BLIND}, "undecided"),
+        (False, {"undecided": True, "reason": "x"}, "contradicted"),
     ],
 )
 def test_the_scale_of_verdicts(shown, passed, options, verdict):
@@ -149,7 +152,7 @@ def test_ledger_has_every_row_once_with_its_chapters():
         assert row.row.isascii() and row.row.startswith(f"{row.source}-")
         assert row.claim and row.check and row.chapters
     with files("bookkit").joinpath("ledger.csv").open() as file:
-        assert next(csv.reader(file)) == ["row", "source", "claim", "check", "chapter", "headline"]
+        assert next(csv.reader(file)) == ["row", "source", "claim", "check", "chapter", "headline", "ours"]
 
 
 def test_each_origin_has_five_headlines_in_words_alone():
@@ -183,14 +186,21 @@ def test_status_joins_rows_with_records():
     counts = ledger.count_verdicts(lines)
     assert counts["open"] == len(lines) - 4 and counts["contradicted"] == 1 and counts["consistent"] == 0
     standings = [table[key].standing for key in (("RA-P4.2", ""), ("RA-eq1", ""), ("WU-H", "printed proof"))]
-    assert standings == ["in part", "stands", "fails"]
-    text = ledger.status_markdown([table["RA-P4.2", ""], table["RA-B", ""]], {"forces": "Four forces"})
-    assert "gain 0.0<br>gain 0.0 (odd)<details>" in text
-    assert "*Fails if* it falls. *Noticed:* 3/4 reversed.</details>" in text
-    assert "| **contradicted in part**<br>3/4 |" in text and "| **open**<br> |" in text
-    assert '<a id="ra-p4-2"></a>`RA-P4.2`<br>with causal, monotone kernels' in text
-    assert "[Four forces](forces.ipynb), `mixing`" in text
-    assert all(line.count(" | ") == 3 for line in text.splitlines() if not line.startswith("|:"))
+    assert standings == ["holds in part", "holds", "fails"]
+    titles = {"forces": "Four forces"}
+    both = [table[key] for key in (("RA-P4.2", ""), ("RA-B", ""), ("WU-H", "statement"), ("WU-H", "printed proof"))]
+    single, unchecked, head, statement, proof = ledger.status_markdown(both, titles).splitlines()[2:]
+    claim = '| Herasimchyk et al. | <a id="ra-p4-2"></a>With causal, monotone kernels'
+    assert single.startswith(claim) and "<br>`RA-P4.2` [Four forces](forces.ipynb), `mixing` | " in single
+    assert "| **contradicted in part**<br>noticed 3/4 | Odd.<details>" in single
+    assert "*Found:* gain 0.0. *Fails if* it falls. *Noticed:* 3/4 reversed.</details> |" in single
+    assert "| **open** | " in unchecked and "<details>" not in unchecked
+    assert head.startswith("| Wu et al. | The peak x") and head.endswith("`WU-H` `x` |  |  |")
+    assert statement.startswith('|  | <a id="wu-h-statement"></a>– statement | **proved**<br>noticed 3/4 | <details>')
+    assert (
+        proof.startswith('|  | <a id="wu-h-printed-proof"></a>– printed proof | **contradicted**')
+        and "A factor." in proof
+    )
     with pytest.raises(ValueError, match="received 'XX'"):
         ledger.status_table([entry("XX", "consistent")])
 
@@ -206,7 +216,7 @@ def test_headlines_have_every_verdict_on_their_row():
     assert u.endswith(' **<a href="#ra-u">consistent</a>**. ([Four forces](forces.ipynb))')
     both = '**proved** (<a href="#ra-p4-3-statement">statement</a>), **contradicted** (<a href="#ra-p4-3-its-proof">'
     assert both in mixing
-    assert text.count("**RA, ") == 1 and text.count("open</a>") == 28
+    assert text.count("**Herasimchyk et al.**") == 1 and text.count("open</a>") == 28
 
 
 def test_committed_lines_have_a_place_each_on_the_status_page():
@@ -214,12 +224,40 @@ def test_committed_lines_have_a_place_each_on_the_status_page():
     assert len(set(places)) == len(places)
 
 
-def test_the_status_is_sorted_by_power_and_the_least_challenge_is_shown_with_its_runs():
-    strong = entry("RA-P4.2", "consistent", power=0.9)
-    weak = replace(strong, row="RA-eq1", power=0.1, challenges=("10/12 a", "2/3 b: 0/1", "3/3 c"))
-    *others, least, most = ledger.by_power(ledger.status_table([strong, weak]))
-    assert (least.row.row, most.row.row) == ("RA-eq1", "RA-P4.2")
-    assert least.least_challenge == "2/3" and others[0].least_challenge == ""
+def test_headlines_count_many_parts_and_print_a_shared_ending_once():
+    parts = [f"{what}, 3 seeds" for what in ("one", "two", "three", "four", "five")]
+    records = [entry("RA-U", "undecided", part=part) for part in parts[1:]] + [
+        entry("RA-U", "consistent", part=parts[0])
+    ]
+    text = ledger.headlines_markdown(ledger.status_table(records), {})
+    one, many = '**consistent** (<a href="#ra-u-one-3-seeds">one</a>)', '<a href="#ra-u-two-3-seeds">4 parts</a>'
+    assert f"{one}, **undecided** ({many}), 3 seeds. (`forces`)" in text
+
+
+def test_the_status_is_sorted_by_whose_claim_it_is():
+    table = ledger.by_source(ledger.status_table([entry("RA-eq1", "consistent")]))
+    origins = [status.row.origin for status in table]
+    assert list(dict.fromkeys(origins)) == list(ledger.ORIGINS)
+    assert [x.row.row for x in table if x.row.origin == "RA"][:2] == ["RA-eq1", "RA-A4.1"]
+
+
+def test_a_part_that_no_paper_claims_is_ours():
+    records = [entry("WU-T4.1", "proved", part=part) for part in ("statement", "our constants")]
+    found = {(x.row.row, x.part): x for x in ledger.status_table(records)}
+    assert [found["WU-T4.1", part].origin for part in ("statement", "our constants")] == ["WU", "ours"]
+    assert [found[row, ""].origin for row in ("LN-rebuttal", "RA-mean")] == ["others", "ours"]
+    assert "| this book | " in ledger.status_markdown([found["WU-T4.1", part] for _, part in found if part], {})
+
+
+def test_committed_records_have_the_parts_that_the_ledger_calls_ours():
+    parts = {(record.row, record.part) for record in read_records(ROOT)}
+    assert [(row.row, part) for row in ledger.read_ledger() for part in row.ours if (row.row, part) not in parts] == []
+
+
+def test_the_least_challenge_is_shown_with_its_runs():
+    weak = replace(entry("RA-eq1", "consistent"), power=0.1, challenges=("10/12 a", "2/3 b: 0/1", "3/3 c"))
+    found, empty, *_ = ledger.status_table([weak])
+    assert (found.least_challenge, empty.least_challenge) == ("2/3", "")
 
 
 def test_committed_records_come_from_the_chapters_the_ledger_names():
