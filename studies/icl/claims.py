@@ -82,7 +82,7 @@ def depth_claims(runs: Runs) -> pd.DataFrame:
     encoding are left out, and so are claims on networks with a residual with fewer than three depths.
 
     The table is by ``name``: ``claim`` (a sentence), ``holds``, ``contradicted`` and ``measured``; three numbers in a
-    row are for the three depths. A claim is open if it neither holds nor is contradicted.
+    row are for the three depths. A claim is unclear if it neither holds nor is contradicted.
 
     Source: Wu et al. 2025, section 5.1, K.1 to K.3, L and the captions of figures 2, 4, 5, 9 and 10.
     """
@@ -252,14 +252,14 @@ def sink_claims(sinks: pd.DataFrame, seeds: Sequence[pd.DataFrame] = ()) -> pd.D
 
 
 def summary(table: pd.DataFrame, runs: Runs) -> tuple[str, str]:
-    """Return how many claims hold, are contradicted and open on what was trained, and the latter two's sentences."""
+    """Return how many claims hold, are contradicted and unclear on what was trained, and the latter two's sentences."""
     iterations = " or ".join(sorted({f"{x.attrs['iterations']:,}" for x in runs.values()}))
     seeds = " or ".join(sorted({str(x.sizes["seed"]) for x in runs.values()}))
     made = f"{seeds} seeds x {iterations} iterations, {len(runs)} settings"
     found = outcomes(table)
     counted = f"{(found == 1).sum()} of {len(table)} claims hold, {(found == -1).sum()} contradicted"
-    named = {word: "; ".join(table.loc[found == x, "claim"]) for word, x in (("contradicted", -1), ("open", 0))}
-    count = f"{counted}, {(found == 0).sum()} open" + f" ({named['open']})" * bool(named["open"])
+    named = {word: "; ".join(table.loc[found == x, "claim"]) for word, x in (("contradicted", -1), ("unclear", 0))}
+    count = f"{counted}, {(found == 0).sum()} unclear" + f" ({named['unclear']})" * bool(named["unclear"])
     return f"{count}; {made}", f"contradicted: {named['contradicted']}" if named["contradicted"] else ""
 
 
@@ -280,7 +280,7 @@ def _table(rows: Mapping[str, tuple]) -> pd.DataFrame:
 
 
 def outcomes(table: pd.DataFrame) -> pd.Series:
-    """Return 1 for a claim that holds, -1 for one that is contradicted, and 0 for an open one."""
+    """Return 1 for a claim that holds, -1 for one that is contradicted, and 0 for an unclear one."""
     return table["holds"].astype(int) - table["contradicted"].astype(int)
 
 
@@ -411,7 +411,7 @@ def claims_on_broken(
 ) -> dict[str, pd.DataFrame]:
     """Return for each way to break the results what becomes of the claims: a row for each run, a column for each claim.
 
-    As :func:`outcomes`: 1 if it holds, -1 if it is contradicted, 0 if it is open.
+    As :func:`outcomes`: 1 if it holds, -1 if it is contradicted, 0 if it is unclear.
     """
     found = {}
     for what, broken in breaks.items():

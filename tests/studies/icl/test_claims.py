@@ -217,7 +217,7 @@ def test_a_summary_counts_and_names_them():
     runs = {s: x.assign_attrs(iterations=20_000) for s, x in depth_runs().items()}
     figure, reason = summary(depth_claims(runs), runs)
     made = "3 seeds x 20,000 iterations, 18 settings"
-    assert (figure, reason) == (f"9 of 9 claims hold, 0 contradicted, 0 open; {made}", "")
+    assert (figure, reason) == (f"9 of 9 claims hold, 0 contradicted, 0 unclear; {made}", "")
     (one, *_) = runs
     two = runs[one].isel(seed=[0, 1]).assign_attrs(iterations=500)
     assert scale(runs) == "20% of the iterations, 3 seeds"
@@ -229,7 +229,7 @@ def test_a_summary_counts_and_names_them():
     assert reason.startswith(f"contradicted: {found.loc['deeper-none', 'claim']}; ")
 
 
-def test_a_claim_is_contradicted_by_all_seeds_and_open_where_one_is_against():
+def test_a_claim_is_contradicted_by_all_seeds_and_unclear_where_one_is_against():
     runs = depth_runs(spread=0.01)
     assert (outcomes(depth_claims(runs)) == 1).all()
     deep = network_of(runs, residual=False, encoding="none", layers=6)
