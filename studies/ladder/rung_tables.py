@@ -18,7 +18,7 @@ from studies.ladder.scores import with_decisions
 ENCODINGS = {
     "ALiBi": ("bloom-8", "bloom-12", "bloom-24", "mpt-12", "falcon-12"),
     "rotary": ("llama-12", "llama-ntk-12", "mistral-12"),
-    "table or none": ("gpt2-12", "nope-12"),
+    "learned or none": ("gpt2-12", "nope-12"),
 }
 """Position encodings, with the reference models that have them."""
 STEPS = ("independent", "fixed-attention", "vectors", "positions")
