@@ -86,14 +86,12 @@ def draw_ranks(order: pd.DataFrame, ax: Any) -> None:
     ax.set_xlabel("rank correlation with the speed of learning")
 
 
-def draw_remedies(remedies: Mapping[str, xr.Dataset], styles: Mapping[str, str], times: int, ax: Any) -> None:
-    """Draw accuracy by part, mean over seeds: a colour for each kind of positions, a line style for each condition."""
-    for encoding, study in remedies.items():
-        for condition, style in styles.items():
-            y = study["accuracy"].sel(times=times, condition=condition).mean("seed").values
-            ax.plot(_places(y), y, style, color=COLOURS[encoding], lw=1.3)
-    ax.set_ylim(0, 1.03)
-    ax.set_xlabel("place (first 0, last 1)")
+def draw_remedies(study: xr.Dataset, styles: Mapping[str, Mapping[str, Any]], times: int, pairs: int, ax: Any) -> None:
+    """Draw accuracy by part over the numbers of so many pairs, mean over seeds, for conditions that have a style."""
+    for condition, style in styles.items():
+        y = study["accuracy"].sel(times=times, condition=condition).mean("seed").values
+        ax.plot(0.5 + pairs * _places(y), y, **{"lw": 1.5, **style})
+    ax.set(xlim=(1, pairs), ylim=(0, 1.03), xticks=[1, *(pairs * k // 4 for k in (1, 2, 3, 4))])
 
 
 def _line(ax: Any, run: Run, y: Float[np.ndarray, "parts"]) -> None:
