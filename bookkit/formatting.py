@@ -12,6 +12,8 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from bookkit.chapters import read_markdown
+from bookkit.ledger import line_markdown
+from bookkit.records import KEY
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
@@ -28,23 +30,30 @@ RULE = re.compile(r"^\|[ :|-]*-[ :|-]*\|$", re.MULTILINE)
 """The line under the head of a table."""
 HIDDEN = {"hide-input", "hide-cell", "remove-input", "remove-cell"}
 """Tags of cells whose code is folded away or not on the page."""
+UNSEEN = {"remove-output", "remove-cell"}
+"""Tags of cells whose outputs are not on the page."""
+MARKDOWN = "text/markdown"
 SETTINGS = f'line-length = {COLUMNS}\n[lint]\nselect = ["E", "F", "I", "B", "NPY", "UP"]\n'
 
 
 @dataclass(frozen=True)
 class Extent:
-    """How much there is to read in a chapter outside of closed boxes and folded code; of proofs, paragraphs."""
+    """How much there is to read in a chapter outside of closed boxes and folded code; of proofs, paragraphs.
+
+    ``said`` counts the words of text that cells put out, in lists and lines, and not in tables.
+    """
 
     words: int
     lines: int
     formulas: int = 0
     proofs: int = 0
     tables: int = 0
+    said: int = 0
 
     @property
     def minutes(self) -> int:
         """Reading time in minutes, rounded up to five."""
-        read = self.words / WORDS_A_MINUTE + self.lines / LINES_A_MINUTE + self.tables / TABLES_A_MINUTE
+        read = (self.words + self.said) / WORDS_A_MINUTE + self.lines / LINES_A_MINUTE + self.tables / TABLES_A_MINUTE
         return 5 * -int(-(read + self.formulas + self.proofs) // 5)
 
 
@@ -54,21 +63,33 @@ def extent(notebook: NotebookNode) -> Extent:
     >>> from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
     >>> cells = [new_markdown_cell("Two words."), new_code_cell("x = 1\nx")]
     >>> extent(new_notebook(cells=cells))
-    Extent(words=2, lines=2, formulas=0, proofs=0, tables=0)
+    Extent(words=2, lines=2, formulas=0, proofs=0, tables=0, said=0)
     """
     prose = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
     prose = re.sub(r"^```bash$.*?^```$", "", prose, flags=re.MULTILINE | re.DOTALL)  # commands are not read as prose
     prose = BOX.sub("", prose)
     shown = [cell for cell in notebook.cells if not HIDDEN & set(cell.metadata.get("tags", []))]
     steps = [step for _, proof in PROOF.findall(prose) for step in proof.split("\n\n") if step.strip()]
-    made = [output for cell in notebook.cells for output in cell.get("outputs", []) if _is_table(output)]
+    shows = [cell for cell in notebook.cells if not UNSEEN & set(cell.metadata.get("tags", []))]
+    outputs = [output for cell in shows for output in cell.get("outputs", [])]
     return Extent(
         len(prose.split()),
         sum(len(source.splitlines()) for source in code_of(shown)),
         len(FORMULA.findall(prose)),
         len(steps),
-        len(RULE.findall(prose)) + len(made),
+        len(RULE.findall(prose)) + sum(map(_is_table, outputs)),
+        sum(map(_words_said, outputs)),
     )
+
+
+def _words_said(output: NotebookNode) -> int:
+    """Count the words that an output adds to the text of its page."""
+    kept = output.get("metadata", {}).get(KEY)
+    text = output.get("data", {}).get(MARKDOWN, "")
+    if kept:
+        text = line_markdown(kept["row"], kept["part"], kept["verdict"])
+    lines = [line for line in BOX.sub("", text).splitlines() if not line.startswith("|")]
+    return len(re.sub(r"<[^>]*>|\]\([^)]*\)", " ", " ".join(lines)).split())
 
 
 def _is_table(output: NotebookNode) -> bool:

@@ -221,12 +221,12 @@ def anchor(row: str, part: str) -> str:
 
 
 def headlines_markdown(table: Sequence[Status], titles: Mapping[str, str]) -> str:
-    """Return the ledger's headlines by origin, each with all verdicts on its row, as Markdown lists."""
+    """Return the ledger's headlines by origin, each with the verdicts on its row and not on parts of another origin."""
     lines = []
     for origin, name in ORIGINS.items():
         lines += ["", f"**{name}**", ""]
         for row in [row for row in read_ledger() if row.headline and row.origin == origin]:
-            verdicts = _verdicts([status for status in table if status.row == row])
+            verdicts = _verdicts([x for x in table if x.row == row and x.origin == origin])
             lines.append(f"- {_literal(row.headline)} {verdicts}. ({_links(row.chapters, titles)})")
     return "\n".join(lines).strip()
 

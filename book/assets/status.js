@@ -1,47 +1,60 @@
 /* Two choices above the list of verdicts. A choice hides all lines but those of one source or one verdict; without this
-   script the list is whole. The page loads no other script for them, so that they work offline and from a file. */
+   script the list is whole. The page loads no other script for them, so that they work offline and from a file.
+   A claim with several parts has a row of its own, its head, above them: a row without a verdict. Its parts have its
+   source unless they name another one, and it is shown with any of them. */
 const table = document.querySelector(".tag_verdicts table");
-const lines = [...table.tBodies[0].rows];
-
-/** What a line has in a column: the word in bold if there is one. */
-function word(line, column) {
-  const cell = line.cells[column];
-  return (cell.querySelector("strong") ?? cell).textContent.trim();
+const [SOURCE, VERDICT] = [0, 2];
+const heads = new Map();
+const lines = [];
+let head = null;
+for (const row of table.tBodies[0].rows) {
+  const verdict = row.cells[VERDICT].querySelector("strong")?.textContent;
+  const source = row.cells[SOURCE].textContent.trim();
+  const part = row.cells[1].textContent.trim().startsWith("–");
+  if (!verdict) {
+    head = { source, parts: [] };
+    heads.set(row, head);
+  } else {
+    const line = { row, words: [source || head.source, verdict] };
+    lines.push(line);
+    if (part) head.parts.push(line);
+  }
 }
 
-/** A labelled choice among all words of a column, each with its number of lines. */
-function choice(name, column) {
+/** A labelled choice among all words of a kind, each with its number of lines. */
+function choice(name, kind) {
   const label = document.createElement("label");
   const select = document.createElement("select");
-  const words = lines.map((line) => word(line, column));
+  const words = lines.map((line) => line.words[kind]);
   select.add(new Option(`all (${lines.length})`, ""));
   for (const each of [...new Set(words)].sort()) {
     select.add(new Option(`${each} (${words.filter((other) => other === each).length})`, each));
   }
   select.onchange = show;
   label.append(`${name} `, select);
-  return { column, label, select };
+  return { kind, label, select };
 }
 
-/** Show the lines that meet both choices, and say how many there are. */
+/** Show the lines that meet both choices, with their heads, and say how many there are. */
 function show() {
-  for (const line of lines) {
-    line.hidden = choices.some(({ column, select }) => select.value && word(line, column) !== select.value);
+  for (const { row, words } of lines) {
+    row.hidden = choices.some(({ kind, select }) => select.value && words[kind] !== select.value);
   }
-  said.textContent = `${lines.filter((line) => !line.hidden).length} of ${lines.length} lines`;
+  for (const [row, { parts }] of heads) row.hidden = parts.every((line) => line.row.hidden);
+  said.textContent = `${lines.filter((line) => !line.row.hidden).length} of ${lines.length} lines`;
 }
 
 /** Show the whole list again if a link leads to a line that is hidden. */
 function reveal() {
-  const line = document.getElementById(location.hash.slice(1))?.closest("tr");
-  if (line?.hidden) {
+  const row = document.getElementById(location.hash.slice(1))?.closest("tr");
+  if (row?.hidden) {
     for (const { select } of choices) select.value = "";
     show();
-    line.scrollIntoView();
+    row.scrollIntoView();
   }
 }
 
-const choices = [choice("Source", 0), choice("Verdict", 2)];
+const choices = [choice("Source", 0), choice("Verdict", 1)];
 const said = document.createElement("output");
 const bar = document.createElement("p");
 bar.className = "verdict-choices";

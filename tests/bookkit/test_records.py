@@ -246,6 +246,8 @@ def test_a_part_that_no_paper_claims_is_ours():
     found = {(x.row.row, x.part): x for x in ledger.status_table(records)}
     assert [found["WU-T4.1", part].origin for part in ("statement", "our constants")] == ["WU", "ours"]
     assert [found[row, ""].origin for row in ("LN-rebuttal", "RA-mean")] == ["others", "ours"]
+    text = ledger.headlines_markdown(list(found.values()), {})
+    assert "#wu-t4-1-statement" in text and "#wu-t4-1-our-constants" not in text
     assert "| this book | " in ledger.status_markdown([found["WU-T4.1", part] for _, part in found if part], {})
 
 
