@@ -69,7 +69,9 @@ def commands(page):
     """Return the command lines of a page as (program, words); ``torchrun`` starts a program as Python does."""
     lines = [line for block in blocks(page, "bash") for line in block.splitlines()]
     lines = [
-        re.sub(r"^(\S*python|torchrun \S+) -m ", "", line) for line in lines if not line.startswith(("make ", "pip ", "git "))
+        re.sub(r"^(\S*python|torchrun \S+) -m ", "", line)
+        for line in lines
+        if not line.startswith(("make ", "pip ", "git "))
     ]
     return [(words[0], words[1:]) for words in (shlex.split(line, comments=True) for line in lines) if words]
 
