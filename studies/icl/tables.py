@@ -71,26 +71,6 @@ def gap_table(runs: Runs) -> pd.DataFrame:
     return table.assign(pair=pd.Categorical(table["pair"], PAIR_NAMES, ordered=True))
 
 
-def gap_arrays(table: pd.DataFrame, panel: str, bar: str) -> dict[str, dict[str, np.ndarray]]:
-    """Return gaps (seeds, pairs) by panel and bar, as :func:`studies.icl.figures.gap_panels` draws them.
-
-    ``panel`` and ``bar`` are columns that name a row's panel and its bar in there, both in the order of their first
-    rows.
-    """
-    panels: dict[str, dict[str, np.ndarray]] = {}
-    for (title, label), group in table.groupby([panel, bar], sort=False):
-        values = group.pivot(index="seed", columns="pair", values="gap")
-        panels.setdefault(title, {})[label] = values.to_numpy()
-    return panels
-
-
-def depth_panels(table: pd.DataFrame) -> dict[str, dict[str, np.ndarray]]:
-    """Return :func:`gap_arrays`: a panel for each depth, without and with a residual, and a bar for each encoding."""
-    residual = table["residual"].map({True: ", residual", False: ", no residual"})
-    panel = table["layers"].map("{} layers".format) + residual
-    return gap_arrays(table.assign(panel=panel, bar=table["encoding"].map(NAMES)), "panel", "bar")
-
-
 def outcome_table(runs: Runs, *, early: int = 10_000) -> pd.DataFrame:
     """Return what every network learnt: columns :data:`FIELDS`, seed, novel, loss at the end and early_loss."""
     rows = []
@@ -217,15 +197,27 @@ def influence_by_source(results: xr.Dataset) -> dict[str, np.ndarray]:
     return {"rollout": predicted_profiles(results), "gradient": results["influence"].values}
 
 
+def guesses(task: Task) -> list[int]:
+    """Return for each pair of places which one a guess names from the data alone: 1 for the earlier, -1 for the later.
+
+    It is the later one if training had answers there and none at the earlier, and the earlier one otherwise.
+
+    >>> guesses(Task()), guesses(Task(bias="middle")), guesses(Task(bias="ends"))
+    ([1, 1, 1], [-1, 1, 1], [1, 1, -1])
+    """
+    asked = [[task.places[place] in task.targets for place in pair] for pair in PAIRS]
+    return [-1 if later and not earlier else 1 for earlier, later in asked]
+
+
 def agreement_points(runs: Runs) -> pd.DataFrame:
     """Return influence beside accuracy, means over seeds: a row for each setting, source and pair of places.
 
     The columns are :data:`FIELDS`, source, pair, difference and share (of influence), gap and preference (in accuracy),
-    and novel, the accuracy on novel classes without position bias.
+    guess (of :func:`guesses`), and novel, the accuracy on novel classes without position bias.
     """
     rows = []
     for setting, x in runs.items():
-        measured = {"gap": gaps(x).mean(0), "preference": preferences(x).mean(0)}
+        measured = {"gap": gaps(x).mean(0), "preference": preferences(x).mean(0), "guess": guesses(setting.task)}
         for source, profiles in influence_by_source(x).items():
             items = setting.task.items
             found = {"difference": differences(profiles, items).mean(0), "share": shares(profiles, items).mean(0)}
@@ -233,17 +225,35 @@ def agreement_points(runs: Runs) -> pd.DataFrame:
                 values = {name: float(values[k]) for name, values in (found | measured).items()}
                 values["novel"] = float(x["accuracy_novel"].mean())
                 rows.append(described(setting) | {"source": source, "pair": pair} | values)
-    table = pd.DataFrame(rows, columns=[*FIELDS, "source", "pair", "difference", "share", "gap", "preference", "novel"])
+    names = [*FIELDS, "source", "pair", "difference", "share", "gap", "preference", "guess", "novel"]
+    table = pd.DataFrame(rows, columns=names)
     return table.assign(pair=pd.Categorical(table["pair"], PAIR_NAMES, ordered=True))
+
+
+def constant_preferences(points: pd.DataFrame) -> Float[np.ndarray, "points"]:
+    """Return a preference for each point of one source that knows neither its network nor its attention.
+
+    It has the sign of the guess and, as its size, the median over the other settings of what is preferred in the
+    guess's direction between the same two places; NaN where no other setting has any.
+    """
+    unit = points.groupby(list(FIELDS)).ngroup().to_numpy()
+    guess, pair = points["guess"].to_numpy(), points["pair"].to_numpy()
+    along = points["preference"].to_numpy() * guess
+    size = np.full(len(points), np.nan)
+    for k in range(len(points)):
+        others = along[(unit != unit[k]) & (pair == pair[k])]
+        if not np.isnan(others).all():
+            size[k] = np.nanmedian(others)
+    return guess * size
 
 
 def agreement_scores(points: pd.DataFrame, groups: Mapping[str, str], *, least: float) -> pd.DataFrame:
     """Return how well influence tells what is favoured: a row for each source and group of networks, a query.
 
     ``gaps`` are those beyond ``least``, which alone have a sign; ``sign`` is the share of them whose sign the
-    difference of influence has; ``earlier`` the share in which the earlier place is favoured; ``rank`` and
+    difference of influence has; ``guess`` the share in which the guessed place is favoured; ``rank`` and
     ``share_rank`` are Spearman's coefficient of difference and gap, and of share and preference; ``off`` and
-    ``zero_off`` the mean of |share - preference| and of |preference|.
+    ``constant_off`` the mean distance of the share and of :func:`constant_preferences` from the preference.
     """
     rows = {}
     for source in SOURCES:
@@ -259,45 +269,70 @@ def agreement_intervals(
     """Return intervals for the signs of :func:`agreement_scores`, by resampling settings with their three gaps.
 
     ``settings`` are those that have a gap that counts; ``sign`` has its 95 % interval ``sign_low``, ``sign_high``;
-    ``ahead`` is the share of signs less that of always naming the earlier place, with ``ahead_low``, ``ahead_high``;
-    its p value is ``p``, and ``adjusted`` by Holm over the groups of one source.
+    ``ahead`` is the share of signs less that of the guess, with ``ahead_low``, ``ahead_high``; its p value is ``p``,
+    and ``adjusted`` by Holm over the groups of one source. ``closer`` is ``constant_off`` less ``off``, with
+    ``closer_low``, ``closer_high``.
     """
     rows = {}
     for source in SOURCES:
-        clear = points[(points["source"] == source) & (points["gap"].abs() > least)]
+        of_source = points[points["source"] == source]
         for name, query in groups.items():
-            rows[source, name] = _sign_interval(clear.query(query) if query else clear, resamples, seed)
+            chosen = of_source.query(query) if query else of_source
+            signs = _sign_interval(chosen[chosen["gap"].abs() > least], resamples, seed)
+            rows[source, name] = signs | _size_interval(chosen, resamples, seed)
     table = pd.DataFrame.from_dict(rows, orient="index").rename_axis(["source", "networks"])
     by_source = table["p"].groupby(level="source", sort=False)
     return table.assign(adjusted=by_source.transform(lambda p: holm(p.to_numpy())))
 
 
 def _sign_interval(clear: pd.DataFrame, resamples: int, seed: int) -> dict[str, float]:
-    """Return the share of signs and its lead over "earlier", with intervals, settings as units."""
-    unit = clear.groupby(list(FIELDS)).ngroup().to_numpy()
+    """Return the share of signs and its lead over the guess, with intervals, settings as units."""
+    weights, settings = _weights(clear, resamples, seed)
     right = (np.sign(clear["difference"]) == np.sign(clear["gap"])).to_numpy(float)
-    ahead = right - (clear["gap"] > 0).to_numpy(float)
-    weights = resample_weights(unit, resamples, seed=seed)
-    weights /= weights.sum(1, keepdims=True)
-    values = {"settings": float(len(np.unique(unit)))}
+    ahead = right - (clear["guess"] == np.sign(clear["gap"])).to_numpy(float)
+    values = {"settings": float(settings)}
     for name, x in (("sign", right), ("ahead", ahead)):
         low, high = interval(weights @ x)
         values |= {name: float(x.mean()), f"{name}_low": float(low), f"{name}_high": float(high)}
     return values | {"p": sign_p_value(weights @ ahead)}
 
 
+def _size_interval(chosen: pd.DataFrame, resamples: int, seed: int) -> dict[str, float]:
+    """Return how much less the share is off than a constant preference, with an interval, settings as units."""
+    known = _with_errors(chosen)
+    weights, _ = _weights(known, resamples, seed)
+    x = (known["constant_off"] - known["off"]).to_numpy()
+    low, high = interval(weights @ x)
+    return {"closer": float(x.mean()), "closer_low": float(low), "closer_high": float(high)}
+
+
+def _weights(chosen: pd.DataFrame, resamples: int, seed: int) -> tuple[np.ndarray, int]:
+    """Return weights of points in each resample of settings, and how many settings there are."""
+    unit = chosen.groupby(list(FIELDS)).ngroup().to_numpy()
+    weights = resample_weights(unit, resamples, seed=seed)
+    return weights / weights.sum(1, keepdims=True), len(np.unique(unit))
+
+
+def _with_errors(chosen: pd.DataFrame) -> pd.DataFrame:
+    """Return the points that have both a share and a preference, with what two predictions are off by."""
+    known = chosen.dropna(subset=["share", "preference"])
+    off = (known["share"] - known["preference"]).abs()
+    constant = (constant_preferences(known) - known["preference"]).abs()
+    return known.assign(off=off, constant_off=constant).dropna(subset="constant_off")
+
+
 def _scores(chosen: pd.DataFrame, least: float) -> dict[str, int | float]:
     """Return the scores of one group."""
     clear = chosen[chosen["gap"].abs() > least]
-    known = chosen.dropna(subset=["share", "preference"])
+    known, errors = chosen.dropna(subset=["share", "preference"]), _with_errors(chosen)
     return {
         "gaps": len(clear),
         "sign": float((np.sign(clear["difference"]) == np.sign(clear["gap"])).mean()),
-        "earlier": float((clear["gap"] > 0).mean()),
+        "guess": float((clear["guess"] == np.sign(clear["gap"])).mean()),
         "rank": float(chosen["difference"].corr(chosen["gap"], "spearman")),
         "share_rank": float(known["share"].corr(known["preference"], "spearman")),
-        "off": float((known["share"] - known["preference"]).abs().mean()),
-        "zero_off": float(known["preference"].abs().mean()),
+        "off": float(errors["off"].mean()),
+        "constant_off": float(errors["constant_off"].mean()),
     }
 
 

@@ -1,12 +1,13 @@
 """Panels of trained networks: what is drawn is what was given."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 plt = pytest.importorskip("matplotlib.pyplot", reason="matplotlib is not installed")
 
 from posbias.plotting import use_style
-from studies.icl.figures import gap_panels, sink_panels
+from studies.icl.figures import depth_panels
 
 PAIRS = ["first vs middle", "first vs last", "middle vs last"]
 
@@ -19,24 +20,37 @@ def style():
     plt.close("all")
 
 
-def test_bars_are_means_error_bars_reach_to_the_seeds_and_dots_are_the_seeds():
-    gaps = np.array([[0.1, 0.4, -0.2], [0.3, 0.5, -0.6]])
-    fig = gap_panels({"2 layers": {"none": gaps, "RoPE": -gaps}, "4 layers": {"RoPE": gaps}}, PAIRS)
-    ax = fig.axes[0]
-    heights = [bar.get_height() for bar in ax.patches]
-    np.testing.assert_allclose(heights, [0.2, 0.45, -0.4, -0.2, -0.45, 0.4])
-    reach = np.array([segment[:, 1] for segment in ax.collections[0].get_segments()])
-    np.testing.assert_allclose(reach, [[0.1, 0.3], [0.4, 0.5], [-0.6, -0.2]])
-    dots = [line.get_ydata() for line in ax.lines if line.get_marker() == "."]
-    np.testing.assert_allclose(np.array(dots[:3]).T, gaps)
-    assert fig.axes[1].patches[0].get_x() == ax.patches[3].get_x()  # RoPE has its own place, with nothing beside it
+def gap_rows(gaps):
+    """Return rows as of a table of gaps, from gaps (layers, seeds, pairs) by encoding; layers are 2, 4, …"""
+    rows = [
+        {"encoding": encoding, "layers": 2 * depth + 2, "seed": seed, "pair": pair, "gap": x[depth, seed, k]}
+        for encoding, x in gaps.items()
+        for depth in range(len(x))
+        for seed in range(x.shape[1])
+        for k, pair in enumerate(PAIRS)
+    ]
+    table = pd.DataFrame(rows)
+    return table.assign(pair=pd.Categorical(table["pair"], PAIRS, ordered=True))
 
 
-def test_sinks_are_drawn_as_given():
-    metric, even = np.array([0.3, 0.1, 0.2]), np.array([0.2, 0.1, 0.0])
-    lines = {"windows": {"causal": metric, "window 5": metric / 2}, "prefixes": {"causal": metric, "prefix 2": metric}}
-    fig = sink_panels({"layer 1": np.eye(3), "layer 2": np.eye(3)}, lines, even)
-    windows, prefixes = (ax for ax in fig.axes if ax.get_ylabel() == "measure of sinks")
-    np.testing.assert_allclose(windows.lines[0].get_xdata(), [1, 2, 3])
-    np.testing.assert_allclose(windows.lines[1].get_ydata(), metric / 2)
-    np.testing.assert_allclose(prefixes.lines[2].get_ydata(), even)
+def test_lines_are_means_thin_lines_reach_to_the_seeds_and_dots_are_the_seeds():
+    gaps = np.array([[[0.1, 0.4, -0.2], [0.3, 0.5, -0.6]], [[0.0, 0.2, 0.1], [0.2, 0.6, 0.3]]])
+    fig = depth_panels(gap_rows({"none": gaps, "rope": -gaps}))
+    assert [ax.get_title() for ax in fig.axes] == PAIRS
+    for k, ax in enumerate(fig.axes):
+        lines = [line for line in ax.lines if line.get_linestyle() == "-" and line.get_marker() != "None"]
+        for sign, line, bars in zip((1, -1), lines, ax.collections, strict=True):
+            np.testing.assert_allclose(line.get_ydata(), sign * gaps[..., k].mean(1))
+            ends = np.array([segment[:, 1] for segment in bars.get_segments()])
+            np.testing.assert_allclose(ends, np.sort(sign * gaps[..., k]))
+            np.testing.assert_allclose([segment[0, 0] for segment in bars.get_segments()], line.get_xdata())
+        dots = [line.get_ydata() for line in ax.lines if line.get_marker() == "."]
+        np.testing.assert_allclose(np.array(dots[:2]).T, gaps[..., k])
+    said = [text.get_text() for text in fig.axes[2].texts]
+    assert said == ["middle preferred", "last preferred"] and fig.axes[2].get_xticks().tolist() == [2, 4]
+
+
+def test_a_seed_that_one_depth_lacks_is_left_out_there():
+    table = gap_rows({"none": np.full((2, 2, 3), 0.25)})
+    fig = depth_panels(table[(table["layers"] == 2) | (table["seed"] == 0)])
+    np.testing.assert_allclose(fig.axes[0].lines[0].get_ydata(), [0.25, 0.25])

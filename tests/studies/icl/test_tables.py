@@ -9,21 +9,21 @@ pytest.importorskip("torch", reason="torch is not installed")
 
 from posbias.rollout.influence import rollout_matrix
 from studies.icl.outcomes import VARIABLES, gaps, labelled, preferences
-from studies.icl.settings import Setting, preset
+from studies.icl.settings import Setting, Task, preset
 from studies.icl.tables import (
     PAIR_NAMES,
     SOURCES,
     agreement_intervals,
     agreement_points,
     agreement_scores,
+    constant_preferences,
     depth_orders,
-    depth_panels,
     described,
     differences,
     even_sinks,
     even_table,
-    gap_arrays,
     gap_table,
+    guesses,
     joined,
     kept_runs,
     outcome_table,
@@ -48,7 +48,7 @@ def results(accuracy=0.5, seeds=(0, 5), **attributes):
     return labelled(arrays, list(seeds), MADE | attributes)
 
 
-def test_a_row_for_each_network_and_pair_and_gaps_by_panel_and_bar():
+def test_a_row_for_each_network_and_pair():
     accuracy = np.zeros((2, 3, 2))
     accuracy[1, 2] = 0.6, 0.2
     setting = preset("figure8")[1]
@@ -59,12 +59,6 @@ def test_a_row_for_each_network_and_pair_and_gaps_by_panel_and_bar():
     assert row["gap"] == pytest.approx(0.4) and row["preference"] == pytest.approx(0.5)
     assert (row["mask"], row["width"], row["layers"], row["residual"]) == ("window", 5, 2, False)
     assert table["pair"].cat.categories.tolist() == list(PAIR_NAMES)
-    runs = {s: results(accuracy if s.network.layers == 4 else 0.5) for s in preset("figure5")}
-    table = gap_table(runs)
-    panels = gap_arrays(table.assign(depth=table["layers"].astype(str)), "depth", "encoding")
-    assert list(panels) == ["2", "4", "6"] and list(panels["2"]) == ["none", "decay", "rope"]
-    np.testing.assert_allclose(panels["4"]["rope"], [[0, 0, 0], [0, 0, 0.4]], atol=1e-12)
-    assert not panels["2"]["rope"].any()
 
 
 def test_no_runs_are_an_empty_table():
@@ -82,9 +76,6 @@ def test_a_folder_s_results_take_the_place_of_those_that_are_kept(tmp_path):
     assert mine["figure4"][first].identical(kept["figure4"][first])
     both = joined(mine, "figure4", "figure5")
     assert list(both) == preset("figure4") + preset("figure5")
-    panels = depth_panels(gap_table(both))
-    assert list(panels)[2:4] == ["6 layers, no residual", "2 layers, residual"]
-    assert all(list(bars) == ["no encoding", "decay mask", "RoPE"] for bars in panels.values())
 
 
 def test_losses_at_the_end_and_earlier():
@@ -198,26 +189,48 @@ def test_points_have_influence_and_accuracy_of_each_pair():
     assert points["novel"].tolist() == pytest.approx([0.7] * 6), "of the network, the mean over seeds"
 
 
+def test_a_guess_knows_the_data_and_not_the_network():
+    expected = {"none": [1, 1, 1], "first": [1, 1, 1], "middle": [-1, 1, 1], "last": [1, -1, -1], "ends": [1, 1, -1]}
+    assert {bias: guesses(Task(bias=bias)) for bias in expected} == expected
+    points = agreement_points({Setting(Task(bias="last")): of_weight(0.2, 0.52)})
+    assert points.query("source == 'rollout'")["guess"].tolist() == expected["last"]
+
+
+def fields(groups):
+    """Return the fields of a setting for each letter, one setting a letter."""
+    settings = dict(zip("abcd", preset("figure4"), strict=False))
+    return pd.DataFrame([described(settings[group]) for group in groups])
+
+
 POINTS = pd.DataFrame(
     {
         "source": ["rollout"] * 4 + ["gradient"] * 4,
-        "group": list("aabb") * 2,
+        "group": list("aabc") * 2,
+        "pair": ["x", "y", "x", "x"] * 2,
         "difference": [0.3, -0.1, 0.2, 0.1, 0.1, 0.2, 0.3, 0.4],
         "share": [0.5, -0.5, np.nan, 0.5, 0.1, 0.2, 0.3, 0.4],
         "gap": [0.2, -0.2, -0.1, 0.001] * 2,
         "preference": [0.7, -0.5, 0.9, 0.1] * 2,
+        "guess": [1, -1, 1, 1] * 2,
     }
 )
+POINTS = POINTS.join(fields(POINTS["group"]))
 
 
 def test_scores_by_hand():
     scores = agreement_scores(POINTS, {"all": "", "a": "group == 'a'"}, least=0.01)
     every = scores.loc["rollout", "all"]
-    assert every["gaps"] == 3 and every["sign"] == pytest.approx(2 / 3) and every["earlier"] == pytest.approx(1 / 3)
+    assert every["gaps"] == 3 and every["sign"] == pytest.approx(2 / 3) and every["guess"] == pytest.approx(2 / 3)
     assert every["rank"] == pytest.approx(1 - 6 * (0 + 0 + 1 + 1) / (4 * 15))  # ranks 4 1 3 2 against 4 1 2 3
-    assert every["off"] == pytest.approx((0.2 + 0 + 0.4) / 3)  # a share that is missing is left out
-    assert every["zero_off"] == pytest.approx((0.7 + 0.5 + 0.1) / 3)
+    assert every["off"] == pytest.approx((0.2 + 0.4) / 2)  # of a and c at x: b has no share, and y is a's alone
+    assert every["constant_off"] == pytest.approx(0.6)  # a is told c's 0.1, and c is told a's 0.7
     assert scores.loc[("rollout", "a"), "sign"] == 1 and scores.loc[("gradient", "a"), "sign"] == 0.5
+
+
+def test_a_constant_preference_is_that_of_other_settings_between_the_same_places_in_the_guess_s_direction():
+    points = fields("abcd").assign(pair="x", guess=[1, 1, -1, 1], preference=[0.2, 0.4, -0.9, np.nan])
+    assert constant_preferences(points).tolist() == pytest.approx([0.65, 0.55, -0.3, 0.4])
+    assert np.isnan(constant_preferences(points.assign(pair=list("wxyz")))).all()
 
 
 def test_orders_of_depths():
@@ -238,6 +251,7 @@ def points_of(signs, settings):
     for source in SOURCES:
         for setting, right in zip(settings, signs, strict=True):
             row = described(setting) | {"source": source, "difference": 1.0 if right else -1.0, "gap": 0.3}
+            row |= {"guess": 1, "share": 0.5 if right else -0.5, "preference": 0.4}
             rows += [row | {"pair": pair} for pair in range(3)]
     return pd.DataFrame(rows)
 
@@ -247,8 +261,12 @@ def test_intervals_of_signs_take_settings_as_units():
     points = points_of([1, 1, 0, 1, 1, 0, 1, 1, 1], settings)
     found = agreement_intervals(points, {"all": ""}, least=0.01).loc["rollout", "all"]
     assert found["sign"] == pytest.approx(7 / 9) and found["settings"] == 9
-    assert found["ahead"] == pytest.approx(7 / 9 - 1)  # the earlier place is always ahead
+    assert found["ahead"] == pytest.approx(7 / 9 - 1)  # the guess is always right
     width = found["sign_high"] - found["sign_low"]
     assert width == pytest.approx(2 * 1.96 * np.sqrt(7 / 9 * 2 / 9 / 9), rel=0.2)  # of 9 settings, not 27 gaps
+    assert found["closer"] == pytest.approx(0 - (7 * 0.1 + 2 * 0.9) / 9)  # the constant is 0.4 for every setting
+    assert found["closer_low"] < found["closer"] < found["closer_high"] < 0
     every = agreement_intervals(points_of([1] * 9, settings), {"all": ""}, least=0.01).loc["rollout", "all"]
     assert every[["sign_low", "sign_high", "p"]].tolist() == pytest.approx([1, 1, 1])
+    wrong = points_of([1] * 9, settings).assign(guess=-1)
+    assert agreement_intervals(wrong, {"all": ""}, least=0.01).loc["rollout", "all"]["ahead"] == 1
