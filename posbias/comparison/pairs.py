@@ -27,7 +27,7 @@ class Comparison:
     wasserstein
         Normalised W₁: the share of the sequence's length by which influence has to move, on average.
     interval
-        Its 95 % interval over resampled prompts, if exactly one of the two was measured on two prompts or more.
+        Its 95% interval over resampled prompts, if exactly one of the two was measured on two prompts or more.
     prompts
         Number of those prompts.
     spearman
@@ -55,7 +55,7 @@ class Comparison:
         """Return what is shown of a comparison, by name."""
         distance = f"{self.wasserstein:.3f}"
         if self.interval is not None:
-            distance += f" (95 % interval {self.interval[0]:.3f} to {self.interval[1]:.3f}, {self.prompts} prompts)"
+            distance += f" (95% interval {self.interval[0]:.3f} to {self.interval[1]:.3f}, {self.prompts} prompts)"
         return [
             ("W1", distance),
             ("baselines:", f"equal shares {self.even:.3f}, all on the last token {self.last:.3f}"),

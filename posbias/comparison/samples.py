@@ -71,7 +71,7 @@ def u_decisions(
 ) -> pd.DataFrame:
     """Return for each model whether its profile has a U, with the models' number taken into account.
 
-    Columns: ``excess`` of :func:`u_excess` with its 95 % interval, ``excess_low`` to ``excess_high``; ``adjusted``,
+    Columns: ``excess`` of :func:`u_excess` with its 95% interval, ``excess_low`` to ``excess_high``; ``adjusted``,
     Holm's p value over the models; ``u``: yes or no where that is at most :data:`LEVEL`, open elsewhere.
     """
     least = int(np.ceil(2 * len(samples) / LEVEL))

@@ -24,7 +24,7 @@ class Score:
     wasserstein
         Normalised W₁ of prediction and measured mean profile.
     low, high
-        Its 95 % interval over resampled units (:func:`~posbias.comparison.resampling.hull_interval`).
+        Its 95% interval over resampled units (:func:`~posbias.comparison.resampling.hull_interval`).
     first_aside
         The same with the first token left out of both profiles, which are then normalised again.
     spearman
@@ -49,7 +49,7 @@ class Gain(NamedTuple):
     gain
         W₁ of the first less W₁ of the second; positive gains speak for the second.
     low, high
-        Its 95 % interval over resampled units (:func:`~posbias.comparison.resampling.hull_interval`).
+        Its 95% interval over resampled units (:func:`~posbias.comparison.resampling.hull_interval`).
     p_value
         Two-sided, of no gain: the level at which the interval begins to contain 0.
     """

@@ -31,7 +31,7 @@ class Explanation:
         share of its place in other prompts.
     segments
         A segment a row: its text, number of tokens, ``share`` and ``profile``; ``without_position``, its share divided
-        by its place's, normalised over segments, with a 95 % interval, ``low`` to ``high``, over the documents of the
+        by its place's, normalised over segments, with a 95% interval, ``low`` to ``high``, over the documents of the
         profile; ``removed``, the change of the target's log-probability, in nats, without the segment; ``if_first`` and
         ``if_last``, the change of its log share, in nats, that the profile expects if it came first, or directly before
         the last segment, which stays.

@@ -31,9 +31,9 @@ VARIABLES: dict[str, tuple[tuple[str, ...], str]] = {
     "group_prompts": (("group",), "number of prompts whose answer stands in the group"),
     **{name: (("prompt",), what) for name, (_, what) in SCORES.items()},
     **{f"{name}_mean": (("group",), f"mean over the group's prompts of {name}") for name in SCORES},
-    **{f"{name}_low": (("group",), f"lower end of the 95 % interval of {name}_mean") for name in SCORES},
-    **{f"{name}_high": (("group",), f"upper end of the 95 % interval of {name}_mean") for name in SCORES},
-    "overall": (("score", "end"), "mean over all prompts, and its 95 % interval"),
+    **{f"{name}_low": (("group",), f"lower end of the 95% interval of {name}_mean") for name in SCORES},
+    **{f"{name}_high": (("group",), f"upper end of the 95% interval of {name}_mean") for name in SCORES},
+    "overall": (("score", "end"), "mean over all prompts, and its 95% interval"),
     "difference_p_value": (("score",), "of no difference between groups of places, by permutation of the prompts"),
     "profile": (("profile_name", "place_index"), "share of a prompt's influence at a place, summed over its tokens"),
     "profile_group": (("profile_name", "group"), "mean of profile over the places of a group"),
@@ -41,7 +41,7 @@ VARIABLES: dict[str, tuple[tuple[str, ...], str]] = {
     "profile_index": (("profile_prompt",), "which prompts gave the profile"),
     "rank_correlation": (
         ("profile_name", "score", "end"),
-        "Spearman's correlation over groups of places, and its 95 % interval",
+        "Spearman's correlation over groups of places, and its 95% interval",
     ),
     "lambda_frobenius": (("layer",), "mean over the profile's prompts of ‖a‖/(‖x‖+‖a‖)"),
     "prompt_tokens": (("prompt", "position"), "token ids of the prompts, all but the answer's last"),
@@ -221,7 +221,7 @@ def difference_text(results: xr.Dataset, score: str) -> str:
 def does_task(results: xr.Dataset) -> bool:
     """Return whether a model does the task at all: over all prompts the score is above that of a guess, or of no copy.
 
-    It is the lower end of the score's 95 % interval that is compared, the score itself where there is none.
+    It is the lower end of the score's 95% interval that is compared, the score itself where there is none.
     """
     kv = results.attrs["task"] == "kv"
     mean, low, _ = results["overall"].sel(score="accuracy_among" if kv else "gain").values

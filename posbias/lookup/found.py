@@ -38,7 +38,7 @@ class Found:
     def to_pandas(self) -> pd.DataFrame:
         """Return groups of neighbouring places, one a row: first and last place, how many prompts, and the scores.
 
-        Places count from 0. Each score is a mean with the ends of its 95 % interval, ``low`` and ``high``.
+        Places count from 0. Each score is a mean with the ends of its 95% interval, ``low`` and ``high``.
         """
         x, scores = self.results, OF_TASK[str(self.results.attrs["task"])]
         names = [name if end == "mean" else f"{name}_{end}" for name in scores for end in ENDS]

@@ -100,7 +100,7 @@ class Groups:
 
 @dataclass(frozen=True)
 class GroupMeans:
-    """Hold a score's mean for each group of places, and over all prompts (mean, low, high), with 95 % intervals.
+    """Hold a score's mean for each group of places, and over all prompts (mean, low, high), with 95% intervals.
 
     Ends are NaN where resamples give none; ``drawn`` is NaN where none of a group's prompts was drawn.
     """
@@ -198,7 +198,7 @@ def drawn_profile(
 def rank_correlation(
     score: GroupMeans, profile: Float[np.ndarray, "G"], drawn: Float[np.ndarray, "B G"] | None = None
 ) -> tuple[float, float, float]:
-    """Return Spearman's rank correlation of a score with a profile over groups of places, and its 95 % interval.
+    """Return Spearman's rank correlation of a score with a profile over groups of places, and its 95% interval.
 
     NaN for fewer than three groups, and where score or profile is the same in all of them. Noise in the means moves a
     correlation towards 0, in a resample once more than in the sample; the interval is therefore the hull of the
@@ -226,7 +226,7 @@ def _correlation(x: Float[np.ndarray, "B G"], y: Float[np.ndarray, "B G"]) -> Fl
 
 
 def _interval(values: Float[np.ndarray, "B"]) -> tuple[float, float]:
-    """Return the 95 % interval of the resamples that have a value, NaN where none has."""
+    """Return the 95% interval of the resamples that have a value, NaN where none has."""
     known = values[np.isfinite(values)]
     if not known.size:
         return NOWHERE
@@ -235,7 +235,7 @@ def _interval(values: Float[np.ndarray, "B"]) -> tuple[float, float]:
 
 
 def _share_interval(values: Float[np.ndarray, "N"]) -> tuple[float, float]:
-    """Return Clopper and Pearson's 95 % interval of a share, NaN without prompts."""
+    """Return Clopper and Pearson's 95% interval of a share, NaN without prompts."""
     if not values.size:
         return NOWHERE
     found = binomtest(int(values.sum()), values.size).proportion_ci(0.95)

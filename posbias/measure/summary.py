@@ -21,7 +21,7 @@ DROPPED = (
 )  # fmt: skip
 PER_PROMPT = ("influence_prompts", "influence_signed_prompts", "ladder_prompts")
 BITS = 10
-"""Bits of the fraction that are kept of each prompt's influence: 0.05 % of its size, far below its spread."""
+"""Bits of the fraction that are kept of each prompt's influence: 0.05% of its size, far below its spread."""
 
 ADDED: dict[str, tuple[tuple[str, ...], str]] = {
     "rollout": (

@@ -41,7 +41,7 @@ def profile_figure(evidence: Evidence) -> Figure:
     if evidence.nearest is None:
         return shown(drawing, description, "Measured influence.")
     nearest = subject.label(evidence.nearest)
-    shade = " with its 95 % interval" if evidence.band is not None else ""
+    shade = " with its 95% interval" if evidence.band is not None else ""
     caption = f"Measured influence (thick{shade}) and predictions of it, of which {nearest} comes closest."
     caption += " The table of predictions has the others." if len(subject.predictions) > len(drawn) else ""
     return shown(drawing, description, caption)
@@ -62,7 +62,7 @@ def mixing_figure(mixing: Float[np.ndarray, "T"], band: tuple[np.ndarray, np.nda
         return shown(drawing, description, "Mixing by layer; what is no number is not drawn.")
     most, least = int(mixing.argmax()), int(mixing.argmin())
     caption = f"Attention adds most in layer {most + 1}, λ = {mixing[most]:.3f}, and least in layer {least + 1}, "
-    caption += f"λ = {mixing[least]:.3f}." + ("" if band is None else " Lines are 95 % intervals.")
+    caption += f"λ = {mixing[least]:.3f}." + ("" if band is None else " Lines are 95% intervals.")
     return shown(drawing, description, caption)
 
 

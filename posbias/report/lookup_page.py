@@ -83,7 +83,7 @@ def places_figure(results: xr.Dataset) -> page.Figure:
     for name in ("first", "middle", "last"):
         found = lookup.score_text(results, MAIN[task], named[name].group)
         description += f" {name} {lookup.places_text(results, named[name])}: {score} {found}."
-    caption = f"Scores by place with 95 % intervals; by {score} {lookup.difference_text(results, MAIN[task])}."
+    caption = f"Scores by place with 95% intervals; by {score} {lookup.difference_text(results, MAIN[task])}."
     caption += " Below, what the places of the same prompts have of influence, measured and predicted." * profiled
     return page.shown(place_panels(results), description, caption)
 

@@ -109,7 +109,7 @@ class Evidence:
 
     @cached_property
     def band(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """The 95 % interval of the measured profile, position by position."""
+        """The 95% interval of the measured profile, position by position."""
         return None if self.resampled is None else interval(self.resampled)
 
     @cached_property
@@ -213,7 +213,7 @@ class Evidence:
 
     @cached_property
     def mixing_band(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """The 95 % interval of λ, layer by layer."""
+        """The 95% interval of λ, layer by layer."""
         return None if self.resampled_mixing is None else interval(self.resampled_mixing)
 
     @cached_property

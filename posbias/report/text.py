@@ -147,7 +147,7 @@ def lost(evidence: Evidence) -> Markup:
     if drawn is None:
         return Markup(f"<strong>Least influence in the middle: cannot tell</strong> without intervals. {here}.")
     (low, end_low), (high, end_high) = interval(drawn)
-    here += f" (95 % intervals {low:.2f} to {high:.2f} and {end_low:.2f} to {end_high:.2f})"
+    here += f" (95% intervals {low:.2f} to {high:.2f} and {end_low:.2f} to {end_high:.2f})"
     said = {"yes": "yes", "no": "no", "open": "cannot tell"}[evidence.lost]
     whole = ""
     if evidence.lost == "no":

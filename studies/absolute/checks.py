@@ -47,7 +47,7 @@ def detection(
 
     The logits are content (random keys and queries in each prompt, variance 5) and a function of the query, √i, of the
     size asked for. ``covered`` is the share of heads whose interval contains the true variance, ``detected`` that of
-    heads with p ≤ 5 %.
+    heads with p ≤ 5%.
     """
     i, j = basis.pairs
     effect = basis.both @ (basis.both.T @ np.sqrt(i))

@@ -35,12 +35,12 @@ class Estimate:
 
     @property
     def low(self) -> float:
-        """Return the lower end of the interval at 95 %."""
+        """Return the lower end of the interval at 95%."""
         return float(interval(self.draws)[0])
 
     @property
     def high(self) -> float:
-        """Return the upper end of the interval at 95 %."""
+        """Return the upper end of the interval at 95%."""
         return float(interval(self.draws)[1])
 
     def __sub__(self, other: Estimate) -> Estimate:
@@ -76,7 +76,7 @@ def gap(parts: Components) -> Estimate:
 
 
 def significant(p_values: Float[np.ndarray, "..."]) -> float:
-    """Return the share of tests that are significant after Benjamini and Hochberg's control at 5 %.
+    """Return the share of tests that are significant after Benjamini and Hochberg's control at 5%.
 
     >>> significant(np.array([0.001, 0.9, 0.001, 0.8]))
     0.5
@@ -103,7 +103,7 @@ def known_leakage(
     """Return what the estimator finds of known leakage: a row for each case.
 
     ``true`` is the variance of the known functions of position beyond offsets, ``estimate`` the mean over heads,
-    ``raw`` and ``controlled`` the shares of heads with a p-value at or below 5 % before and after control, ``covered``
+    ``raw`` and ``controlled`` the shares of heads with a p-value at or below 5% before and after control, ``covered``
     the share of heads whose own interval contains the true variance.
     """
     rows = []
@@ -196,7 +196,7 @@ class Kept:
         return pd.DataFrame(rows)
 
     def tests(self) -> dict[str, int]:
-        """Return how many tests there are, how many have p at or below 5 %, and how many are left after control."""
+        """Return how many tests there are, how many have p at or below 5%, and how many are left after control."""
         p = self.p_values().values.ravel()
         p = p[np.isfinite(p)]
         left = int((false_discovery_control(p) <= LEVEL).sum())

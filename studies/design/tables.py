@@ -72,7 +72,7 @@ def losses(seeds: Seeds, *, beyond: int = 0) -> pd.DataFrame:
 def prices(losses: pd.DataFrame) -> pd.DataFrame:
     """Return the loss of each model, and its price: what it is above that of its body with its own positions.
 
-    Columns ``body``, ``kind``, ``loss`` and ``price``; with ``_low`` and ``_high`` Student's 95 % interval over seeds,
+    Columns ``body``, ``kind``, ``loss`` and ``price``; with ``_low`` and ``_high`` Student's 95% interval over seeds,
     that of the price from differences between models of equal seeds, which saw the same batches.
     """
     rows = {}
@@ -159,7 +159,7 @@ def remedy_table(study: xr.Dataset) -> pd.DataFrame:
 
     Columns: ``remedy``, ``label``, ``choice``; ``extra``, its loss above that of the intact model on the same prompts,
     in nats a token; ``kernels_W1`` and ``influence_W1``, the distance to uniform of the rollout and of what was
-    measured; ``score_worst`` and ``score_mean`` over places, where there is a score. ``…_low`` and ``…_high`` are 95 %
+    measured; ``score_worst`` and ``score_mean`` over places, where there is a score. ``…_low`` and ``…_high`` are 95%
     intervals over documents' modules.
     """
     weights = resample_weights(study["unit"].values, study.sizes["resample"], seed=SEED)
@@ -196,7 +196,7 @@ def map_points(kept: Mapping[str, xr.Dataset]) -> pd.DataFrame:
 
     Columns ``way`` (trained or remedy), ``body``, ``name``; ``x``, W₁ of measured influence to uniform; ``y``, held-out
     loss above that of the body with its own positions, in nats a token; each with ``_low`` and ``_high``: Student's
-    95 % interval over seeds, or that over documents for a remedy. A remedy has the setting whose rollout is nearest to
+    95% interval over seeds, or that over documents for a remedy. A remedy has the setting whose rollout is nearest to
     uniform, or its only one.
     """
     seeds, rows = read_designed(kept, "designed"), []

@@ -268,7 +268,7 @@ def agreement_intervals(
 ) -> pd.DataFrame:
     """Return intervals for the signs of :func:`agreement_scores`, by resampling settings with their three gaps.
 
-    ``settings`` are those that have a gap that counts; ``sign`` has its 95 % interval ``sign_low``, ``sign_high``;
+    ``settings`` are those that have a gap that counts; ``sign`` has its 95% interval ``sign_low``, ``sign_high``;
     ``ahead`` is the share of signs less that of the guess, with ``ahead_low``, ``ahead_high``; its p value is ``p``,
     and ``adjusted`` by Holm over the groups of one source. ``closer`` is ``constant_off`` less ``off``, with
     ``closer_low``, ``closer_high``.

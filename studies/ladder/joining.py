@@ -47,7 +47,7 @@ def joined_profile(
 def join_table(kept: Mapping[str, xr.Dataset], *, resamples: int = 1000) -> pd.DataFrame:
     """Return W₁ of rollout (b) with either join, for every summary (by model) a row.
 
-    ``sizes`` and ``angles`` are distances to the measured influence, ``gain`` (with its 95 % interval over documents,
+    ``sizes`` and ``angles`` are distances to the measured influence, ``gain`` (with its 95% interval over documents,
     ``low`` to ``high``) is the first less the second, ``decided`` its sign where it stands among all models;
     ``mean_…`` are mean positions.
     """

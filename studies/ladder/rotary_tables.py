@@ -78,7 +78,7 @@ def rotary_scores(studies: Studies, kept: Kept) -> pd.DataFrame:
 
 
 def rotary_gains(studies: Studies, kept: Kept, pairs: Sequence[tuple[str, str]], *, resamples: int) -> pd.DataFrame:
-    """Return how much nearer the second kernel of each pair is, with its 95 % interval over documents.
+    """Return how much nearer the second kernel of each pair is, with its 95% interval over documents.
 
     Columns are ``model``, ``tokens``, ``before``, ``after``, ``gain``, ``low``, ``high``, ``p_value`` and ``decided``,
     its sign where it stands among all models and lengths.

@@ -115,7 +115,7 @@ def gain_table(
 ) -> pd.DataFrame:
     """Return how much nearer the second prediction of each pair is than the first, for every model.
 
-    Columns are ``model``, ``before``, ``after``, ``gain`` in W₁, its 95 % interval over documents, ``low`` to ``high``,
+    Columns are ``model``, ``before``, ``after``, ``gain`` in W₁, its 95% interval over documents, ``low`` to ``high``,
     with both distances taken on the same resampled documents, the p value of no gain, and its sign where it stands
     among those of all models (:func:`~posbias.comparison.multiplicity.decided`), ``decided``.
     """

@@ -206,7 +206,7 @@ def tilt_table(runs: Sequence[Run]) -> pd.DataFrame:
 def certain(
     values: Float[np.ndarray, "settings"], spread: Float[np.ndarray, "settings"], lines: Sequence[object], seeds: int
 ) -> Float[np.ndarray, "settings"]:
-    """Return half the widths of intervals for means over seeds that hold for all settings at once, at 95 %.
+    """Return half the widths of intervals for means over seeds that hold for all settings at once, at 95%.
 
     Three seeds say little of their own spread: it is pooled over the settings of a line, which differ in their
     positions alone. The level is divided by the number of settings (Bonferroni).

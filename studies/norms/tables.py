@@ -22,7 +22,7 @@ Studies = Mapping[str, Any]
 
 
 def mean_interval(x: Float[np.ndarray, "N"], resamples: int = 2000) -> tuple[float, float, float, float]:
-    """Return the mean over prompts, its interval at 95 %, prompts resampled, and the p value of a mean of 0.
+    """Return the mean over prompts, its interval at 95%, prompts resampled, and the p value of a mean of 0.
 
     >>> mean_interval(np.ones(4))[:3]
     (1.0, 1.0, 1.0)
@@ -38,7 +38,7 @@ def exponent_table(studies: Studies, data: str = "text") -> pd.DataFrame:
     ``values_first`` and ``values_deeper``: of averaged values in layer 1 and in deeper layers; ``branches`` and
     ``rest``: of the parts of the norm's input; ``input``, ``input_low``, ``input_high``: of the input itself, with
     an interval and ``input_p``, the p value of 0; ``falling`` of ``layers``: in how many layers from 2 on the input's
-    is below 0, at 5 % after Holm's adjustment for these layers; ``least``, ``most``: the extremes over them.
+    is below 0, at 5% after Holm's adjustment for these layers; ``least``, ``most``: the extremes over them.
     """
     rows = []
     for name, study in studies.items():
@@ -109,7 +109,7 @@ def change_table(studies: Studies, what: str, data: str = "text", against: str =
 
 
 def lower_everywhere(changes: Mapping[str, Float[np.ndarray, "N"]]) -> bool:
-    """Tell whether a reading falls in every model, at 5 % after Holm's adjustment for all of them.
+    """Tell whether a reading falls in every model, at 5% after Holm's adjustment for all of them.
 
     >>> lower_everywhere({"a": np.full(8, -1.0), "b": np.full(8, -0.1)})
     True

@@ -89,7 +89,7 @@ def fall_row(p: Float[np.ndarray, "n"], left_out: float = LEFT_OUT) -> dict[str,
 
 
 def fall_table(samples: dict[str, Sample], *, resamples: int = 100, left_out: float = LEFT_OUT) -> pd.DataFrame:
-    """Return :func:`fall_row` of every sample, a row each, with a 95 % interval of log(exponential/power).
+    """Return :func:`fall_row` of every sample, a row each, with a 95% interval of log(exponential/power).
 
     ``low`` to ``high`` are over resampled documents.
     """

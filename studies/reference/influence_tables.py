@@ -101,7 +101,7 @@ def profile_shapes(samples: Mapping[str, Sample], *, resamples: int = 1000) -> p
 
     Index ``model``. Columns: ``mean`` position; ``first``, influence of the first token times n; ``last``, that of
     the last; ``depth`` of the U (:func:`~posbias.rollout.profiles.u_shape`, running mean of :data:`SMOOTH`); its
-    ``trough``, the place as a share of the prompt, with ``trough_low`` and ``trough_high``, the 95 % interval;
+    ``trough``, the place as a share of the prompt, with ``trough_low`` and ``trough_high``, the 95% interval;
     ``excess``, ``adjusted`` and ``u`` of :func:`u_decisions`; ``depth_aside``, without the first token;
     ``depth_eight`` and ``u_eight``, where each end is a mean over eight tokens.
     """

@@ -72,7 +72,7 @@ def save_model(model: PreTrainedModel, row: Reference, tokenizer: Tokenizer, fol
 
 
 def learning_rate(step: int, row: Reference) -> float:
-    """Return the learning rate of a step: linear warm-up over 5 % of the steps, then cosine decay to a tenth.
+    """Return the learning rate of a step: linear warm-up over 5% of the steps, then cosine decay to a tenth.
 
     >>> from studies.reference.models import reference
     >>> [round(learning_rate(step, reference("bloom-12")), 6) for step in (0, 59, 1200)]

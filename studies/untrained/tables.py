@@ -105,7 +105,7 @@ def by_prediction(table: pd.DataFrame, names: Mapping[str, str], order: Sequence
 
 
 def over_seeds(table: pd.DataFrame, value: str = "W1") -> pd.DataFrame:
-    """Return mean and Student's 95 % interval over seeds (``mean``, ``low``, ``high``) and the largest (``most``)."""
+    """Return mean and Student's 95% interval over seeds (``mean``, ``low``, ``high``) and the largest (``most``)."""
     keys = [name for name in table.columns if name not in ("seed", "W1", "spearman", value)]
     rows = [
         (*key, x.mean(), *(t_interval(x) if len(x) > 1 else (np.nan, np.nan)), x.max())

@@ -58,7 +58,7 @@ def test_both_joins_beside_a_loop():
 
 
 def test_a_join_is_decided_among_all_models():
-    """50 resamples give p ≥ 2/51: enough for one comparison at 5 %, not for two."""
+    """50 resamples give p ≥ 2/51: enough for one comparison at 5%, not for two."""
     one = join_table({"one": summary(0)}, resamples=50)
     assert (one["p_value"] == 2 / 51).all() and one["decided"].all()
     both = join_table({"one": summary(0), "two": summary(1)}, resamples=50)

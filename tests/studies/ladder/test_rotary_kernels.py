@@ -84,7 +84,7 @@ def test_gains_of_kernels(kept):
 
 
 def test_lengths_of_a_pair_are_one_family(kept):
-    """50 resamples give p ≥ 2/51: enough for one comparison at 5 %, not for two."""
+    """50 resamples give p ≥ 2/51: enough for one comparison at 5%, not for two."""
     both = kept | {"one.builtin-1024": kept["one.builtin"]}
     studies = {("one", n): study(np.zeros(D)) for n in (256, 1024)}
     pairs = [("mean", "measured")]

@@ -81,7 +81,7 @@ def test_gains_are_differences_of_distances(kept):
 
 
 def test_a_gain_is_decided_among_all_models_with_its_pair(kept):
-    """50 resamples give p ≥ 2/51: enough for one comparison at 5 %, not for two."""
+    """50 resamples give p ≥ 2/51: enough for one comparison at 5%, not for two."""
     table = scoring.gain_table(kept, ["two"], [("a", "b"), ("last", "b")], resamples=50)
     assert (table["p_value"] == 2 / 51).all() and (table["decided"] == np.sign(table["gain"])).all()
     both = scoring.gain_table(kept, ["one", "two"], [("last", "b")], resamples=50)
