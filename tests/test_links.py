@@ -73,6 +73,15 @@ def test_a_dead_link_is_found(tmp_path):
     assert "no such place" in problem(page, tmp_path, "#there")
 
 
+MARKUP = re.compile(r"\{[a-z:]+\}(<[^>]*>)*`|```\{[a-z]")
+"""A role or a directive that a stray fence has turned into code."""
+
+
+def test_no_markup_is_left_on_a_page(html):
+    assert MARKUP.search("see {glue:text}`x`") and MARKUP.search("```{math}") and not MARKUP.search("{a} `b`")
+    assert [page.name for page in pages(html) if MARKUP.search(page.read_text(encoding="utf-8"))] == []
+
+
 def test_nothing_is_fetched_from_another_machine(html):
     external = re.compile(r"^(https?:)?//")
     found = []
