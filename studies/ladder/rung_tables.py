@@ -27,7 +27,7 @@ LABELS = {
     "independent": "independent layers",
     "fixed-attention": "+ fixed attention",
     "vectors": "+ mean attention",
-    "positions": "+ positions alone",
+    "positions": "positions alone",
     ROTARY: "(mean queries and keys)",
     "law": "gains, squares",
     "aligned": "gains, sizes",
