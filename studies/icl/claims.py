@@ -251,16 +251,22 @@ def sink_claims(sinks: pd.DataFrame, seeds: Sequence[pd.DataFrame] = ()) -> pd.D
     return _table(rows)
 
 
-def summary(table: pd.DataFrame, runs: Runs) -> tuple[str, str]:
-    """Return how many claims hold, are contradicted and unclear on what was trained, and the latter two's sentences."""
+def summary(table: pd.DataFrame, runs: Runs) -> str:
+    """Return how many claims hold, are reversed and are unclear on what was trained, and name the latter two."""
     iterations = " or ".join(sorted({f"{x.attrs['iterations']:,}" for x in runs.values()}))
     seeds = " or ".join(sorted({str(x.sizes["seed"]) for x in runs.values()}))
     made = f"{seeds} seeds x {iterations} iterations, {len(runs)} settings"
     found = outcomes(table)
-    counted = f"{(found == 1).sum()} of {len(table)} claims hold, {(found == -1).sum()} contradicted"
-    named = {word: "; ".join(table.loc[found == x, "claim"]) for word, x in (("contradicted", -1), ("unclear", 0))}
-    count = f"{counted}, {(found == 0).sum()} unclear" + f" ({named['unclear']})" * bool(named["unclear"])
-    return f"{count}; {made}", f"contradicted: {named['contradicted']}" if named["contradicted"] else ""
+    counts = [f"{(found == 1).sum()} of {len(table)} claims hold"]
+    for word, x in (("reversed", -1), ("unclear", 0)):
+        named = "; ".join(table.loc[found == x, "claim"])
+        counts.append(f"{(found == x).sum()} {word}" + f" ({named})" * bool(named))
+    return f"{', '.join(counts)}; {made}"
+
+
+def is_shorter(runs: Runs) -> bool:
+    """Tell whether some network was trained for fewer iterations than those of the paper."""
+    return any(x.attrs["iterations"] < PRINTED_ITERATIONS for x in runs.values())
 
 
 def scale(runs: Runs) -> str:

@@ -9,7 +9,16 @@ pytest.importorskip("torch", reason="torch is not installed")
 from scipy.stats import ttest_1samp
 
 from studies.icl import claims
-from studies.icl.claims import bias_claims, depth_claims, lost_middles, outcomes, scale, sink_claims, summary
+from studies.icl.claims import (
+    bias_claims,
+    depth_claims,
+    is_shorter,
+    lost_middles,
+    outcomes,
+    scale,
+    sink_claims,
+    summary,
+)
 from studies.icl.outcomes import gaps
 from studies.icl.settings import preset
 from studies.icl.tables import gap_table, sink_table
@@ -215,18 +224,24 @@ def test_both_gaps_with_the_first_must_rise_and_both_must_be_larger_than_the_thi
 
 def test_a_summary_counts_and_names_them():
     runs = {s: x.assign_attrs(iterations=20_000) for s, x in depth_runs().items()}
-    figure, reason = summary(depth_claims(runs), runs)
     made = "3 seeds x 20,000 iterations, 18 settings"
-    assert (figure, reason) == (f"9 of 9 claims hold, 0 contradicted, 0 unclear; {made}", "")
+    assert summary(depth_claims(runs), runs) == f"9 of 9 claims hold, 0 reversed, 0 unclear; {made}"
     (one, *_) = runs
     two = runs[one].isel(seed=[0, 1]).assign_attrs(iterations=500)
     assert scale(runs) == "20% of the iterations, 3 seeds"
     assert scale(runs | {one: two}) == "0% or 20% of the iterations, 2 or 3 seeds"
     found = depth_claims(depth_runs(last=lambda s: -as_the_paper_says(s), spread=0.01))
-    figure, reason = summary(found, runs | {one: two})
-    assert figure.startswith(f"{found['holds'].sum()} of 9 claims hold, {found['contradicted'].sum()} contradicted, ")
+    figure = summary(found, runs | {one: two})
+    counts = f"{found['holds'].sum()} of 9 claims hold, {found['contradicted'].sum()} reversed "
+    assert figure.startswith(f"{counts}({found.loc['deeper-none', 'claim']}; ")
     assert figure.endswith("; 2 or 3 seeds x 20,000 or 500 iterations, 18 settings")
-    assert reason.startswith(f"contradicted: {found.loc['deeper-none', 'claim']}; ")
+
+
+def test_what_is_trained_for_less_than_the_paper_is_shorter():
+    runs = depth_runs()
+    (one, *_) = runs
+    full = {s: x.assign_attrs(iterations=100_000) for s, x in runs.items()}
+    assert not is_shorter(full) and is_shorter(full | {one: full[one].assign_attrs(iterations=99_999)})
 
 
 def test_a_claim_is_contradicted_by_all_seeds_and_unclear_where_one_is_against():
