@@ -270,8 +270,7 @@ def shared_ending(parts: Sequence[str]) -> str:
 def status_markdown(table: Sequence[Status], titles: Mapping[str, str]) -> str:
     """Return the lines as a Markdown table, with how each was tested; chapters in ``titles``, by stem, are linked.
 
-    A claim with several parts has a row of its own above them, without a verdict, and a part names its source only if
-    that is another one than the claim's.
+    A claim with several parts has a row of its own above them, without a verdict.
     """
     lines = ["| source | claim | verdict | reason and test |", "|:--|:--|:--|:--|"]
     for row, group in groupby(table, key=lambda status: status.row):
@@ -284,12 +283,11 @@ def status_markdown(table: Sequence[Status], titles: Mapping[str, str]) -> str:
         for status in own:
             place = f'<a id="{anchor(row.row, status.part)}"></a>'
             part = _literal(status.part.removesuffix(shared))
-            source = "" if len(own) > 1 and status.origin == row.origin else ORIGINS[status.origin]
             named = f"– {part}" if len(own) > 1 else claim + f"<br>– {part}" * bool(part)
             late = "<br>threshold set after the run" * status.post_hoc
             verdict = f"**{status.verdict}**<br>noticed {status.least_challenge}{late}"
             verdict = verdict if status.records else f"**{status.verdict}**"
-            lines.append(_line(source, place + named, verdict, _reason(status) + _how(status)))
+            lines.append(_line(ORIGINS[status.origin], place + named, verdict, _reason(status) + _how(status)))
     return "\n".join(lines)
 
 
