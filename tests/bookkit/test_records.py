@@ -196,9 +196,11 @@ def test_status_joins_rows_with_records():
     assert "*Found:* gain 0.0. *Fails if* it falls. *Noticed:* 3/4 reversed.</details> |" in single
     assert "| **open** | " in unchecked and "<details>" not in unchecked
     assert head.startswith("| Wu et al. | The peak x") and head.endswith("`WU-H` `x` |  |  |")
-    assert statement.startswith('|  | <a id="wu-h-statement"></a>– statement | **proved**<br>noticed 3/4 | <details>')
+    assert statement.startswith(
+        '| Wu et al. | <a id="wu-h-statement"></a>– statement | **proved**<br>noticed 3/4 | <details>'
+    )
     assert (
-        proof.startswith('|  | <a id="wu-h-printed-proof"></a>– printed proof | **contradicted**')
+        proof.startswith('| Wu et al. | <a id="wu-h-printed-proof"></a>– printed proof | **contradicted**')
         and "A factor." in proof
     )
     with pytest.raises(ValueError, match="received 'XX'"):
