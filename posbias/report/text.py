@@ -133,28 +133,23 @@ def where(evidence: Evidence) -> Markup:
 
 
 def lost(evidence: Evidence) -> Markup:
-    """Return whether the middle has least influence, and the rule: a small rise at the start is not enough."""
-    rule = (
-        "The middle has least where the first and the last tenth, the last token aside, each have more than "
-        f"{1 + TOLERANCE:.2f} equal shares"
-    )
+    """Return whether both ends have more than an equal share, and the rule: a small rise is not enough."""
+    rule = f"Both are if the first and the last tenth, the last token aside, have over {1 + TOLERANCE:.2f} equal shares"
     if evidence.ends is None:
-        return Markup(
-            f"<strong>Least influence in the middle: cannot tell</strong> from {len(evidence.p)} tokens. {rule}."
-        )
+        return Markup(f"<strong>Both ends favoured: cannot tell</strong> from {len(evidence.p)} tokens. {rule}.")
     (first, last), drawn = evidence.ends
     here = f"{rule}; here they have {first:.2f} and {last:.2f}"
     if drawn is None:
-        return Markup(f"<strong>Least influence in the middle: cannot tell</strong> without intervals. {here}.")
+        return Markup(f"<strong>Both ends favoured: cannot tell</strong> without intervals. {here}.")
     (low, end_low), (high, end_high) = interval(drawn)
     here += f" (95% intervals {low:.2f} to {high:.2f} and {end_low:.2f} to {end_high:.2f})"
     said = {"yes": "yes", "no": "no", "open": "cannot tell"}[evidence.lost]
     whole = ""
     if evidence.lost == "no":
         lower, higher = ("start", "end") if first < last else ("end", "start")
-        whole = f" Here the {lower} has little as well, and only the {higher} more than an equal share."
+        whole = f" The {lower} has little, as the middle has; only the {higher} has more than an equal share."
         whole = "" if max(first, last) <= 1 + TOLERANCE else whole
-    return Markup(f"<strong>Least influence in the middle: {said}.</strong> {here}.{whole}")
+    return Markup(f"<strong>Both ends favoured: {said}.</strong> {here}.{whole}")
 
 
 def placed(evidence: Evidence) -> Markup:

@@ -218,8 +218,8 @@ def test_a_prediction_that_has_the_order_backwards_and_one_that_is_tied_are_said
 )
 def test_lost_in_the_middle_takes_more_than_a_lip_at_the_start(measured, profile, spread, said):
     found = Evidence(made_of(measured, profile, spread)._subject(), resamples=200)
-    assert f"Least influence in the middle{said}" in text.lost(found)
-    assert ("Here the start has little as well" in text.lost(found)) == said.endswith(": no")
+    assert f"Both ends favoured{said}" in text.lost(found)
+    assert ("The start has little, as the middle has" in text.lost(found)) == said.endswith(": no")
 
 
 def test_where_a_passage_is_found_best_is_said_of_a_lookup_of_the_same_model(place, measured, tmp_path, monkeypatch):
@@ -442,7 +442,7 @@ def test_two_models_beside_each_other(measured, tmp_path):
     _, words = written(measured, tmp_path, beside=[other, measured])
     assert (
         "Beside bloom, bloom" in words
-        and words.count("The other: Least influence in the middle") == 2
+        and words.count("The other: Both ends favoured") == 2
         and "They saw different prompts" not in words.replace("Both saw", "They saw")
     )
     one, two = (Evidence(m._subject(), resamples=200) for m in (measured, other))
