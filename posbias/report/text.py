@@ -134,7 +134,7 @@ def where(evidence: Evidence) -> Markup:
 
 def lost(evidence: Evidence) -> Markup:
     """Return whether both ends have more than an equal share, and the rule: a small rise is not enough."""
-    rule = f"Both are if the first and the last tenth, the last token aside, have over {1 + TOLERANCE:.2f} equal shares"
+    rule = f"Yes takes over {1 + TOLERANCE:.2f} equal shares in the first and in the last tenth, the last token aside"
     if evidence.ends is None:
         return Markup(f"<strong>Both ends favoured: cannot tell</strong> from {len(evidence.p)} tokens. {rule}.")
     (first, last), drawn = evidence.ends
