@@ -1,16 +1,20 @@
 /* Two choices above the list of verdicts. A choice hides all lines but those of one source or one verdict; without this
    script the list is whole. The page loads no other script for them, so that they work offline and from a file.
    A claim with several parts has a row of its own, its head, above them: a row without a verdict. Its parts have its
-   source unless they name another one, and it is shown with any of them. */
+   source unless they name another one, and it is shown with any of them. A claim and its parts have one shade. */
 const table = document.querySelector(".tag_verdicts table");
 const [SOURCE, VERDICT] = [0, 2];
 const heads = new Map();
 const lines = [];
 let head = null;
+let claims = 0;
 for (const row of table.tBodies[0].rows) {
   const verdict = row.cells[VERDICT].querySelector("strong")?.textContent;
   const source = row.cells[SOURCE].textContent.trim();
   const part = row.cells[1].textContent.trim().startsWith("–");
+  if (!part) claims += 1;
+  row.classList.add(claims % 2 ? "odd-claim" : "even-claim");
+  row.classList.toggle("part", part);
   if (!verdict) {
     head = { source, parts: [] };
     heads.set(row, head);
