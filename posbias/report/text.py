@@ -134,7 +134,7 @@ def where(evidence: Evidence) -> Markup:
 
 def lost(evidence: Evidence) -> Markup:
     """Return whether both ends have more than an equal share, and the rule: a small rise is not enough."""
-    rule = f"Yes takes over {1 + TOLERANCE:.2f} equal shares in the first and in the last tenth, the last token aside"
+    rule = f"They are if the first and the last tenth, the last token aside, have over {1 + TOLERANCE:.2f} equal shares"
     if evidence.ends is None:
         return Markup(f"<strong>Both ends favoured: cannot tell</strong> from {len(evidence.p)} tokens. {rule}.")
     (first, last), drawn = evidence.ends
@@ -147,7 +147,7 @@ def lost(evidence: Evidence) -> Markup:
     whole = ""
     if evidence.lost == "no":
         lower, higher = ("start", "end") if first < last else ("end", "start")
-        whole = f" The {lower} has little, as the middle has; only the {higher} has more than an equal share."
+        whole = f" Only the {higher} has more than an equal share; the {lower} has less."
         whole = "" if max(first, last) <= 1 + TOLERANCE else whole
     return Markup(f"<strong>Both ends favoured: {said}.</strong> {here}.{whole}")
 
@@ -254,7 +254,7 @@ def ladder(evidence: Evidence) -> Markup:
     steps = {"averaging attention": ("independent", "vectors"), "leaving content out": ("vectors", "positions")}
     if "b" in away:
         words += f"; with one number per layer in place of value maps, rollout (b), {away['b']:.3f}"
-        steps["replacing the value maps"] = ("positions", "b")
+        steps["the last, to one number per layer"] = ("positions", "b")
     costs = {step: away[after] - away[before] for step, (before, after) in steps.items()}
     most = max(costs, key=costs.__getitem__)
     cost = f"The costliest step is {most}" if costs[most] > NEARLY else "No step costs much"

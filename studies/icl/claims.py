@@ -127,7 +127,7 @@ def _residual_claims(g: pd.DataFrame) -> dict[str, tuple]:
     lines = {e: g.loc[e, FL] for e in DEPTH_ENCODINGS}
     turns = [{-1, 1} <= set(_steps(line)) for line in lines.values()]
     measured = "; ".join(f"{NAMES[e]} {_signed(line.mean(axis=1))}" for e, line in lines.items())
-    claim = "with a residual depth is not monotonic, first against last"
+    claim = "with a residual depth raises or lowers the gap of first and last, depending on the encoding"
     rows: dict[str, tuple] = {"not-monotonic": (claim, any(turns), measured, [])}
     lost = {e: [T for T in _depths(g) if _loses_the_middle(g.loc[e].xs(T, level="layers"))] for e in DEPTH_ENCODINGS}
     found = "; ".join(f"{NAMES[e]} with {', '.join(map(str, at))} layers" for e, at in lost.items() if at)

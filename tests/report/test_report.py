@@ -219,7 +219,7 @@ def test_a_prediction_that_has_the_order_backwards_and_one_that_is_tied_are_said
 def test_lost_in_the_middle_takes_more_than_a_lip_at_the_start(measured, profile, spread, said):
     found = Evidence(made_of(measured, profile, spread)._subject(), resamples=200)
     assert f"Both ends favoured{said}" in text.lost(found)
-    assert ("The start has little, as the middle has" in text.lost(found)) == said.endswith(": no")
+    assert ("the start has less" in text.lost(found)) == said.endswith(": no")
 
 
 def test_where_a_passage_is_found_best_is_said_of_a_lookup_of_the_same_model(place, measured, tmp_path, monkeypatch):
@@ -526,7 +526,7 @@ def test_the_ladder_is_said_in_words_and_stands_beside_another(place):
     assert all(f"{w1:.3f}" in said for w1 in away.values())
     assert ("nearly independent" in said) == (away["independent"] < text.NEARLY)
     steps = np.diff([away[x] for x in ("independent", "vectors", "positions", "b")])
-    costly = ("averaging attention", "leaving content out", "replacing the value maps")[steps.argmax()]
+    costly = ("averaging attention", "leaving content out", "the last, to one number per layer")[steps.argmax()]
     most = f"The costliest step is {costly}." if steps.max() > text.NEARLY else "No step costs much."
     assert said.endswith(most)
     assert said in "".join(map(str, text.answer(evidence)))
