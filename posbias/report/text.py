@@ -254,7 +254,7 @@ def ladder(evidence: Evidence) -> Markup:
     steps = {"averaging attention": ("independent", "vectors"), "leaving content out": ("vectors", "positions")}
     if "b" in away:
         words += f"; with one number per layer in place of value maps, rollout (b), {away['b']:.3f}"
-        steps["the last, to one number per layer"] = ("positions", "b")
+        steps["from there to rollout (b)"] = ("positions", "b")
     costs = {step: away[after] - away[before] for step, (before, after) in steps.items()}
     most = max(costs, key=costs.__getitem__)
     cost = f"The costliest step is {most}" if costs[most] > NEARLY else "No step costs much"

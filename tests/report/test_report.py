@@ -526,7 +526,7 @@ def test_the_ladder_is_said_in_words_and_stands_beside_another(place):
     assert all(f"{w1:.3f}" in said for w1 in away.values())
     assert ("nearly independent" in said) == (away["independent"] < text.NEARLY)
     steps = np.diff([away[x] for x in ("independent", "vectors", "positions", "b")])
-    costly = ("averaging attention", "leaving content out", "the last, to one number per layer")[steps.argmax()]
+    costly = ("averaging attention", "leaving content out", "from there to rollout (b)")[steps.argmax()]
     most = f"The costliest step is {costly}." if steps.max() > text.NEARLY else "No step costs much."
     assert said.endswith(most)
     assert said in "".join(map(str, text.answer(evidence)))
