@@ -1,7 +1,7 @@
 /* Two choices above the list of verdicts. A choice hides all lines but those of one source or one verdict; without this
    script the list is whole. The page loads no other script for them, so that they work offline and from a file.
-   A claim with several parts has a row of its own, its head, above them: a row without a verdict. Its parts have its
-   source unless they name another one, and it is shown with any of them. A claim and its parts have one shade. */
+   A claim with several parts has a row of its own, its head, above them: a row without a verdict. It is shown
+   with any of its parts, and has their shade. */
 const table = document.querySelector(".tag_verdicts table");
 const [SOURCE, VERDICT] = [0, 2];
 const heads = new Map();
@@ -16,10 +16,10 @@ for (const row of table.tBodies[0].rows) {
   row.classList.add(claims % 2 ? "odd-claim" : "even-claim");
   row.classList.toggle("part", part);
   if (!verdict) {
-    head = { source, parts: [] };
+    head = { parts: [] };
     heads.set(row, head);
   } else {
-    const line = { row, words: [source || head.source, verdict] };
+    const line = { row, words: [source, verdict] };
     lines.push(line);
     if (part) head.parts.push(line);
   }
