@@ -1,0 +1,53 @@
+"""The numbers of tiny models of all families, as they stood before the core was made smaller: compared as numbers.
+
+``PYTHONPATH=tests python tests/measure/test_numbers.py`` writes the file again, for a family that it lacks.
+"""
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import posbias
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("transformers", reason="transformers is not installed")
+
+from measuring import CONFIGS, make
+
+NAMES = [name for name in CONFIGS if name != "gemma3"]  # whose decoder is gemma3_text
+FILE = Path(__file__).with_name("numbers.npz")
+ASKED = {"prompts": 3, "length": 10, "batch_size": 3, "rule": "random", "attention": "eager"}
+ASKED |= {"quantities": "kernels,content,branches,ladder"}
+KEPT = (
+    "lambda_frobenius", "lambda_token", "influence_prompts", "influence_signed_prompts", "probability", "attention",
+    "rollout_own", "content_diagonal", "content_offdiagonal", "ladder_prompts", "branch_gain", "branch_scale",
+    "output_scale", "parallel", "step_gain", "slopes", "position_bias", "scale", "window", "sinks", "sink_share",
+)  # fmt: skip
+"""What is kept of a measurement, as far as it has it."""
+
+
+def measured(name):
+    """Return the numbers of one tiny model by variable, each in one row."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        results = posbias.open(make(name)).measure(**ASKED).results
+    return {key: results[key].values.astype(np.float64).ravel() for key in KEPT if key in results}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_family_has_the_numbers_that_it_had(name):
+    with np.load(FILE) as kept:
+        before = {key.partition("/")[2]: kept[key] for key in kept.files if key.startswith(f"{name}/")}
+    now = measured(name)
+    assert set(now) == set(before)
+    for key, values in now.items():
+        finite = np.isfinite(before[key])
+        size = np.abs(before[key][finite]).max(initial=0.0)
+        np.testing.assert_allclose(values, before[key], rtol=2e-4, atol=2e-5 * size, err_msg=key)
+
+
+if __name__ == "__main__":
+    rows = {f"{name}/{key}": row.astype(np.float32) for name in NAMES for key, row in measured(name).items()}
+    np.savez_compressed(FILE, **rows)
