@@ -3,7 +3,7 @@
 Processors differ in the last digits of a sum, so outputs are compared as numbers. What a number may differ by
 belongs to the quantity: a cell whose numbers are known less well (from 32-bit arithmetic, from training) says so
 in its metadata, ``tolerance: {rtol: 0.01}``. A figure is compared by its description
-(:func:`posbias.figuretext.describe`), and its picture counts as equal where that is.
+(:func:`bookkit.figuretext.describe`), and its picture counts as equal where that is.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import numbers
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -186,3 +187,9 @@ def read_records(root: Path) -> list[Record]:
             values = {**kept, "challenges": tuple(kept["challenges"])}
             found.append(replace(Record(*[values[field] for field in FIELDS]), chapter=path.stem))
     return found
+
+
+if "ipykernel" in sys.modules:  # a chapter that runs: its figures are kept as text too
+    from bookkit.figuretext import describe_when_shown
+
+    describe_when_shown()

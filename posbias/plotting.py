@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
+from importlib.resources import files
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -13,7 +14,9 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from posbias import errors
-from posbias.figuretext import STYLE, describe_when_shown
+
+STYLE = files("posbias") / "posbias.mplstyle"
+"""The book's style file."""
 
 FAMILY_COLOURS = {
     "bloom": "#0072B2",
@@ -49,9 +52,8 @@ UNIFORM = "uniform $1/n$"
 
 
 def use_style() -> None:
-    """Make the book's style file the style of all figures that follow, and let a notebook keep them as text too."""
+    """Make the book's style file the style of all figures that follow."""
     plt.style.use(str(STYLE))
-    describe_when_shown()
 
 
 def profile_axes(ax: Axes, n: int, *, xlabel: bool = True, ylabel: bool = True) -> Axes:

@@ -8,7 +8,7 @@ from graphlib import TopologicalSorter
 from conftest import ROOT
 
 LAYERS = (
-    "errors files figuretext netcdf notebook plotting provenance shipped", "rollout", "comparison published",
+    "errors files netcdf notebook plotting provenance shipped", "rollout", "comparison published",
     "networks", "measure", "report lookup design explain", "cli",
 )  # fmt: skip
 """Folders and files of the package from the ground up: each imports what stands before it or beside it."""

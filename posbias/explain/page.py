@@ -12,8 +12,8 @@ from markupsafe import Markup, escape
 
 from posbias.explain.prompt import line
 from posbias.explain.words import answer
-from posbias.figuretext import STYLE
 from posbias.files import write_whole
+from posbias.plotting import STYLE
 from posbias.report import page
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from jaxtyping import Float
 from matplotlib.colors import LogNorm, to_hex
 from matplotlib.ticker import MaxNLocator
 
-from posbias.figuretext import STYLE
-from posbias.plotting import FAMILY_COLOURS, LINE_STYLES, plot_prediction, profile_axes
+from posbias.plotting import FAMILY_COLOURS, LINE_STYLES, STYLE, plot_prediction, profile_axes
 from posbias.report.known_models import KINDS
 from posbias.report.page import Figure, shown
 from posbias.report.stats import Evidence

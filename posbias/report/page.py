@@ -14,7 +14,7 @@ import matplotlib.pyplot as plt
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from posbias.figuretext import STYLE
+from posbias.plotting import STYLE
 
 TEMPLATE = Path(__file__).with_name("report.html")
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from bookkit import agreement
 from bookkit.agreement import Tolerance, cell_disagreements, disagreement
+from bookkit.figuretext import describe
 from bookkit.records import KEY
-from posbias.figuretext import describe
 
 
 def stream(text):

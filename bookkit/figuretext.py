@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from importlib.resources import files
 
 import numpy as np
 from matplotlib.artist import Artist
@@ -22,7 +21,7 @@ from matplotlib.patches import Patch
 from matplotlib.text import Text
 from matplotlib.ticker import FixedFormatter, FuncFormatter
 
-STYLE = files("posbias") / "posbias.mplstyle"
+from posbias.plotting import STYLE
 
 POINTS = 48
 """Of a longer curve, or a larger map, so many points are described, the first and the last among them."""
