@@ -122,6 +122,27 @@ def test_a_profile_divided_by_itself_is_even(place):
     assert np.allclose(found.segments["without_position"], expected / expected.sum())
 
 
+def chosen(place, prompts, **values):
+    """Return the profile of some of its prompts, one more than once, with other values in it."""
+    results = posbias.load(place / "p.nc").to_xarray().isel(prompt=prompts)
+    results = results.assign({name: (results[name].dims, x) for name, x in values.items()})
+    return Measurement(results.assign_attrs(prompts=len(prompts)))
+
+
+def test_prompts_of_one_document_are_drawn_together(place):
+    """Five equal prompts of each of four documents know the places no better than one of each."""
+    one, five = (explained(place, profile=chosen(place, np.repeat(range(4), k))).segments for k in (1, 5))
+    ends = ["without_position", "low", "high"]
+    assert np.allclose(one[ends], five[ends]) and (one["high"] > one["low"]).all()
+
+
+def test_where_places_rise_a_segment_gains_most_in_the_last_one(place):
+    rising = np.exp(np.arange(N) / 5)[None].repeat(6, 0)
+    ends = explained(place, profile=chosen(place, range(6), influence_prompts=rising)).segments.iloc[:-1]
+    assert (ends["if_last"] >= ends["if_first"]).all() and (ends["if_last"] > ends["if_first"] + 0.1).any()
+    assert (ends["if_first"] < 1e-9).all() and (ends["if_last"] > -1e-9).all()
+
+
 def test_orders_of_a_product_are_foretold():
     rng = np.random.default_rng(0)
     segment = np.array([-1, 0, 0, 1, 1, 1, 2, 3, 3, 4])

@@ -2,6 +2,7 @@
 
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,8 +19,8 @@ from transformers import AutoModelForCausalLM
 import posbias
 from posbias.lookup import run as module
 from posbias.lookup.file import ATTRIBUTES, VARIABLES, does_task, read_lookup, summary_lines
+from posbias.lookup.prompts import PlacedPrompts
 from posbias.lookup.run import Change, Lookup, look_up
-from posbias.lookup.scores import drawn_profile, group_means, grouped_profile, groups_of, rank_correlation
 from posbias.lookup.tasks import Task
 from posbias.measure.corpus import Corpus
 from posbias.measure.instrument import Instrument
@@ -128,17 +129,27 @@ def test_the_profile_is_that_of_the_same_prompts_up_to_the_answer(subject, found
     assert np.allclose(results["profile_group"].sel(profile_name="measured"), groups, rtol=1e-4)
 
 
-def test_a_resample_draws_the_profile_of_its_own_prompts(subject, tmp_path):
-    settings = replace(subject.settings, prompts=48, batch_size=16)
-    asked = replace(subject, settings=settings, task=Task("kv", pairs=8), profile_prompts=12)
-    results = look_up(asked, tmp_path / "r.nc")
-    groups = groups_of(results["place"].values, 8, results["unit"].values)
-    influence = grouped_profile(results["influence_places"].values, groups)
-    drawn = drawn_profile(influence, influence.sum(1), groups.weights[:, results["profile_index"].values])
-    means = group_means(results["log_probability"].values, groups)
-    expected = rank_correlation(means, results["profile_group"].sel(profile_name="measured").values, drawn)
-    received = results["rank_correlation"].sel(profile_name="measured", score="log_probability")
-    assert np.allclose(received, expected, atol=0.01)
+def test_a_resample_draws_the_profile_of_its_own_prompts():
+    """Of two kinds of documents one has rising scores and profiles, the other falling ones: their order goes together.
+
+    Each resample has more of one kind or of the other, and scores and profile of its prompts rise or fall alike.
+    """
+    P, units = 8, np.repeat(range(9), 8)
+    kind = np.where(units < 6, 1.0, -1.0)
+    places = np.tile(np.arange(P), 9)
+    influence = (10 + kind[:, None] * (np.arange(P) - 3.5)) / 80
+    prompts = PlacedPrompts(
+        ids=np.zeros((72, P), dtype=np.int64), answers=np.zeros((72, 1), dtype=np.int64), places=places,
+        starts=np.arange(P), width=1, units=units,
+    )  # fmt: skip
+    measured = xr.Dataset({"influence_prompts": (("prompt", "position"), influence)})
+    measured["influence"] = measured["influence_prompts"].mean("prompt")
+    measured["lambda_frobenius"] = "layer", np.array([0.5])
+    session = SimpleNamespace(placed=prompts, subset=np.arange(72), lookup=SimpleNamespace(change=None))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "variants_of", lambda _: [])
+        results = module.assembled(session, {"gain": kind * places}, measured, {"task": "copy"})
+    assert np.allclose(results["rank_correlation"].sel(profile_name="measured", score="gain"), [1, 1, 1])
 
 
 def test_networks_of_keys_and_values_by_name_without_a_profile(place, tmp_path, capsys):
