@@ -19,12 +19,13 @@ def influence():
     return np.random.default_rng(3).gamma(2.0, size=(40, 9))
 
 
-def test_resamples_are_means_over_drawn_prompts(influence):
-    p = resampled_profiles(influence, 3, seed=7)
-    draws = np.random.default_rng(7).multinomial(40, np.full(40, 1 / 40), size=3)
-    for row, weights in zip(p, draws, strict=True):
-        drawn = np.repeat(influence, weights, axis=0)
-        assert len(drawn) == 40 and np.allclose(row, drawn.mean(0) / drawn.mean(0).sum(), atol=1e-15)
+def test_resamples_count_whole_prompts_by_their_influence():
+    """A prompt at a position of its own, the last one of three times the influence: shares say who was drawn."""
+    size = np.array([1.0, 1.0, 1.0, 3.0])
+    drawn = resampled_profiles(np.diag(size), 4000) / size
+    times = 4 * drawn / drawn.sum(1, keepdims=True)
+    assert np.allclose(times, times.round()) and times.max() == pytest.approx(4)
+    assert times.mean(0) == pytest.approx(1, abs=0.05) and times.var(0) == pytest.approx(3 / 4, rel=0.1)
 
 
 def test_interval_covers_as_often_as_it_says():

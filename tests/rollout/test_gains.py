@@ -16,7 +16,7 @@ from posbias.rollout.biased import biased_kernels
 from posbias.rollout.gains import gains
 from posbias.rollout.profiles import read_profile
 from posbias.rollout.two_sided import two_sided
-from posbias.rollout.untrained import profile_of_gains, untrained_profile
+from posbias.rollout.untrained import factored_profile, profile_of_gains, untrained_profile
 
 HEADS = [{"kind": "alibi", "slope": 0.3}, {"kind": "flat", "tau": 0.8}, {"kind": "log", "alpha": 2.0}, {"kind": "none"}]
 
@@ -84,6 +84,12 @@ def test_gains_alone_take_the_paths_without_steps(rng):
     stepped = untrained_profile(kernels, n=40, **even.at(np.arange(1.0, 41)))
     np.testing.assert_allclose(profile_of_gains(kernels, even, 40), stepped, rtol=1e-10)
     np.testing.assert_allclose(profile_of_gains(kernels, even, 300), untrained_profile(kernels, c, 300), rtol=1e-5)
+
+
+def test_layers_of_one_bias_and_their_own_content_have_kernels_of_their_own():
+    kernels = biased_kernels(3, {"kind": "log", "alpha": 1.0}, diagonal=[[0.0], [2.0], [-1.0]])
+    factored, plain = factored_profile(kernels, [0.5] * 3, 60), untrained_profile(kernels, [0.5] * 3, 60)
+    np.testing.assert_allclose(factored, plain, rtol=1e-5)
 
 
 def test_the_mixing_of_uneven_gains_is_that_of_their_root_mean_squares():

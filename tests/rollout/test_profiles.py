@@ -35,6 +35,11 @@ def test_spearman_equals_scipy(p, q):
     assert np.isnan(spearman(np.full(8, 1 / 8), p))
 
 
+def test_positions_of_equal_influence_share_a_rank():
+    """Ranks 2½, 2½, 1 and 2½, 1, 2½; given in order instead, they would make ½."""
+    assert spearman([0.5, 0.5, 0.0], [0.5, 0.0, 0.5]) == pytest.approx(-0.5)
+
+
 def test_u_shape_by_hand():
     shape = u_shape([0.3, 0.05, 0.1, 0.15, 0.4])
     assert (shape.start, shape.end, shape.trough, shape.location) == (0.3, 0.15, 0.05, 0.25)

@@ -53,12 +53,12 @@ def test_variances_are_those_of_a_sample():
 
 def test_means_carry_the_scale():
     C = np.stack([covariances(1)] * 2)
-    means = RotaryMeans(
-        *(np.stack([x] * 2) for x in (Q, K)), C, C, *([np.stack([Q] * 2)] * 2), THETA, np.array([1.0, 0.5])
-    )
+    first_query, first_key = np.random.default_rng(1).normal(size=(2, 4, 6))
+    twice = (np.stack([x] * 2) for x in (first_query, first_key))
+    means = RotaryMeans(*(np.stack([x] * 2) for x in (Q, K)), C, C, *twice, THETA, np.array([1.0, 0.5]))
     assert np.allclose(means.logits(4)[0], 2 * means.logits(4)[1])
     assert np.allclose(means.variances(4)[0], 4 * means.variances(4)[1])
-    assert np.allclose(means.first_logits(4)[0], distance_logits(Q, Q, THETA, 4))
+    assert np.allclose(means.first_logits(4), distance_logits(Q, first_key, THETA, 4) * [[[1.0]], [[0.5]]])
     assert (means.variances(4, queries=False) < means.variances(4)).all()
 
 
