@@ -1,4 +1,4 @@
-"""What was found of one prompt, as tables by token and by segment, in words and as a page."""
+"""What one prompt's parts do, as tables by token and by segment, in words and as a page."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from posbias import errors
-from posbias.explain.prompt import WIDTH, line
+from posbias.explain.prompt import line
 from posbias.explain.words import answer
 from posbias.files import check_writable
 from posbias.measure.measurement import Measurement, checked_path, extra
@@ -58,14 +57,6 @@ class Explanation:
         right = self.moves["right"].dropna()
         return int(right.sum()), len(right)
 
-    def to_pandas(self, by: str = "segment") -> pd.DataFrame:
-        """Return the table by ``segment``, by ``token``, or by ``order`` and segment."""
-        found = {"segment": self.segments, "token": self.tokens, "order": self.moves}
-        if by not in found or found[by] is None:
-            there = [name for name, table in found.items() if table is not None]
-            raise errors.invalid("by", f"one of {', '.join(there)}", repr(by))
-        return found[by].copy()  # type: ignore[union-attr]
-
     def report(self, path: str | PathLike[str]) -> Path:
         """Write one HTML page that needs no other file and no network, and return its path.
 
@@ -86,32 +77,28 @@ class Explanation:
             from posbias.explain.page import write_page
         return write_page(file, self)
 
-    def _facts(self) -> list[tuple[str, str]]:
+    def _facts(self) -> dict[str, str]:
         """Return what is shown beside the table, by name."""
-        found = [("target", f"{self.target}: {self.value:.4g}"), ("profile", self.profile.described)]
+        facts = {
+            "prompt": f"{len(self.tokens)} tokens in {len(self.segments)} segments, {self.model}",
+            "target": f"{self.target}: {self.value:.4g}",
+            "profile": self.profile.described,
+        }
         if self.foretold is not None:
-            found.append(
-                ("other orders", "{} of {} changes have the sign that the profile gives".format(*self.foretold))
-            )
-        return found
+            facts["other orders"] = "{} of {} changes have the sign that the profile gives".format(*self.foretold)
+        return facts
 
-    @property
-    def _title(self) -> str:
-        return f"A prompt of {len(self.tokens)} tokens in {len(self.segments)} segments, {self.model}"
+    def _table(self) -> pd.DataFrame:
+        """Return the segments as they are printed, without what is missing for all of them."""
+        names = {"share": "share", "profile": "its place's", "without_position": "without position", "low": "from"}
+        names |= {"high": "to", "removed": "deleted"}
+        table = self.segments[[*names]].rename(columns=names).dropna(axis=1, how="all").round(3)
+        table.insert(0, "text", self.segments["text"].map(line))
+        return table
 
     def _repr_html_(self) -> str:
-        shares = [(f"{k}: {line(row['text'])}", numbers(row)) for k, row in self.segments.iterrows()]
-        return shown(self._title, [*self._facts(), *shares], self.tokens["share"].to_numpy())
+        return shown("A prompt", [*self._facts().items()], self.tokens["share"].to_numpy()) + self._table().to_html()
 
     def __repr__(self) -> str:
-        rows = [f"{k:>3}  {line(row['text']):<{WIDTH}}  {numbers(row)}" for k, row in self.segments.iterrows()]
-        facts = [f"{name}: {value}" for name, value in self._facts()]
-        return "\n".join([self._title, *facts, *rows, *answer(self.segments)])
-
-
-def numbers(row: pd.Series) -> str:
-    """Return the numbers of a segment in words."""
-    said = f"share {row['share']:.3f}, its place's {row['profile']:.3f}, without position {row['without_position']:.3f}"
-    if row["low"] == row["low"]:
-        said += f" ({row['low']:.3f} to {row['high']:.3f})"
-    return said + ("" if row["removed"] != row["removed"] else f"; deleted {row['removed']:+.3f}")
+        facts = [f"{name}: {value}" for name, value in self._facts().items()]
+        return "\n".join([*facts, self._table().to_string(na_rep="–", index_names=False), *answer(self.segments)])

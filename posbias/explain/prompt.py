@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from jaxtyping import Int
 
 from posbias import errors
-from posbias.measure.corpus import Vocabulary, _without, start_tokens
+from posbias.measure.corpus import _without, start_tokens
 
 WIDTH = 36
 """Characters of a segment that a line shows."""
@@ -28,12 +31,7 @@ class Prompt:
     texts: tuple[str, ...]
     answer: tuple[int, ...] = ()
 
-    @property
-    def own(self) -> Int[np.ndarray, "m"]:
-        """Positions of the text's own tokens."""
-        return np.flatnonzero(self.segment >= 0)
-
-    def ordered(self, order: Sequence[int] | Int[np.ndarray, "S"]) -> Int[np.ndarray, "k"]:
+    def ordered(self, order: Sequence[int] | range | Int[np.ndarray, "S"]) -> Int[np.ndarray, "k"]:
         """Return the positions of the start tokens and of these segments, one segment after another.
 
         >>> Prompt(np.arange(4), ("",) * 4, np.array([-1, 0, 0, 1]), ("", "")).ordered([1, 0]).tolist()
@@ -53,31 +51,32 @@ def tokenised(
     if not isinstance(text, str) or not text.strip():
         raise errors.invalid("text", "a text", "an empty one" if isinstance(text, str) else type(text).__name__)
     errors.text("text", text)
-    if isinstance(tokenizer, Vocabulary):
-        raise errors.invalid("tokenizer", "one, for a prompt that is a text", "none")
     if not getattr(tokenizer, "is_fast", False):
-        wanted = "a fast tokenizer, which tells where in a text its tokens stand"
-        raise errors.invalid("tokenizer", wanted, type(tokenizer).__name__)
+        expected = "a fast tokenizer, which tells where in a text its tokens stand"
+        raise errors.invalid("tokenizer", expected, type(tokenizer).__name__)
     starts = borders(text, segments)
     front = start_tokens(tokenizer) if special_tokens else []
-    options = {"add_special_tokens": False, "verbose": False}
-    found = tokenizer(text, return_offsets_mapping=True, **options)
-    ids = _without(front, found["input_ids"])
+    bare = partial(tokenizer, add_special_tokens=False, verbose=False)
+    encoding = bare(text, return_offsets_mapping=True)
+    ids = _without(front, encoding["input_ids"])
     if len(ids) < 2:
         raise errors.invalid("text", "2 tokens or more", len(ids))
-    first = np.array([start for start, _ in found["offset_mapping"][-len(ids) :]])
+    first = [start for start, _ in encoding["offset_mapping"][-len(ids) :]]
     segment = np.searchsorted(starts, first, side="right") - 1
     if empty := sorted({*range(len(starts))} - {*segment.tolist()}):
         raise errors.invalid(f"segments: {empty[0]}", "a token or more", repr(text[starts[empty[0]] :][:40]))
-    stops = [*first[1:].tolist(), len(text)]
-    words = [text[a:b] for a, b in zip([starts[0], *first[1:].tolist()], stops, strict=True)]
     return Prompt(
         np.array([*front, *ids], dtype=np.int64),
-        (*(str(tokenizer.decode([token])) for token in front), *words),
+        (*(str(tokenizer.decode([token])) for token in front), *_cut(text, [starts[0], *first[1:]])),
         np.concatenate([np.full(len(front), -1), segment]),
-        tuple(text[a:b] for a, b in zip(starts, [*starts[1:], len(text)], strict=True)),
-        () if answer is None else _answer_tokens(tokenizer, text, found["input_ids"], answer, options),
+        _cut(text, starts),
+        () if answer is None else _answer_tokens(bare, text, encoding["input_ids"], answer),
     )
+
+
+def _cut(text: str, starts: list[int]) -> tuple[str, ...]:
+    """Return the parts of a text, up to the next one or the end."""
+    return tuple(text[a:b] for a, b in itertools.pairwise([*starts, len(text)]))
 
 
 def borders(text: str, segments: str | Sequence[str] | None) -> list[int]:
@@ -88,40 +87,33 @@ def borders(text: str, segments: str | Sequence[str] | None) -> list[int]:
     >>> borders("a, b, c", ", "), borders("a - b. What?", ["a", "b"]), borders("a b", None)
     ([0, 3, 6], [0, 1, 4, 5], [0])
     """
-    found = {0}
+    marks, at = {0, len(text)}, 0
     if isinstance(segments, str):
-        at = 0
-        while segments and (at := text.find(segments, at)) >= 0:
-            at += len(segments)
-            found.add(at)
-    elif segments is not None:
-        at = 0
-        for k, piece in enumerate(segments):
-            if not isinstance(piece, str) or not piece.strip():
-                raise errors.invalid(f"segments: {k}", "a text", repr(piece)[:60])
-            if (start := text.find(piece, at)) < 0:
-                wanted = "a text that occurs in the prompt, after the one before"
-                raise errors.invalid(f"segments: {k}", wanted, repr(piece)[:60])
-            at = start + len(piece)
-            found |= {start, at}
-    ends = sorted(found | {len(text)})
-    kept = [a for a, b in zip(ends, ends[1:], strict=False) if text[a:b].strip()]
+        marks |= {match.end() for match in re.finditer(re.escape(segments), text)} if segments else set()
+    for k, piece in enumerate(() if segments is None or isinstance(segments, str) else segments):
+        if not isinstance(piece, str) or not piece.strip():
+            raise errors.invalid(f"segments: {k}", "a text", repr(piece)[:60])
+        if (start := text.find(piece, at)) < 0:
+            expected = "a text that occurs in the prompt, after the one before"
+            raise errors.invalid(f"segments: {k}", expected, repr(piece)[:60])
+        at = start + len(piece)
+        marks |= {start, at}
+    kept = [a for a, b in itertools.pairwise(sorted(marks)) if text[a:b].strip()]
     if segments is not None and len(kept) < 2:
-        wanted = "a separator, or texts, that leave two parts or more (none for one)"
-        raise errors.invalid("segments", wanted, repr(segments)[:60])
+        expected = "a separator, or texts, that leave two parts or more (none for one)"
+        raise errors.invalid("segments", expected, repr(segments)[:60])
     return [0, *kept[1:]]
 
 
-def _answer_tokens(tokenizer: Any, text: str, ids: list[int], answer: str, options: dict[str, Any]) -> tuple[int, ...]:
+def _answer_tokens(bare: Callable[[str], Any], text: str, ids: list[int], answer: str) -> tuple[int, ...]:
     """Return the tokens of an answer that follows the text."""
     if not isinstance(answer, str) or not answer:
         raise errors.invalid("answer", "a text", repr(answer))
-    errors.text("answer", answer)
-    both = tokenizer(text + answer, **options)["input_ids"]
-    found = both[len(ids) :] if both[: len(ids)] == ids else tokenizer(answer, **options)["input_ids"]
-    if not found:
+    both = bare(text + errors.text("answer", answer))["input_ids"]
+    after = both[len(ids) :] if both[: len(ids)] == ids else bare(answer)["input_ids"]
+    if not after:
         raise errors.invalid("answer", "a token or more", repr(answer))
-    return tuple(found)
+    return tuple(after)
 
 
 def line(text: str, width: int = WIDTH) -> str:

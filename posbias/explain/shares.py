@@ -1,13 +1,18 @@
-"""Shares of segments: their sums, what is left once position is divided out, and what another order should change."""
+"""Shares of influence: of segments, of places in other prompts, and what is left once place is divided out."""
 
 from __future__ import annotations
 
+from os import PathLike
+from typing import Any
+
 import numpy as np
-import pandas as pd
 from jaxtyping import Float, Int
 
-UNMOVED = 1e-9
-"""Nats below which no change is expected."""
+from posbias import errors
+from posbias.comparison.pairs import usable
+from posbias.comparison.resampling import resampled_profiles
+from posbias.measure.corpus import known_units
+from posbias.measure.measurement import Measurement, load
 
 
 def by_segment(values: Float[np.ndarray, "*B n"], segment: Int[np.ndarray, "n"]) -> Float[np.ndarray, "*B S"]:
@@ -38,23 +43,42 @@ def centred_logs(share: Float[np.ndarray, "*B S"]) -> Float[np.ndarray, "*B S"]:
     return np.asarray(logs - logs.mean(-1, keepdims=True))
 
 
-def moves(
-    orders: Int[np.ndarray, "K S"],
-    shares: Float[np.ndarray, "K1 S"],
-    expected: Float[np.ndarray, "K1 S"],
-) -> pd.DataFrame:
-    """Return by order and segment how its log share changed against the order as given, and how it was to change.
+def place_shares(profile: Measurement) -> tuple[Float[np.ndarray, "n"], Float[np.ndarray, "B n"] | None]:
+    """Return the mean share of influence by position, and that of resampled documents.
 
-    ``orders`` has the segments place by place; ``shares`` and ``expected``, by segment, begin with the order as given.
-    Changes are in nats, of segments among themselves. ``right`` says whether both have one sign; it is missing where no
-    change is expected.
+    Each prompt counts alike: gradients of a model that is sure are small, and summed as they are, a few prompts of
+    which it is not would be the whole profile. Of a file without prompts the first is the mean influence; without them,
+    and of one document, there is no second.
     """
-    seen, said = (centred_logs(x)[1:] - centred_logs(x)[0] for x in (shares, expected))
-    place = np.argsort(orders, axis=1)
-    K, S = orders.shape
-    table = pd.DataFrame({
-        "order": np.repeat(np.arange(1, K + 1), S), "segment": np.tile(np.arange(1, S + 1), K),
-        "place": place.ravel() + 1, "measured": seen.ravel(), "expected": said.ravel(),
-    })  # fmt: skip
-    right = (table["measured"] * table["expected"] > 0).astype("boolean")
-    return table.assign(right=right.where(table["expected"].abs() > UNMOVED))
+    prompts = profile.influence.prompts
+    if prompts is None or not usable(prompts):
+        return profile.influence.values, None
+    shares, units = prompts / prompts.sum(1, keepdims=True), known_units(profile.results)
+    if units is None:
+        units = np.arange(len(shares))
+    return shares.mean(0), resampled_profiles(shares, units=units) if np.unique(units).size > 1 else None
+
+
+def given_profile(profile: Any, source: Any, length: int) -> Measurement:
+    """Return a measurement, or the one in a file, or raise ValueError unless it is of this model at this length.
+
+    The message says which command measures what is wanted.
+    """
+    measured = load(profile) if isinstance(profile, str | PathLike) else profile
+    if not isinstance(measured, Measurement):
+        raise errors.invalid("profile", "a measurement, or a file of one (.nc)", repr(profile)[:60])
+    attrs, name, version = measured.results.attrs, source.name(), source.version()
+    length_of = "whole prompts" if "prompt_length" in measured.results else f"{measured.length} tokens"
+    received = (
+        attrs["model"],
+        attrs.get("revision"),
+        length_of,
+        "a bias added" if "added_bias" in attrs else "as it is",
+    )
+    expected = (name, version, f"{length} tokens", "as it is")
+    if received != expected:
+        command = f"posbias measure {name} -n {length} -d builtin -N 32 -q mixing,influence -o profile.nc"
+        raise errors.invalid("profile", f"{', '.join(expected)} ({command})", ", ".join(map(str, received)))
+    for field in {"influence", "influence_prompts"} & {*measured.results}:
+        errors.finite_array(f"profile: {field}", measured.results[field].values, ndim=(1, 2))
+    return measured

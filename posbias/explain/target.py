@@ -17,7 +17,7 @@ WHOLE = "log-probability"
 
 
 @dataclass(frozen=True)
-class Wanted:
+class Target:
     """Name the tokens that follow the prompt, the one whose number is subtracted, and which number it is."""
 
     tokens: tuple[int, ...]
@@ -40,9 +40,9 @@ class Wanted:
         return float(replace(self, of=WHOLE).value(logits)[0])
 
 
-def wanted(
+def target_of(
     target: str, against: str | None, of: str | None, answer: str | None, ids: tuple[int, ...], model: tuple[Any, int]
-) -> Wanted:
+) -> Target:
     """Return what is asked for; ``ids`` are the tokens of the answer, ``model`` is its tokenizer and vocabulary's size.
 
     Of an answer all tokens are the target; with the target ``next``, the first.
@@ -50,18 +50,18 @@ def wanted(
     if answer is None:
         if target == "next":
             raise errors.invalid("answer", "a text, whose first token is the target next", "none")
-        found = chosen_target(target, against, of or "probability", *model)
-        named = "the likeliest next token" if target == "top" else repr(target)
+        one = chosen_target(target, against, of or "probability", *model)
+        name = "the likeliest next token" if target == "top" else repr(target)
         less = "" if against is None else f" less that of {against!r}"
-        tokens = () if target == "top" else (int(found.token),)
-        return Wanted(tokens, found.against, found.of, f"the {found.of} of {named}{less}")
+        tokens = () if target == "top" else (int(one.token),)
+        return Target(tokens, one.against, one.of, f"the {one.of} of {name}{less}")
     if target not in ("top", "next") or against is not None:
         raise errors.invalid("answer", "none beside another target", repr(answer)[:60])
     if bad := [token for token in ids if token >= model[1] or token == model[0].unk_token_id]:
         raise errors.invalid("answer", "tokens that the model has", f"{bad[0]} in {answer[:40]!r}")
     if target == "next":
         of = chosen_target("top", None, of or "probability", *model).of
-        return Wanted(ids[:1], None, of, f"the {of} of the first token of {answer!r}")
+        return Target(ids[:1], None, of, f"the {of} of the first token of {answer!r}")
     if of not in (None, WHOLE):
         raise errors.invalid("of", f"{WHOLE}, which is added up over an answer", repr(of))
-    return Wanted(ids, None, WHOLE, f"the {WHOLE} of the answer {answer!r}")
+    return Target(ids, None, WHOLE, f"the {WHOLE} of the answer {answer!r}")
