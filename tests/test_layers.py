@@ -28,7 +28,7 @@ SHARED = ("studies.results", "studies.making", "studies.train", "studies.referen
 BUDGETS = {
     "posbias/comparison": (740, "600 were planned: what is used by users or two studies is not dropped to save lines"),
 }  # fmt: skip
-"""Most lines of a folder's files, what is in folders of it counted too, and, where more was wanted than planned, why."""
+"""Most lines of a folder's files, those of folders in it too; and why, where they are more than was planned."""
 SLACK = 1.05
 PATHS = [path for folder in ("posbias", "studies", "bookkit") for path in (ROOT / folder).rglob("*.py")]
 MODULES = {".".join(p.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): p for p in sorted(PATHS)}

@@ -32,7 +32,7 @@ from posbias.rollout.influence import influence_profile
 from posbias.rollout.kernels import attention_kernel, mix_heads
 from posbias.rollout.logits import rope_logits
 from posbias.rollout.masks import Mask
-from posbias.rollout.rotary import RotaryMeans, distance_kernels
+from studies.ladder.rotary_kernels import RotaryMeans, distance_kernels
 
 MOST = 128
 """How many of the prompts, at most, queries and keys are read on; the mixing is that of all prompts."""

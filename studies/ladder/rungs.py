@@ -18,8 +18,8 @@ from posbias.measure.settings import RUNGS, Settings
 from posbias.measure.summary import shaved
 from posbias.networks.families import window
 from posbias.rollout import masks
-from posbias.rollout.rotary import distance_kernels
 from studies.ladder.rotary import read_rotary_means
+from studies.ladder.rotary_kernels import distance_kernels
 from studies.reference.measure import untrained_twin
 
 OWN = "own"

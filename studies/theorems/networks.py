@@ -15,9 +15,8 @@ from jaxtyping import Bool, Complex, Float
 
 from posbias.errors import Numbers
 from posbias.rollout.kernels import attention_kernel
-from posbias.rollout.logits import position_logits, rope_logits
+from posbias.rollout.logits import position_logits, rope_logits, rotated
 from posbias.rollout.masks import Mask, causal
-from posbias.rollout.rotary import rotated
 from studies.theorems.depth import Values, attention_floor, state_bound
 
 

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from posbias import alibi_slopes, content_logits, geometric_slopes, position_logits
+from posbias.rollout.logits import rope_logits
 
 
 @pytest.mark.parametrize("H", [1, 8])
@@ -26,6 +27,21 @@ def test_position_logits_fall_by_the_slope():
 
 def test_content_logits():
     assert content_logits(3, -1.0, 2.0).tolist() == [[1, -1, -1], [-1, 1, -1], [-1, -1, 1]]
+
+
+def test_rope_turns_queries_and_keys_by_the_printed_matrix():
+    rng, theta, n = np.random.default_rng(0), [0.3, 1.1], 4
+    q, k = rng.normal(size=(2, n, 4))
+    for i in range(n):
+        for j in range(n):
+            R = np.zeros((4, 4))
+            for pair, angle in enumerate(theta):
+                c, s = np.cos((i - j) * angle), np.sin((i - j) * angle)
+                R[2 * pair : 2 * pair + 2, 2 * pair : 2 * pair + 2] = [[c, s], [-s, c]]
+            assert rope_logits(q, k, theta)[i, j] == pytest.approx(q[i] @ R @ k[j])
+    for features in (3, 4):
+        with pytest.raises(ValueError, match="d: expected an even|theta: expected 2 angles"):
+            rope_logits(np.ones((2, features)), np.ones((2, features)), [0.1])
 
 
 def test_what_cannot_be_is_refused():

@@ -16,10 +16,10 @@ from posbias.measure.session import Session
 from posbias.measure.settings import Settings
 from posbias.rollout import masks
 from posbias.rollout.influence import influence_profile
-from posbias.rollout.rotary import distance_kernels
 from studies.ladder.__main__ import PARTS
 from studies.ladder.alignment import COHERENCES, KERNELS, measure_between
 from studies.ladder.rotary import measure_rotary, read_rotary_means
+from studies.ladder.rotary_kernels import distance_kernels
 from studies.results import load
 
 CLOSE = 2e-3  # 10 bits are kept

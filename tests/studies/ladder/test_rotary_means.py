@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from posbias.rollout.rotary import distance_kernels
+from studies.ladder.rotary_kernels import distance_kernels
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")

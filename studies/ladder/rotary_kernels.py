@@ -13,21 +13,8 @@ from jaxtyping import Bool, Float
 
 from posbias.errors import Numbers
 from posbias.rollout.kernels import attention_kernel
+from posbias.rollout.logits import rotated
 from posbias.rollout.masks import Mask
-
-
-def rotated(x: Float[np.ndarray, "... d"], theta: Numbers, n: int) -> Float[np.ndarray, "... n d"]:
-    """Return Θ_p x for p = 0..n-1: the l-th pair of features turned by the angle p θ_l.
-
-    >>> rotated(np.array([1.0, 0.0]), [np.pi / 2], 3).round(2) + 0.0
-    array([[ 1.,  0.],
-           [ 0.,  1.],
-           [-1.,  0.]])
-    """
-    d, angles = x.shape[-1], np.asarray(theta, dtype=float)
-    turn = np.exp(1j * np.arange(n)[:, None] * angles)
-    pairs = (x[..., 0::2] + 1j * x[..., 1::2])[..., None, :] * turn
-    return np.stack([pairs.real, pairs.imag], axis=-1).reshape(*pairs.shape[:-1], d)
 
 
 def distance_logits(

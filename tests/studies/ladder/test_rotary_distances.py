@@ -1,11 +1,10 @@
 """Kernels from mean queries and keys: by hand, against RoPE's logits, and against models without content."""
 
 import numpy as np
-import pytest
 
 from posbias.rollout import masks
-from posbias.rollout.logits import rope_logits
-from posbias.rollout.rotary import RotaryMeans, distance_kernels, distance_logits, distance_variances, rotated
+from posbias.rollout.logits import rope_logits, rotated
+from studies.ladder.rotary_kernels import RotaryMeans, distance_kernels, distance_logits, distance_variances
 
 RNG = np.random.default_rng(0)
 THETA = np.array([1.0, 0.3, 0.05])
@@ -60,18 +59,3 @@ def test_means_carry_the_scale():
     assert np.allclose(means.variances(4)[0], 4 * means.variances(4)[1])
     assert np.allclose(means.first_logits(4), distance_logits(Q, first_key, THETA, 4) * [[[1.0]], [[0.5]]])
     assert (means.variances(4, queries=False) < means.variances(4)).all()
-
-
-def test_rope_turns_queries_and_keys_by_the_printed_matrix():
-    rng, theta, n = np.random.default_rng(0), [0.3, 1.1], 4
-    q, k = rng.normal(size=(2, n, 4))
-    for i in range(n):
-        for j in range(n):
-            R = np.zeros((4, 4))
-            for pair, angle in enumerate(theta):
-                c, s = np.cos((i - j) * angle), np.sin((i - j) * angle)
-                R[2 * pair : 2 * pair + 2, 2 * pair : 2 * pair + 2] = [[c, s], [-s, c]]
-            assert rope_logits(q, k, theta)[i, j] == pytest.approx(q[i] @ R @ k[j])
-    for features in (3, 4):
-        with pytest.raises(ValueError, match="d: expected an even|theta: expected 2 angles"):
-            rope_logits(np.ones((2, features)), np.ones((2, features)), [0.1])
