@@ -41,7 +41,8 @@ UNTRAINED = Annotated[
 """The option ``--untrained``, which has None as its default."""
 
 MODEL = Annotated[
-    str | None, typer.Argument(metavar="[MODEL]", help="Directory, id on the hub, or reference/NAME; or say --model.")
+    str | None,
+    typer.Argument(metavar="[MODEL]", help="Directory, GGUF file, hub id, or reference/NAME; or --model."),
 ]
 """The argument that names a model, which has None as its default."""
 

@@ -25,8 +25,8 @@ def report(
         str,
         typer.Argument(
             metavar="MODEL_OR_FILE",
-            help="File of posbias measure or posbias lookup (.nc); or a model to measure: directory, id on the hub, or "
-            "reference/NAME. What is not said here, posbias measure --report takes.",
+            help="File of posbias measure or posbias lookup (.nc); or a model to measure: directory, GGUF file, id on "
+            "the hub, or reference/NAME. What is not said here, posbias measure --report takes.",
         ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="HTML file to write (.html).")],

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 from posbias import errors
+from posbias.measure.gguf_file import find_gguf
 from posbias.shipped import PREFIX
 
 WANTED = "a directory, or an id that the hub answers for"
@@ -29,7 +30,7 @@ def check_id(field: str, name: str, revision: str | None = None) -> None:
     ValueError: model ./weights: expected a directory, or an id that the hub answers for, received no such directory
     """
     path = Path(name)
-    if not name or path.is_dir() or name.startswith(PREFIX):
+    if not name or path.is_dir() or find_gguf(name) or name.startswith(PREFIX):
         return
     beside = path.parent.is_dir() and len(path.parts) > 1
     if beside or name[0] in ".~/" or name.count("/") > 1 or path.suffix in FILES:

@@ -10,8 +10,10 @@ import copy
 import os
 import re
 import sys
+from contextlib import nullcontext, redirect_stderr
 from dataclasses import replace
 from functools import cached_property
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +21,14 @@ import huggingface_hub.utils.logging as hub_logging
 import torch
 from huggingface_hub import errors as hub_errors
 from safetensors import SafetensorError
-from transformers import AutoConfig, AutoTokenizer
+from transformers import AutoConfig, AutoTokenizer, GgufConfig
 from transformers.utils import logging
 from transformers.utils.hub import cached_file, extract_commit_hash
 
 from posbias import errors
 from posbias.measure.adapters import check_adapter, found_adapter, named_base, with_adapter
-from posbias.measure.digest import folder_digest
+from posbias.measure.digest import file_digests, folder_digest
+from posbias.measure.gguf_file import check_size, find_gguf, quantisation_of, read_gguf
 from posbias.measure.memory import has_fast_bfloat16, memory_available, shape_of
 from posbias.measure.opening import ADAPTER, check_config
 from posbias.measure.settings import ATTENTION, Opening
@@ -60,7 +63,7 @@ class Source(Opening):
         path, base = _directory("model", self.model), self._base
         if base is not None:
             return base.config()
-        if path is not None:
+        if self._gguf is None and path is not None:
             check_config(path / "config.json", f"model {self.model}")
         config = self._from("model", AutoConfig, self.model)
         check_family(config.to_dict(), row=False)
@@ -84,7 +87,7 @@ class Source(Opening):
         """
         path, base = _directory("model", self.model), self._base
         if path is not None:
-            own = folder_digest(path)
+            own = _digest(self.model, path)
         else:
             file = cached_file(self.model, "config.json" if base is None else ADAPTER, revision=self.revision)
             own = extract_commit_hash(file, None) or self.revision or "unknown"
@@ -97,7 +100,11 @@ class Source(Opening):
             return f"{own}, tokenizer {_tokenizer_commit(self.tokenizer)}"
         if path is not None and path.resolve() == other.resolve():
             return own
-        return f"{own}, tokenizer {folder_digest(other)}"
+        return f"{own}, tokenizer {_digest(self.tokenizer, other)}"
+
+    def quantisation(self) -> str | None:
+        """Return how the weights of a GGUF file were rounded before they were made 32 bits again, None for others."""
+        return None if self._gguf is None else f"{quantisation_of(self._gguf)} (GGUF), dequantised"
 
     def tokenizer_name(self) -> str:
         """Return what the tokenizer is called in results."""
@@ -113,7 +120,7 @@ class Source(Opening):
             and not (path and any((path / x).is_file() for x in TOKENIZER_FILES))
         ):
             return base.load_tokenizer()
-        if path is not None and not any((path / file).is_file() for file in TOKENIZER_FILES):
+        if path is not None and not find_gguf(name) and not any((path / x).is_file() for x in TOKENIZER_FILES):
             raise errors.invalid(f"tokenizer {name}", f"a directory with one of {', '.join(TOKENIZER_FILES)}", "none")
         tokenizer = self._from("tokenizer", AutoTokenizer, name)
         if len(tokenizer) <= len(tokenizer.all_special_tokens):
@@ -134,7 +141,7 @@ class Source(Opening):
     def check_weights(self) -> None:
         """Raise ValueError unless the weights of a model in a directory, or of its adapter's base, can be read."""
         source = self._base or self
-        if (path := _directory("model", source.model)) is not None:
+        if (path := _directory("model", source.model)) is not None and source._gguf is None:
             check_files(path, pickle=self.allow_pickle)
 
     def _load_base(self, dtype: torch.dtype, device: str, device_map: str | None, attention: str) -> Any:
@@ -144,7 +151,7 @@ class Source(Opening):
         if not self.trust_remote_code and getattr(config, "quantization_config", None) is None:
             check_runs(where, config, dtype, resident=device_map is None)
         path = _directory("model", self.model)
-        if path is not None:
+        if path is not None and self._gguf is None:
             check_files(path, pickle=self.allow_pickle)
         options: dict[str, Any] = {"dtype": dtype, "attn_implementation": attention, "device_map": device_map}
         options |= {"use_safetensors": None if self.allow_pickle else True}
@@ -152,6 +159,8 @@ class Source(Opening):
         options |= {
             "adapter_kwargs": {"subfolder": NO_FOLDER}
         }  # else transformers looks for adapters, and is not strict
+        if self._gguf is not None:
+            options["quantization_config"] = GgufConfig(dequantize=True)
         if self.strip_prefix:
             options["key_mapping"] = {f"^{re.escape(self.strip_prefix)}": ""}
         try:
@@ -161,12 +170,20 @@ class Source(Opening):
                 check_prefix(where, folder, self.strip_prefix)
             keys = {key: found[f"{key}_keys"] for key in ("missing", "unexpected", "mismatched")}
             check_weights(where, model, **keys)
+            if self._gguf is not None:
+                check_size(where, self._gguf, model)
             attach_biases(model)
             return model if device_map is not None else model.to(device)
         except torch.OutOfMemoryError:
             low = dtype.itemsize == 4 and has_fast_bfloat16(torch.device(device))
             advice = f"one that does not; try --device-map auto{', or --dtype bfloat16' if low else ''}"
             raise errors.invalid(f"model {self.model}", f"one that fits on {device_map or device}", advice) from None
+
+    @cached_property
+    def _gguf(self) -> Any:
+        """The reader of the GGUF file that the model is in, None for a model in other files."""
+        file = find_gguf(self.model)
+        return None if file is None else read_gguf(file)
 
     @cached_property
     def _adapter(self) -> Path | None:
@@ -200,9 +217,12 @@ class Source(Opening):
             logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         options |= {"revision": self.revision if name == self.model else None}
         options = {key: x for key, x in options.items() if x is not None}
-        path = _directory(what, name)
+        path, file = _directory(what, name), find_gguf(name)
+        if file is not None:
+            options["gguf_file"] = file.name
         try:
-            return auto.from_pretrained(path or name, trust_remote_code=self.trust_remote_code, **options)
+            with nullcontext() if file is None else redirect_stderr(StringIO()):  # of a bar that nothing turns off
+                return auto.from_pretrained(path or name, trust_remote_code=self.trust_remote_code, **options)
         except (MemoryError, torch.OutOfMemoryError):
             raise
         except Exception as error:  # code of others, and of models: what it raises is no part of any interface
@@ -210,7 +230,9 @@ class Source(Opening):
 
 
 def _directory(what: str, name: str) -> Path | None:
-    """Return the directory of that name, or of that reference model; None for what may be an id on the hub."""
+    """Return the directory of that name, reference model or GGUF file; None for what may be an id on the hub."""
+    if (gguf := find_gguf(name)) is not None:
+        return gguf.parent
     try:
         path = Path(model_folder(name))
         if path.is_dir() and name:
@@ -225,6 +247,12 @@ def _directory(what: str, name: str) -> Path | None:
             f"{what} {name}", "a directory, or an id on the hub", "a file" if file else "an empty name"
         )
     return None
+
+
+def _digest(name: str, path: Path) -> str:
+    """Return a digest of the files of a model or tokenizer in a directory, or of the GGUF file that it is in."""
+    gguf = find_gguf(name)
+    return folder_digest(path) if gguf is None else f"file-{file_digests([gguf])[0][:16]}"
 
 
 def _tokenizer_commit(name: str) -> str:

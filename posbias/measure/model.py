@@ -334,9 +334,9 @@ def open(
     Parameters
     ----------
     model
-        A directory, an id on the hub, or ``reference/NAME`` for one of the ten reference models. Or a model in memory:
-        a causal language model of transformers, which peft, torch.compile or data-parallel training may have wrapped.
-        It is measured where it is and in its number format, and given back as it was.
+        A directory, a GGUF file, an id on the hub, or ``reference/NAME`` for one of the ten reference models. Or a
+        model in memory: a causal language model of transformers, which peft, torch.compile or data-parallel training
+        may have wrapped. It is measured where it is and in its number format, and given back as it was.
     untrained
         In place of a model, an untrained network: a config.json or a directory with one, of which nothing else is read,
         or a name of :data:`~posbias.measure.sizes.SIZES` such as ``gpt2``. No weights are read, nothing is fetched.

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from posbias import errors
+from posbias.measure.gguf_file import find_gguf
 from posbias.measure.sizes import BODIES, SIZES
 from posbias.networks.description import check_described
 from posbias.networks.families import check_family
@@ -60,6 +61,8 @@ def check_model(model: str, *, row: bool = False) -> None:
     """Raise ValueError for a name that no model can have, and for a directory without a configuration of a model."""
     if not model.strip():
         raise errors.invalid("model", "a directory, an id on the hub, or reference/NAME", "an empty name")
+    if find_gguf(model) is not None:  # its configuration is in it, and is checked where it is opened
+        return
     path = Path(model)
     if path.is_dir():
         if (path / "config.json").is_file() or not (
@@ -68,7 +71,7 @@ def check_model(model: str, *, row: bool = False) -> None:
             check_config(path / "config.json", f"model {model}", row=row)
         return
     if path.exists():
-        raise errors.invalid("model", "the directory of a model", f"a file, {model}")
+        raise errors.invalid("model", "the directory of a model, or a .gguf file", f"a file, {model}")
     if model.startswith(PREFIX):
         if model.removeprefix(PREFIX) not in reference_names():
             raise errors.invalid("model", f"reference/ and one of {', '.join(reference_names())}", model)

@@ -101,12 +101,13 @@ ATTRIBUTES = (
 
 LATER_ATTRIBUTES = (
     "quantities", "attention", "content_form", "kernel_size", "pairings", "format_error", "position_bias", "added_bias",
-    "no_branches", "self_check", "target", "against", "of",
+    "no_branches", "self_check", "target", "against", "of", "quantisation",
 )  # fmt: skip
 """Provenance that files of earlier versions lack. The cost of the number format is missing in 32 bits, and the
 description of position biases, in JSON, where a model is given none, or none is added while it is measured; the reason
-why there are no branches, where they were asked for, is missing where there are. How far the instrument was from the
-model on one prompt, before it measured, is JSON of :class:`~posbias.measure.selfcheck.Agreement`."""
+why there are no branches, where they were asked for, is missing where there are; how weights were rounded is there for
+those of a GGUF file. How far the instrument was from the model on one prompt, before it measured, is JSON of
+:class:`~posbias.measure.selfcheck.Agreement`."""
 
 OF_ROW = (
     "lambda_frobenius", "lambda_frobenius_std", "lambda_frobenius_prompts", "lambda_token", "lambda_token_std",

@@ -300,6 +300,7 @@ class Session:
             "attention": self.attention,
             **({} if self.family is None else self.of_row()),
             **({} if biases is None else {"position_bias": description_text(biases)}),
+            **({} if (rounded := source.quantisation()) is None else {"quantisation": rounded}),
             **versions("torch", "transformers"),
         }
 

@@ -98,7 +98,7 @@ def settings_of(*classes: type) -> dict[str, Field[Any]]:
 class Opening:
     """Say which model is wanted, and what it is allowed to do."""
 
-    model: str = setting("", "Directory, id on the hub, or reference/NAME.", "-m")
+    model: str = setting("", "Directory, GGUF file, id on the hub, or reference/NAME.", "-m")
     revision: str | None = setting(None, "Branch, tag or commit of the model on the hub.")
     tokenizer: str | None = setting(None, "Directory or id, if it is not the model's own.")
     trust_remote_code: bool = setting(False, "Run code that comes with the model.")

@@ -46,7 +46,8 @@ def asked(subject: Subject) -> Iterator[tuple[str, str]]:
         how = str(attrs["position"])
         positions = position_words(how) if how == "none" or "given" in how else f"{how} positions"
         yield "model", f"{subject.title} ({kind}, {positions})"
-    for title, name in (("position biases", "position_bias"), ("bias added while measured", "added_bias")):
+    named = (("position biases", "position_bias"), ("bias added while measured", "added_bias"))
+    for title, name in (*named, ("weights", "quantisation")):
         if name in attrs:
             yield title, shortened(str(attrs[name]))
     yield "corpus", f"{attrs['dataset']}, rule {attrs['rule']}"

@@ -46,7 +46,7 @@ def test_files_are_labelled_and_say_where_they_come_from(files):
         assert ("attention_heads" in results) == (name == "gpt2")
         for variable, x in results.data_vars.items():
             assert x.dims == VARIABLES[variable][0] and x.attrs["long_name"] == VARIABLES[variable][1]
-        absent = {"pairings", "format_error", "position_bias", "added_bias", "no_branches"}
+        absent = {"pairings", "format_error", "position_bias", "added_bias", "no_branches", "quantisation"}
         least = {"posbias_schema", *ATTRIBUTES, *LATER_ATTRIBUTES[:4]}
         assert least <= set(results.attrs) <= least.union(LATER_ATTRIBUTES) - absent
         assert results.attrs["model"] == name and results.attrs["dataset"] == "d.jsonl"

@@ -1,0 +1,83 @@
+"""Models in one GGUF file, as llama.cpp has them: which file it is, and what its numbers are.
+
+transformers dequantises the weights. It leaves unread what it has no place for, without a word; a file with more than
+it reads is refused here, by its number of weights and by settings that change what a model computes.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from posbias import errors
+
+UNREAD = ("rope.scaling.", "attention.sliding_window")
+"""How names of settings begin that change a model, and that transformers may not read."""
+
+
+def find_gguf(name: str) -> Path | None:
+    """Return the GGUF file that a name is, or the only one of a folder without a config.json; None for any other."""
+    if name.endswith(".gguf") and os.path.isfile(name):
+        return Path(name)
+    if not os.path.isdir(name or "no name") or os.path.isfile(os.path.join(name, "config.json")):
+        return None
+    files = sorted(Path(name).glob("*.gguf"))
+    if len(files) > 1:
+        received = f"{len(files)}, {files[0].name} and {files[1].name} among them; give one as the model"
+        raise errors.invalid(f"model {name}", "a folder with one GGUF file", received)
+    return files[0] if files else None
+
+
+def read_gguf(file: Path) -> Any:
+    """Return the reader of a whole GGUF file whose architecture and settings transformers converts, or raise."""
+    where = f"model {file}"
+    if find_spec("gguf") is None:
+        raise errors.invalid(where, "the package gguf, which reads it: pip install gguf", "none installed")
+    from gguf import GGUFReader
+    from transformers.modeling_gguf_pytorch_utils import GGUF_TO_TRANSFORMERS_MAPPING
+
+    try:
+        reader = GGUFReader(file)
+        architecture = str(read_value(reader, "general.architecture"))
+    except Exception as error:  # of a torn file anything: it is read as it is written
+        raise errors.invalid(where, "a whole GGUF file", str(error)[:120] or type(error).__name__) from None
+    mapping: Any = GGUF_TO_TRANSFORMERS_MAPPING["config"]
+    known = {name: keys for name, keys in mapping.items() if name not in ("general", "tokenizer")}
+    if architecture not in known:
+        raise errors.invalid(where, f"an architecture that transformers converts: {', '.join(known)}", architecture)
+    context = read_value(reader, f"{architecture}.context_length")
+    for key in (key.removeprefix(f"{architecture}.") for key in reader.fields):
+        value = read_value(reader, f"{architecture}.{key}")
+        if not key.startswith(UNREAD) or key in known[architecture] or value == "none":
+            continue
+        if key != "attention.sliding_window" or (context and 0 < value < context):
+            raise errors.invalid(where, "settings that transformers reads", f"{key} = {value}, which it leaves out")
+    return reader
+
+
+def read_value(reader: Any, key: str) -> Any:
+    """Return the value of a field, None where there is none."""
+    field = reader.fields.get(key)
+    return None if field is None else field.contents()
+
+
+def quantisation_of(reader: Any) -> str:
+    """Return how most weights of a file were rounded: ``Q4_1``, ``F32``, …; ``unknown`` if the file does not say."""
+    from gguf import LlamaFileType
+
+    known = {int(one): one.name.removeprefix("MOSTLY_").removeprefix("ALL_") for one in LlamaFileType}
+    return known.get(read_value(reader, "general.file_type"), "unknown")
+
+
+def check_size(where: str, reader: Any, model: Any) -> None:
+    """Raise ValueError unless a model has as many weights as its file; an output layer may be its embedding."""
+    sizes = {x.name: int(x.n_elements) for x in reader.tensors}
+    if getattr(model.config, "tie_word_embeddings", False):
+        sizes.pop("output.weight", None)
+    there, read = sum(sizes.values()), sum(x.numel() for x in model.parameters())
+    if there != read:
+        raise errors.invalid(
+            where, f"a model of all {there:,} weights of its file", f"{read:,} that transformers reads"
+        )
