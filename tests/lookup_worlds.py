@@ -25,15 +25,6 @@ def named_tokenizer(keys=20, values=20):
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>")
 
 
-def paired_tokenizer(keys=12, values=4):
-    """Return a tokenizer in which a pair is a token, k0=v0, …, beside keys that ask, k0?, …, and values v0, …."""
-    tokens = [f"k{i}=v{j}" for i in range(keys) for j in range(values)]
-    tokens += [f"k{i}?" for i in range(keys)] + [f"v{j}" for j in range(values)]
-    tokenizer = Tokenizer(models.WordLevel({token: k for k, token in enumerate(tokens)}, tokens[0]))
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer)
-
-
 def byte_tokenizer():
     """Return a byte-level BPE tokenizer without a single merge."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())

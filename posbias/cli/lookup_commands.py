@@ -7,18 +7,14 @@ from typing import Annotated, Any
 
 import typer
 
-from posbias.cli.options import MODEL, Running, group, named_model, with_options
-from posbias.lookup.tasks import Task, checked_counts, one_change
+from posbias.cli.options import MODEL, group, named_model, with_options
+from posbias.files import check_output
+from posbias.lookup.tasks import LOOKED, Task
 from posbias.measure.biases import HELP
-from posbias.measure.corpus import Corpus, chosen_corpus
-from posbias.measure.settings import Opening, Settings, check_settings
-from posbias.measure.unfinished import check_run, own_checkpoint, resumable
+from posbias.measure.corpus import Corpus
+from posbias.measure.settings import Opening, Settings, settings_of
 
-OF_MEASURING = (
-    "length", "rule", "per_document", "quantities", "kernel_size", "pairings", "attention", "tokens", "target",
-    "against", "of",
-)  # fmt: skip
-"""Settings of a measurement that a lookup does not leave open."""
+TAKEN = {*LOOKED, "prompts"}
 
 
 def register(app: typer.Typer) -> None:
@@ -30,8 +26,7 @@ def register(app: typer.Typer) -> None:
     opening=[Opening],
     asked=[Task],
     documents=group(Corpus, dataset=None),
-    asking=group(Settings, without=OF_MEASURING),
-    running=[Running],
+    asking=group(Settings, without={*settings_of(Settings)} - TAKEN),
 )
 def lookup(
     output: Annotated[Path, typer.Option("--output", "-o", help="netCDF file to write (.nc).")],
@@ -47,36 +42,24 @@ def lookup(
     temperature: Annotated[
         float, typer.Option(help="Divide what content adds to attention's logits by this: below 1 sharpens it; 1.")
     ] = 1.0,
-    report: Annotated[Path | None, typer.Option(help="Also write a report with figures: one file (.html).")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output if it is there.")] = False,
     *,
     opening: dict[str, Any],
     asked: dict[str, Any],
     documents: dict[str, Any],
     asking: dict[str, Any],
-    running: dict[str, bool],
 ) -> None:
     """Ask a model for what stands at each place of its prompt: scores by place, beside the prompts' profiles."""
     from posbias.measure.opening import check_subject
 
-    opening["model"] = named_model(subject, opening["model"])
-    wanted = Task(task, **asked)
-    check_settings(asking)
-    profiled = checked_counts(wanted, asking["prompts"], profile_prompts, documents["dataset"])
-    check_subject(opening["model"], None, row=True)
-    described = one_change(bias, temperature)
-    corpus, _ = chosen_corpus(documents)
-    check_run(output, **running, report=report)
-    with resumable(lambda: [own_checkpoint(output)]):
-        from posbias.lookup.found import ask
-        from posbias.measure.measurement import extra
-        from posbias.measure.model import chosen_source
+    model = named_model(subject, opening.pop("model"))
+    check_output(output, overwrite=overwrite)
+    Task(task, **asked)  # raises, before anything heavy is loaded
+    check_subject(model, None, row=True)
+    import posbias
 
-        if report is not None:  # what it needs is asked for before the run
-            with extra("book"):
-                import posbias.report.lookup_page  # noqa: F401
-        settings = Settings(source=chosen_source(opening), corpus=corpus, **asking, attention=None)
-        found = ask(settings, wanted, profiled, described, temperature, output=output, **running, progress=True)
-        if found is not None:
-            typer.echo(f"{output}: {found!r}")
-            if report is not None:
-                typer.echo(f"{found.report(report)}: report")
+    found = posbias.open(model, **opening).lookup(
+        task, **asked, **documents, **asking,
+        profile_prompts=profile_prompts, bias=bias, temperature=temperature, progress=True,
+    )  # fmt: skip
+    typer.echo(f"{found.save(output)}: {found!r}")

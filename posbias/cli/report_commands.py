@@ -25,8 +25,8 @@ def report(
         str,
         typer.Argument(
             metavar="MODEL_OR_FILE",
-            help="File of posbias measure or posbias lookup (.nc); or a model to measure: directory, GGUF file, id on "
-            "the hub, or reference/NAME. What is not said here, posbias measure --report takes.",
+            help="File of posbias measure (.nc); or a model to measure: directory, GGUF file, id on the hub, or "
+            "reference/NAME. What is not said here, posbias measure --report takes.",
         ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="HTML file to write (.html).")],
@@ -56,13 +56,6 @@ def report(
         check_wanted(subject, given, overwrite)
     elif given:
         raise errors.invalid(next(iter(given)), "a model to measure", f"the file {subject}, which is measured already")
-    elif is_lookup(Path(subject)):
-        if compare:
-            raise errors.invalid("compare", "none with a lookup, whose report stands alone", compare[0])
-        if lookup:
-            raise errors.invalid("lookup", "a measurement beside it", subject)
-        report_lookup(output, Path(subject))
-        return
     import posbias
     from posbias.measure.measurement import load
 
@@ -95,26 +88,3 @@ def measure(model: str, given: dict[str, Any]) -> Any:
     if "keep" in given:
         typer.echo(f"{measured.save(given['keep'])}: {measured.prompts} prompts of {measured.length} tokens")
     return measured
-
-
-def is_lookup(path: Path) -> bool:
-    """Tell whether a file is one of ``posbias lookup``; errors are those of a file that cannot be read."""
-    from posbias.measure.measurement import extra
-
-    with extra("measure"):
-        from posbias import netcdf
-        from posbias.lookup.file import LAYOUT
-
-        return LAYOUT in netcdf.load(path).attrs
-
-
-def report_lookup(output: Path, path: Path) -> None:
-    """Write the report on a file of ``posbias lookup``."""
-    from posbias.lookup.file import described, read_lookup, title
-    from posbias.measure.measurement import extra
-
-    results = read_lookup(path)
-    with extra("book"):
-        from posbias.report.lookup_page import write_lookup_report
-    written = write_lookup_report(output, results)
-    typer.echo(f"{written}: {written.stat().st_size / 1024:.0f} KiB, {title(results)}: {described(results)}")

@@ -48,15 +48,12 @@ VARIABLES: dict[str, tuple[tuple[str, ...], str]] = {
     "answer_tokens": (("prompt", "answer_position"), "token ids of the answers"),
 }
 """Name → dimensions and meaning of everything a file may hold."""
+READ = ("overall", "difference_p_value", "place_start", "group_first", "group_last", "group_prompts")
+"""Variables of every file that are read, beside the task's scores."""
 ATTRIBUTES = (
-    "model", "revision", "architecture", "position", "task", "made_of", "dataset", "prompts", "pairs", "length",
-    "segment", "cue", "places", "profile_prompts", "batch_size", "dtype", "device", "seed", "tokenizer",
-    "special_tokens", "prompts_sha256", "attention", "kernel_size", "processes", "chance", "change", "posbias",
-    "torch", "transformers", "numpy", "python",
+    "model", "revision", "task", "made_of", "dataset", "pairs", "length", "segment", "cue", "chance", "change",
 )  # fmt: skip
-"""Provenance of every file; 0 for numbers that the task does not have."""
-ALWAYS = ("place", "unit", "place_start", "group_first", "group_last", "group_prompts", "overall", "difference_p_value")
-"""Variables of every file, beside the task's scores."""
+"""Provenance that is read; the file has more."""
 
 LEVEL = 0.05
 """Places differ at p values up to this one."""
@@ -92,25 +89,16 @@ def read_lookup(path: Path | str) -> xr.Dataset:
     task = str(results.attrs.get("task"))
     if task not in OF_TASK:
         raise errors.invalid(f"{path}: task", f"one of {', '.join(OF_TASK)}", task)
-    scores = [name for score in OF_TASK[task] for name in (score, *(f"{score}_{end}" for end in ENDS))]
-    profiles = ("profile_group", "rank_correlation") if "profile" in results else ()
-    missing = [name for name in (*ALWAYS, *scores) if name not in results]
-    missing += [name for name in ATTRIBUTES if name not in results.attrs]
-    missing += [name for name in profiles if name not in results]
-    if missing:
+    means = [f"{score}_mean" for score in OF_TASK[task]]
+    scores = [*OF_TASK[task], *means, *(f"{score}_{end}" for score in OF_TASK[task] for end in ENDS[1:])]
+    there = {*results, *results.attrs}
+    if missing := [name for name in (*READ, *scores, *ATTRIBUTES) if name not in there]:
         raise errors.invalid(str(path), "a complete lookup", f"none of {', '.join(missing)}")
-    wanted = netcdf.integer_attribute(Path(path), results.attrs, "prompts")
-    if wanted != results.sizes["prompt"]:
-        raise errors.invalid(f"{path}: prompts", f"{results.sizes['prompt']}, which the file has", wanted)
-    for name in set(results) & set(VARIABLES):
-        if results[name].dims != VARIABLES[str(name)][0]:
-            expected = f"dimensions {', '.join(VARIABLES[str(name)][0])}"
-            raise errors.invalid(f"{path}: {name}", expected, ", ".join(map(str, results[name].dims)) or "none")
-    for name in scores:
-        if not name.endswith(("_low", "_high")):
-            errors.finite_array(f"{path}: {name}", results[name].values, ndim=(1,))
-    if profiles and MEASURED not in results["profile_name"].values:
-        raise errors.invalid(f"{path}: profile_name", f"{MEASURED} among others", "none of that name")
+    prompts = netcdf.integer_attribute(Path(path), results.attrs, "prompts")
+    if prompts != results.sizes["prompt"]:
+        raise errors.invalid(f"{path}: prompts", f"{results.sizes['prompt']}, which the file has", prompts)
+    for name in (*OF_TASK[task], *means):
+        errors.finite_array(f"{path}: {name}", results[name].values, ndim=(1,))
     return results
 
 
@@ -118,7 +106,7 @@ def read_lookup(path: Path | str) -> xr.Dataset:
 
 
 class Stretch(NamedTuple):
-    """A group of places."""
+    """A group of places: its first and last place, and its number."""
 
     first: int
     last: int

@@ -1,26 +1,21 @@
-"""What a lookup found, for those who ask in Python: numbers by place, what they say, a file and a report."""
+"""What a lookup found, for those who ask in Python: numbers by place, what they say, and a file."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from posbias.files import check_writable
 from posbias.lookup.file import ENDS, described, read_lookup, summary_lines, title, write_lookup
-from posbias.lookup.tasks import OF_TASK, Task
-from posbias.measure.measurement import checked_path, extra
-from posbias.measure.settings import Settings
+from posbias.lookup.tasks import OF_TASK
+from posbias.measure.measurement import checked_path
 from posbias.notebook import shown
 
 if TYPE_CHECKING:
     import xarray as xr
-
-    from posbias.measure.biases import Described
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -40,11 +35,11 @@ class Found:
 
         Places count from 0. Each score is a mean with the ends of its 95% interval, ``low`` and ``high``.
         """
-        x, scores = self.results, OF_TASK[str(self.results.attrs["task"])]
-        names = [name if end == "mean" else f"{name}_{end}" for name in scores for end in ENDS]
-        columns = dict(zip(names, (f"{name}_{end}" for name in scores for end in ENDS), strict=True))
-        columns = {"first": "group_first", "last": "group_last", "prompts": "group_prompts"} | columns
-        return pd.DataFrame({name: x[column].values for name, column in columns.items()}).rename_axis("group")
+        columns = {name: f"group_{name}" for name in ("first", "last", "prompts")}
+        for score in OF_TASK[str(self.results.attrs["task"])]:
+            columns |= {score if end == "mean" else f"{score}_{end}": f"{score}_{end}" for end in ENDS}
+        table = pd.DataFrame({name: self.results[column].values for name, column in columns.items()})
+        return table.rename_axis("group")
 
     def to_xarray(self) -> xr.Dataset:
         """Return a copy of everything that was found, with its provenance as attributes."""
@@ -63,21 +58,6 @@ class Found:
         file = checked_path(path, ".nc")
         write_lookup(file, self.results)
         return file
-
-    def report(self, path: str | PathLike[str]) -> Path:
-        """Write the report with figures, one file (.html), and return its path.
-
-        Raises
-        ------
-        ValueError
-            If the name does not end in .html.
-        OSError
-            If it cannot be written.
-        """
-        file = check_writable(checked_path(path, ".html"))
-        with extra("book"):
-            from posbias.report.lookup_page import write_lookup_report
-        return write_lookup_report(file, self.results)
 
     def _repr_html_(self) -> str:
         names = ("prompts", "over all prompts", "by place", "like a profile", "order")
@@ -104,25 +84,3 @@ def load_lookup(path: str | PathLike[str]) -> Found:
         If it cannot be read.
     """
     return Found(read_lookup(checked_path(path, ".nc")))
-
-
-def ask(
-    settings: Settings,
-    task: Task,
-    profiled: int,
-    bias: Described | None,
-    temperature: float,
-    *,
-    output: Path | None = None,
-    **options: Any,
-) -> Found | None:
-    """Ask a model for what is at each place of its prompts, with one change to it at most.
-
-    None comes back in processes other than the first. Options are those of :func:`~posbias.lookup.run.look_up`.
-    """
-    from posbias.lookup.run import Lookup, changed, look_up
-
-    asked = Lookup(settings, task, profiled, changed(settings.source, bias, temperature))
-    with TemporaryDirectory() as folder:
-        results = look_up(asked, output or Path(folder) / "found.nc", **options)
-    return None if results is None else Found(results)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -15,20 +16,16 @@ from posbias import errors
 from posbias.lookup.tasks import Task
 from posbias.measure.corpus import BUILTIN, Corpus, document_units, make_prompts, special_ids, start_tokens
 
-NAMED = re.compile(r"([kv])\d+")
-"""Tokens of a vocabulary that is made of keys and values, such as ``k12`` and ``v3``."""
-PAIRED, ASKING = re.compile(r"(k\d+)=(v\d+)"), re.compile(r"(k\d+)\?")
-"""Tokens of a vocabulary in which a pair is one token, such as ``k12=v3``, and a key that is asked, ``k12?``."""
 SPACE = "Ġ▁ "
 """How vocabularies write a space in front of a word."""
-LETTERS = (re.compile(f"[{SPACE}][A-Za-z]{{3,}}"), re.compile("[A-Za-z]{3,}"))
-"""Tokens that are words: after a space, and without one."""
+KINDS = (
+    re.compile(f"[{SPACE}][A-Za-z]{{3,}}"), re.compile("[A-Za-z]{3,}"), re.compile(f"[{SPACE}]*[^\\W_]+[{SPACE}]*"),
+)  # fmt: skip
+"""Tokens that are words: after a space, and without one; whatever has letters or digits alone."""
 SEPARATORS, ENDS = (":", "=", "-", ">"), ("\n", ",", ";", ".")
 """What may stand between key and value, and after a pair; the first that is a token of its own is taken."""
 MOST_WORDS = 4096
 """Words that are taken of a vocabulary at most: those with the smallest ids, which byte-pair encodings learn first."""
-MOST_TOKENS = 8
-"""Tokens of a key or a value at most."""
 MOST_UNKNOWN = 0.1
 """Share of a text's tokens that may be unknown: unknown words are all alike, and nothing is copied of them."""
 
@@ -48,7 +45,7 @@ class PlacedPrompts:
     starts: Int[np.ndarray, "P"]
     width: int
     units: Int[np.ndarray, "N"]
-    values: Int[np.ndarray, "N P L"] | None = None
+    values: Int[np.ndarray, "N P"] | None = None
     controls: Int[np.ndarray, "N n"] | None = None
 
     @property
@@ -100,60 +97,38 @@ def spread(prompts: int, places: int, rng: np.random.Generator) -> Int[np.ndarra
 class Words:
     """Hold what key-value prompts are made of: token ids and how they are put together.
 
-    ``keys`` and ``values`` are the same words unless the vocabulary has names for either. ``start`` stands in front of
-    a prompt, ``separator`` between key and value, and ``end`` after a pair; ``marks`` are the last two as texts. Where
-    a pair is one token, ``pair_of`` has that of each key with each value, and keys are those that ask.
+    Keys and values are ``words``, a token each. ``start`` stands in front of a prompt, ``separator`` between key and
+    value, and ``end`` after a pair; ``marks`` are the last two as texts.
     """
 
-    keys: Int[np.ndarray, "K"]
-    values: Int[np.ndarray, "V"]
-    key_tokens: int
-    value_tokens: int
+    words: Int[np.ndarray, "K"]
     separator: tuple[int, ...]
     end: tuple[int, ...]
     start: tuple[int, ...]
     marks: tuple[str, ...]
-    pair_of: Int[np.ndarray, "K V"] | None = None
-
-    @property
-    def are_named(self) -> bool:
-        """Whether keys and values have tokens of their own."""
-        return not np.array_equal(self.keys, self.values)
 
     @property
     def pair_tokens(self) -> int:
         """Tokens of a pair with its separators."""
-        if self.pair_of is not None:
-            return 1
-        return self.key_tokens + len(self.separator) + self.value_tokens + len(self.end)
-
-    def length(self, pairs: int) -> int:
-        """Return the tokens of a prompt with its answer."""
-        return len(self.start) + pairs * self.pair_tokens + self.key_tokens + len(self.separator) + self.value_tokens
+        return 2 + len(self.separator) + len(self.end)
 
     def check_fits(self, pairs: int, longest: int | None) -> None:
         """Raise ValueError for more pairs than a context of ``longest`` tokens holds, with key and answer."""
-        if longest is None or self.length(pairs) <= longest:
-            return
-        most = (longest - self.length(0)) // self.pair_tokens
-        wanted = f"at most {most}" if most > 0 else "none"
-        wanted += f", of {self.pair_tokens} tokens each, in the model's context of {longest} tokens"
-        raise errors.invalid("pairs", wanted, pairs)
+        most = pairs if longest is None else (longest - len(self.start) - 2 - len(self.separator)) // self.pair_tokens
+        if pairs > most:
+            at_most = f"at most {most}" if most > 1 else "none"
+            expected = f"{at_most}, of {self.pair_tokens} tokens each, in the model's context of {longest} tokens"
+            raise errors.invalid("pairs", expected, pairs)
 
     @property
     def described(self) -> str:
         """What keys, values and separators are, in words.
 
-        >>> one = np.arange(3)
-        >>> Words(one, one, 1, 2, (5,), (), (), (":",)).described
-        'keys of 1 token, values of 2 tokens, ":" between'
+        >>> Words(np.arange(3), (5,), (), (), (":",)).described
+        'keys of 1 token, values of 1 token, ":" between'
         """
-        if self.pair_of is not None:
-            return "key and value in 1 token, no separators"
-        tokens = {"keys": self.key_tokens, "values": self.value_tokens}
-        sizes = [f"{what} of {k} token{'s' * (k > 1)}" for what, k in tokens.items()]
         marks = " and ".join(f'"{mark}"' for mark in self.marks).replace("\n", "\\n")
-        return ", ".join([*sizes, f"{marks} between" if marks else "no separators"])
+        return f"keys of 1 token, values of 1 token, {f'{marks} between' if marks else 'no separators'}"
 
 
 def words_of(tokenizer: Any, pairs: int, size: int, *, special_tokens: bool = True) -> Words:
@@ -161,94 +136,32 @@ def words_of(tokenizer: Any, pairs: int, size: int, *, special_tokens: bool = Tr
 
     Keys and values are words: tokens of three letters or more which the tokenizer makes of their own text again,
     after a space where the vocabulary has such, else without; where there are too few, whatever has letters or digits
-    alone. A vocabulary that is made of names such as ``k12`` and ``v3``, or ``k12=v3`` for both and ``k12?`` to ask,
-    gives keys and values by these. If there are fewer words than keys and values, each is made of several.
-    ``size`` is the model's vocabulary: ids below it are used.
+    alone. ``size`` is the model's vocabulary: ids below it are used.
     """
     special = set(special_ids(tokenizer))
     kept = {token: k for token, k in tokenizer.get_vocab().items() if k < size and k not in special}
     ordinary = dict(sorted(kept.items(), key=lambda item: item[1]))
-    pair_of, named = None, _named(ordinary)
-    if (paired := _paired(ordinary)) is not None:
-        keys, values, pair_of = paired
-        key_tokens = value_tokens = int(len(keys) >= pairs)
-    elif named is not None:
-        keys, values = named
-        key_tokens, value_tokens = tokens_needed(len(keys), pairs), 1
-    else:
-        pools = []
-        for pool in _pools(tokenizer, ordinary):
-            pools.append(pool)
-            if len(pool) >= 2 * pairs:
-                break
-        needs = [tokens_needed(len(pool), 2 * pairs) for pool in pools]
-        best = min(range(len(pools)), key=lambda k: (needs[k] or MOST_TOKENS + 1, 0 if needs[k] else -len(pools[k])))
-        keys = values = pools[best]
-        key_tokens = value_tokens = needs[best]
-    if not key_tokens:
-        shared = named is None and pair_of is None
-        wanted = f"one with words for {pairs} distinct keys{' and as many values' * shared}"
-        wanted += "" if pair_of is not None else f" of at most {MOST_TOKENS} tokens"
-        received = f"{len(keys)} token{'s' * (len(keys) != 1)} that can be used"
-        raise errors.invalid("tokenizer", wanted, received)
-    texts = {_decoded(tokenizer, int(k)): int(k) for k in keys[:3]}
-    usable = {*ordinary.values()}
-    separator, end = (_mark(tokenizer, texts, marks, usable) for marks in (SEPARATORS, ENDS))
+    best: list[int] = []
+    for kind in KINDS:
+        words = _stable(tokenizer, [k for token, k in ordinary.items() if kind.fullmatch(token)])
+        best = max(best, words, key=len)
+        if len(words) >= 2 * pairs:
+            break
+    if len(best) < 2 * pairs:
+        expected = f"one with words of one token for {pairs} keys and as many values"
+        raise errors.invalid("tokenizer", expected, f"{len(best)} that can be used")
+    texts = {tokenizer.decode([k]): k for k in best[:3]}
+    separator, end = (_mark(tokenizer, texts, marks, {*ordinary.values()}) for marks in (SEPARATORS, ENDS))
     start = start_tokens(tokenizer, next(iter(texts))) if special_tokens else []
-    tokens = {"separator": tuple(separator.values()), "end": tuple(end.values()), "start": tuple(start)}
-    return Words(keys, values, key_tokens, value_tokens, **tokens, marks=(*separator, *end), pair_of=pair_of)
+    tokens = tuple(separator.values()), tuple(end.values()), tuple(start)
+    return Words(np.array(best, dtype=np.int64), *tokens, marks=(*separator, *end))
 
 
-def tokens_needed(words: int, distinct: int) -> int:
-    """Return of how many words each of ``distinct`` sequences is made at least, 0 if of more than 8.
-
-    >>> tokens_needed(600, 128), tokens_needed(26, 128), tokens_needed(1, 2), tokens_needed(1, 1)
-    (1, 2, 0, 1)
-    """
-    return next((t for t in range(1, MOST_TOKENS + 1) if words**t >= distinct), 0)
-
-
-def _named(ordinary: dict[str, int]) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return the keys and values of a vocabulary that is made of such names for the greater part, None of others."""
-    named = [(token[0], k) for token, k in ordinary.items() if NAMED.fullmatch(token)]
-    keys, values = (np.array([k for what, k in named if what == one], dtype=np.int64) for one in "kv")
-    if min(keys.size, values.size) < 2 or keys.size + values.size <= len(ordinary) / 2:
-        return None
-    return keys, values
-
-
-def _paired(ordinary: dict[str, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-    """Return the keys that ask, the values, and the token of each key with each value; None of other vocabularies."""
-    asking = {name[1]: k for token, k in ordinary.items() if (name := ASKING.fullmatch(token))}
-    values = {token: k for token, k in ordinary.items() if token[0] == "v" and NAMED.fullmatch(token)}
-    pairs = {name.groups(): k for token, k in ordinary.items() if (name := PAIRED.fullmatch(token))}
-    if len(values) < 2 or not asking or {(key, value) for key in asking for value in values} != set(pairs):
-        return None
-    table = np.array([[pairs[key, value] for value in values] for key in asking], dtype=np.int64)
-    return np.array([*asking.values()], dtype=np.int64), np.array([*values.values()], dtype=np.int64), table
-
-
-def _pools(tokenizer: Any, ordinary: dict[str, int]) -> Iterator[Int[np.ndarray, "_"]]:
-    """Yield the words that keys may be made of, the best kind first."""
-    for pattern in LETTERS:
-        yield _stable(tokenizer, (k for token, k in ordinary.items() if pattern.fullmatch(token)))
-    yield _stable(tokenizer, (k for token, k in ordinary.items() if token.strip(SPACE).isalnum()))
-
-
-def _stable(tokenizer: Any, ids: Iterable[int]) -> Int[np.ndarray, "_"]:
+def _stable(tokenizer: Any, ids: Iterable[int]) -> list[int]:
     """Return the ids whose text has letters and digits alone and gives the id again."""
-    kept: list[int] = []
-    for k in ids:
-        text = _decoded(tokenizer, k)
-        if text.strip().isalnum() and text.isprintable() and _encoded(tokenizer, text) == [k]:
-            kept.append(k)
-            if len(kept) == MOST_WORDS:
-                break
-    return np.array(kept, dtype=np.int64)
-
-
-def _decoded(tokenizer: Any, k: int) -> str:
-    return str(tokenizer.decode([k]))
+    texts = ((k, tokenizer.decode([k])) for k in ids)
+    plain = ((k, text) for k, text in texts if text.strip().isalnum() and text.isprintable())
+    return [*islice((k for k, text in plain if _encoded(tokenizer, text) == [k]), MOST_WORDS)]
 
 
 def _encoded(tokenizer: Any, text: str) -> list[int]:
@@ -262,9 +175,9 @@ def _encoded(tokenizer: Any, text: str) -> list[int]:
 def _mark(tokenizer: Any, words: dict[str, int], marks: Sequence[str], usable: set[int]) -> dict[str, int]:
     """Return the first text that is a token of its own after each of some words, with its id; nothing without one."""
     for mark in marks:
-        found = [_encoded(tokenizer, text + mark) for text in words]
-        token = found[0][-1] if found[0] else -1
-        if token in usable and found == [[word, token] for word in words.values()]:
+        encoded = [_encoded(tokenizer, text + mark) for text in words]
+        token = encoded[0][-1] if encoded[0] else -1
+        if token in usable and encoded == [[word, token] for word in words.values()]:
             return {mark: token}
     return {}
 
@@ -272,72 +185,31 @@ def _mark(tokenizer: Any, words: dict[str, int], marks: Sequence[str], usable: s
 def key_value_prompts(words: Words, pairs: int, prompts: int, *, seed: int = 0) -> PlacedPrompts:
     """Return prompts "key separator value end" for each pair, and then the key and separator of one.
 
-    All keys of a prompt are distinct, and so are its values and both together, unless keys and values have tokens of
-    their own: then values come again if there are fewer of them than pairs.
+    All keys and values of a prompt are distinct.
 
     Source: Liu et al. 2023, "Lost in the Middle", section 3 (synthetic key-value retrieval), with words of the model's
     own vocabulary for the UUIDs and without the instruction.
     """
     rng = np.random.default_rng(seed)
     places = spread(prompts, pairs, rng)
-    rows, answers, all_values = [], [], []
-    for place in places:
-        keys, values, body = _drawn(words, pairs, rng)
-        question = [*keys[place], *words.separator, *values[place][:-1]]
-        rows.append(np.concatenate([words.start, body, question]))
-        answers.append(values[place])
-        all_values.append(values)
+    drawn = np.stack([rng.choice(len(words.words), 2 * pairs, replace=False) for _ in places])
+    keys, values = np.split(words.words[drawn], 2, axis=1)
+
+    def beside(tokens: tuple[int, ...], *shape: int) -> Int[np.ndarray, "..."]:
+        return np.broadcast_to(np.array(tokens, dtype=np.int64), (prompts, *shape, len(tokens)))
+
+    body = [keys[..., None], beside(words.separator, pairs), values[..., None], beside(words.end, pairs)]
+    asked = keys[np.arange(prompts), places][:, None]
+    row = [beside(words.start), np.concatenate(body, -1).reshape(prompts, -1), asked, beside(words.separator)]
     return PlacedPrompts(
-        ids=np.array(rows, dtype=np.int64),
-        answers=np.array(answers),
+        ids=np.hstack(row),
+        answers=values[np.arange(prompts), places][:, None],
         places=places,
         starts=len(words.start) + words.pair_tokens * np.arange(pairs),
         width=words.pair_tokens,
         units=np.arange(prompts),
-        values=np.array(all_values),
+        values=values,
     )
-
-
-def chance(prompts: PlacedPrompts) -> Float[np.ndarray, "N"]:
-    """Return the accuracy of a guess among the values of the prompt, token by token.
-
-    A value of one token is guessed among the distinct values. Of several tokens, each is guessed among those with which
-    a value goes on that begins as the answer does.
-    """
-    assert prompts.values is not None
-    found = np.ones(len(prompts.ids))
-    for k, (values, answer) in enumerate(zip(prompts.values, prompts.answers, strict=True)):
-        for step, token in enumerate(answer):
-            found[k] /= np.unique(values[:, step]).size
-            values = values[values[:, step] == token]
-    return found
-
-
-def _drawn(
-    words: Words, pairs: int, rng: np.random.Generator
-) -> tuple[Int[np.ndarray, "pairs K"], Int[np.ndarray, "pairs L"], Int[np.ndarray, "body"]]:
-    """Return the keys and values of a prompt, and the tokens of its pairs."""
-    again = len(words.values) < pairs
-    if words.pair_of is not None:
-        key, value = rng.choice(len(words.keys), pairs, replace=False), rng.choice(len(words.values), pairs, again)
-        return words.keys[key][:, None], words.values[value][:, None], words.pair_of[key, value]
-    if words.are_named:
-        keys = _sequences(words.keys, words.key_tokens, pairs, rng)
-        values = rng.choice(words.values, pairs, replace=again)[:, None]
-    else:
-        both = _sequences(words.keys, words.key_tokens, 2 * pairs, rng)
-        keys, values = both[:pairs], both[pairs:]
-    marks = [np.tile(np.array(x, dtype=np.int64), (pairs, 1)) for x in (words.separator, words.end)]
-    return keys, values, np.hstack([keys, marks[0], values, marks[1]]).ravel()
-
-
-def _sequences(
-    pool: Int[np.ndarray, "K"], tokens: int, count: int, rng: np.random.Generator
-) -> Int[np.ndarray, "count tokens"]:
-    """Return distinct sequences of tokens of a pool."""
-    number = rng.choice(len(pool) ** tokens, count, replace=False)
-    digits = [number // len(pool) ** k % len(pool) for k in range(tokens)]
-    return np.asarray(pool[np.stack(digits, axis=1)])
 
 
 def copy_prompts(
@@ -349,11 +221,8 @@ def copy_prompts(
     stretch's first occurrence is replaced by what another document has at the same tokens.
     """
     n, width = task.text_tokens, task.stretch
-    try:
-        tokenizer("a", add_special_tokens=True)
-    except Exception as error:  # of one with a few words and no unknown one; tokenizers raise no narrower type
-        reason = " ".join(str(error).split())[:120]
-        raise errors.invalid("tokenizer", "one that makes tokens of text", reason) from None
+    if not _encoded(tokenizer, "a"):  # one with a few words and no unknown one
+        raise errors.invalid("tokenizer", "one that makes tokens of text", "one that has none for a letter")
     front = len(start_tokens(tokenizer)) if special_tokens else 0
     if n < front + width:
         wanted = f"at least {2 * width + front}, for a text that has cue and segment, and these again"

@@ -1,18 +1,9 @@
-"""A lookup from start to end: prompts by place, scores and profile batch by batch, and the file.
-
-What can be seen without the model is refused before it is loaded. The same batches in the same order go through the
-same loop as a measurement's, so that a run that was killed goes on from its checkpoint and ends with the same bits, and
-several processes share them.
-"""
+"""A lookup: prompts by place, their scores, and a measurement of some of them for the profile of places."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,8 +12,8 @@ import xarray as xr
 from torch import nn
 
 from posbias import errors
-from posbias.lookup.file import MEASURED, TEMPERATURE, make_lookup, read_lookup, write_lookup
-from posbias.lookup.prompts import PlacedPrompts, Words, chance, copy_prompts, key_value_prompts, words_of
+from posbias.lookup.file import MEASURED, TEMPERATURE, make_lookup
+from posbias.lookup.prompts import PlacedPrompts, copy_prompts, key_value_prompts, words_of
 from posbias.lookup.scores import (
     difference_p_value,
     drawn_profile,
@@ -32,23 +23,15 @@ from posbias.lookup.scores import (
     rank_correlation,
     read_scores,
 )
-from posbias.lookup.tasks import OF_TASK, SHARES, Task
-from posbias.measure.accumulators import bin_centres
+from posbias.lookup.tasks import SHARES, Task
 from posbias.measure.biases import Described
-from posbias.measure.checkpoint import Batch, differing, fingerprint_of, go_through
 from posbias.measure.corpus import Prompts
-from posbias.measure.instrument import Instrument
-from posbias.measure.loading import Source, check_fits, last_part
-from posbias.measure.memory import out_of_memory
-from posbias.measure.positions import read_positions
-from posbias.measure.processes import Processes, processes
+from posbias.measure.loading import check_fits, last_part
 from posbias.measure.progress import progress as told
-from posbias.measure.results import make_results
 from posbias.measure.rollouts import measured_profile, variants_of
+from posbias.measure.run import measured
 from posbias.measure.session import Session
 from posbias.measure.settings import Settings
-from posbias.measure.traces import Traces
-from posbias.measure.unfinished import check_run, checkpoint_path
 from posbias.networks.added_biases import added_biases, divided_logits
 from posbias.networks.description import position_kind
 from posbias.networks.families import family_of
@@ -64,230 +47,131 @@ KEPT = (
 """Provenance that a lookup has in common with a measurement."""
 
 
-@dataclass(frozen=True)
-class Change:
-    """Say what is changed in a model while it is asked: a name, and what gives the context in which it is changed."""
-
-    name: str
-    applied: Callable[[nn.Module], AbstractContextManager[Any]]
-
-
-def added_bias(description: Any) -> Change:
-    """Return the change that adds a position bias to a model's logits."""
-    return Change(json.dumps(description), partial(added_biases, biases=description))
-
-
-def divided(temperature: float) -> Change:
-    """Return the change that divides a model's content logits by a temperature."""
-    return Change(f"{TEMPERATURE}{temperature:g}", partial(divided_logits, temperatures=temperature))
-
-
-def changed(source: Source, bias: Described | None, temperature: float) -> Change | None:
-    """Return the one change that is asked for, None for none, or raise ValueError where a bias is not for the model."""
-    if bias is None:
-        return None if temperature == 1 else divided(temperature)
-    config = source.config()
-    bias.check(source.name(), config.num_hidden_layers, config.num_attention_heads)
-    return added_bias(bias.description)
-
-
-@dataclass(frozen=True)
-class Lookup:
-    """Hold everything that decides what a lookup finds; of the settings' prompts, some give a profile as well."""
-
-    settings: Settings
-    task: Task
-    profile_prompts: int = 32
-    change: Change | None = None
-
-
-class LookupSession(Session):
-    """Hold the model and the prompts of a lookup; as a session its prompts are those that give the profile."""
-
-    def __init__(self, asked: Lookup) -> None:
-        self.lookup = asked
-        self.settings = asked.settings  # the prompts' length is known when they are made
-        check_fits(self.config, self.tokenizer, 0)
-        prompts, length = max(asked.profile_prompts, 1), self.placed.asked.shape[1]
-        self.settings = replace(asked.settings, prompts=prompts, length=length, quantities=QUANTITIES)
-        self.check()
-
-    @cached_property
-    def words(self) -> Words | None:
-        """What keys and values are made of; None for copying."""
-        task, longest = self.lookup.task, family_of(self.config).longest(self.config)
-        if task.pairs is None:
-            check_fits(self.config, self.tokenizer, task.length or 0)
-            return None
-        size, special = int(self.config.vocab_size), self.settings.special_tokens
-        words = words_of(self.tokenizer, task.pairs, size, special_tokens=special)
-        words.check_fits(task.pairs, longest)
-        return words
-
-    @cached_property
-    def placed(self) -> PlacedPrompts:
-        """All prompts, with their places and answers."""
-        task, asked = self.lookup.task, self.lookup.settings
-        if self.words is not None:
-            return key_value_prompts(self.words, task.pairs or 0, asked.prompts, seed=asked.seed)
-        options: dict[str, Any] = {"seed": asked.seed, "special_tokens": asked.special_tokens}
-        return copy_prompts(task, asked.corpus, self.tokenizer, asked.prompts, **options)
-
-    @cached_property
-    def subset(self) -> np.ndarray:
-        """Which prompts give the profile."""
-        return self.placed.subset(self.settings.prompts)
-
-    def cut(self) -> Prompts:
-        """Return the prompts that give the profile, up to where their answers begin."""
-        return Prompts(self.placed.asked[self.subset], 0, self.placed.units[self.subset])
-
-    def described(self, group: Processes) -> dict[str, Any]:
-        """Return where the numbers come from."""
-        asked, task, placed, found = self.lookup, self.lookup.task, self.placed, self.provenance()
-        corpus = self.settings.corpus
-        dataset = corpus.dataset if corpus.named else last_part(corpus.dataset)
-        return {name: found[name] for name in KEPT} | {
-            "position": position_kind(family_of(self.config).position_of(self.config), self.config),
-            "task": task.name,
-            "made_of": "text" if self.words is None else self.words.described,
-            "dataset": dataset if self.words is None else "pairs of its vocabulary's words",
-            "prompts": len(placed.ids),
-            "pairs": task.pairs or 0,
-            "length": placed.ids.shape[1] + 1,
-            "segment": task.segment or 0,
-            "cue": task.cue or 0,
-            "places": len(placed.starts),
-            "profile_prompts": asked.profile_prompts,
-            "prompts_sha256": placed.sha256,
-            "chance": 0 if placed.values is None else float(np.mean(chance(placed))),
-            "processes": group.world,
-            "change": "none" if asked.change is None else asked.change.name,
-        }
-
-
 def look_up(
-    subject: Lookup,
-    output: Path,
+    settings: Settings,
+    task: Task,
+    profile_prompts: int = 32,
+    bias: Described | None = None,
+    temperature: float = 1.0,
     *,
-    resume: bool = False,
-    overwrite: bool = False,
-    checkpoint_every: float = 60.0,
     progress: bool = False,
-) -> xr.Dataset | None:
-    """Ask a model by place, write the result, and return it (None in processes other than the first).
+) -> xr.Dataset:
+    """Ask a model for what stands at each place of its prompts, with one change to it at most.
 
-    Files and checkpoints are as those of :func:`~posbias.measure.run.measure`.
+    Of the settings' prompts so many also give a profile. What can be seen without the weights is refused before they
+    are loaded.
     """
-    check_run(output, resume=resume, overwrite=overwrite)
-    session = LookupSession(subject)
-    with processes() as group:
-        shown = progress and group.rank == 0
-        provenance, path = session.described(group), checkpoint_path(output, group.rank)
-        if output.exists() and not overwrite:
-            try:
-                there = read_lookup(output)
-                if found := differing(there.attrs, provenance):
-                    expected = "a result of the same settings, or --overwrite"
-                    raise errors.invalid(str(output), expected, "; ".join(found[:3]))
-            except ValueError:
-                if group.rank == 0:
-                    raise
-                return None  # the first process says why
-            path.unlink(missing_ok=True)
-            return there if group.rank == 0 else None
-        try:
-            with told(1, "model", "loading", shown=shown) as bar:
-                instrument = session.instrument
-                bar.update()
-            positions = read_positions(instrument, session.settings.length)
-            scores = Scores(session, instrument, group, path)
-            traces = Traces(session, instrument, group, path) if subject.profile_prompts else None
-            batches = [*scores.batches, *(traces.batches if traces else [])]
-            with nullcontext() if subject.change is None else subject.change.applied(instrument.model):
-                go_through(
-                    batches,
-                    lambda: scores.rows | (traces.state() if traces else {}),
-                    path,
-                    fingerprint_of(provenance, group.rank),
-                    checkpoint_every=checkpoint_every,
-                    shown=shown,
-                )
-            scored = scores.arrays()
-            sums = None if traces is None else traces.arrays(positions, shown)
-            results = None
-            if group.rank == 0:
-                also = {"position": positions.kind, "position_details": positions.details}
-                also |= session.provenance() | {"processes": group.world}
-                measured = None if sums is None else make_results(sums, also, bin_centres())
-                results = assembled(session, scored, measured, provenance)
-                write_lookup(output, results)
-        except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-            raise out_of_memory(error, session.settings) or error from None
-        group.add_up(torch.zeros(1))  # nobody's checkpoint goes before the result is there
-        path.unlink(missing_ok=True)
-        return results
+    session = Session(settings)
+    config = session.config
+    check_fits(config, session.tokenizer, task.length or 0)
+    if bias is not None:
+        bias.check(settings.source.name(), config.num_hidden_layers, config.num_attention_heads)
+    prompts, made_of = placed_prompts(session, task)
+    subset = prompts.subset(max(profile_prompts, 1))
+    session = session.with_prompts(prompts=len(subset), length=prompts.asked.shape[1], quantities=QUANTITIES)
+    session.check()
+    session.check_room(session.settings.length)
+    session.prompts = Prompts(prompts.asked[subset], 0, prompts.units[subset])
+    with told(1, "model", "loading", shown=progress) as bar:
+        session.instrument, session.self_check  # noqa: B018 - loads, and raises
+        bar.update()
+    name, applied = change(session.instrument.model, bias, temperature)
+    with applied:
+        scores = scored(session, prompts, progress)
+        profiled = measured(session, progress=progress) if profile_prompts else None
+    provenance, corpus = session.provenance(), settings.corpus
+    text = corpus.dataset if corpus.named else last_part(corpus.dataset)
+    provenance = {kept: provenance[kept] for kept in KEPT} | {
+        "position": position_kind(family_of(config).position_of(config), config),
+        "task": task.name,
+        "made_of": made_of,
+        "dataset": text if task.name == "copy" else "pairs of its vocabulary's words",
+        "prompts": len(prompts.ids),
+        "pairs": task.pairs or 0,
+        "length": prompts.ids.shape[1] + 1,
+        "segment": task.segment or 0,
+        "cue": task.cue or 0,
+        "places": len(prompts.starts),
+        "profile_prompts": profile_prompts,
+        "prompts_sha256": prompts.sha256,
+        "chance": 1 / task.pairs if task.pairs else 0,
+        "change": name,
+    }
+    return assembled(prompts, scores, profiled, subset, provenance)
 
 
-class Scores:
-    """Hold one process's share of the scores."""
+def placed_prompts(session: Session, task: Task) -> tuple[PlacedPrompts, str]:
+    """Return the prompts of a task, which the model's context holds, and what they are made of, in words."""
+    settings, config = session.settings, session.config
+    if task.pairs is None:
+        options: dict[str, Any] = {"seed": settings.seed, "special_tokens": settings.special_tokens}
+        return copy_prompts(task, settings.corpus, session.tokenizer, settings.prompts, **options), "text"
+    longest, special = family_of(config).longest(config), settings.special_tokens
+    if longest is not None and 2 * task.pairs > longest:  # before the vocabulary is searched for words
+        expected = f"at most {longest // 2}, of 2 tokens or more each, in the model's context of {longest} tokens"
+        raise errors.invalid("pairs", expected, task.pairs)
+    words = words_of(session.tokenizer, task.pairs, int(config.vocab_size), special_tokens=special)
+    words.check_fits(task.pairs, longest)
+    return key_value_prompts(words, task.pairs, settings.prompts, seed=settings.seed), words.described
 
-    def __init__(self, session: LookupSession, instrument: Instrument, group: Processes, path: Path) -> None:
-        self.session, self.instrument, self.group, self.path = session, instrument, group, path
-        names = OF_TASK[session.lookup.task.name]
-        self.rows = {name: torch.zeros(len(session.placed.ids), dtype=torch.float64) for name in names}
 
-    @property
-    def batches(self) -> list[Batch]:
-        """Batches of this process, in order."""
-        N, size = len(self.session.placed.ids), self.session.settings.batch_size
-        shared = self.group.share([slice(k, min(k + size, N)) for k in range(0, N, size)])
-        return [Batch(rows.stop - rows.start, partial(self.read, rows)) for rows in shared]
+def change(model: nn.Module, bias: Described | None, temperature: float) -> tuple[str, AbstractContextManager[Any]]:
+    """Return the name of the one change to a model, and the context in which it is changed."""
+    if bias is not None:
+        return json.dumps(bias.description), added_biases(model, bias.description)
+    if temperature != 1:
+        return f"{TEMPERATURE}{temperature:g}", divided_logits(model, temperature)
+    return "none", nullcontext()
 
-    def read(self, rows: slice) -> None:
-        """Score a batch; raise ValueError for a NaN or Inf, and leave no checkpoint of it."""
-        for name, values in read_scores(self.instrument, self.session.placed, rows).items():
-            bad = (~torch.isfinite(values)).nonzero()
-            if len(bad):
-                self.path.unlink(missing_ok=True)
-                received = f"{float(values[bad[0]])} in {self.session.settings.precision()}"
-                raise errors.invalid(f"prompt {rows.start + int(bad[0])}, {name}", "finite numbers", received)
-            self.rows[name][rows] = values.double()
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Return every prompt's scores, from all processes."""
-        return {name: self.group.add_up(x).numpy() for name, x in self.rows.items()}
+def scored(session: Session, prompts: PlacedPrompts, progress: bool) -> dict[str, np.ndarray]:
+    """Return every prompt's scores by name, or raise ValueError for a NaN or Inf."""
+    N, size = len(prompts.ids), session.settings.batch_size
+    with told(N, "prompts", "asking", shown=progress) as bar:
+        parts = []
+        for start in range(0, N, size):
+            parts.append(read_scores(session.instrument, prompts, slice(start, start + size)))
+            bar.update(min(size, N - start))
+    scores = {name: torch.cat([part[name] for part in parts]).numpy() for name in parts[0]}
+    for name, values in scores.items():
+        if (bad := np.flatnonzero(~np.isfinite(values))).size:
+            received = f"{values[bad[0]]} in {session.settings.precision()}"
+            raise errors.invalid(f"prompt {bad[0]}, {name}", "finite numbers", received)
+    return scores
 
 
 def assembled(
-    session: LookupSession, scores: dict[str, np.ndarray], measured: xr.Dataset | None, provenance: dict[str, Any]
+    prompts: PlacedPrompts,
+    scores: dict[str, np.ndarray],
+    profiled: xr.Dataset | None,
+    subset: np.ndarray,
+    provenance: dict[str, Any],
 ) -> xr.Dataset:
-    """Return the result: scores by place with intervals, and the profiles of what was measured, if it was."""
-    placed = session.placed
-    groups = groups_of(placed.places, len(placed.starts), placed.units)
+    """Return the result: scores by place with intervals, and the profiles of the prompts that were measured."""
+    groups = groups_of(prompts.places, len(prompts.starts), prompts.units)
     means = {name: group_means(x, groups, is_share=name in SHARES) for name, x in scores.items()}
     arrays: dict[str, np.ndarray] = {
-        "place": placed.places,
-        "unit": placed.units,
-        "place_start": placed.starts,
-        "group_first": groups.first,
-        "group_last": groups.last,
+        "place": prompts.places,
+        "unit": prompts.units,
+        "place_start": prompts.starts,
+        "group_first": groups.edges[:-1],
+        "group_last": groups.edges[1:] - 1,
         "group_prompts": np.bincount(groups.member, minlength=groups.count),
         "overall": np.array([x.overall for x in means.values()]),
         "difference_p_value": np.array([difference_p_value(values, groups) for values in scores.values()]),
-        "prompt_tokens": placed.ids.astype(np.int32),
-        "answer_tokens": placed.answers.astype(np.int32),
+        "prompt_tokens": prompts.ids.astype(np.int32),
+        "answer_tokens": prompts.answers.astype(np.int32),
         **scores,
     }
     for name, x in means.items():
         arrays |= {f"{name}_mean": x.mean, f"{name}_low": x.low, f"{name}_high": x.high}
     names = {"score": list(means)}
-    if measured is not None:
-        profiles = place_profiles(measured, placed, changed=session.lookup.change is not None)
+    if profiled is not None:
+        profiles = place_profiles(profiled, prompts, changed=provenance["change"] != "none")
         grouped = {name: grouped_profile(p, groups) for name, p in profiles.items()}
-        prompts = measured["influence_prompts"].values
-        influence, weights = placed.by_place(prompts), groups.weights[:, session.subset]
-        drawn = drawn_profile(grouped_profile(influence, groups), prompts.sum(1), weights)
+        influence = profiled["influence_prompts"].values
+        by_place, weights = prompts.by_place(influence), groups.weights[:, subset]
+        drawn = drawn_profile(grouped_profile(by_place, groups), influence.sum(1), weights)
         correlations = [
             [rank_correlation(x, p, drawn if name == MEASURED else None) for x in means.values()]
             for name, p in grouped.items()
@@ -296,10 +180,10 @@ def assembled(
         arrays |= {
             "profile": np.array(list(profiles.values())),
             "profile_group": np.array(list(grouped.values())),
-            "influence_places": influence,
-            "profile_index": session.subset,
+            "influence_places": by_place,
+            "profile_index": subset,
             "rank_correlation": np.array(correlations),
-            "lambda_frobenius": measured["lambda_frobenius"].values,
+            "lambda_frobenius": profiled["lambda_frobenius"].values,
         }
     return make_lookup(arrays, provenance, names)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from scipy.stats import binomtest, rankdata
 from torch import Tensor
 
@@ -24,51 +24,22 @@ NOWHERE = (float("nan"), float("nan"))
 
 
 def read_scores(instrument: Instrument, prompts: PlacedPrompts, rows: slice) -> dict[str, Float[Tensor, "B"]]:
-    """Return the scores of a batch of the prompts, by name."""
+    """Return the scores of a batch of the prompts, by name, in 64 bits."""
     answers = torch.from_numpy(prompts.answers[rows])
-    logits = instrument.tail(torch.from_numpy(prompts.ids[rows]), answers.shape[1]).cpu()
+    asked = [prompts.ids, *([] if prompts.controls is None else [prompts.controls])]
+    logits = [instrument.tail(torch.from_numpy(ids[rows]), answers.shape[1]).cpu() for ids in asked]
+    told = [x.double().log_softmax(-1).gather(-1, answers[..., None])[..., 0] for x in logits]
     if prompts.controls is not None:
-        without = instrument.tail(torch.from_numpy(prompts.controls[rows]), answers.shape[1]).cpu()
-        losses = [-answer_log_probabilities(x, answers).mean(-1) for x in (logits, without)]
-        return {"loss": losses[0], "loss_without": losses[1], "gain": losses[1] - losses[0]}
+        loss, without = (-x.mean(-1) for x in told)
+        return {"gain": without - loss, "loss": loss, "loss_without": without}
     assert prompts.values is not None
+    values = torch.from_numpy(prompts.values[rows])
+    best = values.gather(-1, logits[0][:, 0].gather(-1, values).argmax(-1, keepdim=True))
     return {
-        "accuracy": (logits.argmax(-1) == answers).all(-1).double(),
-        "accuracy_among": found_among(logits, answers, torch.from_numpy(prompts.values[rows])).double(),
-        "log_probability": answer_log_probabilities(logits, answers).sum(-1),
+        "accuracy": (logits[0].argmax(-1) == answers).all(-1).double(),
+        "accuracy_among": (best == answers)[:, 0].double(),
+        "log_probability": told[0].sum(-1),
     }
-
-
-def answer_log_probabilities(logits: Float[Tensor, "B L v"], answers: Int[Tensor, "B L"]) -> Float[Tensor, "B L"]:
-    """Return the log-probability of each token of the answers, nats, in 64 bits.
-
-    >>> answer_log_probabilities(torch.zeros(1, 1, 4), torch.tensor([[2]])).exp().tolist()
-    [[0.25]]
-    """
-    return logits.double().log_softmax(-1).gather(-1, answers[..., None])[..., 0]
-
-
-def found_among(
-    logits: Float[Tensor, "B L v"], answers: Int[Tensor, "B L"], values: Int[Tensor, "B P L"]
-) -> Bool[Tensor, "B"]:
-    """Return whether each token of an answer is the most likely of those with which a value of the prompt goes on.
-
-    Values go on from the tokens of the answer before (teacher-forced): of the first token all values are asked, of a
-    later one those that begin as the answer does.
-
-    >>> logits, values = torch.tensor([[[0.0, 3.0, 2.0, 1.0]]]), torch.tensor([[[2], [3]]])
-    >>> found_among(logits, torch.tensor([[2]]), values).tolist()
-    [True]
-    """
-    rows = torch.arange(len(answers))[:, None]
-    begins = torch.ones(values.shape[:2], dtype=torch.bool)
-    found = torch.ones(len(answers), dtype=torch.bool)
-    for step in range(answers.shape[1]):
-        token = values[:, :, step]
-        best = logits[rows, step, token].masked_fill(~begins, -torch.inf).argmax(-1, keepdim=True)
-        found &= token.gather(1, best)[:, 0] == answers[:, step]
-        begins &= token == answers[:, step, None]
-    return found
 
 
 @dataclass(frozen=True)
@@ -86,16 +57,6 @@ class Groups:
     def count(self) -> int:
         """Number of groups G."""
         return len(self.edges) - 1
-
-    @property
-    def first(self) -> Int[np.ndarray, "G"]:
-        """First place of each group."""
-        return self.edges[:-1]
-
-    @property
-    def last(self) -> Int[np.ndarray, "G"]:
-        """Last place of each group."""
-        return self.edges[1:] - 1
 
 
 @dataclass(frozen=True)
@@ -161,7 +122,7 @@ def grouped_profile(profile: Float[np.ndarray, "... P"], groups: Groups) -> Floa
     >>> grouped_profile(np.array([1.0, 3.0, 5.0, 7.0]), groups).tolist()
     [2.0, 6.0]
     """
-    return np.asarray(np.add.reduceat(profile, groups.first, axis=-1) / np.diff(groups.edges))
+    return np.asarray(np.add.reduceat(profile, groups.edges[:-1], axis=-1) / np.diff(groups.edges))
 
 
 def difference_p_value(values: Float[np.ndarray, "N"], groups: Groups, *, seed: int = 0) -> float:
@@ -228,9 +189,7 @@ def _correlation(x: Float[np.ndarray, "B G"], y: Float[np.ndarray, "B G"]) -> Fl
 def _interval(values: Float[np.ndarray, "B"]) -> tuple[float, float]:
     """Return the 95% interval of the resamples that have a value, NaN where none has."""
     known = values[np.isfinite(values)]
-    if not known.size:
-        return NOWHERE
-    low, high = interval(known)
+    low, high = interval(known) if known.size else NOWHERE
     return float(low), float(high)
 
 
@@ -238,5 +197,5 @@ def _share_interval(values: Float[np.ndarray, "N"]) -> tuple[float, float]:
     """Return Clopper and Pearson's 95% interval of a share, NaN without prompts."""
     if not values.size:
         return NOWHERE
-    found = binomtest(int(values.sum()), values.size).proportion_ci(0.95)
-    return float(found.low), float(found.high)
+    ends = binomtest(int(values.sum()), values.size).proportion_ci(0.95)
+    return float(ends.low), float(ends.high)

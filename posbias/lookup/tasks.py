@@ -13,6 +13,8 @@ TASKS = {"kv": "key-value lookup", "copy": "copying"}
 """Name of a task, and what it is called in words."""
 DEFAULTS = {"kv": {"pairs": 64}, "copy": {"length": 256, "segment": 16, "cue": 4}}
 """What belongs to each task, and what it is unless given."""
+LEAST = {"pairs": 2}
+"""The least of a number, 1 for others: of one pair there is one place, and nothing to choose from."""
 PROFILE_PROMPTS = 32
 """How many prompts give a profile unless given."""
 LOOKED = (
@@ -22,10 +24,7 @@ LOOKED = (
 
 SCORES: dict[str, tuple[str, str]] = {
     "accuracy": ("accuracy", "1 where each token of the answer is the model's most likely one, else 0"),
-    "accuracy_among": (
-        "accuracy among the prompt's values",
-        "1 where each token of the answer is the most likely one of those with which a value of the prompt goes on",
-    ),
+    "accuracy_among": ("accuracy among the prompt's values", "1 where the answer is the most likely of them, else 0"),
     "log_probability": ("log-probability", "of the answer, nats: the sum over its tokens"),
     "loss": ("loss", "of the repeated segment, nats a token"),
     "loss_without": ("loss without", "of the same segment where other text stands in its first place, nats a token"),
@@ -47,9 +46,9 @@ class Task:
     ``kv``: pairs of a key and a value, then one of the keys; the answer is its value. ``copy``: a text, then a cue from
     somewhere in it; the answer is the segment that follows the cue there.
 
-    >>> Task("kv", pairs=0)
+    >>> Task("kv", pairs=1)
     Traceback (most recent call last):
-    ValueError: pairs: expected an integer of at least 1, received 0
+    ValueError: pairs: expected an integer of at least 2, received 1
     """
 
     name: str
@@ -66,12 +65,15 @@ class Task:
         for field in ("pairs", "length", "segment", "cue"):
             value = getattr(self, field)
             if field in own:
-                object.__setattr__(self, field, errors.positive_integer(field, own[field] if value is None else value))
+                value = errors.positive_integer(
+                    field, own[field] if value is None else value, minimum=LEAST.get(field, 1)
+                )
+                object.__setattr__(self, field, value)
             elif value is not None:
                 raise errors.invalid(field, f"none with the task {self.name}", value)
         if self.name == "copy" and self.text_tokens < self.stretch:
-            wanted = f"at least {2 * self.stretch}, for a text that has cue and segment, and these again"
-            raise errors.invalid("length", wanted, self.length)
+            expected = f"at least {2 * self.stretch}, for a text that has cue and segment, and these again"
+            raise errors.invalid("length", expected, self.length)
 
     @property
     def stretch(self) -> int:
@@ -94,13 +96,13 @@ def checked_counts(task: Task, prompts: int, profile_prompts: int | None, datase
     ValueError: prompts: expected an integer of at least 2, received 1
     """
     errors.positive_integer("prompts", prompts, minimum=2 if task.name == "copy" else 1)
-    found = min(PROFILE_PROMPTS, prompts) if profile_prompts is None else profile_prompts
-    errors.positive_integer("profile_prompts", found, minimum=0)
-    if found > prompts:
-        raise errors.invalid("profile_prompts", f"at most the {prompts} prompts", found)
+    profiled = min(PROFILE_PROMPTS, prompts) if profile_prompts is None else profile_prompts
+    errors.positive_integer("profile_prompts", profiled, minimum=0)
+    if profiled > prompts:
+        raise errors.invalid("profile_prompts", f"at most the {prompts} prompts", profiled)
     if dataset is not None and task.name != "copy":
         raise errors.invalid("dataset", f"none with the task {task.name}, which reads no text", dataset)
-    return found
+    return profiled
 
 
 def one_change(bias: Any, temperature: float) -> Described | None:

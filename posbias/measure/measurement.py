@@ -332,7 +332,7 @@ def load(path: str | PathLike[str]) -> Measurement:
     file = checked_path(path, ".nc")
     attrs = netcdf.load(file).attrs
     if LAYOUT in attrs:
-        raise errors.invalid(str(file), "a measurement", "a lookup, which posbias.load_lookup reads")
+        raise errors.invalid(str(file), "a measurement", "a lookup, which posbias.load_lookup and --lookup read")
     results = read_summary(file) if "summary" in attrs else read_results(file)
     wanted = required(("influence", "lambda_frobenius"), results.attrs)
     missing = [name for name in wanted if name not in results]

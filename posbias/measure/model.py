@@ -253,7 +253,8 @@ class Model:
         OSError
             If a file or the hub cannot be read.
         """
-        from posbias.lookup.found import ask
+        from posbias.lookup.found import Found
+        from posbias.lookup.run import look_up
         from posbias.lookup.tasks import LOOKED, Task, checked_counts, one_change
         from posbias.measure.in_memory import InMemory, lent
         from posbias.networks.families import family_of
@@ -270,10 +271,7 @@ class Model:
         with lent(self.source):
             shown = sys.stderr.isatty() if progress is None else bool(progress)
             chosen = chosen_settings(self.source, asked, untrained=False)
-            found = ask(chosen, wanted, profiled, described, temperature, progress=shown)
-        if found is None:
-            raise RuntimeError("expected to be the first process, received another: use posbias lookup under torchrun")
-        return found
+            return Found(look_up(chosen, wanted, profiled, described, temperature, progress=shown))
 
     def __repr__(self) -> str:
         from posbias.measure.in_memory import InMemory

@@ -43,7 +43,6 @@ def _context(evidence: Evidence) -> dict[str, Any]:
     drawn = {"resamples": f"{evidence.resamples:,}", "size": evidence.sample_size, "unit": evidence.unit}
     kinds = (str, int, float, np.integer, np.floating)
     return {
-        "measurement": True,
         "title": f"Position bias of {subject.title}",
         "described": subject.described,
         "answer": text.answer(evidence),

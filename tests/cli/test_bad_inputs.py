@@ -265,7 +265,8 @@ MEASUREMENTS = [
             "P/bloom --keep k.txt": ("keep", "k.txt"),
             "P/bloom --keep P/good.nc": ("good.nc", "not there yet, or --overwrite"),
             "P/good.nc --prompts 3": ("prompts", "measured already"),
-            "P/lookup.nc": ("lookup.nc", "a lookup of layout 1", "layout 7"),
+            "P/lookup.nc": ("lookup.nc", "a measurement", "a lookup, which posbias.load_lookup and --lookup read"),
+            "P/good.nc --lookup P/lookup.nc": ("lookup.nc", "a lookup of layout 1", "layout 7"),
         },
     ),
 ]
@@ -505,7 +506,7 @@ LOOKUPS = [
     *rows(
         "lookup -o r.nc -m P/bloom",
         {
-            "--pairs 0": "pairs",
+            "--pairs 1": ("pairs", "at least 2", "1"),
             "--prompts 0": "prompts",
             "--batch-size 0": "batch_size",
             "--profile-prompts 201": "profile_prompts",
@@ -534,10 +535,9 @@ LOOKUPS = [
     *rows(
         "lookup -o r.nc -m",
         {
-            "P/small": ("pairs", "at most 14, of 4 tokens each", "context of 64 tokens", "received 64"),
+            "P/small": ("pairs", "at most 32, of 2 tokens or more each", "context of 64 tokens", "received 64"),
             "P/small -t copy": ("length", "at most 64 tokens", "256"),
-            "P/mute --pairs 3": ("tokenizer", "words for 3 distinct keys", "1 token that can be used"),
-            "P/mute --pairs 1": ("tokenizer", "1 distinct keys and as many values of at most 8 tokens"),
+            "P/mute --pairs 3": ("tokenizer", "words of one token for 3 keys", "1 that can be used"),
             "P/empty": ("P/empty", "a directory with a config.json"),
             "P/bert": ("architecture", "bert"),
             "''": ("model", "neither"),
@@ -549,9 +549,8 @@ LOOKUPS = [
             "r.csv": ("output", ".nc", "r.csv"),
             "P/folder.nc": ("folder.nc", "a directory"),
             "P/zero.nc": ("zero.nc", "a file that is not there yet, or --overwrite"),
-            "P/begun.nc": ("begun.nc.rank0.checkpoint", "give --resume"),
-            "P/good.nc --resume": ("good.nc", "a lookup of layout 1", "no layout number"),
-            "r.nc --report r.pdf": ("report", ".html", "r.pdf"),
+            "r.nc --resume": "--resume",
+            "r.nc --report r.html": "--report",
         },
     ),
 ]

@@ -1,8 +1,6 @@
-"""posbias lookup: the file, its report, killed and resumed runs, several processes, and what is refused."""
+"""posbias lookup: the file, what it says, changed models, and what is refused."""
 
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,16 +9,15 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 xr = pytest.importorskip("xarray", reason="xarray is not installed")
 
-from killed import killed
 from lookup_worlds import byte_tokenizer, named_tokenizer, save_network
-from measuring import launched, refused, save, status, write_documents
+from measuring import refused, save, status, write_documents
 from transformers import AutoModelForCausalLM
 
 import posbias
 from posbias.lookup import run as module
-from posbias.lookup.file import ATTRIBUTES, VARIABLES, does_task, read_lookup, summary_lines
+from posbias.lookup.file import ATTRIBUTES, VARIABLES, does_task, read_lookup, summary_lines, write_lookup
 from posbias.lookup.prompts import PlacedPrompts
-from posbias.lookup.run import Change, Lookup, look_up
+from posbias.lookup.run import assembled, look_up
 from posbias.lookup.tasks import Task
 from posbias.measure.corpus import Corpus
 from posbias.measure.instrument import Instrument
@@ -39,18 +36,16 @@ def place(tmp_path_factory):
     return root
 
 
-@pytest.fixture(scope="module")
-def subject(place):
-    """Return a lookup of five pairs: three batches of scores, then two of the profile."""
-    settings = Settings(Source(str(place / "bloom")), Corpus(), prompts=12, batch_size=4)
-    return Lookup(settings, Task("kv", pairs=5), profile_prompts=6)
+def asked_of(place, prompts=12, batch_size=4):
+    """Return the settings of a lookup: three batches of scores."""
+    return Settings(Source(str(place / "bloom")), Corpus(), prompts=prompts, batch_size=batch_size)
 
 
 @pytest.fixture(scope="module")
-def found(subject, tmp_path_factory):
-    """Return the file of that lookup."""
+def found(place, tmp_path_factory):
+    """Return the file of a lookup of five pairs."""
     path = tmp_path_factory.mktemp("found") / "r.nc"
-    look_up(subject, path)
+    write_lookup(path, look_up(asked_of(place), Task("kv", pairs=5), profile_prompts=6))
     return path
 
 
@@ -63,21 +58,14 @@ def arguments(place, output, *more, task="kv", **changes):
     return ["lookup", *(word for pair in pairs for word in pair), *more]
 
 
-def same_bits(first, second):
-    one, two = read_lookup(first), read_lookup(second)
-    assert set(one) == set(two) and one.attrs == two.attrs
-    for name in one:
-        assert one[name].values.tobytes() == two[name].values.tobytes(), name
-
-
 # The file and what the command says
 
 
 @pytest.mark.parametrize("task", ["kv", "copy"])
-def test_the_command_writes_scores_and_profiles_says_them_and_reports(place, tmp_path, capsys, task):
-    output, page = tmp_path / "r.nc", tmp_path / "r.html"
-    code, out, err = status(capsys, arguments(place, output, "--report", str(page), task=task))
-    assert code == 0 and err == "" and {p.name for p in tmp_path.iterdir()} == {"r.nc", "r.html"}
+def test_the_command_writes_scores_and_profiles_and_says_them(place, tmp_path, capsys, task):
+    output = tmp_path / "r.nc"
+    code, out, err = status(capsys, arguments(place, output, task=task))
+    assert code == 0 and err == "" and {p.name for p in tmp_path.iterdir()} == {"r.nc"}
     results = read_lookup(output)
     assert set(results) <= set(VARIABLES) and set(ATTRIBUTES) < set(results.attrs)
     lines = out.splitlines()
@@ -94,17 +82,12 @@ def test_the_command_writes_scores_and_profiles_says_them_and_reports(place, tmp
         assert (results["gain"] != 0).all(), "the control changes what the model sees"
     assert {"measured", "a", "b", "c", "kernels", "own"} == set(results["profile_name"].values)
     assert (results["profile"].values > 0).all()
-    first = page.read_text()
-    code, _, err = status(capsys, ["report", str(output), "-o", str(page)])
-    assert code == 2 and "r.html: expected a file that is not there yet, or --overwrite" in err
-    code, out, _ = status(capsys, ["report", str(output), "-o", str(page), "--overwrite"])
-    assert code == 0 and "12 prompts of" in out and page.read_text() == first
-    assert first.count("<svg") == 1 and "http" not in first and "<script" not in first
-    for part in ("By place", "rank correlation with", "How to read it", "places.csv", "prompts.csv", "profiles.csv"):
-        assert part in first, part
-    assert f"posbias lookup --model bloom --task {task}" in first
-    code, _, err = status(capsys, ["report", str(output), "-o", str(page), "--overwrite", "--compare", str(output)])
-    assert code == 2 and "compare: expected none with a lookup" in err
+    code, _, err = status(capsys, ["report", str(output), "-o", str(tmp_path / "r.html")])
+    assert (
+        code == 2 and "r.nc: expected a measurement, received a lookup, which posbias.load_lookup and --lookup" in err
+    )
+    code, _, err = status(capsys, arguments(place, output, task=task))
+    assert code == 2 and "r.nc: expected a file that is not there yet, or --overwrite" in err
 
 
 @pytest.mark.parametrize(("low", "done"), [(0.19, False), (0.21, True)])
@@ -115,10 +98,10 @@ def test_a_model_that_guesses_does_not_do_the_task(found, low, done):
     assert any(line.startswith("does not do this task: ") for line in summary_lines(results)) != done
 
 
-def test_the_profile_is_that_of_the_same_prompts_up_to_the_answer(subject, found):
+def test_the_profile_is_that_of_the_same_prompts_up_to_the_answer(place, found):
     results = read_lookup(found)
     ids = torch.from_numpy(results["prompt_tokens"].values[results["profile_index"].values]).long()
-    influence = Instrument(subject.settings.source.load_model(torch.float32, "cpu", None)).measure(ids).influence
+    influence = Instrument(asked_of(place).source.load_model(torch.float32, "cpu", None)).measure(ids).influence
     starts, width = results["place_start"].values, int(np.diff(results["place_start"].values)[0])
     expected = np.stack([influence.numpy()[:, s : s + width].sum(1) for s in starts], axis=1)
     assert np.allclose(results["influence_places"], expected, rtol=1e-4)
@@ -145,106 +128,31 @@ def test_a_resample_draws_the_profile_of_its_own_prompts():
     measured = xr.Dataset({"influence_prompts": (("prompt", "position"), influence)})
     measured["influence"] = measured["influence_prompts"].mean("prompt")
     measured["lambda_frobenius"] = "layer", np.array([0.5])
-    session = SimpleNamespace(placed=prompts, subset=np.arange(72), lookup=SimpleNamespace(change=None))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "variants_of", lambda _: [])
-        results = module.assembled(session, {"gain": kind * places}, measured, {"task": "copy"})
+        results = assembled(prompts, {"gain": kind * places}, measured, np.arange(72), {"change": "none"})
     assert np.allclose(results["rank_correlation"].sel(profile_name="measured", score="gain"), [1, 1, 1])
 
 
-def test_networks_of_keys_and_values_by_name_without_a_profile(place, tmp_path, capsys):
-    words = arguments(place, tmp_path / "r.nc", model=place / "named", profile_prompts=0)
-    code, out, _ = status(capsys, [*words, "--report", str(tmp_path / "r.html")])
-    assert code == 0 and "no separators" in out
-    assert "rank correlation" not in out and "rank correlation with" not in (tmp_path / "r.html").read_text()
-    results = read_lookup(tmp_path / "r.nc")
-    assert results["prompt_tokens"].shape == (12, 12) and (results["prompt_tokens"][:, 0] == 0).all()
-    assert "profile" not in results
-    words = arguments(place, tmp_path / "bare.nc", "--no-special-tokens", model=place / "named", profile_prompts=0)
-    assert status(capsys, words)[0] == 0
-    assert read_lookup(tmp_path / "bare.nc")["prompt_tokens"].shape == (12, 11)
+def test_without_a_profile_and_without_a_start_token(place, tmp_path, capsys):
+    for more, tokens in (([], 12), (["--no-special-tokens"], 11)):
+        output = tmp_path / f"{tokens}.nc"
+        code, out, _ = status(capsys, arguments(place, output, *more, model=place / "named", profile_prompts=0))
+        results = read_lookup(output)
+        assert code == 0 and "rank correlation" not in out and "profile" not in results
+        assert results["prompt_tokens"].shape == (12, tokens) and (results["prompt_tokens"][0, 0] == 0) == (not more)
 
 
 def test_one_prompt_has_no_interval_and_is_counted_as_one(place, tmp_path, capsys):
-    words = arguments(place, tmp_path / "r.nc", pairs=1, prompts=1, profile_prompts=1)
-    code, out, err = status(capsys, [*words, "--report", str(tmp_path / "r.html")])
-    assert code == 0 and err == "" and "1 pair (keys" in out and "1 prompt of 5 tokens" in out
+    code, out, err = status(capsys, arguments(place, tmp_path / "r.nc", prompts=1, profile_prompts=1))
+    assert code == 0 and err == "" and "1 prompt of 13 tokens" in out
     results = read_lookup(tmp_path / "r.nc")
     assert np.isnan(results["log_probability_low"]).all() and np.isfinite(results["log_probability_mean"]).all()
     assert np.isnan(results["overall"].sel(score="log_probability").values[1:]).all()
 
 
-# Runs that end early, and several processes
-
-
-@pytest.mark.parametrize("after", [1, 4])
-def test_stopped_after_any_batch_it_goes_on(subject, found, tmp_path, monkeypatch, after):
-    calls, real = [], {name: getattr(Instrument, name) for name in ("tail", "measure")}
-
-    def counted(name, most):
-        def call(self, *rest):
-            calls.append(name)
-            if len(calls) > most:
-                raise KeyboardInterrupt
-            return real[name](self, *rest)
-
-        return call
-
-    output = tmp_path / "r.nc"
-    for name in real:
-        monkeypatch.setattr(Instrument, name, counted(name, after))
-    with pytest.raises(KeyboardInterrupt):
-        look_up(subject, output, checkpoint_every=0.0)
-    assert [p.name for p in tmp_path.iterdir()] == ["r.nc.rank0.checkpoint"]
-    calls.clear()
-    for name in real:
-        monkeypatch.setattr(Instrument, name, counted(name, 99))
-    look_up(subject, output, resume=True)
-    assert calls == ["tail", "tail", "tail", "measure", "measure"][after:], "what was done is not done again"
-    assert [p.name for p in tmp_path.iterdir()] == ["r.nc"] and read_lookup(output).equals(read_lookup(found))
-
-
-def test_killed_by_sigkill_it_ends_with_the_same_bits(place, tmp_path, capsys, one_thread):
-    whole, part = tmp_path / "whole.nc", tmp_path / "killed.nc"
-    words = arguments(place, part, task="copy")
-    killed(words, "from posbias.lookup import run; run.look_up.__kwdefaults__['checkpoint_every'] = 0")
-    assert (tmp_path / "killed.nc.rank0.checkpoint").exists() and not part.exists()
-    assert status(capsys, arguments(place, whole, task="copy"))[0] == 0
-    assert status(capsys, [*words, "--resume"])[0] == 0
-    same_bits(whole, part)
-
-
-def test_what_is_there_is_returned_kept_or_refused(place, tmp_path, capsys, monkeypatch):
-    output = tmp_path / "r.nc"
-    assert status(capsys, arguments(place, output))[0] == 0
-    before = output.read_bytes()
-    code, _, err = status(capsys, arguments(place, output))
-    assert code == 2 and "r.nc: expected a file that is not there yet, or --overwrite" in err
-    for changes, said in (({"seed": 4}, "seed 0, not 4"), ({"pairs": 4}, "pairs 5, not 4")):
-        code, _, err = status(capsys, arguments(place, output, "--resume", **changes))
-        assert code == 2 and "a result of the same settings, or --overwrite, received " in err and said in err
-    with monkeypatch.context() as patch:
-        patch.setattr(Source, "load_model", lambda *_: pytest.fail("measured again"))
-        code, out, _ = status(capsys, arguments(place, output, "--resume"))
-    assert code == 0 and "12 prompts of 13 tokens" in out and output.read_bytes() == before
-    words = arguments(place, tmp_path / "part.nc")
-    monkeypatch.setattr(module, "write_lookup", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-    assert status(capsys, words)[0] == 130
-    monkeypatch.undo()
-    code, _, err = status(capsys, [*words, "--resume", "--seed", "9"])
-    assert code == 2 and "a checkpoint of a run with the same settings" in err and not (tmp_path / "part.nc").exists()
-    assert status(capsys, [*words, "--resume"])[0] == 0
-    same_bits(output, tmp_path / "part.nc")
-
-
-def test_two_processes_and_other_batches_agree_with_one(subject, place, found, tmp_path):
-    done = launched("-m", "posbias", *arguments(place, tmp_path / "two.nc"))
-    assert done.returncode == 0 and done.stdout.count("12 prompts") == 1, done.stderr
-    one, two = read_lookup(found), read_lookup(tmp_path / "two.nc")
-    for name in one:
-        assert np.allclose(one[name], two[name], rtol=1e-5, atol=1e-7, equal_nan=True), name
-    assert two.attrs["processes"] == 2 and [p.name for p in tmp_path.iterdir()] == ["two.nc"]
-    other = look_up(replace(subject, settings=replace(subject.settings, batch_size=5)), tmp_path / "r.nc")
+def test_other_batches_agree(place, found):
+    one, other = read_lookup(found), look_up(asked_of(place, batch_size=5), Task("kv", pairs=5), profile_prompts=6)
     for name in ("log_probability", "accuracy", "profile", "rank_correlation", "influence_places"):
         assert np.allclose(one[name], other[name], rtol=1e-4, atol=1e-5, equal_nan=True), name
 
@@ -252,7 +160,7 @@ def test_two_processes_and_other_batches_agree_with_one(subject, place, found, t
 # Models that are changed while they are asked
 
 
-def test_a_change_wraps_the_whole_measurement_and_is_taken_back(subject, tmp_path):
+def test_a_change_wraps_the_whole_measurement_and_is_taken_back(place, monkeypatch):
     seen = []
 
     @contextmanager
@@ -265,23 +173,22 @@ def test_a_change_wraps_the_whole_measurement_and_is_taken_back(subject, tmp_pat
             handle.remove()
             seen.append("end")
 
-    changed = replace(subject, profile_prompts=0, change=Change("nothing said", silenced))
-    two = look_up(changed, tmp_path / "two.nc")
+    monkeypatch.setattr(module, "change", lambda model, *_: ("nothing said", silenced(model)))
+    two = look_up(asked_of(place), Task("kv", pairs=5), profile_prompts=0)
     assert seen == [1, 1, 1, "end"] and np.allclose(two["log_probability"], -np.log(97))
     assert two.attrs["change"] == "nothing said"
-    with pytest.raises(ValueError, match="change nothing said, not none"):
-        look_up(replace(changed, change=None), tmp_path / "two.nc", resume=True)
-    profiled = look_up(replace(subject, change=Change("as it is", nullcontext)), tmp_path / "three.nc")
+    monkeypatch.setattr(module, "change", lambda *_: ("as it is", nullcontext()))
+    profiled = look_up(asked_of(place), Task("kv", pairs=5), profile_prompts=6)
     assert set(profiled["profile_name"].values) == {"measured", "kernels", "own"}, "no formula knows of the change"
 
 
 def test_content_is_sharpened_while_the_model_is_asked(place, found, tmp_path, capsys):
     """A small temperature makes attention differ more between prompts: its rollout is rough."""
-    page, output = tmp_path / "page.html", tmp_path / "t.nc"
-    words = arguments(place, output, "--temperature", "0.25", "--report", str(page))
+    output = tmp_path / "t.nc"
+    words = arguments(place, output, "--temperature", "0.25")
     assert "changed by temperature" in status(capsys, words)[1]
     results = read_lookup(output)
-    assert results.attrs["change"].startswith("temperature ") and "--temperature 0.25" in page.read_text()
+    assert results.attrs["change"] == "temperature 0.25"
     kernels = [x["profile"].sel(profile_name="kernels").values for x in (read_lookup(found), results)]
     before, after = (np.abs(np.diff(np.log(p), 2)).max() for p in kernels)
     assert before < after
@@ -314,12 +221,11 @@ def test_python_finds_what_the_command_finds(place, found, tmp_path, capsys):
     assert table["prompts"].sum() == 12 and table.loc[0, "accuracy"] == there.results["accuracy_mean"][0]
     assert (table["log_probability_low"] <= table["log_probability"]).all()
     assert posbias.load_lookup(here.save(tmp_path / "r.nc")).to_xarray().attrs == here.results.attrs
-    assert here.report(tmp_path / "r.html").read_text().count("<svg") == 1
     added = posbias.open(place / "bloom").lookup(**asked, bias={"kind": "alibi", "slope": 1.0})
     assert added.results.attrs["change"] != "none" and not np.allclose(
         added.results["log_probability"], here.results["log_probability"]
     )
-    with pytest.raises(ValueError, match=r"received a lookup, which posbias\.load_lookup reads"):
+    with pytest.raises(ValueError, match=r"received a lookup, which posbias\.load_lookup and"):
         posbias.load(tmp_path / "r.nc")
 
 
@@ -336,6 +242,8 @@ def test_a_model_in_memory_is_asked_and_given_back(place):
     ("changes", "expected"),
     [
         ({"task": "sort"}, "task: expected one of kv, copy"),
+        ({"pairs": 1}, "pairs: expected an integer of at least 2, received 1"),
+        ({"pairs": 5000}, "tokenizer: expected one with words of one token for 5000 keys and as many values, received"),
         ({"dataset": "builtin"}, "dataset: expected none with the task kv, which reads no text"),
         ({"bias": "log:1", "temperature": 2.0}, "temperature: expected 1 with a bias: one change at a time"),
         ({"bias": [{"kind": "none"}]}, "bias: expected one bias, or one for each of 4 heads"),
@@ -353,23 +261,26 @@ def test_bad_arguments_are_refused_before_the_model_is_loaded(place, monkeypatch
 # What is refused
 
 
-def test_a_file_that_is_no_lookup_is_refused(found, tmp_path, capsys):
+def test_a_file_that_is_no_lookup_is_refused(found, tmp_path):
     broken = tmp_path / "broken.nc"
     for change, said in (
         (lambda x: x.attrs.update(posbias_retrieval=2), "a lookup of layout 1, received layout 2"),
         (lambda x: x.attrs.update(prompts=9), "prompts: expected 12, which the file has, received 9"),
         (lambda x: x["log_probability_mean"].values.fill(np.nan), "log_probability_mean: expected finite numbers"),
+        (lambda x: x.attrs.pop("change"), "expected a complete lookup, received none of change"),
     ):
         results = read_lookup(found).copy(deep=True)
         change(results)
         results.to_netcdf(broken, engine="h5netcdf")
-        refused(capsys, tmp_path, ["report", str(broken), "-o", str(tmp_path / "p.html")], said, there=[broken])
+        with pytest.raises(ValueError, match=said):
+            posbias.load_lookup(broken)
 
 
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"model": "letters", "pairs": 20}, ("pairs: expected at most", "in the model's context of 64 tokens")),
+        ({"model": "letters", "pairs": 20}, ("pairs: expected at most 15, of 4 tokens", "context of 64 tokens")),
+        ({"model": "letters", "pairs": 33}, ("pairs: expected at most 32, of 2 tokens or more each", "context of 64")),
         ({"model": "named", "task": "copy"}, ("tokenizer: expected one that makes tokens of text",)),
         ({"task": "copy", "prompts": 13, "profile_prompts": 1}, ("d.jsonl", "13 prompts of 21 tokens")),
     ],

@@ -1,6 +1,7 @@
 """Lookup: what prompts are made of, where answers stand, how they are scored, and how places compare."""
 
 from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,13 +10,13 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 pytest.importorskip("xarray", reason="xarray is not installed")
 
-from lookup_worlds import byte_tokenizer, named_tokenizer, paired_tokenizer, word_tokenizer
+from lookup_worlds import byte_tokenizer, named_tokenizer, word_tokenizer
 from measuring import WORDS, make, save, write_documents
 from scipy.stats import binomtest, spearmanr
 from transformers import AutoTokenizer
 
 from posbias.lookup import scores
-from posbias.lookup.prompts import PlacedPrompts, chance, copy_prompts, key_value_prompts, spread, words_of
+from posbias.lookup.prompts import PlacedPrompts, copy_prompts, key_value_prompts, spread, words_of
 from posbias.lookup.tasks import SCORES, Task
 from posbias.measure.corpus import Corpus
 from posbias.measure.instrument import Instrument
@@ -30,62 +31,36 @@ def reference():
 
 def parsed(words, row, pairs):
     """Return the pairs of a prompt and the key that is asked, read back from its tokens."""
-    k, v, s = words.key_tokens, words.value_tokens, len(words.separator)
-    body = list(row[len(words.start) :])
-    found = {}
+    body, found = list(row[len(words.start) :]), {}
     for _ in range(pairs):
         piece, body = body[: words.pair_tokens], body[words.pair_tokens :]
-        assert tuple(piece[k : k + s]) == words.separator and tuple(piece[k + s + v :]) == words.end
-        found[tuple(piece[:k])] = tuple(piece[k + s : k + s + v])
-    assert tuple(body[k : k + s]) == words.separator
-    return found, tuple(body[:k])
+        s = len(words.separator)
+        assert tuple(piece[1 : 1 + s]) == words.separator and tuple(piece[2 + s :]) == words.end
+        found[piece[0]] = piece[1 + s]
+    assert tuple(body[1:]) == words.separator
+    return found, body[0]
 
 
 def test_words_of_a_byte_pair_vocabulary_are_whole_words_with_separators_of_their_own(reference):
     words = words_of(reference, 64, len(reference))
-    assert (words.key_tokens, words.value_tokens, words.marks) == (1, 1, (":", "\n")) and words.start == ()
-    texts = [reference.decode([k]) for k in words.keys]
+    assert words.marks == (":", "\n") and words.start == ()
+    texts = [reference.decode([k]) for k in words.words]
     assert len(texts) >= 128 and all(text[0] == " " and text[1:].isalpha() and len(text) >= 4 for text in texts)
     assert words.described == 'keys of 1 token, values of 1 token, ":" and "\\n" between'
     row = key_value_prompts(words, 8, 1).ids[0]
     assert reference(reference.decode(row))["input_ids"] == row.tolist(), "the prompt is what its text gives"
 
 
-def test_a_vocabulary_of_names_has_keys_and_values_of_its_own_and_no_separators():
-    tokenizer = named_tokenizer(keys=20, values=5)
-    words = words_of(tokenizer, 12, len(tokenizer))
-    names = tokenizer.convert_ids_to_tokens
-    assert {name[0] for name in names(words.keys.tolist())} == {"k"} and words.marks == () and words.pair_tokens == 2
-    assert {name[0] for name in names(words.values.tolist())} == {"v"} and words.start == (0,)
-    prompts = key_value_prompts(words, 12, 6)
-    assert prompts.ids.shape == (6, 1 + 2 * 12 + 1), "keys and values alternate, and the key is asked"
-    assert np.allclose(chance(prompts), [1 / np.unique(x).size for x in prompts.values])
-    assert chance(prompts).min() >= 0.2
-    assert words_of(tokenizer, 30, len(tokenizer)).key_tokens == 2, "more pairs than names"
-
-
-def test_a_vocabulary_of_pairs_is_asked_by_its_own_keys():
-    tokenizer = paired_tokenizer(keys=12, values=4)
-    words = words_of(tokenizer, 8, len(tokenizer))
-    assert words.described == "key and value in 1 token, no separators" and words.pair_tokens == 1
-    prompts = key_value_prompts(words, 8, 6)
-    assert prompts.ids.shape == (6, 9) and prompts.width == 1 and prompts.starts.tolist() == list(range(8))
-    for row, answer, place in zip(prompts.ids, prompts.answers, prompts.places, strict=True):
-        names = tokenizer.convert_ids_to_tokens(row.tolist())
-        keys, values = zip(*(name.split("=") for name in names[:-1]), strict=True)
-        assert len(set(keys)) == 8 and names[-1] == f"{keys[place]}?"
-        assert tokenizer.convert_ids_to_tokens(answer.tolist()) == [values[place]]
-    with pytest.raises(ValueError, match="tokenizer: expected one with words for 13 distinct keys, received 12"):
-        words_of(tokenizer, 13, len(tokenizer))
-    with pytest.raises(ValueError, match=r"tokenizer: expected one with words for 3 distinct keys .* received 1 tok"):
-        words_of(word_tokenizer(["ban"]), 3, 100)
+def test_a_vocabulary_with_too_few_words_is_refused():
+    with pytest.raises(ValueError, match=r"expected one with words of one token for 3 keys .*, received 5 that can"):
+        words_of(word_tokenizer(["ban", "bem", "ker", "dir", "x"]), 3, 100)
 
 
 def test_words_whose_text_does_not_come_back_and_tokens_beyond_the_model_are_left_out():
     tokenizer = word_tokenizer(["Ban", "bem", "two words", "x!", "ker", "dir", "<s>"], lower=True)
     words = words_of(tokenizer, 1, 100)
-    assert tokenizer.convert_ids_to_tokens(words.keys.tolist()) == ["bem", "ker", "dir"]
-    assert len(words_of(tokenizer, 1, tokenizer.convert_tokens_to_ids("dir")).keys) == 2
+    assert tokenizer.convert_ids_to_tokens(words.words.tolist()) == ["bem", "ker", "dir"]
+    assert len(words_of(tokenizer, 1, tokenizer.convert_tokens_to_ids("dir")).words) == 2
 
 
 @pytest.mark.parametrize("kind", ["bpe", "letters", "names", "words"])
@@ -94,13 +69,11 @@ def test_keys_are_distinct_and_the_answer_is_the_value_of_the_key_at_the_place(r
     tokenizer = tokenizer.get(kind, lambda: word_tokenizer(WORDS))()
     words = words_of(tokenizer, pairs, len(tokenizer))
     prompts = key_value_prompts(words, pairs, 7, seed=3)
-    assert prompts.ids.shape[1] + 1 == words.length(pairs)
     for row, answer, place, values in zip(prompts.ids, prompts.answers, prompts.places, prompts.values, strict=True):
         found, asked = parsed(words, row, pairs)
-        assert len(found) == pairs and list(found)[place] == asked and found[asked] == tuple(answer)
-        assert list(found.values()) == [tuple(x) for x in values]
-        start = prompts.starts[place]
-        assert tuple(row[start : start + words.key_tokens]) == asked
+        assert len({*found, *found.values()}) == 2 * pairs and list(found)[place] == asked
+        assert [found[asked]] == list(answer) and list(found.values()) == list(values)
+        assert row[prompts.starts[place]] == asked
     same, other = key_value_prompts(words, pairs, 7, seed=3), key_value_prompts(words, pairs, 7, seed=4)
     assert prompts.sha256 == same.sha256 != other.sha256
 
@@ -122,11 +95,12 @@ def test_a_subset_has_places_as_evenly_and_profiles_are_summed_over_tokens():
 
 def test_more_pairs_than_the_context_holds_are_refused_with_the_most_that_fit():
     words = words_of(word_tokenizer(WORDS), 3, 100)
-    words.check_fits(3, words.length(3)), words.check_fits(3, None)
+    length = key_value_prompts(words, 3, 1).ids.shape[1] + 1
+    words.check_fits(3, length), words.check_fits(3, None)
     with pytest.raises(ValueError, match=r"pairs: expected at most 2, of 2 tokens each, in the model's context of"):
-        words.check_fits(3, words.length(3) - 1)
+        words.check_fits(3, length - 1)
     with pytest.raises(ValueError, match="pairs: expected none"):
-        words.check_fits(1, 2)
+        words.check_fits(2, 2)
 
 
 @pytest.mark.parametrize("start", [True, False])
@@ -178,20 +152,15 @@ def test_scores_follow_what_the_model_finds():
     assert set(found) <= set(SCORES)
 
 
-def test_the_choice_among_values_agrees_with_trying_each_of_them():
+def test_the_choice_among_values_is_the_likeliest_of_them():
     rng = np.random.default_rng(0)
-    values = rng.integers(0, 3, size=(40, 5, 2))
-    logits = torch.from_numpy(rng.normal(size=(40, 2, 3)))
-    answers = values[np.arange(40), rng.integers(0, 5, 40)]
-    found = scores.found_among(logits, torch.from_numpy(answers), torch.from_numpy(values))
-    for k in range(40):
-        first = max({v[0] for v in values[k]}, key=lambda t: logits[k, 0, t])
-        second = max({v[1] for v in values[k] if v[0] == answers[k][0]}, key=lambda t: logits[k, 1, t])
-        assert bool(found[k]) == ((first, second) == tuple(answers[k])), k
+    values, logits = rng.integers(0, 9, size=(40, 5)), rng.normal(size=(40, 9))
+    answers = values[np.arange(40), rng.integers(0, 5, 40)][:, None]
     prompts = PlacedPrompts(answers, answers, np.zeros(40, int), np.arange(5), 1, np.arange(40), values)
-    pairs = zip(values, answers, strict=True)
-    guess = [1 / len({v[0] for v in x}) / len({v[1] for v in x if v[0] == a[0]}) for x, a in pairs]
-    assert np.allclose(chance(prompts), guess)
+    instrument = SimpleNamespace(tail=lambda ids, keep: torch.from_numpy(logits[:, None]))
+    found = scores.read_scores(instrument, prompts, slice(0, 40))["accuracy_among"]
+    expected = [max(values[k], key=lambda v: logits[k, v]) == answers[k, 0] for k in range(40)]
+    assert found.bool().tolist() == expected and 0 < sum(expected) < 40
 
 
 def test_scores_are_those_of_the_whole_sequence():
@@ -208,7 +177,7 @@ def test_scores_are_those_of_the_whole_sequence():
 def test_groups_hold_neighbours_and_means_have_intervals():
     places = np.repeat(np.arange(8), 5)
     groups = scores.groups_of(places, 8, np.arange(40), resamples=400)
-    assert groups.count == 8 and groups.first.tolist() == list(range(8)) == groups.last.tolist()
+    assert groups.count == 8 and groups.edges.tolist() == list(range(9))
     values = places + np.random.default_rng(0).normal(size=40)
     means = scores.group_means(values, groups)
     assert np.allclose(means.mean, values.reshape(8, 5).mean(1)) and np.isclose(means.overall[0], values.mean())
@@ -262,7 +231,7 @@ def test_places_differ_only_where_they_do():
     ("arguments", "message"),
     [
         ({"name": "count"}, "task: expected one of kv, copy, received count"),
-        ({"name": "kv", "pairs": -1}, "pairs: expected an integer of at least 1, received -1"),
+        ({"name": "kv", "pairs": 1}, "pairs: expected an integer of at least 2, received 1"),
         ({"name": "kv", "length": 64}, "length: expected none with the task kv, received 64"),
         ({"name": "copy", "length": 39}, "length: expected at least 40, for a text that has cue and segment"),
     ],
