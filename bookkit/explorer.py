@@ -16,8 +16,8 @@ import numpy as np
 
 from posbias import errors
 from posbias.files import write_whole
-from posbias.published import numbers
 from posbias.rollout.logits import alibi_slopes, geometric_slopes
+from studies.published import numbers
 
 DATA = Path("book") / "assets" / "explorer" / "data.js"
 """Where the data lie in the project; ``python -m bookkit explorer-data`` writes them."""

@@ -168,9 +168,6 @@ def test_profiles_are_computed_and_compared(install, elsewhere):
     status, out, _ = call(python, elsewhere, "compare", "p.csv", "p.csv")
     assert status == 0 and "normalised W1      0.000000" in out
     assert "q.csv: No such file" in refused(python, elsewhere, "compare", "p.csv", "q.csv")
-    assert call(python, elsewhere, "rollout", "--published", "bloom-7b1", "-o", "theirs.yaml")[::2] == (0, "")
-    assert "30 layers x 32 heads" in call(python, elsewhere, "rollout", "theirs.yaml", "-o", "theirs.csv")[1]
-    assert call(python, elsewhere, "rollout", "--published", "figure/bloom", "-o", "measured.csv")[::2] == (0, "")
     design = ("design", "--depth", "2", "--lambda", "0.2", "--heads", "2", "--length", "8", "-o", "even.yaml")
     assert call(python, elsewhere, *design)[::2] == (0, "")
 

@@ -24,7 +24,7 @@ GROUPS = (
 )
 """Modules with a ``register(app)`` that adds their commands; what is heavy they import inside the commands."""
 FORMER = {
-    "published": "posbias rollout --published NAME, or python -m studies.published",
+    "published": "python -m studies.published",
     "bias": "posbias design --measured M.nc",
     "summarise": 'posbias.load("M.nc").save("S.nc", matrices=False) in Python',
     "retrieval": "posbias lookup",

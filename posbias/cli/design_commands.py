@@ -132,9 +132,9 @@ def _added(measured: Path, kind: str, criterion: str) -> tuple[str, list[str]]:
 
     check_measurement(measured)
 
+    from posbias.configuration import yaml_text
     from posbias.design.choice import attended, chosen_bias, distance_to_even, evaluated, worst_place
     from posbias.measure.results import read_results
-    from posbias.published.configuration import yaml_text
 
     results = read_results(measured)
     model = attended(results)
@@ -264,7 +264,7 @@ def _report(task: Wanted, found: Design, target: str) -> list[str]:
 
 def _configuration(task: Wanted, found: Design) -> str:
     """Return the design as a configuration of a rollout."""
-    from posbias.published.configuration import RolloutConfig, config_text
+    from posbias.configuration import RolloutConfig, config_text
 
     mixing, gains = task.lambda_.tolist(), task.gains
     branches: dict[str, Any] | None = None  # where λ says all

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import typer
@@ -13,26 +13,16 @@ from posbias import errors
 from posbias.cli.options import refuse_given, with_options
 from posbias.measure.settings import setting
 
-if TYPE_CHECKING:
-    from posbias.published.configuration import RolloutConfig
-
 Variant = Literal[
     "a", "b", "c", "attention", "residual", "content", "kernels", "own", "untrained",
     "independent", "fixed-attention", "vectors", "positions",
 ]  # fmt: skip
-FIGURE = "figure/"
-"""How the names of the curves begin that the authors drew."""
 
 
 @dataclass(frozen=True)
 class Asked:
     """Hold the options of a rollout beside what it reads and writes."""
 
-    content: str | None = setting(
-        None, "Of a published configuration: none, mean (one value), or all (by layer and head; default)."
-    )
-    corpus: str | None = setting(None, "What it was measured on: fineweb-edu (default), dclm or wikipedia.")
-    no_residual: bool = setting(False, "With a mixing of 1 in every layer.")
     variant: Variant | None = setting(
         None,
         "Of a measurement: attention only (a), with residuals (b), with content too (c), measured kernels, each "
@@ -46,12 +36,8 @@ class Asked:
     law: Literal["aligned", "untrained"] | None = setting(
         None,
         "Of a configuration: what adds up, sizes (the rollout; aligned, unless given) or squares, as in an untrained "
-        "network with the gains of its field branches, else λ/(1-λ).",
+        "network with the gains λ/(1-λ).",
     )
-    architecture: str | None = setting(
-        None, "bloom, mpt or falcon: use the model's own slopes and scales; needs --head-dim."
-    )
-    head_dim: int | None = setting(None, "Size of a head, for --architecture.")
     scalar_content: Literal["every-head", "first-head"] | None = setting(
         None,
         "Of a configuration: which heads get a content value given once, every-head unless given; the authors' program "
@@ -69,68 +55,24 @@ def register(app: typer.Typer) -> None:
 
 @with_options(options=[Asked])
 def rollout(
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="Profile to write (.csv); the configuration itself (.yaml).")
-    ],
-    source: Annotated[
-        Path | None, typer.Argument(help="Configuration in the authors' YAML format, or a measurement (.nc).")
-    ] = None,
-    published: Annotated[
-        str | None,
-        typer.Option(
-            help="In place of a file, what the authors published: the configuration of falcon-rw-7b, mpt-7b, mpt-30b, "
-            "bloom-7b1 or bloom, or the curve measured (BLOOM-176B), figure/bloom, figure/bloom_content or "
-            "figure/no_residual."
-        ),
-    ] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Profile to write (.csv).")],
+    source: Annotated[Path, typer.Argument(help="Configuration in the authors' YAML format, or a measurement (.nc).")],
     *,
     options: dict[str, Any],
 ) -> None:
-    """Compute the influence profile that a configuration, a measurement, or what the authors published describes."""
-    from posbias.files import check_output, refuse_same, write_whole
+    """Compute the influence profile that a configuration or a measurement describes."""
+    from posbias.files import check_output, refuse_same
     from posbias.rollout.profiles import mean_position, write_profile
 
-    asked = Asked(**options)
-    if (source is None) == (published is None):
-        received = "neither" if source is None else "both"
-        raise errors.invalid("source and --published", "a configuration or a measurement, or a name", received)
-    measured = source is not None and source.suffix == ".nc"
-    drawn = published is not None and (published == "measured" or published.startswith(FIGURE))
-    for allowed, names in (
-        (measured, ("variant", "norm")),
-        (not (measured or drawn), ("architecture", "head_dim", "scalar_content", "law")),
-        (source is None and not drawn, ("content", "corpus", "no_residual")),
-        (not drawn, ("length",)),
-    ):
-        refuse_given(asked, () if allowed else names, f"none for {source or published}")
+    asked, measured = Asked(**options), source.suffix == ".nc"
+    refuse_given(asked, ("scalar_content", "law") if measured else ("variant", "norm"), f"none for {source}")
     if measured and asked.variant is None:
         raise errors.invalid("--variant", f"one for the measurement {source}", "none")
-    if (asked.architecture is None) != (asked.head_dim is None):
-        raise errors.invalid("--architecture and --head-dim", "both or neither", "one of them")
     if asked.length is not None:
         errors.positive_integer("sequence_length", asked.length)
-    if source is not None:
-        refuse_same(output, source)
+    refuse_same(output, source)
     check_output(output, output.suffix, overwrite=asked.overwrite)
-    if drawn:
-        from posbias.published.numbers import figure_profile
-
-        p, T, H = figure_profile(str(published).removeprefix(FIGURE)), 70, 112
-    elif measured and source is not None:
-        p, T, H = _of_measurement(source, asked)
-    else:
-        from posbias.published import numbers
-        from posbias.published.configuration import read_config
-
-        content = "all" if asked.content is None else asked.content
-        choice = str(published), content, asked.corpus or "fineweb-edu", not asked.no_residual
-        config = numbers.config(*choice) if source is None else read_config(source)
-        T, H = config.num_layers, config.attention_config.num_heads
-        if source is None and output.suffix == ".yaml":
-            write_whole(output, numbers.written_config(*choice))
-            typer.echo(f"{output}: {T} layers x {H} heads, {config.sequence_length} tokens")
-            return
-        p = _of_configuration(str(source or "published"), config, asked)
+    p, T, H = _of_measurement(source, asked) if measured else _of_configuration(source, asked)
     write_profile(output, p)
     ends = f"mean position {mean_position(p):.4f}, first {p[0]:.4g}, last {p[-1]:.4g}"
     typer.echo(f"{output}: {p.size} tokens, {T} layers x {H} heads, {ends}")
@@ -151,22 +93,23 @@ def _of_measurement(file: Path, asked: Asked) -> tuple[np.ndarray, int, int]:
     return p, results.sizes["layer"], results.sizes["head"]
 
 
-def _of_configuration(name: str, config: RolloutConfig, asked: Asked) -> np.ndarray:
-    """Return the profile of a configuration; ValueError, with its name, where λ gives no gains."""
-    from posbias.published.architectures import architecture_faithful
+def _of_configuration(file: Path, asked: Asked) -> tuple[np.ndarray, int, int]:
+    """Return the profile of a configuration, with its layers and heads; ValueError where λ gives no gains."""
+    from posbias.configuration import read_config
+    from posbias.rollout.gains import gains_of_mixing
     from posbias.rollout.untrained import profile_of_gains
 
-    if asked.architecture is not None and asked.head_dim is not None:
-        config = architecture_faithful(config, asked.architecture, asked.head_dim)
+    config = read_config(file)
     if asked.length is not None:
         config = config.at_length(asked.length)
-    heads = asked.scalar_content or "every-head"
+    heads, T, H = asked.scalar_content or "every-head", config.num_layers, config.attention_config.num_heads
     if asked.law != "untrained":
-        return config.profile(heads)
+        return config.profile(heads), T, H
     try:
-        return profile_of_gains(config.kernels(heads), config.gains(), config.sequence_length)
+        gains = gains_of_mixing(config.lambdas())
+        return profile_of_gains(config.kernels(heads), gains, config.sequence_length), T, H
     except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
+        raise ValueError(f"{file}: {error}") from None
 
 
 def compare(

@@ -71,7 +71,7 @@ def read_bias(text: str) -> Described | None:
 
 def _from_file(file: Path) -> Described:
     """Return the bias in a file; a mapping with a ``kind``, or a list, is a description."""
-    from posbias.published.configuration import read_content
+    from posbias.configuration import read_content
 
     content = read_content(file)
     if not isinstance(content, Mapping) or "kind" in content:
@@ -96,7 +96,7 @@ def _from_file(file: Path) -> Described:
 
 def read_design(file: Path) -> Described:
     """Read the position biases of a rollout configuration; what else it has, a network has of its own."""
-    from posbias.published.configuration import read_config
+    from posbias.configuration import read_config
 
     config = read_config(file)
     if config.position_bias is None:

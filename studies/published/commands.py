@@ -1,4 +1,4 @@
-"""Commands around the authors' own files: ``python -m studies.published list``, download, verify and rebuild."""
+"""Commands around the authors' numbers and files: ``python -m studies.published list``, write, download, …."""
 
 from __future__ import annotations
 
@@ -8,63 +8,75 @@ from typing import Annotated
 import typer
 
 from posbias import errors
-from posbias.files import check_output
-from posbias.published import numbers
-from studies.published import originals
+from posbias.files import check_output, write_whole
+from posbias.rollout.profiles import write_profile
+from studies.published import numbers, originals
+
+Replace = Annotated[bool, typer.Option("--overwrite", help="Replace the file if it is there.")]
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
     app.command("list")(show)
-    app.command("download")(download)
-    app.command("verify")(verify)
-    app.command("rebuild")(rebuild)
+    for command in (write, download, verify, rebuild):
+        app.command()(command)
 
 
 def show() -> None:
-    """Print what ships of the authors' numbers, and the state of their own files."""
-    typer.echo(f"ships with posbias, in {numbers.SHIPPED.parent}:")
+    """Print what is kept of the authors' numbers, and the state of their own files."""
     for model in numbers.MODELS:
         config = numbers.config(model)
         size = (
             f"{config.num_layers} layers x {config.attention_config.num_heads} heads, {config.sequence_length} tokens"
         )
         contents = "; ".join(f"{x}: {', '.join(numbers.corpora(model, x))}" for x in numbers.CONTENTS)
-        typer.echo(f"  configuration {model}: {size}; content {contents}")
+        typer.echo(f"configuration {model}: {size}; content {contents}")
     for figure in originals.FIGURES:
-        typer.echo(f"  figure {figure}: {numbers.figure_points(figure).size} tokens")
-    typer.echo(f"  {len(numbers.printed_tables())} printed distances, {len(numbers.printed_recency())} probabilities")
-    typer.echo(f"the authors' own files, which only verify and rebuild read, in {originals.data_dir().parent}:")
-    for collection, name, state in originals.states():
-        typer.echo(f"  {state:8} {collection}/{name}")
-    typer.echo(f"from {' and '.join(originals.REPOSITORIES.values())}; download fetches those of the first")
+        typer.echo(f"figure {figure}: {numbers.figure_points(figure).size} tokens")
+    typer.echo(f"{len(numbers.printed_tables())} printed distances, {len(numbers.printed_recency())} probabilities")
+    typer.echo("the authors' own files, which only verify and rebuild read:")
+    for source, name, state in originals.states():
+        typer.echo(f"  {state:8} {originals.path(name, source['collection'])}")
+
+
+def write(
+    name: Annotated[str, typer.Argument(help="A model, such as bloom or mpt-7b, or a figure, as list prints them.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Configuration (.yaml), or curve (.csv), to write.")],
+    content: Annotated[str, typer.Option(help="none, mean (one value), or all (by layer and head).")] = "all",
+    corpus: Annotated[str, typer.Option(help="Measured on fineweb-edu, dclm or wikipedia.")] = "fineweb-edu",
+    no_residual: Annotated[bool, typer.Option("--no-residual", help="With a mixing of 1 in every layer.")] = False,
+    overwrite: Replace = False,
+) -> None:
+    """Write a published configuration, which posbias rollout reads, or the curve of a figure of BLOOM-176B."""
+    check_output(output, (".yaml", ".csv"), overwrite=overwrite)
+    if output.suffix == ".csv":
+        write_profile(output, numbers.figure_profile(name))
+    else:
+        write_whole(output, numbers.written_config(name, content, corpus, not no_residual))
+    typer.echo(f"written: {output}")
 
 
 def download() -> None:
     """Fetch those of the authors' own files that are missing."""
-    typer.echo(f"{len(originals.download())} files fetched, in {originals.data_dir()}")
+    typer.echo(f"{len(originals.download())} files fetched, in {originals.path('')}")
 
 
 def verify() -> None:
-    """Compare the numbers that ship with the authors' own files at hand; fail if one does not agree."""
+    """Compare the numbers that are kept with the authors' own files at hand; fail if one does not agree."""
     found = originals.verify()
-    for check in found:
-        typer.echo(f"{check.outcome:13} {check.collection}/{check.name}")
-    equal = sum(check.outcome == "equal" for check in found)
-    typer.echo(f"{equal} of {len(found)} files equal what ships, in {originals.data_dir().parent}")
-    if any(check.outcome == "unread" for check in found):
-        typer.echo("reading figures needs pypdf: in a checkout, pip install '.[originals]'")
-    bad = [check for check in found if check.outcome in ("differs", "other numbers")]
+    for outcome, place in found:
+        typer.echo(f"{outcome:13} {place}")
+    equal = sum(outcome == "equal" for outcome, _ in found)
+    typer.echo(f"{equal} of {len(found)} files equal what is kept, in {originals.path('').parent}")
+    bad = [f"{outcome}: {place}" for outcome, place in found if outcome in ("differs", "other numbers")]
     if bad:
-        received = "; ".join(f"{check.outcome}: {originals.data_dir(check.collection) / check.name}" for check in bad)
-        raise errors.invalid("authors' files", "what ships, with the registry's checksums", received)
+        raise errors.invalid("authors' files", "what is kept", "; ".join(bad))
 
 
 def rebuild(
-    output: Annotated[Path, typer.Argument(help="File to write (.json.gz).")],
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it is there.")] = False,
+    output: Annotated[Path, typer.Argument(help="File to write (.json.gz).")], overwrite: Replace = False
 ) -> None:
-    """Read the authors' own files and write the numbers that ship to a file."""
+    """Read the authors' own files and write the file of their numbers."""
     check_output(output, ".gz", overwrite=overwrite)
     originals.rebuild(output)
     typer.echo(f"{output}: {output.stat().st_size} bytes")

@@ -1,6 +1,6 @@
-"""The authors' own files: where they are, what is there, and what makes and checks the shipped numbers from them.
+"""The authors' own files: where they are, what is there, and what makes and checks the published numbers from them.
 
-The package works without them (:mod:`posbias.published.numbers`). Nothing here removes or replaces a file that is
+The book works without them (:mod:`studies.published.numbers`). Nothing here removes or replaces a file that is
 there: a download that is not what it should be is discarded before it gets its name. Curves come from matplotlib's
 vector figures: marker positions in a PDF are the data, to many digits.
 """
@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import io
 import json
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from functools import cache
 from importlib.util import find_spec
 from math import fsum
 from pathlib import Path
@@ -25,10 +22,10 @@ import numpy as np
 from jaxtyping import Float
 
 from posbias import errors
+from posbias.configuration import read_config
 from posbias.files import data_folder, write_whole
-from posbias.published import numbers as published
-from posbias.published.configuration import OURS, read_config
-from posbias.published.numbers import PrintedRecency, Source, SourceFile
+from studies.published import numbers
+from studies.published.numbers import PrintedRecency
 
 UNREAD = "\N{REPLACEMENT CHARACTER}"
 
@@ -143,16 +140,9 @@ def _straight_line(ticks: list[tuple[float, float]]) -> tuple[float, float]:
     return scale, middle_place - scale * middle_value
 
 
-Collection = Literal["position-bias", "layernorm_recency_bias"]
-"""Whose files: a folder below ``POSBIAS_DATA``, and a registry in the package."""
-COLLECTIONS: tuple[Collection, ...] = ("position-bias", "layernorm_recency_bias")
-REPOSITORIES = {
-    "position-bias": "https://github.com/ml-uhh/position-bias",
-    "layernorm_recency_bias": "https://github.com/starmpcc/layernorm_recency_bias",
-}
-COMMITS = {"position-bias": "a514e09", "layernorm_recency_bias": None}
-"""State of each repository; that of the LayerNorm paper's was not recorded, its files are known by checksum."""
-URL = f"{REPOSITORIES['position-bias']}/raw/{COMMITS['position-bias']}/"
+PAPER, LAYERNORM = "position-bias", "layernorm_recency_bias"
+"""Whose files: folders below ``POSBIAS_DATA``."""
+URL = "https://github.com/ml-uhh/position-bias/raw/a514e09/"
 FIGURES = {
     "measured": "figures/iti_bigscience_bloom_HuggingFaceFW_fineweb-edu_256.pdf",
     "bloom": "figures/bloom.pdf",
@@ -163,115 +153,46 @@ FIGURES = {
 RECENCY_FIGURES = ("fig1_d16_d64_L1L2.pdf", "fig3_d16_d64_L3L4.pdf")
 """The LayerNorm authors' figures of layers 1 and 2, and 3 and 4, at widths 16 and 64."""
 
-ABOUT = (
-    "Numbers that two papers' authors published, read from the files named under sources by 'python -m "
-    "studies.published rebuild'. Papers: arXiv 2602.16837 (position-bias), and the LayerNorm paper of "
-    "layernorm_recency_bias."
-)
-FIELDS = {
-    "sources": "the authors' files; tabs: how many tab characters a file has, which strict YAML readers refuse",
-    "arrays": (
-        "named parts of configurations, layers first: lambda (layer), slopes (1 or layer, head), diagonal and base "
-        "(layer, head). precision single: read a value as a 32-bit float and widen it; it then equals the YAML's"
-    ),
-    "configurations": (
-        "the authors' fields by file; {array: NAME} stands for an array. lambdas_custom: share of attention in a "
-        "layer's mixture with the identity; alibi_slopes m: -m (i - j) is added to the logit of query i and key j; "
-        "diagonal_scores: added where i = j; base_scores: added everywhere, cancel. Stem bloom: BLOOM-176B"
-    ),
-    "curves": (
-        "BLOOM-176B, FineWeb-Edu, 256 tokens, as drawn, not normalised: measured influence, and rollouts (b) bloom, "
-        "(c) bloom_content, (a) no_residual. Read off vector figures to about 1e-9: a zero can be negative"
-    ),
-    "recency": (
-        "printed in figures: share of keys k < j before a query i with a larger logit at j than at k, in an "
-        "untrained network of width d, for tokens with cosine alpha, by norm, residual and layer, from 1"
-    ),
-}
-"""What the parts of the shipped file mean, for whoever reads it without this package."""
 State = Literal["ok", "missing", "differs"]
-"""A file against the registry: its checksum is the registry's, there is no such file, or the checksum is another."""
-Outcome = Literal["equal", "other numbers", "unread", "missing", "differs"]
+"""A file by its checksum: the one that numbers were read from, no such file, or another one."""
 
 
-def data_dir(collection: Collection = "position-bias") -> Path:
-    """Return the folder of the authors' files: ``POSBIAS_DATA``, or the user's cache folder."""
-    return data_folder() / collection
+def path(name: str, collection: str = PAPER) -> Path:
+    """Return where one of the authors' files belongs: below ``POSBIAS_DATA``, or the user's cache folder."""
+    return data_folder() / collection / name
 
 
-@cache
-def registry(collection: Collection = "position-bias") -> dict[str, str]:
-    """Return the name and ``sha256:`` checksum of every file that numbers were read from, and of the licence."""
-    lines = (published.DATA / f"{collection}.registry").read_text(encoding="utf-8").splitlines()
-    return dict(line.split() for line in lines if line and not line.startswith("#"))
-
-
-def state(name: str, collection: Collection = "position-bias") -> State:
-    """Return whether a file of the registry is in the data folder, and is what the registry says."""
-    file = data_dir(collection) / name
-    if not os.path.lexists(file):
-        return "missing"
-    return "ok" if _checksum(file) == registry(collection)[name] else "differs"
-
-
-def states() -> Iterator[tuple[Collection, str, State]]:
-    """Yield collection, name and state of every file of both registries."""
-    for collection in COLLECTIONS:
-        for name in registry(collection):
-            yield collection, name, state(name, collection)
-
-
-def path(name: str, collection: Collection = "position-bias") -> Path:
-    """Return where one of the authors' files is, after checking its checksum."""
-    known = registry(collection)
-    if name not in known:
-        names = f"one of the {len(known)} names that 'python -m studies.published list' prints"
-        raise errors.invalid("published file", names, name)
-    file = data_dir(collection) / name
-    found = state(name, collection)
-    if found == "missing":
-        fetch = "or run 'python -m studies.published download'"
-        get = fetch if collection == "position-bias" else f"from {REPOSITORIES[collection]}"
-        raise FileNotFoundError(f"{file}: not there. Set POSBIAS_DATA to a folder that has it, {get}")
-    if found == "differs":
-        raise errors.invalid(f"{file}: checksum", known[name], f"{_checksum(file)} (the file was left as it is)")
-    return file
+def states() -> Iterator[tuple[dict[str, Any], str, State]]:
+    """Yield the source, the name and the state of every file that numbers were read from, and of the licences."""
+    for source in numbers.sources():
+        for file in source["files"]:
+            here = path(file["name"], source["collection"])
+            same = here.is_file() and _checksum(here) == file["sha256"]
+            missing = not (here.exists() or here.is_symlink())
+            yield source, file["name"], "ok" if same else "missing" if missing else "differs"
 
 
 def _checksum(file: Path) -> str:
-    if not file.is_file():
-        return "no file of that name"  # a folder, or a link to nothing: it is not ours to replace
-    with file.open("rb") as stream:
-        return f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def download(url: str | None = None) -> list[Path]:
     """Fetch the residual-aware paper's missing files into the data folder; return those that were fetched.
 
-    A file that is there is never fetched again, whatever it holds. What comes with another checksum than the
-    registry's is discarded.
+    A file that is there is never fetched again, whatever it holds. What comes with another checksum is discarded.
     """
     import pooch
     import requests
 
     url = url or URL
-    store = pooch.create(path=data_dir(), base_url=url, registry=registry(), retry_if_failed=1, allow_updates=False)
-    logger = pooch.get_logger()
-    level = logger.level
-    logger.setLevel("ERROR")  # else it tells of every file
-    fetched = []
+    known = {x["name"]: f"sha256:{x['sha256']}" for s in numbers.sources() for x in s["files"] if s["commit"]}
+    store = pooch.create(path=path(""), base_url=url, registry=known, retry_if_failed=1, allow_updates=False)
+    pooch.get_logger().setLevel("ERROR")  # else it tells of every file
+    missing = [name for source, name, state in states() if source["commit"] and state == "missing"]
     try:
-        for name in [name for name in registry() if state(name) == "missing"]:
-            fetched.append(Path(store.fetch(name)))
+        return [Path(store.fetch(name)) for name in missing]
     except requests.RequestException as error:
-        why = f"{url}{name}: could not be reached ({type(error).__name__})"
-        raise OSError(f"{why}; only verify and rebuild need it, all else works without it") from None
-    finally:
-        logger.setLevel(level)
-    differ = ", ".join(str(data_dir() / name) for name in registry() if state(name) == "differs")
-    if differ:
-        raise errors.invalid("checksum", "the registry's", f"another (nothing was changed): {differ}")
-    return fetched
+        raise OSError(f"{url}: could not be reached ({type(error).__name__}); the rest works without") from None
 
 
 def read_recency_figure(figure: Path | str) -> list[PrintedRecency]:
@@ -308,84 +229,64 @@ def read_curve(figure: Path | str) -> Float[np.ndarray, "n"]:
     return curve.y
 
 
-@dataclass(frozen=True)
-class Verification:
-    """Say how a file of the authors' compares with the shipped numbers."""
+def verify() -> list[tuple[str, str]]:
+    """Return each file's outcome with its place: ``equal``, ``other numbers``, ``missing``, ``differs`` or ``unread``.
 
-    collection: Collection
-    name: str
-    # ``equal`` (for a licence, which holds no numbers, the same file); ``other numbers``; ``unread``, a figure
-    # where pypdf is not installed; ``missing``; or ``differs``, not the authors' file by its checksum
-    outcome: Outcome
-
-
-def verify() -> list[Verification]:
-    """Compare the shipped numbers with those in the files that are at hand.
-
-    Configurations must be equal field by field, curves and probabilities number by number, and tabs and
-    checksums must be those that ship.
+    Configurations must be equal field by field, curves and probabilities number by number, and the number of tabs and
+    checksums must be those that were kept. Figures are ``unread`` where pypdf is not installed.
     """
-    published.read_shipped(published.SHIPPED)
     return [
-        Verification(collection, name, _compared(collection, name) if found == "ok" else found)
-        for collection, name, found in states()
+        (_compared(source, name) if state == "ok" else state, f"{source['collection']}/{name}")
+        for source, name, state in states()
     ]
 
 
-def _compared(collection: Collection, name: str) -> Outcome:
-    file = path(name, collection)
+def _compared(source: dict[str, Any], name: str) -> str:
+    file = path(name, source["collection"])
     if name.endswith(".pdf") and find_spec("pypdf") is None:
         return "unread"
-    shipped = {(s.collection, f.name): f for s in published.sources() for f in s.files}
-    same = shipped.get((collection, name)) == _source_file(name, file)
+    same = _described(file, name) in source["files"]
     curves = {place: curve for curve, place in FIGURES.items()}
     if name.endswith(".yaml"):
-        same &= name in published.configuration_names() and published.configuration(name) == read_config(file)
+        same &= name in numbers.configuration_names() and numbers.configuration(name) == read_config(file)
     elif name in curves:
-        same &= np.array_equal(published.figure_points(curves[name]), read_curve(file))
+        same &= np.array_equal(numbers.figure_points(curves[name]), read_curve(file))
     elif name in RECENCY_FIGURES:
-        same &= set(read_recency_figure(file)) <= set(published.printed_recency())
+        same &= set(read_recency_figure(file)) <= set(numbers.printed_recency())
     return "equal" if same else "other numbers"
 
 
-def _source_file(name: str, file: Path) -> SourceFile:
+def _described(file: Path, name: str) -> dict[str, Any]:
     tabs = None if name.endswith(".pdf") else file.read_bytes().count(b"\t")
-    return SourceFile(name, _checksum(file).removeprefix("sha256:"), tabs)
+    return {"name": name, "sha256": _checksum(file), "tabs": tabs}
 
 
 def rebuild(output: Path) -> None:
-    """Read all of the authors' files and write the file that ships, :data:`posbias.published.numbers.SHIPPED`.
-
-    The same files give the same bytes.
-    """
-    bad = [(found, data_dir(collection) / name) for collection, name, found in states() if found != "ok"]
+    """Read all of the authors' files and write :data:`studies.published.numbers.SHIPPED` again, in the same bytes."""
+    bad = [f"{state}: {path(name, source['collection'])}" for source, name, state in states() if state != "ok"]
     if bad:
-        missing = sum(found == "missing" for found, _ in bad)
-        first = dict(reversed(bad)).values()  # of each kind
-        received = f"{missing} missing and {len(bad) - missing} that differ, first {' and '.join(map(str, first))}"
-        raise errors.invalid("authors' files", "all of them, with the registry's checksums", received)
+        expected = "all of them, with the checksums that were kept"
+        raise errors.invalid("authors' files", expected, f"{len(bad)} others, first {bad[0]}")
     text = json.dumps(_content(), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    packed = io.BytesIO()
-    with gzip.GzipFile(filename="", mode="wb", fileobj=packed, compresslevel=9, mtime=0) as stream:
-        stream.write(text.encode())
-    write_whole(output, packed.getvalue())
+    write_whole(output, gzip.compress(text.encode(), mtime=0))
 
 
 def _content() -> dict[str, Any]:
-    """Return what the shipped file holds; :func:`posbias.published.numbers.read_shipped` is its reader."""
+    """Return what the file holds; :func:`studies.published.numbers.read_shipped` is its reader."""
     arrays: dict[str, dict[str, Any]] = {}
-    names = [name for name in registry() if name.endswith(".yaml")]
-    configurations = {name: _fields(name, arrays) for name in names}
+    kept = numbers.read_shipped(numbers.SHIPPED)
+    configurations = {name: _fields(name, arrays) for name in numbers.configuration_names()}
     curves = {
-        curve: {"file": name, "what": "influence at positions 0..n-1", "influence": read_curve(path(name)).tolist()}
+        curve: {**kept["curves"][curve], "influence": read_curve(path(name)).tolist()}
         for curve, name in FIGURES.items()
     }
-    recency = [entry for name in RECENCY_FIGURES for entry in read_recency_figure(path(name, "layernorm_recency_bias"))]
+    recency = [entry for name in RECENCY_FIGURES for entry in read_recency_figure(path(name, LAYERNORM))]
     return {
-        "format": published.FORMAT,
-        "about": ABOUT,
-        "fields": FIELDS,
-        "sources": [asdict(_read_source(collection)) for collection in COLLECTIONS],
+        **{name: kept[name] for name in ("format", "about", "fields")},
+        "sources": [
+            source | {"files": [_described(path(x["name"], source["collection"]), x["name"]) for x in source["files"]]}
+            for source in numbers.sources()
+        ],
         "arrays": dict(sorted(arrays.items())),
         "configurations": configurations,
         "curves": curves,
@@ -397,26 +298,13 @@ def _order(entry: PrintedRecency) -> tuple[int, float, bool, bool, int]:
     return entry.d, entry.alpha, entry.norm != "none", entry.residual != "none", entry.layer
 
 
-def _read_source(collection: Collection) -> Source:
-    """Return where a collection is from; its licence file says under which terms."""
-    licence = path("LICENSE", collection).read_text(encoding="utf-8")
-    return Source(
-        collection=collection,
-        repository=REPOSITORIES[collection],
-        commit=COMMITS[collection],
-        licence=licence.splitlines()[0].removesuffix(" License"),
-        copyright=next(line for line in licence.splitlines() if line.startswith("Copyright")),
-        files=tuple(_source_file(name, path(name, collection)) for name in registry(collection)),
-    )
-
-
 def _fields(name: str, arrays: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """Return a configuration's fields, with what is long put into ``arrays`` once and named in its place."""
     fields = read_config(path(name)).model_dump()
-    assert [fields.pop(name) for name in OURS] == [None] * len(OURS)  # which no file of theirs can hold
+    assert fields.pop("position_bias") is None  # which no file of theirs can hold
     attention, content = fields["attention_config"], fields["content_config"]
     parent, model = Path(name).parent.name, Path(name).stem.removesuffix("-noresidual")
-    corpus = parent if parent in published.CORPORA else published.CORPORA[0]
+    corpus = parent if parent in numbers.CORPORA else numbers.CORPORA[0]
     parts = {
         f"slopes/{attention['num_heads']}": (attention, "alibi_slopes"),
         f"diagonal/{model}/{corpus}": (content, "diagonal_scores"),

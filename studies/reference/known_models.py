@@ -12,8 +12,8 @@ import xarray as xr
 
 from posbias.comparison.distances import normalised_wasserstein, unit
 from posbias.files import write_whole
-from posbias.published import numbers
 from posbias.report.known_models import COLUMNS, TABLE, shape_numbers
+from studies.published import numbers
 from studies.results import load
 
 SIZES = ("gpt2", "gpt2-medium", "opt-125m", "mpt-125m", "pythia-160m", "qwen2-0.5b", "bloom-560m", "tinyllama-1.1b")

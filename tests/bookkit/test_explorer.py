@@ -19,7 +19,6 @@ from bookkit.explorer import (
     standalone_page,
 )
 from posbias.comparison.distances import normalised_wasserstein
-from posbias.published import numbers
 from posbias.rollout import masks, schedules
 from posbias.rollout.biased import biased_kernels
 from posbias.rollout.influence import influence_profile
@@ -30,6 +29,7 @@ from posbias.rollout.profiles import mean_position, read_profile, u_shape
 from posbias.rollout.structured import structured_kernels
 from posbias.rollout.untrained import untrained_profile
 from studies import results
+from studies.published import numbers
 
 pytest.importorskip("selenium.webdriver")
 from selenium.webdriver.common.by import By

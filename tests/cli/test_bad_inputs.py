@@ -33,7 +33,7 @@ from studies.lookup.settings import Setting, Training, described
 
 HUGE = 10**13
 """Of anything: more than fits into the memory of a machine."""
-PROGRAMS = ("bookkit", "studies.icl", "studies.lookup", "studies.reference")
+PROGRAMS = ("bookkit", "studies.icl", "studies.lookup", "studies.published", "studies.reference")
 """First words of a row that run ``python -m PROGRAM``; other rows are of ``posbias``."""
 
 
@@ -133,8 +133,7 @@ OUTPUTS = [
         for command in ("studies.reference train bloom-8", "studies.icl train", "studies.lookup train")
         for out in ("P/d.jsonl", "P/pipe.nc")
     ),
-    ("rollout --published bloom -o no/c.yaml", ("no/c.yaml",)),
-    ("rollout --published measured -o P/folder.nc", ("folder.nc", "a directory")),
+    ("studies.published write bloom -o no/c.yaml", ("no/c.yaml",)),
     ("bookkit explorer-data -o no/x.js", ("no/x.js",)),
 ]
 
@@ -250,7 +249,6 @@ MEASUREMENTS = [
             "P/text.nc --variant a": ("text.nc", "another format"),
             "P/c.yaml --variant a": ("--variant", "c.yaml"),
             "P/zero.nc": ("--variant", "zero.nc"),
-            "P/zero.nc --variant a --head-dim 4": ("--head-dim", "none for P/zero.nc"),
             "P/good.nc --variant a --law untrained": ("--law", "none for P/good.nc"),
         },
     ),
@@ -301,30 +299,10 @@ BIASES = (
     ([[{"kind": "none"}], [{"kind": "none"}] * 2], ("position_bias",)),
 )
 """Position biases of two layers that are none, and what the line says."""
-ONE = {"positions": [1], "attention": [[0.5], [0.5]]}
-BRANCHES = (
-    ("x", ("branches", "x")),
-    ({**ONE, "gates": 1}, ("branches.gates", "no such field")),
-    ({**ONE, "positions": [1, 1]}, ("branches.positions", "increasing numbers from 1 on")),
-    ({**ONE, "attention": [[0.5]]}, ("branches.attention", "2 rows, one for each layer", "received 1")),
-    ({**ONE, "attention": [[0.5], [float("inf")]]}, ("branches.attention", "finite")),
-    ({**ONE, "attention": [[0.5], [0.5, 0.5]]}, ("branches.attention", "a rectangular array")),
-    ({**ONE, "attention": [[0.0], [0.0]]}, ("branches.attention", "at least one gain above 0")),
-    ({**ONE, "steps": [[1.0], ["x"]]}, ("branches.steps", "a valid number", "x")),
-    ({**ONE, "outputs": [[1.0]]}, ("branches.outputs", "(2, 1) numbers", "(1, 1)")),
-    ({**ONE, "overlaps": [[[1.5]], [[1.0]]]}, ("branches.overlaps", "symmetric numbers in [-1, 1]", "1.5")),
-    ({**ONE, "overlaps": [[[-0.5]], [[1.0]]]}, ("branches.overlaps", "positive semidefinite", "-0.5")),
-    ({**ONE, "parallel": "yes"}, ("branches.parallel", "yes")),
-)
-"""Gains of two layers that are none, and what the line says."""
 YAML = {
     "empty": "",
     "list": "- 1\n",
     "broken": "a: [1",
-    "nested": "a: " + "[" * 50_000,
-    "itself": "a: &a [*a]",
-    "bomb": "a: &a [1, 1, 1, 1, 1, 1, 1, 1]\n"
-    + "\n".join(f"{y}: &{y} [{', '.join([f'*{x}'] * 8)}]" for x, y in zip("abcdefgh", "bcdefghi", strict=True)),
     "code": "!!python/object/apply:os.system [ls]",
     "date": "a: 2020-13-45",
     "bytes": b"\xff\xfe\x00a",
@@ -337,38 +315,29 @@ CONFIGS = [
         for k in range(len(values))
     ),
     *((f"rollout P/bias-{k}.yaml -o p.csv", (f"bias-{k}.yaml", *said)) for k, (_, said) in enumerate(BIASES)),
-    *((f"rollout P/gains-{k}.yaml -o p.csv", (f"gains-{k}.yaml", *said)) for k, (_, said) in enumerate(BRANCHES)),
     *((f"rollout P/yaml-{name}.yaml -o p.csv", (f"yaml-{name}.yaml",)) for name in YAML),
     *rows(
         "rollout -o p.csv",
         {
             "P/none.yaml": "none.yaml",
             "P/empty": "P/empty",
-            "P/pipe.yaml": ("pipe.yaml", "a device or a pipe"),
+            "P/branches.yaml": ("branches.yaml: branches", "no such field"),
             "P/aligned.yaml --law untrained": ("aligned.yaml: lambda", "values below 1", "1.0"),
             "P/resting.yaml --law untrained": ("resting.yaml: lambda", "at least one value above 0"),
-            "P/gated.yaml --law untrained -n 1000000": ("gated.yaml: n", "fits into", "1000000"),
             "P/c.yaml --length 0": "sequence_length",
             f"P/c.yaml --length {HUGE}": "sequence_length",
-            "P/c.yaml --architecture gpt --head-dim 4": ("architecture", "gpt"),
-            "P/c.yaml --architecture bloom": ("--head-dim", "both or neither"),
-            "P/c.yaml --architecture bloom --head-dim 0": "head",
-            "P/c.yaml --content mean": ("--content", "none for P/c.yaml"),
-            "P/c.yaml --published bloom": ("source and --published", "both"),
-            "": ("source and --published", "neither"),
+            "P/c.yaml --norm token": ("--norm", "none for P/c.yaml"),
+            "": ("Missing argument",),
+            "--published bloom": ("No such option", "--published"),
         },
     ),
     *rows(
-        "rollout -o p.csv --published",
+        "studies.published write -o c.yaml",
         {
             "gpt-2": ("model", "falcon-rw-7b, mpt-7b, mpt-30b, bloom-7b1, bloom", "gpt-2"),
             "bloom --content some": ("content", "none, mean, all", "some"),
-            "bloom --corpus c4": ("corpus", "fineweb-edu, dclm, wikipedia", "c4"),
             "bloom --content mean --corpus dclm": ("expected fineweb-edu", "dclm"),
-            "bloom --variant a": ("--variant", "none for bloom"),
-            "figure/nine": ("measured, bloom, bloom_content, no_residual", "nine"),
-            "measured --corpus dclm": ("--corpus", "none for measured"),
-            "measured -n 9": ("--length", "none for measured"),
+            "nine -o m.csv": ("measured, bloom, bloom_content, no_residual", "nine"),
         },
     ),
 ]
@@ -789,10 +758,7 @@ def write_configurations(root):
         (root / f"{name}.yaml").write_text(yaml.safe_dump(changed(lambda_schedule_config=schedule)))
     word = {"position_bias": {"kind": "log", "alpha": 1.0}, "mask_config": "prefix"}
     (root / "mask-word.yaml").write_text(yaml.safe_dump(word))
-    gated = {**ONE, "steps": [[1.0], [1.0]], "overlaps": [[[0.5]], [[0.5]]]}
-    (root / "gated.yaml").write_text(yaml.safe_dump(changed(branches=gated)))
-    for k, (branches, _) in enumerate(BRANCHES):
-        (root / f"gains-{k}.yaml").write_text(yaml.safe_dump(changed(branches=branches)))
+    (root / "branches.yaml").write_text(yaml.safe_dump(changed(branches={"positions": [1]})))
     for k, (bias, _) in enumerate(BIASES):
         biased = changed(position_bias=bias, attention_config=..., content_config=...)
         (root / f"bias-{k}.yaml").write_text(yaml.safe_dump(biased))

@@ -7,6 +7,7 @@ import pytest
 from conftest import command
 
 from posbias.comparison.distances import normalised_wasserstein
+from posbias.configuration import read_config
 from posbias.design import designer
 from posbias.design.designer import design, least_distance_with_local, rival_heads, rivals, wanted
 from posbias.design.profile_gradients import (
@@ -18,7 +19,6 @@ from posbias.design.profile_gradients import (
     smooth_kernel,
     to_bias,
 )
-from posbias.published.configuration import read_config
 from posbias.rollout.biased import biased_kernels, dense_kernel
 from posbias.rollout.gains import gains_of_mixing
 from posbias.rollout.influence import influence_profile

@@ -10,10 +10,10 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 
 from conftest import command
 
+from posbias.configuration import read_config
 from posbias.design.measured_gains import KNOTS, knotted, measured_gains
 from posbias.measure.results import read_results
 from posbias.measure.rollouts import measured_rollout
-from posbias.published.configuration import read_config
 from posbias.rollout.biased import biased_kernels
 from posbias.rollout.profiles import read_profile
 from posbias.rollout.untrained import profile_of_gains, untrained_profile

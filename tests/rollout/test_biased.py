@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from posbias.published.configuration import RolloutConfig
+from posbias.configuration import RolloutConfig
 from posbias.rollout.biased import biased_kernels, dense_kernel, pushed
 from posbias.rollout.influence import influence_profile, rollout_matrix
 from posbias.rollout.position_bias import AlibiBias, FlatBias, LogBias, NoBias, RatioBias, described

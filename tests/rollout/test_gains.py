@@ -9,9 +9,9 @@ from conftest import command
 from rollout_config import changed
 
 from posbias.comparison.distances import normalised_wasserstein
+from posbias.configuration import RolloutConfig, config_text, read_config
 from posbias.design.designer import design, wanted
 from posbias.design.profile_gradients import Objective, smooth_kernel
-from posbias.published.configuration import RolloutConfig, config_text, read_config
 from posbias.rollout.biased import biased_kernels
 from posbias.rollout.gains import gains
 from posbias.rollout.profiles import read_profile

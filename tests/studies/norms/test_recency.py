@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from posbias.published.numbers import printed_recency
 from studies.norms.layernorm_simulation import simulate_recency
 from studies.norms.recency import (
     SETTING,
@@ -24,6 +23,7 @@ from studies.norms.recency import (
     sizes_tried,
     turns_early,
 )
+from studies.published.numbers import printed_recency
 from studies.results import FOLDER
 
 GRID = read_grid(FOLDER / "recency.csv")

@@ -1,4 +1,4 @@
-"""The authors' own files: found, fetched, never touched; and the numbers that ship against them where they are."""
+"""The authors' own files: found, fetched, never touched; and the numbers that are kept against them."""
 
 import gzip
 import hashlib
@@ -10,8 +10,9 @@ import pytest
 from conftest import served
 
 from posbias import cli
-from posbias.published import numbers as published
-from studies.published import originals
+from posbias.configuration import read_config
+from posbias.rollout.profiles import read_profile
+from studies.published import numbers, originals
 
 pytest.importorskip("pooch")
 pytest.importorskip("pypdf")
@@ -23,13 +24,18 @@ needs_files = pytest.mark.skipif(
 
 
 @pytest.fixture
-def small_registry(tmp_path, monkeypatch):
-    """A registry of two files, none of them there yet."""
+def two_files(tmp_path, monkeypatch):
+    """Two files are all that the authors have, none of them there yet."""
     monkeypatch.setenv("POSBIAS_DATA", str(tmp_path / "data"))
     files = {"LICENSE": b"licence", "figures/one.pdf": b"a figure"}
-    entries = {name: f"sha256:{hashlib.sha256(content).hexdigest()}" for name, content in files.items()}
-    monkeypatch.setattr(originals, "registry", lambda *_: entries)
+    known = [{"name": name, "sha256": hashlib.sha256(content).hexdigest()} for name, content in files.items()]
+    source = {"collection": originals.PAPER, "commit": "a514e09", "files": known}
+    monkeypatch.setattr(numbers, "sources", lambda: [source])
     return files
+
+
+def state(name):
+    return next(state for _, other, state in originals.states() if other == name)
 
 
 @pytest.fixture
@@ -54,87 +60,71 @@ def command(capsys, *arguments):
     return ended.value.code, *capsys.readouterr()
 
 
-def test_missing_files_are_downloaded_checked_and_then_read(small_registry, server, capsys):
+def test_missing_files_are_downloaded_and_checked(two_files, server, capsys):
     folder, url = server
-    put(folder, small_registry)
-    assert originals.state("LICENSE") == "missing"
-    paths = originals.download(url)
-    assert [path.read_bytes() for path in paths] == list(small_registry.values())
-    assert originals.path("figures/one.pdf").read_bytes() == b"a figure" and originals.state("LICENSE") == "ok"
+    put(folder, two_files)
+    assert state("LICENSE") == "missing"
+    assert [path.read_bytes() for path in originals.download(url)] == list(two_files.values())
+    assert originals.path("figures/one.pdf").read_bytes() == b"a figure" and state("LICENSE") == "ok"
     assert originals.download("http://127.0.0.1:1/") == []  # nothing is missing, nothing is asked for
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_download_with_another_checksum_is_not_kept(small_registry, server):
+def test_a_download_with_another_checksum_is_not_kept(two_files, server):
     folder, url = server
-    put(folder, {**small_registry, "LICENSE": b"something else"})
+    put(folder, {**two_files, "LICENSE": b"something else"})
     with pytest.raises(ValueError, match="hash"):
         originals.download(url)
-    assert not (originals.data_dir() / "LICENSE").exists()
-    assert not list(originals.data_dir().glob("*")), "what was discarded left something behind"
+    assert not list(originals.path("").glob("*")), "what was discarded left something behind"
 
 
-def test_a_file_of_the_users_survives_everything_and_is_named(small_registry, server, capsys, monkeypatch):
+def test_a_file_of_the_users_survives_everything_and_is_named(two_files, server, capsys, monkeypatch):
     folder, url = server
-    put(folder, small_registry)
-    mine = originals.data_dir() / "LICENSE"
-    put(originals.data_dir(), {"LICENSE": b"my own notes"})
-    with pytest.raises(ValueError, match=r"LICENSE: checksum: expected sha256:.*received sha256:.*left as it is"):
-        originals.path("LICENSE")
-    with pytest.raises(ValueError, match=r"checksum: expected .*nothing was changed.*LICENSE$"):
-        originals.download(url)
-    assert originals.state("figures/one.pdf") == "ok"  # the other one came
+    put(folder, two_files)
+    mine = originals.path("LICENSE")
+    put(originals.path(""), {"LICENSE": b"my own notes"})
     monkeypatch.setattr(originals, "URL", url)
-    for arguments in (["list"], ["download"], ["verify"], ["rebuild", mine.parent.parent / "out.gz"]):
-        status, out, error = command(capsys, *arguments)
-        assert (status, error.count("\n")) == ((0, 0) if arguments == ["list"] else (2, 1))
-        listed = ["differs", "position-bias/LICENSE"] in map(str.split, out.splitlines())
-        assert listed if arguments == ["list"] else str(mine) in error
+    assert command(capsys, "download")[0] == 0 and state("figures/one.pdf") == "ok"
+    for arguments in (["verify"], ["rebuild", mine.parent.parent / "out.gz"]):
+        status, _, error = command(capsys, *arguments)
+        assert (status, error.count("\n")) == (2, 1) and "LICENSE" in error
         assert mine.read_bytes() == b"my own notes"
     assert not (mine.parent.parent / "out.gz").exists()
 
 
-def test_an_unreachable_server_is_one_line(small_registry, server, capsys, monkeypatch):
-    with pytest.raises(OSError, match="could not be reached"):
-        originals.download(server[1] + "nowhere/")
+def test_an_unreachable_server_is_one_line(two_files, capsys, monkeypatch):
     monkeypatch.setattr(originals, "URL", "http://127.0.0.1:1/")
     status, out, error = command(capsys, "download")
     assert (status, out, error.count("\n")) == (2, "", 1)
-    assert error.startswith("python -m studies.published: http://127.0.0.1:1/LICENSE: could not be reached")
-    assert "only verify and rebuild need it, all else works without it" in error
-
-
-def test_what_is_not_there_says_how_to_get_it(small_registry):
-    with pytest.raises(FileNotFoundError, match="studies.published download"):
-        originals.path("LICENSE")
-    with pytest.raises(FileNotFoundError, match="from https://github.com/starmpcc"):
-        originals.path("LICENSE", "layernorm_recency_bias")
-    with pytest.raises(ValueError, match="one of the 2 names.*received other"):
-        originals.path("other")
+    assert error.startswith("python -m studies.published: http://127.0.0.1:1/: could not be reached")
 
 
 def test_nothing_is_rebuilt_from_less_than_all_files(tmp_path, monkeypatch):
     monkeypatch.setenv("POSBIAS_DATA", str(tmp_path))
     put(tmp_path / "position-bias", {"LICENSE": b"another"})
-    out = tmp_path / "out.gz"
-    with pytest.raises(
-        ValueError, match=r"authors' files: expected all.*received 40 missing and 1 that differ.*LICENSE"
-    ):
-        originals.rebuild(out)
-    assert not out.exists()
+    with pytest.raises(ValueError, match=r"authors' files: expected all.*received 41 others, first differs: .*LICENSE"):
+        originals.rebuild(tmp_path / "out.gz")
+    assert not (tmp_path / "out.gz").exists()
 
 
-def test_verification_without_files_says_that_they_are_missing(tmp_path, monkeypatch, capsys):
+def test_without_files_all_are_missing(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("POSBIAS_DATA", str(tmp_path))
-    assert {check.outcome for check in originals.verify()} == {"missing"}
     status, out, error = command(capsys, "verify")
-    assert status == 0 and "0 of 41 files equal what ships" in out and not error
+    assert status == 0 and "0 of 41 files equal what is kept" in out and not error
+    status, out, error = command(capsys, "list")
+    assert status == 0 and not error and "bloom: 70 layers x 112 heads, 256 tokens" in out
+    assert out.count("  missing  ") == 41 and "  ok  " not in out
 
 
-def test_the_registries_are_the_checksums_that_ship():
-    for source in published.sources():
-        shipped = {file.name: f"sha256:{file.sha256}" for file in source.files}
-        assert shipped == originals.registry(source.collection)
+def test_a_configuration_and_a_curve_are_written(tmp_path, capsys):
+    choice = ["write", "bloom", "--content", "mean", "--no-residual", "-o", tmp_path / "c.yaml"]
+    assert command(capsys, *choice)[0] == 0
+    assert read_config(tmp_path / "c.yaml") == numbers.config("bloom", "mean", residual=False)
+    assert command(capsys, *choice)[0] == 2, "a file that is there is replaced with --overwrite alone"
+    assert command(capsys, "write", "measured", "-o", tmp_path / "m.csv")[0] == 0
+    assert (read_profile(tmp_path / "m.csv") == numbers.measured_profile()).all()
+    status, _, error = command(capsys, "write", "nine", "-o", tmp_path / "n.csv")
+    assert status == 2 and "measured, bloom, bloom_content, no_residual, received nine" in error
 
 
 def test_numbers_are_kept_in_as_few_digits_as_give_them_back():
@@ -145,7 +135,7 @@ def test_numbers_are_kept_in_as_few_digits_as_give_them_back():
     values = rng.normal(size=(40, 50)) * 10.0 ** rng.integers(-30, 30, size=(40, 50))
     for x in (values.astype(np.float32).astype(float), values):
         packed = json.loads(json.dumps(originals._packed(x.tolist())))
-        assert published._numbers(**packed) == x.tolist()
+        assert numbers.unpacked(**packed) == x.tolist()
 
 
 @needs_files
@@ -156,14 +146,13 @@ def test_the_file_that_ships_is_what_a_rebuild_writes(tmp_path, capsys):
     assert command(capsys, "rebuild", second)[0] == 2, "a file that is there is replaced with --overwrite alone"
     assert first.read_bytes() == second.read_bytes()
     # the text, not the bytes: another zlib may pack the same text in another way
-    assert gzip.decompress(first.read_bytes()) == gzip.decompress(published.SHIPPED.read_bytes())
+    assert gzip.decompress(first.read_bytes()) == gzip.decompress(numbers.SHIPPED.read_bytes())
 
 
 @needs_files
 def test_verification_finds_everything_equal(capsys):
-    assert {check.outcome for check in originals.verify()} == {"equal"}
     status, out, _ = command(capsys, "verify")
-    assert status == 0 and "41 of 41 files equal what ships" in out
+    assert status == 0 and "41 of 41 files equal what is kept" in out
 
 
 @needs_files
@@ -179,26 +168,13 @@ def test_verification_finds_everything_equal(capsys):
     ids=["schedule", "curve", "probability", "tabs", "configuration"],
 )
 def test_verification_finds_what_is_not_equal(tmp_path, monkeypatch, capsys, change, named):
-    content = json.loads(gzip.decompress(published.SHIPPED.read_bytes()))
+    content = json.loads(gzip.decompress(numbers.SHIPPED.read_bytes()))
     change(content)
     file = tmp_path / "published.json.gz"
     file.write_bytes(gzip.compress(json.dumps(content).encode()))
-    monkeypatch.setattr(published, "SHIPPED", file)
+    monkeypatch.setattr(numbers, "SHIPPED", file)
     status, out, error = command(capsys, "verify")
     assert [line for line in out.splitlines()[:-1] if not line.startswith("equal ")] == [
-        f"other numbers {collection}/{name}" for collection, name, _ in originals.states() if name.endswith(named)
+        f"other numbers {source['collection']}/{name}" for source, name, _ in originals.states() if name.endswith(named)
     ]
     assert status == 2 and "other numbers: " in error and named in error and error.count("\n") == 1
-
-
-def test_the_list_has_what_ships_and_what_is_missing(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("POSBIAS_DATA", str(tmp_path))
-    status, out, error = command(capsys, "list")
-    assert status == 0 and not error and "bloom: 70 layers x 112 heads, 256 tokens" in out
-    assert out.count("  missing  ") == 41 and "  ok  " not in out
-
-
-def test_a_rebuild_replaces_nothing_unasked(tmp_path, capsys):
-    (tmp_path / "out.gz").write_bytes(b"mine")
-    status, _, error = command(capsys, "rebuild", tmp_path / "out.gz")
-    assert status == 2 and "or --overwrite" in error and (tmp_path / "out.gz").read_bytes() == b"mine"

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from rollout_config import BASE, changed
 
 from posbias import errors, structured_kernels
-from posbias.published.configuration import RolloutConfig, config_text, read_config
+from posbias.configuration import RolloutConfig, config_text, read_config
 from posbias.rollout import masks
 from posbias.rollout.influence import rollout_matrix
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import math
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,7 +14,6 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError,
 from posbias import errors
 from posbias.rollout import masks, schedules
 from posbias.rollout.biased import BiasedKernels, biased_kernels
-from posbias.rollout.gains import Gains, gains, gains_of_mixing
 from posbias.rollout.influence import influence_profile
 from posbias.rollout.masks import Mask
 from posbias.rollout.structured import StructuredKernels, structured_kernels
@@ -23,11 +22,6 @@ Share = Annotated[FiniteFloat, Field(ge=0, le=1)]
 Count = Annotated[int, Field(gt=0, strict=True)]
 Positive = Annotated[FiniteFloat, Field(gt=0)]
 ScalarContent = Literal["every-head", "first-head"]
-BRANCHES = "branches"
-OURS = ("position_bias", BRANCHES)
-"""Fields that the authors' format lacks: they are written only where they say something."""
-MOST_BYTES, MOST_DEPTH, MOST_NODES = 2**26, 20, 5_000_000
-"""A configuration's largest file, deepest nesting (its own is 4), and most values, aliases written out."""
 BYTES_EACH = 100
 """What each token and each layer takes of memory, the text of a profile included."""
 
@@ -104,36 +98,12 @@ class CustomSchedule(_Part):
         return schedules.custom(self.lambdas_custom, T)
 
 
-class BranchConfig(_Part):
-    """Configure gains for the law of untrained networks at g positions, by layer; see :mod:`posbias.rollout.gains`.
-
-    ``positions`` count from 1, ``attention`` is c ≥ 0, ``outputs`` the factor of a norm after the attention (1 unless
-    given), ``steps`` the gain m ≥ 0 of what follows (0 unless given), ``overlaps`` (g, g) correlations of what follows
-    at two positions (1 unless given), ``parallel`` whether it stands beside the attention.
-    """
-
-    positions: list[Positive]
-    attention: list[list[FiniteFloat]]
-    outputs: list[list[FiniteFloat]] | None = None
-    steps: list[list[FiniteFloat]] | None = None
-    overlaps: list[list[list[FiniteFloat]]] | None = None
-    parallel: Annotated[bool, Field(strict=True)] = False
-
-    def gains(self, T: int) -> Gains:
-        """Return the gains, or raise ValueError if they are not those of T layers."""
-        found = gains(**self.model_dump(), field=BRANCHES)
-        if found.T != T:
-            raise errors.invalid(f"{BRANCHES}.attention", f"{T} rows, one for each layer", found.T)
-        return found
-
-
 class RolloutConfig(_Part):
-    """Configure one rollout; fields are named and mean what they do in the authors' files, but for two of ours.
+    """Configure one rollout; fields are named and mean what they do in the authors' files, but for one of ours.
 
     ``position_bias`` takes the place of ALiBi: a bias for all heads, such as ``{kind: log, alpha: 1.4}`` or
     ``{kind: flat, tau: 4.8}``, a list of them for heads, or a list of such lists for layers (see
     :mod:`posbias.rollout.position_bias`). Then ``attention_config`` and ``content_config`` may be left out.
-    ``branches`` are gains for the law of untrained networks, :class:`BranchConfig`; the rollout does not read them.
 
     Source: configuration files of the residual-aware paper's repository (config/rollout/example.yaml).
     """
@@ -148,7 +118,6 @@ class RolloutConfig(_Part):
         ConstantSchedule | PowerDecaySchedule | CustomSchedule, Field(discriminator="schedule_type")
     ]
     save_dir: str | None = None
-    branches: BranchConfig | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -203,10 +172,6 @@ class RolloutConfig(_Part):
         """Return λ_1..λ_T."""
         return self.lambda_schedule_config.schedule(self.num_layers)
 
-    def gains(self) -> Gains:
-        """Return the gains for the law of untrained networks: those of ``branches``, else c = λ/(1 - λ)."""
-        return gains_of_mixing(self.lambdas()) if self.branches is None else self.branches.gains(self.num_layers)
-
     def profile(self, scalar_content: ScalarContent = "every-head") -> Float[np.ndarray, "n"]:
         """Return the influence profile: the last row of the rollout that the configuration describes."""
         return influence_profile(self.kernels(scalar_content), self.lambdas(), self.sequence_length)
@@ -242,99 +207,39 @@ def read_config(path: Path | str) -> RolloutConfig:
     try:
         config.check_sizes()
         config.kernels(), config.lambdas()
-        if config.branches is not None:
-            config.gains()
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     return config
 
 
 def read_content(path: Path) -> Any:
-    """Return what a file of YAML or JSON holds, of a size that can be looked through."""
-    if path.exists() and not path.is_file() and not path.is_dir():  # reading a pipe would wait for ever
-        raise errors.invalid(str(path), "a file with a configuration", "a device or a pipe")
-    if path.is_file() and path.stat().st_size > MOST_BYTES:
-        raise errors.invalid(str(path), f"a configuration of at most {MOST_BYTES} bytes", path.stat().st_size)
+    """Return what a file of YAML or JSON holds."""
     try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        received = f"the byte 0x{error.object[error.start]:02x}"
-        raise errors.invalid(str(path), "YAML in UTF-8", received) from None
-    text = text.replace("\t", " ")
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    try:
-        _check_nodes(path, text, loader)
-        return yaml.load(text, Loader=loader)  # noqa: S506 - a safe loader either way
-    except (yaml.YAMLError, RecursionError, OverflowError, ValueError) as error:  # the last of dates that are none
-        if str(error).startswith(str(path)):
-            raise
+        text = path.read_text(encoding="utf-8").replace("\t", " ")
+        return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - safe either way
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: other bytes than UTF-8, dates that are none
         raise ValueError(f"{path}: expected YAML, received {' '.join(str(error).split())[:200]}") from None
 
 
-def _check_nodes(path: Path, text: str, loader: Any) -> None:
-    """Raise for YAML that is nested too deep, or too large once its aliases are written out.
-
-    The parser that builds values calls itself for each level, and a deep file would end the interpreter; its events
-    come one after another.
-    """
-    sizes: list[int] = [0]
-    anchors: list[str | None] = [None]
-    known: dict[str, int] = {}
-    for event in yaml.parse(text, Loader=loader):
-        if isinstance(event, yaml.CollectionStartEvent):
-            sizes.append(1)
-            anchors.append(event.anchor)
-            if len(sizes) > MOST_DEPTH:
-                raise errors.invalid(str(path), f"YAML of at most {MOST_DEPTH} levels", "more")
-        elif isinstance(event, yaml.CollectionEndEvent):
-            size, anchor = sizes.pop(), anchors.pop()
-            sizes[-1] += size
-            if anchor is not None:
-                known[anchor] = size
-        elif isinstance(event, yaml.AliasEvent):
-            inside_itself = event.anchor in anchors  # without end
-            sizes[-1] += MOST_NODES if inside_itself else known.get(event.anchor or "", 1)
-        elif isinstance(event, yaml.ScalarEvent):
-            sizes[-1] += 1
-        if sizes[-1] > MOST_NODES:
-            raise errors.invalid(str(path), f"at most {MOST_NODES} values, aliases written out", "more")
-
-
 def config_text(config: RolloutConfig) -> str:
-    """Return ``config`` as YAML in the authors' format and order of fields, one line for each field.
+    """Return ``config`` as YAML in the authors' format and order of fields.
 
     Every number is written with as many digits as it takes to read the same number back:
     :func:`read_config` of a file with this text returns a configuration that equals ``config``.
     """
     fields = config.model_dump()
-    return yaml_text({name: x for name, x in fields.items() if name not in OURS or x is not None})
+    if config.position_bias is None:  # which the authors' format lacks
+        del fields["position_bias"]
+    return yaml_text(fields)
 
 
 def yaml_text(fields: dict[str, Any]) -> str:
-    """Return fields as YAML, one line for each and for each part of one that is a mapping.
+    """Return fields as YAML, each innermost list or mapping in one line.
 
-    >>> yaml_text({"position_bias": [{"kind": "log", "alpha": 1.5}]}).strip()
-    'position_bias: [{kind: "log", alpha: 1.5}]'
+    >>> yaml_text({"position_bias": [{"kind": "log", "alpha": 1.5}]}).split()
+    ['position_bias:', '-', '{kind:', 'log,', 'alpha:', '1.5}']
     """
-    lines = []
-    for field, value in fields.items():
-        if isinstance(value, dict):
-            lines += [f"{field}:", *(f"  {name}: {_yaml(part)}" for name, part in value.items())]
-        else:
-            lines.append(f"{field}: {_yaml(value)}")
-    return "\n".join(lines) + "\n"
-
-
-def _yaml(value: Any) -> str:
-    """Return a value in one line; YAML takes a number with an exponent for one only if it has a point too."""
-    if isinstance(value, list):
-        return f"[{', '.join(map(_yaml, value))}]"
-    if isinstance(value, dict):
-        return f"{{{', '.join(f'{name}: {_yaml(part)}' for name, part in value.items())}}}"
-    if isinstance(value, float):
-        text = repr(value)
-        return text if "." in text else text.replace("e", ".0e")
-    return json.dumps(value, ensure_ascii=False)
+    return str(yaml.safe_dump(fields, sort_keys=False, default_flow_style=None, width=math.inf, allow_unicode=True))
 
 
 def _complaint(error: Any) -> str:
