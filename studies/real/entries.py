@@ -1,0 +1,181 @@
+"""The entries of ``results/real.nc`` that are measured prompt by prompt; what was stopped goes on where it was."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import xarray as xr
+
+from posbias.files import data_folder, whole_file
+from posbias.measure.progress import progress
+from posbias.measure.run import measure
+from posbias.measure.session import Session
+from posbias.measure.settings import Settings
+from posbias.measure.summary import summarise
+from studies.real.measure import (
+    ABOVE,
+    measure_changes,
+    measure_gradient,
+    measure_heads,
+    measure_integrated,
+    measure_sink,
+)
+
+CHANGES = ("replaced", "deleted", "hidden")
+FRONTS = {"none": "", "end-of-text": "<|endoftext|>", "line-break": "\n"}
+"""What may stand before a prompt, uncounted, by the names that entries have."""
+HEADS = 64
+"""Tokens of the prompts on which sinks are counted, as in 2410.10781."""
+
+EVERYTHING = ("mixing", "influence", "kernels", "content", "branches", "ladder")
+PAIRS = 8
+"""Names with numbers in a list of which one is asked for."""
+NAMES = (
+    "Alice", "Bob", "Carol", "David", "Emma", "Frank", "Grace", "Henry", "Irene", "Jack", "Karen", "Leo", "Maria",
+    "Nina", "Oscar", "Paula", "Quentin", "Rosa", "Simon", "Tina",
+)  # fmt: skip
+
+Row = Mapping[str, np.ndarray]
+
+
+def measure_all(settings: Settings, quantities: Sequence[str] = EVERYTHING) -> xr.Dataset:
+    """Measure everything, or influence alone, and keep the summary; the whole one stays with what is unfinished."""
+    settings = replace(settings, quantities=tuple(quantities))
+    path = _place(Session(settings), "all", *quantities, str(settings.prompts)).with_suffix(".nc")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    found = measure(settings, path, resume=True, progress=True)
+    assert found is not None  # one process
+    return summarise(found)
+
+
+def measure_found(settings: Settings, chat: bool) -> xr.Dataset:
+    """Measure whether the number of the name that is asked for is found, in a list that has it at each place in turn.
+
+    ``found`` (prompt) is 1 where every token of the number is the likeliest, ``place`` where it stands. With ``chat``
+    list and question are a message of the chat template, else the list's own form asks.
+    """
+    session, _ = _session(settings)
+    tokenizer = session.tokenizer
+
+    def read(k: int) -> Row:
+        model = session.instrument.model
+        rng, place = np.random.default_rng([settings.seed, k]), k % PAIRS
+        names, numbers = rng.permutation(NAMES)[:PAIRS], rng.integers(1000, 10_000, PAIRS)
+        text = "".join(f"{name}: {number}\n" for name, number in zip(names, numbers, strict=True))
+        if chat:
+            message = f"{text}\nWhat is the number of {names[place]}? Answer with the number alone."
+            ids = tokenizer.apply_chat_template(
+                [{"role": "user", "content": message}], add_generation_prompt=True, return_dict=False
+            )
+            answer = f"{numbers[place]}"
+        else:
+            ids, answer = tokenizer(f"{text}\n{names[place]}:").input_ids, f" {numbers[place]}"
+        wanted = torch.tensor(tokenizer(answer, add_special_tokens=False).input_ids)
+        whole = torch.cat([torch.tensor(ids), wanted])
+        with torch.no_grad():
+            likeliest = model(whole[None], logits_to_keep=len(wanted) + 1).logits[0, :-1].argmax(-1)
+        return {"found": np.array(bool((likeliest == wanted).all())), "place": np.array(place)}
+
+    rows = go_on(settings.prompts, read, _place(session, "found", str(chat)))
+    arrays = {name: ("prompt", x.astype(np.int8)) for name, x in rows.items()}
+    return xr.Dataset(arrays, attrs=session.provenance() | {"dataset": "names and numbers", "chat": str(chat)})
+
+
+def measure_use(
+    settings: Settings, ways: Sequence[str] = ("replaced",), front: str = "none", each: int = 1
+) -> xr.Dataset:
+    """Measure the use of each prompt's tokens by every way that is named, and the gradient on the same prompts.
+
+    A token is replaced by one of the prompt before, whose tokens are shuffled by the seed and the prompt's number, so
+    that a prompt's numbers do not depend on how many there are. Of long prompts the first token, the last and every
+    ``each``-th between are changed, from one on that moves with the prompt's number; the others are nan.
+    """
+    session, texts = _session(settings)
+    before = session.tokenizer(FRONTS[front], add_special_tokens=False).input_ids
+
+    def read(k: int) -> Row:
+        model = session.instrument.model
+        shuffled = np.random.default_rng([settings.seed, k]).permutation(texts[k - 1 if k else 1].numpy())
+        places = sorted({0, settings.length - 1, *range(k % each, settings.length, each)})
+        row = {
+            way: measure_changes(model, texts[k], torch.from_numpy(shuffled), way, before, places)
+            for way in ways
+            if way in CHANGES
+        }
+        row["gradient"] = measure_gradient(model, texts[k], before)
+        if "integrated" in ways:
+            row["integrated"], missed = measure_integrated(model, texts[k], before)
+            row["missed"] = np.array(missed)
+        return row
+
+    rows = go_on(settings.prompts, read, _place(session, "use", *ways, front, *([str(each)] if each > 1 else [])))
+    arrays = {name: (("prompt", "position")[: x.ndim], x.astype(np.float32)) for name, x in rows.items()}
+    return xr.Dataset(arrays, attrs=session.provenance() | {"front": front, "each": each})
+
+
+def measure_sinks(settings: Settings) -> xr.Dataset:
+    """Measure what tells the first token from the others by layer, and in how many heads it is a sink.
+
+    The heads' attention is that of natural text, of random tokens and of one token repeated, with and without a start
+    token that counts as the first.
+    """
+    session, texts = _session(replace(settings, attention="eager"))
+    tokenizer = session.tokenizer
+    kinds, n = ("natural", "random", "repeated"), min(HEADS, settings.length)
+
+    def read(k: int) -> Row:
+        model = session.instrument.model
+        random = np.random.default_rng([settings.seed, k]).integers(len(tokenizer), size=n)
+        prompts = torch.stack([texts[k, :n], torch.from_numpy(random), torch.from_numpy(random[:1].repeat(n))])
+        found = []
+        for front in FRONTS.values():
+            before = tokenizer(front, add_special_tokens=False).input_ids
+            start = torch.tensor(before, dtype=torch.int64).expand(len(kinds), -1)
+            found.append(measure_heads(model, torch.cat([start, prompts], 1)[:, :n]))
+        heads = np.stack(found, 1)
+        row = dict(measure_sink(model, texts[k])) if hasattr(model, "model") else {}
+        return row | {"heads": (heads > ABOVE).mean(-1), "first_attention": heads.mean(-1)}
+
+    rows = go_on(settings.prompts, read, _place(session, "sinks"))
+    dims = ("prompt", "text", "front", "layer")
+    arrays = {name: (dims if x.ndim == 4 else dims[::3], x.astype(np.float32)) for name, x in rows.items()}
+    return xr.Dataset(arrays, {"text": list(kinds), "front": list(FRONTS)}, session.provenance())
+
+
+def go_on(prompts: int, read: Callable[[int], Row], path: Path) -> dict[str, np.ndarray]:
+    """Return what is read of each prompt, by name; those that an earlier run left in a file are not read again.
+
+    The model is loaded where the first prompt is read: not at all if none is left.
+    """
+    rows: list[dict[str, np.ndarray]] = []
+    if path.is_file():
+        with np.load(path) as file:
+            rows = [{name: file[name][k] for name in file} for k in range(len(file[file.files[0]]))][:prompts]
+    with progress(prompts, "prompts", "measuring", done=len(rows), shown=True) as bar:
+        for k in range(len(rows), prompts):
+            rows.append(dict(read(k)))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with whole_file(path) as part, part.open("wb") as file:
+                stacked: dict[str, Any] = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+                np.savez(file, **stacked)
+            bar.update()
+    return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+
+
+def _session(settings: Settings) -> tuple[Session, Any]:
+    session = Session(replace(settings, quantities=("mixing", "influence")))
+    session.check()
+    return session, session.ids
+
+
+def _place(session: Session, *words: str) -> Path:
+    """Return the file of an unfinished entry: of the same model, text and words, whatever the number of prompts."""
+    settings = session.settings
+    said = [*words, session.settings.source.version(), settings.corpus, settings.rule, settings.length, settings.seed]
+    return data_folder() / "unfinished" / f"{hashlib.sha256(repr(said).encode()).hexdigest()[:16]}.npz"

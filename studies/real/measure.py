@@ -1,0 +1,143 @@
+"""Which tokens a model uses: each is changed in turn, and the next token's distribution says how much that mattered.
+
+Plain transformers: a forward pass, its cache of keys and values, and no hook. A token at place i changes nothing before
+it, so that the cache of the whole prompt, cut at i, is where each changed prompt goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from transformers import DynamicCache
+
+BLOCK = 8
+"""Neighbouring places whose changed prompts are read together."""
+STEPS = 16
+"""Points of the path along which gradients are integrated."""
+ABOVE = 0.3
+"""Mean attention to the first token above which a head is counted as having a sink (2410.10781)."""
+
+
+def next_token(model: Any, **inputs: Any) -> Float[Tensor, "B v"]:
+    """Return the distribution of the token that follows each prompt."""
+    return model(**inputs, logits_to_keep=1).logits[:, -1].softmax(-1)
+
+
+def first_of(cache: Any, stop: int, copies: int) -> DynamicCache:
+    """Return keys and values of the first ``stop`` tokens, once for each of ``copies`` prompts that begin with them."""
+    found = DynamicCache()
+    for k, layer in enumerate(cache.layers):
+        found.update(*(x[:, :, :stop].expand(copies, -1, -1, -1) for x in (layer.keys, layer.values)), k)
+    return found
+
+
+def hiding_mask(places: Sequence[int], start: int, n: int, dtype: torch.dtype) -> Float[Tensor, "B 1 m n"]:
+    """Return what is added to logits of queries from ``start`` on: key i is hidden from the queries behind it."""
+    query, key = torch.arange(start, n)[:, None], torch.arange(n)
+    hidden = [(key > query) | ((key == i) & (query > i)) for i in places]
+    return torch.stack(hidden)[:, None].to(dtype) * torch.finfo(dtype).min
+
+
+@torch.no_grad()
+def measure_changes(
+    model: Any,
+    ids: Int[Tensor, "n"],
+    others: Int[Tensor, "n"],
+    way: str,
+    front: Sequence[int] = (),
+    places: Sequence[int] | None = None,
+) -> Float[np.ndarray, "n"]:
+    """Return the total variation of the next token's distribution when each token in turn is changed.
+
+    ``way`` is ``replaced`` by the token of ``others`` at its place, ``deleted``, or ``hidden`` as a key from all later
+    queries; ``front`` are tokens before the prompt, which are not changed. What is not among ``places`` is nan.
+    """
+    n, f = len(ids), len(front)
+    whole = model(torch.cat([torch.tensor(front, dtype=ids.dtype), ids])[None], use_cache=True, logits_to_keep=1)
+    own = whole.logits[0, -1].softmax(-1)
+    found, places = np.full(n, np.nan), range(n) if places is None else places
+    for together in (places[k : k + BLOCK] for k in range(0, len(places), BLOCK)):
+        start = together[0]
+        more: dict[str, Any] = {}
+        rows = [ids[start:].clone() for _ in together]
+        for i, row in zip(together, rows, strict=True):
+            if way == "replaced":
+                row[i - start] = others[i]
+        if way == "deleted":
+            rows = [torch.cat([row[: i - start], row[i - start + 1 :]]) for i, row in zip(together, rows, strict=True)]
+        if way == "hidden":
+            hidden = [f + i for i in together]
+            more["attention_mask"] = hiding_mask(hidden, f + start, f + n, whole.logits.dtype)
+        cache = first_of(whole.past_key_values, f + start, len(together))
+        changed = next_token(model, input_ids=torch.stack(rows), past_key_values=cache, **more)
+        found[list(together)] = (changed - own).abs().sum(-1) / 2
+    return found
+
+
+def measure_gradient(model: Any, ids: Int[Tensor, "n"], front: Sequence[int] = ()) -> Float[np.ndarray, "n"]:
+    """Return the norm of the gradient of the likeliest next token's probability by each token's embedding."""
+    x = _embedded(model, ids, front).requires_grad_()
+    next_token(model, inputs_embeds=x[None]).max().backward()
+    assert x.grad is not None
+    return x.grad[len(front) :].norm(dim=-1).numpy()
+
+
+def measure_integrated(
+    model: Any, ids: Int[Tensor, "n"], front: Sequence[int] = ()
+) -> tuple[Float[np.ndarray, "n"], float]:
+    """Return each token's integrated gradient of that probability, from the mean embedding; and what their sum misses.
+
+    The gradient is averaged over the middles of :data:`STEPS` equal pieces of the way (Sundararajan et al. 2017,
+    arXiv 1703.01365); the sum is the difference of both ends but for the error of that rule.
+    """
+    x, f = _embedded(model, ids, front), len(front)
+    base = x.clone()
+    base[f:] = model.get_input_embeddings().weight.detach().mean(0)
+    with torch.no_grad():
+        ends = next_token(model, inputs_embeds=torch.stack([x, base]))
+    token = int(ends[0].argmax())
+    gradient = torch.zeros_like(x)
+    for part in torch.arange(STEPS).add(0.5).div(STEPS).split(4):
+        path = (base + part[:, None, None] * (x - base)).requires_grad_()
+        next_token(model, inputs_embeds=path)[:, token].sum().backward()
+        assert path.grad is not None
+        gradient += path.grad.sum(0) / STEPS
+    found = ((x - base) * gradient).sum(-1)[f:]
+    return found.numpy(), float(found.sum() - (ends[0] - ends[1])[token])
+
+
+def _embedded(model: Any, ids: Tensor, front: Sequence[int]) -> Tensor:
+    """Return the embeddings of a prompt and of what stands before it, of which no gradient is known."""
+    whole = torch.cat([torch.tensor(front, dtype=ids.dtype), ids])
+    return model.get_input_embeddings()(whole).detach()
+
+
+@torch.no_grad()
+def measure_sink(model: Any, ids: Int[Tensor, "n"], behind: int = 64) -> dict[str, Float[np.ndarray, "T"]]:
+    """Return what tells the first token from the others, by layer, of a model with Llama's modules and eager attention.
+
+    ``norm`` is the norm of its residual over the median of the others', ``carried`` the same of what its values add,
+    ‖W_O W_V x̂‖ with all heads; ``attention`` the mean share that queries from ``behind`` on give it.
+    """
+    out = model(ids[None], output_attentions=True, output_hidden_states=True)
+    norm: list[float] = []
+    carried: list[float] = []
+    for x, layer in zip(out.hidden_states, model.model.layers, strict=False):
+        values = layer.self_attn.v_proj(layer.input_layernorm(x[0])).unflatten(-1, (-1, layer.self_attn.head_dim))
+        values = values.repeat_interleave(layer.self_attn.num_key_value_groups, dim=-2).flatten(-2)
+        for kept, y in ((norm, x[0]), (carried, layer.self_attn.o_proj(values))):
+            sizes = y.norm(dim=-1)
+            kept.append(float(sizes[0] / sizes[1:].median()))
+    attention = [float(a[0, :, behind:, 0].mean()) for a in out.attentions]
+    return {"norm": np.array(norm), "carried": np.array(carried), "attention": np.array(attention)}
+
+
+@torch.no_grad()
+def measure_heads(model: Any, ids: Int[Tensor, "B n"]) -> Float[np.ndarray, "B T H"]:
+    """Return each head's attention to the first token, a mean over all queries; attention must be eager."""
+    return torch.stack([a[..., 0].mean(-1) for a in model(ids, output_attentions=True).attentions], dim=1).numpy()
