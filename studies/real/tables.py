@@ -1,0 +1,86 @@
+"""Tables of ``results/real.nc``: the same prompts by gradient and by use, with the floor that their number sets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from jaxtyping import Float
+
+from posbias.comparison.distances import normalised_wasserstein, spearman, total_variation
+from posbias.comparison.fits import power_fit
+from posbias.comparison.resampling import interval, resample_weights
+
+WAYS = ("gradient", "replaced", "deleted", "hidden", "integrated")
+"""What an entry may say of each token: sensitivity, and use in four ways."""
+
+
+def profile_of(values: Float[np.ndarray, "N n"]) -> Float[np.ndarray, "n"]:
+    """Return the profile of prompts: the mean size at each place over the prompts that have it, made to sum to 1.
+
+    >>> profile_of(np.array([[1.0, -3.0], [1.0, np.nan]])).tolist()
+    [0.25, 0.75]
+    """
+    mean = np.nanmean(np.abs(values), axis=0, dtype=np.float64)
+    return np.asarray(mean / mean.sum())
+
+
+def distance_table(entry: xr.Dataset, to: str = "replaced") -> pd.DataFrame:
+    """Return how far other ways, fits and baselines are from the profile of one way; three numbers each.
+
+    Index ``prediction``: ways of the entry; ``power law``, fitted to the profile; ``even``; ``last``; and ``half``, the
+    distance of the even prompts' profile from the odd ones', a floor for what so many prompts can tell (of half as many
+    it is larger than of all). Columns ``W1``, ``total_variation`` and ``spearman``.
+    """
+    values = {way: entry[way].values for way in WAYS if way in entry}
+    p = profile_of(values[to])
+    others = {way: profile_of(x) for way, x in values.items() if way != to}
+    others |= {"power law": power_fit(p), "even": np.full(p.size, 1 / p.size), "last": np.eye(p.size)[-1]}
+    rows = {name: _three(p, q) for name, q in others.items()}
+    rows["half"] = _three(profile_of(values[to][::2]), profile_of(values[to][1::2]))
+    return pd.DataFrame.from_dict(rows, orient="index", columns=["W1", "total_variation", "spearman"]).rename_axis(
+        index="prediction"
+    )
+
+
+def share_table(entries: Mapping[str, xr.Dataset], resamples: int = 2000) -> pd.DataFrame:
+    """Return what the ends have by each way, in equal shares: index ``entry`` and ``way``.
+
+    Columns ``prompts``, ``first`` with its 95% interval over prompts (``low``, ``high``), ``lowest``, the least of the
+    inner tenths, and ``last``, the last token's share.
+    """
+    rows = {}
+    for name, entry in entries.items():
+        for way in (way for way in WAYS if way in entry):
+            x = np.abs(entry[way].values.astype(np.float64))
+            p, w = profile_of(x), resample_weights(len(x), resamples)
+            times = w @ np.isfinite(x)
+            drawn = np.divide(w @ np.nan_to_num(x), times, out=np.full(times.shape, np.nan), where=times > 0)
+            low, high = interval(drawn[:, 0] / np.nansum(drawn, axis=1)) if len(x) > 1 else (np.nan, np.nan)
+            inner = [tenth.mean() for tenth in np.array_split(p, min(10, p.size))[1:-1]]
+            rows[name, way] = [len(x), *(p.size * np.array([p[0], low, high, min(inner)])), p[-1]]
+    names = pd.MultiIndex.from_tuples(list(rows), names=["entry", "way"])
+    return pd.DataFrame(list(rows.values()), names, columns=["prompts", "first", "low", "high", "lowest", "last"])
+
+
+def tenths_table(entry: xr.Dataset) -> pd.DataFrame:
+    """Return the share of each tenth of the prompt, the last token among them, a row for each way."""
+    profiles = {way: profile_of(entry[way].values) for way in WAYS if way in entry}
+    shares = {way: [part.sum() for part in np.array_split(p, 10)] for way, p in profiles.items()}
+    return pd.DataFrame.from_dict(shares, orient="index", columns=range(1, 11)).rename_axis(
+        index="way", columns="tenth"
+    )
+
+
+def within_prompts(entry: xr.Dataset, one: str = "gradient", other: str = "replaced") -> Float[np.ndarray, "N"]:
+    """Return each prompt's rank correlation of two ways, over the places that both have."""
+    pairs = zip(np.abs(entry[one].values), np.abs(entry[other].values), strict=True)
+    known = ((p, q, np.isfinite(p) & np.isfinite(q)) for p, q in pairs)
+    return np.array([spearman(p[both] / p[both].sum(), q[both] / q[both].sum()) for p, q, both in known])
+
+
+def _three(p: Float[np.ndarray, "n"], q: Float[np.ndarray, "n"]) -> list[float]:
+    ranks = np.nan if np.ptp(q) == 0 else spearman(p, q)
+    return [normalised_wasserstein(p, q), total_variation(p, q), ranks]
