@@ -23,7 +23,8 @@ DOORS = {
 """What opens to everything: a measurement has a report, a model explains, and a row of the table is tried on one."""
 RANK = {f"posbias.{name}": rank for rank, names in enumerate(LAYERS) for name in names.split()}
 RANK["posbias"] = RANK["posbias.cli"]  # the front door
-SHARED = ("studies.results", "studies.making", "studies.train", "studies.reference", "studies.published")
+SHARED = ("studies.results", "studies.making", "studies.train", "studies.checkpoint")
+SHARED += ("studies.reference", "studies.published")
 """What every study may import beside posbias."""
 BUDGETS = {
     "posbias/comparison": (740, "600 were planned: what is used by users or two studies is not dropped to save lines"),

@@ -27,7 +27,7 @@ from posbias.measure.settings import setting, settings_of
 class Running:
     """Say what is done with files that are there."""
 
-    resume: bool = setting(False, "Resume from the checkpoint, if there is one.")
+    resume: bool = setting(False, "Go on from the partial sums of a run that was ended, if there are some.")
     overwrite: bool = setting(False, "Replace the output if it is there.")
 
 

@@ -6,14 +6,14 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from posbias import errors
 from posbias.measure.biases import read_bias
 from posbias.measure.corpus import Corpus, Given, chosen_corpus
-from posbias.measure.hub import check_id
 from posbias.measure.measurement import Measurement, extra
-from posbias.measure.opening import check_subject
+from posbias.measure.opening import check_id, check_subject
 from posbias.measure.settings import (
     ALONE,
     ALWAYS,
@@ -118,7 +118,7 @@ class Model:
             If a file or the hub cannot be read.
         """
         from posbias.measure.in_memory import InMemory, lent
-        from posbias.measure.run import measured
+        from posbias.measure.run import measure
         from posbias.measure.untrained import Untrained
 
         if not isinstance(dataset, str | PathLike | None):
@@ -137,7 +137,7 @@ class Model:
         chosen = chosen_settings(self.source, asked, untrained=isinstance(self.source, Untrained))
         with lent(self.source):
             shown = sys.stderr.isatty() if progress is None else bool(progress)
-            return Measurement(measured(chosen, progress=shown, bias=bias))
+            return Measurement(measure(chosen, progress=shown, bias=bias))
 
     def explain(
         self,
@@ -325,7 +325,6 @@ def open(
     tokenizer: Any = None,
     trust_remote_code: bool = False,
     allow_pickle: bool = False,
-    strip_prefix: str = "",
 ) -> Model:
     """Open a model to measure it: its configuration is read and checked, its weights are not.
 
@@ -353,8 +352,6 @@ def open(
         Whether code that comes with the model may run.
     allow_pickle
         Whether weights that are not in safetensors may be loaded; such files can run code.
-    strip_prefix
-        What stands in front of the names of the weights and is left away, such as ``module.`` or ``_orig_mod.``.
 
     Raises
     ------
@@ -365,7 +362,7 @@ def open(
         If the extra ``measure`` is not installed.
     """
     opening: dict[str, Any] = {"tokenizer": tokenizer, "trust_remote_code": trust_remote_code, "revision": revision}
-    opening |= {"allow_pickle": allow_pickle, "strip_prefix": strip_prefix}
+    opening |= {"allow_pickle": allow_pickle}
     if hasattr(model, "state_dict"):
         return _in_memory(model, opening, {"untrained": untrained, "seed": seed, "position_bias": position_bias})
     for field, value in (("model", model), ("untrained", untrained), ("tokenizer", tokenizer)):
@@ -404,9 +401,10 @@ def chosen_source(
     check_subject(model, untrained, seed, **of_weights)
     if position_bias is not None and untrained is None:
         raise errors.invalid("position_bias", "untrained, for a network that is built with it", f"model {model}")
+    tokenizer = opening["tokenizer"]
+    if tokenizer and not tokenizer.startswith(PREFIX) and not Path(tokenizer).exists():
+        check_id("tokenizer", tokenizer)
     with extra("measure"):
-        check_id("model", model or "", opening["revision"])
-        check_id("tokenizer", opening["tokenizer"] or "")
         from posbias.measure.loading import Source
         from posbias.measure.untrained import Untrained
     if untrained is None:

@@ -103,7 +103,6 @@ class Opening:
     tokenizer: str | None = setting(None, "Directory or id, if it is not the model's own.")
     trust_remote_code: bool = setting(False, "Run code that comes with the model.")
     allow_pickle: bool = setting(False, "Load weights that are not in safetensors; they can run code.")
-    strip_prefix: str = setting("", "Leave away what stands in front of the weights' names: module., _orig_mod.")
 
 
 @dataclass(frozen=True)
@@ -159,9 +158,9 @@ class Settings:
 
     def place(self) -> torch.device:
         """Return the device, or raise ValueError if there is no such one."""
-        from posbias.measure.processes import found_device
+        from posbias.measure.offload import find_device
 
-        return found_device(self.device)
+        return find_device(self.device)
 
     def precision(self) -> str:
         """Return the name of the number format."""
