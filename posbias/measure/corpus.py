@@ -50,9 +50,14 @@ class Corpus:
         "the hub), or a path: text, a folder of .txt files, .jsonl, .csv or .parquet; builtin unless given.",
         "-d",
         kept=True,
+        doors="explain",
     )
-    separator: str | None = setting(None, "Regular expression: lines that begin a new document in a text file.")
-    field: str = setting("text", "Column of the text, or of the messages, in .jsonl, .csv and .parquet.")
+    separator: str | None = setting(
+        None, "Regular expression: lines that begin a new document in a text file.", doors="explain lookup"
+    )
+    field: str = setting(
+        "text", "Column of the text, or of the messages, in .jsonl, .csv and .parquet.", doors="explain lookup"
+    )
 
     def __post_init__(self) -> None:
         """Check that there is a source, and the separator."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
@@ -17,12 +17,8 @@ from posbias.measure.opening import check_id, check_subject
 from posbias.measure.settings import (
     ALONE,
     ALWAYS,
-    EXPLAINED,
     SHARES,
     Settings,
-    as_text,
-    check_settings,
-    quantities_of,
     settings_of,
 )
 from posbias.shipped import PREFIX
@@ -191,8 +187,7 @@ class Model:
         from posbias.measure.untrained import Untrained
         from posbias.networks.families import row_of
 
-        if unknown := sorted(set(settings) - set(EXPLAINED)):
-            raise errors.invalid("explain", f"settings among {', '.join(EXPLAINED)}", ", ".join(unknown))
+        check_names("explain", settings)
         asked = {"prompts": 32, "quantities": ALWAYS if row_of(self.config) else ALONE, **settings}
         asked |= {"dataset": fspath(settings["dataset"])} if settings.get("dataset") is not None else {}
         if isinstance(self.source, InMemory):
@@ -255,12 +250,11 @@ class Model:
         """
         from posbias.lookup.found import Found
         from posbias.lookup.run import look_up
-        from posbias.lookup.tasks import LOOKED, Task, checked_counts, one_change
+        from posbias.lookup.tasks import Task, checked_counts, one_change
         from posbias.measure.in_memory import InMemory, lent
         from posbias.networks.families import family_of
 
-        if unknown := sorted(set(settings) - set(LOOKED)):
-            raise errors.invalid("lookup", f"settings among {', '.join(LOOKED)}", ", ".join(unknown))
+        check_names("lookup", settings)
         family_of(self.config)  # raises where there is no row
         wanted = Task(task, pairs=pairs, length=length, segment=segment, cue=cue)
         texts = None if dataset is None else fspath(dataset)
@@ -295,15 +289,17 @@ class Model:
         return f"{name.removeprefix(PREFIX)}: {self.config.model_type}, {shape}; {how}"
 
 
+def check_names(door: str, asked: Iterable[str], *more: str) -> None:
+    """Raise ValueError for a setting that a door does not take."""
+    known = (*settings_of(Corpus, Settings, door="" if door == "measure" else door), *more)
+    if unknown := sorted(set(asked) - set(known)):
+        raise errors.invalid(door, f"settings among {', '.join(known)}", ", ".join(unknown))
+
+
 def chosen_settings(source: loading.Source | None, asked: dict[str, Any], *, untrained: bool) -> Settings:
     """Return the settings that a user chose by name, the others as they are unless given; nothing heavy is loaded."""
-    known = (*settings_of(Corpus, Settings), "texts", "messages")
-    if unknown := sorted(set(asked) - set(known)):
-        raise errors.invalid("measure", f"settings among {', '.join(known)}", ", ".join(unknown))
-    asked = {name: as_text(value) for name, value in asked.items() if value is not None}
-    if "quantities" in asked:
-        asked["quantities"] = quantities_of(asked["quantities"])
-    check_settings(asked)
+    check_names("measure", asked, "texts", "messages")
+    asked = {name: value for name, value in asked.items() if value is not None}
     corpus, rule = chosen_corpus(asked, untrained=untrained)
     of_run = {name: asked[name] for name in settings_of(Settings) if name in asked}
     if isinstance(corpus, Given):

@@ -108,7 +108,7 @@ def find_rank() -> tuple[int, int]:
         return 0, 1
     from accelerate import PartialState  # type: ignore[import-untyped]
 
-    state = PartialState()
+    state = PartialState(cpu=not torch.cuda.is_available())
     return state.process_index, state.num_processes
 
 

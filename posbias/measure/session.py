@@ -27,7 +27,7 @@ from posbias.measure.plain import PlainInstrument
 from posbias.measure.precision import differences, read_prompt
 from posbias.measure.rowcheck import check_paths
 from posbias.measure.selfcheck import check_instrument
-from posbias.measure.settings import ALONE, ALWAYS, QUANTITIES, Settings, check_settings, settings_of
+from posbias.measure.settings import ALONE, ALWAYS, QUANTITIES, Settings, settings_of
 from posbias.measure.target import Target, chosen_target
 from posbias.measure.untrained import special_tokens
 from posbias.measure.weights import let_gradients_pass
@@ -153,7 +153,6 @@ class Session:
     def check(self) -> None:
         """Raise ValueError for settings out of range, and for what does not fit the model, which is not loaded."""
         settings = self.settings
-        check_settings({name: getattr(settings, name) for name in settings_of(Settings)})
         if settings.rule == "whole" and (others := [name for name in settings.quantities if name not in ALWAYS]):
             expected = f"{' and '.join(ALWAYS)} alone, for whole prompts, whose tokens have no common positions"
             raise errors.invalid("quantities", expected, ",".join(others))

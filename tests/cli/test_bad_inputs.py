@@ -64,7 +64,7 @@ OPTIONS_OF_MEASURE = rows(
         "--per-document 0": "per_document",
         "--rule random": ("dataset", "none with the rule random", "P/d.jsonl"),
         "--dtype int8": "dtype",
-        "--dtype=": ("dtype", "an empty name"),
+        "--dtype=": ("dtype", "''"),
         "--dry-run --dtype float8": ("dtype", "float8"),
         "--device meta": "device",
         "--attention flash": ("attention", "flash"),

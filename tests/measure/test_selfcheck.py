@@ -201,5 +201,5 @@ def test_torchs_own_devices_and_formats_are_taken():
     found = model.measure(**asked, device=torch.device("cpu"), dtype=torch.bfloat16)
     assert (found.provenance["device"], found.provenance["dtype"]) == ("cpu", "bfloat16")
     assert json.loads(found.provenance["self_check"])["bits"] == 32
-    with pytest.raises(ValueError, match="dtype: expected one of float32, bfloat16, float16, received int8"):
+    with pytest.raises(ValueError, match="dtype: expected float32, bfloat16 or float16, received 'int8'"):
         model.measure(**asked, dtype=torch.int8)
