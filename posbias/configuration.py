@@ -239,7 +239,14 @@ def yaml_text(fields: dict[str, Any]) -> str:
     >>> yaml_text({"position_bias": [{"kind": "log", "alpha": 1.5}]}).split()
     ['position_bias:', '-', '{kind:', 'log,', 'alpha:', '1.5}']
     """
-    return str(yaml.safe_dump(fields, sort_keys=False, default_flow_style=None, width=math.inf, allow_unicode=True))
+    options: dict[str, Any] = {"sort_keys": False, "default_flow_style": None, "width": math.inf, "allow_unicode": True}
+    return str(yaml.dump(fields, Dumper=_WithoutAliases, **options))
+
+
+class _WithoutAliases(yaml.SafeDumper):
+    def ignore_aliases(self, data: Any) -> bool:
+        """Write out what occurs twice."""
+        return True
 
 
 def _complaint(error: Any) -> str:

@@ -96,8 +96,7 @@ def _of_measurement(file: Path, asked: Asked) -> tuple[np.ndarray, int, int]:
 def _of_configuration(file: Path, asked: Asked) -> tuple[np.ndarray, int, int]:
     """Return the profile of a configuration, with its layers and heads; ValueError where λ gives no gains."""
     from posbias.configuration import read_config
-    from posbias.rollout.gains import gains_of_mixing
-    from posbias.rollout.untrained import profile_of_gains
+    from posbias.rollout.untrained import gains_of_mixing, profile_of_gains
 
     config = read_config(file)
     if asked.length is not None:

@@ -28,7 +28,6 @@ from posbias import errors
 from posbias.errors import Numbers
 from posbias.rollout.biased import BiasedKernels, dense_kernel
 from posbias.rollout.clock import hop_distribution
-from posbias.rollout.gains import Gains, KnotSteps
 from posbias.rollout.influence import Kernels
 from posbias.rollout.position_bias import PositionBias
 from posbias.rollout.structured import StructuredKernels
@@ -44,8 +43,6 @@ ROUNDING = 1e-9
 """Share of all squares by which one may come out below 0."""
 MATRICES = 6
 """Matrices over pairs of positions that are held at a time."""
-Steps = BinSteps | KnotSteps
-"""Gram factors of steps that are written out a layer at a time."""
 
 
 def untrained_profile(
@@ -55,7 +52,7 @@ def untrained_profile(
     *,
     scales: Numbers | None = None,
     outputs: Numbers | None = None,
-    steps: Numbers | Steps | None = None,
+    steps: Numbers | BinSteps | None = None,
     parallel: Numbers = 0,
     row: int = -1,
 ) -> Float[np.ndarray, "n"]:
@@ -153,7 +150,7 @@ class Network:
     gains: Float[np.ndarray, "T H"]
     scales: Float[np.ndarray, "T n"]
     outputs: Float[np.ndarray, "T n"]
-    steps: Float[np.ndarray, "T n n"] | Steps | None
+    steps: Float[np.ndarray, "T n n"] | BinSteps | None
     parallel: Bool[np.ndarray, "T"]
     row: int
 
@@ -180,7 +177,7 @@ def checked_network(
     *,
     scales: Numbers | None = None,
     outputs: Numbers | None = None,
-    steps: Numbers | Steps | None = None,
+    steps: Numbers | BinSteps | None = None,
     parallel: Numbers = 0,
     row: int = -1,
 ) -> Network:
@@ -190,7 +187,7 @@ def checked_network(
     beside = errors.finite_array("parallel", parallel, ndim=(0, 1))
     if beside.size not in (1, T):
         raise errors.invalid("parallel", f"one value or {T}", beside.size)
-    if isinstance(steps, BinSteps | KnotSteps):
+    if isinstance(steps, BinSteps):
         _factors("steps", steps.diagonals, (T, n))
     elif steps is not None:
         steps = _factors("steps", steps, (T, n, n))
@@ -283,25 +280,30 @@ EXACT = 256
 """Most tokens whose law of untrained networks is computed without factors."""
 
 
-def profile_of_gains(kernels: Kernels, gains: Gains, n: int) -> Float[np.ndarray, "n"]:
-    """Return the law of untrained networks of a network's gains: :func:`untrained_profile` the quickest way.
+def gains_of_mixing(lambda_: Numbers) -> Float[np.ndarray, "T"]:
+    """Return gains c = λ/(1 - λ).
 
-    Gains alone take the paths without steps: by powers of one kernel, or of more than :data:`EXACT` tokens by factors,
-    then within 1e-5 at each position, relatively. Else the time is O(T H n³), O(T H n²) without flat heads.
+    >>> gains_of_mixing([0.5, 0.2]).tolist()
+    [1.0, 0.25]
+    """
+    mixing = errors.mixing_coefficients("lambda", lambda_)
+    if mixing.max(initial=0) >= 1:
+        raise errors.invalid("lambda", "values below 1 under the law of untrained networks", mixing.max())
+    if not mixing.any():
+        raise errors.invalid("lambda", "at least one value above 0", "none")
+    return mixing / (1 - mixing)
 
-    Source: ours; the chapter on the law of untrained networks.
+
+def profile_of_gains(kernels: Kernels, gains: Numbers, n: int) -> Float[np.ndarray, "n"]:
+    """Return :func:`untrained_profile` the quickest way: of more than :data:`EXACT` tokens by factors, within 1e-5.
 
     >>> from posbias.rollout.biased import biased_kernels
-    >>> from posbias.rollout.gains import gains_of_mixing
     >>> profile_of_gains(biased_kernels(1, {"kind": "none"}), gains_of_mixing([0.5]), 2).round(4).tolist()
     [0.309, 0.691]
     """
-    alone = gains.alone
-    if alone is None:
-        return untrained_profile(kernels, n=n, **gains.at(np.arange(1.0, n + 1)))
     if n > EXACT and isinstance(kernels, BiasedKernels):
-        return factored_profile(kernels, alone, n)
-    return untrained_profile(kernels, alone, n)
+        return factored_profile(kernels, gains, n)
+    return untrained_profile(kernels, gains, n)
 
 
 def factored_profile(

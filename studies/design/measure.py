@@ -22,20 +22,19 @@ from torch import Tensor, nn
 
 from posbias import errors
 from posbias.design import Description
-from posbias.design.designer import design, wanted
-from posbias.design.measured_gains import knotted
 from posbias.measure.branches import Branches, read_branches
 from posbias.measure.instrument import Instrument
-from posbias.measure.run import measure
+from posbias.measure.run import measured
 from posbias.measure.session import Session
 from posbias.measure.settings import Settings
 from posbias.measure.summary import shaved, summarise
 from posbias.measure.untrained import Untrained
 from posbias.measure.untrained_profiles import MEANING, PROBED, SEEDS, of_seeds, read_network
 from posbias.rollout.biased import biased_kernels
-from posbias.rollout.gains import Gains, gains
 from posbias.rollout.logits import alibi_slopes
 from posbias.rollout.untrained import untrained_profile
+from studies.design.gains import even_gains, mean_gains
+from studies.design.search import Task, design
 
 PLACES = 16
 """Equal parts of a prompt whose losses are kept."""
@@ -73,7 +72,7 @@ def measure_designed(settings: Settings) -> xr.Dataset:
     losses = np.concatenate([place_losses(study.instrument.model, ids) for _, ids in study.batches()])
     kept = (("prompt", "place"), shaved(losses.astype(np.float32)), {"long_name": "mean loss by place, nats a token"})
     documents = ("prompt", study.prompts.origins.astype(np.int32), {"long_name": "where each prompt is from"})
-    return summarise(measure(study)).assign(loss_places=kept, document=documents)[list(KEPT)]
+    return summarise(measured(study)).assign(loss_places=kept, document=documents)[list(KEPT)]
 
 
 @torch.no_grad()
@@ -146,19 +145,19 @@ def measure_gated(settings: Settings, init: str, *, seeds: int = SEEDS) -> xr.Da
     """Design for an even profile of an untrained body, build networks of the designs, and measure them."""
     networks = untrained_bodies(settings, init, seeds)
     n, H = settings.length, int(networks[0].source.config().num_attention_heads)
-    plain = _mean([_read(biased(x, {"kind": "none"})) for x in networks])
-    known = {"gains": gains([1], np.sqrt((plain.attention**2).mean(1, keepdims=True))), "gates": plain}
+    plain = mean_gains([_read(biased(x, {"kind": "none"})) for x in networks])
+    known = {"gains": even_gains(np.sqrt((plain.attention**2).mean(1))), "gates": plain}
     found, descriptions = [], {}
     for name in DESIGNS:
-        made = design(wanted(np.full(n, 1 / n), None, H, H // LOCAL, law="untrained", gains=known[name]))
-        descriptions[name] = made.description
-        measured = [[_measured(x, made.description, content) for x in networks] for content in CONTENTS]
+        task = Task(np.full(n, 1 / n), known[name], H, H // LOCAL)
+        descriptions[name] = made = design(task)
+        measured = [[_measured(x, made, content) for x in networks] for content in CONTENTS]
         if name == "gates":
-            known["again"] = _mean([branches for _, branches in measured[0]])
+            known["again"] = mean_gains([branches for _, branches in measured[0]])
         influence = np.array([[x for x, _ in row] for row in measured])
-        laws = np.array([[own_law(branches, made.description, n) for _, branches in row] for row in measured])
+        laws = np.array([[own_law(branches, made, n) for _, branches in row] for row in measured])
         found.append(xr.Dataset({
-            "promise": ("position", made.profile),
+            "promise": ("position", task.profile(made)),
             "influence_prompts": (("content", "seed", "prompt", "position"), influence),
             "own": (("content", "seed", "position"), laws),
         }))  # fmt: skip
@@ -198,16 +197,6 @@ def quieten(instrument: Instrument) -> None:
 
 def _read(study: Session) -> Branches:
     return read_branches(study.instrument, study.ids[:PROBED])
-
-
-def _mean(networks: list[Branches]) -> Gains:
-    """Return gains of several networks of one body: root mean squares, and mean Gram factors."""
-
-    def rms(name: str) -> np.ndarray:
-        return np.sqrt(np.mean([getattr(one, name) ** 2 for one in networks], axis=0))
-
-    steps = np.mean([one.step_gain for one in networks], axis=0)
-    return knotted(rms("branch_gain"), rms("branch_scale"), rms("output_scale"), steps, networks[0].parallel)
 
 
 def _measured(settings: Settings, description: Description, content: str) -> tuple[np.ndarray, Branches]:

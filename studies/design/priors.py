@@ -161,24 +161,11 @@ def nearest_reachable(target: Target, *, reach: float = 8.0, cells: int = 320) -
     return reached(target, _bias_in_cells(found, near, far, h))
 
 
-def least_distance(atom: float) -> float:
-    """Return ½ a²: no profile with the atom a at the last token, of any kernels, is nearer to uniform in W₁.
-
-    The atom is Π(1 - λ_t) in a rollout. Under the law of untrained networks it is at least Π_t 1 / (1 + Σ_h c_th) for
-    heads of gains c_th; with one kernel in all heads and layers :func:`studies.untrained.limits.last_share_bounds`.
-
-    Source: ours. F ≤ 1 - a below x = 1, so that |F - x| ≥ x - (1 - a) there.
-
-    >>> least_distance(0.2)
-    0.020000000000000004
-    """
-    return atom * atom / 2
-
-
 def nearest_to_uniform(atom: float) -> Target:
     """Return the profile with that atom which is nearest to uniform: even up to 1 - a, then nothing but the last token.
 
-    Its W₁ is :func:`least_distance`. It is reachable if and only if the atom is at most .3697; its Lévy density
+    Its W₁ is ½ a², and no profile with that atom is nearer: F ≤ 1 - a below x = 1, so that |F - x| ≥ x - (1 - a) there.
+    It is reachable if and only if the atom is at most .3697; its Lévy density
     is e^-s Σ_k (-1)^(k+1) (s - kε)₊^(k-1) / (k! a^k), ε = -log(1 - a).
 
     Source: ours.

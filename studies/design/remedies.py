@@ -23,7 +23,6 @@ from posbias import errors
 from posbias.comparison.distances import wasserstein_to
 from posbias.comparison.resampling import resample_weights
 from posbias.design import Description
-from posbias.design.search import EVALUATIONS, Additions, Attempt, Setting, bezier_curve, genetic_search
 from posbias.lookup.prompts import copy_prompts
 from posbias.lookup.scores import read_scores
 from posbias.lookup.tasks import Task
@@ -37,6 +36,7 @@ from posbias.networks.families import family_of
 from posbias.networks.hooks import After, Before, given, hooked, returned
 from posbias.provenance import versions
 from posbias.rollout.position_bias import FlatBias, LogBias, NoBias, described
+from studies.additions import EVALUATIONS, Additions, Attempt, Setting, bezier_curve, genetic_search
 from studies.design.hooks import (
     LEAST,
     MOST,

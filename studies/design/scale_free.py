@@ -8,28 +8,23 @@ compound Poisson of Lévy density τ k. Kernels of different layers are convolut
 
 A uniform position is x = e^-u with u ~ Exp(1), whose Lévy density is e^-s / s. The flat kernel takes it on s > ε with
 E₁(ε) = τ: its law differs from Exp(1) by an independent sum of the jumps below ε, so that it lies to the right of
-uniform. Multiplied by e^u the density of its u solves (u q)' = q(u - ε), the equation of Buchstab's function.
+uniform.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 from jaxtyping import Float
-from numpy.polynomial import Chebyshev
-from scipy.special import exp1, hyp1f1
+from scipy.special import exp1
 
 from posbias import errors
 from posbias.rollout.biased import BiasedKernels
-from posbias.rollout.clock import hop_distribution
 from posbias.rollout.position_bias import (
     FlatBias,
     LogBias,
     NoBias,
     PositionBias,
     RatioBias,
-    exponential_integral_inverse,
 )
 
 CELLS = 2**17
@@ -41,47 +36,25 @@ TILT = np.log(1e4)
 """What wraps around the end of a Fourier transform comes back e^-TILT times as large."""
 OWN = 1e-12
 """Log-distances below this are those of the query to itself."""
-LEVEL = 12
-"""From here on Buchstab's function is e^-γ to the rounding of a double."""
 
 
-def jump_tail(bias: PositionBias, s: Float[np.ndarray, "m"], theta: float = 0.0) -> Float[np.ndarray, "m"]:
-    """Return E[e^(-θS); S > s] = ∫_s^∞ e^(-θy) k(y) dy of one hop's jump S = log(i / j) in the limit.
+def jump_tail(bias: PositionBias, s: Float[np.ndarray, "m"]) -> Float[np.ndarray, "m"]:
+    """Return P(S > s) = ∫_s^∞ k(y) dy of one hop's jump S = log(i / j) in the limit.
 
-    With θ = 0 it is P(S > s); at s = 0 it is E[(j / i)^θ], the transform. For the logits α log j it is
-    (α+1)/(α+1+θ) e^(-(α+1+θ)s), for the flat kernel E₁((1+θ) max(s, ε)) / τ.
+    For the logits α log j it is e^(-(α+1)s), for the flat kernel E₁(max(s, ε)) / τ.
 
     Source: ours; each is an elementary integral.
 
-    >>> jump_tail(LogBias(1.0), np.zeros(1), 1.0).round(6).tolist()  # E[j / i] = 2/3
-    [0.666667]
+    >>> jump_tail(LogBias(1.0), np.array([0.0, 0.5])).round(6).tolist()
+    [1.0, 0.367879]
     """
     if isinstance(bias, NoBias | LogBias):
-        rate = 1 + (bias.alpha if isinstance(bias, LogBias) else 0.0)
-        return np.asarray(rate / (rate + theta) * np.exp(-(rate + theta) * s))
+        return np.asarray(np.exp(-(1 + (bias.alpha if isinstance(bias, LogBias) else 0.0)) * s))
     if isinstance(bias, FlatBias):
-        return np.asarray(exp1((1 + theta) * np.maximum(s, bias.cutoff)) / bias.tau)
+        return np.asarray(exp1(np.maximum(s, bias.cutoff)) / bias.tau)
     if isinstance(bias, RatioBias):
-        return np.asarray(_ratio_tail(bias, s, 1 + theta) / _ratio_tail(bias, np.zeros(1), 1.0))
+        return np.asarray(_ratio_tail(bias, s) / _ratio_tail(bias, np.zeros(1)))
     raise errors.invalid("position_bias", "a function of i / j: none, log, flat or ratio", bias.kind)
-
-
-def limit_mean(kernels: BiasedKernels, lambda_: Float[np.ndarray, "T"], *, poisson: bool = False) -> float:
-    """Return the mean position Π_t (1 - λ_t (1 - m_t)) in the limit of long prompts, m_t = E[j / i] of layer t's hop.
-
-    For logits α log j it is Π(1 - λ_t / (α + 2)), up to exp(-τ / (α + 2)) for small λ, which ``poisson`` takes; for
-    α = 0 and α = 1 the engine's mean Σ_j (j-1) p_j / (n-1) is this product at every n.
-
-    Source: ours; jumps are independent, so E[e^-u] is a product. E[j-1 | i] = (i-1)(α+1)/(α+2) exactly for the kernel
-    Γ(j+α)/Γ(j), which is j^α for α = 0 and 1.
-
-    >>> from posbias.rollout.biased import biased_kernels
-    >>> round(limit_mean(biased_kernels(2, {"kind": "none"}), np.array([0.2, 0.4])), 6)
-    0.72
-    """
-    ahead = np.array([1 - _layer_tail(kernels, t, np.zeros(1), 1.0)[0] for t in _different(kernels)])
-    ahead = np.broadcast_to(ahead, kernels.T)
-    return float(np.exp(-(lambda_ @ ahead)) if poisson else np.prod(1 - lambda_ * ahead))
 
 
 def limit_distribution(
@@ -100,7 +73,10 @@ def limit_distribution(
     [0.2, 1.0]
     """
     lattice = _Lattice(kernels, x)
-    transforms = [lattice.transform(_layer_tail(kernels, t, lattice.edges)) for t in _different(kernels)]
+    transforms = [
+        lattice.transform(_layer_tail(kernels, t, lattice.edges))
+        for t in range(1 if kernels.same_in_every_layer else kernels.T)
+    ]
     total = np.zeros_like(transforms[0]) if poisson else np.ones_like(transforms[0])
     for t, mixing in enumerate(lambda_):
         phi = transforms[min(t, len(transforms) - 1)]
@@ -121,36 +97,6 @@ def limit_profile(
     return np.diff(limit_distribution(kernels, lambda_, np.arange(n + 1) / n, poisson=poisson))
 
 
-def untrained_limit(
-    kernels: BiasedKernels, gains: Float[np.ndarray, "T"], x: Float[np.ndarray, "m"]
-) -> Float[np.ndarray, "m"]:
-    """Return the distribution function on [0, 1] of the law of untrained networks in the limit of long prompts.
-
-    With g_k the density of u after k hops, and ω_k the probability of k hops with odds c_t², it has √ω_0 at the last
-    token and (Σ_{k ≥ 1} ω_k g_k(u)²)^½ du beside it, all over their sum: the squares' factor 1/n² has a root of 1/n
-    for each of n tokens, so that neither side takes all as n grows. All layers have the first one's kernel, and gains
-    c_t ≥ 0: with a residual mixing λ, c = λ/(1 - λ).
-
-    Source: ours; the limit of :func:`posbias.rollout.untrained.untrained_profile`.
-
-    >>> from posbias.rollout.biased import biased_kernels
-    >>> untrained_limit(biased_kernels(1, {"kind": "none"}), np.array([2.0]), np.array([0.5])).round(6).tolist()
-    [0.333333]
-    """
-    omega = hop_distribution(gains**2 / (1 + gains**2))
-    lattice = _Lattice(kernels, x)
-    phi = lattice.transform(_layer_tail(kernels, 0, lattice.edges))
-    squares, power = np.zeros(lattice.N), np.ones_like(phi)
-    for share in omega[1:]:
-        power = power * phi
-        squares += share * lattice.masses(power) ** 2
-    last = float(np.sqrt(omega[0]))
-    inner = np.sqrt(squares)
-    total = last + inner.sum()
-    inner[0] += last  # the first point holds the atom
-    return lattice.below(last / total, inner / total, x)
-
-
 def flat_distance(tau: float) -> float:
     """Return W₁ between uniform and the limit law of the flat kernel: ½ (e^(Ein(2ε) - Ein(ε)) - 1), E₁(ε) = τ.
 
@@ -167,84 +113,6 @@ def flat_distance(tau: float) -> float:
     """
     cutoff = FlatBias(tau).cutoff
     return float(np.expm1(_ein(2 * cutoff) - _ein(cutoff)) / 2)
-
-
-def flat_distance_bounds(tau: float, total: float) -> tuple[float, float]:
-    """Return bounds of W₁ to uniform if the flat kernel of τ runs in a network whose Σλ_t is another.
-
-    With r = Σλ/τ the mean is m = e^(-r (τ - E₁(2ε))) = (½ + W₁(τ))^r, and W₁ is between |m - ½| and
-    (m - 2^-r) + |2^-r - ½|. Both are equal for r ≤ 1, where W₁ = m - ½. A relative error δ of Σλ costs about
-    ½ log 2 · δ.
-
-    Source: ours. The limit law of jumps r e^-s / s without a cut-off is u ~ Gamma(r, 1), of mean 2^-r in x; all of them
-    are ordered in r, and the cut-off moves to the right.
-
-    >>> np.round(flat_distance_bounds(20.0, 10.0), 6).tolist()
-    [0.207107, 0.207107]
-    """
-    ratio = total / tau
-    mean, without = (0.5 + flat_distance(tau)) ** ratio, 0.5**ratio
-    if ratio <= 1:
-        return mean - 0.5, mean - 0.5
-    return abs(mean - 0.5), mean - without + abs(without - 0.5)
-
-
-def buchstab(v: Float[np.ndarray, "m"]) -> Float[np.ndarray, "m"]:
-    """Return Buchstab's function: v ω(v) = 1 on [1, 2], (v ω(v))' = ω(v - 1) beyond, 0 below 1.
-
-    It tends to e^-γ faster than exponentially, |ω(v) - e^-γ| ≤ 1/Γ(v + 1).
-
-    Source: Buchstab 1937, from the counting of integers without small prime factors; computed by Chebyshev series, one
-    for each unit interval.
-
-    >>> buchstab(np.array([0.5, 1.0, 2.0, 50.0])).round(6).tolist()
-    [0.0, 1.0, 0.5, 0.561459]
-    """
-    out = np.where(v < 1, 0.0, np.exp(-np.euler_gamma))
-    for k, piece in enumerate(_buchstab_pieces(), start=1):
-        inside = (v >= k) & (v <= k + 1)
-        out[inside] = piece(v[inside])
-    return out
-
-
-def flat_density(x: Float[np.ndarray, "m"], tau: float) -> Float[np.ndarray, "m"]:
-    """Return the density on (0, 1) of the flat kernel's limit law, (e^-τ / ε) ω(log(1/x) / ε); the atom is e^-τ.
-
-    It is 0 for x > e^-ε, starts from about e^γ = 1.78 at e^-ε, and is level to 1/Γ(v + 1) at x = e^(-vε), at
-    e^-Ein(ε), which is above 1 - ε.
-
-    Source: ours. q(u) = e^u × density solves u q(u) = e^-τ + ∫_0^(u-ε) q.
-
-    >>> flat_density(np.array([0.1, 0.9999]), 4.8).round(4).tolist()
-    [0.9954, 0.0]
-    """
-    cutoff = exponential_integral_inverse(tau)
-    return np.asarray(np.exp(-tau) / cutoff * buchstab(-np.log(x) / cutoff))
-
-
-def uniform_bias(tau: float, lambda_: float = 0.0, *, farthest: float = 30.0, points: int = 600) -> RatioBias:
-    """Return the bias whose rollout is uniform but for the atom e^-τ at the last token, exactly, in the limit.
-
-    Its logits are log ₁F₁(1 - r; 2; -(e^τ - 1) s), r = -log(1 - λ) / τ, at s = log(i / j): one for each layer, of
-    its own λ_t ≤ 1 - e^-τ, with τ = -Σ log(1 - λ_t). For many layers, r → 0, it is log((1 - e^(-(e^τ - 1)s)) / s) up to
-    a constant, the flat kernel's -log s without a cut-off; for one layer, r = 1, it is uniform attention. The query
-    itself, at s = 0, counts half: the sum over keys is then the integral by the trapezoidal rule, which brings finite n
-    nearer to the limit. Points go up to the log-distance ``farthest``, log n or more.
-
-    Source: ours. With a = e^-τ the law has the transform (1 + aθ)/(1 + θ), whose r-th power is that of a law with the
-    atom a^r = 1 - λ and the density λ k; expand (1 + (1/a - 1)/(1 + θ))^r in powers of 1/(1 + θ).
-
-    >>> np.exp(uniform_bias(np.log(2), 0.5).values[:3]).round(6).tolist()  # one layer with λ = 1/2
-    [0.5, 1.0, 1.0]
-    """
-    scale = np.expm1(tau)
-    s = np.append(0.0, np.geomspace(1e-3 / scale, farthest, points - 1))
-    z = scale * s
-    if lambda_ == 0:
-        ratio = np.divide(-np.expm1(-z), z, out=np.ones_like(z), where=z > 0)
-    else:
-        ratio = hyp1f1(max(1 + np.log1p(-lambda_) / tau, 0.0), 2.0, -z)
-    return with_half_weight_on_query(s, np.log(ratio))
 
 
 def with_half_weight_on_query(s: Float[np.ndarray, "m"], logits: Float[np.ndarray, "m"]) -> RatioBias:
@@ -290,39 +158,31 @@ class _Lattice:
         return np.where(x >= 1, 1.0, np.where(x > 0, 1 - np.interp(far, u, upto), 0.0))
 
 
-def _different(kernels: BiasedKernels) -> range:
-    """Return the layers whose kernels are looked at: the first where it stands for all."""
-    return range(1 if kernels.same_in_every_layer else kernels.T)
-
-
-def _layer_tail(kernels: BiasedKernels, t: int, s: np.ndarray, theta: float = 0.0) -> np.ndarray:
+def _layer_tail(kernels: BiasedKernels, t: int, s: np.ndarray) -> np.ndarray:
     """Return :func:`jump_tail` of the mixture of a layer's heads."""
-    total = np.zeros(s.size)
-    for (bias, _), w in kernels.heads(t).items():
-        total += w * jump_tail(bias, s, theta)
-    return total
+    return np.asarray(sum(w * jump_tail(bias, s) for (bias, _), w in kernels.heads(t).items()))
 
 
-def _ratio_tail(bias: RatioBias, s: np.ndarray, rate: float) -> np.ndarray:
-    """Return ∫_s^∞ e^(f(y) - max f - rate y) dy, f linear between its points and constant beyond them."""
+def _ratio_tail(bias: RatioBias, s: np.ndarray) -> np.ndarray:
+    """Return ∫_s^∞ e^(f(y) - max f - y) dy, f linear between its points and constant beyond them."""
     knots, f = np.array(bias.distances), np.array(bias.values)
     f = f - f.max()
     if knots[0] > 0:
         knots, f = np.append(0.0, knots), np.append(f[0], f)
 
     def pieces(a: np.ndarray, fa: np.ndarray, b: np.ndarray, fb: np.ndarray) -> np.ndarray:
-        top = np.maximum(fa - rate * a, fb - rate * b)
-        fall = np.abs(fb - rate * b - fa + rate * a)
+        top = np.maximum(fa - a, fb - b)
+        fall = np.abs(fb - b - fa + a)
         share = np.divide(-np.expm1(-fall), fall, out=np.ones_like(fall), where=fall > 0)
         return np.asarray(np.exp(top) * (b - a) * share)
 
-    whole = np.append(pieces(knots[:-1], f[:-1], knots[1:], f[1:]), np.exp(f[-1] - rate * knots[-1]) / rate)
+    whole = np.append(pieces(knots[:-1], f[:-1], knots[1:], f[1:]), np.exp(f[-1] - knots[-1]))
     later = np.append(whole[::-1].cumsum()[::-1], 0.0)  # from each knot on
     at = np.searchsorted(knots, s, side="right") - 1
     last = at == knots.size - 1
     b = np.minimum(at + 1, knots.size - 1)
     part = pieces(s, np.interp(s, knots, f), np.maximum(knots[b], s), f[b])
-    return np.where(last, np.exp(f[-1] - rate * s) / rate, part + later[at + 1])
+    return np.where(last, np.exp(f[-1] - s), part + later[at + 1])
 
 
 def _ein(z: float) -> float:
@@ -331,17 +191,3 @@ def _ein(z: float) -> float:
         return float(np.euler_gamma + np.log(z) + exp1(z))
     k = np.arange(1.0, 40.0)
     return float(-(np.cumprod(-z / k) / k).sum())
-
-
-@lru_cache(maxsize=1)
-def _buchstab_pieces() -> tuple[Chebyshev, ...]:
-    """Return ω on [1, 2], [2, 3], … as Chebyshev series."""
-
-    def next_piece(k: int, last: Chebyshev) -> Chebyshev:
-        start, rise = k * last(k), last.integ(lbnd=k - 1)
-        return Chebyshev.interpolate(lambda v: (start + rise(v - 1)) / v, 30, domain=[k, k + 1])
-
-    pieces = [Chebyshev.interpolate(lambda v: 1 / v, 30, domain=[1, 2])]
-    for k in range(2, LEVEL):
-        pieces.append(next_piece(k, pieces[-1]))
-    return tuple(pieces)

@@ -21,10 +21,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from posbias.design import Description
-from posbias.design.choice import chosen_bias
-from posbias.design.search import EVALUATIONS, Additions, Attempt, strengthened
-from posbias.design.search import Setting as Numbers
+from posbias.design import Description, chosen_bias
 from posbias.measure.attention import AttentionReading
 from posbias.measure.instrument import Instrument
 from posbias.measure.untrained_profiles import read_untrained
@@ -34,6 +31,8 @@ from posbias.networks.given_biases import given_biases
 from posbias.provenance import versions
 from posbias.rollout.influence import influence_profile
 from posbias.rollout.position_bias import NoBias, described
+from studies.additions import EVALUATIONS, Additions, Attempt, strengthened
+from studies.additions import Setting as Numbers
 from studies.lookup.network import load, untrained
 from studies.lookup.prompts import prompts
 from studies.lookup.settings import Setting

@@ -141,11 +141,11 @@ DESIGNED: Mapping[str, Reference] = {
         _designed("llama-12", "none", None),
         _designed("llama-12", "alibi", [{"kind": "alibi", "slope": float(m)} for m in alibi_slopes(4)]),
         _designed("llama-12", "log", {"kind": "log", "alpha": 0.66}),  # Σλ - 1 of llama-12, trained
-        # posbias design --target uniform --depth 12 --lambda 0.14 --heads 4 --local 2 --length 256
+        # studies.design.search.design(Task(np.full(256, 1 / 256), np.full(12, 0.14), heads=4, local=2))
         _designed("llama-12", "flat", _mixed((0.25, 0.0625), 0.5637)),
         _designed("bloom-12", "none", {"kind": "none"}),
         _designed("bloom-12", "log", {"kind": "log", "alpha": 0.8}),  # Σλ - 1 of bloom-12, trained
-        # the same with --lambda 0.15 --heads 8 --local 4
+        # the same with 0.15, heads=8, local=4
         _designed("bloom-12", "flat", _mixed((0.5, 0.25, 0.125, 0.0625), 0.6207)),
     )
 }

@@ -28,7 +28,7 @@ CHAPTERS = sorted(
 )
 REFERENCE = ("studies/reference/models/llama-12", "studies/reference/models/bloom-12")
 NAMES = ("path/or/hub-id", "path/to/checkpoint", "DIR_OR_ID", *REFERENCE)
-NAMES += ("bigscience/bloom-7b1", "runs/llama-12", "gpt2")
+NAMES += ("bigscience/bloom-7b1", "runs/llama-12-flat", "gpt2")
 """What stands for a user's model, and models for which the tiny one is quicker."""
 LIKE = {"cuda": "cpu", "fineweb-edu": "texts.jsonl", "1000": "8", "200": "8", "1024": "64", "256": "32"}
 """What a machine without a network and a GPU takes in place of a word."""
@@ -66,10 +66,10 @@ def blocks(page, language):
 
 
 def commands(page):
-    """Return the command lines of a page as (program, words); ``accelerate launch`` starts a program as Python does."""
+    """Return the command lines of a page as (program, words); ``torchrun`` starts a program as Python does."""
     lines = [line for block in blocks(page, "bash") for line in block.splitlines()]
     lines = [
-        re.sub(r"^(\S*python|accelerate launch \S+) -m ", "", line)
+        re.sub(r"^(\S*python|torchrun \S+) -m ", "", line)
         for line in lines
         if not line.startswith(("make ", "pip ", "git "))
     ]
@@ -105,7 +105,6 @@ def test_commands_work_as_printed(page, tiny, tmp_path, monkeypatch, capsys):
     texts = [f"Passage {k}. " + "It is read by a model, word by word. " * 20 for k in range(12)]
     (tmp_path / "texts.jsonl").write_text("".join(json.dumps({"text": one}) + "\n" for one in texts))
     shutil.copy("texts.jsonl", "corpus.jsonl")
-    (tmp_path / "row.yaml").write_text(blocks("book/families.md", "yaml")[0])
     (tmp_path / "prompt.txt").write_text("Some passage.\n\nAnother one.\n\nWhat do they say?\n")
     assert len(commands(page)) >= (6 if page in PAGES else 1)
     for program, words in commands(page):

@@ -4,13 +4,19 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+import yaml
+from conftest import command
+from rollout_config import changed
 
 from posbias import alibi_slopes, influence_profile
+from posbias.configuration import read_config
 from posbias.rollout import masks
+from posbias.rollout.biased import biased_kernels
 from posbias.rollout.kernels import attention_kernel
+from posbias.rollout.profiles import read_profile
 from posbias.rollout.structured import structured_kernels
 from posbias.rollout.two_sided import pushed, two_sided
-from posbias.rollout.untrained import aligned_profile, untrained_profile
+from posbias.rollout.untrained import aligned_profile, factored_profile, untrained_profile
 
 N, T, H = 9, 4, 3
 
@@ -182,3 +188,45 @@ def test_one_kernel_takes_memory_that_grows_with_the_tokens_alone():
     kernels, n = structured_kernels(2), 100_000
     for law in (untrained_profile, aligned_profile):
         assert law(kernels, [0.5, 0.5], n).shape == (n,)
+
+
+HEADS = [{"kind": "alibi", "slope": 0.3}, {"kind": "flat", "tau": 0.8}, {"kind": "log", "alpha": 2.0}, {"kind": "none"}]
+
+
+def test_layers_of_one_bias_and_their_own_content_have_kernels_of_their_own():
+    kernels = biased_kernels(3, {"kind": "log", "alpha": 1.0}, diagonal=[[0.0], [2.0], [-1.0]])
+    factored, plain = factored_profile(kernels, [0.5] * 3, 60), untrained_profile(kernels, [0.5] * 3, 60)
+    np.testing.assert_allclose(factored, plain, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kept", [16, 1024])
+def test_kernels_written_out_are_pushed_as_they_are(kept, rng, monkeypatch):
+    monkeypatch.setattr("posbias.rollout.two_sided.KEPT", kept)
+    n = 30
+    kernels, X = biased_kernels(1, HEADS), rng.standard_normal((n, n))
+    X, weights = X + X.T, np.array([0.1, 0.5, 0.2, 0.7])
+    dense = [biased_kernels(1, [head]).dense(0, n) for head in HEADS]
+    expected = sum(w * A.T @ X @ A for w, A in zip(weights, dense, strict=True))
+    np.testing.assert_allclose(two_sided(kernels, 0, X, weights), expected, atol=1e-9)
+
+
+def test_factors_give_the_law_of_untrained_networks():
+    heads = [{"kind": "alibi", "slope": 0.3}, {"kind": "flat", "tau": 0.8}, {"kind": "log", "alpha": 2.0}]
+    layers = [heads, heads[::-1], [{"kind": "none"}] * 3, heads]
+    for description in (heads, layers, [{"kind": "none"}] * 3):
+        kernels, gains = biased_kernels(4, description), [0.3, 0.0, 2.0, 0.5]
+        exact = untrained_profile(kernels, gains, 90)
+        np.testing.assert_allclose(factored_profile(kernels, gains, 90), exact, rtol=1e-5)
+        rough = factored_profile(kernels, gains, 90, tolerance=0.05)
+        assert np.abs(rough / exact - 1).max() < 0.2
+
+
+def test_a_configurations_law_is_that_of_its_mixing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(changed()))
+    config = read_config("c.yaml")
+    untrained = untrained_profile(config.kernels(), [0.3 / 0.7, 1.5], config.sequence_length)
+    assert np.abs(untrained - config.profile()).max() > 1e-3
+    for law, wish in (([], config.profile()), (["--law", "untrained"], untrained)):
+        assert command("rollout", "c.yaml", *law, "-o", "p.csv", "--overwrite") == 0
+        np.testing.assert_allclose(read_profile("p.csv"), wish, rtol=0, atol=1e-12)

@@ -10,13 +10,13 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from posbias import cli
-from posbias.design.choice import Attended, chosen_bias
-from posbias.design.search import TEMPERATURES
+from posbias.design import Attended, chosen_bias
 from posbias.measure.instrument import Instrument
 from posbias.networks.added_biases import added_biases, divided_logits
 from posbias.rollout.biased import biased_kernels
 from posbias.rollout.influence import influence_profile
 from posbias.rollout.position_bias import layered_biases
+from studies.additions import TEMPERATURES
 from studies.lookup import measure, training
 from studies.lookup.network import load, save, untrained
 from studies.lookup.prompts import prompts

@@ -8,10 +8,10 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 
 from measuring import make, prompts
 
-from posbias.design.choice import Attended, chosen_bias, power
-from posbias.design.search import Additions, Attempt, bezier_curve, genetic_search, proposed, strengthened
+from posbias.design import Attended, chosen_bias, power
 from posbias.measure.instrument import Instrument
 from posbias.rollout.position_bias import AlibiBias, LogBias, NoBias, described, layered_biases
+from studies.additions import Additions, Attempt, bezier_curve, genetic_search, proposed, strengthened
 
 
 def test_proposals_are_as_many_as_asked_for_and_of_every_kind():

@@ -1,4 +1,4 @@
-"""Choosing a bias from one measurement: what it predicts against what the model then does, and what is chosen."""
+"""Biases in closed form, and one chosen from a measurement: what it predicts against what the model then does."""
 
 import json
 
@@ -12,14 +12,15 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 from conftest import command
 from measuring import save, write_documents
 
-from posbias.design import choice as bias_choice
-from posbias.design.choice import exponent, power
+from posbias import design
+from posbias.configuration import read_config
+from posbias.design import closed_forms, exponent, power
 from posbias.measure.biases import read_bias
 from posbias.measure.corpus import Corpus
 from posbias.measure.loading import Source
 from posbias.measure.results import read_results, write_results
 from posbias.measure.rollouts import measured_profile
-from posbias.measure.run import measure
+from posbias.measure.run import measured
 from posbias.measure.session import Session
 from posbias.measure.settings import Settings
 from posbias.measure.summary import summarise
@@ -52,9 +53,9 @@ def test_without_content_the_prediction_is_what_the_model_does(studies, name, de
     """Attention is then position alone: with the model's λ of the second measurement nothing is neglected."""
     study = studies[name]
     with divided_logits(study.instrument.model, 1e9):
-        plain, found = measure(study), measure(study, bias=description)
-    model = bias_choice.attended(plain)
-    same = bias_choice.Attended(model.kernels, found.lambda_frobenius.values, 4)
+        plain, found = measured(study), measured(study, bias=description)
+    model = design.attended(plain)
+    same = design.Attended(model.kernels, found.lambda_frobenius.values, 4)
     biases = layered_biases(description, 3, 4)
     assert np.abs(same.profile(biases) - measured_profile(found, "kernels")).max() < 1e-6
     assert np.abs(model.profile(biases) - measured_profile(plain, "kernels")).max() > 1e-3
@@ -63,15 +64,15 @@ def test_without_content_the_prediction_is_what_the_model_does(studies, name, de
 def test_a_bias_added_to_uniform_attention_is_the_engines_own():
     uniform = np.tril(np.ones((N, N))) / np.arange(1, N + 1)[:, None]
     lambda_ = np.array([0.3, 0.5, 0.2])
-    model = bias_choice.Attended(np.tile(uniform, (3, 1, 1, 1)), lambda_, 4)
+    model = design.Attended(np.tile(uniform, (3, 1, 1, 1)), lambda_, 4)
     expected = influence_profile(biased_kernels(3, MIXED), lambda_, N)
     assert np.abs(model.profile(layered_biases(MIXED, 3)) - expected).max() < 1e-12
-    each = bias_choice.Attended(np.tile(uniform, (3, 4, 1, 1)), lambda_, 4)
+    each = design.Attended(np.tile(uniform, (3, 4, 1, 1)), lambda_, 4)
     assert np.abs(each.profile(layered_biases(MIXED, 3)) - expected).max() < 1e-12
 
 
 def test_a_query_of_which_nothing_is_left_sees_itself():
-    diagonal = bias_choice.Attended(np.eye(6)[None, None], np.array([0.5]), 1)
+    diagonal = design.Attended(np.eye(6)[None, None], np.array([0.5]), 1)
     assert diagonal.profile(layered_biases({"kind": "flat", "tau": 0.5}, 1)).tolist() == [0, 0, 0, 0, 0, 1]
 
 
@@ -81,26 +82,26 @@ def recent():
     distance = np.subtract.outer(np.arange(64), np.arange(64))
     A = np.stack([np.tril(np.exp(-m * distance.clip(0))) for m in (0.2, 0.05)])
     A /= A.sum(-1, keepdims=True)
-    return bias_choice.Attended(np.tile(A, (3, 1, 1, 1)), np.full(3, 0.5), 2)
+    return design.Attended(np.tile(A, (3, 1, 1, 1)), np.full(3, 0.5), 2)
 
 
-@pytest.mark.parametrize("criterion", bias_choice.CRITERIA)
+@pytest.mark.parametrize("criterion", design.CRITERIA)
 def test_what_is_chosen_beats_the_model_and_its_neighbours(recent, criterion):
-    plain = bias_choice.evaluated(recent, "none", {"kind": "none"}, criterion)
-    found = {kind: bias_choice.chosen_bias(recent, kind, criterion) for kind in bias_choice.KINDS}
+    plain = design.evaluated(recent, "none", {"kind": "none"}, criterion)
+    found = {kind: design.chosen_bias(recent, kind, criterion) for kind in design.KINDS}
     for kind, choice in found.items():
         assert choice.kind == kind and choice.value < plain.value, kind
-        again = bias_choice.evaluated(recent, kind, choice.description, criterion)
+        again = design.evaluated(recent, kind, choice.description, criterion)
         assert again.value == choice.value and np.array_equal(again.profile, choice.profile)
     assert found["layers"].value <= min(found["log"].value, found["alibi"].value)
-    best = bias_choice.chosen_bias(recent, "best", criterion)
-    assert best.value == min(found[kind].value for kind in bias_choice.SMOOTH)
+    best = design.chosen_bias(recent, "best", criterion)
+    assert best.value == min(found[kind].value for kind in design.SMOOTH)
     alpha, slope = exponent(position_bias(found["log"].description)), found["alibi"].description["slope"]
     for factor in (0.95, 1.05):
         others = {"log": described(power(alpha * factor)), "alibi": {"kind": "alibi", "slope": slope * factor}}
         for kind, other in others.items():
-            assert bias_choice.evaluated(recent, kind, other, criterion).value >= found[kind].value - 1e-6, kind
-    shares = [bias_choice.flat_share(recent, share, criterion).value for share in (1, 2)]
+            assert design.evaluated(recent, kind, other, criterion).value >= found[kind].value - 1e-6, kind
+    shares = [design.flat_share(recent, share, criterion).value for share in (1, 2)]
     assert found["flat"].value == min(shares)
 
 
@@ -114,25 +115,25 @@ def test_a_power_of_the_place_may_have_any_exponent(recent):
 @pytest.mark.parametrize("bias", [LogBias(1.5), power(-2.0), AlibiBias(0.3), AlibiBias(-0.3)])
 def test_factors_of_keys_are_those_of_the_bias(recent, monkeypatch, bias):
     quick = recent.profile(((bias,) * 2,))
-    monkeypatch.setattr(bias_choice, "SAFE", 0.0)
-    assert bias_choice.key_factors(bias, 64) is None and np.abs(recent.profile(((bias,) * 2,)) - quick).max() < 1e-12
+    monkeypatch.setattr(design, "SAFE", 0.0)
+    assert design.key_factors(bias, 64) is None and np.abs(recent.profile(((bias,) * 2,)) - quick).max() < 1e-12
     steep = recent.profile(((AlibiBias(50.0),) * 2,))  # e^-3150 is none of a double
     assert steep[-1] == pytest.approx(1) and np.isfinite(steep).all()
 
 
 def test_criteria_by_hand():
     p = np.array([0.1, 0.1, 0.2, 0.6])
-    assert bias_choice.distance_to_even(p) == pytest.approx((0.15 + 0.3 + 0.35) / 3)
-    assert bias_choice.worst_place(p) == pytest.approx(0.4)
+    assert design.distance_to_even(p) == pytest.approx((0.15 + 0.3 + 0.35) / 3)
+    assert design.worst_place(p) == pytest.approx(0.4)
     long = np.full(160, 1 / 160)
     long[10:20] /= 4
-    assert bias_choice.worst_place(long / long.sum()) == pytest.approx(0.25 / (1 - 7.5 / 160))
-    assert bias_choice.worst_place(np.full(20, 0.05)) == pytest.approx(1), "parts of one token and of two"
+    assert design.worst_place(long / long.sum()) == pytest.approx(0.25 / (1 - 7.5 / 160))
+    assert design.worst_place(np.full(20, 0.05)) == pytest.approx(1), "parts of one token and of two"
 
 
 def test_the_mean_over_heads_stands_for_each_where_only_it_is_there(studies):
-    plain = measure(studies["llama"])
-    each, mean = bias_choice.attended(plain), bias_choice.attended(plain.drop_vars("attention_heads"))
+    plain = measured(studies["llama"])
+    each, mean = design.attended(plain), design.attended(plain.drop_vars("attention_heads"))
     assert each.kernels.shape[1] == 4 and mean.kernels.shape[1] == 1 and mean.heads == 4
     none = layered_biases({"kind": "none"}, 3, 4)
     assert np.abs(each.profile(none) - mean.profile(none)).max() < 1e-6
@@ -143,7 +144,7 @@ def test_the_mean_over_heads_stands_for_each_where_only_it_is_there(studies):
 @pytest.fixture(scope="module")
 def file(studies, tmp_path_factory):
     path = tmp_path_factory.mktemp("file") / "m.nc"
-    write_results(path, measure(studies["llama"]))
+    write_results(path, measured(studies["llama"]))
     return path
 
 
@@ -154,7 +155,7 @@ def test_the_command_writes_what_the_option_takes(file, tmp_path, capsys, kind):
     said = capsys.readouterr().out
     found = read_bias(str(output))
     found.check("llama", 3, 4)
-    choice = bias_choice.chosen_bias(bias_choice.attended(read_results(file)), kind)
+    choice = design.chosen_bias(design.attended(read_results(file)), kind)
     wish = layered_biases(choice.description, 3, 4)
     assert json.loads(description_text(layered_biases(found.description, 3, 4))) == json.loads(description_text(wish))
     assert f"W1 to uniform {choice.value:.4f}" in said and said.splitlines()[0] in output.read_text()
@@ -172,4 +173,29 @@ def test_measurements_that_do_not_serve_are_refused(studies, file, tmp_path, cap
         assert command("design", "--measured", tmp_path / "other.nc", "-o", tmp_path / "b.yaml") == 2
         assert said in capsys.readouterr().err and not (tmp_path / "b.yaml").exists()
     with pytest.raises(ValueError, match="measurement: expected --quantities"):
-        bias_choice.attended(summarise(results))
+        design.attended(summarise(results))
+
+
+def test_closed_forms_by_hand():
+    lambda_ = np.array([0.5, 0.25, 0.75])
+    forms = closed_forms(lambda_, 4, local=1)
+    local = {"kind": "alibi", "slope": 0.25}
+    assert all(heads[0] == local and len(heads) == 4 for heads in forms.values())
+    assert [x["slope"] for x in forms["ALiBi's rule"]] == [2.0**-k for k in (2, 4, 6, 8)]
+    assert forms["log, α = Σλ - 1"][1:] == [{"kind": "log", "alpha": 0.5}] * 3
+    assert forms["flat, τ = Σλ"][1:] == [{"kind": "flat", "tau": 1.5}] * 3
+    assert closed_forms(lambda_ * 0.01, 2)["log, α = Σλ - 1"][0]["alpha"] == -0.985
+
+
+def test_the_command_writes_the_nearest_closed_form(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    words = ["--depth", 12, "--heads", 4, "--length", 256]
+    for lambda_, local, kind in (("0.2", 0, "flat"), ("0.2", 2, "none")):
+        assert command("design", *words, "--lambda", lambda_, "--local", local, "-o", "c.yaml", "--overwrite") == 0
+        said, config = capsys.readouterr().out, read_config("c.yaml")
+        assert [x["kind"] for x in config.position_bias] == ["alibi"] * local + [kind] * (4 - local)
+        values = [float(line.split()[-1]) for line in said.splitlines() if "W1 to uniform" in line]
+        assert len(values) == 4 and min(values) == pytest.approx(design.distance_to_even(config.profile()), abs=1e-4)
+    mixing = ",".join(["0.1", "0.3"] * 6)
+    assert command("design", *words, "--lambda", mixing, "-o", "d.yaml") == 0
+    assert read_config("d.yaml").lambdas().tolist() == [0.1, 0.3] * 6

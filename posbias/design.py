@@ -1,17 +1,18 @@
-"""The position bias to add to a finished model, chosen from one measurement of it: the model does not run again.
+"""Position biases in closed form for a network that is to be, and the one to add to a finished model.
 
-A bias b that is added to a head's logits multiplies its weights: A'[i, j] ∝ A[i, j] e^b[i, j], row by row. Of measured
-mean kernels, each head's or those averaged over heads, and measured λ this gives the rollout under any b at the cost of
-a few products, and b is chosen so that it is as even as can be. What is neglected: a ratio of means stands for the mean
-of ratios over prompts (and over heads, where only their mean was kept), and inputs of later layers and λ stay. Without
-content only λ is neglected.
+The second is chosen from one measurement of the model, which does not run again. A bias b that is added to a head's
+logits multiplies its weights: A'[i, j] ∝ A[i, j] e^b[i, j], row by row. Of measured mean kernels, each head's or those
+averaged over heads, and measured λ this gives the rollout under any b at the cost of a few products, and b is chosen so
+that it is as even as can be. What is neglected: a ratio of means stands for the mean of ratios over prompts (and over
+heads, where only their mean was kept), and inputs of later layers and λ stay. Without content only λ is neglected.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from jaxtyping import Float
 
 from posbias import errors
 from posbias.comparison.distances import normalised_wasserstein
-from posbias.design import Description, rounded
+from posbias.rollout.logits import alibi_slopes
 from posbias.rollout.position_bias import (
     AlibiBias,
     Biases,
@@ -34,10 +35,18 @@ from posbias.rollout.position_bias import (
     position_bias,
 )
 
+Description = dict[str, Any] | list[dict[str, Any]] | list[list[dict[str, Any]]]
+"""Of biases, as :func:`~posbias.rollout.position_bias.layered_biases` reads it."""
+DIGITS = 6
+"""Digits of the numbers that are found."""
 PARTS = 16
 """Equal parts of a prompt of which the one with least influence is its worst place."""
-ALPHA, TAU, SLOPE = (-4.0, 6.0), (0.25, 8.0), 30.0
-"""Ranges of exponents and cut-offs; the steepest slope either way, in logits over the whole prompt."""
+KINDS = ("log", "alibi", "layers", "flat")
+"""What is chosen among: one exponent, one slope, one of either for each layer, flat logits in some heads."""
+SMOOTH = KINDS[:3]
+"""Kinds that hide no key."""
+RANGES = {"log": (-4.0, 6.0), "alibi": (-30.0, 30.0), "flat": (0.25, 8.0)}
+"""Of exponents, of slopes in logits over the whole prompt, and of cut-offs."""
 SAFE = 500.0
 """Logits up to this size stay inside the range of a double."""
 FARTHEST = 20.0
@@ -46,6 +55,35 @@ POINTS = 25
 """Points of a grid in one number, around the best of which it is refined."""
 SWEEPS, EVALUATIONS = 6, 800
 """Of the search over a number for each layer, at most."""
+
+
+def rounded(x: float) -> float:
+    """Return a number with so many digits."""
+    return float(f"{x:.{DIGITS}g}")
+
+
+def closed_forms(lambda_: Float[np.ndarray, "T"], heads: int, local: int = 0) -> dict[str, list[dict[str, Any]]]:
+    """Return biases for the heads of a network with this mixing, by name: those that theory has without a search.
+
+    The first ``local`` heads have the steepest slopes of ALiBi's rule; the others have no bias, the rest of the rule,
+    the exponent α = Σλ - 1, or are flat with τ = Σλ. The last two make the rollout of many layers nearly even.
+
+    Source: ours; the chapter on designing position bias.
+
+    >>> closed_forms(np.full(8, 0.3), 2)["log, α = Σλ - 1"]
+    [{'kind': 'log', 'alpha': 1.4}, {'kind': 'log', 'alpha': 1.4}]
+    """
+    if not 0 <= local <= heads:
+        raise errors.invalid("local", f"from 0 to {heads}, the number of heads", local)
+    tau, free = rounded(float(lambda_.sum())), heads - local
+    rule = [{"kind": "alibi", "slope": float(m)} for m in np.sort(alibi_slopes(heads))[::-1]]
+    forms: dict[str, list[dict[str, Any]]] = {
+        "no bias": [{"kind": "none"}] * free,
+        "ALiBi's rule": rule[local:],
+        "log, α = Σλ - 1": [{"kind": "log", "alpha": rounded(max(tau - 1, -0.999))}] * free,
+        "flat, τ = Σλ": [{"kind": "flat", "tau": tau}] * free,
+    }
+    return {name: [*rule[:local], *biases] for name, biases in forms.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,18 +107,11 @@ class Attended:
         for t in reversed(range(len(self.lambda_))):
             moved = np.zeros(self.n)
             row = biases[min(t, len(biases) - 1)]
-            for (h, bias), share in self._different(row).items():
-                moved += share * self._pulled(v, t, h, bias)
+            alike = Counter((min(h, self.kernels.shape[1] - 1), bias) for h, bias in enumerate(row))
+            for (h, bias), times in alike.items():
+                moved += times / len(row) * self._pulled(v, t, h, bias)
             v = (1 - self.lambda_[t]) * v + self.lambda_[t] * moved
         return v
-
-    def _different(self, row: tuple[PositionBias, ...]) -> dict[tuple[int, PositionBias], float]:
-        """Return kernels with their biases, and the share of heads that have both."""
-        found: dict[tuple[int, PositionBias], float] = {}
-        for h, bias in enumerate(row):
-            key = min(h, self.kernels.shape[1] - 1), bias
-            found[key] = found.get(key, 0.0) + 1 / len(row)
-        return found
 
     def _pulled(self, v: Float[np.ndarray, "n"], t: int, h: int, bias: PositionBias) -> Float[np.ndarray, "n"]:
         """Return v A', A' ∝ A e^b; a query of which b hides all that A shows sees itself."""
@@ -115,20 +146,12 @@ def attended(results: xr.Dataset) -> Attended:
 
 
 def distance_to_even(p: Float[np.ndarray, "n"]) -> float:
-    """Return the normalised W₁ of a profile to uniform.
-
-    >>> distance_to_even(np.array([0.0, 1.0]))
-    0.5
-    """
+    """Return the normalised W₁ of a profile to uniform."""
     return normalised_wasserstein(p, np.full(p.size, 1 / p.size))
 
 
 def worst_place(p: Float[np.ndarray, "n"]) -> float:
-    """Return the influence of the worst of :data:`PARTS` parts of a prompt, in multiples of an even share.
-
-    >>> worst_place(np.array([0.25, 0.75]))
-    0.5
-    """
+    """Return the influence of the worst of :data:`PARTS` parts of a prompt, in multiples of an even share."""
     parts = np.array_split(p, min(PARTS, p.size))
     return float(min(part.mean() for part in parts) * p.size)
 
@@ -144,7 +167,7 @@ CRITERIA: Mapping[str, Callable[[np.ndarray], float]] = {
 class Choice:
     """Hold a bias that was chosen, and what it is expected to do."""
 
-    kind: str  # A name of :data:`KINDS`
+    kind: str  # One of :data:`KINDS`
     description: Description  # Of the bias, as :func:`~posbias.rollout.position_bias.layered_biases` reads it
     profile: Float[np.ndarray, "n"]  # Of the rollout with it
     value: float  # Of the criterion
@@ -158,7 +181,14 @@ def chosen_bias(model: Attended, kind: str = "best", criterion: str = "uniform")
     >>> chosen_bias(model, "alibi").description["slope"] < 0
     True
     """
-    found = [KINDS[name](model, criterion) for name in (SMOOTH if kind == "best" else [kind])]
+    if kind == "layers":
+        return _by_layer(model, criterion)
+    if kind == "best":
+        found = [chosen_bias(model, name, criterion) for name in SMOOTH]
+    elif kind == "flat":
+        found = [flat_share(model, share, criterion) for share in range(1, model.heads + 1)]
+    else:
+        found = [_in_one_number(model, kind, lambda x: described(smooth(kind, x, model.n)), RANGES[kind], criterion)]
     return min(found, key=lambda choice: choice.value)
 
 
@@ -169,21 +199,15 @@ def evaluated(model: Attended, kind: str, description: Description, criterion: s
 
 
 def power(alpha: float) -> PositionBias:
-    """Return the bias that multiplies weights by j^α: α log j, or written as a function of i / j for α ≤ -1.
-
-    >>> power(1.5), power(-1.5)
-    (LogBias(alpha=1.5), RatioBias(distances=(0.0, 20.0), values=(0.0, 30.0)))
-    """
+    """Return the bias that multiplies weights by j^α: α log j, or written as a function of i / j for α ≤ -1."""
     alpha = rounded(alpha)
     return LogBias(alpha) if alpha > -1 else RatioBias((0.0, FARTHEST), (0.0, -alpha * FARTHEST))
 
 
-def sloped(x: float, n: int) -> PositionBias:
-    """Return the bias that loses x logits from the last of n tokens to the first; below 0 it wins them.
-
-    >>> sloped(-8.0, 16)
-    AlibiBias(slope=-0.5)
-    """
+def smooth(kind: str, x: float, n: int) -> PositionBias:
+    """Return :func:`power`, or a slope that loses x logits from the last of n tokens to the first (wins below 0)."""
+    if kind == "log":
+        return power(x)
     slope = rounded(x / n)
     return AlibiBias(slope) if slope else NoBias()
 
@@ -196,11 +220,7 @@ def exponent(bias: PositionBias) -> float | None:
 
 
 def key_factors(bias: PositionBias, n: int) -> Float[np.ndarray, "n"] | None:
-    """Return by what a bias multiplies the weight of each of n keys, at most 1; None where that depends on the query.
-
-    >>> key_factors(LogBias(1.0), 2), key_factors(AlibiBias(-1.0), 2).round(3)
-    (array([0.5, 1. ]), array([1.   , 0.368]))
-    """
+    """Return by what a bias multiplies the weight of each of n keys, at most 1; None if that depends on the query."""
     position, alpha = np.arange(1.0, n + 1), exponent(bias)
     if alpha is not None:
         found = alpha * np.log(position)
@@ -225,51 +245,27 @@ def flat_share(model: Attended, share: int, criterion: str = "uniform") -> Choic
         flat = described(FlatBias(rounded(float(np.exp(x)))))
         return [described(NoBias())] * (model.heads - share) + [flat] * share
 
-    return _in_one_number(model, "flat", heads, (float(np.log(TAU[0])), float(np.log(TAU[1]))), criterion)
-
-
-def _log(model: Attended, criterion: str) -> Choice:
-    return _in_one_number(model, "log", lambda x: described(power(x)), ALPHA, criterion)
-
-
-def _alibi(model: Attended, criterion: str) -> Choice:
-    return _in_one_number(model, "alibi", lambda x: described(sloped(x, model.n)), (-SLOPE, SLOPE), criterion)
-
-
-def _flat(model: Attended, criterion: str) -> Choice:
-    found = [flat_share(model, share, criterion) for share in range(1, model.heads + 1)]
-    return min(found, key=lambda choice: choice.value)
+    low, high = np.log(RANGES["flat"]).tolist()
+    return _in_one_number(model, "flat", heads, (low, high), criterion)
 
 
 def _by_layer(model: Attended, criterion: str) -> Choice:
     """Search exponents or slopes, whichever are better for all layers, from there on by Powell's method."""
     from scipy.optimize import minimize
 
-    shared = min(_log(model, criterion), _alibi(model, criterion), key=lambda choice: choice.value)
-    bias = position_bias(shared.description)
-    if shared.kind == "log":
-        start, limits, make = exponent(bias), ALPHA, power
-    else:
-        start, limits, make = getattr(bias, "slope", 0.0) * model.n, (-SLOPE, SLOPE), partial(sloped, n=model.n)
+    shared = min((chosen_bias(model, kind, criterion) for kind in ("log", "alibi")), key=lambda choice: choice.value)
+    kind, bias, T = shared.kind, position_bias(shared.description), len(model.lambda_)
+    start = exponent(bias) if kind == "log" else getattr(bias, "slope", 0.0) * model.n
 
     def value(x: np.ndarray) -> float:
-        return CRITERIA[criterion](model.profile(tuple((make(float(y)),) * model.heads for y in x)))
+        return CRITERIA[criterion](model.profile(tuple((smooth(kind, float(y), model.n),) * model.heads for y in x)))
 
-    T = len(model.lambda_)
     options = {"maxiter": SWEEPS, "maxfev": EVALUATIONS, "xtol": 1e-2, "ftol": 1e-4}
-    done = minimize(value, np.full(T, start), method="Powell", bounds=[limits] * T, options=options)
-    own: list[Any] = [[described(make(float(x)))] * model.heads for x in done.x]
+    done = minimize(value, np.full(T, start), method="Powell", bounds=[RANGES[kind]] * T, options=options)
+    own: list[Any] = [[described(smooth(kind, float(x), model.n))] * model.heads for x in done.x]
     same: list[Any] = [[shared.description] * model.heads] * T
     found = [evaluated(model, "layers", description, criterion) for description in (own, same)]
     return min(found, key=lambda choice: choice.value)
-
-
-KINDS: Mapping[str, Callable[[Attended, str], Choice]] = {
-    "log": _log, "alibi": _alibi, "layers": _by_layer, "flat": _flat
-}  # fmt: skip
-"""What is chosen among: how a bias of each kind is found."""
-SMOOTH = tuple(kind for kind in KINDS if kind != "flat")
-"""Kinds that hide no key."""
 
 
 def _in_one_number(

@@ -17,8 +17,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from posbias.design import Description
-from posbias.design.choice import KINDS, SMOOTH, Attended, chosen_bias, exponent, flat_share, power
+from posbias.design import KINDS, SMOOTH, Attended, Description, chosen_bias, exponent, flat_share, power
 from posbias.measure.attention import AttentionReading
 from posbias.measure.instrument import Instrument
 from posbias.networks.added_biases import added_biases, divided_logits
@@ -106,20 +105,19 @@ class Additions:
 def proposed(model: Attended, evaluations: int) -> dict[Setting, Description]:
     """Return biases for a model to try, by the number of the proposal and its strength: exactly as many as asked for.
 
-    Proposals are the kinds of :data:`~posbias.design.choice.KINDS` in their order, numbered from 0. Exponents and
+    Proposals are the kinds of :data:`posbias.design.KINDS` in their order, numbered from 0. Exponents and
     slopes are multiplied by a strength; that of flat logits is the share of heads that have them, each share with a
     cut-off of its own; there are at most a quarter as many shares as proposals.
     """
-    numbers = {kind: k for k, kind in enumerate(KINDS)}
     H = model.heads
     shares = np.unique(np.linspace(H, 1, max(1, min(H, evaluations // 4))).astype(int))
     found: dict[Setting, Description] = {}
     for kind, few in zip(SMOOTH, np.array_split(np.arange(evaluations - shares.size), len(SMOOTH)), strict=True):
         best = chosen_bias(model, kind).description
         for strength in np.linspace(0, STRONGEST, few.size + 1)[1:].tolist():
-            found[float(numbers[kind]), strength] = strengthened(best, strength)
+            found[float(KINDS.index(kind)), strength] = strengthened(best, strength)
     for share in shares.tolist():
-        found[float(numbers["flat"]), share / H] = flat_share(model, share).description
+        found[float(KINDS.index("flat")), share / H] = flat_share(model, share).description
     return found
 
 
