@@ -291,7 +291,7 @@ BAD_PROMPTS = {
     "of": ({"of": "odds"}, "of: expected probability, logit or log-probability"),
     "two to reorder": ({"segments": PARTS[:1], "reorder": 1}, "reorder: expected none for a prompt of fewer than 3"),
     "orders": ({"reorder": -1}, "reorder: expected an integer of at least 0"),
-    "setting": ({"rule": "cut"}, "explain: expected settings among prompts, dataset"),
+    "setting": ({"rule": "cut"}, "explain: expected settings among dataset, separator"),
     "profile": ({"profile": 3}, "profile: expected a measurement, or a file of one (.nc), received 3"),
     "other length": ({"text": f"{TEXT} {ONE}"}, "profile: expected llama, "),
 }

@@ -14,9 +14,8 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 import xarray as xr
 from measuring import save
 
-from posbias.measure import checkpoint
 from posbias.shipped import model_folder
-from studies import making
+from studies import checkpoint, making
 from studies.absolute import measure as absolute
 from studies.making import STEPS, training_of
 from studies.norms.measure import CONDITIONS, PARTS

@@ -236,7 +236,7 @@ def test_the_command_goes_on_where_it_was_and_keeps_what_is_there(tmp_path, comm
     monkeypatch.setattr(pretraining, "learning_rate", killed)
     status, _, err = command("tiny", "-o", part, "--checkpoint-every", 0)
     left = part / "tiny" / "training.checkpoint"
-    assert status == 130 and f"interrupted; {left} is left: the same command goes on" in err and left.is_file()
+    assert status == 130 and "interrupted" in err and left.is_file()
     monkeypatch.setattr(pretraining, "learning_rate", real)
     status, out, err = command("tiny", "-o", part, "--snapshots", "4")
     assert status == 0 and "6 steps, training loss" in out and (part / "held-out.npz").is_file(), err
