@@ -8,8 +8,9 @@ PAGES := index.md CHANGELOG.md _config.yml _toc.yml $(wildcard book/*.md book/*.
 OTHER_PYTHON ?= $(lastword $(wildcard /usr/bin/python3.11 /usr/bin/python3.12 /usr/bin/python3.13 /usr/bin/python3.14))
 
 STUDY := $(BIN)/python -m studies
+RESTORED := $(patsubst %,studies/reference/models/%/model.safetensors,bloom-24 falcon-12 gpt2-12 llama-ntk-12 mistral-12 mpt-12 nope-12)
 
-.PHONY: help book chapters html conf test check unit shapes notebooks portable bench measurements seeds seeds-measured real scratch lookup wheel clean
+.PHONY: help book chapters html conf test check unit shapes notebooks portable bench models measurements seeds seeds-measured real scratch lookup wheel clean
 help: ## say what every target does
 	@grep -hE '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F'\t' '{printf "make %-15s %s\n", $$1, $$2}'
 
@@ -51,7 +52,12 @@ portable: .venv/test.stamp ## chapters and unit tests as other processors, threa
 bench: .venv/test.stamp ## speed and memory of the engine beside a dense one, in benchmarks/results.md
 	$(BIN)/python benchmarks/run.py
 
-measurements: .venv/book.stamp ## what chapters keep of the reference models and of untrained ones; hours, goes on where it was; WIKITEXT=FILE and TRAINED=FOLDER for more
+models: $(RESTORED) ## weights of the other seven reference models, from the history of this repository (not a shallow clone's)
+
+$(RESTORED):
+	git archive "$$(git log -1 --format=%H --diff-filter=AM -- $@)" $@ | tar -x
+
+measurements: .venv/book.stamp models ## what chapters keep of the reference models and of untrained ones; hours, goes on where it was; WIKITEXT=FILE and TRAINED=FOLDER for more
 	for study in reference untrained absolute norms ladder design factor; do $(STUDY).$$study all $(if $(WIKITEXT),--wikitext $(WIKITEXT)) || exit; done
 	$(if $(TRAINED),for study in reference ladder design; do $(STUDY).$$study all --trained $(TRAINED) || exit; done)
 
@@ -61,7 +67,7 @@ seeds: .venv/book.stamp ## reference models from two more seeds, in SEEDED=FOLDE
 seeds seeds-measured: SEEDS ?= 1 2
 seeds seeds-measured: SEEDED ?= trained
 
-seeds-measured: .venv/book.stamp ## the second half of it, for the models in SEEDED=FOLDER whose training has ended
+seeds-measured: .venv/book.stamp models ## the second half of it, for the models in SEEDED=FOLDER whose training has ended
 	$(STUDY).reference seeds --trained posbias/data/reference
 	$(STUDY).reference seeds --trained studies/reference/models
 	for seed in $(SEEDS); do \
@@ -84,7 +90,7 @@ scratch: .venv/book.stamp ## networks that learn to retrieve, for the chapter ic
 	$(STUDY).icl train $(foreach k,9 10 11 13,-p figure$(k)) --iterations 10000 $(KEPT)
 scratch: KEPT := --seeds 3 --precision bfloat16 -o results
 
-lookup: .venv/book.stamp ## networks that look values up, for the chapter lookup; about eight hours of a core, goes on where it was
+lookup: .venv/book.stamp models ## networks that look values up, for the chapter lookup; about eight hours of a core, goes on where it was
 	$(STUDY).lookup train --chapter --remedies -o results
 	mkdir -p $(COPIES)
 	for model in $(notdir $(wildcard posbias/data/reference/*-*[0-9] studies/reference/models/*)); do \

@@ -1,7 +1,8 @@
 """Reference models and held-out documents: what comes with the package, checked by checksum.
 
-The package has one reference model and the documents; a checkout of the book has the others among its studies. An
-installed package finds others in ``reference`` of the folder that ``POSBIAS_DATA`` names.
+The package has one reference model and the documents; a checkout of the book has two more among its studies, and
+``make models`` brings the weights of the others from its history. An installed package finds others in ``reference``
+of the folder that ``POSBIAS_DATA`` names.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from posbias.files import data_folder
 FOLDER = Path(__file__).parent / "data" / "reference"
 CHECKOUT = Path(__file__).parents[1] / "studies" / "reference" / "models"
 REGISTRY = FOLDER.with_name("reference.registry")
+WEIGHTS = "model.safetensors"
 PREFIX = "reference/"
 """In front of the name of a reference model where a directory or an id on the hub can stand too."""
 
@@ -42,10 +44,10 @@ def registry() -> dict[str, str]:
 
 
 def registry_text() -> str:
-    """Return the registry of the files as it stands in ``reference.registry``: a line for each file, by name."""
+    """Return ``reference.registry`` as the files have it: a line for each by name; what is not here keeps its line."""
     texts = [FOLDER / HELD_OUT, FOLDER / LONGER]
     files = [*texts, *FOLDER.glob("*/*"), *CHECKOUT.glob("*/*")]
-    lines = {path.relative_to(path.parents[path not in texts]).as_posix(): _sha256(path) for path in files}
+    lines = registry() | {path.relative_to(path.parents[path not in texts]).as_posix(): _sha256(path) for path in files}
     lines_by_name = [f"{name} {digest}\n" for name, digest in sorted(lines.items())]
     return "".join(["# SHA-256 of the files of the reference models, and of the documents\n", *lines_by_name])
 
@@ -56,20 +58,25 @@ def reference_names() -> list[str]:
 
 
 def shipped_names() -> list[str]:
-    """Return the names of the reference models that are here: one in an installed package, all in a checkout."""
-    return [name for name in reference_names() if any((place / name).is_dir() for place in (FOLDER, CHECKOUT))]
+    """Return the names of the reference models whose weights are here: one in an installed package."""
+    places = (FOLDER, CHECKOUT)
+    return [name for name in reference_names() if any((place / name / WEIGHTS).is_file() for place in places)]
 
 
 def reference_folder(name: str) -> Path:
-    """Return the folder of a reference model's files, which are not checked; FileNotFoundError if they are not here."""
+    """Return the folder of a reference model's files, unchecked, with its weights if they are in one.
+
+    FileNotFoundError if there is none.
+    """
     places = (FOLDER, CHECKOUT, data_folder() / "reference")
-    for place in places:
-        if (place / name).is_dir():
-            return place / name
+    folders = [place / name for place in places if (place / name).is_dir()]
+    if folders:
+        return max(folders, key=lambda folder: (folder / WEIGHTS).is_file())
     inside = ", ".join(f"{PREFIX}{other}" for other in shipped_names()) or "no reference model"
     raise FileNotFoundError(
         f"{PREFIX}{name}: expected its files in {places[0]}, {places[1]} or {places[2]}, received none; {inside} comes "
-        f"with the package, all are in a checkout of the book: give its folder studies/reference/models/{name}"
+        f"with the package; in a checkout of the book, make models brings all: give its folder "
+        f"studies/reference/models/{name}"
     )
 
 
@@ -92,7 +99,8 @@ def _check(file: str, folder: Path) -> Path:
     path = folder / file
     received = f"{_sha256(path)} of {path.stat().st_size:,} bytes" if path.is_file() else "no file"
     if received.split()[0] != registry()[file]:
-        raise errors.invalid(f"{path}: checksum", registry()[file], f"{received}; install posbias again or restore it")
+        remedy = "make models brings it" if folder == CHECKOUT else "install posbias again or restore it"
+        raise errors.invalid(f"{path}: checksum", registry()[file], f"{received}; {remedy}")
     return path
 
 

@@ -42,7 +42,8 @@ def test_the_registry_is_that_of_the_files():
     assert len(shipped.registry()) == 7 * len(shipped.reference_names()) + 2
 
 
-def test_names_in_the_package_and_names_that_can_be_had(package):
+def test_names_in_the_package_and_names_that_can_be_had(package, tmp_path):
+    (tmp_path / "checkout" / "two").mkdir(parents=True)  # without weights
     assert shipped.shipped_names() == ["one"] and shipped.reference_names() == ["one", "two"]
     assert shipped.model_folder("reference/one") == str(package / "one")
     for name in ("three", "", "one/", "held-out.npz", "../package/one"):
@@ -63,6 +64,7 @@ def test_a_model_that_is_nowhere_is_refused_with_where_it_was_sought(package, tm
 def test_a_model_elsewhere_is_taken_if_it_is_that_model(package, tmp_path, place):
     data = tmp_path / place
     write(data, {name: content for name, content in FILES.items() if "two" in name})
+    (tmp_path / "checkout" / "two").mkdir(parents=True, exist_ok=True)  # perhaps with a record alone
     assert shipped.model_folder("reference/two") == str(data / "two")
     (data / "two" / "model.safetensors").write_bytes(b"a model of my own")
     with pytest.raises(ValueError, match=rf"{data / 'two' / 'model.safetensors'}: checksum: .*of 17 bytes"):

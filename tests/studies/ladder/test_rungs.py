@@ -14,6 +14,7 @@ from posbias.measure.loading import Source
 from posbias.measure.run import measured
 from posbias.measure.session import Session
 from posbias.measure.settings import RUNGS, Settings
+from posbias.shipped import shipped_names
 from studies.ladder import rung_tables, rungs
 from studies.results import load, of_kind
 
@@ -40,7 +41,7 @@ def test_an_entry_has_the_exact_influence_and_every_rung(llama):
     assert (llama["document"].values == plain["document"].values).all()
 
 
-@pytest.mark.parametrize("model", ["bloom-8", "gpt2-12", "llama-12"])
+@pytest.mark.parametrize("model", ["bloom-8", "llama-12"])
 def test_exchanged_maps_are_those_of_the_next_layer_and_own_ones_are_the_rung(model):
     x = rungs.measure_exchanged(settings(model))
     plain = rungs.measure_rungs(settings(model))
@@ -59,7 +60,7 @@ def test_exchanged_maps_are_those_of_the_next_layer_and_own_ones_are_the_rung(mo
         assert instrument.family.attention_of(instrument.layers[-1]) is instrument.attentions[0]
 
 
-@pytest.mark.parametrize("model", ["bloom-8", "mpt-12", "falcon-12", "gpt2-12", "llama-12"])
+@pytest.mark.parametrize("model", shipped_names())
 def test_hidden_units_exchange_their_gates_and_have_them_back(model):
     session = Session(settings(model, prompts=2))
     instrument, ids = session.instrument, session.ids
