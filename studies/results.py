@@ -3,7 +3,8 @@
 ``results/QUESTION.nc`` has a group for each kind of entry. In a group every variable has the dimension ``entry`` in
 front, whose labels are the entries' names (MODEL.KIND); where models differ in their layers or heads, what is shorter
 is padded, and ``size_layer`` and the like say how much of it counts. What entries have in common of attributes is the
-group's, the rest is in ``attributes``, as JSON.
+group's, the rest is in ``attributes``, as JSON. Large arrays of floats of 11 significant bits are kept as the bits of
+float16, scaled by a power of two. ``python -m studies.results`` writes the book's files again.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 import h5netcdf
 import numpy as np
 import xarray as xr
+from jaxtyping import Float, UInt16
 
 from posbias import errors
 from posbias.files import write_whole
@@ -24,6 +26,21 @@ from posbias.netcdf import check_signature
 
 PADDED = ("layer", "other_layer", "head", "depth", "hop", "channel")
 """Dimensions in which the entries of a group may differ."""
+LARGE = 256
+"""Arrays of more floats are kept in 16 bits each if that changes none of them."""
+OTHER_TEXTS = r"(?!\w+(-ntk)?-\d+\.builtin$).*"
+LEFT_OUT = {
+    "models": {
+        OTHER_TEXTS: ("influence_signed", "influence_signed_prompts", "attention_received", "lambda_token_prompts"),
+        r"[^.]+\.(random|wikitext-2|builtin-1024)": ("lambda_frobenius_prompts",),
+    },
+    "mixing": {".*": ("influence_signed", "attention_received")},
+    "ladder": {r".*\.rungs-.*": ("rung_pairings",)},
+    "design": {".*": ("attention_received",)},
+    "norms": {".*": ("smooth_course",)},
+    "lookup": {r".+\.copies": ("prompt_tokens", "answer_tokens", "influence_places"), r"[^.]+": ("log_probability",)},
+}
+"""Variables that no page, table or report reads, by question and entry."""
 FOLDER = Path(__file__).resolve().parents[1] / "results"
 
 
@@ -67,6 +84,8 @@ def of_kind(kept: Mapping[str, xr.Dataset], kind: str, models: Sequence[str]) ->
     return {model: kept[f"{model}.{kind}"] for model in models if f"{model}.{kind}" in kept}
 
 
+STEP = re.compile(r"-\d{6}$")
+"""End of the name of a state that training kept: those of all steps are one kind."""
 SEED = re.compile(r"(?P<model>.+)\.seed-(?P<seed>\d+)\.(?P<part>[^.]+)$")
 """Name of an entry of a model that was trained from another seed."""
 
@@ -86,23 +105,47 @@ def save(path: Path, entries: Mapping[str, xr.Dataset]) -> None:
     """Write entries beside those that the file has, in the place of those of the same names, whole or not at all."""
     kept = dict(Results(path)) if path.is_file() else {}
     groups: dict[tuple[Any, ...], dict[str, xr.Dataset]] = {}
-    for name, data in sorted((kept | dict(entries)).items()):
-        groups.setdefault((name.rpartition(".")[2] if "." in name else "network", *_shape(data)), {})[name] = data
+    for name, whole in sorted((kept | dict(entries)).items()):
+        data = whole.drop_vars(_left_out(path.stem, name), errors="ignore")
+        kind = STEP.sub("", name.rpartition(".")[2]) if "." in name else "network"
+        groups.setdefault((kind, *_shape(data)), {})[name] = data
     tree: dict[str, xr.Dataset] = {}
     for (kind, *_), members in groups.items():
         same = [other for other in tree if other.partition("+")[0] == kind]
         tree[f"{kind}+{len(same)}" if same else kind] = stacked(members)
     packed = {"zlib": True, "complevel": 9, "shuffle": True}
     encoding = {
-        f"/{group}": {str(k): packed for k, x in data.data_vars.items() if x.ndim > 1 and x.dtype.kind in "fi"}
+        f"/{group}": {str(k): packed for k, x in data.data_vars.items() if x.ndim > 1 and x.dtype.kind in "fiu"}
         for group, data in tree.items()
     }
     content = xr.DataTree.from_dict(tree).to_netcdf(None, engine="h5netcdf", encoding=encoding)
     write_whole(path, bytes(content))
 
 
+def _left_out(question: str, entry: str) -> list[str]:
+    """Return the variables of an entry that are not kept."""
+    rules = LEFT_OUT.get(question, {})
+    return [name for pattern, names in rules.items() if re.fullmatch(pattern, entry) for name in names]
+
+
+def half_bits(x: Float[np.ndarray, "..."]) -> tuple[UInt16[np.ndarray, "..."], int] | None:
+    """Return floats as bits of float16 after a factor 2**k, and k; None if they would change.
+
+    Only those that are less than 2**-28 of the largest may change, by 2**-38 of it.
+
+    >>> bits, k = half_bits(np.float32([3.0, 0.375]))
+    >>> np.ldexp(bits.view(np.float16).astype(np.float32), -k).tolist(), half_bits(np.float32([1, 1e-3]))
+    ([3.0, 0.375], None)
+    """
+    most = np.abs(x, where=np.isfinite(x), out=np.zeros_like(x)).max()
+    k = 15 - int(np.frexp(most)[1])
+    half = np.ldexp(x, k).astype(np.float16)
+    same = np.allclose(np.ldexp(half.astype(np.float32), -k), x, rtol=0, atol=most * 2.0**-38, equal_nan=True)
+    return (half.view(np.uint16), k) if same else None
+
+
 def stacked(members: Mapping[str, xr.Dataset]) -> xr.Dataset:
-    """Return entries of one shape as one data set; 64-bit floats are kept in 32."""
+    """Return entries of one shape as one data set; 64-bit floats are kept in 32, some in 16."""
     first, sizes = next(iter(members.values())), [data.sizes for data in members.values()]
     most = {dim: max(size[dim] for size in sizes) for dim in sizes[0]}
     out = xr.Dataset(coords={"entry": list(members)})
@@ -121,11 +164,13 @@ def stacked(members: Mapping[str, xr.Dataset]) -> xr.Dataset:
         values = np.full((len(arrays), *shape), np.nan if kind.kind == "f" else "" if kind.kind == "U" else 0, kind)
         for row, a in zip(values, arrays, strict=True):
             row[tuple(slice(n) for n in a.shape)] = a
-        wide = kind == np.float64
-        attrs = x.attrs | ({"stored": "float32 of float64"} if wide else {})
-        out[f"labels_{name}" if name in most else name] = (
-            ("entry", *x.dims), values.astype(np.float32) if wide else values, attrs
-        )  # fmt: skip
+        attrs = dict(x.attrs)
+        if kind == np.float64:
+            values, attrs = values.astype(np.float32), attrs | {"stored": "float32 of float64"}
+        half = half_bits(values) if values.dtype == np.float32 and values[0].size > LARGE else None
+        if half:
+            values, attrs["half"] = half
+        out[f"labels_{name}" if name in most else name] = (("entry", *x.dims), values, attrs)
     attributes = [{k: _plain(v) for k, v in data.attrs.items()} for data in members.values()]
     common = {k: v for k, v in attributes[0].items() if all(k in a and a[k] == v for a in attributes)}
     own = [json.dumps({k: v for k, v in a.items() if k not in common}) for a in attributes]
@@ -148,6 +193,8 @@ def unstacked(group: xr.Dataset) -> dict[str, xr.Dataset]:
             dims = tuple(dim for dim in x.dims if dim != "entry")
             values = values[tuple(slice(sizes.get(str(dim))) for dim in dims)]
             attrs = dict(x.attrs)
+            if "half" in attrs:
+                values = np.ldexp(values.view(np.float16).astype(np.float32), -attrs.pop("half"))
             if attrs.pop("stored", None):
                 values = values.astype(np.float64)
             target = coords if name in group.coords or str(name).startswith("labels_") else data
@@ -166,3 +213,10 @@ def _shape(data: xr.Dataset) -> tuple[Any, ...]:
 def _plain(value: Any) -> Any:
     """Return an attribute as JSON has it."""
     return value.item() if isinstance(value, np.generic) else value.tolist() if isinstance(value, np.ndarray) else value
+
+
+if __name__ == "__main__":
+    for file in sorted(FOLDER.glob("*.nc")):
+        before = file.stat().st_size
+        save(file, {})
+        print(f"{file.name}: {before / 2**20:.1f} to {file.stat().st_size / 2**20:.1f} MiB")

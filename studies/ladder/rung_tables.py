@@ -46,7 +46,7 @@ Limits = Mapping[str, tuple[np.ndarray, np.ndarray]]
 def rung_profiles(x: xr.Dataset, pairing: str | None = None) -> dict[str, Float[np.ndarray, "n"]]:
     """Return the profile of every rung of an entry: over all random pairings, or of one."""
     if pairing is None:
-        found = x["rung_prompts"].mean("prompt")
+        found = x["rung_mean"]
     else:
         found = x["rung_pairings"].sel(pairing=pairing)
     return {str(rung): unit(found.sel(rung=rung).values) for rung in x["rung"].values if found.sel(rung=rung).any()}

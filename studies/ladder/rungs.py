@@ -38,8 +38,8 @@ def measure_rungs(settings: Settings, init: str = "", more: bool = False, pairin
 
     ``pairings`` is the number of random pairings of each batch.
 
-    ``influence_prompts`` (prompt, position) is exact; ``rung_prompts`` (rung, prompt, position) the mean over random
-    pairings, and ``rung_pairings`` (rung, pairing, position) the mean over prompts of each, the first with each
+    ``influence_prompts`` (prompt, position) is exact; ``rung_mean`` (rung, position) the mean over prompts and
+    random pairings, and ``rung_pairings`` (rung, pairing, position) the mean over prompts of each, the first with each
     prompt's own layers (0 for other kernels).
     """
     if init:
@@ -66,11 +66,14 @@ def measure_rungs(settings: Settings, init: str = "", more: bool = False, pairin
             other = instrument.measure(ids, rungs=Rungs(rings[1:], kernels, ("positions",))).ladder
             assert other is not None
             climbed[k, 1:, rows] = other[:, 0].permute(1, 0, 2).numpy()
-    prompts = climbed[:, 1:].mean(1)
     fields = {
         "influence_prompts": (("prompt", "position"), exact, "‖∂p/∂embedding‖ for each prompt"),
-        "rung_prompts": (("rung", "prompt", "position"), prompts, "the same by rung, mean over random pairings"),
-        "rung_pairings": (("rung", "pairing", "position"), climbed.mean(2), "the same, mean over prompts"),
+        "rung_mean": (
+            ("rung", "position"),
+            climbed[:, 1:].mean((1, 2)),
+            "by rung, mean over prompts and random pairings",
+        ),
+        "rung_pairings": (("rung", "pairing", "position"), climbed.mean(2), "the same, of each pairing"),
     }
     return xr.Dataset(
         {name: (dims, shaved(x.astype(np.float32)), {"long_name": what}) for name, (dims, x, what) in fields.items()}

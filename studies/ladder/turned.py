@@ -30,9 +30,9 @@ TURNS = 6
 def measure_turned(settings: Settings) -> xr.Dataset:
     """Measure influence by mean attention with gradients turned; with all directions it is the rung itself.
 
-    ``influence_prompts`` (prompt, position) is exact; ``kept_prompts`` (at, directions, prompt, position) has gradients
-    projected on that many directions, between layers or also at the input, ``turned_prompts`` (turn, prompt, position)
-    turned at random.
+    ``influence_prompts`` (prompt, position) is exact. Means over prompts: ``kept`` (at, directions, position) has
+    gradients projected on that many directions, between layers or also at the input, ``turned`` (turn, position) has
+    them turned at random.
     """
     session = Session(settings)
     session.check()
@@ -54,8 +54,8 @@ def measure_turned(settings: Settings) -> xr.Dataset:
     dims, what = ("prompt", "position"), "‖∂p/∂embedding‖ for each prompt"
     fields = {
         "influence_prompts": (dims, exact, what),
-        "kept_prompts": (("at", "directions", *dims), kept, "by mean attention, projected"),
-        "turned_prompts": (("turn", *dims), turned, "by mean attention, turned at random"),
+        "kept": (("at", "directions", "position"), kept.mean(2), "by mean attention, projected"),
+        "turned": (("turn", "position"), turned.mean(1), "by mean attention, turned at random"),
     }
     return xr.Dataset(
         {name: (dims, shaved(x.astype(np.float32)), {"long_name": what}) for name, (dims, x, what) in fields.items()}

@@ -61,7 +61,7 @@ def _measured(x: xr.Dataset, entry: str) -> dict[str, Any]:
 
 def _untrained(x: xr.Dataset) -> dict[str, Any]:
     """Return the row of untrained networks of one size: the mean profile over seeds, and the mean distances."""
-    profiles = unit(x["influence_prompts"].values.astype(np.float64).sum(1))
+    profiles = unit(x["influence"].values)
     distances: Mapping[str, float] = {
         v: float(np.mean([normalised_wasserstein(q, p) for q, p in zip(predicted, profiles, strict=True)]))
         for v, predicted in ((v, unit(x["profile"].sel(prediction=v).values)) for v in "ab")

@@ -10,6 +10,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import xarray as xr
 
 from posbias import errors
@@ -80,7 +81,7 @@ def measure_untrained(
 
     ``unrotated`` leaves queries and keys without their rotation; ``random_output`` measures the gradient of a random
     combination of logits too: the most likely token depends on the weights where embeddings are tied. The seed of a
-    network also draws its random prompts.
+    network also draws its random prompts. Of influence the mean over prompts is kept.
     """
     if not isinstance(settings.source, Untrained):
         raise errors.invalid("source", "an untrained network", settings.source.model)
@@ -93,4 +94,7 @@ def measure_untrained(
         study = Session(replace(settings, source=replace(settings.source, seed=seed), seed=seed))
         with replaced_rope(study.instrument, "identity") if unrotated else nullcontext():
             found.append(read_network(study, random_output=random_output))
-    return of_seeds(xr.concat(found, "seed"), study, seeds).assign_attrs(unrotated=int(unrotated))
+    data = of_seeds(xr.concat(found, "seed"), study, seeds).assign_attrs(unrotated=int(unrotated))
+    for name in {"influence_prompts", "influence_random"} & set(data):
+        data[name.removesuffix("_prompts")] = data[name].astype(np.float64).mean("prompt", keep_attrs=True)
+    return data.drop_vars("influence_prompts")

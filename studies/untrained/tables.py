@@ -32,9 +32,9 @@ def read_untrained(kept: Mapping[str, xr.Dataset]) -> dict[tuple[str, str], xr.D
     return found
 
 
-def measured_profiles(data: xr.Dataset, output: str = "prompts") -> Float[np.ndarray, "seeds n"]:
+def measured_profiles(data: xr.Dataset, influence: str = "influence") -> Float[np.ndarray, "seeds n"]:
     """Return the measured influence profile of each seed's network, the mean over prompts."""
-    p = data[f"influence_{output}"].values.astype(np.float64).mean(1)  # kept in 32 bits
+    p = data[influence].values
     return np.asarray(p / p.sum(-1, keepdims=True))
 
 
@@ -60,21 +60,21 @@ def cesaro_alpha(layers: int, p: Float[np.ndarray, "n"]) -> float:
     return float(found.x)
 
 
-def distance_table(kept: Mapping[tuple[str, str], xr.Dataset], output: str = "prompts") -> pd.DataFrame:
+def distance_table(kept: Mapping[tuple[str, str], xr.Dataset], influence: str = "influence") -> pd.DataFrame:
     """Return W₁ and rank correlation of every prediction to the measured influence, a row for each seed's network.
 
     Columns: ``model``, ``part``, ``seed``, ``prediction``, ``W1``, ``spearman``. Beside the file's predictions there
     are Cesàro powers, with α fitted to the measured profile (``cesaro``), and with three α from the law, that is from
     weights and denominators: fitted to its profile (``cesaro law``), by its last token's share (``cesaro last``) and by
     the ratio of its last two tokens (``cesaro squares``: T α/(1 - α) = n p_{n-1}/p_n, which is (Σ c²/σ²)^½ with uniform
-    attention). Files without this ``output`` (:func:`measured_profiles`) are left out.
+    attention). Entries without this ``influence`` are left out.
     """
     rows = []
     for (model, part), data in kept.items():
-        if f"influence_{output}" not in data:
+        if influence not in data:
             continue
         T, n = data.sizes["layer"], data.sizes["position"]
-        for seed, p in enumerate(measured_profiles(data, output)):
+        for seed, p in enumerate(measured_profiles(data, influence)):
             predictions = data["profile"].isel(seed=seed).to_series().unstack("position")
             law = predictions.loc["untrained"].to_numpy()
             odds = n * law[-2] / law[-1] / T

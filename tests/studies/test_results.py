@@ -51,6 +51,31 @@ def test_entries_come_back_as_they_were_others_stay_and_a_write_that_fails_leave
     assert path.read_bytes() == before
 
 
+def test_what_has_11_bits_takes_16_and_the_rest_stays_as_it_is(tmp_path):
+    rng = np.random.default_rng(0)
+    short = rng.integers(1024, 2048, (3, 300)) * 2.0 ** rng.integers(-9, 9, (3, 300))
+    short[0, 0], short[1, 0] = 0, np.inf
+    arrays = {"short": short.astype("f4"), "wide": short, "long": rng.random((3, 300)).astype("f4")}
+    data = xr.Dataset({name: (("prompt", "position"), x) for name, x in arrays.items()}, attrs={"model": "m"})
+    results.save(tmp_path / "q.nc", {"m.kind": data})
+    same(data, results.load("q", tmp_path)["m.kind"])
+    stored = xr.load_dataset(tmp_path / "q.nc", group="kind", engine="h5netcdf")
+    assert {name: stored[name].dtype.name for name in arrays} == {
+        "short": "uint16",
+        "wide": "uint16",
+        "long": "float32",
+    }
+
+
+def test_states_of_all_steps_are_one_group_and_what_no_page_reads_is_left_out(tmp_path):
+    signed = measured(1).assign(influence_signed=("prompt", [1.0, -1.0]))
+    names = ("m.step-000001", "m.step-000010", "m.seed-1.builtin", "gpt2-12.builtin", "m-1-untrained-unit.builtin")
+    results.save(tmp_path / "models.nc", dict.fromkeys(names, signed))
+    kept = results.load("models", tmp_path)
+    assert [name for name in kept if "influence_signed" in kept[name]] == ["gpt2-12.builtin"]
+    assert kept._groups["m.step-000001"] == kept._groups["m.step-000010"]
+
+
 def test_entries_are_found_by_kind_and_by_seed(tmp_path):
     names = ("m.kind", "m.seed-2.kind", "m.seed-10.kind", "n.kind", "m.other")
     results.save(tmp_path / "q.nc", {name: measured(1, text=name) for name in names})

@@ -13,8 +13,9 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 import xarray as xr
 from measuring import save
+from safetensors.torch import load_file, save_file
 
-from posbias.shipped import model_folder
+from posbias.shipped import WEIGHTS, model_folder
 from studies import checkpoint, making
 from studies.absolute import measure as absolute
 from studies.making import STEPS, training_of
@@ -51,6 +52,8 @@ def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "trained"
     for name, there in (("bloom-8", "bloom-8"), ("bloom-8/step-000010", "bloom-8"), ("llama-12", "llama-12")):
         shutil.copytree(model_folder(f"reference/{there}"), folder / name, dirs_exist_ok=True)
+    weights = {key: 0.9 * x for key, x in load_file(folder / "llama-12" / WEIGHTS).items()}
+    save_file(weights, folder / "llama-12" / WEIGHTS, {"format": "pt"})
     record = json.loads((folder / "bloom-8" / "training.json").read_text())
     (folder / "bloom-8" / "training.json").write_text(json.dumps(record | {"seed": 5}))
     return folder
@@ -206,7 +209,7 @@ def test_small_networks_and_published_sizes_are_drawn(tmp_path):
     assert entry == "falcon-rw-1b.random" and source.tokenizer == "reference/llama-12"
     run("untrained", "small", "--only", "gpt2", *tiny(tmp_path / "untrained.nc", prompts=1, length=8))
     data = load("untrained", tmp_path)["small-gpt2.random"]
-    assert {"influence_prompts", "influence_random", "profile", "overlap"} <= set(data) and data.sizes["seed"] == 3
+    assert {"influence", "influence_random", "profile", "overlap"} <= set(data) and data.sizes["seed"] == 3
 
 
 def test_a_model_in_a_directory_is_studied_and_has_no_twin(tmp_path, capsys):

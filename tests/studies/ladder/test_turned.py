@@ -31,14 +31,14 @@ def test_all_directions_are_the_rung_and_fewer_are_not(tmp_path):
     pairs = [Rungs(ring(2, (how.seed, start, 0))[None], names=("vectors",)) for start in (0, 2)]
     ids = torch.from_numpy(session.prompts.ids)
     own = [session.instrument.measure(ids[2 * k : 2 * k + 2], rungs=rungs) for k, rungs in enumerate(pairs)]
-    rung = np.concatenate([reading.ladder[:, 0, 0] for reading in own])
-    kept = found["kept_prompts"]
+    rung = np.concatenate([reading.ladder[:, 0, 0] for reading in own]).mean(0)
+    kept = found["kept"]
     assert kept["directions"].values.tolist() == [1, 2, 4, 8, 16, 24, 32]
     for at in kept["at"].values:
         assert np.allclose(kept.sel(at=at, directions=32), rung, rtol=CLOSE)
         assert not np.allclose(kept.sel(at=at, directions=8), rung, rtol=0.01)
     assert (kept.sel(at="layers and input", directions=1) < kept.sel(at="layers", directions=1)).mean() > 0.8
-    first, second = found["turned_prompts"].values[:2]
+    first, second = found["turned"].values[:2]
     assert not np.allclose(first, rung, rtol=0.05) and not np.allclose(first, second, rtol=0.05)
     assert np.allclose(found["influence_prompts"], np.concatenate([r.influence for r in own]), rtol=CLOSE)
 

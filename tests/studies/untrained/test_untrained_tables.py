@@ -34,7 +34,7 @@ def file(profiles, prediction, layers=3):
     ones = np.ones((len(profiles), layers))
     return xr.Dataset(
         {
-            "influence_prompts": (("seed", "prompt", "position"), np.stack([profiles, profiles], 1).astype("f4")),
+            "influence": (("seed", "position"), np.array(profiles)),
             "profile": (("seed", "prediction", "position"), np.stack([[prediction, prediction[::-1]]] * len(profiles))),
             **{name: (("seed", "layer"), ones * k) for k, name in enumerate(("overlap", "content", "branch_gain"))},
             "lambda_frobenius": (("seed", "layer"), ones / 2),
@@ -72,8 +72,8 @@ def test_distances_are_those_of_each_network(kept):
 
 
 def test_another_output_is_another_table(kept):
-    kept["two", "random"]["influence_random"] = kept["two", "random"]["influence_prompts"][..., ::-1]
-    table = distance_table(kept, "random")
+    kept["two", "random"]["influence_random"] = kept["two", "random"]["influence"][..., ::-1]
+    table = distance_table(kept, "influence_random")
     assert set(table["model"]) == {"two"}
     assert table.query("prediction == 'untrained'")["W1"].item() == pytest.approx(0, abs=1e-7)  # it is symmetric
 
