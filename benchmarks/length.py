@@ -1,4 +1,4 @@
-"""Measure long prompts: peak memory, size of the file and time of whole commands, beside what was estimated.
+"""Measure long prompts: peak memory, size of the file and time of whole commands.
 
     python benchmarks/length.py [--only gpt2] [--length 4096]
 
@@ -30,16 +30,14 @@ from posbias.measure import run
 from posbias.measure.untrained import Untrained
 from posbias.measure.corpus import Corpus
 from posbias.measure.settings import quantities_of
-from posbias.measure.session import Session
 from posbias.measure.settings import Settings
 folder, n, quantities, output = sys.argv[1:]
 how = {"rule": "random", "attention": None, "quantities": quantities_of(quantities)}
 settings = Settings(Untrained(folder), Corpus("builtin"), 1, int(n), 1, **how)
-need = Session(settings).need()
 start = time.process_time()
 run.measure(settings, Path(output))
 status = Path("/proc/self/status").read_text().split("VmHWM:")[1]
-print(json.dumps([need.total, int(status.split()[0]) * 1024, Path(output).stat().st_size, time.process_time() - start]))
+print(json.dumps([int(status.split()[0]) * 1024, Path(output).stat().st_size, time.process_time() - start]))
 """
 
 
@@ -50,8 +48,8 @@ def main() -> None:
     parser.add_argument("--only", choices=sorted({row[0] for row in ROWS}))
     parser.add_argument("--length", type=int, choices=sorted({row[1] for row in ROWS}))
     options = parser.parse_args()
-    print("| model | tokens | quantities | estimated GiB | peak GiB | file MB | processor s |")
-    print("|---|---|---|---|---|---|---|", flush=True)
+    print("| model | tokens | quantities | peak GiB | file MB | processor s |")
+    print("|---|---|---|---|---|---|", flush=True)
     for name, n, quantities in ROWS:
         if options.only not in (None, name) or options.length not in (None, n):
             continue
@@ -62,12 +60,11 @@ def main() -> None:
             config.save_pretrained(folder)
             words = [sys.executable, "-c", PROGRAM, folder, str(n), quantities, str(Path(folder) / "m.nc")]
             done = subprocess.run(words, capture_output=True, text=True, check=True)
-        need, peak, size, seconds = json.loads(done.stdout.splitlines()[-1])
+        peak, size, seconds = json.loads(done.stdout.splitlines()[-1])
         row = (
             name,
             f"{n:,}",
             quantities,
-            f"{need / 2**30:.1f}",
             f"{peak / 2**30:.1f}",
             f"{size / 1e6:.1f}",
             f"{seconds:.0f}",

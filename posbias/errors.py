@@ -32,6 +32,15 @@ def invalid(field: str, expected: str, received: Any) -> ValueError:
     return ValueError(f"{field}: expected {expected}, received {shown}".replace("\n", " "))
 
 
+def short(error: BaseException, most: int = 160) -> str:
+    r"""Return what an error says, in one line.
+
+    >>> short(KeyError()), short(OSError("one\n  two"))
+    ('KeyError', 'one two')
+    """
+    return (" ".join(str(error).split()) or type(error).__name__)[:most]
+
+
 def text(field: str, value: str) -> str:
     r"""Return ``value`` if it is text, or raise ValueError: half of a surrogate pair, as of bytes in a path, is none.
 

@@ -57,6 +57,24 @@ def check_output(
     return file
 
 
+def partial_path(output: Path) -> Path:
+    """Return where the partial sums of a result are: beside it, those of each process for themselves.
+
+    >>> partial_path(Path("out/m.nc")).name
+    'm.nc.partial'
+    """
+    rank = os.environ.get("RANK", "0")
+    return output.with_name(f"{output.name}.partial{'' if rank == '0' else rank}")
+
+
+def check_partial(output: Path, *, resume: bool) -> Path:
+    """Return where partial sums go, or raise ValueError if some are there and the run is not to go on from them."""
+    path = partial_path(output)
+    if path.exists() and not resume:
+        raise errors.invalid(str(path), "no partial sums of an unfinished run", "some; give --resume, or delete them")
+    return path
+
+
 def check_folder(path: Path, field: str = "output") -> None:
     """Raise ValueError or OSError unless a folder is there and can be written, or can be made."""
     there = next(place for place in (path.absolute(), *path.absolute().parents) if os.path.lexists(place))

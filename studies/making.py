@@ -19,12 +19,11 @@ import xarray as xr
 
 from posbias import errors
 from posbias.files import check_folder
-from posbias.measure import checkpoint
 from posbias.measure.corpus import Corpus
 from posbias.measure.loading import Source
 from posbias.measure.settings import KERNEL_SIZE, Settings
 from posbias.shipped import PREFIX, reference_names
-from studies import results
+from studies import checkpoint, results
 
 REFERENCES = (
     "bloom-8", "bloom-12", "bloom-24", "mpt-12", "falcon-12", "gpt2-12", "llama-12", "llama-ntk-12", "mistral-12",

@@ -26,11 +26,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from posbias import errors
-from posbias.measure import checkpoint
 from posbias.measure.progress import progress as told
-from posbias.measure.unfinished import held_back
 from posbias.provenance import versions
-from studies import results
+from studies import checkpoint, results
 
 
 @dataclass
@@ -136,15 +134,13 @@ def train(run: Run, path: Path | None = None, *, checkpoint_every: float = 60.0,
         if path is not None:
             checkpoint.save(path, run.state(), done, fingerprint)
 
-    with held_back() as asked, told(run.steps, "steps", progress, done=done, shown=bool(progress)) as bar:
+    with told(run.steps, "steps", progress, done=done, shown=bool(progress)) as bar:
         for step in range(done, run.steps):
             if not run.step(step):
                 break
             bar.update(note=f"loss {run.losses[step]:.3f}")
-            if asked or time.monotonic() - since >= checkpoint_every:
+            if time.monotonic() - since >= checkpoint_every:
                 keep(step + 1)
-            if asked:
-                asked.end()
     keep(run.steps)
 
 

@@ -195,9 +195,9 @@ def status(capsys, words):
 
 
 def launched(*words):
-    """Run Python on two processes by torchrun, and return how it ended."""
+    """Run Python on two processes, as a launcher starts them, and return how it ended."""
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", *map(str, words)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
     return subprocess.run(launch, env=environment, capture_output=True, text=True, timeout=300)
 
 

@@ -20,7 +20,7 @@ from posbias.measure.corpus import Corpus
 from posbias.measure.loading import Source
 from posbias.measure.results import read_results, write_results
 from posbias.measure.rollouts import measured_profile
-from posbias.measure.run import measured
+from posbias.measure.run import measure
 from posbias.measure.session import Session
 from posbias.measure.settings import Settings
 from posbias.measure.summary import summarise
@@ -53,7 +53,7 @@ def test_without_content_the_prediction_is_what_the_model_does(studies, name, de
     """Attention is then position alone: with the model's λ of the second measurement nothing is neglected."""
     study = studies[name]
     with divided_logits(study.instrument.model, 1e9):
-        plain, found = measured(study), measured(study, bias=description)
+        plain, found = measure(study), measure(study, bias=description)
     model = design.attended(plain)
     same = design.Attended(model.kernels, found.lambda_frobenius.values, 4)
     biases = layered_biases(description, 3, 4)
@@ -132,7 +132,7 @@ def test_criteria_by_hand():
 
 
 def test_the_mean_over_heads_stands_for_each_where_only_it_is_there(studies):
-    plain = measured(studies["llama"])
+    plain = measure(studies["llama"])
     each, mean = design.attended(plain), design.attended(plain.drop_vars("attention_heads"))
     assert each.kernels.shape[1] == 4 and mean.kernels.shape[1] == 1 and mean.heads == 4
     none = layered_biases({"kind": "none"}, 3, 4)
@@ -144,7 +144,7 @@ def test_the_mean_over_heads_stands_for_each_where_only_it_is_there(studies):
 @pytest.fixture(scope="module")
 def file(studies, tmp_path_factory):
     path = tmp_path_factory.mktemp("file") / "m.nc"
-    write_results(path, measured(studies["llama"]))
+    write_results(path, measure(studies["llama"]))
     return path
 
 

@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM
 from posbias import cli, shipped
 from posbias.measure.corpus import Corpus, make_prompts
 from posbias.measure.loading import Source
-from posbias.measure.run import measured
+from posbias.measure.run import measure
 from posbias.measure.settings import Settings
 from studies.reference.models import REFERENCES
 
@@ -127,5 +127,5 @@ def test_a_model_whose_weights_are_not_here_says_what_brings_them(monkeypatch):
 def test_a_model_without_positions_has_none():
     model = AutoModelForCausalLM.from_pretrained(shipped.reference_folder("nope-12"))
     assert not model.transformer.wpe.weight.any()
-    results = measured(Settings(Source("reference/nope-12"), Corpus("builtin"), prompts=2, length=32))
+    results = measure(Settings(Source("reference/nope-12"), Corpus("builtin"), prompts=2, length=32))
     assert results.attrs["model"] == "reference/nope-12" and results.attrs["dataset"] == "builtin"

@@ -12,7 +12,6 @@ from typing import Annotated, Any
 import typer
 
 from posbias import errors
-from posbias.measure.unfinished import Interrupted, Terminated, sigterm_raises
 
 GROUPS = (
     "posbias.cli.measure_commands",
@@ -23,20 +22,6 @@ GROUPS = (
     "posbias.cli.design_commands",
 )
 """Modules with a ``register(app)`` that adds their commands; what is heavy they import inside the commands."""
-FORMER = {
-    "published": "python -m studies.published",
-    "bias": "posbias design --measured M.nc",
-    "summarise": 'posbias.load("M.nc").save("S.nc", matrices=False) in Python',
-    "retrieval": "posbias lookup",
-    "study": "python -m studies.NAME",
-    "train-reference": "python -m studies.reference train",
-    "train-icl": "python -m studies.icl train",
-    "train-retrieval": "python -m studies.lookup train",
-    **{
-        name: f"python -m bookkit {name}" for name in ("book", "run", "chapters", "portable", "format", "explorer-data")
-    },
-}
-"""What commands of earlier editions are called now."""
 MEASURING = {
     "torch", "transformers", "tokenizers", "safetensors", "datasets", "accelerate", "xarray", "h5netcdf", "h5py",
     "tqdm", "pandas", "matplotlib", "jinja2"
@@ -101,26 +86,16 @@ def main(arguments: Sequence[str] | None = None, groups: Sequence[str] = GROUPS,
     """Run the command line ``name``; an error that the user can correct is one line on stderr and exit status 2.
 
     A command raises ``ValueError`` or ``OSError`` with a message that says what was expected and what was received; it
-    never prints and exits by itself. ``NAME: …`` is written here and nowhere else. Ctrl-C ends with status 130 and
-    SIGTERM with 143; what a run leaves to go on from is said in the line.
+    never prints and exits by itself. ``NAME: …`` is written here and nowhere else. Ctrl-C ends with status 130.
     """
     try:
-        with sigterm_raises():
-            status = make_app(groups, name)(args=arguments, prog_name=name, standalone_mode=False)
+        status = make_app(groups, name)(args=arguments, prog_name=name, standalone_mode=False)
     except USAGE as error:
         raise SystemExit(_misused(name, error)) from None
-    except typer.Abort:
+    except (typer.Abort, KeyboardInterrupt):
         raise _ended(name, "interrupted", 130) from None
-    except Interrupted as error:
-        raise _ended(name, str(error), error.status) from None
-    except KeyboardInterrupt as error:
-        raise _ended(name, "interrupted", 143 if isinstance(error, Terminated) else 130) from None
     except (ValueError, OSError, ModuleNotFoundError, MemoryError, RecursionError) as error:
         raise _ended(name, one_line(error), 2) from None
-    except RuntimeError as error:  # Python's own, where the signal came while a class was being made
-        if not isinstance(error.__cause__, KeyboardInterrupt):
-            raise
-        raise _ended(name, "interrupted", 143 if isinstance(error.__cause__, Terminated) else 130) from None
     if status == 130:  # typer has caught Ctrl-C
         raise _ended(name, "interrupted", 130)
     raise SystemExit(status or 0)
@@ -139,10 +114,6 @@ def _misused(name: str, error: Any) -> int:
         return int(error.exit_code)
     path = getattr(error.ctx, "command_path", name) if error.ctx is not None else name
     message = " ".join(error.format_message().split()).replace("Value error, ", "").rstrip(".")
-    former = next((word for word in FORMER if message.startswith(f"No such command '{word}'")), None)
-    if former is not None and name == "posbias":
-        sys.stderr.write(f"{name}: {former} is now {FORMER[former]}\n")
-        return int(error.exit_code)
     sys.stderr.write(f"{name}: {message}; see '{path} --help'\n")
     return int(error.exit_code)
 

@@ -11,12 +11,9 @@ from posbias import errors
 from posbias.cli.options import MODEL, group, named_model, with_options
 from posbias.files import check_output, refuse_same
 from posbias.measure.corpus import Corpus
-from posbias.measure.settings import EXPLAINED, UNLESS_GIVEN, Opening, Settings, settings_of
+from posbias.measure.settings import UNLESS_GIVEN, Opening, Settings
 
-OWN = {"target", "prompts"}
-"""Options that say here what they mean."""
-TAKEN = {*EXPLAINED, "against", "of"} - OWN
-MEASURING = group(Corpus, Settings, without={*settings_of(Settings)} - TAKEN, **UNLESS_GIVEN | {"of": None})
+MEASURING = group(Corpus, Settings, door="explain", without=["prompts"], **UNLESS_GIVEN | {"of": None})
 
 
 def register(app: typer.Typer) -> None:

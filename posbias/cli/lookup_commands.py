@@ -9,12 +9,10 @@ import typer
 
 from posbias.cli.options import MODEL, group, named_model, with_options
 from posbias.files import check_output
-from posbias.lookup.tasks import LOOKED, Task
+from posbias.lookup.tasks import Task
 from posbias.measure.biases import HELP
 from posbias.measure.corpus import Corpus
-from posbias.measure.settings import Opening, Settings, settings_of
-
-TAKEN = {*LOOKED, "prompts"}
+from posbias.measure.settings import Opening, Settings
 
 
 def register(app: typer.Typer) -> None:
@@ -26,7 +24,7 @@ def register(app: typer.Typer) -> None:
     opening=[Opening],
     asked=[Task],
     documents=group(Corpus, dataset=None),
-    asking=group(Settings, without={*settings_of(Settings)} - TAKEN),
+    asking=group(Settings, door="lookup"),
 )
 def lookup(
     output: Annotated[Path, typer.Option("--output", "-o", help="netCDF file to write (.nc).")],

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from posbias.cli.options import MODEL, UNTRAINED, Running, group, named_model, with_options
+from posbias.files import check_output, check_partial
 from posbias.measure.biases import HELP, read_bias, read_design
 from posbias.measure.corpus import Corpus
 from posbias.measure.settings import ALONE, UNLESS_GIVEN, Opening, Settings, check_one_length
-from posbias.measure.unfinished import check_run, own_checkpoint, resumable
 
 
 def register(app: typer.Typer) -> None:
@@ -37,7 +37,7 @@ def measure(
         Path | None, typer.Option(help="Also write a report with figures and scores: one file (.html).")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print what it would take in memory, disk and time, and measure nothing.")
+        bool, typer.Option("--dry-run", help="Print what it would take in memory, disk and time, from one prompt.")
     ] = False,
     *,
     opening: dict[str, Any],
@@ -61,30 +61,35 @@ def measure(
     added = read_bias(bias)
     if report is not None:
         check_one_length(settings.rule)
-    check_run(output, **running, report=report)
-    with resumable(lambda: [own_checkpoint(output)]):
-        source = chosen_source(opening, untrained, seed)  # before anything heavy is loaded
-        from posbias.measure import run
-        from posbias.measure.measurement import Measurement
-        from posbias.measure.session import Session
+    check_output(output, overwrite=running["overwrite"])
+    if report is not None:
+        check_output(report, ".html", "report", overwrite=running["resume"] or running["overwrite"])
+    partial = check_partial(output, resume=running["resume"])
+    source = chosen_source(opening, untrained, seed)  # before anything heavy is loaded
+    from posbias.measure import run
+    from posbias.measure.measurement import Measurement
+    from posbias.measure.results import write_results
 
-        for one in (design, added):
-            if one is not None:
-                config = source.config()
-                one.check(untrained or opening["model"], config.num_hidden_layers, config.num_attention_heads)
-        if design is not None:
-            source = chosen_source(opening, untrained, seed, design.description)
-        settings = replace(settings, source=source)
-        if dry_run:
-            session = Session(settings)
-            typer.echo(session.estimate())
-            session.prompts  # noqa: B018 - raises what the run would
-            if untrained is None:
-                source.check_weights()
-            return
+    for one in (design, added):
+        if one is not None:
+            config = source.config()
+            one.check(untrained or opening["model"], config.num_hidden_layers, config.num_attention_heads)
+    if design is not None:
+        source = chosen_source(opening, untrained, seed, design.description)
+    settings = replace(settings, source=source)
+    if dry_run:
+        typer.echo(run.estimate(settings))
+        return
+    try:
         description = None if added is None else added.description
-        results = run.measure(settings, output, **running, progress=True, bias=description)
-        if results is not None:
-            typer.echo(f"{output}: {Measurement(results)!r}")
-            if report is not None:
-                typer.echo(f"{Measurement(results).report(report)}: report")
+        results = run.measure(settings, partial=partial, progress=True, bias=description)
+    except KeyboardInterrupt:
+        if partial.exists():
+            typer.echo(f"{partial} is left: the same command with --resume goes on", err=True)
+        raise
+    if run.find_rank()[0] == 0:
+        write_results(output, results)
+        typer.echo(f"{output}: {Measurement(results)!r}")
+        if report is not None:
+            typer.echo(f"{Measurement(results).report(report)}: report")
+    partial.unlink(missing_ok=True)

@@ -27,7 +27,7 @@ from posbias.measure.settings import setting, settings_of
 class Running:
     """Say what is done with files that are there."""
 
-    resume: bool = setting(False, "Resume from the checkpoint, if there is one.")
+    resume: bool = setting(False, "Go on from the partial sums of a run that was ended, if there are some.")
     overwrite: bool = setting(False, "Replace the output if it is there.")
 
 
@@ -50,11 +50,11 @@ Group = Mapping[str, tuple[Any, Any]]
 """Name of an option → its type with its help, and its default."""
 
 
-def group(*classes: type, without: Collection[str] = (), **defaults: Any) -> Group:
-    """Return the options that the fields of dataclasses describe, some left out, some with other defaults."""
+def group(*classes: type, door: str = "", without: Collection[str] = (), **defaults: Any) -> Group:
+    """Return the options that the fields of dataclasses describe: a door's, less some, some with other defaults."""
     found: dict[str, tuple[Any, Any]] = {}
     for cls in classes:
-        for name, one in settings_of(cls).items():
+        for name, one in settings_of(cls, door=door).items():
             if name not in without:
                 default = defaults.get(name, one.default)
                 shown = ",".join(default) if isinstance(default, tuple) else default
@@ -119,8 +119,7 @@ def refuse_given(options: Any, names: Iterable[str], expected: str) -> None:
 def _annotated(cls: type, name: str, default: Any) -> Any:
     """Return an option's type with typer's description; where None is a choice that is made later, None is allowed."""
     metadata = settings_of(cls)[name].metadata
-    known = dict.fromkeys(("Source", "Corpus"), Any)
-    kind = metadata["kind"] if "kind" in metadata else get_type_hints(cls, localns=known)[name]
+    kind = metadata["kind"] if "kind" in metadata else get_type_hints(cls)[name]
     both_ways = kind is bool and default is not False
     flags = [] if both_ways else [flag(name), *metadata["flags"]]
     return Annotated[kind | None if default is None else kind, typer.Option(*flags, help=metadata["help"])]

@@ -68,13 +68,11 @@ def report(
 
 def check_wanted(model: str, given: dict[str, Any], overwrite: bool) -> None:
     """Refuse what can be refused of a model and its prompts before anything heavy is loaded."""
-    from posbias.measure.corpus import chosen_corpus
+    from posbias.measure.model import chosen_settings
     from posbias.measure.opening import check_model
-    from posbias.measure.settings import check_settings
 
     check_model(model, row=True)
-    check_settings(DEFAULTS | given)
-    chosen_corpus(given)
+    chosen_settings(None, DEFAULTS | {name: x for name, x in given.items() if name != "keep"}, untrained=False)
     if "keep" in given:
         check_output(given["keep"], field="keep", overwrite=overwrite)
 

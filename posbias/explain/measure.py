@@ -18,10 +18,11 @@ from posbias.explain.prompt import Prompt, tokenised
 from posbias.explain.shares import by_segment, centred_logs, given_profile, place_shares, without_position
 from posbias.explain.target import Target, target_of
 from posbias.measure.corpus import Given
+from posbias.measure.loading import check_fits
 from posbias.measure.measurement import Measurement
-from posbias.measure.memory import out_of_memory
+from posbias.measure.memory import is_out_of_memory, out_of_memory
 from posbias.measure.progress import progress as told
-from posbias.measure.run import measured
+from posbias.measure.run import measure
 from posbias.measure.session import Session
 from posbias.measure.settings import Settings
 
@@ -54,7 +55,7 @@ def explain(
     following = "next" if target["target"] == "next" else "top"
     session = opened.with_prompts(length=n, target=following, against=None, of=chosen.of)
     session.check()
-    session.check_room(n + max(len(chosen.tokens) - 1, 0))
+    check_fits(session.config, session.tokenizer, n + max(len(chosen.tokens) - 1, 0))
     if profile is not None:
         profile = given_profile(profile, settings.source, n)
         session = session.with_prompts(corpus=Given("prompt", given=(text,)), prompts=1, rule="first", target="top")
@@ -64,10 +65,10 @@ def explain(
             session.instrument, session.self_check  # noqa: B018 - loads, and raises
             bar.update()
         if profile is None:
-            profile = Measurement(measured(session, progress=progress))
+            profile = Measurement(measure(session, progress=progress))
         return Reader(prompt, chosen, session).explanation(profile, reorder)
     except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-        raise out_of_memory(error, session.settings) or error from None
+        raise out_of_memory() if is_out_of_memory(error) else error from None
 
 
 class Reader:

@@ -29,7 +29,7 @@ from posbias.measure.corpus import Prompts
 from posbias.measure.loading import check_fits, last_part
 from posbias.measure.progress import progress as told
 from posbias.measure.rollouts import measured_profile, variants_of
-from posbias.measure.run import measured
+from posbias.measure.run import measure
 from posbias.measure.session import Session
 from posbias.measure.settings import Settings
 from posbias.networks.added_biases import added_biases, divided_logits
@@ -70,7 +70,7 @@ def look_up(
     subset = prompts.subset(max(profile_prompts, 1))
     session = session.with_prompts(prompts=len(subset), length=prompts.asked.shape[1], quantities=QUANTITIES)
     session.check()
-    session.check_room(session.settings.length)
+    check_fits(config, session.tokenizer, session.settings.length)
     session.prompts = Prompts(prompts.asked[subset], 0, prompts.units[subset])
     with told(1, "model", "loading", shown=progress) as bar:
         session.instrument, session.self_check  # noqa: B018 - loads, and raises
@@ -78,7 +78,7 @@ def look_up(
     name, applied = change(session.instrument.model, bias, temperature)
     with applied:
         scores = scored(session, prompts, progress)
-        profiled = measured(session, progress=progress) if profile_prompts else None
+        profiled = measure(session, progress=progress) if profile_prompts else None
     provenance, corpus = session.provenance(), settings.corpus
     text = corpus.dataset if corpus.named else last_part(corpus.dataset)
     provenance = {kept: provenance[kept] for kept in KEPT} | {

@@ -17,10 +17,6 @@ LEAST = {"pairs": 2}
 """The least of a number, 1 for others: of one pair there is one place, and nothing to choose from."""
 PROFILE_PROMPTS = 32
 """How many prompts give a profile unless given."""
-LOOKED = (
-    "separator", "field", "batch_size", "dtype", "device", "device_map", "special_tokens", "seed",
-)  # fmt: skip
-"""Settings of a measurement that a lookup leaves open, beside those that belong to a task."""
 
 SCORES: dict[str, tuple[str, str]] = {
     "accuracy": ("accuracy", "1 where each token of the answer is the model's most likely one, else 0"),

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import glob
-import gzip
 import hashlib
-import json
 import re
-import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Int
 
 from posbias import errors
-from posbias.measure.settings import check_prompts_fit, setting
+from posbias.measure.settings import setting
 from posbias.shipped import builtin_documents, builtin_units
 
 if TYPE_CHECKING:
@@ -38,19 +33,11 @@ NAMED: dict[str, dict[str, Any]] = {
 BUILTIN = "builtin"
 """Goes by this name: documents that ship with the package and that no reference model was trained on."""
 BUILDERS = {".csv": "csv", ".parquet": "parquet", ".jsonl": "json", ".json": "json"}
-"""How ``datasets`` calls what it reads: tables, and what is packed as .zst. It knows no line to complain about.
-Text and JSON lines, packed as .gz or not, are read here."""
-UNREAD: dict[str, str] = {
-    **dict.fromkeys((".zip", ".tar", ".tgz", ".7z", ".rar"), "unpack the archive, and give its folder or a file of it"),
-    **dict.fromkeys((".bz2", ".xz", ".lz4", ".br"), "unpack it, or pack it as .gz"),
-    **dict.fromkeys((".tsv", ".xls", ".xlsx", ".ods"), "save it as .csv"),
-    **dict.fromkeys((".pdf", ".doc", ".docx", ".odt", ".epub", ".html", ".htm"), "save its text as .txt"),
-    **dict.fromkeys(
-        (".arrow", ".feather", ".orc", ".avro", ".h5", ".nc", ".npy", ".npz", ".pkl", ".db", ".sqlite"),
-        "save its texts as .jsonl or .parquet",
-    ),
-}
-"""Suffixes of files that are not read, and what to do with them."""
+"""How ``datasets`` calls what it reads, by the suffix before that of a packing; anything else is text."""
+OPTIONS: dict[str, dict[str, Any]] = {
+    "csv": {"na_filter": False, "encoding": "utf-8-sig"}, "text": {"sample_by": "document"},
+}  # fmt: skip
+"""How its readers are asked: a cell without text is no number, and a text file is one document."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +50,14 @@ class Corpus:
         "the hub), or a path: text, a folder of .txt files, .jsonl, .csv or .parquet; builtin unless given.",
         "-d",
         kept=True,
+        doors="explain",
     )
-    separator: str | None = setting(None, "Regular expression: lines that begin a new document in a text file.")
-    field: str = setting("text", "Column of the text, or of the messages, in .jsonl, .csv and .parquet.")
+    separator: str | None = setting(
+        None, "Regular expression: lines that begin a new document in a text file.", doors="explain lookup"
+    )
+    field: str = setting(
+        "text", "Column of the text, or of the messages, in .jsonl, .csv and .parquet.", doors="explain lookup"
+    )
 
     def __post_init__(self) -> None:
         """Check that there is a source, and the separator."""
@@ -83,99 +75,69 @@ class Corpus:
         return self.dataset in (BUILTIN, *NAMED) and not Path(self.dataset).exists()
 
     def check(self) -> None:
-        """Raise ValueError unless it is a name, a folder of texts, or a file of a known kind; nothing is read."""
-        if self.separator is not None and (
-            self.named or Path(self.dataset).suffix and _kind(Path(self.dataset)) in BUILDERS
-        ):
-            raise errors.invalid(
-                "separator", f"none with {self.dataset}, whose documents are told apart", self.separator
-            )
+        """Raise ValueError unless it is a name or a path that is there; nothing is read."""
+        if self.separator is not None and (self.named or not self.is_text):
+            expected = f"none with {self.dataset}, whose documents are told apart"
+            raise errors.invalid("separator", expected, self.separator)
         if self.named:
             return
         path = Path(self.dataset)
-        try:
-            there, folder, file = path.exists(), path.is_dir(), path.is_file()
-            inside = sorted(entry.name for entry in path.iterdir()) if folder else []
-        except OSError as error:
-            raise errors.invalid("dataset", "a path", f"{self.dataset[:60]} ({error.strerror})") from None
-        if not there:
+        if not path.is_file() and not path.is_dir():
             raise errors.invalid("dataset", f"a path or one of {', '.join((BUILTIN, *NAMED))}", self.dataset)
-        if folder and not any(name.endswith(".txt") for name in inside):
-            received = f"one of {', '.join(inside[:3])}" if inside else "an empty folder"
-            raise errors.invalid(f"dataset {path}", "a folder of .txt files", received)
-        if not folder and not file:
-            raise errors.invalid(f"dataset {path}", "a file or a folder", "a device or a pipe")
-        kind = _kind(path)
-        if file and kind in UNREAD:
-            wanted = "text, a folder of .txt files, .jsonl, .csv or .parquet"
-            raise errors.invalid(f"dataset {path}", f"{wanted}; {UNREAD[kind]}", kind)
-        if path.suffix.lower() == ".zst" and find_spec("zstandard") is None:
-            advice = "unpack the file, or pip install zstandard"
-            raise errors.invalid(f"dataset {path}", f"a packing that can be read here; {advice}", ".zst")
+        if path.is_dir() and not any(path.glob("*.txt")):
+            raise errors.invalid(f"dataset {path}", "a folder of .txt files", "none in it")
 
     def documents(self) -> Iterator[Document]:
         """Yield the documents in their order; raise ValueError or OSError for what cannot be read."""
         self.check()
+        if self.dataset == BUILTIN and self.named:
+            return builtin_documents()
+        return self._split() if self.separator is not None else self._read()
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it is one text file, and a single document unless a separator says where others begin."""
         path = Path(self.dataset)
-        if self.named:
-            return builtin_documents() if self.dataset == BUILTIN else self._streamed()
-        if path.is_dir():
-            return (_whole(file) for file in sorted(path.glob("*.txt")))
-        builder = BUILDERS.get(_kind(path))
-        if builder in ("csv", "parquet") or (builder is not None and _is_zst(path)):
-            return self._table(path, builder)
-        return self._text(path) if builder is None else self._lines(path)
+        return path.is_file() and _builder(path) == "text"
 
     @property
     def one_text(self) -> bool:
         """Whether all of it is one document: a text file without a separator."""
+        return self.separator is None and self.is_text
+
+    def _split(self) -> Iterator[str]:
+        """Yield the parts of a text from each line on that the separator matches."""
+        for text in map(str, self._read()):
+            starts = [found.start() for found in re.finditer(str(self.separator), text, re.MULTILINE)]
+            parts = zip([0, *starts], [*starts, len(text)], strict=True)
+            yield from (text[start:stop] for start, stop in parts if text[start:stop].strip())
+
+    def _read(self) -> Iterator[Document]:
+        """Yield the texts or conversations of the rows, by the column that has them."""
+        is_table = not self.named and not Path(self.dataset).is_dir() and not self.is_text
+        for number, row in enumerate(self._rows(), 1):
+            yield _document(f"{self.dataset}: row {number}", row, self.field if is_table else "text")
+
+    def _rows(self) -> Iterator[dict[str, Any]]:
+        """Yield the rows that ``datasets`` reads; of a named data set no more than is read."""
+        import datasets
+
+        datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # what it logs is raised too
         path = Path(self.dataset)
-        return self.separator is None and path.is_file() and _kind(path) not in BUILDERS
-
-    def _text(self, path: Path) -> Iterator[str]:
-        """Yield a text, or its parts from each line on that the separator matches."""
-        text = _whole(path)
-        starts = [] if self.separator is None else [x.start() for x in re.finditer(self.separator, text, re.MULTILINE)]
-        for start, stop in zip([0, *starts], [*starts, len(text)], strict=True):
-            if text[start:stop].strip() or self.separator is None:
-                yield text[start:stop]
-
-    def _lines(self, path: Path) -> Iterator[Document]:
-        """Yield the texts or conversations of JSON lines."""
-        with _opened(path) as file:
-            for number, line in enumerate(file, 1):
-                if not line.strip():
-                    continue
-                try:
-                    record = json.loads(line)
-                except (ValueError, RecursionError):
-                    shown = "".join(x if x.isprintable() else "\N{REPLACEMENT CHARACTER}" for x in line.strip()[:60])
-                    raise errors.invalid(f"{path}: line {number}", "a JSON object", shown) from None
-                yield self._found(f"{path}: line {number}", record)
-
-    def _table(self, path: Path, builder: str) -> Iterator[Document]:
-        """Yield the texts or conversations of a table."""
-        for number, row in enumerate(_rows(path, builder), 1):
-            yield self._found(f"{path}: row {number}", row)
-
-    def _streamed(self) -> Iterator[str]:
-        """Stream a named data set: nothing is downloaded beyond what is read."""
-        from datasets import load_dataset
-
+        if self.named:
+            options = NAMED[self.dataset]
+        else:
+            builder = "text" if path.is_dir() else _builder(path)
+            files = sorted(path.glob("*.txt")) if path.is_dir() else [path]
+            options = {"path": builder, "data_files": [glob.escape(str(file)) for file in files]}
+            options |= OPTIONS.get(builder, {})
         try:
-            for row in load_dataset(**NAMED[self.dataset], split="train", streaming=True):
-                yield row["text"]
-        except (OSError, RuntimeError, ValueError) as error:  # the hub's errors are of all three kinds
-            reason = " ".join(str(error).split())[:160] or type(error).__name__
-            raise ConnectionError(f"dataset {self.dataset}: expected the hub to answer, received {reason}") from None
-
-    def _found(self, where: str, record: Any) -> Document:
-        """Return the text of a record, or its conversation."""
-        text = record.get(self.field) if isinstance(record, dict) else None
-        if not isinstance(text, str) and not is_conversation(text):
-            shown = " ".join(str(record).split())[:60]
-            raise errors.invalid(where, f"a record with a text in {self.field!r} (--field)", shown)
-        return text  # type: ignore[return-value]
+            yield from datasets.load_dataset(**options, split="train", streaming=True)
+        except Exception as error:  # pandas, pyarrow, the packings and the hub have errors of their own
+            if self.named:
+                received = f"expected the hub to answer, received {errors.short(error)}"
+                raise ConnectionError(f"dataset {self.dataset}: {received}") from None
+            raise errors.invalid(self.dataset, f"an intact {options['path']} file", errors.short(error)) from None
 
 
 @dataclass(frozen=True)
@@ -222,49 +184,40 @@ def given_corpus(name: str, rows: Any, column: str = "text") -> Given:
     ``rows`` is a list, a column of a table (pandas), or a table with ``column`` (pandas, datasets); a single
     conversation is one document.
     """
-    expected = "a list of texts or of conversations, a pandas Series or DataFrame, or a datasets.Dataset"
     if is_conversation(rows):
         rows = [rows]
     elif (columns := getattr(rows, "columns", getattr(rows, "column_names", None))) is not None:
-        if isinstance(columns, Mapping) or column not in columns:
+        if column not in columns:
             raise errors.invalid(name, f"a table with a column {column!r} (field)", ", ".join(map(str, columns)))
         rows = rows[column]
-    if isinstance(rows, str | bytes | Mapping) or not isinstance(rows, Iterable):
-        raise errors.invalid(name, expected, f"{type(rows).__name__}")
+    if isinstance(rows, str | Mapping) or not isinstance(rows, Iterable):
+        expected = "a list of texts or of conversations, a pandas Series or DataFrame, or a datasets.Dataset"
+        raise errors.invalid(name, expected, type(rows).__name__)
     rows = (one[column] if isinstance(one, Mapping) and column in one else one for one in rows)
     documents = tuple(one.tolist() if isinstance(one, np.ndarray) else one for one in rows)
     if not documents:
         raise errors.invalid(name, "one or more", "none")
     for k, one in enumerate(documents):
-        if isinstance(one, str) and not one.strip():
-            raise errors.invalid(f"{name}: row {k}", "a text", "an empty one")
-        if not isinstance(one, str) and not is_conversation(one):
+        if not (isinstance(one, str) and one.strip()) and not is_conversation(one):
             raise errors.invalid(f"{name}: row {k}", "a text, or messages with a role and a content", repr(one)[:60])
     return Given(f"{name} in memory", given=documents)
 
 
-def _kind(path: Path) -> str:
-    """Return the suffix that says how a file is read, in small letters, that of the packing left out."""
-    return (path.with_suffix("") if path.suffix.lower() in (".gz", ".zst") else path).suffix.lower()
+def _builder(path: Path) -> str:
+    """Return how ``datasets`` calls what reads a file, by its suffix, that of the packing left out."""
+    packed = path.suffix.lower() in (".gz", ".zst", ".bz2", ".xz", ".lz4")
+    return BUILDERS.get((path.with_suffix("") if packed else path).suffix.lower(), "text")
 
 
-def _is_zst(path: Path) -> bool:
-    return path.suffix.lower() == ".zst"
-
-
-def _rows(path: Path, builder: str, **options: Any) -> Iterator[Any]:
-    """Yield the records of a file through ``datasets``."""
-    import datasets
-
-    datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # what it logs is raised too
-    if builder == "csv":
-        options |= {"na_filter": False, "encoding": "utf-8-sig"}
-    try:
-        file = glob.escape(str(path))
-        yield from datasets.load_dataset(builder, data_files=file, split="train", streaming=True, **options)
-    except Exception as error:  # pandas, pyarrow and the packings have errors of their own
-        reason = " ".join(str(error).split())[:160] or type(error).__name__
-        raise errors.invalid(str(path), f"an intact {builder} file", reason) from None
+def _document(where: str, row: Mapping[str, Any], column: str) -> Document:
+    """Return the text of a row, or its conversation, without the fields that only other messages have."""
+    found: Any = row.get(column)
+    if is_conversation(found):
+        found = [{name: x for name, x in one.items() if x is not None or name == "content"} for one in found]
+    if not isinstance(found, str) and not is_conversation(found):
+        received = " ".join(str(row).split())[:60]
+        raise errors.invalid(where, f"a record with a text in {column!r} (--field)", received)
+    return found  # type: ignore[no-any-return]
 
 
 def chosen_corpus(asked: Mapping[str, Any], *, untrained: bool = False) -> tuple[Corpus, str]:
@@ -298,28 +251,6 @@ def chosen_corpus(asked: Mapping[str, Any], *, untrained: bool = False) -> tuple
     corpus = Corpus(asked["dataset"] if given else BUILTIN, asked.get("separator"), column)
     corpus.check()
     return corpus, rule
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[TextIO]:
-    """Open a file of text, unpacked; what is wrong with its bytes is said with its name."""
-    packed = path.suffix.lower() == ".gz"
-    try:
-        with gzip.open(path, "rt", encoding="utf-8") if packed else path.open(encoding="utf-8") as file:
-            yield file
-    except UnicodeDecodeError as error:
-        received = f"the byte 0x{error.object[error.start]:02x}"
-        raise errors.invalid(str(path), "text in UTF-8", received) from None
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise errors.invalid(str(path), "a whole .gz file", " ".join(str(error).split())[:120]) from None
-
-
-def _whole(path: Path) -> str:
-    """Return all of a text."""
-    if _is_zst(path):
-        return "".join(row["text"] for row in _rows(path, "text", sample_by="document"))
-    with _opened(path) as file:
-        return file.read()
 
 
 @dataclass(frozen=True)
@@ -404,13 +335,6 @@ def make_prompts(
 
     Source: residual-aware paper, section 6 ("prompts of n tokens"), for ``first``; the others are controls.
     """
-    errors.positive_integer("prompts", N)
-    errors.positive_integer("length", n, minimum=2)
-    errors.positive_integer("per_document", per_document)
-    errors.positive_integer("seed", seed, minimum=0)
-    check_prompts_fit(N, n)
-    if rule not in RULES:
-        raise errors.invalid("rule", f"{', '.join(RULES[:-1])} or {RULES[-1]}", rule)
     if isinstance(tokenizer, Vocabulary) and rule != "random":
         wanted = "a directory, an id or reference/NAME (--tokenizer), for prompts that are cut from text"
         raise errors.invalid("tokenizer", wanted, "none")
@@ -545,8 +469,7 @@ def _text(tokenizer: Any, document: Document, where: str) -> str:
     try:
         text = str(tokenizer.apply_chat_template(document, tokenize=False, **how))
     except Exception as error:  # templates are programs of the models' authors
-        reason = " ".join(str(error).split())[:80] or type(error).__name__
-        raise errors.invalid(where, "messages that the chat template takes", reason) from None
+        raise errors.invalid(where, "messages that the chat template takes", errors.short(error)) from None
     return errors.text(where, text)
 
 

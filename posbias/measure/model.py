@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from posbias import errors
 from posbias.measure.biases import read_bias
 from posbias.measure.corpus import Corpus, Given, chosen_corpus
-from posbias.measure.hub import check_id
 from posbias.measure.measurement import Measurement, extra
-from posbias.measure.opening import check_subject
+from posbias.measure.opening import check_id, check_subject
 from posbias.measure.settings import (
     ALONE,
     ALWAYS,
-    EXPLAINED,
     SHARES,
     Settings,
-    as_text,
-    check_settings,
-    quantities_of,
     settings_of,
 )
 from posbias.shipped import PREFIX
@@ -118,7 +114,7 @@ class Model:
             If a file or the hub cannot be read.
         """
         from posbias.measure.in_memory import InMemory, lent
-        from posbias.measure.run import measured
+        from posbias.measure.run import measure
         from posbias.measure.untrained import Untrained
 
         if not isinstance(dataset, str | PathLike | None):
@@ -137,7 +133,7 @@ class Model:
         chosen = chosen_settings(self.source, asked, untrained=isinstance(self.source, Untrained))
         with lent(self.source):
             shown = sys.stderr.isatty() if progress is None else bool(progress)
-            return Measurement(measured(chosen, progress=shown, bias=bias))
+            return Measurement(measure(chosen, progress=shown, bias=bias))
 
     def explain(
         self,
@@ -191,8 +187,7 @@ class Model:
         from posbias.measure.untrained import Untrained
         from posbias.networks.families import row_of
 
-        if unknown := sorted(set(settings) - set(EXPLAINED)):
-            raise errors.invalid("explain", f"settings among {', '.join(EXPLAINED)}", ", ".join(unknown))
+        check_names("explain", settings)
         asked = {"prompts": 32, "quantities": ALWAYS if row_of(self.config) else ALONE, **settings}
         asked |= {"dataset": fspath(settings["dataset"])} if settings.get("dataset") is not None else {}
         if isinstance(self.source, InMemory):
@@ -255,12 +250,11 @@ class Model:
         """
         from posbias.lookup.found import Found
         from posbias.lookup.run import look_up
-        from posbias.lookup.tasks import LOOKED, Task, checked_counts, one_change
+        from posbias.lookup.tasks import Task, checked_counts, one_change
         from posbias.measure.in_memory import InMemory, lent
         from posbias.networks.families import family_of
 
-        if unknown := sorted(set(settings) - set(LOOKED)):
-            raise errors.invalid("lookup", f"settings among {', '.join(LOOKED)}", ", ".join(unknown))
+        check_names("lookup", settings)
         family_of(self.config)  # raises where there is no row
         wanted = Task(task, pairs=pairs, length=length, segment=segment, cue=cue)
         texts = None if dataset is None else fspath(dataset)
@@ -295,15 +289,17 @@ class Model:
         return f"{name.removeprefix(PREFIX)}: {self.config.model_type}, {shape}; {how}"
 
 
+def check_names(door: str, asked: Iterable[str], *more: str) -> None:
+    """Raise ValueError for a setting that a door does not take."""
+    known = (*settings_of(Corpus, Settings, door="" if door == "measure" else door), *more)
+    if unknown := sorted(set(asked) - set(known)):
+        raise errors.invalid(door, f"settings among {', '.join(known)}", ", ".join(unknown))
+
+
 def chosen_settings(source: loading.Source | None, asked: dict[str, Any], *, untrained: bool) -> Settings:
     """Return the settings that a user chose by name, the others as they are unless given; nothing heavy is loaded."""
-    known = (*settings_of(Corpus, Settings), "texts", "messages")
-    if unknown := sorted(set(asked) - set(known)):
-        raise errors.invalid("measure", f"settings among {', '.join(known)}", ", ".join(unknown))
-    asked = {name: as_text(value) for name, value in asked.items() if value is not None}
-    if "quantities" in asked:
-        asked["quantities"] = quantities_of(asked["quantities"])
-    check_settings(asked)
+    check_names("measure", asked, "texts", "messages")
+    asked = {name: value for name, value in asked.items() if value is not None}
     corpus, rule = chosen_corpus(asked, untrained=untrained)
     of_run = {name: asked[name] for name in settings_of(Settings) if name in asked}
     if isinstance(corpus, Given):
@@ -325,7 +321,6 @@ def open(
     tokenizer: Any = None,
     trust_remote_code: bool = False,
     allow_pickle: bool = False,
-    strip_prefix: str = "",
 ) -> Model:
     """Open a model to measure it: its configuration is read and checked, its weights are not.
 
@@ -353,8 +348,6 @@ def open(
         Whether code that comes with the model may run.
     allow_pickle
         Whether weights that are not in safetensors may be loaded; such files can run code.
-    strip_prefix
-        What stands in front of the names of the weights and is left away, such as ``module.`` or ``_orig_mod.``.
 
     Raises
     ------
@@ -365,7 +358,7 @@ def open(
         If the extra ``measure`` is not installed.
     """
     opening: dict[str, Any] = {"tokenizer": tokenizer, "trust_remote_code": trust_remote_code, "revision": revision}
-    opening |= {"allow_pickle": allow_pickle, "strip_prefix": strip_prefix}
+    opening |= {"allow_pickle": allow_pickle}
     if hasattr(model, "state_dict"):
         return _in_memory(model, opening, {"untrained": untrained, "seed": seed, "position_bias": position_bias})
     for field, value in (("model", model), ("untrained", untrained), ("tokenizer", tokenizer)):
@@ -404,9 +397,10 @@ def chosen_source(
     check_subject(model, untrained, seed, **of_weights)
     if position_bias is not None and untrained is None:
         raise errors.invalid("position_bias", "untrained, for a network that is built with it", f"model {model}")
+    tokenizer = opening["tokenizer"]
+    if tokenizer and not tokenizer.startswith(PREFIX) and not Path(tokenizer).exists():
+        check_id("tokenizer", tokenizer)
     with extra("measure"):
-        check_id("model", model or "", opening["revision"])
-        check_id("tokenizer", opening["tokenizer"] or "")
         from posbias.measure.loading import Source
         from posbias.measure.untrained import Untrained
     if untrained is None:

@@ -7,6 +7,7 @@ forward pass asks for them here.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -36,6 +37,25 @@ def check_device_map(name: str) -> None:
         torch.zeros(1, device=device).item()
     except (RuntimeError, AssertionError, NotImplementedError):
         raise errors.invalid("device_map", f"{', '.join(MAPS)} or a device", repr(name)) from None
+
+
+def find_device(name: str | None) -> torch.device:
+    """Return the device of that name, or a GPU if there is one; raise ValueError if there is no such device.
+
+    Of several processes each has a GPU of its own.
+    """
+    if name is None:
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    else:
+        errors.device("device", name)
+        try:
+            device = torch.device(name)
+            torch.zeros(1, device=device).item()
+        except Exception:  # each kind of device that is not there has an error of its own
+            raise errors.invalid("device", "cpu, cuda or cuda:0, cuda:1, …", repr(name)) from None
+    if device.type == "cuda" and device.index is None:
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+    return device
 
 
 def works_on(module: nn.Module) -> torch.device:

@@ -17,9 +17,11 @@ from posbias.shipped import PREFIX, reference_folder, reference_names, shipped_n
 GIVEN = ", given biases"
 """Stands after the name of a network that is built with position biases which its configuration lacks."""
 ADAPTER = "adapter_config.json"
-"""Configuration of an adapter of peft, which may lie in a folder without a model."""
+"""Configuration of an adapter of peft."""
 HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?", re.ASCII)
 """What an id on the hub looks like."""
+FILES = (".json", ".jsonl", ".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".gguf", ".nc", ".csv", ".txt", ".yaml")
+"""Ends of names of files, which no id has."""
 
 
 def check_subject(
@@ -64,21 +66,35 @@ def check_model(model: str, *, row: bool = False) -> None:
     if find_gguf(model) is not None:  # its configuration is in it, and is checked where it is opened
         return
     path = Path(model)
+    if (path / ADAPTER).is_file():
+        wanted = "a model; merge an adapter in memory: posbias.open(peft_model.merge_and_unload(), tokenizer=…)"
+        raise errors.invalid(f"model {model}", wanted, f"a directory with an adapter ({ADAPTER})")
     if path.is_dir():
-        if (path / "config.json").is_file() or not (
-            path / ADAPTER
-        ).is_file():  # an adapter's base is seen where it is loaded
-            check_config(path / "config.json", f"model {model}", row=row)
-        return
-    if path.exists():
+        check_config(path / "config.json", f"model {model}", row=row)
+    elif path.exists():
         raise errors.invalid("model", "the directory of a model, or a .gguf file", f"a file, {model}")
-    if model.startswith(PREFIX):
+    elif model.startswith(PREFIX):
         if model.removeprefix(PREFIX) not in reference_names():
             raise errors.invalid("model", f"reference/ and one of {', '.join(reference_names())}", model)
     elif model in reference_names():
         raise errors.invalid("model", f"{PREFIX}{model} for that reference model", model)
-    elif not HUB_ID.fullmatch(model) or ".." in model:
-        raise errors.invalid(f"model {model}", "a directory, or an id that the hub answers for", "no such directory")
+    else:
+        check_id("model", model)
+
+
+def check_id(field: str, name: str) -> None:
+    """Raise ValueError for a name that is no directory and looks like one; whether the hub has it is not asked.
+
+    >>> check_id("model", "./weights")
+    Traceback (most recent call last):
+    ValueError: model ./weights: expected a directory, or an id that the hub answers for, received no such directory
+    """
+    path = Path(name)
+    beside = len(path.parts) > 1 and path.parent.is_dir()
+    if beside or name[0] in ".~" or path.suffix in FILES or not HUB_ID.fullmatch(name) or ".." in name:
+        inside = f" in {path.parent}, which is there" if beside else ""
+        wanted = "a directory, or an id that the hub answers for"
+        raise errors.invalid(f"{field} {name}", wanted, f"no such directory{inside}")
 
 
 def check_config(file: Path, what: str, *, row: bool = False) -> dict[str, Any]:
@@ -104,7 +120,7 @@ def read_object(file: Path) -> dict[str, Any]:
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        reason = "objects nested too deep" if isinstance(error, RecursionError) else " ".join(str(error).split())[:120]
+        reason = "objects nested too deep" if isinstance(error, RecursionError) else errors.short(error)
         raise errors.invalid(str(file), "JSON", reason) from None
     if not isinstance(found, dict):
         raise errors.invalid(str(file), "a JSON object", json.dumps(found)[:40])

@@ -1,6 +1,6 @@
 """What is checked of a model before it is measured: that the instrument sees what the model does.
 
-On one short prompt, in 32 bits where they can be had, three things are held to the model's own numbers: the logits of a
+On one short prompt three things are held to the model's own numbers: the logits of a
 pass that is watched, to those of eager attention; what each layer adds to the stream; and the gradient, which is
 compared with finite differences.
 What is measured wrong for a reason that nobody thought of is refused here.
@@ -24,7 +24,6 @@ from posbias import errors
 from posbias.measure.instrument import Instrument, NotFinite
 from posbias.measure.offload import works_on
 from posbias.measure.weights import coded_layers
-from posbias.measure.widening import can_widen, computes_narrow, widened
 from posbias.networks.families import row_of
 from posbias.networks.hooks import After, Before, given, hooked, regiven, rereturned, returned
 
@@ -96,23 +95,14 @@ def check_instrument(instrument: Instrument, ids: Int[Tensor, "n"]) -> str:
 
     Numbers that are not finite are left to the measurement, which says where: nothing is compared then.
     """
-    narrow = computes_narrow(instrument.model)
+    computes = [getattr(module, "compute_dtype", None) for module in instrument.model.modules()]  # of bitsandbytes
+    narrow = {torch.bfloat16, torch.float16} & {*computes, *(x.dtype for x in instrument.model.parameters())}
     try:
-        wide = _compared_wide(instrument, ids) if narrow and can_widen(instrument) else None
-        found = wide or compared(instrument, ids, 16 if narrow else 32)
+        found = compared(instrument, ids, 16 if narrow else 32)
     except NotFinite:
         return "{}"
     found.check(instrument)
     return found.text()
-
-
-def _compared_wide(instrument: Instrument, ids: Int[Tensor, "n"]) -> Agreement | None:
-    """Return the comparison in 32 bits, None if the model cannot: kernels may take 16 alone, memory may be short."""
-    try:
-        with widened(instrument):
-            return compared(instrument, ids, 32)
-    except (RuntimeError, TypeError):
-        return None
 
 
 def compared(instrument: Instrument, ids: Int[Tensor, "n"], bits: int) -> Agreement:

@@ -21,14 +21,13 @@ from posbias.measure.corpus import Prompts, Vocabulary, make_prompts
 from posbias.measure.in_memory import InMemory
 from posbias.measure.instrument import Instrument, Value
 from posbias.measure.loading import DTYPES, check_attention, check_fits, last_part
-from posbias.measure.memory import Need, check_memory, memory_available, memory_need, operations_a_second
+from posbias.measure.memory import check_weights_fit
 from posbias.measure.offload import check_device_map
-from posbias.measure.plain import PlainInstrument, plain_need
-from posbias.measure.precision import TOKENS, differences, read_prompt
-from posbias.measure.progress import clock_time
+from posbias.measure.plain import PlainInstrument
+from posbias.measure.precision import differences, read_prompt
 from posbias.measure.rowcheck import check_paths
 from posbias.measure.selfcheck import check_instrument
-from posbias.measure.settings import ALONE, ALWAYS, QUANTITIES, Settings, check_settings, settings_of
+from posbias.measure.settings import ALONE, ALWAYS, QUANTITIES, Settings, settings_of
 from posbias.measure.target import Target, chosen_target
 from posbias.measure.untrained import special_tokens
 from posbias.measure.weights import let_gradients_pass
@@ -78,15 +77,15 @@ class Session:
 
     @cached_property
     def prompts(self) -> Prompts:
-        """The prompts, which the model can take; only if there is memory for it and for them."""
+        """The prompts, which the model can take."""
         if self.settings.rule != "whole":
-            self.check_room(self.settings.length)
+            check_fits(self.config, self.tokenizer, self.settings.length)
             return self.cut()
         check_fits(self.config, self.tokenizer, 0)
         prompts = self.cut()
         k = int(prompts.lengths.argmax())
         try:
-            self.check_room(int(prompts.lengths[k]))
+            check_fits(self.config, self.tokenizer, int(prompts.lengths[k]))
         except ValueError as error:
             raise ValueError(f"prompt {k}: {error}") from None
         return prompts
@@ -95,16 +94,6 @@ class Session:
     def longest(self) -> int:
         """Tokens of the longest prompt: of all, unless they are whole documents."""
         return int(self.prompts.lengths.max()) if self.settings.rule == "whole" else self.settings.length
-
-    def check_room(self, length: int) -> None:
-        """Raise ValueError if prompts of as many tokens are beyond the model's context or the memory."""
-        check_fits(self.config, self.tokenizer, length)
-        if "instrument" not in self.__dict__:
-            need = self.need(length)
-            if self.settings.device_map is not None or isinstance(self.settings.source, InMemory):
-                # weights go where there is room, on disk if need be, or are in memory already
-                need = replace(need, weights=0)
-            check_memory(need, self.dtype, self.settings.place())
 
     @cached_property
     def target(self) -> Target:
@@ -164,7 +153,6 @@ class Session:
     def check(self) -> None:
         """Raise ValueError for settings out of range, and for what does not fit the model, which is not loaded."""
         settings = self.settings
-        check_settings({name: getattr(settings, name) for name in settings_of(Settings)})
         if settings.rule == "whole" and (others := [name for name in settings.quantities if name not in ALWAYS]):
             expected = f"{' and '.join(ALWAYS)} alone, for whole prompts, whose tokens have no common positions"
             raise errors.invalid("quantities", expected, ",".join(others))
@@ -196,28 +184,16 @@ class Session:
             return "not measured: the model is spread over devices, or was loaded before"
         if self.family is None:
             return "not measured: the model's family has no row"
-        wide = replace(settings, dtype="float32", prompts=1, batch_size=1, length=min(TOKENS, self.longest))
         try:
-            check_memory(Session(wide).need(), torch.float32, settings.place())
+            check_weights_fit(self.config, torch.float32, settings.place())
         except ValueError as error:
             return f"not measured: {error}"
         model = settings.source.load_model(torch.float32, str(settings.place()), None, self.attention)
-        exact = read_prompt(Instrument(model), self.first)
-        del model  # before it is loaded once more
+        wide = Instrument(model)
+        self.__dict__["self_check"] = check_instrument(wide, self.first)  # in 32 bits, where there is more to see
+        exact = read_prompt(wide, self.first)
+        del model, wide  # before it is loaded once more
         return differences(read_prompt(self.instrument, self.first), exact)
-
-    def estimate(self) -> str:
-        """Return what a measurement takes in memory, disk and time, in words; :meth:`check` comes first."""
-        self.check()
-        need, place = self.need(), self.settings.place()
-        speed = operations_a_second(self.dtype, place)
-        there = memory_available(place)
-        has = "" if there is None else f"; {there / 2**30:.1f} GiB are available"
-        return "\n".join((
-            f"memory: about {need} on {place}{has}",
-            f"disk: at most {need.file / 2**20:.1f} MiB for the result, twice as much for a checkpoint",
-            f"time: about {clock_time(need.operations / speed)} at {speed / 1e9:.0f} billion operations a second",
-        ))  # fmt: skip
 
     def prompt_arrays(self) -> dict[str, np.ndarray]:
         """Return where each prompt comes from, and its tokens if they are to be kept."""
@@ -228,24 +204,6 @@ class Session:
         if self.settings.tokens:
             found["whole_tokens" if whole else "tokens"] = self.prompts.ids.astype(np.int32)
         return found
-
-    def need(self, length: int | None = None) -> Need:
-        """Return an estimate of the memory and the disk that a measurement of prompts of ``length`` tokens takes."""
-        settings, length = self.settings, self.longest if length is None else length
-        together = min(settings.batch_size, settings.prompts)
-        if self.family is None:
-            return plain_need(self.config, self.dtype, together, length, settings.prompts)
-        return memory_need(
-            self.config,
-            self.dtype,
-            together,
-            length,
-            fused=self.attention == "sdpa",
-            quantities=self.quantities,
-            cells=len(self.cells.starts),
-            prompts=settings.prompts,
-            pairings=settings.pairings,
-        )
 
     @property
     def ids(self) -> Int[Tensor, "N n"]:

@@ -1,23 +1,28 @@
 """What a measurement is asked for, in one place without torch: settings, quantities, and what a rollout predicts.
 
 The fields of :class:`Opening`, :class:`~posbias.measure.corpus.Corpus` and :class:`Settings` that have a help text are
-the options of the commands (:mod:`posbias.cli.options`) and the keywords of :func:`posbias.open` and
-:meth:`~posbias.measure.model.Model.measure`; a file has most of them as attributes.
+the options of the commands (:mod:`posbias.cli.options`) and the keywords of :func:`posbias.open` and of the methods of
+:class:`~posbias.measure.model.Model`; a file has most of them as attributes. Their types say what is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import Field, dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from dataclasses import Field, field, fields, replace
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+
+import pydantic
+from pydantic import AfterValidator, BeforeValidator
+from pydantic.dataclasses import dataclass
 
 from posbias import errors
 
 if TYPE_CHECKING:
     import torch
 
-    from posbias.measure.corpus import Corpus
     from posbias.measure.loading import Source
+
+Made = TypeVar("Made", bound=type)
 
 QUANTITIES = {
     "mixing": "λ of each layer and prompt",
@@ -74,13 +79,51 @@ BYTES_PER_TOKEN = 24
 """What is kept in memory of each token of each prompt: its id, and its influence with and without sign."""
 
 
-def setting(default: Any, text: str, *flags: str, kept: bool = False, **more: Any) -> Any:
+def setting(default: Any, text: str, *flags: str, kept: bool = False, doors: str = "", **more: Any) -> Any:
     """Return a field of a dataclass that is an option of commands too.
 
-    ``flags`` are other spellings of the option; ``kept`` says that files have the setting as an attribute; ``kind`` is
-    the option's type where it is not the field's.
+    ``flags`` are other spellings of the option; ``kept`` says that files have the setting as an attribute; ``doors``
+    names what takes it beside a measurement, ``explain`` or ``lookup``; ``kind`` is the option's type where it is not
+    the field's.
     """
-    return field(default=default, metadata={"help": text, "flags": flags, "kept": kept, **more})
+    return field(default=default, metadata={"help": text, "flags": flags, "kept": kept, "doors": doors.split(), **more})
+
+
+def settings_of(*classes: type, door: str = "") -> dict[str, Field[Any]]:
+    """Return the fields with a help text, by name; of a ``door`` beside a measurement those that it takes."""
+    there = {one.name: one for cls in classes for one in fields(cls) if "help" in one.metadata}
+    return {name: one for name, one in there.items() if not door or door in one.metadata["doors"]}
+
+
+def checked(cls: Made) -> Made:
+    """Have a dataclass of pydantic refuse its first wrong field in one line, as everything here is refused."""
+    init: Callable[..., None] = cls.__init__  # type: ignore[misc]
+
+    def one_line(self: Any, *values: Any, **named: Any) -> None:
+        try:
+            init(self, *values, **named)
+        except pydantic.ValidationError as error:
+            raise refusal(error) from None
+
+    cls.__init__ = one_line  # type: ignore[misc]
+    return cls
+
+
+def refusal(error: pydantic.ValidationError) -> ValueError:
+    """Return the first thing that pydantic found, in the one form of a message."""
+    first = error.errors()[0]
+    kind, context = first["type"], first.get("ctx", {})
+    if kind == "value_error":
+        return ValueError(context["error"])
+    expected = {
+        "greater_than_equal": f"an integer of at least {context.get('ge')}",
+        "less_than": f"an integer below {context.get('lt')}",
+        "int_type": "an integer",
+        "bool_type": "True or False",
+        "string_type": "a text",
+        "literal_error": str(context.get("expected")).replace("'", ""),
+    }.get(kind, first["msg"])
+    return errors.invalid(str(first["loc"][0]), expected, repr(first["input"]))
 
 
 def as_text(value: Any) -> Any:
@@ -89,11 +132,34 @@ def as_text(value: Any) -> Any:
     return str(value).removeprefix("torch.") if is_torchs else value
 
 
-def settings_of(*classes: type) -> dict[str, Field[Any]]:
-    """Return the fields with a help text, by name."""
-    return {one.name: one for cls in classes for one in fields(cls) if "help" in one.metadata}
+def quantities_of(names: Any) -> tuple[str, ...]:
+    """Return quantities in their order, from names in one text with commas between them, or one by one.
+
+    Influence alone may be asked for, of a model whose family has no row.
+
+    >>> quantities_of("kernels"), quantities_of("influence")
+    (('mixing', 'influence', 'kernels'), ('influence',))
+    """
+    given = names.split(",") if isinstance(names, str) else list(names) if isinstance(names, Iterable) else [names]
+    wanted = {name.strip() if isinstance(name, str) else name for name in given} - {""}
+    if unknown := [name for name in wanted if name not in QUANTITIES]:
+        raise errors.invalid("quantities", f"some of {', '.join(QUANTITIES)}", ", ".join(sorted(map(str, unknown))))
+    for name, needed in NEEDS.items():
+        if name in wanted and needed not in wanted:
+            there = ",".join(one for one in QUANTITIES if one in wanted)
+            raise errors.invalid("quantities", f"{needed} beside {name}", there)
+    return ALONE if wanted == {*ALONE} else tuple(name for name in QUANTITIES if name in {*wanted, *ALWAYS})
 
 
+Count = Annotated[int, pydantic.Field(ge=1, lt=2**63, strict=True)]
+Flag = Annotated[bool, pydantic.Field(strict=True)]
+Text = Annotated[str, pydantic.Field(strict=True)]
+Dtype = Annotated[Literal["float32", "bfloat16", "float16"], BeforeValidator(as_text)]
+Device = Annotated[Text, AfterValidator(lambda name: errors.device("device", name)), BeforeValidator(as_text)]
+Quantities = Annotated[tuple[str, ...], BeforeValidator(quantities_of)]
+
+
+@checked
 @dataclass(frozen=True)
 class Opening:
     """Say which model is wanted, and what it is allowed to do."""
@@ -101,36 +167,45 @@ class Opening:
     model: str = setting("", "Directory, GGUF file, id on the hub, or reference/NAME.", "-m")
     revision: str | None = setting(None, "Branch, tag or commit of the model on the hub.")
     tokenizer: str | None = setting(None, "Directory or id, if it is not the model's own.")
-    trust_remote_code: bool = setting(False, "Run code that comes with the model.")
-    allow_pickle: bool = setting(False, "Load weights that are not in safetensors; they can run code.")
-    strip_prefix: str = setting("", "Leave away what stands in front of the weights' names: module., _orig_mod.")
+    trust_remote_code: Flag = setting(False, "Run code that comes with the model.")
+    allow_pickle: Flag = setting(False, "Load weights that are not in safetensors; they can run code.")
 
 
+@checked
 @dataclass(frozen=True)
 class Settings:
     """Hold everything that decides what a measurement finds: the model, the documents, and how they are read."""
 
-    source: Source
-    corpus: Corpus
-    prompts: int = setting(200, "Number of prompts; 200 unless given.", "-N", kept=True)
-    length: int = setting(256, "Tokens in each; 256 unless given.", "-n", kept=True)
-    batch_size: int = setting(8, "Prompts at a time.", "-B", kept=True)
-    dtype: str | None = setting(
-        None, "float32, bfloat16 or float16; 32 bits on a CPU, bfloat16 on a GPU unless given.", kept=True
+    source: Any
+    corpus: Any
+    prompts: Count = setting(200, "Number of prompts; 200 unless given.", "-N", kept=True, doors="explain lookup")
+    length: Annotated[Count, pydantic.Field(ge=2)] = setting(256, "Tokens in each; 256 unless given.", "-n", kept=True)
+    batch_size: Count = setting(8, "Prompts at a time.", "-B", kept=True, doors="explain lookup")
+    dtype: Dtype | None = setting(
+        None, "float32, bfloat16 or float16; 32 bits on a CPU, bfloat16 on a GPU unless given.", kept=True,
+        doors="explain lookup", kind=str,
+    )  # fmt: skip
+    device: Device | None = setting(
+        None, "cpu, cuda, cuda:1, …; a GPU if there is one.", kept=True, doors="explain lookup", kind=str
     )
-    device: str | None = setting(None, "cpu, cuda, cuda:1, …; a GPU if there is one.", kept=True)
-    device_map: str | None = setting(None, "Spread the model by accelerate: auto, balanced, sequential.")
-    rule: str = setting(
+    device_map: Text | None = setting(
+        None, "Spread the model by accelerate: auto, balanced, sequential.", doors="explain lookup"
+    )
+    rule: Text = setting(
         "first",
         "first (the first tokens of documents), cut (tokens from inside them), last (their last tokens), whole "
         "(documents as they are, of different lengths: influence by tenths of a prompt and from its end) or random; "
         "first unless given, random with --untrained and no --dataset.",
         kept=True,
     )
-    seed: int = setting(0, "Of what is drawn: places, tokens, and the weights of --untrained.", kept=True)
-    per_document: int = setting(1, "Most prompts from one document, for the rule cut.")
-    special_tokens: bool = setting(True, "Put the tokenizer's start tokens in front.", kept=True)
-    quantities: tuple[str, ...] = setting(
+    seed: Annotated[int, pydantic.Field(ge=0, lt=2**32, strict=True)] = setting(
+        0, "Of what is drawn: places, tokens, and the weights of --untrained.", kept=True, doors="explain lookup"
+    )
+    per_document: Count = setting(1, "Most prompts from one document, for the rule cut.")
+    special_tokens: Flag = setting(
+        True, "Put the tokenizer's start tokens in front.", kept=True, doors="explain lookup"
+    )
+    quantities: Quantities = setting(
         DEFAULT,
         "What is measured, with commas between: mixing and influence always (influence alone where a family has no "
         "row); kernels, content, logits (content as matrices), heads (attention of each head), branches (for the law "
@@ -140,28 +215,41 @@ class Settings:
         kept=True,
         kind=str,
     )
-    kernel_size: int = setting(
+    kernel_size: Count = setting(
         KERNEL_SIZE, "Most tokens of which matrices are kept whole; beyond, averaged over as many cells.", kept=True
     )
-    pairings: int = setting(1, "Pairings of the prompts of a batch, for ladder; their spread is kept.", kept=True)
-    target: str = setting(
+    pairings: Count = setting(1, "Pairings of the prompts of a batch, for ladder; their spread is kept.", kept=True)
+    target: Text = setting(
         "top",
         "What influence belongs to: top (the likeliest next token), next (the one that follows in the text) or the "
         "text of a token, such as ' Paris'.",
         kept=True,
     )
-    against: str | None = setting(None, "A second token, whose number is subtracted: a contrast.", kept=True)
-    of: str = setting("probability", "probability, logit or log-probability of the target.", kept=True)
-    attention: str | None = setting(
-        "eager", "eager, or sdpa, torch's fused kernel; fused where the family has it unless given.", kept=True
+    against: Text | None = setting(
+        None, "A second token, whose number is subtracted: a contrast.", kept=True, doors="explain"
     )
-    tokens: bool = setting(True, "Keep the prompts' token ids in the file.")
+    of: Text = setting(
+        "probability", "probability, logit or log-probability of the target.", kept=True, doors="explain"
+    )
+    attention: Literal["eager", "sdpa"] | None = setting(
+        "eager", "eager, or sdpa, torch's fused kernel; fused where the family has it unless given.", kept=True,
+        doors="explain", kind=str,
+    )  # fmt: skip
+    tokens: Flag = setting(True, "Keep the prompts' token ids in the file.")
+
+    def __post_init__(self) -> None:
+        """Check what fits the machine, and batches that the ladder pairs."""
+        errors.fits("length", self.length, self.length * BYTES_PER_TOKEN)
+        size = self.prompts * self.length * BYTES_PER_TOKEN
+        errors.fits("prompts", f"{self.prompts} of {self.length} tokens", size)
+        if "ladder" in self.quantities:
+            check_batches(self.prompts, self.batch_size)
 
     def place(self) -> torch.device:
         """Return the device, or raise ValueError if there is no such one."""
-        from posbias.measure.processes import found_device
+        from posbias.measure.offload import find_device
 
-        return found_device(self.device)
+        return find_device(self.device)
 
     def precision(self) -> str:
         """Return the name of the number format."""
@@ -174,42 +262,6 @@ class Settings:
 
 UNLESS_GIVEN: dict[str, Any] = dict.fromkeys(("dataset", "rule", "attention", "prompts", "length", "quantities"))
 """Where the doors differ from the classes: what a user leaves open is chosen by the model."""
-
-EXPLAINED = (
-    "prompts", "dataset", "separator", "field", "batch_size", "dtype", "device", "device_map", "attention",
-    "special_tokens", "seed",
-)  # fmt: skip
-"""Settings that :meth:`~posbias.measure.model.Model.explain` takes beside those of the prompt."""
-
-
-def check_settings(asked: dict[str, Any]) -> None:
-    """Raise ValueError for a setting out of range, before anything heavy is loaded; ``asked`` may lack some.
-
-    >>> check_settings({"prompts": 0})
-    Traceback (most recent call last):
-    ValueError: prompts: expected an integer of at least 1, received 0
-    """
-    for name, one in settings_of(Settings).items():
-        if asked.get(name) is None:
-            continue
-        if one.type == "int" and name != "seed":
-            errors.positive_integer(name, asked[name], minimum=2 if name == "length" else 1)
-        elif one.type == "bool" and not isinstance(asked[name], bool):
-            raise errors.invalid(name, "True or False", repr(asked[name]))
-        elif one.type.startswith("str") and not isinstance(asked[name], str):
-            raise errors.invalid(name, "a text", repr(asked[name]))
-    if "seed" in asked:
-        errors.seed("seed", asked["seed"])
-    if {"prompts", "length"} <= asked.keys():
-        check_prompts_fit(asked["prompts"], asked["length"])
-    if {"quantities", "prompts", "batch_size"} <= asked.keys() and "ladder" in asked["quantities"]:
-        check_batches(asked["prompts"], asked["batch_size"])
-    if (dtype := asked.get("dtype")) is not None and dtype not in DTYPES:
-        raise errors.invalid("dtype", f"one of {', '.join(DTYPES)}", dtype or "an empty name")
-    if (device := asked.get("device")) is not None:
-        errors.device("device", device)
-    if (attention := asked.get("attention")) is not None and attention not in ATTENTION:
-        raise errors.invalid("attention", " or ".join(ATTENTION), repr(attention))
 
 
 def check_batches(prompts: int, batch_size: int) -> None:
@@ -238,35 +290,6 @@ def check_one_length(rule: str) -> None:
     if rule.startswith("whole"):
         received = "whole ones; cut them with a --length, or plot their tenths"
         raise errors.invalid("report", "prompts of one length", received)
-
-
-def check_prompts_fit(prompts: int, length: int) -> None:
-    """Raise ValueError if what is kept of each token of each prompt takes more than the machine's memory."""
-    errors.fits("length", length, length * BYTES_PER_TOKEN)
-    errors.fits("prompts", f"{prompts} of {length} tokens", prompts * length * BYTES_PER_TOKEN)
-
-
-def quantities_of(names: Any) -> tuple[str, ...]:
-    """Return quantities in their order, from names in one text with commas between them, or one by one.
-
-    Influence alone may be asked for, of a model whose family has no row.
-
-    >>> quantities_of("kernels"), quantities_of("influence")
-    (('mixing', 'influence', 'kernels'), ('influence',))
-    """
-    if not isinstance(names, Iterable):
-        raise errors.invalid("quantities", f"some of {', '.join(QUANTITIES)}", repr(names))
-    given = names.split(",") if isinstance(names, str) else list(names)
-    if not all(isinstance(name, str) for name in given):
-        raise errors.invalid("quantities", f"some of {', '.join(QUANTITIES)}", repr(names))
-    wanted = {name.strip() for name in given} - {""}
-    if unknown := sorted(wanted - set(QUANTITIES)):
-        raise errors.invalid("quantities", f"some of {', '.join(QUANTITIES)}", ", ".join(unknown))
-    for name, needed in NEEDS.items():
-        if name in wanted and needed not in wanted:
-            there = ",".join(one for one in QUANTITIES if one in wanted)
-            raise errors.invalid("quantities", f"{needed} beside {name}", there)
-    return ALONE if wanted == {*ALONE} else tuple(name for name in QUANTITIES if name in {*wanted, *ALWAYS})
 
 
 def labels() -> dict[str, str]:

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from posbias import errors
 from posbias.measure.accumulators import LayerSums, entropy_similarity
 from posbias.measure.attention import Reading
-from posbias.measure.checkpoint import Batch
-from posbias.measure.instrument import TOP, Instrument, NotFinite
+from posbias.measure.instrument import TOP, NotFinite
 from posbias.measure.ladder import Rungs, ring
+from posbias.measure.partial import Batch
 from posbias.measure.positions import Positions
-from posbias.measure.processes import Processes
 from posbias.measure.progress import progress as told
 from posbias.measure.results import WIDE
 from posbias.measure.session import Session
@@ -27,14 +25,14 @@ from posbias.rollout.token_bins import TokenBins
 
 
 class Traces:
-    """Hold one process's sums over its share of a session's batches; its checkpoint goes where nothing can go on."""
+    """Hold the sums over those of a session's batches that are ``chosen``, so many prompts of each ``together``."""
 
-    def __init__(self, session: Session, instrument: Instrument, group: Processes, path: Path) -> None:
+    def __init__(self, session: Session, together: int, chosen: Iterable[int]) -> None:
         settings = self.settings = session.settings
         self.session, self.ids, self.cells = session, session.ids, session.cells
-        self.instrument, self.group, self.path = instrument, group, path
-        self.batch_ids = {rows.start: ids for rows, ids in session.batches()}
-        self.shared = group.share([rows for rows, _ in session.batches()])
+        self.instrument, self.together = session.instrument, together
+        instrument, every = self.instrument, list(session.batches())
+        self.shared = [every[k] for k in chosen]
         self.layers = [LayerSums(instrument.H, self.cells, where, session.quantities) for where in instrument.devices()]
         N, n, T = len(self.ids), settings.length, instrument.T
         shapes: dict[str, tuple[int, ...]] = {"probability": (), "influence": (n,), "influence_signed": (n,)}
@@ -53,22 +51,33 @@ class Traces:
 
     @property
     def batches(self) -> list[Batch]:
-        """Batches of this process, in order."""
-        return [Batch(rows.stop - rows.start, partial(self.read, rows)) for rows in self.shared]
+        """What is to be read, in order."""
+        return [Batch(len(ids), partial(self.read, rows, ids)) for rows, ids in self.shared]
 
     def state(self) -> dict[str, Tensor]:
         """Return all that is added up, by name."""
         sums = {f"layer{t}.{name}": x for t, layer in enumerate(self.layers) for name, x in layer.sums.items()}
         return {**self.rows, **sums}
 
+    def add_up(self, world: int) -> None:
+        """Add the sums of all processes up, which then are the same in each."""
+        if world == 1:
+            return
+        from accelerate import PartialState  # type: ignore[import-untyped]
+        from accelerate.utils import reduce  # type: ignore[import-untyped]
+
+        device = PartialState().device
+        self.rows = {name: reduce(x.to(device), "sum").to(x.device) for name, x in self.rows.items()}
+        for layer in self.layers:
+            layer.sums = {name: reduce(x.to(device), "sum").to(x.device) for name, x in layer.sums.items()}
+
     def arrays(self, positions: Positions | None, shown: bool) -> dict[str, np.ndarray]:
-        """Add up over all processes and return the arrays of the result; the sums are let go layer by layer."""
+        """Return the arrays of the result; the sums are let go layer by layer."""
         N = len(self.ids)
-        rows = {name: self.group.add_up(x).numpy() for name, x in self.rows.items()}
+        rows = {name: x.numpy() for name, x in self.rows.items()}
         layers = []
         with told(len(self.layers), "layers", "assembling", shown=shown) as bar:
             for t, layer in enumerate(self.layers):
-                layer.sums = {name: self.group.add_up(x) for name, x in layer.sums.items()}
                 found = layer.means(N, int(positions.reach[t]) if positions is not None else 0)
                 layers.append({name: x.astype(np.float32) if name in WIDE else x for name, x in found.items()})
                 layer.sums = {}
@@ -83,7 +92,6 @@ class Traces:
             out[f"{norm}_prompts"] = rows[norm]
         total = rows["influence"].sum()
         if total <= 0:
-            self.path.unlink(missing_ok=True)  # nothing goes on from there
             low = self.settings.precision()
             advice = "" if low == "float32" else "; try --dtype float32"
             raise errors.invalid("influence", "gradients above 0", f"none in {low}{advice}")
@@ -107,9 +115,13 @@ class Traces:
             "reach": positions.reach,
         }
 
-    def read(self, batch: slice) -> None:
+    def read(self, rows: slice, ids: Int[Tensor, "B n"]) -> None:
         """Measure a batch of prompts and add to the sums; raise ValueError for a NaN or Inf."""
-        ids = self.batch_ids[batch.start]
+        for start in range(0, len(ids), self.together):
+            part = ids[start : start + self.together]
+            self._read(slice(rows.start + start, rows.start + start + len(part)), part)
+
+    def _read(self, batch: slice, ids: Int[Tensor, "B n"]) -> None:
         carried = torch.zeros(ids.shape) if self.carries else None
         if carried is not None:
             carried[:, -1] = 1.0
@@ -126,7 +138,6 @@ class Traces:
         try:
             reading = self.instrument.measure(ids, observe, rungs, self.session.value(batch))
         except NotFinite as error:
-            self.path.unlink(missing_ok=True)
             where = f"prompt {batch.start + error.prompt}, {error.where}"
             raise errors.invalid(where, "finite numbers", f"{error.number} in {self.settings.precision()}") from None
         own = None if carried is None else carried.double().cpu()

@@ -23,7 +23,8 @@ from transformers.utils import logging
 
 from posbias import errors
 from posbias.measure.corpus import Vocabulary
-from posbias.measure.loading import TOKENIZER_FILES, Source, check_attention, check_shape, last_part
+from posbias.measure.loading import TOKENIZER_FILES, Source, check_attention, check_runs, check_shape, last_part
+from posbias.measure.memory import check_weights_fit
 from posbias.measure.opening import GIVEN, check_config, check_no_weights, untrained_file
 from posbias.measure.sizes import BODIES, SIZES
 from posbias.networks.auto import causal_class
@@ -59,7 +60,7 @@ class Untrained(Source):
 
     def __post_init__(self) -> None:
         """Check the numbers, and that nothing is asked for that only weights have."""
-        names = ("revision", "allow_pickle", "trust_remote_code", "strip_prefix")
+        names = ("revision", "allow_pickle", "trust_remote_code")
         check_no_weights(**{name: getattr(self, name) for name in names})
         errors.seed("seed", self.seed)
         if self.spread is not None and not 0 < self.spread < float("inf"):
@@ -128,19 +129,13 @@ class Untrained(Source):
         check_no_weights(device_map=device_map)
         config = self.config()
         check_attention(config, attention)
+        check_weights_fit(config, dtype, torch.device(device))
         with random_state_kept():
             set_seed(self.seed)
             model = causal_class(config).from_config(config, attn_implementation=attention, dtype=dtype)
             attach_biases(model)
         model = model.eval().to(device)
-        try:
-            with torch.no_grad():
-                model(torch.zeros(1, 2, dtype=torch.long, device=device), use_cache=False)
-        except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-            if isinstance(error, torch.OutOfMemoryError):
-                raise
-            reason = " ".join(str(error).split())[:200]
-            raise errors.invalid(f"untrained {self.model}", "a configuration whose model runs", reason) from None
+        check_runs(f"untrained {self.model}", model)
         return model
 
     def _tokenizer(self) -> str | None:

@@ -5,18 +5,12 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Collection, Iterable
-from itertools import accumulate
-from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from posbias import errors
-from posbias.measure.opening import read_object
 from posbias.networks.families import row_of
-
-INDEX = "model.safetensors.index.json"
 
 _BUFFERS = re.compile(r"(^|\.)((attn|attention|self_attn)\.(masked_)?bias|inv_freq|position_ids|embed_positions)$")
 """Tensors of older checkpoints that are computed today: causal masks, frequencies and positions."""
@@ -38,11 +32,6 @@ def check_weights(
     without the base model's prefix. Buffers of older checkpoints are no surplus.
     """
     missing, unexpected = sorted(missing), sorted(key for key in unexpected if not _BUFFERS.search(key))
-    prefix = common_prefix(unexpected, model)
-    if missing and prefix:
-        like = missing[0]
-        received = f"the same names behind {prefix!r}; try --strip-prefix {prefix}"
-        raise errors.invalid(f"{where}: weights", f"names such as {like}", received)
     T, found = _layers(model, missing, unexpected)
     if T != found:
         raise errors.invalid(f"{where}: layers", f"the {T} of its configuration", f"{found} in its weights")
@@ -60,65 +49,6 @@ def check_weights(
         raise errors.invalid(
             f"{where}: weights", "the model's alone", f"{unexpected[0]}{_more(len(unexpected) - 1)} besides"
         )
-
-
-def common_prefix(keys: Collection[str], model: nn.Module) -> str:
-    """Return the shortest prefix of all ``keys`` without which most are names of a model's tensors, or nothing.
-
-    Not all of them need be: for some tensors transformers knows another name.
-
-    >>> common_prefix(["module.weight", "module.bias"], nn.Linear(2, 2))
-    'module.'
-    """
-    own = set(model.state_dict())
-    base = str(getattr(model, "base_model_prefix", "")) + "."
-    own |= {name.removeprefix(base) for name in own}
-    first = min(keys, default="")
-    for prefix in accumulate(f"{part}." for part in first.split(".")[:-1]):
-        rest = [key.removeprefix(prefix) for key in keys if key.startswith(prefix)]
-        if len(rest) == len(keys) < 2 * sum(name in own for name in rest):
-            return prefix
-    return ""
-
-
-def check_prefix(where: str, folder: Path, prefix: str) -> None:
-    """Raise ValueError if no name of the weights in a folder has a prefix, or one occurs with it and without."""
-    names = set[str]()
-    for file in _safetensors(folder):
-        with safe_open(file, framework="pt") as tensors:
-            names |= set(tensors.keys())
-    stripped = {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
-    if names and not stripped:
-        raise errors.invalid(f"{where}: strip_prefix", "what names of its weights begin with", repr(prefix))
-    if stripped & names:
-        received = f"{min(stripped & names)} with it and without"
-        raise errors.invalid(f"{where}: strip_prefix", f"names with {prefix!r}, or without", received)
-
-
-def check_files(folder: Path, *, pickle: bool = False) -> None:
-    """Raise ValueError unless a folder has whole .safetensors files, or pickled ones where those will do."""
-    single, index = folder / "model.safetensors", folder / INDEX
-    if not single.is_file():
-        if not index.is_file():
-            pickled = any(folder.glob("*.bin"))
-            if pickled and pickle:
-                return
-            received = "pickled ones; give --allow-pickle if you trust them" if pickled else "none"
-            raise errors.invalid(f"model {folder}", f"weights in model.safetensors, or {INDEX}", received)
-        listed = read_object(index).get("weight_map")
-        if not isinstance(listed, dict) or not all(isinstance(name, str) for name in listed.values()) or not listed:
-            wanted = "names of tensors, each with the file that it is in"
-            raise errors.invalid(f"{index}: weight_map", wanted, repr(listed)[:40])
-        gone = sorted({name for name in listed.values() if not (folder / name).is_file()})
-        if gone:
-            received = f"{gone[0]}{_more(len(gone) - 1)}, not there"
-            raise errors.invalid(f"{index}: weight_map", "files that are there", received)
-    for file in _safetensors(folder):
-        try:
-            with safe_open(file, framework="pt") as tensors:
-                tensors.keys()
-        except SafetensorError as error:
-            raise errors.invalid(str(file), "whole .safetensors files", " ".join(str(error).split())[:200]) from None
 
 
 def is_coded(weight: Any) -> bool:
@@ -148,15 +78,6 @@ def let_gradients_pass(model: nn.Module) -> None:
     for module in model.modules():
         if hasattr(module, "support_avx512bf16_for_cpu"):
             module.support_avx512bf16_for_cpu = False  # type: ignore[assignment]
-
-
-def _safetensors(folder: Path) -> list[Path]:
-    """Return the files that transformers reads: the one, or those of the index."""
-    if (folder / "model.safetensors").is_file():
-        return [folder / "model.safetensors"]
-    if not (folder / INDEX).is_file():
-        return []
-    return [folder / name for name in sorted(set(read_object(folder / INDEX)["weight_map"].values()))]
 
 
 def _layers(model: Any, missing: Collection[str], unexpected: Collection[str]) -> tuple[int, int]:

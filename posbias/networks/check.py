@@ -1,6 +1,6 @@
 """Try a row of the table of families on a model: ``python -m posbias.networks.check DIR [--row row.yaml]``.
 
-Without a row for the model's family it proposes one by looking at the modules, and tries that.
+A model whose family has no row needs one in a file.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import Any, get_args
 import yaml
 
 from posbias import errors
-from posbias.files import check_folder
 from posbias.networks.families import FAMILIES, GROUPS, Family, Position, row_of, text_config
 
 AS_TEXT = {
@@ -133,19 +132,16 @@ def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m posbias.networks.check", description=__doc__.split("\n\n")[0])
     parser.add_argument("folder", type=Path, metavar="DIR", help="directory of a model, or of a config.json alone")
     parser.add_argument("--row", type=Path, help="a row in YAML, in place of the table's")
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write a proposed row there, as YAML")
     given = parser.parse_args(words)
     try:
-        return _run(given.folder, given.row, given.output)
+        return _run(given.folder, given.row)
     except (ValueError, ModuleNotFoundError) as error:
         print(" ".join(str(error).split()), file=sys.stderr)
         return 2
 
 
-def _run(folder: Path, file: Path | None, output: Path | None) -> int:
-    """Try the row of a file, of the table, or one that is proposed, which is printed or written."""
-    if output is not None:
-        check_folder(output.parent)
+def _run(folder: Path, file: Path | None) -> int:
+    """Try the row of a file, or of the table."""
     from posbias.measure.opening import check_config
 
     name = str(check_config(folder / "config.json", f"model {folder}").get("model_type"))
@@ -153,25 +149,13 @@ def _run(folder: Path, file: Path | None, output: Path | None) -> int:
     import torch
 
     from posbias.measure.plain import PlainInstrument
-    from posbias.measure.proposal import proposed
     from posbias.measure.rowcheck import compared
 
     model = opened(folder)
+    if row is None and row_of(model.config) is None:
+        raise errors.invalid("row", "--row, a row in YAML, for a family that the table has not", name)
     PlainInstrument(model)  # raises where it takes no embeddings, or does not run
     ids = torch.randint(1, text_config(model.config).vocab_size, (B, N), generator=torch.Generator().manual_seed(0))
-    if row is None and row_of(model.config) is None:
-        with said_once("a model for which a row can be proposed; write one, --row"):
-            said = {"name": name, **proposed(model, ids)}
-        text = f"# {name} has no row; this one is proposed from its modules\n"
-        text += yaml.safe_dump(said, sort_keys=False, default_flow_style=None)
-        if output is None:
-            print(text, end="")
-        else:
-            output.write_text(text, encoding="utf-8")
-            print(f"{output}: a row, proposed from the modules of {name}, which has none")
-        row = row_from(said, "proposed row")
-    elif output is not None:
-        raise errors.invalid("output", "a model that has no row yet", f"{name}, which has one")
     agree = True
     with tried(row), said_once("a model that runs as the row says"):
         for one in compared(model, ids):

@@ -24,7 +24,7 @@ from posbias import errors
 from posbias.design import Description
 from posbias.measure.branches import Branches, read_branches
 from posbias.measure.instrument import Instrument
-from posbias.measure.run import measured
+from posbias.measure.run import measure
 from posbias.measure.session import Session
 from posbias.measure.settings import Settings
 from posbias.measure.summary import shaved, summarise
@@ -72,7 +72,7 @@ def measure_designed(settings: Settings) -> xr.Dataset:
     losses = np.concatenate([place_losses(study.instrument.model, ids) for _, ids in study.batches()])
     kept = (("prompt", "place"), shaved(losses.astype(np.float32)), {"long_name": "mean loss by place, nats a token"})
     documents = ("prompt", study.prompts.origins.astype(np.int32), {"long_name": "where each prompt is from"})
-    return summarise(measured(study)).assign(loss_places=kept, document=documents)[list(KEPT)]
+    return summarise(measure(study)).assign(loss_places=kept, document=documents)[list(KEPT)]
 
 
 @torch.no_grad()

@@ -74,7 +74,6 @@ def train(
     Entries that are there are kept, and training that was stopped goes on.
     """
     from posbias.files import check_folder
-    from posbias.measure.unfinished import resumable
     from posbias.rollout.masks import Mask
     from studies.icl.settings import Network, Setting, Task, Training, check_memory
     from studies.icl.settings import preset as settings_of
@@ -116,14 +115,12 @@ def train(
     output.mkdir(parents=True, exist_ok=True)
     path, numbers = output / "icl.nc", list(range(seeds))
     names = missing(path, {s.name: module.described(s, training, tested) for s in wanted}, numbers)
-    left = [output / f"{name}.seed{seed}.checkpoint" for name in names for seed in numbers]
     outcomes = module.run_settings(
         [setting for setting in wanted if setting.name in names], numbers, training, output, size=tested, device=where,
         processes=processes, keep=keep, checkpoint_every=checkpoint_every, progress=True,
     )  # fmt: skip
-    with resumable(lambda: left, "the same command goes on"):
-        for name, results in outcomes:
-            _tell(name, results)
+    for name, results in outcomes:
+        _tell(name, results)
     typer.echo(f"{path}: {len(names)} entries made, {len(wanted) - len(names)} kept")
 
 

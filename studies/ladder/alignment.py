@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from posbias.errors import Numbers
 from posbias.measure.instrument import Instrument
 from posbias.measure.rollouts import measured_rollout
-from posbias.measure.run import measured
+from posbias.measure.run import measure
 from posbias.measure.session import Session
 from posbias.measure.settings import DEFAULT, Settings
 from posbias.measure.summary import shaved
@@ -227,7 +227,7 @@ def measure_between(settings: Settings) -> xr.Dataset:
     Coherence is read on the first of the same prompts.
     """
     study = Session(replace(settings, quantities=(*DEFAULT, "heads"), kernel_size=settings.length))
-    results = measured(study)
+    results = measure(study)
     few = study.with_prompts(prompts=min(COHERENCE_PROMPTS, settings.prompts))
     reading = _all_prompts([read_coherence(study.instrument, ids) for _, ids in few.batches()])
     laws = [network_of(results, kernel) for kernel in KERNELS]

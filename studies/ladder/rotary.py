@@ -21,7 +21,7 @@ from posbias.measure.attention import AttentionReading
 from posbias.measure.instrument import Instrument, Observer
 from posbias.measure.interventions import rotary_module
 from posbias.measure.rollouts import layer_masks
-from posbias.measure.run import measured
+from posbias.measure.run import measure
 from posbias.measure.session import Session
 from posbias.measure.settings import Settings
 from posbias.measure.summary import shaved
@@ -212,7 +212,7 @@ def measure_rotary(settings: Settings) -> xr.Dataset:
     ids = study.prompts.ids[:MOST]
     seen = _Means(instrument.T, instrument.H, n)
     rest = read_rotary_means(instrument, ids, settings.batch_size, skip=1, observe=seen)
-    kept = measured(study)
+    kept = measure(study)
     variances = {"keys": rest.variances(n, queries=False), "both": rest.variances(n)}
     A, content = seen.attention / seen.attention.sum(-1, keepdims=True), seen.logits / len(ids)
     masks = layer_masks(kept)

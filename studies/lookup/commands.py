@@ -58,7 +58,6 @@ def train(
     Entries that are there are kept, and training that was stopped goes on.
     """
     from posbias.files import check_folder
-    from posbias.measure.unfinished import resumable
     from studies.lookup.settings import RATES, Setting, Training, described, grid
 
     errors.seconds("checkpoint_every", checkpoint_every)
@@ -96,7 +95,6 @@ def train(
     output.mkdir(parents=True, exist_ok=True)
     path, numbers = output / "lookup.nc", list(range(seeds))
     names = missing(path, {s.name: described(s, own) for s, own in wanted.items()}, numbers)
-    left = [output / f"{name}.seed{seed}.checkpoint" for name in names for seed in numbers]
 
     def finish(setting: Setting) -> None:
         """Measure what is still missing of a setting's networks."""
@@ -115,12 +113,10 @@ def train(
     outcomes = run_settings(
         todo, numbers, output, processes=processes, checkpoint_every=checkpoint_every, progress=True
     )
-    with resumable(lambda: left, "the same command goes on"):
-        for setting, (name, data) in zip(todo, outcomes, strict=True):
-            finish(setting)
-            found = data["accuracy_1"].mean("seed").values
-            typer.echo(
-                f"{name}: {seeds} seeds, found {found.mean():.2f} of the values, first {found[0]:.2f}, "
-                f"last {found[-1]:.2f}"
-            )
+    for setting, (name, data) in zip(todo, outcomes, strict=True):
+        finish(setting)
+        found = data["accuracy_1"].mean("seed").values
+        typer.echo(
+            f"{name}: {seeds} seeds, found {found.mean():.2f} of the values, first {found[0]:.2f}, last {found[-1]:.2f}"
+        )
     typer.echo(f"{path}: {len(names)} entries made, {len(wanted) - len(names)} kept")

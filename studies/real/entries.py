@@ -14,6 +14,7 @@ import xarray as xr
 
 from posbias.files import data_folder, whole_file
 from posbias.measure.progress import progress
+from posbias.measure.results import read_results, write_results
 from posbias.measure.run import measure
 from posbias.measure.session import Session
 from posbias.measure.settings import Settings
@@ -49,9 +50,10 @@ def measure_all(settings: Settings, quantities: Sequence[str] = EVERYTHING) -> x
     settings = replace(settings, quantities=tuple(quantities))
     path = _place(Session(settings), "all", *quantities, str(settings.prompts)).with_suffix(".nc")
     path.parent.mkdir(parents=True, exist_ok=True)
-    found = measure(settings, path, resume=True, progress=True)
-    assert found is not None  # one process
-    return summarise(found)
+    if not path.is_file():
+        write_results(path, measure(settings, partial=path.with_suffix(".partial"), progress=True))
+        path.with_suffix(".partial").unlink()
+    return summarise(read_results(path))
 
 
 def measure_found(settings: Settings, chat: bool) -> xr.Dataset:

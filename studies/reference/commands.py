@@ -11,7 +11,6 @@ import typer
 from posbias import errors
 from posbias.files import check_folder
 from posbias.measure.biases import Described, read_design
-from posbias.measure.unfinished import resumable
 from posbias.shipped import write_held_out
 from studies.reference.models import REFERENCES, Reference, reference
 
@@ -78,11 +77,10 @@ def train(
         goes_on = row.continues is not None and row.steps > 0
         start = pretraining.load_start(output / str(row.continues)) if goes_on else None
         kept = [step for step in wanted if step <= row.steps]
-        with resumable(lambda folder=folder: [folder / "training.checkpoint"], "the same command goes on"):  # type: ignore[misc]
-            log = pretraining.train(
-                row, texts, folder, seed=seed, init=init, start=start, snapshots=kept,
-                checkpoint_every=checkpoint_every, progress=row.name,
-            )  # fmt: skip
+        log = pretraining.train(
+            row, texts, folder, seed=seed, init=init, start=start, snapshots=kept,
+            checkpoint_every=checkpoint_every, progress=row.name,
+        )  # fmt: skip
         done = "untrained"
         if row.steps:
             done = f"training loss {log[-50:, 0].mean():.3f}, held-out loss {log[-1, 1]:.3f} nats a token"

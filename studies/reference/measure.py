@@ -20,7 +20,7 @@ from posbias.measure.accumulators import LayerSums
 from posbias.measure.corpus import document_units, unit_groups
 from posbias.measure.loading import Source
 from posbias.measure.positions import read_positions
-from posbias.measure.run import measured
+from posbias.measure.run import measure
 from posbias.measure.session import Session
 from posbias.measure.settings import Settings
 from posbias.measure.summary import shaved, summarise
@@ -37,7 +37,7 @@ GROUPS = 8
 
 def measure_corpus(settings: Settings) -> xr.Dataset:
     """Measure a model, and keep the summary with each prompt's influence."""
-    return summarise(measured(settings))
+    return summarise(measure(settings))
 
 
 TARGETS = {
@@ -75,13 +75,13 @@ def measure_targets(settings: Settings) -> xr.Dataset:
 
 def measure_snapshot(settings: Settings) -> xr.Dataset:
     """Measure a model in training, and keep the summary without what belongs to single prompts."""
-    return summarise(measured(settings), prompts=False)
+    return summarise(measure(settings), prompts=False)
 
 
 def measure_untrained(settings: Settings, init: str) -> xr.Dataset:
     """Measure a reference model before its first step, and keep the summary."""
     with untrained_twin(settings.source, init) as twin:
-        return summarise(measured(settings.with_source(twin)))
+        return summarise(measure(settings.with_source(twin)))
 
 
 @contextmanager
@@ -120,7 +120,7 @@ def measure_seed(settings: Settings) -> xr.Dataset:
         "group_of": (("prompt",), group, "group of each prompt"),
     }
     found = {name: (dims, x, {"long_name": text}) for name, (dims, x, text) in fields.items()}
-    return summarise(measured(study)).assign(found)
+    return summarise(measure(study)).assign(found)
 
 
 def group_means(study: Session, chosen: np.ndarray) -> tuple[Float[np.ndarray, "T H"], Float[np.ndarray, "T n n"]]:

@@ -50,10 +50,6 @@ COMMAND_LINES = [
     ("--nix", ("--nix",)),
     ("measure -m P/bloom", ("Missing", "--output")),
     ("bookkit nix", ("No such command 'nix'",)),
-    *(
-        (f"{word} P/other --nix", (f"{word} is now", now))
-        for word, now in (("bias", "posbias design --measured"), ("train-icl", "python -m studies.icl train"))
-    ),
 ]
 
 OPTIONS_OF_MEASURE = rows(
@@ -68,7 +64,7 @@ OPTIONS_OF_MEASURE = rows(
         "--per-document 0": "per_document",
         "--rule random": ("dataset", "none with the rule random", "P/d.jsonl"),
         "--dtype int8": "dtype",
-        "--dtype=": ("dtype", "an empty name"),
+        "--dtype=": ("dtype", "''"),
         "--dry-run --dtype float8": ("dtype", "float8"),
         "--device meta": "device",
         "--attention flash": ("attention", "flash"),
@@ -82,11 +78,10 @@ OPTIONS_OF_MEASURE = rows(
         "-q mixing,influence,logits": ("quantities", "content beside logits"),
         "--kernel-size 0": ("kernel_size", "at least 1", "0"),
         "--kernel-size 7": ("kernel_size", "at least 8", "7"),
-        "--strip-prefix module.": ("strip_prefix", "module."),
         "-N 13": ("d.jsonl", "13 prompts of 8 tokens, received 12 from 12 documents"),
         "-n 60": ("d.jsonl", "0 from 12 documents"),
         "--tokenizer P/empty": ("tokenizer", "P/empty"),
-        "--field body": ("d.jsonl: line 1", "'body'"),
+        "--field body": ("d.jsonl: row 1", "'body'"),
     },
 )
 
@@ -95,7 +90,7 @@ WHOLE = rows(
     {
         "-q kernels": ("quantities", "mixing and influence alone, for whole prompts", "kernels"),
         "--report r.html": ("report", "prompts of one length"),
-        "--field body": ("d.jsonl: line 1", "'body'"),
+        "--field body": ("d.jsonl: row 1", "'body'"),
         "-N 13": ("d.jsonl", "13 prompts", "12 from 12 documents"),
     },
 )
@@ -108,12 +103,12 @@ OUTPUTS = [
             "''": ("output", ".nc"),
             "no/m.nc": ("no/m.nc", "No such file or directory"),
             "P/folder.nc": ("folder.nc", "a directory"),
-            "P/pipe.nc": ("pipe.nc", "a device or a pipe"),
+            "P/pipe.nc": ("dataset", "pipe.nc"),
             "P/kept.nc": ("kept.nc", "read-only"),
             "P/circle.nc": "circle.nc",
             f"{'m' * 300}.nc": ("mmm", os.strerror(errno.ENAMETOOLONG)),
-            "P/begun.nc": ("begun.nc.rank0.checkpoint", "give --resume"),
-            "P/begun.nc --resume": ("begun.nc.rank0.checkpoint", "an intact checkpoint"),
+            "P/begun.nc": ("begun.nc.partial", "give --resume"),
+            "P/begun.nc --resume": ("begun.nc.partial", "intact partial sums"),
             "m.nc --report r.txt": ("report", "r.txt"),
             "m.nc --report P/folder.html": ("folder.html", "a directory"),
         },
@@ -123,7 +118,7 @@ OUTPUTS = [
         "rollout P/c.yaml -o",
         {
             "no/p.csv": "no/p.csv",
-            "P/pipe.nc": ("pipe.nc", "a device or a pipe"),
+            "P/pipe.nc": ("dataset", "pipe.nc"),
             "P/c.yaml": ("output", "another file"),
             "P/kept.nc": ("kept.nc", "read-only"),
         },
@@ -195,16 +190,16 @@ CORPORA = rows(
     {
         "nowhere": ("dataset", "nowhere"),
         "' '": ("dataset", "an empty text"),
-        "x" * 5000: ("dataset", "xxx"),
-        "P/pipe.nc": ("pipe.nc", "a device or a pipe"),
-        "P/empty": ("P/empty", "an empty folder"),
-        "P/others": ("P/others", "one of a.md, b.csv"),
+        "x" * 5000: "File name too long",
+        "P/pipe.nc": ("dataset", "pipe.nc"),
+        "P/empty": ("P/empty", "a folder of .txt files"),
+        "P/others": ("P/others", "a folder of .txt files"),
         "P/folder.jsonl": ("P/folder.jsonl", "a folder of .txt files"),
-        "P/latin": ("b.txt", "text in UTF-8", "0xe9"),
-        "P/binary.jsonl": ("binary.jsonl", "text in UTF-8"),
-        "P/broken.jsonl": ("broken.jsonl: line 2", "a JSON object", "not json"),
-        "P/deep.jsonl": ("deep.jsonl: line 1", "a JSON object"),
-        "P/number.jsonl": ("number.jsonl: line 1", "a record with a text in 'text'"),
+        "P/latin": ("P/latin", "an intact text file", "0xe9"),
+        "P/binary.jsonl": ("binary.jsonl", "an intact json file"),
+        "P/broken.jsonl": ("broken.jsonl", "an intact json file"),
+        "P/deep.jsonl": ("deep.jsonl", "an intact json file"),
+        "P/number.jsonl": ("number.jsonl: row 1", "a record with a text in 'text'"),
         "P/zero.txt": ("zero.txt", "0 from 1 document", "--separator"),
         "P/one.txt": ("one.txt", "1 from 1 document", "--separator", "--rule cut"),
         "P/one.txt --rule cut": ("one.txt", "--separator"),
@@ -213,14 +208,14 @@ CORPORA = rows(
         "P/short.csv": "short.csv",
         "P/quote.csv": "quote.csv",
         "P/latin.csv": ("latin.csv", "an intact csv file", "utf-8"),
-        "P/cut.jsonl.gz": ("cut.jsonl.gz", "a whole .gz file"),
+        "P/cut.jsonl.gz": ("cut.jsonl.gz", "an intact json file"),
         "P/broken.csv.gz": "broken.csv.gz",
         "P/d.parquet": ("d.parquet", "an intact parquet file"),
         "P/damaged.parquet": ("damaged.parquet", "an intact parquet file"),
         "P/numbers.parquet": ("numbers.parquet: row 1", "'text'"),
         "P/null.parquet": ("null.parquet: row 2", "'text'"),
         "P/packed.parquet.gz": ("packed.parquet.gz", "an intact parquet file"),
-        "P/x.tar.gz": ("x.tar.gz", "expected text, a folder"),
+        "P/x.tar.gz": ("x.tar.gz", "an intact text file"),
     },
 )
 
@@ -694,7 +689,7 @@ def write_results(root):
     for name in ("pipe.nc", "pipe.yaml"):
         os.mkfifo(root / name)
     (root / "circle.nc").symlink_to("circle.nc")
-    (root / "begun.nc.rank0.checkpoint").write_text("no checkpoint")
+    (root / "begun.nc.partial").write_text("no checkpoint")
     found, setting = Setting(layers=1, pairs=2), Setting()
     for folder in ("networks", "begun", "found"):
         (root / folder).mkdir()

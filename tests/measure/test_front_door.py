@@ -84,8 +84,8 @@ path: expected the name of a file that ends in .nc, received 3
 path: expected the name of a file that ends in .html, received None
 variant: expected one of a, b, c, kernels, own, untrained, independent, fixed-attention, vectors, positions, \
 attention, residual, content, received ['b']
-prompts: expected an integer of at least 1, received 2.5
-length: expected an integer of at least 2, received '16'
+prompts: expected an integer, received 2.5
+length: expected an integer, received '16'
 dataset: expected builtin, the name of a data set, or a path; texts in memory are given as texts=, received 5
 dataset: expected builtin, the name of a data set, or a path; texts in memory are given as texts=, received \
 ['"""
@@ -238,7 +238,7 @@ def test_what_cannot_be_measured_is_refused(place, arguments, message):
         ("reference/none-such", "model: expected reference/ and one of bloom-12"),
         ("no/such/folder", "model no/such/folder: expected a directory, or an id that the hub answers for"),
         ("bloom-8", "model: expected reference/bloom-8 for that reference model, received bloom-8"),
-        (ROOT / "README.md", "model: expected the directory of a model, received a file"),
+        (ROOT / "README.md", "model: expected the directory of a model, or a .gguf file, received a file"),
         (ROOT / "tests", "expected a directory with a config.json, received one without"),
     ],
 )

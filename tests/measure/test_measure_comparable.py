@@ -12,7 +12,7 @@ from measuring import save, write_documents
 from posbias.cli import main
 from posbias.measure.corpus import Corpus
 from posbias.measure.loading import Source
-from posbias.measure.results import read_comparable
+from posbias.measure.results import read_comparable, write_results
 from posbias.measure.run import measure
 from posbias.measure.settings import Settings
 
@@ -24,7 +24,8 @@ def whole(tmp_path_factory):
     """Return the path of a measurement of three prompts."""
     root = tmp_path_factory.mktemp("measured")
     corpus = Corpus(str(write_documents(root / "d.jsonl", [30] * 3)))
-    measure(Settings(Source(str(save(root / "model", "bloom"))), corpus, prompts=3, length=8), root / "m.nc")
+    found = measure(Settings(Source(str(save(root / "model", "bloom"))), corpus, prompts=3, length=8))
+    write_results(root / "m.nc", found)
     return root / "m.nc"
 
 

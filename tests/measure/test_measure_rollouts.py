@@ -36,7 +36,7 @@ def files(tmp_path_factory):
     for name in NAMES:
         source = Source(str(save(root / name, name)))
         options = {"prompts": 6, "length": 16, "batch_size": 4, "quantities": EVERY if name == "gpt2" else EVERY[:-1]}
-        measure(Settings(source, Corpus(str(documents)), **options), root / f"{name}.nc")
+        write_results(root / f"{name}.nc", measure(Settings(source, Corpus(str(documents)), **options)))
     return {name: root / f"{name}.nc" for name in NAMES}
 
 

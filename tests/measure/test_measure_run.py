@@ -1,4 +1,4 @@
-"""Whole measurements: killed and resumed, on two processes, and everything that can be wrong with what is given."""
+"""Whole measurements: stopped and resumed, on two processes, and everything that can be wrong with what is given."""
 
 import hashlib
 import json
@@ -14,16 +14,12 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 pytest.importorskip("xarray", reason="xarray is not installed")
 
-from killed import killed
-from measuring import EVERYTHING, WORDS, agree, arguments, refused, save, status, write_documents
+from measuring import EVERYTHING, WORDS, agree, arguments, launched, refused, save, status, write_documents
 from safetensors.torch import load_file, save_file
 
 from posbias.cli import main
-from posbias.measure import checkpoint
-from posbias.measure import run as module
 from posbias.measure.instrument import Instrument
 from posbias.measure.loading import Source
-from posbias.measure.processes import Processes
 from posbias.measure.results import read_results
 from posbias.measure.rollouts import measured_profile, variants_of
 
@@ -54,13 +50,6 @@ def raising(error):
         raise error
 
     return fail
-
-
-def same_bits(first, second):
-    one, two = read_results(first), read_results(second)
-    assert set(one) == set(two) and one.attrs == two.attrs
-    for name in one:
-        assert one[name].values.tobytes() == two[name].values.tobytes(), name
 
 
 def test_the_command_measures_and_batch_sizes_agree(place, tmp_path, capsys):
@@ -109,31 +98,6 @@ def test_what_is_asked_for_is_what_is_measured(place, tmp_path, capsys, names, t
     assert all(np.isclose(measured_profile(results, variant).sum(), 1) for variant in variants)
 
 
-def test_a_result_is_not_overwritten_and_a_finished_one_is_returned(place, tmp_path, capsys, monkeypatch):
-    output = tmp_path / "m.nc"
-    assert status(capsys, arguments(place, output))[0] == 0
-    before = output.read_bytes()
-    code, _, err = status(capsys, arguments(place, output))
-    assert code == 2 and "m.nc: expected a file that is not there yet, or --overwrite" in err
-    code, _, err = status(capsys, arguments(place, output, "--resume", seed=4))
-    assert code == 2 and "a result of the same settings, or --overwrite, received seed 0, not 4" in err
-    code, _, err = status(capsys, arguments(place, output, "--resume", "--no-tokens"))
-    assert code == 2 and "received tokens in it, which were not to be kept" in err
-    monkeypatch.setattr(Source, "load_model", lambda *_: pytest.fail("measured again"))
-    code, out, _ = status(capsys, arguments(place, output, "--resume"))
-    assert code == 0 and "10 prompts of 16 tokens" in out and output.read_bytes() == before
-    monkeypatch.undo()
-    assert status(capsys, arguments(place, output, "--overwrite", seed=4))[0] == 0
-    assert read_results(output).attrs["seed"] == 4
-
-
-def test_a_dry_run_says_what_it_would_take_and_measures_nothing(place, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(Source, "load_model", lambda *_: pytest.fail("loaded"))
-    code, out, _ = status(capsys, arguments(place, tmp_path / "m.nc", "--dry-run"))
-    assert code == 0 and out.startswith("memory: about 0.") and "\ndisk: at most " in out and "\ntime: about 0:0" in out
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("name", ["gpt2", "gemma2"])
 def test_what_a_number_format_costs_is_in_the_file(place, tmp_path, capsys, name):
     model = save(tmp_path / "model", name)
@@ -173,9 +137,9 @@ def test_long_prompts_are_kept_in_cells(tmp_path, capsys, name):
 
 @pytest.mark.parametrize("after", [1, 3])
 def test_stopped_after_any_batch_it_goes_on(place, tmp_path, capsys, monkeypatch, after):
-    monkeypatch.setattr(checkpoint, "EVERY", 0.0)
-    whole, stopped = tmp_path / "whole" / "m.nc", tmp_path / "stopped" / "m.nc"
-    whole.parent.mkdir(), stopped.parent.mkdir()
+    monkeypatch.setattr("posbias.measure.partial.SHARE", 0)
+    whole, output = tmp_path / "whole.nc", tmp_path / "out" / "m.nc"
+    output.parent.mkdir()
     assert status(capsys, arguments(place, whole))[0] == 0
     real, calls = Instrument.measure, []
 
@@ -188,58 +152,46 @@ def test_stopped_after_any_batch_it_goes_on(place, tmp_path, capsys, monkeypatch
         return real(self, *rest)
 
     monkeypatch.setattr(Instrument, "measure", stop)
-    words = arguments(place, stopped, "--resume")
-    with pytest.raises((KeyboardInterrupt, SystemExit)):
-        main(words)
-    assert [p.name for p in stopped.parent.iterdir()] == ["m.nc.rank0.checkpoint"]
+    code, _, err = status(capsys, arguments(place, output))
+    assert code == 130 and "m.nc.partial is left: the same command with --resume goes on" in err
+    assert [p.name for p in output.parent.iterdir()] == ["m.nc.partial"]
+    code, _, err = status(capsys, arguments(place, output))
+    assert code == 2 and "m.nc.partial: expected no partial sums of an unfinished run" in err
     calls.clear()
     monkeypatch.setattr(Instrument, "measure", lambda self, *rest: calls.append(rest) or real(self, *rest))
-    assert status(capsys, words)[0] == 0
+    assert status(capsys, arguments(place, output, "--resume"))[0] == 0
     assert len(calls) == 1 + 4 - after, "the self-check, and what was not done before"
-    same_bits(whole, stopped)
-    assert [p.name for p in stopped.parent.iterdir()] == ["m.nc"]
+    agree(read_results(whole), read_results(output))
+    assert [p.name for p in output.parent.iterdir()] == ["m.nc"]
 
 
-def test_killed_by_sigkill_it_ends_with_the_same_bits(place, tmp_path, capsys, monkeypatch, one_thread):
-    whole, part = tmp_path / "whole.nc", tmp_path / "killed.nc"
-    words, checkpoint = arguments(place, part), tmp_path / "killed.nc.rank0.checkpoint"
-    killed(words, "from posbias.measure import checkpoint; checkpoint.EVERY = 0.0")
-    assert checkpoint.exists() and not part.exists()
-    assert status(capsys, arguments(place, whole))[0] == 0
-    real, calls = Instrument.measure, []
-    monkeypatch.setattr(Instrument, "measure", lambda self, *rest: calls.append(rest) or real(self, *rest))
-    assert status(capsys, [*words, "--resume"])[0] == 0
-    assert len(calls) == 1 + 3, "the self-check, and all but the first batch, which was in the whole checkpoint"
-    same_bits(whole, part)
-    assert not checkpoint.exists()
-
-
-def test_a_process_says_that_another_has_stopped(monkeypatch):
-    monkeypatch.setattr(torch.distributed, "all_reduce", raising(RuntimeError("Connection closed by peer")))
-    with pytest.raises(ChildProcessError, match="process 1: expected all 2 to finish, one stopped"):
-        Processes(1, 2).add_up(torch.ones(1))
-
-
-def test_a_checkpoint_in_the_way_is_named(place, tmp_path, capsys):
-    (tmp_path / "m.nc.rank0.checkpoint").write_bytes(b"")
-    code, _, err = status(capsys, arguments(place, tmp_path / "m.nc"))
-    assert code == 2 and "m.nc.rank0.checkpoint: expected no checkpoint" in err
-    code, _, err = status(capsys, arguments(place, tmp_path / "m.nc", "--resume"))
-    assert code == 2 and "expected an intact checkpoint" in err and not (tmp_path / "m.nc").exists()
-
-
-def test_a_checkpoint_of_another_run_is_refused(place, tmp_path, capsys, monkeypatch):
-    (tmp_path / "other").mkdir()
-    monkeypatch.setattr(module, "write_results", raising(KeyboardInterrupt()))
-    with pytest.raises((KeyboardInterrupt, SystemExit)):
-        main(arguments(place, tmp_path / "m.nc"))
-    monkeypatch.undo()
+def test_partial_sums_that_are_damaged_or_of_another_run_are_refused(place, tmp_path, capsys, monkeypatch):
+    partial, words = tmp_path / "m.nc.partial", arguments(place, tmp_path / "m.nc")
+    with monkeypatch.context() as patch:
+        patch.setattr("posbias.measure.results.write_results", raising(KeyboardInterrupt()))
+        assert status(capsys, words)[0] == 130
+    monkeypatch.setattr(Source, "load_model", lambda *_: pytest.fail("loaded"))
     code, _, err = status(capsys, arguments(place, tmp_path / "m.nc", "--resume", batch_size=5))
-    assert code == 2 and "a run with the same settings, received batch_size=3" in err
+    assert code == 2 and "partial sums of a run with the same settings, received batch_size=3" in err
+    (tmp_path / "other").mkdir()
     other = write_documents(tmp_path / "other" / "d.jsonl", [40] * 12, seed=50)
     code, _, err = status(capsys, arguments(place, tmp_path / "m.nc", "--resume", dataset=other))
     assert code == 2 and "received prompts_sha256=" in err, "another corpus of the same name"
-    assert not (tmp_path / "m.nc").exists()
+    whole = partial.read_bytes()
+    for content in (b"", whole[: len(whole) // 2], b"junk"):
+        partial.write_bytes(content)
+        code, _, err = status(capsys, [*words, "--resume"])
+        assert code == 2 and "m.nc.partial: expected intact partial sums" in err and partial.exists()
+
+
+def test_a_result_is_not_overwritten(place, tmp_path, capsys):
+    output = tmp_path / "m.nc"
+    assert status(capsys, arguments(place, output))[0] == 0
+    for more in ((), ("--resume",)):
+        code, _, err = status(capsys, arguments(place, output, *more))
+        assert code == 2 and "m.nc: expected a file that is not there yet, or --overwrite" in err
+    assert status(capsys, arguments(place, output, "--overwrite", seed=4))[0] == 0
+    assert read_results(output).attrs["seed"] == 4
 
 
 def broken(folder, name, change):
@@ -266,30 +218,37 @@ def test_a_model_without_gradients_leaves_nothing(place, tmp_path, out, capsys):
     refused(capsys, out, words, "influence: expected gradients above 0, received none in float32")
 
 
-@pytest.mark.parametrize(
-    ("error", "size", "advice"),
-    [
-        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), 8, "received 8; try 4"),
-        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), 5, "received 5; try 2"),
-        (MemoryError(), 1, "received 1; try --quantities mixing,influence or --device-map auto or a smaller length"),
-    ],
-)
-def test_out_of_memory_says_what_to_try(place, tmp_path, capsys, monkeypatch, error, size, advice):
-    monkeypatch.setattr(Instrument, "measure", raising(error))
-    refused(capsys, tmp_path, arguments(place, tmp_path / "m.nc", batch_size=size), "batch_size: expected", advice)
+OUT = (torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("DefaultCPUAllocator: can't allocate memory"))
 
 
-def test_other_errors_are_not_taken_for_memory_and_the_models_size_is(place, tmp_path, capsys, monkeypatch):
-    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="a defect"):
-        patch.setattr(Instrument, "measure", raising(RuntimeError("a defect")))
+@pytest.mark.parametrize("error", OUT)
+def test_a_batch_is_halved_when_memory_runs_out(place, tmp_path, capsys, monkeypatch, error):
+    assert status(capsys, arguments(place, tmp_path / "m.nc", batch_size=8))[0] == 0
+    real, sizes = Instrument.measure, []
+
+    def small(self, ids, *rest):
+        sizes.append(len(ids))
+        if len(ids) > 2 or (len(ids) == 2 and sizes.count(2) == 3):  # once more after two that fit: all begins again
+            raise error
+        return real(self, ids, *rest)
+
+    monkeypatch.setattr(Instrument, "measure", small)
+    assert status(capsys, arguments(place, tmp_path / "halved.nc", batch_size=8))[0] == 0
+    assert sizes == [1, 8, 4, 2, 2, 2, *[1] * 10]
+    agree(read_results(tmp_path / "m.nc"), read_results(tmp_path / "halved.nc"))
+
+
+def test_out_of_memory_says_what_to_try(place, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(Instrument, "measure", raising(MemoryError()))
+    refused(
+        capsys, tmp_path, arguments(place, tmp_path / "m.nc"), "memory: expected enough to measure", "try a smaller"
+    )
+
+
+def test_other_errors_are_not_taken_for_memory(place, tmp_path, monkeypatch):
+    monkeypatch.setattr(Instrument, "measure", raising(RuntimeError("a defect")))
+    with pytest.raises(RuntimeError, match="a defect"):
         main(arguments(place, tmp_path / "m.nc"))
-    monkeypatch.setattr(torch.nn.Module, "to", raising(torch.OutOfMemoryError("CUDA out of memory")))
-    refused(capsys, tmp_path, arguments(place, tmp_path / "m.nc"), "expected one that fits on cpu", "--device-map auto")
-
-
-def test_attention_beyond_all_bounds_is_refused(place, tmp_path, capsys):
-    words = arguments(place, tmp_path / "m.nc", length=200_000, batch_size=1)
-    refused(capsys, tmp_path, words, "memory: expected at most the", "prompts of 200000 tokens", "try a smaller length")
 
 
 def test_a_tokenizer_of_another_model_and_pickled_weights_are_refused(place, tmp_path, out, capsys):
@@ -314,14 +273,7 @@ def test_code_that_comes_with_a_model_is_not_run(place, tmp_path, out, capsys):
 
 def test_two_processes_agree_with_one(place, tmp_path, capsys):
     assert status(capsys, arguments(place, tmp_path / "one.nc", "-q", EVERYTHING, batch_size=4))[0] == 0
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "posbias"]
-    done = subprocess.run(
-        [*launch, *arguments(place, tmp_path / "two.nc", "-q", EVERYTHING, batch_size=4)],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = launched("-m", "posbias", *arguments(place, tmp_path / "two.nc", "-q", EVERYTHING, batch_size=4))
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("10 prompts") == 1, "the first process speaks for all"
     one, two = read_results(tmp_path / "one.nc"), read_results(tmp_path / "two.nc")

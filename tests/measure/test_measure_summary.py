@@ -12,7 +12,7 @@ from measuring import save, write_documents
 import posbias
 from posbias.measure.corpus import Corpus
 from posbias.measure.loading import Source
-from posbias.measure.results import read_results
+from posbias.measure.results import read_results, write_results
 from posbias.measure.rollouts import OF_MEANS, measured_profile, measured_rollout
 from posbias.measure.run import measure
 from posbias.measure.settings import DEFAULT, RUNGS, VARIANTS, Settings
@@ -27,7 +27,8 @@ EVERYTHING = (*DEFAULT, "heads", "logits")
 def path(tmp_path_factory):
     root = tmp_path_factory.mktemp("measured")
     corpus = Corpus(str(write_documents(root / "d.jsonl", [30] * 6)))
-    measure(Settings(Source(str(save(root / "bloom", "bloom"))), corpus, 5, 16, quantities=EVERYTHING), root / "m.nc")
+    found = measure(Settings(Source(str(save(root / "bloom", "bloom"))), corpus, 5, 16, quantities=EVERYTHING))
+    write_results(root / "m.nc", found)
     return root / "m.nc"
 
 

@@ -56,7 +56,7 @@ CASES = [
     ([*MEASURE, "--untrained", "gpt2"], "untrained: expected no --model beside it"),
     (["measure", "-o", "m.nc", "--untrained", "gpt2", "--revision", "x"], "revision: expected none with --untrained"),
     (["measure", "-o", "m.nc", "--untrained", "gpt2", "--device-map", "auto"], "device_map: expected none"),
-    (["measure", "-o", "begun.nc", *MEASURE[3:]], "begun.nc.rank0.checkpoint: expected no checkpoint"),
+    (["measure", "-o", "begun.nc", *MEASURE[3:]], "begun.nc.partial: expected no partial sums"),
     (["measure", "-o", "t.nc", *MEASURE[3:]], "t.nc: expected a file that is not there yet, or --overwrite"),
     (["report", "none.nc", "-o", "r.html"], "none.nc"),
     (["report", "t.nc", "-o", "r.html"], "t.nc: expected a netCDF file"),
@@ -71,7 +71,7 @@ def test_no_is_said_at_once_in_one_line(tmp_path):
         if content is not None:
             (tmp_path / name / "config.json").write_text(content)
     (tmp_path / "t.nc").write_text("text")
-    (tmp_path / "begun.nc.rank0.checkpoint").write_text("")
+    (tmp_path / "begun.nc.partial").write_text("")
     before = sorted(tmp_path.rglob("*"))
     done = subprocess.run(
         [sys.executable, "-c", CODE],

@@ -16,7 +16,7 @@ from posbias.measure.ladder import Rungs
 from posbias.measure.loading import Source
 from posbias.measure.positions import read_positions
 from posbias.measure.rollouts import measured_profile, measured_rollout
-from posbias.measure.run import measured
+from posbias.measure.run import measure
 from posbias.measure.settings import Settings
 from posbias.measure.summary import summarise
 from posbias.report import text
@@ -33,7 +33,7 @@ def results(tmp_path_factory):
     for name, size, quantities in (("whole", 150, EVERYTHING), ("cells", 128, "kernels")):
         options = {"prompts": 2, "length": 150, "batch_size": 2, "kernel_size": size}
         options["quantities"] = ("mixing", "influence", *quantities.split(","))
-        found[name] = measured(Settings(source, corpus, **options))
+        found[name] = measure(Settings(source, corpus, **options))
     return found
 
 

@@ -18,7 +18,7 @@ from posbias.cli import main
 from posbias.measure import memory
 from posbias.measure.corpus import Corpus, Prompts, Vocabulary, make_prompts
 from posbias.measure.loading import Source
-from posbias.measure.memory import check_memory, memory_need, shape_of
+from posbias.measure.memory import shape_of
 from posbias.measure.results import read_results
 from posbias.measure.sizes import SIZES
 from posbias.measure.untrained import Untrained, special_tokens
@@ -191,57 +191,16 @@ def test_bad_configurations_are_refused(tmp_path, capsys, content, words):
     refused(capsys, out, command(out / "m.nc", untrained=folder), words)
 
 
-def test_too_little_memory_is_refused_before_anything_is_built(place, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(Untrained, "load_model", lambda *_: pytest.fail("built"))
-    monkeypatch.setattr(memory, "has_fast_bfloat16", lambda device: True)
-    monkeypatch.setattr(memory, "memory_available", lambda device: 2**30)
-    words = command(tmp_path / "m.nc", untrained="gpt2", length=256, batch_size=8, prompts=8)
-    refused(capsys, tmp_path, words, "memory: expected at most the 1.0 GiB available on cpu, received a need of about")
-    monkeypatch.setattr(memory, "memory_available", lambda device: int(1.3 * 2**30))
-    refused(capsys, tmp_path, words, "0.5 for weights", "for 8 prompts of 256 tokens at a time", "; try --batch-size ")
-    words = command(tmp_path / "m.nc", untrained="gpt2", length=1024, batch_size=1, prompts=1)
-    monkeypatch.setattr(memory, "memory_available", lambda device: 1100 * 2**20)
-    ways = "; try a smaller length or --quantities mixing,influence"
-    refused(capsys, tmp_path, words, f"{ways} or --dtype bfloat16")
-    monkeypatch.setattr(memory, "has_fast_bfloat16", lambda device: False)
-    refused(capsys, tmp_path, words, f"{ways}\n")
-    monkeypatch.setattr(memory, "memory_available", lambda device: 2**28)
-    refused(capsys, tmp_path, words, "; try a smaller model")
-
-
-def test_the_need_for_memory_counts_weights_and_grows_with_the_prompt():
-    config = Untrained("gpt2").config()
-    need = memory_need(config, torch.float32, 2, 256)
-    assert need.weights == 4 * PARAMETERS["gpt2"] and need.total > need.weights + need.batch
-    assert memory_need(config, torch.bfloat16, 2, 256).weights == 2 * PARAMETERS["gpt2"]
-    assert memory_need(config, torch.float32, 4, 256).batch == 2 * need.batch
-    plain = ("mixing", "influence")
-    sizes = {is_fused: [memory_need(config, torch.float32, 2, n, fused=is_fused, quantities=plain).batch
-                        for n in (512, 1024)] for is_fused in (False, True)}  # fmt: skip
-    assert sizes[False][1] > 2.4 * sizes[False][0], "eager attention grows with the square"
-    assert sizes[True][1] < 2 * sizes[True][0] + 1, "a fused kernel's does not"
-    rows = memory_need(config, torch.float32, 2, 256, prompts=11).sums - need.sums
-    assert rows == 2 * 10 * 8 * (4 * 256 + 3 * 12)
-    kept = memory_need(config, torch.float32, 2, 256, quantities=(*plain, "kernels", "heads"), cells=100)
-    assert kept.sums - 2 * 8 * (4 * 256 + 3 * 12) == 12 * 12 * 13 * 100**2 and kept.file < kept.sums
-
-
-def test_memory_that_is_available_is_read_or_unknown(tmp_path, monkeypatch):
-    there = memory.memory_available(torch.device("cpu"))
-    assert there is None or 2**20 < there < 2**50
-    (tmp_path / "info").write_text("MemTotal: 9 kB\nMemAvailable:   7 kB\n")
-    assert memory._meminfo(tmp_path / "info") == 7 * 1024 and memory._meminfo(tmp_path / "none") is None
-    (tmp_path / "max").write_text("max\n")
-    assert memory._limit(tmp_path / "max") is None
-    (tmp_path / "max").write_text("4096\n")
-    assert memory._limit(tmp_path / "max") == 4096
-    for system, group in ((4096, 9999), (9999, 4096)):
-        monkeypatch.setattr(memory, "_meminfo", lambda file, size=system: size)
-        monkeypatch.setattr(memory, "_limit", lambda file, size=group: size)
-        assert memory.memory_available(torch.device("cpu")) == 4096, "the smaller one"
-    monkeypatch.setattr(memory, "memory_available", lambda device: None)
-    need = memory_need(Untrained("gpt2").config(), torch.float32, 999, 1024)
-    check_memory(need, torch.float32, torch.device("cpu"))
+def test_memory_that_is_available_is_at_most_a_containers(tmp_path, monkeypatch):
+    place = torch.device("cpu")
+    monkeypatch.setattr(memory, "LIMIT", tmp_path / "max")
+    free = memory.memory_available(place)
+    for limit in ("max", "4096"):
+        (tmp_path / "max").write_text(f"{limit}\n")
+        there = memory.memory_available(place)
+        assert there == 4096 if limit == "4096" else 0.5 * free < there < 2 * free
+    with pytest.raises(ValueError, match=r"expected at most the 0\.0 GiB .* on cpu, received weights of 0\.5 GiB"):
+        memory.check_weights_fit(Untrained("gpt2").config(), torch.float32, place)
 
 
 def test_random_tokens_leave_out_what_is_special(place, tmp_path):

@@ -20,7 +20,7 @@ from posbias.measure.instrument import Instrument
 from posbias.measure.loading import Source
 from posbias.measure.results import read_results, write_results
 from posbias.measure.rollouts import measured_profile, measured_rollout
-from posbias.measure.run import measure, measured
+from posbias.measure.run import measure
 from posbias.measure.session import Session
 from posbias.measure.settings import Settings
 from posbias.measure.summary import summarise
@@ -215,7 +215,7 @@ def test_a_measurement_with_a_bias_says_which_and_predicts_with_it(folder, name)
     settings = asked(folder, name)
     study = Session(settings)
     with divided_logits(study.instrument.model, 1e9):  # no content
-        plain, found = measured(study), measured(study, bias=by_layer(name))
+        plain, found = measure(study), measure(study, bias=by_layer(name))
     assert not left(study.instrument.model)
     assert "added_bias" not in plain.attrs and json.loads(found.attrs["added_bias"]) == by_layer(name)
     assert np.array_equal(plain.slopes, found.slopes) and np.array_equal(plain.position_bias, found.position_bias)
@@ -226,20 +226,20 @@ def test_a_measurement_with_a_bias_says_which_and_predicts_with_it(folder, name)
 
 
 def test_a_file_with_a_bias_is_not_taken_for_one_without(folder, tmp_path):
-    settings, path = asked(folder), tmp_path / "m.nc"
+    settings, path, partial = asked(folder), tmp_path / "m.nc", tmp_path / "m.nc.partial"
     log = {"kind": "log", "alpha": 1.0}
-    first = measure(settings, path, bias=log)
-    assert measure(settings, path, resume=True, bias=log).influence.equals(first.influence)
-    for other, message in ((None, "with a bias that was added"), (FLAT, 'added_bias {"kind": "log"')):
-        with pytest.raises(ValueError, match=message):
-            measure(settings, path, resume=True, bias=other)
+    first = measure(settings, partial=partial, bias=log)
+    assert measure(settings, partial=partial, bias=log).influence.equals(first.influence)
+    for other in (None, FLAT):
+        with pytest.raises(ValueError, match='a run with the same settings, received added_bias={"kind": "log"'):
+            measure(settings, partial=partial, bias=other)
     kept = summarise(first)
     assert (measured_profile(kept, "b") == measured_profile(first, "b")).all()
     with pytest.raises(ValueError, match="m.nc: added_bias: expected"):
         write_results(path, first.assign_attrs(added_bias="[{"))
         read_results(path)
     with pytest.raises(ValueError, match="dtype: expected float32"):  # heads that a bias hides
-        measured(replace(settings, dtype="bfloat16", attention="eager"), bias=FLAT)
+        measure(replace(settings, dtype="bfloat16", attention="eager"), bias=FLAT)
 
 
 def test_the_command_and_the_front_door_add_the_bias(folder, tmp_path, capsys):

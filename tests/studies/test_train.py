@@ -14,8 +14,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 xr = pytest.importorskip("xarray", reason="xarray is not installed")
 
-from posbias.measure import checkpoint
-from posbias.measure.unfinished import Terminated
+from studies import checkpoint
 from studies import train as trainer
 from studies.results import load
 from studies.train import Run, missing, several, train, train_entries
@@ -95,26 +94,6 @@ def test_a_run_that_was_killed_goes_on_to_the_same_end(tmp_path, monkeypatch, at
     assert same(whole, resumed) and steps == [*range(at, STEPS)]
     with pytest.raises(ValueError, match="a checkpoint of a run with the same settings, received seed=3"):
         train(line(seed=4), tmp_path / "c")
-
-
-@pytest.mark.parametrize(("number", "ended"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)])
-def test_a_run_that_is_asked_to_end_ends_after_the_step(tmp_path, number, ended):
-    whole, run = line(), line()
-    train(whole)
-    real = run.loss
-
-    def loss(step):
-        if step == 2:
-            os.kill(os.getpid(), number)
-        return real(step)
-
-    run.loss = loss
-    with pytest.raises(ended):
-        train(run, tmp_path / "c")
-    assert torch.load(tmp_path / "c", weights_only=True)["done"] == 3
-    resumed = line()
-    train(resumed, tmp_path / "c")
-    assert same(whole, resumed)
 
 
 def test_a_loss_that_is_not_finite_ends_all_or_one(tmp_path):

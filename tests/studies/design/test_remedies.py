@@ -16,7 +16,7 @@ from posbias.measure.corpus import Corpus
 from posbias.measure.instrument import Instrument
 from posbias.measure.loading import Source
 from posbias.measure.rollouts import measured_profile
-from posbias.measure.run import measured
+from posbias.measure.run import measure
 from posbias.measure.session import Session
 from posbias.measure.settings import Settings
 from posbias.networks.added_biases import added_biases
@@ -105,7 +105,7 @@ def test_prompts_aside_are_from_other_documents(settings):
 def test_the_study_measures_what_the_settings_say(found, settings):
     remedy, choice = found["remedy"].values.tolist(), found["choice"].values.tolist()
     assert remedy[0] == "intact" and set(remedy) == set(KNOWN) and set(choice) <= set(CHOICES)
-    plain = measured(settings)
+    plain = measure(settings)
     intact = found.isel(condition=0)
     assert np.allclose(intact["lambda_frobenius"], plain["lambda_frobenius"], rtol=1e-5)
     assert np.allclose(intact["influence_prompts"], plain["influence_prompts"], rtol=1e-3)
@@ -158,7 +158,7 @@ def test_an_added_bias_is_measured_beside_rivals_of_as_many_evaluations(name, se
     assert found["score"].dims == ("condition", "place") and np.unique(found["score"][:, 0]).size > 2
     assert np.allclose(found["score"][0], score(Session(settings).instrument.model))
     k = remedy.index("chosen")
-    again = measured(settings, bias=json.loads(str(found["added_bias"].values[k])))
+    again = measure(settings, bias=json.loads(str(found["added_bias"].values[k])))
     assert np.allclose(found["lambda_frobenius"][k], again["lambda_frobenius"], rtol=1e-4)
     assert np.allclose(found["rollout"][k].sel(variant="kernels"), measured_profile(again, "kernels"), atol=1e-5)
     table = remedy_table(found)

@@ -11,7 +11,7 @@ from measuring import save, write_documents
 from posbias.measure.corpus import Corpus
 from posbias.measure.loading import Source
 from posbias.measure.rollouts import measured_rollout
-from posbias.measure.run import measured
+from posbias.measure.run import measure
 from posbias.measure.session import Session
 from posbias.measure.settings import Settings
 from posbias.rollout import masks
@@ -32,8 +32,8 @@ def settings(folder, name):
 
 def test_between_begins_at_the_law_and_keeps_what_was_measured(tmp_path):
     how = settings(tmp_path, "bloom")
-    found, whole = measure_between(how), measured(how)
-    law = measured_rollout(measured(how), "untrained").profile()
+    found, whole = measure_between(how), measure(how)
+    law = measured_rollout(measure(how), "untrained").profile()
     profile = found["profile"]
     assert profile.sizes == {"kernel": len(KERNELS), "coherence": len(COHERENCES), "position": 12}
     assert np.allclose(profile.sum("position"), 1, rtol=CLOSE)
@@ -49,7 +49,7 @@ def test_between_begins_at_the_law_and_keeps_what_was_measured(tmp_path):
 
 def test_every_kernel_of_a_rotary_model_is_rolled_out(tmp_path):
     how = settings(tmp_path, "llama")
-    found, whole = measure_rotary(how), measured(how)
+    found, whole = measure_rotary(how), measure(how)
     lambdas = whole["lambda_frobenius"].values
     uniform = np.tril(np.ones((12, 12))) / np.arange(1, 13)[:, None]
     assert np.allclose(found["profile"].sum("position"), 1)

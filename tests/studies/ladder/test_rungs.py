@@ -11,7 +11,7 @@ from posbias.comparison.distances import normalised_wasserstein
 from posbias.measure.corpus import Corpus
 from posbias.measure.ladder import Rungs
 from posbias.measure.loading import Source
-from posbias.measure.run import measured
+from posbias.measure.run import measure
 from posbias.measure.session import Session
 from posbias.measure.settings import RUNGS, Settings
 from posbias.shipped import shipped_names
@@ -31,7 +31,7 @@ def llama():
 
 
 def test_an_entry_has_the_exact_influence_and_every_rung(llama):
-    plain = measured(settings("llama-12"))
+    plain = measure(settings("llama-12"))
     np.testing.assert_allclose(llama["influence_prompts"], plain["influence_prompts"], rtol=2e-3)  # of 10 bits
     assert list(llama["rung"].values) == [*RUNGS, rungs.SHIFTED, rungs.ROTARY]
     own = llama["rung_pairings"].sel(pairing=rungs.OWN, rung="independent")

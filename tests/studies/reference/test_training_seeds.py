@@ -9,7 +9,7 @@ xr = pytest.importorskip("xarray", reason="xarray is not installed")
 from posbias.comparison.samples import Sample
 from posbias.measure.corpus import Corpus
 from posbias.measure.loading import Source
-from posbias.measure.run import measured
+from posbias.measure.run import measure
 from posbias.measure.settings import Settings
 from posbias.rollout.order import stochastic_monotonicity
 from studies.reference import training_seeds
@@ -92,7 +92,7 @@ def measurement():
 
 
 def test_groups_add_up_to_the_whole(measurement):
-    whole = measured(SETTINGS)
+    whole = measure(SETTINGS)
     sizes = np.bincount(measurement["group_of"])
     assert sizes.sum() == 6 and len(sizes) > 2
     offset = np.average(measurement["offset_groups"], axis=0, weights=sizes)

@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-from posbias.measure.checkpoint import restore, save, settings_of
+from studies.checkpoint import restore, save, settings_of
 
 
 class Run:
