@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -135,31 +136,26 @@ class RolloutConfig(_Part):
 
     def kernels(self, scalar_content: ScalarContent = "every-head") -> StructuredKernels | BiasedKernels:
         """Return the kernels of the configuration: structured, or with the position biases that it has."""
-        T, attention, biased = self.num_layers, self.attention_config, self.position_bias is not None
-        H = attention.num_heads
-        slopes = None if biased else _rectangle("attention_config.alibi_slopes", attention.alibi_slopes, T, H)
-        diagonal = _rectangle("content_config.diagonal_scores", self.content_config.diagonal_scores, T, H)
-        base = _rectangle("content_config.base_scores", self.content_config.base_scores, T, H)
-        given = attention.head_weights
-        weights = None if given is None else _rectangle("attention_config.head_weights", given, T, H)
+        T, attention, content = self.num_layers, self.attention_config, self.content_config
+        H, weights = attention.num_heads, attention.head_weights
+        diagonal = _rectangle("content_config.diagonal_scores", content.diagonal_scores, T, H)
         if scalar_content == "first-head" and diagonal.shape[1] == 1:
             diagonal = diagonal * (np.arange(H) == 0)
-        parts: dict[str, Any] = {"diagonal": diagonal, "weights": weights, "H": H}
-        if slopes is None:
-            self._check_biased()
-            return biased_kernels(T, self.position_bias, **parts)
-        mask, temperature = self.mask_config.mask(), attention.softmax_temperature
-        return structured_kernels(T, slope=slopes, base=base, mask=mask, temperature=temperature, **parts)
-
-    def _check_biased(self) -> None:
-        """Raise ValueError for what position biases do not go with."""
-        if self.mask_config.mask_type != "causal":
-            raise errors.invalid("mask_config.mask_type", "causal beside a position_bias", self.mask_config.mask_type)
-        if self.attention_config.alibi_slopes:
-            raise errors.invalid("attention_config.alibi_slopes", "none beside a position_bias", "slopes")
-        if self.attention_config.softmax_temperature != 1:
-            received = self.attention_config.softmax_temperature
-            raise errors.invalid("attention_config.softmax_temperature", "1 beside a position_bias", received)
+        base = _rectangle("content_config.base_scores", content.base_scores, T, H)
+        shares = None if weights is None else _rectangle("attention_config.head_weights", weights, T, H)
+        parts: dict[str, Any] = {"diagonal": diagonal, "weights": shares, "H": H}
+        if self.position_bias is None:
+            parts |= {"base": base, "slope": _rectangle("attention_config.alibi_slopes", attention.alibi_slopes, T, H)}
+            mask, temperature = self.mask_config.mask(), attention.softmax_temperature
+            return structured_kernels(T, mask=mask, temperature=temperature, **parts)
+        for field, expected, value in (
+            ("mask_config.mask_type", "causal", self.mask_config.mask_type),
+            ("attention_config.alibi_slopes", [], attention.alibi_slopes),
+            ("attention_config.softmax_temperature", 1, attention.softmax_temperature),
+        ):
+            if value != expected:
+                raise errors.invalid(field, f"{expected} beside a position_bias", value)
+        return biased_kernels(T, self.position_bias, **parts)
 
     def check_sizes(self) -> None:
         """Raise ValueError for a number of tokens, layers or heads that takes more than the machine's memory."""
@@ -202,11 +198,10 @@ def read_config(path: Path | str) -> RolloutConfig:
         raise errors.invalid(str(path), "a mapping of fields", received)
     try:
         config = RolloutConfig.model_validate(content)
-    except ValidationError as error:
-        raise ValueError(f"{path}: " + "; ".join(_complaint(e) for e in error.errors()[:5])) from None
-    try:
         config.check_sizes()
         config.kernels(), config.lambdas()
+    except ValidationError as error:
+        raise ValueError(f"{path}: " + "; ".join(_complaint(e) for e in error.errors()[:5])) from None
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     return config
@@ -239,14 +234,8 @@ def yaml_text(fields: dict[str, Any]) -> str:
     >>> yaml_text({"position_bias": [{"kind": "log", "alpha": 1.5}]}).split()
     ['position_bias:', '-', '{kind:', 'log,', 'alpha:', '1.5}']
     """
-    options: dict[str, Any] = {"sort_keys": False, "default_flow_style": None, "width": math.inf, "allow_unicode": True}
-    return str(yaml.dump(fields, Dumper=_WithoutAliases, **options))
-
-
-class _WithoutAliases(yaml.SafeDumper):
-    def ignore_aliases(self, data: Any) -> bool:
-        """Write out what occurs twice."""
-        return True
+    plain = json.loads(json.dumps(fields))  # else what occurs twice would be an alias
+    return str(yaml.safe_dump(plain, sort_keys=False, default_flow_style=None, width=math.inf, allow_unicode=True))
 
 
 def _complaint(error: Any) -> str:

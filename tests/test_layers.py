@@ -28,6 +28,8 @@ SHARED += ("studies.reference", "studies.published")
 """What every study may import beside posbias."""
 BUDGETS = {
     "posbias/comparison": (740, "600 were planned: what is used by users or two studies is not dropped to save lines"),
+    "posbias/design.py": (285, "250 were planned: a bias for each layer, and flat logits, are what --kind offers"),
+    "posbias/configuration.py": (250, "200 were planned: each field is named in what refuses it"),
 }  # fmt: skip
 """Most lines of a folder's files, those of folders in it too; and why, where they are more than was planned."""
 SLACK = 1.05
@@ -102,5 +104,6 @@ def test_a_notebook_without_widgets_is_not_told_so():
 @pytest.mark.parametrize("folder", BUDGETS)
 def test_lines_are_within_their_budget(folder):
     most, _ = BUDGETS[folder]
-    lines = sum(len(path.read_text().splitlines()) for path in (ROOT / folder).rglob("*.py"))
+    files = [ROOT / folder] if folder.endswith(".py") else (ROOT / folder).rglob("*.py")
+    lines = sum(len(path.read_text().splitlines()) for path in files)
     assert 0 < lines <= SLACK * most, f"{folder}: {lines} lines, of {most}"

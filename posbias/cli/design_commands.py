@@ -83,13 +83,14 @@ def _of_new(asked: Asked) -> tuple[list[str], str]:
     lambda_ = _mixing(asked.lambda_, T)
     schedule = {"schedule_type": "custom", "lambdas_custom": lambda_.tolist()}
     fields = {"sequence_length": n, "num_layers": T, "lambda_schedule_config": schedule}
-    configs, report = {}, [f"{n} tokens, {T} layers x {H} heads, {asked.local} local, Σλ = {lambda_.sum():.4g}"]
+    found, report = {}, [f"{n} tokens, {T} layers x {H} heads, {asked.local} local, Σλ = {lambda_.sum():.4g}"]
     for name, biases in closed_forms(lambda_, H, asked.local).items():
         config = RolloutConfig.model_validate(fields | {"position_bias": biases})
         distance = distance_to_even(config.profile())
-        configs[distance] = config
+        found[distance] = config, name
         report.append(f"{name:20} W1 to uniform {distance:.4f}")
-    return report, config_text(configs[min(configs)])
+    config, name = found[min(found)]
+    return [*report, f"nearest: {name}"], config_text(config)
 
 
 def _of_finished(measured: Path, kind: str, criterion: str) -> tuple[list[str], str]:

@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib.util import find_spec
 from math import fsum
 from pathlib import Path
@@ -26,119 +26,6 @@ from posbias.configuration import read_config
 from posbias.files import data_folder, write_whole
 from studies.published import numbers
 from studies.published.numbers import PrintedRecency
-
-UNREAD = "\N{REPLACEMENT CHARACTER}"
-
-
-@dataclass(frozen=True)
-class Curve:
-    """Hold the points of a curve in data units, in the order in which they were drawn."""
-
-    x: Float[np.ndarray, "points"]
-    y: Float[np.ndarray, "points"]
-    residual: float  # Largest distance of an axis tick from the straight line through all, in points of the page
-
-
-def recover_curve(path: Path | str) -> Curve:
-    """Return the markers of the one curve in a matplotlib PDF figure, in data units.
-
-    The page's drawing instructions hold every marker as a shift from the one before (ten decimals), every
-    grid line (six) and the labels of the ticks; linear axes follow from the ticks by least squares.
-    """
-    from pypdf import PdfReader
-    from pypdf.errors import PdfReadError
-    from pypdf.generic import ContentStream
-
-    try:
-        reader = PdfReader(path)
-        page = reader.pages[0]
-        operations = ContentStream(page["/Contents"].get_object(), reader).operations
-    except (PdfReadError, KeyError, IndexError) as error:
-        raise errors.invalid(str(path), "a PDF with a page of drawing instructions", str(error)) from None
-    markers, ticks = _read(operations)
-    if len(markers) < 2:
-        raise errors.invalid(str(path), "a curve drawn with markers", f"{len(markers)} markers")
-    points = np.cumsum(markers, axis=0)
-    x, off_x = _to_data(points[:, 0], ticks["x"], f"{path}: horizontal axis")
-    y, off_y = _to_data(points[:, 1], ticks["y"], f"{path}: vertical axis")
-    return Curve(x, y, max(off_x, off_y))
-
-
-def _read(operations: list) -> tuple[list[tuple[float, float]], dict[str, list[tuple[float, float]]]]:
-    """Collect marker shifts, and (page coordinate, label) of the ticks of both axes.
-
-    A label is drawn after its grid line and before the next path. One that holds a character from outside the
-    font's own codes, as matplotlib's minus sign is, drawn as a glyph of its own or in another font, is left out.
-    """
-    markers: list[tuple[float, float]] = []
-    ticks: dict[str, list[tuple[float, float]]] = {"x": [], "y": []}
-    shift, corner, grid, label = (0.0, 0.0), (0.0, 0.0), None, ""
-    for operands, operator in operations:
-        if operator == b"cm":
-            shift = (float(operands[4]), float(operands[5]))
-        elif operator == b"Do" and str(operands[0]).startswith("/M"):
-            markers.append(shift)
-        elif operator == b"Do":
-            label += UNREAD
-        elif operator == b"m":
-            number = _number(label)
-            if grid is not None and number is not None:
-                ticks[grid[0]].append((grid[1], number))
-                grid = None
-            corner, label = (float(operands[0]), float(operands[1])), ""
-        elif operator == b"l":
-            grid = _grid_line(corner, (float(operands[0]), float(operands[1]))) or grid
-        elif operator in (b"Tj", b"TJ"):  # one string, or strings with the kerning between them
-            parts = operands[0] if operator == b"TJ" else operands
-            label += "".join(_text(part) for part in parts)
-    return markers, ticks
-
-
-def _text(part: object) -> str:
-    """Return a piece of a label; kerning is none, and what the font's codes do not give is unread."""
-    if isinstance(part, int | float):
-        return ""
-    return part if isinstance(part, str) and part.isprintable() else UNREAD
-
-
-def _grid_line(a: tuple[float, float], b: tuple[float, float]) -> tuple[str, float] | None:
-    """Return the axis and place of a line drawn across the figure; tick marks are a few points long."""
-    if a[0] == b[0] and abs(a[1] - b[1]) > 20:
-        return "x", a[0]
-    if a[1] == b[1] and abs(a[0] - b[0]) > 20:
-        return "y", a[1]
-    return None
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
-
-
-def _to_data(page: np.ndarray, ticks: list[tuple[float, float]], axis: str) -> tuple[np.ndarray, float]:
-    """Return page coordinates in data units, and the ticks' largest distance from a linear axis."""
-    labels = {value for _, value in ticks}
-    if len(labels) < 2:
-        raise errors.invalid(axis, "at least two labelled ticks", len(labels))
-    scale, offset = _straight_line(ticks)
-    off = max(abs(scale * value + offset - place) for place, value in ticks)
-    if off > 1e-3:
-        raise errors.invalid(axis, "ticks on a straight line", f"one {off:.3g} points away")
-    return (page - offset) / scale, off
-
-
-def _straight_line(ticks: list[tuple[float, float]]) -> tuple[float, float]:
-    """Return scale and offset of the least-squares line from label to place.
-
-    Sums are correctly rounded, so that a figure gives the same digits on every machine.
-    """
-    middle_place, middle_value = (fsum(column) / len(ticks) for column in zip(*ticks, strict=True))
-    spread = fsum((value - middle_value) ** 2 for _, value in ticks)
-    scale = fsum((value - middle_value) * (place - middle_place) for place, value in ticks) / spread
-    return scale, middle_place - scale * middle_value
-
 
 PAPER, LAYERNORM = "position-bias", "layernorm_recency_bias"
 """Whose files: folders below ``POSBIAS_DATA``."""
@@ -195,38 +82,67 @@ def download(url: str | None = None) -> list[Path]:
         raise OSError(f"{url}: could not be reached ({type(error).__name__}); the rest works without") from None
 
 
-def read_recency_figure(figure: Path | str) -> list[PrintedRecency]:
-    """Return what is printed in a figure of heat maps: rows are settings, columns are widths and layers."""
+def _operations(figure: Path) -> list[tuple[list, bytes]]:
+    """Return the drawing instructions of a PDF's only page."""
     from pypdf import PdfReader
     from pypdf.generic import ContentStream
 
     reader = PdfReader(figure)
+    return ContentStream(reader.pages[0]["/Contents"].get_object(), reader).operations
+
+
+def read_recency_figure(figure: Path) -> list[PrintedRecency]:
+    """Return what is printed in a figure of heat maps: rows are settings, columns are widths and layers."""
     text = ""
-    for operands, operator in ContentStream(reader.pages[0]["/Contents"].get_object(), reader).operations:
+    for operands, operator in _operations(figure):
         if operator in (b"Tj", b"TJ"):
             piece = operands[0] if operator == b"Tj" else "".join(x for x in operands[0] if isinstance(x, str))
             text += piece if len(piece) == 1 else f"\n{piece}\n"  # row labels are drawn letter by letter
     columns = re.findall(r"d=(\d+), Layer (\d+)", text)
     settings = re.findall(r"=([\d.]+), (noLN|LN), (noRes|Res)", text)
-    values = re.findall(r"RP=([\d.]+)", text)
-    if not values or len(values) != len(columns) * len(settings):
-        expected = f"{len(settings)} × {len(columns)} probabilities"
-        raise errors.invalid(str(figure), expected, len(values))
     norm, residual = {"LN": "layernorm", "noLN": "none"}, {"Res": "pre", "noRes": "none"}
     panels = [(setting, column) for setting in settings for column in columns]
     return [
         PrintedRecency(int(d), float(alpha), norm[ln], residual[res], int(layer), float(value))
-        for ((alpha, ln, res), (d, layer)), value in zip(panels, values, strict=True)
+        for ((alpha, ln, res), (d, layer)), value in zip(panels, re.findall(r"RP=([\d.]+)", text), strict=True)
     ]
 
 
-def read_curve(figure: Path | str) -> Float[np.ndarray, "n"]:
-    """Return the influence at positions 0..n-1 that a figure draws."""
-    curve = recover_curve(figure)
-    off = float(np.abs(curve.x - np.arange(curve.x.size)).max())
-    if off > 1e-4:
-        raise errors.invalid(str(figure), "points at positions 0, 1, 2, …", f"one that is {off:.3g} away")
-    return curve.y
+def read_curve(figure: Path) -> Float[np.ndarray, "n"]:
+    """Return the influence at positions 0..n-1 that a figure draws with markers.
+
+    The drawing instructions hold every marker as a shift from the one before (ten decimals), every grid line (six) and,
+    after it, the label of its tick; the linear axis follows from the ticks by least squares.
+    """
+    markers: list[float] = []
+    ticks: dict[float, float] = {}  # place of a horizontal grid line → its label
+    shift, corner, grid, label = 0.0, (0.0, 0.0), None, ""
+    for operands, operator in _operations(figure):
+        if operator == b"cm":
+            shift = float(operands[5])
+        elif operator == b"Do" and str(operands[0]).startswith("/M"):
+            markers.append(shift)
+        elif operator == b"m":
+            if grid is not None and label:
+                ticks[grid], grid = float(label), None
+            corner, label = (float(operands[0]), float(operands[1])), ""
+        elif operator == b"l" and max(abs(corner[0] - float(operands[0])), abs(corner[1] - float(operands[1]))) > 20:
+            grid = corner[1] if corner[1] == float(operands[1]) else None  # tick marks are a few points long
+        elif operator in (b"Tj", b"TJ"):  # one string, or strings with the kerning between them
+            label += "".join(x for x in (operands[0] if operator == b"TJ" else operands) if isinstance(x, str))
+    scale, offset = _straight_line(ticks)
+    return (np.cumsum(markers) - offset) / scale
+
+
+def _straight_line(ticks: dict[float, float]) -> tuple[float, float]:
+    """Return scale and offset of the least-squares line from label to place.
+
+    Sums are correctly rounded, so that a figure gives the same digits on every machine.
+    """
+    middle_place, middle_value = fsum(ticks) / len(ticks), fsum(ticks.values()) / len(ticks)
+    spread = fsum((value - middle_value) ** 2 for value in ticks.values())
+    scale = fsum((value - middle_value) * (place - middle_place) for place, value in ticks.items()) / spread
+    return scale, middle_place - scale * middle_value
 
 
 def verify() -> list[tuple[str, str]]:

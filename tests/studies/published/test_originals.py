@@ -178,3 +178,15 @@ def test_verification_finds_what_is_not_equal(tmp_path, monkeypatch, capsys, cha
         f"other numbers {source['collection']}/{name}" for source, name, _ in originals.states() if name.endswith(named)
     ]
     assert status == 2 and "other numbers: " in error and named in error and error.count("\n") == 1
+
+
+def test_a_curve_comes_back_from_its_figure(tmp_path):
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    y = np.random.default_rng(0).normal(size=40) * 1e-3 + 5e-3
+    with pyplot.style.context("default"):
+        fig, ax = pyplot.subplots(figsize=(4, 3))
+        ax.plot(y, marker="o")
+        ax.grid(True)
+        fig.savefig(tmp_path / "figure.pdf")
+        pyplot.close(fig)
+    assert np.abs(originals.read_curve(tmp_path / "figure.pdf") - y).max() < 1e-9
