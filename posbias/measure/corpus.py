@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import hashlib
+import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -82,7 +83,7 @@ class Corpus:
         if self.named:
             return
         path = Path(self.dataset)
-        if not path.is_file() and not path.is_dir():
+        if not os.path.isfile(path) and not os.path.isdir(path):  # which say no of a name that is too long
             raise errors.invalid("dataset", f"a path or one of {', '.join((BUILTIN, *NAMED))}", self.dataset)
         if path.is_dir() and not any(path.glob("*.txt")):
             raise errors.invalid(f"dataset {path}", "a folder of .txt files", "none in it")
@@ -98,7 +99,7 @@ class Corpus:
     def is_text(self) -> bool:
         """Whether it is one text file, and a single document unless a separator says where others begin."""
         path = Path(self.dataset)
-        return path.is_file() and _builder(path) == "text"
+        return os.path.isfile(path) and _builder(path) == "text"
 
     @property
     def one_text(self) -> bool:

@@ -1,8 +1,8 @@
 """Model families: where the blocks are, what the attention output is, how logits are scaled and biased.
 
 A family is one row of :data:`FAMILIES`; no forward pass is copied. The rows were read in the transformers
-implementations and are held to them by parity tests on a tiny random model of every row. Torch is not imported here, so
-that an unknown architecture is refused before anything heavy is loaded.
+implementations and are held to them by parity tests on a tiny random model of every row. Torch is not imported here,
+but where transformers is asked about an architecture without a row.
 """
 
 from __future__ import annotations

@@ -1,16 +1,8 @@
-"""What transformers makes of an architecture, read in its source files: nothing of it is imported, and no torch.
-
-Its tables say of which architectures there are causal language models, masked ones and encoder-decoders, and the file
-of an architecture's configuration names the kinds of its layers.
-"""
+"""What transformers makes of an architecture, by its own tables: a causal language model, another kind, or none."""
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Mapping
-from functools import cache
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, Literal
 
 Kind = Literal["causal", "hybrid", "encoder", "encoder-decoder", "other", "unknown"]
@@ -28,20 +20,21 @@ def kind_of(fields: Mapping[str, Any]) -> Kind:
     >>> [kind_of({"model_type": name}) for name in ("persimmon", "mamba", "modernbert", "t5", "vit", "no such")]
     ['causal', 'hybrid', 'encoder', 'encoder-decoder', 'other', 'unknown']
     """
+    from transformers.models.auto import modeling_auto
+    from transformers.models.auto.auto_mappings import CONFIG_MAPPING_NAMES
+
     name = str(fields.get("model_type"))
     if "AutoModelForCausalLM" in (fields.get("auto_map") or {}):
         return "causal"  # by code of its own
-    if name not in {*_table("auto_mappings", "CONFIG_MAPPING_NAMES"), "gpt-sw3"}:
+    if name not in {*CONFIG_MAPPING_NAMES, "gpt-sw3"}:
         return "unknown"
-    causal, masked, both = map(_models, ("CAUSAL_LM", "MASKED_LM", "SEQ_TO_SEQ_CAUSAL_LM"))
-    if fields.get("is_encoder_decoder", name in both):
+    if fields.get("is_encoder_decoder", name in modeling_auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES):
         return "encoder-decoder"
-    if name in masked and not fields.get("is_decoder"):
+    if name in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES and not fields.get("is_decoder"):
         return "encoder"
-    if name not in {*causal, *left_out()}:
+    if name not in {*modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, *left_out()}:
         return "other"
-    kinds = fields.get("layer_types")
-    if kinds:
+    if kinds := fields.get("layer_types"):
         return "hybrid" if NO_ATTENTION & {*kinds} else "causal"
     words = _words(name)
     return "hybrid" if words and ((NO_ATTENTION - {"moe"}) & words or not HEADS & words) else "causal"
@@ -49,42 +42,21 @@ def kind_of(fields: Mapping[str, Any]) -> Kind:
 
 def left_out() -> dict[str, str]:
     """Return the classes of causal models that transformers lists by architecture elsewhere, as Mistral 4's."""
-    found, causal = _models("IMAGE_TEXT_TO_TEXT"), _models("CAUSAL_LM")
+    from transformers.models.auto import modeling_auto
+
+    causal = modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    found = modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
     return {name: x for name, x in found.items() if str(x).endswith("ForCausalLM") and name not in causal}
 
 
-def _models(task: str) -> dict[str, str]:
-    return _table("modeling_auto", f"MODEL_FOR_{task}_MAPPING_NAMES")
-
-
-@cache
-def _table(file: str, table: str) -> dict[str, str]:
-    """Return a table of transformers, by names of architectures, or raise ModuleNotFoundError."""
-    found = (node for node in _parsed(_folder() / "auto" / f"{file}.py").body if isinstance(node, ast.Assign))
-    value: Any = next(node.value for node in found if ast.unparse(node.targets[0]) == table)
-    return dict(ast.literal_eval(value.args[0]))
-
-
 def _words(name: str) -> set[str]:
-    """Return the names and texts in the file of an architecture's configuration; none where it is elsewhere."""
-    path = name.replace("-", "_").removesuffix("_text")
-    file = _folder() / path / f"configuration_{path}.py"
-    if not file.is_file():
+    """Return the names of a configuration's fields, up to their first underscore too, and the texts in it."""
+    from transformers import AutoConfig
+
+    try:
+        config = AutoConfig.for_model(name).get_text_config(decoder=True)
+    except Exception:  # code of others: one without defaults, of which nothing is known
         return set()
-    nodes = [*ast.walk(_parsed(file))]
-    texts = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
-    names = {node.id for node in nodes if isinstance(node, ast.Name)}
-    return texts | names | {node.attr for node in nodes if isinstance(node, ast.Attribute)}
-
-
-def _folder() -> Path:
-    """Return the folder of transformers' models."""
-    spec = find_spec("transformers")
-    if spec is None or spec.origin is None:
-        raise ModuleNotFoundError("No module named 'transformers'", name="transformers")
-    return Path(spec.origin).parent / "models"
-
-
-@cache
-def _parsed(file: Path) -> ast.Module:
-    return ast.parse(file.read_text(encoding="utf-8"))
+    fields = config.to_dict()
+    kinds = getattr(config, "layers_block_type", None) or getattr(config, "layer_types", None) or ()
+    return {*fields, *config.attribute_map, *(key.split("_")[0] for key in fields), *kinds}
