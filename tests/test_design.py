@@ -19,13 +19,13 @@ from posbias.measure.biases import read_bias
 from posbias.measure.corpus import Corpus
 from posbias.measure.loading import Source
 from posbias.measure.results import read_results, write_results
-from posbias.measure.rollouts import measured_profile
 from posbias.measure.run import measure
 from posbias.measure.session import Session
 from posbias.measure.settings import Settings
 from posbias.measure.summary import summarise
 from posbias.networks.added_biases import divided_logits
 from posbias.networks.description import description_text
+from posbias.predict import predict
 from posbias.rollout.biased import biased_kernels
 from posbias.rollout.influence import influence_profile
 from posbias.rollout.position_bias import AlibiBias, LogBias, RatioBias, described, layered_biases, position_bias
@@ -57,8 +57,8 @@ def test_without_content_the_prediction_is_what_the_model_does(studies, name, de
     model = design.attended(plain)
     same = design.Attended(model.kernels, found.lambda_frobenius.values, 4)
     biases = layered_biases(description, 3, 4)
-    assert np.abs(same.profile(biases) - measured_profile(found, "kernels")).max() < 1e-6
-    assert np.abs(model.profile(biases) - measured_profile(plain, "kernels")).max() > 1e-3
+    assert np.abs(same.profile(biases) - predict(found, "kernels")).max() < 1e-6
+    assert np.abs(model.profile(biases) - predict(plain, "kernels")).max() > 1e-3
 
 
 def test_a_bias_added_to_uniform_attention_is_the_engines_own():

@@ -10,7 +10,7 @@ from conftest import ROOT
 
 LAYERS = (
     "errors files netcdf notebook plotting provenance shipped", "rollout", "comparison configuration",
-    "networks", "measure", "report lookup design explain", "cli",
+    "networks", "measure predict", "report lookup design explain", "cli",
 )  # fmt: skip
 """Folders and files of the package from the ground up: each imports what stands before it or beside it."""
 DOORS = {

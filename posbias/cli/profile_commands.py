@@ -13,22 +13,15 @@ from posbias import errors
 from posbias.cli.options import refuse_given, with_options
 from posbias.measure.settings import setting
 
-Variant = Literal[
-    "a", "b", "c", "attention", "residual", "content", "kernels", "own", "untrained",
-    "independent", "fixed-attention", "vectors", "positions",
-]  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Asked:
     """Hold the options of a rollout beside what it reads and writes."""
 
-    variant: Variant | None = setting(
+    variant: str | None = setting(
         None,
-        "Of a measurement: attention only (a), with residuals (b), with content too (c), measured kernels, each "
-        "prompt's own kernels, the law of untrained networks, which adds squares, or a rung of the ladder: "
-        "independent layers, fixed attention, mean attention with the network's own value maps (vectors), positions "
-        "alone.",
+        "Of a measurement: the name of a prediction as in its report, such as attention-only (a), layer-shares (b), "
+        "layer-shares-self (c), measured-attention, head-gains-squared or value-maps; a wrong one shows all.",
     )
     norm: Literal["frobenius", "token"] | None = setting(
         None, "Of a measurement: which reading of the mixing λ; frobenius unless given."
@@ -85,11 +78,10 @@ def _of_measurement(file: Path, asked: Asked) -> tuple[np.ndarray, int, int]:
     check_measurement(file)
 
     from posbias.measure.results import read_results
-    from posbias.measure.rollouts import measured_profile
-    from posbias.measure.settings import LETTERS
+    from posbias.predict import predict
 
-    results, variant = read_results(file), str(asked.variant)
-    p = measured_profile(results, LETTERS.get(variant, variant), n=asked.length, norm=asked.norm or "frobenius")
+    results = read_results(file)
+    p = predict(results, str(asked.variant), length=asked.length, norm=asked.norm or "frobenius")
     return p, results.sizes["layer"], results.sizes["head"]
 
 

@@ -11,7 +11,7 @@ import xarray as xr
 
 from posbias import errors, netcdf
 from posbias.lookup.tasks import MAIN, OF_TASK, SCORES, SHARES, TASKS
-from posbias.measure.settings import labels
+from posbias.predict import find
 
 LAYOUT, SCHEMA = "posbias_retrieval", 1
 """Name of the attribute that tells such a file, and the number of the layout; raised when a meaning changes."""
@@ -195,9 +195,9 @@ def profile_label(name: str) -> str:
     """Return what a profile is called.
 
     >>> profile_label("measured"), profile_label("b")
-    ('measured influence', 'rollout (b) with residual')
+    ('measured influence', 'layer shares')
     """
-    return "measured influence" if name == MEASURED else f"rollout {labels()[name]}"
+    return "measured influence" if name == MEASURED else find(name).label
 
 
 def difference_text(results: xr.Dataset, score: str) -> str:

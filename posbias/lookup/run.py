@@ -28,18 +28,16 @@ from posbias.measure.biases import Described
 from posbias.measure.corpus import Prompts
 from posbias.measure.loading import check_fits, last_part
 from posbias.measure.progress import progress as told
-from posbias.measure.rollouts import measured_profile, variants_of
 from posbias.measure.run import measure
 from posbias.measure.session import Session
 from posbias.measure.settings import Settings
 from posbias.networks.added_biases import added_biases, divided_logits
 from posbias.networks.description import position_kind
 from posbias.networks.families import family_of
+from posbias.predict import PREDICTORS, available, predict
 
 QUANTITIES = ("mixing", "influence", "kernels", "content")
 """What is measured of the prompts of a profile."""
-OF_ATTENTION = ("kernels", "own")
-"""Rollouts that take the measured attention, whatever the model does with positions."""
 KEPT = (
     "model", "revision", "architecture", "batch_size", "dtype", "device", "seed", "tokenizer", "attention",
     "kernel_size", "special_tokens", "posbias", "torch", "transformers", "numpy", "python",
@@ -194,7 +192,8 @@ def place_profiles(measurement: xr.Dataset, prompts: PlacedPrompts, *, changed: 
     Where the model's positions were ``changed`` while it was measured, there are no rollouts by formula: these take the
     positions of the configuration.
     """
-    names = [name for name in variants_of(measurement) if not changed or name in OF_ATTENTION]
+    known = [PREDICTORS[name] for name in available(measurement)]
+    names = {one.name: one.kept_as for one in known if not changed or "kernels" in one.needs}
     whole = {MEASURED: measurement["influence"].values.astype(np.float64)}
-    whole |= {name: measured_profile(measurement, name) for name in names}
+    whole |= {kept_as: predict(measurement, name) for name, kept_as in names.items()}
     return {name: prompts.by_place(p / p.sum()) for name, p in whole.items()}

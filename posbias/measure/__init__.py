@@ -2,7 +2,7 @@
 
 Models go through :mod:`~posbias.networks.families` (where things are), :mod:`~posbias.measure.instrument` (what is
 seen in a batch) and :mod:`~posbias.measure.accumulators` (what is kept of it) into one labelled file
-(:mod:`~posbias.measure.results`), from which :mod:`~posbias.measure.rollouts` makes rollouts. What a chapter asks of
+(:mod:`~posbias.measure.results`), from which :mod:`posbias.predict` makes predictions. What a chapter asks of
 models beyond that is in ``studies``, a folder for each question.
 
 Only this part of posbias, the reference models, the networks from scratch and the checkpoints import torch; only this

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from posbias import errors
 from posbias.comparison.pairs import Comparison, compare
 from posbias.files import check_writable
-from posbias.measure.settings import LETTERS, RUNGS, VARIANTS, check_one_length, labels
+from posbias.measure.settings import check_one_length
 from posbias.rollout.labelled import Profile
 
 if TYPE_CHECKING:
@@ -71,11 +71,10 @@ class Measurement:
 
     @property
     def variants(self) -> tuple[str, ...]:
-        """What :meth:`rollout` can return of this measurement."""
-        from posbias.measure.rollouts import variants_of
+        """What :meth:`rollout` can predict of this measurement, yardsticks aside."""
+        from posbias.predict import available
 
-        kept = self.results.get("variant")
-        return variants_of(self.results) if kept is None else tuple(str(name) for name in kept.values)
+        return available(self.results)
 
     @property
     def mixing(self) -> Float[np.ndarray, "T"]:
@@ -102,21 +101,23 @@ class Measurement:
         p = kept.sum(0)
         return Profile(p / p.sum(), f"{self.model}, measured influence of the last {len(p)} tokens", kept)
 
-    def rollout(self, variant: str = "b", *, length: int | None = None, norm: str = "frobenius") -> Profile:
-        """Return the influence profile that a rollout predicts from this measurement.
+    def rollout(self, variant: str = "layer-shares", *, length: int | None = None, norm: str = "frobenius") -> Profile:
+        """Return the influence profile that a predictor of :mod:`posbias.predict` makes of this measurement.
 
         Parameters
         ----------
         variant
-            ``a`` or ``attention``: attention only (λ = 1, no content). ``b`` or ``residual``: measured λ, no content.
-            ``c`` or ``content``: measured λ and mean content logits. ``kernels``: measured λ and the measured mean
-            attention. ``own``: the mean over prompts of the rollouts of each prompt's own λ and attention.
-            ``untrained``: the law of untrained networks, squares over sets of layers with the weights' own gains, no
-            content. Of a measurement of ``ladder``: ``independent``, ``fixed-attention``, ``vectors`` and
-            ``positions``, the network's own gradient by layers that are made simpler
-            (:data:`~posbias.measure.settings.RUNGS`).
+            ``attention-only``: attention by positions alone. ``layer-shares``: with the residual stream, by measured λ.
+            ``layer-shares-self``: with mean content logits too. ``measured-attention``: measured λ and mean attention.
+            ``measured-attention-own``: the mean over prompts of the rollouts of each prompt's own λ and attention.
+            ``head-gains-squared``: the law of untrained networks, squares over sets of layers with the weights' own
+            gains; ``head-gains-added``: the same with sizes. Of a measurement of ``ladder``: ``value-maps``,
+            ``value-maps-positional``, ``fixed-attention`` and ``independent-layers``, the model's own gradient through
+            layers that are made simpler. Yardsticks, which know nothing of the model: ``last``, ``even``, and
+            ``power-law``, which has one number that is fitted to the measured curve. The paper's letters ``a``, ``b``
+            and ``c`` stand for the first three.
         length
-            Tokens; those of the measurement unless given. Measured attention and the law have their own.
+            Tokens; those of the measurement unless given. Only the first three take another.
         norm
             Which reading of λ: ``frobenius`` or ``token``.
 
@@ -126,22 +127,17 @@ class Measurement:
             For an unknown variant or norm, a length below 1, and for what is not there: a summary has the rollouts with
             measured matrices at the measured length only, an older measurement has no law of untrained networks.
         """
-        from posbias.measure.rollouts import measured_profile
+        from posbias.predict import find, predict
 
-        if not isinstance(variant, str) or variant not in (*VARIANTS, *LETTERS):
-            raise errors.invalid("variant", f"one of {', '.join((*VARIANTS, *LETTERS))}", repr(variant))
-        variant = LETTERS.get(variant, variant)
-        name = f"{self.model}, rollout {labels()[variant]}"
-        if "rollout" in self.results and variant in {"kernels", "own", "untrained", *RUNGS} & set(self.variants):
-            if length not in (None, self.length) or norm != "frobenius":
-                expected = f"length {self.length} and norm frobenius, all that a summary keeps of {VARIANTS[variant]}"
-                raise errors.invalid("rollout", expected, f"length {length} and norm {norm}")
-            return Profile(self.results["rollout"].sel(variant=variant).values, name)
-        return Profile(measured_profile(self.results, variant, n=length, norm=norm), name)
+        label = find(variant).label
+        return Profile(predict(self.results, variant, length=length, norm=norm), f"{self.model}, {label}")
 
     def compare(self) -> dict[str, Comparison]:
-        """Return how far each rollout is from the measured influence, by variant."""
-        return {variant: compare(self.rollout(variant), self.influence) for variant in self.variants}
+        """Return how far each prediction is from the measured influence, yardsticks last, by variant."""
+        from posbias.predict import yardsticks
+
+        names = () if "prompt_length" in self.results else (*self.variants, *yardsticks())
+        return {name: compare(self.rollout(name), self.influence) for name in names}
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the measured influence and the rollouts that predict it, and return the axes.
@@ -237,9 +233,7 @@ class Measurement:
         """Return the measured influence and every rollout that can be computed, a position a row, a column each."""
         import pandas as pd
 
-        subject = self._subject()
-        both = {**subject.predictions, **subject.rungs}
-        columns = {"measured": self.influence.values} | {name: p.values for name, p in both.items()}
+        columns = {"measured": self.influence.values} | {name: self.rollout(name).values for name in self.variants}
         return pd.DataFrame(columns).rename_axis("position")
 
     def to_xarray(self) -> xr.Dataset:
@@ -248,26 +242,22 @@ class Measurement:
 
     def _subject(self) -> Subject:
         """Return what a report is given: the predictions that can be computed, and why others cannot."""
-        from posbias.measure.rollouts import needs
+        from posbias.predict import PREDICTORS, advice
         from posbias.report.stats import Subject
 
         for name in ("lambda_frobenius", "lambda_token"):
             if name in self.results:
                 errors.mixing_coefficients(f"{self.model}: {name}", self.results[name].values)
         found, missing = {}, {}
-        for variant in (name for name in VARIANTS if name not in RUNGS):
-            if variant not in self.variants:
-                why = self.results.attrs.get("no_branches") if variant == "untrained" else None
-                missing[variant] = f"needs {needs(variant)}" if why is None else f"none of a model with {why}"
+        for name, one in PREDICTORS.items():
+            if one.needs and name not in self.variants:
+                missing[name] = advice(self.results, name)
                 continue
             try:
-                found[variant] = self.rollout(variant)
+                found[name] = self.rollout(name)
             except ValueError as error:
-                missing[variant] = " ".join(str(error).split())
-        rungs = {name: self.rollout(name) for name in RUNGS if name in self.variants}
-        if not rungs:
-            missing["ladder"] = f"needs {needs('vectors')}"
-        return Subject(self.model, self.described, self.results, self.influence, found, missing, labels(), rungs)
+                missing[name] = " ".join(str(error).split())
+        return Subject(self.model, self.described, self.results, self.influence, found, missing)
 
     def _own_lookup(self, lookup: Found) -> xr.Dataset:
         """Return what this model finds at each place, or raise ValueError for another model or a changed one."""
@@ -282,14 +272,16 @@ class Measurement:
         return lookup.results
 
     def _labelled(self) -> dict[str, Profile]:
-        """Return the rollouts by the labels that figures have."""
-        shown = (name for name in self.variants if name not in RUNGS)
-        return {labels()[name]: self.rollout(name) for name in shown}
+        """Return the rollouts by the labels that figures have, those of the ladder aside."""
+        from posbias.predict import PREDICTORS
+
+        shown = [PREDICTORS[name] for name in self.variants]
+        return {one.label: self.rollout(one.name) for one in shown if "ladder" not in one.needs}
 
     def _lacks(self) -> list[tuple[str, str]]:
         """Return what was asked for and could not be read of this model, with the reason."""
         why = self.results.attrs.get("no_branches")
-        return [] if why is None else [(VARIANTS["untrained"], f"none, of a model with {why}")]
+        return [] if why is None else [("head gains", f"none, of a model with {why}")]
 
     def _repr_html_(self) -> str:
         from posbias.notebook import shown

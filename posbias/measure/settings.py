@@ -1,4 +1,4 @@
-"""What a measurement is asked for, in one place without torch: settings, quantities, and what a rollout predicts.
+"""What a measurement is asked for, in one place without torch: settings and quantities.
 
 The fields of :class:`Opening`, :class:`~posbias.measure.corpus.Corpus` and :class:`Settings` that have a help text are
 the options of the commands (:mod:`posbias.cli.options`) and the keywords of :func:`posbias.open` and of the methods of
@@ -41,27 +41,9 @@ ALONE = ("influence",)
 DEFAULT = ("mixing", "influence", "kernels", "content", "branches")
 NEEDS = {"heads": "kernels", "logits": "content"}
 
-RUNGS = {
-    "independent": "independent layers",
-    "fixed-attention": "independent layers, no gradient through attention weights",
-    "vectors": "mean attention, own value maps",
-    "positions": "attention by positions alone, own value maps",
-}
-"""The rungs of the ladder, each with what the one before it assumes: layers of different prompts; attention weights
-that nothing depends on; their means over prompts; the softmax of mask and position bias."""
-
-VARIANTS = {
-    "a": "attention only",
-    "b": "with residual",
-    "c": "with residual and content",
-    "kernels": "with residual and measured attention",
-    "own": "with residual and each prompt's attention",
-    "untrained": "the law of untrained networks",
-    **RUNGS,
-}
-"""What each rollout takes from a measurement, in a few words."""
-LETTERS = {"attention": "a", "residual": "b", "content": "c"}
-"""The paper's letters by the names that go beside them."""
+RUNGS = ("independent", "fixed-attention", "vectors", "positions")
+"""The rungs of the ladder as files name them, each with what the one before it assumes: layers of different prompts;
+attention weights that nothing depends on; their means over prompts; the softmax of mask and position bias."""
 
 SHARES = 10
 """Equal shares of a prompt that are the positions of prompts of different lengths, the rule ``whole``."""
@@ -290,8 +272,3 @@ def check_one_length(rule: str) -> None:
     if rule.startswith("whole"):
         received = "whole ones; cut them with a --length, or plot their tenths"
         raise errors.invalid("report", "prompts of one length", received)
-
-
-def labels() -> dict[str, str]:
-    """Return what each variant is called in figures and tables."""
-    return {name: f"({name}) {words}" if len(name) == 1 else words for name, words in VARIANTS.items()}

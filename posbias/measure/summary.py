@@ -10,8 +10,8 @@ from jaxtyping import Float
 
 from posbias import errors, netcdf
 from posbias.measure.results import SCHEMA
-from posbias.measure.rollouts import measured_cells, measured_profile, variants_of
 from posbias.netcdf import load
+from posbias.predict import PREDICTORS, available, measured_cells, predict
 from posbias.rollout.order import stochastic_monotonicity
 
 DROPPED = (
@@ -26,7 +26,7 @@ BITS = 10
 ADDED: dict[str, tuple[tuple[str, ...], str]] = {
     "rollout": (
         ("variant", "position"),
-        "influence profile by rollout, λ from Frobenius norms; variants as posbias rollout",
+        "influence profile by what predicts it, λ from Frobenius norms; names are former ones of posbias.predict",
     ),
     "monotonicity_violated": (("layer",), "share of triples in which a later row holds more prefix mass"),
     "monotonicity_gap": (("layer",), "mean excess prefix mass over violated triples"),
@@ -44,8 +44,8 @@ def summarise(results: xr.Dataset, *, prompts: bool = True) -> xr.Dataset:
 
     Each prompt's influence, rounded to :data:`BITS` bits, its λ and its document are kept with ``prompts`` alone.
     """
-    variants = variants_of(results)
-    arrays = {"rollout": np.stack([measured_profile(results, variant) for variant in variants])}
+    names = available(results)
+    arrays = {"rollout": np.stack([predict(results, name) for name in names])}
     if "attention" in results:
         A = results["attention"].values.astype(np.float64)
         if "sink_share" not in results:  # an order of rows is one of rows that sum to one
@@ -72,7 +72,7 @@ def summarise(results: xr.Dataset, *, prompts: bool = True) -> xr.Dataset:
     for name, values in arrays.items():
         dims, meaning = ADDED[name]
         out[name] = (dims, values, {"long_name": meaning})
-    return out.assign_coords(variant=list(variants)).assign_attrs(summary=1)
+    return out.assign_coords(variant=[PREDICTORS[name].kept_as for name in names]).assign_attrs(summary=1)
 
 
 def shaved(x: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:

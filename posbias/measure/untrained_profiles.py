@@ -18,9 +18,9 @@ from posbias.measure.branches import read_branches
 from posbias.measure.instrument import Instrument
 from posbias.measure.positions import read_positions
 from posbias.measure.results import VARIABLES
-from posbias.measure.rollouts import measured_rollout
 from posbias.measure.session import Session
 from posbias.measure.summary import shaved
+from posbias.predict import predict
 from posbias.provenance import versions
 
 SEEDS = 3
@@ -123,11 +123,10 @@ def _profiles(results: xr.Dataset) -> np.ndarray:
     """Return the predictions in the order of :data:`PROFILES`."""
     K = results["step_gain"]
     gain = _gain(K.values)
-    law = measured_rollout(results, "untrained")
-    found = {variant: measured_rollout(results, variant).profile() for variant in "ab"}
-    found |= {"untrained": law.profile(), "aligned": law.aligned()}
+    found = {former: predict(results, former) for former in ("a", "b", "untrained")}
+    found["aligned"] = predict(results, "head-gains-added")
     for name, steps in (("no gates", gain[:, :, None] * gain[:, None, :]), ("no steps", 0 * K.values)):
-        found[name] = measured_rollout(results.assign(step_gain=(K.dims, steps)), "untrained").profile()
+        found[name] = predict(results.assign(step_gain=(K.dims, steps)), "head-gains-squared")
     return np.stack([found[name] for name in PROFILES])
 
 

@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from posbias.comparison.distances import normalised_wasserstein, wasserstein_to
 from posbias.comparison.resampling import hull_interval
 from posbias.files import write_whole
 from posbias.measure.results import target_words
 from posbias.report import figures, page, tables, text
-from posbias.report.known_models import COLUMNS, KINDS, known_models
 from posbias.report.stats import FEW_UNITS, RESAMPLES, Evidence, Subject
 
 UNTOLD = {"posbias_schema", "summary", "format_error"}
@@ -25,7 +23,7 @@ def write_report(path: Path, subject: Subject, others: Sequence[Subject] = (), *
     """Write the report on a measurement, beside others if given, and return its path."""
     evidence, beside = Evidence(subject, resamples), [Evidence(other, resamples) for other in others]
     curves = {"this model": evidence.p} | {_named(k, beside): other.p for k, other in enumerate(beside)}
-    context = _context(evidence) | _standing(evidence, beside)
+    context = _context(evidence)
     context |= {"beside": [_beside(evidence, other) for other in beside]}
     context["beside_figure"] = figures.beside_figure(curves) if beside else None
     write_whole(path, page.rendered(**context))
@@ -59,31 +57,14 @@ def _context(evidence: Evidence) -> dict[str, Any]:
         "sinks": text.sinks(subject.results),
         "content": figures.content_figure(subject.results),
         "content_form": attrs.get("content_form"),
-        "of_untrained": "untrained" in subject.predictions,
-        "provenance": [(k, x) for k, x in attrs.items() if k not in UNTOLD and isinstance(x, kinds)],
-        "commands": text.again(subject),
-    }
-
-
-def _standing(evidence: Evidence, beside: Sequence[Evidence]) -> dict[str, Any]:
-    """Return where the model stands among known ones, and the data as files."""
-    known = known_models()
-    named = [(_named(k, beside), other) for k, other in enumerate(beside)]
-    own = [evidence.own_row, *(other.own_row | {"kind": name} for name, other in named)]
-    ordered = known.assign(rank=known["kind"].map(KINDS.index)).sort_values(["rank", "name"])
-    rows = [*own, *ordered.to_dict("records")]
-    every = pd.DataFrame([evidence.own_row, *known.to_dict("records")], columns=COLUMNS)
-    models = every.drop(columns="architecture").to_csv(index=False, lineterminator="\n")
-    return {
-        "counts": ", ".join(f"{(known['kind'] == kind).sum()} {kind}" for kind in KINDS),
-        "standing": figures.standing_figure(own, known),
-        "models": [tables.model_cells(row) for row in rows],
+        "of_untrained": "head-gains-squared" in subject.predictions,
         "downloads": [
             page.Download("profile.csv", "measured and predicted, by position", tables.profile_csv(evidence)),
             page.Download("layers.csv", "λ and content, by layer", tables.layer_csv(evidence)),
             page.Download("tests.csv", "distances and paired tests", tables.score_csv(evidence)),
-            page.Download("models.csv", "this model and those that are known", models),
         ],
+        "provenance": [(k, x) for k, x in attrs.items() if k not in UNTOLD and isinstance(x, kinds)],
+        "commands": text.again(subject),
     }
 
 

@@ -1,20 +1,18 @@
-"""The figures of a report: profiles, mixing, kernels and content as images of modest size, and known models."""
+"""The figures of a report: profiles, mixing, kernels and content as images of modest size."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
-import pandas as pd
 import xarray as xr
 from jaxtyping import Float
 from matplotlib.colors import LogNorm, to_hex
 from matplotlib.ticker import MaxNLocator
 
 from posbias.plotting import FAMILY_COLOURS, LINE_STYLES, STYLE, plot_prediction, profile_axes
-from posbias.report.known_models import KINDS
 from posbias.report.page import Figure, shown
 from posbias.report.stats import Evidence
 
@@ -31,7 +29,7 @@ in_style = plt.style.context(str(STYLE))
 def profile_figure(evidence: Evidence) -> Figure:
     """Return the measured profile with its interval, and the nearest prediction with (b) and (a)."""
     subject = evidence.subject
-    known = [evidence.nearest, "b", "a", *subject.predictions]
+    known = [evidence.nearest, "layer-shares", "attention-only", *subject.of_model]
     drawn = [name for name in dict.fromkeys(known) if name in subject.predictions][:3]
     curves = {subject.label(name): p.values for name, p in subject.predictions.items() if name in drawn}
     drawing = plot_prediction(subject.influence.values, curves, band=evidence.band).figure
@@ -177,31 +175,6 @@ def content_figure(results: xr.Dataset) -> Figure | None:
         "Content logits by layer and head. Left: a token with itself less a token with earlier ones, mean. Right: "
         "one less the entropy of the logits' histogram; 1 where all are alike and content does not choose."
     )
-    return shown(drawing, description, caption)
-
-
-@in_style
-def standing_figure(own: Sequence[Mapping[str, Any]], known: pd.DataFrame) -> Figure:
-    """Return a strip for each of four numbers, known models as dots by kind, and measured ones as lines."""
-    strips = {"mean": "mean position", "depth": "trough depth"}
-    strips |= {"mixing": "total mixing $\\Sigma\\lambda$", "b": "$W_1$ of (b)"}
-    marks, names = ("o", "D", "s"), ["this model", *(str(x["kind"]) for x in own[1:])]
-    drawing, axes = plt.subplots(2, 2, figsize=(6.4, 3.8))
-    for ax, (name, title) in zip(axes.flat, strips.items(), strict=True):
-        for k, kind in enumerate(KINDS):
-            values = known.loc[known["kind"] == kind, name].dropna().tolist()
-            ax.plot(values, [k] * len(values), marks[k], color=to_hex(f"C{k}"), markersize=5, alpha=0.6)
-        for k, x in enumerate(own):
-            if np.isfinite(x[name]):
-                look = {"color": FAMILY_COLOURS["measured"], "linestyle": LINE_STYLES[k % len(LINE_STYLES)]}
-                ax.axvline(x[name], linewidth=1.8, label=names[k], **look)
-        ax.set(yticks=range(len(KINDS)), yticklabels=KINDS, ylim=(len(KINDS) - 0.5, -0.5), xlabel=title)
-    handles = axes.flat[0].get_legend_handles_labels()
-    if handles[0]:
-        drawing.legend(*handles, loc="outside lower center", ncols=2)
-    description = "Dots for reference, published and untrained models in four strips, the measured model as a line: "
-    description += "; ".join(f"{name} {x['mean']:.2f}" for name, x in zip(names, own, strict=False)) + " mean position."
-    caption = "Where this model stands (line) among the models of this project, those of the paper, and untrained ones."
     return shown(drawing, description, caption)
 
 

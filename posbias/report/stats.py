@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,8 +17,8 @@ from posbias.comparison.pairs import usable
 from posbias.comparison.resampling import interval, resample_weights, resampled_profiles
 from posbias.comparison.samples import LEVEL, SMOOTH, Sample, u_decisions
 from posbias.measure.corpus import known_units
-from posbias.report.known_models import shape_numbers
-from posbias.report.scoring import SCORED, baselines, gain_rows, measured_clock, score_rows
+from posbias.predict import PREDICTORS, yardsticks
+from posbias.report.scoring import SCORED, gain_rows, score_rows
 from posbias.rollout.labelled import Profile
 from posbias.rollout.profiles import TOLERANCE, UShape, mean_position, u_shape
 
@@ -28,32 +27,25 @@ FEW_UNITS = 10
 """Below so many units the intervals of a bootstrap are too short."""
 LEAST_FOR_U = 2 * SMOOTH
 """Tokens below which a running mean of :data:`SMOOTH` leaves no room for a trough."""
-LONGEST_CLOCK = 2048
-"""Tokens up to which the clock is computed: it wants a whole kernel."""
-SIMPLE = {
-    "uniform": "equal shares",
-    "first": "all on the first token",
-    "last": "all on the last token",
-    "recency": "exponential fitted to the measured curve",
-    "power": "power law fitted to the measured curve",
-    "clock": "clock: of λ only the sum",
-}
-"""What knows nothing of a model or little; as the scoring of chapters names it, and as a page writes it."""
-BASELINES = ("last", "uniform")
+BLIND = ("last", "even")
 """What a prediction has to beat: they know nothing of the model or of what was measured."""
-BLIND = (*BASELINES, "recency")
-"""What each prediction is tested against."""
 TENTHS = 10
-STEPS = (("a", "b"), ("b", "c"), ("b", "kernels"), ("kernels", "own"), ("b", "untrained"), ("clock", "b"))
+STEPS = (
+    ("attention-only", "layer-shares"),
+    ("layer-shares", "layer-shares-self"),
+    ("layer-shares", "measured-attention"),
+    ("measured-attention", "measured-attention-own"),
+    ("layer-shares", "head-gains-squared"),
+    ("value-maps", "value-maps-positional"),
+)
 """Pairs of predictions that differ in one ingredient."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """Hold a measurement and what predicts it: profiles by variant, why others are missing, and their labels.
+    """Hold a measurement and what predicts it: profiles by predictor, yardsticks too, and why others are missing.
 
-    The rungs of the ladder are no predictions: they are the network's own gradient, by simpler layers. ``lookup`` is
-    what the model finds at each place, if that was tried.
+    ``lookup`` is what the model finds at each place, if that was tried.
     """
 
     title: str
@@ -62,13 +54,16 @@ class Subject:
     influence: Profile
     predictions: Mapping[str, Profile]
     missing: Mapping[str, str]
-    labels: Mapping[str, str]
-    rungs: Mapping[str, Profile] = field(default_factory=dict)
     lookup: xr.Dataset | None = None
 
+    @property
+    def of_model(self) -> list[str]:
+        """Predictions that are made of the model: all but the yardsticks."""
+        return [name for name in self.predictions if name not in yardsticks()]
+
     def label(self, name: str) -> str:
-        """Return what a prediction or a baseline is called."""
-        return self.labels.get(name) or SIMPLE.get(name, name)
+        """Return what a prediction is called."""
+        return PREDICTORS[name].label
 
 
 class Evidence:
@@ -114,16 +109,8 @@ class Evidence:
 
     @cached_property
     def profiles(self) -> dict[str, Float[np.ndarray, "n"]]:
-        """Every prediction, rung of the ladder and baseline by name."""
-        both = {**self.subject.predictions, **self.subject.rungs}
-        found = {name: np.asarray(p.values) for name, p in both.items()}
-        found |= baselines(self.p)
-        if self.p.size <= LONGEST_CLOCK:
-            try:
-                found["clock"] = measured_clock(self.subject.results)
-            except (KeyError, ValueError):  # what (b) lacks, the clock lacks
-                pass
-        return {name: q / q.sum() for name, q in found.items()}
+        """Every prediction by name."""
+        return {name: p.values / p.values.sum() for name, p in self.subject.predictions.items()}
 
     @cached_property
     def scores(self) -> pd.DataFrame:
@@ -137,9 +124,10 @@ class Evidence:
     @cached_property
     def gains(self) -> pd.DataFrame:
         """How much nearer one prediction is than another, with Holm's p value and the sign where it stands."""
-        names = list(self.subject.predictions)
+        names = self.subject.of_model
         pairs = [(blind, name) for name in names for blind in BLIND] + [x for x in STEPS if {*x} <= {*self.profiles}]
-        pairs += [(x, str(self.nearest)) for x in names if x != self.nearest and (x, self.nearest) not in pairs]
+        rest = [name for name in self.subject.predictions if name not in (self.nearest, *BLIND)]
+        pairs += [(x, str(self.nearest)) for x in rest if (x, self.nearest) not in pairs]
         if self.influence is None or not names:
             return pd.DataFrame(columns=["before", "after", "gain", "low", "high", "p_value", "adjusted", "decided"])
         table = gain_rows(self.influence, self.profiles, pairs, resampled=self.resampled)
@@ -148,8 +136,8 @@ class Evidence:
 
     @cached_property
     def nearest(self) -> str | None:
-        """The prediction that is nearest to what was measured, None without predictions."""
-        own = self.scores.loc[list(self.subject.predictions), "W1"]
+        """The prediction of the model that is nearest to what was measured, None without one."""
+        own = self.scores.loc[self.subject.of_model, "W1"]
         return None if own.empty else str(own.idxmin())
 
     def against(self, before: str, after: str) -> int | None:
@@ -160,7 +148,7 @@ class Evidence:
     @cached_property
     def tied(self) -> list[str]:
         """Predictions that tests do not tell apart from the nearest one."""
-        return [x for x in self.subject.predictions if x != self.nearest and self.against(x, str(self.nearest)) == 0]
+        return [x for x in self.subject.of_model if x != self.nearest and self.against(x, str(self.nearest)) == 0]
 
     @cached_property
     def ends(self) -> tuple[np.ndarray, np.ndarray | None] | None:
@@ -228,27 +216,10 @@ class Evidence:
         mixing = self.resampled_mixing
         if self.mixing is not None:
             found["total mixing Σλ"] = (float(self.mixing.sum()), None if mixing is None else mixing.sum(1))
-        for name in (*self.subject.predictions, *self.subject.rungs):
+        for name in self.subject.of_model:
             away = None if r is None else wasserstein_to(r, self.profiles[name])
             found[f"W₁: {self.subject.label(name)}"] = (normalised_wasserstein(self.profiles[name], self.p), away)
         return found
-
-    @property
-    def own_row(self) -> dict[str, Any]:
-        """The model as a row of the table of known ones."""
-        results, attrs = self.subject.results, self.subject.results.attrs
-        return {
-            "name": self.subject.title,
-            "kind": "this one",
-            "architecture": attrs["architecture"],
-            "layers": results.sizes.get("layer", "–"),
-            "length": self.p.size,
-            "corpus": attrs["dataset"],
-            "mixing": np.nan if self.mixing is None else float(self.mixing.sum()),
-            "source": "this measurement",
-            **shape_numbers(self.p),
-            **{v: float(self.scores.loc[v, "W1"]) if v in self.subject.predictions else np.nan for v in "abc"},
-        }
 
 
 def tenths(p: Float[np.ndarray, "*any n"]) -> Float[np.ndarray, "*any 10"]:

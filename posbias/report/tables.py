@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from posbias.comparison.resampling import interval
-from posbias.report.stats import BASELINES, Evidence
+from posbias.predict import yardsticks
+from posbias.report.stats import Evidence
 
 NONE = "–"
 
@@ -17,11 +17,10 @@ NONE = "–"
 def score_cells(evidence: Evidence) -> Iterator[tuple[str, ...]]:
     """Yield a row for each prediction and baseline, by distance, and one for what was measured."""
     measured_mean = evidence.subject.influence.mean_position
-    kinds = dict.fromkeys(BASELINES, " (baseline)") | dict.fromkeys(evidence.subject.rungs, " (ladder)")
     for name, row in evidence.scores.sort_values("W1", kind="stable").iterrows():
         shape = evidence.predicted_u(str(name))
         yield (
-            evidence.subject.label(str(name)) + kinds.get(str(name), ""),
+            evidence.subject.label(str(name)) + " (yardstick)" * (name in yardsticks()),
             number(row["W1"]),
             span(row["low"], row["high"]),
             number(row["spearman"]),
@@ -38,14 +37,6 @@ def gain_cells(evidence: Evidence) -> Iterator[tuple[str, ...]]:
         pair = f"{evidence.subject.label(row['after'])} against {evidence.subject.label(row['before'])}"
         cells = number(row["gain"], "+.3f"), span(row["low"], row["high"], "+.3f"), number(row["adjusted"])
         yield pair, *cells, verdicts[int(row["decided"])]
-
-
-def model_cells(row: Mapping[Any, Any]) -> tuple[str, ...]:
-    """Return the cells of one model of the table of known models."""
-    numbers = {"mean": ".2f", "first": ".2f", "last": ".2f", "depth": "+.2f", "mixing": ".2f", "a": ".2f"}
-    values = {**row, "first": row["first"] * row["length"]}
-    cells = [number(values[name], how) for name, how in {**numbers, "b": ".3f", "c": ".3f"}.items()]
-    return row["name"], row["kind"], str(row["layers"]), *cells, f"{row['corpus']}, {row['length']} tokens"
 
 
 def beside_cells(one: Evidence, other: Evidence, *, paired: bool) -> Iterator[tuple[str, ...]]:

@@ -18,7 +18,7 @@ from posbias.lookup.tasks import MAIN, SCORES, TASKS
 from posbias.measure.opening import GIVEN
 from posbias.measure.results import position_words, target_words
 from posbias.report.page import sentence
-from posbias.report.stats import BASELINES, LEAST_FOR_U, SIMPLE, Evidence, Subject, tenths
+from posbias.report.stats import LEAST_FOR_U, Evidence, Subject, tenths
 from posbias.rollout.profiles import TOLERANCE
 
 SHORT = {"float32": "32 bits", "bfloat16": "bfloat16, 16 bits", "float16": "float16, 16 bits"}
@@ -111,7 +111,7 @@ def answer(evidence: Evidence) -> Iterator[Markup]:
     if not str(evidence.subject.results.attrs["model"]).endswith(UNTRAINED):
         yield placed(evidence)
     yield nearest(evidence)
-    if evidence.subject.rungs:
+    if {"independent-layers", "value-maps", "value-maps-positional"} <= {*evidence.profiles}:
         yield ladder(evidence)
 
 
@@ -244,18 +244,22 @@ def order(spearman: float) -> str:
 
 
 def ladder(evidence: Evidence) -> Markup:
-    """Return what the rungs of the ladder say: whether layers are independent, and which simplification costs most."""
+    """Return what the ladder says: whether layers are independent, and which simplification costs most."""
     away = evidence.scores["W1"]
-    how = "nearly independent" if away["independent"] < NEARLY else "not independent"
+    how = "nearly independent" if away["independent-layers"] < NEARLY else "not independent"
     words = (
         f"Layers are <strong>{how}</strong>: with each layer's gradient taken from a different prompt, the profile is "
-        f"{away['independent']:.3f} of the length from the measured one. With mean attention and the model's own value "
-        f"maps the distance is {away['vectors']:.3f}; with attention from positions alone {away['positions']:.3f}"
+        f"{away['independent-layers']:.3f} of the length from the measured one. With mean attention and the model's "
+        f"own value maps the distance is {away['value-maps']:.3f}; with attention from positions alone "
+        f"{away['value-maps-positional']:.3f}"
     )
-    steps = {"averaging attention": ("independent", "vectors"), "leaving content out": ("vectors", "positions")}
-    if "b" in away:
-        words += f"; with one number per layer in place of value maps, rollout (b), {away['b']:.3f}"
-        steps["from there to rollout (b)"] = ("positions", "b")
+    steps = {
+        "averaging attention": ("independent-layers", "value-maps"),
+        "leaving content out": ("value-maps", "value-maps-positional"),
+    }
+    if "layer-shares" in away:
+        words += f"; with one number per layer in place of value maps, layer shares, {away['layer-shares']:.3f}"
+        steps["from there to layer shares"] = ("value-maps-positional", "layer-shares")
     costs = {step: away[after] - away[before] for step, (before, after) in steps.items()}
     most = max(costs, key=costs.__getitem__)
     cost = f"The costliest step is {most}" if costs[most] > NEARLY else "No step costs much"
@@ -263,21 +267,22 @@ def ladder(evidence: Evidence) -> Markup:
 
 
 def verdict(evidence: Evidence, name: str) -> str:
-    """Return as HTML whether a prediction beats the two baselines, tested where that can be."""
-    blind = {name: SIMPLE[name] for name in BASELINES}
+    """Return as HTML whether a prediction beats the yardsticks that know nothing, tested where that can be."""
+    blind = {"last": "all on the last token", "even": "equal shares"}
     signs = {b: evidence.against(b, name) for b in blind}
+    both = " and ".join(blind.values())
     own = evidence.scores.loc[name, "W1"]
     if None in signs.values():
         beaten = own < min(evidence.scores.loc[b, "W1"] for b in blind)
-        both = f"closer than both baselines, {' and '.join(blind.values())}"
-        said = both if beaten else "<strong>no closer than the better baseline</strong>"
+        said = (
+            f"closer than both yardsticks, {both}" if beaten else "<strong>no closer than the better yardstick</strong>"
+        )
         return f"{said}, without a test"
     if all(sign == 1 for sign in signs.values()):
         words = {1: "closer than", 0: "not told apart from", -1: "further away than"}
-        fitted = words[evidence.against("recency", name) or 0]
-        both = " and ".join(blind.values())
-        fit = "an exponential that is fitted to the measured curve itself"
-        return f"closer than both baselines, {both}, and {fitted} {fit}"
+        fitted = words[evidence.against("power-law", name) or 0]
+        fit = "a power law that is fitted to the measured curve itself"
+        return f"closer than both yardsticks, {both}, and {fitted} {fit}"
     short = [f"{blind[b]} ({'open' if sign == 0 else 'further away'})" for b, sign in signs.items() if sign != 1]
     return f"<strong>not closer than {' and '.join(short)}</strong>"
 

@@ -32,13 +32,13 @@ from torch import Tensor, nn
 
 from posbias.errors import Numbers
 from posbias.measure.instrument import Instrument
-from posbias.measure.rollouts import measured_rollout
 from posbias.measure.run import measure
 from posbias.measure.session import Session
 from posbias.measure.settings import DEFAULT, Settings
 from posbias.measure.summary import shaved
 from posbias.networks.families import output_projection
 from posbias.networks.hooks import given, hooked
+from posbias.predict import law, predict
 from posbias.rollout.influence import Kernels
 from posbias.rollout.two_sided import pushed, two_sided
 from posbias.rollout.untrained import Network, checked_network, unit
@@ -230,12 +230,12 @@ def measure_between(settings: Settings) -> xr.Dataset:
     results = measure(study)
     few = study.with_prompts(prompts=min(COHERENCE_PROMPTS, settings.prompts))
     reading = _all_prompts([read_coherence(study.instrument, ids) for _, ids in few.batches()])
-    laws = [network_of(results, kernel) for kernel in KERNELS]
+    networks = [network_of(results, kernel) for kernel in KERNELS]
     own, shares = joined_coherence(reading.layers.numpy()), through_shares(reading.sizes.mean(-1).numpy())
     ways: list[tuple[Any, Any]] = [(own, None), (0.0, shares), (own, shares)]
-    family = [[coherent_profile(coherence=rho, **law) for rho in COHERENCES] for law in laws]
-    predicted = [[coherent_profile(coherence=rho, shares=share, **law) for rho, share in ways] for law in laws]
-    rollouts = [measured_rollout(results, variant).profile() for variant in ("b", "kernels")]
+    family = [[coherent_profile(coherence=rho, **one) for rho in COHERENCES] for one in networks]
+    predicted = [[coherent_profile(coherence=rho, shares=share, **one) for rho, share in ways] for one in networks]
+    rollouts = [predict(results, name) for name in ("layer-shares", "measured-attention")]
     made: dict[str, tuple[tuple[str, ...], np.ndarray, str]] = {
         "profile": (
             ("kernel", "coherence", "position"),
@@ -248,7 +248,11 @@ def measure_between(settings: Settings) -> xr.Dataset:
             "profile with what was read of the gradient",
         ),
         "share": (("sum", "layer"), shares.T, "what comes through a branch, in squares of mean sizes"),
-        "expected_share": (("sum", "layer"), branch_shares(**laws[-1]).T, "the same by the law of untrained networks"),
+        "expected_share": (
+            ("sum", "layer"),
+            branch_shares(**networks[-1]).T,
+            "the same by the law of untrained networks",
+        ),
         "rollout": (("variant", "position"), np.array(rollouts), "influence profile by rollout"),
         "cross": (("join", "layer", "few"), reading.layers[0].numpy(), "sum of u·w over that of sizes squared"),
         "possible": (("join", "layer", "few"), reading.layers[1].numpy(), "the same if all were aligned"),
@@ -262,8 +266,7 @@ def measure_between(settings: Settings) -> xr.Dataset:
 
 def network_of(results: xr.Dataset, kernel: str) -> dict[str, Any]:
     """Return what the law takes of a measurement with ``attention_heads``, with one of :data:`KERNELS`."""
-    law = measured_rollout(results, "untrained")
-    network = {"kernels": law.kernels, "n": law.n, **(law.branches or {})}
+    network = law(results)
     if kernel == "measured":
         A = results["attention_heads"].values.astype(np.float64)
         network["kernels"] = A / A.sum(-1, keepdims=True)

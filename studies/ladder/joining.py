@@ -14,7 +14,7 @@ from posbias.comparison.multiplicity import decided
 from posbias.comparison.scores import paired_gain
 from posbias.errors import Numbers
 from posbias.measure.corpus import known_units
-from posbias.measure.rollouts import measured_rollout
+from posbias.predict import dense, position_kernels
 from posbias.rollout.profiles import mean_position
 
 JOINS = {"sizes": 1.0, "angles": 2.0}
@@ -53,9 +53,10 @@ def join_table(kept: Mapping[str, xr.Dataset], *, resamples: int = 1000) -> pd.D
     """
     rows = []
     for model, x in kept.items():
-        p, prompts, rollout = unit(x["influence"].values), x["influence_prompts"].values, measured_rollout(x, "b")
-        A = rollout.dense()
-        joined = {name: joined_profile(A, rollout.lambda_, power=power) for name, power in JOINS.items()}
+        p, prompts = unit(x["influence"].values), x["influence_prompts"].values
+        lambda_ = x["lambda_frobenius"].values.astype(np.float64)
+        A = dense(position_kernels(x), lambda_.size, p.size)
+        joined = {name: joined_profile(A, lambda_, power=power) for name, power in JOINS.items()}
         gain = paired_gain(prompts, joined["sizes"], joined["angles"], units=known_units(x), resamples=resamples)
         rows.append(
             {"model": model}

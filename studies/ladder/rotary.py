@@ -20,13 +20,13 @@ from posbias import errors
 from posbias.measure.attention import AttentionReading
 from posbias.measure.instrument import Instrument, Observer
 from posbias.measure.interventions import rotary_module
-from posbias.measure.rollouts import layer_masks
 from posbias.measure.run import measure
 from posbias.measure.session import Session
 from posbias.measure.settings import Settings
 from posbias.measure.summary import shaved
 from posbias.networks.families import soft_cap
 from posbias.networks.hooks import hooked
+from posbias.predict import layer_masks
 from posbias.provenance import versions
 from posbias.rollout.influence import influence_profile
 from posbias.rollout.kernels import attention_kernel, mix_heads

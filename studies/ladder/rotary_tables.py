@@ -16,7 +16,7 @@ from posbias.comparison.distances import normalised_wasserstein
 from posbias.comparison.fits import recency_fit
 from posbias.comparison.scores import Gain, paired_gain
 from posbias.measure.corpus import known_units
-from posbias.measure.rollouts import layer_masks
+from posbias.predict import layer_masks
 from studies.ladder.rotary_kernels import distance_kernels, distance_logits
 from studies.ladder.scores import with_decisions
 from studies.results import of_kind

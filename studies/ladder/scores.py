@@ -7,13 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pandas as pd
 import xarray as xr
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 from posbias.comparison.distances import normalised_wasserstein, unit
+from posbias.comparison.fits import power_fit, recency_fit
 from posbias.comparison.multiplicity import decided
 from posbias.measure.corpus import known_units
-from posbias.measure.rollouts import OF_MEANS
-from posbias.report.scoring import SCORED, baselines, gain_rows, measured_clock, score_rows
+from posbias.predict import position_kernels
+from posbias.report.scoring import SCORED, gain_rows, score_rows
+from posbias.rollout.clock import clock_profile
 from posbias.rollout.profiles import mean_position
 from studies.reference.trained import training_record
 
@@ -36,6 +38,8 @@ LABELS = {
 }
 """Every prediction: its name in the tables, and how a page writes it."""
 
+OF_MEANS = ("a", "b", "c", "kernels")
+"""Rollouts of kernels that are the same for all prompts, as summaries name them."""
 TWINS = ("default", "unit")
 """Initial scales of the untrained networks."""
 
@@ -43,6 +47,26 @@ Kept = Mapping[str, xr.Dataset]
 """Summaries by stem, MODEL.CORPUS."""
 Others = Mapping[str, Mapping[str, np.ndarray]]
 """Model → further predictions by name, made of other files."""
+
+
+def baselines(influence: Float[np.ndarray, "n"]) -> dict[str, Float[np.ndarray, "n"]]:
+    """Return by name the predictions that know nothing of a model.
+
+    ``recency``, an exponential, and ``power``, a power law, have one number that is fitted to the measured profile.
+
+    >>> {name: p.round(3).tolist() for name, p in baselines(np.array([0.5, 0.5])).items()}
+    {'uniform': [0.5, 0.5], 'first': [1.0, 0.0], 'last': [0.0, 1.0], 'recency': [0.5, 0.5], 'power': [0.5, 0.5]}
+    """
+    n = influence.size
+    blind = {"uniform": np.full(n, 1 / n), "first": np.eye(n)[0], "last": np.eye(n)[-1]}
+    return blind | {"recency": recency_fit(influence), "power": power_fit(influence)}
+
+
+def measured_clock(measurement: xr.Dataset) -> Float[np.ndarray, "n"]:
+    """Return the clock's profile: the first layer's content-free kernel run for the time τ = Σ_t λ_t."""
+    kernels, tau = position_kernels(measurement), float(measurement["lambda_frobenius"].sum())
+    first_layer = kernels[0] if isinstance(kernels, np.ndarray) else kernels.dense(0, int(measurement.attrs["length"]))
+    return clock_profile(first_layer, tau)
 
 
 def predictions(measurement: xr.Dataset, twins: Mapping[str, xr.Dataset] | None = None) -> dict[str, np.ndarray]:

@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from posbias.comparison.distances import normalised_wasserstein
 from posbias.measure.accumulators import BIN_WIDTH, bin_centres, entropy_similarity
-from posbias.measure.rollouts import measured_rollout
+from posbias.predict import predict
 from posbias.rollout.kernels import attention_kernel, mix_heads
 from posbias.rollout.logits import position_logits
 from posbias.rollout.masks import causal, sliding_window
@@ -192,7 +192,7 @@ def scaling_by_model(models: Mapping[str, xr.Dataset]) -> pd.DataFrame:
         profiles = {
             "without": x["rollout"].sel(variant="b").values,
             "scaled": x["rollout"].sel(variant="c").values,
-            "unscaled": measured_rollout(loud, "c").profile(),
+            "unscaled": predict(loud, "layer-shares-self"),
         }
         influence = x["influence"].values
         distances = {kind: normalised_wasserstein(p, influence) for kind, p in profiles.items()}

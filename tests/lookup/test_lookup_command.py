@@ -129,7 +129,7 @@ def test_a_resample_draws_the_profile_of_its_own_prompts():
     measured["influence"] = measured["influence_prompts"].mean("prompt")
     measured["lambda_frobenius"] = "layer", np.array([0.5])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "variants_of", lambda _: [])
+        patch.setattr(module, "available", lambda _: [])
         results = assembled(prompts, {"gain": kind * places}, measured, np.arange(72), {"change": "none"})
     assert np.allclose(results["rank_correlation"].sel(profile_name="measured", score="gain"), [1, 1, 1])
 

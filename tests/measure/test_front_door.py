@@ -145,14 +145,18 @@ def test_saved_and_loaded_is_the_same_and_rollouts_are_those_of_the_command(meas
 
 
 def test_a_summary_is_loaded_too_and_saved_again(measured, summary, tmp_path):
-    assert [*measured.compare()] == ["a", "b", "c", "kernels", "own", "untrained"]
+    assert [*measured.compare()] == [*measured.variants, "last", "even", "power-law"]
+    assert "head-gains-squared" in measured.variants and measured.variants == summary.variants
     for variant in measured.variants:
         np.testing.assert_allclose(summary.rollout(variant), measured.rollout(variant), rtol=1e-6)
     assert len(summary.rollout("b", length=20)) == 20
     for other in ({"length": 20}, {"norm": "token"}):
-        with pytest.raises(ValueError, match="rollout: expected length 16 and norm frobenius"):
+        with pytest.raises(
+            ValueError,
+            match="expected length 16 and norm frobenius, all that there is of measured-attention in a summary",
+        ):
             summary.rollout("kernels", **other)
-    with pytest.raises(ValueError, match="all that a summary keeps of the law of untrained networks"):
+    with pytest.raises(ValueError, match="all that there is of head-gains-squared in a summary"):
         summary.rollout("untrained", length=20)
     assert repr(posbias.load(summary.save(tmp_path / "again.nc"))) == repr(summary)
 
@@ -163,20 +167,20 @@ def test_the_report_of_an_older_summary_has_no_law_of_untrained_networks_and_no_
     m = posbias.load(tmp_path / "s.nc")
     assert m.influence.prompts is None and posbias.compare(m.rollout(), m.influence).interval is None
     without = m.report(tmp_path / "old.html").read_text()
-    assert "–" in without and "<td>the law of untrained networks</td>" not in without
-    assert "it adds squares" not in without
+    assert "–" in without and "<td>head gains, squared</td>" not in without
+    assert "Add contributions of different sets of layers as squares" not in without
 
 
 def test_the_report_has_the_scores_and_where_they_come_from(measured, tmp_path):
     text = measured.report(tmp_path / "r.html").read_text()
-    assert "<td>the law of untrained networks</td>" in text
-    assert "The law of untrained networks is no rollout: it adds squares" in text
+    assert "<td>head gains, squared</td>" in text
+    assert "Add contributions of different sets of layers as squares" in text
     for score in measured.compare().values():  # each prompt is a document of its own here
         low, high = score.interval
         assert f"<td>{score.wasserstein:.3f}</td><td>{low:.3f} to {high:.3f}</td>" in text
     for name in ("prompts_sha256", "torch", "dataset", "dtype"):
         assert f"<dt>{name}</dt><dd>{measured.provenance[name]}</dd>" in text
-    assert "baseline" in text and "equal shares" in text
+    assert "yardstick" in text and "equal share" in text
 
 
 def test_the_report_by_command(measured, place, tmp_path, capsys):
@@ -202,7 +206,7 @@ def test_the_plot_shows_what_was_measured_and_predicted(measured):
     ax = measured.plot()
     curves = {line.get_label(): line.get_ydata() for line in ax.lines}
     np.testing.assert_array_equal(curves["measured"], measured.influence)
-    np.testing.assert_array_equal(curves["(b) with residual"], measured.rollout("b"))
+    np.testing.assert_array_equal(curves["layer shares"], measured.rollout("b"))
     styles = [(line.get_linestyle(), line.get_color()) for line in ax.lines]
     assert len(set(styles)) == len(styles)
     _, own = plt.subplots()
@@ -250,13 +254,16 @@ def test_what_is_no_model_is_refused(model, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"variant": "d"}, "variant: expected one of a, b, c, kernels, own, untrained, .*, received 'd'"),
+        ({"variant": "d"}, "variant: expected one of attention-only, layer-shares, .*, even, power-law, received 'd'"),
         ({"norm": "max"}, "norm: expected one of frobenius, token, received max"),
         ({"length": 0}, "length: expected an integer of at least 1, received 0"),
-        ({"variant": "kernels", "length": 5}, "length: expected 16, the length of the measured kernels, received 5"),
+        (
+            {"variant": "kernels", "length": 5},
+            "rollout: expected length 16, all that there is of measured-attention, received length 5",
+        ),
         (
             {"variant": "untrained", "length": 5},
-            "length: expected 16, the length of the measured denominators, received 5",
+            "rollout: expected length 16 and norm frobenius, all that there is of head-gains-squared",
         ),
     ],
 )

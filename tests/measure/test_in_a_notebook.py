@@ -47,7 +47,7 @@ def words_of(html):
 
 def test_a_notebook_shows_facts_and_a_line(measured):
     assert f"{measured.mixing.sum():.3f}" in words_of(measured._repr_html_())
-    compared = words_of(measured.compare()["b"]._repr_html_())
+    compared = words_of(measured.compare()["layer-shares"]._repr_html_())
     assert "Spearman" in compared and f"{LENGTH} positions" in compared[0]
     for shown in (measured._repr_html_(), measured.influence._repr_html_()):
         points = shown.split('points="')[1].split('"')[0].split()
@@ -84,7 +84,7 @@ def test_progress_is_shown_where_it_is_asked_for(place, capsys, monkeypatch):
 def test_tables_of_other_libraries(measured):
     table = measured.to_pandas()
     np.testing.assert_array_equal(table["measured"], measured.influence.values)
-    np.testing.assert_array_equal(table["b"], measured.rollout("b").values)
+    np.testing.assert_array_equal(table["layer-shares"], measured.rollout("b").values)
     copy = measured.to_xarray()
     copy["influence"] = copy["influence"] * 2
     np.testing.assert_allclose(measured.results["influence"].sum(), 1)

@@ -224,7 +224,7 @@ def test_a_file_has_the_rungs_and_a_rollout_of_each(place, tmp_path, capsys):
     assert dict(kept["ladder_prompts"].sizes) == {"prompt": 10, "rung": 4, "pairing": 2, "position": 16}
     assert list(kept["rung"].values) == list(RUNGS) and kept.attrs["pairings"] == 2
     m = posbias.load(place / "m.nc")
-    assert set(RUNGS) < set(m.variants)
+    assert {"value-maps", "value-maps-positional", "fixed-attention", "independent-layers"} < set(m.variants)
     m.save(tmp_path / "small.nc", matrices=False)
     for rung in RUNGS:
         p = kept["ladder_prompts"].sel(rung=rung).values.astype(float).mean((0, 1))
@@ -257,13 +257,11 @@ def test_a_rung_that_was_not_measured_says_what_to_measure(place, tmp_path, caps
     assert status(capsys, arguments(place, tmp_path / "plain.nc", "-q", "mixing"))[0] == 0
     plain = posbias.load(tmp_path / "plain.nc")
     assert "pairings" not in plain.results.attrs
-    with pytest.raises(
-        ValueError, match="received vectors, which needs --quantities with ladder: posbias measure"
-    ) as x:
+    with pytest.raises(ValueError, match="received value-maps: needs --quantities with ladder: posbias measure") as x:
         plain.rollout("vectors")
     again = str(x.value).partition(": posbias ")[2].split()
     named = {"bloom": str(place / "bloom"), "d.jsonl": str(place / "d.jsonl"), "again.nc": str(tmp_path / "again.nc")}
     assert status(capsys, [named.get(word, word) for word in again])[0] == 0
     assert posbias.load(tmp_path / "again.nc").rollout("vectors").values.shape == (16,)
-    with pytest.raises(ValueError, match="expected length 16 and norm frobenius"):
+    with pytest.raises(ValueError, match="expected length 16 and norm frobenius, all that there is of value-maps"):
         posbias.load(place / "m.nc").rollout("vectors", length=8)

@@ -16,9 +16,9 @@ from posbias.cli import main
 from posbias.measure.corpus import Corpus
 from posbias.measure.loading import Source
 from posbias.measure.results import ATTRIBUTES, LATER_ATTRIBUTES, VARIABLES, make_results, read_results, write_results
-from posbias.measure.rollouts import measured_rollout, variants_of
 from posbias.measure.run import measure
 from posbias.measure.settings import DEFAULT, Settings
+from posbias.predict import available, predict, self_preferring_kernels
 from posbias.rollout import masks
 from posbias.rollout.influence import rollout_matrix
 from posbias.rollout.profiles import read_profile
@@ -89,26 +89,24 @@ def test_variants_of_an_alibi_model(files):
         "kernels": rollout_matrix(A / A.sum(-1, keepdims=True), lambda_)[-1],
     }
     for variant, p in expected.items():
-        found = measured_rollout(results, variant).profile()
+        found = predict(results, variant)
         assert np.allclose(found, p, atol=1e-6), variant
     assert np.abs(expected["b"] - expected["c"]).max() > 1e-3
     branches = {"scales": results.branch_scale, "outputs": results.output_scale, "steps": results.step_gain}
     heads = structured_kernels(T, slope=slope)
     law = untrained_profile(heads, results.branch_gain.values, 16, **{name: x.values for name, x in branches.items()})
-    assert np.allclose(measured_rollout(results, "untrained").profile(), law, atol=1e-12)
+    assert np.allclose(predict(results, "untrained"), law, atol=1e-12)
     assert np.abs(law - expected["b"]).max() > 1e-3
     sizes = aligned_profile(heads, results.branch_gain.values, 16, **{name: x.values for name, x in branches.items()})
-    assert np.allclose(measured_rollout(results, "untrained").aligned(), sizes, atol=1e-12)
-    with pytest.raises(ValueError, match="variant: expected untrained, which has gains"):
-        measured_rollout(results, "b").aligned()
-    other = measured_rollout(results, "b", norm="token").profile()
+    assert np.allclose(predict(results, "head-gains-added"), sizes, atol=1e-12)
+    other = predict(results, "b", norm="token")
     assert np.allclose(other, influence_profile(structured_kernels(T, slope=slope), results.lambda_token.values, 16))
-    assert measured_rollout(results, "c", n=40).profile().size == 40
+    assert predict(results, "c", length=40).size == 40
 
 
 def test_windows_go_into_the_rollout(files):
     results = read_results(files["mistral"])
-    p = measured_rollout(results, "b").profile()
+    p = predict(results, "b")
     kernels = structured_kernels(3, mask=masks.sliding_window(5), H=4)
     assert np.allclose(p, influence_profile(kernels, results.lambda_frobenius.values, 16))
 
@@ -116,20 +114,18 @@ def test_windows_go_into_the_rollout(files):
 def test_layers_with_different_windows_are_mixed_layer_by_layer(files):
     results = read_results(files["gemma2"])
     assert results.window.values.tolist() == [5, 0, 5]
-    found = measured_rollout(results, "c")
-    A = np.asarray(found.kernels)
+    A = np.asarray(self_preferring_kernels(results))
     assert A.shape == (3, 16, 16) and (A[0, 10, :6] == 0).all() and (A[1, 10, :11] > 0).all()
-    assert found.profile().sum() == pytest.approx(1)
+    assert predict(results, "layer-shares-self").sum() == pytest.approx(1)
 
 
 def test_without_its_variables_the_law_of_untrained_networks_is_refused(files):
     results = read_results(files["bloom"]).drop_vars("branch_gain")
-    assert variants_of(results) == ("a", "b", "c", "kernels", "own")
-    message = (
-        "variant: expected one of a, b, c, kernels, own.* received untrained, which needs --quantities with branches"
-    )
+    names = ("attention-only", "layer-shares", "layer-shares-self", "measured-attention", "measured-attention-own")
+    assert available(results) == names
+    message = f"variant: expected one of {', '.join(names)}.* head-gains-squared: needs --quantities with branches"
     with pytest.raises(ValueError, match=message):
-        measured_rollout(results, "untrained")
+        predict(results, "untrained")
 
 
 def test_the_command_rolls_out_a_measurement(files, tmp_path, capsys):
@@ -137,14 +133,17 @@ def test_the_command_rolls_out_a_measurement(files, tmp_path, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["rollout", str(files["bloom"]), "--variant", "c", "--norm", "token", "-o", str(out)])
     assert ended.value.code == 0 and "16 tokens, 3 layers x 4 heads" in capsys.readouterr().out
-    assert (read_profile(out) == measured_rollout(read_results(files["bloom"]), "c", norm="token").profile()).all()
+    assert (read_profile(out) == predict(read_results(files["bloom"]), "c", norm="token")).all()
 
 
 def test_bad_options_for_a_measurement_are_refused(files, tmp_path, capsys):
     for options, words in (
         ([], "--variant: expected one for the measurement"),
         (["--variant", "b", "--architecture", "bloom", "--head-dim", "8"], "--architecture: expected none for"),
-        (["--variant", "kernels", "--length", "3"], "length: expected 16"),
+        (
+            ["--variant", "kernels", "--length", "3"],
+            "rollout: expected length 16, all that there is",
+        ),
     ):
         refused(capsys, tmp_path, ["rollout", str(files["bloom"]), *options, "-o", str(tmp_path / "p.csv")], words)
 

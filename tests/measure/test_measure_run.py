@@ -21,7 +21,7 @@ from posbias.cli import main
 from posbias.measure.instrument import Instrument
 from posbias.measure.loading import Source
 from posbias.measure.results import read_results
-from posbias.measure.rollouts import measured_profile, variants_of
+from posbias.predict import available, predict
 
 CONTENT = {"content_diagonal", "histogram_diagonal", "similarity_diagonal"}
 LONG = {"gpt2": {"n_positions": 400}, "mistral": {"max_position_embeddings": 400, "sliding_window": 50}}
@@ -94,8 +94,8 @@ def test_what_is_asked_for_is_what_is_measured(place, tmp_path, capsys, names, t
     results = read_results(tmp_path / "m.nc")
     every = {"attention", "rollout_own", "content_logits", "attention_heads", "branch_gain", "step_gain"} | CONTENT
     assert set(results) & every == there and {"influence", "lambda_token"} <= set(results)
-    assert variants_of(results) == variants
-    assert all(np.isclose(measured_profile(results, variant).sum(), 1) for variant in variants)
+    assert available(results) == variants
+    assert all(np.isclose(predict(results, variant).sum(), 1) for variant in variants)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "gemma2"])
@@ -123,8 +123,8 @@ def test_long_prompts_are_kept_in_cells(tmp_path, capsys, name):
     full, part = read_results(whole), read_results(coarse)
     assert part.sizes["cell"] == 130 and not {"attention", "step_gain", "content_logits"} & set(part)
     assert coarse.stat().st_size < whole.stat().st_size / 2
-    for variant in variants_of(full):
-        p, q = (measured_profile(x, variant) for x in (full, part))
+    for variant in available(full):
+        p, q = (predict(x, variant) for x in (full, part))
         assert np.abs(np.cumsum(p - q)).mean() < 5e-3, variant
         assert np.allclose(p[[0, -1]], q[[0, -1]], rtol=0.05), variant
         assert abs(q.sum() - 1) < 1e-12, variant

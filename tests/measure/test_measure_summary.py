@@ -13,10 +13,18 @@ import posbias
 from posbias.measure.corpus import Corpus
 from posbias.measure.loading import Source
 from posbias.measure.results import read_results, write_results
-from posbias.measure.rollouts import OF_MEANS, measured_profile, measured_rollout
 from posbias.measure.run import measure
-from posbias.measure.settings import DEFAULT, RUNGS, VARIANTS, Settings
+from posbias.measure.settings import DEFAULT, Settings
 from posbias.measure.summary import read_summary, shaved, summarise, write_summary
+from posbias.predict import (
+    PREDICTORS,
+    available,
+    dense,
+    measured_kernels,
+    position_kernels,
+    predict,
+    self_preferring_kernels,
+)
 from posbias.rollout.order import stochastic_monotonicity
 from posbias.rollout.token_bins import TokenBins
 
@@ -38,9 +46,11 @@ def test_a_summary_has_what_needs_the_matrices_and_not_them(tmp_path, path):
     summary = read_summary(tmp_path / "s.nc")
     assert not {"content_logits", "attention", "attention_heads", "histogram_diagonal", "query", "bin"} & set(summary)
     assert "step_gain" in results and "step_gain" not in summary
-    for variant in VARIANTS.keys() - RUNGS.keys():
-        expected = measured_profile(results, variant)
-        assert np.allclose(summary["rollout"].sel(variant=variant), expected, atol=1e-15)
+    kept = {PREDICTORS[name].kept_as: predict(results, name) for name in available(results)}
+    assert set(kept) == {"a", "b", "c", "kernels", "own", "untrained", "head-gains-added"}
+    for name, expected in kept.items():
+        assert np.allclose(summary["rollout"].sel(variant=name), expected, atol=1e-15)
+        assert np.allclose(predict(summary, name), expected, atol=1e-15)
     A = results["attention"].values.astype(float)
     for t, K in enumerate(A / A.sum(-1, keepdims=True)):
         found = stochastic_monotonicity(K)
@@ -50,7 +60,7 @@ def test_a_summary_has_what_needs_the_matrices_and_not_them(tmp_path, path):
     assert np.allclose(summary["attention_received"][0], received, atol=1e-6)
     assert np.array_equal(summary["influence"], results["influence"])
     assert {**results.attrs, "summary": 1} == summary.attrs
-    again = measured_rollout(summary, "c").profile()
+    again = predict(summary, "c")
     assert np.allclose(again, summary["rollout"].sel(variant="c"), atol=1e-15)
     assert (tmp_path / "s.nc").stat().st_size < path.stat().st_size
 
@@ -95,9 +105,14 @@ def test_a_measurement_is_saved_without_its_matrices(path, tmp_path):
 
 def test_dense_kernels_are_those_of_the_rollout(path):
     results = read_results(path)
-    for variant in OF_MEANS:
-        rollout = measured_rollout(results, variant)
+    lambda_ = results["lambda_frobenius"].values
+    ways = {
+        "layer-shares": position_kernels,
+        "layer-shares-self": self_preferring_kernels,
+        "measured-attention": measured_kernels,
+    }
+    for name, kernels in ways.items():
         P = np.eye(16)
-        for t, A in enumerate(rollout.dense()):
-            P = (1 - rollout.lambda_[t]) * P + rollout.lambda_[t] * (A @ P)
-        assert np.allclose(P[-1], rollout.profile(), atol=1e-12)
+        for t, A in enumerate(dense(kernels(results), 3, 16)):
+            P = (1 - lambda_[t]) * P + lambda_[t] * (A @ P)
+        assert np.allclose(P[-1], predict(results, name), atol=1e-12)

@@ -15,10 +15,10 @@ from posbias.measure.instrument import Instrument
 from posbias.measure.ladder import Rungs
 from posbias.measure.loading import Source
 from posbias.measure.positions import read_positions
-from posbias.measure.rollouts import measured_profile, measured_rollout
 from posbias.measure.run import measure
 from posbias.measure.settings import Settings
 from posbias.measure.summary import summarise
+from posbias.predict import measured_kernels, predict
 from posbias.report import text
 from posbias.rollout.masks import sliding_window
 
@@ -49,18 +49,18 @@ def test_rollouts_of_measured_attention_keep_what_sinks_leave(results):
     whole = results["whole"]
     A, lambda_ = whole.attention.values.astype(float), whole.lambda_frobenius.values
     assert np.allclose(whole.sink_share, 1 - A.sum(-1).mean(-1)) and (whole.sink_share > 0.005).all()
-    assert np.allclose(measured_profile(whole, "kernels"), left(A, lambda_), atol=1e-7)
-    full = measured_profile(whole.drop_vars(["sink_share"]), "kernels")
+    assert np.allclose(predict(whole, "kernels"), left(A, lambda_), atol=1e-7)
+    full = predict(whole.drop_vars(["sink_share"]), "kernels")
     assert np.abs(full - left(A, lambda_)).max() > 1e-3, "rows that are made to sum to one"
-    own = measured_profile(whole, "own")
+    own = predict(whole, "own")
     assert own.sum() == pytest.approx(1) and float(whole.rollout_own.sum("position").max()) < 0.999
 
 
 def test_cells_have_sinks_too(results):
     whole, cells = results["whole"], results["cells"]
     assert np.allclose(cells.sink_share, whole.sink_share, atol=1e-5)
-    assert np.abs(measured_profile(cells, "kernels") - measured_profile(whole, "kernels")).max() < 0.01
-    of_cells, of_tokens = (measured_rollout(x, "kernels").kernels for x in (cells, whole))
+    assert np.abs(predict(cells, "kernels") - predict(whole, "kernels")).max() < 0.01
+    of_cells, of_tokens = (measured_kernels(x) for x in (cells, whole))
     for t in range(3):
         assert np.allclose(of_cells.dense(t, 151)[:33], of_tokens[t][:33], atol=1e-6), "queries that are cells"
 
@@ -79,10 +79,10 @@ def test_the_law_of_untrained_networks_has_sinks_that_give_nothing(results):
             added += gain**2 * A.T @ (above * np.outer(whole.output_scale[t], whole.output_scale[t])) @ A
         G = above + added * np.outer(whole.branch_scale[t], whole.branch_scale[t])
     expected = np.sqrt(np.diag(G))
-    assert np.allclose(measured_profile(whole, "untrained"), expected / expected.sum(), atol=1e-6)
-    aligned = measured_rollout(whole, "untrained").aligned()
+    assert np.allclose(predict(whole, "untrained"), expected / expected.sum(), atol=1e-6)
+    aligned = predict(whole, "head-gains-added")
     assert aligned.shape == (n,) and aligned.sum() == pytest.approx(1)
-    assert np.abs(measured_profile(whole.drop_vars("sinks"), "untrained") - expected / expected.sum()).max() > 1e-4
+    assert np.abs(predict(whole.drop_vars("sinks"), "untrained") - expected / expected.sum()).max() > 1e-4
 
 
 def test_what_needs_rows_of_one_is_left_out_or_refused(results):

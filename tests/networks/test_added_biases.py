@@ -19,13 +19,13 @@ from posbias.measure.corpus import Corpus
 from posbias.measure.instrument import Instrument
 from posbias.measure.loading import Source
 from posbias.measure.results import read_results, write_results
-from posbias.measure.rollouts import measured_profile, measured_rollout
 from posbias.measure.run import measure
 from posbias.measure.session import Session
 from posbias.measure.settings import Settings
 from posbias.measure.summary import summarise
 from posbias.networks.added_biases import added_biases, divided_logits
 from posbias.networks.given_biases import INPUTS, _as_mask
+from posbias.predict import dense, position_kernels, predict
 from posbias.rollout.position_bias import LogBias, layered_biases
 
 FLAT, STEEP = {"kind": "flat", "tau": 1.0}, {"kind": "alibi", "slope": -3.0}
@@ -220,9 +220,12 @@ def test_a_measurement_with_a_bias_says_which_and_predicts_with_it(folder, name)
     assert "added_bias" not in plain.attrs and json.loads(found.attrs["added_bias"]) == by_layer(name)
     assert np.array_equal(plain.slopes, found.slopes) and np.array_equal(plain.position_bias, found.position_bias)
     for results in (plain, found):
-        assert np.abs(measured_rollout(results, "b").dense() - results.attention.values).max() < 1e-6
+        assert (
+            np.abs(dense(position_kernels(results), *results.attention.shape[:2]) - results.attention.values).max()
+            < 1e-6
+        )
     assert np.abs(plain.attention.values - found.attention.values).max() > 0.1
-    assert np.abs(measured_profile(plain, "untrained") - measured_profile(found, "untrained")).max() > 1e-3
+    assert np.abs(predict(plain, "untrained") - predict(found, "untrained")).max() > 1e-3
 
 
 def test_a_file_with_a_bias_is_not_taken_for_one_without(folder, tmp_path):
@@ -234,7 +237,7 @@ def test_a_file_with_a_bias_is_not_taken_for_one_without(folder, tmp_path):
         with pytest.raises(ValueError, match='a run with the same settings, received added_bias={"kind": "log"'):
             measure(settings, partial=partial, bias=other)
     kept = summarise(first)
-    assert (measured_profile(kept, "b") == measured_profile(first, "b")).all()
+    assert (predict(kept, "b") == predict(first, "b")).all()
     with pytest.raises(ValueError, match="m.nc: added_bias: expected"):
         write_results(path, first.assign_attrs(added_bias="[{"))
         read_results(path)

@@ -24,7 +24,6 @@ from posbias.measure.interventions import replaced_rope
 from posbias.measure.loading import Source
 from posbias.measure.positions import read_positions
 from posbias.measure.results import read_results, write_results
-from posbias.measure.rollouts import measured_rollout
 from posbias.measure.run import measure
 from posbias.measure.settings import Settings
 from posbias.measure.summary import summarise
@@ -38,6 +37,8 @@ from posbias.networks.description import (
 from posbias.networks.families import FAMILIES, family_of, window
 from posbias.networks.given_biases import INPUTS, attach_biases, given_biases
 from posbias.networks.hooks import given, hooked, returned
+from posbias.predict import dense as dense_kernels
+from posbias.predict import position_kernels, predict
 from posbias.rollout import masks
 from posbias.rollout.influence import influence_profile
 from posbias.rollout.kernels import attention_kernel, mix_heads
@@ -211,15 +212,15 @@ def test_rollouts_have_the_given_kernels_layer_by_layer(measured, name):
         A = np.stack([mix_heads(np.stack([dense(results, t, h, variant) for h in range(4)])) for t in range(3)])
         lambda_ = np.ones(3) if variant == "a" else results.lambda_frobenius.values
         expected = influence_profile(A, lambda_)
-        assert np.abs(measured_rollout(results, variant).profile() - expected).max() < 1e-12, variant
+        assert np.abs(predict(results, variant) - expected).max() < 1e-12, variant
     A = np.stack([np.stack([dense(results, t, h, "b") for h in range(4)]) for t in range(3)])
     numbers = {"scales": results.branch_scale, "outputs": results.output_scale, "steps": results.step_gain}
     numbers = {key: x.values.astype(float) for key, x in numbers.items()}
     law = untrained_profile(A, results.branch_gain.values, **numbers, parallel=results.parallel.values)
-    assert np.abs(measured_rollout(results, "untrained").profile() - law).max() < 1e-9
-    without = measured_rollout(results.drop_attrs(deep=False).assign_attrs(length=16), "b").profile()
-    assert np.abs(without - measured_rollout(results, "b").profile()).max() > 1e-3
-    assert measured_rollout(results, "b", n=40).profile().size == 40
+    assert np.abs(predict(results, "untrained") - law).max() < 1e-9
+    without = predict(results.drop_attrs(deep=False).assign_attrs(length=16), "b")
+    assert np.abs(without - predict(results, "b")).max() > 1e-3
+    assert predict(results, "b", length=40).size == 40
 
 
 def test_what_is_measured_of_attention_is_what_the_description_says(measured, tmp_path):
@@ -230,9 +231,9 @@ def test_what_is_measured_of_attention_is_what_the_description_says(measured, tm
     folder = save(tmp_path / "llama", "llama", position_bias=LAYERS)
     model.save_pretrained(folder)
     results = posbias.open(folder).measure(prompts=2, length=16, rule="random").results
-    found = measured_rollout(results, "b").dense()
+    found = dense_kernels(position_kernels(results), 3, 16)
     assert np.abs(found - results.attention.values).max() < 1e-6
-    p, q = (measured_rollout(results, x).profile() for x in ("c", "kernels"))
+    p, q = (predict(results, x) for x in ("c", "kernels"))
     assert np.abs(p - q).max() < 1e-6
 
 
@@ -240,7 +241,7 @@ def test_summaries_and_files_keep_the_description(measured, tmp_path):
     results = read_results(measured["llama"])
     kept = summarise(results)
     assert kept.attrs["position_bias"] == results.attrs["position_bias"]
-    assert (measured_rollout(kept, "b").profile() == measured_rollout(results, "b").profile()).all()
+    assert (predict(kept, "b") == predict(results, "b")).all()
     assert status(["rollout", measured["llama"], "--variant", "b", "-o", tmp_path / "p.csv"]) == 0
     assert "flat" in repr(posbias.load(measured["llama"]).provenance)
 

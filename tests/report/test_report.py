@@ -26,13 +26,14 @@ from posbias import cli
 from posbias.cli import report_commands
 from posbias.measure.measurement import Measurement
 from posbias.measure.summary import summarise, write_summary
+from posbias.predict import PREDICTORS
 from posbias.report import document, figures, page, stats, tables, text
 from posbias.report.stats import BLIND, Evidence
 from posbias.rollout.profiles import mean_position
 from studies.ladder import scores
 
 N, LENGTH = 8, 24
-WITH_MAPS = ("independent", "vectors", "positions", "b")
+WITH_MAPS = ("independent-layers", "value-maps", "value-maps-positional", "layer-shares")
 BAD = "<script>alert(\"x\")</script> & 'q' $a_$ \x00\n{}"
 
 
@@ -124,13 +125,13 @@ def test_the_answer_stands_first(whole):
     assert "mean position" in before and "trough" in before and "The closest prediction is" in before
     assert "with the path of the model's folder: posbias lookup bloom --task copy -o lookup.nc" in before
     headings = [words.find(title) for title in ("What was asked", "How near", "Mixing", "Attention and content")]
-    headings += [words.find(title) for title in ("Where it stands", "How to read it", "The data", "Where the numbers")]
+    headings += [words.find(title) for title in ("How to read it", "The data", "Where the numbers")]
     assert -1 not in headings and headings == sorted(headings)
-    assert [tag for tag, _ in found.tags].count("svg") == 6
+    assert [tag for tag, _ in found.tags].count("svg") == 5
 
 
 def test_the_table_has_the_mean_position_of_each_curve(evidence):
-    found = {row[0].removesuffix(" (baseline)"): row[4] for row in tables.score_cells(evidence)}
+    found = {row[0].removesuffix(" (yardstick)"): row[4] for row in tables.score_cells(evidence)}
     curves = {evidence.subject.label(name): q for name, q in evidence.profiles.items()} | {"measured": evidence.p}
     assert found == {label: tables.number(mean_position(q)) for label, q in curves.items()}
 
@@ -141,12 +142,14 @@ def test_scores_and_tests_are_those_of_the_book(measured, evidence):
     theirs = scores.scored(small, resamples=200).set_index("prediction")
     exact = small["influence_prompts"].values - measured.results["influence_prompts"].values
     assert np.abs(exact).max() < 1e-3 * measured.results["influence_prompts"].values.max()
-    assert {*theirs.index} == {*evidence.scores.index}
-    for name in theirs.index:
+    former = {one.kept_as: name for name, one in PREDICTORS.items()} | {"uniform": "even", "power": "power-law"}
+    both = {name: former[name] for name in theirs.index if former.get(name) in evidence.scores.index}
+    assert {"b", "own", "untrained", "last", "uniform", "power"} < {*both}
+    for theirs_name, name in both.items():
         columns = ["W1", "low", "high", "first_aside", "difference"]
-        np.testing.assert_allclose(evidence.scores.loc[name, columns], theirs.loc[name, columns], atol=2e-3)
+        np.testing.assert_allclose(evidence.scores.loc[name, columns], theirs.loc[theirs_name, columns], atol=2e-3)
     gains = scores.gain_table({"m.builtin": small}, ["m"], [("last", "b")], resamples=200)
-    own = evidence.gains.query("before == 'last' and after == 'b'")
+    own = evidence.gains.query("before == 'last' and after == 'layer-shares'")
     assert own["gain"].item() == pytest.approx(gains["gain"].item(), abs=2e-3)
     assert own["p_value"].item() == pytest.approx(gains["p_value"].item(), abs=0.02)
 
@@ -163,16 +166,16 @@ def test_all_tests_of_the_table_are_one_family(measured, monkeypatch):
     evidence = Evidence(measured._subject(), resamples=20)
     np.testing.assert_allclose(evidence.gains["adjusted"], [0.03, 0.06, 0.06])
     assert evidence.gains["decided"].tolist() == [1, 0, 0]
-    assert {(b, v) for v in evidence.subject.predictions for b in BLIND} <= {*asked}
+    assert {(b, v) for v in evidence.subject.of_model for b in BLIND} <= {*asked}
 
 
 def test_a_row_of_the_paired_tests_names_the_nearer_first(measured):
     """Predicted is what was measured: every other prediction is further away, and p values are the corrected ones."""
     found = Evidence(made_of(measured, measured.rollout("b").values, 0.01)._subject(), resamples=8000)
     rows = {tuple(row[0].split(" against ")): row[1:] for row in tables.gain_cells(found)}
-    own = found.subject.label("b")
-    gain, span, p, verdict = rows[own, found.subject.label("uniform")]
-    away = float(found.scores.loc["uniform", "W1"])
+    own = found.subject.label("layer-shares")
+    gain, span, p, verdict = rows[own, found.subject.label("even")]
+    away = float(found.scores.loc["even", "W1"])
     assert float(gain) == pytest.approx(away, abs=0.002) and gain.startswith("+") and verdict == "closer"
     low, high = map(float, span.split(" to "))
     assert low <= float(gain) <= high
@@ -223,8 +226,8 @@ def test_a_prediction_that_beats_nothing_is_said_to(measured):
     found = Evidence(made_of(measured, last, 0.01)._subject())
     assert "<strong>not closer than all on the last token (further away)</strong>" in text.nearest(found)
     even = Evidence(made_of(measured, measured.rollout("b").values, 0.01)._subject())
-    blind = "It is closer than both baselines, all on the last token and equal shares, and closer than an exponential"
-    assert even.nearest == "b" and blind in text.nearest(even)
+    blind = "It is closer than both yardsticks, all on the last token and equal shares, and closer than a power law"
+    assert even.nearest == "layer-shares" and blind in text.nearest(even)
 
 
 def test_a_prediction_that_has_the_order_backwards_and_one_that_is_tied_are_said_to(measured):
@@ -234,9 +237,9 @@ def test_a_prediction_that_has_the_order_backwards_and_one_that_is_tied_are_said
     assert "(Spearman) -0.68: it has the order of positions backwards. It is" in text.nearest(back)
     same = made_of(measured, measured.rollout("b").values, 0.01)
     twin = same._subject()
-    twin.predictions["own"] = twin.predictions["b"]
+    twin.predictions["measured-attention-own"] = twin.predictions["layer-shares"]
     tied = Evidence(twin)
-    assert len(tied.tied) == 1 and " (not told apart from with residual and each prompt" in text.nearest(tied)
+    assert len(tied.tied) == 1 and " (not told apart from measured attention, own)" in text.nearest(tied)
 
 
 @pytest.mark.parametrize(
@@ -353,7 +356,7 @@ def downloads(found):
 
 def test_the_data_are_inside(measured, whole):
     files = downloads(whole[0])
-    assert set(files) == {"profile.csv", "layers.csv", "tests.csv", "models.csv"}
+    assert set(files) == {"profile.csv", "layers.csv", "tests.csv"}
     titles, *rows = files["profile.csv"]
     columns = dict(zip(titles, np.array(rows, dtype=float).T, strict=True))
     np.testing.assert_allclose(columns["measured"], measured.influence.values, rtol=1e-8)
@@ -362,7 +365,6 @@ def test_the_data_are_inside(measured, whole):
     assert (columns["measured_low"] <= columns["measured"]).all()
     layers = np.array(files["layers.csv"][1:], dtype=float)
     np.testing.assert_allclose(layers[:, 1], measured.mixing, rtol=1e-8)
-    assert files["models.csv"][1][0] == measured.model and len(files["models.csv"]) > 40
 
 
 def test_nothing_is_fetched_and_everything_has_words(whole):
@@ -380,9 +382,13 @@ def test_nothing_is_fetched_and_everything_has_words(whole):
 # Files that lack something
 
 LACKS = {
-    "no attention": (("attention",), ["kernels"], ["The file has no attention kernels"]),
-    "no content": (("content_.*", "histogram_.*", "similarity_.*"), ["c"], ["The file has no content logits"]),
-    "no branches": (("branch_.*", "output_scale", "step_gain", "parallel"), ["untrained"], ["not here"]),
+    "no attention": (("attention",), ["measured-attention"], ["The file has no attention kernels"]),
+    "no content": (
+        ("content_.*", "histogram_.*", "similarity_.*"),
+        ["layer-shares-self"],
+        ["The file has no content logits"],
+    ),
+    "no branches": (("branch_.*", "output_scale", "step_gain", "parallel"), ["head-gains-squared"], ["not here"]),
     "no prompts": ((".*_prompts",), [], ["there are no intervals and no tests", "no more than a description"]),
 }
 
@@ -392,17 +398,17 @@ def test_what_a_file_lacks_the_page_says(measured, tmp_path, what):
     patterns, missing, said = LACKS[what]
     m = without(measured, *patterns)
     subject = m._subject()
-    assert set(missing) <= set(subject.missing) and {"a", "b"} <= set(subject.predictions)
+    assert set(missing) <= set(subject.missing) and {"attention-only", "layer-shares"} <= set(subject.predictions)
     _, words = written(m, tmp_path)
     assert all(phrase in words for phrase in said)
     for variant in missing:
-        assert f"{subject.labels[variant]}: " in words
+        assert f"{subject.label(variant)}: " in words
 
 
 def test_a_summary_has_what_a_measurement_has(measured, tmp_path):
     write_summary(tmp_path / "s.nc", summarise(measured.results))
     found, words = written(posbias.load(tmp_path / "s.nc"), tmp_path)
-    assert "The file has no attention kernels" not in words and [tag for tag, _ in found.tags].count("svg") == 5
+    assert "The file has no attention kernels" not in words and [tag for tag, _ in found.tags].count("svg") == 4
 
 
 def test_no_number_is_no_reason_to_fail(measured, tmp_path):
@@ -555,9 +561,9 @@ def test_the_ladder_is_said_in_words_and_stands_beside_another(place):
     away = {name: posbias.compare(m.rollout(name), m.influence).wasserstein for name in WITH_MAPS}
     said = str(text.ladder(evidence))
     assert all(f"{w1:.3f}" in said for w1 in away.values())
-    assert ("nearly independent" in said) == (away["independent"] < text.NEARLY)
-    steps = np.diff([away[x] for x in ("independent", "vectors", "positions", "b")])
-    costly = ("averaging attention", "leaving content out", "from there to rollout (b)")[steps.argmax()]
+    assert ("nearly independent" in said) == (away["independent-layers"] < text.NEARLY)
+    steps = np.diff([away[x] for x in WITH_MAPS])
+    costly = ("averaging attention", "leaving content out", "from there to layer shares")[steps.argmax()]
     most = f"The costliest step is {costly}." if steps.max() > text.NEARLY else "No step costs much."
     assert said.endswith(most)
     assert said in "".join(map(str, text.answer(evidence)))
@@ -565,9 +571,9 @@ def test_the_ladder_is_said_in_words_and_stands_beside_another(place):
     gone = Evidence(Measurement(first)._subject(), resamples=40)
     assert "Layers are <strong>not independent" in str(text.ladder(gone))
     rows = {row[0]: row[1:3] for row in tables.beside_cells(evidence, gone, paired=True)}
-    here, there = rows[f"W₁: {evidence.subject.label('independent')}"]
-    assert here == f"{away['independent']:.3f}" and float(there) > 0.3
-    assert f"W₁: {evidence.subject.label('vectors')}" in rows
+    here, there = rows[f"W₁: {evidence.subject.label('independent-layers')}"]
+    assert here == f"{away['independent-layers']:.3f}" and float(there) > 0.3
+    assert f"W₁: {evidence.subject.label('value-maps')}" in rows
 
 
 REFUSED = {

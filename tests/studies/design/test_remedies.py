@@ -15,11 +15,11 @@ from posbias.lookup.tasks import Task
 from posbias.measure.corpus import Corpus
 from posbias.measure.instrument import Instrument
 from posbias.measure.loading import Source
-from posbias.measure.rollouts import measured_profile
 from posbias.measure.run import measure
 from posbias.measure.session import Session
 from posbias.measure.settings import Settings
 from posbias.networks.added_biases import added_biases
+from posbias.predict import predict
 from posbias.rollout.influence import influence_profile
 from posbias.rollout.position_bias import FlatBias, LogBias, NoBias, described, layered_biases
 from posbias.shipped import held_out_modules
@@ -110,7 +110,7 @@ def test_the_study_measures_what_the_settings_say(found, settings):
     assert np.allclose(intact["lambda_frobenius"], plain["lambda_frobenius"], rtol=1e-5)
     assert np.allclose(intact["influence_prompts"], plain["influence_prompts"], rtol=1e-3)
     for variant in ("kernels", "own"):
-        assert np.allclose(intact["rollout"].sel(variant=variant), measured_profile(plain, variant), atol=1e-5)
+        assert np.allclose(intact["rollout"].sel(variant=variant), predict(plain, variant), atol=1e-5)
     for k, name in enumerate(remedy):
         setting = found["setting"].values[k]
         unscaled = name in ("layers", "one scale") and bool((setting[~np.isnan(setting)] == 1).all())
@@ -160,7 +160,7 @@ def test_an_added_bias_is_measured_beside_rivals_of_as_many_evaluations(name, se
     k = remedy.index("chosen")
     again = measure(settings, bias=json.loads(str(found["added_bias"].values[k])))
     assert np.allclose(found["lambda_frobenius"][k], again["lambda_frobenius"], rtol=1e-4)
-    assert np.allclose(found["rollout"][k].sel(variant="kernels"), measured_profile(again, "kernels"), atol=1e-5)
+    assert np.allclose(found["rollout"][k].sel(variant="kernels"), predict(again, "kernels"), atol=1e-5)
     table = remedy_table(found)
     assert np.allclose(table["score_worst"], found["score"].min("place"))
     assert np.allclose(table["score_mean"], found["score"].mean("place"))

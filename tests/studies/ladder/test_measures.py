@@ -10,10 +10,10 @@ from measuring import save, write_documents
 
 from posbias.measure.corpus import Corpus
 from posbias.measure.loading import Source
-from posbias.measure.rollouts import measured_rollout
 from posbias.measure.run import measure
 from posbias.measure.session import Session
 from posbias.measure.settings import Settings
+from posbias.predict import predict
 from posbias.rollout import masks
 from posbias.rollout.influence import influence_profile
 from studies.ladder.__main__ import PARTS
@@ -39,7 +39,7 @@ def test_between_begins_at_the_law_and_keeps_what_was_measured(tmp_path):
     assert np.allclose(profile.sum("position"), 1, rtol=CLOSE)
     assert np.allclose(profile.sel(kernel="content-free", coherence=0.0), law, rtol=CLOSE)
     assert not np.allclose(profile.sel(kernel="measured", coherence=0.0), law, rtol=0.01)
-    kernels = measured_rollout(whole, "kernels").profile()
+    kernels = predict(whole, "kernels")
     assert np.allclose(found["rollout"].sel(variant="kernels"), kernels, rtol=CLOSE)
     assert np.allclose(found["influence"], whole["influence"], rtol=CLOSE) and "document" in found
     for name in ("share", "expected_share"):
@@ -54,7 +54,7 @@ def test_every_kernel_of_a_rotary_model_is_rolled_out(tmp_path):
     uniform = np.tril(np.ones((12, 12))) / np.arange(1, 13)[:, None]
     assert np.allclose(found["profile"].sum("position"), 1)
     assert np.allclose(found["profile"].sel(kernel="uniform"), influence_profile(np.stack([uniform] * 3), lambdas))
-    kernels = measured_rollout(whole, "kernels").profile()
+    kernels = predict(whole, "kernels")
     assert np.allclose(found["profile"].sel(kernel="measured"), kernels, rtol=1e-4)
     variation = found["variation"].mean("layer")
     assert variation.sel(kernel="measured") == 0 and (variation.drop_sel(kernel="measured") > 0).all()

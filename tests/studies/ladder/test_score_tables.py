@@ -9,7 +9,7 @@ pytest.importorskip("pandas", reason="pandas is not installed")
 from scipy.linalg import expm
 
 from posbias.comparison.distances import normalised_wasserstein, unit
-from posbias.measure.rollouts import measured_rollout
+from posbias.predict import position_kernels, predict
 from posbias.rollout.profiles import mean_position
 from studies.ladder import scores as scoring
 from studies.reference.trained import training_record
@@ -32,7 +32,7 @@ def summary(seed=0, n=N, lambdas=(0.2, 0.3, 0.4)):
         },
         attrs={"length": n},
     )
-    rows = [measured_rollout(measured, variant).profile() for variant in "abc"]
+    rows = [predict(measured, variant) for variant in "abc"]
     measured["rollout"] = (("variant", "position"), np.stack([*rows, rows[0]]))
     return measured.assign_coords(variant=["a", "b", "c", "kernels"])
 
@@ -53,7 +53,7 @@ def test_baselines_by_hand(kept):
     assert set(found) == set(scoring.LABELS) - {"untrained-default", "untrained-unit", "own", "untrained", "aligned"}
     assert found["uniform"].tolist() == [1 / N] * N
     assert found["first"].tolist() == [1.0, 0, 0, 0, 0, 0] and found["last"].tolist() == [0.0, 0, 0, 0, 0, 1]
-    A = measured_rollout(kept["one.builtin"], "b").dense()[0]
+    A = position_kernels(kept["one.builtin"]).dense(0, N)
     assert np.allclose(found["clock"], expm(0.9 * (A - np.eye(N)))[-1])
 
 

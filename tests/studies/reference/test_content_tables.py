@@ -103,14 +103,11 @@ def test_unscaled_content_inflates_the_diagonal(monkeypatch):
 
     seen = []
 
-    class Rollout:
-        def __init__(self, x, variant):
-            seen.append(float((x["content_diagonal"] - x["content_offdiagonal"])[0, 0]))
+    def predict(x, variant):
+        seen.append(float((x["content_diagonal"] - x["content_offdiagonal"])[0, 0]))
+        return np.array([0.5, 0.5])
 
-        def profile(self):
-            return np.array([0.5, 0.5])
-
-    monkeypatch.setattr(content_tables, "measured_rollout", Rollout)
+    monkeypatch.setattr(content_tables, "predict", predict)
     rollout = (("variant", "position"), [[1.0, 0.0], [0.0, 1.0]])
     x = measured().assign_coords(variant=["b", "c"]).assign(rollout=rollout, influence=("position", [0.5, 0.5]))
     table = scaling_by_model({"a": x.assign_attrs(head_dim=16)})

@@ -1,0 +1,482 @@
+"""Predictions of the influence profile from what was measured: one function each, in one registry.
+
+A predictor is a function of a measurement. Its name and label, and what has to be measured for it, stand above it; what
+it assumes is the first line of its docstring. The variants of :meth:`~posbias.measure.measurement.Measurement.rollout`
+and of ``posbias rollout --variant``, the rows of a report and of a comparison, and the advice on what to measure are
+made of the registry::
+
+    @predictor("even-but-last", needs={"influence"}, label="equal shares, the last token aside")
+    def even_but_last(results):
+        \"\"\"Give every token but the last an equal share of what the last one leaves.\"\"\"
+        last, n = float(results["influence"][-1]), int(results.attrs["length"])
+        return np.append(np.full(n - 1, (1 - last) / (n - 1)), last)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from inspect import signature
+from typing import Any, Literal
+
+import numpy as np
+import xarray as xr
+from jaxtyping import Float
+from scipy.special import expit, logsumexp
+
+from posbias import errors
+from posbias.comparison.fits import power_fit
+from posbias.measure.results import described_biases
+from posbias.rollout import masks
+from posbias.rollout.biased import BiasedKernels
+from posbias.rollout.influence import Kernels, influence_profile
+from posbias.rollout.kernels import attention_kernel, mix_heads
+from posbias.rollout.logits import content_logits, position_logits
+from posbias.rollout.masks import Mask
+from posbias.rollout.structured import structured_kernels
+from posbias.rollout.token_bins import BinKernels, BinSteps, TokenBins
+from posbias.rollout.untrained import aligned_profile, untrained_profile
+
+Prediction = Float[np.ndarray, "n"]
+Norm = Literal["frobenius", "token"]
+"""Readings of λ: the paper's text, and the authors' code."""
+
+LAW = {"gains": "branch_gain", "scales": "branch_scale", "outputs": "output_scale", "parallel": "parallel"}
+"""What head gains are predicted with, as the engine and a file name it."""
+HELD: dict[str, list[set[str]]] = {
+    "mixing": [{"lambda_frobenius"}],
+    "kernels": [{"attention"}, {"attention_cells", "attention_band", "cell_start"}],
+    "content": [{"content_diagonal", "content_offdiagonal"}],
+    "branches": [
+        {*LAW.values(), "step_gain"},
+        {*LAW.values(), "step_gain_cells", "step_gain_diagonal", "cell_start"},
+    ],
+    "ladder": [{"ladder_prompts"}],
+}
+"""Variables by which a file shows that a quantity was measured: one of the sets; others have its name."""
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """Hold a function that predicts the profile, and what is said of it; ``former`` are names of earlier editions."""
+
+    name: str
+    label: str
+    needs: frozenset[str]
+    function: Callable[..., Prediction]
+    former: tuple[str, ...]
+    reads: frozenset[str]
+
+    @property
+    def meaning(self) -> str:
+        """What it assumes: the first line of the function's docstring."""
+        return str(self.function.__doc__).strip().splitlines()[0]
+
+    @property
+    def kept_as(self) -> str:
+        """Its name in files, which is the former one where there is one."""
+        return self.former[0] if self.former else self.name
+
+    @property
+    def takes(self) -> Collection[str]:
+        """What can be chosen: the length, the norm, both or nothing."""
+        return set(signature(self.function).parameters) - {"results"}
+
+    def is_in(self, results: xr.Dataset) -> bool:
+        """Return whether a measurement has what this is made of."""
+        there = {str(name) for name in results.variables}
+        return self.reads <= there and all(
+            any(names <= there for names in HELD.get(quantity, [{quantity}])) for quantity in self.needs
+        )
+
+
+PREDICTORS: dict[str, Predictor] = {}
+"""Every predictor by its name."""
+NAMES: dict[str, str] = {}
+"""Every name that is understood → the predictor's."""
+
+
+def predictor(
+    name: str, *, needs: Collection[str], label: str, former: Sequence[str] = (), reads: Collection[str] = ()
+) -> Callable[[Callable[..., Prediction]], Callable[..., Prediction]]:
+    """Register a function of a measurement.
+
+    ``needs`` are quantities to measure, none for a yardstick; ``reads`` variables that older files lack.
+    """
+
+    def register(function: Callable[..., Prediction]) -> Callable[..., Prediction]:
+        one = Predictor(name, label, frozenset(needs), function, tuple(former), frozenset(reads))
+        PREDICTORS[name] = one
+        NAMES.update(dict.fromkeys((name, *former), name))
+        return function
+
+    return register
+
+
+def find(name: Any) -> Predictor:
+    """Return the predictor of a name, which may be a former one, or raise ValueError."""
+    if not isinstance(name, str) or name not in NAMES:
+        raise errors.invalid("variant", f"one of {', '.join(PREDICTORS)}", repr(name))
+    return PREDICTORS[NAMES[name]]
+
+
+def available(results: xr.Dataset) -> tuple[str, ...]:
+    """Return what a measurement, or the summary of one, can be predicted with, yardsticks aside.
+
+    There are no predictions of whole prompts, whose lengths differ.
+    """
+    if "prompt_length" in results:
+        return ()
+    kept = _kept(results)
+    return tuple(one.name for one in PREDICTORS.values() if one.needs and (one.kept_as in kept or one.is_in(results)))
+
+
+def yardsticks() -> tuple[str, ...]:
+    """Return the predictors that need nothing of a model."""
+    return tuple(one.name for one in PREDICTORS.values() if not one.needs)
+
+
+def predict(results: xr.Dataset, name: str, *, length: int | None = None, norm: str = "frobenius") -> Prediction:
+    """Return a profile that a measurement predicts, by the name of a predictor.
+
+    Parameters
+    ----------
+    results
+        A measurement, or the summary of one, which has kept what was predicted with its matrices.
+    name
+        One of :data:`PREDICTORS`.
+    length, norm
+        Tokens, and the reading of λ, for predictors that take them; those of the measurement and ``frobenius`` unless
+        given.
+
+    Raises
+    ------
+    ValueError
+        For a name that is unknown, or whose quantities were not measured; for a length or a norm that it does not take.
+    """
+    one, measured = find(name), int(results.attrs["length"])
+    if norm not in Norm.__args__:  # type: ignore[attr-defined]
+        raise errors.invalid("norm", f"one of {', '.join(Norm.__args__)}", norm)  # type: ignore[attr-defined]
+    if one.needs and one.name not in available(results):
+        raise errors.invalid("variant", *_absent(results, one))
+    length = measured if length is None else errors.positive_integer("length", length)
+    kept = one.kept_as in _kept(results) and "length" not in one.takes
+    takes: Collection[str] = () if kept else one.takes
+    if ("length" not in takes and length != measured) or ("norm" not in takes and norm != "frobenius"):
+        where = " in a summary" * kept
+        fixed = [f"length {measured}"] * ("length" not in takes) + ["norm frobenius"] * ("norm" not in takes)
+        expected = f"{' and '.join(fixed)}, all that there is of {one.name}{where}"
+        raise errors.invalid("rollout", expected, f"length {length} and norm {norm}")
+    if kept:
+        return np.asarray(results["rollout"].sel(variant=one.kept_as).values)
+    asked = {"length": length, "norm": norm}
+    return one.function(results, **{key: asked[key] for key in takes})
+
+
+def advice(results: xr.Dataset, name: str) -> str:
+    """Return why a measurement lacks a prediction: what to measure, or that this model has none of it."""
+    one = find(name)
+    if "branches" in one.needs and "no_branches" in results.attrs:
+        return f"none of a model with {results.attrs['no_branches']}"
+    return f"needs --quantities with {_lacking(results, one)}"
+
+
+def _kept(results: xr.Dataset) -> set[str]:
+    """Return what a summary has kept, by the names of files."""
+    return {str(name) for name in results["variant"].values} if "rollout" in results else set()
+
+
+def _lacking(results: xr.Dataset, one: Predictor) -> str:
+    """Return the quantities that a predictor needs beside those that are always measured."""
+    return ",".join(sorted(one.needs - {"influence", "mixing"}) or sorted(one.needs))
+
+
+def _absent(results: xr.Dataset, one: Predictor) -> tuple[str, str]:
+    """Return what a measurement can be predicted with, and what it lacks for another, with how to measure again."""
+    if "prompt_length" in results:
+        return "none for whole prompts, whose lengths differ: rollouts are of one", one.name
+    if not (there := available(results)):
+        return "none, of a measurement of influence alone", one.name
+    why = advice(results, one.name)
+    again = "" if why.startswith("none") else _again(results, one)
+    return f"one of {', '.join(there)}, which the measurement describes", f"{one.name}: {why}{again}"
+
+
+def _again(results: xr.Dataset, one: Predictor) -> str:
+    """Return how to measure once more with what a predictor needs; nothing of a model that no one name opens."""
+    attrs = {str(name): str(value) for name, value in results.attrs.items()}
+    if " " in (name := attrs.get("model", " ")) or "quantities" not in attrs:
+        return ""
+    text = "--rule random" if attrs["rule"].startswith("random") else f"--dataset {attrs['dataset']}"
+    numbers = f"--prompts {attrs['prompts']} --length {attrs['length']}"
+    quantities = f"{attrs['quantities']},{_lacking(results, one)}"
+    return f": posbias measure {name} {text} {numbers} --quantities {quantities} --output again.nc"
+
+
+# Rollouts: sizes, through kernels mixed with the identity
+
+
+@predictor("attention-only", needs={"mixing"}, label="attention only", former=("a", "attention"))
+def attention_only(results: xr.Dataset, length: int) -> Prediction:
+    """Multiply the layers' attention by positions alone, without the residual stream (λ = 1)."""
+    return influence_profile(position_kernels(results, length), np.ones(results.sizes["layer"]), length)
+
+
+@predictor("layer-shares", needs={"mixing"}, label="layer shares", former=("b", "residual"))
+def layer_shares(results: xr.Dataset, length: int, norm: Norm) -> Prediction:
+    """Mix attention by positions alone with the residual stream, by each layer's measured share λ."""
+    return influence_profile(position_kernels(results, length), _lambda(results, norm), length)
+
+
+@predictor(
+    "layer-shares-self",
+    needs={"mixing", "content"},
+    label="layer shares with self-preference",
+    former=("c", "content"),
+)
+def layer_shares_self(results: xr.Dataset, length: int, norm: Norm) -> Prediction:
+    """Add to layer shares the mean content logits of each head, by which a token prefers itself to others."""
+    return influence_profile(self_preferring_kernels(results, length), _lambda(results, norm), length)
+
+
+@predictor("measured-attention", needs={"mixing", "kernels"}, label="measured attention, mean", former=("kernels",))
+def measured_attention(results: xr.Dataset, norm: Norm) -> Prediction:
+    """Mix the measured mean attention of each layer with the residual stream by λ."""
+    n = int(results.attrs["length"]) + ("sink_share" in results)
+    p = influence_profile(measured_kernels(results), _lambda(results, norm), n)
+    return _of_tokens(p) if "sink_share" in results else p
+
+
+@predictor(
+    "measured-attention-own",
+    needs={"mixing", "kernels"},
+    reads={"rollout_own"},
+    label="measured attention, own",
+    former=("own",),
+)
+def measured_attention_own(results: xr.Dataset) -> Prediction:
+    """Roll out each prompt's own attention and λ, and take the mean over prompts."""
+    return _mean(results["rollout_own"])
+
+
+# Head gains: what the weights let through, in place of λ
+
+
+@predictor("head-gains-squared", needs={"mixing", "branches"}, label="head gains, squared", former=("untrained",))
+def head_gains_squared(results: xr.Dataset) -> Prediction:
+    """Add contributions of different sets of layers as squares: the law of untrained networks."""
+    p = untrained_profile(**law(results))
+    return _of_tokens(p) if "sinks" in results else p
+
+
+@predictor("head-gains-added", needs={"mixing", "branches"}, label="head gains, added")
+def head_gains_added(results: xr.Dataset) -> Prediction:
+    """Add the same contributions as sizes, as if all pointed the same way."""
+    p = aligned_profile(**law(results))
+    return _of_tokens(p) if "sinks" in results else p
+
+
+# The ladder: the model's own gradient through layers that are simpler
+
+
+@predictor("value-maps", needs={"ladder"}, label="value maps", former=("vectors",))
+def value_maps(results: xr.Dataset) -> Prediction:
+    """Take the model's own value maps and steps, each from another prompt, with attention averaged over prompts."""
+    return _rung(results, "vectors")
+
+
+@predictor("value-maps-positional", needs={"ladder"}, label="value maps, positional attention", former=("positions",))
+def value_maps_positional(results: xr.Dataset) -> Prediction:
+    """Take value maps with attention from positions alone."""
+    return _rung(results, "positions")
+
+
+@predictor("fixed-attention", needs={"ladder"}, label="fixed attention")
+def fixed_attention(results: xr.Dataset) -> Prediction:
+    """Take the model's own gradient, each layer from another prompt, with attention weights held fixed."""
+    return _rung(results, "fixed-attention")
+
+
+@predictor("independent-layers", needs={"ladder"}, label="independent layers", former=("independent",))
+def independent_layers(results: xr.Dataset) -> Prediction:
+    """Take the model's own gradient, each layer from another prompt."""
+    return _rung(results, "independent")
+
+
+# Yardsticks: nothing of the model
+
+
+@predictor("last", needs=(), label="last token")
+def last_token(results: xr.Dataset) -> Prediction:
+    """Give all to the last token."""
+    return np.eye(results.sizes["position"])[-1]
+
+
+@predictor("even", needs=(), label="even")
+def even(results: xr.Dataset) -> Prediction:
+    """Give every token an equal share."""
+    n = results.sizes["position"]
+    return np.full(n, 1 / n)
+
+
+@predictor("power-law", needs=(), label="power law (one fitted number)")
+def power_law(results: xr.Dataset) -> Prediction:
+    """Fit a power of the distance from the end, one number, to the measured curve itself."""
+    p = results["influence"].values.astype(np.float64)
+    return power_fit(p / p.sum())
+
+
+# What they are made of
+
+
+def position_kernels(results: xr.Dataset, n: int | None = None) -> Kernels:
+    """Return attention by mask and position bias alone, heads mixed, for ``n`` tokens or those of the measurement.
+
+    Structured where one mask serves all layers, or of the position biases that a model is given; dense where windows
+    differ, where they go with such biases, and where a bias was added while the model was measured. Slopes, scale and
+    mask are the model's own.
+    """
+    none = np.zeros((results.sizes["layer"], results.sizes["head"]))
+    return _kernels(results, none, none, int(results.attrs["length"]) if n is None else n)
+
+
+def self_preferring_kernels(results: xr.Dataset, n: int | None = None) -> Kernels:
+    """Return the same with mean content logits, which carry their 1/√D, layer by layer and head by head."""
+    base = results["content_offdiagonal"].values.astype(np.float64)
+    diagonal = results["content_diagonal"].values.astype(np.float64) - base
+    return _kernels(results, diagonal, base, int(results.attrs["length"]) if n is None else n)
+
+
+def measured_kernels(results: xr.Dataset) -> Float[np.ndarray, "T n n"] | BinKernels:
+    """Return the mean attention of each layer, whole or in cells; with sinks as a state before the first token."""
+    name = "attention" if "attention" in results else "attention_cells"
+    A = results[name].values.astype(np.float64)
+    has_sinks = "sink_share" in results
+    A = with_sinks(A) if has_sinks else A / A.sum(-1, keepdims=True)  # weights were rounded to 32 bits or 16
+    if name == "attention":
+        return A
+    cells, band = measured_cells(results), results["attention_band"].values.astype(np.float64)
+    if has_sinks:
+        cells = TokenBins(cells.n + 1, np.append(0, cells.starts + 1))
+        band = np.concatenate([np.eye(1, band.shape[-1])[None].repeat(len(A), 0), band], axis=1)
+        near = np.arange(1, band.shape[-1])  # queries so near to the first state are cells of their own
+        band[:, near, near] = A[:, near, 0]
+    return BinKernels(cells, A, band)
+
+
+def law(results: xr.Dataset) -> dict[str, Any]:
+    """Return what the law of untrained networks takes (:func:`~posbias.rollout.untrained.untrained_profile`).
+
+    Kernels know no content. Sinks are a first state that has no value and no step; what belongs to tokens begins with
+    the second.
+    """
+    if not (own := PREDICTORS["head-gains-squared"]).is_in(results):
+        raise errors.invalid("variant", *_absent(results, own))
+    n = int(results.attrs["length"])
+    T, H = results["slopes"].shape
+    none = np.zeros((T, H))
+    made: dict[str, Any] = {name: results[variable].values.astype(np.float64) for name, variable in LAW.items()}
+    if "step_gain" in results:
+        made["steps"] = results["step_gain"].values.astype(np.float64)
+    else:
+        sizes = results["step_gain_diagonal"].values.astype(np.float64)
+        made["steps"] = BinSteps(measured_cells(results), results["step_gain_cells"].values, sizes)
+    if "sinks" in results:
+        heads = [with_sinks(_heads(results, t, none[t], none[t], n, sinks=True)) for t in range(T)]
+        steps = np.stack([made["steps"][t] for t in range(T)])
+        return made | {
+            "kernels": np.stack(heads),
+            "n": n + 1,
+            "scales": np.pad(made["scales"], ((0, 0), (1, 0))),
+            "outputs": np.pad(made["outputs"], ((0, 0), (1, 0)), constant_values=1.0),
+            "steps": np.pad(steps, ((0, 0), (1, 0), (1, 0))),
+        }
+    kernels: Any = position_kernels(results)
+    if isinstance(kernels, np.ndarray) and {"position_bias", "added_bias"} & set(results.attrs):
+        kernels = np.stack([_heads(results, t, none[t], none[t], n) for t in range(T)])
+    elif isinstance(kernels, np.ndarray):  # windows, and heads of one kernel
+        made["gains"] = np.linalg.norm(made["gains"], axis=1)
+    return made | {"kernels": kernels, "n": n}
+
+
+def dense(kernels: Kernels, T: int, n: int) -> Float[np.ndarray, "T n n"]:
+    """Return the kernels of T layers written out."""
+    return kernels if isinstance(kernels, np.ndarray) else np.stack([kernels.dense(t, n) for t in range(T)])
+
+
+def measured_cells(results: xr.Dataset) -> TokenBins:
+    """Return how a measurement of long prompts divides their tokens."""
+    return TokenBins(int(results.attrs["length"]), results["cell_start"].values.astype(np.int64))
+
+
+def layer_masks(results: xr.Dataset) -> list[Mask]:
+    """Return each layer's mask: a sliding window where the model has one, else causal."""
+    return [masks.sliding_window(int(w)) if w else masks.causal() for w in results["window"].values]
+
+
+def with_sinks(A: Float[np.ndarray, "*stack n n"]) -> Float[np.ndarray, "*stack states states"]:
+    """Return kernels with a state before the first token that takes what their rows lack, and keeps it.
+
+    What a rollout leaves with tokens is then what sinks leave, and rows sum to one.
+
+    >>> with_sinks(np.array([[0.5, 0.0], [0.25, 0.5]])).tolist()
+    [[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.25, 0.25, 0.5]]
+    """
+    out = np.zeros((*A.shape[:-2], A.shape[-2] + 1, A.shape[-1] + 1))
+    out[..., 1:, 1:], out[..., 1:, 0], out[..., 0, 0] = A, (1 - A.sum(-1)).clip(0), 1.0
+    return out / out.sum(-1, keepdims=True)
+
+
+def _lambda(results: xr.Dataset, norm: str) -> Float[np.ndarray, "T"]:
+    """Return the mixing of each layer."""
+    return results[f"lambda_{norm}"].values.astype(np.float64)
+
+
+def _mean(rows: xr.DataArray) -> Prediction:
+    """Return the mean of profiles over all that is no position, normalised; prompts without one are left out."""
+    p = rows.astype(np.float64).mean([dim for dim in rows.dims if dim != "position"]).values
+    return np.asarray(p / p.sum())
+
+
+def _rung(results: xr.Dataset, rung: str) -> Prediction:
+    """Return the mean over prompts of a rung of the ladder, by its name in files."""
+    return _mean(results["ladder_prompts"].sel(rung=rung))
+
+
+def _of_tokens(p: Float[np.ndarray, "states"]) -> Prediction:
+    """Return the part of a profile that belongs to tokens, where the first state is the sinks."""
+    return p[1:] / p[1:].sum()
+
+
+def _kernels(results: xr.Dataset, diagonal: np.ndarray, base: np.ndarray, n: int) -> Kernels:
+    """Return kernels of positions, and of content that has one value for a token itself and one for the others."""
+    biases, layers = described_biases(results), layer_masks(results)
+    T, H = diagonal.shape
+    if "added_bias" not in results.attrs:
+        if biases is not None and not results["window"].values.any():
+            return BiasedKernels(T, H, biases, diagonal, np.full((1, H), 1 / H))
+        if biases is None and len(set(layers)) == 1:
+            slopes = results["slopes"].values.astype(np.float64)
+            slope = slopes if (slopes > 0).all() else None
+            return structured_kernels(T, slope=slope, diagonal=diagonal, base=base, mask=layers[0], H=H)
+    return np.stack([mix_heads(_heads(results, t, diagonal[t], base[t], n)) for t in range(T)])
+
+
+def _heads(
+    results: xr.Dataset, t: int, diagonal: np.ndarray, base: np.ndarray, n: int, *, sinks: bool = False
+) -> Float[np.ndarray, "H n n"]:
+    """Return the kernels of a layer's heads, dense; less what sinks take, if that is asked for."""
+    biases, mask = described_biases(results), layer_masks(results)[t]
+    added = described_biases(results, "added_bias")
+    if biases is None:
+        logits = [position_logits(n, m) for m in results["slopes"].values[t].astype(np.float64)]
+    else:
+        logits = [bias.logits(n) for bias in biases[min(t, len(biases) - 1)]]
+    if added is not None:
+        logits = [z + bias.logits(n) for z, bias in zip(logits, added[min(t, len(added) - 1)], strict=True)]
+    whole = [z + content_logits(n, b, d) for z, d, b in zip(logits, diagonal, base, strict=True)]
+    A = np.stack([attention_kernel(z, mask) for z in whole])
+    if sinks:
+        seen = logsumexp(np.where(mask.matrix(n), np.stack(whole), -np.inf), axis=-1)
+        A *= expit(seen - results["sinks"].values[t][:, None])[..., None]
+    return A
