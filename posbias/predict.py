@@ -178,7 +178,7 @@ def advice(results: xr.Dataset, name: str) -> str:
     one = find(name)
     if "branches" in one.needs and "no_branches" in results.attrs:
         return f"none of a model with {results.attrs['no_branches']}"
-    return f"needs --quantities with {_lacking(results, one)}"
+    return f"needs --quantities with {_beyond_mixing(one)}"
 
 
 def _kept(results: xr.Dataset) -> set[str]:
@@ -186,7 +186,7 @@ def _kept(results: xr.Dataset) -> set[str]:
     return {str(name) for name in results["variant"].values} if "rollout" in results else set()
 
 
-def _lacking(results: xr.Dataset, one: Predictor) -> str:
+def _beyond_mixing(one: Predictor) -> str:
     """Return the quantities that a predictor needs beside those that are always measured."""
     return ",".join(sorted(one.needs - {"influence", "mixing"}) or sorted(one.needs))
 
@@ -209,7 +209,7 @@ def _again(results: xr.Dataset, one: Predictor) -> str:
         return ""
     text = "--rule random" if attrs["rule"].startswith("random") else f"--dataset {attrs['dataset']}"
     numbers = f"--prompts {attrs['prompts']} --length {attrs['length']}"
-    quantities = f"{attrs['quantities']},{_lacking(results, one)}"
+    quantities = f"{attrs['quantities']},{_beyond_mixing(one)}"
     return f": posbias measure {name} {text} {numbers} --quantities {quantities} --output again.nc"
 
 

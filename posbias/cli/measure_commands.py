@@ -12,7 +12,7 @@ from posbias.cli.options import MODEL, UNTRAINED, Running, group, named_model, w
 from posbias.files import check_output, check_partial
 from posbias.measure.biases import HELP, read_bias, read_design
 from posbias.measure.corpus import Corpus
-from posbias.measure.settings import ALONE, UNLESS_GIVEN, Opening, Settings, check_one_length
+from posbias.measure.settings import ALONE, REPORTED, UNLESS_GIVEN, Opening, Settings, check_one_length
 
 
 def register(app: typer.Typer) -> None:
@@ -52,6 +52,8 @@ def measure(
     opening["model"] = named_model(subject, opening["model"])
     seed = measuring["seed"]
     of_weights = {name: x for name, x in opening.items() if name not in ("model", "tokenizer")}
+    if report is not None and measuring["quantities"] is None and measuring["prompts"] != 1:
+        measuring |= REPORTED | {name: x for name, x in measuring.items() if x is not None and name in REPORTED}
     settings = chosen_settings(None, measuring, untrained=untrained is not None)
     row = settings.quantities != ALONE or bias != "none" or position_bias is not None
     check_subject(opening["model"], untrained, seed, row=row, device_map=measuring["device_map"], **of_weights)

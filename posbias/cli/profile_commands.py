@@ -82,7 +82,7 @@ def _of_measurement(file: Path, asked: Asked) -> tuple[np.ndarray, int, int]:
 
     results = read_results(file)
     p = predict(results, str(asked.variant), length=asked.length, norm=asked.norm or "frobenius")
-    return p, results.sizes["layer"], results.sizes["head"]
+    return p, results.sizes.get("layer", 0), results.sizes.get("head", 0)
 
 
 def _of_configuration(file: Path, asked: Asked) -> tuple[np.ndarray, int, int]:

@@ -9,9 +9,10 @@ import typer
 
 from posbias import errors
 from posbias.files import check_output, refuse_same
+from posbias.measure.settings import REPORTED
 from posbias.netcdf import check_measurement
 
-DEFAULTS: dict[str, Any] = {"prompts": 200, "length": 256}
+DEFAULTS = {"prompts": 200, "length": 256}
 """What is measured unless given, as by the other commands."""
 
 
@@ -72,17 +73,22 @@ def check_wanted(model: str, given: dict[str, Any], overwrite: bool) -> None:
     from posbias.measure.opening import check_model
 
     check_model(model, row=True)
-    chosen_settings(None, DEFAULTS | {name: x for name, x in given.items() if name != "keep"}, untrained=False)
+    chosen_settings(None, wanted(given), untrained=False)
     if "keep" in given:
         check_output(given["keep"], field="keep", overwrite=overwrite)
+
+
+def wanted(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of a measurement: what is not given as reports have it; one prompt climbs no ladder."""
+    asked = DEFAULTS | {name: value for name, value in given.items() if name != "keep"}
+    return asked if asked["prompts"] == 1 else REPORTED | asked
 
 
 def measure(model: str, given: dict[str, Any]) -> Any:
     """Measure a model, with what is not given as the command has it, and keep the measurement if that is wanted."""
     import posbias
 
-    options = DEFAULTS | {name: value for name, value in given.items() if name != "keep"}
-    measured = posbias.open(model).measure(**options)
+    measured = posbias.open(model).measure(**wanted(given))
     if "keep" in given:
         typer.echo(f"{measured.save(given['keep'])}: {measured.prompts} prompts of {measured.length} tokens")
     return measured

@@ -67,7 +67,7 @@ VARIABLES: dict[str, tuple[tuple[str, ...], str]] = {
     "offset": (("prompt",), "tokens of the document before the prompt"),
     "ladder_prompts": (
         ("prompt", "rung", "pairing", "position"),
-        "influence_prompts by the layers of each rung, of other prompts by a pairing of the batch",
+        "influence_prompts by the layers of each rung, of other prompts by a pairing; NaN where none was",
     ),
     "rollout_own": (("prompt", "position"), "last row of the product of the prompt's own kernels (1-λ)I + λA"),
     "cell_start": (("cell",), "first position of a cell, up to the next one's"),
@@ -100,8 +100,8 @@ ATTRIBUTES = (
 """Provenance that every file has."""
 
 LATER_ATTRIBUTES = (
-    "quantities", "attention", "content_form", "kernel_size", "pairings", "format_error", "position_bias", "added_bias",
-    "no_branches", "self_check", "target", "against", "of", "quantisation",
+    "quantities", "attention", "content_form", "kernel_size", "pairings", "ladder_prompts", "format_error",
+    "position_bias", "added_bias", "no_branches", "self_check", "target", "against", "of", "quantisation",
 )  # fmt: skip
 """Provenance that files of earlier versions lack. The cost of the number format is missing in 32 bits, and the
 description of position biases, in JSON, where a model is given none, or none is added while it is measured; the reason

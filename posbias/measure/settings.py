@@ -39,6 +39,8 @@ ALWAYS = ("mixing", "influence")
 ALONE = ("influence",)
 """What can be measured of a model whose family has no row."""
 DEFAULT = ("mixing", "influence", "kernels", "content", "branches")
+REPORTED: dict[str, Any] = {"quantities": (*DEFAULT, "ladder"), "ladder_prompts": 32}
+"""What a report measures unless it is said: the ladder takes most of the time, and little of it is noise."""
 NEEDS = {"heads": "kernels", "logits": "content"}
 
 RUNGS = ("independent", "fixed-attention", "vectors", "positions")
@@ -201,6 +203,9 @@ class Settings:
         KERNEL_SIZE, "Most tokens of which matrices are kept whole; beyond, averaged over as many cells.", kept=True
     )
     pairings: Count = setting(1, "Pairings of the prompts of a batch, for ladder; their spread is kept.", kept=True)
+    ladder_prompts: Count | None = setting(
+        None, "Prompts that climb the ladder, whole batches from the first on; all unless given.", kept=True
+    )
     target: Text = setting(
         "top",
         "What influence belongs to: top (the likeliest next token), next (the one that follows in the text) or the "
@@ -225,7 +230,7 @@ class Settings:
         size = self.prompts * self.length * BYTES_PER_TOKEN
         errors.fits("prompts", f"{self.prompts} of {self.length} tokens", size)
         if "ladder" in self.quantities:
-            check_batches(self.prompts, self.batch_size)
+            check_batches(min(self.prompts, self.batch_size))
 
     def place(self) -> torch.device:
         """Return the device, or raise ValueError if there is no such one."""
@@ -246,22 +251,16 @@ UNLESS_GIVEN: dict[str, Any] = dict.fromkeys(("dataset", "rule", "attention", "p
 """Where the doors differ from the classes: what a user leaves open is chosen by the model."""
 
 
-def check_batches(prompts: int, batch_size: int) -> None:
-    """Raise ValueError if a batch would have one prompt, and none to exchange layers with.
+def check_batches(largest: int) -> None:
+    """Raise ValueError if no batch has two prompts that can exchange their layers; a lone last prompt is left out.
 
-    >>> check_batches(9, 8)
+    >>> check_batches(1)
     Traceback (most recent call last):
-    ValueError: batch_size: expected one that leaves no prompt alone, for ladder, received 8 of 9 prompts
-    >>> check_batches(1, 8)
-    Traceback (most recent call last):
-    ValueError: prompts: expected at least 2, for ladder, which exchanges layers between prompts, received 1
+    ValueError: batch_size: expected 2 prompts or more in a batch, for ladder, which exchanges their layers, received 1
     """
-    if prompts == 1:
-        raise errors.invalid("prompts", "at least 2, for ladder, which exchanges layers between prompts", prompts)
-    if batch_size == 1 or prompts % batch_size == 1:
-        raise errors.invalid(
-            "batch_size", "one that leaves no prompt alone, for ladder", f"{batch_size} of {prompts} prompts"
-        )
+    if largest == 1:
+        expected = "2 prompts or more in a batch, for ladder, which exchanges their layers"
+        raise errors.invalid("batch_size", expected, largest)
 
 
 def check_one_length(rule: str) -> None:

@@ -131,8 +131,8 @@ class Traces:
             layer = self.layers[seen.layer]
             carried = layer.add(seen, None if carried is None else carried.to(layer.device))
 
-        rungs = None
-        if "ladder_prompts" in self.rows:
+        rungs, most = None, self.settings.ladder_prompts
+        if "ladder_prompts" in self.rows and len(ids) > 1 and (most is None or batch.start < most):
             seeds = [(self.settings.seed, batch.start, k) for k in range(self.settings.pairings)]
             rungs = Rungs(np.stack([ring(len(ids), seed) for seed in seeds]))
         try:
@@ -141,7 +141,8 @@ class Traces:
             where = f"prompt {batch.start + error.prompt}, {error.where}"
             raise errors.invalid(where, "finite numbers", f"{error.number} in {self.settings.precision()}") from None
         own = None if carried is None else carried.double().cpu()
-        found = {**vars(reading), "rollout_own": own, "ladder_prompts": reading.ladder}
+        ladder = torch.tensor(torch.nan) if reading.ladder is None else reading.ladder
+        found = {**vars(reading), "rollout_own": own, "ladder_prompts": ladder}
         if (last := self.rows.get("influence_end_prompts")) is not None:
             divided = torch.from_numpy(shares(ids.shape[1], self.settings.length))
             found["influence_end_prompts"] = reading.influence[:, -last.shape[1] :]

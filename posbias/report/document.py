@@ -12,6 +12,7 @@ from posbias.comparison.distances import normalised_wasserstein, wasserstein_to
 from posbias.comparison.resampling import hull_interval
 from posbias.files import write_whole
 from posbias.measure.results import target_words
+from posbias.predict import PREDICTORS
 from posbias.report import figures, page, tables, text
 from posbias.report.stats import FEW_UNITS, RESAMPLES, Evidence, Subject
 
@@ -54,15 +55,10 @@ def _context(evidence: Evidence) -> dict[str, Any]:
         "total_mixing": "" if evidence.mixing is None else f"{evidence.mixing.sum():.2f}",
         "mixing": None if evidence.mixing is None else figures.mixing_figure(evidence.mixing, evidence.mixing_band),
         "kernels": [figures.kernel_figure(subject.results), figures.received_figure(subject.results)],
-        "sinks": text.sinks(subject.results),
+        "sinks": subject.results["sink_share"].values if "sink_share" in subject.results else None,
         "content": figures.content_figure(subject.results),
         "content_form": attrs.get("content_form"),
-        "of_untrained": "head-gains-squared" in subject.predictions,
-        "downloads": [
-            page.Download("profile.csv", "measured and predicted, by position", tables.profile_csv(evidence)),
-            page.Download("layers.csv", "λ and content, by layer", tables.layer_csv(evidence)),
-            page.Download("tests.csv", "distances and paired tests", tables.score_csv(evidence)),
-        ],
+        "predictors": [PREDICTORS[name] for name in subject.predictions],
         "provenance": [(k, x) for k, x in attrs.items() if k not in UNTOLD and isinstance(x, kinds)],
         "commands": text.again(subject),
     }
@@ -78,19 +74,15 @@ def _beside(evidence: Evidence, other: Evidence) -> dict[str, Any]:
         "paired": paired,
         "apart": _apart(evidence, other),
         "rows": tables.beside_cells(evidence, other, paired=paired),
-        "lost": text.lost(other),
-        "nearest": text.nearest(other),
+        "answer": text.answer(other, "lost", "nearest"),
     }
 
 
-def _apart(evidence: Evidence, other: Evidence) -> str:
-    """Return the distance between two measured profiles, where they have one."""
+def _apart(evidence: Evidence, other: Evidence) -> tuple[float, tuple[float, float]] | None:
+    """Return the distance between two measured profiles and its interval, None where their lengths differ."""
     if evidence.p.size != other.p.size:
-        return "Their prompts differ in length, so that there is no distance between the two profiles."
+        return None
     away = normalised_wasserstein(evidence.p, other.p)
     if evidence.resampled is None:
-        return f"The profiles are {away:.3f} of the length apart."
-    low, high = hull_interval(away, wasserstein_to(evidence.resampled, other.p), least=0.0)
-    return (
-        f"The profiles are {away:.3f} of the length apart ({low:.3f} to {high:.3f}, this model's prompts drawn again)."
-    )
+        return away, (np.nan, np.nan)
+    return away, hull_interval(away, wasserstein_to(evidence.resampled, other.p), least=0.0)

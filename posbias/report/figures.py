@@ -12,7 +12,7 @@ from jaxtyping import Float
 from matplotlib.colors import LogNorm, to_hex
 from matplotlib.ticker import MaxNLocator
 
-from posbias.plotting import FAMILY_COLOURS, LINE_STYLES, STYLE, plot_prediction, profile_axes
+from posbias.plotting import FAMILY_COLOURS, LINE_STYLES, STYLE, plot_curves, plot_prediction
 from posbias.report.page import Figure, shown
 from posbias.report.stats import Evidence
 
@@ -178,22 +178,14 @@ def content_figure(results: xr.Dataset) -> Figure | None:
     return shown(drawing, description, caption)
 
 
-@in_style
 def beside_figure(curves: Mapping[str, Float[np.ndarray, "_"]]) -> Figure:
     """Return measured profiles in one figure; of different lengths, as densities over the prompt."""
-    same = len({p.size for p in curves.values()}) == 1
-    drawing, ax = plt.subplots(figsize=(6.4, 3.8))
-    for k, (label, p) in enumerate(curves.items()):
-        place = np.arange(p.size) if same else np.linspace(0, 1, p.size)
-        colour = FAMILY_COLOURS["measured"] if k == 0 else to_hex(f"C{k}")
-        style = LINE_STYLES[k % len(LINE_STYLES)]
-        ax.plot(place, p if same else p * p.size, label=label, color=colour, linestyle=style)
-    if same:
-        profile_axes(ax, next(iter(curves.values())).size)
-    else:
-        ax.set(xlabel="position, as a share of the prompt", ylabel="influence × n")
-    ax.set_yscale("log")
-    drawing.legend(loc="outside lower center", ncols=2)
+    colours = [FAMILY_COLOURS["measured"], *(f"C{k}" for k in range(1, len(curves)))]
+    looks = [
+        {"label": label, "color": colour, "linestyle": LINE_STYLES[k % len(LINE_STYLES)]}
+        for k, (label, colour) in enumerate(zip(curves, colours, strict=True))
+    ]
+    drawing = plot_curves(list(zip(curves.values(), looks, strict=True))).figure
     description = "Measured influence profiles on a logarithmic axis: "
     description += "; ".join(f"{label}, first {p[0]:.2g}, last {p[-1]:.2g}" for label, p in curves.items()) + "."
     return shown(drawing, description, "Measured influence of the models.")

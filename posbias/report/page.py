@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import base64
 import html
 import io
-import re
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import matplotlib.pyplot as plt
+import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from posbias.comparison.resampling import interval
 from posbias.plotting import STYLE
 
+NONE = "–"
 TEMPLATE = Path(__file__).with_name("report.html")
 
 
@@ -24,19 +26,6 @@ class Figure(NamedTuple):
 
     svg: Markup
     caption: str
-
-
-class Download(NamedTuple):
-    """A table that the page holds as a file to save."""
-
-    name: str
-    what: str
-    csv: str
-
-    @property
-    def href(self) -> str:
-        """The file as a link."""
-        return f"data:text/csv;charset=utf-8;base64,{base64.b64encode(self.csv.encode()).decode()}"
 
 
 def clean(value: object) -> object:
@@ -69,36 +58,47 @@ def shown(drawing: Any, description: str, caption: str) -> Figure:
 def inline_svg(figure: Any, description: str) -> str:
     """Return a figure as an ``<svg>`` element that takes black and its ground from the page, and close it.
 
-    The description is for those who cannot see it.
+    The description is for those who cannot see it; the page's style sets sizes, and the colour of letters.
 
     >>> fig, ax = plt.subplots()
     >>> text = inline_svg(fig, "Nothing <yet>")
-    >>> text.startswith("<svg"), "http" in text, 'aria-label="Nothing &lt;yet&gt;"' in text
-    (True, False, True)
+    >>> text.startswith("<svg"), 'aria-label="Nothing &lt;yet&gt;"' in text
+    (True, True)
     """
     content = io.StringIO()
     with plt.style.context([str(STYLE), {"svg.fonttype": "none", "svg.hashsalt": description}]):
         metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         figure.savefig(content, format="svg", transparent=True, metadata=metadata)
     plt.close(figure)
-    text = content.getvalue()
-    text = text[text.index("<svg") :]
-    for pattern in (r"<metadata>.*?</metadata>", r"<style.*?</style>", r' xmlns(:\w+)?="[^"]*"'):
-        text = re.sub(pattern, "", text, flags=re.DOTALL)
-    text = text.replace("xlink:href", "href").replace("#000000", "currentColor")
-    text = text.replace("stroke: #d9d9d9", "stroke: currentColor; stroke-opacity: 0.15")
-    text = re.sub(r"<text\b", '<text fill="currentColor"', text)
-    text = re.sub(r' width="[\d.]+pt" height="[\d.]+pt"| height="[\d.]+pt"| width="[\d.]+pt"', "", text, count=2)
-    label = html.escape(description, quote=True)
-    return text.replace("<svg", f'<svg role="img" aria-label="{label}"', 1).strip()
+    text = content.getvalue().partition("<svg")[2]
+    for black, from_page in (("#000000", "currentColor"), ("#d9d9d9", "currentColor; stroke-opacity: 0.15")):
+        text = text.replace(black, from_page)
+    return f'<svg role="img" aria-label="{html.escape(description, quote=True)}"{text.strip()}'
+
+
+def number(value: float, how: str = ".3f") -> str:
+    """Return a number as a table shows it; a dash for what is not known.
+
+    >>> number(0.12345), number(float("nan"))
+    ('0.123', '–')
+    """
+    return format(value, how) if np.isfinite(value) else NONE
+
+
+def span(ends: Sequence[float], how: str = ".3f") -> str:
+    """Return an interval, a dash where there is none."""
+    low, high = ends
+    return NONE if np.isnan(low) or np.isnan(high) else f"{low:{how}} to {high:{how}}"
+
+
+def environment(folder: Path = TEMPLATE.parent, **filters: Any) -> Environment:
+    """Return where templates of a folder are read, with numbers, intervals and further filters."""
+    options: dict[str, Any] = {"autoescape": True, "trim_blocks": True, "lstrip_blocks": True}
+    made = Environment(loader=FileSystemLoader(folder), finalize=clean, undefined=StrictUndefined, **options)
+    made.filters |= {"number": number, "span": span, "interval": interval, **filters}
+    return made
 
 
 def rendered(template: Path = TEMPLATE, **context: Any) -> str:
     """Return the page of a template, the report's unless given."""
-    options: dict[str, Any] = {"autoescape": True, "trim_blocks": True, "lstrip_blocks": True}
-    loader = FileSystemLoader(template.parent)
-    return (
-        Environment(loader=loader, finalize=clean, undefined=StrictUndefined, **options)
-        .get_template(template.name)
-        .render(context)
-    )
+    return environment(template.parent).get_template(template.name).render(context)

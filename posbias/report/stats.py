@@ -11,24 +11,28 @@ import pandas as pd
 import xarray as xr
 from jaxtyping import Float, Int
 
-from posbias.comparison.distances import normalised_wasserstein, wasserstein_to
+from posbias.comparison.distances import normalised_wasserstein, spearman, total_variation, wasserstein_to
 from posbias.comparison.multiplicity import decided, holm
 from posbias.comparison.pairs import usable
 from posbias.comparison.resampling import interval, resample_weights, resampled_profiles
 from posbias.comparison.samples import LEVEL, SMOOTH, Sample, u_decisions
 from posbias.measure.corpus import known_units
-from posbias.predict import PREDICTORS, yardsticks
-from posbias.report.scoring import SCORED, gain_rows, score_rows
+from posbias.predict import PREDICTORS
+from posbias.report.scoring import gain_rows, score_rows
 from posbias.rollout.labelled import Profile
 from posbias.rollout.profiles import TOLERANCE, UShape, mean_position, u_shape
 
 RESAMPLES = 2000
 FEW_UNITS = 10
 """Below so many units the intervals of a bootstrap are too short."""
+SPLITS = 200
+"""Random halves of the prompts whose distance is the floor below which distances are noise."""
 LEAST_FOR_U = 2 * SMOOTH
 """Tokens below which a running mean of :data:`SMOOTH` leaves no room for a trough."""
 BLIND = ("last", "even")
 """What a prediction has to beat: they know nothing of the model or of what was measured."""
+FITTED = "power-law"
+"""What has one number that is fitted to the measured curve itself."""
 TENTHS = 10
 STEPS = (
     ("attention-only", "layer-shares"),
@@ -56,10 +60,19 @@ class Subject:
     missing: Mapping[str, str]
     lookup: xr.Dataset | None = None
 
+    def needing(self, *quantities: str) -> list[str]:
+        """Return the predictions that are made of one of these quantities."""
+        return [name for name in self.predictions if PREDICTORS[name].needs & {*quantities}]
+
     @property
     def of_model(self) -> list[str]:
         """Predictions that are made of the model: all but the yardsticks."""
-        return [name for name in self.predictions if name not in yardsticks()]
+        return [name for name in self.predictions if PREDICTORS[name].needs]
+
+    @property
+    def rollouts(self) -> list[str]:
+        """Predictions that add sizes by λ."""
+        return [name for name in self.needing("mixing") if name not in self.needing("branches")]
 
     def label(self, name: str) -> str:
         """Return what a prediction is called."""
@@ -108,18 +121,41 @@ class Evidence:
         return None if self.resampled is None else interval(self.resampled)
 
     @cached_property
+    def floor(self) -> pd.DataFrame | None:
+        """Distances and rank correlations of the means of random halves of the units, a row a division."""
+        if self.influence is None:
+            return None
+        names, rng, rows = np.unique(self.units), np.random.default_rng(0), []
+        for _ in range(SPLITS):
+            half = np.isin(self.units, rng.permutation(names)[: len(names) // 2])
+            p, q = (self.influence[which].sum(0, dtype=np.float64) for which in (half, ~half))
+            p, q = p / p.sum(), q / q.sum()
+            rows.append((normalised_wasserstein(p, q), total_variation(p, q), spearman(p, q)))
+        return pd.DataFrame(rows, columns=["W1", "total_variation", "spearman"])
+
+    @cached_property
+    def climbed(self) -> tuple[int, float] | None:
+        """On how many prompts the ladder is, where these are not all, and how far their mean is from that of all."""
+        rows = self.subject.results.get("ladder_prompts")
+        if rows is None or self.influence is None or "prompt" not in rows.dims:
+            return None
+        there = np.isfinite(rows.values).all(axis=tuple(range(1, rows.ndim)))
+        own = self.influence[there].sum(0, dtype=np.float64)
+        return None if there.all() else (int(there.sum()), normalised_wasserstein(own / own.sum(), self.p))
+
+    @cached_property
     def profiles(self) -> dict[str, Float[np.ndarray, "n"]]:
         """Every prediction by name."""
         return {name: p.values / p.values.sum() for name, p in self.subject.predictions.items()}
 
     @cached_property
     def scores(self) -> pd.DataFrame:
-        """W₁ with its interval, rank correlation and difference of means of every prediction, by its name."""
+        """W₁ with its interval, total variation, rank correlation and difference of means of every prediction."""
         prompts = self.p[None] if self.influence is None else self.influence
-        table = score_rows(prompts, self.profiles, resampled=self.resampled, resamples=1)
+        table = score_rows(prompts, self.profiles, resampled=self.resampled, resamples=1).set_index("prediction")
         if self.influence is None:
             table[["low", "high"]] = np.nan
-        return table.set_index(SCORED[0])
+        return table.assign(total_variation=[total_variation(self.profiles[name], self.p) for name in table.index])
 
     @cached_property
     def gains(self) -> pd.DataFrame:
@@ -137,8 +173,17 @@ class Evidence:
     @cached_property
     def nearest(self) -> str | None:
         """The prediction of the model that is nearest to what was measured, None without one."""
-        own = self.scores.loc[self.subject.of_model, "W1"]
-        return None if own.empty else str(own.idxmin())
+        return self.nearest_of(self.subject.of_model)
+
+    def nearest_of(self, names: list[str]) -> str | None:
+        """Return the nearest of these, None of none."""
+        return str(self.scores.loc[names, "W1"].idxmin()) if names else None
+
+    @property
+    def blind_nearest(self) -> str | None:
+        """The yardstick that is nearer than every prediction of the model, None where there is none."""
+        first = str(self.scores["W1"].idxmin())
+        return None if first in self.subject.of_model else first
 
     def against(self, before: str, after: str) -> int | None:
         """Return 1 where the second prediction is nearer than the first, -1 where it is further, 0 where it is open."""
@@ -218,7 +263,7 @@ class Evidence:
             found["total mixing Σλ"] = (float(self.mixing.sum()), None if mixing is None else mixing.sum(1))
         for name in self.subject.of_model:
             away = None if r is None else wasserstein_to(r, self.profiles[name])
-            found[f"W₁: {self.subject.label(name)}"] = (normalised_wasserstein(self.profiles[name], self.p), away)
+            found[f"W₁: {self.subject.label(name)}"] = (float(self.scores.loc[name, "W1"]), away)
         return found
 
 

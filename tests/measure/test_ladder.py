@@ -245,12 +245,24 @@ def test_pairings_are_those_of_the_seed_and_the_batch(place):
 
 
 def test_one_prompt_has_none_to_exchange_layers_with(place, tmp_path, capsys):
-    words = arguments(place, tmp_path / "x.nc", "-q", "ladder", prompts=1)
-    refused(capsys, tmp_path, words, "prompts: expected at least 2, for ladder", "received 1")
-    for prompts, size in ((10, 1), (9, 4)):
+    for prompts, size in ((1, 8), (10, 1)):
         words = arguments(place, tmp_path / "x.nc", "-q", "ladder", prompts=prompts, batch_size=size)
-        wanted = "expected one that leaves no prompt alone, for ladder"
-        refused(capsys, tmp_path, words, f"batch_size: {wanted}, received {size} of {prompts} prompts")
+        refused(capsys, tmp_path, words, "batch_size: expected 2 prompts or more in a batch, for ladder", "received 1")
+
+
+def test_few_prompts_climb_and_the_others_are_left_out(place, tmp_path):
+    """Nine prompts in batches of four: the last is alone; where two are asked for, the first batch climbs."""
+    opened, climbed = posbias.open(place / "bloom"), ("rung", "pairing", "position")
+    how = {"prompts": 9, "length": 16, "dataset": place / "d.jsonl", "quantities": "ladder", "batch_size": 4}
+    every, few = (opened.measure(ladder_prompts=most, **how) for most in (None, 2))
+    there = [np.isfinite(m.results["ladder_prompts"]).all(climbed).values for m in (every, few)]
+    assert there[0].tolist() == [True] * 8 + [False] and there[1].tolist() == [True] * 4 + [False] * 5
+    rows = few.results["ladder_prompts"].sel(rung="vectors").values[:4, 0].astype(float)
+    close(rows, every.results["ladder_prompts"].sel(rung="vectors").values[:4, 0], rtol=1e-6)
+    for m in (few, posbias.load(few.save(tmp_path / "s.nc", matrices=False))):
+        close(m.rollout("value-maps").values, rows.sum(0) / rows.sum(), rtol=1e-5)
+    assert few.provenance["ladder_prompts"] == 2 and "ladder_prompts" not in every.provenance
+    close(few.influence.values, every.influence.values, rtol=1e-6)
 
 
 def test_a_rung_that_was_not_measured_says_what_to_measure(place, tmp_path, capsys):

@@ -14,12 +14,12 @@ from posbias.measure.corpus import Corpus
 from posbias.measure.instrument import Instrument
 from posbias.measure.ladder import Rungs
 from posbias.measure.loading import Source
+from posbias.measure.measurement import Measurement
 from posbias.measure.positions import read_positions
 from posbias.measure.run import measure
 from posbias.measure.settings import Settings
 from posbias.measure.summary import summarise
 from posbias.predict import measured_kernels, predict
-from posbias.report import text
 from posbias.rollout.masks import sliding_window
 
 
@@ -92,10 +92,14 @@ def test_what_needs_rows_of_one_is_left_out_or_refused(results):
         attended(results["whole"])
 
 
-def test_a_report_says_what_sinks_take(results):
+def test_a_report_says_what_sinks_take(results, tmp_path):
     found = results["whole"].assign(sink_share=("layer", np.array([0.25, 0.05, 0.3])))
-    assert "take 20% of attention on average, from 5% in layer 2 to 30% in layer 3" in text.sinks(found)
-    assert text.sinks(found.drop_vars("sink_share")) == ""
+    page, without = (
+        " ".join(Measurement(x).report(tmp_path / "r.html").read_text().split())
+        for x in (found, found.drop_vars("sink_share"))
+    )
+    assert "take 20% of attention on average, from 5% in layer 2 to 30% in layer 3" in page
+    assert "Sinks, which are no tokens" in page and "Sinks, which are no tokens" not in without
 
 
 def test_sinks_are_read_and_given_kernels_leave_them_the_rest():

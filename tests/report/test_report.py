@@ -1,12 +1,8 @@
 """The report: what it says, what it shares with the book, what it says of files that lack something, and no more."""
 
-import base64
-import csv
-import io
 import re
 from html import escape
 from html.parser import HTMLParser
-from urllib.parse import unquote
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -18,13 +14,14 @@ import posbias
 
 pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
-pytest.importorskip("xarray", reason="xarray is not installed")
+xr = pytest.importorskip("xarray", reason="xarray is not installed")
 
 from measuring import save, write_documents
 
 from posbias import cli
 from posbias.cli import report_commands
 from posbias.measure.measurement import Measurement
+from posbias.measure.settings import DEFAULT
 from posbias.measure.summary import summarise, write_summary
 from posbias.predict import PREDICTORS
 from posbias.report import document, figures, page, stats, tables, text
@@ -122,16 +119,17 @@ def without(measurement, *patterns):
 def test_the_answer_stands_first(whole):
     found, words, _ = whole
     before = words.split("What was asked")[0]
-    assert "mean position" in before and "trough" in before and "The closest prediction is" in before
+    assert "mean position" in before and "trough" in before and "the closest" in before.lower()
     assert "with the path of the model's folder: posbias lookup bloom --task copy -o lookup.nc" in before
     headings = [words.find(title) for title in ("What was asked", "How near", "Mixing", "Attention and content")]
-    headings += [words.find(title) for title in ("How to read it", "The data", "Where the numbers")]
+    headings += [words.find(title) for title in ("How to read it", "Where the numbers")]
     assert -1 not in headings and headings == sorted(headings)
     assert [tag for tag, _ in found.tags].count("svg") == 5
 
 
 def test_the_table_has_the_mean_position_of_each_curve(evidence):
-    found = {row[0].removesuffix(" (yardstick)"): row[4] for row in tables.score_cells(evidence)}
+    found = {row[0].removesuffix(" (yardstick)"): row[5] for row in tables.score_cells(evidence)}
+    assert found.pop("one half of the prompts by the other") == ""
     curves = {evidence.subject.label(name): q for name, q in evidence.profiles.items()} | {"measured": evidence.p}
     assert found == {label: tables.number(mean_position(q)) for label, q in curves.items()}
 
@@ -195,6 +193,11 @@ def test_the_quantities_that_models_are_compared_by(evidence, measured):
         assert drawn.mean() == pytest.approx(number, rel=0.1) and np.ptp(drawn) > 0  # eight prompts
 
 
+def said(evidence, name):
+    """Return a sentence of the answer, nothing where it has nothing to say."""
+    return "".join(text.answer(evidence, name))
+
+
 def made_of(measurement, profile, spread=0.0, prompts=60):
     """Return a measurement whose prompts have a given profile, up to noise."""
     p = np.asarray(profile, dtype=np.float64) / np.sum(profile)
@@ -217,43 +220,70 @@ U = np.r_[3.0, np.ones(LENGTH - 3), 3.0, 9.0]
 )
 def test_the_trough_in_words(measured, profile, spread, words):
     found = Evidence(made_of(measured, profile, spread)._subject(), resamples=200)
-    assert words in text.trough(found)
+    assert words in said(found, "trough")
 
 
 def test_a_prediction_that_beats_nothing_is_said_to(measured):
     last = np.full(LENGTH, 1e-4)
     last[-1] = 1
     found = Evidence(made_of(measured, last, 0.01)._subject())
-    assert "<strong>not closer than all on the last token (further away)</strong>" in text.nearest(found)
+    assert "<strong>not closer than all on the last token (further away)</strong>" in said(found, "nearest")
     even = Evidence(made_of(measured, measured.rollout("b").values, 0.01)._subject())
-    blind = "It is closer than both yardsticks, all on the last token and equal shares, and closer than a power law"
-    assert even.nearest == "layer-shares" and blind in text.nearest(even)
+    blind = "It is closer than all on the last token and an equal share for every token, and closer than a power law"
+    assert even.nearest == "layer-shares" and blind in said(even, "nearest")
 
 
 def test_a_prediction_that_has_the_order_backwards_and_one_that_is_tied_are_said_to(measured):
     falling = np.r_[np.linspace(2, 1, LENGTH - 1), 4]
     back = Evidence(made_of(measured, falling, 0.01)._subject(), resamples=200)
     back.scores.loc[back.nearest, "spearman"] = -0.68
-    assert "(Spearman) -0.68: it has the order of positions backwards. It is" in text.nearest(back)
+    assert "(Spearman) -0.68: it has the order of positions backwards. It is" in said(back, "nearest")
     same = made_of(measured, measured.rollout("b").values, 0.01)
     twin = same._subject()
     twin.predictions["measured-attention-own"] = twin.predictions["layer-shares"]
     tied = Evidence(twin)
-    assert len(tied.tied) == 1 and " (not told apart from measured attention, own)" in text.nearest(tied)
+    assert len(tied.tied) == 1 and " (not told apart from measured attention, own)" in said(tied, "nearest")
+
+
+def test_the_closest_is_chosen_among_all_rows(measured):
+    level = Evidence(made_of(measured, np.ones(LENGTH))._subject(), resamples=50)
+    words = said(level, "nearest")
+    assert words.startswith("<strong>No prediction of this model is as near as an equal share for every token</strong>")
+    assert f"is <em>{level.subject.label(level.nearest)}</em>" in words and "The closest prediction" not in words
+    rising = made_of(measured, np.linspace(1, 1.2, LENGTH), 0.01)._subject()
+    rising.predictions["value-maps"] = rising.influence
+    found = Evidence(rising, resamples=50)
+    best = found.scores.loc[["attention-only", "layer-shares", "layer-shares-self", "measured-attention"], "W1"].min()
+    assert found.nearest == "value-maps" and best > found.scores.loc["even", "W1"] > 0
+    words = said(found, "nearest")
+    assert "The closest prediction is <em>value maps</em>" in words
+    assert "Every rollout is further away than an equal share for every token" in words and f"{best:.3f}" in words
+
+
+def test_halves_of_the_prompts_are_halves_of_the_documents(measured):
+    """Two documents of different profiles: every division is one against the other, whatever their prompts are."""
+    one, two = np.linspace(1, 2, LENGTH), np.linspace(2, 1, LENGTH)
+    results = made_of(measured, one + two, prompts=4).results.assign(
+        influence_prompts=(("prompt", "position"), np.stack([one, two, one, two])),
+        document=("prompt", np.array([0, 1, 0, 1])),
+    )
+    floor = Evidence(Measurement(results)._subject(), resamples=20).floor
+    np.testing.assert_allclose(floor["W1"], posbias.normalised_wasserstein(one / one.sum(), two / two.sum()))
+    np.testing.assert_allclose(floor["spearman"], -1)
 
 
 @pytest.mark.parametrize(
-    ("profile", "spread", "said"),
+    ("profile", "spread", "answer"),
     [
         (np.r_[3 * np.ones(3), np.ones(LENGTH - 6), 3 * np.ones(3)], 0.01, ": yes"),
         (np.r_[1.5, np.ones(5), np.geomspace(1, 60, LENGTH - 6)], 0.01, ": no"),  # a lip on a ramp
         (np.r_[1.15 * np.ones(3), np.ones(LENGTH - 6), 3 * np.ones(3)], 1.0, ": cannot tell"),
     ],
 )
-def test_lost_in_the_middle_takes_more_than_a_lip_at_the_start(measured, profile, spread, said):
+def test_lost_in_the_middle_takes_more_than_a_lip_at_the_start(measured, profile, spread, answer):
     found = Evidence(made_of(measured, profile, spread)._subject(), resamples=200)
-    assert f"Both ends favoured{said}" in text.lost(found)
-    assert ("the start has less" in text.lost(found)) == said.endswith(": no")
+    assert f"Both ends favoured{answer}" in said(found, "lost")
+    assert ("the start has less" in said(found, "lost")) == answer.endswith(": no")
 
 
 def test_where_a_passage_is_found_best_is_said_of_a_lookup_of_the_same_model(place, measured, tmp_path, monkeypatch):
@@ -261,7 +291,7 @@ def test_where_a_passage_is_found_best_is_said_of_a_lookup_of_the_same_model(pla
     found = posbias.open(place / "bloom").lookup("copy", **asked)
     monkeypatch.setattr(page, "inline_svg", outlined)
 
-    def said(overall, p, gains=None):
+    def found_best(overall, p, gains=None):
         changed = found.to_xarray().copy(deep=True)
         changed["overall"].loc[{"score": "gain"}] = overall
         changed["difference_p_value"].loc[{"score": "gain"}] = p
@@ -270,9 +300,9 @@ def test_where_a_passage_is_found_best_is_said_of_a_lookup_of_the_same_model(pla
         path = measured.report(tmp_path / "r.html", lookup=type(found)(changed))
         return " ".join(" ".join(Parsed(path.read_text()).words).split())
 
-    assert "It cannot be said: the model does not do the task" in said([0.1, -0.1, 0.2], 0.01)
-    assert "Places are not told apart (p 0.2): copying, 12 prompts of 24 tokens" in said([0.3, 0.2, 0.4], 0.2)
-    words = said([0.3, 0.2, 0.4], 0.001, [0.1, 0.9, 0.2])
+    assert "It cannot be said: the model does not do the task" in found_best([0.1, -0.1, 0.2], 0.01)
+    assert "Places are not told apart (p 0.2): copying, 12 prompts of 24 tokens" in found_best([0.3, 0.2, 0.4], 0.2)
+    words = found_best([0.3, 0.2, 0.4], 0.001, [0.1, 0.9, 0.2])
     first, last = (
         int(found.results["place_start"][found.results[f"group_{end}"].values[1]]) for end in ("first", "last")
     )
@@ -343,28 +373,7 @@ def test_few_prompts_are_said_to_be_few(measured, whole, tmp_path):
     assert "So few" not in written(made_of(measured, U, 0.05, prompts=12), tmp_path)[1]
 
 
-# The data inside
-
-
-def downloads(found):
-    links = {attributes["download"]: attributes["href"] for tag, attributes in found.tags if tag == "a"}
-    return {
-        name: list(csv.reader(io.StringIO(base64.b64decode(unquote(href.split(",", 1)[1])).decode())))
-        for name, href in links.items()
-    }
-
-
-def test_the_data_are_inside(measured, whole):
-    files = downloads(whole[0])
-    assert set(files) == {"profile.csv", "layers.csv", "tests.csv"}
-    titles, *rows = files["profile.csv"]
-    columns = dict(zip(titles, np.array(rows, dtype=float).T, strict=True))
-    np.testing.assert_allclose(columns["measured"], measured.influence.values, rtol=1e-8)
-    for variant in measured.variants:
-        np.testing.assert_allclose(columns[variant], measured.rollout(variant).values, rtol=1e-8, atol=1e-300)
-    assert (columns["measured_low"] <= columns["measured"]).all()
-    layers = np.array(files["layers.csv"][1:], dtype=float)
-    np.testing.assert_allclose(layers[:, 1], measured.mixing, rtol=1e-8)
+# One file
 
 
 def test_nothing_is_fetched_and_everything_has_words(whole):
@@ -373,7 +382,7 @@ def test_nothing_is_fetched_and_everything_has_words(whole):
         assert tag not in ("script", "img", "iframe", "object", "audio", "video")
         for name in ("href", "src", "action", "data"):
             assert attributes.get(name, "#").startswith(("#", "data:")), attributes
-    assert "http" not in text and "@import" not in text and "url(//" not in text
+    assert not re.search(r"(href|src)=.https?:", text) and "@import" not in text and "url(//" not in text
     assert all(attributes["aria-label"].strip() for tag, attributes in found.tags if tag == "svg")
     assert all(attributes["tabindex"] == "0" for _, attributes in found.tags if attributes.get("class") == "wide")
     assert "@media print" in text and "prefers-color-scheme: dark" in text and len(text) < 3e6
@@ -542,6 +551,7 @@ def test_one_command_from_a_model_to_a_page(place, tmp_path, capsys, monkeypatch
     assert command(*words, "--keep", kept) == 0
     assert posbias.load(kept).prompts == 4 and "bloom, 4 prompts of 20 tokens" in capsys.readouterr().out
     first = out.read_text()
+    assert "<td>value maps</td>" in first and "Layers are <strong>" in first, "the ladder is measured unasked"
     assert command("report", kept, "-o", out, "--compare", kept) == 2 and out.read_text() == first
     assert "r.html: expected a file that is not there yet, or --overwrite" in capsys.readouterr().err
     assert command("report", kept, "-o", out, "--compare", kept, "--overwrite") == 0
@@ -559,21 +569,35 @@ def test_the_ladder_is_said_in_words_and_stands_beside_another(place):
     m = posbias.open(place / "bloom").measure(**how)
     evidence = Evidence(m._subject(), resamples=40)
     away = {name: posbias.compare(m.rollout(name), m.influence).wasserstein for name in WITH_MAPS}
-    said = str(text.ladder(evidence))
-    assert all(f"{w1:.3f}" in said for w1 in away.values())
-    assert ("nearly independent" in said) == (away["independent-layers"] < text.NEARLY)
+    words = said(evidence, "ladder")
+    assert all(f"{w1:.3f}" in words for w1 in away.values())
+    assert ("nearly independent" in words) == (away["independent-layers"] < text.NEARLY)
     steps = np.diff([away[x] for x in WITH_MAPS])
     costly = ("averaging attention", "leaving content out", "from there to layer shares")[steps.argmax()]
     most = f"The costliest step is {costly}." if steps.max() > text.NEARLY else "No step costs much."
-    assert said.endswith(most)
-    assert said in "".join(map(str, text.answer(evidence)))
+    assert words.endswith(most)
+    assert words in "".join(text.answer(evidence))
+    assert "This is of" not in words
+    there = np.arange(N) < 4
+    few = m.results.assign(ladder_prompts=m.results["ladder_prompts"].where(xr.DataArray(there, dims="prompt")))
+    own = m.results["influence_prompts"].values[there].sum(0)
+    apart = posbias.normalised_wasserstein(own / own.sum(), m.influence.values)
+    words = said(Evidence(Measurement(few)._subject(), resamples=40), "ladder")
+    assert f"This is of 4 of the prompts, whose own measured influence is {apart:.3f} from that" in words
     first = m.results.assign(ladder_prompts=m.results["ladder_prompts"] * (m.results["ladder_prompts"].position == 0))
     gone = Evidence(Measurement(first)._subject(), resamples=40)
-    assert "Layers are <strong>not independent" in str(text.ladder(gone))
+    assert "Layers are <strong>not independent" in said(gone, "ladder")
     rows = {row[0]: row[1:3] for row in tables.beside_cells(evidence, gone, paired=True)}
     here, there = rows[f"W₁: {evidence.subject.label('independent-layers')}"]
     assert here == f"{away['independent-layers']:.3f}" and float(there) > 0.3
     assert f"W₁: {evidence.subject.label('value-maps')}" in rows
+
+
+def test_a_report_measures_the_ladder_on_few_prompts():
+    asked = report_commands.wanted({"length": 20, "keep": "k.nc"})
+    assert (asked["prompts"], asked["length"], asked["ladder_prompts"]) == (200, 20, 32) and "keep" not in asked
+    assert asked["quantities"] == (*DEFAULT, "ladder")
+    assert "quantities" not in report_commands.wanted({"prompts": 1}), "one prompt has none to exchange layers with"
 
 
 REFUSED = {

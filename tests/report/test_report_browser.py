@@ -65,4 +65,4 @@ def test_all_that_opens_or_scrolls_is_reached_by_keyboard(driver, address):
     for _ in range(wanted + 2):
         seen.add(driver.switch_to.active_element.id)
         driver.switch_to.active_element.send_keys(Keys.TAB)
-    assert len(seen) >= wanted >= 6
+    assert len(seen) >= wanted >= 3
