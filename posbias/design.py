@@ -13,10 +13,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray as xr
 from jaxtyping import Float
 
 from posbias import errors
@@ -34,6 +33,9 @@ from posbias.rollout.position_bias import (
     layered_biases,
     position_bias,
 )
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 Description = dict[str, Any] | list[dict[str, Any]] | list[list[dict[str, Any]]]
 """Of biases, as :func:`~posbias.rollout.position_bias.layered_biases` reads it."""
