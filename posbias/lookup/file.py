@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -22,32 +22,6 @@ MEASURED = "measured"
 ENDS = ("mean", "low", "high")
 """Of a number with its interval."""
 
-VARIABLES: dict[str, tuple[tuple[str, ...], str]] = {
-    "place": (("prompt",), "index of the place where the prompt's answer stands"),
-    "unit": (("prompt",), "number of what the prompt was drawn with: equal for prompts that are not independent"),
-    "place_start": (("place_index",), "first token of each place"),
-    "group_first": (("group",), "first place of a group of places"),
-    "group_last": (("group",), "last place of the group"),
-    "group_prompts": (("group",), "number of prompts whose answer stands in the group"),
-    **{name: (("prompt",), what) for name, (_, what) in SCORES.items()},
-    **{f"{name}_mean": (("group",), f"mean over the group's prompts of {name}") for name in SCORES},
-    **{f"{name}_low": (("group",), f"lower end of the 95% interval of {name}_mean") for name in SCORES},
-    **{f"{name}_high": (("group",), f"upper end of the 95% interval of {name}_mean") for name in SCORES},
-    "overall": (("score", "end"), "mean over all prompts, and its 95% interval"),
-    "difference_p_value": (("score",), "of no difference between groups of places, by permutation of the prompts"),
-    "profile": (("profile_name", "place_index"), "share of a prompt's influence at a place, summed over its tokens"),
-    "profile_group": (("profile_name", "group"), "mean of profile over the places of a group"),
-    "influence_places": (("profile_prompt", "place_index"), "summed gradient norms at each place of each prompt"),
-    "profile_index": (("profile_prompt",), "which prompts gave the profile"),
-    "rank_correlation": (
-        ("profile_name", "score", "end"),
-        "Spearman's correlation over groups of places, and its 95% interval",
-    ),
-    "lambda_frobenius": (("layer",), "mean over the profile's prompts of ‖a‖/(‖x‖+‖a‖)"),
-    "prompt_tokens": (("prompt", "position"), "token ids of the prompts, all but the answer's last"),
-    "answer_tokens": (("prompt", "answer_position"), "token ids of the answers"),
-}
-"""Name → dimensions and meaning of everything a file may hold."""
 READ = ("overall", "difference_p_value", "place_start", "group_first", "group_last", "group_prompts")
 """Variables of every file that are read, beside the task's scores."""
 ATTRIBUTES = (
@@ -63,22 +37,8 @@ ORDER_OPEN = "places are not told apart: their order is noise, and so are rank c
 """Stands with rank correlations of scores that do not differ between places."""
 
 
-def make_lookup(
-    arrays: Mapping[str, np.ndarray], provenance: Mapping[str, Any], names: Mapping[str, list[str]]
-) -> xr.Dataset:
-    """Return arrays as a labelled data set; ``names`` are those of the scores and profiles, by dimension."""
-    plain = {name: x if type(x) in (int, float) else str(x) for name, x in provenance.items()}
-    out = xr.Dataset(
-        {name: (VARIABLES[name][0], x, {"long_name": VARIABLES[name][1]}) for name, x in arrays.items()},
-        attrs={LAYOUT: SCHEMA, **plain},
-    )
-    coords: dict[str, Any] = {str(dim): np.arange(size) for dim, size in out.sizes.items()}
-    coords |= {dim: list(labels) for dim, labels in {**names, "end": ENDS}.items() if dim in out.sizes}
-    return out.assign_coords(coords)
-
-
 def write_lookup(path: Path, results: xr.Dataset) -> None:
-    """Write a data set made by :func:`make_lookup` as netCDF, whole or not at all."""
+    """Write a data set that :func:`~posbias.lookup.run.look_up` returns, as netCDF, whole or not at all."""
     packed = {"zlib": True, "complevel": 4, "shuffle": True}
     netcdf.write(path, results, {str(name): packed for name, x in results.data_vars.items() if x.ndim > 1})
 

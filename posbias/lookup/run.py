@@ -12,7 +12,7 @@ import xarray as xr
 from torch import nn
 
 from posbias import errors
-from posbias.lookup.file import MEASURED, TEMPERATURE, make_lookup
+from posbias.lookup.file import ENDS, LAYOUT, MEASURED, SCHEMA, TEMPERATURE
 from posbias.lookup.prompts import PlacedPrompts, copy_prompts, key_value_prompts, words_of
 from posbias.lookup.scores import (
     difference_p_value,
@@ -23,7 +23,7 @@ from posbias.lookup.scores import (
     rank_correlation,
     read_scores,
 )
-from posbias.lookup.tasks import SHARES, Task
+from posbias.lookup.tasks import SCORES, SHARES, Task
 from posbias.measure.biases import Described
 from posbias.measure.corpus import Prompts
 from posbias.measure.loading import check_fits, last_part
@@ -148,42 +148,57 @@ def assembled(
     """Return the result: scores by place with intervals, and the profiles of the prompts that were measured."""
     groups = groups_of(prompts.places, len(prompts.starts), prompts.units)
     means = {name: group_means(x, groups, is_share=name in SHARES) for name, x in scores.items()}
-    arrays: dict[str, np.ndarray] = {
-        "place": prompts.places,
-        "unit": prompts.units,
-        "place_start": prompts.starts,
-        "group_first": groups.edges[:-1],
-        "group_last": groups.edges[1:] - 1,
-        "group_prompts": np.bincount(groups.member, minlength=groups.count),
-        "overall": np.array([x.overall for x in means.values()]),
-        "difference_p_value": np.array([difference_p_value(values, groups) for values in scores.values()]),
-        "prompt_tokens": prompts.ids.astype(np.int32),
-        "answer_tokens": prompts.answers.astype(np.int32),
-        **scores,
-    }
+    found: dict[str, tuple[Any, np.ndarray, str]] = {
+        "place": ("prompt", prompts.places, "index of the place where the prompt's answer stands"),
+        "unit": ("prompt", prompts.units, "number of what it was drawn with: equal where not independent"),
+        "place_start": ("place_index", prompts.starts, "first token of each place"),
+        "group_first": ("group", groups.edges[:-1], "first place of a group of places"),
+        "group_last": ("group", groups.edges[1:] - 1, "last place of the group"),
+        "group_prompts": ("group", np.bincount(groups.member, minlength=groups.count), "prompts whose answer is there"),
+        "overall": (("score", "end"), np.array([x.overall for x in means.values()]), "mean, with its 95% interval"),
+        "difference_p_value": (
+            "score", np.array([difference_p_value(x, groups) for x in scores.values()]),
+            "of no difference between groups of places, by permutation of the prompts",
+        ),
+        "prompt_tokens": (("prompt", "position"), prompts.ids.astype(np.int32), "all but the answer's last"),
+        "answer_tokens": (("prompt", "answer_position"), prompts.answers.astype(np.int32), "token ids of the answers"),
+    }  # fmt: skip
     for name, x in means.items():
-        arrays |= {f"{name}_mean": x.mean, f"{name}_low": x.low, f"{name}_high": x.high}
-    names = {"score": list(means)}
+        found[name] = "prompt", scores[name], SCORES[name][1]
+        for end in ENDS:
+            found[f"{name}_{end}"] = "group", getattr(x, end), f"{end} of {name} over the group's prompts, 95% interval"
+    names = {"score": list(means), "end": list(ENDS)}
     if profiled is not None:
         profiles = place_profiles(profiled, prompts, changed=provenance["change"] != "none")
         grouped = {name: grouped_profile(p, groups) for name, p in profiles.items()}
         influence = profiled["influence_prompts"].values
         by_place, weights = prompts.by_place(influence), groups.weights[:, subset]
         drawn = drawn_profile(grouped_profile(by_place, groups), influence.sum(1), weights)
-        correlations = [
+        ranks = [
             [rank_correlation(x, p, drawn if name == MEASURED else None) for x in means.values()]
             for name, p in grouped.items()
         ]
         names["profile_name"] = list(profiles)
-        arrays |= {
-            "profile": np.array(list(profiles.values())),
-            "profile_group": np.array(list(grouped.values())),
-            "influence_places": by_place,
-            "profile_index": subset,
-            "rank_correlation": np.array(correlations),
-            "lambda_frobenius": profiled["lambda_frobenius"].values,
-        }
-    return make_lookup(arrays, provenance, names)
+        found |= {
+            "profile": (
+                ("profile_name", "place_index"), np.array([*profiles.values()]),
+                "share of a prompt's influence at a place, summed over its tokens",
+            ),
+            "profile_group": (("profile_name", "group"), np.array([*grouped.values()]), "mean over the group"),
+            "influence_places": (("profile_prompt", "place_index"), by_place, "summed gradient norms of each prompt"),
+            "profile_index": ("profile_prompt", subset, "which prompts gave the profile"),
+            "rank_correlation": (
+                ("profile_name", "score", "end"), np.array(ranks),
+                "Spearman's correlation over groups of places, and its 95% interval",
+            ),
+            "lambda_frobenius": (
+                "layer", profiled["lambda_frobenius"].values, "mean over the profile's prompts of ‖a‖/(‖x‖+‖a‖)"
+            ),
+        }  # fmt: skip
+    variables = {name: (dims, values, {"long_name": what}) for name, (dims, values, what) in found.items()}
+    plain = {name: x if type(x) in (int, float) else str(x) for name, x in provenance.items()}
+    results = xr.Dataset(variables, attrs={LAYOUT: SCHEMA, **plain})
+    return results.assign_coords({dim: names.get(str(dim), np.arange(size)) for dim, size in results.sizes.items()})
 
 
 def place_profiles(measurement: xr.Dataset, prompts: PlacedPrompts, *, changed: bool) -> dict[str, np.ndarray]:
