@@ -50,6 +50,7 @@ def explain(
     measuring: dict[str, Any],
 ) -> None:
     """Explain one prompt: influence of its parts, what their places have in other prompts, and deletions as a check."""
+    from posbias.explain.prompt import check_asked
     from posbias.measure.opening import check_model
 
     model = named_model(subject, opening.pop("model"))
@@ -60,6 +61,7 @@ def explain(
     except UnicodeDecodeError:
         raise errors.invalid(f"prompt {prompt}", "text in UTF-8", "other bytes") from None
     refuse_same(output, prompt)
+    check_asked(text, target, answer)
     import posbias
 
     separator = segments.replace(r"\n", "\n").replace(r"\t", "\t") or None

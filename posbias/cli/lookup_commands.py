@@ -9,9 +9,9 @@ import typer
 
 from posbias.cli.options import MODEL, group, named_model, with_options
 from posbias.files import check_output
-from posbias.lookup.tasks import Task
+from posbias.lookup.tasks import Task, checked_counts, one_change
 from posbias.measure.biases import HELP
-from posbias.measure.corpus import Corpus
+from posbias.measure.corpus import Corpus, chosen_corpus
 from posbias.measure.settings import Opening, Settings
 
 
@@ -52,8 +52,11 @@ def lookup(
 
     model = named_model(subject, opening.pop("model"))
     check_output(output, overwrite=overwrite)
-    Task(task, **asked)  # raises, before anything heavy is loaded
+    Settings(None, None, **asking)  # this and the next lines raise before anything heavy is loaded
+    checked_counts(Task(task, **asked), asking["prompts"], profile_prompts, documents["dataset"])
+    one_change(bias, temperature)
     check_subject(model, None, row=True)
+    chosen_corpus(documents)
     import posbias
 
     found = posbias.open(model, **opening).lookup(

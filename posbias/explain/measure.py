@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from posbias import errors
 from posbias.comparison.resampling import interval
 from posbias.explain.explanation import Explanation
-from posbias.explain.prompt import Prompt, tokenised
+from posbias.explain.prompt import Prompt, check_asked, tokenised
 from posbias.explain.shares import by_segment, centred_logs, given_profile, place_shares, without_position
 from posbias.explain.target import Target, target_of
 from posbias.measure.corpus import Given
@@ -43,8 +43,9 @@ def explain(
     ``target`` has the other arguments of :func:`~posbias.explain.target.target_of`. What is wrong with the prompt, the
     target or the profile, and what does not fit the context or the memory, is raised before the model is loaded.
     """
-    opened = Session(settings)
+    check_asked(text, target["target"], answer)
     errors.positive_integer("reorder", reorder, minimum=0)
+    opened = Session(settings)
     prompt = tokenised(opened.tokenizer, text, segments, answer, special_tokens=settings.special_tokens)
     vocabulary = int(opened.config.get_text_config().vocab_size)
     chosen = target_of(**target, answer=answer, ids=prompt.answer, model=(opened.tokenizer, vocabulary))

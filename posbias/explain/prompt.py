@@ -40,17 +40,27 @@ class Prompt:
         return np.concatenate([np.flatnonzero(self.segment == k) for k in (-1, *order)])
 
 
+def check_asked(text: Any, target: str, answer: Any) -> None:
+    """Raise ValueError for a prompt or an answer that is no text, before anything is loaded."""
+    if not isinstance(text, str) or not text.strip():
+        raise errors.invalid("text", "a text", "an empty one" if isinstance(text, str) else type(text).__name__)
+    errors.text("text", text)
+    if answer is None and target == "next":
+        raise errors.invalid("answer", "a text, whose first token is the target next", "none")
+    if answer is not None:
+        if not isinstance(answer, str) or not answer:
+            raise errors.invalid("answer", "a text", repr(answer))
+        errors.text("answer", answer)
+
+
 def tokenised(
     tokenizer: Any, text: Any, segments: str | Sequence[str] | None, answer: str | None, *, special_tokens: bool = True
 ) -> Prompt:
-    """Return the prompt of a text, or raise ValueError where it is empty, one token, or without such segments.
+    """Return the prompt of a text, or raise ValueError where it is one token, or without such segments.
 
     A token belongs to the segment in which it begins. An answer is cut into tokens after the prompt if that leaves the
     prompt's own tokens as they are, else by itself.
     """
-    if not isinstance(text, str) or not text.strip():
-        raise errors.invalid("text", "a text", "an empty one" if isinstance(text, str) else type(text).__name__)
-    errors.text("text", text)
     if not getattr(tokenizer, "is_fast", False):
         expected = "a fast tokenizer, which tells where in a text its tokens stand"
         raise errors.invalid("tokenizer", expected, type(tokenizer).__name__)
@@ -107,9 +117,7 @@ def borders(text: str, segments: str | Sequence[str] | None) -> list[int]:
 
 def _answer_tokens(bare: Callable[[str], Any], text: str, ids: list[int], answer: str) -> tuple[int, ...]:
     """Return the tokens of an answer that follows the text."""
-    if not isinstance(answer, str) or not answer:
-        raise errors.invalid("answer", "a text", repr(answer))
-    both = bare(text + errors.text("answer", answer))["input_ids"]
+    both = bare(text + answer)["input_ids"]
     after = both[len(ids) :] if both[: len(ids)] == ids else bare(answer)["input_ids"]
     if not after:
         raise errors.invalid("answer", "a token or more", repr(answer))

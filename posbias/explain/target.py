@@ -48,8 +48,6 @@ def target_of(
     Of an answer all tokens are the target; with the target ``next``, the first.
     """
     if answer is None:
-        if target == "next":
-            raise errors.invalid("answer", "a text, whose first token is the target next", "none")
         one = chosen_target(target, against, of or "probability", *model)
         name = "the likeliest next token" if target == "top" else repr(target)
         less = "" if against is None else f" less that of {against!r}"

@@ -41,6 +41,12 @@ CASES = [
     ([*MEASURE, "--position-bias", "b.yaml"], "position_bias: expected --untrained"),
     (["measure", "-o", "m.nc"], "model: expected --model, or --untrained"),
     (["measure", "-o", "m.nc", "-m", "empty"], "a directory with a config.json"),
+    (["lookup", "reference/bloom-8", "-o", "m.nc", "--pairs", "1"], "pairs: expected an integer of at least 2"),
+    (["lookup", "reference/bloom-8", "-o", "m.nc", "-d", "d.txt"], "dataset: expected none with the task kv"),
+    (["lookup", "reference/bloom-8", "-o", "m.nc", "--temperature", "0"], "temperature: expected a number above 0"),
+    (["explain", "reference/bloom-8", "-o", "e.html", "-p", "empty.txt"], "text: expected a text, received an empty"),
+    (["explain", "reference/bloom-8", "-o", "e.html", "-p", "t.nc", "--target", "next"], "answer: expected a text, wh"),
+    (["explain", "reference/bloom-8", "-o", "e.html", "-p", "t.nc", "--answer", ""], "answer: expected a text, rec"),
     (["measure", "-o", "m.nc", "-m", "broken"], "config.json: expected JSON"),
     (["measure", "-o", "m.nc", "-m", "bloom-8"], "model: expected reference/bloom-8"),
     (["measure", "-o", "m.nc", "--untrained", "gpt9"], "untrained: expected a config.json"),
@@ -61,6 +67,7 @@ def test_no_is_said_at_once_in_one_line(tmp_path):
         if content is not None:
             (tmp_path / name / "config.json").write_text(content)
     (tmp_path / "t.nc").write_text("text")
+    (tmp_path / "empty.txt").write_text("\n")
     (tmp_path / "begun.nc.partial").write_text("")
     before = sorted(tmp_path.rglob("*"))
     done = subprocess.run(
