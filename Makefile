@@ -91,7 +91,7 @@ scratch: .venv/book.stamp ## networks that learn to retrieve, for the chapter ic
 scratch: KEPT := --seeds 3 --precision bfloat16 -o results
 
 lookup: .venv/book.stamp models ## networks that look values up, for the chapter lookup; about eight hours of a core, goes on where it was
-	$(STUDY).lookup train --chapter --remedies -o results
+	$(STUDY).lookup train --remedies -o results
 	mkdir -p $(COPIES)
 	for model in $(notdir $(wildcard posbias/data/reference/*-*[0-9] studies/reference/models/*)); do \
 		[ -f $(COPIES)/$$model.nc ] || $(BIN)/posbias lookup --model reference/$$model --task copy -o $(COPIES)/$$model.nc || exit; \

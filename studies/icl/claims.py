@@ -264,11 +264,6 @@ def summary(table: pd.DataFrame, runs: Runs) -> str:
     return f"{', '.join(counts)}; {made}"
 
 
-def is_shorter(runs: Runs) -> bool:
-    """Tell whether some network was trained for fewer iterations than those of the paper."""
-    return any(x.attrs["iterations"] < PRINTED_ITERATIONS for x in runs.values())
-
-
 def scale(runs: Runs) -> str:
     """Return at what scale networks were trained, against the 100,000 iterations of the paper."""
     shares = " or ".join(sorted({f"{x.attrs['iterations'] / PRINTED_ITERATIONS:.0%}" for x in runs.values()}))
@@ -424,12 +419,6 @@ def claims_on_broken(
         rng = np.random.default_rng(seed)
         found[what] = pd.DataFrame([outcomes(check(broken(runs, rng))) for _ in range(times)]).reset_index(drop=True)
     return found
-
-
-def with_power(table: pd.DataFrame, broken: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Return a table of claims with a column for each break: in how many runs the claim failed, as it should."""
-    noticed = {what: (found[table.index] != 1).sum() for what, found in broken.items()}
-    return table.assign(**noticed)
 
 
 def mirrored(accuracy: Float[np.ndarray, "*seeds 3 2"]) -> Float[np.ndarray, "*seeds 3 2"]:

@@ -23,7 +23,7 @@ SLOPE = -math.log(0.8)
 
 @dataclass(frozen=True)
 class Task:
-    """A retrieval task: n item-label pairs, then a query whose label is to be predicted; ValueError for a wrong field.
+    """A retrieval task: n item-label pairs, then a query whose label is to be predicted.
 
     Source: Wu et al. 2025, section 5 and appendices J and L, after Reddy 2024.
     """
@@ -44,20 +44,6 @@ class Task:
     bias: Bias = "none"
     """Where in training the item of the query's class is put: anywhere, ``first``, ``middle`` (n/2), ``last``, or
     ``ends`` (first or last, equally often)."""
-
-    def __post_init__(self) -> None:
-        """Check what can be asked for."""
-        for name, least in (("items", 2), ("classes", 1), ("labels", 2), ("burstiness", 1), ("dimension", 1)):
-            errors.positive_integer(name, getattr(self, name), minimum=least)
-        if self.items % self.burstiness:
-            raise errors.invalid("burstiness", f"a divisor of the {self.items} items", self.burstiness)
-        if self.classes < self.groups:
-            raise errors.invalid("classes", f"at least items / burstiness = {self.groups}", self.classes)
-        if self.labels > self.classes:
-            raise errors.invalid("labels", f"at most the {self.classes} classes", self.labels)
-        if self.labels < self.items:
-            expected = f"at least {self.items}, since all labels of a test sequence differ"
-            raise errors.invalid("labels", expected, self.labels)
 
     @property
     def tokens(self) -> int:
@@ -109,25 +95,13 @@ class Network:
     slope: float = SLOPE  # m of the decay mask, nats a token
     hidden: int = 128  # width of the MLP
 
-    def __post_init__(self) -> None:
-        """Check what can be asked for."""
-        errors.positive_integer("layers", self.layers)
-
 
 @dataclass(frozen=True)
 class Setting:
-    """A network and the task that it is trained on; ValueError if they do not fit together."""
+    """A network and the task that it is trained on."""
 
     task: Task = field(default_factory=Task)
     network: Network = field(default_factory=Network)
-
-    def __post_init__(self) -> None:
-        """Check that task and network fit together."""
-        mask, tokens = self.network.mask, self.task.tokens
-        if mask.kind in ("window", "prefix") and not 1 <= mask.width <= tokens:
-            raise errors.invalid(mask.kind, f"1 to {tokens} tokens", mask.width)
-        if self.network.encoding in ("sinusoidal", "rope") and self.task.dimension % 2:
-            raise errors.invalid("dimension", f"an even number for {self.network.encoding}", self.task.dimension)
 
     @property
     def name(self) -> str:
@@ -159,24 +133,6 @@ class Training:
         """Check what can be asked for."""
         errors.positive_integer("iterations", self.iterations)
         errors.positive_integer("batch_size", self.batch_size)
-
-
-def check_memory(setting: Setting, training: Training, tested: int, seeds: int = 1) -> None:
-    """Raise if what networks, their data and their tests take is more than the machine's memory, with the first size.
-
-    Single arrays are counted, so that what passes may still be too much together.
-    """
-    task, network = setting.task, setting.network
-    n, d = task.tokens, task.dimension
-    errors.fits("items", task.items, 4 * n**2)
-    errors.fits("classes", f"{task.classes} of dimension {d}", 4 * task.classes * d)
-    errors.fits("labels", f"{task.labels} of dimension {d}", 4 * task.labels * d)
-    errors.fits("dimension", d, 4 * 4 * 3 * d**2)  # weights, gradients and two moments of queries, keys and values
-    errors.fits("layers", f"{network.layers} of dimension {d}", 4 * 4 * 3 * d**2 * network.layers)
-    batch = 4 * training.batch_size * (n * d + n**2 * network.layers)
-    errors.fits("batch_size", f"{training.batch_size} sequences of {n} tokens", batch)
-    errors.fits("tested", f"{tested} sequences of {n} tokens", tested * n * 4)
-    errors.fits("seeds", f"{seeds} networks", seeds * 4 * n**2 * network.layers)
 
 
 def _depths(depths: Iterable[int], *, residual: bool) -> list[Setting]:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -83,25 +83,6 @@ def outcome_table(runs: Runs, *, early: int = 10_000) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*FIELDS, "seed", "novel", "loss", "early_loss"])
 
 
-def training_table(figures: Mapping[str, Runs], presets: Mapping[str, Sequence[Setting]]) -> pd.DataFrame:
-    """Return how each preset's results were made, a row each; presets without results are left out."""
-    rows = []
-    for name, runs in figures.items():
-        if runs:
-            row: dict[str, Any] = {"preset": name, "settings": f"{len(runs)} of {len(presets[name])}"}
-            row["seeds"] = _values(x.sizes["seed"] for x in runs.values())
-            for attribute in ("iterations", "precision", "device", "torch"):
-                row[attribute] = _values(x.attrs[attribute] for x in runs.values())
-            row["stopped"] = sum(int((x["stopped"] >= 0).sum()) for x in runs.values())
-            rows.append(row)
-    return pd.DataFrame(rows)
-
-
-def _values(found: Iterable[object]) -> str:
-    """Return the different values, sorted."""
-    return " or ".join(sorted(set(map(str, found))))
-
-
 def sink_table(runs: Runs, *, last_layer: bool = False, beyond_even: bool = False) -> pd.DataFrame:
     """Return the sink metric, mean over seeds: a row for each (mask, width), a column for each token but the query.
 
@@ -117,21 +98,15 @@ def sink_table(runs: Runs, *, last_layer: bool = False, beyond_even: bool = Fals
         metric = by_layer[-1] if last_layer else by_layer.mean(0)
         row = metric - even_sinks(setting) if beyond_even else metric
         rows[setting.network.mask.kind, setting.network.mask.width] = row[:-1]
-    return _by_mask(rows)
+    index = pd.MultiIndex.from_tuples(list(rows), names=["mask", "width"])
+    values = np.stack(list(rows.values()))
+    return pd.DataFrame(values, index=index, columns=range(1, values.shape[1] + 1))
 
 
 def tables_by_seed(runs: Runs, **options: bool) -> list[pd.DataFrame]:
     """Return :func:`sink_table` of each seed that all settings have, with the same options."""
     seeds = min((x.sizes["seed"] for x in runs.values()), default=0)
     return [sink_table({s: x.isel(seed=[k]) for s, x in runs.items()}, **options) for k in range(seeds)]
-
-
-def even_table(runs: Runs) -> pd.DataFrame:
-    """Return the metric of uniform attention, laid out as :func:`sink_table`."""
-    rows: dict[tuple[str, int], np.ndarray] = {}
-    for setting in runs:
-        rows[setting.network.mask.kind, setting.network.mask.width] = even_sinks(setting)[:-1]
-    return _by_mask(rows)
 
 
 def even_sinks(setting: Setting) -> Float[np.ndarray, "tokens"]:
@@ -143,13 +118,6 @@ def even_sinks(setting: Setting) -> Float[np.ndarray, "tokens"]:
     seen = setting.network.mask.matrix(setting.task.tokens)
     even = seen / seen.sum(1, keepdims=True)
     return (even > SINK).sum(0) / seen.sum(0)
-
-
-def _by_mask(rows: Mapping[tuple[str, int], np.ndarray]) -> pd.DataFrame:
-    """Return rows by mask and width, with tokens counted from 1."""
-    index = pd.MultiIndex.from_tuples(list(rows), names=["mask", "width"])
-    values = np.stack(list(rows.values()))
-    return pd.DataFrame(values, index=index, columns=range(1, values.shape[1] + 1))
 
 
 def predicted_profiles(results: xr.Dataset) -> np.ndarray:
@@ -334,20 +302,3 @@ def _scores(chosen: pd.DataFrame, least: float) -> dict[str, int | float]:
         "off": float(errors["off"].mean()),
         "constant_off": float(errors["constant_off"].mean()),
     }
-
-
-def depth_orders(points: pd.DataFrame) -> pd.DataFrame:
-    """Return whether the depths of each encoding have the same order by rollout and by what is measured.
-
-    There is a row for each vocabulary, residual, encoding, pair and measure (``gap`` or ``preference``), with ``same``;
-    encodings with one depth are left out.
-    """
-    rows = []
-    of_rollout = points[points["source"] == "rollout"]
-    for key, group in of_rollout.groupby(["vocabulary", "residual", "encoding", "pair"], observed=True):
-        ordered = group.sort_values("layers")
-        if len(ordered) > 1:
-            for predicted, measured in (("difference", "gap"), ("share", "preference")):
-                same = np.array_equal(np.argsort(ordered[predicted].values), np.argsort(ordered[measured].values))
-                rows.append((*key, measured, same))
-    return pd.DataFrame(rows, columns=["vocabulary", "residual", "encoding", "pair", "measure", "same"])

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from posbias import errors
 from posbias.rollout.logits import alibi_slopes
 
 ENCODINGS = ("none", "alibi", "steep", "rope", "log", "early", "flat")
-PLACES = ("even", "ends")
 LONGEST = 4
 """Pairs of the longest prompts that networks are tested on, as a multiple of those they are trained on."""
-MOST = {"layers": 256, "pairs": 1024, "width": 4096, "values": 256}
-"""The largest settings: a vocabulary has a token for each of 4 n V pairs."""
 RATES = {1: 3e-3, 2: 1e-3}
 """Tokens of a pair → learning rate. With 3e-3 three layers stay at guessing where a value has to read its key first."""
 STEEP = 0.125
@@ -51,19 +46,6 @@ class Setting:
     width: int = 64
     heads: int = 4
     values: int = 16
-
-    def __post_init__(self) -> None:
-        """Check what the command was given."""
-        for field, allowed in (("encoding", ENCODINGS), ("tokens", (1, 2)), ("places", PLACES)):
-            if getattr(self, field) not in allowed:
-                raise errors.invalid(field, f"one of {', '.join(map(str, allowed))}", getattr(self, field))
-        for field, least in (("layers", 1), ("pairs", 2), ("width", 8), ("heads", 1), ("values", 2)):
-            errors.positive_integer(field, getattr(self, field), minimum=least)
-        for field, most in MOST.items():
-            if getattr(self, field) > most:
-                raise errors.invalid(field, f"at most {most}", getattr(self, field))
-        if self.width % (2 * self.heads):
-            raise errors.invalid("width", f"a multiple of twice the {self.heads} heads", self.width)
 
     @property
     def name(self) -> str:
@@ -106,13 +88,6 @@ class Training:
     iterations: int = 800
     batch_size: int = 64
     rate: float = 3e-3
-
-    def __post_init__(self) -> None:
-        """Check what the command was given."""
-        errors.positive_integer("iterations", self.iterations)
-        errors.positive_integer("batch_size", self.batch_size)
-        if not (math.isfinite(self.rate) and self.rate > 0):
-            raise errors.invalid("rate", "a number above 0", self.rate)
 
 
 def grid() -> dict[Setting, Training]:

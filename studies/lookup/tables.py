@@ -5,7 +5,6 @@ Settings of one encoding have kernels of one shape and are no independent cases:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,7 +17,6 @@ from scipy.stats import t as student
 
 from posbias.comparison.resampling import interval, resample_weights
 from posbias.rollout.biased import biased_kernels
-from posbias.rollout.position_bias import layered_biases
 from studies.lookup.settings import Setting
 
 PARTS = 8
@@ -321,15 +319,6 @@ def worst_places(remedies: xr.Dataset) -> pd.DataFrame:
         "mean_gain": (mean - mean.sel(condition="intact")).mean("seed"),
     }
     return xr.Dataset(rows).to_dataframe()
-
-
-def mean_slope(remedies: xr.Dataset, layers: int, times: int) -> float:
-    """Return the mean slope of the engine's biases over seeds, layers and heads, where all of them are slopes."""
-    found = []
-    for text in remedies["applied"].sel(times=times, condition="engine").values:
-        biases = [bias for row in layered_biases(json.loads(str(text)), layers) for bias in row]
-        found.append(np.mean([bias.slope for bias in biases]))  # type: ignore[union-attr]
-    return float(np.mean(found))
 
 
 def copy_table(kept: Mapping[str, xr.Dataset]) -> pd.DataFrame:

@@ -125,7 +125,7 @@ OUTPUTS = [
     ),
     *(
         (f"{command} -o {out}", ("output", "d.jsonl" if "d.jsonl" in out else "pipe.nc"))
-        for command in ("studies.reference train bloom-8", "studies.icl train", "studies.lookup train")
+        for command in ("studies.reference train bloom-8", "studies.icl train -p figure7", "studies.lookup train")
         for out in ("P/d.jsonl", "P/pipe.nc")
     ),
     ("studies.published write bloom -o no/c.yaml", ("no/c.yaml",)),
@@ -528,58 +528,36 @@ TRAINED = [
         },
     ),
     *rows(
-        "studies.icl train -o out",
+        "studies.icl train -o out -p figure7",
         {
             **{
                 f"--{field.replace('_', '-')} 0": f"{field}: expected an integer of at least 1"
-                for field in ("seeds", "iterations", "batch_size", "processes", "tested", "layers", "dimension")
+                for field in ("seeds", "iterations", "batch_size", "processes", "tested")
             },
-            "--burstiness 3": ("burstiness", "a divisor of the 8 items"),
-            "--classes 1": ("classes", "items / burstiness"),
-            "--labels 4": ("labels", "at least 8"),
-            "--labels 4000": ("labels", "at most the 2048 classes"),
-            f"--tested {HUGE}": "tested",
-            f"--dimension {HUGE}": "dimension",
-            "--encoding rope --dimension 5": ("dimension", "an even number"),
             "--preset figure1": "preset",
             "--preset=": ("preset", "an empty name"),
             "--checkpoint-every -1": "checkpoint_every",
             "--device meta": "device",
-            "--mask window": "width",
-            "--width 3": "width",
-            "--mask window --width 0": "window",
-            "--mask prefix --width 99": ("prefix", "1 to 17"),
         },
     ),
+    ("studies.icl train -o out", ("Missing", "--preset")),
     *rows(
         "studies.lookup train -o out",
         {
-            "--encoding sin": ("encoding: expected one of none, alibi, steep, rope, log, early, flat,", "received sin"),
-            "-e flat --layers 2 --layers 0": ("layers: expected an integer of at least 1", "received 0"),
-            "--tokens 3": "tokens: expected one of 1, 2,",
-            "--places middle": "places: expected one of even, ends,",
-            "--pairs 1": "pairs: expected an integer of at least 2",
-            "--iterations 0": "iterations: expected an integer of at least 1",
-            "--iterations 9223372036854775808": ("iterations: expected an integer from 1 to", "9223372036854775808"),
-            "--batch-size 0": "batch_size: expected an integer of at least 1",
             "--seeds 0": "seeds: expected an integer of at least 1",
+            "--processes 0": "processes: expected an integer of at least 1",
             "--checkpoint-every nan": "checkpoint_every",
-            "--remedies --pairs 32 --pairs 7": ("pairs: expected at least 8 with --remedies", "received 7"),
-            "--chapter --layers 2": ("layers: expected none with --chapter", "received [2]"),
         },
     ),
-    *rows(
-        "studies.lookup train -o P/found --layers 1 --pairs 2 --seeds 1",
-        {
-            "--iterations 5": "lookup.nc: none-T1-n2-one-even: iterations: expected 5, received 4",
-            "--iterations 4 --seeds 2": "lookup.nc: none-T1-n2-one-even: seeds: expected [0, 1], received [0]",
-        },
+    (
+        "studies.lookup train -o P/found --seeds 1",
+        "lookup.nc: none-T4-n16-one-even: iterations: expected 300, received 4",
     ),
     ("studies.lookup train -o P/networks", ("lookup.nc", "netCDF")),
     ("studies.lookup train -o P/begun --seeds 1", ("seed0.checkpoint: expected an intact checkpoint", "received")),
-    ("studies.icl train -o P/networks", ("icl.nc", "netCDF")),
+    ("studies.icl train -o P/networks -p figure7", ("icl.nc", "netCDF")),
     (
-        "studies.icl train -o P/begun --seeds 1 --iterations 2 --tested 10",
+        "studies.icl train -o P/begun -p figure7 --seeds 1 --iterations 2 --tested 10",
         ("seed0.checkpoint", "an intact checkpoint"),
     ),
 ]
@@ -690,7 +668,7 @@ def write_results(root):
         os.mkfifo(root / name)
     (root / "circle.nc").symlink_to("circle.nc")
     (root / "begun.nc.partial").write_text("no checkpoint")
-    found, setting = Setting(layers=1, pairs=2), Setting()
+    found = setting = Setting(pairs=16)
     for folder in ("networks", "begun", "found"):
         (root / folder).mkdir()
     for file in ("networks/icl.nc", "networks/lookup.nc"):

@@ -12,7 +12,6 @@ from studies.icl import claims
 from studies.icl.claims import (
     bias_claims,
     depth_claims,
-    is_shorter,
     lost_middles,
     outcomes,
     scale,
@@ -237,13 +236,6 @@ def test_a_summary_counts_and_names_them():
     assert figure.endswith("; 2 or 3 seeds x 20,000 or 500 iterations, 18 settings")
 
 
-def test_what_is_trained_for_less_than_the_paper_is_shorter():
-    runs = depth_runs()
-    (one, *_) = runs
-    full = {s: x.assign_attrs(iterations=100_000) for s, x in runs.items()}
-    assert not is_shorter(full) and is_shorter(full | {one: full[one].assign_attrs(iterations=99_999)})
-
-
 def test_a_claim_is_contradicted_by_all_seeds_and_unclear_where_one_is_against():
     runs = depth_runs(spread=0.01)
     assert (outcomes(depth_claims(runs)) == 1).all()
@@ -340,8 +332,7 @@ def test_claims_on_broken_results_and_how_often_they_fail():
     assert broken["nothing"].shape == (4, len(table))
     assert ((broken["nothing"] == 1) == table["holds"]).all(axis=None)
     assert (broken["ends"] == -1).sum().sum() < 4  # swapped by coins: hardly anything stands against a claim
-    powers = claims.with_power(table, broken)
-    assert powers.loc["deeper-none", ["nothing", "ends"]].tolist() == [0, 4]
+    assert [(broken[what]["deeper-none"] != 1).sum() for what in ("nothing", "ends")] == [0, 4]
 
 
 def test_p_values_over_seeds_are_those_of_a_t_test():

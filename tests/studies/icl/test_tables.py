@@ -17,11 +17,9 @@ from studies.icl.tables import (
     agreement_points,
     agreement_scores,
     constant_preferences,
-    depth_orders,
     described,
     differences,
     even_sinks,
-    even_table,
     gap_table,
     guesses,
     joined,
@@ -31,7 +29,6 @@ from studies.icl.tables import (
     shares,
     sink_table,
     tables_by_seed,
-    training_table,
 )  # fmt: skip
 from studies.results import save
 
@@ -63,7 +60,6 @@ def test_a_row_for_each_network_and_pair():
 
 def test_no_runs_are_an_empty_table():
     assert gap_table({}).empty and outcome_table({}).empty
-    assert training_table({"figure7": {}}, {"figure7": preset("figure7")}).empty
 
 
 def test_a_folder_s_results_take_the_place_of_those_that_are_kept(tmp_path):
@@ -85,16 +81,6 @@ def test_losses_at_the_end_and_earlier():
         assert outcome_table({Setting(): results()}, early=early)["early_loss"].tolist() == [loss, loss]
 
 
-def test_how_results_were_made():
-    figures = {"figure4": dict.fromkeys(preset("figure4")[:2], results())}
-    (row,) = training_table(figures, {"figure4": preset("figure4")}).to_dict("records")
-    expected = {"preset": "figure4", "settings": "2 of 9", "seeds": "2", "iterations": "40000"}
-    assert row == expected | {"precision": "float32", "device": "cpu", "torch": "2", "stopped": 2}
-    one, two = preset("figure4")[:2]
-    mixed = {"figure4": {one: results(), two: results(iterations=500)}}
-    assert training_table(mixed, {"figure4": preset("figure4")})["iterations"].item() == "40000 or 500"
-
-
 def with_sinks(metric):
     """Return results of three seeds whose sink metric is this."""
     return xr.Dataset({"sinks": (("seed", "layer", "key"), np.broadcast_to(metric, (3, 2, 17)))})
@@ -109,8 +95,7 @@ def test_the_sink_metric_by_layer_and_seed_and_beyond_even_attention():
     np.testing.assert_allclose(sink_table(runs, last_layer=True).loc[causal], np.arange(16) / 100)
     beyond = sink_table(runs, last_layer=True, beyond_even=True).loc[causal]
     np.testing.assert_allclose(beyond, np.arange(16) / 100 - even_sinks(setting)[:-1])
-    np.testing.assert_allclose(even_table(runs).loc[causal], even_sinks(setting)[:-1])
-    assert list(even_table(runs).columns) == list(range(1, 17))
+    assert list(sink_table(runs).columns) == list(range(1, 17))
     x = with_sinks(np.arange(17) / 100)
     x["sinks"] = x["sinks"] + xr.DataArray([0.0, 0.1, 0.2], dims="seed")
     found = tables_by_seed({setting: x}, last_layer=True)
@@ -231,18 +216,6 @@ def test_a_constant_preference_is_that_of_other_settings_between_the_same_places
     points = fields("abcd").assign(pair="x", guess=[1, 1, -1, 1], preference=[0.2, 0.4, -0.9, np.nan])
     assert constant_preferences(points).tolist() == pytest.approx([0.65, 0.55, -0.3, 0.4])
     assert np.isnan(constant_preferences(points.assign(pair=list("wxyz")))).all()
-
-
-def test_orders_of_depths():
-    settings = [s for s in preset("figure4") if s.network.encoding == "none"]
-    gaps, weights = (0.1, 0.3, 0.2), (0.4, 0.6, 0.5)
-    runs = {s: of_weight(g, w, s.network.layers) for s, g, w in zip(settings, gaps, weights, strict=True)}
-    orders = depth_orders(agreement_points(runs)).set_index(["pair", "measure"])["same"]
-    assert orders["first vs last", "gap"] and orders["first vs last", "preference"]
-    runs[settings[0]] = of_weight(0.25, 0.4)
-    assert not depth_orders(agreement_points(runs)).query("pair == 'first vs last'")["same"].any()
-    (one,) = [s for s in preset("figure4") if s.network.encoding == "rope" and s.network.layers == 2]
-    assert set(depth_orders(agreement_points(runs | {one: of_weight(0, 0.5)}))["encoding"]) == {"none"}
 
 
 def points_of(signs, settings):

@@ -9,36 +9,11 @@ from scipy import stats
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-from posbias.rollout.masks import causal, prefix, sliding_window
+from posbias.rollout.masks import causal
 from studies.icl.settings import PAIRS, PRESETS, Bias, Network, Setting, Task, preset
 from studies.icl.task import Stream
 
 FIXED = Task(vocabulary="fixed")
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"burstiness": 3}, "burstiness: expected a divisor of the 8 items, received 3"),
-        ({"items": 16, "burstiness": 2, "classes": 7}, "classes: expected at least items / burstiness = 8, received 7"),
-        ({"classes": 16, "labels": 32}, "labels: expected at most the 16 classes, received 32"),
-        ({"labels": 7}, "labels: expected at least 8, since all labels of a test sequence differ, received 7"),
-        ({"items": 0}, "items: expected an integer of at least 2, received 0"),
-    ],
-)
-def test_a_task_that_cannot_be_is_refused_by_the_name_of_the_field(settings, message):
-    with pytest.raises(ValueError, match=message):
-        Task(**settings)
-
-
-def test_masks_and_encodings_that_do_not_fit_the_sequence_are_refused():
-    for mask in (sliding_window(18), prefix(18)):
-        with pytest.raises(ValueError, match=f"{mask.kind}: expected 1 to 17 tokens, received 18"):
-            Setting(network=Network(mask=mask))
-        Setting(network=Network(mask=replace(mask, width=17)))
-    for encoding in ("rope", "sinusoidal"):
-        with pytest.raises(ValueError, match=f"dimension: expected an even number for {encoding}, received 7"):
-            Setting(Task(dimension=7), Network(encoding=encoding))
 
 
 def test_presets_are_the_figures_grids():

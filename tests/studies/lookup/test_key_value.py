@@ -133,10 +133,3 @@ def test_an_entry_for_each_setting_and_a_folder_for_each_network(tmp_path):
     trained = network.load(tmp_path / f"{name}.seed1")
     again = found_by_place(trained, replace(SMALL, tokens=2), 2048, 1 - 1_000_003)
     np.testing.assert_allclose(kept["accuracy_1"][1], again.accuracy, atol=1e-6)
-
-
-def test_a_setting_that_is_none_is_refused():
-    with pytest.raises(ValueError, match="pairs: expected at most 1024, received 1000000"):
-        Setting(pairs=10**6)
-    with pytest.raises(ValueError, match="rate: expected a number above 0, received nan"):
-        Training(rate=float("nan"))

@@ -17,7 +17,7 @@ from posbias.rollout.biased import biased_kernels
 from posbias.rollout.influence import influence_profile
 from posbias.rollout.position_bias import layered_biases
 from studies.additions import TEMPERATURES
-from studies.lookup import measure, training
+from studies.lookup import measure, settings, training
 from studies.lookup.network import load, save, untrained
 from studies.lookup.prompts import prompts
 from studies.lookup.settings import Setting
@@ -193,11 +193,14 @@ def test_a_remedy_that_is_no_better_than_nothing_is_not_used(tmp_path):
     )
 
 
-def test_the_command_trains_measures_what_is_missing_and_keeps_what_is_there(tmp_path):
+def test_the_command_trains_measures_what_is_missing_and_keeps_what_is_there(tmp_path, monkeypatch):
+    small = {Setting("steep", layers=1, pairs=8): settings.Training(4, 4)}
+    monkeypatch.setattr(settings, "grid", lambda: small)
+
     def command(*more):
-        words = ["train", "-o", str(tmp_path), "-e", "steep", "--pairs", "8", "--layers", "1", "--seeds", "1"]
+        words = ["train", "-o", str(tmp_path), "--seeds", "1"]
         with pytest.raises(SystemExit) as ended:
-            cli.main([*words, "--iterations", "4", "--batch-size", "4", *more], groups=["studies.lookup.commands"])
+            cli.main([*words, *more], groups=["studies.lookup.commands"])
         assert not ended.value.code
         return Results(tmp_path / "lookup.nc")
 

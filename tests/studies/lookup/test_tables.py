@@ -1,7 +1,5 @@
 """Tables of networks that look values up: how soon, by place, beside what predicts it; remedies and copying."""
 
-import json
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -145,14 +143,6 @@ def test_worst_places_by_hand():
     assert table.loc[4, "intact"].tolist() == pytest.approx([0.3, 0, 0.5, 0])
     row = table.loc[4, "engine"]
     assert row[["worst", "worst_gain_low", "mean", "mean_gain"]].tolist() == pytest.approx([0.4, -0.1, 0.6, 0.1])
-
-
-def test_a_mean_slope_is_over_seeds_first():
-    """A seed with one slope for all counts as much as one with a slope for each head of each layer."""
-    one, each = {"kind": "alibi", "slope": -0.1}, [[{"kind": "alibi", "slope": s} for s in (-0.2, -0.4)]] * 2
-    said = np.array([json.dumps(one), json.dumps(each)])[:, None, None]
-    found = xr.Dataset({"applied": (("seed", "times", "condition"), said)}, {"times": [4], "condition": ["engine"]})
-    assert tables.mean_slope(found, 2, 4) == pytest.approx(-0.2)
 
 
 def test_copying_by_model_is_what_the_entries_say():
