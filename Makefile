@@ -22,7 +22,7 @@ chapters: .venv/book.stamp ## list the chapters with their parameters
 
 html: _build/html/index.html ## build the pages from the committed notebooks
 
-_build/html/index.html: .venv/book.stamp $(PAGES)
+_build/html/index.html: $(PAGES) constraints.txt | .venv/book.stamp
 	$(BIN)/python -m bookkit book --no-execute
 
 conf: .venv/book.stamp ## conf.py, the Sphinx configuration that _config.yml stands for: `sphinx-build -W -n . _build/sphinx` then builds the pages
