@@ -6,6 +6,8 @@ prompts are windows of one, seeds where a sentence is about an architecture, arc
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from jaxtyping import Float, Num
 
@@ -35,8 +37,14 @@ def resample_weights(
     """
     labels = np.arange(units) if isinstance(units, int) else np.asarray(units)
     names, unit = np.unique(labels, return_inverse=True)
-    draws = np.random.default_rng(seed).multinomial(names.size, np.full(names.size, 1 / names.size), size=resamples)
-    return draws.astype(np.float64)[:, unit]
+    return _draws(names.size, resamples, seed)[:, unit]
+
+
+@lru_cache(maxsize=8)
+def _draws(units: int, resamples: int, seed: int) -> Float[np.ndarray, "B units"]:
+    """Return how often each unit is drawn in each resample, the same array each time."""
+    draws = np.random.default_rng(seed).multinomial(units, np.full(units, 1 / units), size=resamples)
+    return draws.astype(np.float64)
 
 
 def resampled_profiles(

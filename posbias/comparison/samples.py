@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 import pandas as pd
@@ -20,9 +21,12 @@ LEVEL = 0.05
 """Level at which a family of comparisons is decided."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Sample:
-    """Hold the influence of every prompt of a measurement, not normalised, and the unit that each prompt is from."""
+    """Hold the influence of every prompt of a measurement, not normalised, and the unit that each prompt is from.
+
+    Two samples are equal if they are the same object, so that what is drawn of one can be kept.
+    """
 
     influence: Float[np.ndarray, "N n"]
     units: Int[np.ndarray, "N"]
@@ -66,6 +70,12 @@ def u_excess(profiles: Float[np.ndarray, "B n"], *, smooth: int = SMOOTH, ends: 
     return np.asarray(profiles.shape[1] * (lower - (1 + TOLERANCE) * trough))
 
 
+@lru_cache(maxsize=64)
+def _drawn_excess(sample: Sample, resamples: int, smooth: int, ends: int) -> Float[np.ndarray, "B"]:
+    """Return :func:`u_excess` of resampled units."""
+    return u_excess(sample.resampled(resamples), smooth=smooth, ends=ends)
+
+
 def u_decisions(
     samples: Mapping[str, Sample], *, smooth: int = SMOOTH, ends: int = 1, resamples: int = 1000
 ) -> pd.DataFrame:
@@ -80,7 +90,7 @@ def u_decisions(
     rows, p_values = {}, []
     for name, sample in samples.items():
         excess = float(u_excess(sample.profile[None], smooth=smooth, ends=ends)[0])
-        drawn = u_excess(sample.resampled(resamples), smooth=smooth, ends=ends)
+        drawn = _drawn_excess(sample, resamples, smooth, ends)
         low, high = interval(drawn)
         p_values.append(sign_p_value(np.where(drawn > 0, 1.0, -1.0)))
         rows[name] = {"excess": excess, "excess_low": float(low), "excess_high": float(high)}

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import AutoConfig, set_seed
+from transformers import AutoConfig
 from transformers.utils import logging
 
 from posbias import errors
@@ -131,7 +131,7 @@ class Untrained(Source):
         check_attention(config, attention)
         check_weights_fit(config, dtype, torch.device(device))
         with random_state_kept():
-            set_seed(self.seed)
+            torch.manual_seed(self.seed)
             model = causal_class(config).from_config(config, attn_implementation=attention, dtype=dtype)
             attach_biases(model)
         model = model.eval().to(device)

@@ -11,6 +11,7 @@ import pandas as pd
 import xarray as xr
 from jaxtyping import Float
 
+from posbias.comparison.resampling import resampled_profiles
 from posbias.comparison.samples import Sample
 from posbias.comparison.scores import Gain, paired_gain, score
 from posbias.measure.corpus import prompt_units
@@ -28,9 +29,9 @@ def score_rows(
     influence: Float[np.ndarray, "N n"], profiles: Mapping[str, np.ndarray], **bootstrap: Any
 ) -> pd.DataFrame:
     """Return the :func:`~posbias.comparison.scores.score` of each profile, a row each with columns :data:`SCORED`."""
-    rows = []
+    rows, drawn = [], _drawn(influence, **bootstrap)
     for name, profile in profiles.items():
-        found = asdict(score(influence, profile, **bootstrap))
+        found = asdict(score(influence, profile, resampled=drawn))
         rows.append({"prediction": name, "W1": found.pop("wasserstein"), **found})
     return pd.DataFrame(rows, columns=list(SCORED))
 
@@ -42,5 +43,13 @@ def gain_rows(
     **bootstrap: Any,
 ) -> pd.DataFrame:
     """Return the :func:`~posbias.comparison.scores.paired_gain` of each pair of profiles, ``before`` and ``after``."""
-    rows = [(a, b, *paired_gain(influence, profiles[a], profiles[b], **bootstrap)) for a, b in pairs]
+    drawn = _drawn(influence, **bootstrap)
+    rows = [(a, b, *paired_gain(influence, profiles[a], profiles[b], resampled=drawn)) for a, b in pairs]
     return pd.DataFrame(rows, columns=["before", "after", *Gain._fields])
+
+
+def _drawn(
+    influence: Float[np.ndarray, "N n"], *, resampled: Float[np.ndarray, "B n"] | None = None, **bootstrap: Any
+) -> Float[np.ndarray, "B n"]:
+    """Return the resampled profiles, drawn once for all predictions unless they are given."""
+    return resampled_profiles(influence, **bootstrap) if resampled is None else resampled

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 import numpy as np
 import pandas as pd
@@ -128,6 +129,12 @@ def limits_of(x: xr.Dataset, kernel: str = "measured") -> Limits:
     return law, aligned
 
 
+@lru_cache(maxsize=64)
+def _drawn_means(sample: Sample, resamples: int) -> Float[np.ndarray, "B"]:
+    """Return the mean positions of resampled units."""
+    return np.asarray(sample.resampled(resamples) @ np.linspace(0, 1, sample.influence.shape[1]))
+
+
 def limit_decisions(
     samples: Mapping[str, Sample], limits: Mapping[str, Limits], *, resamples: int = 1000
 ) -> pd.DataFrame:
@@ -138,9 +145,9 @@ def limit_decisions(
     """
     effects, p_values = [], []
     for name, sample in samples.items():
-        n, (law, aligned) = sample.influence.shape[1], limits[name]
+        law, aligned = limits[name]
         inward = np.sign(mean_position(aligned) - mean_position(law))
-        means = sample.resampled(max(resamples, 100 * len(samples))) @ np.linspace(0, 1, n)
+        means = _drawn_means(sample, max(resamples, 100 * len(samples)))
         own = mean_position(sample.profile)
         for end, sign in ((law, inward), (aligned, -inward)):
             effects.append(sign * (own - mean_position(end)))

@@ -13,8 +13,6 @@ from scipy.optimize import minimize_scalar
 from posbias.comparison.distances import normalised_wasserstein, spearman
 from posbias.comparison.resampling import t_interval
 from posbias.rollout.profiles import u_shape
-from posbias.rollout.structured import structured_kernels
-from posbias.rollout.untrained import aligned_profile
 
 ENDS, SMOOTH = 4, 9
 """Positions averaged at the ends, and in a running mean, before a profile is asked for a U."""
@@ -46,7 +44,10 @@ def cesaro_profile(layers: int, n: int, alpha: float) -> Float[np.ndarray, "n"]:
     >>> cesaro_profile(1, 2, 0.5).tolist()
     [0.25, 0.75]
     """
-    return aligned_profile(structured_kernels(layers), np.full(layers, alpha / (1 - alpha)), n)
+    p, rank = np.eye(n)[-1], np.arange(1, n + 1)
+    for _ in range(layers):
+        p = (1 - alpha) * p + alpha * (p / rank)[::-1].cumsum()[::-1]
+    return p
 
 
 def cesaro_alpha(layers: int, p: Float[np.ndarray, "n"]) -> float:
