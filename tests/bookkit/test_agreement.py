@@ -168,6 +168,12 @@ def test_a_picture_is_compared_by_its_data():
     assert cell_disagreements(committed, notebook(shown("a text")))
 
 
+def test_points_agree_within_a_500th_of_the_axes():
+    y = np.linspace(0.2, 0.8, 9)
+    committed, near, far = (notebook(picture(y + moved, ylim=(0, 1))) for moved in (0, 1e-3, 5e-3))
+    assert not cell_disagreements(committed, near) and cell_disagreements(committed, far)
+
+
 @pytest.mark.parametrize(
     "names",
     [
