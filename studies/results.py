@@ -29,7 +29,7 @@ PADDED = ("layer", "other_layer", "head", "depth", "hop", "channel")
 LARGE = 256
 """Arrays of more floats are kept in 16 bits each if that changes none of them."""
 OTHER_TEXTS = r"(?!\w+(-ntk)?-\d+\.builtin$).*"
-LEFT_OUT = {
+LEFT_OUT: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "models": {
         OTHER_TEXTS: ("influence_signed", "influence_signed_prompts", "attention_received", "lambda_token_prompts"),
         r"[^.]+\.(random|wikitext-2|builtin-1024)": ("lambda_frobenius_prompts",),
@@ -124,8 +124,8 @@ def save(path: Path, entries: Mapping[str, xr.Dataset]) -> None:
 
 def _left_out(question: str, entry: str) -> list[str]:
     """Return the variables of an entry that are not kept."""
-    rules = LEFT_OUT.get(question, {})
-    return [name for pattern, names in rules.items() if re.fullmatch(pattern, entry) for name in names]
+    rules = LEFT_OUT.get(question, {}).items()
+    return [name for pattern, names in rules if re.fullmatch(pattern, entry) for name in names]
 
 
 def half_bits(x: Float[np.ndarray, "..."]) -> tuple[UInt16[np.ndarray, "..."], int] | None:
