@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import xarray as xr
-from jaxtyping import Float
 
 from posbias.comparison.distances import normalised_wasserstein, unit
 from posbias.comparison.resampling import hull_interval, interval, resample_weights, t_interval
 from posbias.comparison.samples import SMOOTH, u_decisions
+from posbias.design import distance_to_even
 from posbias.report.scoring import sample_of
-from studies.design.remedies import KNOWN, REMEDIES, SEED, statistics_of
+from studies.design.remedies import REMEDIES, SEED, statistics_of
 from studies.reference.influence_tables import SMOOTH_LONG
 from studies.reference.models import DESIGNED
 from studies.reference.training_seeds import by_seed, complete, split_seeds
@@ -35,9 +35,6 @@ LABELS = {
     "rotary": "RoPE", "alibi": "ALiBi", "none": "no positions", "log": "log", "flat": "half local, half flat"
 }  # fmt: skip
 """How a figure names positions that networks were trained with."""
-COLOURS = {"rotary": "#CC79A7", "alibi": "#009E73", "none": "#7f7f7f", "log": "#0072B2", "flat": "#D55E00"}
-LEVELLED = 9
-"""Width of the running mean that is drawn, in tokens."""
 
 
 def body_and_kind(model: str) -> tuple[str, str]:
@@ -99,14 +96,14 @@ def reached(seeds: Seeds, *, resamples: int = 1000) -> pd.DataFrame:
     decided = u_decisions(samples, smooth=smooth, resamples=max(resamples, 40 * len(samples)))
     rows = []
     for name, x in entries.items():
-        p, q = samples[name].profile, _rollout(x)
+        p, q = samples[name].profile, x["rollout"].sel(variant="b").values
         squares = x["rollout"].sel(variant="untrained").values if "untrained" in x["variant"].values else None
         rows.append({
             "model": name,
             "tau": float(x["lambda_frobenius"].sum()),
-            "flatness": to_uniform(p),
+            "flatness": distance_to_even(p),
             "near": float(p[-max(1, p.size * NEAR // SHORT) :].sum()),
-            "rollout": to_uniform(q),
+            "rollout": distance_to_even(q),
             "to rollout": normalised_wasserstein(p, q),
             "to squares": np.nan if squares is None else normalised_wasserstein(p, squares),
             "u": decided.loc[name, "u"],
@@ -128,8 +125,8 @@ def design_table(data: xr.Dataset) -> pd.DataFrame:
             one = data.sel(bias=bias).isel(seed=seed)
             p = unit(one["influence_prompts"].values.astype(np.float64).mean(0))
             laws = {name: one["profile"].sel(prediction=name).values for name in LAWS}
-            row = {"bias": str(bias), "seed": seed, "measured": to_uniform(p)}
-            row |= {name: to_uniform(q) for name, q in laws.items()}
+            row = {"bias": str(bias), "seed": seed, "measured": distance_to_even(p)}
+            row |= {name: distance_to_even(q) for name, q in laws.items()}
             rows.append(row | {f"to_{name}": normalised_wasserstein(p, q) for name, q in laws.items()})
     return pd.DataFrame(rows)
 
@@ -148,7 +145,7 @@ def gated_table(data: xr.Dataset) -> pd.DataFrame:
         for seed in range(data.sizes["seed"]):
             p = unit(np.sqrt((one["influence_prompts"].values[seed].astype(np.float64) ** 2).mean(0)))
             row = {"design": str(name), "content": str(content), "seed": seed}
-            row |= {"promised": to_uniform(promise), "measured": to_uniform(p)}
+            row |= {"promised": distance_to_even(promise), "measured": distance_to_even(p)}
             row["to promise"] = normalised_wasserstein(p, promise)
             rows.append(row | {"to own": normalised_wasserstein(p, unit(one["own"].values[seed]))})
     return pd.DataFrame(rows)
@@ -176,19 +173,13 @@ def remedy_table(study: xr.Dataset) -> pd.DataFrame:
             ("kernels", rollout[k].values, again[k].sel(statistic="W1").values),
             ("influence", influence.sum(0), drawn_influence),
         ):
-            found = to_uniform(unit(p))
+            found = distance_to_even(unit(p))
             row |= _ends(f"{name}_W1", found, *hull_interval(found, draws, least=0.0))
         if "score" in study:
             score = study["score"][k].values.astype(np.float64)
             row |= {"score_worst": score.min(), "score_mean": score.mean()}
         rows.append(row)
     return pd.DataFrame(rows)
-
-
-def legend() -> pd.DataFrame:
-    """Return what each known remedy is: its label, its source, and what is our reading of it."""
-    rows = [(REMEDIES[name].label, REMEDIES[name].source, REMEDIES[name].reading) for name in KNOWN]
-    return pd.DataFrame(rows, columns=["label", "source", "reading"]).set_index("label")
 
 
 def map_points(kept: Mapping[str, xr.Dataset]) -> pd.DataFrame:
@@ -201,7 +192,7 @@ def map_points(kept: Mapping[str, xr.Dataset]) -> pd.DataFrame:
     """
     seeds, rows = read_designed(kept, "designed"), []
     for model, price in prices(losses(seeds)).iterrows():
-        distances = [to_uniform(sample_of(x).profile) for x in seeds[str(model)].values()]
+        distances = [distance_to_even(sample_of(x).profile) for x in seeds[str(model)].values()]
         low, high = t_interval(distances)
         row = {"way": "trained", "body": price["body"], "name": LABELS[price["kind"]]}
         row |= _ends("x", float(np.mean(distances)), max(low, 0.0), high)
@@ -211,36 +202,6 @@ def map_points(kept: Mapping[str, xr.Dataset]) -> pd.DataFrame:
     own = remedies.rename(columns=names | {"label": "name"}).assign(way="remedy", body="llama-12")
     trained = pd.DataFrame(rows)
     return pd.concat([trained, own[list(trained)]], ignore_index=True)
-
-
-def level(entries: Mapping[int, xr.Dataset], *, rollout: bool = False) -> Float[np.ndarray, "places"]:
-    """Return measured influence n p_j, or the rollout, a running mean without the last token, over all seeds."""
-    p = np.mean([_rollout(x) if rollout else sample_of(x).profile for x in entries.values()], axis=0)
-    return np.asarray(p.size * np.convolve(p[:-1], np.ones(LEVELLED) / LEVELLED, mode="valid"))
-
-
-def draw_profiles(seeds: Seeds, models: Iterable[str], ax: Any, *, rollout: bool = False) -> None:
-    """Draw :func:`level` of some models over j / n."""
-    for model in models:
-        heights, kind = level(seeds[model], rollout=rollout), body_and_kind(model)[1]
-        places = (np.arange(heights.size) + LEVELLED // 2) / (heights.size + LEVELLED)
-        ax.plot(places, heights, "--" if kind == "flat" else "-", color=COLOURS[kind], label=LABELS[kind])
-    ax.axhline(1, color="#7f7f7f", linewidth=0.8, linestyle=":")
-    ax.set(yscale="log", xlim=(0, 1))
-
-
-def _rollout(entry: xr.Dataset) -> Float[np.ndarray, "places"]:
-    """Return the profile of the rollout of an entry's biases and measured mixing."""
-    return np.asarray(entry["rollout"].sel(variant="b").values)
-
-
-def to_uniform(p: Float[np.ndarray, "n"]) -> float:
-    """Return the normalised W₁ of a profile to the uniform one.
-
-    >>> to_uniform(np.array([0.0, 1.0]))
-    0.5
-    """
-    return normalised_wasserstein(p, np.full(p.size, 1 / p.size))
 
 
 ENDS = ("", "_low", "_high")

@@ -70,13 +70,6 @@ def test_only_models_with_three_seeds_are_read(seeds):
     assert {model: list(entries) for model, entries in found.items()} == {"llama-12": [0, 1, 2]}
 
 
-def test_the_place_that_is_heard_least(seeds):
-    rising = np.arange(1.0, 65.0) / (64 * 65 / 2)
-    assert np.isclose(tables.level(seeds["llama-12"]).min(), 64 * rising[:9].mean())
-    assert np.allclose(tables.level(seeds["llama-12-flat"]), 1.0)
-    assert np.allclose(tables.level(seeds["llama-12"], rollout=True), 1.0)
-
-
 def test_points_of_the_map(seeds, monkeypatch):
     """Trained networks by their own seeds, remedies at the setting that is nearest or the only one."""
     row = {f"{name}{end}": [1.0, 2.0, 3.0] for name in ("extra", "influence_W1") for end in tables.ENDS}
@@ -90,4 +83,4 @@ def test_points_of_the_map(seeds, monkeypatch):
     points = tables.map_points(kept | {"llama-12.remedies": None})
     assert points["name"].tolist() == ["RoPE", "half local, half flat", "log"]
     rising = np.arange(1.0, 65.0) / (64 * 65 / 2)
-    assert np.allclose(points["x"], [tables.to_uniform(rising), 0, 2]) and np.allclose(points["y"], [0, 0.1, 2])
+    assert np.allclose(points["x"], [tables.distance_to_even(rising), 0, 2]) and np.allclose(points["y"], [0, 0.1, 2])
