@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import io
 import warnings
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -85,8 +84,8 @@ def number(value: float, how: str = ".3f") -> str:
     return format(value, how) if np.isfinite(value) else NONE
 
 
-def span(ends: Sequence[float], how: str = ".3f") -> str:
-    """Return an interval, a dash where there is none."""
+def span(ends: Any, how: str = ".3f") -> str:
+    """Return an interval from its two ends, a dash where there is none."""
     low, high = ends
     return NONE if np.isnan(low) or np.isnan(high) else f"{low:{how}} to {high:{how}}"
 
