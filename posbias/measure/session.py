@@ -6,7 +6,7 @@ loaded, and whoever reads one model on several sets of prompts loads it once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
@@ -45,15 +45,25 @@ OF_MODEL = ("source", "dtype", "device", "device_map", "attention")
 
 
 class Session:
-    """Hold a model, its prompts and the instrument; what is wrong with one is raised when it is first asked for."""
+    """Hold a model, its prompts and the instrument; what is wrong with one is raised when it is first asked for.
 
-    def __init__(self, settings: Settings) -> None:
+    What is opened of the model is shared with a session ``like`` it, which has other prompts.
+    """
+
+    def __init__(self, settings: Settings, like: Session | None = None) -> None:
         self.settings = settings
+        self.opened: dict[str, Any] = {} if like is None else like.opened
 
-    @cached_property
+    def _once(self, name: str, make: Callable[[], Any]) -> Any:
+        """Return what is open under a name, made now if nothing is."""
+        if name not in self.opened:
+            self.opened[name] = make()
+        return self.opened[name]
+
+    @property
     def config(self) -> Any:
         """The model's configuration."""
-        return self.settings.source.config()
+        return self._once("config", self.settings.source.config)
 
     @property
     def family(self) -> Family | None:
@@ -70,10 +80,10 @@ class Session:
             return asked
         return tuple(name for name in QUANTITIES if name in {*ALWAYS, *asked})
 
-    @cached_property
+    @property
     def tokenizer(self) -> Any:
         """The tokenizer."""
-        return self.settings.source.load_tokenizer()
+        return self._once("tokenizer", self.settings.source.load_tokenizer)
 
     @cached_property
     def prompts(self) -> Prompts:
@@ -116,10 +126,13 @@ class Session:
         prompts = make_prompts(settings.corpus, self.tokenizer, settings.prompts, length, **how, excluded=excluded)
         return prompts.shortened() if following else prompts
 
-    @cached_property
+    @property
     def instrument(self) -> Instrument:
         """The instrument, with the model loaded; what is wrong with the prompts is said before."""
         self.prompts  # noqa: B018 - raises
+        return self._once("instrument", self._load)  # type: ignore[no-any-return]
+
+    def _load(self) -> Instrument:
         settings = self.settings
         model = settings.source.load_model(self.dtype, str(settings.place()), settings.device_map, self.attention)
         let_gradients_pass(model)
@@ -128,10 +141,10 @@ class Session:
         check_paths(model, self.family)
         return Instrument(model)
 
-    @cached_property
+    @property
     def self_check(self) -> str:
         """How far the instrument is from the model on the first prompt, as JSON; too far is refused."""
-        return check_instrument(self.instrument, self.first)
+        return str(self._once("self_check", lambda: check_instrument(self.instrument, self.first)))
 
     @property
     def dtype(self) -> torch.dtype:
@@ -180,7 +193,7 @@ class Session:
         settings = self.settings
         if self.dtype.itemsize >= 4:
             return None
-        if settings.device_map is not None or "instrument" in self.__dict__ or isinstance(settings.source, InMemory):
+        if settings.device_map is not None or "instrument" in self.opened or isinstance(settings.source, InMemory):
             return "not measured: the model is spread over devices, or was loaded before"
         if self.family is None:
             return "not measured: the model's family has no row"
@@ -190,7 +203,7 @@ class Session:
             return f"not measured: {error}"
         model = settings.source.load_model(torch.float32, str(settings.place()), None, self.attention)
         wide = Instrument(model)
-        self.__dict__["self_check"] = check_instrument(wide, self.first)  # in 32 bits, where there is more to see
+        self.opened["self_check"] = check_instrument(wide, self.first)  # in 32 bits, where there is more to see
         exact = read_prompt(wide, self.first)
         del model, wide  # before it is loaded once more
         return differences(read_prompt(self.instrument, self.first), exact)
@@ -228,11 +241,7 @@ class Session:
         """Return a session with the same model, opened no second time, on other prompts, such as ``rule="random"``."""
         if wrong := sorted(set(changes) & set(OF_MODEL)):
             raise errors.invalid("changes", "settings of the prompts", ", ".join(wrong))
-        other = Session(replace(self.settings, **changes))
-        for name in ("config", "tokenizer", "instrument", "self_check"):
-            if name in self.__dict__:
-                other.__dict__[name] = self.__dict__[name]
-        return other
+        return Session(replace(self.settings, **changes), self)
 
     def provenance(self) -> dict[str, Any]:
         """Return where the numbers come from: the settings that files keep, as they were resolved, and the model."""

@@ -48,7 +48,8 @@ class PassagesSession(Session):
 
     def __init__(self, settings: Settings, made: Made) -> None:
         """Take settings whose ``prompts`` are sets; ``length`` is that of a whole prompt."""
-        self.sets, self.made, self.settings = settings.prompts, made, settings
+        super().__init__(settings)
+        self.sets, self.made = settings.prompts, made
         check_fits(self.config, self.tokenizer, settings.length)
         self.front = start_tokens(self.tokenizer) if settings.special_tokens else []
         self.tokens = (settings.length - len(self.front) - ASKED) // errors.positive_integer("passages", made.passages)

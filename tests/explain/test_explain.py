@@ -20,7 +20,6 @@ from posbias.explain.shares import by_segment, without_position
 from posbias.explain.target import Target
 from posbias.explain.words import answer
 from posbias.measure.measurement import Measurement
-from posbias.measure.session import Session
 
 PARTS = [text(9, 1), text(5, 2), text(7, 3), text(4, 4)]
 TEXT = "\n\n".join(PARTS)
@@ -156,9 +155,7 @@ def test_orders_of_a_product_are_foretold():
     )
     settings = SimpleNamespace(batch_size=2, seed=0, precision=lambda: "float32")
     prompt = Prompt(np.arange(segment.size), ("",) * segment.size, segment, ("",) * 5)
-    session = Session.__new__(Session)
-    vars(session).update(instrument=instrument, settings=settings)
-    session.__dict__["tokenizer"] = SimpleNamespace(decode=str)
+    session = SimpleNamespace(instrument=instrument, settings=settings, tokenizer=SimpleNamespace(decode=str))
     subject = Reader(prompt, Target((), None, "probability", ""), session)
     (share,), _ = subject.influence(np.arange(segment.size)[None])
     found = subject.moved(share, where / where.sum(), 7)
