@@ -67,8 +67,8 @@ def work(folder: str) -> None:
         "a forward pass of 8 prompts": lambda: instrument.losses(ids),
         "measuring them": lambda: instrument.measure(ids),
     }
-    if find_spec("posbias.measure.selfcheck"):
-        from posbias.measure.selfcheck import check_instrument
+    if find_spec("posbias.measure.check"):
+        from posbias.measure.check import check_instrument
 
         ways["self-check, once"] = lambda: check_instrument(instrument, ids[0])
     print(json.dumps({}), flush=True)

@@ -26,7 +26,7 @@ def _cells(row: Family) -> tuple[str, ...]:
         special.append("attention's output is normed")
     if not row.norm:
         special.append("no norm before attention")
-    special += ["sinks"] * bool(row.sinks) + ["latent values"] * bool(row.latent)
+    special += ["latent values"] * bool(row.latent)
     positions = "by configuration" if callable(row.position) else row.position
     built = "yes" if row.name in BUILT else ""
     return f"`{row.name}`", positions, _said(row.parallel), _said(row.fused), built, ", ".join(special)

@@ -18,9 +18,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from posbias.design import KINDS, SMOOTH, Attended, Description, chosen_bias, exponent, flat_share, power
-from posbias.measure.attention import AttentionReading
 from posbias.measure.instrument import Instrument
 from posbias.networks.added_biases import added_biases, divided_logits
+from posbias.networks.attention import Reading
 from posbias.rollout.position_bias import AlibiBias, NoBias, described, position_bias
 
 EVALUATIONS = 32
@@ -65,7 +65,7 @@ class Additions:
         total = np.zeros((self.instrument.T, self.instrument.H, *[min(LENGTH, self.ids.shape[1])] * 2))
         mixing = []
 
-        def see(reading: AttentionReading) -> None:
+        def see(reading: Reading) -> None:
             total[reading.layer] += reading.probabilities.double().sum(0).cpu().numpy()
 
         for batch in self.ids[:, :LENGTH].split(self.batch_size):

@@ -21,7 +21,7 @@ from jaxtyping import Float, Int, Num
 from torch import Tensor
 
 from posbias import errors
-from posbias.measure.attention import Reading, blocks
+from posbias.networks.attention import Reading, blocks
 from posbias.rollout.token_bins import BAND, TokenBins
 
 BINS = 256

@@ -1,38 +1,30 @@
 """The instrument: one forward and one backward of a batch, and everything there is to see on the way.
 
-Four hooks a layer give x_t, a_t and the arguments of the attention module; a mode that watches softmax and fused
-attention while an attention module is at work gives logits and weights. On the way forward only each layer's input is
-kept; on the way back the layers run once more, one at a time, so that autograd holds one layer, whatever the depth;
-there they can also be made simpler (:mod:`posbias.measure.ladder`).
+Hooks give x_t and a_t; a function of ours computes each layer's attention, and so sees what it is given and makes of it
+(:mod:`posbias.networks.attention`). On the way forward only each layer's input is kept; on the way back the layers run
+once more, one at a time, so that autograd holds one layer, whatever the depth; there they can also be made simpler
+(:mod:`posbias.measure.ladder`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
-from inspect import signature
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from posbias import errors
 from posbias.measure import ladder
-from posbias.measure.attention import AttentionReading, FusedReading, check_allowed, read_mask
 from posbias.measure.offload import works_on
 from posbias.measure.target import Target
-from posbias.networks.families import Family, family_of, text_config, window
+from posbias.networks.attention import NAMES, Reading
+from posbias.networks.families import Family, family_of, text_config
 from posbias.networks.hooks import After, Before, given, hooked, regiven, rereturned, returned
-
-IMPLEMENTATIONS = ("eager", "sdpa")
-SOFTMAX = {torch.nn.functional.softmax, torch.softmax, Tensor.softmax}
-FUSED = torch.nn.functional.scaled_dot_product_attention
-BADDBMM = {torch.baddbmm, Tensor.baddbmm}
-MASKS = 4
-"""Masks of which it is kept what was read off them: layers share one or two, unless each is given biases of its own."""
+from posbias.networks.watch import watched
 
 
 @dataclass(frozen=True)
@@ -70,8 +62,8 @@ Value = Callable[[Float[Tensor, "B v"]], Float[Tensor, "B"]]
 """Takes the next token's logits and returns what influence is a derivative of."""
 TOP = Target()
 
-Observer = Callable[[Any], object]
-"""Takes a ``Reading`` of :mod:`posbias.measure.attention`; one that knows only eager attention may take that alone."""
+Observer = Callable[[Reading], object]
+"""Takes what one layer's attention was given and made of it; valid until the layer ends."""
 
 
 class NotFinite(ValueError):
@@ -100,8 +92,9 @@ class Instrument:
     def __init__(self, model: nn.Module) -> None:
         config: Any = model.config
         self.family: Family = family_of(config)
-        if config._attn_implementation not in IMPLEMENTATIONS:
-            raise errors.invalid("attention implementation", " or ".join(IMPLEMENTATIONS), config._attn_implementation)
+        if config._attn_implementation not in NAMES:
+            raise errors.invalid("attention implementation", " or ".join(NAMES), config._attn_implementation)
+        self.is_fused = config._attn_implementation == "sdpa"  # then no layer's weights are ever whole
         self.model = model.eval().requires_grad_(False)
         self.layers = self.family.layers(model)
         self.attentions = [self.family.attention_of(layer) for layer in self.layers]
@@ -116,11 +109,6 @@ class Instrument:
     def H(self) -> int:
         """Number of attention (query) heads."""
         return int(text_config(self.model.config).num_attention_heads)
-
-    @property
-    def is_fused(self) -> bool:
-        """Whether attention is torch's fused kernel, which shows no weights."""
-        return bool(self.model.config._attn_implementation == "sdpa")  # type: ignore[union-attr]
 
     def devices(self) -> list[torch.device]:
         """Return the device on which each layer works."""
@@ -142,7 +130,7 @@ class Instrument:
         """
         x = self.embeddings(ids).requires_grad_(True)
         walk = _Walk(self.layers)
-        watch = _Watch(self, x.shape[1], None)
+        watch = _Watch(self, None)
         with torch.enable_grad(), watch.hooked(), walk.kept():
             logits = self.model(inputs_embeds=x, use_cache=False, logits_to_keep=keep).logits
         watch.complete()
@@ -210,47 +198,40 @@ class Instrument:
 
     def _watched(self, x: Tensor, observe: Observer | None, keep: int = 1) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """Return the next-token logits of the last ``keep`` positions (0: all); ‖x_i‖ and ‖a_i‖, each (T, B, n)."""
-        watch = _Watch(self, x.shape[1], observe)
+        watch = _Watch(self, observe)
         with watch.hooked():
             logits = self.model(inputs_embeds=x, use_cache=False, logits_to_keep=keep).logits
         watch.complete()
         return logits, (_norms(watch.inputs), _norms(watch.outputs))
 
 
-class _Watch(TorchFunctionMode):
-    """Watch one forward pass: hooks for what modules take and give, a mode for what softmax takes and gives."""
+class _Watch:
+    """Watch one forward pass: hooks for x_t and a_t, and a function that computes attention and shows it."""
 
-    def __init__(self, instrument: Instrument, n: int, observe: Observer | None) -> None:
-        super().__init__()
-        self.instrument, self.n, self.observe = instrument, n, observe
+    def __init__(self, instrument: Instrument, observe: Observer | None) -> None:
+        self.instrument, self.observe = instrument, observe
         self.mixing: Tensor | None = None  # λ of each layer and prompt, known after the way forward
         self.inputs: list[Tensor] = []  # ‖x_i‖ for each layer, (B, n)
         self.outputs: list[Tensor] = []  # ‖a_i‖
-        self.seen: list[int] = []  # layers whose softmax was seen
-        self.working: int | None = None  # the layer whose attention module is at work
-        self.arguments: Any = None
-        self.product: Tensor | None = None
-        self.masks: dict[tuple[int, int, int | None], Any] = {}  # what was read off them, until the passes end
-        self.checked: dict[int, Tensor] = {}  # masks of fused attention that were looked at
+        self.seen: list[int] = []  # layers whose attention was seen
         self.rungs: ladder.Rungs | None = None  # what layers are to be made simpler for, on the way back
         self.replaced: str | None = None  # the rung for which attention is being replaced
         self.fixed = False  # whether gradients through the attention weights are dropped
 
     @contextmanager
     def hooked(self) -> Iterator[None]:
-        """Attach the hooks and the mode for one pass."""
-        layers, attentions = self.instrument.layers, self.instrument.attentions
-        outputs = [self.instrument.family.output_of(layer) for layer in layers]
-        streams = [self.instrument.family.stream_of(layer) for layer in layers]
-        before: list[tuple[nn.Module, Before]] = [
-            (layer, self._layer_in) for layer, stream in zip(layers, streams, strict=True) if stream is None
-        ]
-        before += [(attention, self._enter(t)) for t, attention in enumerate(attentions)]
-        after: list[tuple[nn.Module, After]] = [(attention, self._leave) for attention in attentions]
-        multipliers = [self.instrument.family.multiplier(layer) for layer in layers]
-        after += [(output, self._attention_out(x)) for output, x in zip(outputs, multipliers, strict=True)]
-        after += [(stream, self._stream_out) for stream in streams if stream is not None]
-        with hooked(before, after), self:
+        """Attach the hooks and the function for one pass."""
+        family, layers = self.instrument.family, self.instrument.layers
+        before: list[tuple[nn.Module, Before]] = []
+        after: list[tuple[nn.Module, After]] = []
+        for layer in layers if self.mixing is None else ():
+            stream = family.stream_of(layer)
+            if stream is None:
+                before.append((layer, self._layer_in))
+            else:
+                after.append((stream, self._stream_out))
+            after.append((family.output_of(layer), self._attention_out(family.multiplier(layer))))
+        with hooked(before, after), watched(self.instrument.model, family, self._attend):
             yield
 
     def look(self, observe: Observer | None, mixing: Float[Tensor, "T B"], rungs: ladder.Rungs | None) -> None:
@@ -269,156 +250,47 @@ class _Watch(TorchFunctionMode):
         T = self.instrument.T
         expected = list(range(T) if order is None else order)
         if self.seen != expected or len(self.inputs) != T or len(self.outputs) != T:
-            raise RuntimeError(f"expected one softmax in each of {T} layers, received layers {self.seen}")
+            raise RuntimeError(f"expected attention once in each of {T} layers, received layers {self.seen}")
         self.seen.clear()
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if self.working is not None and self.replaced is not None and func is FUSED:
-            return self._fused_replaced(*args, **kwargs)
-        out = func(*args, **kwargs)
-        if self.working is not None and self.replaced is not None:
-            return self._weights_replaced(out) if func in SOFTMAX else out
-        if self.working is not None:
-            if func is FUSED:
-                self._fused(*args, **kwargs)
-                self._held(*(args[:2] or (kwargs["query"], kwargs["key"])))
-            elif func in SOFTMAX:
-                self._softmax(args[0] if args else kwargs["input"], out)
-                self._held(out)
-            elif func in BADDBMM and out.dtype.itemsize < 4 and not self.instrument.family.exact_in_16_bit:
-                self.product = _exact_product(*args[1:], **kwargs)
-        return out
+    def _attend(self, reading: Reading) -> Float[Tensor, "B H n V"]:
+        """Return averages of a layer's values, by its own weights or by those of the rung."""
+        if self.replaced is not None:
+            with torch.no_grad():
+                weights = self._weights(reading.detached())
+            return ladder.WeighedValues.apply(reading.values, weights)  # type: ignore[no-any-return, no-untyped-call]
+        self.seen.append(reading.layer)
+        if self.mixing is None:  # on the way forward
+            reading.check(self.instrument.causal)
+        if not self.instrument.is_fused:
+            reading = reading.whole()
+        if self.rungs is not None:
+            for x in (reading.query, reading.key) if reading.weights is None else (reading.weights,):
+                x.register_hook(lambda grad: torch.zeros_like(grad) if self.fixed else grad)
+        if self.observe is not None:
+            mixing = None if self.mixing is None else self.mixing[reading.layer]
+            with torch.no_grad():
+                self.observe(replace(reading.detached(), mixing=mixing))
+        return reading.averages()
+
+    def _weights(self, reading: Reading) -> ladder.Weights:
+        """Return the weights that stand for a layer's own on the rung."""
+        kernels = None if self.rungs is None else self.rungs.kernels
+        if self.replaced == "vectors":
+            return ladder.mean_weights(reading if self.instrument.is_fused else reading.whole())
+        return ladder.position_weights(reading) if kernels is None else ladder.given_weights(kernels[reading.layer])
 
     def _layer_in(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        if self.mixing is None:
-            self.inputs.append(_token_norms(given(args, kwargs)))
+        self.inputs.append(_token_norms(given(args, kwargs)))
 
     def _stream_out(self, module: nn.Module, args: Any, out: Any) -> None:
-        if self.mixing is None:
-            self.inputs.append(_token_norms(returned(out)))
+        self.inputs.append(_token_norms(returned(out)))
 
     def _attention_out(self, multiplier: float) -> After:
         def hook(module: nn.Module, args: Any, out: Any) -> None:
-            if self.mixing is None:
-                self.outputs.append(_token_norms(returned(out)) * abs(multiplier))
+            self.outputs.append(_token_norms(returned(out)) * abs(multiplier))
 
         return hook
-
-    def _enter(self, t: int) -> Callable[..., Any]:
-        def hook(module: nn.Module, args: Any, kwargs: Any) -> Any:
-            bound = signature(module.forward).bind(*args, **kwargs).arguments
-            named = {**bound.get("kwargs", {}), **{name: x for name, x in bound.items() if name != "kwargs"}}
-            self.working, self.product = t, None
-            family = self.instrument.family
-            read_from = named.get("attention_mask"), named.get(family.biased or "")
-            width = window(module, self.instrument.model.config) if family.narrows else None
-            key = (id(read_from[0]), id(read_from[1]), width)
-            if key not in self.masks:  # which keeps the tensors alive, so that no id comes twice in a pass
-                with torch.no_grad():
-                    bias = family.bias(named, module, self.n) if family.bias else None
-                    seen = (None, None) if self.instrument.is_fused else self._mask(named, bias, width)
-                    _forget(self.masks, MASKS - 1)
-                    self.masks[key] = (read_from, named.get(family.biased or ""), *seen)
-            _, replaced, *self.arguments = self.masks[key]
-            if family.biased and replaced is not kwargs.get(family.biased):
-                return args, {**kwargs, family.biased: replaced}
-            return None
-
-        return hook
-
-    def _leave(self, module: nn.Module, args: Any, out: Any) -> None:
-        self.working = self.product = None
-
-    def _mask(self, named: dict[str, Any], bias: Tensor | None, width: int | None) -> tuple[Tensor | None, Tensor]:
-        return read_mask(named, bias, self.n, self.instrument.causal, width)
-
-    def _sinks(self) -> Float[Tensor, "H 1 1"] | None:
-        """Return the logits of the keys that are no tokens, None if the layer at work has none."""
-        name = self.instrument.family.sinks
-        assert self.working is not None
-        return None if name is None else getattr(self.instrument.attentions[self.working], name).detach()[:, None, None]
-
-    def _softmax(self, logits: Tensor, probabilities: Tensor) -> None:
-        t = self.working
-        assert t is not None
-        self.seen.append(t)
-        if self.observe is None:
-            return
-        bias, allowed = self.arguments
-        with torch.no_grad():
-            if (sinks := self._sinks()) is not None:  # undo what was taken off the row
-                logits = logits[..., :-1] - logits[..., -1:] + sinks
-                probabilities = probabilities[..., :-1]
-            product = None if self.product is None else self.product.view(logits.shape)
-            seen = AttentionReading(t, logits.detach(), probabilities.detach(), bias, allowed, product, self._mixing(t))
-            self.observe(seen)
-
-    def _fused(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        attn_mask: Tensor | None = None,
-        dropout_p: float = 0.0,
-        is_causal: bool = False,
-        scale: float | None = None,
-        enable_gqa: bool = False,
-    ) -> None:
-        t = self.working
-        assert t is not None
-        self.seen.append(t)
-        if self.observe is None:
-            return
-        if attn_mask is None and not is_causal:
-            raise RuntimeError("expected a causal mask in fused attention, received none")
-        scale = query.shape[-1] ** -0.5 if scale is None else float(scale)
-        with torch.no_grad():
-            seen = FusedReading(t, query.detach(), key.detach(), attn_mask, scale, self._mixing(t))
-            if attn_mask is not None and id(attn_mask) not in self.checked:
-                check_allowed(seen.visible(slice(0, self.n)), self.instrument.causal)
-                _forget(self.checked, MASKS - 1)
-                self.checked[id(attn_mask)] = attn_mask
-            self.observe(seen)
-
-    def _held(self, *tensors: Tensor) -> None:
-        """Let no gradient through where attention is fixed on the way back."""
-        if self.rungs is not None:
-            for x in tensors:
-                x.register_hook(lambda grad: torch.zeros_like(grad) if self.fixed else grad)
-
-    def _weights_replaced(self, probabilities: Tensor) -> Tensor:
-        """Return what stands for a softmax on the rung."""
-        bias, allowed = self.arguments
-        with torch.no_grad():
-            if self.replaced == "vectors":
-                return ladder.mean_weights(probabilities)
-            sinks = self._sinks()
-            if (given := self._kernels()) is not None:
-                given = given if sinks is None else torch.cat([given, 1 - given.sum(-1, keepdim=True)], dim=-1)
-                return given.to(probabilities).expand_as(probabilities).contiguous()
-            return ladder.position_weights(probabilities, bias, allowed, sinks)
-
-    def _fused_replaced(
-        self, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, **kwargs: Any
-    ) -> Tensor:
-        """Return what fused attention gives with weights that are replaced for the rung."""
-        scale = query.shape[-1] ** -0.5 if kwargs.get("scale") is None else float(kwargs["scale"])
-        assert self.working is not None
-        seen = FusedReading(self.working, query.detach(), key.detach(), attn_mask, scale)
-        weights = ladder.fused_mean(seen) if self.replaced == "vectors" else ladder.fused_positions(seen)
-        if self.replaced != "vectors" and (given := self._kernels()) is not None:
-            weights = ladder.given_weights(given)
-        wide = value.repeat_interleave(query.shape[1] // value.shape[1], dim=1)
-        return ladder.WeighedValues.apply(wide, weights)  # type: ignore[no-any-return, no-untyped-call]
-
-    def _kernels(self) -> Tensor | None:
-        """Return the kernels that are given for the layer at work."""
-        kernels = None if self.rungs is None else self.rungs.kernels
-        return None if kernels is None or self.working is None else kernels[self.working]
-
-    def _mixing(self, t: int) -> Tensor | None:
-        return None if self.mixing is None else self.mixing[t]
 
 
 class _Walk:
@@ -479,18 +351,6 @@ def _climb(
             climb.back(rung, y, x)
     walk.arguments.pop()
     return exact
-
-
-def _forget(kept: dict[Any, Any], most: int) -> None:
-    """Let the first entries go until there are ``most``."""
-    while len(kept) > most:
-        del kept[next(iter(kept))]
-
-
-def _exact_product(batch1: Tensor, batch2: Tensor, *, alpha: float = 1.0, **_: Any) -> Tensor:
-    """Return alpha·batch1·batch2 in 32 bits, outside differentiation."""
-    with torch.no_grad():
-        return torch.bmm(batch1.detach().float(), batch2.detach().float()).mul_(alpha)
 
 
 def _token_norms(x: Tensor) -> Tensor:

@@ -18,8 +18,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from posbias.measure.attention import FusedReading, blocks
 from posbias.measure.settings import RUNGS
+from posbias.networks.attention import Reading, blocks, softmax
 
 Weights = Callable[[], Iterator[tuple[slice, Tensor]]]
 """Yields queries and their weights, (H, q, k) with the keys up to the last of them."""
@@ -82,26 +82,8 @@ class Climb:
         return torch.stack(found, dim=1)
 
 
-def mean_weights(weights: Float[Tensor, "B H n keys"]) -> Float[Tensor, "B H n keys"]:
-    """Return the mean over prompts in the place of each prompt's attention."""
-    wide = torch.promote_types(weights.dtype, torch.float32)
-    return weights.detach().mean(0, keepdim=True, dtype=wide).to(weights.dtype).expand_as(weights).contiguous()
-
-
-def position_weights(
-    like: Float[Tensor, "B H n keys"], bias: Tensor | None, allowed: Tensor, sinks: Float[Tensor, "H 1 1"] | None = None
-) -> Float[Tensor, "B H n keys"]:
-    """Return the softmax of the position bias alone, the same for all prompts; sinks keep their logits, as last key."""
-    shape = (*like.shape[1:3], like.shape[2])
-    free = like.new_zeros(shape, dtype=torch.float32) if bias is None else bias.expand(shape).float()
-    free = free.masked_fill(~allowed, -torch.inf)
-    if sinks is not None:
-        free = torch.cat([free, sinks.float().expand(*shape[:2], 1)], dim=-1)
-    return free.softmax(-1).to(like.dtype).expand_as(like).contiguous()
-
-
-def fused_mean(reading: FusedReading) -> Weights:
-    """Return the mean over prompts of fused attention, by blocks of queries."""
+def mean_weights(reading: Reading) -> Weights:
+    """Return the mean over prompts of a layer's attention, by blocks of queries."""
 
     def weights() -> Iterator[tuple[slice, Tensor]]:
         for queries, parts in groupby(blocks(reading, reading.query.device), key=lambda part: part[1]):
@@ -111,21 +93,21 @@ def fused_mean(reading: FusedReading) -> Weights:
     return weights
 
 
-def fused_positions(reading: FusedReading) -> Weights:
-    """Return the softmax of the position bias alone, by blocks of queries."""
+def position_weights(reading: Reading) -> Weights:
+    """Return the softmax of the position bias alone, by blocks of queries; sinks keep their logits."""
     H = reading.shape[1]
 
     def weights() -> Iterator[tuple[slice, Tensor]]:
         for queries, _ in groupby(blocks(reading, reading.query.device), key=lambda part: part[1]):
             seen, bias = reading.visible(queries), reading.added(queries)
             free = torch.zeros(H, *seen.shape, device=seen.device) + (0.0 if bias is None else bias)
-            yield queries, free.masked_fill(~seen, -torch.inf).softmax(-1)
+            yield queries, softmax(free.masked_fill(~seen, -torch.inf), reading.sinks)
 
     return weights
 
 
 def given_weights(kernels: Float[Tensor, "H n n"]) -> Weights:
-    """Return kernels as what fused attention takes."""
+    """Return kernels as one block."""
     return lambda: iter([(slice(0, kernels.shape[-1]), kernels)])
 
 

@@ -10,9 +10,8 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 
-from posbias.measure.attention import Reading
 from posbias.measure.instrument import Instrument
-from posbias.measure.offload import present
+from posbias.networks.attention import Reading
 from posbias.networks.description import position_kind
 from posbias.networks.families import soft_cap, text_config, window
 from posbias.networks.given_biases import given_biases
@@ -53,11 +52,14 @@ def read_positions(instrument: Instrument, n: int) -> Positions:
     config: Any = text_config(instrument.model.config)
     biases, digits = given_biases(config), torch.finfo(instrument.embeddings(torch.zeros(1, 1).long()).dtype).eps
     slopes, bias, reach = np.zeros((T, H)), np.zeros((H, n)), np.full(T, n)
+    sinks: list[np.ndarray] = []
     rows = max(1, BLOCK // n)
 
     def observe(reading: Reading) -> None:
         t, last = reading.layer, slice(n - 1, n)
         reach[t] = int(reading.visible(last).sum())
+        if reading.sinks is not None:
+            sinks.append(reading.sinks.double().cpu().numpy())
         for start in range(0, n, rows):
             queries = slice(start, min(start + rows, n))
             seen = reading.visible(queries)
@@ -96,21 +98,9 @@ def read_positions(instrument: Instrument, n: int) -> Positions:
         bias=bias,
         window=np.array([window(attention, config) or 0 for attention in instrument.attentions]),
         reach=reach,
-        sinks=_sinks(instrument),
+        sinks=np.stack(sinks) if sinks else None,
         details=json.dumps({name: x for name, x in details.items() if x is not None}, sort_keys=True, default=str),
     )
-
-
-def _sinks(instrument: Instrument) -> Float[np.ndarray, "T H"] | None:
-    """Return the logits of a model's sinks."""
-    name = instrument.family.sinks
-    if name is None:
-        return None
-    found = []
-    for attention in instrument.attentions:
-        with present(attention):
-            found.append(getattr(attention, name).detach().double().cpu().numpy())
-    return np.stack(found)
 
 
 def _check_given(

@@ -10,8 +10,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from posbias.measure.accumulators import LayerSums
-from posbias.measure.attention import Reading
 from posbias.measure.instrument import Instrument
+from posbias.networks.attention import Reading
 from posbias.rollout.token_bins import token_bins
 
 TOKENS = 256

@@ -107,7 +107,7 @@ LATER_ATTRIBUTES = (
 description of position biases, in JSON, where a model is given none, or none is added while it is measured; the reason
 why there are no branches, where they were asked for, is missing where there are; how weights were rounded is there for
 those of a GGUF file. How far the instrument was from the model on one prompt, before it measured, is JSON of
-:class:`~posbias.measure.selfcheck.Agreement`."""
+:class:`~posbias.measure.check.Comparison`."""
 
 OF_ROW = (
     "lambda_frobenius", "lambda_frobenius_std", "lambda_frobenius_prompts", "lambda_token", "lambda_token_std",

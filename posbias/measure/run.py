@@ -46,7 +46,6 @@ def measure(
     if bias is not None:
         family_of(session.config)  # raises where there is no row
     added = None if bias is None else fitting_biases(session.config, bias)
-    session.check_hidden(added)
     rank, world = find_rank()
     shown = progress and rank == 0
     with told(settings.prompts, "prompts", "cutting", shown=shown) as bar:

@@ -17,6 +17,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from posbias import errors
+from posbias.measure.check import check_instrument, check_paths
 from posbias.measure.corpus import Prompts, Vocabulary, make_prompts
 from posbias.measure.in_memory import InMemory
 from posbias.measure.instrument import Instrument, Value
@@ -25,17 +26,14 @@ from posbias.measure.memory import check_weights_fit
 from posbias.measure.offload import check_device_map
 from posbias.measure.plain import PlainInstrument
 from posbias.measure.precision import differences, read_prompt
-from posbias.measure.rowcheck import check_paths
-from posbias.measure.selfcheck import check_instrument
 from posbias.measure.settings import ALONE, ALWAYS, QUANTITIES, Settings, settings_of
 from posbias.measure.target import Target, chosen_target
 from posbias.measure.untrained import special_tokens
 from posbias.measure.weights import let_gradients_pass
 from posbias.networks.description import description_text
 from posbias.networks.families import Family, content_form, family_of, row_of
-from posbias.networks.given_biases import given_biases, hides
+from posbias.networks.given_biases import given_biases
 from posbias.provenance import versions
-from posbias.rollout.position_bias import Biases
 from posbias.rollout.token_bins import TokenBins, token_bins
 
 RULE_WORDS = {"cut": ", {0.per_document} a document", "whole": ", positions are {0.length} equal shares of a prompt"}
@@ -176,14 +174,6 @@ class Session:
         check_attention(self.config, self.attention)
         check_fits(self.config, self.tokenizer, settings.length)
         self.target  # noqa: B018 - raises
-        self.check_hidden(given_biases(self.config))
-
-    def check_hidden(self, biases: Biases | None) -> None:
-        """Raise ValueError where content is to be measured of heads whose biases hide keys, and cannot be read."""
-        low = self.dtype.itemsize < 4 and self.family is not None and self.family.exact_in_16_bit
-        if low and self.attention == "eager" and "content" in self.quantities and hides(biases):
-            expected = "float32, or --attention sdpa where there is one, for the content of heads that hide keys"
-            raise errors.invalid("dtype", expected, self.settings.precision())
 
     def format_error(self) -> str | None:
         """Return what the number format costs, as JSON, or why that is not known; None in 32 bits.

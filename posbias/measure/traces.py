@@ -12,7 +12,6 @@ from torch import Tensor
 
 from posbias import errors
 from posbias.measure.accumulators import LayerSums, entropy_similarity
-from posbias.measure.attention import Reading
 from posbias.measure.instrument import TOP, NotFinite
 from posbias.measure.ladder import Rungs, ring
 from posbias.measure.partial import Batch
@@ -21,6 +20,7 @@ from posbias.measure.progress import progress as told
 from posbias.measure.results import WIDE
 from posbias.measure.session import Session
 from posbias.measure.settings import RUNGS
+from posbias.networks.attention import Reading
 from posbias.rollout.token_bins import TokenBins
 
 

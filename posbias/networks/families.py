@@ -40,13 +40,13 @@ class Family:
     """The number by which q·k is multiplied, read from the attention module."""
     context: tuple[str, ...] = ("max_position_embeddings",)
     """Fields of the configuration that may hold the longest sequence; the first one that is there counts."""
+    calls: Literal["interface", "softmax", "sdpa", "_attn"] = "interface"
+    """What the attention module calls for its attention: what transformers' attention interface has for it; torch's
+    softmax, between two products of its own; torch's fused attention; or a method of its own of that name. The file
+    ``posbias/networks/watch.py`` has what is done about them."""
     bias: Callable[[Arguments, nn.Module, int], Tensor | None] | None = None
-    """What the attention module adds to the logits beside the mask: a function of its arguments, the module and n that
-    returns (H, 1, n) logits or None, and may change the arguments."""
-    biased: str | None = None
-    """Name of the argument that carries it."""
-    exact_in_16_bit: bool = True
-    """False if the logits are rounded together with the bias, so that q·k is to be computed again in 32 bits."""
+    """What is added to the logits beside the mask where the softmax is called: a function of the attention module's
+    arguments, the module and n that returns (H, 1, n) logits or None."""
     rotates: Callable[[Any], bool] = lambda attention: True
     """Whether rotary positions enter in a layer, read from its attention module."""
     unrotated: tuple[str, str] | None = None
@@ -63,20 +63,14 @@ class Family:
     """Whether the MLP reads what the attention reads."""
     fused: bool | Callable[[Any], bool] = True
     """Whether torch's scaled dot-product attention (``sdpa``) computes the family's function, so that a pass that needs
-    no attention weights can do without them. Falcon with ALiBi is fused although its eager attention differs: see
-    ``_falcon_bias``."""
+    no attention weights can do without them."""
     stream: Callable[[Any], str | None] = lambda layer: None
     """Path from a layer to the module whose output is x_t, what a_t is added to; None for the layer's input."""
     multiplier: Callable[[Any], float] = lambda layer: 1.0
     """What the output is multiplied by on its way to x_t, read from the layer: a_t is the product."""
-    sinks: str | None = None
-    """Name, in the attention module, of logits (H,) of a key that is no token and has no value. The softmax takes them
-    in its last column, with a constant off each row: what it gives to tokens sums to less than one."""
     latent: tuple[str, str, str] | None = None
     """Where values are made of a short vector that is normed: paths from the attention module to that norm, to what
     makes the vector, and to what makes of it each head's key, without its rotated part, and value in turn."""
-    narrows: bool = False
-    """Whether the attention module hides more than the mask that it is given: what lies outside its window."""
 
     def layers(self, model: nn.Module) -> list[nn.Module]:
         """Return the layers of ``model``, first layer first."""
@@ -201,24 +195,6 @@ def _mpt_bias(arguments: Arguments, attention: nn.Module, n: int) -> Tensor | No
     return None if bias is None else bias[..., -n:]
 
 
-def _falcon_bias(arguments: Arguments, attention: Any, n: int) -> Tensor | None:
-    """Read ALiBi from the keyword if the mask does not carry it already; else silence the keyword.
-
-    transformers adds ALiBi/√d to the mask, for the fused kernels, and the eager path adds the keyword once
-    more, so that eager attention has twice the architecture's slopes. A keyword of zeros (None would switch
-    to rotary positions) leaves what the fused kernels compute.
-    """
-    import torch
-
-    alibi, mask = arguments.get("alibi"), arguments.get("attention_mask")
-    if alibi is None:
-        return None
-    if mask is not None and ((mask != 0) & (mask > torch.finfo(mask.dtype).min / 2)).any():
-        arguments["alibi"] = alibi.new_zeros(alibi.shape)
-        return None
-    return alibi.reshape(-1, attention.num_heads, 1, n)[0].float() * attention.inv_norm_factor
-
-
 def _head_by_head(attention: Any) -> tuple[int, int, int]:
     """Give each head's query, key and value in turn."""
     size = attention.head_dim if hasattr(attention, "head_dim") else attention.head_size
@@ -283,9 +259,8 @@ FAMILIES: dict[str, Family] = {
             position="alibi",
             scale=_inv_norm_factor,
             context=("seq_length",),
+            calls="softmax",
             bias=_bloom_bias,
-            biased="alibi",
-            exact_in_16_bit=False,
             projections=("query_key_value",),
             groups=_head_by_head,
             fused=False,  # transformers has no such path
@@ -299,8 +274,8 @@ FAMILIES: dict[str, Family] = {
             position="alibi",  # whatever attn_config says: the implementation always adds the bias
             scale=lambda attention: float(attention.softmax_scale),  # type: ignore[arg-type]
             context=("max_seq_len",),
+            calls="softmax",
             bias=_mpt_bias,
-            biased="position_bias",
             norm=("norm_1",),
             projections=("Wqkv",),
             groups=_one_after_another,
@@ -313,8 +288,7 @@ FAMILIES: dict[str, Family] = {
             output="self_attention",
             position=lambda config: "alibi" if config.alibi else "rotary",
             scale=_inv_norm_factor,
-            bias=_falcon_bias,
-            biased="alibi",
+            calls="sdpa",  # its eager attention adds ALiBi twice: in the mask and beside it
             norm=("ln_attn", "input_layernorm"),
             projections=("query_key_value",),
             groups=_falcon_groups,
@@ -351,7 +325,7 @@ FAMILIES: dict[str, Family] = {
         *(_llama_like(name) for name in ("mixtral", "qwen2_moe", "starcoder2", "nemotron", "ministral3")),
         _llama_like("smollm3", rotates=lambda attention: bool(attention.use_rope)),
         _llama_like("qwen3_moe", unrotated=("q_norm", "k_norm")),
-        _llama_like("gpt_oss", sinks="sinks", fused=False),
+        _llama_like("gpt_oss", fused=False),
         *(
             _llama_like(name, unrotated=None, projections=("q_proj",), latent=_LATENT)
             for name in ("deepseek_v2", "deepseek_v3", "mistral4")
@@ -382,6 +356,7 @@ FAMILIES: dict[str, Family] = {
             position="rotary",
             scale=lambda attention: 1 / float(attention.scale_attn),
             parallel=True,
+            calls="_attn",
             fused=False,
         ),
         _gpt_like("gpt2", position="learned", scale=_scaling, projections=("c_attn",), groups=_one_after_another),
@@ -395,8 +370,8 @@ FAMILIES: dict[str, Family] = {
             position="learned",
             scale=lambda attention: 1.0,
             context=("max_position_embeddings",),
+            calls="_attn",
             fused=False,
-            narrows=True,
         ),
         _llama_like("opt", blocks="model.decoder.layers", position="learned", norm=("self_attn_layer_norm",)),
     )

@@ -8,9 +8,6 @@ for causal attention without one are not taken.
 
 A bias is defined for keys up to the query. Whatever it says, a mask hides what it hid.
 
-A bias that hides a key adds a number of which content is a small part: where logits are made step by step, content
-logits of hidden keys are read to 5e-4 in 32 bits and not at all in 16 (see :func:`hides`).
-
 Positions count from the first token of a prompt, so that prompts may be padded on the right and not on the left. Tokens
 that a cache holds count; a static cache, which has room for more, is refused. Logits have the number format of the
 mask, in 16 bits with its rounding.
@@ -29,10 +26,7 @@ from posbias import errors
 from posbias.networks.description import FIELD, biases_of
 from posbias.networks.families import family_of, layer_number, text_config, window
 from posbias.networks.hooks import Before, attach
-from posbias.rollout.position_bias import Biases, FlatBias, PositionBias
-
-LARGE = -100.0
-"""Logits below this are as good as hidden."""
+from posbias.rollout.position_bias import Biases, PositionBias
 
 Arguments = dict[str, Any]
 
@@ -101,17 +95,6 @@ def given_biases(config: Any) -> Biases | None:
     if description is None:
         return None
     return biases_of(config.model_type, description, config.num_hidden_layers, config.num_attention_heads)
-
-
-def hides(biases: Biases | None) -> bool:
-    """Tell whether a head's bias hides keys, with logits of which content logits in 16 bits are less than a digit.
-
-    >>> from posbias.rollout.position_bias import FlatBias, LogBias
-    >>> hides(((FlatBias(1.0),),)), hides(((LogBias(1.0),),)), hides(None)
-    (True, False, False)
-    """
-    every = [bias for row in biases or () for bias in row]
-    return any(isinstance(bias, FlatBias) or min(getattr(bias, "values", (0.0,))) < LARGE for bias in every)
 
 
 def attach_biases(model: nn.Module) -> Biases | None:

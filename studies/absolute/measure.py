@@ -14,12 +14,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from posbias import errors
-from posbias.measure.attention import AttentionReading
 from posbias.measure.corpus import Prompts
 from posbias.measure.instrument import Instrument
 from posbias.measure.interventions import bidirectional, replaced_embeddings, replaced_rope, rotary_module
 from posbias.measure.session import Session
 from posbias.measure.settings import Settings
+from posbias.networks.attention import Reading
 from posbias.networks.families import output_projection, window
 from posbias.networks.hooks import given, hooked, returned
 from posbias.provenance import versions
@@ -82,7 +82,7 @@ def read_pairs(
     logits, log_z = np.empty(shape, dtype=np.float32), np.empty(shape, dtype=np.float32)
     for rows, batch in _batches(ids, batch_size):
 
-        def observe(reading: AttentionReading, rows: slice = rows) -> None:
+        def observe(reading: Reading, rows: slice = rows) -> None:
             if not reading.allowed[i, j].all():
                 reach = int(reading.allowed.sum(1).max())
                 raise errors.invalid(
@@ -184,7 +184,7 @@ def read_heads(instrument: Instrument, ids: Int[np.ndarray, "N n"], batch_size: 
     with hooked(before=[(output_projection(a), keep(t)) for t, a in enumerate(instrument.attentions)]):
         for rows, batch in _batches(ids, batch_size):
 
-            def observe(reading: AttentionReading, rows: slice = rows) -> None:
+            def observe(reading: Reading, rows: slice = rows) -> None:
                 seen = reading.allowed[:, 0].clone()
                 seen[0] = False
                 sees[reading.layer] = seen.cpu()

@@ -26,12 +26,12 @@ from posbias.design import Description
 from posbias.lookup.prompts import copy_prompts
 from posbias.lookup.scores import read_scores
 from posbias.lookup.tasks import Task
-from posbias.measure.attention import AttentionReading
 from posbias.measure.corpus import document_units
 from posbias.measure.instrument import Instrument
 from posbias.measure.session import Session
 from posbias.measure.settings import Settings
 from posbias.measure.summary import shaved
+from posbias.networks.attention import Reading
 from posbias.networks.families import family_of
 from posbias.networks.hooks import After, Before, given, hooked, returned
 from posbias.provenance import versions
@@ -236,7 +236,7 @@ def read_forward(instrument: Instrument, ids: Int[Tensor, "N n"], batch_size: in
     for start in range(0, len(ids), batch_size):
         rows = slice(start, start + batch_size)
 
-        def see(reading: AttentionReading, rows: slice = rows) -> None:
+        def see(reading: Reading, rows: slice = rows) -> None:
             kernels[rows, reading.layer] = reading.probabilities.float().mean(1).cpu().numpy()
 
         norms: tuple[list[Tensor], list[Tensor]] = ([], [])
@@ -309,7 +309,7 @@ class Remedies(Additions):
             return
         total, rows = np.zeros((T, H, n, n), dtype=np.float32), np.zeros((T, H))
 
-        def see(reading: AttentionReading) -> None:
+        def see(reading: Reading) -> None:
             weights = reading.probabilities.float().cpu().numpy()
             total[reading.layer] += weights.sum(0)
             rows[reading.layer] += head_awareness(weights[:, :, -1]).sum(0)

@@ -17,8 +17,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from posbias.measure.instrument import SOFTMAX, Instrument
+from posbias.measure.instrument import Instrument
 from posbias.networks.hooks import given, hooked, regiven, returned
+from posbias.networks.watch import SOFTMAX
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,13 @@ from scipy.optimize import brentq
 from torch import Tensor, nn
 
 from posbias import errors
-from posbias.measure.attention import AttentionReading
 from posbias.measure.instrument import Instrument, Observer
 from posbias.measure.interventions import rotary_module
 from posbias.measure.run import measure
 from posbias.measure.session import Session
 from posbias.measure.settings import Settings
 from posbias.measure.summary import shaved
+from posbias.networks.attention import Reading
 from posbias.networks.families import soft_cap
 from posbias.networks.hooks import hooked
 from posbias.predict import layer_masks
@@ -95,14 +95,14 @@ def read_rotary_means(
 
         return hook
 
-    def see(reading: AttentionReading) -> None:
+    def see(reading: Reading) -> None:
         if reading.layer not in verified:
             verify(reading)
             verified.add(reading.layer)
         if observe is not None:
             observe(reading)
 
-    def verify(reading: AttentionReading) -> None:
+    def verify(reading: Reading) -> None:
         pairing, theta = _pairing(rotary, d)
         first = (pairing(x[0].double().cpu().numpy()).transpose(1, 0, 2) for x in latest)
         q, k = (_for_heads(x, instrument.H, 0) for x in first)
@@ -290,6 +290,6 @@ class _Means:
     def __init__(self, T: int, H: int, n: int) -> None:
         self.attention, self.logits = np.zeros((2, T, H, n, n))
 
-    def __call__(self, reading: AttentionReading) -> None:
+    def __call__(self, reading: Reading) -> None:
         self.attention[reading.layer] += reading.probabilities.sum(0).cpu().numpy()
         self.logits[reading.layer] += torch.where(reading.allowed, reading.logits, 0.0).sum(0).cpu().numpy()

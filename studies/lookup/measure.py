@@ -22,10 +22,10 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from posbias.design import Description, chosen_bias
-from posbias.measure.attention import AttentionReading
 from posbias.measure.instrument import Instrument
 from posbias.measure.untrained_profiles import read_untrained
 from posbias.networks.added_biases import added_biases
+from posbias.networks.attention import Reading
 from posbias.networks.description import description_text
 from posbias.networks.given_biases import given_biases
 from posbias.provenance import versions
@@ -116,7 +116,7 @@ def _trained(model: PreTrainedModel, drawn: dict[int, Int[Tensor, "N n"]]) -> di
         n, end = ids.shape[1], "" if times == 1 else f"_{times}"
         kernels, readings = np.zeros((instrument.T, n, n)), []
 
-        def see(reading: AttentionReading, kernels: Float[np.ndarray, "T n n"] = kernels) -> None:
+        def see(reading: Reading, kernels: Float[np.ndarray, "T n n"] = kernels) -> None:
             kernels[reading.layer] += reading.probabilities.double().mean(1).sum(0).numpy()
 
         for batch in ids.split(BATCH):

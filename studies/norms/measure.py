@@ -17,11 +17,11 @@ import xarray as xr
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from posbias.measure.attention import AttentionReading
 from posbias.measure.instrument import Instrument
 from posbias.measure.normalisation import centres, denominators, size_over_features
 from posbias.measure.session import Session
 from posbias.measure.settings import Settings
+from posbias.networks.attention import Reading
 from posbias.networks.families import output_projection
 from posbias.networks.hooks import After, hooked, returned
 from studies.norms.courses import held_out_courses, removals, smooth_course
@@ -189,7 +189,7 @@ def read_recency(
     for start in range(0, N, batch_size):
         rows = slice(start, start + batch_size)
 
-        def observe(reading: AttentionReading, rows: slice = rows) -> None:
+        def observe(reading: Reading, rows: slice = rows) -> None:
             t, content = reading.layer, reading.content()
             share, above = later_preferred(content, reading.allowed, queries)
             preference[rows, t], positive[rows, t] = share.mean(-1).cpu().numpy(), above.mean(-1).cpu().numpy()

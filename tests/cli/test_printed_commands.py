@@ -52,10 +52,6 @@ def tiny(tmp_path_factory):
     transformers.LlamaForCausalLM(config).save_pretrained(folder)
     deep = transformers.LlamaConfig(vocab_size=2048, **size | {"num_hidden_layers": 12, "num_attention_heads": 8})
     transformers.LlamaForCausalLM(deep).save_pretrained(folder.parent / "deep")
-    helium = transformers.HeliumConfig(
-        vocab_size=2048, head_dim=8, num_key_value_heads=2, **size
-    )  # of which the page makes a row
-    transformers.HeliumForCausalLM(helium).save_pretrained(folder.parent / "helium")
     return folder
 
 
@@ -117,7 +113,7 @@ def test_commands_work_as_printed(page, tiny, tmp_path, monkeypatch, capsys):
         for option in {"-o", "--output"} & set(words):  # some commands of a page are alternatives
             (tmp_path / words[words.index(option) + 1]).unlink(missing_ok=True)
         few = FEW if set(NAMES) & set(words) and program == "posbias" and not {"--prompts", "-N"} & set(words) else ()
-        others = {"path/to/model": "helium", "llama-12x256": "deep"}
+        others = {"llama-12x256": "deep"}
         words = [str(tiny.parent / others[word]) if word in others else word for word in words]
         here = [str(tiny) if word in NAMES else LIKE.get(word, word) for word in words]
         assert ended(program, [*here, *few]) == 0, (words, capsys.readouterr().err)

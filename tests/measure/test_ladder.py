@@ -10,7 +10,7 @@ from measuring import VARIED, N, arguments, make, refused, save, status, write_d
 import posbias
 from posbias.cli import main
 from posbias.measure.instrument import Instrument
-from posbias.measure.ladder import Rungs, fused_mean, ring
+from posbias.measure.ladder import Rungs, mean_weights, ring
 from posbias.measure.loading import Source
 from posbias.measure.positions import read_positions
 from posbias.measure.results import read_results
@@ -85,10 +85,10 @@ def test_weights_of_fused_attention_are_made_once_where_they_are_small(monkeypat
     made = []
 
     def counted(reading):
-        weights = fused_mean(reading)
+        weights = mean_weights(reading)
         return lambda: made.append(1) or weights()
 
-    monkeypatch.setattr("posbias.measure.ladder.fused_mean", counted)
+    monkeypatch.setattr("posbias.measure.ladder.mean_weights", counted)
     rungs, model = Rungs(PAIRED.pairings, names=("vectors",)), make("llama", attention="sdpa")
     few = Instrument(model).measure(prompts(), rungs=rungs).ladder
     assert len(made) == T and N <= B * 8

@@ -9,11 +9,11 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 from measuring import N, make, prompts
 
 from posbias.measure import accumulators as layer_sums
-from posbias.measure import attention
 from posbias.measure.accumulators import LayerSums, bin_centres
-from posbias.measure.attention import AttentionReading
 from posbias.measure.instrument import Instrument
 from posbias.measure.positions import read_positions
+from posbias.networks import attention
+from posbias.networks.attention import Reading
 from posbias.rollout.token_bins import BAND, TokenBins, token_bins
 
 CPU = torch.device("cpu")
@@ -164,8 +164,8 @@ def test_masked_entries_are_counted_nowhere():
 def test_bins_are_centred_and_the_outer_ones_open():
     layer = LayerSums(1, token_bins(2, 2), CPU, ("content",))
     logits = torch.tensor([[[[0.12, -torch.inf], [-100.0, 100.0]]], [[[0.13, -torch.inf], [-0.12, 31.9]]]])
-    allowed = torch.ones(2, 2, dtype=torch.bool).tril()
-    layer.add(AttentionReading(0, logits, logits.softmax(-1), None, allowed))
+    x = torch.zeros(2, 1, 2, 1)
+    layer.add(Reading(0, x, x, x, None, 1.0, logits_qk=logits, weights=logits.softmax(-1)))
     means = layer.means(2, 2)
     expected = {"diagonal": {0.0: 1, 0.25: 1, 31.75: 2}, "offdiagonal": {-32.0: 1, 0.0: 1}}
     for where, counts in expected.items():

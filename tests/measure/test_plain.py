@@ -9,10 +9,10 @@ from measuring import CONFIGS, LLAMA, VOCABULARY, N, make, prompts, save, write_
 from transformers import AutoConfig, AutoModelForCausalLM, set_seed
 
 import posbias
+from posbias.measure.check import check_instrument
 from posbias.measure.instrument import Instrument
 from posbias.measure.plain import PlainInstrument
 from posbias.measure.results import OF_ROW
-from posbias.measure.selfcheck import check_instrument
 from posbias.networks.families import FAMILIES
 from posbias.networks.hooks import hooked
 

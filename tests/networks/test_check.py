@@ -4,30 +4,23 @@ import json
 from dataclasses import replace
 
 import pytest
-import yaml
 from measuring import LLAMA, make, prompts, save, settings
 from transformers import AutoConfig
 
-from posbias.measure.rowcheck import compared
-from posbias.networks.check import main, tried
+from posbias.measure.instrument import Instrument
+from posbias.networks import register
+from posbias.networks.check import comparisons, main
 from posbias.networks.families import FAMILIES, GROUPS
 
-ROW = {
-    "blocks": "model.layers",
-    "attention": "self_attn",
-    "output": "self_attn",
-    "position": "rotary",
-    "scale": "scaling",
-    "projections": ["query_key_value"],
-    "groups": "head by head",
-}
-"""Persimmon's, which the table has not."""
+PERSIMMON = replace(
+    FAMILIES["llama"], name="persimmon", unrotated=None, projections=("query_key_value",), groups=GROUPS["head by head"]
+)
 WRONG = [
-    ("granite", {"multiplier": lambda layer: 1.0}, "x_t + a_t"),
-    ("gemma2", {"output": "self_attn"}, "x_t + a_t"),
-    ("gptj", {"parallel": False}, "x_t + a_t"),
-    ("llama", {"parallel": True}, "x_t + a_t"),
-    ("llama", {"output": "mlp"}, "x_t + a_t"),
+    ("granite", {"multiplier": lambda layer: 1.0}, "x + a"),
+    ("gemma2", {"output": "self_attn"}, "x + a"),
+    ("gptj", {"parallel": False}, "x + a"),
+    ("llama", {"parallel": True}, "x + a"),
+    ("llama", {"output": "mlp"}, "x + a"),
     ("llama", {"scale": lambda attention: 0.1}, "scale"),
     ("gpt2", {"groups": GROUPS["head by head"]}, "attention times values"),
     ("llama", {"projections": ("q_proj", "v_proj", "k_proj")}, "attention times values"),
@@ -35,16 +28,17 @@ WRONG = [
     ("llama", {"norm": ("post_attention_layernorm",)}, "what attention reads"),
     ("llama", {"norm": ()}, "what attention reads"),
     ("olmo2", {"norm": ("post_attention_layernorm",)}, "what attention reads"),
-    ("bloom", {"bias": None, "biased": None}, "content logits"),
+    ("bloom", {"bias": None}, "attention, against a softmax"),
+    ("mpt", {"scale": lambda attention: 0.1}, "attention, against a softmax"),
 ]
 """Family, what is changed in its row, and the first line that disagrees."""
 
 
 @pytest.fixture
-def folder(tmp_path):
-    """Return a directory with Persimmon's configuration alone."""
-    AutoConfig.for_model("persimmon", **LLAMA).save_pretrained(tmp_path / "model")
-    return tmp_path / "model"
+def table(monkeypatch):
+    """Return the table of families, which is as it was after the test."""
+    monkeypatch.setattr("posbias.networks.families.FAMILIES", changed := dict(FAMILIES))
+    return changed
 
 
 @pytest.mark.parametrize(
@@ -67,42 +61,41 @@ def test_weights_that_are_there_are_read(tmp_path, capsys):
 
 @pytest.mark.parametrize(("name", "changes", "line"), WRONG, ids=[f"{name}-{[*x][0]}" for name, x, _ in WRONG])
 def test_a_wrong_row_is_found_out_by_the_line_of_its_field(name, changes, line):
-    model, ids = make(name), prompts(2, 12)
-    with tried(replace(FAMILIES[name], **changes)):
-        off = [one for one in compared(model, ids) if not one.holds]
+    instrument, ids = Instrument(make(name)), prompts(1, 12)
+    assert all(one.holds for one in comparisons(instrument, ids))
+    instrument.family = replace(instrument.family, **changes)
+    off = [one for one in comparisons(instrument, ids) if not one.holds]
     assert off and any(one.what.startswith(line) for one in off), off
     assert any({*one.fields.split(", ")} & {*changes} for one in off), off
-    assert all(one.holds for one in compared(model, ids))  # the table has its own row again
+
+
+def test_a_row_that_is_registered_is_tried(table, tmp_path, capsys):
+    AutoConfig.for_model("persimmon", **LLAMA).save_pretrained(tmp_path)
+    assert main([str(tmp_path)]) == 2 and "persimmon, which has no row" in capsys.readouterr().err
+    register(PERSIMMON)
+    assert main([str(tmp_path)]) == 0 and capsys.readouterr().out.endswith("the row agrees with the model\n")
+    table["persimmon"] = replace(PERSIMMON, groups=GROUPS["one after another"])
+    assert main([str(tmp_path)]) == 1
+    out = capsys.readouterr().out
+    assert "OFF, look at projections, groups" in out and out.endswith("the row DISAGREES with the model\n")
 
 
 @pytest.mark.parametrize(
-    ("row", "code", "words"),
+    ("changes", "words"),
     [
-        ({"colour": 1}, 2, "expected fields among name, blocks, attention"),
-        ({"blocks": "transformer.h"}, 2, "row persimmon: blocks: expected a list of layers such as model.layers"),
-        ({"attention": "attn"}, 2, "row persimmon: attention: expected what PersimmonDecoderLayer has (self_attn, mlp"),
-        ({"output": "self_attn.o"}, 2, "row persimmon: output: expected what PersimmonDecoderLayer has"),
-        ({"projections": ["qkv"]}, 2, "row persimmon: projections: expected what PersimmonAttention has"),
-        ({"scale": "scal"}, 2, "row persimmon: scale: expected what PersimmonAttention has"),
-        ({"groups": "by colour"}, 2, "groups: expected one of head by head, one after another"),
-        ({"parallel": "yes"}, 2, "parallel: expected true or false, received 'yes'"),
-        ({"name": "llama"}, 2, "name: expected persimmon, the model's model_type, received llama"),
-        ({"blocks": None}, 2, "blocks: expected a name, received None"),
-        ({"position": "rope"}, 2, "position: expected one of alibi, rotary, learned, received rope"),
-        ({"norm": []}, 1, "look at norm, projections"),
-        ({"scale": 0.1}, 1, "scale, against that multiple: "),
-        ({"groups": "one after another"}, 1, "look at projections, groups"),
+        ({"blocks": "transformer.h"}, "row persimmon: blocks: expected a list of layers such as model.layers"),
+        ({"attention": "attn"}, "row persimmon: attention: expected what PersimmonDecoderLayer has (self_attn, mlp"),
+        ({"output": "self_attn.o"}, "row persimmon: output: expected what PersimmonDecoderLayer has"),
+        ({"projections": ("qkv",)}, "row persimmon: projections: expected what PersimmonAttention has"),
+        ({"scale": lambda attention: attention.scal}, "row persimmon: scale: expected what PersimmonAttention has"),
     ],
 )
-def test_a_row_in_a_file_is_refused_or_disagrees(row, code, words, folder, capsys):
-    file = folder.parent / "row.yaml"
-    file.write_text(yaml.safe_dump({**ROW, **row}))
-    there = sorted(folder.parent.rglob("*"))
-    assert main([str(folder), "--row", str(file)]) == code
+def test_a_path_that_is_not_there_is_refused(changes, words, table, tmp_path, capsys):
+    AutoConfig.for_model("persimmon", **LLAMA).save_pretrained(tmp_path)
+    table["persimmon"] = replace(PERSIMMON, **changes)
+    assert main([str(tmp_path)]) == 2
     out, err = capsys.readouterr()
-    said = [line for line in err.splitlines() if not line.startswith("[")]
-    assert (words in said[-1] and len(said) == 1 and not out) if code == 2 else words in out
-    assert sorted(folder.parent.rglob("*")) == there and "persimmon" not in FAMILIES
+    assert words in err and not out
 
 
 @pytest.mark.parametrize(
@@ -110,7 +103,7 @@ def test_a_row_in_a_file_is_refused_or_disagrees(row, code, words, folder, capsy
     [
         (None, "expected a directory with a config.json"),
         ({"model_type": "bert"}, "received bert, an encoder"),
-        ({"model_type": "mamba", "hidden_size": 32, "num_hidden_layers": 2}, "row: expected --row"),
+        ({"model_type": "mamba", "hidden_size": 32, "num_hidden_layers": 2}, "layers without attention"),
     ],
 )
 def test_what_is_no_model_with_attention_is_refused(fields, words, tmp_path, capsys):

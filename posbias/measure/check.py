@@ -1,19 +1,17 @@
 """What is checked of a model before it is measured: that the instrument sees what the model does.
 
-On one short prompt three things are held to the model's own numbers: the logits of a
-pass that is watched, to those of eager attention; what each layer adds to the stream; and the gradient, which is
-compared with finite differences.
-What is measured wrong for a reason that nobody thought of is refused here.
+A list of comparisons, each by means that do not use what it compares. Measuring raises on the first that fails:
+the logits of a watched pass against those of the model's own attention, what each layer adds to the stream, and the
+gradient against finite differences. Whoever adds a family has these and more printed
+(:mod:`posbias.networks.check`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from inspect import signature
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -24,7 +22,8 @@ from posbias import errors
 from posbias.measure.instrument import Instrument, NotFinite
 from posbias.measure.offload import works_on
 from posbias.measure.weights import coded_layers
-from posbias.networks.families import row_of
+from posbias.networks.attention import computed
+from posbias.networks.families import Family, row_of, text_config
 from posbias.networks.hooks import After, Before, given, hooked, regiven, rereturned, returned
 
 TOKENS = 256
@@ -44,50 +43,27 @@ HIDDEN = 0.25
 TOPK = {torch.topk, Tensor.topk}
 RELU = {torch.nn.functional.relu, torch.relu, Tensor.relu}
 
-Logits = Callable[[Float[Tensor, "B n d"]], Float[Tensor, "B v"]]
-"""What gives the last position's next-token logits for input embeddings."""
 
+class Comparison(NamedTuple):
+    """Say how far two ways to one number are apart."""
 
-@dataclass(frozen=True)
-class Agreement:
-    """Hold how far an instrument is from its model on one prompt."""
+    what: str
+    off: float | None
+    """Infinite where one of them fails; None where rounding hides what there is."""
+    within: float
+    fields: str
+    """Fields of the family's row that it depends on."""
+    error: ValueError | None = None
+    """What is raised in measuring where they do not agree."""
 
-    bits: int
-    """Of the numbers that were compared."""
-    tokens: int
-    """Of the prompt."""
-    logits: float
-    """Largest difference of a logit when the pass is watched, from eager attention's, of the logits' range."""
-    sums: list[float]
-    """For each layer, what is not x_t + a_t, of the size of x_t."""
-    gradient: float | None
-    """Derivatives along random directions less finite differences, of their size; None where rounding hides them."""
+    @property
+    def holds(self) -> bool:
+        """Whether they agree."""
+        return self.off is None or self.off <= self.within
 
-    def check(self, instrument: Instrument) -> None:
-        """Raise ValueError for the first of the three that is too far off."""
-        model: Any = instrument.model
-        name, coded = model.config.model_type, coded_layers(model)
-        factor = ROUNDED if coded or self.bits < 32 else 1
-        if not self.logits <= factor * LOGITS:
-            wanted, how = f"the model's own within {factor * LOGITS:.1%} of their range", "is watched"
-            if instrument.layers and model.config._attn_implementation != _own_attention(instrument):
-                how = "computes fused attention; try --attention eager"
-            elif not instrument.layers:
-                how = "is given embeddings in place of tokens"
-            raise errors.invalid("self-check of the logits", wanted, f"{self.logits:.2g} off as {name} {how}")
-        for t, off in enumerate(self.sums):
-            if not off <= factor * SUMS:
-                wanted = f"x + a inside the layer, a as the row of {name} finds it"
-                raise errors.invalid(f"self-check of layer {t}", wanted, f"{off:.2g} of x off")
-        if self.gradient is not None and not self.gradient <= GRADIENT:
-            received = f"{self.gradient:.2g} off{f'; weights are codes, in {coded[0]}' if coded else ''}"
-            raise errors.invalid("self-check of the gradient", f"finite differences within {GRADIENT:.0%}", received)
-
-    def text(self) -> str:
-        """Return all this as JSON, of layers the one that is furthest off."""
-        numbers = {"logits": self.logits, "sums": max(self.sums, default=None), "gradient": self.gradient}
-        rounded = {name: None if x is None else float(f"{x:.2g}") for name, x in numbers.items()}
-        return json.dumps({"bits": self.bits, "tokens": self.tokens, **rounded})
+    def __str__(self) -> str:
+        off = "hidden by rounding" if self.off is None else f"{self.off:.1e} off"
+        return f"{self.what}: {off}, {'ok' if self.holds else f'OFF, look at {self.fields}'}"
 
 
 def check_instrument(instrument: Instrument, ids: Int[Tensor, "n"]) -> str:
@@ -97,32 +73,108 @@ def check_instrument(instrument: Instrument, ids: Int[Tensor, "n"]) -> str:
     """
     computes = [getattr(module, "compute_dtype", None) for module in instrument.model.modules()]  # of bitsandbytes
     narrow = {torch.bfloat16, torch.float16} & {*computes, *(x.dtype for x in instrument.model.parameters())}
+    bits = 16 if narrow else 32
     try:
-        found = compared(instrument, ids, 16 if narrow else 32)
+        tokens, every = compared(instrument, ids[None, :TOKENS], bits)
     except NotFinite:
         return "{}"
-    found.check(instrument)
-    return found.text()
+    for one in every:
+        if not one.holds and one.error is not None:
+            raise one.error
+    logits, *sums, gradient = (one.off for one in every)
+    numbers = {"logits": logits, "sums": max(sums, default=None), "gradient": gradient}  # type: ignore[type-var]
+    rounded = {name: None if x is None else float(f"{x:.2g}") for name, x in numbers.items()}
+    return json.dumps({"bits": bits, "tokens": tokens, **rounded})
 
 
-def compared(instrument: Instrument, ids: Int[Tensor, "n"], bits: int) -> Agreement:
-    """Compare an instrument with its model on the first :data:`TOKENS` tokens of a prompt, or a few less."""
+def compared(instrument: Instrument, ids: Int[Tensor, "1 n"], bits: int) -> tuple[int, list[Comparison]]:
+    """Compare an instrument with its model on a prompt: its tokens, fewer by a few, and logits, sums and gradient."""
     made = _FixedChoice(1)
-    ids, own = _undecided(instrument, ids[None, :TOKENS], made)
-    sums, gradient, x = sums_apart(instrument, ids), read_gradient(instrument, ids), instrument.embeddings(ids)
+    ids, own = _undecided(instrument, ids, made)
+    sums, gradient, x = sums_apart(instrument, ids), _gradient(instrument, ids), instrument.embeddings(ids)
     u = _directions(x)
     steps = torch.cat([x, x + STEP * u, x - STEP * u]) if bits == 32 else x
     with torch.no_grad(), _FixedChoice(len(steps), made.experts):
         z = instrument.logits(steps).cpu()
-    seen = z[0].float()
     off = derivatives_apart(z.double(), u, gradient) if bits == 32 else None
-    if off is None and _is_missing(instrument.logits, x, gradient):
+    if off is None and _is_missing(instrument, x, gradient):
         off = 1.0
     spread = (own.max() - own.min()).clamp_min(torch.finfo(own.dtype).tiny)  # 0 of a head without weights
-    return Agreement(bits, ids.shape[1], float((seen - own).abs().max() / spread), sums, off)
+    factor = ROUNDED if bits < 32 or coded_layers(instrument.model) else 1
+    return ids.shape[1], [
+        _logits(instrument, float((z[0].float() - own).abs().max() / spread), factor * LOGITS),
+        *(_sums(instrument, t, x_off, factor * SUMS) for t, x_off in enumerate(sums)),
+        _derivatives(instrument, off),
+    ]
 
 
-def read_gradient(instrument: Instrument, ids: Int[Tensor, "1 n"]) -> Float[Tensor, "1 n d"]:
+def _logits(instrument: Instrument, off: float, within: float) -> Comparison:
+    config: Any = instrument.model.config
+    how = "is watched" if instrument.layers else "is given embeddings in place of tokens"
+    if instrument.layers and config._attn_implementation != _own_attention(instrument):
+        how = "computes fused attention; try --attention eager"
+    expected, received = (
+        f"the model's own within {within:.1%} of their range",
+        f"{off:.2g} off as {config.model_type} {how}",
+    )
+    error = errors.invalid("self-check of the logits", expected, received)
+    return Comparison("logits of a watched pass, against the model's own", off, within, "calls, scale, bias", error)
+
+
+def _sums(instrument: Instrument, t: int, off: float, within: float) -> Comparison:
+    expected = f"x + a inside the layer, a as the row of {instrument.model.config.model_type} finds it"  # type: ignore[union-attr]
+    error = errors.invalid(f"self-check of layer {t}", expected, f"{off:.2g} of x off")
+    what = f"x + a of layer {t}, against what the layer reads next"
+    return Comparison(what, off, within, "output, multiplier, parallel, stream", error)
+
+
+def _derivatives(instrument: Instrument, off: float | None) -> Comparison:
+    coded = coded_layers(instrument.model)
+    received = f"{off or 0:.2g} off{f'; weights are codes, in {coded[0]}' if coded else ''}"
+    error = errors.invalid("self-check of the gradient", f"finite differences within {GRADIENT:.0%}", received)
+    return Comparison("gradient, against finite differences", off, GRADIENT, "blocks", error)
+
+
+def check_paths(model: nn.Module, row: Family) -> None:
+    """Raise ValueError for the first path of a row that is not in the model, with what is there."""
+    T = text_config(model.config).num_hidden_layers
+    try:
+        layers = row.layers(model)
+    except (AttributeError, TypeError):
+        lists = ", ".join(path for path, one in model.named_modules() if isinstance(one, nn.ModuleList))
+        raise errors.invalid(f"row {row.name}: blocks", f"a list of layers such as {lists}", row.blocks) from None
+    if len(layers) != T:
+        raise errors.invalid(f"row {row.name}: blocks", f"a list of {T} layers", f"{row.blocks}, of {len(layers)}")
+    layer = layers[0]
+    _find(row, "attention", layer, row.attention_of)
+    _find(row, "output", layer, row.output_of)
+    attention = row.attention_of(layer)
+    if row.norm and norms_before(layer):
+        _find(row, "norm", layer, row.norm_of)
+    if row.latent is None:
+        _find(row, "projections", attention, row.projections_of)
+    for path in row.unrotated or ():
+        _find(row, "unrotated", attention, lambda one, path=path: one.get_submodule(path))  # type: ignore[misc]
+    _find(row, "scale", attention, row.scale)
+
+
+def _find(row: Family, field: str, module: nn.Module, find: Callable[[nn.Module], Any]) -> None:
+    """Raise ValueError unless a field of a row finds what it names in a module."""
+    try:
+        find(module)
+    except (AttributeError, StopIteration, TypeError) as error:
+        there = ", ".join(name for name, _ in module.named_children())
+        value: Any = getattr(row, field)
+        named = str(error)[:80] if callable(value) else repr(value)
+        raise errors.invalid(f"row {row.name}: {field}", f"what {type(module).__name__} has ({there})", named) from None
+
+
+def norms_before(layer: Any) -> bool:
+    """Tell whether a layer's norm comes before its attention; OPT's comes after it in one configuration."""
+    return bool(getattr(layer, "do_layer_norm_before", True))
+
+
+def _gradient(instrument: Instrument, ids: Int[Tensor, "1 n"]) -> Float[Tensor, "1 n d"]:
     """Return the gradient of p by the input embeddings that an instrument takes on a prompt."""
     found: list[Tensor] = []
 
@@ -159,13 +211,13 @@ def derivatives_apart(
     return _size(slopes - differences) / largest if largest > 0 else 0.0
 
 
-def _is_missing(logits: Logits, x: Float[Tensor, "1 n d"], gradient: Float[Tensor, "1 n d"]) -> bool:
+def _is_missing(instrument: Instrument, x: Float[Tensor, "1 n d"], gradient: Float[Tensor, "1 n d"]) -> bool:
     """Tell whether tokens without any gradient have an effect when they are replaced, far more than rounding."""
     dead = gradient.norm(dim=-1, keepdim=True).to(x.device) == 0
     if not dead.any():
         return False
     with torch.no_grad():
-        z, other = logits(torch.cat([x, torch.where(dead, _directions(x)[:1], x)])).float()
+        z, other = instrument.logits(torch.cat([x, torch.where(dead, _directions(x)[:1], x)])).float()
     return bool((other - z).abs().max() > ROUNDED * LOGITS * (z.max() - z.min()))
 
 
@@ -259,7 +311,7 @@ def _undecided(
     options = {"use_cache": False, "logits_to_keep": keep}
     options = {name: x for name, x in options.items() if name in signature(model.forward).parameters}
     there = ids.to(works_on(model.get_input_embeddings()))
-    with torch.no_grad(), _computed(model.config, _own_attention(instrument)), mode:
+    with torch.no_grad(), computed(model.config, _own_attention(instrument)), mode:
         logits = model(input_ids=there, **options).logits
     z = logits[0, -keep:].float().cpu()
     first, second = z.softmax(-1).topk(2).values.unbind(-1)
@@ -276,18 +328,7 @@ def _own_attention(instrument: Instrument) -> str:
     family = row_of(config)
     if family is None or coded_layers(instrument.model):
         return str(config._attn_implementation)
-    return "sdpa" if family.biased and family.is_fused(config) else "eager"
-
-
-@contextmanager
-def _computed(config: Any, attention: str) -> Iterator[None]:
-    """Compute attention in one way inside the block."""
-    there = config._attn_implementation
-    config._attn_implementation = attention
-    try:
-        yield
-    finally:
-        config._attn_implementation = there
+    return "sdpa" if family.calls == "sdpa" else "eager"
 
 
 def _size(x: Tensor) -> float:

@@ -11,7 +11,7 @@ from torch import nn
 from transformers.models.llama import modeling_llama
 
 import posbias
-from posbias.measure import selfcheck
+from posbias.measure import check
 from posbias.measure.instrument import Instrument
 from posbias.networks.families import family_of
 from posbias.networks.hooks import hooked, rereturned, returned
@@ -24,7 +24,7 @@ ROWS = (
 
 
 def apart(model, n=24):
-    return json.loads(selfcheck.check_instrument(Instrument(model), prompts(1, n)[0]))
+    return json.loads(check.check_instrument(Instrument(model), prompts(1, n)[0]))
 
 
 @pytest.mark.parametrize("name", [name for name in ROWS if name in CONFIGS])
@@ -32,11 +32,11 @@ def test_what_is_right_is_a_fifth_of_what_is_refused(name):
     model = make(name)
     before = {key: (id(x), x.dtype) for key, x in model.named_parameters()}
     instrument = Instrument(model)
-    found = [json.loads(selfcheck.check_instrument(instrument, ids)) for ids in prompts(5, 24)]
+    found = [json.loads(check.check_instrument(instrument, ids)) for ids in prompts(5, 24)]
     assert all(x["bits"] == 32 and 18 <= x["tokens"] <= 24 for x in found)
-    assert all(x["logits"] < selfcheck.LOGITS / 5 and x["sums"] < selfcheck.SUMS / 5 for x in found)
+    assert all(x["logits"] < check.LOGITS / 5 and x["sums"] < check.SUMS / 5 for x in found)
     # where a derivative happens to be small, rounding is a larger part of it: one prompt in 400 is over a fifth
-    assert np.median([x["gradient"] for x in found]) < selfcheck.GRADIENT / 5
+    assert np.median([x["gradient"] for x in found]) < check.GRADIENT / 5
     assert {key: (id(x), x.dtype) for key, x in model.named_parameters()} == before
 
 
@@ -49,12 +49,12 @@ def test_in_16_bits_what_is_right_is_let_pass(name):
 @pytest.mark.parametrize("name", ["llama", "mistral", "falcon-alibi", "mixtral", "deepseek_v3", "gemma3"])
 def test_fused_attention_too(name):
     found = apart(make(name, attention="sdpa"))
-    assert found["logits"] < selfcheck.LOGITS / 5 and found["gradient"] < selfcheck.GRADIENT / 5
+    assert found["logits"] < check.LOGITS / 5 and found["gradient"] < check.GRADIENT / 5
 
 
 def test_fused_attention_that_differs_from_eager_is_refused(monkeypatch):
     model, right = make("llama", attention="sdpa"), modeling_llama.eager_attention_forward
-    assert apart(model)["logits"] < selfcheck.LOGITS / 5
+    assert apart(model)["logits"] < check.LOGITS / 5
 
     def wrong(*args, scaling, **more):
         return right(*args, scaling=1.2 * scaling, **more)
@@ -67,9 +67,9 @@ def test_fused_attention_that_differs_from_eager_is_refused(monkeypatch):
 def test_experts_between_which_rounding_decides_are_those_of_the_other_pass():
     """Of two that are equally good a rounding chooses one; the second pass is given what the first one chose."""
     x = torch.tensor([[3.0, 3.0, 1.0], [0.0, 2.0, 2.0]])
-    with (first := selfcheck._FixedChoice(1)):
+    with (first := check._FixedChoice(1)):
         x.topk(1)
-    with selfcheck._FixedChoice(2, first.experts):
+    with check._FixedChoice(2, first.experts):
         values, chosen = (x[:1] + torch.tensor([[[0.0, 1e-6, 0.0]]] * 2)).topk(1)
     assert chosen.flatten().tolist() == first.experts[0][:1].flatten().tolist() * 2 and (values == 3).all()
 
@@ -117,27 +117,27 @@ def test_a_row_that_finds_another_attention_output_is_refused(name, change):
     with pytest.raises(
         ValueError, match=rf"^self-check of layer 0: expected x \+ a inside .* {name} finds it, received"
     ):
-        selfcheck.check_instrument(instrument, prompts(1, 12)[0])
+        check.check_instrument(instrument, prompts(1, 12)[0])
 
 
 def test_a_norm_after_attention_that_is_left_out_is_refused():
     instrument = Instrument(make("gemma2"))
     instrument.family = replace(instrument.family, output="self_attn")
     with pytest.raises(ValueError, match=r"^self-check of layer 0"):
-        selfcheck.check_instrument(instrument, prompts(1, 12)[0])
+        check.check_instrument(instrument, prompts(1, 12)[0])
 
 
-def test_watching_that_changes_the_model_is_refused():
-    """Falcon's eager attention adds ALiBi twice unless its row silences one of them."""
+def test_a_scale_that_changes_the_model_is_refused():
+    """Where a row says the scale to our attention function: Falcon's own tells it to nobody."""
     instrument = Instrument(make("falcon-alibi"))
-    instrument.family = replace(instrument.family, bias=None)
+    instrument.family = replace(instrument.family, scale=lambda attention: 0.1)
     with pytest.raises(ValueError, match=r"^self-check of the logits: expected the model's own within 0.1%"):
-        selfcheck.check_instrument(instrument, prompts(1, 12)[0])
+        check.check_instrument(instrument, prompts(1, 12)[0])
 
 
 def test_where_rounding_hides_differences_a_token_without_gradient_is_still_seen(monkeypatch):
     """As in models of 8 bits, where what layers are given is rounded to codes."""
-    monkeypatch.setattr(selfcheck, "HIDDEN", 0.0)
+    monkeypatch.setattr(check, "HIDDEN", 0.0)
     model = make("llama")
     assert apart(model)["gradient"] is None
     with pytest.raises(ValueError, match="self-check of the gradient"), hooked([], [(model.model.layers[0], stopped)]):
@@ -158,8 +158,8 @@ def test_it_is_in_the_file_and_a_failure_leaves_none(tmp_path, capsys, monkeypat
     found = posbias.open(place / "bloom").measure(
         prompts=2, length=16, quantities="mixing,influence", dataset=place / "d.jsonl"
     )
-    assert json.loads(found.provenance["self_check"])["gradient"] < selfcheck.GRADIENT
-    monkeypatch.setattr(selfcheck, "GRADIENT", 0.0)
+    assert json.loads(found.provenance["self_check"])["gradient"] < check.GRADIENT
+    monkeypatch.setattr(check, "GRADIENT", 0.0)
     (out := tmp_path / "out").mkdir()
     capsys.readouterr()
     refused(capsys, out, arguments(place, out / "m.nc", prompts=2), "self-check of the gradient: expected")
@@ -191,7 +191,7 @@ def test_weights_that_are_packed_let_no_gradient_through_and_are_kept_from_it():
         apart(packing(make("llama")))
     kept = packing(make("llama"))
     let_gradients_pass(kept)
-    assert apart(kept)["gradient"] < selfcheck.GRADIENT / 5
+    assert apart(kept)["gradient"] < check.GRADIENT / 5
     assert torch.allclose(Instrument(kept).measure(prompts()).influence, wanted, rtol=1e-5)
 
 
