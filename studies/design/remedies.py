@@ -68,8 +68,6 @@ GRIDS: dict[str, tuple[Callable[..., np.ndarray], tuple[float, float]]] = {
 """Scales, exponents and cut-offs that are tried."""
 TOLERATED = 0.1
 """Nats a token that a cheap setting may cost at most, on the prompts that are searched."""
-LAST = 64
-"""How many tokens at the end count as recent."""
 RESAMPLES, SEED = 200, 0
 """Of the bootstrap over units, the same in the study and in its tables, so that all resamples are paired."""
 PARTS, COPIES = 8, 128
@@ -190,33 +188,25 @@ VARIABLES: dict[str, tuple[tuple[str, ...], str]] = {
     "rollout": (("condition", "variant", "position"), "influence profile by rollout"),
     "rollout_resampled": (
         ("condition", "variant", "statistic", "resample"),
-        "what is said of the rollouts in resamples of modules",
+        "W₁ to uniform of the rollouts in resamples of modules",
     ),
     "influence_prompts": (("condition", "prompt", "position"), "‖∂p/∂e‖ of each prompt"),
     "loss_prompts": (("condition", "prompt"), "mean loss of the next token, nats"),
     "lambda_frobenius": (("condition", "layer"), "mean of ‖a‖/(‖x‖+‖a‖), Frobenius norms"),
     "score": (("condition", "place"), "what else was measured, by place"),
     "setting": (("condition", "parameter"), "numbers for the remedy's parameters"),
-    "search_W1": (("searched", "evaluation"), "W₁ of the rollout to uniform on the prompts that are searched"),
-    "search_loss": (("searched", "evaluation"), "loss on them, nats"),
-    "search_setting": (("searched", "evaluation", "parameter"), "numbers for the remedy's parameters"),
-    "document": (("prompt",), "where each prompt is from"),
     "unit": (("prompt",), "the document's module: what is resampled"),
 }
 """Name → dimensions and meaning of what is measured; settings are padded with NaN."""
-VARIANTS = ("kernels", "own")
-"""Rollouts: of mean kernels and mean λ, and the mean of each prompt's own."""
 
 
-def statistics_of(profiles: Float[np.ndarray, "B n"]) -> dict[str, Float[np.ndarray, "B"]]:
-    """Return each profile's normalised W₁ to uniform, the share of the last tokens, and that of the first token.
+def distances_to_even(profiles: Float[np.ndarray, "B n"]) -> Float[np.ndarray, "B"]:
+    """Return each profile's normalised W₁ to uniform.
 
-    >>> {name: x.tolist() for name, x in statistics_of(np.array([[1.0, 0.0], [0.5, 0.5]])).items()}
-    {'W1': [0.5, 0.0], 'last': [1.0, 1.0], 'first': [1.0, 0.5]}
+    >>> distances_to_even(np.array([[1.0, 0.0], [0.5, 0.5]])).tolist()
+    [0.5, 0.0]
     """
-    n = profiles.shape[-1]
-    uniform = np.full(n, 1 / n)
-    return {"W1": wasserstein_to(profiles, uniform), "last": profiles[:, -LAST:].sum(-1), "first": profiles[:, 0]}
+    return wasserstein_to(profiles, np.full(profiles.shape[-1], 1 / profiles.shape[-1]))
 
 
 @dataclass(frozen=True)
@@ -460,18 +450,13 @@ def measure_remedies(settings: Settings, names: Sequence[str] = KNOWN, score: Sc
     found = [seen[name, setting] for name, _, setting in rows]
     arrays = {name: np.stack([x[name] for x in found]) for name in found[0]} | {
         "setting": np.stack([_padded(setting) for _, _, setting in rows]),
-        "search_W1": np.array([[x.distance for x in own] for own in tried.values()]),
-        "search_loss": np.array([[x.loss for x in own] for own in tried.values()]),
-        "search_setting": np.array([[_padded(x.setting) for x in own] for own in tried.values()]),
-        "document": study.prompts.origins,
         "unit": units,
     }
     coords: dict[str, Any] = {
         "remedy": ("condition", [name for name, _, _ in rows]),
         "choice": ("condition", [choice for _, choice, _ in rows]),
-        "variant": list(VARIANTS),
-        "statistic": ["W1", "last", "first"],
-        "searched": list(tried),
+        "variant": ["kernels"],
+        "statistic": ["W1"],
     }
     if "chosen" in names:
         coords["added_bias"] = ("condition", [json.dumps(remedies.bias(name, setting)) for name, _, setting in rows])
@@ -479,11 +464,8 @@ def measure_remedies(settings: Settings, names: Sequence[str] = KNOWN, score: Sc
         "evaluations": EVALUATIONS,
         "search_prompts": len(few),
         "search_length": few.shape[1],
-        "search_W1_intact": intact.distance,
-        "search_loss_intact": intact.loss,
         "calibration_prompts": len(calibration),
         "tolerated": TOLERATED,
-        "last_tokens": LAST,
         "resamples": RESAMPLES,
         "middle_layers": f"{remedies.middle.start} to {remedies.middle.stop - 1}",
         "remedies": "; ".join(f"{x} ({REMEDIES[x].source}): {REMEDIES[x].reading}" for x in names),
@@ -503,7 +485,7 @@ def _search(remedies: Remedies, ids: Int[Tensor, "N n"]) -> tuple[Attempt, dict[
         with remedies.context(name, setting):
             reading = read_forward(remedies.instrument, ids)
         p = rolled_out(reading.kernels, reading.mixing, np.ones((1, len(ids))))
-        return Attempt(setting, float(statistics_of(p)["W1"][0]), float(reading.loss.mean()))
+        return Attempt(setting, float(distances_to_even(p)[0]), float(reading.loss.mean()))
 
     tried = {
         name: remedies.tried(name, EVALUATIONS, lambda setting, name=name: attempt(name, setting))  # type: ignore[misc]
@@ -517,13 +499,10 @@ def _condition(study: Session, weights: Float[np.ndarray, "B N"]) -> dict[str, n
     """Measure one condition, inside its context."""
     instrument, size, N = study.instrument, study.settings.batch_size, len(study.ids)
     reading = read_forward(instrument, study.ids, size)
-    ways = np.concatenate([np.ones((1, N)), np.eye(N), weights])
-    profiles = rolled_out(reading.kernels, reading.mixing, ways)
-    own = profiles[1 : N + 1]
-    resampled = profiles[N + 1 :], weights @ own / weights.sum(1, keepdims=True)
+    profiles = rolled_out(reading.kernels, reading.mixing, np.concatenate([np.ones((1, N)), weights]))
     return {
-        "rollout": np.stack([profiles[0], own.mean(0)]),
-        "rollout_resampled": np.array([list(statistics_of(p).values()) for p in resampled]),
+        "rollout": profiles[:1],
+        "rollout_resampled": distances_to_even(profiles[1:])[None, None],
         "influence_prompts": torch.cat([instrument.measure(x).influence for x in study.ids.split(size)]).numpy(),
         "loss_prompts": reading.loss,
         "lambda_frobenius": reading.mixing.mean(0),

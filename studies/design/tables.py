@@ -14,7 +14,7 @@ from posbias.comparison.resampling import hull_interval, interval, resample_weig
 from posbias.comparison.samples import SMOOTH, u_decisions
 from posbias.design import distance_to_even
 from posbias.report.scoring import sample_of
-from studies.design.remedies import REMEDIES, SEED, statistics_of
+from studies.design.remedies import REMEDIES, SEED, distances_to_even
 from studies.reference.influence_tables import SMOOTH_LONG
 from studies.reference.models import DESIGNED
 from studies.reference.training_seeds import by_seed, complete, split_seeds
@@ -168,7 +168,7 @@ def remedy_table(study: xr.Dataset) -> pd.DataFrame:
         row: dict[str, Any] = {"remedy": str(remedy), "label": REMEDIES[str(remedy)].label, "choice": str(choice)}
         row |= _ends("extra", (loss[k] - loss[0]).mean(), *interval(drawn[:, k] - drawn[:, 0]))
         influence = study["influence_prompts"][k].values.astype(np.float64)
-        drawn_influence = statistics_of(unit(weights @ influence))["W1"]
+        drawn_influence = distances_to_even(unit(weights @ influence))
         for name, p, draws in (
             ("kernels", rollout[k].values, again[k].sel(statistic="W1").values),
             ("influence", influence.sum(0), drawn_influence),
