@@ -18,7 +18,9 @@ from time import perf_counter
 import numpy as np
 
 import posbias
-from posbias.rollout.biased import BiasedKernels, _flat_matrix, _flat_rows, biased_kernels, dense_kernel
+from posbias.rollout.head_kernels import flat_kernel
+from posbias.rollout.position_bias import described
+from posbias.rollout.structured import StructuredKernels, biased_kernels
 
 T, H = 70, 112  # BLOOM-176B
 
@@ -27,26 +29,25 @@ def seconds(run: Callable[[], object], repeats: int = 3) -> float:
     """Return the median wall time of ``run``, each time with nothing kept from before."""
     times = []
     for _ in range(repeats):
-        _flat_rows.cache_clear()
-        _flat_matrix.cache_clear()
+        flat_kernel.cache_clear()
         start = perf_counter()
         run()
         times.append(perf_counter() - start)
     return median(times)
 
 
-def dense_seconds(kernels: BiasedKernels, n: int, most: int = 4) -> float:
+def dense_seconds(kernels: StructuredKernels, n: int, most: int = 4) -> float:
     """Return the time of dense heads and vector-matrix products: up to ``most`` heads of a layer, scaled to all."""
-    heads = list(kernels.heads(0))
+    heads = [biased_kernels(1, described(bias), diagonal=d) for bias, d in kernels.alike(0)]
     v = np.full(n, 1 / n)
-    build = seconds(lambda: [dense_kernel(bias, d, n) for bias, d in heads[:most]], 1) / min(most, len(heads))
-    A = dense_kernel(*heads[0], n)
+    build = seconds(lambda: [head.dense(0, n) for head in heads[:most]], 1) / min(most, len(heads))
+    A = heads[0].dense(0, n)
     product = seconds(lambda: v @ A)
     layers = 1 if kernels.same_in_every_layer else kernels.T
     return build * len(heads) * layers + product * kernels.T
 
 
-def cases() -> list[tuple[str, BiasedKernels]]:
+def cases() -> list[tuple[str, StructuredKernels]]:
     """Return names and kernels: one for all, a different one for each head, and for each head and layer."""
     alphas, taus = np.linspace(0, 5, H * T).reshape(T, H), np.linspace(1, 6, H * T).reshape(T, H)
     found = []

@@ -14,10 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError,
 
 from posbias import errors
 from posbias.rollout import masks, schedules
-from posbias.rollout.biased import BiasedKernels, biased_kernels
 from posbias.rollout.influence import influence_profile
 from posbias.rollout.masks import Mask
-from posbias.rollout.structured import StructuredKernels, structured_kernels
+from posbias.rollout.structured import StructuredKernels, biased_kernels, structured_kernels
 
 Share = Annotated[FiniteFloat, Field(ge=0, le=1)]
 Count = Annotated[int, Field(gt=0, strict=True)]
@@ -134,7 +133,7 @@ class RolloutConfig(_Part):
         nothing = {"diagonal_scores": [[0.0]], "base_scores": [[0.0]]}
         return {"content_config": nothing, **fields, "attention_config": attention}
 
-    def kernels(self, scalar_content: ScalarContent = "every-head") -> StructuredKernels | BiasedKernels:
+    def kernels(self, scalar_content: ScalarContent = "every-head") -> StructuredKernels:
         """Return the kernels of the configuration: structured, or with the position biases that it has."""
         T, attention, content = self.num_layers, self.attention_config, self.content_config
         H, weights = attention.num_heads, attention.head_weights

@@ -28,12 +28,11 @@ from posbias import errors
 from posbias.comparison.fits import power_fit
 from posbias.measure.results import described_biases
 from posbias.rollout import masks
-from posbias.rollout.biased import BiasedKernels
 from posbias.rollout.influence import Kernels, influence_profile
 from posbias.rollout.kernels import attention_kernel, mix_heads
 from posbias.rollout.logits import content_logits, position_logits
 from posbias.rollout.masks import Mask
-from posbias.rollout.structured import structured_kernels
+from posbias.rollout.structured import kernels_of_biases, structured_kernels
 from posbias.rollout.token_bins import BinKernels, BinSteps, TokenBins
 from posbias.rollout.untrained import aligned_profile, untrained_profile
 
@@ -454,7 +453,7 @@ def _kernels(results: xr.Dataset, diagonal: np.ndarray, base: np.ndarray, n: int
     T, H = diagonal.shape
     if "added_bias" not in results.attrs:
         if biases is not None and not results["window"].values.any():
-            return BiasedKernels(T, H, biases, diagonal, np.full((1, H), 1 / H))
+            return kernels_of_biases(T, biases, diagonal)
         if biases is None and len(set(layers)) == 1:
             slopes = results["slopes"].values.astype(np.float64)
             slope = slopes if (slopes > 0).all() else None

@@ -24,7 +24,7 @@ def written(tmp_path):
 def test_fields_become_kernels_and_schedule(written):
     config = read_config(written(BASE))
     kernels = config.kernels()
-    assert kernels.diagonal.tolist() == [[1, 2], [3, 4]] and kernels.base.tolist() == [[5, 6], [7, 8]]
+    assert kernels.diagonal.tolist() == [[1, 2], [3, 4]]
     assert kernels.slopes.tolist() == [[0.5, 0.25]] and config.lambdas().tolist() == [0.3, 0.6]
     P = rollout_matrix(kernels, [0.3, 0.6], 6)
     assert np.allclose(config.profile(), P[-1], atol=1e-13)

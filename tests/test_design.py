@@ -26,9 +26,9 @@ from posbias.measure.summary import summarise
 from posbias.networks.added_biases import divided_logits
 from posbias.networks.description import description_text
 from posbias.predict import predict
-from posbias.rollout.biased import biased_kernels
 from posbias.rollout.influence import influence_profile
 from posbias.rollout.position_bias import AlibiBias, LogBias, RatioBias, described, layered_biases, position_bias
+from posbias.rollout.structured import biased_kernels
 
 N = 24
 LOG, FLAT = {"kind": "log", "alpha": 1.5}, {"kind": "flat", "tau": 1.5}

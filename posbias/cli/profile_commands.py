@@ -88,7 +88,7 @@ def _of_measurement(file: Path, asked: Asked) -> tuple[np.ndarray, int, int]:
 def _of_configuration(file: Path, asked: Asked) -> tuple[np.ndarray, int, int]:
     """Return the profile of a configuration, with its layers and heads; ValueError where λ gives no gains."""
     from posbias.configuration import read_config
-    from posbias.rollout.untrained import gains_of_mixing, profile_of_gains
+    from posbias.rollout.untrained import gains_of_mixing, untrained_profile
 
     config = read_config(file)
     if asked.length is not None:
@@ -98,7 +98,7 @@ def _of_configuration(file: Path, asked: Asked) -> tuple[np.ndarray, int, int]:
         return config.profile(heads), T, H
     try:
         gains = gains_of_mixing(config.lambdas())
-        return profile_of_gains(config.kernels(heads), gains, config.sequence_length), T, H
+        return untrained_profile(config.kernels(heads), gains, config.sequence_length), T, H
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from None
 

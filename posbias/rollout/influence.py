@@ -1,26 +1,25 @@
 """Rollout: the product P = R_T … R_1 of residual kernels, and the rows of it that matter.
 
-Kernels come as :class:`~posbias.rollout.structured.StructuredKernels`, as
-:class:`~posbias.rollout.biased.BiasedKernels`, as :class:`~posbias.rollout.token_bins.BinKernels`, or as an array
-(n, n), the same in every layer, or (T, n, n). A row of P is carried through the layers from the last to the first; the
-matrix P is formed only by :func:`rollout_matrix`.
+Kernels come as :class:`~posbias.rollout.layers.Layers`, such as
+:func:`~posbias.rollout.structured.structured_kernels` makes, or as an array (n, n), the same in every layer, or
+(T, n, n). A row of P is carried through the layers from the last to the first; the matrix P is formed only by
+:func:`rollout_matrix`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from posbias import errors
 from posbias.errors import Numbers
-from posbias.rollout.biased import BiasedKernels
 from posbias.rollout.clock import hop_distribution
-from posbias.rollout.structured import StructuredKernels
-from posbias.rollout.token_bins import BinKernels
+from posbias.rollout.layers import Layers, WrittenOut
 
-Kernels = StructuredKernels | BiasedKernels | BinKernels | np.ndarray
+Kernels = Layers | np.ndarray
 NEGLIGIBLE = 1e-17  # total probability of the hop counts that are left out
 
 
@@ -60,18 +59,19 @@ def influence_profile(
     >>> influence_profile(A, [0.2, 0.4])
     array([0.28, 0.72])
     """
-    kernels, lambda_, n = _checked(kernels, lambda_, n)
+    layers, lambda_, n = _checked(kernels, lambda_, n)
     v = _unit(n, row)
-    if _shared(kernels):
+    if layers.same_in_every_layer:
+        A = layers.kernel(0, n)
         weights = hop_distribution(lambda_)
         keep = int(np.searchsorted(np.cumsum(weights[::-1]), NEGLIGIBLE))
         total = np.zeros(n)
         for k, w in enumerate(weights[: weights.size - keep]):
-            v = _pull(kernels, v, 0) if k else v
+            v = A.rmatvec(v) if k else v
             total += w * v
         return total
-    for t in range(lambda_.size - 1, -1, -1):
-        v = _through(kernels, v, lambda_, t)
+    for t in reversed(np.flatnonzero(lambda_)):
+        v = _through(layers.kernel(t, n), v, lambda_[t])
     return v
 
 
@@ -88,16 +88,17 @@ def influence_history(
            [0.1 , 0.9 ],
            [0.28, 0.72]])
     """
-    kernels, lambda_, n = _checked(kernels, lambda_, n)
+    layers, lambda_, n = _checked(kernels, lambda_, n)
     history = np.empty((lambda_.size + 1, n))
     history[0] = _unit(n, row)
+    A = [layers.kernel(t, n) for t in range(1 if layers.same_in_every_layer else lambda_.size)]
     for depth in range(1, lambda_.size + 1):
-        if _shared(kernels):  # equal kernels commute, so that the new layer may act first
-            history[depth] = _through(kernels, history[depth - 1], lambda_, depth - 1)
+        if layers.same_in_every_layer:  # equal kernels commute, so that the new layer may act first
+            history[depth] = _through(A[0], history[depth - 1], lambda_[depth - 1])
             continue
         v = history[0]
         for t in range(depth - 1, -1, -1):
-            v = _through(kernels, v, lambda_, t)
+            v = _through(A[t], v, lambda_[t])
         history[depth] = v
     return history
 
@@ -118,12 +119,13 @@ def influence_by_hops(
            [0.22, 0.22],
            [0.06, 0.02]])
     """
-    kernels, lambda_, n = _checked(kernels, lambda_, n)
+    layers, lambda_, n = _checked(kernels, lambda_, n)
     parts = np.zeros((lambda_.size + 1, n))
     parts[0] = _unit(n, row)
     for t in range(lambda_.size - 1, -1, -1):
+        A = layers.kernel(t, n)
         for k in range(lambda_.size - t, 0, -1):
-            parts[k] = (1 - lambda_[t]) * parts[k] + lambda_[t] * _pull(kernels, parts[k - 1], t)
+            parts[k] = (1 - lambda_[t]) * parts[k] + lambda_[t] * A.rmatvec(parts[k - 1])
         parts[0] *= 1 - lambda_[t]
     return parts
 
@@ -133,11 +135,10 @@ def rollout_matrix(kernels: Kernels | Sequence, lambda_: Numbers, n: int | None 
 
     Arguments and errors as in :func:`influence_profile`.
     """
-    kernels, lambda_, n = _checked(kernels, lambda_, n)
+    layers, lambda_, n = _checked(kernels, lambda_, n)
     P = np.eye(n)
     for t, mixing in enumerate(lambda_):
-        A = kernels[min(t, len(kernels) - 1)] if isinstance(kernels, np.ndarray) else kernels.dense(t, n)
-        P = (1 - mixing) * P + mixing * (A @ P)
+        P = (1 - mixing) * P + mixing * (layers.dense(t, n) @ P)
     return P
 
 
@@ -161,24 +162,10 @@ def rollout_history(kernels: Float[np.ndarray, "T n n"], lambda_: Numbers) -> Fl
     return history
 
 
-def _checked(kernels: Kernels | Sequence, lambda_: Numbers, n: int | None) -> tuple[Kernels, np.ndarray, int]:
-    """Return kernels (dense ones as a stack), schedule and n after checking that they fit together."""
-    if isinstance(kernels, BinKernels):
-        if n not in (None, kernels.bins.n):
-            raise errors.invalid("n", f"{kernels.bins.n}, the size of the kernels", n)
-        return kernels, errors.mixing_coefficients("lambda_", lambda_, T=kernels.T), kernels.bins.n
-    if isinstance(kernels, StructuredKernels | BiasedKernels):
-        return kernels, errors.mixing_coefficients("lambda_", lambda_, T=kernels.T), errors.positive_integer("n", n)
-    A = errors.stochastic_kernel("kernels", kernels)
-    A = A[None] if A.ndim == 2 else A
-    lambda_ = errors.mixing_coefficients("lambda_", lambda_, T=None if len(A) == 1 else len(A))
-    if n is not None and n != A.shape[-1]:
-        raise errors.invalid("n", f"{A.shape[-1]}, the size of the kernels", n)
-    return A, lambda_, A.shape[-1]
-
-
-def _shared(kernels: Kernels) -> bool:
-    return len(kernels) == 1 if isinstance(kernels, np.ndarray) else kernels.same_in_every_layer
+def _checked(kernels: Kernels | Sequence, lambda_: Numbers, n: int | None) -> tuple[Layers, np.ndarray, int]:
+    """Return kernels, schedule and n after checking that they fit together."""
+    layers = kernels if isinstance(kernels, Layers) else WrittenOut(kernels)
+    return layers, errors.mixing_coefficients("lambda_", lambda_, T=layers.T), layers.tokens(n)
 
 
 def _unit(n: int, row: int) -> np.ndarray:
@@ -187,12 +174,6 @@ def _unit(n: int, row: int) -> np.ndarray:
     return v
 
 
-def _pull(kernels: Kernels, v: np.ndarray, t: int) -> np.ndarray:
-    if isinstance(kernels, np.ndarray):
-        return v @ kernels[min(t, len(kernels) - 1)]
-    return kernels.pull(v, t)
-
-
-def _through(kernels: Kernels, v: np.ndarray, lambda_: np.ndarray, t: int) -> np.ndarray:
-    """Return v R_t."""
-    return v if lambda_[t] == 0 else (1 - lambda_[t]) * v + lambda_[t] * _pull(kernels, v, t)
+def _through(A: Any, v: np.ndarray, mixing: float) -> np.ndarray:
+    """Return v R."""
+    return np.asarray((1 - mixing) * v + mixing * A.rmatvec(v)) if mixing else v

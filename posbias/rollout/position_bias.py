@@ -7,6 +7,7 @@ prompt twice as long it gives every fraction of the prompt the same share. A bia
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
@@ -23,10 +24,32 @@ HIDDEN = -1e4
 
 
 @dataclass(frozen=True)
-class NoBias:
+class PositionBias(ABC):
+    """What is added to the logits of a head by the positions of query and key."""
+
+    kind: ClassVar[str]
+    hides_query: ClassVar[bool] = False  # Whether content on the diagonal makes no difference
+
+    @property
+    def fall(self) -> float:
+        """Logits lost per token of distance, where the bias is that and ≥ 0; NaN for every other bias."""
+        return np.nan
+
+    @abstractmethod
+    def logits(self, n: int) -> Float[np.ndarray, "n n"]:
+        """Return what is added to the logits of all queries and keys."""
+
+
+@dataclass(frozen=True)
+class NoBias(PositionBias):
     """Add nothing: the kernel of a head without content is uniform over its past."""
 
     kind: ClassVar[str] = "none"
+
+    @property
+    def fall(self) -> float:
+        """Return 0."""
+        return 0.0
 
     def logits(self, n: int) -> Float[np.ndarray, "n n"]:
         """Return zeros."""
@@ -34,7 +57,7 @@ class NoBias:
 
 
 @dataclass(frozen=True)
-class AlibiBias:
+class AlibiBias(PositionBias):
     """Add -slope · (i - j), slope in logits per token: not scale-free. Below 0 it favours what is distant.
 
     >>> AlibiBias(-0.5).logits(3)[2].tolist()
@@ -48,6 +71,11 @@ class AlibiBias:
         if not errors.finite_array("position_bias.slope", self.slope, ndim=(0,)):
             raise errors.invalid("position_bias.slope", "a number other than 0", self.slope)
 
+    @property
+    def fall(self) -> float:
+        """Return the slope, NaN below 0."""
+        return self.slope if self.slope > 0 else np.nan
+
     def logits(self, n: int) -> Float[np.ndarray, "n n"]:
         """Return the logits of all queries and keys."""
         z = position_logits(n, abs(self.slope))
@@ -55,7 +83,7 @@ class AlibiBias:
 
 
 @dataclass(frozen=True)
-class LogBias:
+class LogBias(PositionBias):
     """Add α log j, α > -1: the kernel A[i, j] ∝ j^α.
 
     >>> np.exp(LogBias(2.0).logits(3)[2]).round(9).tolist()
@@ -75,7 +103,7 @@ class LogBias:
 
 
 @dataclass(frozen=True)
-class FlatBias:
+class FlatBias(PositionBias):
     """Add -log log(i / j) for keys j < i e^-ε and hide the others, E₁(ε) = τ > 0.
 
     The rollout over layers of Σλ = τ is then uniform up to e^-τ. A query none of whose keys is far enough sees itself
@@ -87,6 +115,7 @@ class FlatBias:
 
     tau: float
     kind: ClassVar[str] = "flat"
+    hides_query: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _above("tau", self.tau, 0.0)
@@ -110,7 +139,7 @@ class FlatBias:
 
 
 @dataclass(frozen=True)
-class RatioBias:
+class RatioBias(PositionBias):
     """Add f(log(i / j)), a function given by points and straight lines between them, constant beyond the last ones."""
 
     distances: tuple[float, ...]  # log(i / j) ≥ 0 of the points, increasing
@@ -129,7 +158,6 @@ class RatioBias:
         return np.asarray(np.interp(log_ratios(n), self.distances, self.values))
 
 
-PositionBias = NoBias | AlibiBias | LogBias | FlatBias | RatioBias
 KINDS: Mapping[str, Any] = {bias.kind: bias for bias in (NoBias, AlibiBias, LogBias, FlatBias, RatioBias)}
 """The kinds by name."""
 

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from posbias import errors
+from posbias.rollout.layers import Layers
+from posbias.rollout.operators import Kernel
 
 BAND = 32
 """Distances that are kept apart: 0, a query's own token, to 31."""
@@ -65,63 +68,78 @@ def token_bins(n: int, most: int) -> TokenBins:
     return TokenBins(n, np.concatenate([np.arange(ends), between, np.arange(n - ends, n)]))
 
 
-@dataclass(frozen=True, eq=False)
-class BinKernels:
-    """Hold the kernels of T layers by what bins give to bins, and by what queries give to the keys before them."""
+class Cells(Kernel):
+    """One kernel by what bins give to bins, and by what queries give to the keys before them."""
 
-    bins: TokenBins
-    # Mean over a bin's queries of the weight that they give to all keys of a bin
-    weights: Float[np.ndarray, "T bins bins"]
-    # Mean over a bin's queries of the weight at each distance
-    band: Float[np.ndarray, "T bins distances"]
-
-    def __post_init__(self) -> None:
-        """Check shapes and rows."""
-        errors.stochastic_kernel("weights", self.weights, tolerance=1e-4)
-        if self.band.shape[:2] != self.weights.shape[:2] or self.weights.shape[1] != len(self.bins.starts):
-            expected = f"kernels of {len(self.bins.starts)} bins with their bands"
-            raise errors.invalid("weights and band", expected, f"shapes {self.weights.shape} and {self.band.shape}")
-
-    @property
-    def T(self) -> int:
-        """Number of layers."""
-        return len(self.weights)
-
-    @property
-    def same_in_every_layer(self) -> bool:
-        """Whether one kernel serves all layers."""
-        return self.T == 1
-
-    def pull(self, v: Float[np.ndarray, "n"], t: int) -> Float[np.ndarray, "n"]:
-        """Return the row vector v A_t."""
-        bins = self.bins
-        band, beyond = self._parts(t)
-        far = bins.sums(v) @ beyond
-        out = (far / bins.sizes)[bins.index]
-        for distance in range(min(band.shape[1], bins.n)):
-            out[: bins.n - distance] += (v * band[bins.index, distance])[distance:]
-        return np.asarray(out)
-
-    def dense(self, t: int, n: int) -> Float[np.ndarray, "n n"]:
-        """Return layer ``t``'s kernel as a matrix (n, n), by O(n) products: for checks and small n."""
-        return np.stack([self.pull(row, t) for row in np.eye(n)])
-
-    def _parts(self, t: int) -> tuple[Float[np.ndarray, "bins distances"], Float[np.ndarray, "bins bins"]]:
-        """Return what a bin's queries give at each distance, and what they give to bins beyond: together 1.
+    def __init__(
+        self,
+        bins: TokenBins,
+        weights: Float[np.ndarray, "bins bins"],
+        band: Float[np.ndarray, "bins distances"],
+    ) -> None:
+        """Split the weights into what a bin's queries give at each distance and what to bins beyond, together 1.
 
         A bin's keys are given equal parts. What was rounded to 32 bits is divided by its sum, which is not 1 to the
         last digit where a window leaves nothing beyond the band.
         """
-        bins, g, band = self.bins, len(self.bins.starts), self.band[t].astype(np.float64)
+        super().__init__(bins.n)
+        g, band = len(bins.starts), band[:, : bins.n].astype(np.float64)
         near = np.zeros((g, g))
-        for distance in range(min(band.shape[1], bins.n)):
+        for distance in range(band.shape[1]):
             queries, keys = bins.index[distance:], bins.index[: bins.n - distance]
             near += np.bincount(queries * g + keys, band[queries, distance], g * g).reshape(g, g)
-        far = (self.weights[t] - near / bins.sizes[:, None]).clip(0)
+        far = (weights - near / bins.sizes[:, None]).clip(0)
         given = near.sum(1) / bins.sizes
         far *= ((1 - given).clip(0) / np.maximum(far.sum(1), np.finfo(float).tiny))[:, None]
         total = (given + far.sum(1))[:, None]
-        return band / total, np.asarray(far / total)
+        self.bins, self.band, self.far = bins, band / total, far / total
+
+    def _rmatmat(self, X: np.ndarray) -> np.ndarray:
+        bins = self.bins
+        far = self.far.T @ np.add.reduceat(X, bins.starts, axis=0)
+        out = (far / bins.sizes[:, None])[bins.index]
+        for distance, share in enumerate(self.band.T):
+            out[: bins.n - distance] += (X * share[bins.index][:, None])[distance:]
+        return np.asarray(out)
+
+
+class BinKernels(Layers):
+    """The kernels of T layers by what bins give to bins, and by what queries give to the keys before them.
+
+    Parameters
+    ----------
+    bins
+        Of tokens.
+    cells
+        Mean over a bin's queries of the weight that they give to all keys of a bin.
+    band
+        Mean over a bin's queries of the weight at each distance.
+    """
+
+    def __init__(
+        self, bins: TokenBins, cells: Float[np.ndarray, "T bins bins"], band: Float[np.ndarray, "T bins distances"]
+    ) -> None:
+        errors.stochastic_kernel("cells", cells, tolerance=1e-4)
+        if band.shape[:2] != cells.shape[:2] or cells.shape[1] != len(bins.starts):
+            expected = f"kernels of {len(bins.starts)} bins with their bands"
+            raise errors.invalid("cells and band", expected, f"shapes {cells.shape} and {band.shape}")
+        self.bins, self.cells, self.band = bins, cells, band
+        self.T, self.H, self.weights = len(cells), 1, np.ones((1, 1))
+
+    @property
+    def same_in_every_layer(self) -> bool:
+        """Whether one kernel serves all layers."""
+        return len(self.cells) == 1
+
+    def heads(self, t: int, n: int, weights: Float[np.ndarray, "H"] | None = None) -> list[tuple[Any, float]]:
+        """Return the one kernel of layer ``t``."""
+        return [(Cells(self.bins, self.cells[t], self.band[t]), 1.0 if weights is None else float(weights[0]))]
+
+    def tokens(self, n: int | None) -> int:
+        """Return the number of tokens that the kernels are of, or raise ValueError if it is another."""
+        if n not in (None, self.bins.n):
+            raise errors.invalid("n", f"{self.bins.n}, the size of the kernels", n)
+        return self.bins.n
 
 
 @dataclass(frozen=True, eq=False)

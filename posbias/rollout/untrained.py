@@ -9,11 +9,6 @@ all paths over positions that use one set of layers share one product of matrice
 the product taken from the last layer of S to the first. The sum over 2^T sets is a recursion on the Gram matrix G of
 the gradients at all positions, from the last layer to the first: an attention adds Σ_h c_h² A_hᵀ G A_h, a step after it
 (an MLP) multiplies G entry by entry.
-
-By factors the Gram matrix is B Bᵀ with as few columns as its accuracy asks for: a layer takes B to
-[B, c_1 A_1ᵀ B, …, c_H A_Hᵀ B], and a Cholesky factorisation with pivots, which only looks at the columns that it takes,
-makes that few columns again: kernels of tokens that are far apart smooth, so that a thousand tokens need some hundred
-and fifty.
 """
 
 from __future__ import annotations
@@ -26,16 +21,10 @@ from jaxtyping import Bool, Float
 
 from posbias import errors
 from posbias.errors import Numbers
-from posbias.rollout.biased import BiasedKernels, dense_kernel
 from posbias.rollout.clock import hop_distribution
 from posbias.rollout.influence import Kernels
-from posbias.rollout.position_bias import PositionBias
-from posbias.rollout.structured import StructuredKernels
-from posbias.rollout.token_bins import BinKernels, BinSteps
-from posbias.rollout.two_sided import pushed, two_sided
-
-Law = StructuredKernels | BiasedKernels | np.ndarray
-"""Kernels that the law is computed with: those of whole tokens."""
+from posbias.rollout.layers import Layers, WrittenOut
+from posbias.rollout.token_bins import BinSteps
 
 LARGEST = 1e40
 """Gains, scales and steps up to this size leave every product of a layer finite."""
@@ -58,8 +47,8 @@ def untrained_profile(
 ) -> Float[np.ndarray, "n"]:
     """Return the root mean square of ‖∂x_row / ∂x_j‖ over independent value maps of mean zero, normalised to sum 1.
 
-    O(T n) time and O(n) memory where one structured kernel serves all heads and layers and only gains are given,
-    O(T H n²) and O(n²) for other structured causal kernels, O(T H n³) and O(n²) for arrays.
+    O(T n) time and O(n) memory where one structured kernel serves all heads and layers and only gains are given, else
+    O(n²) memory and the time of n rows through every head's kernel: O(T H n²) with ALiBi, O(T H n³) for arrays.
 
     Parameters
     ----------
@@ -97,8 +86,8 @@ def untrained_profile(
     """
     net = checked_network(kernels, gains, n, scales=scales, outputs=outputs, steps=steps, parallel=parallel, row=row)
     plain = steps is None and scales is None and outputs is None
-    if plain and not isinstance(net.kernels, np.ndarray) and _is_one_kernel(net.kernels):
-        return _by_powers(net.kernels, net.gains, net.n, net.row)
+    if plain and net.kernels.same_in_every_layer and len(net.kernels.heads(0, net.n)) == 1:
+        return _by_powers(net)
     errors.fits("n", net.n, MATRICES * 8 * net.n**2)
     G = net.start()
     for t in reversed(range(net.T)):
@@ -132,9 +121,10 @@ def aligned_profile(kernels: Kernels, gains: Numbers, n: int | None = None, **ne
     v = np.zeros(net.n)
     v[net.row] = 1.0
     for t in reversed(range(net.T)):
+        A = net.kernels.kernel(t, net.n, net.as_one_branch(t))
         step = 0.0 if net.steps is None else v * np.sqrt(np.diag(net.steps[t]))
         above = v if net.parallel[t] else v + step
-        v = above + pushed(net.kernels, t, above * net.outputs[t], net.as_one_branch(t)) * net.scales[t]
+        v = above + A.rmatvec(above * net.outputs[t]) * net.scales[t]
         if net.parallel[t]:
             v = v + step
         v = unit(v)
@@ -145,7 +135,7 @@ def aligned_profile(kernels: Kernels, gains: Numbers, n: int | None = None, **ne
 class Network:
     """Hold the checked numbers of a network whose layers are sums; :func:`checked_network` makes one."""
 
-    kernels: Law  # Structured, or (T, H, n, n)
+    kernels: Layers
     n: int
     gains: Float[np.ndarray, "T H"]
     scales: Float[np.ndarray, "T n"]
@@ -196,41 +186,36 @@ def checked_network(
     return Network(kernels, n, gain, before, after, steps, is_beside, row)
 
 
+def two_sided(kernels: Layers, t: int, X: Float[np.ndarray, "n n"], weights: Numbers) -> Float[np.ndarray, "n n"]:
+    """Return Σ_h w_h A_hᵀ X A_h over the heads of layer ``t``; heads whose kernels are equal are taken once.
+
+    >>> A = WrittenOut([[1.0, 0.0], [0.5, 0.5]])
+    >>> two_sided(A, 0, np.diag([0.0, 1.0]), [1.0]).tolist()
+    [[0.25, 0.25], [0.25, 0.25]]
+    """
+    heads = kernels.heads(t, len(X), np.asarray(weights, dtype=float))
+    return np.asarray(sum(w * A.rmatmat(A.rmatmat(X).T).T for A, w in heads))
+
+
 def unit(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
     """Return numbers over their sum."""
     return np.asarray(x / x.sum())
 
 
-def _sizes(kernels: Kernels, gains: Numbers, n: int | None) -> tuple[Law, int, np.ndarray]:
+def _sizes(kernels: Kernels, gains: Numbers, n: int | None) -> tuple[Layers, int, np.ndarray]:
     """Return kernels with heads, the number of tokens and the gains (T, H), or raise ValueError."""
     gain = errors.finite_array("gains", gains, ndim=(1, 2))
     if (gain < 0).any() or not gain.size or gain.max() > LARGEST:
         raise errors.invalid("gains", f"numbers from 0 to {LARGEST:g}, one or more", _described(gain))
-    T = len(gain)
-    if isinstance(kernels, BinKernels):
-        raise errors.invalid("kernels", "kernels of tokens, whole or structured", "kernels of bins")
-    if isinstance(kernels, StructuredKernels | BiasedKernels):
-        if n is None:
-            raise errors.invalid("n", "the number of tokens, which structured kernels do not have", None)
-        n, H = errors.positive_integer("n", n), kernels.H
-        if kernels.T != T:
-            raise errors.invalid("gains", f"{kernels.T} layers", T)
-        shares = np.broadcast_to(kernels.weights, (T, H))
-    else:
-        kernels = errors.finite_array("kernels", kernels, ndim=(2, 3, 4))
-        errors.stochastic_kernel("kernels", kernels.reshape(-1, *kernels.shape[-2:]))
-        if kernels.ndim > 2 and len(kernels) != T:
-            raise errors.invalid("kernels", f"(n, n), ({T}, n, n) or ({T}, heads, n, n)", f"shape {kernels.shape}")
-        size, H = kernels.shape[-1], kernels.shape[1] if kernels.ndim == 4 else 1
-        kernels = np.broadcast_to(kernels if kernels.ndim == 4 else kernels[..., None, :, :], (T, H, size, size))
-        if n not in (None, size):
-            raise errors.invalid("n", f"{size}, the kernels' own", n)
-        n, shares = size, np.full((T, H), 1 / H)
+    layers = kernels if isinstance(kernels, Layers) else WrittenOut(kernels, ndim=(2, 3, 4))
+    T, H, n = len(gain), layers.H, layers.tokens(n)
+    if layers.T not in (None, T):
+        raise errors.invalid("gains", f"{layers.T} layers, as kernels have", T)
     if gain.ndim == 1:
-        gain = gain[:, None] * np.sqrt(shares)
+        gain = gain[:, None] * np.sqrt(np.broadcast_to(layers.weights, (T, H)))
     if gain.shape != (T, H):
         raise errors.invalid("gains", f"({T},) or ({T}, {H})", f"shape {gain.shape}")
-    return kernels, n, gain
+    return layers, n, gain
 
 
 def _described(x: np.ndarray) -> str:
@@ -249,35 +234,18 @@ def _factors(field: str, values: Numbers | None, shape: tuple[int, ...]) -> np.n
     return x
 
 
-def _is_one_kernel(kernels: StructuredKernels | BiasedKernels) -> bool:
-    """Tell whether one kernel serves all heads and layers."""
-    if isinstance(kernels, BiasedKernels):
-        return kernels.same_in_every_layer and len(kernels.heads(0)) == 1
-    return kernels.same_in_every_layer and all(bool((x == x[0, 0]).all()) for x in (kernels.slopes, kernels.diagonal))
-
-
-def _by_powers(kernels: StructuredKernels | BiasedKernels, gain: np.ndarray, n: int, row: int) -> np.ndarray:
-    """Return the root of Σ_k e_k(c_1², …, c_T²) [(A^k)_{row, j}]², over its sum.
+def _by_powers(net: Network) -> Float[np.ndarray, "n"]:
+    """Return the root of Σ_k e_k(c_1², …, c_T²) [(A^k)_{row, j}]² of one kernel, over its sum.
 
     e_k over Π(1 + c_t²) is the distribution of the number of hops with odds c_t².
     """
-    odds = (gain**2).sum(1)
-    squares, v = np.zeros(n), np.zeros(n)
-    v[row] = 1.0
+    odds, A = (net.gains**2).sum(1), net.kernels.kernel(0, net.n)
+    squares, v = np.zeros(net.n), np.zeros(net.n)
+    v[net.row] = 1.0
     for share in hop_distribution(odds / (1 + odds)):
         squares += share * v**2
-        v = kernels.pull(v, 0)
+        v = A.rmatvec(v)
     return unit(np.sqrt(squares))
-
-
-TOLERANCE = 1e-6
-"""Relative error of each mean square in one layer."""
-TINY = 1e-24
-"""Share of all squares below which a mean square counts as none."""
-KEPT = 2**30
-"""Bytes of kernels that are kept from layer to layer."""
-EXACT = 256
-"""Most tokens whose law of untrained networks is computed without factors."""
 
 
 def gains_of_mixing(lambda_: Numbers) -> Float[np.ndarray, "T"]:
@@ -292,72 +260,3 @@ def gains_of_mixing(lambda_: Numbers) -> Float[np.ndarray, "T"]:
     if not mixing.any():
         raise errors.invalid("lambda", "at least one value above 0", "none")
     return mixing / (1 - mixing)
-
-
-def profile_of_gains(kernels: Kernels, gains: Numbers, n: int) -> Float[np.ndarray, "n"]:
-    """Return :func:`untrained_profile` the quickest way: of more than :data:`EXACT` tokens by factors, within 1e-5.
-
-    >>> from posbias.rollout.biased import biased_kernels
-    >>> profile_of_gains(biased_kernels(1, {"kind": "none"}), gains_of_mixing([0.5]), 2).round(4).tolist()
-    [0.309, 0.691]
-    """
-    if n > EXACT and isinstance(kernels, BiasedKernels):
-        return factored_profile(kernels, gains, n)
-    return untrained_profile(kernels, gains, n)
-
-
-def factored_profile(
-    kernels: BiasedKernels, gains: Numbers, n: int, *, tolerance: float = TOLERANCE
-) -> Float[np.ndarray, "n"]:
-    """Return :func:`untrained_profile` up to about ``tolerance``, relative, at each position.
-
-    O(n² r) for each head and layer, r columns; where one kernel serves all heads and layers the law itself is quicker,
-    and is what comes back.
-
-    Source: ours.
-
-    >>> from posbias.rollout.biased import biased_kernels
-    >>> kernels = biased_kernels(3, [{"kind": "log", "alpha": 1.0}, {"kind": "none"}])
-    >>> p, q = factored_profile(kernels, [0.5] * 3, 8), untrained_profile(kernels, [0.5] * 3, 8)
-    >>> bool(abs(p / q - 1).max() < 1e-5)
-    True
-    """
-    gain = np.asarray(gains, dtype=float)
-    if kernels.same_in_every_layer and len(kernels.heads(0)) == 1:
-        return untrained_profile(kernels, gain, n)
-    errors.fits("n", n, 8 * n**2)
-    B = np.zeros((n, 1))
-    B[-1] = 1.0
-    squares = B[:, 0]
-    written: dict[tuple[PositionBias, float], np.ndarray] = {}
-    for t in reversed(range(kernels.T)):
-        parts = [B]
-        for head, weight in kernels.heads(t).items():
-            A = written[head] if head in written else dense_kernel(*head, n)
-            if (len(written) + 1) * A.nbytes < KEPT:
-                written[head] = A
-            parts.append(gain[t] * np.sqrt(weight) * (A.T @ B))
-        C = np.concatenate(parts, axis=1)
-        squares = (C**2).sum(1)
-        B = few_columns(C / np.sqrt(squares.sum()), tolerance)
-    return unit(np.sqrt(squares))
-
-
-def few_columns(C: Float[np.ndarray, "n many"], tolerance: float) -> Float[np.ndarray, "n few"]:
-    """Return B with B Bᵀ below C Cᵀ and, on the diagonal, within ``tolerance`` of it, relatively.
-
-    >>> few_columns(np.ones((3, 5)), 1e-9).round(6).tolist()
-    [[2.236068], [2.236068], [2.236068]]
-    """
-    wanted = (C**2).sum(1)
-    left, least = wanted.copy(), np.maximum(wanted, TINY * wanted.sum())
-    columns = np.zeros((min(C.shape), len(C)))
-    for r in range(len(columns)):
-        pivot = int(np.argmax(left / least))
-        if left[pivot] <= tolerance * least[pivot]:
-            return columns[:r].T.copy()
-        column = C @ C[pivot] - columns[:r, pivot] @ columns[:r]
-        columns[r] = column / np.sqrt(left[pivot])
-        left = (left - columns[r] ** 2).clip(0.0)
-        left[pivot] = 0.0
-    return columns.T.copy()

@@ -18,8 +18,8 @@ from jaxtyping import Float
 from scipy.optimize import nnls
 
 from posbias import errors
-from posbias.rollout.biased import biased_kernels
 from posbias.rollout.position_bias import HIDDEN, RatioBias, described
+from posbias.rollout.structured import biased_kernels
 from studies.design.scale_free import limit_distribution, with_half_weight_on_query
 
 NEGATIVE = 1e-3

@@ -18,7 +18,6 @@ from jaxtyping import Float
 from scipy.special import exp1
 
 from posbias import errors
-from posbias.rollout.biased import BiasedKernels
 from posbias.rollout.position_bias import (
     FlatBias,
     LogBias,
@@ -26,6 +25,7 @@ from posbias.rollout.position_bias import (
     PositionBias,
     RatioBias,
 )
+from posbias.rollout.structured import StructuredKernels
 
 CELLS = 2**17
 """Cells of the lattice in u unless a cut-off asks for more."""
@@ -58,7 +58,7 @@ def jump_tail(bias: PositionBias, s: Float[np.ndarray, "m"]) -> Float[np.ndarray
 
 
 def limit_distribution(
-    kernels: BiasedKernels, lambda_: Float[np.ndarray, "T"], x: Float[np.ndarray, "m"], *, poisson: bool = False
+    kernels: StructuredKernels, lambda_: Float[np.ndarray, "T"], x: Float[np.ndarray, "m"], *, poisson: bool = False
 ) -> Float[np.ndarray, "m"]:
     """Return P(position ≤ x) of the rollout in the limit of long prompts; x = 1 is the last token with its atom.
 
@@ -68,7 +68,7 @@ def limit_distribution(
 
     Source: ours; the characteristic function is Π(1 - λ_t + λ_t φ_t), or exp Σλ_t(φ_t - 1).
 
-    >>> from posbias.rollout.biased import biased_kernels
+    >>> from posbias.rollout.structured import biased_kernels
     >>> limit_distribution(biased_kernels(1, {"kind": "none"}), np.array([0.4]), np.array([0.5, 1])).round(6).tolist()
     [0.2, 1.0]
     """
@@ -86,11 +86,11 @@ def limit_distribution(
 
 
 def limit_profile(
-    kernels: BiasedKernels, lambda_: Float[np.ndarray, "T"], n: int, *, poisson: bool = False
+    kernels: StructuredKernels, lambda_: Float[np.ndarray, "T"], n: int, *, poisson: bool = False
 ) -> Float[np.ndarray, "n"]:
     """Return the limit's mass on ((j-1)/n, j/n] for j = 1 … n: what the engine's profile of n tokens tends to.
 
-    >>> from posbias.rollout.biased import biased_kernels
+    >>> from posbias.rollout.structured import biased_kernels
     >>> limit_profile(biased_kernels(1, {"kind": "none"}), np.array([0.4]), 2).round(6).tolist()
     [0.2, 0.8]
     """
@@ -128,10 +128,10 @@ def with_half_weight_on_query(s: Float[np.ndarray, "m"], logits: Float[np.ndarra
 class _Lattice:
     """Points kh, k = 0 … N-1, of u, and what is done on them; x asks how far they go."""
 
-    def __init__(self, kernels: BiasedKernels, x: np.ndarray) -> None:
+    def __init__(self, kernels: StructuredKernels, x: np.ndarray) -> None:
         inside = x[x > 0]
         far = 2 * max(float(-np.log(inside.min())) if inside.size else 0.0, 10.0)
-        cutoffs = [b.cutoff for row in kernels.biases for b in row if isinstance(b, FlatBias)]
+        cutoffs = [b.cutoff for row in kernels.biases or () for b in row if isinstance(b, FlatBias)]
         wanted = max(CELLS, CELLS_IN_CUTOFF * far / min(cutoffs, default=far))
         if wanted > MOST_CELLS:
             expected = f"flat kernels whose cut-off is above {CELLS_IN_CUTOFF * far / MOST_CELLS:.2g}"
@@ -158,9 +158,9 @@ class _Lattice:
         return np.where(x >= 1, 1.0, np.where(x > 0, 1 - np.interp(far, u, upto), 0.0))
 
 
-def _layer_tail(kernels: BiasedKernels, t: int, s: np.ndarray) -> np.ndarray:
+def _layer_tail(kernels: StructuredKernels, t: int, s: np.ndarray) -> np.ndarray:
     """Return :func:`jump_tail` of the mixture of a layer's heads."""
-    return np.asarray(sum(w * jump_tail(bias, s) for (bias, _), w in kernels.heads(t).items()))
+    return np.asarray(sum(w * jump_tail(bias, s) for (bias, _), w in kernels.alike(t).items()))
 
 
 def _ratio_tail(bias: RatioBias, s: np.ndarray) -> np.ndarray:

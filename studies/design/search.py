@@ -24,9 +24,9 @@ from torch import Tensor
 
 from posbias.comparison.distances import normalised_wasserstein
 from posbias.design import closed_forms, rounded
-from posbias.rollout.biased import SAFE, biased_kernels
 from posbias.rollout.influence import influence_profile
 from posbias.rollout.logits import alibi_slopes
+from posbias.rollout.operators import SAFE
 from posbias.rollout.position_bias import (
     AlibiBias,
     FlatBias,
@@ -35,6 +35,7 @@ from posbias.rollout.position_bias import (
     exponential_integral_inverse,
     log_ratios,
 )
+from posbias.rollout.structured import biased_kernels
 from posbias.rollout.untrained import untrained_profile
 from studies.design.gains import Gains
 

@@ -40,8 +40,7 @@ from posbias.networks.families import output_projection
 from posbias.networks.hooks import given, hooked
 from posbias.predict import law, predict
 from posbias.rollout.influence import Kernels
-from posbias.rollout.two_sided import pushed, two_sided
-from posbias.rollout.untrained import Network, checked_network, unit
+from posbias.rollout.untrained import Network, checked_network, two_sided, unit
 from studies.ladder.gradients import kept_streams, read_streams
 
 JOINS = ("attention", "step")
@@ -150,8 +149,8 @@ def _sent_back(net: Network, t: int, X: np.ndarray, rho: float) -> np.ndarray:
     own = two_sided(net.kernels, t, X, net.gains[t] ** 2)
     if rho == 0:
         return own
-    weights = net.as_one_branch(t)
-    return np.asarray((1 - rho) * own + rho * pushed(net.kernels, t, pushed(net.kernels, t, X, weights).T, weights).T)
+    A = net.kernels.kernel(t, net.n, net.as_one_branch(t))
+    return np.asarray((1 - rho) * own + rho * A.rmatmat(A.rmatmat(X).T).T)
 
 
 def cross_terms(vectors: Float[Tensor, "K B n D"]) -> Float[Tensor, "2 B"]:

@@ -16,7 +16,7 @@ from scipy.stats import spearmanr
 from scipy.stats import t as student
 
 from posbias.comparison.resampling import interval, resample_weights
-from posbias.rollout.biased import biased_kernels
+from posbias.rollout.structured import biased_kernels
 from studies.lookup.settings import Setting
 
 PARTS = 8

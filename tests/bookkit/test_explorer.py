@@ -20,13 +20,12 @@ from bookkit.explorer import (
 )
 from posbias.comparison.distances import normalised_wasserstein
 from posbias.rollout import masks, schedules
-from posbias.rollout.biased import biased_kernels
 from posbias.rollout.influence import influence_profile
 from posbias.rollout.kernels import attention_kernel
 from posbias.rollout.logits import alibi_slopes, geometric_slopes
 from posbias.rollout.order import dominates
 from posbias.rollout.profiles import mean_position, read_profile, u_shape
-from posbias.rollout.structured import structured_kernels
+from posbias.rollout.structured import biased_kernels, structured_kernels
 from posbias.rollout.untrained import untrained_profile
 from studies import results
 from studies.published import numbers

@@ -2,11 +2,17 @@
 
 import numpy as np
 import pytest
+from scipy.sparse import eye_array
+from scipy.sparse.linalg import aslinearoperator
 
 from posbias.configuration import RolloutConfig
-from posbias.rollout.biased import biased_kernels, dense_kernel, pushed
+from posbias.rollout import masks
+from posbias.rollout.head_kernels import head_kernel
 from posbias.rollout.influence import influence_profile, rollout_matrix
+from posbias.rollout.kernels import attention_kernel
+from posbias.rollout.logits import content_logits
 from posbias.rollout.position_bias import AlibiBias, FlatBias, LogBias, NoBias, RatioBias, described
+from posbias.rollout.structured import biased_kernels
 from posbias.rollout.untrained import aligned_profile, untrained_profile
 
 HEADS = [
@@ -21,21 +27,43 @@ HEADS = [
     *((FlatBias(tau), 0.0) for tau in (0.05, 1.0, 4.8, 12.0, 60.0)),
     (RatioBias((0.0, 1.0, 2.0), (0.0, 1.0, -1e4)), 0.3),
 ]
+MASKS = [masks.causal(), masks.sliding_window(2), masks.prefix(2), masks.full()]
+
+
+def written_out(bias, diagonal, n, mask=MASKS[0]):
+    return attention_kernel(bias.logits(n) + content_logits(n, 0.0, diagonal), mask)
 
 
 @pytest.mark.parametrize("n", [1, 3, 700])
 @pytest.mark.parametrize(("bias", "diagonal"), HEADS)
-def test_a_row_goes_through_as_through_the_matrix(bias, diagonal, n):
-    A = dense_kernel(bias, diagonal, n)
-    assert np.allclose(A.sum(1), 1) and not np.triu(A, 1).any()
-    X = np.random.default_rng(n).random((n, 3))
-    assert abs(pushed(bias, diagonal, X) - A.T @ X).max() < 1e-12
-    assert abs(pushed(bias, diagonal, X[:, :1])[:, 0] - X[:, 0] @ A).max() < 1e-12
+def test_rows_and_columns_go_through_as_through_the_matrix(bias, diagonal, n):
+    X = np.random.default_rng(n).standard_normal((n, 3))
+    for mask in MASKS if n < 700 else MASKS[:1]:
+        A, kernel = written_out(bias, diagonal, n, mask), head_kernel(bias, n, diagonal, mask)
+        assert np.allclose(A.sum(1), 1) and not (A * ~mask.matrix(n)).any()
+        assert abs(kernel.rmatmat(X) - A.T @ X).max() < 1e-12
+        assert abs(kernel.rmatvec(X[:, 0]) - X[:, 0] @ A).max() < 1e-12
+        assert n == 700 or abs(kernel @ X - A @ X).max() < 1e-12
 
 
-def test_many_flat_heads_as_one_matrix(n=300):
-    heads = [{"kind": "flat", "tau": float(tau)} for tau in np.linspace(0.5, 9, 9)]
-    kernels = biased_kernels(2, [*heads, {"kind": "none"}], weights=np.arange(1.0, 11))
+def test_sums_and_products_of_kernels_are_kernels(n=20):
+    """R = (1 - λ) I + λ A as operators, and two layers of it."""
+    A, B = (head_kernel(bias, n, 0.0, MASKS[0]) for bias in (LogBias(1.4), AlibiBias(0.1)))
+    one = aslinearoperator(eye_array(n))
+    P = (0.3 * one + 0.7 * A) @ (0.4 * one + 0.6 * B)
+    dense = [0.3 * np.eye(n) + 0.7 * written_out(LogBias(1.4), 0.0, n)]
+    dense.append(0.4 * np.eye(n) + 0.6 * written_out(AlibiBias(0.1), 0.0, n))
+    assert abs(P.rmatvec(np.eye(n)[-1]) - (dense[0] @ dense[1])[-1]).max() < 1e-14
+
+
+def test_heads_are_mixed_by_their_weights(n=300):
+    heads = [
+        {"kind": "flat", "tau": 0.5},
+        {"kind": "none"},
+        {"kind": "alibi", "slope": 0.2},
+        {"kind": "flat", "tau": 9.0},
+    ]
+    kernels = biased_kernels(2, heads, weights=np.arange(1.0, 5))
     v = np.random.default_rng(0).random(n)
     assert abs(kernels.pull(v, 1) - v @ kernels.dense(1, n)).max() < 1e-12
 
@@ -53,7 +81,7 @@ def test_profiles_and_both_laws_against_matrices(biases, n=40):
     dense = np.stack([kernels.dense(t, n) for t in range(2)])
     assert abs(influence_profile(kernels, lambda_, n) - rollout_matrix(dense, lambda_)[-1]).max() < 1e-14
     rows = kernels.biases if len(kernels.biases) == 2 else kernels.biases * 2
-    heads = np.array([[dense_kernel(bias, 0.0, n) for bias in row] for row in rows])
+    heads = np.array([[written_out(bias, 0.0, n) for bias in row] for row in rows])
     for law in (untrained_profile, aligned_profile):
         assert abs(law(kernels, [0.5, 0.8], n) - law(heads, [0.5, 0.8], n)).max() < 1e-13
 
@@ -90,7 +118,7 @@ def test_a_configuration_with_a_bias_alone():
     ("changes", "message"),
     [
         ({"mask_config": {"mask_type": "full"}}, "mask_config.mask_type: expected causal"),
-        ({"attention_config": {"num_heads": 1, "alibi_slopes": [[0.1]]}}, "alibi_slopes: expected none"),
+        ({"attention_config": {"num_heads": 1, "alibi_slopes": [[0.1]]}}, "alibi_slopes: expected"),
         ({"attention_config": {"num_heads": 1, "softmax_temperature": 2.0}}, "softmax_temperature: expected 1"),
     ],
 )

@@ -4,7 +4,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from posbias import alibi_slopes, structured_kernels
-from posbias.rollout import masks, structured
+from posbias.rollout import masks, operators
 
 SLOPES = st.sampled_from([1e-12, 1e-6, 1e-3, 0.1, 0.9, 0.999999, 1.0, 3.0, 60.0, 900.0])
 CONTENT = st.sampled_from([-1000.0, -60.0, -1.0, 0.0, 0.5, 40.0, 1000.0])
@@ -46,7 +46,7 @@ def test_segments_do_not_show(length, n, mask):
     v /= v.sum()
     whole = kernels.pull(v, 0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(structured, "SEGMENT", length)
+        patch.setattr(operators, "SEGMENT", length)
         assert np.abs(kernels.pull(v, 0) - whole).max() < 1e-13
 
 

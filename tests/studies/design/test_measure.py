@@ -19,8 +19,8 @@ from posbias.measure.loading import Source
 from posbias.measure.session import Session
 from posbias.measure.settings import Settings
 from posbias.measure.untrained import Untrained
-from posbias.rollout.biased import biased_kernels
 from posbias.rollout.influence import influence_profile
+from posbias.rollout.structured import biased_kernels
 from posbias.rollout.untrained import aligned_profile, untrained_profile
 from studies.design.measure import (
     BIASES,

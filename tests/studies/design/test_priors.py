@@ -6,10 +6,10 @@ from scipy.special import exp1, hyp1f1
 from scipy.stats import gamma
 
 from posbias import normalised_wasserstein
-from posbias.rollout.biased import biased_kernels, dense_kernel
 from posbias.rollout.clock import hop_distribution
 from posbias.rollout.influence import influence_profile
 from posbias.rollout.position_bias import FlatBias, LogBias, RatioBias, described
+from posbias.rollout.structured import biased_kernels
 from posbias.rollout.untrained import untrained_profile
 from studies.design.priors import (
     Target,
@@ -40,7 +40,7 @@ def at(p, x):
 @pytest.mark.parametrize("bias", [LogBias(1.4), LogBias(-0.5), FlatBias(2.0), STEPS])
 def test_a_jump_is_what_one_row_of_the_kernel_makes(bias):
     n, s = 2001, np.array([0.0, 0.1, 0.3, 0.7, 1.5, 2.5])
-    row = dense_kernel(bias, 0.0, n)[-1]
+    row = biased_kernels(1, described(bias)).dense(0, n)[-1]
     ratio = np.arange(1, n + 1) / n
     rows = np.array([row[-np.log(ratio) >= at_least].sum() for at_least in s])
     atol = 0.03 if isinstance(bias, LogBias) and bias.alpha < 0 else 5e-3
@@ -58,7 +58,7 @@ def test_weights_in_proportion_to_powers_need_an_exponent_above_minus_one():
         first = influence_profile(biased_kernels(1, {"kind": "log", "alpha": alpha}), np.ones(1), n)[0]
         assert first * n ** (alpha + 1) == pytest.approx(alpha + 1, rel=0.02)
     for n in (250, 2000):  # with 1 / j what is within a factor e of the query is 1 / (log n + γ): no limit
-        row = dense_kernel(RatioBias((0.0, 20.0), (0.0, 20.0)), 0.0, n)[-1]
+        row = biased_kernels(1, described(RatioBias((0.0, 20.0), (0.0, 20.0)))).dense(0, n)[-1]
         assert row[int(n / np.e) :].sum() * (np.log(n) + np.euler_gamma) == pytest.approx(1, abs=3 / n)
     with pytest.raises(ValueError, match="above -1"):
         LogBias(-1.0)
@@ -168,7 +168,7 @@ def test_a_kernel_brings_its_target_back(name):
     assert reached(target, bias).wasserstein < 3e-4
     T = 300
     lambda_ = np.full(T, target.tau / T)
-    p = influence_profile(dense_kernel(bias, 0.0, 1000), lambda_)
+    p = influence_profile(biased_kernels(1, described(bias)).dense(0, 1000), lambda_)
     assert np.abs(at(p, X) - target.below(X)).max() < 0.012
 
 

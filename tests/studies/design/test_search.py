@@ -10,9 +10,9 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from posbias.comparison.distances import normalised_wasserstein
 from posbias.design import closed_forms
-from posbias.rollout.biased import biased_kernels, dense_kernel
 from posbias.rollout.influence import influence_profile
 from posbias.rollout.position_bias import described
+from posbias.rollout.structured import biased_kernels
 from posbias.rollout.untrained import untrained_profile
 from studies.design import search
 from studies.design.gains import KNOTS, Gains, even_gains, mean_gains
@@ -41,14 +41,17 @@ def gated(rng, T=3, knots=(1.0, 3.0, 12.0), parallel=False):
 @pytest.mark.parametrize("x", [-1.5, 1.2])
 def test_smooth_kernels_are_the_engines(kind, x):
     found = smooth_kernel(kind, torch.tensor(x, dtype=torch.float64), 30)
-    np.testing.assert_allclose(found, dense_kernel(to_bias(kind, x), 0.0, 30), atol=1e-14)
+    np.testing.assert_allclose(found, biased_kernels(1, described(to_bias(kind, x))).dense(0, 30), atol=1e-14)
 
 
 @pytest.mark.parametrize("x", [0.0, 1.2])
 def test_the_smooth_flat_kernel_lies_between_steps_of_the_engines(x):
     """Each row is a mixture of the engine's rows for two numbers of visible keys, one of them its own."""
     n, bias = 30, to_bias("flat", x)
-    smooth, exact = smooth_kernel("flat", torch.tensor(x, dtype=torch.float64), n).numpy(), dense_kernel(bias, 0.0, n)
+    smooth, exact = (
+        smooth_kernel("flat", torch.tensor(x, dtype=torch.float64), n).numpy(),
+        biased_kernels(1, described(bias)).dense(0, n),
+    )
     np.testing.assert_allclose(smooth.sum(1), 1.0, atol=1e-14)
     keys = (np.arange(n) + 1) * np.exp(-bias.cutoff) - 0.5
     between = np.abs(smooth - exact).sum(1)

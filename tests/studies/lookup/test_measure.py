@@ -13,9 +13,9 @@ from posbias import cli
 from posbias.design import Attended, chosen_bias
 from posbias.measure.instrument import Instrument
 from posbias.networks.added_biases import added_biases, divided_logits
-from posbias.rollout.biased import biased_kernels
 from posbias.rollout.influence import influence_profile
 from posbias.rollout.position_bias import layered_biases
+from posbias.rollout.structured import biased_kernels
 from studies.additions import TEMPERATURES
 from studies.lookup import measure, settings, training
 from studies.lookup.network import load, save, untrained

@@ -1,0 +1,237 @@
+"""Kernels as linear operators: a row vector, or columns of them, goes through one without its n × n matrix.
+
+A kernel A is row-stochastic, A[i, j] the weight of query i on key j. What a rollout asks of it is v A = Aᵀv, which is
+``A.rmatvec(v)``, or ``A.rmatmat(X)`` for columns; sums, multiples and products of operators are operators again.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+from jaxtyping import Float
+from scipy.linalg.blas import daxpy
+from scipy.sparse.linalg import LinearOperator
+from scipy.special import softmax
+
+from posbias.rollout.masks import Mask
+
+SEGMENT = 512  # tokens held at a time for every head: large enough for numpy, small enough for the cache
+SAFE = 500.0  # exp(±500) stays far inside the range of a double
+NO_MORE = 45.0  # exp(-45) is below the rounding of the sum it would be added to
+STEEPEST = SAFE  # from here on the second-nearest key has no weight beside the nearest
+
+
+class Kernel(LinearOperator):
+    """A kernel of n tokens; each kind has ``_rmatmat``, X ↦ AᵀX for columns X."""
+
+    def __init__(self, n: int) -> None:
+        super().__init__(np.float64, (n, n))
+
+    def _rmatvec(self, v: np.ndarray) -> np.ndarray:
+        return self._rmatmat(v.reshape(-1, 1))[:, 0]
+
+    def _matmat(self, X: np.ndarray) -> np.ndarray:
+        return self._rmatmat(np.eye(len(X))).T @ X
+
+
+class Matrix(Kernel):
+    """A kernel that is written out."""
+
+    def __init__(self, A: Float[np.ndarray, "n n"]) -> None:
+        super().__init__(len(A))
+        self.A = A
+
+    def _rmatvec(self, v: np.ndarray) -> np.ndarray:
+        return np.asarray(v @ self.A)
+
+    def _rmatmat(self, X: np.ndarray) -> np.ndarray:
+        return np.asarray(self.A.T @ X)
+
+
+class Geometric(Kernel):
+    """Σ_h w_h A_h of causal heads that lose a slope ≥ 0 a token, with content on the diagonal, by a recurrence.
+
+    A row of a head holds ``own`` for the query and ``near``·q^(k-1), q = e^-slope, for the key k before it, both over
+    the larger of the two. With u = v over the rows' sums,
+
+        (v A)[j] = own u[j] + near y[j + 1],     y[j] = u[j] + q y[j + 1],
+
+    a running sum from the last token to the first. It is taken a segment at a time for all heads together, times q^k
+    and back, so that the working memory is heads × segment. All terms have the sign of v: nothing cancels.
+
+    >>> Geometric(3, [0.7], [0.0], [1.0]).rmatvec(np.array([0.0, 0.0, 1.0])).round(3)
+    array([0.141, 0.285, 0.574])
+    """
+
+    def __init__(
+        self,
+        n: int,
+        slopes: Float[np.ndarray, "H"] | list[float],
+        diagonal: Float[np.ndarray, "H"] | list[float],
+        weights: Float[np.ndarray, "H"] | list[float],
+    ) -> None:
+        super().__init__(n)
+        slopes, diagonal, weights = (np.asarray(x, dtype=np.float64) for x in (slopes, diagonal, weights))
+        top = np.maximum(diagonal, -slopes)
+        self.own, self.near, self.weights = np.exp(diagonal - top), np.exp(-slopes - top), weights
+        self.slopes = np.minimum(slopes, STEEPEST)
+        self.length = min(n, SEGMENT, int(SAFE / max(self.slopes.max(), SAFE / SEGMENT)))
+        self.falling, self.rising, self.sums = _powers(self.slopes.tobytes(), self.length)
+
+    def _rmatmat(self, X: np.ndarray) -> np.ndarray:
+        n, out = len(X), np.empty(X.shape)
+        to_own, to_near = self.weights * self.own, self.weights * self.near
+        lift = self.rising * to_near
+        later = np.zeros((X.shape[1], to_own.size))  # y at the first token after this segment
+        for start in range((n - 1) // self.length * self.length, -1, -self.length):
+            stop = min(start + self.length, n)
+            falling = self.falling[: stop - start]
+            u = X[start:stop, :, None] / self._row_sums(start, stop)[:, None]
+            out[start:stop] = np.einsum("jch,h->jc", u, to_own)
+            u *= falling[:, None]
+            inside = u[::-1].cumsum(axis=0)[::-1]  # y without what comes from later segments, falling
+            out[start : stop - 1] += np.einsum("jch,jh->jc", inside[1:], lift[1 : stop - start])
+            out[start:stop] += falling[::-1] @ (to_near * later).T
+            later = inside[0] + later * np.exp(-self.slopes) * falling[-1]
+        out[0] += self.weights.sum() * X[0]
+        return out
+
+    def _row_sums(self, start: int, stop: int) -> np.ndarray:
+        """Return own + near Σ_{k < i} q^k for rows start ≤ i < stop; row 0 gives everything to itself, elsewhere."""
+        first = -np.expm1(-self.slopes * start), -np.expm1(-self.slopes)
+        before = np.divide(*first, out=np.full(self.slopes.size, float(start)), where=self.slopes > 0)
+        if (self.slopes * start > NO_MORE).all():  # rows are alike from here on
+            return np.asarray(self.own + self.near * before)[None]
+        sums = self.near * np.exp(-self.slopes * start) * self.sums[: stop - start]
+        sums += self.own + self.near * before
+        if start == 0:
+            sums[0] = np.inf
+        return np.asarray(sums)
+
+
+@lru_cache(maxsize=8)
+def _powers(slopes: bytes, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return q^k, q^-k and Σ_{l < k} q^l for k < length, a column for each head: once for layers that share slopes."""
+    exponent = np.arange(length)[:, None] * np.frombuffer(slopes)
+    falling = np.exp(-exponent)
+    return falling, np.exp(exponent), np.concatenate([np.zeros_like(falling[:1]), falling[:-1].cumsum(axis=0)])
+
+
+class Window(Kernel):
+    """The same heads within the last ``width`` tokens: rows are alike from there on, before it they are causal.
+
+    >>> Window(3, 2, np.zeros(1), np.zeros(1), np.ones(1)).rmatvec(np.array([0.0, 0.0, 1.0])).tolist()
+    [0.0, 0.5, 0.5]
+    """
+
+    def __init__(
+        self,
+        n: int,
+        width: int,
+        slopes: Float[np.ndarray, "H"],
+        diagonal: Float[np.ndarray, "H"],
+        weights: Float[np.ndarray, "H"],
+    ) -> None:
+        super().__init__(n)
+        logits = -slopes[:, None] * np.arange(min(width, n))
+        logits[:, 0] = diagonal
+        self.shares = weights @ softmax(logits, axis=1)
+        self.start = Geometric(logits.shape[1], slopes, diagonal, weights)
+
+    def _rmatmat(self, X: np.ndarray) -> np.ndarray:
+        out, width = np.zeros(X.shape), len(self.shares)
+        out[:width] = self.start.rmatmat(X[:width])
+        later = np.ascontiguousarray(X[width:]).ravel()
+        for distance, share in enumerate(self.shares if later.size else ()):
+            daxpy(later, out[width - distance : len(X) - distance].ravel(), a=share)  # adds in place
+        return out
+
+
+class BothWays(Kernel):
+    """The same heads where the first ``together`` of the tokens see one another, and later ones their past.
+
+    Key j then weighs exp(slope·(j - K + 1)) in all K rows alike, so that one sum over rows serves all keys; only a
+    row's own key differs. The last row, whose own key is the heaviest, is taken relative to its neighbour.
+
+    >>> BothWays(2, 2, np.zeros(1), np.zeros(1), np.ones(1)).rmatvec(np.array([1.0, 0.0])).tolist()
+    [0.5, 0.5]
+    """
+
+    def __init__(
+        self,
+        n: int,
+        together: int,
+        slopes: Float[np.ndarray, "H"],
+        diagonal: Float[np.ndarray, "H"],
+        weights: Float[np.ndarray, "H"],
+    ) -> None:
+        super().__init__(n)
+        self.K, self.heads = min(together, n), list(zip(slopes, diagonal, weights, strict=True))
+        self.past = Geometric(n, slopes, diagonal, weights)
+
+    def _rmatmat(self, X: np.ndarray) -> np.ndarray:
+        K, later, out = self.K, X.copy(), np.zeros(X.shape)
+        if 1 < K:
+            later[:K] = 0.0
+            out[:K] = sum(w * self._among_first(slope, d, X[:K]) for slope, d, w in self.heads)
+        return np.asarray(out + self.past.rmatmat(later) if later.any() else out)
+
+    def _among_first(self, slope: float, d: float, X: np.ndarray) -> np.ndarray:
+        """Return AᵀX of one head and of rows that all see one another."""
+        distance = np.arange(len(X) - 1.0, -1.0, -1.0)[:, None]
+        key = np.exp(-min(slope, STEEPEST) * distance)
+        own = (d - slope * distance)[:-1]
+        top = np.maximum(own, 0.0)
+        rate = X[:-1] / (np.exp(own - top) + np.exp(-top) * _others(key)[:-1])
+        out = key * _others(np.append(rate * np.exp(-top), np.zeros((1, X.shape[1])), axis=0))
+        out[:-1] += rate * np.exp(own - top)
+        beside = max(d, -slope)
+        near = np.exp(-slope - beside) * np.exp(-min(slope, STEEPEST) * (distance[:-1] - 1))
+        last = X[-1:] / (np.exp(d - beside) + near.sum())
+        out[-1:] += last * np.exp(d - beside)
+        out[:-1] += last * near
+        return np.asarray(out)
+
+
+def _others(x: np.ndarray) -> np.ndarray:
+    """Return Σ_{i ≠ j} x[i] for each j as sums of what stands before and after, so that nothing cancels."""
+    none = np.zeros_like(x[:1])
+    before, after = np.append(none, x[:-1].cumsum(axis=0), axis=0), np.append(none, x[:0:-1].cumsum(axis=0), axis=0)
+    return np.asarray(before + after[::-1])
+
+
+def sloped(
+    n: int,
+    slopes: Float[np.ndarray, "H"],
+    diagonal: Float[np.ndarray, "H"],
+    weights: Float[np.ndarray, "H"],
+    mask: Mask,
+) -> Kernel:
+    """Return heads of slopes ≥ 0 under a mask as one operator."""
+    if mask.kind == "causal":
+        return Geometric(n, slopes, diagonal, weights)
+    if mask.kind == "window":
+        return Window(n, mask.width, slopes, diagonal, weights)
+    return BothWays(n, n if mask.kind == "full" else mask.width, slopes, diagonal, weights)
+
+
+class Powers(Kernel):
+    """A[i, j] ∝ j^α for j ≤ i, the query itself counting e^diagonal times, by one sum from the last token on.
+
+    >>> Powers(3, 1.0, 0.0).rmatvec(np.array([0.0, 0.0, 6.0])).round(12).tolist()
+    [1.0, 2.0, 3.0]
+    """
+
+    def __init__(self, n: int, alpha: float, diagonal: float) -> None:
+        super().__init__(n)
+        top = max(diagonal, 0.0)
+        self.own, self.other = np.exp(diagonal - top), np.exp(-top)
+        self.keys = (np.arange(1.0, n + 1) / n) ** alpha
+        self.sums = self.own * self.keys + self.other * np.append(0.0, self.keys.cumsum()[:-1])
+
+    def _rmatmat(self, X: np.ndarray) -> np.ndarray:
+        u = X / self.sums[:, None]
+        later = np.zeros_like(u)
+        later[:-1] = u[:0:-1].cumsum(axis=0)[::-1]
+        return np.asarray(self.keys[:, None] * (self.own * u + self.other * later))
