@@ -171,16 +171,6 @@ class RolloutConfig(_Part):
         """Return the influence profile: the last row of the rollout that the configuration describes."""
         return influence_profile(self.kernels(scalar_content), self.lambdas(), self.sequence_length)
 
-    def without_residual(self) -> RolloutConfig:
-        """Return the same configuration with λ = 1 in every layer: attention only."""
-        schedule = ConstantSchedule(schedule_type="constant", lambda_const=1.0)
-        return self.model_copy(update={"lambda_schedule_config": schedule})
-
-    def without_content(self) -> RolloutConfig:
-        """Return the same configuration with content logits 0."""
-        content = ContentConfig(diagonal_scores=[[0.0]], base_scores=[[0.0]])
-        return self.model_copy(update={"content_config": content})
-
     def at_length(self, n: int) -> RolloutConfig:
         """Return the same configuration for n tokens."""
         other = self.model_copy(update={"sequence_length": errors.positive_integer("sequence_length", n)})

@@ -31,7 +31,7 @@ BUDGETS = {
     "posbias/design.py": (285, "250 were planned: a bias for each layer, and flat logits, are what --kind offers"),
     "posbias/report": (900, ""),
     "posbias/predict.py": (460, "400 were planned: kernels of a file, whole, in cells and beside sinks, are here too"),
-    "posbias/configuration.py": (250, "200 were planned: each field is named in what refuses it"),
+    "posbias/configuration.py": (240, "200 were planned: each field is named in what refuses it"),
 }  # fmt: skip
 """Most lines of a folder's files, those of folders in it too; and why, where they are more than was planned."""
 SLACK = 1.05

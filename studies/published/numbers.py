@@ -18,7 +18,7 @@ import pandas as pd
 from jaxtyping import Float
 
 from posbias import errors
-from posbias.configuration import RolloutConfig, config_text
+from posbias.configuration import ConstantSchedule, ContentConfig, RolloutConfig, config_text
 
 SHIPPED = Path(__file__).with_name("published.json.gz")
 """The numbers that come out of the authors' files; ``python -m studies.published rebuild`` makes it."""
@@ -131,7 +131,19 @@ def config(model: str, content: str = "all", dataset: str = "fineweb-edu", resid
         the measured λ.
     """
     name, derived = _find(model, content, dataset, residual)
-    return configuration(name).without_residual() if derived else configuration(name)
+    return without_residual(configuration(name)) if derived else configuration(name)
+
+
+def without_residual(config: RolloutConfig) -> RolloutConfig:
+    """Return a configuration with λ = 1 in every layer: attention only."""
+    schedule = ConstantSchedule(schedule_type="constant", lambda_const=1.0)
+    return config.model_copy(update={"lambda_schedule_config": schedule})
+
+
+def without_content(config: RolloutConfig) -> RolloutConfig:
+    """Return a configuration with content logits 0."""
+    content = ContentConfig(diagonal_scores=[[0.0]], base_scores=[[0.0]])
+    return config.model_copy(update={"content_config": content})
 
 
 def corpora(model: str, content: str) -> tuple[str, ...]:

@@ -46,8 +46,8 @@ def variant_config(
     1.0
     """
     config = numbers.config(model, "all", dataset).at_length(n)
-    config = config if variant == "c" else config.without_content()
-    config = config.without_residual() if variant == "a" else config
+    config = config if variant == "c" else numbers.without_content(config)
+    config = numbers.without_residual(config) if variant == "a" else config
     slopes, content = READINGS[reading]
     scale = 1 / np.sqrt(numbers.MODELS[model].head_dim)
     attention, logits = config.attention_config, config.content_config

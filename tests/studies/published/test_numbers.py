@@ -70,7 +70,7 @@ def test_without_residual_the_authors_file_is_taken_where_there_is_one():
     own = published.config("bloom", "all", residual=False)
     assert own.save_dir.endswith("bloom-noresidual/") and (own.lambdas() == 1).all()
     derived = published.config("bloom", "all", "wikipedia", residual=False)
-    assert derived == published.config("bloom", "all", "wikipedia").without_residual()
+    assert derived == published.without_residual(published.config("bloom", "all", "wikipedia"))
     assert (derived.lambdas() == 1).all() and "noresidual" not in derived.save_dir
 
 
