@@ -24,7 +24,7 @@ DOORS = {
 RANK = {f"posbias.{name}": rank for rank, names in enumerate(LAYERS) for name in names.split()}
 RANK["posbias"] = RANK["posbias.cli"]  # the front door
 SHARED = ("studies.results", "studies.making", "studies.train", "studies.checkpoint", "studies.additions")
-SHARED += ("studies.reference",)
+SHARED += ("studies.reference", "studies.untrained_profiles")
 """What every study may import beside posbias."""
 BUDGETS = {
     "posbias/comparison": (740, "600 were planned: what is used by users or two studies is not dropped to save lines"),

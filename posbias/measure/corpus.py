@@ -422,22 +422,6 @@ def known_units(measurement: xr.Dataset) -> Int[np.ndarray, "N"] | None:
     return None
 
 
-def unit_groups(units: Int[np.ndarray, "N"], groups: int) -> Int[np.ndarray, "N"]:
-    """Return a group for each prompt, such that no unit is in two groups and groups are about equally large.
-
-    >>> unit_groups(np.array([0, 0, 1, 2, 0, 1]), 2).tolist()
-    [0, 0, 1, 1, 0, 1]
-    """
-    names, sizes = np.unique(units, return_counts=True)
-    if errors.positive_integer("groups", groups) > names.size:
-        raise errors.invalid("groups", f"at most {names.size}, the units", groups)
-    filled, group = np.zeros(groups, dtype=int), np.zeros(names.size, dtype=int)
-    for k in np.argsort(-sizes, kind="stable"):
-        group[k] = filled.argmin()
-        filled[group[k]] += sizes[k]
-    return group[np.searchsorted(names, units)]
-
-
 def special_ids(tokenizer: Any) -> list[int]:
     """Return all special tokens: those with a role, and those that are marked and have none, such as reserved ones."""
     if isinstance(tokenizer, Vocabulary):

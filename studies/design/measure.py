@@ -29,12 +29,12 @@ from posbias.measure.session import Session
 from posbias.measure.settings import Settings
 from posbias.measure.summary import shaved, summarise
 from posbias.measure.untrained import Untrained
-from posbias.measure.untrained_profiles import MEANING, PROBED, SEEDS, of_seeds, read_network
 from posbias.rollout.logits import alibi_slopes
 from posbias.rollout.structured import biased_kernels
 from posbias.rollout.untrained import untrained_profile
 from studies.design.gains import even_gains, mean_gains
 from studies.design.search import Task, design
+from studies.untrained_profiles import MEANING, PROBED, SEEDS, of_seeds, read_network
 
 PLACES = 16
 """Equal parts of a prompt whose losses are kept."""

@@ -23,7 +23,6 @@ from transformers import PreTrainedModel
 
 from posbias.design import Description, chosen_bias
 from posbias.measure.instrument import Instrument
-from posbias.measure.untrained_profiles import read_untrained
 from posbias.networks.added_biases import added_biases
 from posbias.networks.attention import Reading
 from posbias.networks.description import description_text
@@ -38,6 +37,7 @@ from studies.lookup.prompts import prompts
 from studies.lookup.settings import Setting
 from studies.lookup.tables import CONDITIONS, PARTS, SEARCHES
 from studies.lookup.training import AT_THE_END, LENGTHS, Found, found_by_place
+from studies.untrained_profiles import read_untrained
 
 PROMPTS, SEED = 64, 77
 """Prompts of profiles, at least; as many as there are places where these are more. Their seed."""

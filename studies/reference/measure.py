@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 
 from posbias import errors
 from posbias.measure.accumulators import LayerSums
-from posbias.measure.corpus import document_units, unit_groups
+from posbias.measure.corpus import document_units
 from posbias.measure.loading import Source
 from posbias.measure.positions import read_positions
 from posbias.measure.run import measure
@@ -146,3 +146,19 @@ def shortfalls_without(kernels: Float[np.ndarray, "G T n n"], sizes: Int[np.ndar
     rest = sums.sum(0) - sums
     rest /= rest.sum(-1, keepdims=True)
     return np.array([[stochastic_monotonicity(A).shortfall for A in layers] for layers in rest])
+
+
+def unit_groups(units: Int[np.ndarray, "N"], groups: int) -> Int[np.ndarray, "N"]:
+    """Return a group for each prompt, such that no unit is in two groups and groups are about equally large.
+
+    >>> unit_groups(np.array([0, 0, 1, 2, 0, 1]), 2).tolist()
+    [0, 0, 1, 1, 0, 1]
+    """
+    names, sizes = np.unique(units, return_counts=True)
+    if errors.positive_integer("groups", groups) > names.size:
+        raise errors.invalid("groups", f"at most {names.size}, the units", groups)
+    filled, group = np.zeros(groups, dtype=int), np.zeros(names.size, dtype=int)
+    for k in np.argsort(-sizes, kind="stable"):
+        group[k] = filled.argmin()
+        filled[group[k]] += sizes[k]
+    return group[np.searchsorted(names, units)]

@@ -19,8 +19,8 @@ from posbias.measure.session import Session
 from posbias.measure.settings import Settings
 from posbias.measure.sizes import BODIES, Size
 from posbias.measure.untrained import Untrained
-from posbias.measure.untrained_profiles import SEEDS, of_seeds, read_network
 from posbias.networks.families import family_of
+from studies.untrained_profiles import SEEDS, of_seeds, read_network
 
 LAYERS, WIDTH, HEADS, TOKENS = 12, 256, 8, 2048
 WINDOW = 64

@@ -6,8 +6,9 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("xarray", reason="xarray is not installed")
 
-from posbias.measure.corpus import document_units, in_order, known_units, prompt_units, unit_groups
+from posbias.measure.corpus import document_units, in_order, known_units, prompt_units
 from posbias.shipped import held_out_documents, held_out_modules
+from studies.reference.measure import unit_groups
 from studies.reference.texts import documents, is_held_out
 from studies.results import load
 

@@ -17,11 +17,11 @@ from posbias.measure.loading import Source
 from posbias.measure.session import Session
 from posbias.measure.settings import Settings
 from posbias.measure.untrained import Untrained
-from posbias.measure.untrained_profiles import PROFILES
 from posbias.networks.families import FAMILIES
 from posbias.rollout.structured import structured_kernels
 from posbias.rollout.untrained import aligned_profile, untrained_profile
 from studies.untrained.measure import HEADS, LAYERS, SMALL, WIDTH, Small, measure_untrained
+from studies.untrained_profiles import PROFILES
 
 PROMPTS, N = 5, 16
 
