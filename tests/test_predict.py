@@ -1,0 +1,107 @@
+"""The registry of predictions: by hand, by former names, what is missing, and one more."""
+
+import numpy as np
+import pytest
+
+xr = pytest.importorskip("xarray", reason="xarray is not installed")
+
+from posbias import predict
+from posbias.measure.measurement import Measurement
+from posbias.report.stats import Evidence
+from posbias.report.tables import score_cells
+
+ATTRS = {"length": 3, "prompts": 4, "model": "m", "dataset": "d", "rule": "first", "quantities": "mixing,influence"}
+
+
+@pytest.fixture
+def results():
+    """Return a measurement of one layer with one head that attends to all tokens alike, and gives half."""
+    variables = {
+        "lambda_frobenius": ("layer", [0.5]),
+        "lambda_token": ("layer", [0.25]),
+        "slopes": (("layer", "head"), [[0.0]]),
+        "window": ("layer", [0]),
+        "influence": ("position", [0.2, 0.2, 0.6]),
+    }
+    return xr.Dataset(variables, attrs=ATTRS)
+
+
+def test_three_tokens_by_hand(results):
+    profiles = {
+        "attention-only": [1 / 3, 1 / 3, 1 / 3],
+        "layer-shares": [1 / 6, 1 / 6, 2 / 3],
+        "last": [0, 0, 1],
+        "even": [1 / 3, 1 / 3, 1 / 3],
+    }
+    for name, p in profiles.items():
+        np.testing.assert_allclose(predict.predict(results, name), p)
+    np.testing.assert_allclose(predict.predict(results, "layer-shares", norm="token"), [1 / 12, 1 / 12, 5 / 6])
+    np.testing.assert_allclose(predict.predict(results, "layer-shares", length=2), [0.25, 0.75])
+    assert predict.available(results) == ("attention-only", "layer-shares")
+    one_over_distance = results.assign(influence=("position", np.array([2, 3, 6]) / 11))
+    np.testing.assert_allclose(predict.predict(one_over_distance, "power-law"), np.array([2, 3, 6]) / 11, atol=1e-3)
+
+
+def test_content_is_a_preference_for_oneself(results):
+    """One head, logits of log 2 for a token with itself and 0 for others: the last weighs itself twice."""
+    content = {"content_offdiagonal": 0.0, "content_diagonal": np.log(2)}
+    whole = results.assign({name: (("layer", "head"), [[x]]) for name, x in content.items()})
+    np.testing.assert_allclose(predict.predict(whole, "layer-shares-self"), [1 / 8, 1 / 8, 3 / 4])
+
+
+def test_former_names_are_understood_and_files_keep_them(results):
+    former = {"a": "attention-only", "b": "layer-shares", "c": "layer-shares-self", "kernels": "measured-attention"}
+    former |= {"own": "measured-attention-own", "untrained": "head-gains-squared", "vectors": "value-maps"}
+    former |= {"positions": "value-maps-positional", "independent": "independent-layers"}
+    for kept_as, name in former.items():
+        assert predict.find(kept_as) is predict.PREDICTORS[name] and predict.PREDICTORS[name].kept_as == kept_as
+    assert (
+        Measurement(results).rollout("b").values.tolist()
+        == Measurement(results).rollout("layer-shares").values.tolist()
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "said"),
+    [
+        ("d", {}, "variant: expected one of attention-only, .*, power-law, received 'd'"),
+        (["b"], {}, "variant: expected one of"),
+        (
+            "value-maps",
+            {},
+            "value-maps: needs --quantities with ladder: posbias measure m --dataset d .*,ladder --output",
+        ),
+        ("layer-shares-self", {}, "layer-shares-self: needs --quantities with content"),
+        ("head-gains-squared", {}, "head-gains-squared: none of a model with norms on the sum$"),
+        ("even", {"length": 2}, "rollout: expected length 3 and norm frobenius, all that there is of even"),
+        ("layer-shares", {"norm": "max"}, "norm: expected one of frobenius, token, received max"),
+        ("layer-shares", {"length": 0}, "length: expected an integer of at least 1"),
+    ],
+)
+def test_what_cannot_be_predicted_is_refused_with_what_to_measure(results, name, asked, said):
+    with pytest.raises(ValueError, match=said):
+        predict.predict(results.assign_attrs(no_branches="norms on the sum"), name, **asked)
+
+
+def test_one_more_prediction_is_one_function(results, monkeypatch):
+    """It is a variant, a row of a comparison and of a report, and says what it lacks."""
+    for name in ("halved", "later"):  # taken out again
+        monkeypatch.setitem(predict.PREDICTORS, name, None)
+        monkeypatch.setitem(predict.NAMES, name, name)
+
+    @predict.predictor("halved", needs={"influence"}, label="the measured curve and equal shares, half each")
+    def halved(results):
+        """Take the mean of what was measured and equal shares."""
+        return (results["influence"].values + 1 / 3) / 2
+
+    @predict.predictor("later", needs={"gravity"}, label="later")
+    def later(results):
+        """Take what is not measured."""
+
+    m = Measurement(results)
+    np.testing.assert_allclose(m.rollout("halved"), [4 / 15, 4 / 15, 7 / 15])
+    assert "halved" in m.variants and "later" not in m.variants
+    assert m.compare()["halved"].wasserstein == pytest.approx(m.compare()["even"].wasserstein / 2)
+    rows = [row[0] for row in score_cells(Evidence(m._subject(), resamples=10))]
+    assert "the measured curve and equal shares, half each" in rows and "later" not in rows
+    assert m._subject().missing["later"] == "needs --quantities with gravity"
