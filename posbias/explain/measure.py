@@ -14,8 +14,8 @@ from jaxtyping import Float, Int
 from posbias import errors
 from posbias.comparison.resampling import interval
 from posbias.explain.explanation import Explanation
-from posbias.explain.prompt import Prompt, check_asked, tokenised
-from posbias.explain.shares import by_segment, centred_logs, given_profile, place_shares, without_position
+from posbias.explain.prompt import Prompt, check_asked, tokenise
+from posbias.explain.shares import by_segment, centred_logs, place_shares, read_profile, without_position
 from posbias.explain.target import Target, target_of
 from posbias.measure.corpus import Given
 from posbias.measure.loading import check_fits
@@ -46,7 +46,7 @@ def explain(
     check_asked(text, target["target"], answer)
     errors.positive_integer("reorder", reorder, minimum=0)
     opened = Session(settings)
-    prompt = tokenised(opened.tokenizer, text, segments, answer, special_tokens=settings.special_tokens)
+    prompt = tokenise(opened.tokenizer, text, segments, answer, special_tokens=settings.special_tokens)
     vocabulary = int(opened.config.get_text_config().vocab_size)
     chosen = target_of(**target, answer=answer, ids=prompt.answer, model=(opened.tokenizer, vocabulary))
     if reorder and len(prompt.texts) < 3:
@@ -58,7 +58,7 @@ def explain(
     session.check()
     check_fits(session.config, session.tokenizer, n + max(len(chosen.tokens) - 1, 0))
     if profile is not None:
-        profile = given_profile(profile, settings.source, n)
+        profile = read_profile(profile, settings.source, n)
         session = session.with_prompts(corpus=Given("prompt", given=(text,)), prompts=1, rule="first", target="top")
     session.prompts  # noqa: B018 - raises
     try:
@@ -67,7 +67,7 @@ def explain(
             bar.update()
         if profile is None:
             profile = Measurement(measure(session, progress=progress))
-        return Reader(prompt, chosen, session).explanation(profile, reorder)
+        return Reader(prompt, chosen, session).explain(profile, reorder)
     except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
         raise out_of_memory() if is_out_of_memory(error) else error from None
 
@@ -97,13 +97,13 @@ class Reader:
         ids = self._followed(self.prompt.ids[None, positions])
         return self.target.log_value(self.instrument.tail(ids, len(self.target.tokens)))
 
-    def removed(self) -> list[float]:
+    def delete_segments(self) -> list[float]:
         """Return by how much the target's log-probability changes without each segment; NaN where one token is left."""
         left = [np.flatnonzero(self.prompt.segment != k) for k in range(len(self.prompt.texts))]
         whole = self.log_value(np.arange(len(self.prompt.ids)))
         return [self.log_value(rest) - whole if len(rest) > 1 else np.nan for rest in left]
 
-    def moved(self, share: Float[np.ndarray, "n"], profile: Float[np.ndarray, "n"], count: int) -> pd.DataFrame:
+    def move_segments(self, share: Float[np.ndarray, "n"], profile: Float[np.ndarray, "n"], count: int) -> pd.DataFrame:
         """Return what random orders of the segments changed, beside what the profile says they should.
 
         A row is an order and a segment; the last segment stays, and none of the orders is the one as given. Changes are
@@ -129,10 +129,10 @@ class Reader:
         right = (table["measured"] * table["expected"] > 0).astype("boolean")
         return table.assign(right=right.where(table["expected"].abs() > 1e-9))
 
-    def foreseen(self, profile: Float[np.ndarray, "n"]) -> Float[np.ndarray, "2 S"]:
+    def foresee(self, profile: Float[np.ndarray, "n"]) -> Float[np.ndarray, "2 S"]:
         """Return what the profile says of each segment's log share if it came first, or last before the last one.
 
-        Changes are as those of :meth:`moved`; NaN for the last segment, which stays.
+        Changes are as those of :meth:`move_segments`; NaN for the last segment, which stays.
         """
         S = len(self.prompt.texts)
         changes = np.full((2, S), np.nan)
@@ -142,7 +142,7 @@ class Reader:
                 changes[row, k] = (self._logs(profile, order) - self._logs(profile, range(S)))[k]
         return changes
 
-    def explanation(self, profile: Measurement, reorder: int) -> Explanation:
+    def explain(self, profile: Measurement, reorder: int) -> Explanation:
         """Return everything that is to be said of the prompt."""
         prompt, (places, again) = self.prompt, place_shares(profile)
         (share,), (value,) = self.influence(np.arange(len(prompt.ids))[None])
@@ -156,13 +156,13 @@ class Reader:
         low = high = np.full(len(own), np.nan)
         if again is not None:
             low, high = interval(without_position(own, by_segment(again, prompt.segment)))
-        first, last = self.foreseen(places)
+        first, last = self.foresee(places)
         segments = pd.DataFrame({
             "text": prompt.texts, "tokens": np.bincount(prompt.segment[prompt.segment >= 0]), "share": own,
             "profile": expected, "without_position": without_position(own, expected), "low": low, "high": high,
-            "removed": self.removed(), "if_first": first, "if_last": last,
+            "removed": self.delete_segments(), "if_first": first, "if_last": last,
         }, index=pd.RangeIndex(1, len(own) + 1, name="segment"))  # fmt: skip
-        moves = self.moved(share, places, reorder) if reorder else None
+        moves = self.move_segments(share, places, reorder) if reorder else None
         model = self.session.settings.source.name().removeprefix("reference/")
         return Explanation(model, self.target.words, float(value), tokens, segments, moves, profile)
 

@@ -53,7 +53,7 @@ def check_asked(text: Any, target: str, answer: Any) -> None:
         errors.text("answer", answer)
 
 
-def tokenised(
+def tokenise(
     tokenizer: Any, text: Any, segments: str | Sequence[str] | None, answer: str | None, *, special_tokens: bool = True
 ) -> Prompt:
     """Return the prompt of a text, or raise ValueError where it is one token, or without such segments.

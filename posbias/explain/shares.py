@@ -59,7 +59,7 @@ def place_shares(profile: Measurement) -> tuple[Float[np.ndarray, "n"], Float[np
     return shares.mean(0), resampled_profiles(shares, units=units) if np.unique(units).size > 1 else None
 
 
-def given_profile(profile: Any, source: Any, length: int) -> Measurement:
+def read_profile(profile: Any, source: Any, length: int) -> Measurement:
     """Return a measurement, or the one in a file, or raise ValueError unless it is of this model at this length.
 
     The message says which command measures what is wanted.

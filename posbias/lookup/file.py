@@ -78,7 +78,7 @@ def title(results: xr.Dataset) -> str:
     return f"{str(results.attrs['model']).removeprefix('reference/')}, {TASKS[str(results.attrs['task'])]}"
 
 
-def described(results: xr.Dataset) -> str:
+def describe(results: xr.Dataset) -> str:
     """Return what was asked: pairs or texts, prompts and tokens."""
     attrs = results.attrs
     if attrs["task"] == "kv":
@@ -130,7 +130,7 @@ def places_text(results: xr.Dataset, stretch: Stretch) -> str:
 def summary_lines(results: xr.Dataset) -> Iterator[str]:
     """Yield what was found: scores over all prompts, by place, and how they go with the profiles."""
     task = str(results.attrs["task"])
-    yield f"{title(results)}: {described(results)}"
+    yield f"{title(results)}: {describe(results)}"
     parts = []
     for name in OF_TASK[task]:
         guess = f", chance {float(results.attrs['chance']):.2g}" if name == "accuracy_among" else ""

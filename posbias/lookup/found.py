@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from posbias.lookup.file import ENDS, described, read_lookup, summary_lines, title, write_lookup
+from posbias.lookup.file import ENDS, describe, read_lookup, summary_lines, title, write_lookup
 from posbias.lookup.tasks import OF_TASK
 from posbias.measure.measurement import checked_path
 from posbias.notebook import shown
@@ -61,7 +61,7 @@ class Found:
 
     def _repr_html_(self) -> str:
         names = ("prompts", "over all prompts", "by place", "like a profile", "order")
-        facts = zip(names, (described(self.results), *[*summary_lines(self.results)][1:]), strict=False)
+        facts = zip(names, (describe(self.results), *[*summary_lines(self.results)][1:]), strict=False)
         return shown(title(self.results), [*facts])
 
     def __repr__(self) -> str:

@@ -161,10 +161,10 @@ def _stable(tokenizer: Any, ids: Iterable[int]) -> list[int]:
     """Return the ids whose text has letters and digits alone and gives the id again."""
     texts = ((k, tokenizer.decode([k])) for k in ids)
     plain = ((k, text) for k, text in texts if text.strip().isalnum() and text.isprintable())
-    return [*islice((k for k, text in plain if _encoded(tokenizer, text) == [k]), MOST_WORDS)]
+    return [*islice((k for k, text in plain if _encode(tokenizer, text) == [k]), MOST_WORDS)]
 
 
-def _encoded(tokenizer: Any, text: str) -> list[int]:
+def _encode(tokenizer: Any, text: str) -> list[int]:
     """Return the tokens of a text, none where the tokenizer has no token for it, not even an unknown one."""
     try:
         return list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
@@ -175,7 +175,7 @@ def _encoded(tokenizer: Any, text: str) -> list[int]:
 def _mark(tokenizer: Any, words: dict[str, int], marks: Sequence[str], usable: set[int]) -> dict[str, int]:
     """Return the first text that is a token of its own after each of some words, with its id; nothing without one."""
     for mark in marks:
-        encoded = [_encoded(tokenizer, text + mark) for text in words]
+        encoded = [_encode(tokenizer, text + mark) for text in words]
         token = encoded[0][-1] if encoded[0] else -1
         if token in usable and encoded == [[word, token] for word in words.values()]:
             return {mark: token}
@@ -221,7 +221,7 @@ def copy_prompts(
     stretch's first occurrence is replaced by what another document has at the same tokens.
     """
     n, width = task.text_tokens, task.stretch
-    if not _encoded(tokenizer, "a"):  # one with a few words and no unknown one
+    if not _encode(tokenizer, "a"):  # one with a few words and no unknown one
         raise errors.invalid("tokenizer", "one that makes tokens of text", "one that has none for a letter")
     front = len(start_tokens(tokenizer)) if special_tokens else 0
     if n < front + width:

@@ -64,7 +64,7 @@ def look_up(
     check_fits(config, session.tokenizer, task.length or 0)
     if bias is not None:
         bias.check(settings.source.name(), config.num_hidden_layers, config.num_attention_heads)
-    prompts, made_of = placed_prompts(session, task)
+    prompts, made_of = make_task_prompts(session, task)
     subset = prompts.subset(max(profile_prompts, 1))
     session = session.with_prompts(prompts=len(subset), length=prompts.asked.shape[1], quantities=QUANTITIES)
     session.check()
@@ -73,9 +73,9 @@ def look_up(
     with told(1, "model", "loading", shown=progress) as bar:
         session.instrument, session.self_check  # noqa: B018 - loads, and raises
         bar.update()
-    name, applied = change(session.instrument.model, bias, temperature)
+    name, applied = make_change(session.instrument.model, bias, temperature)
     with applied:
-        scores = scored(session, prompts, progress)
+        scores = score_prompts(session, prompts, progress)
         profiled = measure(session, progress=progress) if profile_prompts else None
     provenance, corpus = session.provenance(), settings.corpus
     text = corpus.dataset if corpus.named else last_part(corpus.dataset)
@@ -95,10 +95,10 @@ def look_up(
         "chance": 1 / task.pairs if task.pairs else 0,
         "change": name,
     }
-    return assembled(prompts, scores, profiled, subset, provenance)
+    return assemble(prompts, scores, profiled, subset, provenance)
 
 
-def placed_prompts(session: Session, task: Task) -> tuple[PlacedPrompts, str]:
+def make_task_prompts(session: Session, task: Task) -> tuple[PlacedPrompts, str]:
     """Return the prompts of a task, which the model's context holds, and what they are made of, in words."""
     settings, config = session.settings, session.config
     if task.pairs is None:
@@ -113,7 +113,9 @@ def placed_prompts(session: Session, task: Task) -> tuple[PlacedPrompts, str]:
     return key_value_prompts(words, task.pairs, settings.prompts, seed=settings.seed), words.described
 
 
-def change(model: nn.Module, bias: Described | None, temperature: float) -> tuple[str, AbstractContextManager[Any]]:
+def make_change(
+    model: nn.Module, bias: Described | None, temperature: float
+) -> tuple[str, AbstractContextManager[Any]]:
     """Return the name of the one change to a model, and the context in which it is changed."""
     if bias is not None:
         return json.dumps(bias.description), added_biases(model, bias.description)
@@ -122,7 +124,7 @@ def change(model: nn.Module, bias: Described | None, temperature: float) -> tupl
     return "none", nullcontext()
 
 
-def scored(session: Session, prompts: PlacedPrompts, progress: bool) -> dict[str, np.ndarray]:
+def score_prompts(session: Session, prompts: PlacedPrompts, progress: bool) -> dict[str, np.ndarray]:
     """Return every prompt's scores by name, or raise ValueError for a NaN or Inf."""
     N, size = len(prompts.ids), session.settings.batch_size
     with told(N, "prompts", "asking", shown=progress) as bar:
@@ -138,7 +140,7 @@ def scored(session: Session, prompts: PlacedPrompts, progress: bool) -> dict[str
     return scores
 
 
-def assembled(
+def assemble(
     prompts: PlacedPrompts,
     scores: dict[str, np.ndarray],
     profiled: xr.Dataset | None,

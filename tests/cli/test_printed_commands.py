@@ -101,7 +101,6 @@ def test_commands_work_as_printed(page, tiny, tmp_path, monkeypatch, capsys):
     texts = [f"Passage {k}. " + "It is read by a model, word by word. " * 20 for k in range(12)]
     (tmp_path / "texts.jsonl").write_text("".join(json.dumps({"text": one}) + "\n" for one in texts))
     shutil.copy("texts.jsonl", "corpus.jsonl")
-    (tmp_path / "row.yaml").write_text(blocks("book/families.md", "yaml")[0])
     (tmp_path / "prompt.txt").write_text("Some passage.\n\nAnother one.\n\nWhat do they say?\n")
     assert len(commands(page)) >= (6 if page in PAGES else 1)
     for program, words in commands(page):

@@ -158,16 +158,16 @@ def test_orders_of_a_product_are_foretold():
     session = SimpleNamespace(instrument=instrument, settings=settings, tokenizer=SimpleNamespace(decode=str))
     subject = Reader(prompt, Target((), None, "probability", ""), session)
     (share,), _ = subject.influence(np.arange(segment.size)[None])
-    found = subject.moved(share, where / where.sum(), 7)
+    found = subject.move_segments(share, where / where.sum(), 7)
     assert np.allclose(found["measured"], found["expected"]) and len(found) == 7 * 4
     assert found["right"].dropna().all() and found["expected"].abs().max() > 0.1
-    seen = subject.foreseen(where / where.sum())
+    seen = subject.foresee(where / where.sum())
     assert np.isnan(seen[:, -1]).all()
     for row, order in ((0, [2, 0, 1, 3, 4]), (1, [0, 1, 3, 2, 4])):
         places = prompt.ordered(order)
         moved, here = (np.log(by_segment(x, s)[:-1]) for x, s in ((where, segment[places]), (where, segment)))
         assert np.isclose(seen[row, 2], (moved - moved.mean() - here + here.mean())[2])
-    worse = subject.moved(share, 1 / where / (1 / where).sum(), 7)
+    worse = subject.move_segments(share, 1 / where / (1 / where).sum(), 7)
     assert worse["right"].mean() < 0.5
 
 

@@ -17,7 +17,7 @@ import posbias
 from posbias.lookup import run as module
 from posbias.lookup.file import does_task, read_lookup, summary_lines, write_lookup
 from posbias.lookup.prompts import PlacedPrompts
-from posbias.lookup.run import assembled, look_up
+from posbias.lookup.run import assemble, look_up
 from posbias.lookup.tasks import Task
 from posbias.measure.corpus import Corpus
 from posbias.measure.instrument import Instrument
@@ -130,7 +130,7 @@ def test_a_resample_draws_the_profile_of_its_own_prompts():
     measured["lambda_frobenius"] = "layer", np.array([0.5])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "available", lambda _: [])
-        results = assembled(prompts, {"gain": kind * places}, measured, np.arange(72), {"change": "none"})
+        results = assemble(prompts, {"gain": kind * places}, measured, np.arange(72), {"change": "none"})
     assert np.allclose(results["rank_correlation"].sel(profile_name="measured", score="gain"), [1, 1, 1])
 
 
@@ -173,11 +173,11 @@ def test_a_change_wraps_the_whole_measurement_and_is_taken_back(place, monkeypat
             handle.remove()
             seen.append("end")
 
-    monkeypatch.setattr(module, "change", lambda model, *_: ("nothing said", silenced(model)))
+    monkeypatch.setattr(module, "make_change", lambda model, *_: ("nothing said", silenced(model)))
     two = look_up(asked_of(place), Task("kv", pairs=5), profile_prompts=0)
     assert seen == [1, 1, 1, "end"] and np.allclose(two["log_probability"], -np.log(97))
     assert two.attrs["change"] == "nothing said"
-    monkeypatch.setattr(module, "change", lambda *_: ("as it is", nullcontext()))
+    monkeypatch.setattr(module, "make_change", lambda *_: ("as it is", nullcontext()))
     profiled = look_up(asked_of(place), Task("kv", pairs=5), profile_prompts=6)
     assert set(profiled["profile_name"].values) == {"measured", "kernels", "own"}, "no formula knows of the change"
 
