@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from posbias import errors
 from posbias.measure.corpus import Prompts
 from posbias.measure.instrument import Instrument
-from posbias.measure.interventions import bidirectional, replaced_embeddings, replaced_rope, rotary_module
+from posbias.measure.interventions import replaced_rope, rotary_module
 from posbias.measure.session import Session
 from posbias.measure.settings import Settings
 from posbias.networks.attention import Reading
@@ -24,6 +24,7 @@ from posbias.networks.families import output_projection, window
 from posbias.networks.hooks import given, hooked, returned
 from posbias.provenance import versions
 from posbias.shipped import PREFIX
+from studies.absolute.interventions import bidirectional, replaced_embeddings
 from studies.absolute.leakage import (
     Components,
     Leakage,

@@ -163,11 +163,10 @@ from measuring import N, make, prompts
 
 from posbias.measure.instrument import Instrument
 from posbias.measure.interventions import (
-    bidirectional,
-    replaced_embeddings,
     replaced_rope,
     rotary_module,
 )
+from studies.absolute.interventions import bidirectional, replaced_embeddings
 from studies.absolute.measure import (
     first_trajectory,
     path_spread,
@@ -210,7 +209,7 @@ def test_interventions_act_and_leave_no_trace(name, kind):
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in ours.model.modules())
 
 
-@pytest.mark.parametrize("name", ["llama", "mistral"])
+@pytest.mark.parametrize("name", ["llama", "mistral", "falcon-rotary"])
 def test_bidirectional_attention_changes_the_mask_alone(name):
     ours, ids = Instrument(make(name)), prompts()
     logits, _, before = attention(ours, ids)
@@ -296,6 +295,6 @@ def test_models_that_an_intervention_cannot_act_on_are_refused():
     with pytest.raises(ValueError, match="model: expected one with rotary positions"):
         rotary_module(Instrument(make("bloom")))
     mpt = Instrument(make("mpt"))
-    with pytest.raises(ValueError, match="model: expected attention with an additive mask"), bidirectional(mpt):
+    with pytest.raises(ValueError, match="model: expected attention with a mask"), bidirectional(mpt):
         mpt.forward(prompts(), lambda reading: None)
     assert mpt.causal and not any(m._forward_pre_hooks for m in mpt.model.modules())
