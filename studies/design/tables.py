@@ -14,7 +14,7 @@ from posbias.comparison.resampling import hull_interval, interval, resample_weig
 from posbias.comparison.samples import SMOOTH, u_decisions
 from posbias.design import distance_to_even
 from posbias.report.scoring import sample_of
-from studies.design.remedies import REMEDIES, SEED, distances_to_even
+from studies.design.known import REMEDIES, SEED, distances_to_even
 from studies.reference.influence_tables import SMOOTH_LONG
 from studies.reference.models import DESIGNED
 from studies.reference.training_seeds import by_seed, complete, split_seeds

@@ -12,9 +12,14 @@ from jaxtyping import Float
 from posbias.comparison.distances import normalised_wasserstein, unit
 from posbias.measure.corpus import known_units
 from posbias.report.scoring import gain_rows, score_rows
-from studies.ladder.rungs import OWN, ROTARY
 from studies.ladder.scores import with_decisions
 
+OWN = "own"
+"""The pairing in which each prompt keeps its own layers."""
+ROTARY = "rotary"
+"""The rung of positions alone with the kernels of mean queries and mean keys, in rotary models."""
+SHIFTED = "shifted"
+"""The same as positions alone, but each query looks one token further back: what an error would cost."""
 ENCODINGS = {
     "ALiBi": ("bloom-8", "bloom-12", "bloom-24", "mpt-12", "falcon-12"),
     "rotary": ("llama-12", "llama-ntk-12", "mistral-12"),

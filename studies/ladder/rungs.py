@@ -20,14 +20,8 @@ from posbias.networks.families import window
 from posbias.rollout import masks
 from studies.ladder.rotary import read_rotary_means
 from studies.ladder.rotary_kernels import distance_kernels
+from studies.ladder.rung_tables import OWN, ROTARY, SHIFTED
 from studies.reference.measure import untrained_twin
-
-OWN = "own"
-"""The pairing in which each prompt keeps its own layers."""
-ROTARY = "rotary"
-"""The rung of positions alone with the kernels of mean queries and mean keys, in rotary models."""
-SHIFTED = "shifted"
-"""The same as positions alone, but each query looks one token further back: what an error would cost."""
 
 
 def measure_rungs(settings: Settings, init: str = "", more: bool = False, pairings: int = 2) -> xr.Dataset:
