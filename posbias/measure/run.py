@@ -69,7 +69,9 @@ def measure(
             provenance |= {"position": positions.kind, "position_details": positions.details}
         with nullcontext() if added is None else added_biases(instrument.model, added):
             try:
-                arrays = read_prompts(session, rank, world, kept, shown=shown).arrays(positions, shown)
+                traces = read_prompts(session, rank, world, kept, shown=shown)
+                arrays = traces.arrays(positions, shown)
+                provenance["batch_size"] = traces.settings.batch_size
             except ValueError:  # of numbers from which nothing goes on
                 if partial is not None:
                     partial.unlink(missing_ok=True)
@@ -85,8 +87,12 @@ def measure(
 
 
 def read_prompts(session: Session, rank: int, world: int, partial: Partial | None, *, shown: bool) -> Traces:
-    """Return the sums over all prompts; a batch is halved when memory runs out, but for the ladder, which pairs it."""
-    together = session.settings.batch_size
+    """Return the sums over all prompts; a batch is halved when memory runs out, for the ladder down to a pair.
+
+    A prompt's numbers are the same in any batch, but for the ladder, which pairs its prompts: that begins again with
+    smaller batches.
+    """
+    together, pairs = session.settings.batch_size, "ladder" in session.quantities
     while True:
         traces = Traces(session, together, range(rank, len(list(session.batches())), world))
         try:
@@ -94,9 +100,13 @@ def read_prompts(session: Session, rank: int, world: int, partial: Partial | Non
             traces.add_up(world)
             return traces
         except (MemoryError, RuntimeError) as error:
-            if not is_out_of_memory(error) or together == 1 or "ladder" in session.quantities:
+            if not is_out_of_memory(error) or together <= 1 + pairs:
                 raise
         together //= 2
+        if pairs:
+            if partial is not None:
+                partial.path.unlink(missing_ok=True)
+            session, partial = session.with_prompts(batch_size=together), None
         LOG.warning("memory ran out: %d prompts at a time from here on", together)
         torch.cuda.empty_cache()
 

@@ -24,6 +24,7 @@ from posbias.measure.results import read_results
 from posbias.predict import available, predict
 
 CONTENT = {"content_diagonal", "histogram_diagonal", "similarity_diagonal"}
+PLAIN = ("attention-only", "layer-shares")
 LONG = {"gpt2": {"n_positions": 400}, "mistral": {"max_position_embeddings": 400, "sliding_window": 50}}
 
 
@@ -82,11 +83,15 @@ def test_other_rules_and_prompts_that_are_left_out(place, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("names", "there", "variants"),
     [
-        ("mixing,influence", set(), ("a", "b")),
-        ("content", CONTENT, ("a", "b", "c")),
-        ("content,logits", CONTENT | {"content_logits"}, ("a", "b", "c")),
-        ("kernels,heads", {"attention", "attention_heads", "rollout_own"}, ("a", "b", "kernels", "own")),
-        ("branches", {"branch_gain", "step_gain"}, ("a", "b", "untrained")),
+        ("mixing,influence", set(), PLAIN),
+        ("content", CONTENT, (*PLAIN, "layer-shares-self")),
+        ("content,logits", CONTENT | {"content_logits"}, (*PLAIN, "layer-shares-self")),
+        (
+            "kernels,heads",
+            {"attention", "attention_heads", "rollout_own"},
+            (*PLAIN, "measured-attention", "measured-attention-own"),
+        ),
+        ("branches", {"branch_gain", "step_gain"}, (*PLAIN, "head-gains-squared", "head-gains-added")),
     ],
 )
 def test_what_is_asked_for_is_what_is_measured(place, tmp_path, capsys, names, there, variants):
@@ -236,6 +241,23 @@ def test_a_batch_is_halved_when_memory_runs_out(place, tmp_path, capsys, monkeyp
     assert status(capsys, arguments(place, tmp_path / "halved.nc", batch_size=8))[0] == 0
     assert sizes == [1, 8, 4, 2, 2, 2, *[1] * 10]
     agree(read_results(tmp_path / "m.nc"), read_results(tmp_path / "halved.nc"))
+
+
+def test_batches_of_the_ladder_are_halved_and_said(place, tmp_path, capsys, monkeypatch):
+    words = {"quantities": "mixing,influence,ladder", "prompts": 8}
+    assert status(capsys, arguments(place, tmp_path / "4.nc", batch_size=4, **words))[0] == 0
+    real = Instrument.measure
+
+    def small(self, ids, *rest):
+        if len(ids) > 4:
+            raise OUT[0]
+        return real(self, ids, *rest)
+
+    monkeypatch.setattr(Instrument, "measure", small)
+    assert status(capsys, arguments(place, tmp_path / "8.nc", batch_size=8, **words))[0] == 0
+    one, two = read_results(tmp_path / "4.nc"), read_results(tmp_path / "8.nc")
+    agree(one, two)
+    assert one.attrs["batch_size"] == two.attrs["batch_size"] == 4
 
 
 def test_out_of_memory_says_what_to_try(place, tmp_path, capsys, monkeypatch):
