@@ -27,6 +27,7 @@ PROGRAM = """
 import json, sys, time
 from pathlib import Path
 from posbias.measure import run
+from posbias.measure.results import write_results
 from posbias.measure.untrained import Untrained
 from posbias.measure.corpus import Corpus
 from posbias.measure.settings import quantities_of
@@ -35,7 +36,7 @@ folder, n, quantities, output = sys.argv[1:]
 how = {"rule": "random", "attention": None, "quantities": quantities_of(quantities)}
 settings = Settings(Untrained(folder), Corpus("builtin"), 1, int(n), 1, **how)
 start = time.process_time()
-run.measure(settings, Path(output))
+write_results(Path(output), run.measure(settings))
 status = Path("/proc/self/status").read_text().split("VmHWM:")[1]
 print(json.dumps([int(status.split()[0]) * 1024, Path(output).stat().st_size, time.process_time() - start]))
 """
