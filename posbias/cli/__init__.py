@@ -23,8 +23,8 @@ GROUPS = (
 )
 """Modules with a ``register(app)`` that adds their commands; what is heavy they import inside the commands."""
 MEASURING = {
-    "torch", "transformers", "tokenizers", "safetensors", "datasets", "accelerate", "xarray", "h5netcdf", "h5py",
-    "tqdm", "pandas", "matplotlib", "jinja2"
+    "torch", "transformers", "tokenizers", "safetensors", "datasets", "accelerate", "psutil", "xarray", "h5netcdf",
+    "h5py", "tqdm", "pandas", "matplotlib", "jinja2"
 }  # fmt: skip
 """What the extra ``measure`` installs."""
 LEVELS = ("debug", "info", "warning", "error")
