@@ -175,8 +175,9 @@ def predict(results: xr.Dataset, name: str, *, length: int | None = None, norm: 
 def advice(results: xr.Dataset, name: str) -> str:
     """Return why a measurement lacks a prediction: what to measure, or that this model has none of it."""
     one = find(name)
-    if "branches" in one.needs and "no_branches" in results.attrs:
-        return f"none of a model with {results.attrs['no_branches']}"
+    for quantity in one.needs & {"branches", "contributions"}:
+        if (why := results.attrs.get(f"no_{quantity}")) is not None:
+            return f"none of a model with {why}"
     return f"needs --quantities with {_beyond_mixing(one)}"
 
 
@@ -256,6 +257,23 @@ def measured_attention(results: xr.Dataset, norm: Norm) -> Prediction:
 def measured_attention_own(results: xr.Dataset) -> Prediction:
     """Roll out each prompt's own attention and λ, and take the mean over prompts."""
     return _mean(results["rollout_own"])
+
+
+# Contributions: what a token's new state is made of
+
+
+@predictor("contributions", needs={"contributions"}, label="contributions, mean")
+def contributions(results: xr.Dataset) -> Prediction:
+    """Multiply the layers' mean contributions: the share of each token's part in what a token becomes."""
+    kernels = results["contributions"].values.astype(np.float64)
+    kernels /= kernels.sum(-1, keepdims=True)  # rounded to 32 bits in a file
+    return influence_profile(kernels, np.ones(len(kernels)), kernels.shape[-1])
+
+
+@predictor("contributions-own", needs={"contributions"}, reads={"contributions_own"}, label="contributions, own")
+def contributions_own(results: xr.Dataset) -> Prediction:
+    """Multiply each prompt's own contributions, and take the mean over prompts."""
+    return _mean(results["contributions_own"])
 
 
 # Head gains: what the weights let through, in place of λ

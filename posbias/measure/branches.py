@@ -67,6 +67,11 @@ def no_branches(instrument: Instrument) -> str | None:
     clips = getattr(instrument.model.config, "clip_qkv", None) is not None  # OLMo's, OLMoE's
     if clips:
         return "values that are clipped"
+    return coded_weights(instrument)
+
+
+def coded_weights(instrument: Instrument) -> str | None:
+    """Return that a model's attention weights cannot be read as matrices, None if they can."""
     coded = (type(x).__name__ for a in instrument.attentions for x in _projections(instrument, a) if _is_coded(x))
     name = next(coded, None)
     return None if name is None else f"attention weights that are codes, or have adapters beside them ({name})"
@@ -128,7 +133,7 @@ def head_maps(instrument: Instrument, t: int) -> tuple[Float[Tensor, "H d size"]
     A norm between two factors of W_V is taken for what it multiplies by; its division is a scale.
     """
     family, layer, attention = instrument.family, instrument.layers[t], instrument.attentions[t]
-    W_O, H = _weight(output_projection(attention)), instrument.H
+    W_O, H = output_weight(attention), instrument.H
     d, size = len(W_O), W_O.shape[1] // H
     W_V = _values(family, attention, size)
     if family.norm:
@@ -236,6 +241,11 @@ def _scaling(norms: list[nn.Module], total: Float[Tensor, "n"]) -> list[tuple[nn
 
 def _detached(module: nn.Module, args: Any, output: Any) -> Any:
     return rereturned(output, returned(output).detach())
+
+
+def output_weight(attention: nn.Module) -> Float[Tensor, "d values"]:
+    """Return W_O of all heads of an attention module in 32 bits."""
+    return _weight(output_projection(attention))
 
 
 def _weight(projection: Any) -> Float[Tensor, "out in"]:

@@ -211,6 +211,7 @@ class _Watch:
     def __init__(self, instrument: Instrument, observe: Observer | None) -> None:
         self.instrument, self.observe = instrument, observe
         self.mixing: Tensor | None = None  # λ of each layer and prompt, known after the way forward
+        self.stream: Tensor | None = None  # x_t of the layer at work, on the way back
         self.inputs: list[Tensor] = []  # ‖x_i‖ for each layer, (B, n)
         self.outputs: list[Tensor] = []  # ‖a_i‖
         self.seen: list[int] = []  # layers whose attention was seen
@@ -224,13 +225,14 @@ class _Watch:
         family, layers = self.instrument.family, self.instrument.layers
         before: list[tuple[nn.Module, Before]] = []
         after: list[tuple[nn.Module, After]] = []
-        for layer in layers if self.mixing is None else ():
+        for layer in layers:
             stream = family.stream_of(layer)
             if stream is None:
                 before.append((layer, self._layer_in))
             else:
                 after.append((stream, self._stream_out))
-            after.append((family.output_of(layer), self._attention_out(family.multiplier(layer))))
+            if self.mixing is None:
+                after.append((family.output_of(layer), self._attention_out(family.multiplier(layer))))
         with hooked(before, after), watched(self.instrument.model, family, self._attend):
             yield
 
@@ -270,7 +272,8 @@ class _Watch:
         if self.observe is not None:
             mixing = None if self.mixing is None else self.mixing[reading.layer]
             with torch.no_grad():
-                self.observe(replace(reading.detached(), mixing=mixing))
+                stream = None if self.stream is None else self.stream.detach()
+                self.observe(replace(reading.detached(), mixing=mixing, stream=stream))
         return reading.averages()
 
     def _weights(self, reading: Reading) -> ladder.Weights:
@@ -281,10 +284,17 @@ class _Watch:
         return ladder.position_weights(reading) if kernels is None else ladder.given_weights(kernels[reading.layer])
 
     def _layer_in(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        self.inputs.append(_token_norms(given(args, kwargs)))
+        self._entered(given(args, kwargs))
 
     def _stream_out(self, module: nn.Module, args: Any, out: Any) -> None:
-        self.inputs.append(_token_norms(returned(out)))
+        self._entered(returned(out))
+
+    def _entered(self, x: Tensor) -> None:
+        """Keep the size of x_t on the way forward, x_t itself on the way back."""
+        if self.mixing is None:
+            self.inputs.append(_token_norms(x))
+        else:
+            self.stream = x
 
     def _attention_out(self, multiplier: float) -> After:
         def hook(module: nn.Module, args: Any, out: Any) -> None:

@@ -37,6 +37,8 @@ VARIABLES: dict[str, tuple[tuple[str, ...], str]] = {
     "similarity_diagonal": (("layer", "head"), "1 - entropy of histogram_diagonal / log(number of bins)"),
     "similarity_offdiagonal": (("layer", "head"), "1 - entropy of histogram_offdiagonal / log(number of bins)"),
     "attention": (("layer", "query", "key"), "mean post-softmax weight over prompts and heads"),
+    "contributions": (("layer", "query", "key"), "mean share of a key's part in what a query becomes in the layer"),
+    "contributions_own": (("prompt", "position"), "last row of the product of the prompt's own contributions"),
     "attention_heads": (("layer", "head", "query", "key"), "mean post-softmax weight over prompts"),
     "influence": (("position",), "mean over prompts of ‖∂p/∂embedding‖, normalised to sum 1"),
     "influence_prompts": (("prompt", "position"), "‖∂p/∂embedding‖ for each prompt"),
@@ -101,7 +103,8 @@ ATTRIBUTES = (
 
 LATER_ATTRIBUTES = (
     "quantities", "attention", "content_form", "kernel_size", "pairings", "ladder_prompts", "format_error",
-    "position_bias", "added_bias", "no_branches", "self_check", "target", "against", "of", "quantisation",
+    "position_bias", "added_bias", "no_branches", "no_contributions", "self_check", "target", "against", "of",
+    "quantisation",
 )  # fmt: skip
 """Provenance that files of earlier versions lack. The cost of the number format is missing in 32 bits, and the
 description of position biases, in JSON, where a model is given none, or none is added while it is measured; the reason
@@ -130,7 +133,7 @@ ALWAYS = (
 """Variables of every file: mixing, influence, and what the model does with positions."""
 
 WIDE = (
-    "content_logits", "attention", "attention_heads", "step_gain", "attention_cells", "attention_band",
+    "content_logits", "attention", "attention_heads", "contributions", "step_gain", "attention_cells", "attention_band",
     "attention_heads_cells", "content_cells", "step_gain_cells", "rollout_own",
     "ladder_prompts",
 )  # fmt: skip

@@ -17,6 +17,7 @@ import xarray as xr
 
 from posbias.measure.accumulators import bin_centres
 from posbias.measure.branches import no_branches, read_branches
+from posbias.measure.contributions import no_contributions
 from posbias.measure.memory import is_out_of_memory, memory_available, out_of_memory
 from posbias.measure.partial import Partial, as_settings, read_batches
 from posbias.measure.positions import read_positions
@@ -67,6 +68,8 @@ def measure(
         if session.family is not None:
             positions = read_positions(instrument, session.longest)
             provenance |= {"position": positions.kind, "position_details": positions.details}
+        if "contributions" in session.quantities and (why := no_contributions(instrument)) is not None:
+            provenance["no_contributions"] = why
         with nullcontext() if added is None else added_biases(instrument.model, added):
             try:
                 traces = read_prompts(session, rank, world, kept, shown=shown)

@@ -32,6 +32,7 @@ QUANTITIES = {
     "logits": "content logits as matrices for each head",
     "heads": "attention as matrices for each head",
     "branches": "what the law of untrained networks needs: gains, denominators, steps",
+    "contributions": "the share of each token's part in what a token becomes in a layer, without gradients",
     "ladder": "influence by layers that are made simpler, a hypothesis at a time",
 }
 """Name → meaning, in the order in which files name them."""
@@ -39,7 +40,7 @@ ALWAYS = ("mixing", "influence")
 ALONE = ("influence",)
 """What can be measured of a model whose family has no row."""
 DEFAULT = ("mixing", "influence", "kernels", "content", "branches")
-REPORTED: dict[str, Any] = {"quantities": (*DEFAULT, "ladder"), "ladder_prompts": 32}
+REPORTED: dict[str, Any] = {"quantities": (*DEFAULT, "contributions", "ladder"), "ladder_prompts": 32}
 """What a report measures unless it is said: the ladder takes most of the time, and little of it is noise."""
 NEEDS = {"heads": "kernels", "logits": "content"}
 
@@ -193,7 +194,8 @@ class Settings:
         DEFAULT,
         "What is measured, with commas between: mixing and influence always (influence alone where a family has no "
         "row); kernels, content, logits (content as matrices), heads (attention of each head), branches (for the law "
-        "of untrained networks), ladder (influence by layers that are made simpler). All down to branches unless "
+        "of untrained networks), contributions (what each token's new state is made of), ladder (influence by layers "
+        "that are made simpler). All down to branches unless "
         "given; of whole prompts mixing and influence.",
         "-q",
         kept=True,
@@ -204,7 +206,7 @@ class Settings:
     )
     pairings: Count = setting(1, "Pairings of the prompts of a batch, for ladder; their spread is kept.", kept=True)
     ladder_prompts: Count | None = setting(
-        None, "Prompts that climb the ladder, whole batches from the first on; all unless given.", kept=True
+        None, "Prompts for ladder and contributions, whole batches from the first on; all unless given.", kept=True
     )
     target: Text = setting(
         "top",

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from posbias import errors
 from posbias.measure.accumulators import LayerSums, entropy_similarity
+from posbias.measure.contributions import LayerContributions, no_contributions
 from posbias.measure.instrument import TOP, NotFinite
 from posbias.measure.ladder import Rungs, ring
 from posbias.measure.partial import Batch
@@ -45,6 +46,11 @@ class Traces:
         self.carries = "kernels" in settings.quantities
         if self.carries:
             shapes["rollout_own"] = (n,)
+        self.parts: list[LayerContributions] = []
+        if "contributions" in session.quantities and no_contributions(instrument) is None:
+            shapes["contributions_own"] = (n,)
+            whole = len(self.cells.starts) == n
+            self.parts = [LayerContributions(instrument, t, n, whole=whole) for t in range(T)]
         if "ladder" in settings.quantities:
             shapes["ladder_prompts"] = (len(RUNGS), settings.pairings, n)
         self.rows = {name: torch.zeros(N, *sizes, dtype=torch.float64) for name, sizes in shapes.items()}
@@ -56,7 +62,8 @@ class Traces:
 
     def state(self) -> dict[str, Tensor]:
         """Return all that is added up, by name."""
-        sums = {f"layer{t}.{name}": x for t, layer in enumerate(self.layers) for name, x in layer.sums.items()}
+        every = [*enumerate(self.layers), *enumerate(self.parts)]
+        sums = {f"layer{t}.{name}": x for t, layer in every for name, x in layer.sums.items()}
         return {**self.rows, **sums}
 
     def add_up(self, world: int) -> None:
@@ -68,7 +75,7 @@ class Traces:
 
         device = PartialState().device
         self.rows = {name: reduce(x.to(device), "sum").to(x.device) for name, x in self.rows.items()}
-        for layer in self.layers:
+        for layer in (*self.layers, *self.parts):
             layer.sums = {name: reduce(x.to(device), "sum").to(x.device) for name, x in layer.sums.items()}
 
     def arrays(self, positions: Positions | None, shown: bool) -> dict[str, np.ndarray]:
@@ -83,6 +90,9 @@ class Traces:
                 layer.sums = {}
                 bar.update()
         out = {name: np.stack([means.pop(name) for means in layers]) for name in list(layers[0] if layers else ())}
+        if self.parts and self.parts[0].sums:
+            count = np.isfinite(rows["contributions_own"][:, 0]).sum()
+            out["contributions"] = np.stack([part.sums["contributions"].cpu().numpy() / count for part in self.parts])
         for where in ("diagonal", "offdiagonal"):
             if f"histogram_{where}" in out:
                 out[f"similarity_{where}"] = entropy_similarity(out[f"histogram_{where}"])
@@ -98,7 +108,7 @@ class Traces:
         out |= {"influence": rows["influence"].sum(0) / total, "influence_prompts": rows["influence"]}
         out |= {"influence_signed": rows["influence_signed"].mean(0)}
         out |= {"influence_signed_prompts": rows["influence_signed"], "probability": rows["probability"]}
-        for name in ("rollout_own", "ladder_prompts", "influence_end_prompts", "target_value"):
+        for name in ("rollout_own", "contributions_own", "ladder_prompts", "influence_end_prompts", "target_value"):
             out |= {name: rows[name]} if name in rows else {}
         if positions is not None and positions.sinks is not None:
             out |= {"sinks": positions.sinks} | sink_shares(out, self.cells)
@@ -122,17 +132,22 @@ class Traces:
             self._read(slice(rows.start + start, rows.start + start + len(part)), part)
 
     def _read(self, batch: slice, ids: Int[Tensor, "B n"]) -> None:
-        carried = torch.zeros(ids.shape) if self.carries else None
-        if carried is not None:
-            carried[:, -1] = 1.0
+        last = torch.zeros(ids.shape)
+        last[:, -1] = 1.0
+        carried, given = last if self.carries else None, last
+        most = self.settings.ladder_prompts
+        few = most is None or batch.start < most
+        parts = self.parts if few else []
 
         def observe(seen: Reading) -> None:
-            nonlocal carried
+            nonlocal carried, given
             layer = self.layers[seen.layer]
             carried = layer.add(seen, None if carried is None else carried.to(layer.device))
+            if parts:
+                given = parts[seen.layer].add(seen, given.to(layer.device))
 
-        rungs, most = None, self.settings.ladder_prompts
-        if "ladder_prompts" in self.rows and len(ids) > 1 and (most is None or batch.start < most):
+        rungs = None
+        if "ladder_prompts" in self.rows and len(ids) > 1 and few:
             seeds = [(self.settings.seed, batch.start, k) for k in range(self.settings.pairings)]
             rungs = Rungs(np.stack([ring(len(ids), seed) for seed in seeds]))
         try:
@@ -142,7 +157,8 @@ class Traces:
             raise errors.invalid(where, "finite numbers", f"{error.number} in {self.settings.precision()}") from None
         own = None if carried is None else carried.double().cpu()
         ladder = torch.tensor(torch.nan) if reading.ladder is None else reading.ladder
-        found = {**vars(reading), "rollout_own": own, "ladder_prompts": ladder}
+        contributed = given.double().cpu() if parts else torch.tensor(torch.nan)
+        found = {**vars(reading), "rollout_own": own, "ladder_prompts": ladder, "contributions_own": contributed}
         if (last := self.rows.get("influence_end_prompts")) is not None:
             divided = torch.from_numpy(shares(ids.shape[1], self.settings.length))
             found["influence_end_prompts"] = reading.influence[:, -last.shape[1] :]

@@ -60,6 +60,8 @@ class Reading:
     """Attention weights where they were computed whole."""
     mixing: Float[Tensor, "B"] | None = None
     """λ of each prompt in this layer, Frobenius norms; None in a forward pass alone."""
+    stream: Float[Tensor, "B n d"] | None = None
+    """x_t, what attention's output is added to; None in a forward pass alone."""
 
     @property
     def shape(self) -> tuple[int, int, int]:

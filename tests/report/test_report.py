@@ -596,7 +596,7 @@ def test_the_ladder_is_said_in_words_and_stands_beside_another(place):
 def test_a_report_measures_the_ladder_on_few_prompts():
     asked = report_commands.wanted({"length": 20, "keep": "k.nc"})
     assert (asked["prompts"], asked["length"], asked["ladder_prompts"]) == (200, 20, 32) and "keep" not in asked
-    assert asked["quantities"] == (*DEFAULT, "ladder")
+    assert asked["quantities"] == (*DEFAULT, "contributions", "ladder")
     assert "quantities" not in report_commands.wanted({"prompts": 1}), "one prompt has none to exchange layers with"
 
 

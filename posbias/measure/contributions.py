@@ -1,0 +1,96 @@
+"""Contributions: which tokens a token's new state is made of, layer by layer, without a gradient.
+
+In a layer token i goes on as y_i = x_i + a_i, which is a sum of parts T_ij = Σ_h A_h[i,j] W_O^h v_h[j] + δ_ij x_i, one
+for each token j that it sees, and of biases, which are nobody's. The contribution of j is how much shorter y_i would be
+without its part, max(0, ‖y_i‖₁ - ‖y_i - T_ij‖₁), as a share of its row: a causal Markov kernel, as attention is one.
+
+Source: Ferrando, Gállego and Costa-jussà 2022 (arXiv 2203.04212), for a residual sum that is not normed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from posbias.measure.branches import coded_weights, output_weight
+from posbias.measure.instrument import Instrument
+from posbias.measure.normalisation import centres, denominators, is_norm, multiplier
+from posbias.networks.attention import Reading
+from posbias.networks.families import output_projection
+
+ENTRIES = 1 << 24
+"""Numbers of the parts that are held at a time; all of them are n² × d."""
+
+
+def no_contributions(instrument: Instrument) -> str | None:
+    """Return why a model's attention output is no sum of parts that can be read, None if it is."""
+    if any(centres(instrument.family.output_of(layer)) for layer in instrument.layers):
+        return "a LayerNorm on attention's output"
+    return coded_weights(instrument)
+
+
+def contribution_shares(
+    parts: Float[Tensor, "k q d"], y: Float[Tensor, "q d"], seen: Float[Tensor, "q k"], own: Float[Tensor, "q"]
+) -> Float[Tensor, "q k"]:
+    """Return the share of each key's part in what queries become; ``own`` are the queries' places among the keys.
+
+    A query to which nothing contributes, not even itself, keeps itself.
+
+    >>> parts = torch.tensor([[[1.0, 0.0]], [[1.0, 2.0]], [[0.0, -1.0]]])
+    >>> contribution_shares(parts, parts.sum(0), torch.ones(1, 3, dtype=torch.bool), torch.tensor([2])).tolist()
+    [[0.3333333432674408, 0.6666666865348816, 0.0]]
+    """
+    shorter = y.abs().sum(-1) - (y - parts).abs().sum(-1)
+    kept = shorter.mT.clamp_min(0).masked_fill(~seen, 0.0)
+    nothing = kept.sum(-1) == 0
+    kept[nothing, own[nothing]] = 1.0
+    return kept / kept.sum(-1, keepdim=True)
+
+
+class LayerContributions:
+    """Sum one layer's contributions over prompts, and carry each prompt's own product through the layer."""
+
+    def __init__(self, instrument: Instrument, t: int, n: int, *, whole: bool) -> None:
+        self.layer, self.attention = instrument.layers[t], instrument.attentions[t]
+        self.family, self.H = instrument.family, instrument.H
+        device = instrument.devices()[t]
+        self.sums = {"contributions": torch.zeros(n, n, dtype=torch.float64, device=device)} if whole else {}
+
+    def add(self, reading: Reading, carried: Float[Tensor, "B n"]) -> Float[Tensor, "B n"]:
+        """Add the prompts of a batch, and return their products carried through the layer."""
+        hopped = torch.zeros_like(carried)
+        for prompt, queries, kernel in self.kernels(reading):
+            if "contributions" in self.sums:
+                self.sums["contributions"][queries, : queries.stop] += kernel
+            hopped[prompt, : queries.stop] += carried[prompt, queries] @ kernel.to(carried)
+        return hopped
+
+    def kernels(self, reading: Reading) -> Iterator[tuple[int, slice, Float[Tensor, "q k"]]]:
+        """Yield prompt, queries, and the contributions to them of the keys up to the last of them."""
+        output = self.family.output_of(self.layer)
+        weight, times = output_weight(self.attention), self.family.multiplier(self.layer)
+        maps = weight.view(len(weight), self.H, -1).permute(1, 2, 0)  # W_O of each head, (H, V, d)
+        bias = getattr(output_projection(self.attention), "bias", None)
+        gain = multiplier(output, weight.mT) if is_norm(output) else None
+        (B, _, n), d = reading.shape, len(weight)
+        assert reading.stream is not None
+        rows = max(1, ENTRIES // (n * d))
+        for prompt in range(B):
+            carried = (reading.values[prompt].float() @ maps).transpose(0, 1)  # (n, H, d)
+            x = reading.stream[prompt].float()
+            for start in range(0, n, rows):
+                queries = slice(start, min(start + rows, n))
+                p = reading.block(slice(prompt, prompt + 1), queries, content=False)[1]
+                assert p is not None
+                parts = p[0].float().permute(2, 1, 0) @ carried[: queries.stop]  # (k, q, d)
+                a = parts.sum(0) if bias is None else parts.sum(0) + bias.float()
+                if gain is not None:
+                    size = denominators(output, a)
+                    parts, a = parts * (gain / size), output(a.to(reading.stream)).float()
+                parts, a = parts * times, a * times
+                own = torch.arange(start, queries.stop, device=x.device)
+                parts[own, own - start] += x[queries]
+                yield prompt, queries, contribution_shares(parts, x[queries] + a, reading.visible(queries), own)
