@@ -165,8 +165,8 @@ class Measurement:
 
         It says which tenths of the prompt have the influence, whether the middle is lost, and whether a prediction is
         nearer than equal shares and than the last token. It has the figures, distances with intervals and tests, other
-        models to set it beside, how to read all this, the data, and where the numbers come from. What the measurement
-        lacks, it says.
+        models to set it beside, how to read all this, and where the numbers come from. What the measurement lacks,
+        it says.
 
         Parameters
         ----------
