@@ -139,7 +139,6 @@ def test_the_command_rolls_out_a_measurement(files, tmp_path, capsys):
 def test_bad_options_for_a_measurement_are_refused(files, tmp_path, capsys):
     for options, words in (
         ([], "--variant: expected one for the measurement"),
-        (["--variant", "b", "--architecture", "bloom", "--head-dim", "8"], "--architecture: expected none for"),
         (
             ["--variant", "kernels", "--length", "3"],
             "rollout: expected length 16, all that there is",
