@@ -67,10 +67,9 @@ class StructuredKernels(Layers):
 
     def alike(self, t: int, weights: Float[np.ndarray, "H"] | None = None) -> dict[tuple[PositionBias, float], float]:
         """Return the different heads of layer ``t``, bias and diagonal content, with their weights' sums."""
-        slopes, diagonal, own = self.layer(t)
-        biases = self.biases[min(t, len(self.biases) - 1)] if self.biases else map(_bias_of, slopes.tolist())
+        _, diagonal, own = self.layer(t)
         found: dict[tuple[PositionBias, float], float] = {}
-        for bias, d, w in zip(biases, diagonal.tolist(), own if weights is None else weights, strict=True):
+        for bias, d, w in zip(self._biases(t), diagonal.tolist(), own if weights is None else weights, strict=True):
             key = bias, 0.0 if bias.hides_query else d
             found[key] = found.get(key, 0.0) + float(w)
         return found
@@ -95,10 +94,16 @@ class StructuredKernels(Layers):
 
     def dense(self, t: int, n: int) -> Float[np.ndarray, "n n"]:
         """Return layer ``t``'s head-averaged kernel as an (n, n) matrix: the oracle of :meth:`kernel`."""
-        A = np.zeros((n, n))
-        for (bias, d), w in self.alike(t).items():
+        A, (_, diagonal, weights) = np.zeros((n, n)), self.layer(t)
+        for bias, d, w in zip(self._biases(t), diagonal, weights, strict=True):
             A += w * attention_kernel(bias.logits(n) + content_logits(n, 0.0, d), self.mask)
         return A
+
+    def _biases(self, t: int) -> Sequence[PositionBias]:
+        """Return the biases of the heads of layer ``t``."""
+        if self.biases:
+            return self.biases[min(t, len(self.biases) - 1)]
+        return [AlibiBias(slope) if slope else NoBias() for slope in self.layer(t)[0].tolist()]
 
 
 def structured_kernels(
@@ -197,11 +202,6 @@ def kernels_of_biases(T: int, biases: Biases, diagonal: np.ndarray, *weights: np
     slopes = np.array([[bias.fall for bias in row] for row in biases])
     content = _per_layer_and_head("diagonal", diagonal, T, H)
     return StructuredKernels(T, H, causal(), slopes, content, _mixed(weights, T, H), biases)
-
-
-def _bias_of(slope: float) -> PositionBias:
-    """Return the bias of a slope."""
-    return AlibiBias(slope) if slope else NoBias()
 
 
 def _per_layer_and_head(field: str, x: np.ndarray, T: int, H: int) -> np.ndarray:
