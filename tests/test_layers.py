@@ -31,7 +31,7 @@ BUDGETS = {
     "posbias/comparison": (740, "600 were planned: what is used by users or two studies is not dropped to save lines"),
     "posbias/design.py": (285, "250 were planned: a bias for each layer, and flat logits, are what --kind offers"),
     "posbias/report": (900, ""),
-    "posbias/predict.py": (480, "400 were planned: kernels of a file, whole, in cells, beside sinks; contributions came"),
+    "posbias/predict.py": (480, "400 were planned: kernels whole, in cells, beside sinks; contributions came"),
     "posbias/configuration.py": (240, "200 were planned: each field is named in what refuses it"),
     "posbias/explain": (650, "550 were planned: places, deletions, orders and answers are each a column of the page"),
     "posbias/lookup": (1015, "800 were planned: the task documents takes the place of kv and of its search for words"),
