@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 from scipy.stats import false_discovery_control
 
 from posbias.comparison.resampling import interval
-from studies.absolute.leakage import Components, Leakage, PositionBasis, deviation_scale, leakage, position_basis
+from studies.absolute.leakage import Components, Leakage, PositionBasis, deviation_scale, leakage
 from studies.absolute.measure import HeadReading
 
 SOURCES = {
@@ -117,17 +117,6 @@ def known_leakage(
         covered = float(((low <= true) & (true <= high)).mean())
         rows.append((name, true, estimate, float((p <= LEVEL).mean()), significant(p), covered))
     return pd.DataFrame(rows, columns=["leakage", "true", "estimate", "raw", "controlled", "covered"])
-
-
-def leakage_by_pairs(
-    logits: Mapping[str, Float[np.ndarray, "N T H m"]], pairs: Any, kinds: Mapping[str, Bool[np.ndarray, "m"]]
-) -> pd.DataFrame:
-    """Return the share that position explains of logits, a row for each kind of pairs and a column for each reading."""
-    rows = {}
-    for kind, keep in kinds.items():
-        narrow = position_basis(pairs[:, keep]).both
-        rows[kind] = {name: share(leakage(narrow, y[..., keep]).pooled((0, 1))) for name, y in logits.items()}
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("pairs")
 
 
 def sink_table(readings: Mapping[str, HeadReading], sinks: Bool[np.ndarray, "T H"]) -> pd.DataFrame:

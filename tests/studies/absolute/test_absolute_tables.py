@@ -14,7 +14,6 @@ from studies.absolute.tables import (
     balance,
     gap,
     known_leakage,
-    leakage_by_pairs,
     share,
     significant,
     sink_table,
@@ -67,13 +66,6 @@ def test_known_leakage_is_found():
     assert abs(found.value - table.loc["denominator", "true"]) < 4 * found.draws.std() < 0.1 * found.value
     assert 0.85 < table.loc["none", "covered"] <= 1
     assert table.loc["denominator", "controlled"] == 1
-
-
-def test_pairs_that_count():
-    logits = {"intact": content(seed=4) + 2.0 * (J == 0), "nothing": content(seed=5)}
-    table = leakage_by_pairs(logits, BASIS.pairs, {"all": I >= 0, "rest": J > 0})
-    assert table.loc["all", "intact"].low > 0 > table.loc["rest", "intact"].low
-    assert table.loc["rest", "intact"].value == pytest.approx(0, abs=0.02) and table.index.tolist() == ["all", "rest"]
 
 
 def test_sinks_by_hand():
