@@ -34,7 +34,7 @@ BUDGETS = {
     "posbias/predict.py": (480, "400 were planned: kernels whole, in cells, beside sinks; contributions came"),
     "posbias/configuration.py": (240, "200 were planned: each field is named in what refuses it"),
     "posbias/explain": (650, "550 were planned: places, deletions, orders and answers are each a column of the page"),
-    "posbias/lookup": (1015, "800 were planned: the task documents takes the place of kv and of its search for words"),
+    "posbias/lookup": (1025, "800 were planned: the task documents takes the place of kv and of its search for words"),
 }  # fmt: skip
 """Most lines of a folder's files, those of folders in it too; and why, where they are more than was planned."""
 SLACK = 1.05

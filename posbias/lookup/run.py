@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -73,10 +75,13 @@ def look_up(
     with told(1, "model", "loading", shown=progress) as bar:
         session.instrument, session.self_check  # noqa: B018 - loads, and raises
         bar.update()
-    name, applied = make_change(session.instrument.model, bias, temperature)
-    with applied:
+    name, changed = make_change(bias, temperature)
+    with changed(session.instrument.model):
         scores = score_prompts(session, prompts, progress)
-        profiled = measure(session, progress=progress) if profile_prompts else None
+    added, profiled = None if bias is None else bias.description, None
+    if profile_prompts:
+        with changed(session.instrument.model) if added is None else nullcontext():  # else it is measured with it
+            profiled = measure(session, progress=progress, bias=added)
     provenance, corpus = session.provenance(), settings.corpus
     text = corpus.dataset if corpus.named else last_part(corpus.dataset)
     provenance = {kept: provenance[kept] for kept in KEPT} | {
@@ -114,14 +119,14 @@ def make_task_prompts(session: Session, task: Task) -> tuple[PlacedPrompts, str]
 
 
 def make_change(
-    model: nn.Module, bias: Described | None, temperature: float
-) -> tuple[str, AbstractContextManager[Any]]:
-    """Return the name of the one change to a model, and the context in which it is changed."""
+    bias: Described | None, temperature: float
+) -> tuple[str, Callable[[nn.Module], AbstractContextManager[Any]]]:
+    """Return the name of the one change to a model, and what gives the context in which it is changed."""
     if bias is not None:
-        return json.dumps(bias.description), added_biases(model, bias.description)
+        return json.dumps(bias.description), partial(added_biases, biases=bias.description)
     if temperature != 1:
-        return f"{TEMPERATURE}{temperature:g}", divided_logits(model, temperature)
-    return "none", nullcontext()
+        return f"{TEMPERATURE}{temperature:g}", partial(divided_logits, temperatures=temperature)
+    return "none", lambda model: nullcontext()
 
 
 def score_prompts(session: Session, prompts: PlacedPrompts, progress: bool) -> dict[str, np.ndarray]:

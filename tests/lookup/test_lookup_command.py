@@ -173,11 +173,11 @@ def test_a_change_wraps_the_whole_measurement_and_is_taken_back(place, monkeypat
             handle.remove()
             seen.append("end")
 
-    monkeypatch.setattr(module, "make_change", lambda model, *_: ("nothing said", silenced(model)))
+    monkeypatch.setattr(module, "make_change", lambda *_: ("nothing said", silenced))
     two = look_up(asked_of(place), Task("kv", pairs=5), profile_prompts=0)
     assert seen == [1, 1, 1, "end"] and np.allclose(two["log_probability"], -np.log(97))
     assert two.attrs["change"] == "nothing said"
-    monkeypatch.setattr(module, "make_change", lambda *_: ("as it is", nullcontext()))
+    monkeypatch.setattr(module, "make_change", lambda *_: ("as it is", lambda model: nullcontext()))
     profiled = look_up(asked_of(place), Task("kv", pairs=5), profile_prompts=6)
     assert set(profiled["profile_name"].values) == {"measured", "kernels", "own"}, "no formula knows of the change"
 
@@ -205,6 +205,14 @@ def test_a_bias_is_added_while_the_model_is_asked(place, found, tmp_path, capsys
     means = {bias: np.arange(5) @ p / p.sum() for bias, p in kernels.items()}
     assert means["alibi:-1"] + 0.5 < means["none"] < means["alibi:1"] - 0.5
     assert results["none"].attrs["change"] == "none" and "slope" in results["alibi:1"].attrs["change"]
+
+
+def test_a_bias_may_differ_between_layers(place):
+    bias = [[{"kind": "alibi", "slope": float(slope)}] * 4 for slope in (0.5, 1, 2)]
+    asked = {"pairs": 5, "prompts": 4, "profile_prompts": 4, "bias": bias}
+    results = posbias.open(place / "bloom").lookup(**asked).results
+    profile = results["profile"].sel(profile_name="kernels").values
+    assert results.attrs["change"].count("slope") == 12 and profile[-1] > profile[0]
 
 
 # From Python
