@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -62,7 +63,7 @@ class Traces:
 
     def state(self) -> dict[str, Tensor]:
         """Return all that is added up, by name."""
-        every = [*enumerate(self.layers), *enumerate(self.parts)]
+        every: list[tuple[int, LayerSums | LayerContributions]] = [*enumerate(self.layers), *enumerate(self.parts)]
         sums = {f"layer{t}.{name}": x for t, layer in every for name, x in layer.sums.items()}
         return {**self.rows, **sums}
 
@@ -75,7 +76,8 @@ class Traces:
 
         device = PartialState().device
         self.rows = {name: reduce(x.to(device), "sum").to(x.device) for name, x in self.rows.items()}
-        for layer in (*self.layers, *self.parts):
+        every: list[LayerSums | LayerContributions] = [*self.layers, *self.parts]
+        for layer in every:
             layer.sums = {name: reduce(x.to(device), "sum").to(x.device) for name, x in layer.sums.items()}
 
     def arrays(self, positions: Positions | None, shown: bool) -> dict[str, np.ndarray]:
@@ -158,7 +160,8 @@ class Traces:
         own = None if carried is None else carried.double().cpu()
         ladder = torch.tensor(torch.nan) if reading.ladder is None else reading.ladder
         contributed = given.double().cpu() if parts else torch.tensor(torch.nan)
-        found = {**vars(reading), "rollout_own": own, "ladder_prompts": ladder, "contributions_own": contributed}
+        found: dict[str, Any] = {**vars(reading), "rollout_own": own, "ladder_prompts": ladder}
+        found["contributions_own"] = contributed
         if (last := self.rows.get("influence_end_prompts")) is not None:
             divided = torch.from_numpy(shares(ids.shape[1], self.settings.length))
             found["influence_end_prompts"] = reading.influence[:, -last.shape[1] :]
