@@ -134,9 +134,9 @@ class Traces:
             self._read(slice(rows.start + start, rows.start + start + len(part)), part)
 
     def _read(self, batch: slice, ids: Int[Tensor, "B n"]) -> None:
-        last = torch.zeros(ids.shape)
-        last[:, -1] = 1.0
-        carried, given = last if self.carries else None, last
+        end = torch.zeros(ids.shape)
+        end[:, -1] = 1.0
+        carried, given = end if self.carries else None, end
         most = self.settings.ladder_prompts
         few = most is None or batch.start < most
         parts = self.parts if few else []
