@@ -35,6 +35,13 @@ BUDGETS = {
     "posbias/configuration.py": (240, "200 were planned: each field is named in what refuses it"),
     "posbias/explain": (650, "550 were planned: places, deletions, orders and answers are each a column of the page"),
     "posbias/lookup": (1025, "800 were planned: the task documents takes the place of kv and of its search for words"),
+    "posbias/networks": (1600, "1,500 are planned with what opens a model: a ceiling until then"),
+    "posbias/measure": (5575, "2,800 are planned: a ceiling until then"),
+    "posbias/cli": (820, "600 are planned: a ceiling until then"),
+    "posbias": (15430, "11,000 are planned: a ceiling until then"),
+    "studies": (16120, "16,000 are planned: a ceiling until then"),
+    "bookkit": (2560, "2,400 are planned; how a figure is kept in words came from posbias"),
+    "tests": (22480, "16,000 are planned: a ceiling until then"),
 }  # fmt: skip
 """Most lines of a folder's files, those of folders in it too; and why, where they are more than was planned."""
 SLACK = 1.05
