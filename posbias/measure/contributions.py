@@ -41,7 +41,7 @@ def contribution_shares(
 
     >>> parts = torch.tensor([[[1.0, 0.0]], [[1.0, 2.0]], [[0.0, -1.0]]])
     >>> contribution_shares(parts, parts.sum(0), torch.ones(1, 3, dtype=torch.bool), torch.tensor([2])).tolist()
-    [[0.3333333432674408, 0.6666666865348816, 0.0]]
+    [[0.5, 0.5, 0.0]]
     """
     shorter = y.abs().sum(-1) - (y - parts).abs().sum(-1)
     kept = shorter.mT.clamp_min(0).masked_fill(~seen, 0.0)

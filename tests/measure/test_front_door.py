@@ -20,6 +20,7 @@ from measuring import save, write_documents
 
 from posbias.cli import main
 from posbias.measure.summary import summarise, write_summary
+from posbias.predict import PREDICTORS
 
 N, LENGTH = 6, 16
 EVEN = [1 / LENGTH] * LENGTH
@@ -82,8 +83,7 @@ WRONG_TYPES = (
 model: expected --model, or --untrained for a network without one, received neither
 path: expected the name of a file that ends in .nc, received 3
 path: expected the name of a file that ends in .html, received None
-variant: expected one of a, b, c, kernels, own, untrained, independent, fixed-attention, vectors, positions, \
-attention, residual, content, received ['b']
+variant: expected one of {names}, received ['b']
 prompts: expected an integer, received 2.5
 length: expected an integer, received '16'
 dataset: expected builtin, the name of a data set, or a path; texts in memory are given as texts=, received 5
@@ -107,7 +107,7 @@ def test_the_five_lines_on_an_id_of_the_hub(place, tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("someone/tiny: bloom, 3 layers × 4 heads, ALiBi positions")
     assert "measured influence, 12 positions\nW1 0." in done.stdout
-    assert done.stdout.endswith(f"{commit}\n{WRONG_TYPES}")
+    assert done.stdout.endswith(f"{commit}\n" + WRONG_TYPES.replace("{names}", ", ".join(PREDICTORS)))
 
 
 def test_objects_say_what_they_are(place, measured):

@@ -156,6 +156,8 @@ def test_the_first_prompts_are_those_of_the_committed_measurement(measured, ques
         one, two = (x[name].isel(prompt=slice(1 if name == "influence_mean" else 2)) for x in (ours, theirs))
         if "condition" in one.dims:  # other denominators depend on what is typical of all prompts
             one, two = (x.sel(condition="intact") for x in (one, two))
+        if name == "preference":  # in the first layer equal tokens tie: rounding decided once, now none is preferred
+            one, two = (x.isel(layer=slice(1, None)) for x in (one, two))
         scale = abs(two).max()
         np.testing.assert_allclose(one / scale, two / scale, atol=1e-3, err_msg=name)  # 10 bits are kept
 

@@ -33,7 +33,7 @@ def settings(folder, name):
 def test_between_begins_at_the_law_and_keeps_what_was_measured(tmp_path):
     how = settings(tmp_path, "bloom")
     found, whole = measure_between(how), measure(how)
-    law = measured_rollout(measure(how), "untrained").profile()
+    law = predict(measure(how), "head-gains-squared")
     profile = found["profile"]
     assert profile.sizes == {"kernel": len(KERNELS), "coherence": len(COHERENCES), "position": 12}
     assert np.allclose(profile.sum("position"), 1, rtol=CLOSE)
