@@ -35,3 +35,11 @@ def test_in_small_models_use_and_gradient_agree_but_for_the_first_token(model):
     assert table.loc["gradient", "W1"] < 0.06 and table.loc["gradient", "spearman"] > 0.8
     assert shares.loc["gradient", "first"] > shares.loc["replaced", "first"]
     assert np.isfinite(entry.replaced).all() and entry.replaced.min() >= 0 and entry.replaced.max() <= 1
+
+
+@pytest.mark.parametrize("name", ["smollm2.use-64", "smollm2.use-64-end-of-text"])
+def test_in_smollm2_a_power_law_is_nearer_to_use_than_the_gradient_is(name):
+    table, shares = tables.distance_table(KEPT[name]), tables.share_table({name: KEPT[name]}).loc[name]
+    assert table.loc["power law", "W1"] < table.loc["gradient", "W1"] / 2 and table.loc["half", "W1"] < 0.05
+    assert shares.loc["gradient", "first"] > 1.5 * shares.loc["replaced", "first"]
+    assert shares.loc["replaced", "high"] < 1, "by replacement the first token has less than an equal share"
