@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from posbias.measure.branches import coded_weights, output_weight
 from posbias.measure.instrument import Instrument
@@ -21,8 +21,8 @@ from posbias.measure.normalisation import centres, denominators, is_norm, multip
 from posbias.networks.attention import Reading
 from posbias.networks.families import output_projection
 
-ENTRIES = 1 << 24
-"""Numbers of the parts that are held at a time; all of them are n² × d."""
+ENTRIES = 1 << 20
+"""Numbers of the parts that are held at a time, which stay in a core's cache; all of them are n² × d."""
 
 
 def no_contributions(instrument: Instrument) -> str | None:
@@ -33,17 +33,19 @@ def no_contributions(instrument: Instrument) -> str | None:
 
 
 def contribution_shares(
-    parts: Float[Tensor, "k q d"], y: Float[Tensor, "q d"], seen: Float[Tensor, "q k"], own: Float[Tensor, "q"]
+    without: Float[Tensor, "k q d"], y: Float[Tensor, "q d"], seen: Float[Tensor, "q k"], own: Float[Tensor, "q"]
 ) -> Float[Tensor, "q k"]:
     """Return the share of each key's part in what queries become; ``own`` are the queries' places among the keys.
 
-    A query to which nothing contributes, not even itself, keeps itself.
+    ``without`` is what a query would become without each key's part. A query to which nothing contributes, not even
+    itself, keeps itself.
 
     >>> parts = torch.tensor([[[1.0, 0.0]], [[1.0, 2.0]], [[0.0, -1.0]]])
-    >>> contribution_shares(parts, parts.sum(0), torch.ones(1, 3, dtype=torch.bool), torch.tensor([2])).tolist()
+    >>> y = parts.sum(0)
+    >>> contribution_shares(y - parts, y, torch.ones(1, 3, dtype=torch.bool), torch.tensor([2])).tolist()
     [[0.5, 0.5, 0.0]]
     """
-    shorter = y.abs().sum(-1) - (y - parts).abs().sum(-1)
+    shorter = y.abs().sum(-1) - without.abs().sum(-1)
     kept = shorter.mT.clamp_min(0).masked_fill(~seen, 0.0)
     nothing = kept.sum(-1) == 0
     kept[nothing, own[nothing]] = 1.0
@@ -70,27 +72,30 @@ class LayerContributions:
 
     def kernels(self, reading: Reading) -> Iterator[tuple[int, slice, Float[Tensor, "q k"]]]:
         """Yield prompt, queries, and the contributions to them of the keys up to the last of them."""
-        output = self.family.output_of(self.layer)
-        weight, times = output_weight(self.attention), self.family.multiplier(self.layer)
-        maps = weight.view(len(weight), self.H, -1).permute(1, 2, 0)  # W_O of each head, (H, V, d)
+        output, times = self.family.output_of(self.layer), self.family.multiplier(self.layer)
+        weight = output_weight(self.attention)
         bias = getattr(output_projection(self.attention), "bias", None)
+        maps = weight.view(len(weight), self.H, -1).permute(1, 2, 0)  # W_O of each head, (H, V, d)
         gain = multiplier(output, weight.mT) if is_norm(output) else None
         (B, _, n), d = reading.shape, len(weight)
         assert reading.stream is not None
         rows = max(1, ENTRIES // (n * d))
         for prompt in range(B):
-            carried = (reading.values[prompt].float() @ maps).transpose(0, 1)  # (n, H, d)
-            x = reading.stream[prompt].float()
+            values, x = reading.values[prompt].float(), reading.stream[prompt].float()
+            carried = (values @ maps * (times if gain is None else times * gain)).transpose(0, 1).contiguous()
             for start in range(0, n, rows):
                 queries = slice(start, min(start + rows, n))
-                p = reading.block(slice(prompt, prompt + 1), queries, content=False)[1]
-                assert p is not None
-                parts = p[0].float().permute(2, 1, 0) @ carried[: queries.stop]  # (k, q, d)
-                a = parts.sum(0) if bias is None else parts.sum(0) + bias.float()
+                weights = reading.block(slice(prompt, prompt + 1), queries, content=False)[1]
+                assert weights is not None
+                p = weights[0].float()
+                heads = (p @ values[:, : queries.stop]).transpose(0, 1).flatten(1)
+                a = nn.functional.linear(heads, weight, None if bias is None else bias.float())
                 if gain is not None:
-                    size = denominators(output, a)
-                    parts, a = parts * (gain / size), output(a.to(reading.stream)).float()
-                parts, a = parts * times, a * times
+                    p = p / denominators(output, a)
+                    a = output(a.to(reading.stream)).float()
+                y = x[queries] + a * times
+                shares = p.permute(2, 1, 0).contiguous()
+                without = torch.baddbmm(y.expand(queries.stop, -1, -1), shares, carried[: queries.stop], alpha=-1)
                 own = torch.arange(start, queries.stop, device=x.device)
-                parts[own, own - start] += x[queries]
-                yield prompt, queries, contribution_shares(parts, x[queries] + a, reading.visible(queries), own)
+                without[own, own - start] -= x[queries]
+                yield prompt, queries, contribution_shares(without, y, reading.visible(queries), own)

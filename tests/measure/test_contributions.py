@@ -24,13 +24,14 @@ def test_shares_are_those_of_the_published_implementation():
     distances = [0.5 + 3.5, 0.0 + 1.5, 1.5 + 1.0]
     expected = np.clip(2 - np.array(distances), 0, None)
     seen, own = torch.ones(1, 3, dtype=torch.bool), torch.tensor([2])
-    assert contribution_shares(parts, y, seen, own)[0].tolist() == pytest.approx(list(expected / expected.sum()))
+    assert contribution_shares(y - parts, y, seen, own)[0].tolist() == pytest.approx(list(expected / expected.sum()))
 
 
 def test_a_query_to_which_nothing_contributes_keeps_itself():
     parts = torch.tensor([[[1.0, 0.0]], [[-1.0, 0.0]]])
     seen, own = torch.ones(1, 2, dtype=torch.bool), torch.tensor([1])
-    assert contribution_shares(parts, parts.sum(0), seen, own).tolist() == [[0.0, 1.0]]
+    y = parts.sum(0)
+    assert contribution_shares(y - parts, y, seen, own).tolist() == [[0.0, 1.0]]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -40,9 +41,9 @@ def test_parts_add_up_to_what_layers_make(name, monkeypatch):
     assert no_contributions(instrument) is None
     monkeypatch.setattr(contributions, "ENTRIES", 5 * N * 32)  # so that there are several blocks of queries
 
-    def kept(parts, y, seen, own):
-        summed.setdefault(layer, []).append((parts.sum(0), y))
-        return contribution_shares(parts, y, seen, own)
+    def kept(without, y, seen, own):
+        summed.setdefault(layer, []).append(((y - without).sum(0), y))
+        return contribution_shares(without, y, seen, own)
 
     monkeypatch.setattr(contributions, "contribution_shares", kept)
     kernels = [np.zeros((2, N, N)) for _ in range(instrument.T)]
