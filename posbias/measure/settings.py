@@ -206,7 +206,7 @@ class Settings:
     )
     pairings: Count = setting(1, "Pairings of the prompts of a batch, for ladder; their spread is kept.", kept=True)
     ladder_prompts: Count | None = setting(
-        None, "Prompts for ladder and contributions, whole batches from the first on; all unless given.", kept=True
+        None, "Prompts for ladder, whole batches from the first on; all unless given.", kept=True
     )
     target: Text = setting(
         "top",

@@ -93,8 +93,7 @@ class Traces:
                 bar.update()
         out = {name: np.stack([means.pop(name) for means in layers]) for name in list(layers[0] if layers else ())}
         if self.parts and self.parts[0].sums:
-            count = np.isfinite(rows["contributions_own"][:, 0]).sum()
-            out["contributions"] = np.stack([part.sums["contributions"].cpu().numpy() / count for part in self.parts])
+            out["contributions"] = np.stack([part.sums["contributions"].cpu().numpy() / N for part in self.parts])
         for where in ("diagonal", "offdiagonal"):
             if f"histogram_{where}" in out:
                 out[f"similarity_{where}"] = entropy_similarity(out[f"histogram_{where}"])
@@ -139,14 +138,13 @@ class Traces:
         carried, given = end if self.carries else None, end
         most = self.settings.ladder_prompts
         few = most is None or batch.start < most
-        parts = self.parts if few else []
 
         def observe(seen: Reading) -> None:
             nonlocal carried, given
             layer = self.layers[seen.layer]
             carried = layer.add(seen, None if carried is None else carried.to(layer.device))
-            if parts:
-                given = parts[seen.layer].add(seen, given.to(layer.device))
+            if self.parts:
+                given = self.parts[seen.layer].add(seen, given.to(layer.device))
 
         rungs = None
         if "ladder_prompts" in self.rows and len(ids) > 1 and few:
@@ -159,7 +157,7 @@ class Traces:
             raise errors.invalid(where, "finite numbers", f"{error.number} in {self.settings.precision()}") from None
         own = None if carried is None else carried.double().cpu()
         ladder = torch.tensor(torch.nan) if reading.ladder is None else reading.ladder
-        contributed = given.double().cpu() if parts else torch.tensor(torch.nan)
+        contributed = given.double().cpu() if self.parts else torch.tensor(torch.nan)
         found: dict[str, Any] = {**vars(reading), "rollout_own": own, "ladder_prompts": ladder}
         found["contributions_own"] = contributed
         if (last := self.rows.get("influence_end_prompts")) is not None:

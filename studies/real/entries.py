@@ -34,7 +34,9 @@ FRONTS = {"none": "", "end-of-text": "<|endoftext|>", "line-break": "\n"}
 HEADS = 64
 """Tokens of the prompts on which sinks are counted, as in 2410.10781."""
 
-EVERYTHING = ("mixing", "influence", "kernels", "content", "branches", "ladder")
+EVERYTHING = ("mixing", "influence", "kernels", "content", "branches", "contributions", "ladder")
+LADDER = 64
+"""Prompts of which the ladder is measured, which takes as long as all the rest."""
 PAIRS = 8
 """Names with numbers in a list of which one is asked for."""
 NAMES = (
@@ -47,7 +49,7 @@ Row = Mapping[str, np.ndarray]
 
 def measure_all(settings: Settings, quantities: Sequence[str] = EVERYTHING) -> xr.Dataset:
     """Measure everything, or influence alone, and keep the summary; the whole one stays with what is unfinished."""
-    settings = replace(settings, quantities=tuple(quantities))
+    settings = replace(settings, quantities=tuple(quantities), ladder_prompts=min(LADDER, settings.prompts))
     path = _place(Session(settings), "all", *quantities, str(settings.prompts)).with_suffix(".nc")
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.is_file():
