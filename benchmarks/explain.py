@@ -22,7 +22,7 @@ from typing import Any
 
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from posbias.measure.sizes import SIZES
+from posbias.models.sizes import SIZES
 from posbias.shipped import builtin_documents, reference_folder
 
 PASSAGES, SPARE = 8, 8

@@ -19,8 +19,8 @@ import torch
 
 from posbias.measure.instrument import Instrument
 from posbias.measure.ladder import Rungs, ring
-from posbias.measure.loading import Source
-from posbias.measure.settings import RUNGS
+from posbias.models.loading import Source
+from posbias.settings import RUNGS
 
 MODELS = {"bloom-12": "eager", "llama-12": "eager", "llama-12, fused": "sdpa"}
 B, N, ROUNDS = 8, 256, 7

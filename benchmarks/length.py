@@ -28,10 +28,10 @@ import json, sys, time
 from pathlib import Path
 from posbias.measure import run
 from posbias.measure.results import write_results
-from posbias.measure.untrained import Untrained
+from posbias.models.untrained import Untrained
 from posbias.measure.corpus import Corpus
-from posbias.measure.settings import quantities_of
-from posbias.measure.settings import Settings
+from posbias.settings import quantities_of
+from posbias.settings import Settings
 folder, n, quantities, output = sys.argv[1:]
 how = {"rule": "random", "attention": None, "quantities": quantities_of(quantities)}
 settings = Settings(Untrained(folder), Corpus("builtin"), 1, int(n), 1, **how)
@@ -43,7 +43,7 @@ print(json.dumps([int(status.split()[0]) * 1024, Path(output).stat().st_size, ti
 
 
 def main() -> None:
-    from posbias.measure.sizes import SIZES
+    from posbias.models.sizes import SIZES
 
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--only", choices=sorted({row[0] for row in ROWS}))

@@ -24,7 +24,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from posbias.measure.accumulators import LayerSums
 from posbias.measure.instrument import Instrument
-from posbias.measure.loading import DTYPES
+from posbias.models.loading import DTYPES
 from posbias.rollout.token_bins import token_bins
 
 VOCABULARY = 2048

@@ -49,7 +49,7 @@ def taken(run: Callable[[], object]) -> float:
 def work(folder: str) -> None:
     """Take each step once for each line on standard input, and print its seconds; this edition's package or another."""
     from posbias.measure.instrument import Instrument
-    from posbias.measure.loading import Source
+    from posbias.models.loading import Source
 
     torch.set_num_threads(1)
 

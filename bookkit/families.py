@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from posbias.networks.description import BUILT
-from posbias.networks.families import FAMILIES, Family
+from posbias.models.description import BUILT
+from posbias.models.families import FAMILIES, Family
 
 PAGE = Path(__file__).parents[1] / "book" / "families.md"
 BEGIN, END = "<!-- table of families -->", "<!-- end of the table -->"

@@ -20,8 +20,8 @@ import xarray as xr
 from posbias import errors
 from posbias.files import check_folder
 from posbias.measure.corpus import Corpus
-from posbias.measure.loading import Source
-from posbias.measure.settings import KERNEL_SIZE, Settings
+from posbias.models.loading import Source
+from posbias.settings import KERNEL_SIZE, Settings
 from posbias.shipped import PREFIX, reference_names
 from studies import checkpoint, results
 

@@ -17,18 +17,18 @@ from posbias.configuration import read_config
 from posbias.design import closed_forms, exponent, power
 from posbias.measure.biases import read_bias
 from posbias.measure.corpus import Corpus
-from posbias.measure.loading import Source
 from posbias.measure.results import read_results, write_results
 from posbias.measure.run import measure
 from posbias.measure.session import Session
-from posbias.measure.settings import Settings
 from posbias.measure.summary import summarise
-from posbias.networks.added_biases import divided_logits
-from posbias.networks.description import description_text
+from posbias.models.added_biases import divided_logits
+from posbias.models.description import description_text
+from posbias.models.loading import Source
 from posbias.predict import predict
 from posbias.rollout.influence import influence_profile
 from posbias.rollout.position_bias import AlibiBias, LogBias, RatioBias, described, layered_biases, position_bias
 from posbias.rollout.structured import biased_kernels
+from posbias.settings import Settings
 
 N = 24
 LOG, FLAT = {"kind": "log", "alpha": 1.5}, {"kind": "flat", "tau": 1.5}

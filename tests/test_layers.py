@@ -9,8 +9,8 @@ import pytest
 from conftest import ROOT
 
 LAYERS = (
-    "errors files netcdf notebook plotting provenance shipped", "rollout", "comparison configuration",
-    "networks", "measure predict", "report lookup design explain", "cli",
+    "errors files netcdf notebook plotting provenance settings shipped", "rollout", "comparison configuration",
+    "models", "measure predict", "report lookup design explain", "cli",
 )  # fmt: skip
 """Folders and files of the package from the ground up: each imports what stands before it or beside it."""
 DOORS = {
@@ -18,7 +18,7 @@ DOORS = {
     "posbias.__main__",
     "posbias.measure.measurement",
     "posbias.measure.model",
-    "posbias.networks.check",
+    "posbias.models.check",
 }
 """What opens to everything: a measurement has a report, a model explains, and a row of the table is tried on one."""
 RANK = {f"posbias.{name}": rank for rank, names in enumerate(LAYERS) for name in names.split()}
@@ -35,8 +35,8 @@ BUDGETS = {
     "posbias/configuration.py": (240, "200 were planned: each field is named in what refuses it"),
     "posbias/explain": (650, "550 were planned: places, deletions, orders and answers are each a column of the page"),
     "posbias/lookup": (1025, "800 were planned: the task documents takes the place of kv and of its search for words"),
-    "posbias/networks": (1600, "1,500 are planned with what opens a model: a ceiling until then"),
-    "posbias/measure": (5575, "2,800 are planned: a ceiling until then"),
+    "posbias/models": (2700, "1,500 are planned: a ceiling until then"),
+    "posbias/measure": (4250, "2,800 are planned: a ceiling until then"),
     "posbias/cli": (820, "600 are planned: a ceiling until then"),
     "posbias": (15430, "11,000 are planned: a ceiling until then"),
     "studies": (16120, "16,000 are planned: a ceiling until then"),

@@ -15,9 +15,9 @@ from transformers import AutoModelForCausalLM
 
 from posbias import cli, shipped
 from posbias.measure.corpus import Corpus, make_prompts
-from posbias.measure.loading import Source
 from posbias.measure.run import measure
-from posbias.measure.settings import Settings
+from posbias.models.loading import Source
+from posbias.settings import Settings
 from studies.reference.models import REFERENCES
 
 

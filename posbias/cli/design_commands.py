@@ -11,7 +11,7 @@ import typer
 
 from posbias import errors
 from posbias.cli.options import refuse_given, with_options
-from posbias.measure.settings import setting
+from posbias.settings import setting
 
 BYTES_EACH = 20_000
 """What each layer, each head and each token takes of memory."""

@@ -11,7 +11,7 @@ from posbias import errors
 from posbias.cli.options import MODEL, group, named_model, with_options
 from posbias.files import check_output, refuse_same
 from posbias.measure.corpus import Corpus
-from posbias.measure.settings import UNLESS_GIVEN, Opening, Settings
+from posbias.settings import UNLESS_GIVEN, Opening, Settings
 
 MEASURING = group(Corpus, Settings, door="explain", without=["prompts"], **UNLESS_GIVEN | {"of": None})
 
@@ -51,7 +51,7 @@ def explain(
 ) -> None:
     """Explain one prompt: influence of its parts, what their places have in other prompts, and deletions as a check."""
     from posbias.explain.prompt import check_asked
-    from posbias.measure.opening import check_model
+    from posbias.models.opening import check_model
 
     model = named_model(subject, opening.pop("model"))
     check_model(model)

@@ -12,7 +12,7 @@ from posbias.files import check_output
 from posbias.lookup.tasks import Task, checked_counts, one_change
 from posbias.measure.biases import HELP
 from posbias.measure.corpus import Corpus, chosen_corpus
-from posbias.measure.settings import Opening, Settings
+from posbias.settings import Opening, Settings
 
 
 def register(app: typer.Typer) -> None:
@@ -48,7 +48,7 @@ def lookup(
     asking: dict[str, Any],
 ) -> None:
     """Ask a model for what stands at each place of its prompt: scores by place, beside the prompts' profiles."""
-    from posbias.measure.opening import check_subject
+    from posbias.models.opening import check_subject
 
     model = named_model(subject, opening.pop("model"))
     check_output(output, overwrite=overwrite)

@@ -12,7 +12,7 @@ from posbias.cli.options import MODEL, UNTRAINED, Running, group, named_model, w
 from posbias.files import check_output, check_partial
 from posbias.measure.biases import HELP, read_bias, read_design
 from posbias.measure.corpus import Corpus
-from posbias.measure.settings import ALONE, REPORTED, UNLESS_GIVEN, Opening, Settings, check_one_length
+from posbias.settings import ALONE, REPORTED, UNLESS_GIVEN, Opening, Settings, check_one_length
 
 
 def register(app: typer.Typer) -> None:
@@ -47,7 +47,7 @@ def measure(
     """Measure λ, content logits, attention and input-token influence of a model on a corpus."""
     from posbias import errors
     from posbias.measure.model import chosen_settings, chosen_source
-    from posbias.measure.opening import check_subject
+    from posbias.models.opening import check_subject
 
     opening["model"] = named_model(subject, opening["model"])
     seed = measuring["seed"]

@@ -1,6 +1,6 @@
 """Options of commands, made from the fields of dataclasses: one definition for commands, front door and files.
 
-A field with a help text (:func:`~posbias.measure.settings.setting`) is an option ``--its-name``. A command takes each
+A field with a help text (:func:`~posbias.settings.setting`) is an option ``--its-name``. A command takes each
 group of them as a dict, and says which it leaves out and which have another default::
 
     @with_options(opening=[Opening], measuring=group(Corpus, Settings, without=["tokens"], prompts=64))
@@ -20,7 +20,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from posbias import errors
-from posbias.measure.settings import setting, settings_of
+from posbias.settings import setting, settings_of
 
 
 @dataclass(frozen=True)

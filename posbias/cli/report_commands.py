@@ -9,8 +9,8 @@ import typer
 
 from posbias import errors
 from posbias.files import check_output, refuse_same
-from posbias.measure.settings import REPORTED
 from posbias.netcdf import check_measurement
+from posbias.settings import REPORTED
 
 DEFAULTS = {"prompts": 200, "length": 256}
 """What is measured unless given, as by the other commands."""
@@ -70,7 +70,7 @@ def report(
 def check_wanted(model: str, given: dict[str, Any], overwrite: bool) -> None:
     """Refuse what can be refused of a model and its prompts before anything heavy is loaded."""
     from posbias.measure.model import chosen_settings
-    from posbias.measure.opening import check_model
+    from posbias.models.opening import check_model
 
     check_model(model, row=True)
     chosen_settings(None, wanted(given), untrained=False)

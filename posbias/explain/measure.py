@@ -18,13 +18,13 @@ from posbias.explain.prompt import Prompt, check_asked, tokenise
 from posbias.explain.shares import by_segment, centred_logs, place_shares, read_profile, without_position
 from posbias.explain.target import Target, target_of
 from posbias.measure.corpus import Given
-from posbias.measure.loading import check_fits
 from posbias.measure.measurement import Measurement
-from posbias.measure.memory import is_out_of_memory, out_of_memory
 from posbias.measure.progress import progress as told
 from posbias.measure.run import measure
 from posbias.measure.session import Session
-from posbias.measure.settings import Settings
+from posbias.models.loading import check_fits
+from posbias.models.memory import is_out_of_memory, out_of_memory
+from posbias.settings import Settings
 
 
 def explain(
@@ -89,7 +89,7 @@ class Reader:
         readings = [self.instrument.measure(ids, None, None, self.target.value, keep) for ids in batches]
         size = torch.cat([x.influence for x in readings]).numpy()[:, : len(self.prompt.ids)]
         if not size.sum(1).all():
-            raise errors.invalid("influence", "gradients above 0", f"none in {self.session.settings.precision()}")
+            raise errors.invalid("influence", "gradients above 0", f"none in {self.session.precision}")
         return size / size.sum(1, keepdims=True), torch.cat([x.target_value for x in readings]).numpy()
 
     def log_value(self, positions: Int[np.ndarray, "k"]) -> float:

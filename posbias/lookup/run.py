@@ -28,15 +28,15 @@ from posbias.lookup.scores import (
 from posbias.lookup.tasks import SCORES, SHARES, Task
 from posbias.measure.biases import Described
 from posbias.measure.corpus import Prompts
-from posbias.measure.loading import check_fits, last_part
 from posbias.measure.progress import progress as told
 from posbias.measure.run import measure
 from posbias.measure.session import Session
-from posbias.measure.settings import Settings
-from posbias.networks.added_biases import added_biases, divided_logits
-from posbias.networks.description import position_kind
-from posbias.networks.families import family_of
+from posbias.models.added_biases import added_biases, divided_logits
+from posbias.models.description import position_kind
+from posbias.models.families import family_of
+from posbias.models.loading import check_fits, last_part
 from posbias.predict import PREDICTORS, available, predict
+from posbias.settings import Settings
 
 QUANTITIES = ("mixing", "influence", "kernels", "content")
 """What is measured of the prompts of a profile."""
@@ -140,7 +140,7 @@ def score_prompts(session: Session, prompts: PlacedPrompts, progress: bool) -> d
     scores = {name: torch.cat([part[name] for part in parts]).numpy() for name in parts[0]}
     for name, values in scores.items():
         if (bad := np.flatnonzero(~np.isfinite(values))).size:
-            received = f"{values[bad[0]]} in {session.settings.precision()}"
+            received = f"{values[bad[0]]} in {session.precision}"
             raise errors.invalid(f"prompt {bad[0]}, {name}", "finite numbers", received)
     return scores
 

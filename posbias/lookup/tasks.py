@@ -7,7 +7,7 @@ from typing import Any
 
 from posbias import errors
 from posbias.measure.biases import FIELD, Described, read_bias
-from posbias.measure.settings import setting
+from posbias.settings import setting
 
 TASKS = {"kv": "key-value lookup", "copy": "copying"}
 """Name of a task, and what it is called in words."""

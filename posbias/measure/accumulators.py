@@ -21,7 +21,7 @@ from jaxtyping import Float, Int, Num
 from torch import Tensor
 
 from posbias import errors
-from posbias.networks.attention import Reading, blocks
+from posbias.models.attention import Reading, blocks
 from posbias.rollout.token_bins import BAND, TokenBins
 
 BINS = 256
@@ -67,7 +67,7 @@ class LayerSums:
     device
         Where the layer is, and the sums with it.
     quantities
-        Names of :data:`~posbias.measure.settings.QUANTITIES`; those that are no matter of attention are passed over.
+        Names of :data:`~posbias.settings.QUANTITIES`; those that are no matter of attention are passed over.
     """
 
     def __init__(self, H: int, cells: TokenBins, device: torch.device, quantities: Collection[str]) -> None:

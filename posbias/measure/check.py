@@ -3,7 +3,7 @@
 A list of comparisons, each by means that do not use what it compares. Measuring raises on the first that fails:
 the logits of a watched pass against those of the model's own attention, what each layer adds to the stream, and the
 gradient against finite differences. Whoever adds a family has these and more printed
-(:mod:`posbias.networks.check`).
+(:mod:`posbias.models.check`).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from torch.overrides import TorchFunctionMode
 
 from posbias import errors
 from posbias.measure.instrument import Instrument, NotFinite
-from posbias.measure.offload import works_on
-from posbias.measure.weights import coded_layers
-from posbias.networks.attention import computed
-from posbias.networks.families import Family, row_of, text_config
-from posbias.networks.hooks import After, Before, given, hooked, regiven, rereturned, returned
+from posbias.models.attention import computed
+from posbias.models.families import Family, row_of, text_config
+from posbias.models.hooks import After, Before, given, hooked, regiven, rereturned, returned
+from posbias.models.offload import works_on
+from posbias.models.weights import coded_layers
 
 TOKENS = 256
 """Tokens of the prompt, at most."""

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from posbias.measure.branches import coded_weights, output_weight
 from posbias.measure.instrument import Instrument
 from posbias.measure.normalisation import centres, denominators, is_norm, multiplier
-from posbias.networks.attention import Reading
-from posbias.networks.families import output_projection
+from posbias.models.attention import Reading
+from posbias.models.families import output_projection
 
 ENTRIES = 1 << 20
 """Numbers of the parts that are held at a time, which stay in a core's cache; all of them are n² × d."""

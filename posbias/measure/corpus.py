@@ -15,7 +15,8 @@ import numpy as np
 from jaxtyping import Int
 
 from posbias import errors
-from posbias.measure.settings import setting
+from posbias.models.opening import Vocabulary
+from posbias.settings import setting
 from posbias.shipped import builtin_documents, builtin_units
 
 if TYPE_CHECKING:
@@ -296,20 +297,6 @@ class Prompts:
     def sha256(self) -> str:
         """Digest of the ids: equal for equal prompts."""
         return hashlib.sha256(np.ascontiguousarray(self.ids, dtype="<i8").tobytes()).hexdigest()
-
-
-@dataclass(frozen=True)
-class Vocabulary:
-    """Stand in for a tokenizer where prompts are random tokens: only the number of tokens is needed.
-
-    >>> len(Vocabulary(97))
-    97
-    """
-
-    size: int
-
-    def __len__(self) -> int:
-        return self.size
 
 
 def make_prompts(

@@ -1,7 +1,7 @@
 """The instrument: one forward and one backward of a batch, and everything there is to see on the way.
 
 Hooks give x_t and a_t; a function of ours computes each layer's attention, and so sees what it is given and makes of it
-(:mod:`posbias.networks.attention`). On the way forward only each layer's input is kept; on the way back the layers run
+(:mod:`posbias.models.attention`). On the way forward only each layer's input is kept; on the way back the layers run
 once more, one at a time, so that autograd holds one layer, whatever the depth; there they can also be made simpler
 (:mod:`posbias.measure.ladder`).
 """
@@ -19,12 +19,12 @@ from torch import Tensor, nn
 
 from posbias import errors
 from posbias.measure import ladder
-from posbias.measure.offload import works_on
 from posbias.measure.target import Target
-from posbias.networks.attention import NAMES, Reading
-from posbias.networks.families import Family, family_of, text_config
-from posbias.networks.hooks import After, Before, given, hooked, regiven, rereturned, returned
-from posbias.networks.watch import watched
+from posbias.models.attention import NAMES, Reading
+from posbias.models.families import Family, family_of, text_config
+from posbias.models.hooks import After, Before, given, hooked, regiven, rereturned, returned
+from posbias.models.offload import works_on
+from posbias.models.watch import watched
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from posbias import errors
 from posbias.measure.instrument import Instrument
-from posbias.networks.hooks import hooked
+from posbias.models.hooks import hooked
 
 
 def rotary_module(instrument: Instrument) -> nn.Module:

@@ -2,7 +2,7 @@
 
 The exact gradient goes through J_t(s)ᵀ, the Jacobian of layer t on prompt s. On each rung the layer that a gradient
 goes through is another prompt's (:func:`ring`), and from rung to rung less of it is kept; see
-:data:`~posbias.measure.settings.RUNGS`. Layers run on the inputs that the way forward has kept.
+:data:`~posbias.settings.RUNGS`. Layers run on the inputs that the way forward has kept.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from posbias.measure.settings import RUNGS
-from posbias.networks.attention import Reading, blocks, softmax
+from posbias.models.attention import Reading, blocks, softmax
+from posbias.settings import RUNGS
 
 Weights = Callable[[], Iterator[tuple[slice, Tensor]]]
 """Yields queries and their weights, (H, q, k) with the keys up to the last of them."""

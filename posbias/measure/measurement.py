@@ -15,8 +15,8 @@ from jaxtyping import Float
 from posbias import errors
 from posbias.comparison.pairs import Comparison, compare
 from posbias.files import check_writable
-from posbias.measure.settings import check_one_length
 from posbias.rollout.labelled import Profile
+from posbias.settings import check_one_length
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,8 +13,8 @@ from posbias import errors
 from posbias.measure.biases import read_bias
 from posbias.measure.corpus import Corpus, Given, chosen_corpus
 from posbias.measure.measurement import Measurement, extra
-from posbias.measure.opening import check_id, check_subject
-from posbias.measure.settings import (
+from posbias.models.opening import check_id, check_subject
+from posbias.settings import (
     ALONE,
     ALWAYS,
     SHARES,
@@ -26,7 +26,7 @@ from posbias.shipped import PREFIX
 if TYPE_CHECKING:
     from posbias.explain.explanation import Explanation
     from posbias.lookup.found import Found
-    from posbias.measure import loading
+    from posbias.models import loading
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -59,7 +59,7 @@ class Model:
     @property
     def longest(self) -> int | None:
         """The longest prompt in tokens, None if the model states none."""
-        from posbias.networks.families import longest_of
+        from posbias.models.families import longest_of
 
         return longest_of(self.config)
 
@@ -113,9 +113,9 @@ class Model:
         OSError
             If a file or the hub cannot be read.
         """
-        from posbias.measure.in_memory import InMemory, lent
         from posbias.measure.run import measure
-        from posbias.measure.untrained import Untrained
+        from posbias.models.in_memory import InMemory, lent
+        from posbias.models.untrained import Untrained
 
         if not isinstance(dataset, str | PathLike | None):
             expected = "builtin, the name of a data set, or a path; texts in memory are given as texts="
@@ -183,9 +183,9 @@ class Model:
             If a file or the hub cannot be read.
         """
         from posbias.explain.measure import explain
-        from posbias.measure.in_memory import InMemory, lent
-        from posbias.measure.untrained import Untrained
-        from posbias.networks.families import row_of
+        from posbias.models.families import row_of
+        from posbias.models.in_memory import InMemory, lent
+        from posbias.models.untrained import Untrained
 
         check_names("explain", settings)
         asked = {"prompts": 32, "quantities": ALWAYS if row_of(self.config) else ALONE, **settings}
@@ -251,8 +251,8 @@ class Model:
         from posbias.lookup.found import Found
         from posbias.lookup.run import look_up
         from posbias.lookup.tasks import Task, checked_counts, one_change
-        from posbias.measure.in_memory import InMemory, lent
-        from posbias.networks.families import family_of
+        from posbias.models.families import family_of
+        from posbias.models.in_memory import InMemory, lent
 
         check_names("lookup", settings)
         family_of(self.config)  # raises where there is no row
@@ -268,11 +268,11 @@ class Model:
             return Found(look_up(chosen, wanted, profiled, described, temperature, progress=shown))
 
     def __repr__(self) -> str:
-        from posbias.measure.in_memory import InMemory
         from posbias.measure.results import position_words
-        from posbias.measure.untrained import Untrained
-        from posbias.networks.description import position_kind
-        from posbias.networks.families import row_of
+        from posbias.models.description import position_kind
+        from posbias.models.families import row_of
+        from posbias.models.in_memory import InMemory
+        from posbias.models.untrained import Untrained
 
         family = row_of(self.config)
         longest = f"at most {self.longest} tokens" if self.longest else "prompts of any length"
@@ -332,7 +332,7 @@ def open(
         may have wrapped. It is measured where it is and in its number format, and given back as it was.
     untrained
         In place of a model, an untrained network: a config.json or a directory with one, of which nothing else is read,
-        or a name of :data:`~posbias.measure.sizes.SIZES` such as ``gpt2``. No weights are read, nothing is fetched.
+        or a name of :data:`~posbias.models.sizes.SIZES` such as ``gpt2``. No weights are read, nothing is fetched.
     seed
         Of the weights that are drawn for ``untrained``; :meth:`Model.measure` has the seed of the prompts.
     position_bias
@@ -383,7 +383,7 @@ def _in_memory(network: Any, opening: dict[str, Any], drawn: dict[str, Any]) -> 
         tokenizer = fspath(tokenizer)
     if not (tokenizer is None or isinstance(tokenizer, str) or (callable(tokenizer) and hasattr(tokenizer, "__len__"))):
         raise errors.invalid("tokenizer", "one of transformers, a directory or an id", type(tokenizer).__name__)
-    from posbias.measure.in_memory import InMemory
+    from posbias.models.in_memory import InMemory
 
     source = InMemory(network=network, tokenizer=tokenizer)
     return Model(source, source.config())
@@ -401,8 +401,8 @@ def chosen_source(
     if tokenizer and not tokenizer.startswith(PREFIX) and not Path(tokenizer).exists():
         check_id("tokenizer", tokenizer)
     with extra("measure"):
-        from posbias.measure.loading import Source
-        from posbias.measure.untrained import Untrained
+        from posbias.models.loading import Source
+        from posbias.models.untrained import Untrained
     if untrained is None:
         return Source(**opening)
     return Untrained(untrained, tokenizer=opening["tokenizer"], seed=seed, position_bias=position_bias)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from posbias.measure.accumulators import LayerSums
 from posbias.measure.instrument import Instrument
-from posbias.networks.attention import Reading
+from posbias.models.attention import Reading
 from posbias.rollout.token_bins import token_bins
 
 TOKENS = 256

@@ -15,9 +15,9 @@ import numpy as np
 import xarray as xr
 
 from posbias import errors, netcdf
-from posbias.measure.settings import ALONE, RUNGS
 from posbias.netcdf import load_layout
 from posbias.rollout.position_bias import Biases, layered_biases
+from posbias.settings import ALONE, RUNGS
 
 SCHEMA = 1
 """Number of the layout; raised when a name or a meaning changes."""

@@ -18,18 +18,18 @@ import xarray as xr
 from posbias.measure.accumulators import bin_centres
 from posbias.measure.branches import no_branches, read_branches
 from posbias.measure.contributions import no_contributions
-from posbias.measure.memory import is_out_of_memory, memory_available, out_of_memory
 from posbias.measure.partial import Partial, as_settings, read_batches
 from posbias.measure.positions import read_positions
 from posbias.measure.progress import LOG, clock_time
 from posbias.measure.progress import progress as told
 from posbias.measure.results import make_results
 from posbias.measure.session import Session
-from posbias.measure.settings import Settings
 from posbias.measure.traces import Traces
-from posbias.networks.added_biases import added_biases, fitting_biases
-from posbias.networks.description import description_text
-from posbias.networks.families import family_of
+from posbias.models.added_biases import added_biases, fitting_biases
+from posbias.models.description import description_text
+from posbias.models.families import family_of
+from posbias.models.memory import is_out_of_memory, memory_available, out_of_memory
+from posbias.settings import Settings
 
 
 def measure(
@@ -128,7 +128,7 @@ def estimate(settings: Settings) -> str:
     """Return what a measurement takes in memory, disk and time, in words: one prompt is measured to see."""
     session = Session(settings)
     session.check()
-    prompts, place = len(session.ids), settings.place()
+    prompts, place = len(session.ids), session.place
     weights = sum(x.nbytes for x in session.instrument.model.parameters())
     together = 2 if "ladder" in session.quantities else 1  # which pairs prompts
     traces = Traces(session.with_prompts(batch_size=together), together, range(1))

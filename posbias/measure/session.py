@@ -18,23 +18,24 @@ from torch import Tensor
 
 from posbias import errors
 from posbias.measure.check import check_instrument, check_paths
-from posbias.measure.corpus import Prompts, Vocabulary, make_prompts
-from posbias.measure.in_memory import InMemory
+from posbias.measure.corpus import Prompts, make_prompts
 from posbias.measure.instrument import Instrument, Value
-from posbias.measure.loading import DTYPES, check_attention, check_fits, last_part
-from posbias.measure.memory import check_weights_fit
-from posbias.measure.offload import check_device_map
 from posbias.measure.plain import PlainInstrument
 from posbias.measure.precision import differences, read_prompt
-from posbias.measure.settings import ALONE, ALWAYS, QUANTITIES, Settings, settings_of
 from posbias.measure.target import Target, chosen_target
-from posbias.measure.untrained import special_tokens
-from posbias.measure.weights import let_gradients_pass
-from posbias.networks.description import description_text
-from posbias.networks.families import Family, content_form, family_of, row_of
-from posbias.networks.given_biases import given_biases
+from posbias.models.description import description_text
+from posbias.models.families import Family, content_form, family_of, row_of
+from posbias.models.given_biases import given_biases
+from posbias.models.in_memory import InMemory
+from posbias.models.loading import DTYPES, check_attention, check_fits, last_part
+from posbias.models.memory import check_weights_fit
+from posbias.models.offload import check_device_map, find_device
+from posbias.models.opening import Vocabulary
+from posbias.models.untrained import special_tokens
+from posbias.models.weights import let_gradients_pass
 from posbias.provenance import versions
 from posbias.rollout.token_bins import TokenBins, token_bins
+from posbias.settings import ALONE, ALWAYS, QUANTITIES, Settings, settings_of
 
 RULE_WORDS = {"cut": ", {0.per_document} a document", "whole": ", positions are {0.length} equal shares of a prompt"}
 """What files say beside the name of a rule."""
@@ -132,7 +133,7 @@ class Session:
 
     def _load(self) -> Instrument:
         settings = self.settings
-        model = settings.source.load_model(self.dtype, str(settings.place()), settings.device_map, self.attention)
+        model = settings.source.load_model(self.dtype, str(self.place), settings.device_map, self.attention)
         let_gradients_pass(model)
         if self.family is None:
             return PlainInstrument(model)
@@ -145,9 +146,19 @@ class Session:
         return str(self._once("self_check", lambda: check_instrument(self.instrument, self.first)))
 
     @property
+    def place(self) -> torch.device:
+        """The device; ValueError is raised if there is no such one."""
+        return find_device(self.settings.device)
+
+    @property
+    def precision(self) -> str:
+        """The name of the number format."""
+        return self.settings.dtype or ("float32" if self.place.type == "cpu" else "bfloat16")
+
+    @property
     def dtype(self) -> torch.dtype:
         """Number format of the weights."""
-        return DTYPES[self.settings.precision()]
+        return DTYPES[self.precision]
 
     @property
     def attention(self) -> str:
@@ -168,7 +179,7 @@ class Session:
             expected = f"{' and '.join(ALWAYS)} alone, for whole prompts, whose tokens have no common positions"
             raise errors.invalid("quantities", expected, ",".join(others))
         self.quantities  # noqa: B018 - raises
-        settings.place()
+        self.place  # noqa: B018 - raises
         if settings.device_map is not None:
             check_device_map(settings.device_map)
         check_attention(self.config, self.attention)
@@ -188,10 +199,10 @@ class Session:
         if self.family is None:
             return "not measured: the model's family has no row"
         try:
-            check_weights_fit(self.config, torch.float32, settings.place())
+            check_weights_fit(self.config, torch.float32, self.place)
         except ValueError as error:
             return f"not measured: {error}"
-        model = settings.source.load_model(torch.float32, str(settings.place()), None, self.attention)
+        model = settings.source.load_model(torch.float32, str(self.place), None, self.attention)
         wide = Instrument(model)
         self.opened["self_check"] = check_instrument(wide, self.first)  # in 32 bits, where there is more to see
         exact = read_prompt(wide, self.first)
@@ -247,8 +258,8 @@ class Session:
             "architecture": config.model_type,
             "dataset": last_part(settings.corpus.dataset) if settings.rule != "random" else "random tokens",
             "rule": settings.rule + RULE_WORDS.get(settings.rule, "").format(settings),
-            "dtype": settings.precision(),
-            "device": settings.device_map or str(settings.place().type),
+            "dtype": self.precision,
+            "device": settings.device_map or str(self.place.type),
             "tokenizer": source.tokenizer_name(),
             "special_tokens": str(settings.special_tokens and not isinstance(self.tokenizer, Vocabulary)),
             "prompts_sha256": self.prompts.sha256,

@@ -14,8 +14,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from posbias import errors
-from posbias.measure.corpus import Vocabulary
-from posbias.measure.settings import OF
+from posbias.models.opening import Vocabulary
+from posbias.settings import OF
 
 MOST_PIECES = 6
 """Tokens of a text that is no single one, of which a message names so many."""

@@ -21,9 +21,9 @@ from posbias.measure.positions import Positions
 from posbias.measure.progress import progress as told
 from posbias.measure.results import WIDE
 from posbias.measure.session import Session
-from posbias.measure.settings import RUNGS
-from posbias.networks.attention import Reading
+from posbias.models.attention import Reading
 from posbias.rollout.token_bins import TokenBins
+from posbias.settings import RUNGS
 
 
 class Traces:
@@ -103,7 +103,7 @@ class Traces:
             out[f"{norm}_prompts"] = rows[norm]
         total = rows["influence"].sum()
         if total <= 0:
-            low = self.settings.precision()
+            low = self.session.precision
             advice = "" if low == "float32" else "; try --dtype float32"
             raise errors.invalid("influence", "gradients above 0", f"none in {low}{advice}")
         out |= {"influence": rows["influence"].sum(0) / total, "influence_prompts": rows["influence"]}
@@ -154,7 +154,7 @@ class Traces:
             reading = self.instrument.measure(ids, observe, rungs, self.session.value(batch))
         except NotFinite as error:
             where = f"prompt {batch.start + error.prompt}, {error.where}"
-            raise errors.invalid(where, "finite numbers", f"{error.number} in {self.settings.precision()}") from None
+            raise errors.invalid(where, "finite numbers", f"{error.number} in {self.session.precision}") from None
         own = None if carried is None else carried.double().cpu()
         ladder = torch.tensor(torch.nan) if reading.ladder is None else reading.ladder
         contributed = given.double().cpu() if self.parts else torch.tensor(torch.nan)

@@ -14,8 +14,8 @@ from markupsafe import Markup
 from posbias.comparison.samples import SMOOTH
 from posbias.lookup.file import differ, difference_text, does_task, places_text, score_text, stretches
 from posbias.lookup.tasks import MAIN, SCORES, TASKS
-from posbias.measure.opening import GIVEN
 from posbias.measure.results import position_words, target_words
+from posbias.models.opening import GIVEN
 from posbias.report.page import environment, sentence
 from posbias.report.stats import Evidence, Subject, tenths
 from posbias.rollout.profiles import TOLERANCE

@@ -18,11 +18,11 @@ from posbias.measure.corpus import Prompts
 from posbias.measure.instrument import Instrument
 from posbias.measure.interventions import replaced_rope, rotary_module
 from posbias.measure.session import Session
-from posbias.measure.settings import Settings
-from posbias.networks.attention import Reading
-from posbias.networks.families import output_projection, window
-from posbias.networks.hooks import given, hooked, returned
+from posbias.models.attention import Reading
+from posbias.models.families import output_projection, window
+from posbias.models.hooks import given, hooked, returned
 from posbias.provenance import versions
+from posbias.settings import Settings
 from posbias.shipped import PREFIX
 from studies.absolute.interventions import bidirectional, replaced_embeddings
 from studies.absolute.leakage import (

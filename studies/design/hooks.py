@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from posbias import errors
 from posbias.measure.instrument import Instrument
 from posbias.measure.interventions import rotary_module
-from posbias.networks.hooks import After, Before, given, hooked, regiven
+from posbias.models.hooks import After, Before, given, hooked, regiven
 
 LEAST, MOST = 1.2, 1.8
 """Scales of the first and the last head of a layer in Ms-PoE."""

@@ -28,13 +28,13 @@ from posbias.lookup.tasks import Task
 from posbias.measure.corpus import document_units
 from posbias.measure.instrument import Instrument
 from posbias.measure.session import Session
-from posbias.measure.settings import Settings
 from posbias.measure.summary import shaved
-from posbias.networks.attention import Reading
-from posbias.networks.families import family_of
-from posbias.networks.hooks import After, Before, given, hooked, returned
+from posbias.models.attention import Reading
+from posbias.models.families import family_of
+from posbias.models.hooks import After, Before, given, hooked, returned
 from posbias.provenance import versions
 from posbias.rollout.position_bias import FlatBias, LogBias, NoBias, described
+from posbias.settings import Settings
 from studies.additions import EVALUATIONS, Additions, Attempt, Setting, bezier_curve, genetic_search
 from studies.design.hooks import (
     LEAST,

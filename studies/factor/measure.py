@@ -11,9 +11,9 @@ from jaxtyping import Float, Int
 
 from posbias import errors
 from posbias.measure.corpus import Prompts, document_units, make_prompts, start_tokens
-from posbias.measure.loading import check_fits
 from posbias.measure.session import Session
-from posbias.measure.settings import Settings
+from posbias.models.loading import check_fits
+from posbias.settings import Settings
 
 QUESTION = (
     "Above are some passages, each of them from a text of its own. Read them again from the first to the last one."

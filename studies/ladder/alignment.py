@@ -34,13 +34,13 @@ from posbias.errors import Numbers
 from posbias.measure.instrument import Instrument
 from posbias.measure.run import measure
 from posbias.measure.session import Session
-from posbias.measure.settings import DEFAULT, Settings
 from posbias.measure.summary import shaved
-from posbias.networks.families import output_projection
-from posbias.networks.hooks import given, hooked
+from posbias.models.families import output_projection
+from posbias.models.hooks import given, hooked
 from posbias.predict import law, predict
 from posbias.rollout.influence import Kernels
 from posbias.rollout.untrained import Network, checked_network, two_sided, unit
+from posbias.settings import DEFAULT, Settings
 from studies.ladder.gradients import kept_streams, read_streams
 
 JOINS = ("attention", "step")

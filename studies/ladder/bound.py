@@ -14,9 +14,9 @@ from posbias.measure.branches import head_maps
 from posbias.measure.instrument import Instrument
 from posbias.measure.normalisation import denominators
 from posbias.measure.session import Session
-from posbias.measure.settings import Settings
 from posbias.measure.summary import shaved
-from posbias.networks.hooks import given, hooked, regiven, rereturned, returned
+from posbias.models.hooks import given, hooked, regiven, rereturned, returned
+from posbias.settings import Settings
 from studies.ladder.gradients import read_streams
 
 

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from posbias.measure.instrument import Instrument
-from posbias.networks.hooks import given, hooked, regiven, returned
-from posbias.networks.watch import SOFTMAX
+from posbias.models.hooks import given, hooked, regiven, returned
+from posbias.models.watch import SOFTMAX
 
 
 @dataclass(frozen=True)

@@ -21,17 +21,17 @@ from posbias.measure.instrument import Instrument, Observer
 from posbias.measure.interventions import rotary_module
 from posbias.measure.run import measure
 from posbias.measure.session import Session
-from posbias.measure.settings import Settings
 from posbias.measure.summary import shaved
-from posbias.networks.attention import Reading
-from posbias.networks.families import soft_cap
-from posbias.networks.hooks import hooked
+from posbias.models.attention import Reading
+from posbias.models.families import soft_cap
+from posbias.models.hooks import hooked
 from posbias.predict import layer_masks
 from posbias.provenance import versions
 from posbias.rollout.influence import influence_profile
 from posbias.rollout.kernels import attention_kernel, mix_heads
 from posbias.rollout.logits import rope_logits
 from posbias.rollout.masks import Mask
+from posbias.settings import Settings
 from studies.ladder.rotary_kernels import RotaryMeans, distance_kernels
 
 MOST = 128

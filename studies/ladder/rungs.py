@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from posbias.measure.instrument import Instrument
 from posbias.measure.ladder import Rungs, ring
 from posbias.measure.session import Session
-from posbias.measure.settings import RUNGS, Settings
 from posbias.measure.summary import shaved
-from posbias.networks.families import window
+from posbias.models.families import window
 from posbias.rollout import masks
+from posbias.settings import RUNGS, Settings
 from studies.ladder.rotary import read_rotary_means
 from studies.ladder.rotary_kernels import distance_kernels
 from studies.ladder.rung_tables import OWN, ROTARY, SHIFTED

@@ -17,8 +17,8 @@ from torch import Tensor
 from posbias.measure.instrument import Instrument
 from posbias.measure.ladder import Rungs, ring
 from posbias.measure.session import Session
-from posbias.measure.settings import Settings
 from posbias.measure.summary import shaved
+from posbias.settings import Settings
 from studies.ladder.gradients import kept_streams
 
 SHARES = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4)

@@ -20,10 +20,10 @@ from torch import Tensor, nn
 from posbias.measure.instrument import Instrument
 from posbias.measure.normalisation import centres, denominators, size_over_features
 from posbias.measure.session import Session
-from posbias.measure.settings import Settings
-from posbias.networks.attention import Reading
-from posbias.networks.families import output_projection
-from posbias.networks.hooks import After, hooked, returned
+from posbias.models.attention import Reading
+from posbias.models.families import output_projection
+from posbias.models.hooks import After, hooked, returned
+from posbias.settings import Settings
 from studies.norms.courses import held_out_courses, removals, smooth_course
 from studies.reference.measure import untrained_twin
 

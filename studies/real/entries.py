@@ -17,8 +17,8 @@ from posbias.measure.progress import progress
 from posbias.measure.results import read_results, write_results
 from posbias.measure.run import measure
 from posbias.measure.session import Session
-from posbias.measure.settings import Settings
 from posbias.measure.summary import summarise
+from posbias.settings import Settings
 from studies.real.measure import (
     ABOVE,
     measure_changes,

@@ -18,15 +18,15 @@ from tokenizers import Tokenizer
 from posbias import errors
 from posbias.measure.accumulators import LayerSums
 from posbias.measure.corpus import document_units
-from posbias.measure.loading import Source
 from posbias.measure.positions import read_positions
 from posbias.measure.run import measure
 from posbias.measure.session import Session
-from posbias.measure.settings import Settings
 from posbias.measure.summary import shaved, summarise
 from posbias.measure.target import Target
+from posbias.models.loading import Source
 from posbias.rollout.order import stochastic_monotonicity
 from posbias.rollout.token_bins import token_bins
+from posbias.settings import Settings
 from posbias.shipped import PREFIX, model_folder
 from studies.reference.models import reference
 from studies.reference.pretraining import initial_model, save_model

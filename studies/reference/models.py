@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from posbias import errors
-from posbias.networks.description import NO_ROTATION, THETA, biased_fields
+from posbias.models.description import NO_ROTATION, THETA, biased_fields
 from posbias.rollout.logits import alibi_slopes
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ import xarray as xr
 from posbias import errors
 from posbias.measure.interventions import replaced_rope
 from posbias.measure.session import Session
-from posbias.measure.settings import Settings
-from posbias.measure.sizes import BODIES, Size
-from posbias.measure.untrained import Untrained
-from posbias.networks.families import family_of
+from posbias.models.families import family_of
+from posbias.models.sizes import BODIES, Size
+from posbias.models.untrained import Untrained
+from posbias.settings import Settings
 from studies.untrained_profiles import SEEDS, of_seeds, read_network
 
 LAYERS, WIDTH, HEADS, TOKENS = 12, 256, 8, 2048

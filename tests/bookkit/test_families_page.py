@@ -1,7 +1,7 @@
 """The table of families on the page is that of the rows."""
 
 from bookkit.families import BEGIN, PAGE, table, written
-from posbias.networks.families import FAMILIES
+from posbias.models.families import FAMILIES
 
 
 def test_the_page_has_the_table_of_the_rows():

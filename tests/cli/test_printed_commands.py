@@ -13,7 +13,7 @@ from bookkit.chapters import find_chapter
 from bookkit.commands import split_pairs
 from bookkit.runner import parse_parameters
 from posbias import cli, shipped
-from posbias.networks import check
+from posbias.models import check
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
@@ -75,7 +75,7 @@ def commands(page):
 
 def ended(program, words):
     """Run a command of the package and return its exit status."""
-    if program == "posbias.networks.check":
+    if program == "posbias.models.check":
         return check.main(words)
     with pytest.raises(SystemExit) as found:
         cli.main(words)
@@ -105,7 +105,7 @@ def test_commands_work_as_printed(page, tiny, tmp_path, monkeypatch, capsys):
     (tmp_path / "prompt.txt").write_text("Some passage.\n\nAnother one.\n\nWhat do they say?\n")
     assert len(commands(page)) >= (6 if page in PAGES else 1)
     for program, words in commands(page):
-        if program not in ("posbias", "posbias.networks.check"):
+        if program not in ("posbias", "posbias.models.check"):
             understood(program, words)
             continue
         for name in BEFORE.keys() & set(words):

@@ -296,7 +296,7 @@ BAD_PROMPTS = {
 
 @pytest.mark.parametrize("name", BAD_PROMPTS)
 def test_bad_prompts_are_refused_before_the_model_is_loaded(place, name, monkeypatch):
-    monkeypatch.setattr("posbias.measure.loading.Source.load_model", None)
+    monkeypatch.setattr("posbias.models.loading.Source.load_model", None)
     asked, expected = BAD_PROMPTS[name]
     with pytest.raises(ValueError) as error:
         posbias.open(place / "llama").explain(**{"text": TEXT, "profile": place / "p.nc"} | asked)

@@ -21,8 +21,8 @@ from posbias.lookup.run import assemble, look_up
 from posbias.lookup.tasks import Task
 from posbias.measure.corpus import Corpus
 from posbias.measure.instrument import Instrument
-from posbias.measure.loading import Source
-from posbias.measure.settings import Settings
+from posbias.models.loading import Source
+from posbias.settings import Settings
 
 
 @pytest.fixture(scope="module")

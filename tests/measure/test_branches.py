@@ -14,8 +14,8 @@ from posbias.measure.branches import MOST_PROMPTS, branch_gains, has_branches, r
 from posbias.measure.instrument import Instrument
 from posbias.measure.normalisation import denominators, is_norm
 from posbias.measure.positions import read_positions
-from posbias.networks.families import output_projection
-from posbias.networks.hooks import given, hooked, regiven, rereturned, returned
+from posbias.models.families import output_projection
+from posbias.models.hooks import given, hooked, regiven, rereturned, returned
 from posbias.rollout import masks
 from posbias.rollout.kernels import attention_kernel
 from posbias.rollout.untrained import aligned_profile, untrained_profile

@@ -13,8 +13,8 @@ from transformers.models.llama import modeling_llama
 import posbias
 from posbias.measure import check
 from posbias.measure.instrument import Instrument
-from posbias.networks.families import family_of
-from posbias.networks.hooks import hooked, rereturned, returned
+from posbias.models.families import family_of
+from posbias.models.hooks import hooked, rereturned, returned
 
 ROWS = (
     "bloom mpt falcon-alibi falcon-new llama mistral qwen3 gpt_neox gptj gpt2 opt opt-projected gemma2 phi olmo2 "
@@ -184,7 +184,7 @@ def packing(model):
 
 
 def test_weights_that_are_packed_let_no_gradient_through_and_are_kept_from_it():
-    from posbias.measure.weights import let_gradients_pass
+    from posbias.models.weights import let_gradients_pass
 
     wanted = Instrument(make("llama")).measure(prompts()).influence
     with pytest.raises(ValueError, match="self-check of the gradient"):

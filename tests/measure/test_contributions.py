@@ -12,7 +12,7 @@ import posbias
 from posbias.measure import contributions
 from posbias.measure.contributions import LayerContributions, contribution_shares, no_contributions
 from posbias.measure.instrument import Instrument
-from posbias.networks.hooks import given, hooked, returned
+from posbias.models.hooks import given, hooked, returned
 
 NAMES = [name for name in CONFIGS if name != "gemma3"]  # whose decoder is gemma3_text
 

@@ -8,8 +8,8 @@ import torch
 from measuring import WORDS, make, refused, save
 
 import posbias
-from posbias.measure.gguf_file import find_gguf, quantisation_of, read_gguf
-from posbias.measure.loading import Source
+from posbias.models.gguf_file import find_gguf, quantisation_of, read_gguf
+from posbias.models.loading import Source
 
 gguf = pytest.importorskip("gguf")
 
@@ -201,7 +201,7 @@ def test_one_line_says_what_is_wrong(tmp_path, capsys, why):
 
 
 def test_without_the_package_it_is_named(place, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("posbias.measure.gguf_file.find_spec", lambda name: None)
+    monkeypatch.setattr("posbias.models.gguf_file.find_spec", lambda name: None)
     refused(capsys, tmp_path, opening(place / "tiny.gguf", tmp_path), "pip install gguf")
 
 

@@ -11,11 +11,11 @@ import posbias
 from posbias.cli import main
 from posbias.measure.instrument import Instrument
 from posbias.measure.ladder import Rungs, mean_weights, ring
-from posbias.measure.loading import Source
 from posbias.measure.positions import read_positions
 from posbias.measure.results import read_results
-from posbias.measure.settings import RUNGS
-from posbias.networks.families import family_of
+from posbias.models.families import family_of
+from posbias.models.loading import Source
+from posbias.settings import RUNGS
 
 B, T = 4, 3
 OWN = Rungs(np.arange(B)[None])

@@ -11,10 +11,10 @@ from measuring import save, write_documents
 
 from posbias.cli import main
 from posbias.measure.corpus import Corpus
-from posbias.measure.loading import Source
 from posbias.measure.results import read_comparable, write_results
 from posbias.measure.run import measure
-from posbias.measure.settings import Settings
+from posbias.models.loading import Source
+from posbias.settings import Settings
 
 READS = chapter_source("Reads", ':tags: [parameters]\n\nmeasurement = ""', "len(open(measurement, 'rb').read()) > 8")
 

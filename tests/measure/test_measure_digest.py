@@ -6,8 +6,8 @@ import shutil
 import pytest
 from measuring import save
 
-from posbias.measure import loading
-from posbias.measure.loading import Source, folder_digest
+from posbias.models import loading
+from posbias.models.loading import Source, folder_digest
 
 
 @pytest.fixture(scope="module")

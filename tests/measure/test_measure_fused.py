@@ -5,9 +5,9 @@ import torch
 from measuring import CONFIGS, make, prompts, save, settings
 
 from posbias.measure.instrument import Instrument
-from posbias.measure.loading import Source
-from posbias.measure.untrained import Untrained
-from posbias.networks.families import family_of
+from posbias.models.families import family_of
+from posbias.models.loading import Source
+from posbias.models.untrained import Untrained
 
 FUSED = sorted(name for name in CONFIGS if family_of(settings(name)).is_fused(settings(name)))
 TAKES = {"dtype": torch.float32, "device": "cpu", "device_map": None}

@@ -11,10 +11,10 @@ from measuring import make, prompts
 from posbias.measure.corpus import Corpus
 from posbias.measure.instrument import Instrument
 from posbias.measure.interventions import replaced_rope
-from posbias.measure.loading import Source
 from posbias.measure.session import Session
-from posbias.measure.settings import Settings
-from posbias.networks.hooks import given, hooked, regiven, rereturned, returned
+from posbias.models.hooks import given, hooked, regiven, rereturned, returned
+from posbias.models.loading import Source
+from posbias.settings import Settings
 
 
 def left(model):

@@ -15,8 +15,8 @@ from torch.overrides import TorchFunctionMode
 from posbias import alibi_slopes
 from posbias.measure.instrument import Instrument, NotFinite
 from posbias.measure.positions import read_positions
-from posbias.networks.families import FAMILIES, content_form, family_of, soft_cap, text_config
-from posbias.networks.hooks import hooked
+from posbias.models.families import FAMILIES, content_form, family_of, soft_cap, text_config
+from posbias.models.hooks import hooked
 from posbias.rollout import masks
 
 EVERY = sorted(CONFIGS)

@@ -12,8 +12,8 @@ from posbias.measure import accumulators as layer_sums
 from posbias.measure.accumulators import LayerSums, bin_centres
 from posbias.measure.instrument import Instrument
 from posbias.measure.positions import read_positions
-from posbias.networks import attention
-from posbias.networks.attention import Reading
+from posbias.models import attention
+from posbias.models.attention import Reading
 from posbias.rollout.token_bins import BAND, TokenBins, token_bins
 
 CPU = torch.device("cpu")

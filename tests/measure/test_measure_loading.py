@@ -11,10 +11,11 @@ from transformers import AutoConfig, AutoTokenizer
 import posbias
 from posbias.measure.corpus import Corpus
 from posbias.measure.instrument import Instrument
-from posbias.measure.loading import Source, check_fits, check_shape
-from posbias.measure.settings import Settings
-from posbias.measure.untrained import Untrained
-from posbias.networks.families import family_of
+from posbias.models.families import family_of
+from posbias.models.loading import Source, check_fits, check_shape
+from posbias.models.offload import find_device
+from posbias.models.untrained import Untrained
+from posbias.settings import Settings
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +124,7 @@ def test_the_largest_id_counts_not_how_many_there_are(place, tmp_path):
 )
 def test_devices_that_are_not_there_are_refused(device):
     with pytest.raises(ValueError, match=r"^device: expected .*, received [^\n]*$"):
-        Settings(Source("m"), Corpus("builtin"), 1, 8, device=device).place()
+        find_device(Settings(Source("m"), Corpus("builtin"), 1, 8, device=device).device)
 
 
 @pytest.mark.parametrize(

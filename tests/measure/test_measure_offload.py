@@ -11,14 +11,14 @@ from measuring import EVERYTHING, VARIED, arguments, make, prompts, refused, sav
 from torch import nn
 from transformers import AutoModelForCausalLM
 
-from posbias.measure import memory
 from posbias.measure.branches import branch_gains, has_branches, read_branches
 from posbias.measure.instrument import Instrument
-from posbias.measure.loading import Source
-from posbias.measure.offload import present, works_on
 from posbias.measure.positions import read_positions
 from posbias.measure.results import read_results
-from posbias.networks.given_biases import attach_biases
+from posbias.models import memory
+from posbias.models.given_biases import attach_biases
+from posbias.models.loading import Source
+from posbias.models.offload import present, works_on
 
 
 def on_disk(folder, offload, attention="eager"):

@@ -14,15 +14,15 @@ from measuring import refused, save, write_documents
 from posbias import alibi_slopes, influence_profile, structured_kernels
 from posbias.cli import main
 from posbias.measure.corpus import Corpus
-from posbias.measure.loading import Source
 from posbias.measure.results import ATTRIBUTES, LATER_ATTRIBUTES, VARIABLES, make_results, read_results, write_results
 from posbias.measure.run import measure
-from posbias.measure.settings import DEFAULT, Settings
+from posbias.models.loading import Source
 from posbias.predict import available, predict, self_preferring_kernels
 from posbias.rollout import masks
 from posbias.rollout.influence import rollout_matrix
 from posbias.rollout.profiles import read_profile
 from posbias.rollout.untrained import aligned_profile, untrained_profile
+from posbias.settings import DEFAULT, Settings
 
 EVERY = (*DEFAULT, "logits", "heads")
 NAMES = ("bloom", "mistral", "gemma2", "gpt2")

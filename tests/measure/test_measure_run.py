@@ -19,8 +19,8 @@ from safetensors.torch import load_file, save_file
 
 from posbias.cli import main
 from posbias.measure.instrument import Instrument
-from posbias.measure.loading import Source
 from posbias.measure.results import read_results
+from posbias.models.loading import Source
 from posbias.predict import available, predict
 
 CONTENT = {"content_diagonal", "histogram_diagonal", "similarity_diagonal"}

@@ -11,11 +11,10 @@ from measuring import save, write_documents
 
 import posbias
 from posbias.measure.corpus import Corpus
-from posbias.measure.loading import Source
 from posbias.measure.results import read_results, write_results
 from posbias.measure.run import measure
-from posbias.measure.settings import DEFAULT, Settings
 from posbias.measure.summary import read_summary, shaved, summarise, write_summary
+from posbias.models.loading import Source
 from posbias.predict import (
     PREDICTORS,
     available,
@@ -27,6 +26,7 @@ from posbias.predict import (
 )
 from posbias.rollout.order import stochastic_monotonicity
 from posbias.rollout.token_bins import TokenBins
+from posbias.settings import DEFAULT, Settings
 
 EVERYTHING = (*DEFAULT, "heads", "logits")
 

@@ -8,7 +8,7 @@ import torch
 from measuring import CONFIGS, OF_THE_BOOK, make, save
 from safetensors.torch import load_file, save_file
 
-from posbias.measure.loading import Source
+from posbias.models.loading import Source
 
 ROWS = list({kind: name for name, (kind, _) in reversed(CONFIGS.items())}.values())
 """One row of each family."""

@@ -13,8 +13,8 @@ from posbias.measure.check import check_instrument
 from posbias.measure.instrument import Instrument
 from posbias.measure.plain import PlainInstrument
 from posbias.measure.results import OF_ROW
-from posbias.networks.families import FAMILIES
-from posbias.networks.hooks import hooked
+from posbias.models.families import FAMILIES
+from posbias.models.hooks import hooked
 
 ROWLESS = {
     "persimmon": LLAMA,

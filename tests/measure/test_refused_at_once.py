@@ -92,7 +92,7 @@ def test_the_doors_have_the_same_words_and_defaults():
     from posbias.cli.measure_commands import measure
     from posbias.measure.corpus import Corpus
     from posbias.measure.model import Model, chosen_settings
-    from posbias.measure.settings import Opening, Settings, settings_of
+    from posbias.settings import Opening, Settings, settings_of
 
     options = {name: one.default for name, one in signature(measure).parameters.items()}
     front, opened = signature(Model.measure).parameters, signature(posbias.open).parameters

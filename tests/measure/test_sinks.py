@@ -13,14 +13,14 @@ from posbias.design import attended
 from posbias.measure.corpus import Corpus
 from posbias.measure.instrument import Instrument
 from posbias.measure.ladder import Rungs
-from posbias.measure.loading import Source
 from posbias.measure.measurement import Measurement
 from posbias.measure.positions import read_positions
 from posbias.measure.run import measure
-from posbias.measure.settings import Settings
 from posbias.measure.summary import summarise
+from posbias.models.loading import Source
 from posbias.predict import measured_kernels, predict
 from posbias.rollout.masks import sliding_window
+from posbias.settings import Settings
 
 
 @pytest.fixture(scope="module")

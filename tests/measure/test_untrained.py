@@ -15,14 +15,15 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 import posbias
 from posbias.cli import main
-from posbias.measure import memory
-from posbias.measure.corpus import Corpus, Prompts, Vocabulary, make_prompts
-from posbias.measure.loading import Source
-from posbias.measure.memory import shape_of
+from posbias.measure.corpus import Corpus, Prompts, make_prompts
 from posbias.measure.results import read_results
-from posbias.measure.sizes import SIZES
-from posbias.measure.untrained import Untrained, special_tokens
-from posbias.networks.families import FAMILIES
+from posbias.models import memory
+from posbias.models.families import FAMILIES
+from posbias.models.loading import Source
+from posbias.models.memory import shape_of
+from posbias.models.opening import Vocabulary
+from posbias.models.sizes import SIZES
+from posbias.models.untrained import Untrained, special_tokens
 
 PARAMETERS = {
     "gpt2": 124_439_808,

@@ -21,12 +21,12 @@ from measuring import save, write_documents
 from posbias import cli
 from posbias.cli import report_commands
 from posbias.measure.measurement import Measurement
-from posbias.measure.settings import DEFAULT
 from posbias.measure.summary import summarise, write_summary
 from posbias.predict import PREDICTORS
 from posbias.report import document, figures, page, stats, tables, text
 from posbias.report.stats import BLIND, Evidence
 from posbias.rollout.profiles import mean_position
+from posbias.settings import DEFAULT
 from studies.ladder import scores
 
 N, LENGTH = 8, 24

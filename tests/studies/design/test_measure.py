@@ -15,13 +15,13 @@ from torch import nn
 from posbias.comparison.distances import normalised_wasserstein
 from posbias.measure.branches import read_branches
 from posbias.measure.corpus import Corpus
-from posbias.measure.loading import Source
 from posbias.measure.session import Session
-from posbias.measure.settings import Settings
-from posbias.measure.untrained import Untrained
+from posbias.models.loading import Source
+from posbias.models.untrained import Untrained
 from posbias.rollout.influence import influence_profile
 from posbias.rollout.structured import biased_kernels
 from posbias.rollout.untrained import aligned_profile, untrained_profile
+from posbias.settings import Settings
 from studies.design.measure import (
     BIASES,
     CONTENTS,

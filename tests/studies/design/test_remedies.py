@@ -14,14 +14,14 @@ from posbias.lookup.prompts import copy_prompts
 from posbias.lookup.tasks import Task
 from posbias.measure.corpus import Corpus
 from posbias.measure.instrument import Instrument
-from posbias.measure.loading import Source
 from posbias.measure.run import measure
 from posbias.measure.session import Session
-from posbias.measure.settings import Settings
-from posbias.networks.added_biases import added_biases
+from posbias.models.added_biases import added_biases
+from posbias.models.loading import Source
 from posbias.predict import predict
 from posbias.rollout.influence import influence_profile
 from posbias.rollout.position_bias import FlatBias, LogBias, NoBias, described, layered_biases
+from posbias.settings import Settings
 from posbias.shipped import held_out_modules
 from studies.additions import Attempt
 from studies.design import remedies

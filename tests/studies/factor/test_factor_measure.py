@@ -6,8 +6,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from posbias.measure.corpus import Corpus, document_units
-from posbias.measure.loading import Source
-from posbias.measure.settings import Settings
+from posbias.models.loading import Source
+from posbias.settings import Settings
 from studies.factor.measure import QUESTION, Made, PassagesSession, balanced_orders, measure_factor
 
 

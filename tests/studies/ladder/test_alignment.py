@@ -9,7 +9,7 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 from measuring import make, prompts
 
 from posbias.measure.instrument import Instrument
-from posbias.networks.families import output_projection
+from posbias.models.families import output_projection
 from posbias.rollout import masks
 from posbias.rollout.kernels import attention_kernel
 from posbias.rollout.structured import structured_kernels

@@ -9,7 +9,7 @@ from measuring import OF_THE_BOOK, make, prompts
 from torch.overrides import TorchFunctionMode
 
 from posbias.measure.instrument import Instrument
-from posbias.networks.watch import SOFTMAX
+from posbias.models.watch import SOFTMAX
 from studies.ladder.gradients import read_streams
 
 EVERY = sorted(set(OF_THE_BOOK) - {"gpt2-inverse-layer"})  # which wants 32 bits; the way through it is gpt2's

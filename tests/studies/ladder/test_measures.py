@@ -9,13 +9,13 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 from measuring import save, write_documents
 
 from posbias.measure.corpus import Corpus
-from posbias.measure.loading import Source
 from posbias.measure.run import measure
 from posbias.measure.session import Session
-from posbias.measure.settings import Settings
+from posbias.models.loading import Source
 from posbias.predict import predict
 from posbias.rollout import masks
 from posbias.rollout.influence import influence_profile
+from posbias.settings import Settings
 from studies.ladder.__main__ import PARTS
 from studies.ladder.alignment import COHERENCES, KERNELS, measure_between
 from studies.ladder.rotary import measure_rotary, read_rotary_means

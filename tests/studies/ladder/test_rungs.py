@@ -10,10 +10,10 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 from posbias.comparison.distances import normalised_wasserstein
 from posbias.measure.corpus import Corpus
 from posbias.measure.ladder import Rungs
-from posbias.measure.loading import Source
 from posbias.measure.run import measure
 from posbias.measure.session import Session
-from posbias.measure.settings import RUNGS, Settings
+from posbias.models.loading import Source
+from posbias.settings import RUNGS, Settings
 from posbias.shipped import shipped_names
 from studies.ladder import rung_tables, rungs
 from studies.results import load, of_kind

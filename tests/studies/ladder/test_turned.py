@@ -11,9 +11,9 @@ from measuring import make, save, write_documents
 from posbias.measure.corpus import Corpus
 from posbias.measure.instrument import Instrument
 from posbias.measure.ladder import Rungs, ring
-from posbias.measure.loading import Source
 from posbias.measure.session import Session
-from posbias.measure.settings import Settings
+from posbias.models.loading import Source
+from posbias.settings import Settings
 from studies.ladder import bound, turned
 from studies.ladder.gradients import read_streams
 

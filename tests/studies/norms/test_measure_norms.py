@@ -13,10 +13,10 @@ from measuring import OF_THE_BOOK, N, make, prompts
 
 from posbias.measure.corpus import Corpus
 from posbias.measure.instrument import Instrument
-from posbias.measure.loading import Source
 from posbias.measure.normalisation import centres, denominators
-from posbias.measure.settings import Settings
-from posbias.networks.families import output_projection
+from posbias.models.families import output_projection
+from posbias.models.loading import Source
+from posbias.settings import Settings
 from studies.norms import measure
 from studies.norms.control import identity_network
 from studies.norms.measure import (

@@ -16,7 +16,7 @@ from tiny_reference import SAYINGS, TINY
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from posbias.cli import main
-from posbias.networks.families import FAMILIES
+from posbias.models.families import FAMILIES
 from posbias.shipped import held_out_documents, write_held_out
 from studies.reference import pretraining, tokens
 from studies.reference import texts as module

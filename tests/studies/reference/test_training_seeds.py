@@ -8,10 +8,10 @@ xr = pytest.importorskip("xarray", reason="xarray is not installed")
 
 from posbias.comparison.samples import Sample
 from posbias.measure.corpus import Corpus
-from posbias.measure.loading import Source
 from posbias.measure.run import measure
-from posbias.measure.settings import Settings
+from posbias.models.loading import Source
 from posbias.rollout.order import stochastic_monotonicity
+from posbias.settings import Settings
 from studies.reference import training_seeds
 from studies.reference.measure import measure_seed, shortfalls_without
 from studies.reference.training_seeds import jackknife_error, resampled_error, spread_table

@@ -13,13 +13,13 @@ from posbias.comparison.distances import normalised_wasserstein
 from posbias.measure.branches import has_branches, read_branches
 from posbias.measure.corpus import Corpus
 from posbias.measure.instrument import Instrument
-from posbias.measure.loading import Source
 from posbias.measure.session import Session
-from posbias.measure.settings import Settings
-from posbias.measure.untrained import Untrained
-from posbias.networks.families import FAMILIES
+from posbias.models.families import FAMILIES
+from posbias.models.loading import Source
+from posbias.models.untrained import Untrained
 from posbias.rollout.structured import structured_kernels
 from posbias.rollout.untrained import aligned_profile, untrained_profile
+from posbias.settings import Settings
 from studies.untrained.measure import HEADS, LAYERS, SMALL, WIDTH, Small, measure_untrained
 from studies.untrained_profiles import PROFILES
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from posbias import errors
-from posbias.measure.gguf_file import find_gguf
-from posbias.measure.sizes import BODIES, SIZES
-from posbias.networks.description import check_described
-from posbias.networks.families import check_family
+from posbias.models.description import check_described
+from posbias.models.families import check_family
+from posbias.models.gguf_file import find_gguf
+from posbias.models.sizes import BODIES, SIZES
 from posbias.shipped import PREFIX, reference_folder, reference_names, shipped_names
 
 GIVEN = ", given biases"
@@ -142,3 +143,17 @@ def untrained_file(name: str) -> Path | None:
         return None
     wanted = f"a config.json, a directory with one, {PREFIX}NAME, or one of {', '.join((*SIZES, *BODIES))}"
     raise errors.invalid("untrained", wanted, name or "an empty name")
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Stand in for a tokenizer where prompts are random tokens: only the number of tokens is needed.
+
+    >>> len(Vocabulary(97))
+    97
+    """
+
+    size: int
+
+    def __len__(self) -> int:
+        return self.size

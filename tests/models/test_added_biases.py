@@ -16,16 +16,16 @@ from scipy.special import logsumexp, softmax
 import posbias
 from posbias.measure.corpus import Corpus
 from posbias.measure.instrument import Instrument
-from posbias.measure.loading import Source
 from posbias.measure.results import read_results, write_results
 from posbias.measure.run import measure
 from posbias.measure.session import Session
-from posbias.measure.settings import Settings
 from posbias.measure.summary import summarise
-from posbias.networks.added_biases import added_biases, divided_logits
-from posbias.networks.given_biases import INPUTS, _as_mask
+from posbias.models.added_biases import added_biases, divided_logits
+from posbias.models.given_biases import INPUTS, _as_mask
+from posbias.models.loading import Source
 from posbias.predict import dense, position_kernels, predict
 from posbias.rollout.position_bias import LogBias, layered_biases
+from posbias.settings import Settings
 
 FLAT, STEEP = {"kind": "flat", "tau": 1.0}, {"kind": "alibi", "slope": -3.0}
 

@@ -1,8 +1,8 @@
 """Position biases that a network is given, through the input that its family has for them.
 
-The logits of a configuration's ``position_bias`` (:mod:`posbias.networks.description`) take the place of the family's
+The logits of a configuration's ``position_bias`` (:mod:`posbias.models.description`) take the place of the family's
 own ALiBi, or go into the mask, which every other family adds to its logits; what a finished model has can stay beside
-them (:mod:`posbias.networks.added_biases`). Nothing of a forward pass is copied: hooks hand other arguments to the
+them (:mod:`posbias.models.added_biases`). Nothing of a forward pass is copied: hooks hand other arguments to the
 attention modules, with eager attention and with fused attention alike. Fused attention then has a mask, so that kernels
 for causal attention without one are not taken.
 
@@ -23,9 +23,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from posbias import errors
-from posbias.networks.description import FIELD, biases_of
-from posbias.networks.families import family_of, layer_number, text_config, window
-from posbias.networks.hooks import Before, attach
+from posbias.models.description import FIELD, biases_of
+from posbias.models.families import family_of, layer_number, text_config, window
+from posbias.models.hooks import Before, attach
 from posbias.rollout.position_bias import Biases, PositionBias
 
 Arguments = dict[str, Any]

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from posbias.networks import families, register
-from posbias.networks.families import FAMILIES, check_family
+from posbias.models import families, register
+from posbias.models.families import FAMILIES, check_family
 
 ENCODER, BOTH = "an encoder, which predicts no next token", "an encoder-decoder: its prompt hides no later token"
 HYBRID = "which has layers without attention"

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from posbias import errors
-from posbias.measure.corpus import Vocabulary
-from posbias.measure.loading import Source, check_attention, last_part
-from posbias.measure.settings import DEFAULT, DTYPES, as_text, quantities_of
-from posbias.measure.untrained import NO_SHAPE
-from posbias.networks.description import FIELD
-from posbias.networks.families import check_family
+from posbias.models.description import FIELD
+from posbias.models.families import check_family
+from posbias.models.loading import Source, check_attention, last_part
+from posbias.models.opening import Vocabulary
+from posbias.models.untrained import NO_SHAPE
+from posbias.settings import DEFAULT, DTYPES, as_text, quantities_of
 
 WRAPPERS = ("_orig_mod", "module")
 """What torch.compile, and what data-parallel training call the model that they wrap."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from posbias import errors
-from posbias.networks.kinds import kind_of
+from posbias.models.kinds import kind_of
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -43,7 +43,7 @@ class Family:
     calls: Literal["interface", "softmax", "sdpa", "_attn"] = "interface"
     """What the attention module calls for its attention: what transformers' attention interface has for it; torch's
     softmax, between two products of its own; torch's fused attention; or a method of its own of that name. The file
-    ``posbias/networks/watch.py`` has what is done about them."""
+    ``posbias/models/watch.py`` has what is done about them."""
     bias: Callable[[Arguments, nn.Module, int], Tensor | None] | None = None
     """What is added to the logits beside the mask where the softmax is called: a function of the attention module's
     arguments, the module and n that returns (H, 1, n) logits or None."""
@@ -385,7 +385,7 @@ def register(row: Any) -> None:
     Parameters
     ----------
     row
-        A :class:`Family`: where to look in its models. ``python -m posbias.networks.check`` tries one.
+        A :class:`Family`: where to look in its models. ``python -m posbias.models.check`` tries one.
 
     Raises
     ------
@@ -445,7 +445,7 @@ def check_family(fields: Mapping[str, Any], *, row: bool = True) -> None:
         raise errors.invalid("architecture", *lacks[kind])
     if row:
         why = "which has layers without attention, and no kernel in them" if kind == "hybrid" else "which has no row"
-        how = "" if kind == "hybrid" else "; or add one: python -m posbias.networks.check DIR"
+        how = "" if kind == "hybrid" else "; or add one: python -m posbias.models.check DIR"
         raise errors.invalid("architecture", "a family with a row", f"{name}, {why}; {ALONE}{how}")
 
 

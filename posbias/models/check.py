@@ -1,4 +1,4 @@
-"""Try the row of a model's family: ``python -m posbias.networks.check DIR`` prints how far each comparison is off.
+"""Try the row of a model's family: ``python -m posbias.models.check DIR`` prints how far each comparison is off.
 
 Each is of one thing that the row says, by means that do not use what it says, so that a line which disagrees names the
 fields to look at.
@@ -20,12 +20,12 @@ from transformers import set_seed
 
 from posbias.measure.check import Comparison, check_paths, compared, norms_before
 from posbias.measure.instrument import Instrument
-from posbias.measure.loading import Source
 from posbias.measure.plain import FAILS
-from posbias.networks.attention import Reading, computed
-from posbias.networks.auto import causal_class
-from posbias.networks.families import family_of, output_projection, text_config
-from posbias.networks.hooks import After, Before, given, hooked, returned
+from posbias.models.attention import Reading, computed
+from posbias.models.auto import causal_class
+from posbias.models.families import family_of, output_projection, text_config
+from posbias.models.hooks import After, Before, given, hooked, returned
+from posbias.models.loading import Source
 
 WITHIN = 1e-4
 """How far off what measuring does not compare may be, of its size."""
@@ -34,7 +34,7 @@ TOKENS = 12
 
 def main(words: list[str] | None = None) -> int:
     """Try a row, print what agrees and what does not, and return 1 if something does not, 2 for what is refused."""
-    parser = argparse.ArgumentParser(prog="python -m posbias.networks.check", description=__doc__.split("\n\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m posbias.models.check", description=__doc__.split("\n\n")[0])
     parser.add_argument("folder", type=Path, metavar="DIR", help="directory of a model, or of a config.json alone")
     try:
         model = _opened(parser.parse_args(words).folder)

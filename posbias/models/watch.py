@@ -1,6 +1,6 @@
 """Watch a model's attention: whatever family it is of, one function is given its readings and computes it.
 
-Most families follow transformers' attention interface (:mod:`posbias.networks.attention`). Five do not. GPT-J and
+Most families follow transformers' attention interface (:mod:`posbias.models.attention`). Five do not. GPT-J and
 GPT-Neo have a method that is given queries, keys, values and mask: it is exchanged. Falcon calls torch's fused
 attention, if told to, which is watched. BLOOM and MPT write their attention out: watched are the product of queries and
 keys, the softmax, and the product of its weights with values, whose result is exchanged.
@@ -17,9 +17,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from posbias.networks.attention import Attend, Reading, computed, handed
-from posbias.networks.families import Family, text_config, window
-from posbias.networks.hooks import hooked
+from posbias.models.attention import Attend, Reading, computed, handed
+from posbias.models.families import Family, text_config, window
+from posbias.models.hooks import hooked
 
 SOFTMAX = {torch.nn.functional.softmax, torch.softmax, Tensor.softmax}
 FUSED = torch.nn.functional.scaled_dot_product_attention

@@ -8,9 +8,9 @@ from measuring import LLAMA, make, prompts, save, settings
 from transformers import AutoConfig
 
 from posbias.measure.instrument import Instrument
-from posbias.networks import register
-from posbias.networks.check import comparisons, main
-from posbias.networks.families import FAMILIES, GROUPS
+from posbias.models import register
+from posbias.models.check import comparisons, main
+from posbias.models.families import FAMILIES, GROUPS
 
 PERSIMMON = replace(
     FAMILIES["llama"], name="persimmon", unrotated=None, projections=("query_key_value",), groups=GROUPS["head by head"]
@@ -37,7 +37,7 @@ WRONG = [
 @pytest.fixture
 def table(monkeypatch):
     """Return the table of families, which is as it was after the test."""
-    monkeypatch.setattr("posbias.networks.families.FAMILIES", changed := dict(FAMILIES))
+    monkeypatch.setattr("posbias.models.families.FAMILIES", changed := dict(FAMILIES))
     return changed
 
 

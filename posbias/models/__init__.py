@@ -1,5 +1,5 @@
 """Networks as they are: model families, hooks on their modules, and position biases that they are given."""
 
-from posbias.networks.families import Family, register
+from posbias.models.families import Family, register
 
 __all__ = ["Family", "register"]

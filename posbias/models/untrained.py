@@ -22,15 +22,14 @@ from transformers import AutoConfig
 from transformers.utils import logging
 
 from posbias import errors
-from posbias.measure.corpus import Vocabulary
-from posbias.measure.loading import TOKENIZER_FILES, Source, check_attention, check_runs, check_shape, last_part
-from posbias.measure.memory import check_weights_fit
-from posbias.measure.opening import GIVEN, check_config, check_no_weights, untrained_file
-from posbias.measure.sizes import BODIES, SIZES
-from posbias.networks.auto import causal_class
-from posbias.networks.description import biased_fields
-from posbias.networks.families import check_family, row_of, text_config
-from posbias.networks.given_biases import attach_biases
+from posbias.models.auto import causal_class
+from posbias.models.description import biased_fields
+from posbias.models.families import check_family, row_of, text_config
+from posbias.models.given_biases import attach_biases
+from posbias.models.loading import TOKENIZER_FILES, Source, check_attention, check_runs, check_shape, last_part
+from posbias.models.memory import check_weights_fit
+from posbias.models.opening import GIVEN, Vocabulary, check_config, check_no_weights, untrained_file
+from posbias.models.sizes import BODIES, SIZES
 from posbias.shipped import PREFIX
 
 NO_SHAPE = (
@@ -44,7 +43,7 @@ NO_SHAPE = (
 class Untrained(Source):
     """Say which untrained network is wanted: a source whose weights are drawn, never read.
 
-    ``model`` is a name of :mod:`~posbias.measure.sizes`, a ``config.json`` or a directory with one, or
+    ``model`` is a name of :mod:`~posbias.models.sizes`, a ``config.json`` or a directory with one, or
     ``reference/NAME``; a path of that name comes first. ``tokenizer`` is needed for prompts that are cut from text
     alone. ``position_bias`` describes position biases that take the place of the configuration's own positions: ALiBi
     is replaced, rotation switched off. ``spread`` is the standard deviation of the initial weights, the family's own

@@ -12,7 +12,7 @@ import psutil  # type: ignore[import-untyped]
 import torch
 
 from posbias import errors
-from posbias.networks.auto import causal_class
+from posbias.models.auto import causal_class
 
 LIMIT = Path("/sys/fs/cgroup/memory.max")
 """Where Linux has the limit of a container."""

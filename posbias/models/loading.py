@@ -21,16 +21,16 @@ from transformers.utils import logging
 from transformers.utils.hub import cached_file, extract_commit_hash
 
 from posbias import errors
-from posbias.measure.gguf_file import check_size, find_gguf, quantisation_of, read_gguf
-from posbias.measure.memory import check_weights_fit
-from posbias.measure.opening import check_config
-from posbias.measure.settings import ATTENTION, Opening
-from posbias.measure.settings import DTYPES as DTYPE_NAMES
-from posbias.measure.weights import check_weights
-from posbias.networks.auto import causal_class
-from posbias.networks.description import FIELD, biases_of
-from posbias.networks.families import check_family, longest_of, row_of, text_config
-from posbias.networks.given_biases import attach_biases
+from posbias.models.auto import causal_class
+from posbias.models.description import FIELD, biases_of
+from posbias.models.families import check_family, longest_of, row_of, text_config
+from posbias.models.gguf_file import check_size, find_gguf, quantisation_of, read_gguf
+from posbias.models.given_biases import attach_biases
+from posbias.models.memory import check_weights_fit
+from posbias.models.opening import check_config
+from posbias.models.weights import check_weights
+from posbias.settings import ATTENTION, Opening
+from posbias.settings import DTYPES as DTYPE_NAMES
 from posbias.shipped import model_folder
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
@@ -101,7 +101,7 @@ class Source(Opening):
     def load_model(self, dtype: torch.dtype, device: str, device_map: str | None, attention: str = "eager") -> Any:
         """Return the model with the position biases that it is given, on one device or spread by ``device_map``.
 
-        It is what its files say, or it is refused: see :func:`~posbias.measure.weights.check_weights`.
+        It is what its files say, or it is refused: see :func:`~posbias.models.weights.check_weights`.
         """
         where, config = f"model {self.model}", self.config()
         check_attention(config, attention)

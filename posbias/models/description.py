@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from posbias import errors
-from posbias.networks.families import FAMILIES
+from posbias.models.families import FAMILIES
 from posbias.rollout.position_bias import Biases, described, layered_biases
 
 FIELD = "position_bias"

@@ -21,22 +21,21 @@ from posbias.cli import main
 from posbias.measure.corpus import Corpus
 from posbias.measure.instrument import Instrument
 from posbias.measure.interventions import replaced_rope
-from posbias.measure.loading import Source
 from posbias.measure.positions import read_positions
 from posbias.measure.results import read_results, write_results
 from posbias.measure.run import measure
-from posbias.measure.settings import Settings
 from posbias.measure.summary import summarise
-from posbias.measure.untrained import Untrained
-from posbias.networks.description import (
+from posbias.models.description import (
     BUILT,
     NO_ROTATION,
     check_described,
     description_text,
 )
-from posbias.networks.families import FAMILIES, family_of, window
-from posbias.networks.given_biases import INPUTS, attach_biases, given_biases
-from posbias.networks.hooks import given, hooked, returned
+from posbias.models.families import FAMILIES, family_of, window
+from posbias.models.given_biases import INPUTS, attach_biases, given_biases
+from posbias.models.hooks import given, hooked, returned
+from posbias.models.loading import Source
+from posbias.models.untrained import Untrained
 from posbias.predict import dense as dense_kernels
 from posbias.predict import position_kernels, predict
 from posbias.rollout import masks
@@ -44,6 +43,7 @@ from posbias.rollout.influence import influence_profile
 from posbias.rollout.kernels import attention_kernel, mix_heads
 from posbias.rollout.position_bias import layered_biases
 from posbias.rollout.untrained import untrained_profile
+from posbias.settings import Settings
 from studies.reference.models import REFERENCES
 
 

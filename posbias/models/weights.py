@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from posbias import errors
-from posbias.networks.families import row_of
+from posbias.models.families import row_of
 
 _BUFFERS = re.compile(r"(^|\.)((attn|attention|self_attn)\.(masked_)?bias|inv_freq|position_ids|embed_positions)$")
 """Tensors of older checkpoints that are computed today: causal masks, frequencies and positions."""

@@ -18,9 +18,7 @@ from pydantic.dataclasses import dataclass
 from posbias import errors
 
 if TYPE_CHECKING:
-    import torch
-
-    from posbias.measure.loading import Source
+    from posbias.models.loading import Source
 
 Made = TypeVar("Made", bound=type)
 
@@ -233,16 +231,6 @@ class Settings:
         errors.fits("prompts", f"{self.prompts} of {self.length} tokens", size)
         if "ladder" in self.quantities:
             check_batches(min(self.prompts, self.batch_size))
-
-    def place(self) -> torch.device:
-        """Return the device, or raise ValueError if there is no such one."""
-        from posbias.measure.offload import find_device
-
-        return find_device(self.device)
-
-    def precision(self) -> str:
-        """Return the name of the number format."""
-        return self.dtype or ("float32" if self.place().type == "cpu" else "bfloat16")
 
     def with_source(self, source: Source) -> Settings:
         """Return the same settings for another model."""

@@ -7,7 +7,7 @@ from typing import Any
 import transformers
 from transformers import AutoModelForCausalLM
 
-from posbias.networks.kinds import left_out
+from posbias.models.kinds import left_out
 
 
 def causal_class(config: Any) -> Any:

@@ -1,7 +1,7 @@
 """What can be done about a finished model's positions while it works: contexts after which it is what it was.
 
 A position bias is *added* to the logits that a model has, through the input that its family has for one: its own ALiBi,
-rotation, learned positions and given biases stay (:mod:`posbias.networks.given_biases` has the hooks). A *temperature*
+rotation, learned positions and given biases stay (:mod:`posbias.models.given_biases` has the hooks). A *temperature*
 divides a layer's content logits, by a factor on its queries. No weight changes.
 """
 
@@ -17,10 +17,10 @@ from torch import Tensor, nn
 
 from posbias import errors
 from posbias.errors import Numbers
-from posbias.networks.description import biases_of
-from posbias.networks.families import Family, family_of, text_config
-from posbias.networks.given_biases import bias_hooks
-from posbias.networks.hooks import After, hooked
+from posbias.models.description import biases_of
+from posbias.models.families import Family, family_of, text_config
+from posbias.models.given_biases import bias_hooks
+from posbias.models.hooks import After, hooked
 from posbias.rollout.position_bias import Biases
 
 QUERIES = ("q_norm", "q_layernorm", "q_b_proj", "q_proj")
@@ -35,7 +35,7 @@ def added_biases(model: nn.Module, biases: Any) -> Iterator[None]:
     """Add position biases to the logits of a model's heads until the block ends, however it ends.
 
     What a mask hides stays hidden, whatever the bias says. Grouped-query heads are query heads. Prompts may be padded
-    on the right; a cache counts, as :mod:`posbias.networks.given_biases` says.
+    on the right; a cache counts, as :mod:`posbias.models.given_biases` says.
     """
     config: Any = text_config(model.config)
     with hooked(before=bias_hooks(model, fitting_biases(config, biases), adds=True)):
