@@ -24,7 +24,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from posbias.comparison.distances import mean_identity, normalised_wasserstein, spearman
+    from posbias.comparison.distances import normalised_wasserstein, spearman
     from posbias.comparison.pairs import compare
     from posbias.lookup.found import load_lookup as load_lookup
     from posbias.measure.measurement import load
@@ -66,7 +66,6 @@ __all__ = [  # without ``open``, which ``from posbias import *`` would put in th
     "is_monotone",
     "load",
     "masks",
-    "mean_identity",
     "mean_position",
     "mix_heads",
     "monotone_rearrangement",
@@ -83,7 +82,7 @@ __all__ = [  # without ``open``, which ``from posbias import *`` would put in th
 ]
 
 _NAMES = {
-    "comparison.distances": ("mean_identity", "normalised_wasserstein", "spearman"),
+    "comparison.distances": ("normalised_wasserstein", "spearman"),
     "comparison.pairs": ("compare",),
     "lookup.found": ("load_lookup",),
     "measure.model": ("open",),

@@ -21,7 +21,6 @@ from posbias.rollout.structured import StructuredKernels, biased_kernels, struct
 Share = Annotated[FiniteFloat, Field(ge=0, le=1)]
 Count = Annotated[int, Field(gt=0, strict=True)]
 Positive = Annotated[FiniteFloat, Field(gt=0)]
-ScalarContent = Literal["every-head", "first-head"]
 BYTES_EACH = 100
 """What each token and each layer takes of memory, the text of a profile included."""
 
@@ -133,13 +132,11 @@ class RolloutConfig(_Part):
         nothing = {"diagonal_scores": [[0.0]], "base_scores": [[0.0]]}
         return {"content_config": nothing, **fields, "attention_config": attention}
 
-    def kernels(self, scalar_content: ScalarContent = "every-head") -> StructuredKernels:
+    def kernels(self) -> StructuredKernels:
         """Return the kernels of the configuration: structured, or with the position biases that it has."""
         T, attention, content = self.num_layers, self.attention_config, self.content_config
         H, weights = attention.num_heads, attention.head_weights
         diagonal = _rectangle("content_config.diagonal_scores", content.diagonal_scores, T, H)
-        if scalar_content == "first-head" and diagonal.shape[1] == 1:
-            diagonal = diagonal * (np.arange(H) == 0)
         base = _rectangle("content_config.base_scores", content.base_scores, T, H)
         shares = None if weights is None else _rectangle("attention_config.head_weights", weights, T, H)
         parts: dict[str, Any] = {"diagonal": diagonal, "weights": shares, "H": H}
@@ -167,9 +164,9 @@ class RolloutConfig(_Part):
         """Return λ_1..λ_T."""
         return self.lambda_schedule_config.schedule(self.num_layers)
 
-    def profile(self, scalar_content: ScalarContent = "every-head") -> Float[np.ndarray, "n"]:
+    def profile(self) -> Float[np.ndarray, "n"]:
         """Return the influence profile: the last row of the rollout that the configuration describes."""
-        return influence_profile(self.kernels(scalar_content), self.lambdas(), self.sequence_length)
+        return influence_profile(self.kernels(), self.lambdas(), self.sequence_length)
 
     def at_length(self, n: int) -> RolloutConfig:
         """Return the same configuration for n tokens."""

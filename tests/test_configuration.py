@@ -64,11 +64,9 @@ def test_tabs_are_read_as_spaces(written):
     assert read_config(written(text)).lambdas().tolist() == [0.3, 0.6]
 
 
-def test_one_content_value_goes_to_every_head_or_as_executed_to_the_first(written):
+def test_one_content_value_goes_to_every_head(written):
     config = read_config(written(changed(content_config={"diagonal_scores": [[2.0]], "base_scores": [[1.0]]})))
     assert config.kernels().diagonal.tolist() == [[2, 2]]
-    assert config.kernels("first-head").diagonal.tolist() == [[2, 0]]
-    assert read_config(written(BASE)).kernels("first-head").diagonal.tolist() == [[1, 2], [3, 4]]
 
 
 def test_a_length_is_the_only_thing_that_changes(written):

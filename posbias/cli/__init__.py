@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -10,8 +9,6 @@ from importlib.metadata import version
 from typing import Annotated, Any
 
 import typer
-
-from posbias import errors
 
 GROUPS = (
     "posbias.cli.measure_commands",
@@ -27,7 +24,6 @@ MEASURING = {
     "h5py", "tqdm", "pandas", "matplotlib", "jinja2"
 }  # fmt: skip
 """What the extra ``measure`` installs."""
-LEVELS = ("debug", "info", "warning", "error")
 ORIGINALS = {"pooch", "pypdf", "requests"}
 """What the extra ``originals`` installs: it fetches and reads the source papers' own files."""
 
@@ -60,24 +56,10 @@ def show_version(wanted: bool) -> bool:
     return wanted
 
 
-def log_at(level: str | None) -> str | None:
-    """Write what is logged from this level on to stderr, if one is given."""
-    if level is not None:
-        if level.lower() not in LEVELS:
-            raise errors.invalid("log", f"one of {', '.join(LEVELS)}", repr(level))
-        logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
-        logging.getLogger("posbias").setLevel(level.upper())
-    return level
-
-
 def about(
     show: Annotated[
         bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
-    log: Annotated[
-        str | None,
-        typer.Option("--log", callback=log_at, metavar="LEVEL", help="Also say on stderr what was done: info, debug."),
-    ] = None,
 ) -> None:
     """Where position bias in transformers comes from."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import typer
@@ -12,6 +12,12 @@ import typer
 from posbias import errors
 from posbias.cli.options import refuse_given, with_options
 from posbias.settings import setting
+
+if TYPE_CHECKING:
+    from posbias.rollout.labelled import Profile
+
+OF_CONFIGURATIONS = ("head-gains-added", "head-gains-squared")
+"""What a configuration alone predicts, as :mod:`posbias.predict` names it."""
 
 
 @dataclass(frozen=True)
@@ -21,20 +27,11 @@ class Asked:
     variant: str | None = setting(
         None,
         "Of a measurement: the name of a prediction as in its report, such as attention-only (a), layer-shares (b), "
-        "layer-shares-self (c), measured-attention, head-gains-squared or value-maps; a wrong one shows all.",
+        "layer-shares-self (c), measured-attention, head-gains-squared or value-maps; a wrong one shows all. Of a "
+        "configuration: head-gains-added (its rollout, unless given), or head-gains-squared with the gains λ/(1-λ).",
     )
     norm: Literal["frobenius", "token"] | None = setting(
         None, "Of a measurement: which reading of the mixing λ; frobenius unless given."
-    )
-    law: Literal["aligned", "untrained"] | None = setting(
-        None,
-        "Of a configuration: what adds up, sizes (the rollout; aligned, unless given) or squares, as in an untrained "
-        "network with the gains λ/(1-λ).",
-    )
-    scalar_content: Literal["every-head", "first-head"] | None = setting(
-        None,
-        "Of a configuration: which heads get a content value given once, every-head unless given; the authors' program "
-        "gives it to the first.",
     )
     length: int | None = setting(None, "Tokens, in place of its own.", "-n")
     overwrite: bool = setting(False, "Replace the output if it is there.")
@@ -58,8 +55,9 @@ def rollout(
     from posbias.rollout.profiles import mean_position, write_profile
 
     asked, measured = Asked(**options), source.suffix == ".nc"
-    refuse_given(asked, ("scalar_content", "law") if measured else ("variant", "norm"), f"none for {source}")
-    if measured and asked.variant is None:
+    if not measured:
+        refuse_given(asked, ["norm"], f"none for {source}")
+    elif asked.variant is None:
         raise errors.invalid("--variant", f"one for the measurement {source}", "none")
     if asked.length is not None:
         errors.positive_integer("sequence_length", asked.length)
@@ -87,18 +85,20 @@ def _of_measurement(file: Path, asked: Asked) -> tuple[np.ndarray, int, int]:
 
 def _of_configuration(file: Path, asked: Asked) -> tuple[np.ndarray, int, int]:
     """Return the profile of a configuration, with its layers and heads; ValueError where λ gives no gains."""
+    if asked.variant not in (None, *OF_CONFIGURATIONS):
+        raise errors.invalid("--variant", f"{' or '.join(OF_CONFIGURATIONS)} for {file}", asked.variant)
     from posbias.configuration import read_config
     from posbias.rollout.untrained import gains_of_mixing, untrained_profile
 
     config = read_config(file)
     if asked.length is not None:
         config = config.at_length(asked.length)
-    heads, T, H = asked.scalar_content or "every-head", config.num_layers, config.attention_config.num_heads
-    if asked.law != "untrained":
-        return config.profile(heads), T, H
+    T, H = config.num_layers, config.attention_config.num_heads
+    if asked.variant != "head-gains-squared":
+        return config.profile(), T, H
     try:
         gains = gains_of_mixing(config.lambdas())
-        return untrained_profile(config.kernels(heads), gains, config.sequence_length), T, H
+        return untrained_profile(config.kernels(), gains, config.sequence_length), T, H
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from None
 
@@ -109,27 +109,19 @@ def compare(
     ],
     second: Annotated[Path, typer.Argument(help="Profile of the same length, or a measurement.")],
 ) -> None:
-    """Print normalised W1, Spearman's correlation and both mean positions of two profiles."""
-    from posbias.comparison.distances import mean_identity, spearman
-    from posbias.rollout.profiles import mean_position
+    """Print normalised W1, Spearman's correlation and both mean positions of two profiles, beside baselines."""
+    from posbias.comparison.pairs import compare as compare_profiles
 
-    p, q = _profile_of(first), _profile_of(second)
-    if p.size != q.size:
-        raise errors.invalid("profiles", "the same number of positions", f"{p.size} ({first}) and {q.size} ({second})")
-    identity = mean_identity(p / p.sum(), q / q.sum())
-    typer.echo(f"normalised W1      {identity.wasserstein:.6f}")
-    typer.echo(f"Spearman           {spearman(p, q):.6f}")
-    typer.echo(f"mean of {first.name}: {mean_position(p):.6f}")
-    typer.echo(f"mean of {second.name}: {mean_position(q):.6f}")
-    typer.echo(f"ordered            {'yes: W1 is the difference of means' if identity.ordered else 'no'}")
+    typer.echo(repr(compare_profiles(_profile_of(first), _profile_of(second))))
 
 
-def _profile_of(file: Path) -> np.ndarray:
+def _profile_of(file: Path) -> Profile:
     """Return the profile in a file, or the influence in a measurement."""
+    if file.suffix == ".nc":
+        from posbias.measure.measurement import load
+
+        return load(file).influence
+    from posbias.rollout.labelled import Profile
     from posbias.rollout.profiles import read_profile
 
-    if file.suffix != ".nc":
-        return read_profile(file)
-    from posbias.measure.measurement import load
-
-    return load(file).influence.values
+    return Profile(read_profile(file), file.name)

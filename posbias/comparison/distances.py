@@ -1,15 +1,12 @@
-"""How far two profiles are apart: Wasserstein distance, rank correlation, and when the means say it all."""
+"""How far two profiles are apart: Wasserstein distance, total variation, rank correlation."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
 
 from posbias import errors
 from posbias.errors import Numbers
-from posbias.rollout.profiles import mean_position
 
 
 def wasserstein_to(p: Float[np.ndarray, "B n"], q: Float[np.ndarray, "n"]) -> Float[np.ndarray, "B"]:
@@ -72,41 +69,6 @@ def unit(p: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
     """
     p = np.asarray(p, dtype=np.float64)
     return p / p.sum(-1, keepdims=True)
-
-
-@dataclass(frozen=True)
-class MeanIdentity:
-    """Compare W₁ with the difference of means, which bounds it below and equals it for ordered profiles.
-
-    Parameters
-    ----------
-    wasserstein
-        W₁(p, q), normalised.
-    difference
-        mean(q) - mean(p), normalised; |difference| ≤ wasserstein always.
-    ordered
-        Whether one profile dominates the other; then |difference| = wasserstein.
-    """
-
-    wasserstein: float
-    difference: float
-    ordered: bool
-
-
-def mean_identity(p: Numbers, q: Numbers) -> MeanIdentity:
-    """Return W₁(p, q), the difference of means and whether the profiles are ordered.
-
-    On a line W₁ = Σ_k |F_p(k) - F_q(k)| / (n - 1), and the difference of means is the same sum without the
-    bars: equal if the distribution functions do not cross. A rollout that has collapsed onto the first token
-    is below every profile, so that its W₁ to a measured profile *is* that profile's mean.
-
-    >>> mean_identity([1.0, 0.0], [0.25, 0.75])
-    MeanIdentity(wasserstein=0.75, difference=0.75, ordered=True)
-    """
-    p, q = _pair(p, q)
-    gap = np.cumsum(p - q)
-    ordered = bool((gap >= -1e-12).all() or (gap <= 1e-12).all())
-    return MeanIdentity(normalised_wasserstein(p, q), mean_position(q) - mean_position(p), ordered)
 
 
 def _pair(p: Numbers, q: Numbers) -> tuple[np.ndarray, np.ndarray]:

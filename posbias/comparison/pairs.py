@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from posbias import errors
-from posbias.comparison.distances import mean_identity, normalised_wasserstein, spearman
+from posbias.comparison.distances import normalised_wasserstein, spearman
 from posbias.comparison.scores import score
 from posbias.errors import Numbers
-from posbias.notebook import shown
 from posbias.rollout.labelled import Profile
 
 
@@ -35,7 +34,7 @@ class Comparison:
     means
         Mean positions, 0 at the first token and 1 at the last.
     ordered
-        Whether one profile dominates the other; W₁ is then the difference of the means.
+        Whether one profile dominates the other; W₁, a sum of |F_p - F_q|, is then the difference of the means.
     even, last
         Baselines: W₁ to the second profile from equal shares, and from everything on the last token.
     """
@@ -51,34 +50,22 @@ class Comparison:
     even: float
     last: float
 
-    def _facts(self) -> list[tuple[str, str]]:
-        """Return what is shown of a comparison, by name."""
+    def __repr__(self) -> str:
         distance = f"{self.wasserstein:.3f}"
         if self.interval is not None:
             distance += f" (95% interval {self.interval[0]:.3f} to {self.interval[1]:.3f}, {self.prompts} prompts)"
-        return [
-            ("W1", distance),
-            ("baselines:", f"equal shares {self.even:.3f}, all on the last token {self.last:.3f}"),
-            ("Spearman", "undefined for a constant profile" if np.isnan(self.spearman) else f"{self.spearman:.3f}"),
-            ("means", f"{self.means[0]:.3f} and {self.means[1]:.3f}; {self._order()}"),
-        ]
-
-    def _order(self) -> str:
-        """Return whether one profile dominates the other, in words."""
+        rank = "undefined for a constant profile" if np.isnan(self.spearman) else f"{self.spearman:.3f}"
         order = "their distribution functions cross"
         if self.wasserstein == 0:
             order = "the profiles are equal"
         elif self.ordered:
             early = "first" if self.means[0] < self.means[1] else "second"
             order = f"the {early} is nearer the start throughout: W1 is the difference of means"
-        return order
-
-    def _repr_html_(self) -> str:
-        return shown(f"{self.names[0]} against {self.names[1]}, {self.n} positions", self._facts())
-
-    def __repr__(self) -> str:
-        lines = [f"{name} {value}" for name, value in self._facts()]
-        return "\n".join([self.names[0], f"against {self.names[1]}, {self.n} positions", *lines])
+        return (
+            f"{self.names[0]}\nagainst {self.names[1]}, {self.n} positions\nW1 {distance}\n"
+            f"baselines: equal shares {self.even:.3f}, all on the last token {self.last:.3f}\nSpearman {rank}\n"
+            f"means {self.means[0]:.3f} and {self.means[1]:.3f}; {order}"
+        )
 
 
 def compare(p: Numbers | Profile, q: Numbers | Profile, *, resamples: int = 2000, seed: int = 0) -> Comparison:
@@ -109,7 +96,7 @@ def compare(p: Numbers | Profile, q: Numbers | Profile, *, resamples: int = 2000
         received = f"{len(first)} ({first.name}) and {len(second)} ({second.name})"
         raise errors.invalid("profiles", "the same number of positions", received)
     a, b = first.values / first.values.sum(), second.values / second.values.sum()
-    identity = mean_identity(a, b)
+    gap = np.cumsum(a - b)
     n, interval, prompts = len(a), None, None
     measured = [(x.prompts, other) for x, other in ((first, b), (second, a)) if usable(x.prompts)]
     if len(measured) == 1:
@@ -120,12 +107,12 @@ def compare(p: Numbers | Profile, q: Numbers | Profile, *, resamples: int = 2000
     return Comparison(
         names=(first.name, second.name),
         n=n,
-        wasserstein=identity.wasserstein,
+        wasserstein=normalised_wasserstein(a, b),
         interval=interval,
         prompts=prompts,
         spearman=spearman(a, b),
         means=(first.mean_position, second.mean_position),
-        ordered=identity.ordered,
+        ordered=bool((gap >= -1e-12).all() or (gap <= 1e-12).all()),
         even=normalised_wasserstein(np.full(n, 1 / n), b),
         last=normalised_wasserstein(np.eye(n)[-1], b),
     )

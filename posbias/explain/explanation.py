@@ -11,7 +11,6 @@ from posbias.explain.prompt import line
 from posbias.explain.words import answer
 from posbias.files import check_writable
 from posbias.measure.measurement import Measurement, checked_path, extra
-from posbias.notebook import shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -95,9 +94,6 @@ class Explanation:
         table = self.segments[[*names]].rename(columns=names).dropna(axis=1, how="all").round(3)
         table.insert(0, "text", self.segments["text"].map(line))
         return table
-
-    def _repr_html_(self) -> str:
-        return shown("A prompt", [*self._facts().items()], self.tokens["share"].to_numpy()) + self._table().to_html()
 
     def __repr__(self) -> str:
         facts = [f"{name}: {value}" for name, value in self._facts().items()]

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from posbias.lookup.file import ENDS, describe, read_lookup, summary_lines, title, write_lookup
+from posbias.lookup.file import ENDS, read_lookup, summary_lines, write_lookup
 from posbias.lookup.tasks import OF_TASK
 from posbias.measure.measurement import checked_path
-from posbias.notebook import shown
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -58,11 +57,6 @@ class Found:
         file = checked_path(path, ".nc")
         write_lookup(file, self.results)
         return file
-
-    def _repr_html_(self) -> str:
-        names = ("prompts", "over all prompts", "by place", "like a profile", "order")
-        facts = zip(names, (describe(self.results), *[*summary_lines(self.results)][1:]), strict=False)
-        return shown(title(self.results), [*facts])
 
     def __repr__(self) -> str:
         return "\n".join(summary_lines(self.results))

@@ -283,16 +283,6 @@ class Measurement:
         why = self.results.attrs.get("no_branches")
         return [] if why is None else [("head gains", f"none, of a model with {why}")]
 
-    def _repr_html_(self) -> str:
-        from posbias.notebook import shown
-
-        sizes, facts = self.results.sizes, self._lacks()
-        if "lambda_frobenius" in self.results:
-            facts += [("layers × heads", f"{sizes['layer']} × {sizes['head']}")]
-            facts += [("total mixing", f"{self.mixing.sum():.3f}")]
-        facts += self.influence._facts()
-        return shown(f"Measurement of {self.described}", facts, self.influence.values)
-
     def __repr__(self) -> str:
         sizes, layers = self.results.sizes, "influence alone"
         if "lambda_frobenius" in self.results:

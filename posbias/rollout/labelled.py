@@ -12,7 +12,6 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from posbias import errors
 from posbias.errors import Numbers
-from posbias.notebook import shown
 from posbias.rollout.profiles import mean_position
 
 if TYPE_CHECKING:
@@ -132,17 +131,6 @@ class Profile(NDArrayOperatorsMixin, Sequence):
         from posbias.plotting import plot_curves
 
         return plot_curves([(self.values, {"label": self.name, **style})], ax=ax)
-
-    def _facts(self) -> list[tuple[str, str]]:
-        """Return what is shown of a profile, by name."""
-        found = [("positions", f"{len(self)}"), ("mean position", f"{self.mean_position:.3f}")]
-        found += [("first", f"{self.first:.3g}"), ("last", f"{self.last:.3g}")]
-        if self.trough is not None:
-            found.append(("lowest between", f"{self.trough[1]:.3g} at position {self.trough[0]}"))
-        return found
-
-    def _repr_html_(self) -> str:
-        return shown(self.name, self._facts(), self.values)
 
     def __repr__(self) -> str:
         ends = f"first {self.first:.3g}, last {self.last:.3g}"

@@ -242,9 +242,8 @@ MEASUREMENTS = [
         "rollout -o p.csv",
         {
             "P/text.nc --variant a": ("text.nc", "another format"),
-            "P/c.yaml --variant a": ("--variant", "c.yaml"),
+            "P/c.yaml --variant a": ("--variant", "head-gains-added or head-gains-squared", "c.yaml"),
             "P/zero.nc": ("--variant", "zero.nc"),
-            "P/good.nc --variant a --law untrained": ("--law", "none for P/good.nc"),
         },
     ),
     *rows(
@@ -317,8 +316,8 @@ CONFIGS = [
             "P/none.yaml": "none.yaml",
             "P/empty": "P/empty",
             "P/branches.yaml": ("branches.yaml: branches", "no such field"),
-            "P/aligned.yaml --law untrained": ("aligned.yaml: lambda", "values below 1", "1.0"),
-            "P/resting.yaml --law untrained": ("resting.yaml: lambda", "at least one value above 0"),
+            "P/aligned.yaml --variant head-gains-squared": ("aligned.yaml: lambda", "values below 1", "1.0"),
+            "P/resting.yaml --variant head-gains-squared": ("resting.yaml: lambda", "at least one value above 0"),
             "P/c.yaml --length 0": "sequence_length",
             f"P/c.yaml --length {HUGE}": "sequence_length",
             "P/c.yaml --norm token": ("--norm", "none for P/c.yaml"),

@@ -50,6 +50,5 @@ def test_compare_prints_distance_correlation_and_means(posbias, tmp_path):
     write_profile(first, [0.5, 0.25, 0.25])
     write_profile(second, [0.25, 0.25, 0.5])
     lines = posbias("compare", first, second)[1].splitlines()
-    assert lines[0].split()[-1] == "0.250000" and lines[1].split() == ["Spearman", "-0.500000"]
-    assert lines[2].split()[-1] == "0.375000" and lines[3].split()[-1] == "0.625000"
-    assert "yes" in lines[4]
+    assert lines[:3] == ["a.csv", "against b.csv, 3 positions", "W1 0.250"] and lines[4] == "Spearman -0.500"
+    assert lines[5].startswith("means 0.375 and 0.625; the first is nearer the start")

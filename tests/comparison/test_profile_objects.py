@@ -26,7 +26,6 @@ LISTS = {
     "influence_history": lambda f, x: f(x([A, B]), x([0.1, 0.2])),
     "influence_profile": lambda f, x: f(x(A), x([0.1, 0.2])),
     "is_monotone": lambda f, x: f(x(A)),
-    "mean_identity": lambda f, x: f(x(A[2]), x(B[2])),
     "mean_position": lambda f, x: f(x(A[2])),
     "mix_heads": lambda f, x: f(x([A, B]), x([0.25, 0.75])),
     "monotone_rearrangement": lambda f, x: f(x(A)),

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from html.parser import HTMLParser
 from types import SimpleNamespace
 
 import numpy as np
@@ -30,30 +29,6 @@ def place(tmp_path_factory):
 @pytest.fixture(scope="module")
 def measured(place):
     return posbias.open(place / "bloom").measure(prompts=N, length=LENGTH, dataset=place / "d.jsonl")
-
-
-def words_of(html):
-    """Return the words of some HTML, all of whose elements are closed."""
-    open_, words = [], []
-    parser = HTMLParser()
-    parser.handle_starttag = lambda tag, attributes: open_.append(tag)
-    parser.handle_endtag = lambda tag: None if open_.pop() == tag else pytest.fail(tag)
-    parser.handle_data = words.append
-    parser.handle_startendtag = lambda tag, attributes: None
-    parser.feed(html)
-    assert not open_
-    return words
-
-
-def test_a_notebook_shows_facts_and_a_line(measured):
-    assert f"{measured.mixing.sum():.3f}" in words_of(measured._repr_html_())
-    compared = words_of(measured.compare()["layer-shares"]._repr_html_())
-    assert "Spearman" in compared and f"{LENGTH} positions" in compared[0]
-    for shown in (measured._repr_html_(), measured.influence._repr_html_()):
-        points = shown.split('points="')[1].split('"')[0].split()
-        heights = [float(point.split(",")[1]) for point in points]
-        assert np.argmin(heights) == np.argmax(measured.influence.values) and len(points) == LENGTH
-    assert "<b>" not in Profile([0.5, 0.5], "<b>")._repr_html_()
 
 
 def test_several_in_one_figure_have_looks_of_their_own(measured):
@@ -94,10 +69,10 @@ def test_two_measurements_are_compared_by_their_files(measured, tmp_path, capsys
     file, profile = measured.save(tmp_path / "m.nc"), tmp_path / "p.csv"
     assert command("rollout", file, "--variant", "b", "-o", profile) == 0
     capsys.readouterr()
-    assert command("compare", file, file) == 0 and "normalised W1      0.000000" in capsys.readouterr().out
+    assert command("compare", file, file) == 0 and "W1 0.000" in capsys.readouterr().out
     assert command("compare", profile, file) == 0
-    wanted = posbias.compare(measured.rollout("b"), measured.influence).wasserstein
-    assert f"normalised W1      {wanted:.6f}" in capsys.readouterr().out
+    found = posbias.compare(measured.rollout("b"), measured.influence)
+    assert repr(found).splitlines()[2:] == capsys.readouterr().out.splitlines()[2:] and found.interval is not None
 
 
 def test_the_shell_completes_commands():

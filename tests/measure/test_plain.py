@@ -60,7 +60,7 @@ def test_a_model_without_a_row_has_influence_alone(kind, place, tmp_path):
         again = posbias.load(found.save(tmp_path / f"{matrices}.nc", matrices=matrices))
         assert np.array_equal(again.influence.values, found.influence.values)
         assert [*again.compare()] == ["last", "even", "power-law"], "which know nothing of a model"
-    assert found.described in found._repr_html_() and "influence alone" in repr(found)
+    assert found.described in repr(found) and "influence alone" in repr(found)
     page = found.report(tmp_path / "r.html").read_text()
     assert "The file has influence alone" in page and "a family without a row" in page
     for asked in ({}, {"quantities": "mixing,influence"}, {"quantities": "influence", "bias": {"kind": "none"}}):

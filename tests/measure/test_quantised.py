@@ -58,7 +58,6 @@ def test_what_is_left_out_is_said(tmp_path):
     found = posbias.open(model).measure(prompts=2, length=8, rule="random")
     said = f"none, of a model with {REASON} (Codes)"
     assert "branch_gain" not in found.results and f"head gains: {said}\n" in repr(found)
-    assert said in found._repr_html_()
     assert f"none of a model with {REASON} (Codes)" in found.report(tmp_path / "r.html").read_text()
 
 

@@ -214,6 +214,6 @@ def test_a_configurations_law_is_that_of_its_mixing(tmp_path, monkeypatch):
     config = read_config("c.yaml")
     untrained = untrained_profile(config.kernels(), [0.3 / 0.7, 1.5], config.sequence_length)
     assert np.abs(untrained - config.profile()).max() > 1e-3
-    for law, wish in (([], config.profile()), (["--law", "untrained"], untrained)):
+    for law, wish in (([], config.profile()), (["--variant", "head-gains-squared"], untrained)):
         assert command("rollout", "c.yaml", *law, "-o", "p.csv", "--overwrite") == 0
         np.testing.assert_allclose(read_profile("p.csv"), wish, rtol=0, atol=1e-12)
