@@ -37,6 +37,8 @@ class BatchReading:
         ‖a‖ / (‖x‖ + ‖a‖) with Frobenius norms over the sequence, for each prompt and layer.
     lambda_token
         The mean over tokens of ‖a_i‖ / (‖x_i‖ + ‖a_i‖).
+    norm_ratio
+        The largest ‖x_i‖ over the median one, for each prompt and layer.
     influence
         L2 norm of the gradient of the target with respect to each input embedding.
     influence_signed
@@ -51,6 +53,7 @@ class BatchReading:
 
     lambda_frobenius: Float[Tensor, "B T"]
     lambda_token: Float[Tensor, "B T"]
+    norm_ratio: Float[Tensor, "B T"]
     influence: Float[Tensor, "B n"]
     influence_signed: Float[Tensor, "B n"]
     probability: Float[Tensor, "B"]
@@ -159,6 +162,7 @@ class Instrument:
         reading = BatchReading(
             lambda_frobenius=mixing.T.cpu(),
             lambda_token=_share(*norms).mean(-1).T.cpu(),
+            norm_ratio=(norms[0].amax(-1) / norms[0].median(-1).values).T.cpu(),
             influence=gradient.norm(dim=-1).double().cpu(),
             influence_signed=(gradient * x).sum(-1).double().cpu(),
             probability=p.double().cpu(),

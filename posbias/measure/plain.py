@@ -72,7 +72,7 @@ class PlainInstrument(Instrument):
         influence = gradient.norm(dim=-1).double().cpu()
         _check_finite("the gradient", influence)
         signed = (gradient * x).sum(-1).double().cpu()
-        return BatchReading(none, none, influence, signed, p.double().cpu(), y.detach().double().cpu())
+        return BatchReading(none, none, none, influence, signed, p.double().cpu(), y.detach().double().cpu())
 
     def logits(self, x: Float[Tensor, "B n d"]) -> Float[Tensor, "B v"]:
         """Return the last position's next-token logits for input embeddings."""

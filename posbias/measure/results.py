@@ -29,6 +29,7 @@ VARIABLES: dict[str, tuple[tuple[str, ...], str]] = {
     "lambda_token": (("layer",), "mean over prompts and tokens of ‖a_i‖/(‖x_i‖+‖a_i‖)"),
     "lambda_token_std": (("layer",), "standard deviation over prompts"),
     "lambda_token_prompts": (("prompt", "layer"), "the same for each prompt"),
+    "norm_ratio": (("layer",), "mean over prompts of the largest ‖x_i‖ over the median one, i the tokens of a prompt"),
     "content_logits": (("layer", "head", "query", "key"), "mean scaled q·k before bias and mask; NaN where masked"),
     "content_diagonal": (("layer", "head"), "mean content logit of a query with itself"),
     "content_offdiagonal": (("layer", "head"), "mean content logit of a query with an earlier, visible key"),

@@ -15,9 +15,9 @@ from posbias.predict import PREDICTORS, available, measured_cells, predict
 from posbias.rollout.order import stochastic_monotonicity
 
 DROPPED = (
-    "content_logits", "attention", "attention_heads", "step_gain", "histogram_diagonal", "histogram_offdiagonal", "bin",
-    "cell_start", "content_cells", "attention_cells", "attention_band", "attention_heads_cells", "step_gain_cells",
-    "step_gain_diagonal", "rollout_own", "tokens", "offset",
+    "content_logits", "attention", "attention_heads", "contributions", "step_gain", "histogram_diagonal",
+    "histogram_offdiagonal", "bin", "cell_start", "content_cells", "attention_cells", "attention_band",
+    "attention_heads_cells", "step_gain_cells", "step_gain_diagonal", "rollout_own", "tokens", "offset",
 )  # fmt: skip
 PER_PROMPT = ("influence_prompts", "influence_signed_prompts", "ladder_prompts")
 BITS = 10
@@ -35,6 +35,7 @@ ADDED: dict[str, tuple[tuple[str, ...], str]] = {
         ("layer", "key"),
         "mean post-softmax weight that the queries who see a key give it; in cells their mean",
     ),
+    "contributions_received": (("layer", "key"), "mean contribution of a key to what the queries who see it become"),
 }
 """What a summary has beyond a measurement: dimensions and meaning."""
 
@@ -61,6 +62,9 @@ def summarise(results: xr.Dataset, *, prompts: bool = True) -> xr.Dataset:
         cells, B = measured_cells(results), results["attention_cells"].values.astype(np.float64)
         given = (cells.sizes[:, None] * B).sum(1) / cells.sizes
         arrays["attention_received"] = given[:, cells.index] / np.arange(cells.n, 0, -1)
+    if "contributions" in results:
+        C = results["contributions"].values.astype(np.float64)
+        arrays["contributions_received"] = C.sum(1) / np.arange(C.shape[-1], 0, -1)
     dropped = (
         DROPPED if prompts else (*DROPPED, *PER_PROMPT, "lambda_frobenius_prompts", "lambda_token_prompts", "document")
     )

@@ -41,7 +41,7 @@ class Traces:
         if session.target != TOP:
             shapes["target_value"] = ()
         if "mixing" in session.quantities:
-            shapes |= {"lambda_frobenius": (T,), "lambda_token": (T,)}
+            shapes |= {"lambda_frobenius": (T,), "lambda_token": (T,), "norm_ratio": (T,)}
         if settings.rule == "whole":
             shapes["influence_end_prompts"] = (int(session.prompts.lengths.min()),)
         self.carries = "kernels" in settings.quantities
@@ -97,6 +97,8 @@ class Traces:
         for where in ("diagonal", "offdiagonal"):
             if f"histogram_{where}" in out:
                 out[f"similarity_{where}"] = entropy_similarity(out[f"histogram_{where}"])
+        if "norm_ratio" in rows:
+            out["norm_ratio"] = rows["norm_ratio"].mean(0)
         for norm in {"lambda_frobenius", "lambda_token"} & rows.keys():
             out[norm] = rows[norm].mean(0)
             out[f"{norm}_std"] = rows[norm].std(0, ddof=min(1, N - 1))

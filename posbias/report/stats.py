@@ -33,6 +33,8 @@ BLIND = ("last", "even")
 """What a prediction has to beat: they know nothing of the model or of what was measured."""
 FITTED = "power-law"
 """What has one number that is fitted to the measured curve itself."""
+LONG = 10
+"""How many times the median length of a state the longest may be before a layer is said to have a sink."""
 TENTHS = 10
 STEPS = (
     ("attention-only", "layer-shares"),
@@ -142,6 +144,18 @@ class Evidence:
         there = np.isfinite(rows.values).all(axis=tuple(range(1, rows.ndim)))
         own = self.influence[there].sum(0, dtype=np.float64)
         return None if there.all() else (int(there.sum()), normalised_wasserstein(own / own.sum(), self.p))
+
+    @cached_property
+    def long_layers(self) -> Int[np.ndarray, "k"]:
+        """Layers in which one token's state is on average over :data:`LONG` times as long as the median one."""
+        ratios = self.subject.results.get("norm_ratio")
+        return np.flatnonzero(ratios.values > LONG) if ratios is not None else np.zeros(0, dtype=int)
+
+    @property
+    def first_attention(self) -> float | None:
+        """Attention to the first token in these layers, of queries beyond the first quarter; None if not measured."""
+        A = self.subject.results.get("attention")
+        return None if A is None else float(A.values[self.long_layers, len(self.p) // 4 :, 0].mean())
 
     @cached_property
     def profiles(self) -> dict[str, Float[np.ndarray, "n"]]:

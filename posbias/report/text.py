@@ -17,7 +17,7 @@ from posbias.lookup.tasks import MAIN, SCORES, TASKS
 from posbias.measure.results import position_words, target_words
 from posbias.models.opening import GIVEN
 from posbias.report.page import environment, sentence
-from posbias.report.stats import Evidence, Subject, tenths
+from posbias.report.stats import LONG, Evidence, Subject, tenths
 from posbias.rollout.profiles import TOLERANCE
 
 SHORT = {"float32": "32 bits", "bfloat16": "bfloat16, 16 bits", "float16": "float16, 16 bits"}
@@ -40,7 +40,7 @@ UNLESS_SAID = {"pairings": "1", "target": "top", "of": "probability"}
 
 def answer(evidence: Evidence, *names: str) -> list[Markup]:
     """Return the sentences of the answer that have something to say, in their order; some of them by name."""
-    known = {"tried": tried, "tolerance": TOLERANCE, "smooth": SMOOTH, "nearly": NEARLY}
+    known = {"tried": tried, "tolerance": TOLERANCE, "smooth": SMOOTH, "nearly": NEARLY, "long": LONG}
     macros: Any = ANSWER.make_module(known)
     made = (" ".join(macro(evidence).split()) for macro in macros.answer if not names or macro.name in names)
     return [Markup(words) for words in made if words]

@@ -160,6 +160,8 @@ def test_lambda_is_the_share_of_attention_in_what_is_added(measured, name):
         frobenius = a[t].double().norm(dim=(1, 2)) / (a[t].double().norm(dim=(1, 2)) + x[t].double().norm(dim=(1, 2)))
         assert torch.allclose(kept.batch.lambda_token[:, t], token, atol=1e-6)
         assert torch.allclose(kept.batch.lambda_frobenius[:, t], frobenius, atol=1e-6)
+        ratio = norm_x.amax(-1) / norm_x.median(-1).values
+        assert torch.allclose(kept.batch.norm_ratio[:, t].double(), ratio, rtol=1e-5)
 
 
 def own_residuals(model, name):

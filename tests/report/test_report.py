@@ -593,6 +593,18 @@ def test_the_ladder_is_said_in_words_and_stands_beside_another(place):
     assert f"W₁: {evidence.subject.label('value-maps')}" in rows
 
 
+def test_a_token_whose_state_is_out_of_line_is_said_to_take_lambda_with_it(measured):
+    assert said(Evidence(measured._subject(), resamples=40), "sink") == ""
+    ratios = measured.results["norm_ratio"].copy()
+    ratios[-1] = 178.0
+    A = np.tile(np.eye(LENGTH), (ratios.size, 1, 1))
+    A[-1] = 0.5 * np.eye(LENGTH) + 0.5 * np.eye(LENGTH)[0]
+    long = measured.results.assign(norm_ratio=ratios, attention=(("layer", "query", "key"), A))
+    words = said(Evidence(Measurement(long)._subject(), resamples=40), "sink")
+    assert f"In 1 of {ratios.size} layers, the first of them layer {ratios.size}," in words
+    assert "over 10 times" in words and "at most 178 times" in words and "gets 50% of the attention" in words
+
+
 def test_a_report_measures_the_ladder_on_few_prompts():
     asked = report_commands.wanted({"length": 20, "keep": "k.nc"})
     assert (asked["prompts"], asked["length"], asked["ladder_prompts"]) == (200, 20, 32) and "keep" not in asked
