@@ -171,8 +171,8 @@ class Settings:
     device: Device | None = setting(
         None, "cpu, cuda, cuda:1, …; a GPU if there is one.", kept=True, doors="explain lookup", kind=str
     )
-    device_map: Text | None = setting(
-        None, "Spread the model by accelerate: auto, balanced, sequential.", doors="explain lookup"
+    device_map: Literal["auto", "balanced", "balanced_low_0", "sequential"] | None = setting(
+        None, "Spread the model by accelerate: auto, balanced, sequential.", doors="explain lookup", kind=str
     )
     rule: Text = setting(
         "first",

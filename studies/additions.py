@@ -19,8 +19,8 @@ from torch import Tensor
 
 from posbias.design import KINDS, SMOOTH, Attended, Description, chosen_bias, exponent, flat_share, power
 from posbias.measure.instrument import Instrument
-from posbias.models.added_biases import added_biases, divided_logits
 from posbias.models.attention import Reading
+from posbias.models.biases import added_biases, divided_logits
 from posbias.rollout.position_bias import AlibiBias, NoBias, described, position_bias
 
 EVALUATIONS = 32

@@ -3,8 +3,8 @@
 import torch
 from measuring import N, make, prompts, settings
 
+from posbias.models.biases import attach_biases
 from posbias.models.families import family_of
-from posbias.models.given_biases import attach_biases
 
 FOUR = [
     {"kind": "flat", "tau": 1.5},

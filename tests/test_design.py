@@ -21,7 +21,7 @@ from posbias.measure.results import read_results, write_results
 from posbias.measure.run import measure
 from posbias.measure.session import Session
 from posbias.measure.summary import summarise
-from posbias.models.added_biases import divided_logits
+from posbias.models.biases import divided_logits
 from posbias.models.description import description_text
 from posbias.models.loading import Source
 from posbias.predict import predict

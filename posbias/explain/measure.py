@@ -23,7 +23,7 @@ from posbias.measure.progress import progress as told
 from posbias.measure.run import measure
 from posbias.measure.session import Session
 from posbias.models.loading import check_fits
-from posbias.models.memory import is_out_of_memory, out_of_memory
+from posbias.models.weights import is_out_of_memory, out_of_memory
 from posbias.settings import Settings
 
 

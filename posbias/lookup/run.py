@@ -31,7 +31,7 @@ from posbias.measure.corpus import Prompts
 from posbias.measure.progress import progress as told
 from posbias.measure.run import measure
 from posbias.measure.session import Session
-from posbias.models.added_biases import added_biases, divided_logits
+from posbias.models.biases import added_biases, divided_logits
 from posbias.models.description import position_kind
 from posbias.models.families import family_of
 from posbias.models.loading import check_fits, last_part

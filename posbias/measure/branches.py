@@ -19,8 +19,7 @@ from posbias.measure.instrument import Instrument
 from posbias.measure.normalisation import denominators, is_norm, multiplier
 from posbias.models.families import Family, output_projection
 from posbias.models.hooks import After, Before, given, hooked, regiven, rereturned, returned
-from posbias.models.offload import present
-from posbias.models.weights import is_coded
+from posbias.models.weights import is_coded, present
 from posbias.rollout.token_bins import TokenBins, token_bins
 
 MOST_PROMPTS = 16

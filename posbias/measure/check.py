@@ -23,8 +23,7 @@ from posbias.measure.instrument import Instrument, NotFinite
 from posbias.models.attention import computed
 from posbias.models.families import Family, row_of, text_config
 from posbias.models.hooks import After, Before, given, hooked, regiven, rereturned, returned
-from posbias.models.offload import works_on
-from posbias.models.weights import coded_layers
+from posbias.models.weights import coded_layers, works_on
 
 TOKENS = 256
 """Tokens of the prompt, at most."""

@@ -23,8 +23,8 @@ from posbias.measure.target import Target
 from posbias.models.attention import NAMES, Reading
 from posbias.models.families import Family, family_of, text_config
 from posbias.models.hooks import After, Before, given, hooked, regiven, rereturned, returned
-from posbias.models.offload import works_on
 from posbias.models.watch import watched
+from posbias.models.weights import works_on
 
 
 @dataclass(frozen=True)

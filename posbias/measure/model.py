@@ -114,8 +114,7 @@ class Model:
             If a file or the hub cannot be read.
         """
         from posbias.measure.run import measure
-        from posbias.models.in_memory import InMemory, lent
-        from posbias.models.untrained import Untrained
+        from posbias.models.loading import InMemory, Untrained, lent
 
         if not isinstance(dataset, str | PathLike | None):
             expected = "builtin, the name of a data set, or a path; texts in memory are given as texts="
@@ -184,8 +183,7 @@ class Model:
         """
         from posbias.explain.measure import explain
         from posbias.models.families import row_of
-        from posbias.models.in_memory import InMemory, lent
-        from posbias.models.untrained import Untrained
+        from posbias.models.loading import InMemory, Untrained, lent
 
         check_names("explain", settings)
         asked = {"prompts": 32, "quantities": ALWAYS if row_of(self.config) else ALONE, **settings}
@@ -252,7 +250,7 @@ class Model:
         from posbias.lookup.run import look_up
         from posbias.lookup.tasks import Task, checked_counts, one_change
         from posbias.models.families import family_of
-        from posbias.models.in_memory import InMemory, lent
+        from posbias.models.loading import InMemory, lent
 
         check_names("lookup", settings)
         family_of(self.config)  # raises where there is no row
@@ -271,8 +269,7 @@ class Model:
         from posbias.measure.results import position_words
         from posbias.models.description import position_kind
         from posbias.models.families import row_of
-        from posbias.models.in_memory import InMemory
-        from posbias.models.untrained import Untrained
+        from posbias.models.loading import InMemory, Untrained
 
         family = row_of(self.config)
         longest = f"at most {self.longest} tokens" if self.longest else "prompts of any length"
@@ -383,7 +380,7 @@ def _in_memory(network: Any, opening: dict[str, Any], drawn: dict[str, Any]) -> 
         tokenizer = fspath(tokenizer)
     if not (tokenizer is None or isinstance(tokenizer, str) or (callable(tokenizer) and hasattr(tokenizer, "__len__"))):
         raise errors.invalid("tokenizer", "one of transformers, a directory or an id", type(tokenizer).__name__)
-    from posbias.models.in_memory import InMemory
+    from posbias.models.loading import InMemory
 
     source = InMemory(network=network, tokenizer=tokenizer)
     return Model(source, source.config())
@@ -401,8 +398,7 @@ def chosen_source(
     if tokenizer and not tokenizer.startswith(PREFIX) and not Path(tokenizer).exists():
         check_id("tokenizer", tokenizer)
     with extra("measure"):
-        from posbias.models.loading import Source
-        from posbias.models.untrained import Untrained
+        from posbias.models.loading import Source, Untrained
     if untrained is None:
         return Source(**opening)
     return Untrained(untrained, tokenizer=opening["tokenizer"], seed=seed, position_bias=position_bias)

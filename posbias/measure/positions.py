@@ -12,9 +12,9 @@ from jaxtyping import Float, Int
 
 from posbias.measure.instrument import Instrument
 from posbias.models.attention import Reading
+from posbias.models.biases import given_biases
 from posbias.models.description import position_kind
 from posbias.models.families import soft_cap, text_config, window
-from posbias.models.given_biases import given_biases
 from posbias.rollout.position_bias import AlibiBias, PositionBias, described
 
 BLOCK = 1 << 22

@@ -25,10 +25,10 @@ from posbias.measure.progress import progress as told
 from posbias.measure.results import make_results
 from posbias.measure.session import Session
 from posbias.measure.traces import Traces
-from posbias.models.added_biases import added_biases, fitting_biases
+from posbias.models.biases import added_biases, fitting_biases
 from posbias.models.description import description_text
 from posbias.models.families import family_of
-from posbias.models.memory import is_out_of_memory, memory_available, out_of_memory
+from posbias.models.weights import is_out_of_memory, memory_available, out_of_memory
 from posbias.settings import Settings
 
 

@@ -23,16 +23,12 @@ from posbias.measure.instrument import Instrument, Value
 from posbias.measure.plain import PlainInstrument
 from posbias.measure.precision import differences, read_prompt
 from posbias.measure.target import Target, chosen_target
+from posbias.models.biases import given_biases
 from posbias.models.description import description_text
 from posbias.models.families import Family, content_form, family_of, row_of
-from posbias.models.given_biases import given_biases
-from posbias.models.in_memory import InMemory
-from posbias.models.loading import DTYPES, check_attention, check_fits, last_part
-from posbias.models.memory import check_weights_fit
-from posbias.models.offload import check_device_map, find_device
+from posbias.models.loading import DTYPES, InMemory, check_attention, check_fits, last_part, special_tokens
 from posbias.models.opening import Vocabulary
-from posbias.models.untrained import special_tokens
-from posbias.models.weights import let_gradients_pass
+from posbias.models.weights import check_weights_fit, find_device, let_gradients_pass
 from posbias.provenance import versions
 from posbias.rollout.token_bins import TokenBins, token_bins
 from posbias.settings import ALONE, ALWAYS, QUANTITIES, Settings, settings_of
@@ -180,8 +176,6 @@ class Session:
             raise errors.invalid("quantities", expected, ",".join(others))
         self.quantities  # noqa: B018 - raises
         self.place  # noqa: B018 - raises
-        if settings.device_map is not None:
-            check_device_map(settings.device_map)
         check_attention(self.config, self.attention)
         check_fits(self.config, self.tokenizer, settings.length)
         self.target  # noqa: B018 - raises

@@ -22,9 +22,9 @@ from posbias.measure.check import Comparison, check_paths, compared, norms_befor
 from posbias.measure.instrument import Instrument
 from posbias.measure.plain import FAILS
 from posbias.models.attention import Reading, computed
-from posbias.models.auto import causal_class
 from posbias.models.families import family_of, output_projection, text_config
 from posbias.models.hooks import After, Before, given, hooked, returned
+from posbias.models.kinds import causal_class
 from posbias.models.loading import Source
 
 WITHIN = 1e-4

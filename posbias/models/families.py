@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -390,30 +390,13 @@ def register(row: Any) -> None:
     Raises
     ------
     ValueError
-        For what is no row, a name that has one already, and a field of another kind.
+        For what is no row, and a name that has one already.
     """
     if not isinstance(row, Family):
         raise errors.invalid("row", "a Family", type(row).__name__)
     if row.name in FAMILIES:
         raise errors.invalid("name", "one that has no row yet", repr(row.name))
-    checks: dict[str, tuple[str, Callable[[Any], bool]]] = {
-        **dict.fromkeys(("name", "blocks", "attention", "output"), ("a name", _is_name)),
-        **dict.fromkeys(("context", "norm", "projections"), ("a tuple of names", _are_names)),
-        "scale": ("a function of the attention module", callable),
-        "position": ("alibi, rotary, learned or a function", lambda x: callable(x) or x in get_args(Position)),
-    }
-    for field, (expected, holds) in checks.items():
-        if not holds(value := getattr(row, field)):
-            raise errors.invalid(f"row {row.name!s:.60}: {field}", expected, f"{value!r:.60}")
     FAMILIES[row.name] = row
-
-
-def _is_name(value: Any) -> bool:
-    return isinstance(value, str) and bool(value)
-
-
-def _are_names(value: Any) -> bool:
-    return isinstance(value, tuple) and all(map(_is_name, value))
 
 
 ALONE = "influence alone can be measured: posbias measure -q influence"

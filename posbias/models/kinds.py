@@ -49,6 +49,20 @@ def left_out() -> dict[str, str]:
     return {name: x for name, x in found.items() if str(x).endswith("ForCausalLM") and name not in causal}
 
 
+def causal_class(config: Any) -> Any:
+    """Return ``AutoModelForCausalLM``, which knows the architecture of this configuration from now on.
+
+    >>> from transformers import GPT2Config
+    >>> causal_class(GPT2Config()).__name__
+    'AutoModelForCausalLM'
+    """
+    import transformers
+
+    if (name := left_out().get(config.model_type)) is not None:
+        transformers.AutoModelForCausalLM.register(type(config), getattr(transformers, name), exist_ok=True)
+    return transformers.AutoModelForCausalLM
+
+
 def _words(name: str) -> set[str]:
     """Return the names of a configuration's fields, up to their first underscore too, and the texts in it."""
     from transformers import AutoConfig

@@ -1,37 +1,42 @@
-"""Models and tokenizers from a directory or the hub: no pickle and no remote code unless asked for.
+"""Models and tokenizers: of files on this machine or the hub, with weights that are drawn, or in memory.
 
-A model is what its files say, or it is refused: weights that are missing, unknown, or of another shape are named, and
-what cannot be read is said in one line.
+A model is what its files say, or it is refused: no pickle and no remote code unless asked for; weights that are
+missing, unknown, or of another shape are named, and what cannot be read is said in one line. Weights are drawn as
+transformers draws them for the family, which for some models (Pythia, MPT) is not what their authors trained from.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import sys
-from contextlib import nullcontext, redirect_stderr
-from functools import cache, cached_property
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, redirect_stderr
+from dataclasses import dataclass
+from functools import cached_property
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import huggingface_hub.utils.logging as hub_logging
 import torch
+from torch import Tensor
 from transformers import AutoConfig, AutoTokenizer, GgufConfig
 from transformers.utils import logging
 from transformers.utils.hub import cached_file, extract_commit_hash
 
 from posbias import errors
-from posbias.models.auto import causal_class
-from posbias.models.description import FIELD, biases_of
+from posbias.models.biases import attach_biases
+from posbias.models.description import FIELD, biased_fields, biases_of
 from posbias.models.families import check_family, longest_of, row_of, text_config
 from posbias.models.gguf_file import check_size, find_gguf, quantisation_of, read_gguf
-from posbias.models.given_biases import attach_biases
-from posbias.models.memory import check_weights_fit
-from posbias.models.opening import check_config
-from posbias.models.weights import check_weights
-from posbias.settings import ATTENTION, Opening
+from posbias.models.kinds import causal_class
+from posbias.models.opening import GIVEN, Vocabulary, check_config, check_no_weights, untrained_file
+from posbias.models.sizes import BODIES, SIZES
+from posbias.models.weights import check_weights, check_weights_fit
+from posbias.settings import ATTENTION, DEFAULT, Opening, as_text, quantities_of
 from posbias.settings import DTYPES as DTYPE_NAMES
-from posbias.shipped import model_folder
+from posbias.shipped import PREFIX, model_folder
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
 """Files of which one at least lies in the directory of a tokenizer."""
@@ -47,6 +52,15 @@ NO_FOLDER = "no such folder"
 
 DTYPES = {name: getattr(torch, name) for name in DTYPE_NAMES}
 
+NO_SHAPE = (
+    "transformers_version", "architectures", "_name_or_path", "dtype", "torch_dtype", "use_cache", "auto_map",
+    "task_specific_params", "quantization_config",
+)  # fmt: skip
+"""Fields of a configuration that do not change the untrained network: left out of its digest."""
+
+WRAPPERS = ("_orig_mod", "module")
+"""What torch.compile, and what data-parallel training call the model that they wrap."""
+
 
 class Source(Opening):
     """Which model is wanted and what it is allowed to do: its configuration, tokenizer and weights, when asked for."""
@@ -56,12 +70,7 @@ class Source(Opening):
         path = _directory("model", self.model)
         if path is not None and self._gguf is None:
             check_config(path / "config.json", f"model {self.model}")
-        config = self._from("model", AutoConfig, self.model)
-        check_family(config.to_dict(), row=False)
-        if row_of(config) is not None:  # of a model of text and pictures what its row is of
-            config = text_config(config)
-        check_shape(f"model {self.model}", config)
-        return config
+        return _decoder(f"model {self.model}", self._from("model", AutoConfig, self.model))
 
     def name(self) -> str:
         """Return what the model is called in results: of a local path only the last part, which says enough."""
@@ -114,7 +123,7 @@ class Source(Opening):
         if self._gguf is not None:
             options["quantization_config"] = GgufConfig(dequantize=True)
         model, info = self._from("model", causal_class(config), self.model, **options)
-        check_weights(where, model, **{key: info[f"{key}_keys"] for key in ("missing", "unexpected", "mismatched")})
+        check_weights(where, **{key: info[f"{key}_keys"] for key in ("missing", "unexpected", "mismatched")})
         if self._gguf is not None:
             check_size(where, self._gguf, model)
         attach_biases(model)
@@ -157,6 +166,228 @@ class Source(Opening):
             raise errors.invalid(f"{what} {name}", expected, said) from None
 
 
+@dataclass(frozen=True)
+class Untrained(Source):
+    """Say which untrained network is wanted: its weights are drawn, never read.
+
+    ``model`` is a name of :mod:`~posbias.models.sizes`, a ``config.json`` or a directory with one, or
+    ``reference/NAME``; a path of that name comes first. ``tokenizer`` is needed for prompts that are cut from text
+    alone. ``position_bias`` describes position biases that take the place of the configuration's own positions: ALiBi
+    is replaced, rotation switched off. ``spread`` is the standard deviation of the initial weights, the family's own
+    unless given.
+
+    >>> Untrained("gpt2", seed=3).name()
+    'gpt2 (untrained)'
+    """
+
+    seed: int = 0
+    position_bias: Any = None
+    spread: float | None = None
+
+    def config(self) -> Any:
+        """Return the configuration, of a supported family."""
+        config = self._as_it_is()
+        if self.spread is not None:
+            config.initializer_range = self.spread
+        if self.position_bias is not None:
+            T, H = config.num_hidden_layers, config.num_attention_heads
+            for name, value in biased_fields(config.model_type, self.position_bias, T, H).items():
+                setattr(config, name, value)
+        return config
+
+    def _as_it_is(self) -> Any:
+        """Return the configuration of the table or the file."""
+        file = untrained_file(self.model)
+        if file is None:
+            return {**SIZES, **BODIES}[self.model].config()
+        where = f"untrained {file}"
+        logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+        check_config(file, where)
+        try:
+            config = AutoConfig.from_pretrained(file, local_files_only=True, trust_remote_code=False)
+        except Exception as error:  # code of others: what it raises is no part of any interface
+            raise errors.invalid(where, "a configuration that transformers reads", errors.short(error)) from None
+        return _decoder(where, config)
+
+    def name(self) -> str:
+        """Return what the network is called in results."""
+        file = untrained_file(self.model)
+        if file is None or self.model.startswith(PREFIX):
+            name = self.model
+        else:
+            name = file.resolve().parent.name if file.name == "config.json" else file.stem
+        return f"{errors.written_out(name)}{'' if self.position_bias is None else GIVEN} (untrained)"
+
+    def version(self) -> str:
+        """Return a digest of the configuration, and the seed of the weights."""
+        fields = {name: value for name, value in self.config().to_diff_dict().items() if name not in NO_SHAPE}
+        digest = hashlib.sha256(json.dumps(fields, sort_keys=True, default=str).encode()).hexdigest()
+        return f"config-{digest[:16]}, seed {self.seed}"
+
+    def tokenizer_name(self) -> str:
+        """Return what the tokenizer is called in results."""
+        name = self._tokenizer()
+        return "none" if name is None else last_part(name)
+
+    def load_tokenizer(self) -> Any:
+        """Return the tokenizer; where there is none, the vocabulary, of which random tokens can be drawn."""
+        name = self._tokenizer()
+        return Vocabulary(int(self.config().vocab_size)) if name is None else Source(name).load_tokenizer()
+
+    def load_model(self, dtype: torch.dtype, device: str, device_map: str | None, attention: str = "eager") -> Any:
+        """Return the network with weights drawn on the CPU: the same bits for every device, attention and bias.
+
+        Parts of its configuration that do not fit each other show only when it runs, on two tokens.
+        """
+        check_no_weights(device_map=device_map)
+        config = self.config()
+        check_attention(config, attention)
+        check_weights_fit(config, dtype, torch.device(device))
+        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+            torch.manual_seed(self.seed)
+            model = causal_class(config).from_config(config, attn_implementation=attention, dtype=dtype)
+            attach_biases(model)
+        model = model.eval().to(device)
+        check_runs(f"untrained {self.model}", model)
+        return model
+
+    def _tokenizer(self) -> str | None:
+        """Return the tokenizer that is given, else the one beside the configuration, else None."""
+        if self.tokenizer is not None:
+            return self.tokenizer
+        file = untrained_file(self.model)
+        if file is None or not any((file.parent / name).is_file() for name in TOKENIZER_FILES):
+            return None
+        return self.model if self.model.startswith(PREFIX) else str(file.parent)
+
+
+@dataclass(frozen=True, eq=False)
+class InMemory(Source):
+    """Hold a model that is in memory, and its tokenizer: an object, a directory or an id; without one, random tokens.
+
+    Adapters of peft that change weights are part of the model as it is.
+    """
+
+    network: Any = None
+    tokenizer: Any = None
+
+    def __post_init__(self) -> None:
+        """Unwrap the model, and refuse one that cannot be measured."""
+        network, given = self.network, type(self.network).__name__
+        for name in WRAPPERS:
+            if name == "_orig_mod" or not hasattr(network, "config"):
+                network = getattr(network, name, network)
+        if hasattr(network, "peft_config"):
+            if any(one.is_prompt_learning for one in network.peft_config.values()):
+                raise errors.invalid("model", "adapters that change weights, not ones that add tokens", given)
+            network = network.get_base_model()
+        if not hasattr(network, "get_output_embeddings") or network.get_output_embeddings() is None:
+            raise errors.invalid("model", "a causal language model of transformers", given)
+        object.__setattr__(self, "network", network)
+        self.dtype()
+        if getattr(network.config, FIELD, None) is not None:
+            raise errors.invalid("model", "a directory, for a network with biases in its configuration", given)
+
+    def config(self) -> Any:
+        """Return the configuration, of a causal language model."""
+        check_family(self.network.config.to_dict(), row=False)
+        return self.network.config
+
+    def name(self) -> str:
+        """Return what the model is called in results."""
+        name = self.network.name_or_path
+        return f"{last_part(name) if name else type(self.network).__name__} (in memory)"
+
+    def version(self) -> str:
+        """Return a digest of the configuration and of every parameter and buffer, in its own format."""
+        fields = {name: x for name, x in self.network.config.to_diff_dict().items() if name not in NO_SHAPE}
+        found = hashlib.sha256(json.dumps(fields, sort_keys=True, default=str).encode())
+        for name, x in sorted(self.network.state_dict().items()):
+            for part in _plain(x):
+                found.update(f"{name} {part.dtype} {tuple(part.shape)}\n".encode())
+                found.update(part.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        return f"memory-{found.hexdigest()[:16]}"
+
+    def tokenizer_name(self) -> str:
+        """Return what the tokenizer is called in results."""
+        if self.tokenizer is None:
+            return "none"
+        name = self.tokenizer if isinstance(self.tokenizer, str) else getattr(self.tokenizer, "name_or_path", "")
+        return last_part(name) if name else type(self.tokenizer).__name__
+
+    def load_tokenizer(self) -> Any:
+        """Return the tokenizer; where there is none, the vocabulary, of which random tokens can be drawn."""
+        if self.tokenizer is None:
+            return Vocabulary(int(self.config().vocab_size))
+        return Source(self.tokenizer).load_tokenizer() if isinstance(self.tokenizer, str) else self.tokenizer
+
+    def load_model(self, dtype: torch.dtype, device: str, device_map: str | None, attention: str = "eager") -> Any:
+        """Return the model itself, which computes attention in the way that is asked for until it is given back."""
+        check_attention(self.config(), attention)
+        own = self.network.config._attn_implementation
+        if own != attention:
+            self.network.set_attn_implementation(attention)
+        if self.network.config._attn_implementation != attention:
+            raise errors.invalid("attention", f"{own}, which the model was made with", attention)
+        return self.network
+
+    def dtype(self) -> str:
+        """Return the name of the model's number format, or raise ValueError if it is none of those that are known."""
+        name = str(self.network.dtype).removeprefix("torch.")
+        if name not in DTYPES:
+            raise errors.invalid("model", f"numbers in {', '.join(DTYPES)}", name)
+        return name
+
+    def settings(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """Return settings with the model's own number format and device, or raise ValueError for what it cannot have.
+
+        The law of untrained networks is read from weights, which adapters that are not merged change only as they work.
+        """
+        if any(hasattr(one, "base_layer") and not getattr(one, "merged", False) for one in self.network.modules()):
+            if asked.get("quantities") is None:
+                asked = {**asked, "quantities": [name for name in DEFAULT if name != "branches"]}
+            elif "branches" in quantities_of(asked["quantities"]):
+                raise errors.invalid("quantities", "none of branches beside adapters: merge them first", "branches")
+        device = self.network.device
+        for name, own in (("dtype", self.dtype()), ("device", str(device)), ("device_map", None)):
+            given = as_text(asked.get(name))
+            if given is not None and given not in (own, device.type if name == "device" else own):
+                raise errors.invalid(name, f"{own or 'none'}, as the model in memory has it", given)
+        return {**asked, "dtype": self.dtype(), "device": str(device)}
+
+
+def _plain(x: Any) -> Iterator[Tensor]:
+    """Yield the plain tensors that a parameter is made of: several, where it is quantised."""
+    if not isinstance(x, Tensor):
+        return
+    if hasattr(x, "__tensor_flatten__"):
+        for name in x.__tensor_flatten__()[0]:
+            yield from _plain(getattr(x, name))
+    else:
+        yield x
+
+
+@contextmanager
+def lent(source: Source) -> Iterator[None]:
+    """Give a model in memory back as it was: its mode, what is differentiated, and how attention is computed."""
+    if not isinstance(source, InMemory):
+        yield
+        return
+    network = source.network
+    training = [module for module in network.modules() if module.training]
+    learned = [parameter for parameter in network.parameters() if parameter.requires_grad]
+    attention = source.network.config._attn_implementation
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
+        for parameter in learned:
+            parameter.requires_grad_(True)
+        if source.network.config._attn_implementation != attention:
+            source.network.set_attn_implementation(attention)
+
+
 def _directory(what: str, name: str) -> Path | None:
     """Return the directory of that name, reference model or GGUF file; None for what may be an id on the hub."""
     if (gguf := find_gguf(name)) is not None:
@@ -177,7 +408,7 @@ def _version(what: str, name: str, revision: str | None = None) -> str:
     path = _directory(what, name)
     if path is not None:
         gguf = find_gguf(name)
-        return folder_digest(path) if gguf is None else f"file-{_digest(gguf.resolve(), *_state(gguf))[:16]}"
+        return folder_digest(path) if gguf is None else f"file-{_digest(gguf)[:16]}"
     for file in ("config.json", *TOKENIZER_FILES):
         found = cached_file(name, file, revision=revision, _raise_exceptions_for_missing_entries=False)
         if found is not None:
@@ -191,19 +422,13 @@ def folder_digest(folder: Path) -> str:
     They are those with an end of :data:`CONTENT`; folders inside the folder are not looked at.
     """
     files = sorted(path for path in folder.iterdir() if path.suffix in CONTENT and path.is_file())
-    digests = [(file.name, _digest(file.resolve(), *_state(file))) for file in files]
+    digests = [(file.name, _digest(file)) for file in files]
     found = hashlib.sha256("".join(f"{name} {digest}\n" for name, digest in digests).encode())
     return f"files-{found.hexdigest()[:16]}"
 
 
-def _state(file: Path) -> tuple[int, int]:
-    """Return what changes when a file does: its size, and the time."""
-    return file.stat().st_size, file.stat().st_mtime_ns
-
-
-@cache
-def _digest(file: Path, size: int, changed: int) -> str:
-    """Return the SHA-256 of a file, read once as long as its size and time stay the same."""
+def _digest(file: Path) -> str:
+    """Return the SHA-256 of a file."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
@@ -219,6 +444,15 @@ def last_part(source: str) -> str:
     return errors.written_out(name)
 
 
+def _decoder(where: str, config: Any) -> Any:
+    """Return the configuration of a causal language model; of one of text and pictures what its row is of."""
+    check_family(config.to_dict(), row=False)
+    if row_of(config) is not None:
+        config = text_config(config)
+    check_shape(where, config)
+    return config
+
+
 def check_shape(where: str, config: Any) -> None:
     """Raise ValueError for numbers in a configuration, called ``where``, of which no model that we measure is made.
 
@@ -231,14 +465,12 @@ def check_shape(where: str, config: Any) -> None:
     if row_of(config) is None:  # nobody knows which numbers it has
         return
     sizes = ("num_hidden_layers", "num_attention_heads", "hidden_size", "vocab_size")
-    T, H, hidden, _ = (errors.positive_integer(f"{where}: {name}", getattr(config, name, None)) for name in sizes)
+    T, H, *_ = (errors.positive_integer(f"{where}: {name}", getattr(config, name, None)) for name in sizes)
     if T > MOST_LAYERS:
         raise errors.invalid(f"{where}: num_hidden_layers", f"at most {MOST_LAYERS}", T)
     window = getattr(config, "sliding_window", None)
     if window:  # 0 stands for none
         errors.positive_integer(f"{where}: sliding_window", window, minimum=2)
-    if hidden % H and getattr(config, "head_dim", None) in (None, hidden // H):
-        raise errors.invalid(f"{where}: num_attention_heads", f"a divisor of hidden_size {hidden}", H)
     if getattr(config, FIELD, None) is not None:
         biases_of(config.model_type, getattr(config, FIELD), T, H, where)
     if getattr(config, "use_bidirectional_attention", False):
@@ -280,3 +512,17 @@ def check_fits(config: Any, tokenizer: Any, length: int) -> None:
     token = max(ids, key=ids.__getitem__, default="")
     if token and ids[token] >= config.vocab_size:
         raise errors.invalid("tokenizer", f"ids below the model's {config.vocab_size}", f"{ids[token]} for {token!r}")
+
+
+def special_tokens(config: Any) -> set[int]:
+    """Return the ids that a configuration keeps for padding, start and end.
+
+    In several families the padding token's embedding is zero: among random tokens it would divide by nothing.
+
+    >>> from transformers import OPTConfig
+    >>> special_tokens(OPTConfig())
+    {1, 2}
+    """
+    found = (getattr(config, name, None) for name in ("pad_token_id", "bos_token_id", "eos_token_id"))
+    ids = [x for value in found for x in (value if isinstance(value, list | tuple) else [value])]
+    return {int(x) for x in ids if x is not None}

@@ -1,26 +1,38 @@
-"""Weights by name: those of the checkpoint are those of the configuration, or the difference is said."""
+"""Weights: whether they are the model's, whether they fit a machine, and where they are while they are read.
+
+Those of the checkpoint are those of the configuration, or the difference is said. A model that accelerate spreads over
+devices, memory and disk has modules with empty tensors (on torch's meta device), which hooks fill for as long as a
+module works; what reads weights without a forward pass asks for them here.
+"""
 
 from __future__ import annotations
 
 import logging
+import os
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import psutil  # type: ignore[import-untyped]
+import torch
 from torch import Tensor, nn
 
 from posbias import errors
-from posbias.models.families import row_of
+from posbias.models.kinds import causal_class
 
 _BUFFERS = re.compile(r"(^|\.)((attn|attention|self_attn)\.(masked_)?bias|inv_freq|position_ids|embed_positions)$")
 """Tensors of older checkpoints that are computed today: causal masks, frequencies and positions."""
+
+LIMIT = Path("/sys/fs/cgroup/memory.max")
+"""Where Linux has the limit of a container."""
 
 Mismatch = tuple[str, Iterable[int], Iterable[int]]
 
 
 def check_weights(
     where: str,
-    model: nn.Module,
     *,
     missing: Collection[str],
     unexpected: Collection[str],
@@ -32,9 +44,6 @@ def check_weights(
     without the base model's prefix. Buffers of older checkpoints are no surplus.
     """
     missing, unexpected = sorted(missing), sorted(key for key in unexpected if not _BUFFERS.search(key))
-    T, found = _layers(model, missing, unexpected)
-    if T != found:
-        raise errors.invalid(f"{where}: layers", f"the {T} of its configuration", f"{found} in its weights")
     if mismatched:
         name, there, wanted = min(mismatched, key=lambda item: item[0])
         more = _more(len(mismatched) - 1)
@@ -80,24 +89,108 @@ def let_gradients_pass(model: nn.Module) -> None:
             module.support_avx512bf16_for_cpu = False  # type: ignore[assignment]
 
 
-def _layers(model: Any, missing: Collection[str], unexpected: Collection[str]) -> tuple[int, int]:
-    """Return how many layers a model has, and how many its checkpoint: whole ones are missing, or there are more."""
-    if (row := row_of(model.config)) is None:  # whose layers nobody knows
-        return 0, 0
-    blocks = row.blocks
-    try:
-        T = len(model.get_submodule(blocks))
-    except (AttributeError, TypeError):  # a row that was added and does not fit, which is said where it is used
-        return 0, 0
-    inner = blocks.removeprefix(f"{model.base_model_prefix}.")
-    layer = re.compile(rf"(?:^|\.){re.escape(inner)}\.(\d+)\.")
-    more = [int(found[1]) for key in unexpected if (found := layer.search(key))]
-    if max(more, default=-1) >= T:
-        return T, max(more) + 1
-    names = [key for key in model.state_dict() if not _BUFFERS.search(key)]
-    whole = {t: {key for key in names if (found := layer.search(key)) and int(found[1]) == t} for t in range(T)}
-    return T, T - sum(keys <= set(missing) for keys in whole.values())
-
-
 def _more(count: int) -> str:
     return f" and {count} more" if count else ""
+
+
+def shape_of(config: Any) -> torch.nn.Module:
+    """Return the model of a configuration on the meta device: all shapes, no numbers, no memory.
+
+    >>> from transformers import GPT2Config
+    >>> shape_of(GPT2Config()).num_parameters()
+    124439808
+    """
+    try:
+        with torch.device("meta"):
+            return causal_class(config).from_config(config, attn_implementation="eager")  # type: ignore[no-any-return]
+    except (ArithmeticError, AttributeError, AssertionError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        received = f"{config.model_type}: {errors.short(error)}"
+        raise errors.invalid("configuration", "one that makes a model", received) from None
+
+
+def memory_available(device: torch.device) -> int:
+    """Return how many bytes can be had on a device, at most what a container may have."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    limit = LIMIT.read_text().strip() if LIMIT.is_file() else "max"
+    there = int(psutil.virtual_memory().available)
+    return min(there, int(limit)) if limit.isdigit() else there
+
+
+def check_weights_fit(config: Any, dtype: torch.dtype, device: torch.device) -> None:
+    """Raise ValueError if the weights take more memory than a device has; they go through the CPU's in any case."""
+    wanted = sum(x.numel() for x in shape_of(config).parameters()) * dtype.itemsize
+    for place in (torch.device("cpu"), device):
+        if wanted > (there := memory_available(place)):
+            received = f"weights of {wanted / 2**30:.1f} GiB in {str(dtype).removeprefix('torch.')}"
+            expected = f"at most the {there / 2**30:.1f} GiB available on {place}"
+            raise errors.invalid("memory", expected, f"{received}; try --device-map auto or --dtype bfloat16")
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Tell whether an error says that memory ran out."""
+    words = ("out of memory", "can't allocate memory", "not enough memory", "cannot allocate memory")
+    known = isinstance(error, torch.OutOfMemoryError | MemoryError)
+    return known or any(phrase in str(error).lower() for phrase in words)
+
+
+def out_of_memory() -> ValueError:
+    """Return what to try where memory ran out."""
+    ways = "a smaller --length or --batch-size, fewer --quantities, or --device-map auto"
+    return errors.invalid("memory", "enough to measure", f"too little; try {ways}")
+
+
+def find_device(name: str | None) -> torch.device:
+    """Return the device of that name, or a GPU if there is one; raise ValueError if there is no such device.
+
+    Of several processes each has a GPU of its own.
+    """
+    if name is None:
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    else:
+        errors.device("device", name)
+        try:
+            device = torch.device(name)
+            torch.zeros(1, device=device).item()
+        except Exception:  # each kind of device that is not there has an error of its own
+            raise errors.invalid("device", "cpu, cuda or cuda:0, cuda:1, …", repr(name)) from None
+    if device.type == "cuda" and device.index is None:
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+    return device
+
+
+def works_on(module: nn.Module) -> torch.device:
+    """Return the device on which a module works: that of its weights, or to which accelerate brings them.
+
+    >>> works_on(nn.Linear(2, 2))
+    device(type='cpu')
+    """
+    for part in module.modules():
+        for parameter in part.parameters(recurse=False):
+            if not parameter.is_meta:
+                return parameter.device
+            hook: Any = getattr(part, "_hf_hook", None)
+            if hook is None:
+                raise errors.invalid(f"weights of {type(part).__name__}", "numbers, or a file of them", "none (meta)")
+            return torch.device(hook.execution_device)
+    raise errors.invalid("module", "one with weights", type(module).__name__)
+
+
+@contextmanager
+def present(module: nn.Module) -> Iterator[None]:
+    """Have a module's own weights at hand inside the block.
+
+    >>> linear = nn.Linear(2, 2)
+    >>> with present(linear):
+    ...     linear.weight.is_meta
+    False
+    """
+    hook: Any = getattr(module, "_hf_hook", None)
+    if hook is None or not any(x.is_meta for x in module.parameters(recurse=False)):
+        yield
+        return
+    hook.pre_forward(module)
+    try:
+        yield
+    finally:
+        hook.post_forward(module, None)

@@ -3,8 +3,8 @@
 from functools import partial
 from typing import Any
 
+from posbias.models.loading import Untrained
 from posbias.models.sizes import BODIES
-from posbias.models.untrained import Untrained
 from studies import making
 from studies.design.measure import measure_designed, measure_designs, measure_gated
 from studies.design.remedies import measure_added_biases, measure_remedies

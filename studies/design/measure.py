@@ -27,7 +27,7 @@ from posbias.measure.instrument import Instrument
 from posbias.measure.run import measure
 from posbias.measure.session import Session
 from posbias.measure.summary import shaved, summarise
-from posbias.models.untrained import Untrained
+from posbias.models.loading import Untrained
 from posbias.rollout.logits import alibi_slopes
 from posbias.rollout.structured import biased_kernels
 from posbias.rollout.untrained import untrained_profile

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from posbias.models.untrained import Untrained
+from posbias.models.loading import Untrained
 from posbias.shipped import PREFIX
 from studies.ladder.alignment import measure_between
 from studies.ladder.bound import measure_bound

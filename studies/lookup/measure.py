@@ -23,10 +23,9 @@ from transformers import PreTrainedModel
 
 from posbias.design import Description, chosen_bias
 from posbias.measure.instrument import Instrument
-from posbias.models.added_biases import added_biases
 from posbias.models.attention import Reading
+from posbias.models.biases import added_biases, given_biases
 from posbias.models.description import description_text
-from posbias.models.given_biases import given_biases
 from posbias.provenance import versions
 from posbias.rollout.influence import influence_profile
 from posbias.rollout.position_bias import NoBias, described

@@ -4,8 +4,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from posbias.models.loading import Source
-from posbias.models.untrained import Untrained
+from posbias.models.loading import Source, Untrained
 from posbias.shipped import PREFIX
 from studies.making import Part, main
 from studies.real.entries import measure_all, measure_found, measure_sinks, measure_use

@@ -20,7 +20,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from posbias import errors
 from posbias.files import write_whole
-from posbias.models.given_biases import attach_biases
+from posbias.models.biases import attach_biases
 from posbias.provenance import versions
 from studies import train as trainer
 from studies.reference.models import Reference

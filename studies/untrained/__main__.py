@@ -3,8 +3,8 @@
 from dataclasses import replace
 from functools import partial
 
+from posbias.models.loading import Untrained
 from posbias.models.sizes import SIZES
-from posbias.models.untrained import Untrained
 from posbias.shipped import PREFIX
 from studies import making
 from studies.making import Part

@@ -17,8 +17,8 @@ from posbias import errors
 from posbias.measure.interventions import replaced_rope
 from posbias.measure.session import Session
 from posbias.models.families import family_of
+from posbias.models.loading import Untrained
 from posbias.models.sizes import BODIES, Size
-from posbias.models.untrained import Untrained
 from posbias.settings import Settings
 from studies.untrained_profiles import SEEDS, of_seeds, read_network
 

@@ -11,7 +11,7 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 from measuring import make, save, text
 from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer
 
-from posbias.models.in_memory import InMemory
+from posbias.models.loading import InMemory
 
 ASKED = {"texts": [text(20, seed) for seed in range(3)], "length": 12}
 

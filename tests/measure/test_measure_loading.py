@@ -12,9 +12,8 @@ import posbias
 from posbias.measure.corpus import Corpus
 from posbias.measure.instrument import Instrument
 from posbias.models.families import family_of
-from posbias.models.loading import Source, check_fits, check_shape
-from posbias.models.offload import find_device
-from posbias.models.untrained import Untrained
+from posbias.models.loading import Source, Untrained, check_fits, check_shape
+from posbias.models.weights import find_device
 from posbias.settings import Settings
 
 

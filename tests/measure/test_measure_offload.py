@@ -7,7 +7,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 accelerate = pytest.importorskip("accelerate", reason="accelerate is not installed")
 
-from measuring import EVERYTHING, VARIED, arguments, make, prompts, refused, save, status, write_documents
+from measuring import EVERYTHING, VARIED, arguments, make, prompts, save, status, write_documents
 from torch import nn
 from transformers import AutoModelForCausalLM
 
@@ -15,10 +15,10 @@ from posbias.measure.branches import branch_gains, has_branches, read_branches
 from posbias.measure.instrument import Instrument
 from posbias.measure.positions import read_positions
 from posbias.measure.results import read_results
-from posbias.models import memory
-from posbias.models.given_biases import attach_biases
+from posbias.models import weights as memory
+from posbias.models.biases import attach_biases
 from posbias.models.loading import Source
-from posbias.models.offload import present, works_on
+from posbias.models.weights import present, works_on
 
 
 def on_disk(folder, offload, attention="eager"):
@@ -86,16 +86,6 @@ def test_a_model_may_be_larger_than_a_device_if_it_is_spread(tmp_path, capsys, m
     code, _, err = status(capsys, arguments(tmp_path, tmp_path / "m.nc"))
     assert code == 2 and "memory: expected at most" in err and "try --device-map auto" in err
     assert status(capsys, arguments(tmp_path, tmp_path / "m.nc", device_map="auto"))[0] == 0
-
-
-def test_maps_that_are_none_are_refused_before_the_model_is_loaded(tmp_path, capsys, monkeypatch):
-    out = tmp_path / "out"
-    save(tmp_path / "bloom", "bloom"), write_documents(tmp_path / "d.jsonl", [40] * 12), out.mkdir()
-    monkeypatch.setattr(Source, "load_model", lambda *_: pytest.fail("loaded"))
-    for name in ("nonsense", "disk", "meta", "", "cuda:99"):
-        words = arguments(tmp_path, out / "m.nc", device_map=name)
-        refused(capsys, out, words, f"device_map: expected auto, balanced, balanced_low_0, sequential or a device, "
-                f"received {name!r}")  # fmt: skip
 
 
 def test_weights_that_are_nowhere_are_refused():

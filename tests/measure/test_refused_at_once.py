@@ -38,6 +38,7 @@ CASES = [
     ([*MEASURE, "--attention", "flash"], "attention: expected eager or sdpa"),
     ([*MEASURE, "--dtype", "int8"], "dtype"),
     ([*MEASURE, "--device", "meta"], "device"),
+    ([*MEASURE, "--device-map", "disk"], "device_map: expected auto, balanced, balanced_low_0 or sequential"),
     ([*MEASURE, "--position-bias", "b.yaml"], "position_bias: expected --untrained"),
     (["measure", "-o", "m.nc"], "model: expected --model, or --untrained"),
     (["measure", "-o", "m.nc", "-m", "empty"], "a directory with a config.json"),

@@ -17,13 +17,12 @@ import posbias
 from posbias.cli import main
 from posbias.measure.corpus import Corpus, Prompts, make_prompts
 from posbias.measure.results import read_results
-from posbias.models import memory
+from posbias.models import weights as memory
 from posbias.models.families import FAMILIES
-from posbias.models.loading import Source
-from posbias.models.memory import shape_of
+from posbias.models.loading import Source, Untrained, special_tokens
 from posbias.models.opening import Vocabulary
 from posbias.models.sizes import SIZES
-from posbias.models.untrained import Untrained, special_tokens
+from posbias.models.weights import shape_of
 
 PARAMETERS = {
     "gpt2": 124_439_808,

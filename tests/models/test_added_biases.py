@@ -20,8 +20,7 @@ from posbias.measure.results import read_results, write_results
 from posbias.measure.run import measure
 from posbias.measure.session import Session
 from posbias.measure.summary import summarise
-from posbias.models.added_biases import added_biases, divided_logits
-from posbias.models.given_biases import INPUTS, _as_mask
+from posbias.models.biases import INPUTS, _as_mask, added_biases, divided_logits
 from posbias.models.loading import Source
 from posbias.predict import dense, position_kernels, predict
 from posbias.rollout.position_bias import LogBias, layered_biases

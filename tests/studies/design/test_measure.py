@@ -16,8 +16,7 @@ from posbias.comparison.distances import normalised_wasserstein
 from posbias.measure.branches import read_branches
 from posbias.measure.corpus import Corpus
 from posbias.measure.session import Session
-from posbias.models.loading import Source
-from posbias.models.untrained import Untrained
+from posbias.models.loading import Source, Untrained
 from posbias.rollout.influence import influence_profile
 from posbias.rollout.structured import biased_kernels
 from posbias.rollout.untrained import aligned_profile, untrained_profile

@@ -16,7 +16,7 @@ from posbias.measure.corpus import Corpus
 from posbias.measure.instrument import Instrument
 from posbias.measure.run import measure
 from posbias.measure.session import Session
-from posbias.models.added_biases import added_biases
+from posbias.models.biases import added_biases
 from posbias.models.loading import Source
 from posbias.predict import predict
 from posbias.rollout.influence import influence_profile

@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from posbias.models.given_biases import given_biases
+from posbias.models.biases import given_biases
 from studies.lookup import network
 from studies.lookup.prompts import prompts, vocabulary
 from studies.lookup.results import VARIABLES

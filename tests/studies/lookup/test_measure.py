@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 from posbias import cli
 from posbias.design import Attended, chosen_bias
 from posbias.measure.instrument import Instrument
-from posbias.models.added_biases import added_biases, divided_logits
+from posbias.models.biases import added_biases, divided_logits
 from posbias.rollout.influence import influence_profile
 from posbias.rollout.position_bias import layered_biases
 from posbias.rollout.structured import biased_kernels

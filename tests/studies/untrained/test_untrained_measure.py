@@ -15,8 +15,7 @@ from posbias.measure.corpus import Corpus
 from posbias.measure.instrument import Instrument
 from posbias.measure.session import Session
 from posbias.models.families import FAMILIES
-from posbias.models.loading import Source
-from posbias.models.untrained import Untrained
+from posbias.models.loading import Source, Untrained
 from posbias.rollout.structured import structured_kernels
 from posbias.rollout.untrained import aligned_profile, untrained_profile
 from posbias.settings import Settings

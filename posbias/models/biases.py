@@ -1,34 +1,42 @@
-"""Position biases that a network is given, through the input that its family has for them.
+"""Position biases that a network is given, or that are added to a finished one while it works, and temperatures.
 
-The logits of a configuration's ``position_bias`` (:mod:`posbias.models.description`) take the place of the family's
-own ALiBi, or go into the mask, which every other family adds to its logits; what a finished model has can stay beside
-them (:mod:`posbias.models.added_biases`). Nothing of a forward pass is copied: hooks hand other arguments to the
-attention modules, with eager attention and with fused attention alike. Fused attention then has a mask, so that kernels
-for causal attention without one are not taken.
+The logits of a configuration's ``position_bias`` (:mod:`posbias.models.description`) take the place of the family's own
+ALiBi, or go into the mask, which every other family adds to its logits. What is *added* stays beside a finished model's
+own positions until a block ends. Nothing of a forward pass is copied: hooks hand other arguments to the attention
+modules, with eager attention and with fused attention alike. Fused attention then has a mask, so that kernels for
+causal attention without one are not taken. A *temperature* divides a layer's content logits, by a factor on its
+queries. No weight changes.
 
-A bias is defined for keys up to the query. Whatever it says, a mask hides what it hid.
-
-Positions count from the first token of a prompt, so that prompts may be padded on the right and not on the left. Tokens
-that a cache holds count; a static cache, which has room for more, is refused. Logits have the number format of the
-mask, in 16 bits with its rounding.
+A bias is defined for keys up to the query. Whatever it says, a mask hides what it hid. Positions count from the first
+token of a prompt, so that prompts may be padded on the right and not on the left. Tokens that a cache holds count; a
+static cache, which has room for more, is refused. Logits have the number format of the mask, in 16 bits with its
+rounding.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from posbias import errors
+from posbias.errors import Numbers
 from posbias.models.description import FIELD, biases_of
-from posbias.models.families import family_of, layer_number, text_config, window
-from posbias.models.hooks import Before, attach
+from posbias.models.families import Family, family_of, layer_number, text_config, window
+from posbias.models.hooks import After, Before, attach, hooked
 from posbias.rollout.position_bias import Biases, PositionBias
 
 Arguments = dict[str, Any]
+
+QUERIES = ("q_norm", "q_layernorm", "q_b_proj", "q_proj")
+"""Names, in an attention module, of what gives queries last before a rotation; a fused projection where none is."""
+ADDED = "bias"
+"""What an added bias is called in messages."""
 
 Input = Callable[[Arguments, Tensor, bool], Arguments]
 """Returns the arguments of an attention module that change: these, logits (H, queries, keys) that are 0 at keys after
@@ -121,31 +129,24 @@ def bias_hooks(model: nn.Module, biases: Biases, *, adds: bool = False) -> list[
 class _Layer:
     """The biases of a layer's heads: called before its attention works, returns other arguments for it.
 
-    Layers whose heads have the same biases share one, and what was made of one layer's arguments serves the next.
+    Layers whose heads have the same biases share one.
     """
 
     def __init__(self, biases: tuple[PositionBias, ...], config: Any, *, adds: bool = False) -> None:
         self.biases, self.config, self.adds = biases, config, adds
         self.put = INPUTS.get(family_of(config).name, _as_mask)
-        self.key: tuple[Any, ...] = ()
-        self.read_from: list[Any] = []  # kept, so that no other tensor has its id
-        self.made: Arguments = {}
         self.known: dict[tuple[int, torch.device], Tensor] = {}  # the last logits
 
     def __call__(self, module: nn.Module, args: Any, kwargs: Arguments) -> Any:
         arguments = kwargs if "hidden_states" in kwargs else {**kwargs, "hidden_states": args[0]}
         x = arguments["hidden_states"]
         mask, past = kwargs.get("attention_mask"), _held(module, kwargs)
-        read_from = [mask, kwargs.get("alibi"), kwargs.get("position_bias")]
-        key = (*map(id, read_from), len(x), x.shape[1], past, x.dtype, x.device, window(module, self.config))
-        if key != self.key:
-            with torch.no_grad():
-                n = past + x.shape[1]
-                _check_mask(self._allowed(mask), past, n, window(module, self.config))
-                keys = n if mask is None else mask.shape[-1]  # a cache of a window holds the last ones
-                logits = self.logits(n, x.device if mask is None else mask.device)[:, past:, n - keys :]
-                self.key, self.read_from, self.made = key, read_from, self.put(arguments, logits, self.adds)
-        return args, {**kwargs, **self.made}
+        with torch.no_grad():
+            n = past + x.shape[1]
+            _check_mask(self._allowed(mask), past, n, window(module, self.config))
+            keys = n if mask is None else mask.shape[-1]  # a cache of a window holds the last ones
+            logits = self.logits(n, x.device if mask is None else mask.device)[:, past:, n - keys :]
+            return args, {**kwargs, **self.put(arguments, logits, self.adds)}
 
     def _allowed(self, mask: Tensor | None) -> Tensor | None:
         """Return a mask as truth values, True where a key may be seen."""
@@ -177,3 +178,67 @@ def _check_mask(allowed: Tensor | None, past: int, n: int, width: int | None) ->
     query = min(width or n, n) - 1 - past  # the last one that may see the first token
     if keys == n and 0 <= query < allowed.shape[-2] and not allowed[:, 0, query, 0].all():
         raise errors.invalid(FIELD, "prompts without padding on the left, where positions are counted from", "some")
+
+
+@contextmanager
+def added_biases(model: nn.Module, biases: Any) -> Iterator[None]:
+    """Add position biases to the logits of a model's heads until the block ends, however it ends.
+
+    Grouped-query heads are query heads.
+    """
+    config: Any = text_config(model.config)
+    with hooked(before=bias_hooks(model, fitting_biases(config, biases), adds=True)):
+        yield
+
+
+def fitting_biases(config: Any, biases: Any) -> Biases:
+    """Return the biases of a description, or those that are given, for a model with this configuration.
+
+    >>> from transformers import GPT2Config
+    >>> fitting_biases(GPT2Config(), [{"kind": "none"}] * 2)
+    Traceback (most recent call last):
+    ValueError: bias: expected one bias, or one for each of 12 heads, received 2
+    """
+    T, H = int(config.num_hidden_layers), int(config.num_attention_heads)
+    if not isinstance(biases, tuple):
+        return biases_of(config.model_type, biases, T, H, field=ADDED)
+    sizes = [len(row) for row in biases]
+    if len(sizes) not in (1, T) or set(sizes) != {H}:
+        raise errors.invalid(ADDED, f"those of 1 or {T} layers of {H} heads", sizes)
+    return biases
+
+
+@contextmanager
+def divided_logits(model: nn.Module, temperatures: Numbers) -> Iterator[None]:
+    """Divide the content logits of a model's layers by temperatures until the block ends, however it ends.
+
+    A layer's queries are divided after their projection (and norm, where there is one), so that logits before a soft
+    cap and before any bias are. A temperature of 1 changes no bit.
+    """
+    family = family_of(model.config)
+    attentions = [family.attention_of(layer) for layer in family.layers(model)]
+    T = len(attentions)
+    found = errors.finite_array("temperatures", temperatures, ndim=(0, 1))
+    if found.size not in (1, T) or (found <= 0).any():
+        received = f"{found.size} from {found.min():g}" if found.size else "none"
+        raise errors.invalid("temperatures", f"1 number or {T}, above 0", received)
+    each = np.broadcast_to(found, (T,)).tolist()
+    with hooked(
+        after=[_divided(family, attention, x) for attention, x in zip(attentions, each, strict=True) if x != 1]
+    ):
+        yield
+
+
+def _divided(family: Family, attention: nn.Module, temperature: float) -> tuple[nn.Module, After]:
+    """Return the module that makes queries, with a hook that divides them."""
+    if hasattr(attention, "qk_norm"):  # Llama 4's, which is one for queries and keys
+        raise errors.invalid("model", "queries that can be divided", "queries that are normed after their rotation")
+    path = next((name for name in QUERIES if getattr(attention, name, None) is not None), family.projections[0])
+
+    def divide(module: nn.Module, args: Any, output: Tensor) -> Tensor:
+        if family.groups is None:
+            return output / temperature
+        is_query = torch.from_numpy(family.columns(attention, 0, output.shape[-1]) == "q").to(output.device)
+        return torch.where(is_query, output / temperature, output)
+
+    return attention.get_submodule(path), divide
