@@ -11,7 +11,9 @@ from jaxtyping import Float
 
 from posbias.comparison.distances import normalised_wasserstein, unit
 from posbias.measure.corpus import known_units
+from posbias.predict import find
 from posbias.report.scoring import gain_rows, score_rows
+from studies.ladder import scores
 from studies.ladder.scores import with_decisions
 
 OWN = "own"
@@ -28,18 +30,8 @@ ENCODINGS = {
 """Position encodings, with the reference models that have them."""
 STEPS = ("independent", "fixed-attention", "vectors", "positions")
 """The rungs that keep the network's own value maps."""
-LABELS = {
-    "independent": "independent layers",
-    "fixed-attention": "+ fixed attention",
-    "vectors": "+ mean attention",
-    "positions": "positions alone",
-    ROTARY: "(mean queries and keys)",
-    "law": "gains, squares",
-    "aligned": "gains, sizes",
-    "b": "rollout (b)",
-    "a": "rollout (a)",
-    "last": "last token",
-}
+LABELS = {rung: find(rung).label for rung in STEPS} | {ROTARY: "(mean queries and keys)"}
+LABELS |= {"law": find("head-gains-squared").label} | {name: scores.LABELS[name] for name in ("aligned", *"ba", "last")}
 """Every rung in its order, then a baseline, as a page writes them."""
 
 Entries = Mapping[str, xr.Dataset]

@@ -13,28 +13,20 @@ from posbias.comparison.distances import normalised_wasserstein, unit
 from posbias.comparison.fits import power_fit, recency_fit
 from posbias.comparison.multiplicity import decided
 from posbias.measure.corpus import known_units
-from posbias.predict import position_kernels
+from posbias.predict import find, position_kernels
 from posbias.report.scoring import SCORED, gain_rows, score_rows
 from posbias.rollout.clock import clock_profile
 from posbias.rollout.profiles import mean_position
 from studies.reference.trained import training_record
 
+NEW_NAMES = {"aligned": "head-gains-added", "uniform": "even", "power": "power-law"}
+"""Names in these tables that are neither a predictor's nor former ones."""
+OTHERS = {"first": "first token", "recency": "exponential (one fitted number)", "clock": "clock"}
+OTHERS |= {"untrained-default": "untrained, small weights", "untrained-unit": "untrained, large weights"}
 LABELS = {
-    "a": "(a) attention only",
-    "b": "(b) with residual",
-    "c": "(c) with content too",
-    "kernels": "measured mean attention",
-    "own": "each prompt's own attention",
-    "untrained": "law of untrained networks",
-    "aligned": "aligned sum",
-    "uniform": "uniform",
-    "first": "first token",
-    "last": "last token",
-    "recency": "fitted exponential",
-    "power": "fitted power law",
-    "clock": "clock",
-    "untrained-default": "untrained, small weights",
-    "untrained-unit": "untrained, large weights",
+    name: OTHERS.get(name) or find(NEW_NAMES.get(name, name)).label
+    for name in ("a", "b", "c", "kernels", "own", "untrained", "aligned", "uniform", "first", "last", "recency")
+    + ("power", "clock", "untrained-default", "untrained-unit")
 }
 """Every prediction: its name in the tables, and how a page writes it."""
 
