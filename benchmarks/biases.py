@@ -18,9 +18,8 @@ from time import perf_counter
 import numpy as np
 
 import posbias
-from posbias.rollout.head_kernels import flat_kernel
 from posbias.rollout.position_bias import described
-from posbias.rollout.structured import StructuredKernels, biased_kernels
+from posbias.rollout.structured import StructuredKernels, biased_kernels, flat_kernel
 
 T, H = 70, 112  # BLOOM-176B
 

@@ -10,7 +10,7 @@ heads, where only their mean was kept), and inputs of later layers and λ stay. 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -41,8 +41,6 @@ Description = dict[str, Any] | list[dict[str, Any]] | list[list[dict[str, Any]]]
 """Of biases, as :func:`~posbias.rollout.position_bias.layered_biases` reads it."""
 DIGITS = 6
 """Digits of the numbers that are found."""
-PARTS = 16
-"""Equal parts of a prompt of which the one with least influence is its worst place."""
 KINDS = ("log", "alibi", "layers", "flat")
 """What is chosen among: one exponent, one slope, one of either for each layer, flat logits in some heads."""
 SMOOTH = KINDS[:3]
@@ -130,7 +128,7 @@ class Attended:
         return np.asarray(np.where(seen, out, out + v))
 
 
-def attended(results: xr.Dataset) -> Attended:
+def read_attention(results: xr.Dataset) -> Attended:
     """Return what a measurement holds of attention and mixing: each head's kernels where it has them."""
     name = next((x for x in ("attention_heads", "attention") if x in results), None)
     if name is None:
@@ -152,19 +150,6 @@ def distance_to_even(p: Float[np.ndarray, "n"]) -> float:
     return normalised_wasserstein(p, np.full(p.size, 1 / p.size))
 
 
-def worst_place(p: Float[np.ndarray, "n"]) -> float:
-    """Return the influence of the worst of :data:`PARTS` parts of a prompt, in multiples of an even share."""
-    parts = np.array_split(p, min(PARTS, p.size))
-    return float(min(part.mean() for part in parts) * p.size)
-
-
-CRITERIA: Mapping[str, Callable[[np.ndarray], float]] = {
-    "uniform": distance_to_even,
-    "worst": lambda p: -worst_place(p),
-}
-"""What is made as small as can be: the distance to uniform, or less the influence of the worst place."""
-
-
 @dataclass(frozen=True, eq=False)
 class Choice:
     """Hold a bias that was chosen, and what it is expected to do."""
@@ -172,32 +157,32 @@ class Choice:
     kind: str  # One of :data:`KINDS`
     description: Description  # Of the bias, as :func:`~posbias.rollout.position_bias.layered_biases` reads it
     profile: Float[np.ndarray, "n"]  # Of the rollout with it
-    value: float  # Of the criterion
+    value: float  # Its distance to uniform
 
 
-def chosen_bias(model: Attended, kind: str = "best", criterion: str = "uniform") -> Choice:
+def choose_bias(model: Attended, kind: str = "best") -> Choice:
     """Return the bias under which the rollout is as even as can be.
 
     >>> recent = np.tril(0.5 ** np.subtract.outer(np.arange(8), np.arange(8)).clip(0))
     >>> model = Attended(np.tile(recent / recent.sum(1, keepdims=True), (3, 1, 1, 1)), np.full(3, 0.5), 2)
-    >>> chosen_bias(model, "alibi").description["slope"] < 0
+    >>> choose_bias(model, "alibi").description["slope"] < 0
     True
     """
     if kind == "layers":
-        return _by_layer(model, criterion)
+        return _by_layer(model)
     if kind == "best":
-        found = [chosen_bias(model, name, criterion) for name in SMOOTH]
+        found = [choose_bias(model, name) for name in SMOOTH]
     elif kind == "flat":
-        found = [flat_share(model, share, criterion) for share in range(1, model.heads + 1)]
+        found = [flat_share(model, share) for share in range(1, model.heads + 1)]
     else:
-        found = [_in_one_number(model, kind, lambda x: described(smooth(kind, x, model.n)), RANGES[kind], criterion)]
+        found = [_in_one_number(model, kind, lambda x: described(smooth(kind, x, model.n)), RANGES[kind])]
     return min(found, key=lambda choice: choice.value)
 
 
-def evaluated(model: Attended, kind: str, description: Description, criterion: str = "uniform") -> Choice:
+def evaluate(model: Attended, kind: str, description: Description) -> Choice:
     """Return a bias with the profile that is expected of it."""
     p = model.profile(layered_biases(description, len(model.lambda_), model.heads))
-    return Choice(kind, description, p, CRITERIA[criterion](p))
+    return Choice(kind, description, p, distance_to_even(p))
 
 
 def power(alpha: float) -> PositionBias:
@@ -240,7 +225,7 @@ def _factors(bias: PositionBias, n: int) -> Float[np.ndarray, "n n"]:
     return np.asarray(np.exp(z - z.max(-1, keepdims=True)))
 
 
-def flat_share(model: Attended, share: int, criterion: str = "uniform") -> Choice:
+def flat_share(model: Attended, share: int) -> Choice:
     """Return flat logits in the last ``share`` heads, with the cut-off that makes the rollout as even as can be."""
 
     def heads(x: float) -> Description:
@@ -248,30 +233,30 @@ def flat_share(model: Attended, share: int, criterion: str = "uniform") -> Choic
         return [described(NoBias())] * (model.heads - share) + [flat] * share
 
     low, high = np.log(RANGES["flat"]).tolist()
-    return _in_one_number(model, "flat", heads, (low, high), criterion)
+    return _in_one_number(model, "flat", heads, (low, high))
 
 
-def _by_layer(model: Attended, criterion: str) -> Choice:
+def _by_layer(model: Attended) -> Choice:
     """Search exponents or slopes, whichever are better for all layers, from there on by Powell's method."""
     from scipy.optimize import minimize
 
-    shared = min((chosen_bias(model, kind, criterion) for kind in ("log", "alibi")), key=lambda choice: choice.value)
+    shared = min((choose_bias(model, kind) for kind in ("log", "alibi")), key=lambda choice: choice.value)
     kind, bias, T = shared.kind, position_bias(shared.description), len(model.lambda_)
     start = exponent(bias) if kind == "log" else getattr(bias, "slope", 0.0) * model.n
 
     def value(x: np.ndarray) -> float:
-        return CRITERIA[criterion](model.profile(tuple((smooth(kind, float(y), model.n),) * model.heads for y in x)))
+        return distance_to_even(model.profile(tuple((smooth(kind, float(y), model.n),) * model.heads for y in x)))
 
     options = {"maxiter": SWEEPS, "maxfev": EVALUATIONS, "xtol": 1e-2, "ftol": 1e-4}
     done = minimize(value, np.full(T, start), method="Powell", bounds=[RANGES[kind]] * T, options=options)
     own: list[Any] = [[described(smooth(kind, float(x), model.n))] * model.heads for x in done.x]
     same: list[Any] = [[shared.description] * model.heads] * T
-    found = [evaluated(model, "layers", description, criterion) for description in (own, same)]
+    found = [evaluate(model, "layers", description) for description in (own, same)]
     return min(found, key=lambda choice: choice.value)
 
 
 def _in_one_number(
-    model: Attended, kind: str, describe: Callable[[float], Description], limits: tuple[float, float], criterion: str
+    model: Attended, kind: str, describe: Callable[[float], Description], limits: tuple[float, float]
 ) -> Choice:
     """Return the best of a grid, refined between its neighbours."""
     from scipy.optimize import minimize_scalar
@@ -279,7 +264,7 @@ def _in_one_number(
     found: list[tuple[float, Choice]] = []
 
     def value(x: float) -> float:
-        found.append((x, evaluated(model, kind, describe(float(x)), criterion)))
+        found.append((x, evaluate(model, kind, describe(float(x)))))
         return found[-1][1].value
 
     grid = np.linspace(limits[0], limits[1], POINTS)

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from posbias.design import KINDS, SMOOTH, Attended, Description, chosen_bias, exponent, flat_share, power
+from posbias.design import KINDS, SMOOTH, Attended, Description, choose_bias, exponent, flat_share, power
 from posbias.measure.instrument import Instrument
 from posbias.models.attention import Reading
 from posbias.models.biases import added_biases, divided_logits
@@ -113,7 +113,7 @@ def proposed(model: Attended, evaluations: int) -> dict[Setting, Description]:
     shares = np.unique(np.linspace(H, 1, max(1, min(H, evaluations // 4))).astype(int))
     found: dict[Setting, Description] = {}
     for kind, few in zip(SMOOTH, np.array_split(np.arange(evaluations - shares.size), len(SMOOTH)), strict=True):
-        best = chosen_bias(model, kind).description
+        best = choose_bias(model, kind).description
         for strength in np.linspace(0, STRONGEST, few.size + 1)[1:].tolist():
             found[float(KINDS.index(kind)), strength] = strengthened(best, strength)
     for share in shares.tolist():

@@ -54,7 +54,7 @@ def test_without_content_the_prediction_is_what_the_model_does(studies, name, de
     study = studies[name]
     with divided_logits(study.instrument.model, 1e9):
         plain, found = measure(study), measure(study, bias=description)
-    model = design.attended(plain)
+    model = design.read_attention(plain)
     same = design.Attended(model.kernels, found.lambda_frobenius.values, 4)
     biases = layered_biases(description, 3, 4)
     assert np.abs(same.profile(biases) - predict(found, "kernels")).max() < 1e-6
@@ -85,23 +85,22 @@ def recent():
     return design.Attended(np.tile(A, (3, 1, 1, 1)), np.full(3, 0.5), 2)
 
 
-@pytest.mark.parametrize("criterion", design.CRITERIA)
-def test_what_is_chosen_beats_the_model_and_its_neighbours(recent, criterion):
-    plain = design.evaluated(recent, "none", {"kind": "none"}, criterion)
-    found = {kind: design.chosen_bias(recent, kind, criterion) for kind in design.KINDS}
+def test_what_is_chosen_beats_the_model_and_its_neighbours(recent):
+    plain = design.evaluate(recent, "none", {"kind": "none"})
+    found = {kind: design.choose_bias(recent, kind) for kind in design.KINDS}
     for kind, choice in found.items():
         assert choice.kind == kind and choice.value < plain.value, kind
-        again = design.evaluated(recent, kind, choice.description, criterion)
+        again = design.evaluate(recent, kind, choice.description)
         assert again.value == choice.value and np.array_equal(again.profile, choice.profile)
     assert found["layers"].value <= min(found["log"].value, found["alibi"].value)
-    best = design.chosen_bias(recent, "best", criterion)
+    best = design.choose_bias(recent, "best")
     assert best.value == min(found[kind].value for kind in design.SMOOTH)
     alpha, slope = exponent(position_bias(found["log"].description)), found["alibi"].description["slope"]
     for factor in (0.95, 1.05):
         others = {"log": described(power(alpha * factor)), "alibi": {"kind": "alibi", "slope": slope * factor}}
         for kind, other in others.items():
-            assert design.evaluated(recent, kind, other, criterion).value >= found[kind].value - 1e-6, kind
-    shares = [design.flat_share(recent, share, criterion).value for share in (1, 2)]
+            assert design.evaluate(recent, kind, other).value >= found[kind].value - 1e-6, kind
+    shares = [design.flat_share(recent, share).value for share in (1, 2)]
     assert found["flat"].value == min(shares)
 
 
@@ -121,19 +120,13 @@ def test_factors_of_keys_are_those_of_the_bias(recent, monkeypatch, bias):
     assert steep[-1] == pytest.approx(1) and np.isfinite(steep).all()
 
 
-def test_criteria_by_hand():
-    p = np.array([0.1, 0.1, 0.2, 0.6])
-    assert design.distance_to_even(p) == pytest.approx((0.15 + 0.3 + 0.35) / 3)
-    assert design.worst_place(p) == pytest.approx(0.4)
-    long = np.full(160, 1 / 160)
-    long[10:20] /= 4
-    assert design.worst_place(long / long.sum()) == pytest.approx(0.25 / (1 - 7.5 / 160))
-    assert design.worst_place(np.full(20, 0.05)) == pytest.approx(1), "parts of one token and of two"
+def test_the_distance_to_even_by_hand():
+    assert design.distance_to_even(np.array([0.1, 0.1, 0.2, 0.6])) == pytest.approx((0.15 + 0.3 + 0.35) / 3)
 
 
 def test_the_mean_over_heads_stands_for_each_where_only_it_is_there(studies):
     plain = measure(studies["llama"])
-    each, mean = design.attended(plain), design.attended(plain.drop_vars("attention_heads"))
+    each, mean = design.read_attention(plain), design.read_attention(plain.drop_vars("attention_heads"))
     assert each.kernels.shape[1] == 4 and mean.kernels.shape[1] == 1 and mean.heads == 4
     none = layered_biases({"kind": "none"}, 3, 4)
     assert np.abs(each.profile(none) - mean.profile(none)).max() < 1e-6
@@ -155,7 +148,7 @@ def test_the_command_writes_what_the_option_takes(file, tmp_path, capsys, kind):
     said = capsys.readouterr().out
     found = read_bias(str(output))
     found.check("llama", 3, 4)
-    choice = design.chosen_bias(design.attended(read_results(file)), kind)
+    choice = design.choose_bias(design.read_attention(read_results(file)), kind)
     wish = layered_biases(choice.description, 3, 4)
     assert json.loads(description_text(layered_biases(found.description, 3, 4))) == json.loads(description_text(wish))
     assert f"W1 to uniform {choice.value:.4f}" in said and said.splitlines()[0] in output.read_text()
@@ -173,7 +166,7 @@ def test_measurements_that_do_not_serve_are_refused(studies, file, tmp_path, cap
         assert command("design", "--measured", tmp_path / "other.nc", "-o", tmp_path / "b.yaml") == 2
         assert said in capsys.readouterr().err and not (tmp_path / "b.yaml").exists()
     with pytest.raises(ValueError, match="measurement: expected --quantities"):
-        design.attended(summarise(results))
+        design.read_attention(summarise(results))
 
 
 def test_closed_forms_by_hand():

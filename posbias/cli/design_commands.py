@@ -36,9 +36,6 @@ class Asked:
         "Of such a bias: one exponent or one slope for all heads, one for each layer, or the best of these, unless "
         "given; or flat logits in some heads of each layer, which hide near keys and cost most.",
     )
-    criterion: Literal["uniform", "worst"] | None = setting(
-        None, "Nearest to uniform, unless given, or the largest influence of the worst sixteenth of the prompt."
-    )
     overwrite: bool = setting(False, "Replace the file if it is there.")
 
 
@@ -63,12 +60,12 @@ def design(
     asked = Asked(**options)
     check_output(output, (".yaml", ".yml"), overwrite=asked.overwrite)
     if asked.measured is None:
-        refuse_given(asked, ("kind", "criterion"), "none without --measured")
+        refuse_given(asked, ["kind"], "none without --measured")
         report, text = _of_new(asked)
     else:
         refuse_given(asked, ("depth", "heads", "length", "lambda_", "local"), "none beside --measured")
         refuse_same(output, asked.measured)
-        report, text = _of_finished(asked.measured, asked.kind or "best", asked.criterion or "uniform")
+        report, text = _of_finished(asked.measured, asked.kind or "best")
         report.append(f"try it: posbias measure --bias {output}")
     write_whole(output, "".join(f"# {line}\n" for line in report) + text)
     typer.echo("\n".join([*report, f"written: {output}"]))
@@ -93,25 +90,23 @@ def _of_new(asked: Asked) -> tuple[list[str], str]:
     return [*report, f"nearest: {name}"], config_text(config)
 
 
-def _of_finished(measured: Path, kind: str, criterion: str) -> tuple[list[str], str]:
+def _of_finished(measured: Path, kind: str) -> tuple[list[str], str]:
     """Return what is said of the bias for a finished model, and the file with it."""
     from posbias.netcdf import check_measurement
 
     check_measurement(measured)
 
     from posbias.configuration import yaml_text
-    from posbias.design import attended, chosen_bias, distance_to_even, evaluated, worst_place
+    from posbias.design import choose_bias, evaluate, read_attention
     from posbias.measure.results import read_results
 
     results = read_results(measured)
-    model = attended(results)
-    found = chosen_bias(model, kind, criterion)
-    before = evaluated(model, "none", {"kind": "none"}).profile
+    model = read_attention(results)
+    found, before = choose_bias(model, kind), evaluate(model, "none", {"kind": "none"})
     shape = f"{len(model.lambda_)} layers x {model.heads} heads, {model.n} tokens"
-    report = [f"{results.attrs['model']}: {shape}; kind {found.kind}, criterion {criterion}"]
-    for name, p in (("rollout as measured", before), ("expected with the bias", found.profile)):
-        worst = f"worst place {worst_place(p):.3f} of an even share"
-        report.append(f"{name}: W1 to uniform {distance_to_even(p):.4f}, {worst}")
+    report = [f"{results.attrs['model']}: {shape}; kind {found.kind}"]
+    for name, choice in (("rollout as measured", before), ("expected with the bias", found)):
+        report.append(f"{name}: W1 to uniform {choice.value:.4f}")
     return report, yaml_text({"position_bias": found.description})
 
 

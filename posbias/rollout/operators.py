@@ -14,8 +14,6 @@ from scipy.linalg.blas import daxpy
 from scipy.sparse.linalg import LinearOperator
 from scipy.special import softmax
 
-from posbias.rollout.masks import Mask
-
 SEGMENT = 512  # tokens held at a time for every head: large enough for numpy, small enough for the cache
 SAFE = 500.0  # exp(±500) stays far inside the range of a double
 NO_MORE = 45.0  # exp(-45) is below the rounding of the sum it would be added to
@@ -146,74 +144,6 @@ class Window(Kernel):
         for distance, share in enumerate(self.shares if later.size else ()):
             daxpy(later, out[width - distance : len(X) - distance].ravel(), a=share)  # adds in place
         return out
-
-
-class BothWays(Kernel):
-    """The same heads where the first ``together`` of the tokens see one another, and later ones their past.
-
-    Key j then weighs exp(slope·(j - K + 1)) in all K rows alike, so that one sum over rows serves all keys; only a
-    row's own key differs. The last row, whose own key is the heaviest, is taken relative to its neighbour.
-
-    >>> BothWays(2, 2, np.zeros(1), np.zeros(1), np.ones(1)).rmatvec(np.array([1.0, 0.0])).tolist()
-    [0.5, 0.5]
-    """
-
-    def __init__(
-        self,
-        n: int,
-        together: int,
-        slopes: Float[np.ndarray, "H"],
-        diagonal: Float[np.ndarray, "H"],
-        weights: Float[np.ndarray, "H"],
-    ) -> None:
-        super().__init__(n)
-        self.K, self.heads = min(together, n), list(zip(slopes, diagonal, weights, strict=True))
-        self.past = Geometric(n, slopes, diagonal, weights)
-
-    def _rmatmat(self, X: np.ndarray) -> np.ndarray:
-        K, later, out = self.K, X.copy(), np.zeros(X.shape)
-        if 1 < K:
-            later[:K] = 0.0
-            out[:K] = sum(w * self._among_first(slope, d, X[:K]) for slope, d, w in self.heads)
-        return np.asarray(out + self.past.rmatmat(later) if later.any() else out)
-
-    def _among_first(self, slope: float, d: float, X: np.ndarray) -> np.ndarray:
-        """Return AᵀX of one head and of rows that all see one another."""
-        distance = np.arange(len(X) - 1.0, -1.0, -1.0)[:, None]
-        key = np.exp(-min(slope, STEEPEST) * distance)
-        own = (d - slope * distance)[:-1]
-        top = np.maximum(own, 0.0)
-        rate = X[:-1] / (np.exp(own - top) + np.exp(-top) * _others(key)[:-1])
-        out = key * _others(np.append(rate * np.exp(-top), np.zeros((1, X.shape[1])), axis=0))
-        out[:-1] += rate * np.exp(own - top)
-        beside = max(d, -slope)
-        near = np.exp(-slope - beside) * np.exp(-min(slope, STEEPEST) * (distance[:-1] - 1))
-        last = X[-1:] / (np.exp(d - beside) + near.sum())
-        out[-1:] += last * np.exp(d - beside)
-        out[:-1] += last * near
-        return np.asarray(out)
-
-
-def _others(x: np.ndarray) -> np.ndarray:
-    """Return Σ_{i ≠ j} x[i] for each j as sums of what stands before and after, so that nothing cancels."""
-    none = np.zeros_like(x[:1])
-    before, after = np.append(none, x[:-1].cumsum(axis=0), axis=0), np.append(none, x[:0:-1].cumsum(axis=0), axis=0)
-    return np.asarray(before + after[::-1])
-
-
-def sloped(
-    n: int,
-    slopes: Float[np.ndarray, "H"],
-    diagonal: Float[np.ndarray, "H"],
-    weights: Float[np.ndarray, "H"],
-    mask: Mask,
-) -> Kernel:
-    """Return heads of slopes ≥ 0 under a mask as one operator."""
-    if mask.kind == "causal":
-        return Geometric(n, slopes, diagonal, weights)
-    if mask.kind == "window":
-        return Window(n, mask.width, slopes, diagonal, weights)
-    return BothWays(n, n if mask.kind == "full" else mask.width, slopes, diagonal, weights)
 
 
 class Powers(Kernel):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from posbias import errors
 from posbias.errors import Numbers
 from posbias.files import write_whole
 
-HEADER = ["token_position", "probability"]
+HEADER = "token_position,probability"
 
 
 def mean_position(p: Numbers) -> float:
@@ -108,26 +107,19 @@ def u_shape(p: Numbers, *, ends: int = 1, smooth: int = 1, tolerance: float = TO
 def write_profile(path: Path | str, p: Numbers) -> None:
     """Write ``token_position,probability`` lines at full precision; the file is written whole or not at all."""
     p = errors.distribution("profile", p)
-    lines = [",".join(HEADER), *(f"{j},{x!r}" for j, x in enumerate(p.tolist()))]
+    lines = [HEADER, *(f"{j},{x!r}" for j, x in enumerate(p.tolist()))]
     write_whole(Path(path), "\n".join(lines) + "\n")
 
 
 def read_profile(path: Path | str) -> Float[np.ndarray, "n"]:
     """Read a profile written by :func:`write_profile` or by the authors' rollout program."""
     try:
-        with Path(path).open(newline="", encoding="utf-8") as file:
-            rows = list(csv.reader(file))
-    except (UnicodeDecodeError, csv.Error):
-        raise errors.invalid(str(path), "a CSV file with a profile", "another format") from None
-    if not rows or [x.strip() for x in rows[0]] != HEADER:
-        raise errors.invalid(f"{path}: header", ",".join(HEADER), ",".join(rows[0]) if rows else "an empty file")
-    values = []
-    for j, row in enumerate(rows[1:]):
-        try:
-            position, value = map(float, row)
-        except ValueError:
-            raise errors.invalid(f"{path}: line {j + 2}", "a position and a probability", ",".join(row)) from None
-        if position != j:
-            raise errors.invalid(f"{path}: line {j + 2}", f"position {j}", row[0])
-        values.append(value)
-    return errors.distribution(f"{path}: probability", values, tolerance=1e-6)
+        header, *lines = Path(path).read_text(encoding="utf-8").splitlines() or [""]
+        table = np.array([line.split(",") for line in lines], dtype=float).reshape(-1, 2)
+    except ValueError as error:  # other bytes than UTF-8 too
+        raise errors.invalid(str(path), "a position and a probability in each line", errors.short(error)) from None
+    if header.strip() != HEADER:
+        raise errors.invalid(f"{path}: header", HEADER, header or "an empty file")
+    if (table[:, 0] != np.arange(len(table))).any():
+        raise errors.invalid(str(path), "positions from 0 on", table[:9, 0].tolist())
+    return errors.distribution(f"{path}: probability", table[:, 1], tolerance=1e-6)

@@ -172,18 +172,18 @@ def checked_network(
     row: int = -1,
 ) -> Network:
     """Return the numbers of a network, their shapes checked; arguments and errors as in :func:`untrained_profile`."""
-    kernels, n, gain = _sizes(kernels, gains, n)
-    T = len(gain)
-    beside = errors.finite_array("parallel", parallel, ndim=(0, 1))
-    if beside.size not in (1, T):
-        raise errors.invalid("parallel", f"one value or {T}", beside.size)
+    layers = kernels if isinstance(kernels, Layers) else WrittenOut(kernels, ndim=(2, 3, 4))
+    n, H, T = layers.tokens(n), layers.H, layers.T or max(len(np.atleast_1d(gains)), 1)
+    gain = _factors("gains", gains, (T,), (T, H))
+    if gain.ndim == 1:
+        gain = gain[:, None] * np.sqrt(np.broadcast_to(layers.weights, (T, H)))
     if isinstance(steps, BinSteps):
         _factors("steps", steps.diagonals, (T, n))
     elif steps is not None:
         steps = _factors("steps", steps, (T, n, n))
-    before, after = _factors("scales", scales, (T, n)), _factors("outputs", outputs, (T, n))
-    is_beside, row = np.broadcast_to(beside > 0, (T,)), errors.index("row", row, n)
-    return Network(kernels, n, gain, before, after, steps, is_beside, row)
+    before, after = (_factors(*x, (T, n)) for x in (("scales", scales), ("outputs", outputs)))
+    beside = np.broadcast_to(np.asarray(parallel) > 0, (T,))
+    return Network(layers, n, gain, before, after, steps, beside, errors.index("row", row, n))
 
 
 def two_sided(kernels: Layers, t: int, X: Float[np.ndarray, "n n"], weights: Numbers) -> Float[np.ndarray, "n n"]:
@@ -202,35 +202,15 @@ def unit(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
     return np.asarray(x / x.sum())
 
 
-def _sizes(kernels: Kernels, gains: Numbers, n: int | None) -> tuple[Layers, int, np.ndarray]:
-    """Return kernels with heads, the number of tokens and the gains (T, H), or raise ValueError."""
-    gain = errors.finite_array("gains", gains, ndim=(1, 2))
-    if (gain < 0).any() or not gain.size or gain.max() > LARGEST:
-        raise errors.invalid("gains", f"numbers from 0 to {LARGEST:g}, one or more", _described(gain))
-    layers = kernels if isinstance(kernels, Layers) else WrittenOut(kernels, ndim=(2, 3, 4))
-    T, H, n = len(gain), layers.H, layers.tokens(n)
-    if layers.T not in (None, T):
-        raise errors.invalid("gains", f"{layers.T} layers, as kernels have", T)
-    if gain.ndim == 1:
-        gain = gain[:, None] * np.sqrt(np.broadcast_to(layers.weights, (T, H)))
-    if gain.shape != (T, H):
-        raise errors.invalid("gains", f"({T},) or ({T}, {H})", f"shape {gain.shape}")
-    return layers, n, gain
-
-
-def _described(x: np.ndarray) -> str:
-    return f"shape {x.shape}" + (f", {x.min():.3g} to {x.max():.3g}" if x.size else "")
-
-
-def _factors(field: str, values: Numbers | None, shape: tuple[int, ...]) -> np.ndarray:
-    """Return numbers of a shape, 1 for None; factors are at least 0, matrices are so on their diagonals."""
+def _factors(field: str, values: Numbers | None, *shapes: tuple[int, ...]) -> np.ndarray:
+    """Return numbers of one of the shapes, 1 for None; factors are at least 0, matrices are so on their diagonals."""
     if values is None:
-        return np.ones(shape)
-    x = errors.finite_array(field, values, ndim=(len(shape),))
+        return np.ones(shapes[0])
+    x = errors.finite_array(field, values, ndim=tuple(map(len, shapes)))
     least = np.diagonal(x, axis1=-2, axis2=-1) if x.ndim == 3 else x
-    if x.shape != shape or (least < 0).any() or np.abs(x).max() > LARGEST:
-        expected = f"{shape} numbers from 0 to {LARGEST:g}{', of any sign off diagonals' if x.ndim == 3 else ''}"
-        raise errors.invalid(field, expected, _described(x))
+    if x.shape not in shapes or (least < 0).any() or np.abs(x).max() > LARGEST:
+        expected = f"{' or '.join(map(str, shapes))} numbers from 0 to {LARGEST:g}, of any sign off diagonals"
+        raise errors.invalid(field, expected, f"shape {x.shape}, {x.min(initial=0):.3g} to {x.max(initial=0):.3g}")
     return x
 
 

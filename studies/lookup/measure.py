@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from posbias.design import Description, chosen_bias
+from posbias.design import Description, choose_bias
 from posbias.measure.instrument import Instrument
 from posbias.models.attention import Reading
 from posbias.models.biases import added_biases, given_biases
@@ -156,7 +156,7 @@ def _tested(model: PreTrainedModel, setting: Setting, n: int, seed: int, evaluat
     """Return what every condition does on prompts of n pairs."""
     added = Additions(Instrument(model), _asking(setting, n, SEEN, SEARCH_SEED - seed))
     given: dict[str, Description] = {
-        "engine": chosen_bias(added.attended).description,
+        "engine": choose_bias(added.attended).description,
         "removed": taken_back(setting),
     }
 

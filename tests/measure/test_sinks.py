@@ -9,7 +9,7 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 from measuring import EVERYTHING, N, make, prompts, save, write_documents
 from scipy.special import softmax
 
-from posbias.design import attended
+from posbias.design import read_attention
 from posbias.measure.corpus import Corpus
 from posbias.measure.instrument import Instrument
 from posbias.measure.ladder import Rungs
@@ -89,7 +89,7 @@ def test_what_needs_rows_of_one_is_left_out_or_refused(results):
     kept = summarise(results["whole"])
     assert "attention_received" in kept and "monotonicity_violated" not in kept
     with pytest.raises(ValueError, match="measurement: expected attention whose rows sum to one, received one with si"):
-        attended(results["whole"])
+        read_attention(results["whole"])
 
 
 def test_a_report_says_what_sinks_take(results, tmp_path):

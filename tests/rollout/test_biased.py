@@ -7,12 +7,11 @@ from scipy.sparse.linalg import aslinearoperator
 
 from posbias.configuration import RolloutConfig
 from posbias.rollout import masks
-from posbias.rollout.head_kernels import head_kernel
 from posbias.rollout.influence import influence_profile, rollout_matrix
 from posbias.rollout.kernels import attention_kernel
 from posbias.rollout.logits import content_logits
 from posbias.rollout.position_bias import AlibiBias, FlatBias, LogBias, NoBias, RatioBias, described
-from posbias.rollout.structured import biased_kernels
+from posbias.rollout.structured import biased_kernels, head_kernel
 from posbias.rollout.untrained import aligned_profile, untrained_profile
 
 HEADS = [

@@ -8,7 +8,7 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 
 from measuring import make, prompts
 
-from posbias.design import Attended, chosen_bias, power
+from posbias.design import Attended, choose_bias, power
 from posbias.measure.instrument import Instrument
 from posbias.rollout.position_bias import AlibiBias, LogBias, NoBias, described, layered_biases
 from studies.additions import Additions, Attempt, bezier_curve, genetic_search, proposed, strengthened
@@ -26,7 +26,7 @@ def test_proposals_are_as_many_as_asked_for_and_of_every_kind():
     shares = [setting[1] for setting in found if setting[0] == 3]
     assert len(shares) == 6 and max(shares) == 1
     assert [part["kind"] for part in found[3.0, 0.5]] == ["none"] * 3 + ["flat"] * 3
-    assert found[0.0, 1.5] == strengthened(chosen_bias(model, "log").description, 1.5)
+    assert found[0.0, 1.5] == strengthened(choose_bias(model, "log").description, 1.5)
     assert strengthened(described(AlibiBias(-0.2)), 0.5) == described(AlibiBias(-0.1))
     assert strengthened(described(power(-2.0)), 0.25) == described(LogBias(-0.5))
 

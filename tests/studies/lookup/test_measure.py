@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from posbias import cli
-from posbias.design import Attended, chosen_bias
+from posbias.design import Attended, choose_bias
 from posbias.measure.instrument import Instrument
 from posbias.models.biases import added_biases, divided_logits
 from posbias.rollout.influence import influence_profile
@@ -107,7 +107,7 @@ def test_engine_is_what_is_chosen_from_attention_alone(folder, found):
     instrument.forward(ids, lambda reading: weights.append(reading.probabilities.double().mean(0).numpy()))
     seen = Attended(np.stack(weights), instrument.measure(ids).lambda_frobenius.double().mean(0).numpy(), 4)
     applied = json.loads(str(of(found, "applied", "engine", 1)))
-    expected = seen.profile(layered_biases(chosen_bias(seen).description, 1, 4))
+    expected = seen.profile(layered_biases(choose_bias(seen).description, 1, 4))
     np.testing.assert_allclose(seen.profile(layered_biases(applied, 1, 4)), expected, atol=1e-4)
     assert np.abs(seen.profile(layered_biases({"kind": "none"}, 1, 4)) - expected).max() > 5e-3
     with added_biases(model, applied):
