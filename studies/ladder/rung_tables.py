@@ -106,15 +106,6 @@ def pairing_table(rungs: Entries) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def encoding_of(model: str) -> str:
-    """Return the position encoding of a reference model.
-
-    >>> encoding_of("mistral-12")
-    'rotary'
-    """
-    return next(name for name, models in ENCODINGS.items() if model in models)
-
-
 def decisions(rungs: Entries, before: Profiles, after: Profiles, *, resamples: int = 1000) -> pd.Series:
     """Return for each model whether the second profile is nearer than the first (1), further (-1) or neither, by Holm.
 

@@ -99,29 +99,6 @@ def law_moments(
     return np.stack(moments[::-1])
 
 
-def turned_moments(
-    A: Float[np.ndarray, "T H n n"], maps: Float[np.ndarray, "T S H d d"], top: Float[np.ndarray, "n n"]
-) -> Float[np.ndarray, "depths n n"]:
-    """Return what :func:`law_moments` does if gradients are turned at random above each layer; any maps will do.
-
-    G_{t-1} = G_t + Σ_h m_h (A_hᵀ G_t + G_t A_h) + Σ_{h,h'} c_{hh'} A_hᵀ G_t A_h', where m_h = E tr M_h / d and
-    c_{hh'} = E tr(M_h M_h'ᵀ) / d over prompts.
-
-    Source: this project.
-
-    >>> turned_moments(np.eye(1)[None, None], np.array([[[[[2.0]]]]]), np.eye(1)).ravel().tolist()
-    [9.0, 1.0]
-    """
-    d, moments = maps.shape[-1], [top]
-    m = np.einsum("tshaa->th", maps) / maps.shape[1] / d
-    c = np.einsum("tshab,tsgab->thg", maps, maps) / maps.shape[1] / d
-    for A_t, m_t, c_t in zip(A[::-1], m[::-1], c[::-1], strict=True):
-        G = moments[-1]
-        mean = np.einsum("h,hij->ij", m_t, A_t)
-        moments.append(G + mean.T @ G + G @ mean + np.einsum("hg,hij,ik,gkl->jl", c_t, A_t, G, A_t, optimize=True))
-    return np.stack(moments[::-1])
-
-
 def aligned_sizes(
     A: Float[np.ndarray, "T H n n"], gains: Float[np.ndarray, "T H"], top: Float[np.ndarray, "n"]
 ) -> Float[np.ndarray, "depths n"]:

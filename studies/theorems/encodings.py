@@ -337,18 +337,6 @@ def exact_product(A: Matrix, B: Matrix) -> list[list[Rational]]:
     return [[sum(a * b for a, b in zip(row, column, strict=True)) for column in columns] for row in A]
 
 
-def exact_powers(A: Matrix, T: int) -> list[list[list[Rational]]]:
-    """Return A, A², …, A^T as products of matrices of rationals: what the closed form is checked against.
-
-    >>> exact_powers([[1, 0], [2, 3]], 2)[1]
-    [[1, 0], [8, 9]]
-    """
-    powers = [[list(row) for row in A]]
-    for _ in range(T - 1):
-        powers.append(exact_product(A, powers[-1]))
-    return powers
-
-
 def power_row(row: Float[np.ndarray, "m"], own: Float[np.ndarray, "m"], T: int) -> Float[np.ndarray, "T m"]:
     """Return P_T[i, j] = A[i, j] h_{T-1}(A[j, j], …, A[i, i]) for one query i, every key j ≤ i and T = 1, 2, ….
 

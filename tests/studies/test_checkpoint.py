@@ -4,8 +4,7 @@ import errno
 from pathlib import Path
 
 import pytest
-
-torch = pytest.importorskip("torch", reason="torch is not installed")
+import torch
 
 from studies.checkpoint import restore, save, settings_of
 

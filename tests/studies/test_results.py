@@ -86,11 +86,6 @@ def test_entries_are_found_by_kind_and_by_seed(tmp_path):
     assert list(found) == ["m"] and list(found["m"]) == [2, 10] and found["m"][10].attrs["text"] == "m.seed-10.kind"
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(ValueError, match="nowhere.nc"):
-        results.load("nowhere", tmp_path)
-
-
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_every_entry_says_what_it_is_and_what_makes_it_again(question):
     kept = results.load(question)

@@ -1,6 +1,5 @@
 """Studies by their commands: entries, where they come from, what is kept, and numbers that were measured before."""
 
-import argparse
 import importlib
 import json
 import shlex
@@ -8,9 +7,7 @@ import shutil
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch", reason="torch is not installed")
-
+import torch
 import xarray as xr
 from measuring import save
 from safetensors.torch import load_file, save_file
@@ -203,15 +200,6 @@ def test_position_0_is_read_with_a_start_token_and_without(tmp_path):
     path = data["path"].values
     assert not path[0].any() and (path[1] > 0.1).all() and data["tokens"].values.tolist()[0] == 1
     assert (data["path_next"] > 0).all() and not data["peers"].any()
-
-
-def test_small_networks_and_published_sizes_are_drawn(tmp_path):
-    asked = argparse.Namespace(only=["falcon-rw-1b"], trained=None, wikitext=None)  # not measured unless it is named
-    ((entry, (source,), *_),) = making._entries("random", STUDIES["untrained"]["random"], asked)
-    assert entry == "falcon-rw-1b.random" and source.tokenizer == "reference/llama-12"
-    run("untrained", "small", "--only", "gpt2", *tiny(tmp_path / "untrained.nc", prompts=1, length=8))
-    data = load("untrained", tmp_path)["small-gpt2.random"]
-    assert {"influence", "influence_random", "profile", "overlap"} <= set(data) and data.sizes["seed"] == 3
 
 
 def test_a_model_in_a_directory_is_studied_and_has_no_twin(tmp_path, capsys):

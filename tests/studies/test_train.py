@@ -10,9 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch", reason="torch is not installed")
-xr = pytest.importorskip("xarray", reason="xarray is not installed")
+import torch
+import xarray as xr
 
 from studies import checkpoint
 from studies import train as trainer

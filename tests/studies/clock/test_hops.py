@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.integrate import quad
 
 from posbias import influence_profile, structured_kernels
-from posbias.rollout.clock import hop_distribution, poisson_distribution, uniform_clock_density
+from posbias.rollout.clock import hop_distribution, poisson_distribution
 from studies.clock import hops
 
 ONE = structured_kernels(1, slope=[0.3, 0.05], diagonal=[0.5, -0.2], H=2)
@@ -40,11 +39,6 @@ def test_error_of_weights_is_within_its_bound(lambdas, exact):
     assert weights @ np.arange(weights.size) == pytest.approx(sum(lambdas))  # the total is kept
 
 
-def test_largest_are_the_exact_ones():
-    weights, bound = hops.partly_exact_hops([0.1, 1.0, 0.2], 1)
-    assert weights[0] == 0 and bound < hops.partly_exact_hops([0.1, 1.0, 0.2], 0)[1]
-
-
 def test_mean_kernel_is_the_mean_of_the_matrices():
     kernels = structured_kernels(2, slope=[[0.3, 0.1], [0.2, 0.4]], diagonal=[[1.0, -1.0]], H=2)
     mean = hops.mean_kernel(kernels, [0.2, 0.6]).dense(0, 5)
@@ -58,13 +52,6 @@ def test_one_and_two_hops_by_hand():
     x = np.array([0.1, 0.5, 0.9])
     np.testing.assert_allclose(hops.limit_distribution(x, ONE_HOP), x)  # one uniform number
     np.testing.assert_allclose(hops.limit_distribution(x, TWO_HOPS), x * (1 - np.log(x)))  # product of two
-
-
-def test_distribution_is_the_integral_of_the_density():
-    a, b, tau = 0.2, 0.7, 2.5
-    low, high = hops.limit_distribution(np.array([a, b]), poisson_distribution(tau))
-    mass = quad(lambda x: float(uniform_clock_density(np.array([x]), tau)[0]), a, b)[0]
-    assert high - low == pytest.approx(mass, abs=1e-10)
 
 
 def test_distance_of_the_clock_is_the_formula(n=16):

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
-from posbias import influence_profile, structured_kernels, u_shape
+from posbias import structured_kernels, u_shape
 from posbias.rollout.clock import hop_distribution, poisson_distribution, uniform_clock_density
 from studies.clock.hops import hop_rows, mix_hops
 from studies.clock.trough import (
@@ -33,17 +33,6 @@ def test_density_and_atom_hold_all_influence_and_no_slope_gives_the_bessel_law(c
     assert inside + omega[0] == pytest.approx(1, abs=1e-6)
     x = np.linspace(0.01, 0.99, 50)
     assert limit_density(x, 1e-9, poisson_distribution(2.0)) == pytest.approx(uniform_clock_density(x, 2.0), rel=1e-6)
-
-
-def test_density_is_the_limit_of_rollouts_at_rate_one_over_n():
-    lambdas = [0.9, 0.1, 0.4, 0.2, 0.2]
-    omega, errors = hop_distribution(lambdas), []
-    for n in (400, 800):
-        p = influence_profile(structured_kernels(len(lambdas), slope=3 / n), lambdas, n)
-        x = np.arange(1, n + 1) / n
-        kept = slice(n // 10, n - 1)
-        errors.append(np.abs(n * p / limit_density(x, 3.0, omega) - 1)[kept].max())
-    assert errors[0] < 0.02 and errors[1] == pytest.approx(errors[0] / 2, rel=0.05)
 
 
 @pytest.mark.parametrize(("c", "tau"), [(1.0, 0.9), (12.0, 4.0)])
@@ -82,19 +71,6 @@ def test_a_hump_at_the_end_has_an_interior_minimum_and_is_no_u():
     assert limit_trough(1.2, poisson_distribution(1.6)) is None
 
 
-@pytest.mark.parametrize(("c", "n"), [(0.5, 64), (2.0, 256), (4.0, 1024)])
-def test_at_n_tokens_a_u_also_needs_a_least_mixing(c, n):
-    # the trough, near x = tau / 2c, must not lie before the first token
-    assert not clock_shape(c, 0.95 * 2 * c / n, n).present and clock_shape(c, 1.05 * 2 * c / n, n).present
-
-
-def test_more_mixing_of_one_layer_makes_a_u_at_few_tokens():
-    # the limit forbids it
-    kernels = structured_kernels(3, slope=4 / 256)
-    little, more = (u_shape(influence_profile(kernels, [x, 0.1, 1e-4], 256), tolerance=0.0) for x in (0.02, 0.1))
-    assert more.present and not little.present
-
-
 def test_end_turns_at_the_rising_ratio():
     c, weights, n = np.array([0.0, 2.0, 9.0]), np.array([0.5, 0.2, 0.3]), 4096
     kernels = structured_kernels(1, slope=np.maximum(c, 1e-12) / n, weights=weights)
@@ -103,21 +79,6 @@ def test_end_turns_at_the_rising_ratio():
         p = mix_hops(rows, poisson_distribution(2 * factor * rising_ratio(c, weights)))
         assert (p[-2] > p[-3]) == rises
     assert rising_ratio([3.0]) == pytest.approx(-np.expm1(-3))
-
-
-@pytest.mark.parametrize("c", [[0.0, 4.0], [0.5, 2.0, 8.0]])
-def test_several_slopes_turn_between_the_two_ratios(c):
-    low, high = rising_ratio(c), falling_ratio(c)
-    assert low < high
-    safe = np.maximum(c, 1e-12)
-    assert clock_shape(safe, 2 * 0.97 * low).present and not clock_shape(safe, 2 * 1.03 * high).present
-
-
-@pytest.mark.parametrize("c", [1e-12, 0.5])
-def test_short_prompts_keep_their_digits(c):
-    # 2(1 - e^{-c}), and its half: nothing is lost where the density is nearly flat
-    assert critical_mixing(c) == pytest.approx(-2 * np.expm1(-c), rel=1e-9, abs=0)
-    assert falling_ratio([c]) == pytest.approx(-np.expm1(-c), rel=1e-9, abs=0)
 
 
 @pytest.mark.parametrize("c", [711.0, 1e6])

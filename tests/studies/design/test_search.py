@@ -5,17 +5,14 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
-
-from posbias.comparison.distances import normalised_wasserstein
 from posbias.design import closed_forms
-from posbias.rollout.influence import influence_profile
 from posbias.rollout.position_bias import described
 from posbias.rollout.structured import biased_kernels
 from posbias.rollout.untrained import untrained_profile
 from studies.design import search
-from studies.design.gains import KNOTS, Gains, even_gains, mean_gains
+from studies.design.gains import Gains, even_gains, mean_gains
 from studies.design.search import Task, design, limits, smooth_kernel, to_bias
 
 
@@ -58,19 +55,6 @@ def test_the_smooth_flat_kernel_lies_between_steps_of_the_engines(x):
     assert (between <= 2 * np.abs(keys - np.round(keys)) + 1e-12).all() and between.max() > 0.01
 
 
-@pytest.mark.parametrize("x", [-1.1, 0.9])
-def test_the_gradient_of_a_flat_kernel_is_that_of_differences(x, rng):
-    """The cut-off is found by a root, and its derivative is put in by hand."""
-    X = torch.from_numpy(rng.standard_normal((25, 25)))
-
-    def value(y):
-        return (smooth_kernel("flat", torch.as_tensor(y, dtype=torch.float64), 25) * X).sum()
-
-    at = torch.tensor(x, dtype=torch.float64, requires_grad=True)
-    (slope,) = torch.autograd.grad(value(at), at)
-    assert float(slope) == pytest.approx(float(value(x + 1e-6) - value(x - 1e-6)) / 2e-6, rel=1e-5, abs=1e-7)
-
-
 @pytest.mark.parametrize("layers", ["mixing", "gates", "gates beside"])
 def test_the_objective_is_the_distance_of_the_engines_profile(layers, rng):
     """Without flat heads the smooth kernels are exact; δ = 0 leaves W₁ itself."""
@@ -95,17 +79,6 @@ def test_a_small_search_finds_what_brute_force_finds(law):
     assert found < 0.9 * min(map(task.distance, closed_forms(lambda_, 3, 1).values()))
 
 
-def test_a_longer_prompt_is_designed_for_at_fewer_tokens(monkeypatch):
-    """A design is found at 256 tokens and reported at 1,500; ALiBi's slopes go with the length."""
-    monkeypatch.setitem(search.FINEST, "sizes", 256)
-    lambda_ = np.full(8, 0.5)
-    task = Task(uniform(1500), lambda_, 4, 2)
-    heads = design(task)
-    p = influence_profile(biased_kernels(8, heads), lambda_, 1500)
-    assert normalised_wasserstein(p, uniform(1500)) == task.distance(heads) < 0.02
-    assert min(map(task.distance, closed_forms(lambda_, 4, 2).values())) > 0.1
-
-
 @pytest.mark.parametrize("parallel", [False, True])
 def test_gains_between_positions_are_straight_in_the_logarithm(parallel, rng):
     few, n = gated(rng, parallel=parallel), 12
@@ -122,13 +95,6 @@ def test_gains_between_positions_are_straight_in_the_logarithm(parallel, rng):
     kernels = biased_kernels(3, heads)
     by_hand = untrained_profile(kernels, np.ones(3), n, scales=c, outputs=o, steps=K, parallel=int(parallel))
     np.testing.assert_allclose(Task(uniform(n), few, 2).profile(heads), by_hand, rtol=1e-10)
-
-
-def test_the_mixing_of_uneven_gains_is_that_of_their_root_mean_squares():
-    """Of two tokens with gains 1 and 7, and outputs 1 and 7: c = 5 · 5, where means would make it 4 · 4."""
-    x = np.array([[1.0, 7.0]])
-    few = Gains(np.array([1.0, 2.0]), x, x, 0 * x, np.ones((1, 2, 2)), False)
-    np.testing.assert_allclose(few.mixing(2), [25 / 26])
 
 
 def test_few_tokens_are_kept_as_they_are_and_networks_are_averaged(rng):
@@ -155,13 +121,3 @@ def test_few_tokens_are_kept_as_they_are_and_networks_are_averaged(rng):
     np.testing.assert_allclose(at["outputs"], rms("output_scale"), rtol=1e-5)
     K = np.mean([x.step_gain for x in networks], axis=0)
     np.testing.assert_allclose(np.diagonal(at["steps"], axis1=1, axis2=2), np.diagonal(K, axis1=1, axis2=2), rtol=1e-5)
-
-
-def test_overlaps_are_means_over_pairs_of_different_tokens():
-    n, ones = 40, np.ones((1, 40))
-    K = np.full((1, n, n), 0.5) + 1.5 * np.eye(n)
-    one = {"branch_gain": ones[:, :1], "branch_scale": ones, "output_scale": ones, "parallel": np.zeros(1)}
-    few = mean_gains([SimpleNamespace(**one, step_gain=K)])
-    assert few.positions.size == KNOTS
-    np.testing.assert_allclose(few.overlaps, 0.25, atol=1e-6)
-    np.testing.assert_allclose(few.at(np.arange(1.0, n + 1))["steps"][0], K[0], atol=1e-5)

@@ -51,36 +51,3 @@ def test_what_is_reached(seeds):
     assert np.isclose(rising["to rollout"], rising.flatness) and rising.flatness > 0.1 and even.kind == "flat"
     assert rising["to squares"] == rising["to rollout"]
     assert rising.near == pytest.approx((61 + 62 + 63 + 64) / (64 * 65 / 2))
-
-
-@pytest.mark.parametrize(("n", "smooth"), [(256, 9), (64, 33)])
-def test_a_u_is_read_with_the_width_of_its_length(monkeypatch, n, smooth):
-    def decided(samples, *, smooth, resamples):
-        raise LookupError(smooth)
-
-    monkeypatch.setattr(tables, "u_decisions", decided)
-    with pytest.raises(LookupError, match=f"^{smooth}$"):
-        tables.reached({"llama-12": {0: entry(0.2, np.ones(n))}})
-
-
-def test_only_models_with_three_seeds_are_read(seeds):
-    kept = {f"llama-12.seed-{seed}.designed": x for seed, x in seeds["llama-12"].items()}
-    kept["llama-12-flat.seed-0.designed"] = seeds["llama-12-flat"][0]
-    found = tables.read_designed(kept, "designed")
-    assert {model: list(entries) for model, entries in found.items()} == {"llama-12": [0, 1, 2]}
-
-
-def test_points_of_the_map(seeds, monkeypatch):
-    """Trained networks by their own seeds, remedies at the setting that is nearest or the only one."""
-    row = {f"{name}{end}": [1.0, 2.0, 3.0] for name in ("extra", "influence_W1") for end in tables.ENDS}
-    words = {
-        "remedy": ["intact", "log", "log"],
-        "label": ["none", "log", "log"],
-        "choice": ["given", "nearest", "cheap"],
-    }
-    monkeypatch.setattr(tables, "remedy_table", lambda study: tables.pd.DataFrame(row | words))
-    kept = {f"{model}.seed-{k}.designed": x for model, xs in seeds.items() for k, x in xs.items()}
-    points = tables.map_points(kept | {"llama-12.remedies": None})
-    assert points["name"].tolist() == ["RoPE", "half local, half flat", "log"]
-    rising = np.arange(1.0, 65.0) / (64 * 65 / 2)
-    assert np.allclose(points["x"], [tables.distance_to_even(rising), 0, 2]) and np.allclose(points["y"], [0, 0.1, 2])

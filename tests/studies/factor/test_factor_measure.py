@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
-
 from posbias.measure.corpus import Corpus, document_units
 from posbias.models.loading import Source
 from posbias.settings import Settings

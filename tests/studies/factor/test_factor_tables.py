@@ -56,22 +56,6 @@ def test_variance_is_shared_out(source):
         assert parts[3] / parts[4] == pytest.approx((K - 2) / K, rel=0.15)
 
 
-def test_intervals_hold_what_was_planted():
-    shares = planted(by_set=0.1, noise=0.2)
-    entry = entry_of({"influence": np.exp(shares.y), "passage": shares.passage})
-    row = tables.variance_table({"m": entry}, resamples=200).loc["m"]
-    assert row["place_low"] < row["place"] < row["place_high"] and row["rest_low"] < row["rest"] < row["rest_high"]
-    assert row["place"] + row["content"] + row["rest"] == pytest.approx(1)
-    assert row["spread"] == pytest.approx(0.12, abs=0.04) and row["most"] == pytest.approx(0.8, abs=0.1)
-
-
-def test_other_prompts_foretell_a_product():
-    left = tables.left_over(planted())
-    assert left["both"].max() < 1e-20 and (left["all"] > left["content"]).all()
-    left = tables.left_over(planted(), np.zeros(K))
-    np.testing.assert_allclose(left["both"], left["content"])
-
-
 def product(shares, places=None):
     every = {"one": shares, "two": planted(1, noise=0.1)}
     return tables.is_product(every, places, resamples=200)
@@ -85,51 +69,3 @@ def test_a_product_is_told_from_what_is_none():
     for permuted in (tables.places_permuted, tables.contents_permuted):
         assert not product(permuted(planted(noise=0.1), rng))
     assert not product(planted(noise=0.1), {"one": -PLACE, "two": PLACE})
-
-
-def test_what_is_permuted_and_what_is_kept():
-    shares, rng = planted(noise=0.1), np.random.default_rng(0)
-    lost, kept = tables.places_permuted(shares, rng), tables.contents_permuted(shares, rng)
-    np.testing.assert_allclose(lost.content, shares.content)
-    np.testing.assert_array_equal(kept.y, shares.y)
-    assert abs(lost.place).max() < 0.3 and kept.content.std() < 0.5 * shares.content.std()
-
-
-def test_predictions_of_place_are_compared():
-    every, guesses = {"m": planted()}, {"m": {"right": PLACE, "flat": np.zeros(K), "turned": -PLACE}}
-    right, flat, turned = tables.place_table(every, guesses, resamples=50).to_dict("records")
-    assert right["r"] == pytest.approx(1) and max(right["rms"], right["high"], right["W1"]) < 1e-12
-    assert flat["rms"] == pytest.approx(PLACE.std()) and np.isnan(flat["r"]) and turned["r"] == pytest.approx(-1)
-
-
-def test_moves_are_foretold_by_the_right_effect_alone():
-    every = {"m": planted(noise=0.3)}
-    found = tables.move_table(every, {"m": {"right": PLACE, "turned": -PLACE}}, resamples=200).set_index("prediction")
-    assert found["decided"].tolist() == [1, -1] and found["right"].sum() == pytest.approx(1)
-    right, moved = tables.moves(planted(content=2.0), PLACE)
-    assert (right == moved).all()  # content has no part in a change of place
-    _, moved = tables.moves(planted(), np.zeros(K))
-    assert not moved.any()
-
-
-def test_divided_by_place_a_prompt_tells_contents_apart():
-    shares = planted(content=0.2)
-    assert tables.content_order(shares) == 1 == tables.content_order(shares, PLACE)
-    assert tables.content_order(shares, np.zeros(K)) < 0.75
-
-
-@pytest.mark.parametrize("before", [0.0, -0.3])
-def test_effects_of_neighbours_are_found(before):
-    found = tables.neighbour_table({"m": planted(noise=0.05, before=before)}, resamples=200).set_index("side")
-    assert found.loc["before", "slope"] == pytest.approx(before, abs=0.06)
-    assert found["decided"].tolist() == [-1 if before else 0, 0]
-
-
-@pytest.mark.parametrize("extra", [0.4, 0.0])
-def test_the_later_of_two_copies_is_found(extra):
-    shares = planted(content=0.0, noise=0.05)
-    where = np.argsort(shares.passage, axis=-1)[..., [0, -1]].max(-1)
-    y = shares.y + extra * (np.arange(K) == where[..., None])
-    row = tables.copy_table({"m": Shares(y, shares.passage)}, {"m": PLACE}).loc["m"]
-    assert row["later"] == pytest.approx(extra, abs=0.05) and (row["low"] > 0) == (extra > 0)
-    assert row["low"] < row["later"] < row["high"]

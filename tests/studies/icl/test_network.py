@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch", reason="torch is not installed")
+import torch
 
 from posbias.rollout.logits import rope_logits
 from posbias.rollout.masks import causal, full, prefix, sliding_window
@@ -117,22 +116,6 @@ def test_derivatives_are_those_of_the_printed_equations(setting):
         np.testing.assert_allclose((slope * direction).sum(), expected, rtol=2e-3, atol=2e-4, err_msg=name)
 
 
-def test_initial_weights_have_the_variance_of_their_inputs():
-    weights = AttentionOnly(Setting(Task(dimension=64), Network(hidden=128)), 0).weights
-    variances = {"query_0": 1 / 64, "value_1": 1 / 64, "hidden_0": 2 / 64, "hidden_1": 2 / 128, "hidden_2": 1 / 128}
-    for name, variance in variances.items():
-        assert weights[name].var().item() == pytest.approx(variance, rel=0.1)
-    assert not any(weights[f"bias_{k}"].any() for k in range(3))
-
-
-def test_what_the_mask_forbids_has_no_influence():
-    network = AttentionOnly(Setting(TASK, Network(2, sliding_window(3))), 0)
-    tokens = torch.randn(2, N, TASK.dimension, requires_grad=True)
-    network(tokens).sum().backward()
-    reached = tokens.grad.abs().sum((0, 2)) > 0
-    assert reached.tolist() == [j >= N - 1 - 2 * 2 for j in range(N)]
-
-
 @pytest.mark.parametrize("mask", [causal(), sliding_window(2)], ids=str)
 def test_sinks_mixing_and_influence_of_a_network_that_attends_evenly(mask):
     network = AttentionOnly(Setting(TASK, Network(2, mask, residual=True)), 0)
@@ -152,15 +135,6 @@ def test_sinks_mixing_and_influence_of_a_network_that_attends_evenly(mask):
         assert (seen.influence[: N - 3] == 0).all()
     assert ((seen.lambda_frobenius > 0.2) & (seen.lambda_frobenius < 0.5)).all()  # a mean is no longer than its parts
     assert seen.influence.sum().item() == pytest.approx(1)
-
-
-def test_a_confident_network_still_has_an_influence():
-    network, stream = AttentionOnly(Setting(TASK, Network(1)), 0), Stream(TASK, 0)
-    calm = look_inside(network, stream.apart(1), 20).influence
-    network.weights["hidden_2"].data *= 3e3  # many gradients are 0 in 32 bits, and the squares of most
-    sure = look_inside(network, stream.apart(1), 20)
-    assert torch.isfinite(sure.influence).all() and sure.influence.sum().item() == pytest.approx(1)
-    assert (sure.influence - calm).abs().max() < 0.5
 
 
 @pytest.mark.parametrize(

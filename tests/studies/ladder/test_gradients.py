@@ -1,10 +1,7 @@
 """Gradients along the residual stream, around and through each attention, against passes with a way cut."""
 
 import pytest
-
-torch = pytest.importorskip("torch", reason="torch is not installed")
-pytest.importorskip("transformers", reason="transformers is not installed")
-
+import torch
 from measuring import OF_THE_BOOK, make, prompts
 from torch.overrides import TorchFunctionMode
 

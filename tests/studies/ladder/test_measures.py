@@ -1,11 +1,6 @@
 """What is kept of the ladder: measured on a tiny model, and made by the parts that are named for it."""
 
 import numpy as np
-import pytest
-
-torch = pytest.importorskip("torch", reason="torch is not installed")
-pytest.importorskip("transformers", reason="transformers is not installed")
-
 from measuring import save, write_documents
 
 from posbias.measure.corpus import Corpus
@@ -16,11 +11,9 @@ from posbias.predict import predict
 from posbias.rollout import masks
 from posbias.rollout.influence import influence_profile
 from posbias.settings import Settings
-from studies.ladder.__main__ import PARTS
 from studies.ladder.alignment import COHERENCES, KERNELS, measure_between
 from studies.ladder.rotary import measure_rotary, read_rotary_means
 from studies.ladder.rotary_kernels import distance_kernels
-from studies.results import load
 
 CLOSE = 2e-3  # 10 bits are kept
 
@@ -67,12 +60,3 @@ def test_every_kernel_of_a_rotary_model_is_rolled_out(tmp_path):
     logits = means.logits(12) + means.variances(12) / 2  # of normal logits, the log of the mean exponential
     rows = [distance_kernels(z, masks.causal())[:, -1].mean(0) for z in logits]
     assert np.allclose(found["last_row"].sel(kernel="both"), rows, rtol=CLOSE)
-
-
-def test_what_is_kept_was_made_by_its_part():
-    kept = load("ladder")
-    for name, part in PARTS.items():
-        there = [kept[f"{model}.{name}"] for model in part.models if f"{model}.{name}" in kept]
-        assert there or part.trained, name
-        for x in there:
-            assert (int(x.attrs["prompts"]), int(x.attrs["length"])) == (part.prompts, part.length)

@@ -2,16 +2,12 @@
 
 import numpy as np
 import pytest
-
-from studies.ladder.rotary_kernels import distance_kernels
-
-torch = pytest.importorskip("torch", reason="torch is not installed")
-pytest.importorskip("transformers", reason="transformers is not installed")
-
+import torch
 from measuring import N, make, prompts
 
 from posbias.measure.instrument import Instrument
 from studies.ladder.rotary import read_rotary_means
+from studies.ladder.rotary_kernels import distance_kernels
 
 YARN = {"rope_type": "yarn", "rope_theta": 100.0, "factor": 4.0, "original_max_position_embeddings": 8}
 MODELS = {

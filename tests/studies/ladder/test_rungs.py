@@ -2,10 +2,7 @@
 
 import numpy as np
 import pytest
-import xarray as xr
-
-torch = pytest.importorskip("torch", reason="torch is not installed")
-pytest.importorskip("transformers", reason="transformers is not installed")
+import torch
 
 from posbias.comparison.distances import normalised_wasserstein
 from posbias.measure.corpus import Corpus
@@ -16,9 +13,6 @@ from posbias.models.loading import Source
 from posbias.settings import RUNGS, Settings
 from posbias.shipped import shipped_names
 from studies.ladder import rung_tables, rungs
-from studies.results import load, of_kind
-
-NAMES = [name for names in rung_tables.ENCODINGS.values() for name in names]
 
 
 def settings(model, prompts=4, length=24):
@@ -80,13 +74,6 @@ def test_hidden_units_exchange_their_gates_and_have_them_back(model):
     assert torch.equal(other.influence, plain.influence) and not torch.allclose(other.ladder, plain.ladder, rtol=0.02)
 
 
-def test_what_is_permuted_stands_beside_the_rung():
-    x = rungs.measure_permuted(settings("llama-12"))
-    plain = rungs.measure_exchanged(settings("llama-12"))
-    np.testing.assert_array_equal(x["own_prompts"], plain["own_prompts"])
-    assert not np.allclose(x["permuted_prompts"], x["own_prompts"], rtol=0.02)
-
-
 def test_before_training_no_rung_costs_much():
     untrained = rungs.measure_rungs(settings("bloom-8"), init="default")
     exact = untrained["influence_prompts"].values.sum(0)
@@ -103,46 +90,3 @@ def test_kernels_of_positions_are_those_of_rollout_b():
     rotary = rungs.rotary_kernels(session.instrument, session.prompts.ids, 2).numpy()
     np.testing.assert_allclose(rotary.sum(-1), 1, rtol=1e-5)
     assert not np.allclose(rotary, free, atol=0.05)
-
-
-def entry(profiles, documents=6):
-    """Return an entry whose prompts all have the influence (1, 2, 3), and rungs of given profiles."""
-    influence = np.tile([1.0, 2.0, 3.0], (documents, 1))
-    pairings = np.stack([np.stack([p, p, np.roll(p, 1)]) for p in profiles.values()])
-    fields = {
-        "influence_prompts": (("prompt", "position"), influence),
-        "rung_mean": (("rung", "position"), np.stack(list(profiles.values()))),
-        "rung_pairings": (("rung", "pairing", "position"), pairings),
-        "document": ("prompt", np.arange(documents)),
-    }
-    coords = {"rung": list(profiles), "pairing": ["own", "1", "2"]}
-    return xr.Dataset(fields, coords, {"dataset": "a file", "prompts": documents})
-
-
-def test_tables_have_the_distances_of_rungs_and_of_pairings():
-    x = entry({"independent": np.array([1.0, 2.0, 3.0]), "vectors": np.array([3.0, 2.0, 1.0])})
-    table = rung_tables.rung_table({"llama-12": x}, {}, {}, resamples=10).set_index("prediction")["W1"]
-    assert table["independent"] == pytest.approx(0, abs=1e-12) and table["vectors"] == pytest.approx(1 / 3)
-    pairs = rung_tables.pairing_table({"llama-12": x}).set_index("rung")
-    assert pairs.loc["vectors", "own"] == pytest.approx(1 / 3)
-    one, other = np.array([1.0, 2.0, 3.0]) / 6, np.array([3.0, 1.0, 2.0]) / 6
-    assert pairs.loc["independent", "apart"] == pytest.approx(normalised_wasserstein(one, other) / 2)
-
-
-def test_decisions_are_signs_of_gains():
-    x = {name: entry({"independent": np.ones(3)}) for name in ("a", "b")}
-    near, far = np.array([1.0, 2.0, 3.0]) / 6, np.ones(3) / 3
-    signs = rung_tables.decisions(x, {"a": far, "b": near}, {"a": near, "b": far}, resamples=200)
-    assert signs.to_dict() == {"a": 1, "b": -1}
-    gains = rung_tables.gain_table(x, {}, {}, [("last", "independent"), ("b", "law")], resamples=200)
-    assert list(gains["model"]) == ["a", "b"] and (gains["gain"] > 0).all()
-
-
-def test_what_is_kept_has_ten_models_and_the_controls():
-    kept = load("ladder")
-    assert list(of_kind(kept, "rungs", NAMES)) == NAMES
-    for kind in ("rungs-untrained", "rungs-random"):
-        assert len(of_kind(kept, kind, NAMES)) == 10
-    assert {"gpt2.rungs-large", "pythia-160m.rungs-large"} <= set(kept)
-    table = rung_tables.pairing_table(of_kind(kept, "rungs", NAMES)).query("rung == 'independent'")
-    assert len(table) == 10 and table["random"].max() < 0.05

@@ -2,13 +2,10 @@
 
 import numpy as np
 import pytest
-import xarray as xr
-
-torch = pytest.importorskip("torch")
 
 import posbias
 from posbias.measure.instrument import Instrument
-from studies.lookup.explained import TIMES, WAYS, _drawn, explained_table, measure_explained, segment_sizes, shares
+from studies.lookup.explained import TIMES, WAYS, _drawn, measure_explained, segment_sizes, shares
 from studies.lookup.network import load, save, untrained
 from studies.lookup.prompts import vocabulary
 from studies.lookup.settings import Setting
@@ -49,19 +46,3 @@ def test_a_network_that_reads_one_place_is_named_for_it_alone(folder, monkeypatc
     assert found["first"].dims == ("seed", "times", "prompt", "way") and found.sizes["way"] == len(WAYS)
     assert found["place"].shape == (len(TIMES), 16)
     assert (found["first"].sel(way="removed")[0].values == (found["place"].values == 0)).all()
-
-
-def test_gains_are_counted_by_part_of_the_places(folder):
-    places = np.array([[0, 1, 2, 3] * 10, [0, 4, 8, 12] * 10])
-    first = np.zeros((2, 2, 40, 4), dtype=bool)
-    first[..., 0] = places >= 2  # as it is, the earlier ones are missed
-    first[..., 1] = True
-    first[1, 0, 0, 1] = False
-    data = {"first": (("seed", "times", "prompt", "way"), first), "place": (("times", "prompt"), places)}
-    data["found"] = (("seed", "times", "prompt"), np.ones((2, 2, 40), dtype=bool))
-    entry = xr.Dataset(data, {"times": [1, 4], "way": list(WAYS)}, {"pairs": 4})
-    table = explained_table({"one": entry}, resamples=200).set_index(["times", "part"])
-    assert np.isclose(table.loc[(1, 1), "gain"], 0.95) and np.isclose(table.loc[(1, 0), "gain"], 0.5 - 1 / 80)
-    assert table.loc[(1, [3, 4]), "gain"].tolist() == [0, 0] and table.loc[(1, 3), "decided"] == 0
-    assert table.loc[(4, 1), "gain"] == 1 and table.loc[(4, 2), "gain"] == 0 and table.loc[(4, 0), "decided"] == 1
-    assert (explained_table({"one": entry}, "removed", resamples=50)["gain"] <= 0).all()

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch")
+import torch
 
 from posbias.models.biases import given_biases
 from studies.lookup import network
@@ -54,26 +53,6 @@ def test_a_network_has_the_positions_of_its_setting_and_is_loaded_as_it_was(tmp_
     assert torch.allclose(expected, exchanged, atol=1e-5) == (encoding == "none")
     network.save(model, setting, tmp_path)
     assert torch.allclose(network.value_logits(network.load(tmp_path).eval(), setting, ids), expected, atol=1e-5)
-
-
-def test_the_tokenizer_of_a_network_reads_its_prompts(tmp_path):
-    from transformers import AutoTokenizer
-
-    setting = replace(SMALL, tokens=2)
-    network.save(network.untrained(setting, 0), setting, tmp_path)
-    ids = prompts(setting, 1, torch.Generator().manual_seed(0)).ids[0].tolist()
-    names = vocabulary(setting)
-    assert AutoTokenizer.from_pretrained(tmp_path)(" ".join(names[i] for i in ids))["input_ids"] == ids
-
-
-def test_embeddings_of_pairs_are_sums_and_leave_the_random_state_alone():
-    torch.manual_seed(3)
-    expected = torch.rand(1)
-    torch.manual_seed(3)
-    table = network.untrained(SMALL, 0).get_input_embeddings().weight.detach()[:64].unflatten(0, (16, 4))
-    assert torch.equal(torch.rand(1), expected)
-    assert torch.allclose(table[0] - table[1], (table[0] - table[1])[:1].expand(4, -1), atol=1e-6)
-    assert 0.5 < table.norm(dim=-1).mean() < 2
 
 
 def test_accuracy_is_counted_by_place(monkeypatch):

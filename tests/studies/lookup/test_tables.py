@@ -1,18 +1,12 @@
 """Tables of networks that look values up: how soon, by place, beside what predicts it; remedies and copying."""
 
 import numpy as np
-import pandas as pd
 import pytest
+import xarray as xr
 
-xr = pytest.importorskip("xarray")
-pytest.importorskip("torch")
-
-from scipy.stats import t as student
-
-from studies import results
 from studies.lookup import tables
 from studies.lookup.results import make_results
-from studies.lookup.tables import PREDICTORS, TASK, Run, predicted
+from studies.lookup.tables import TASK, Run, predicted
 
 BORN = ("squares_born", "rollout_born", "influence_born", "influence_trained", "rollout_trained")
 
@@ -61,15 +55,6 @@ def test_order_and_size_of_what_is_learned_where_the_profile_is_high(tokens):
     assert even["squares_born"] == 0
 
 
-def test_the_end_of_training_by_part_and_length():
-    profile = np.array([4, 3, 2, 1.5, 1, 1.2, 2.5, 5])
-    run = run_of(np.tile(0.1 + profile / 10, (2, 3, 1)), profile)
-    ends = tables.end_table([run]).xs("none-T4-n8-one-even")
-    assert [*ends.index] == [1, 2, 4] and (ends["where"] == 4 / 7).all()
-    assert np.allclose(ends["worst"], 0.2) and np.allclose(ends["best"], 0.6) and (ends["rollout_trained"] == 1).all()
-    np.testing.assert_allclose(tables.found_at_the_end(run, 4), 0.1 + profile / 10)
-
-
 def test_a_hop_is_a_row_of_the_kernel():
     run = run_of(np.ones((1, 2, 8)), np.ones(8), encoding="steep", layers=1)
     weights = np.exp(0.125 * np.arange(9))  # of the keys, for the last query of nine tokens
@@ -103,58 +88,3 @@ def test_a_nat_is_worth_what_it_delays(encoding):
     assert row["steps"] == pytest.approx(40, rel=0.02) and row["explained"] > 0.99 and row["time"] > 1500
     prior = predicted(run, TASK)
     assert (prior < tables.HIDDEN * prior.mean()).any() == (encoding == "flat")
-
-
-def test_networks_that_learned_nothing_are_left_out_and_a_line_has_one_price():
-    assert len(tables.nat_table([delayed("steep", 1.0, found=0.2), delayed("log", 1.0)])) == 1
-    settings = [delayed("steep", 30.0), delayed("early", 45.0), delayed("alibi", 5.0)]
-    spread = tables.nat_spread(tables.nat_table(settings))
-    assert spread.loc[1, 32, 4] == pytest.approx(1.5, rel=0.05), "heads that differ are left out"
-    wrong = tables.nat_table([delayed("steep", 30.0), delayed("early", -45.0)])
-    assert tables.nat_spread(wrong).tolist() == [np.inf]
-
-
-def test_mean_ranks_resample_encodings():
-    """Two encodings: resamples have the mean of one, of the other, or of both, so the ends are the encodings' own."""
-    table = pd.DataFrame({"encoding": ["log", "log", "flat"], **{name: [0.0, 0.2, 0.9] for name in PREDICTORS}})
-    table[TASK] = [1.0, 1.0, 0.7]
-    found = tables.rank_means(table, 400)
-    assert found.loc[TASK, ["mean", "low", "high"]].tolist() == pytest.approx([0.9, 0.7, 1.0])
-    assert found.loc["recency", ["low", "high"]].tolist() == pytest.approx([0.1, 0.9])
-    assert found.loc["recency", "right"] == pytest.approx(2 / 3)
-    ends = found.loc["recency", ["behind", "behind_low", "behind_high"]]
-    assert ends.tolist() == pytest.approx([0.9 - 1.1 / 3, -0.2, 0.9])
-
-
-def test_certain_intervals_pool_a_line_and_count_the_settings():
-    spread = np.array([0.1, 0.3, 0.2])
-    half = tables.certain(np.zeros(3), spread, ["x", "x", "y"], 3)
-    level = 1 - 0.025 / 3
-    assert half[0] == half[1] == pytest.approx(student.ppf(level, 4) * np.sqrt(0.05) / np.sqrt(3))
-    assert half[2] == pytest.approx(student.ppf(level, 2) * 0.2 / np.sqrt(3))
-
-
-def test_worst_places_by_hand():
-    accuracy = np.array([[[[0.2, 0.8], [0.5, 0.7]]], [[[0.4, 0.6], [0.3, 0.9]]]])  # (seed, times, condition, part)
-    dims = ("seed", "times", "condition", "part")
-    study = xr.Dataset({"accuracy": (dims, accuracy)}, {"times": [4], "condition": ["intact", "engine"]})
-    table = tables.worst_places(study)
-    assert table.index.names == ["times", "condition"]
-    assert table.loc[4, "intact"].tolist() == pytest.approx([0.3, 0, 0.5, 0])
-    row = table.loc[4, "engine"]
-    assert row[["worst", "worst_gain_low", "mean", "mean_gain"]].tolist() == pytest.approx([0.4, -0.1, 0.6, 0.1])
-
-
-def test_copying_by_model_is_what_the_entries_say():
-    """Gains of the first and last sixteenth are means over the prompts whose answers stand there."""
-    kept = results.load("lookup")
-    table, found = tables.copy_table(kept), kept["bloom-8.copies"]
-    assert len(table) == 10
-    row, gain, place = table.loc["bloom-8"], found["gain"].values, found["place"].values
-    ends = found["group_first"].values, found["group_last"].values
-    for name, k in (("first", 0), ("middle", 8), ("last", -1)):
-        inside = (place >= ends[0][k]) & (place <= ends[1][k])
-        assert row[name] == pytest.approx(gain[inside].mean(), rel=1e-5)
-    assert row["gain"] == pytest.approx(gain.mean(), rel=1e-5) and row["gain_low"] < row["gain"] < row["gain_high"]
-    assert (table["influence_low"] <= table["influence"]).all() and (table["influence"].abs() <= 1).all()
-    assert np.isfinite(table.astype(float).to_numpy()).all()

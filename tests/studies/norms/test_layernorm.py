@@ -1,5 +1,3 @@
-from fractions import Fraction
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -25,16 +23,6 @@ def test_two_tokens_by_hand():
     assert row_concentration(2, 0.5, 0.5)[1] == pytest.approx((5 / 6) ** 2 + (1 / 6) ** 2)
     assert inverse_norms(2, 0.2, 0.5)[1] == pytest.approx((0.8 * 5 / 9 + 0.2) ** -0.5)
     assert weight_ratio(0.5, 4.0) == pytest.approx(np.exp(-2))
-
-
-def test_concentration_is_the_squared_norm_of_the_residual_kernel_exactly():
-    g, mixing, n = Fraction(2, 7), Fraction(3, 5), 6
-    for j in range(n):
-        row = [g / (1 + j * g)] * j + [1 / (1 + j * g)]
-        mixed = [mixing * w for w in row]
-        mixed[j] += 1 - mixing
-        q = float(sum(w * w for w in mixed))
-        assert row_concentration(n, float(g), float(mixing))[j] == pytest.approx(q, rel=1e-14)
 
 
 @given(st.floats(0, 0.99), st.floats(1e-3, 1), st.floats(0.01, 1))

@@ -1,28 +1,17 @@
 """What the norms before attention divide by, replacing it, and the recency that is left: on every family."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
-
-from studies.norms.layernorm_simulation import layer_logits, recency_share
-
-torch = pytest.importorskip("torch", reason="torch is not installed")
-
+import torch
 from measuring import OF_THE_BOOK, N, make, prompts
 
-from posbias.measure.corpus import Corpus
 from posbias.measure.instrument import Instrument
 from posbias.measure.normalisation import centres, denominators
 from posbias.models.families import output_projection
-from posbias.models.loading import Source
-from posbias.settings import Settings
-from studies.norms import measure
-from studies.norms.control import identity_network
+from studies.norms.layernorm_simulation import recency_share
 from studies.norms.measure import (
     PARTS,
     later_preferred,
-    octave_slopes,
     read_recency,
     read_sizes,
     replaced_denominators,
@@ -152,19 +141,6 @@ def test_what_the_projections_see_is_divided_by_one_number(name):
     assert torch.allclose(seen[1], product / level[0] + bias, atol=1e-4)
 
 
-def test_rows_of_logits_are_scaled_by_keys_and_by_queries():
-    """Without biases and rotations of positions a key's factor scales its column and a query's its row."""
-    ours, ids = ours_of("llama"), prompts()
-    typical = np.geomspace(1, 3, N) * np.ones((ours.T, 1))
-    factor = torch.from_numpy(typical[0] / np.exp(np.log(typical[0]).mean())).float()
-    content, _, _ = attention(ours, ids)
-    shown = content[0] > -1e9
-    for parts, scale in (("k", factor), ("q", factor[:, None]), ("qk", factor * factor[:, None])):
-        with replaced_denominators(ours, typical, parts, own=True):
-            changed = attention(ours, ids)[0][0]
-        assert torch.allclose(changed[shown], (content[0] * scale)[shown], atol=1e-4)
-
-
 @pytest.mark.parametrize("name", ["llama", "gpt2", "falcon-alibi-parallel"])
 def test_sizes_are_those_of_the_stream(name):
     ours, ids = ours_of(name), prompts()
@@ -184,27 +160,6 @@ def test_sizes_are_those_of_the_stream(name):
         ours.layers[0].mlp.register_forward_hook(lambda m, args, out: blocks.append(out))
         ours.forward(ids, lambda reading: None)
         assert np.allclose(part["rest"][:, 1], blocks[0].square().mean(-1).sqrt(), rtol=1e-4)
-
-
-def test_averages_of_unrelated_values_shrink_as_the_root():
-    """Uniform attention over orthogonal values: the size at position j is (j + 1)^(-1/2) of one value's."""
-    ours, ids = Instrument(make("llama", num_hidden_layers=1, num_key_value_heads=4)), torch.arange(1, N + 1)[None]
-    layer = ours.layers[0]
-    ours.attentions[0].q_proj.weight.zero_()
-    ours.attentions[0].v_proj.weight.copy_(torch.eye(32))
-    layer.input_layernorm.weight.fill_(1.0)
-    ours.model.get_input_embeddings().weight.copy_(torch.eye(97, 32))
-    values = read_sizes(ours, ids.numpy())[0, 0, PARTS.index("values")]
-    assert np.allclose(values / values[0], np.arange(1, N + 1) ** -0.5, atol=1e-5)
-    assert octave_slopes(values) == pytest.approx(-0.5, abs=1e-5)
-
-
-def test_slopes_are_exponents():
-    j = np.arange(64) + 1.0
-    sizes = np.stack([3 * j**0.7, j**-1.2, np.ones(64)])
-    sizes[:, 0] = 100  # the first token is left out
-    assert np.allclose(octave_slopes(sizes), [0.7, -1.2, 0])
-    assert octave_slopes(sizes[2], first=0) < 0
 
 
 @pytest.mark.parametrize("name", ["bloom", "mistral"])
@@ -230,26 +185,6 @@ def test_recency_is_that_of_the_content_logits(name):
     assert ((found.positive >= 0) & (found.positive <= 1)).all()
 
 
-def test_the_identity_network_is_that_of_the_theory_and_loses_its_recency():
-    rng, sequences, n, D = np.random.default_rng(0), 100, 10, 16
-    X = (rng.standard_normal((sequences, n, D)) + rng.standard_normal((sequences, 1, D))) / D**0.5
-    ours, ids = Instrument(identity_network(X.reshape(-1, D), 3, n)), np.arange(sequences * n).reshape(-1, n)
-    S = layer_logits(X, 3, residual="pre")
-    seen = []
-    ours.forward(torch.from_numpy(ids), lambda r: seen.append(r.content()[:, 0].numpy()))
-    for t in range(3):
-        lower = np.tril_indices(n)
-        assert np.allclose(seen[t][:, *lower], S[t][:, *lower], atol=1e-4)
-    intact = read_recency(ours, ids, np.arange(2, n))
-    assert np.allclose(intact.preference.T, recency_share(S), atol=0.02)
-    sizes = read_sizes(ours, ids)[:, :, PARTS.index("input")].astype(float)
-    assert (octave_slopes(sizes).mean(0)[1:] < -0.03).all()
-    with replaced_denominators(ours, np.exp(np.log(sizes).mean(0)), "k"):
-        flat = read_recency(ours, ids, np.arange(2, n))
-    excess, left = (x.preference[:, 1].mean() - 0.5 for x in (intact, flat))
-    assert excess > 0.07 and abs(left) < excess / 5
-
-
 def test_three_tokens_by_hand():
     content = torch.tensor([[[[0.0, -9, -9, -9], [1, 0, -9, -9], [2, 1, 0, -9], [3, -1, 2, 0]]]])
     share, above = later_preferred(content, torch.ones(4, 4, dtype=torch.bool).tril(), np.array([2, 3]))
@@ -261,14 +196,3 @@ def test_a_model_that_normalises_after_attention_is_refused():
     with pytest.raises(ValueError, match="model: expected a norm before attention"):
         replaced_denominators(after, np.ones((3, N))).__enter__()
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in after.model.modules())
-
-
-def test_the_twin_begins_at_unit_scale(monkeypatch):
-    def twin(source, init):
-        raise LookupError(init)
-
-    monkeypatch.setattr(measure, "Session", lambda settings: SimpleNamespace(with_prompts=lambda **how: None))
-    monkeypatch.setattr(measure, "read_conditions", lambda *arguments: None)
-    monkeypatch.setattr(measure, "untrained_twin", twin)
-    with pytest.raises(LookupError, match="^unit$"):
-        measure.measure_norms(Settings(Source("none"), Corpus("builtin"), prompts=2, length=8))

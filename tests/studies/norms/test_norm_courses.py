@@ -1,9 +1,6 @@
 """Courses of norms: smooth, from other prompts, shuffled; by hand and on courses with a known answer."""
 
 import numpy as np
-import pytest
-
-pytest.importorskip("torch", reason="torch is not installed")
 
 from studies.norms.courses import held_out_courses, removals, smooth_course
 

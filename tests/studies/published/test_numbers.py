@@ -23,14 +23,6 @@ def test_everything_that_the_papers_published_is_there():
         assert " ".join(source["copyright"].split()) in " ".join(licences), "NOTICE lacks a copyright line"
 
 
-def test_every_configuration_describes_a_rollout():
-    for name in published.configuration_names():
-        config = published.configuration(name)
-        assert config.sequence_length == (64 if name.endswith("example.yaml") else 256)
-        assert config.lambdas().shape == (config.num_layers,)
-        assert config.at_length(8).profile().sum() == pytest.approx(1)
-
-
 def test_a_configuration_is_there_or_the_refusal_says_which_are():
     for model, content, corpus in EVERY:
         if corpus in published.corpora(model, content):
@@ -56,14 +48,6 @@ def test_numbers_are_those_of_the_authors_to_the_last_digit():
         content = published.config(model, "all", "wikipedia").content_config
         for values in (content.diagonal_scores, content.base_scores):
             assert np.array_equal(np.float32(values).astype(float), values)
-
-
-def test_the_contents_share_a_schedule_and_the_corpora_do_not():
-    for model in published.MODELS:
-        full, none, mean = (published.config(model, content).lambdas() for content in ("all", "none", "mean"))
-        assert np.array_equal(full, none) and np.array_equal(full, mean)
-        schedules = {tuple(published.config(model, "all", corpus).lambdas()) for corpus in published.CORPORA}
-        assert len(schedules) == 3
 
 
 def test_without_residual_the_authors_file_is_taken_where_there_is_one():
@@ -109,13 +93,6 @@ def test_the_engine_draws_the_authors_figures(figure, variant):
     assert np.abs(published.figure_profile(figure) - config.profile()).max() < 2e-7  # what the points' sum misses 1 by
 
 
-def test_the_measured_curve_is_a_profile_of_256_tokens():
-    p = published.measured_profile()
-    assert p.size == 256 and p.sum() == pytest.approx(1) and (p > 0).all()
-    assert p.argmax() == 255 and p[0] > p[1]
-    assert 0 < abs(published.figure_points("measured").sum() - 1) < 2e-7
-
-
 def test_the_tables_are_whole():
     entries = published.printed_tables()
     assert len(entries) == 5 * 3 + 5 * 2 * 3 + 5 * 2 * 3 and not entries.isna().any(axis=None)
@@ -126,14 +103,3 @@ def test_the_tables_are_whole():
     for model in published.MODELS:
         for variant in "bc":
             assert published.printed(2, model, variant).wasserstein == published.printed(3, model, variant).wasserstein
-
-
-def test_the_printed_recency_probabilities_are_whole():
-    entries = published.printed_recency()
-    assert len(entries) == 2 * 4 * 4 and len({(e.d, e.alpha, e.norm, e.residual, e.layer) for e in entries}) == 32
-    assert {e.d for e in entries} == {16, 64} and {e.layer for e in entries} == {1, 2, 3, 4}
-    first = [e.probability for e in entries if e.layer == 1]
-    assert first == [0.5] * 8
-    assert max(entries, key=lambda e: e.probability) == published.PrintedRecency(
-        16, 0.5, "layernorm", "none", 4, 0.9079
-    )

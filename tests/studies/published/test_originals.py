@@ -14,9 +14,6 @@ from posbias.configuration import read_config
 from posbias.rollout.profiles import read_profile
 from studies.published import numbers, originals
 
-pytest.importorskip("pooch")
-pytest.importorskip("pypdf")
-
 FOUND = Counter(found for *_, found in originals.states())
 needs_files = pytest.mark.skipif(
     FOUND["ok"] < FOUND.total(), reason="the authors' files are not in POSBIAS_DATA or the cache"

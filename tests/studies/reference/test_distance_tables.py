@@ -32,10 +32,3 @@ def test_the_table_says_which_form_is_nearer_and_what_lies_beyond():
     assert table.loc["power", "p"] == pytest.approx(0.8, abs=0.05)
     assert table.loc["power", "power beyond"] < table.loc["power", "exponential beyond"]
     assert table.loc["exponential", "exponential"] < 0.02, "the start of the prompt is left out"
-
-
-@pytest.mark.parametrize(("heads", "off"), [(4, 0.06), (8, 0.013), (16, 0.003), (32, 0.0007)])
-def test_the_mean_of_geometric_slopes_is_two_integrals(heads, off):
-    slopes = 2.0 ** (-8 * np.arange(1, heads + 1) / heads)
-    exact = ((1 - np.exp(-slopes)) * np.exp(-np.multiply.outer(R, slopes))).mean(-1)
-    assert np.abs(falls.mean_head_kernel(R[:100], heads) / exact[:100] - 1).max() < off

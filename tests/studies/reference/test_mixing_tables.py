@@ -3,31 +3,9 @@
 import numpy as np
 import pytest
 
-xr = pytest.importorskip("xarray", reason="xarray is not installed")
-
 from studies.reference.mixing_tables import (
-    mixing_by_initialisation,
-    mixing_by_model,
-    mixing_over_training,
-    most_fall,
-    nearly_all_below_half,
     schedule_shapes,
 )
-
-
-def measured(frobenius, token=None):
-    frobenius = np.asarray(frobenius)
-    token = frobenius if token is None else np.asarray(token)
-    arrays = {"lambda_frobenius": frobenius, "lambda_token": token}
-    spread = {f"{name}_std": x / 10 for name, x in arrays.items()}
-    return xr.Dataset({name: ("layer", x) for name, x in (arrays | spread).items()})
-
-
-def test_a_row_for_each_model():
-    one = measured([0.4, 0.2], [0.3, 0.25])
-    kept = {"one.wikitext-2": measured([0.5, 0.5]), "one.random": measured([0.1, 0.1])}
-    table = mixing_by_model(kept, {"one": one})
-    assert table.loc["one"].tolist() == pytest.approx([0.6, 0.55, 0.4, 0.1, 0.1, 1.0, 0.2])
 
 
 def test_shapes_of_schedules():
@@ -49,24 +27,3 @@ def test_shapes_of_schedules():
     alone, family = (schedule_shapes({str(k): weak for k in range(m)}).loc["0"] for m in (1, 5))
     assert alone["trend"] == "falls" and family["trend"] == "none"
     assert family["adjusted"] == pytest.approx(5 * family["p"]) and alone["adjusted"] == alone["p"]
-
-
-def test_training_ends_with_the_trained_model():
-    stages = {"a.step-000010": measured([0.2]), "a.step-000000": measured([0.1])}
-    table = mixing_over_training(stages, {"a": (600, measured([0.3])), "unstaged": (5, measured([0.9]))})
-    assert table.values.tolist() == [["a", 0, 1, 0.1], ["a", 10, 1, 0.2], ["a", 600, 1, 0.3]]
-
-
-def test_models_without_both_twins_are_left_out():
-    kept = {"a-untrained-default.builtin": measured([0.1]), "a-untrained-unit.builtin": measured([0.2])}
-    kept["b-untrained-unit.builtin"] = measured([0.2])
-    table = mixing_by_initialisation(kept, {"a": measured([0.3]), "b": measured([0.4])})
-    assert table.index.tolist() == ["a"] and table.loc["a"].tolist() == [0.1, 0.2, 0.3]
-
-
-def test_majorities():
-    falls, rises = np.linspace(0.9, 0.1, 8), np.linspace(0.1, 0.9, 8)
-    assert most_fall({"a": falls, "b": falls, "c": rises}) and not most_fall({"a": falls, "c": rises})
-    low, high = np.full(19, 0.2), np.full(2, 0.6)
-    assert nearly_all_below_half({"a": low, "b": high})
-    assert not nearly_all_below_half({"a": low}, {"a": low, "b": np.full(3, 0.6)})

@@ -24,10 +24,3 @@ def test_prompts_of_a_document_share_what_they_say():
     assert abs(np.corrcoef(first[:-1, 5], second[1:, 5])[0, 1]) < 0.06
     together = np.corrcoef(z[:, 5], z[:, 7])[0, 1]
     assert together == pytest.approx(np.exp(-0.25), abs=0.05)
-
-
-def test_what_is_no_law_is_refused():
-    with pytest.raises(ValueError, match="profile"):
-        PromptLaw(np.array([0.5, 0.6]))
-    with pytest.raises(ValueError, match="shared: expected a share from 0 to 1, received 2"):
-        PromptLaw(P, shared=2.0)

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posbias import attention_kernel, residual_kernel, rollout_matrix
+from posbias import attention_kernel, residual_kernel
 from posbias.rollout import masks
 from studies.theorems import depth
 
@@ -26,10 +26,6 @@ def test_mass_off_the_first_token_equals_the_product_and_stays_below_the_bound(l
         assert (logs <= depth.log_collapse_bound(lambda_, float(A[1:, 0].min())) + 1e-12).all()
 
 
-def test_the_sharp_floor_of_one_key_and_of_huge_logits():
-    assert depth.sharp_attention_floor(1, 5.0) == 1.0 and depth.sharp_attention_floor(3, 1e4) == 0.0
-
-
 @pytest.mark.parametrize(("n", "range_"), [(2, 1.0), (5, 2.5), (9, 0.0)])
 def test_the_sharp_floor_is_attained_and_a_little_above_the_printed_one(n, range_):
     lowest = np.zeros(n)
@@ -38,15 +34,6 @@ def test_the_sharp_floor_is_attained_and_a_little_above_the_printed_one(n, range
     assert depth.sharp_attention_floor(n, range_ / 2) == pytest.approx(weight, rel=1e-12)
     assert depth.sharp_attention_floor(n, 0.25 * range_, 0.5 * range_) == pytest.approx(weight, rel=1e-12)
     assert depth.attention_floor(n, range_ / 2) <= weight <= depth.attention_floor(n, range_ / 2) * n / (n - 1)
-
-
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=6), st.integers(0, 50))
-def test_masses_of_all_rows_are_those_of_the_product(lambda_, seed):
-    rng = np.random.default_rng(seed)
-    A = attention_kernel(rng.normal(size=(len(lambda_), 5, 5)), masks.causal())
-    history = depth.masses_off_first(A, lambda_)
-    for t in range(len(lambda_)):
-        assert np.allclose(history[t], 1 - rollout_matrix(A[: t + 1], lambda_[: t + 1])[1:, 0])
 
 
 def by_all_divisions(stays, token):
@@ -65,16 +52,3 @@ def test_stages_are_the_least_of_all_divisions(seed):
     for T in range(1, 6):
         for token in range(3):
             assert bound[T - 1, token] == pytest.approx(min(1, by_all_divisions(stays[:T], token)))
-
-
-def test_many_rollouts_at_once_are_those_of_the_kernels():
-    rng, T, cases = np.random.default_rng(0), 6, 4
-    jumps = np.tril(rng.uniform(0, 0.4, (cases, 3, 3)), -1)
-    leaves = rng.uniform(0, 1, (T, cases, 3))
-    masses = depth.masses_of_moves(leaves, jumps)
-    for case in range(cases):
-        A = np.zeros((T, 4, 4))
-        A[:, 0, 0] = 1
-        A[:, 1:, 1:] = leaves[:, case, :, None] * jumps[case] + np.eye(3) * (1 - leaves[:, case])[:, :, None]
-        A[:, 1:, 0] = 1 - A[:, 1:, 1:].sum(axis=2)
-        assert np.allclose(masses[case], depth.masses_off_first(A, np.ones(T))[-1])

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posbias import attention_kernel, rollout_matrix
+from posbias import rollout_matrix
 from posbias.rollout import masks
 from posbias.rollout.influence import rollout_history
 from studies.theorems import graphs
@@ -51,12 +51,6 @@ def test_graphs_by_hand():
     assert graphs.hop_distances(masks.prefix(2).matrix(3)).tolist() == [[0, 1, np.inf], [1, 0, np.inf], [1, 1, 0]]
 
 
-@given(SIZES)
-def test_window_hops_is_the_distance_of_the_last_token_from_the_first(size):
-    n, w = size
-    assert graphs.window_hops(n, w) == graphs.hop_distances(masks.sliding_window(w).matrix(n))[-1, 0]
-
-
 @given(SIZES, st.floats(0.01, 0.4))
 def test_the_jump_bound_is_attained(size, epsilon):
     n, w = size
@@ -65,35 +59,6 @@ def test_the_jump_bound_is_attained(size, epsilon):
     P = rollout_matrix(A, np.ones(6))
     for j in range(2, n + 1):
         assert P[-1, j - 1 :].sum() == pytest.approx(np.exp(graphs.log_jump_bound(6, n, w, epsilon, j)[-1]), rel=1e-9)
-
-
-def test_bounds_by_hand():
-    """n = 3, w = 2: M = 2, ε = 1/4, c = 1/16."""
-    assert np.exp(graphs.log_block_bound(4, 3, 2, 0.25, 3)).tolist() == pytest.approx([1, 7 / 8, 7 / 8, 49 / 64])
-    assert np.exp(graphs.log_jump_bound(2, 3, 2, 0.25, 2)).tolist() == pytest.approx([1, 15 / 16])
-    C = max(np.sqrt(15 / 16), 3 / 4)
-    assert np.exp(graphs.log_window_bound(2, 3, 2, 0.25, 3)).tolist() == pytest.approx([C, C * (7 / 8) ** 0.25])
-
-
-def test_the_expected_share_of_edges_is_cut():
-    rng, n = np.random.default_rng(0), 40
-    graph = graphs.random_cuts(n, 0.3, rng)
-    assert graph.diagonal().all() and not np.triu(graph, 1).any()
-    assert 1 - graph[np.tri(n, k=-1, dtype=bool)].mean() == pytest.approx(0.3, abs=0.05)
-    assert (graphs.random_cuts(n, 0.0, rng) == np.tri(n, dtype=bool)).all()
-
-
-@given(st.integers(0, 1000), st.sampled_from([masks.causal(), masks.sliding_window(2), masks.prefix(3)]))
-def test_rollouts_stay_as_near_to_uniform_as_the_logits(seed, mask):
-    logits = np.random.default_rng(seed).normal(size=(4, 5, 5))
-    allowed = mask.matrix(5)
-    A = attention_kernel(logits, mask)
-    shown = np.where(allowed, logits, np.nan)
-    expected = (np.nanmax(shown, axis=2) - np.nanmin(shown, axis=2)).max(axis=1)
-    ranges = graphs.logit_ranges(A, allowed)
-    assert np.allclose(ranges, expected)
-    apart = graphs.log_distance_from_uniform(rollout_history(A, np.ones(4))[1:], allowed)
-    assert (apart <= np.cumsum(ranges) + 1e-9).all() and apart[0] > 0
 
 
 GRAPHS = st.sampled_from([masks.causal(), masks.sliding_window(2), masks.prefix(2), masks.full()])

@@ -45,20 +45,6 @@ def test_attention_lies_between_its_bounds_and_attains_them(n, seed):
     assert (most[1:] < 1).all()
 
 
-def test_intervals_of_a_rope_layer_hold_beyond_the_angle_condition():
-    rng, n, pairs = np.random.default_rng(0), 9, 3
-    theta = np.array([0.1, 0.9, 2.5])  # the last turns far beyond π
-    z = np.exp(1j * rng.uniform(-0.2, 0.2, (2, n, pairs))) * rng.uniform(1, 1.5, (2, n, pairs))
-    Q, K = np.stack([z.real, z.imag], axis=-1).reshape(2, n, 2 * pairs)
-    low, high = intervals.rope_logit_intervals(n, theta, *intervals.pair_ranges(Q, K))
-    logits, x = rope_logits(Q, K, theta), intervals.distances(n)
-    seen = x >= 0
-    assert (low[x[seen]] <= logits[seen] + 1e-12).all() and (logits[seen] <= high[x[seen]] + 1e-12).all()
-    least, most = intervals.attention_intervals(low, high)
-    A = attention_kernel(logits, masks.causal())
-    assert (least[seen] <= A[seen] * (1 + 1e-12)).all() and (A[seen] <= most[seen] * (1 + 1e-12)).all()
-
-
 @pytest.mark.parametrize("pairs", [1, 3])
 def test_a_layer_of_queries_and_keys_attains_the_upper_bound(pairs):
     rng, n = np.random.default_rng(pairs), 6
@@ -72,21 +58,6 @@ def test_a_layer_of_queries_and_keys_attains_the_upper_bound(pairs):
         assert attention_kernel(logits, masks.causal())[-1, key] == pytest.approx(most[-1, key], rel=1e-9)
 
 
-def test_ranges_of_pairs_by_hand():
-    """Norms 1 and 2 of queries, 1 and 3 of keys; the second query sees keys at right angles and at its own angle."""
-    Q, K = np.array([[1.0, 0.0], [0.0, 2.0]]), np.array([[1.0, 0.0], [0.0, 3.0]])
-    smallest, largest, phi = intervals.pair_ranges(Q, K)
-    assert (smallest, largest, phi) == (pytest.approx([1]), pytest.approx([6]), pytest.approx([np.pi / 2]))
-    assert intervals.pair_ranges(Q[None], K[None])[1] == pytest.approx([6])  # layers are covered together
-
-
-def test_logits_of_two_tokens_by_hand():
-    one = np.ones(1)
-    low, high = intervals.rope_logit_intervals(2, np.pi / 2 * one, one, 2 * one, 0.5 * one)
-    assert low == pytest.approx([np.cos(0.5), 2 * np.cos(np.pi / 2 + 0.5)])  # the larger norm where cos < 0
-    assert high == pytest.approx([2, 2 * np.cos(np.pi / 2 - 0.5)])
-
-
 @given(st.integers(2, 5), st.integers(1, 4), st.integers(0, 10_000))
 def test_rollouts_lie_between_their_bounds(n, T, seed):
     rng = np.random.default_rng(seed)
@@ -98,22 +69,3 @@ def test_rollouts_lie_between_their_bounds(n, T, seed):
     P = rollout_history(kernels, np.ones(T))[1:]
     assert (least <= P * (1 + 1e-9) + 1e-15).all() and (P <= most * (1 + 1e-9) + 1e-15).all()
     assert (most <= 1 + 1e-9).all()
-
-
-@given(st.integers(2, 6), st.integers(0, 100))
-def test_the_envelope_holds_every_weight_and_is_attained(n, seed):
-    kernels = attention_kernel(np.random.default_rng(seed).normal(size=(3, n, n)), masks.causal())
-    x = intervals.distances(n)
-    for first in (0, n // 2):
-        low, high = intervals.envelope(kernels, first_query=first)
-        for k in range(n):
-            at = (x == k) & (np.arange(n)[:, None] >= first)
-            assert (low[k], high[k]) == (kernels[:, at].min(), kernels[:, at].max())
-
-
-@given(st.integers(1, 5), st.integers(0, 1000))
-def test_angles_of_pairs_stay_below_their_bound(pairs, seed):
-    rng = np.random.default_rng(seed)
-    q = rng.normal(size=(20, pairs, 2))
-    each, bound = intervals.pair_angles(q, q + rng.uniform() * rng.normal(size=q.shape))
-    assert (each <= bound + 1e-6).all()

@@ -5,7 +5,6 @@ from hypothesis import strategies as st
 
 from posbias import attention_kernel, position_logits, rollout_matrix
 from posbias.rollout import masks
-from posbias.rollout.logits import rope_logits
 from studies.theorems import networks
 from studies.theorems.depth import sharp_attention_floor
 
@@ -30,16 +29,6 @@ def test_without_residual_the_states_are_the_rollout_times_the_value_maps(mask):
     assert (run.kernels[:, ~mask.matrix(n)] == 0).all() and (run.states[0] == X).all()
     same = networks.run_residual_network(X, weights.W_qk, weights.W_v, np.ones(T), mask=mask.matrix(n))
     assert (same.kernels == run.kernels).all()
-
-
-def test_the_network_with_rope():
-    rng, T = np.random.default_rng(1), 2
-    X, W_qk, W_v = rng.normal(size=(3, 2)), rng.normal(size=(T, 2, 2)), rng.normal(size=(T, 2, 2))
-    run = networks.run_residual_network(X, W_qk, W_v, np.ones(T), theta=[0.2])
-    first = attention_kernel(rope_logits(X @ W_qk[0], X, [0.2]) / np.sqrt(2), masks.causal())
-    assert np.allclose(run.kernels[0], first)
-    still = networks.run_residual_network(X, W_qk, W_v, np.ones(T), theta=[0.0])
-    assert np.allclose(still.kernels, networks.run_residual_network(X, W_qk, W_v, np.ones(T)).kernels)
 
 
 @given(st.integers(0, 200), st.floats(0, 1), st.sampled_from([None, [0.3, 1.1]]))
@@ -85,22 +74,3 @@ def test_the_derivative_agrees_with_differences():
         bump[j, a] = step
         up, down = (networks.run_heads(X + s * bump, W_qk, W_v, lambda_, allowed)[0] for s in (1, -1))
         assert np.allclose(J[j, a], (up - down) / (2 * step), atol=1e-7)
-
-
-def test_with_the_kernels_held_fixed_the_derivative_is_the_rollout_times_the_value_maps():
-    X, W_qk, W_v = network(3, H=1)
-    _, kernels = networks.run_heads(X, W_qk, W_v, [1, 1, 1], np.tri(5, dtype=bool))
-    J, P = networks.value_derivative(kernels, W_v, [1, 1, 1]), rollout_matrix(kernels[:, 0], np.ones(3))
-    W = np.linalg.multi_dot(W_v[:, 0])
-    assert np.allclose(J, P.T[:, None, :, None] * W[None, :, None, :])
-    still = networks.output_derivative(X, 0 * W_qk, W_v, [1, 1, 1], np.tri(5, dtype=bool))
-    even = np.tril(np.ones((5, 5))) / np.arange(1, 6)[:, None]
-    assert np.allclose(still, networks.value_derivative(np.stack([even[None]] * 3), W_v, [1, 1, 1]))
-
-
-@given(st.integers(1, 40), st.integers(1, 6), st.floats(0, 3), st.floats(1, 5), st.integers(0, 100))
-def test_bounded_weights_meet_both_assumptions(T, d, norm, condition, seed):
-    weights = networks.bounded_weights(T, d, norm, condition, np.random.default_rng(seed))
-    for W in (weights.W_q, weights.W_k):
-        assert np.linalg.norm(W, 2, axis=(1, 2)) == pytest.approx(norm)
-    assert (networks.value_product_norms(weights.W_v) <= condition * (1 + 1e-9)).all()

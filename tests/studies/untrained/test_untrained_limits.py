@@ -2,19 +2,13 @@
 
 import numpy as np
 import pytest
-from scipy.special import factorial
 
 from posbias import structured_kernels
 from posbias.rollout.clock import hop_distribution, poisson_distribution
 from posbias.rollout.influence import influence_profile
 from posbias.rollout.untrained import untrained_profile
-from studies.clock.hops import hop_rows
 from studies.untrained.limits import (
     critical_total,
-    hops_to_first,
-    last_share,
-    last_share_bounds,
-    log_first_bound,
     log_first_over_last,
     square_density,
     square_minima,
@@ -22,7 +16,6 @@ from studies.untrained.limits import (
 
 SQUARES = np.array([0.3, 0.5, 0.2, 0.9, 0.4])  # c_t²
 OMEGA = hop_distribution(SQUARES / (1 + SQUARES))
-ONE = structured_kernels(1)
 
 
 def law(n, ell):
@@ -39,32 +32,6 @@ def test_the_law_tends_to_its_density_at_rate_one_over_n(c):
     assert off[0] < 0.03 and off[0] / off[1] == pytest.approx(4, rel=0.15)
 
 
-def test_many_equal_layers_make_a_hypergeometric_series():
-    s, x = 3.0, np.array([0.01, 0.2, 0.9])
-    k, u = np.arange(60.0), -np.log(x)[:, None]
-    series = ((s * u**2) ** k / (factorial(k) * factorial(k) * factorial(k + 1))).sum(axis=1)
-    expected = np.sqrt(np.exp(-s) * s * series)
-    np.testing.assert_allclose(square_density(x, poisson_distribution(s)), expected, rtol=1e-9)
-
-
-def test_the_density_of_one_hop_is_the_kernel():
-    x, c = np.array([0.3, 1.0]), 2.0
-    np.testing.assert_allclose(square_density(x, [0.0, 1.0]), 1.0)
-    np.testing.assert_allclose(square_density(x, [0.0, 1.0], c), c * np.exp(-c * (1 - x)) / -np.expm1(-c))
-
-
-def test_the_last_token_keeps_its_share_whatever_the_slope():
-    assert law(4096, 4.0)[-1] == pytest.approx(last_share(OMEGA), rel=1e-3)
-
-
-def test_the_share_of_the_last_token_is_between_its_bounds():
-    for s in (0.1, 1.0, 5.0, 20.0):
-        omega = poisson_distribution(s)
-        low, high = last_share_bounds(omega)
-        assert low < last_share(omega) < high
-        assert high == pytest.approx(1 / (1 + np.sqrt(np.expm1(s))), rel=1e-6)
-
-
 def test_minima_are_where_the_density_turns():
     for c, s, count in ((0.5, 0.5, 1), (4.0, 4.0, 1), (12.0, 8.0, 2), (20.0, 16.0, 2)):
         omega = poisson_distribution(s)
@@ -77,12 +44,6 @@ def test_minima_are_where_the_density_turns():
         np.testing.assert_allclose([trough.depth for trough in found], 1 - y[turns] / y[-1], rtol=1e-4, atol=1e-6)
 
 
-def test_hops_to_the_first_token_are_powers_of_the_kernel():
-    found = hops_to_first(9, 12)
-    np.testing.assert_allclose(found, hop_rows(ONE, 12, 9)[:, 0], rtol=1e-12)
-    assert hops_to_first(4, 2)[2] == pytest.approx((1 + 1 / 2 + 1 / 3 + 1 / 4) / 4)
-
-
 def test_first_over_last_is_that_of_the_profiles():
     n, kernels = 20, structured_kernels(5)
     p = untrained_profile(kernels, np.sqrt(SQUARES), n)
@@ -90,30 +51,6 @@ def test_first_over_last_is_that_of_the_profiles():
     lambdas = SQUARES / (1 + SQUARES)
     p = influence_profile(kernels, lambdas, n)
     assert log_first_over_last(n, OMEGA, 1) == pytest.approx(np.log(p[0] / p[-1]), rel=1e-10)
-
-
-@pytest.mark.parametrize("power", [1, 2])
-def test_no_schedule_exceeds_the_bound_on_the_first_token(power):
-    rng = np.random.default_rng(0)
-    for _ in range(20):
-        odds = rng.exponential(rng.uniform(0.1, 2), rng.integers(1, 12))
-        n, omega = int(rng.integers(2, 300)), hop_distribution(odds / (1 + odds))
-        first = np.log(omega @ hops_to_first(n, odds.size) ** power) - np.log(omega[0])
-        assert all(first <= log_first_bound(n, odds.sum(), power, z) + 1e-12 for z in np.linspace(0.05, 0.95, 19))
-
-
-@pytest.mark.parametrize("power", [1, 2])
-def test_no_schedule_beats_many_equal_layers_of_its_total(power):
-    rng = np.random.default_rng(1)
-    for _ in range(40):
-        odds = rng.exponential(rng.uniform(0.1, 2), rng.integers(1, 12))
-        n, omega = int(rng.integers(2, 300)), hop_distribution(odds / (1 + odds))
-        most = log_first_over_last(n, poisson_distribution(odds.sum()), power)
-        assert log_first_over_last(n, omega, power) <= most + 1e-9
-        assert log_first_over_last(n, poisson_distribution(0.9 * odds.sum()), power) < most
-    odds = np.full(5000, 8 / 5000)  # and that many layers come near
-    near = log_first_over_last(50, hop_distribution(odds / (1 + odds)), power)
-    assert near == pytest.approx(log_first_over_last(50, poisson_distribution(8.0), power), abs=0.01)
 
 
 def test_the_total_at_which_the_first_token_wins_grows_like_the_logarithm():

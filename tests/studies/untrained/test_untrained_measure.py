@@ -4,22 +4,21 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch", reason="torch is not installed")
-
+import torch
 from measuring import settings as tiny
+from posbias.measure.settings import Settings
+from posbias.measure.untrained import Untrained
 
 from posbias.comparison.distances import normalised_wasserstein
 from posbias.measure.branches import has_branches, read_branches
 from posbias.measure.corpus import Corpus
 from posbias.measure.instrument import Instrument
 from posbias.measure.session import Session
-from posbias.models.families import FAMILIES
 from posbias.models.loading import Source, Untrained
 from posbias.rollout.structured import structured_kernels
 from posbias.rollout.untrained import aligned_profile, untrained_profile
 from posbias.settings import Settings
-from studies.untrained.measure import HEADS, LAYERS, SMALL, WIDTH, Small, measure_untrained
+from studies.untrained.measure import SMALL, Small, measure_untrained
 from studies.untrained_profiles import PROFILES
 
 PROMPTS, N = 5, 16
@@ -86,13 +85,6 @@ def test_without_their_rotation_queries_and_keys_are_others(settings, found):
 def test_models_with_weights_are_refused(settings):
     with pytest.raises(ValueError, match="source: expected an untrained network, received reference/llama-12"):
         measure_untrained(replace(settings, source=Source("reference/llama-12")))
-
-
-def test_small_networks_are_of_families_with_a_row_and_all_of_one_size():
-    assert {size.family for size in SMALL.values()} <= set(FAMILIES)
-    for name in SMALL:
-        config = Small(name).config()
-        assert (config.num_hidden_layers, config.hidden_size, config.num_attention_heads) == (LAYERS, WIDTH, HEADS)
 
 
 @pytest.mark.parametrize("name", [*SMALL])
