@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 import torch
 from measuring import settings as tiny
-from posbias.measure.settings import Settings
-from posbias.measure.untrained import Untrained
 
 from posbias.comparison.distances import normalised_wasserstein
 from posbias.measure.branches import has_branches, read_branches
