@@ -88,3 +88,19 @@ def test_rope_constants_are_refused_beyond_their_condition(k, theta):
     one = np.array([[1.0, 0.0]] * 4)
     with pytest.raises(ValueError, match="theta: expected angles with"):
         encodings.rope_constants(one, k * one, [theta])
+
+
+@pytest.mark.parametrize(("slope", "spread"), [(0.25, 0.0), (0.25, 1.0), (0.5, 2.0), (1.0, 0.3)])
+def test_no_better_constants_hold_for_every_length(slope, spread):
+    """One key at an end of the range, all others at the other end, for the last query of many tokens."""
+    n = 120
+    x = np.arange(n)[::-1]
+    found = {}
+    for sign in (1, -1):
+        logits = -slope * x + sign * spread * np.eye(n)
+        rows = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+        found[sign] = np.diag(rows) * np.exp(slope * x)
+    lower, upper = encodings.decay_constants(slope, spread)
+    assert found[-1].min() == pytest.approx(lower, rel=1e-6)
+    assert max(found[1].max(), 1.0) == pytest.approx(upper, rel=1e-6)
+    assert upper <= max(1, encodings.decay_constants(slope, spread, printed=True)[1])

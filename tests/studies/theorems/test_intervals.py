@@ -69,3 +69,10 @@ def test_rollouts_lie_between_their_bounds(n, T, seed):
     P = rollout_history(kernels, np.ones(T))[1:]
     assert (least <= P * (1 + 1e-9) + 1e-15).all() and (P <= most * (1 + 1e-9) + 1e-15).all()
     assert (most <= 1 + 1e-9).all()
+
+
+def test_logits_of_two_tokens_by_hand():
+    one = np.ones(1)
+    low, high = intervals.rope_logit_intervals(2, np.pi / 2 * one, one, 2 * one, 0.5 * one)
+    assert low == pytest.approx([np.cos(0.5), 2 * np.cos(np.pi / 2 + 0.5)])  # the larger norm where cos < 0
+    assert high == pytest.approx([2, 2 * np.cos(np.pi / 2 - 0.5)])

@@ -9,6 +9,10 @@ from posbias.rollout.influence import influence_profile
 from posbias.rollout.untrained import untrained_profile
 from studies.untrained.limits import (
     critical_total,
+    hops_to_first,
+    last_share,
+    last_share_bounds,
+    log_first_bound,
     log_first_over_last,
     square_density,
     square_minima,
@@ -61,3 +65,21 @@ def test_the_total_at_which_the_first_token_wins_grows_like_the_logarithm():
         for n, total in zip((2**12, 2**16), totals, strict=True):
             assert log_first_over_last(n, poisson_distribution(1.01 * total), power) > 0
             assert log_first_over_last(n, poisson_distribution(0.99 * total), power) < 0
+
+
+def test_the_share_of_the_last_token_is_between_its_bounds():
+    for s in (0.1, 1.0, 5.0, 20.0):
+        omega = poisson_distribution(s)
+        low, high = last_share_bounds(omega)
+        assert low < last_share(omega) < high
+        assert high == pytest.approx(1 / (1 + np.sqrt(np.expm1(s))), rel=1e-6)
+
+
+@pytest.mark.parametrize("power", [1, 2])
+def test_no_schedule_exceeds_the_bound_on_the_first_token(power):
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        odds = rng.exponential(rng.uniform(0.1, 2), rng.integers(1, 12))
+        n, omega = int(rng.integers(2, 300)), hop_distribution(odds / (1 + odds))
+        first = np.log(omega @ hops_to_first(n, odds.size) ** power) - np.log(omega[0])
+        assert all(first <= log_first_bound(n, odds.sum(), power, z) + 1e-12 for z in np.linspace(0.05, 0.95, 19))
