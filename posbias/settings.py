@@ -8,7 +8,7 @@ the options of the commands (:mod:`posbias.cli.options`) and the keywords of :fu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import Field, field, fields, replace
+from dataclasses import Field, field, fields
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import pydantic
@@ -18,7 +18,7 @@ from pydantic.dataclasses import dataclass
 from posbias import errors
 
 if TYPE_CHECKING:
-    from posbias.models.loading import Source
+    pass
 
 Made = TypeVar("Made", bound=type)
 
@@ -231,10 +231,6 @@ class Settings:
         errors.fits("prompts", f"{self.prompts} of {self.length} tokens", size)
         if "ladder" in self.quantities:
             check_batches(min(self.prompts, self.batch_size))
-
-    def with_source(self, source: Source) -> Settings:
-        """Return the same settings for another model."""
-        return replace(self, source=source)
 
 
 UNLESS_GIVEN: dict[str, Any] = dict.fromkeys(("dataset", "rule", "attention", "prompts", "length", "quantities"))

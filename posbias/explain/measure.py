@@ -17,7 +17,7 @@ from posbias.explain.explanation import Explanation
 from posbias.explain.prompt import Prompt, check_asked, tokenise
 from posbias.explain.shares import by_segment, centred_logs, place_shares, read_profile, without_position
 from posbias.explain.target import Target, target_of
-from posbias.measure.corpus import Given
+from posbias.measure.corpus import Corpus
 from posbias.measure.measurement import Measurement
 from posbias.measure.progress import progress as told
 from posbias.measure.run import measure
@@ -59,7 +59,7 @@ def explain(
     check_fits(session.config, session.tokenizer, n + max(len(chosen.tokens) - 1, 0))
     if profile is not None:
         profile = read_profile(profile, settings.source, n)
-        session = session.with_prompts(corpus=Given("prompt", given=(text,)), prompts=1, rule="first", target="top")
+        session = session.with_prompts(corpus=Corpus("prompt", given=(text,)), prompts=1, rule="first", target="top")
     session.prompts  # noqa: B018 - raises
     try:
         with told(1, "model", "loading", shown=progress) as bar:

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 
 from posbias import errors
 from posbias.lookup.tasks import Task
-from posbias.measure.corpus import BUILTIN, Corpus, document_units, make_prompts, special_ids, start_tokens
+from posbias.measure.corpus import Corpus, document_units, make_prompts, special_ids, start_tokens
 
 SPACE = "Ġ▁ "
 """How vocabularies write a space in front of a word."""
@@ -245,6 +245,6 @@ def copy_prompts(
         places=places,
         starts=starts,
         width=width,
-        units=document_units(texts.origins, BUILTIN if corpus.named and corpus.dataset == BUILTIN else ""),
+        units=document_units(texts.origins, corpus.reader),
         controls=np.hstack([others, stretch[:, :-1]]),
     )

@@ -83,7 +83,7 @@ def look_up(
         with changed(session.instrument.model) if added is None else nullcontext():  # else it is measured with it
             profiled = measure(session, progress=progress, bias=added)
     provenance, corpus = session.provenance(), settings.corpus
-    text = corpus.dataset if corpus.named else last_part(corpus.dataset)
+    text = last_part(corpus.dataset)
     provenance = {kept: provenance[kept] for kept in KEPT} | {
         "position": position_kind(family_of(config).position_of(config), config),
         "task": task.name,

@@ -88,11 +88,6 @@ def _is_coded(module: nn.Module) -> bool:
     return is_coded(module._parameters.get("weight"))
 
 
-def has_branches(instrument: Instrument) -> bool:
-    """Tell whether a model's layers are sums of a skip and linear branches."""
-    return no_branches(instrument) is None
-
-
 def read_branches(instrument: Instrument, ids: Int[Tensor, "N n"], cells: TokenBins | None = None) -> Branches:
     """Return what a model's branches do to random gradients, read on its first prompts.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from inspect import signature
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -99,39 +99,25 @@ def compared(instrument: Instrument, ids: Int[Tensor, "1 n"], bits: int) -> tupl
     if off is None and _is_missing(instrument, x, gradient):
         off = 1.0
     spread = (own.max() - own.min()).clamp_min(torch.finfo(own.dtype).tiny)  # 0 of a head without weights
-    factor = ROUNDED if bits < 32 or coded_layers(instrument.model) else 1
-    return ids.shape[1], [
-        _logits(instrument, float((z[0].float() - own).abs().max() / spread), factor * LOGITS),
-        *(_sums(instrument, t, x_off, factor * SUMS) for t, x_off in enumerate(sums)),
-        _derivatives(instrument, off),
-    ]
-
-
-def _logits(instrument: Instrument, off: float, within: float) -> Comparison:
-    config: Any = instrument.model.config
+    coded, config = coded_layers(instrument.model), cast("Any", instrument.model.config)
+    factor = ROUNDED if bits < 32 or coded else 1
     how = "is watched" if instrument.layers else "is given embeddings in place of tokens"
     if instrument.layers and config._attn_implementation != _own_attention(instrument):
         how = "computes fused attention; try --attention eager"
-    expected, received = (
-        f"the model's own within {within:.1%} of their range",
-        f"{off:.2g} off as {config.model_type} {how}",
-    )
-    error = errors.invalid("self-check of the logits", expected, received)
-    return Comparison("logits of a watched pass, against the model's own", off, within, "calls, scale, bias", error)
-
-
-def _sums(instrument: Instrument, t: int, off: float, within: float) -> Comparison:
-    expected = f"x + a inside the layer, a as the row of {instrument.model.config.model_type} finds it"  # type: ignore[union-attr]
-    error = errors.invalid(f"self-check of layer {t}", expected, f"{off:.2g} of x off")
-    what = f"x + a of layer {t}, against what the layer reads next"
-    return Comparison(what, off, within, "output, multiplier, parallel, stream", error)
-
-
-def _derivatives(instrument: Instrument, off: float | None) -> Comparison:
-    coded = coded_layers(instrument.model)
+    apart, within = float((z[0].float() - own).abs().max() / spread), factor * LOGITS
+    expected = f"the model's own within {within:.1%} of their range"
+    error = errors.invalid("self-check of the logits", expected, f"{apart:.2g} off as {config.model_type} {how}")
+    what = "logits of a watched pass, against the model's own"
+    found = [Comparison(what, apart, within, "calls, scale, bias", error)]
+    for t, one in enumerate(sums):
+        expected = f"x + a inside the layer, a as the row of {config.model_type} finds it"
+        error = errors.invalid(f"self-check of layer {t}", expected, f"{one:.2g} of x off")
+        what = f"x + a of layer {t}, against what the layer reads next"
+        found.append(Comparison(what, one, factor * SUMS, "output, multiplier, parallel, stream", error))
     received = f"{off or 0:.2g} off{f'; weights are codes, in {coded[0]}' if coded else ''}"
     error = errors.invalid("self-check of the gradient", f"finite differences within {GRADIENT:.0%}", received)
-    return Comparison("gradient, against finite differences", off, GRADIENT, "blocks", error)
+    found.append(Comparison("gradient, against finite differences", off, GRADIENT, "blocks", error))
+    return ids.shape[1], found
 
 
 def check_paths(model: nn.Module, row: Family) -> None:

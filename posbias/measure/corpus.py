@@ -7,16 +7,18 @@ import hashlib
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass as plain
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Int
+from pydantic.dataclasses import dataclass
 
 from posbias import errors
 from posbias.models.opening import Vocabulary
-from posbias.settings import setting
+from posbias.settings import Text, checked, setting
 from posbias.shipped import builtin_documents, builtin_units
 
 if TYPE_CHECKING:
@@ -42,11 +44,12 @@ OPTIONS: dict[str, dict[str, Any]] = {
 """How its readers are asked: a cell without text is no number, and a text file is one document."""
 
 
+@checked
 @dataclass(frozen=True)
 class Corpus:
-    """Say where documents come from: :data:`BUILTIN`, a name of :data:`NAMED`, or a path."""
+    """Say where documents come from: :data:`BUILTIN`, a name of :data:`NAMED`, a path, or memory."""
 
-    dataset: str = setting(
+    dataset: Text = setting(
         BUILTIN,
         "builtin (documentation and code that come with the package), fineweb-edu, dclm or wikipedia (streamed from "
         "the hub), or a path: text, a folder of .txt files, .jsonl, .csv or .parquet; builtin unless given.",
@@ -54,116 +57,84 @@ class Corpus:
         kept=True,
         doors="explain",
     )
-    separator: str | None = setting(
+    separator: Text | None = setting(
         None, "Regular expression: lines that begin a new document in a text file.", doors="explain lookup"
     )
-    field: str = setting(
+    field: Text = setting(
         "text", "Column of the text, or of the messages, in .jsonl, .csv and .parquet.", doors="explain lookup"
     )
+    given: Any = None
+    """Documents that are in memory; ``dataset`` is what files call them."""
 
     def __post_init__(self) -> None:
         """Check that there is a source, and the separator."""
         if not self.dataset.strip():
             raise errors.invalid("dataset", f"{BUILTIN}, the name of a data set, or a path", "an empty text")
-        if self.separator is not None:
-            try:
-                re.compile(self.separator, re.MULTILINE)
-            except (re.error, RecursionError, OverflowError) as error:
-                raise errors.invalid("separator", "a regular expression", f"{self.separator} ({error})") from None
+        try:
+            re.compile(self.separator or "", re.MULTILINE)
+        except (re.error, RecursionError, OverflowError) as error:
+            raise errors.invalid("separator", "a regular expression", f"{self.separator} ({error})") from None
 
     @property
-    def named(self) -> bool:
-        """Whether the data set goes by a name: no path of that name is there."""
-        return self.dataset in (BUILTIN, *NAMED) and not Path(self.dataset).exists()
+    def reader(self) -> str:
+        """What reads it: memory, a name, a folder of texts, or what ``datasets`` calls the reader of such files."""
+        path = Path(self.dataset)
+        if self.given is not None:
+            return "memory"
+        if self.dataset in (BUILTIN, *NAMED) and not path.exists():
+            return self.dataset
+        if os.path.isdir(path):  # which says no of a name that is too long
+            return "folder"
+        packed = path.suffix.lower() in (".gz", ".zst", ".bz2", ".xz", ".lz4")
+        return BUILDERS.get((path.with_suffix("") if packed else path).suffix.lower(), "text")
 
     def check(self) -> None:
         """Raise ValueError unless it is a name or a path that is there; nothing is read."""
-        if self.separator is not None and (self.named or not self.is_text):
+        if self.separator is not None and self.reader != "text":
             expected = f"none with {self.dataset}, whose documents are told apart"
             raise errors.invalid("separator", expected, self.separator)
-        if self.named:
-            return
-        path = Path(self.dataset)
-        if not os.path.isfile(path) and not os.path.isdir(path):  # which say no of a name that is too long
+        if self.reader in ("text", *BUILDERS.values()) and not os.path.isfile(self.dataset):
             raise errors.invalid("dataset", f"a path or one of {', '.join((BUILTIN, *NAMED))}", self.dataset)
-        if path.is_dir() and not any(path.glob("*.txt")):
-            raise errors.invalid(f"dataset {path}", "a folder of .txt files", "none in it")
+        if self.reader == "folder" and not any(Path(self.dataset).glob("*.txt")):
+            raise errors.invalid(f"dataset {self.dataset}", "a folder of .txt files", "none in it")
 
     def documents(self) -> Iterator[Document]:
         """Yield the documents in their order; raise ValueError or OSError for what cannot be read."""
         self.check()
-        if self.dataset == BUILTIN and self.named:
-            return builtin_documents()
-        return self._split() if self.separator is not None else self._read()
-
-    @property
-    def is_text(self) -> bool:
-        """Whether it is one text file, and a single document unless a separator says where others begin."""
-        path = Path(self.dataset)
-        return os.path.isfile(path) and _builder(path) == "text"
-
-    @property
-    def one_text(self) -> bool:
-        """Whether all of it is one document: a text file without a separator."""
-        return self.separator is None and self.is_text
-
-    def _split(self) -> Iterator[str]:
-        """Yield the parts of a text from each line on that the separator matches."""
-        for text in map(str, self._read()):
-            starts = [found.start() for found in re.finditer(str(self.separator), text, re.MULTILINE)]
-            parts = zip([0, *starts], [*starts, len(text)], strict=True)
-            yield from (text[start:stop] for start, stop in parts if text[start:stop].strip())
+        if self.given is not None:
+            return iter(self.given)
+        return builtin_documents() if self.reader == BUILTIN else self._read()
 
     def _read(self) -> Iterator[Document]:
-        """Yield the texts or conversations of the rows, by the column that has them."""
-        is_table = not self.named and not Path(self.dataset).is_dir() and not self.is_text
+        """Yield texts or conversations of the rows; of a text its parts, from each line that the separator matches."""
+        column = self.field if self.reader in BUILDERS.values() else "text"
         for number, row in enumerate(self._rows(), 1):
-            yield _document(f"{self.dataset}: row {number}", row, self.field if is_table else "text")
+            document = _document(f"{self.dataset}: row {number}", row, column)
+            if self.separator is None or not isinstance(document, str):
+                yield document
+                continue
+            starts = [found.start() for found in re.finditer(self.separator, document, re.MULTILINE)]
+            parts = zip([0, *starts], [*starts, len(document)], strict=True)
+            yield from (document[start:stop] for start, stop in parts if document[start:stop].strip())
 
     def _rows(self) -> Iterator[dict[str, Any]]:
         """Yield the rows that ``datasets`` reads; of a named data set no more than is read."""
         import datasets
 
         datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # what it logs is raised too
-        path = Path(self.dataset)
-        if self.named:
-            options = NAMED[self.dataset]
-        else:
-            builder = "text" if path.is_dir() else _builder(path)
-            files = sorted(path.glob("*.txt")) if path.is_dir() else [path]
+        path, options = Path(self.dataset), NAMED.get(self.reader)
+        if options is None:
+            builder = self.reader.replace("folder", "text")
+            files = sorted(path.glob("*.txt")) if self.reader == "folder" else [path]
             options = {"path": builder, "data_files": [glob.escape(str(file)) for file in files]}
             options |= OPTIONS.get(builder, {})
         try:
             yield from datasets.load_dataset(**options, split="train", streaming=True)
         except Exception as error:  # pandas, pyarrow, the packings and the hub have errors of their own
-            if self.named:
+            if self.reader in NAMED:
                 received = f"expected the hub to answer, received {errors.short(error)}"
                 raise ConnectionError(f"dataset {self.dataset}: {received}") from None
             raise errors.invalid(self.dataset, f"an intact {options['path']} file", errors.short(error)) from None
-
-
-@dataclass(frozen=True)
-class Given(Corpus):
-    """Hold documents that are in memory; ``dataset`` is what files call them."""
-
-    given: tuple[Document, ...] = ()
-
-    @property
-    def named(self) -> bool:
-        """It has no name that :data:`NAMED` knows."""
-        return False
-
-    @property
-    def one_text(self) -> bool:
-        """Its documents are told apart."""
-        return False
-
-    def check(self) -> None:
-        """Nothing is left to check: see :func:`given_corpus`."""
-
-    def documents(self) -> Iterator[Document]:
-        """Yield the documents in their order."""
-        return iter(self.given)
 
 
 def is_conversation(value: Any) -> bool:
@@ -180,7 +151,7 @@ def is_conversation(value: Any) -> bool:
     )
 
 
-def given_corpus(name: str, rows: Any, column: str = "text") -> Given:
+def given_corpus(name: str, rows: Any, column: str = "text") -> Corpus:
     """Return texts or conversations that are in memory, called ``name``, or raise ValueError with the number of a row.
 
     ``rows`` is a list, a column of a table (pandas), or a table with ``column`` (pandas, datasets); a single
@@ -202,13 +173,7 @@ def given_corpus(name: str, rows: Any, column: str = "text") -> Given:
     for k, one in enumerate(documents):
         if not (isinstance(one, str) and one.strip()) and not is_conversation(one):
             raise errors.invalid(f"{name}: row {k}", "a text, or messages with a role and a content", repr(one)[:60])
-    return Given(f"{name} in memory", given=documents)
-
-
-def _builder(path: Path) -> str:
-    """Return how ``datasets`` calls what reads a file, by its suffix, that of the packing left out."""
-    packed = path.suffix.lower() in (".gz", ".zst", ".bz2", ".xz", ".lz4")
-    return BUILDERS.get((path.with_suffix("") if packed else path).suffix.lower(), "text")
+    return Corpus(f"{name} in memory", given=documents)
 
 
 def _document(where: str, row: Mapping[str, Any], column: str) -> Document:
@@ -242,20 +207,18 @@ def chosen_corpus(asked: Mapping[str, Any], *, untrained: bool = False) -> tuple
     if rule == "random" and given:
         received = asked["dataset"] if given == ["dataset"] else "some"
         raise errors.invalid(given[0], "none with the rule random, which draws tokens and reads no text", received)
-    for name in ("separator", "field"):
-        if not isinstance(asked.get(name) or "", str):
-            raise errors.invalid(name, "a text", repr(asked[name]))
-    column = asked.get("field", "text")
-    if in_memory:
-        if asked.get("separator") is not None:
-            raise errors.invalid("separator", f"none with {given[0]}, which are told apart", asked["separator"])
-        return given_corpus(given[0], asked[given[0]], column), rule
-    corpus = Corpus(asked["dataset"] if given else BUILTIN, asked.get("separator"), column)
-    corpus.check()
-    return corpus, rule
+    named = Corpus(
+        asked["dataset"] if given == ["dataset"] else BUILTIN, asked.get("separator"), asked.get("field", "text")
+    )
+    if not in_memory:
+        named.check()
+        return named, rule
+    if named.separator is not None:
+        raise errors.invalid("separator", f"none with {given[0]}, which are told apart", named.separator)
+    return given_corpus(given[0], asked[given[0]], named.field), rule
 
 
-@dataclass(frozen=True)
+@plain(frozen=True)
 class Prompts:
     """Hold prompts, of equal length unless they are whole documents."""
 
@@ -360,7 +323,7 @@ def make_prompts(
                 ids[k, : len(row)] = row
             return Prompts(ids, read, np.array(origins, dtype=np.int64), np.array(offsets, dtype=np.int64))
     received = f"{len(found)} from {read} document{'' if read == 1 else 's'}"
-    if corpus.one_text:
+    if corpus.reader == "text" and corpus.separator is None:
         received += "; --separator says which lines begin a new document"
         received += "" if rule == "cut" else ", --rule cut with --per-document takes prompts from inside"
     wanted = f"{N} prompts" if rule == "whole" else f"{N} prompts of {n} tokens"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from posbias import errors
 from posbias.measure.biases import read_bias
-from posbias.measure.corpus import Corpus, Given, chosen_corpus
+from posbias.measure.corpus import Corpus, chosen_corpus
 from posbias.measure.measurement import Measurement, extra
 from posbias.models.opening import check_id, check_subject
 from posbias.settings import (
@@ -114,24 +115,17 @@ class Model:
             If a file or the hub cannot be read.
         """
         from posbias.measure.run import measure
-        from posbias.models.loading import InMemory, Untrained, lent
 
         if not isinstance(dataset, str | PathLike | None):
             expected = "builtin, the name of a data set, or a path; texts in memory are given as texts="
             raise errors.invalid("dataset", expected, repr(dataset))
-        asked = {"prompts": prompts, "length": length, "texts": texts, "messages": messages, **settings}
-        if dataset is not None:
-            asked["dataset"] = fspath(dataset)
+        asked = {"prompts": prompts, "length": length, "dataset": dataset, "texts": texts, "messages": messages}
         if isinstance(bias, str):
             described, bias = read_bias(bias), None
             if described is not None:
                 described.check(self.source.name(), self.layers, self.heads)
                 bias = described.description
-        if isinstance(self.source, InMemory):
-            asked = self.source.settings(asked)
-        chosen = chosen_settings(self.source, asked, untrained=isinstance(self.source, Untrained))
-        with lent(self.source):
-            shown = sys.stderr.isatty() if progress is None else bool(progress)
+        with self._running(asked | settings, progress) as (chosen, shown):
             return Measurement(measure(chosen, progress=shown, bias=bias))
 
     def explain(
@@ -183,17 +177,11 @@ class Model:
         """
         from posbias.explain.measure import explain
         from posbias.models.families import row_of
-        from posbias.models.loading import InMemory, Untrained, lent
 
         check_names("explain", settings)
         asked = {"prompts": 32, "quantities": ALWAYS if row_of(self.config) else ALONE, **settings}
-        asked |= {"dataset": fspath(settings["dataset"])} if settings.get("dataset") is not None else {}
-        if isinstance(self.source, InMemory):
-            asked = self.source.settings(asked)
-        chosen = chosen_settings(self.source, asked, untrained=isinstance(self.source, Untrained))
         how = {"target": target, "against": against, "of": of, "answer": answer, "segments": segments}
-        with lent(self.source):
-            shown = sys.stderr.isatty() if progress is None else bool(progress)
+        with self._running(asked, progress) as (chosen, shown):
             return explain(chosen, text, **how, profile=profile, reorder=reorder, progress=shown)  # type: ignore[arg-type]
 
     def lookup(
@@ -250,7 +238,6 @@ class Model:
         from posbias.lookup.run import look_up
         from posbias.lookup.tasks import Task, checked_counts, one_change
         from posbias.models.families import family_of
-        from posbias.models.loading import InMemory, lent
 
         check_names("lookup", settings)
         family_of(self.config)  # raises where there is no row
@@ -258,12 +245,26 @@ class Model:
         texts = None if dataset is None else fspath(dataset)
         profiled, described = checked_counts(wanted, prompts, profile_prompts, texts), one_change(bias, temperature)
         asked = {"prompts": prompts, "dataset": texts, **settings}
+        with self._running(asked, progress, random=False) as (chosen, shown):
+            return Found(look_up(chosen, wanted, profiled, described, temperature, progress=shown))
+
+    @contextmanager
+    def _running(
+        self, asked: dict[str, Any], progress: bool | None, *, random: bool = True
+    ) -> Iterator[tuple[Settings, bool]]:
+        """Choose settings, and whether progress is shown; a model in memory is given back when the block ends.
+
+        ``random`` says that an untrained network is given random tokens unless documents are asked for.
+        """
+        from posbias.models.loading import InMemory, Untrained, lent
+
+        if asked.get("dataset") is not None:
+            asked = {**asked, "dataset": fspath(asked["dataset"])}
         if isinstance(self.source, InMemory):
             asked = self.source.settings(asked)
+        chosen = chosen_settings(self.source, asked, untrained=random and isinstance(self.source, Untrained))
         with lent(self.source):
-            shown = sys.stderr.isatty() if progress is None else bool(progress)
-            chosen = chosen_settings(self.source, asked, untrained=False)
-            return Found(look_up(chosen, wanted, profiled, described, temperature, progress=shown))
+            yield chosen, sys.stderr.isatty() if progress is None else bool(progress)
 
     def __repr__(self) -> str:
         from posbias.measure.results import position_words
@@ -299,7 +300,7 @@ def chosen_settings(source: loading.Source | None, asked: dict[str, Any], *, unt
     asked = {name: value for name, value in asked.items() if value is not None}
     corpus, rule = chosen_corpus(asked, untrained=untrained)
     of_run = {name: asked[name] for name in settings_of(Settings) if name in asked}
-    if isinstance(corpus, Given):
+    if corpus.given is not None:
         of_run.setdefault("prompts", len(corpus.given))
     if rule == "whole":
         if "length" in asked:

@@ -1,45 +1,24 @@
-"""Progress of what takes long, on standard error: a bar on a terminal or in a notebook, else a line every so often.
-
-The logger ``posbias`` is told as well, whether or not a bar is shown: what has ended, and how long it took, at the
-level INFO, and each step at DEBUG.
-"""
+"""Progress of what takes long, on standard error: a bar on a terminal or in a notebook, else a line every so often."""
 
 from __future__ import annotations
 
-import logging
 import sys
-import time
 from typing import Any
 
 from tqdm import tqdm
 
-LOG = logging.getLogger("posbias")
 EVERY = 30.0
 """Seconds between two updates in a log; what is quicker says nothing there."""
 
 
 class Progress(tqdm):
-    """A bar of tqdm whose updates may carry a note, such as a loss, and whose steps are logged."""
-
-    def __init__(self, *, total: int | None, initial: int, desc: str, unit: str, **options: Any) -> None:
-        self.reached, self.began, self.told = initial, time.monotonic(), False  # tqdm counts only what is shown
-        self.words = f"{desc}: %d{'' if total is None else f' of {total}'}{unit}"
-        super().__init__(total=total, initial=initial, desc=desc, unit=unit, **options)
+    """A bar of tqdm whose updates may carry a note, such as a loss."""
 
     def update(self, n: int = 1, note: str = "") -> bool | None:
         """Count ``n`` more as done; the last note stays unless another is given."""
-        self.reached += n
-        LOG.debug(f"{self.words}%s", self.reached, f", {note}" if note else "")
         if note:
             self.set_postfix_str(note, refresh=False)
         return super().update(n)
-
-    def close(self) -> None:
-        """Log once how far it came."""
-        if not self.told:
-            self.told = True
-            LOG.info(f"{self.words} in %.1f s", self.reached, time.monotonic() - self.began)
-        super().close()
 
 
 def progress(total: int | None, unit: str, what: str, *, done: int = 0, shown: bool = True) -> Progress:

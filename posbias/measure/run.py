@@ -6,21 +6,25 @@ processes, started by accelerate, share the batches and add their sums up at the
 
 from __future__ import annotations
 
+import logging
 import os
 import time
+from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import xarray as xr
+from torch import Tensor
 
+from posbias import errors
+from posbias.files import whole_file
 from posbias.measure.accumulators import bin_centres
 from posbias.measure.branches import no_branches, read_branches
 from posbias.measure.contributions import no_contributions
-from posbias.measure.partial import Partial, as_settings, read_batches
 from posbias.measure.positions import read_positions
-from posbias.measure.progress import LOG, clock_time
+from posbias.measure.progress import clock_time
 from posbias.measure.progress import progress as told
 from posbias.measure.results import make_results
 from posbias.measure.session import Session
@@ -30,6 +34,10 @@ from posbias.models.description import description_text
 from posbias.models.families import family_of
 from posbias.models.weights import is_out_of_memory, memory_available, out_of_memory
 from posbias.settings import Settings
+
+LOG = logging.getLogger("posbias")
+SHARE = 20
+"""How many times as long as the last writing took, at least, the run works until the next."""
 
 
 def measure(
@@ -54,7 +62,8 @@ def measure(
     provenance = {**session.provenance(), "processes": world}
     if added is not None:
         provenance["added_bias"] = description_text(added)
-    kept = None if partial is None else Partial(partial, as_settings(provenance | {"rank": rank}))
+    same = {name: str(x) for name, x in {**provenance, "rank": rank}.items()}
+    kept = None if partial is None else Partial(partial, same)
     if kept is not None:
         kept.read()  # raises before the model is loaded
     try:
@@ -99,7 +108,7 @@ def read_prompts(session: Session, rank: int, world: int, partial: Partial | Non
     while True:
         traces = Traces(session, together, range(rank, len(list(session.batches())), world))
         try:
-            read_batches(traces.batches, traces.state, partial, shown=shown)
+            read_batches(traces, partial, shown=shown)
             traces.add_up(world)
             return traces
         except (MemoryError, RuntimeError) as error:
@@ -112,6 +121,54 @@ def read_prompts(session: Session, rank: int, world: int, partial: Partial | Non
             session, partial = session.with_prompts(batch_size=together), None
         LOG.warning("memory ran out: %d prompts at a time from here on", together)
         torch.cuda.empty_cache()
+
+
+def read_batches(traces: Traces, partial: Partial | None, *, shown: bool) -> None:
+    """Read the batches that are left, in order, and keep the sums in a file on the way if one is given."""
+    done = 0 if partial is None else partial.restore(traces.state())
+    saved, cost, sizes = time.monotonic(), 0.0, [len(ids) for _, ids in traces.shared]
+    with told(sum(sizes), "prompts", "measuring", done=sum(sizes[:done]), shown=shown) as bar:
+        for k, (rows, ids) in enumerate(traces.shared[done:], done + 1):
+            traces.read(rows, ids)
+            bar.update(len(ids))
+            if partial is not None and (time.monotonic() - saved >= SHARE * cost or k == len(sizes)):
+                start = time.monotonic()
+                partial.save(traces.state(), k)
+                saved = time.monotonic()
+                cost = saved - start
+
+
+class Partial(NamedTuple):
+    """Where the partial sums of a run are, and the settings that must be equal for it to go on from there."""
+
+    path: Path
+    settings: dict[str, str]
+
+    def save(self, sums: Mapping[str, Tensor], done: int) -> None:
+        """Write the sums over ``done`` batches, whole or not at all."""
+        with whole_file(self.path) as file:
+            torch.save({"settings": self.settings, "done": done, "sums": dict(sums)}, file)
+
+    def read(self) -> dict[str, Any] | None:
+        """Return what is there, None where nothing is; raise ValueError for a damaged file, and for another run's."""
+        if not self.path.exists():
+            return None
+        try:
+            there = torch.load(self.path, map_location="cpu", weights_only=True)
+            theirs, found = dict(there["settings"]), {"done": int(there["done"]), "sums": dict(there["sums"])}
+        except Exception as error:  # of a damaged file anything
+            raise errors.invalid(str(self.path), "intact partial sums", errors.short(error)) from None
+        if theirs != self.settings:
+            received = [f"{name}={x}" for name, x in theirs.items() if self.settings.get(name) != x][:3]
+            raise errors.invalid(str(self.path), "partial sums of a run with the same settings", ", ".join(received))
+        return found
+
+    def restore(self, sums: Mapping[str, Tensor]) -> int:
+        """Load what is there into ``sums``, in place, and return how many batches it is of; 0 where there is none."""
+        found = self.read()
+        for name, x in sums.items() if found else ():
+            x.copy_(found["sums"][name])  # type: ignore[index]
+        return 0 if found is None else int(found["done"])
 
 
 def find_rank() -> tuple[int, int]:
@@ -133,7 +190,7 @@ def estimate(settings: Settings) -> str:
     together = 2 if "ladder" in session.quantities else 1  # which pairs prompts
     traces = Traces(session.with_prompts(batch_size=together), together, range(1))
     start = time.perf_counter()
-    traces.batches[0].read()
+    traces.read(*traces.shared[0])
     seconds = (time.perf_counter() - start) / together
     size = sum(x.nbytes for x in traces.state().values()) / 2
     return "\n".join((

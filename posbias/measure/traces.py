@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,6 @@ from posbias.measure.accumulators import LayerSums, entropy_similarity
 from posbias.measure.contributions import LayerContributions, no_contributions
 from posbias.measure.instrument import TOP, NotFinite
 from posbias.measure.ladder import Rungs, ring
-from posbias.measure.partial import Batch
 from posbias.measure.positions import Positions
 from posbias.measure.progress import progress as told
 from posbias.measure.results import WIDE
@@ -34,7 +32,7 @@ class Traces:
         self.session, self.ids, self.cells = session, session.ids, session.cells
         self.instrument, self.together = session.instrument, together
         instrument, every = self.instrument, list(session.batches())
-        self.shared = [every[k] for k in chosen]
+        self.shared = [every[k] for k in chosen]  # the batches that are to be read, in order
         self.layers = [LayerSums(instrument.H, self.cells, where, session.quantities) for where in instrument.devices()]
         N, n, T = len(self.ids), settings.length, instrument.T
         shapes: dict[str, tuple[int, ...]] = {"probability": (), "influence": (n,), "influence_signed": (n,)}
@@ -55,11 +53,6 @@ class Traces:
         if "ladder" in settings.quantities:
             shapes["ladder_prompts"] = (len(RUNGS), settings.pairings, n)
         self.rows = {name: torch.zeros(N, *sizes, dtype=torch.float64) for name, sizes in shapes.items()}
-
-    @property
-    def batches(self) -> list[Batch]:
-        """What is to be read, in order."""
-        return [Batch(len(ids), partial(self.read, rows, ids)) for rows, ids in self.shared]
 
     def state(self) -> dict[str, Tensor]:
         """Return all that is added up, by name."""

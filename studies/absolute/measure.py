@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from posbias import errors
 from posbias.measure.corpus import Prompts
 from posbias.measure.instrument import Instrument
-from posbias.measure.interventions import replaced_rope, rotary_module
 from posbias.measure.session import Session
 from posbias.models.attention import Reading
 from posbias.models.families import output_projection, window
@@ -34,6 +33,7 @@ from studies.absolute.leakage import (
     position_basis,
     sample_pairs,
 )
+from studies.interventions import replaced_rope, rotary_module
 
 SOURCES = ("total", "denominators", "logits", "residual")
 """Parts of the attention's log weights whose leakage is kept: all, log Z, logits, and logits without the mask."""

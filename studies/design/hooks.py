@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from posbias import errors
 from posbias.measure.instrument import Instrument
-from posbias.measure.interventions import rotary_module
 from posbias.models.hooks import After, Before, given, hooked, regiven
+from studies.interventions import rotary_module
 
 LEAST, MOST = 1.2, 1.8
 """Scales of the first and the last head of a layer in Ms-PoE."""

@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from posbias import errors
 from posbias.measure.instrument import Instrument, Observer
-from posbias.measure.interventions import rotary_module
 from posbias.measure.run import measure
 from posbias.measure.session import Session
 from posbias.measure.summary import shaved
@@ -32,6 +31,7 @@ from posbias.rollout.kernels import attention_kernel, mix_heads
 from posbias.rollout.logits import rope_logits
 from posbias.rollout.masks import Mask
 from posbias.settings import Settings
+from studies.interventions import rotary_module
 from studies.ladder.rotary_kernels import RotaryMeans, distance_kernels
 
 MOST = 128

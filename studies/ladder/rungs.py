@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -38,7 +39,7 @@ def measure_rungs(settings: Settings, init: str = "", more: bool = False, pairin
     """
     if init:
         with untrained_twin(settings.source, init) as twin:
-            return measure_rungs(settings.with_source(twin), more=more, pairings=pairings)
+            return measure_rungs(replace(settings, source=twin), more=more, pairings=pairings)
     session = Session(settings)
     session.check()
     instrument, (N, n) = session.instrument, session.ids.shape

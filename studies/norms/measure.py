@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -328,7 +328,7 @@ def measure_norms(settings: Settings) -> xr.Dataset:
         "random": read_conditions(text.with_prompts(rule="random"), CONTROLS, 0),
     }
     with untrained_twin(settings.source, "unit") as twin:
-        other = Session(settings.with_source(twin))
+        other = Session(replace(settings, source=twin))
         sets["untrained"] = read_conditions(other, CONTROLS, 0)
     data = xr.concat([x.expand_dims(data=[label]) for label, x in sets.items()], "data", join="outer", coords="minimal")
     return data.sel(condition=list(CONDITIONS)).assign_attrs(

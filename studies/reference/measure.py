@@ -81,7 +81,7 @@ def measure_snapshot(settings: Settings) -> xr.Dataset:
 def measure_untrained(settings: Settings, init: str) -> xr.Dataset:
     """Measure a reference model before its first step, and keep the summary."""
     with untrained_twin(settings.source, init) as twin:
-        return summarise(measure(settings.with_source(twin)))
+        return summarise(measure(replace(settings, source=twin)))
 
 
 @contextmanager

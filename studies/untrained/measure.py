@@ -14,12 +14,12 @@ import numpy as np
 import xarray as xr
 
 from posbias import errors
-from posbias.measure.interventions import replaced_rope
 from posbias.measure.session import Session
 from posbias.models.families import family_of
 from posbias.models.loading import Untrained
 from posbias.models.sizes import BODIES, Size
 from posbias.settings import Settings
+from studies.interventions import replaced_rope
 from studies.untrained_profiles import SEEDS, of_seeds, read_network
 
 LAYERS, WIDTH, HEADS, TOKENS = 12, 256, 8, 2048

@@ -29,17 +29,6 @@ def test_fused_attention_computes_the_instruments_function(name, n=40):
         assert torch.allclose(e, r, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", sorted(set(CONFIGS) - set(FUSED)))
-def test_the_other_families_have_no_fused_attention(name):
-    with pytest.raises(ValueError, match="scaled_dot_product_attention"):
-        make(name, attention="sdpa")
-
-
-def test_every_kind_is_among_the_rows():
-    kinds = {CONFIGS[name][0] for name in set(CONFIGS) - set(FUSED)}
-    assert kinds == {"bloom", "mpt", "gptj", "gemma2", "gpt_oss", "gpt_neo"}
-
-
 def test_a_source_loads_either(tmp_path):
     folder = save(tmp_path, "gpt2")
     ids = prompts(2, 12)

@@ -10,11 +10,11 @@ from measuring import make, prompts
 
 from posbias.measure.corpus import Corpus
 from posbias.measure.instrument import Instrument
-from posbias.measure.interventions import replaced_rope
 from posbias.measure.session import Session
 from posbias.models.hooks import given, hooked, regiven, rereturned, returned
 from posbias.models.loading import Source
 from posbias.settings import Settings
+from studies.interventions import replaced_rope
 
 
 def left(model):
@@ -70,18 +70,6 @@ def test_nothing_is_left_after_an_error(bad):
             raise RuntimeError("no")
     assert not left(model)
     torch.testing.assert_close(instrument.measure(ids).influence, before)
-
-
-def test_a_module_that_cannot_be_hooked_leaves_the_others_clean():
-    class Closed(torch.nn.Linear):
-        def register_forward_pre_hook(self, *rest, **options):
-            raise RuntimeError("closed")
-
-    module = torch.nn.Linear(2, 2)
-    with pytest.raises(RuntimeError, match="closed"):
-        with hooked(before=[(module, lambda *rest: None), (Closed(2, 2), lambda *rest: None)]):
-            pass
-    assert not left(module)
 
 
 def test_a_study_opens_its_model_once(monkeypatch):

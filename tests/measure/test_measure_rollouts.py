@@ -12,7 +12,6 @@ xr = pytest.importorskip("xarray", reason="xarray is not installed")
 from measuring import refused, save, write_documents
 
 from posbias import alibi_slopes, influence_profile, structured_kernels
-from posbias.cli import main
 from posbias.measure.corpus import Corpus
 from posbias.measure.results import ATTRIBUTES, LATER_ATTRIBUTES, VARIABLES, make_results, read_results, write_results
 from posbias.measure.run import measure
@@ -20,7 +19,6 @@ from posbias.models.loading import Source
 from posbias.predict import available, predict, self_preferring_kernels
 from posbias.rollout import masks
 from posbias.rollout.influence import rollout_matrix
-from posbias.rollout.profiles import read_profile
 from posbias.rollout.untrained import aligned_profile, untrained_profile
 from posbias.settings import DEFAULT, Settings
 
@@ -126,25 +124,6 @@ def test_without_its_variables_the_law_of_untrained_networks_is_refused(files):
     message = f"variant: expected one of {', '.join(names)}.* head-gains-squared: needs --quantities with branches"
     with pytest.raises(ValueError, match=message):
         predict(results, "untrained")
-
-
-def test_the_command_rolls_out_a_measurement(files, tmp_path, capsys):
-    out = tmp_path / "p.csv"
-    with pytest.raises(SystemExit) as ended:
-        main(["rollout", str(files["bloom"]), "--variant", "c", "--norm", "token", "-o", str(out)])
-    assert ended.value.code == 0 and "16 tokens, 3 layers x 4 heads" in capsys.readouterr().out
-    assert (read_profile(out) == predict(read_results(files["bloom"]), "c", norm="token")).all()
-
-
-def test_bad_options_for_a_measurement_are_refused(files, tmp_path, capsys):
-    for options, words in (
-        ([], "--variant: expected one for the measurement"),
-        (
-            ["--variant", "kernels", "--length", "3"],
-            "rollout: expected length 16, all that there is",
-        ),
-    ):
-        refused(capsys, tmp_path, ["rollout", str(files["bloom"]), *options, "-o", str(tmp_path / "p.csv")], words)
 
 
 def test_what_is_no_measurement_is_refused(files, tmp_path):

@@ -142,7 +142,7 @@ def test_long_prompts_are_kept_in_cells(tmp_path, capsys, name):
 
 @pytest.mark.parametrize("after", [1, 3])
 def test_stopped_after_any_batch_it_goes_on(place, tmp_path, capsys, monkeypatch, after):
-    monkeypatch.setattr("posbias.measure.partial.SHARE", 0)
+    monkeypatch.setattr("posbias.measure.run.SHARE", 0)
     whole, output = tmp_path / "whole.nc", tmp_path / "out" / "m.nc"
     output.parent.mkdir()
     assert status(capsys, arguments(place, whole))[0] == 0

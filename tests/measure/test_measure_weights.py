@@ -128,30 +128,18 @@ def written(name, content):
 INDEX = "model.safetensors.index.json"
 BROKEN = [
     ("gpt2", written(WEIGHTS, b""), "expected files that transformers reads, received Error while deserializing"),
-    ("gpt2", lambda f: written(WEIGHTS, (f / WEIGHTS).read_bytes()[:9000])(f), "metadata, file not fully covered"),
     ("gpt2", lambda f: (f / WEIGHTS).unlink(), "expected files that transformers reads, received Error no file named"),
     ("gpt2", lambda f: (f / WEIGHTS).rename(f / "pytorch_model.bin"), "received pickled ones; give --allow-pickle"),
     ("sharded", written(INDEX, b"{nope"), "expected files that transformers reads, received Expecting property name"),
-    ("sharded", lambda f: min(f.glob("*.safetensors")).write_bytes(b"\1" * 99), "files that transformers reads"),
     ("gpt2", written("config.json", b"{nope"), "config.json: expected JSON, received Expecting property name"),
-    ("gpt2", written("config.json", b"\xff\xfe"), "config.json: expected JSON, received 'utf-8' codec"),
-    ("gpt2", written("config.json", b"[1]"), "config.json: expected a JSON object, received [1]"),
     ("gpt2", written("config.json", b'{"a":' * 100000 + b"1" + b"}" * 100000), "received objects nested too deep"),
-    ("gpt2", edited(model_type="gone"), "config.json: architecture: expected a model_type", "received none"),
-    ("gpt2", edited(model_type="bert"), "config.json: architecture: expected a causal language model", "received bert"),
-    ("gpt2", edited(model_type=[3]), "config.json: architecture: expected a model_type", "received [3]"),
-    ("gpt2", edited(n_head=0), "num_attention_heads: expected an integer of at least 1, received 0"),
     ("gpt2", edited(n_head="four"), "Field 'n_head' expected int, got str (value: 'four')"),
     ("gpt2", edited(n_head=5), "configuration: expected one that makes a model, received gpt2: `embed_dim` must be"),
     ("gpt2", edited(n_layer=0), "num_hidden_layers: expected an integer of at least 1, received 0"),
     ("gpt2", edited(n_layer=2), "weights: expected the model's alone, received transformer.h.2."),
     ("gpt2", edited(n_embd=48), "expected the shape (144,) of its configuration, received (96,) and 39 more"),
-    ("gpt2", edited(n_embd=10**9), "configuration: expected one that makes a model, received gpt2: Storage size"),
     ("gpt2", edited(vocab_size=10**12), "GiB available on cpu, received weights of 119209.3 GiB in float32"),
-    ("gpt2", edited(vocab_size=0), "vocab_size: expected an integer of at least 1, received 0"),
     ("gpt2", edited(activation_function="zz"), "configuration: expected one that makes a model, received gpt2: 'zz'"),
-    ("llama", edited(num_key_value_heads=3), "expected", "received"),
-    ("llama", edited(head_dim=7), "expected files that transformers reads, received Class validation error"),
 ]
 
 

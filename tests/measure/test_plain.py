@@ -1,7 +1,5 @@
 """Influence alone: of models whose families have no row, hybrids and state-space models among them."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -71,18 +69,6 @@ def test_a_model_without_a_row_has_influence_alone(kind, place, tmp_path):
         _ = found.mixing
     with pytest.raises(ValueError, match="^variant: expected none, of a measurement of influence alone, received lay"):
         found.rollout("b")
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "there"),
-    [("blocks", "model.layrs", "model.layers"), ("attention", "attn", "self_attn"), ("output", "self_attn.out", "mlp")],
-)
-def test_a_row_of_ones_own_that_names_what_is_not_there_is_refused(place, monkeypatch, field, value, there):
-    row = replace(FAMILIES["llama"], name="persimmon", **{field: value})
-    monkeypatch.setitem(FAMILIES, "persimmon", row)
-    with pytest.raises(ValueError, match=rf"^row persimmon: {field}: expected .*{there}.*, received ") as refused:
-        posbias.open(place / "persimmon").measure(4, N, place / "d.jsonl")
-    assert value in str(refused.value)
 
 
 def test_a_model_that_looks_at_tokens_beside_embeddings_is_refused():

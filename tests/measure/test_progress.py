@@ -1,7 +1,6 @@
 """Progress: a bar on a terminal, nothing where a run is short or nothing is asked for."""
 
 import io
-import logging
 import sys
 
 from posbias.measure import progress as module
@@ -30,13 +29,3 @@ def test_on_a_terminal_there_is_a_bar_unless_it_is_not_to_be_shown(monkeypatch):
         with progress(3, "prompts", "measuring", shown=shown) as bar:
             bar.update(3)
         assert ("3/3" in terminal.getvalue()) == shown
-
-
-def test_steps_are_logged_whether_or_not_a_bar_is_shown(caplog):
-    caplog.set_level(logging.DEBUG, "posbias")
-    with progress(3, "prompts", "measuring", done=1, shown=False) as bar:
-        bar.update(1, "loss 0.5")
-        bar.update()
-    said = [(one.levelname, one.getMessage()) for one in caplog.records]
-    assert said[:2] == [("DEBUG", "measuring: 2 of 3 prompts, loss 0.5"), ("DEBUG", "measuring: 3 of 3 prompts")]
-    assert len(said) == 3 and said[2][0] == "INFO" and said[2][1].startswith("measuring: 3 of 3 prompts in ")

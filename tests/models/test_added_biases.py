@@ -129,22 +129,6 @@ def test_logits_beyond_the_number_format_are_refused_and_the_model_is_left_as_it
         assert not left(model)
 
 
-@pytest.mark.parametrize("name", ["bloom", "mpt", "falcon-alibi", "llama", "mistral"])
-def test_a_cache_and_padding_on_the_right_leave_positions_as_they_are(name):
-    for attention in implementations(name):
-        model = make(name, attention=attention)
-        with added_biases(model, by_layer(name)), torch.no_grad():
-            whole, ids = logits_of(model), prompts()
-            cache = model(ids[:, :7], use_cache=True).past_key_values
-            steps = [model(ids[:, k : k + 1], past_key_values=cache).logits for k in range(7, N)]
-            assert (torch.cat(steps, dim=1) - whole[:, 7:]).abs().max() < 2e-5
-            seen = torch.ones(3, N, dtype=torch.long)
-            seen[0, -3:] = 0
-            assert (logits_of(model, attention_mask=seen)[0, :-3] - whole[0, :-3]).abs().max() < 1e-5
-            with pytest.raises(ValueError, match="position_bias: expected prompts without padding on the left"):
-                logits_of(model, attention_mask=seen.flip(1))
-
-
 @pytest.mark.parametrize("name", ["bloom", "llama", "gpt2"])
 def test_a_bias_is_added_to_one_that_is_given(name):
     log, steep = {"kind": "log", "alpha": 1.0}, {"kind": "log", "alpha": 2.5}

@@ -1,6 +1,5 @@
 """The command that tries a row: agreement for rows that are right, a line that names what is wrong for others."""
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -96,21 +95,3 @@ def test_a_path_that_is_not_there_is_refused(changes, words, table, tmp_path, ca
     assert main([str(tmp_path)]) == 2
     out, err = capsys.readouterr()
     assert words in err and not out
-
-
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        (None, "expected a directory with a config.json"),
-        ({"model_type": "bert"}, "received bert, an encoder"),
-        ({"model_type": "mamba", "hidden_size": 32, "num_hidden_layers": 2}, "layers without attention"),
-    ],
-)
-def test_what_is_no_model_with_attention_is_refused(fields, words, tmp_path, capsys):
-    if fields is not None:
-        (tmp_path / "config.json").write_text(json.dumps(fields))
-        if fields["model_type"] == "mamba":
-            AutoConfig.for_model(**fields, vocab_size=97, state_size=4).save_pretrained(tmp_path)
-    assert main([str(tmp_path)]) == 2
-    out, err = capsys.readouterr()
-    assert words in err.splitlines()[-1] and not out

@@ -78,10 +78,6 @@ import torch
 from measuring import N, make, prompts
 
 from posbias.measure.instrument import Instrument
-from posbias.measure.interventions import (
-    replaced_rope,
-    rotary_module,
-)
 from studies.absolute.interventions import bidirectional, replaced_embeddings
 from studies.absolute.measure import (
     first_trajectory,
@@ -89,6 +85,10 @@ from studies.absolute.measure import (
     read_components,
     read_heads,
     read_pairs,
+)
+from studies.interventions import (
+    replaced_rope,
+    rotary_module,
 )
 
 PAIRS = sample_pairs(N, reach=5)

@@ -1,6 +1,7 @@
 """Remedies for position bias: what is read inside their contexts, searches, and what a study of them holds."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -139,7 +140,7 @@ def test_an_added_bias_is_measured_beside_rivals_of_as_many_evaluations(name, se
     quick.setattr(remedies, "EVALUATIONS", 5)
     quick.setattr(remedies, "copy_gains", lambda settings: score)
     if name == "bloom":
-        settings = settings.with_source(Source(str(save(tmp_path / "bloom", "bloom"))))
+        settings = replace(settings, source=Source(str(save(tmp_path / "bloom", "bloom"))))
     found = measure_added_biases(settings)
     remedy = found["remedy"].values.tolist()
     rival = "layers" if name == "llama" else "temperatures"

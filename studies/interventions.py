@@ -1,9 +1,4 @@
-"""Another rotation while a model is measured: a context, after which the model is what it was.
-
-It is a hook and changes no weight. What the instrument reads is what the changed model does.
-"""
-
-from __future__ import annotations
+"""Another rotation while a model is measured: a context, after which the model is what it was; no weight changes."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,29 +13,20 @@ from posbias.models.hooks import hooked
 
 
 def rotary_module(instrument: Instrument) -> nn.Module:
-    """Return the module that gives cos and sin of the rotary angles."""
-    config: Any = instrument.model.config
-    position = instrument.family.position_of(config)
+    """Return the module that gives cos and sin of the rotary angles of all layers."""
+    position = instrument.family.position_of(instrument.model.config)
     if position != "rotary":
         raise errors.invalid("model", "one with rotary positions (llama, mistral, qwen2, ...)", f"{position} positions")
-    found = [module for name, module in instrument.model.named_modules() if name.endswith("rotary_emb")]
-    if len(found) != 1:
-        raise errors.invalid(
-            "model", "one module of rotary angles for all layers", f"{len(found)} in {config.model_type}"
-        )
-    return found[0]
+    (found,) = (module for name, module in instrument.model.named_modules() if name.endswith("rotary_emb"))
+    return found
 
 
 @contextmanager
 def replaced_rope(instrument: Instrument, by: str, seed: int = 0) -> Iterator[None]:
-    """Rotate no query and key at all (``identity``), or each plane at another plane's rate (``scrambled``).
+    """Rotate no query and key at all (``identity``), or each plane at another plane's rate (``scrambled``, our choice).
 
-    Both leave q·k a function of content and i - j alone. What "scrambled" means in the paper is not in the review at
-    hand; this is our choice.
+    Both leave q·k a function of content and i - j alone.
     """
-    if by not in ("identity", "scrambled"):
-        raise errors.invalid("by", "identity or scrambled", by)
-    rotary = rotary_module(instrument)
 
     def replace(module: nn.Module, args: Any, output: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         cos, sin = output
@@ -52,5 +38,5 @@ def replaced_rope(instrument: Instrument, by: str, seed: int = 0) -> Iterator[No
         order = torch.cat([order, order + half])
         return cos[..., order], sin[..., order]
 
-    with hooked(after=[(rotary, replace)]):
+    with hooked(after=[(rotary_module(instrument), replace)]):
         yield
