@@ -199,13 +199,10 @@ def fitting_biases(config: Any, biases: Any) -> Biases:
     Traceback (most recent call last):
     ValueError: bias: expected one bias, or one for each of 12 heads, received 2
     """
+    if isinstance(biases, tuple):
+        return biases
     T, H = int(config.num_hidden_layers), int(config.num_attention_heads)
-    if not isinstance(biases, tuple):
-        return biases_of(config.model_type, biases, T, H, field=ADDED)
-    sizes = [len(row) for row in biases]
-    if len(sizes) not in (1, T) or set(sizes) != {H}:
-        raise errors.invalid(ADDED, f"those of 1 or {T} layers of {H} heads", sizes)
-    return biases
+    return biases_of(config.model_type, biases, T, H, field=ADDED)
 
 
 @contextmanager

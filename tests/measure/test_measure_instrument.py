@@ -394,3 +394,28 @@ def test_a_model_computes_its_attention_as_before_also_after_an_error(name):
         family_of(model.config).attention_of(layer)
     )
     assert torch.equal(model(prompts()).logits, own)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [("bloom", {"apply_residual_connection_post_layernorm": True}), ("opt", {"do_layer_norm_before": False})],
+)
+def test_lambda_refers_to_what_attention_is_added_to(name, changes):
+    """x is computed here from each layer's input, a is what the layer adds to it; both are independent of the hooks."""
+    model, taken, summed = make(name, **changes), [], []
+    layers = family_of(model.config).layers(model)
+    for layer in layers:
+        layer.register_forward_pre_hook(lambda _, args, kw: taken.append((*args, *kw.values())[0]), with_kwargs=True)
+        after = layer.post_attention_layernorm if name == "bloom" else layer.self_attn_layer_norm
+        after.register_forward_pre_hook(lambda _, args: summed.append(args[0]))
+    with torch.no_grad():
+        model(prompts(), use_cache=False)
+    for module in model.modules():
+        module._forward_pre_hooks.clear()
+    reading = Instrument(model).measure(prompts())
+    for t, layer in enumerate(layers):
+        x = layer.input_layernorm(taken[t]).detach() if name == "bloom" else taken[t]
+        a = summed[t].view_as(x) - x
+        (x_token, x_all), (a_token, a_all) = ((y.norm(dim=-1), y.norm(dim=(1, 2))) for y in (x.double(), a.double()))
+        assert torch.allclose(reading.lambda_frobenius[:, t], a_all / (x_all + a_all), atol=1e-6)
+        assert torch.allclose(reading.lambda_token[:, t], (a_token / (x_token + a_token)).mean(-1), atol=1e-6)

@@ -1,4 +1,4 @@
-"""Networks with given position biases: parity with attention computed by hand, what is measured, built and refused."""
+"""Position biases that are given or added, and temperatures: parity by hand, what is measured, built and refused."""
 
 import json
 from dataclasses import replace
@@ -12,7 +12,9 @@ pytest.importorskip("xarray", reason="xarray is not installed")
 
 import yaml
 from biased import FOUR, LAYERS, biased, by_layer, described, first_layer, heads, implementations, logits_of
-from measuring import VARIED, N, make, prompts, save, settings, write_documents
+from conftest import command
+from measuring import CONFIGS, VARIED, N, make, prompts, save, settings, write_documents
+from scipy.special import logsumexp, softmax
 from transformers import AutoConfig, StaticCache
 
 import posbias
@@ -23,8 +25,9 @@ from posbias.measure.instrument import Instrument
 from posbias.measure.positions import read_positions
 from posbias.measure.results import read_results, write_results
 from posbias.measure.run import measure
+from posbias.measure.session import Session
 from posbias.measure.summary import summarise
-from posbias.models.biases import INPUTS, attach_biases, given_biases
+from posbias.models.biases import INPUTS, _as_mask, added_biases, attach_biases, divided_logits, given_biases
 from posbias.models.description import (
     BUILT,
     NO_ROTATION,
@@ -34,8 +37,7 @@ from posbias.models.description import (
 from posbias.models.families import FAMILIES, family_of, window
 from posbias.models.hooks import given, hooked, returned
 from posbias.models.loading import Source, Untrained
-from posbias.predict import dense as dense_kernels
-from posbias.predict import position_kernels, predict
+from posbias.predict import dense, position_kernels, predict
 from posbias.rollout import masks
 from posbias.rollout.influence import influence_profile
 from posbias.rollout.kernels import attention_kernel, mix_heads
@@ -56,7 +58,7 @@ def last_row():
 def test_weights_are_those_of_content_and_given_biases(name):
     """The first layer has the same content with and without biases; its weights follow by a softmax in 64 bits.
 
-    Sinks would take a share: ``test_added_biases`` has them.
+    Sinks would take a share: biases that are added have them below.
     """
     config, rows = settings(name), layered_biases(described(name), 3, heads(name))[0]
     content, plain = first_layer(Instrument(make(name)))
@@ -184,7 +186,7 @@ def measured(tmp_path_factory):
     return {name: root / f"{name}.nc" for name in ("bloom", "llama", "mistral")}
 
 
-def dense(results, t, h, variant):
+def kernel_of(results, t, h, variant):
     """Return a head's kernel from its description, as a matrix."""
     z = layered_biases(LAYERS, 3)[t][h].logits(16)
     if variant == "c":
@@ -199,11 +201,11 @@ def test_rollouts_have_the_given_kernels_layer_by_layer(measured, name):
     assert results.attrs["position"] == ("given" if name == "bloom" else "rotary and given")
     assert json.loads(results.attrs["position_bias"]) == LAYERS[:2] + [LAYERS[2]]
     for variant in "abc":
-        A = np.stack([mix_heads(np.stack([dense(results, t, h, variant) for h in range(4)])) for t in range(3)])
+        A = np.stack([mix_heads(np.stack([kernel_of(results, t, h, variant) for h in range(4)])) for t in range(3)])
         lambda_ = np.ones(3) if variant == "a" else results.lambda_frobenius.values
         expected = influence_profile(A, lambda_)
         assert np.abs(predict(results, variant) - expected).max() < 1e-12, variant
-    A = np.stack([np.stack([dense(results, t, h, "b") for h in range(4)]) for t in range(3)])
+    A = np.stack([np.stack([kernel_of(results, t, h, "b") for h in range(4)]) for t in range(3)])
     numbers = {"scales": results.branch_scale, "outputs": results.output_scale, "steps": results.step_gain}
     numbers = {key: x.values.astype(float) for key, x in numbers.items()}
     law = untrained_profile(A, results.branch_gain.values, **numbers, parallel=results.parallel.values)
@@ -221,7 +223,7 @@ def test_what_is_measured_of_attention_is_what_the_description_says(measured, tm
     folder = save(tmp_path / "llama", "llama", position_bias=LAYERS)
     model.save_pretrained(folder)
     results = posbias.open(folder).measure(prompts=2, length=16, rule="random").results
-    found = dense_kernels(position_kernels(results), 3, 16)
+    found = dense(position_kernels(results), 3, 16)
     assert np.abs(found - results.attention.values).max() < 1e-6
     p, q = (predict(results, x) for x in ("c", "kernels"))
     assert np.abs(p - q).max() < 1e-6
@@ -400,3 +402,214 @@ def test_content_under_hidden_keys_is_read_in_16_bits(tmp_path, name):
     low, high = (model.measure(**options, dtype=x).results for x in ("bfloat16", "float32"))
     assert np.abs(low.content_offdiagonal - high.content_offdiagonal).max() < 0.1
     assert np.abs(high.content_offdiagonal).max() > 0.1
+
+
+FLAT, STEEP = {"kind": "flat", "tau": 1.0}, {"kind": "alibi", "slope": -3.0}
+
+
+def left(model):
+    return [m for m in model.modules() if m._forward_hooks or m._forward_pre_hooks]
+
+
+@pytest.mark.parametrize("name", VARIED)
+def test_weights_are_multiplied_by_the_exponential_of_the_bias(name):
+    """In the first layer; its own positions stay, a sliding window too, and eager and fused attention agree.
+
+    A sink's logit has no bias.
+    """
+    rows, outputs = layered_biases(described(name), 3, heads(name))[0], {}
+    for attention in implementations(name):
+        instrument = Instrument(make(name, attention=attention))
+        content, plain = first_layer(instrument)
+        with added_biases(instrument.model, described(name)):
+            own, weights = first_layer(instrument)
+        seen = plain[:, 0] > 0
+        for h, bias in enumerate(rows):
+            z = np.where(seen, np.log(np.where(seen, plain[:, h], 1.0)) + bias.logits(N), -np.inf)
+            sinks = np.full(z.shape[:2], -np.inf)
+            if name == "gpt_oss":
+                own_sink = float(instrument.attentions[0].sinks[h])
+                visible = np.where(seen, content[:, h], -np.inf)
+                sinks = own_sink - np.logaddexp(logsumexp(visible, axis=-1), own_sink)
+            expected = softmax(np.concatenate([z, sinks[..., None]], axis=-1), axis=-1)[..., :-1]
+            assert np.abs(weights[:, h] - expected).max() < 3e-5, (attention, h)
+            assert np.abs(weights[:, h] - plain[:, h]).max() > 1e-3
+        with added_biases(instrument.model, by_layer(name)):
+            outputs[attention] = logits_of(instrument.model)
+    if "alibi" not in name:  # Falcon's own eager attention adds its ALiBi twice
+        assert all((x - outputs["eager"]).abs().max() < 1e-5 for x in outputs.values())
+
+
+@pytest.mark.parametrize("name", VARIED)
+def test_the_model_is_what_it_was_to_the_bit_also_after_an_exception(name):
+    for attention in implementations(name):
+        model = make(name, attention=attention)
+        before, weights = logits_of(model), {key: x.clone() for key, x in model.state_dict().items()}
+        heat = np.ones(3) if name == "llama4_text" else 2.0
+        with (
+            pytest.raises(RuntimeError, match="stop"),
+            added_biases(model, by_layer(name)),
+            divided_logits(model, heat),
+        ):
+            assert (logits_of(model) - before).abs().max() > 0.01
+            raise RuntimeError("stop")
+        assert not left(model) and torch.allclose(logits_of(model), before, atol=1e-6)
+        assert all(torch.equal(x, weights[key]) for key, x in model.state_dict().items())
+        with added_biases(model, {"kind": "none"}), divided_logits(model, np.ones(3)):
+            assert (logits_of(model) - before).abs().max() < 5e-6
+
+
+@pytest.mark.parametrize("bias", [FLAT, STEEP, {"kind": "log", "alpha": 40.0}])
+@pytest.mark.parametrize("name", ["bloom", "mpt", "falcon-alibi", "llama", "gemma2"])
+def test_no_later_key_and_no_key_outside_of_a_window_is_shown(name, bias):
+    """What comes later changes nothing of what came before, and hidden keys have no weight."""
+    other = prompts().clone()
+    other[:, 7:] = 1 + (other[:, 7:] + 5) % 90
+    for attention in implementations(name):
+        instrument = Instrument(make(name, attention=attention))
+        _, plain = first_layer(instrument)
+        with added_biases(instrument.model, bias), torch.no_grad():
+            _, weights = first_layer(instrument)
+            first, second = (instrument.model(ids, use_cache=False).logits[:, :7] for ids in (prompts(), other))
+        assert (weights[plain == 0] == 0).all() and np.isfinite(weights).all()
+        assert (first - second).abs().max() < 2e-6
+
+
+MASKS = {
+    "finfo": lambda allowed: torch.where(allowed, 0.0, torch.finfo(torch.float32).min),
+    "infinite": lambda allowed: torch.where(allowed, 0.0, -torch.inf),
+    "carried": lambda allowed: torch.where(allowed, 0.25, -torch.inf),
+    "bool": lambda allowed: allowed,
+}
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("name", ["llama", "falcon-rotary", "gpt2"])
+def test_any_kind_of_mask_wins_over_a_bias(name, mask):
+    allowed = torch.ones(4, 4, dtype=torch.bool).tril()[None, None]
+    allowed[..., 3, 1] = False
+    logits = torch.tensor([[3.0, 1e30, -1e39, 5.0]]).expand(1, 4, 4).tril()
+    arguments = {"attention_mask": MASKS[mask](allowed), "hidden_states": torch.zeros(1, 4, 8)}
+    for adds in (True, False):
+        made = INPUTS.get(CONFIGS[name][0], _as_mask)(arguments, logits, adds)["attention_mask"]
+        carried = 0.25 * (mask == "carried" and adds)
+        assert torch.isfinite(made).all() and ((made > torch.finfo(torch.float32).min / 2) == allowed).all()
+        assert made[0, 0, 2, 0] == 3 + carried and made[0, 0, 3, 3] == 5 + carried
+        assert torch.isfinite(made.softmax(-1)).all() and (made.softmax(-1)[~allowed] == 0).all()
+
+
+@pytest.mark.parametrize("name", ["bloom", "mpt", "llama"])
+def test_logits_beyond_the_number_format_are_refused_and_the_model_is_left_as_it_was(name):
+    for bias, dtype in (({"kind": "alibi", "slope": -1e38}, torch.float32), (STEEP | {"slope": -2e3}, torch.float16)):
+        model = make(name, dtype=dtype)
+        with pytest.raises(ValueError, match="position_bias: expected logits of at most"), added_biases(model, bias):
+            logits_of(model)
+        assert not left(model)
+
+
+@pytest.mark.parametrize("name", ["bloom", "llama", "gpt2"])
+def test_a_bias_is_added_to_one_that_is_given(name):
+    log, steep = {"kind": "log", "alpha": 1.0}, {"kind": "log", "alpha": 2.5}
+    whole = logits_of(biased(name, steep))
+    model = biased(name, log)
+    with added_biases(model, {"kind": "log", "alpha": 1.5}):
+        assert (logits_of(model) - whole).abs().max() < 1e-4
+    assert (logits_of(model) - whole).abs().max() > 0.01
+
+
+@pytest.mark.parametrize("name", [*(name for name in VARIED if name != "llama4_text"), "stablelm", "deepseek_v2"])
+def test_a_temperature_divides_content_logits_alone(name):
+    """Before a soft cap, where there is one."""
+    uncapped = (lambda z: 5 * np.arctanh(z / 5)) if "softcapping" in str(CONFIGS[name]) else lambda z: z
+    for attention in implementations(name):
+        instrument = Instrument(make(name, attention=attention))
+        plain, before = first_layer(instrument)
+        with divided_logits(instrument.model, [2.0, 1.0, 0.5]):
+            found, weights = first_layer(instrument)
+        seen = before > 0
+        assert np.allclose(2 * uncapped(found[seen]), uncapped(plain[seen]), rtol=1e-3, atol=5e-5)
+        assert np.abs(weights - before).max() > 1e-3
+
+
+UNFIT = [
+    (lambda m: added_biases(m, [FOUR] * 2), "bias: expected lists for 1 or 3 layers, received 2 entries"),
+    (lambda m: added_biases(m, {"kind": "log", "alpha": float("nan")}), "bias.alpha: expected finite numbers"),
+    (lambda m: added_biases(m, "log"), "bias: expected a mapping"),
+    (lambda m: divided_logits(m, [1.0, 2.0]), "temperatures: expected 1 number or 3, above 0, received 2 from 1"),
+    (lambda m: divided_logits(m, 0.0), "temperatures: expected 1 number or 3, above 0, received 1 from 0"),
+]
+
+
+def test_queries_that_are_normed_after_their_rotation_are_not_divided():
+    with pytest.raises(ValueError, match="model: expected queries that can be divided"):
+        with divided_logits(make("llama4_text"), 2.0):
+            pass
+
+
+@pytest.mark.parametrize(("context", "message"), UNFIT)
+def test_what_cannot_be_is_refused_and_leaves_nothing(context, message):
+    model = make("llama")
+    with pytest.raises(ValueError, match=message), context(model):
+        pass
+    assert not left(model)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    root = tmp_path_factory.mktemp("added")
+    write_documents(root / "d.jsonl", [30] * 8)
+    for name in ("bloom", "llama", "mistral"):
+        save(root / name, name)
+    return root
+
+
+def asked(folder, name="llama"):
+    corpus = Corpus(str(folder / "d.jsonl"))
+    return Settings(Source(str(folder / name)), corpus, prompts=4, length=16, batch_size=2, attention=None)
+
+
+@pytest.mark.parametrize("name", ["bloom", "llama", "mistral"])
+def test_a_measurement_with_a_bias_says_which_and_predicts_with_it(folder, name):
+    """Without content the measured attention is that of the model's own positions and the bias together."""
+    settings = asked(folder, name)
+    study = Session(settings)
+    with divided_logits(study.instrument.model, 1e9):  # no content
+        plain, found = measure(study), measure(study, bias=by_layer(name))
+    assert not left(study.instrument.model)
+    assert "added_bias" not in plain.attrs and json.loads(found.attrs["added_bias"]) == by_layer(name)
+    assert np.array_equal(plain.slopes, found.slopes) and np.array_equal(plain.position_bias, found.position_bias)
+    for results in (plain, found):
+        assert (
+            np.abs(dense(position_kernels(results), *results.attention.shape[:2]) - results.attention.values).max()
+            < 1e-6
+        )
+    assert np.abs(plain.attention.values - found.attention.values).max() > 0.1
+    assert np.abs(predict(plain, "untrained") - predict(found, "untrained")).max() > 1e-3
+
+
+def test_a_file_with_a_bias_is_not_taken_for_one_without(folder, tmp_path):
+    settings, path, partial = asked(folder), tmp_path / "m.nc", tmp_path / "m.nc.partial"
+    log = {"kind": "log", "alpha": 1.0}
+    first = measure(settings, partial=partial, bias=log)
+    assert measure(settings, partial=partial, bias=log).influence.equals(first.influence)
+    for other in (None, FLAT):
+        with pytest.raises(ValueError, match='a run with the same settings, received added_bias={"kind": "log"'):
+            measure(settings, partial=partial, bias=other)
+    kept = summarise(first)
+    assert (predict(kept, "b") == predict(first, "b")).all()
+    with pytest.raises(ValueError, match="m.nc: added_bias: expected"):
+        write_results(path, first.assign_attrs(added_bias="[{"))
+        read_results(path)
+
+
+def test_the_command_and_the_front_door_add_the_bias(folder, tmp_path, capsys):
+    words = ["-m", folder / "llama", "-d", folder / "d.jsonl", "-N", 2, "-n", 16]
+    (tmp_path / "b.yaml").write_text("position_bias: {kind: log, alpha: 2.0}\n")
+    found = []
+    for k, bias in enumerate(["none", "log:2", tmp_path / "b.yaml"]):
+        assert not command("measure", "-o", tmp_path / f"{k}.nc", *words, "--bias", bias), capsys.readouterr().err
+        found.append(read_results(tmp_path / f"{k}.nc"))
+    assert "added_bias" not in found[0].attrs and found[1].identical(found[2])
+    model = posbias.open(folder / "llama")
+    again = model.measure(2, 16, folder / "d.jsonl", bias={"kind": "log", "alpha": 2.0}).results
+    assert np.allclose(again.influence, found[1].influence) and not np.allclose(again.influence, found[0].influence)
