@@ -35,7 +35,7 @@ BUDGETS = {
     "posbias/configuration.py": (230, "200 were planned: each field is named in what refuses it"),
     "posbias/explain": (650, "550 were planned: places, deletions, orders and answers are each a column of the page"),
     "posbias/lookup": (1025, "800 were planned: the task documents takes the place of kv and of its search for words"),
-    "posbias/models": (2475, "1,500 are planned: a ceiling until then"),
+    "posbias/models": (2472, "1,500 are planned: a ceiling until then"),
     "posbias/measure": (4010, "2,800 are planned: a ceiling until then"),
     "posbias/cli": (785, "600 are planned: a ceiling until then"),
     "posbias": (15000, "11,000 are planned: a ceiling until then"),

@@ -207,9 +207,8 @@ def chosen_corpus(asked: Mapping[str, Any], *, untrained: bool = False) -> tuple
     if rule == "random" and given:
         received = asked["dataset"] if given == ["dataset"] else "some"
         raise errors.invalid(given[0], "none with the rule random, which draws tokens and reads no text", received)
-    named = Corpus(
-        asked["dataset"] if given == ["dataset"] else BUILTIN, asked.get("separator"), asked.get("field", "text")
-    )
+    dataset = asked["dataset"] if given == ["dataset"] else BUILTIN
+    named = Corpus(dataset=dataset, separator=asked.get("separator"), field=asked.get("field", "text"))
     if not in_memory:
         named.check()
         return named, rule
