@@ -69,12 +69,6 @@ def test_one_content_value_goes_to_every_head(written):
     assert config.kernels().diagonal.tolist() == [[2, 2]]
 
 
-def test_a_length_is_the_only_thing_that_changes(written):
-    config = read_config(written(BASE))
-    longer = config.at_length(9)
-    assert longer.profile().size == 9 and longer.at_length(6) == config
-
-
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -122,13 +116,6 @@ def test_every_field_is_written(written):
     assert read_config(written(config_text(config))) == config
     without = config.model_copy(update={"save_dir": None})
     assert read_config(written(config_text(without))) == without
-
-
-def test_aliases_of_a_plain_file_are_read(tmp_path):
-    path, slopes = tmp_path / "c.yaml", [[0.5, 0.25]]
-    content = {"diagonal_scores": slopes, "base_scores": slopes}
-    path.write_text(yaml.safe_dump(changed(attention_config__alibi_slopes=slopes, content_config=content)))
-    assert "*id001" in path.read_text() and read_config(path).attention_config.alibi_slopes == slopes
 
 
 @pytest.mark.parametrize("field", ["sequence_length", "num_layers", "attention_config__num_heads"])

@@ -71,11 +71,6 @@ def test_a_bias_added_to_uniform_attention_is_the_engines_own():
     assert np.abs(each.profile(layered_biases(MIXED, 3)) - expected).max() < 1e-12
 
 
-def test_a_query_of_which_nothing_is_left_sees_itself():
-    diagonal = design.Attended(np.eye(6)[None, None], np.array([0.5]), 1)
-    assert diagonal.profile(layered_biases({"kind": "flat", "tau": 0.5}, 1)).tolist() == [0, 0, 0, 0, 0, 1]
-
-
 @pytest.fixture(scope="module")
 def recent():
     """Return a model of three layers whose heads attend to what is near."""
@@ -122,16 +117,6 @@ def test_factors_of_keys_are_those_of_the_bias(recent, monkeypatch, bias):
 
 def test_the_distance_to_even_by_hand():
     assert design.distance_to_even(np.array([0.1, 0.1, 0.2, 0.6])) == pytest.approx((0.15 + 0.3 + 0.35) / 3)
-
-
-def test_the_mean_over_heads_stands_for_each_where_only_it_is_there(studies):
-    plain = measure(studies["llama"])
-    each, mean = design.read_attention(plain), design.read_attention(plain.drop_vars("attention_heads"))
-    assert each.kernels.shape[1] == 4 and mean.kernels.shape[1] == 1 and mean.heads == 4
-    none = layered_biases({"kind": "none"}, 3, 4)
-    assert np.abs(each.profile(none) - mean.profile(none)).max() < 1e-6
-    biases = layered_biases(MIXED, 3, 4)
-    assert np.abs(each.profile(biases) - mean.profile(biases)).max() > 1e-3
 
 
 @pytest.fixture(scope="module")

@@ -89,10 +89,6 @@ def test_how_to_cite_is_the_preferred_citation():
     assert [str(person) for person in entry.persons["author"]] == [f"{{{x['name']}}}" for x in asked["authors"]]
 
 
-def test_a_page_shows_the_table_that_the_benchmark_wrote():
-    assert (ROOT / "benchmarks" / "results.md").read_text() in (ROOT / "book" / "reproduce.md").read_text()
-
-
 def test_the_repositorys_address_is_in_few_files():
     address, pages = CONFIG["repository"]["url"], CONFIG["html"]["baseurl"]
     for cited in (CITATION, CITATION["preferred-citation"]):

@@ -18,26 +18,12 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
     assert path.read_text() == "old" and os.listdir(tmp_path) == ["out.csv"]
 
 
-def test_missing_folders_and_directories_are_refused(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        write_whole(tmp_path / "no" / "out.csv", "x")
-    with pytest.raises(IsADirectoryError):
-        write_whole(tmp_path, "x")
-    assert os.listdir(tmp_path) == []
-
-
 def test_a_way_through_a_folder_that_is_not_there_is_refused(tmp_path):
     file = tmp_path / "m.nc"
     file.write_text("kept")
     with pytest.raises(FileNotFoundError, match="m.nc"):
         write_whole(tmp_path / "x" / ".." / "m.nc", "new")
     assert file.read_text() == "kept"
-
-
-def test_bytes_and_text_are_written(tmp_path):
-    write_whole(tmp_path / "a", "λ")
-    write_whole(tmp_path / "b", b"\x00")
-    assert (tmp_path / "a").read_text(encoding="utf-8") == "λ" and (tmp_path / "b").read_bytes() == b"\x00"
 
 
 def test_a_link_is_written_through_and_stays_one(tmp_path):

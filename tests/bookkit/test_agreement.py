@@ -211,11 +211,3 @@ def test_everything_that_is_drawn_is_described():
         "  image viridis: 0.000 0.250 0.500 1.000; colours 0.000e+00 to 4.000e+00",
     ):
         assert part in text, f"{part} is not in\n{text}"
-
-
-def test_what_cannot_be_drawn_is_left_out():
-    fig, ax = plt.subplots()
-    ax.plot([0, 1, 2, 3], [1, np.nan, 0, 1e9])
-    ax.set(yscale="log", ylim=(0.1, 10), xlim=(0, 3))
-    assert ": 0.000 0.500, 0.667 -0.500, 1.000 1.500" in describe(fig)
-    plt.close(fig)

@@ -23,11 +23,9 @@ from posbias.rollout import masks, schedules
 from posbias.rollout.influence import influence_profile
 from posbias.rollout.kernels import attention_kernel
 from posbias.rollout.logits import alibi_slopes, geometric_slopes
-from posbias.rollout.order import dominates
 from posbias.rollout.profiles import mean_position, read_profile, u_shape
 from posbias.rollout.structured import biased_kernels, structured_kernels
 from posbias.rollout.untrained import untrained_profile
-from studies import results
 from studies.published import numbers
 
 pytest.importorskip("selenium.webdriver")
@@ -321,67 +319,6 @@ def test_engine_equals_python(engine, law):
         assert (p >= 0).all() and abs(p.sum() - 1) < 1e-9, fields
 
 
-@pytest.mark.parametrize("fields", [{"encoding": "flat", "tau": 3.0}, {"encoding": "log-position", "alpha": 2.0}])
-def test_limit_of_the_mean_position_in_long_prompts(engine, fields):
-    (short, long) = profiles(engine, [fields | {"depth": 10, "lambda": 0.3, "length": n} for n in (512, 4096)])
-    bias = BIASES[fields["encoding"]](fields)
-    limit = engine.execute_script("return PosbiasEngine.limitingMean(new Array(10).fill(0.3), arguments[0])", bias)
-    assert abs(mean_position(long) - limit) < 0.3 * abs(mean_position(short) - limit) < 0.01
-    if fields["encoding"] == "log-position":
-        assert abs(limit - (1 - 0.3 / 4) ** 10) < 1e-14
-
-
-def test_law_of_untrained_networks_without_a_residual_is_its_limit(engine):
-    for mask, encoding in itertools.product(("causal", "window", "prefix"), ("none", "alibi", "decay", "log")):
-        fields = UNTRAINED | {"encoding": encoding, "width": 9, "mask": mask}
-        (whole,) = profiles(engine, [fields | {"off": ("residual",)}])
-        assert np.abs(whole - predicted_untrained(**fields | {"lambda": 1 - 1e-7})).max() < 1e-6, fields
-        # one set of layers is left: with one kernel for all heads both laws are its path sums
-        sizes = predicted(**fields | {"off": ("residual",)})
-        assert (np.abs(whole - sizes).max() < 1e-12) == (encoding in ("none", "decay")), fields
-
-
-def test_equal_heads_are_taken_once_and_count_for_all(engine):
-    slopes, rows = [0.1, 0.1, 0.5, 0.1], [[0, 0, 1, 2], [1, 1, 1, 1], [0, 3, 0, 3]]
-    i = np.arange(30)
-    logits = -np.array(slopes)[:, None, None] * np.subtract.outer(i, i)
-    A = np.stack([attention_kernel(logits + np.array(d)[:, None, None] * np.eye(30), masks.causal()) for d in rows])
-    script = """const [slopes, diagonal] = arguments, s = {n: 30, lambda: [0.5, 0.2, 0.4], slopes, diagonal};
-        return [Array.from(PosbiasEngine.untrainedProfile(s)), PosbiasEngine.operations({...s, law: "untrained"})]"""
-    p, cost = engine.execute_script(script, slopes, rows)
-    assert np.abs(p - untrained_profile(A, [1.0, 0.25, 2 / 3])).max() < 1e-14
-    assert cost / engine.execute_script(script, slopes, rows[:1])[1] == (3 + 2 + 3) / (3 * 3)
-
-
-def test_operations_tell_what_can_be_drawn(engine):
-    script = """const e = PosbiasEngine, s = { lambda: e.constantMixing(12, 0.1), law: "untrained", ...arguments[0] };
-        const n = e.longest(s), fits = n => e.affordable({ ...s, n });
-        return [n, fits(n), fits(n + 1), e.operations(s)]"""
-    many = {"n": 4096, "slopes": alibi_slopes(64).tolist()}
-    longest, fits, more, cost = engine.execute_script(script, many)
-    assert 500 < longest < 2048 and fits and not more
-    assert engine.execute_script(script, many | {"distance": "log"})[0] < longest
-    assert engine.execute_script(script, many | {"law": "aligned"})[0] == 4096
-    one = engine.execute_script(script, many | {"slopes": [0.1] * 64})
-    assert one[0] == 4096 and one[3] < cost / 1e4
-    few = engine.execute_script(script, many | {"slopes": [0.1, 0.2], "lambda": [0.1]})
-    assert few[0] == 2048, "matrices of three times 34 MB are the most"
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ("{n: 5, lambda: [1.5]}", "lambda: expected numbers from 0 to 1, received 1.5"),
-        ("{n: 5, lambda: [1], diagonal: [[0], [0]]}", "diagonal: expected 1 or 1 rows, received 2"),
-        ("{n: 5, lambda: [1], bias: {kind: 'flat', tau: 0}}", "bias.tau: expected a number above 0 and below 700"),
-        ("{n: 5, lambda: [1], mask: {kind: 'full'}, bias: {kind: 'flat', tau: 1}}", "mask: expected causal with a"),
-    ],
-)
-def test_engine_refuses(engine, settings, message):
-    script = f"try {{ PosbiasEngine.influenceProfile({settings}); return '' }} catch (e) {{ return e.message }}"
-    assert engine.execute_script(script).startswith(message)
-
-
 def test_what_a_profile_says_equals_python(engine):
     rng = np.random.default_rng(3)
     script = "const [p, q] = arguments, e = PosbiasEngine; return [e.meanPosition(p), e.uShape(p), e.wasserstein(p, q)]"
@@ -405,20 +342,6 @@ def test_what_a_profile_says_equals_python(engine):
     assert engine.execute_script(refused) == "profile: expected at least 4 positions, received 3"
 
 
-def test_page_says_where_there_is_no_trough(driver, show):
-    # uniform attention falls up to the token before the last, whatever the last one keeps for itself
-    show("#depth=24&lambda=0.15&encoding=none")
-    words = driver.find_element(By.CLASS_NAME, "explorer-words").text
-    p = profile(driver)
-    assert not u_shape(p).present and p[-1] > p[-2]
-    assert "no trough" in words and "below the first token" not in words
-    assert "trough" not in driver.find_element(By.CLASS_NAME, "explorer-legend").text
-    show("#depth=24&lambda=0.15")
-    words = driver.find_element(By.CLASS_NAME, "explorer-words").text
-    assert u_shape(profile(driver)).present and "no trough" not in words
-    assert "trough" in driver.find_element(By.CLASS_NAME, "explorer-legend").text
-
-
 # ---------------------------------------------------------------- presets
 
 
@@ -433,15 +356,6 @@ def test_published_presets_give_the_published_predictions(engine):
         fields = {"model": name, "content": content} | ({} if residual else {"off": ("residual",)})
         (found,) = profiles(engine, [fields])
         assert np.abs(found - numbers.config(name, content, residual=residual).profile()).max() < 1e-13, fields
-
-
-def test_reference_presets_give_the_measured_rollouts(engine):
-    variants = {"a": {"content": "none", "off": ("residual",)}, "b": {"content": "none"}, "c": {}}
-    kept = results.load("models")
-    for name, (variant, fields) in itertools.product(REFERENCE, variants.items()):
-        rollout = kept[f"{name}.builtin"]["rollout"].sel(variant=variant).values
-        (found,) = profiles(engine, [{"model": f"reference-{name}"} | fields])
-        assert np.abs(found - rollout).max() < 1e-6, (name, variant)
 
 
 def test_page_opens_with_prediction_beside_measurement(driver, show):
@@ -563,22 +477,6 @@ def test_the_switch_between_the_laws(driver, show):
     assert np.array_equal(choose(driver, "law", "aligned"), sizes)
 
 
-def test_a_long_computation_goes_on_beside_the_reader(driver, show):
-    show("#heads=64&length=256")
-    before = profile(driver)
-    watch = """const [done] = arguments, E = PosbiasExplorer, seen = []; E.change({law: "untrained"});
-        const look = () => {
-          seen.push([E.drawn.law, document.querySelector(".explorer-legend li").textContent]);
-          if (E.drawn.law === "untrained") done([seen, Array.from(E.drawn.sizes)]); else setTimeout(look, 0);
-        }; setTimeout(look, 0)"""
-    seen, sizes = driver.execute_async_script(watch)
-    shares = [int(found[1]) for _, text in seen if (found := re.search(r"\(law of untrained networks: (\d+)%\)", text))]
-    assert len(set(shares)) > 3 and shares == sorted(shares) and shares[-1] > 50
-    assert seen[0][0] == "aligned" and seen[-1] == ["untrained", "law of untrained networks"]
-    p = profile(driver)
-    assert np.array_equal(sizes, before) and abs(p.sum() - 1) < 1e-12 and p[-1] > before[-1]
-
-
 def test_a_change_ends_a_long_computation(driver, show):
     show("#heads=64&length=256")
     script = """const [done] = arguments, E = PosbiasExplorer; E.change({law: "untrained"});
@@ -612,25 +510,6 @@ def test_too_much_is_said_and_not_begun(driver, show):
 
 
 # ---------------------------------------------------------------- the four forces
-
-
-@pytest.mark.parametrize(
-    ("force", "name", "later"),
-    [
-        ("residual", "residual stream", False), ("position", "positional encoding", False),
-        ("content", "content diagonal", False), ("mask", "causal mask", True),
-    ],
-)  # fmt: skip
-def test_each_switch_moves_the_profile_as_the_theory_says(driver, show, force, name, later):
-    show("#depth=12&length=64&content=diagonal")
-    both, switch = profile(driver), element(driver, f"force-{force}")
-    assert switch.get_attribute("role") == "switch" and switch.is_selected()
-    without = after(driver, switch.click)
-    # more recent is less mass in every prefix; without the mask only the mean is sure
-    moved = mean_position(without) - mean_position(both)
-    assert moved > 0.001 if later else moved < -0.001 and dominates(both, without)
-    assert np.array_equal(thin(driver, "all"), both) and f"without {name}" in legend(driver)
-    assert np.array_equal(after(driver, switch.click), both)
 
 
 def test_a_model_fills_in_the_settings_and_its_depth_has_an_end(driver, show):
@@ -695,31 +574,6 @@ def test_what_the_page_promises_of_logits_by_ratios_is_true(engine):
 # ---------------------------------------------------------------- logits by the ratio of positions
 
 
-def test_logits_by_ratios_are_set_to_the_networks_mixing(driver, show):
-    show("#depth=10&lambda=0.25&length=512")
-    button = element(driver, "match")
-    assert not button.is_displayed()
-    for encoding, field, value, name in (
-        ("flat", "tau", 2.5, "Set τ to Σλ"),
-        ("log-position", "alpha", 1.5, "Set α to Σλ − 1"),
-    ):
-        choose(driver, "encoding", encoding)
-        shown = [element(driver, x).is_displayed() for x in (field, "tau", "alpha", "slope", "slopes")]
-        assert shown == [True, field == "tau", field == "alpha", False, False]
-        assert button.text == name and "Σλ = 2.5" in element(driver, "match-hint").text
-        p = after(driver, lambda: button.send_keys(Keys.ENTER))
-        assert driver.execute_script("return PosbiasExplorer.state[arguments[0]]", field) == value
-        asked = {"depth": 10, "lambda": 0.25, "length": 512, "encoding": encoding, field: value}
-        assert np.abs(p - predicted(**asked)).max() < 1e-12
-        if encoding == "flat":
-            settled_hash(driver, "encoding=flat&tau=2.5")
-            distance = normalised_wasserstein(p, np.full(512, 1 / 512))
-            is_said(driver, f"To the uniform 1/n: Wasserstein distance {distance:.4f}")
-            is_said(driver, "Position logits: flat for τ = 2.5")
-    driver.execute_script("PosbiasExplorer.change({lambda: 0})")
-    assert "beyond the slider" in element(driver, "match-hint").text
-
-
 def test_logits_by_ratios_are_causal_alone(driver, show):
     show("#mask=window&width=9&off=mask&length=64")
     p = choose(driver, "encoding", "log-position")
@@ -729,20 +583,6 @@ def test_logits_by_ratios_are_causal_alone(driver, show):
     assert switch.is_selected() and not switch.is_enabled() and not mask.is_enabled()
     choose(driver, "encoding", "alibi")
     assert mask.is_enabled() and switch.is_enabled()
-
-
-def test_flat_logits_hide_the_diagonal_and_its_content(driver, show):
-    start = {"encoding": "flat", "tau": 2.0, "length": 64, "content": "diagonal", "diagonal": 5.0}
-    show(hash_of(start))
-    p, switch = profile(driver), element(driver, "force-content")
-    (without,) = profiles(driver, [start | {"content": "none"}])
-    assert np.array_equal(p, without) and not switch.is_enabled()
-    assert "hide the diagonal" in element(driver, "force-content-hint").text
-    plain = after(driver, element(driver, "force-position").click)  # uniform attention, whose diagonal is seen
-    assert switch.is_enabled() and np.array_equal(thin(driver, "all"), p)
-    assert np.abs(plain - predicted(**start, off=("position",))).max() < 1e-12
-    choose(driver, "encoding", "log-position")
-    assert np.abs(profile(driver) - plain).max() < 1e-12, "position logits are still off"
 
 
 # ---------------------------------------------------------------- downloads
@@ -790,24 +630,6 @@ def test_keyboard_alone(driver, show):
     spoken = element(driver, "token").get_attribute("aria-valuetext")
     assert spoken.startswith("Token 2 of 77: ")
     assert spoken == driver.find_element(By.CLASS_NAME, "explorer-reading").text
-
-
-def test_every_step_of_a_slider_changes_its_value(driver, show):
-    for name, hash_ in {
-        "length": "#length=4",
-        "width": "#mask=window&width=1",
-        "alpha": "#encoding=log-position&alpha=-0.99",
-        "tau": "#encoding=flat&tau=0.01",
-    }.items():
-        show(hash_)
-        slider, seen = element(driver, name), []
-        for _ in range(4):
-            slider.send_keys(Keys.ARROW_RIGHT)
-            seen.append(driver.execute_script("return PosbiasExplorer.state[arguments[0]]", name))
-        assert seen == sorted(set(seen)), f"{name}: {seen}"
-        slider.send_keys(*4 * [Keys.ARROW_LEFT])
-        back = driver.execute_script("return PosbiasExplorer.state[arguments[0]]", name)
-        assert back == {"length": 4, "width": 1, "alpha": -0.99, "tau": 0.01}[name]
 
 
 def test_a_wrong_number_is_refused_and_the_old_one_kept(driver, show):
@@ -879,14 +701,6 @@ def test_contrast(driver, show, theme):
     for name, ratio in least.items():
         assert contrast(colours[name], colours["ground"]) >= ratio, name
     assert contrast(colours["text"], colours["warning"]) >= 7
-
-
-def test_plot_is_drawn_again_when_the_theme_changes(driver, show):
-    show()
-    picture = "return document.querySelector('#explorer canvas').toDataURL()"
-    before = driver.execute_script(picture)
-    driver.execute_script("document.documentElement.dataset.theme = 'dark'")
-    WebDriverWait(driver, 10).until(lambda d: d.execute_script(picture) != before)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@ from dataclasses import replace
 
 import pytest
 from conftest import ROOT, chapter_source
-from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 from bookkit.chapters import list_chapters, read_markdown
 from bookkit.formatting import extent, formatted, problems
@@ -57,16 +56,6 @@ def test_chapters_that_are_too_long(write):
     assert problems([write(*hidden)]) == []
 
 
-def test_code_that_is_no_python_is_refused(write):
-    with pytest.raises(ValueError, match="Failed to parse"):
-        formatted(write("x ="))
-
-
-def test_reading_time(write):
-    read = extent(read_markdown(write("x = 1", title="word " * 400)))
-    assert (read.words, read.lines, read.minutes) == (401, 1, 5)
-
-
 def test_formulas_proofs_and_tables_take_their_time(write):
     formula = "```{math}\n:label: eq\nx\n```\n\n$$\ny\n$$\n\n"
     proof = "````{prf:proof}\nOne.\n\nTwo.\n````\n\n"
@@ -77,18 +66,6 @@ def test_formulas_proofs_and_tables_take_their_time(write):
     )
     assert (boxed.formulas, boxed.proofs) == (read.formulas, 0), "a closed box is not read"
     assert replace(read, formulas=5).minutes == 10
-
-
-def test_text_that_cells_put_out_takes_its_time():
-    def cell(text, *tags, **metadata):
-        output = new_output("display_data", {"text/markdown": text}, metadata=metadata)
-        return new_code_cell("x", metadata={"tags": ["hide-input", *tags]}, outputs=[output])
-
-    kept = {"row": "RA-eq1", "part": "", "verdict": "proved"}
-    shown = [cell("- one <a href='#x'>two</a> [three](four.html)\n\n| a | b |\n|--|--|"), cell("six", "remove-output")]
-    read = extent(new_notebook(cells=[*shown, cell(":::{dropdown} seven\neight\n:::")]))
-    assert (read.said, read.tables) == (4, 1)
-    assert extent(new_notebook(cells=[cell("long", posbias_record=kept)])).said > 20
 
 
 def test_finished_pages_have_no_word_that_is_out():

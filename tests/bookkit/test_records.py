@@ -2,7 +2,6 @@ import csv
 import json
 import re
 from collections import Counter
-from dataclasses import replace
 from importlib.resources import files
 
 import numpy as np
@@ -187,60 +186,13 @@ def test_status_joins_rows_with_records():
     assert counts["open"] == len(lines) - 4 and counts["contradicted"] == 1 and counts["consistent"] == 0
     standings = [table[key].standing for key in (("RA-P4.2", ""), ("RA-eq1", ""), ("WU-H", "printed proof"))]
     assert standings == ["holds in part", "holds", "fails"]
-    titles = {"forces": "Four forces"}
-    both = [table[key] for key in (("RA-P4.2", ""), ("RA-B", ""), ("WU-H", "statement"), ("WU-H", "printed proof"))]
-    single, unchecked, head, statement, proof = ledger.status_markdown(both, titles).splitlines()[2:]
-    claim = '| Herasimchyk et al. | <a id="ra-p4-2"></a>With causal, monotone kernels'
-    assert single.startswith(claim) and "<br>`RA-P4.2` [Four forces](forces.ipynb), `mixing` | " in single
-    assert "| **contradicted in part**<br>noticed 3/4 | Odd.<details>" in single
-    assert "*Found:* gain 0.0. *Fails if* it falls. *Noticed:* 3/4 reversed.</details> |" in single
-    assert "| **open** | " in unchecked and "<details>" not in unchecked
-    assert head.startswith("| Wu et al. | The peak x") and head.endswith("`WU-H` `x` |  |  |")
-    assert statement.startswith(
-        '| Wu et al. | <a id="wu-h-statement"></a>– statement | **proved**<br>noticed 3/4 | <details>'
-    )
-    assert (
-        proof.startswith('| Wu et al. | <a id="wu-h-printed-proof"></a>– printed proof | **contradicted**')
-        and "A factor." in proof
-    )
     with pytest.raises(ValueError, match="received 'XX'"):
         ledger.status_table([entry("XX", "consistent")])
-
-
-def test_headlines_have_every_verdict_on_their_row():
-    records = [
-        entry("RA-U", "consistent"),
-        entry("RA-P4.3", "contradicted", part="its proof", reason="odd"),
-        entry("RA-P4.3", "proved", part="statement"),
-    ]
-    text = ledger.headlines_markdown(ledger.status_table(records), {"forces": "Four forces"})
-    u, mixing = (next(x for x in text.splitlines() if word in x) for word in ("mask", "moves to recent"))
-    assert u.endswith(' **<a href="#ra-u">consistent</a>**. ([Four forces](forces.ipynb))')
-    both = '**proved** (<a href="#ra-p4-3-statement">statement</a>), **contradicted** (<a href="#ra-p4-3-its-proof">'
-    assert both in mixing
-    assert text.count("**Herasimchyk et al.**") == 1 and text.count("open</a>") == 28
 
 
 def test_committed_lines_have_a_place_each_on_the_status_page():
     places = [ledger.anchor(status.row.row, status.part) for status in ledger.status_table(read_records(ROOT))]
     assert len(set(places)) == len(places)
-
-
-def test_headlines_count_many_parts_and_print_a_shared_ending_once():
-    parts = [f"{what}, 3 seeds" for what in ("one", "two", "three", "four", "five")]
-    records = [entry("RA-U", "undecided", part=part) for part in parts[1:]] + [
-        entry("RA-U", "consistent", part=parts[0])
-    ]
-    text = ledger.headlines_markdown(ledger.status_table(records), {})
-    one, many = '**consistent** (<a href="#ra-u-one-3-seeds">one</a>)', '<a href="#ra-u-two-3-seeds">4 parts</a>'
-    assert f"{one}, **undecided** ({many}), 3 seeds. (`forces`)" in text
-
-
-def test_the_status_is_sorted_by_whose_claim_it_is():
-    table = ledger.by_source(ledger.status_table([entry("RA-eq1", "consistent")]))
-    origins = [status.row.origin for status in table]
-    assert list(dict.fromkeys(origins)) == list(ledger.ORIGINS)
-    assert [x.row.row for x in table if x.row.origin == "RA"][:2] == ["RA-eq1", "RA-A4.1"]
 
 
 def test_a_part_that_no_paper_claims_is_ours():
@@ -256,12 +208,6 @@ def test_a_part_that_no_paper_claims_is_ours():
 def test_committed_records_have_the_parts_that_the_ledger_calls_ours():
     parts = {(record.row, record.part) for record in read_records(ROOT)}
     assert [(row.row, part) for row in ledger.read_ledger() for part in row.ours if (row.row, part) not in parts] == []
-
-
-def test_the_least_challenge_is_shown_with_its_runs():
-    weak = replace(entry("RA-eq1", "consistent"), power=0.1, challenges=("10/12 a", "2/3 b: 0/1", "3/3 c"))
-    found, empty, *_ = ledger.status_table([weak])
-    assert (found.least_challenge, empty.least_challenge) == ("2/3", "")
 
 
 def test_committed_records_come_from_the_chapters_the_ledger_names():
