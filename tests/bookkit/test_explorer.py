@@ -319,6 +319,28 @@ def test_engine_equals_python(engine, law):
         assert (p >= 0).all() and abs(p.sum() - 1) < 1e-9, fields
 
 
+@pytest.mark.parametrize("fields", [{"encoding": "flat", "tau": 3.0}, {"encoding": "log-position", "alpha": 2.0}])
+def test_limit_of_the_mean_position_in_long_prompts(engine, fields):
+    (short, long) = profiles(engine, [fields | {"depth": 10, "lambda": 0.3, "length": n} for n in (512, 4096)])
+    bias = BIASES[fields["encoding"]](fields)
+    limit = engine.execute_script("return PosbiasEngine.limitingMean(new Array(10).fill(0.3), arguments[0])", bias)
+    assert abs(mean_position(long) - limit) < 0.3 * abs(mean_position(short) - limit) < 0.01
+    if fields["encoding"] == "log-position":
+        assert abs(limit - (1 - 0.3 / 4) ** 10) < 1e-14
+
+
+def test_equal_heads_are_taken_once_and_count_for_all(engine):
+    slopes, rows = [0.1, 0.1, 0.5, 0.1], [[0, 0, 1, 2], [1, 1, 1, 1], [0, 3, 0, 3]]
+    i = np.arange(30)
+    logits = -np.array(slopes)[:, None, None] * np.subtract.outer(i, i)
+    A = np.stack([attention_kernel(logits + np.array(d)[:, None, None] * np.eye(30), masks.causal()) for d in rows])
+    script = """const [slopes, diagonal] = arguments, s = {n: 30, lambda: [0.5, 0.2, 0.4], slopes, diagonal};
+        return [Array.from(PosbiasEngine.untrainedProfile(s)), PosbiasEngine.operations({...s, law: "untrained"})]"""
+    p, cost = engine.execute_script(script, slopes, rows)
+    assert np.abs(p - untrained_profile(A, [1.0, 0.25, 2 / 3])).max() < 1e-14
+    assert cost / engine.execute_script(script, slopes, rows[:1])[1] == (3 + 2 + 3) / (3 * 3)
+
+
 def test_what_a_profile_says_equals_python(engine):
     rng = np.random.default_rng(3)
     script = "const [p, q] = arguments, e = PosbiasEngine; return [e.meanPosition(p), e.uShape(p), e.wasserstein(p, q)]"
