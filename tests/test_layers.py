@@ -41,7 +41,7 @@ BUDGETS = {
     "posbias": (15000, "11,000 are planned: a ceiling until then"),
     "studies": (16120, "16,000 are planned: a ceiling until then"),
     "bookkit": (2560, "2,400 are planned; how a figure is kept in words came from posbias"),
-    "tests": (19050, "16,000 are planned: a ceiling until then"),
+    "tests": (19400, "16,000 are planned: a ceiling until then"),
 }  # fmt: skip
 """Most lines of a folder's files, those of folders in it too; and why, where they are more than was planned."""
 SLACK = 1.05
