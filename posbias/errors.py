@@ -78,18 +78,6 @@ def seed(field: str, value: Any) -> int:
     return int(value)
 
 
-def seconds(field: str, value: Any) -> float:
-    """Return ``value`` as a time of at least 0 seconds, or raise ValueError; infinity is one, NaN is none.
-
-    >>> seconds("checkpoint_every", float("nan"))
-    Traceback (most recent call last):
-    ValueError: checkpoint_every: expected a number of seconds of at least 0, received nan
-    """
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not value >= 0:
-        raise invalid(field, "a number of seconds of at least 0", repr(value))
-    return float(value)
-
-
 def device(field: str, name: str) -> str:
     """Return ``name`` if it can be that of a device which holds numbers, or raise ValueError.
 

@@ -11,30 +11,18 @@ from pathlib import Path
 
 from posbias import errors
 
-FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
-"""What the system says when a disk takes no more."""
-
 
 def check_writable(path: Path) -> Path:
     """Return the file that ``path`` names, links followed, or raise unless it can be written and its name is text."""
     errors.text("output", str(path))
     try:
-        if not path.parent.exists():  # resolved, x/../m.nc would name a file although there is no x
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-        path = path.resolve()
-        if path.is_dir():
-            raise IsADirectoryError(f"{path}: expected a file to write, received a directory")
-        if path.exists() and not path.is_file():
-            raise FileExistsError(f"{path}: expected a file to write, received a device or a pipe")
-        if path.exists() and not path.stat().st_mode & 0o222:
-            raise PermissionError(f"{path}: expected a file to write, received one that is read-only")
         tempfile.TemporaryFile(dir=path.parent).close()
-    except (OSError, RuntimeError) as error:  # say which file was wanted, not the temporary one
-        if isinstance(error, OSError) and error.strerror is None:
-            raise
-        reason = error if isinstance(error, OSError) else OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-        raise type(reason)(reason.errno, reason.strerror, str(path)) from None
-    return path
+    except OSError as error:  # say which file was wanted, not the temporary one
+        raise type(error)(error.errno, error.strerror, str(path)) from None
+    file = Path(os.path.realpath(path))
+    if file.is_dir():
+        raise IsADirectoryError(f"{file}: expected a file to write, received a directory")
+    return file
 
 
 def check_output(
@@ -98,10 +86,6 @@ def whole_file(path: Path) -> Iterator[Path]:
         yield Path(name)
         os.chmod(name, 0o644)
         os.replace(name, path)
-    except OSError as error:
-        if error.errno in FULL:
-            raise type(error)(error.errno, error.strerror, str(path)) from None
-        raise
     finally:
         Path(name).unlink(missing_ok=True)
 
@@ -122,11 +106,4 @@ def data_folder() -> Path:
     """Return the folder for files that come from elsewhere: ``POSBIAS_DATA``, or the user's cache folder."""
     import platformdirs
 
-    given = os.environ.get("POSBIAS_DATA") or platformdirs.user_cache_dir("posbias")
-    try:
-        folder = Path(given).expanduser()
-    except RuntimeError as error:
-        raise errors.invalid("POSBIAS_DATA", "a folder", f"{given} ({error})") from None
-    if folder.is_file():
-        raise errors.invalid("POSBIAS_DATA", "a folder", f"the file {folder}")
-    return folder
+    return Path(os.environ.get("POSBIAS_DATA") or platformdirs.user_cache_dir("posbias")).expanduser()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
@@ -180,16 +179,6 @@ def ordered_panels(profiles: Mapping[str, np.ndarray]) -> Figure:
     right.set_ylabel(r"prefix mass $\sum_{j \leq k} p_j$")
     fig.legend(*right.get_legend_handles_labels(), loc="outside lower center", ncols=min(4, len(profiles)))
     return fig
-
-
-def saved_panels(profiles: Mapping[str, np.ndarray], kind: str) -> bytes:
-    """Return the figure of :func:`ordered_panels` as what a file of this kind, ``png`` or ``svg``, holds."""
-    into = io.BytesIO()
-    with plt.style.context(str(STYLE)):
-        figure = ordered_panels(profiles)
-        figure.savefig(into, format=kind, metadata={"Date": None} if kind == "svg" else None)
-        plt.close(figure)
-    return into.getvalue()
 
 
 def plot_prediction(

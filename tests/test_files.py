@@ -33,21 +33,6 @@ def test_a_link_is_written_through_and_stays_one(tmp_path):
     assert (tmp_path / "link").is_symlink() and (tmp_path / "target").read_text() == "new"
 
 
-def test_pipes_devices_and_read_only_files_are_refused_and_left(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "kept").write_text("kept")
-    (tmp_path / "kept").chmod(0o444)
-    for name, what in (("pipe", "a device or a pipe"), ("kept", "read-only")):
-        with pytest.raises(OSError, match=what):
-            write_whole(tmp_path / name, "new")
-    assert (tmp_path / "pipe").is_fifo() and (tmp_path / "kept").read_text() == "kept"
-
-
-def test_the_folder_of_data_is_a_folder(tmp_path, monkeypatch):
+def test_the_folder_of_data_can_be_given(tmp_path, monkeypatch):
     monkeypatch.setenv("POSBIAS_DATA", str(tmp_path))
     assert data_folder() == tmp_path
-    (tmp_path / "file").write_text("")
-    for given in (str(tmp_path / "file"), "~no-such-user/x"):
-        monkeypatch.setenv("POSBIAS_DATA", given)
-        with pytest.raises(ValueError, match="POSBIAS_DATA: expected a folder"):
-            data_folder()

@@ -51,44 +51,32 @@ def report(
     for file in [*([Path(subject)] if is_file else []), *(compare or []), *([lookup] if lookup else [])]:
         refuse_same(output, check_measurement(file))
     check_output(output, ".html", overwrite=overwrite)
-    given = {"dataset": dataset, "prompts": prompts, "length": length, "keep": keep}
+    given = {"dataset": dataset, "prompts": prompts, "length": length}
     given = {name: value for name, value in given.items() if value is not None}
-    if not is_file:
-        check_wanted(subject, given, overwrite)
-    elif given:
-        raise errors.invalid(next(iter(given)), "a model to measure", f"the file {subject}, which is measured already")
+    if is_file and (given or keep):
+        raise errors.invalid(next(iter(given), "keep"), "a model to measure", f"the file {subject}, measured already")
+    asked = complete_settings(given)
+    if not is_file:  # what can be refused is, before anything heavy is loaded
+        from posbias.measure.model import chosen_settings
+        from posbias.models.opening import check_model
+
+        check_model(subject, row=True)
+        chosen_settings(None, asked, untrained=False)
+        if keep is not None:
+            check_output(keep, field="keep", overwrite=overwrite)
     import posbias
     from posbias.measure.measurement import load
 
     others = [load(file) for file in compare or []]
     tried = None if lookup is None else posbias.load_lookup(lookup)
-    measured = load(subject) if is_file else measure(subject, given)
+    measured = load(subject) if is_file else posbias.open(subject).measure(**asked)
+    if keep is not None:
+        typer.echo(f"{measured.save(keep)}: {measured.prompts} prompts of {measured.length} tokens")
     path = measured.report(output, beside=others, lookup=tried)
     typer.echo(f"{path}: {path.stat().st_size / 1024:.0f} KiB, {measured.described}")
 
 
-def check_wanted(model: str, given: dict[str, Any], overwrite: bool) -> None:
-    """Refuse what can be refused of a model and its prompts before anything heavy is loaded."""
-    from posbias.measure.model import chosen_settings
-    from posbias.models.opening import check_model
-
-    check_model(model, row=True)
-    chosen_settings(None, wanted(given), untrained=False)
-    if "keep" in given:
-        check_output(given["keep"], field="keep", overwrite=overwrite)
-
-
-def wanted(given: dict[str, Any]) -> dict[str, Any]:
+def complete_settings(given: dict[str, Any]) -> dict[str, Any]:
     """Return the settings of a measurement: what is not given as reports have it; one prompt climbs no ladder."""
-    asked = DEFAULTS | {name: value for name, value in given.items() if name != "keep"}
+    asked = DEFAULTS | given
     return asked if asked["prompts"] == 1 else REPORTED | asked
-
-
-def measure(model: str, given: dict[str, Any]) -> Any:
-    """Measure a model, with what is not given as the command has it, and keep the measurement if that is wanted."""
-    import posbias
-
-    measured = posbias.open(model).measure(**wanted(given))
-    if "keep" in given:
-        typer.echo(f"{measured.save(given['keep'])}: {measured.prompts} prompts of {measured.length} tokens")
-    return measured

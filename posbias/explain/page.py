@@ -25,7 +25,7 @@ TEMPLATE = Path(__file__).with_name("page.html")
 def write_page(path: Path, explanation: Explanation) -> Path:
     """Write the page, and return its path."""
     table, tokens = explanation.segments, explanation.tokens
-    text = page.rendered(
+    text = page.render(
         TEMPLATE,
         found=explanation,
         line=line,
@@ -72,4 +72,6 @@ def segment_figure(table: pd.DataFrame) -> page.Figure:
         "Left: what segments have, beside what their places have in other prompts. Right: the first divided by the "
     )
     caption += "second; the dashed line is an equal share."
-    return page.shown(drawing, f"Shares of influence, as measured and with position divided out. {said}.", caption)
+    return page.close_figure(
+        drawing, f"Shares of influence, as measured and with position divided out. {said}.", caption
+    )

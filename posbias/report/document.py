@@ -23,17 +23,13 @@ UNTOLD = {"posbias_schema", "summary", "format_error"}
 def write_report(path: Path, subject: Subject, others: Sequence[Subject] = (), *, resamples: int = RESAMPLES) -> Path:
     """Write the report on a measurement, beside others if given, and return its path."""
     evidence, beside = Evidence(subject, resamples), [Evidence(other, resamples) for other in others]
-    curves = {"this model": evidence.p} | {_named(k, beside): other.p for k, other in enumerate(beside)}
+    names = ["the other"] if len(beside) == 1 else [f"{k}: {other.subject.title}" for k, other in enumerate(beside, 1)]
+    curves = {"this model": evidence.p} | {name: other.p for name, other in zip(names, beside, strict=True)}
     context = _context(evidence)
     context |= {"beside": [_beside(evidence, other) for other in beside]}
     context["beside_figure"] = figures.beside_figure(curves) if beside else None
-    write_whole(path, page.rendered(**context))
+    write_whole(path, page.render(**context))
     return path
-
-
-def _named(k: int, beside: Sequence[Evidence]) -> str:
-    """Return what the k-th of the others is called in figures."""
-    return "the other" if len(beside) == 1 else f"{k + 1}: {beside[k].subject.title}"
 
 
 def _context(evidence: Evidence) -> dict[str, Any]:
@@ -46,7 +42,7 @@ def _context(evidence: Evidence) -> dict[str, Any]:
         "described": subject.described,
         "answer": text.answer(evidence),
         "main": figures.profile_figure(evidence),
-        "asked": text.asked(subject),
+        "asked": text.list_settings(subject),
         "target": target_words(attrs),
         "scores": tables.score_cells(evidence),
         "best": "" if evidence.nearest is None else subject.label(evidence.nearest),
@@ -60,7 +56,7 @@ def _context(evidence: Evidence) -> dict[str, Any]:
         "content_form": attrs.get("content_form"),
         "predictors": [PREDICTORS[name] for name in subject.predictions],
         "provenance": [(k, x) for k, x in attrs.items() if k not in UNTOLD and isinstance(x, kinds)],
-        "commands": text.again(subject),
+        "commands": text.list_commands(subject),
     }
 
 

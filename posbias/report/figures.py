@@ -13,7 +13,7 @@ from matplotlib.colors import LogNorm, to_hex
 from matplotlib.ticker import MaxNLocator
 
 from posbias.plotting import FAMILY_COLOURS, LINE_STYLES, STYLE, plot_curves, plot_prediction
-from posbias.report.page import Figure, shown
+from posbias.report.page import Figure, close_figure
 from posbias.report.stats import Evidence
 
 CELLS = 96
@@ -36,12 +36,12 @@ def profile_figure(evidence: Evidence) -> Figure:
     lines = repr(subject.influence).splitlines()
     description = f"Influence of {len(evidence.p)} positions on a logarithmic axis, measured and predicted. {lines[1]}."
     if evidence.nearest is None:
-        return shown(drawing, description, "Measured influence.")
+        return close_figure(drawing, description, "Measured influence.")
     nearest = subject.label(evidence.nearest)
     shade = " with its 95% interval" if evidence.band is not None else ""
     caption = f"Measured influence (thick{shade}) and predictions of it, of which {nearest} comes closest."
     caption += " The table of predictions has the others." if len(subject.predictions) > len(drawn) else ""
-    return shown(drawing, description, caption)
+    return close_figure(drawing, description, caption)
 
 
 @in_style
@@ -56,17 +56,17 @@ def mixing_figure(mixing: Float[np.ndarray, "T"], band: tuple[np.ndarray, np.nda
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     description = f"Mixing coefficient of {len(mixing)} layers: {', '.join(f'{x:.3f}' for x in mixing)}."
     if not np.isfinite(mixing).all():
-        return shown(drawing, description, "Mixing by layer; what is no number is not drawn.")
+        return close_figure(drawing, description, "Mixing by layer; what is no number is not drawn.")
     most, least = int(mixing.argmax()), int(mixing.argmin())
     caption = f"Attention adds most in layer {most + 1}, λ = {mixing[most]:.3f}, and least in layer {least + 1}, "
     caption += f"λ = {mixing[least]:.3f}." + ("" if band is None else " Lines are 95% intervals.")
-    return shown(drawing, description, caption)
+    return close_figure(drawing, description, caption)
 
 
 def kernel_images(results: xr.Dataset) -> Float[np.ndarray, "T cells cells"] | None:
     """Return mean attention of each layer as images: mean weights over squares of queries and keys, or None."""
     if "attention" in results:
-        return np.stack([reduced(A.astype(np.float64)) for A in results["attention"].values])
+        return np.stack([shrink(A.astype(np.float64)) for A in results["attention"].values])
     if "attention_cells" not in results or "cell_start" not in results:
         return None
     n, starts = int(results.attrs["length"]), results["cell_start"].values.astype(np.int64)
@@ -75,10 +75,10 @@ def kernel_images(results: xr.Dataset) -> Float[np.ndarray, "T cells cells"] | N
     return np.asarray(weights[:, places][:, :, places])
 
 
-def reduced(A: Float[np.ndarray, "n n"], most: int = CELLS) -> Float[np.ndarray, "cells cells"]:
+def shrink(A: Float[np.ndarray, "n n"], most: int = CELLS) -> Float[np.ndarray, "cells cells"]:
     """Return a matrix with at most ``most`` rows and columns, each entry the mean of a rectangle.
 
-    >>> reduced(np.array([[1.0, 0.0], [0.5, 0.5]]), 1).tolist()
+    >>> shrink(np.array([[1.0, 0.0], [0.5, 0.5]]), 1).tolist()
     [[0.5]]
     """
     n = len(A)
@@ -113,7 +113,9 @@ def kernel_figure(results: xr.Dataset) -> Figure | None:
     description = f"Mean attention of {len(layers)} layers, {shape}."
     which = f"{len(layers)} of {T} layers" if len(layers) < T else f"all {T} layers"
     coarse = f" {n} tokens are drawn as {size} × {size} squares." if size < n else ""
-    return shown(drawing, description, f"Mean attention over prompts and heads, {which}.{coarse} Bright is much.")
+    return close_figure(
+        drawing, description, f"Mean attention over prompts and heads, {which}.{coarse} Bright is much."
+    )
 
 
 @in_style
@@ -136,7 +138,7 @@ def received_figure(results: xr.Dataset) -> Figure | None:
     most = float(received[:, 0].max())
     description = f"Weight that each of {n} keys receives in {T} layers, mean over the queries that see it."
     caption = "Attention that each position receives, mean over the queries that see it. "
-    return shown(drawing, description, f"{caption}The first token gets up to {most:.0%}.")
+    return close_figure(drawing, description, f"{caption}The first token gets up to {most:.0%}.")
 
 
 def _heat(
@@ -175,7 +177,7 @@ def content_figure(results: xr.Dataset) -> Figure | None:
         "Content logits by layer and head. Left: a token with itself less a token with earlier ones, mean. Right: "
         "one less the entropy of the logits' histogram; 1 where all are alike and content does not choose."
     )
-    return shown(drawing, description, caption)
+    return close_figure(drawing, description, caption)
 
 
 def beside_figure(curves: Mapping[str, Float[np.ndarray, "_"]]) -> Figure:
@@ -188,4 +190,4 @@ def beside_figure(curves: Mapping[str, Float[np.ndarray, "_"]]) -> Figure:
     drawing = plot_curves(list(zip(curves.values(), looks, strict=True))).figure
     description = "Measured influence profiles on a logarithmic axis: "
     description += "; ".join(f"{label}, first {p[0]:.2g}, last {p[-1]:.2g}" for label, p in curves.items()) + "."
-    return shown(drawing, description, "Measured influence of the models.")
+    return close_figure(drawing, description, "Measured influence of the models.")

@@ -47,7 +47,7 @@ def sentence(words: str, **values: object) -> Markup:
     return Markup(words).format(**{name: clean(value) for name, value in values.items()})
 
 
-def shown(drawing: Any, description: str, caption: str) -> Figure:
+def close_figure(drawing: Any, description: str, caption: str) -> Figure:
     """Return a figure and close it; signs that the font lacks are the reader's font's to draw."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")
@@ -98,6 +98,6 @@ def environment(folder: Path = TEMPLATE.parent, **filters: Any) -> Environment:
     return made
 
 
-def rendered(template: Path = TEMPLATE, **context: Any) -> str:
+def render(template: Path = TEMPLATE, **context: Any) -> str:
     """Return the page of a template, the report's unless given."""
     return environment(template.parent).get_template(template.name).render(context)

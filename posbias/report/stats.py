@@ -238,10 +238,6 @@ class Evidence:
         found = u_decisions({"own": Sample(self.influence, self.units)}, resamples=self.resamples)
         return str(found["u"].iloc[0])
 
-    def predicted_u(self, name: str) -> UShape | None:
-        """Return ends and trough of a prediction, None for few tokens."""
-        return u_shape(self.profiles[name]) if self.p.size >= LEAST_FOR_U else None
-
     @cached_property
     def mixing(self) -> Float[np.ndarray, "T"] | None:
         """λ of each layer, None where influence alone was measured."""

@@ -9,6 +9,7 @@ import numpy as np
 from posbias.comparison.resampling import interval
 from posbias.report.page import NONE, number, span
 from posbias.report.stats import Evidence
+from posbias.rollout.profiles import u_shape
 
 
 def score_cells(evidence: Evidence) -> Iterator[tuple[str, ...]]:
@@ -16,7 +17,7 @@ def score_cells(evidence: Evidence) -> Iterator[tuple[str, ...]]:
     subject = evidence.subject
     measured_mean, yardsticks = subject.influence.mean_position, {*subject.predictions} - {*subject.of_model}
     for name, row in evidence.scores.sort_values("W1", kind="stable").iterrows():
-        shape = evidence.predicted_u(str(name))
+        shape = None if evidence.shape is None else u_shape(evidence.profiles[str(name)])
         yield (
             subject.label(str(name)) + " (yardstick)" * (name in yardsticks),
             number(row["W1"]),

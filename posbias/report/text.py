@@ -40,13 +40,19 @@ UNLESS_SAID = {"pairings": "1", "target": "top", "of": "probability"}
 
 def answer(evidence: Evidence, *names: str) -> list[Markup]:
     """Return the sentences of the answer that have something to say, in their order; some of them by name."""
-    known = {"tried": tried, "tolerance": TOLERANCE, "smooth": SMOOTH, "nearly": NEARLY, "long": LONG}
+    known = {
+        "say_where_found": say_where_found,
+        "tolerance": TOLERANCE,
+        "smooth": SMOOTH,
+        "nearly": NEARLY,
+        "long": LONG,
+    }
     macros: Any = ANSWER.make_module(known)
     made = (" ".join(macro(evidence).split()) for macro in macros.answer if not names or macro.name in names)
     return [Markup(words) for words in made if words]
 
 
-def asked(subject: Subject) -> Iterator[tuple[str, str]]:
+def list_settings(subject: Subject) -> Iterator[tuple[str, str]]:
     """Yield what was asked: model, corpus, prompts, quantities and number format, by name."""
     attrs = subject.results.attrs
     layers, heads = subject.results.sizes.get("layer"), subject.results.sizes.get("head")
@@ -92,7 +98,7 @@ def number_format(attrs: dict[str, object]) -> str:
     return f"{name}; largest error on one prompt against 32 bits: {', '.join(parts)}"
 
 
-def tried(subject: Subject) -> Markup:
+def say_where_found(subject: Subject) -> Markup:
     """Return where a passage is found best as far as that was tried, else how to try it."""
     if subject.lookup is not None:
         return sentence("{said}", said=found_best(subject.lookup))
@@ -122,7 +128,7 @@ def found_best(found: xr.Dataset) -> str:
     return f"At {best}; worst at {worst}. {difference_text(found, main).capitalize()}: {how}."
 
 
-def again(subject: Subject) -> list[str]:
+def list_commands(subject: Subject) -> list[str]:
     """Return the commands that make a measurement like this one, and its report."""
     attrs = {str(name): str(value) for name, value in subject.results.attrs.items()}
     model, revision, seed = attrs["model"], attrs["revision"], attrs["seed"]

@@ -38,7 +38,7 @@ def train(
     processes: Annotated[int, typer.Option(help="Number of networks to train at a time, each on one thread.")] = 1,
     tested: Annotated[int, typer.Option(help="Number of test sequences in each order of the labels.")] = 10_000,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the last checkpoints, which hold the weights.")] = False,
-    checkpoint_every: Annotated[float, typer.Option(help="Minimum time between checkpoints, in seconds.")] = 60.0,
+    checkpoint_every: Annotated[float, typer.Option(min=0, help="Seconds between checkpoints, at least.")] = 60.0,
 ) -> None:
     """Train small attention-only networks on a retrieval task and measure which positions they favour.
 
@@ -48,7 +48,6 @@ def train(
     from studies.icl.settings import Training
     from studies.icl.settings import preset as settings_of
 
-    errors.seconds("checkpoint_every", checkpoint_every)
     if device is not None:
         errors.device("device", device)
     training = Training(iterations, batch_size, precision=precision)

@@ -28,7 +28,7 @@ def train(
         bool, typer.Option("--explained", help="Count how often `posbias explain` names the pair with the answer.")
     ] = False,
     processes: Annotated[int, typer.Option(help="Number of networks to train at a time, each on one thread.")] = 1,
-    checkpoint_every: Annotated[float, typer.Option(help="Minimum time between checkpoints, in seconds.")] = 60.0,
+    checkpoint_every: Annotated[float, typer.Option(min=0, help="Seconds between checkpoints, at least.")] = 60.0,
 ) -> None:
     """Train the settings of the chapter `lookup` to find the value of a key, and test by place how well they do.
 
@@ -37,7 +37,6 @@ def train(
     from posbias.files import check_folder
     from studies.lookup import settings
 
-    errors.seconds("checkpoint_every", checkpoint_every)
     for name, value in (("seeds", seeds), ("processes", processes)):
         errors.positive_integer(name, value)
     check_folder(output)

@@ -42,14 +42,13 @@ def train(
     snapshots: Annotated[
         str, typer.Option(help="Also write the model after these steps, separated by commas, such as 0,30,100.")
     ] = "",
-    checkpoint_every: Annotated[float, typer.Option(help="Minimum time between checkpoints, in seconds.")] = 60.0,
+    checkpoint_every: Annotated[float, typer.Option(min=0, help="Seconds between checkpoints, at least.")] = 60.0,
 ) -> None:
     """Train reference models on the texts that come with Python.
 
     Models that are there are kept, and training that was stopped goes on.
     """
     errors.seed("seed", seed)
-    errors.seconds("checkpoint_every", checkpoint_every)
     wanted = _steps(snapshots)
     rows = [reference(name) for name in (REFERENCES if names == ["all"] else names)]
     if steps is not None:

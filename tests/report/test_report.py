@@ -513,10 +513,10 @@ def test_two_lengths_have_no_distance(measured, tmp_path):
 
 def test_pictures_are_of_modest_size():
     A = np.tril(np.ones((1000, 1000))) / np.arange(1, 1001)[:, None]
-    small = figures.reduced(A)
+    small = figures.shrink(A)
     assert small.shape == (figures.CELLS, figures.CELLS)
     assert small.mean() == pytest.approx(A.mean(), rel=0.02) and small[0, 1] == 0
-    np.testing.assert_allclose(figures.reduced(A[:5, :5]), A[:5, :5])
+    np.testing.assert_allclose(figures.shrink(A[:5, :5]), A[:5, :5])
 
 
 # The commands that it names, and the one that makes it
@@ -538,7 +538,7 @@ def test_pictures_are_of_modest_size():
     ],
 )
 def test_the_command_to_do_it_again_is_the_one_that_was_given(measured, attrs, said):
-    *bias, measure, report = text.again(Measurement(measured.results.assign_attrs(attrs))._subject())
+    *bias, measure, report = text.list_commands(Measurement(measured.results.assign_attrs(attrs))._subject())
     assert said in measure and report.startswith("posbias report ")
     assert bias == ([f"echo '{attrs['added_bias']}' > bias.json"] if "added_bias" in attrs else [])
     assert not ("--untrained" in measure and ("--dataset" in measure or "--seed 7" not in measure))
@@ -606,10 +606,12 @@ def test_a_token_whose_state_is_out_of_line_is_said_to_take_lambda_with_it(measu
 
 
 def test_a_report_measures_the_ladder_on_few_prompts():
-    asked = report_commands.wanted({"length": 20, "keep": "k.nc"})
-    assert (asked["prompts"], asked["length"], asked["ladder_prompts"]) == (200, 20, 32) and "keep" not in asked
+    asked = report_commands.complete_settings({"length": 20})
+    assert (asked["prompts"], asked["length"], asked["ladder_prompts"]) == (200, 20, 32)
     assert asked["quantities"] == (*DEFAULT, "contributions", "ladder")
-    assert "quantities" not in report_commands.wanted({"prompts": 1}), "one prompt has none to exchange layers with"
+    assert "quantities" not in report_commands.complete_settings({"prompts": 1}), (
+        "one prompt has none to exchange layers with"
+    )
 
 
 REFUSED = {
@@ -623,7 +625,7 @@ REFUSED = {
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_cannot_be_is_refused_before_measuring(measured, tmp_path, monkeypatch, capsys, what):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(report_commands, "measure", lambda *_: pytest.fail("measured"))
+    monkeypatch.setattr("posbias.open", lambda *_: pytest.fail("opened"))
     measured.save("m.nc")
     (tmp_path / "link.html").symlink_to("m.nc")
     (tmp_path / "there.html").touch()

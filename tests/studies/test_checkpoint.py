@@ -75,6 +75,6 @@ def test_a_full_disk_keeps_the_previous_checkpoint(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device", str(file))
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(OSError, match=f"No space left on device: '{path}'"):
+    with pytest.raises(OSError, match="No space left on device"):
         save(path, {"x": torch.zeros(1_000)}, 2, "seed=0")
     assert restore(path, {"x": torch.ones(10)}, "seed=0") == 1 and [x.name for x in tmp_path.iterdir()] == ["c"]
