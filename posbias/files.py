@@ -16,6 +16,7 @@ def check_writable(path: Path) -> Path:
     """Return the file that ``path`` names, links followed, or raise unless it can be written and its name is text."""
     errors.text("output", str(path))
     try:
+        path.parent.stat()  # which tempfile resolves, so that x/.. would do although there is no x
         tempfile.TemporaryFile(dir=path.parent).close()
     except OSError as error:  # say which file was wanted, not the temporary one
         raise type(error)(error.errno, error.strerror, str(path)) from None
