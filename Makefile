@@ -92,13 +92,7 @@ scratch: KEPT := --seeds 3 --precision bfloat16 -o results
 
 lookup: .venv/book.stamp models ## networks that look values up, for the chapter lookup; about eight hours of a core, goes on where it was
 	$(STUDY).lookup train --remedies -o results
-	mkdir -p $(COPIES)
-	for model in $(notdir $(wildcard posbias/data/reference/*-*[0-9] studies/reference/models/*)); do \
-		[ -f $(COPIES)/$$model.nc ] || $(BIN)/posbias lookup --model reference/$$model --task copy -o $(COPIES)/$$model.nc || exit; \
-	done
-	$(BIN)/python -c 'import pathlib, xarray; from studies import results; results.save(results.FOLDER / "lookup.nc", {f"{p.stem}.copies": xarray.load_dataset(p) for p in pathlib.Path("$(COPIES)").glob("*.nc")})'
-	$(STUDY).design added
-lookup: COPIES ?= trained/copies
+	$(STUDY).design copies added
 
 # build/ first: what an earlier build left there would be in the wheel too
 wheel: .venv/book.stamp ## what pip installs elsewhere, in dist/

@@ -9,9 +9,9 @@ import typer
 
 from posbias.cli.options import MODEL, group, named_model, with_options
 from posbias.files import check_output
-from posbias.lookup.tasks import Task, checked_counts, one_change
-from posbias.measure.biases import HELP
-from posbias.measure.corpus import Corpus, chosen_corpus
+from posbias.lookup.contexts import read_rows
+from posbias.lookup.tasks import Task
+from posbias.measure.corpus import Corpus
 from posbias.settings import Opening, Settings
 
 
@@ -23,44 +23,46 @@ def register(app: typer.Typer) -> None:
 @with_options(
     opening=[Opening],
     asked=[Task],
-    documents=group(Corpus, dataset=None),
-    asking=group(Settings, door="lookup"),
+    texts=group(Corpus, dataset=None),
+    asking=group(Settings, door="lookup", without=["batch_size"], prompts=None),
 )
 def lookup(
-    output: Annotated[Path, typer.Option("--output", "-o", help="netCDF file to write (.nc).")],
     subject: MODEL = None,
-    task: Annotated[
-        str, typer.Option("--task", "-t", help="kv: find the value of a key; copy: go on with a segment of the text.")
-    ] = "kv",
-    profile_prompts: Annotated[
-        int | None,
-        typer.Option(help="How many prompts also give a profile; 32, or all if there are fewer; 0 for none."),
+    rows: Annotated[
+        str | None, typer.Argument(metavar="[ROWS]", help="Documents, question, answer: .jsonl, .csv or .parquet.")
     ] = None,
-    bias: Annotated[str, typer.Option(help=HELP)] = "none",
-    temperature: Annotated[
-        float, typer.Option(help="Divide what content adds to attention's logits by this: below 1 sharpens it; 1.")
-    ] = 1.0,
+    output: Annotated[Path, typer.Option("--output", "-o", help="netCDF file to write.")] = Path("lookup.nc"),
+    task: Annotated[
+        str, typer.Option("--task", "-t", help="documents; kv: a key's value; copy: the rest of a passage.")
+    ] = "documents",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the first prompt; no weights are read.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output if it is there.")] = False,
     *,
     opening: dict[str, Any],
     asked: dict[str, Any],
-    documents: dict[str, Any],
+    texts: dict[str, Any],
     asking: dict[str, Any],
 ) -> None:
-    """Ask a model for what stands at each place of its prompt: scores by place, beside the prompts' profiles."""
+    """Ask a model for what stands at each place of its prompt: scores by place, and whether the middle is lost."""
     from posbias.models.opening import check_subject
 
+    if opening["model"] and rows is None:
+        subject, rows = None, subject
     model = named_model(subject, opening.pop("model"))
-    check_output(output, overwrite=overwrite)
-    Settings(None, None, **asking)  # this and the next lines raise before anything heavy is loaded
-    checked_counts(Task(task, **asked), asking["prompts"], profile_prompts, documents["dataset"])
-    one_change(bias, temperature)
-    check_subject(model, None, row=True)
-    chosen_corpus(documents)
+    if not dry_run:
+        check_output(output, overwrite=overwrite)
+    Task(task, **asked).check_given(rows, asking["prompts"], texts["dataset"])  # before anything heavy is loaded
+    check_subject(model, None)
+    given = None if rows is None else read_rows(rows)
     import posbias
+    from posbias.measure.progress import progress
 
-    found = posbias.open(model, **opening).lookup(
-        task, **asked, **documents, **asking,
-        profile_prompts=profile_prompts, bias=bias, temperature=temperature, progress=True,
-    )  # fmt: skip
-    typer.echo(f"{found.save(output)}: {found!r}")
+    with progress(1, "model", "opening") as bar:
+        opened = posbias.open(model, **opening)
+        bar.update()
+    named = {"task": task, "rows": given, **asked, **texts, **asking}
+    if dry_run:
+        typer.echo(opened.preview_lookup(**named))
+    else:
+        found = opened.lookup(**named, progress=True)
+        typer.echo(f"{found.save(output)}: {found!r}")

@@ -2,75 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
+from jaxtyping import Float
 
 from posbias import errors, netcdf
-from posbias.lookup.tasks import MAIN, OF_TASK, SCORES, SHARES, TASKS
-from posbias.predict import find
+from posbias.lookup.scores import LEAST_RIGHT, difference_p_value, judge, mean_with_interval
+from posbias.lookup.tasks import ARMS, NOUNS, SCORES, TASKS
 
-LAYOUT, SCHEMA = "posbias_retrieval", 1
+LAYOUT, SCHEMA = "posbias_retrieval", 2
 """Name of the attribute that tells such a file, and the number of the layout; raised when a meaning changes."""
-TEMPERATURE = "temperature "
-"""Before the number, in the attribute ``change`` of a run whose content logits were divided."""
-MEASURED = "measured"
-"""Name of the measured profile among the predicted ones."""
-ENDS = ("mean", "low", "high")
-"""Of a number with its interval."""
-
-READ = ("overall", "difference_p_value", "place_start", "group_first", "group_last", "group_prompts")
-"""Variables of every file that are read, beside the task's scores."""
-ATTRIBUTES = (
-    "model", "revision", "task", "made_of", "dataset", "pairs", "length", "segment", "cue", "chance", "change",
-)  # fmt: skip
+READ = ("prompt", "answer", "twice", *SCORES)
+"""Variables of every file."""
+ATTRIBUTES = ("model", "revision", "task", "dataset", "rows", "form", "tokens", "change")
 """Provenance that is read; the file has more."""
-
 LEVEL = 0.05
 """Places differ at p values up to this one."""
-MOST_CHANGE = 200
-"""Signs of the description of a change: that of a bias for each head of a large model fills pages."""
-ORDER_OPEN = "places are not told apart: their order is noise, and so are rank correlations with it"
-"""Stands with rank correlations of scores that do not differ between places."""
-
-
-def write_lookup(path: Path, results: xr.Dataset) -> None:
-    """Write a data set that :func:`~posbias.lookup.run.look_up` returns, as netCDF, whole or not at all."""
-    packed = {"zlib": True, "complevel": 4, "shuffle": True}
-    netcdf.write(path, results, {str(name): packed for name, x in results.data_vars.items() if x.ndim > 1})
+MOST_KNOWN = 0.2
+"""Share of answers that are right without documents from which on a lookup says so."""
 
 
 def read_lookup(path: Path | str) -> xr.Dataset:
     """Read the file of a lookup, or raise ValueError if it is none, of another layout, or incomplete."""
     results = netcdf.load_layout(Path(path), LAYOUT, SCHEMA, "a lookup")
-    task = str(results.attrs.get("task"))
-    if task not in OF_TASK:
-        raise errors.invalid(f"{path}: task", f"one of {', '.join(OF_TASK)}", task)
-    means = [f"{score}_mean" for score in OF_TASK[task]]
-    scores = [*OF_TASK[task], *means, *(f"{score}_{end}" for score in OF_TASK[task] for end in ENDS[1:])]
-    there = {*results, *results.attrs}
-    if missing := [name for name in (*READ, *scores, *ATTRIBUTES) if name not in there]:
+    if missing := [name for name in (*READ, *ATTRIBUTES) if name not in {*results, *results.attrs}]:
         raise errors.invalid(str(path), "a complete lookup", f"none of {', '.join(missing)}")
-    prompts = netcdf.integer_attribute(Path(path), results.attrs, "prompts")
-    if prompts != results.sizes["prompt"]:
-        raise errors.invalid(f"{path}: prompts", f"{results.sizes['prompt']}, which the file has", prompts)
-    for name in (*OF_TASK[task], *means):
-        errors.finite_array(f"{path}: {name}", results[name].values, ndim=(1,))
+    if (task := str(results.attrs["task"])) not in TASKS:
+        raise errors.invalid(f"{path}: task", f"one of {', '.join(TASKS)}", task)
+    for name in SCORES:
+        errors.finite_array(f"{path}: {name}", results[name].values, ndim=(3,))
     return results
 
 
 # What it says
-
-
-class Stretch(NamedTuple):
-    """A group of places: its first and last place, and its number."""
-
-    first: int
-    last: int
-    group: int
 
 
 def title(results: xr.Dataset) -> str:
@@ -79,111 +46,75 @@ def title(results: xr.Dataset) -> str:
 
 
 def describe(results: xr.Dataset) -> str:
-    """Return what was asked: pairs or texts, prompts and tokens."""
+    """Return what was asked: documents, contexts, tokens and the prompts' form."""
     attrs = results.attrs
-    if attrs["task"] == "kv":
-        what = f"{_counted(int(attrs['pairs']), 'pair')} ({attrs['made_of']})"
-    else:
-        what = f"segments of {attrs['segment']} tokens after a cue of {attrs['cue']} ({attrs['dataset']})"
-    change = str(attrs["change"])
-    short = change if len(change) <= MOST_CHANGE else f"{change[:MOST_CHANGE]} …"
-    changed = "" if change == "none" else f", changed by {short}"
-    return f"{what}, {_counted(int(attrs['prompts']), 'prompt')} of {attrs['length']} tokens{changed}"
+    made = "rows given" if attrs["rows"] == "given" else attrs["dataset"]
+    changed = "" if attrs["change"] == "none" else f", changed by {attrs['change']:.200}"
+    size, noun = results.sizes, NOUNS[str(attrs["task"])]
+    return (
+        f"{size['place']} {noun}s in a prompt of {attrs['tokens']} tokens ({made}, {attrs['form']}), "
+        f"{size['context']} contexts{changed}"
+    )
 
 
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'s' * (count != 1)}"
+def of_arm(results: xr.Dataset, score: str, arm: str = "competing") -> Float[np.ndarray, "C P"]:
+    """Return a score of one arm by context and place."""
+    return np.asarray(results[score].sel(arm=arm).values, dtype=np.float64)
 
 
-def stretches(results: xr.Dataset) -> dict[str, Stretch]:
-    """Return by name the first, middle and last group of places, and those where the main score is best and worst."""
-    mean = results[f"{MAIN[str(results.attrs['task'])]}_mean"].values
-    first, last = results["group_first"].values, results["group_last"].values
-    chosen = {"first": 0, "middle": len(mean) // 2, "last": len(mean) - 1}
-    chosen |= {"best": int(mean.argmax()), "worst": int(mean.argmin())}
-    return {name: Stretch(int(first[k]), int(last[k]), k) for name, k in chosen.items()}
+def by_place(results: xr.Dataset, score: str, arm: str = "competing") -> Float[np.ndarray, "3 P"]:
+    """Return mean, low and high of each place."""
+    return mean_with_interval(of_arm(results, score, arm), is_share=score == "correct")
 
 
-def score_text(results: xr.Dataset, name: str, group: int | None = None) -> str:
-    """Return a score with its interval: of a group of places, or over all prompts."""
-    overall = results["overall"].sel(score=name).values
-    found = overall if group is None else [results[f"{name}_{end}"].values[group] for end in ENDS]
-    return _with_interval(found, ".2f" if name in SHARES else ".3f")
+def verdict(results: xr.Dataset) -> str:
+    """Return in one sentence whether the middle is lost, with interval, test, and the least that would be seen."""
+    correct = of_arm(results, "correct")
+    C, P = correct.shape
+    found = judge(correct)
+    if found is None:
+        if P < 3:
+            return f"The middle is lost: cannot tell from {P} places, which have none."
+        right = f"{correct.mean():.0%} of the answers are right, fewer than {LEAST_RIGHT:.0%}"
+        return f"The middle is lost: cannot tell, since {right}."
+    d, middle = found.weaker, f"at places 2 to {P - 1}" if P > 3 else "at place 2"
+    spread = f"{d.mean:.2f} ({d.low:.2f} to {d.high:.2f}; p {d.p:.2g}, paired over {C} contexts)"
+    unseen = f"a difference below {d.visible:.2f} would hardly be seen"
+    said = {
+        "yes": f"yes, by {spread}; {unseen}",
+        "no": f"no, at most by {max(d.high, 0):.2f}: the weaker end less the middle is {spread}; {unseen}",
+        "open": f"cannot tell with {C} contexts: {unseen}; the weaker end less the middle is {spread}",
+    }[found.lost]
+    right = f"{found.first:.2f} at the first place, {found.middle:.2f} {middle}, {found.last:.2f} at the last"
+    return f"The middle is lost: {said}. Right are {right}."
 
 
-def _with_interval(numbers: Iterable[float], how: str) -> str:
-    """Return a mean, with the ends of its interval in brackets where it has one."""
-    mean, low, high = (float(x) for x in numbers)
-    return f"{mean:{how}}" + ("" if np.isnan(low) else f" ({low:{how}} to {high:{how}})")
-
-
-def places_text(results: xr.Dataset, stretch: Stretch) -> str:
-    """Return which places a group has: pairs counted from 1, or tokens at which the segment's cue begins."""
-    if results.attrs["task"] == "kv":
-        first, last, what = stretch.first + 1, stretch.last + 1, "pair"
-    else:
-        starts, what = results["place_start"].values, "token"
-        first, last = int(starts[stretch.first]), int(starts[stretch.last])
-    return f"{what} {first}" if first == last else f"{what}s {first} to {last}"
+def ends_text(results: xr.Dataset) -> str:
+    """Return the best and the worst place by accuracy, those by log-probability if they differ, and the tests."""
+    noun, found = NOUNS[str(results.attrs["task"])], {}
+    for score, name in (("correct", "accuracy"), ("log_probability", "log-probability")):
+        mean, values = by_place(results, score)[0], of_arm(results, score)
+        p = difference_p_value(values)
+        best, worst = int(mean.argmax()), int(mean.argmin())
+        apart = "differ" if p <= LEVEL else "are not told apart"
+        said = f"best {noun} {best + 1} ({mean[best]:.2f}), worst {noun} {worst + 1} ({mean[worst]:.2f})"
+        found[name] = (best, worst), f"By {name} places {apart} (p {p:.2g}): {said}"
+    (one, first), (other, second) = found.values()
+    return f"{first}. {second}{'' if one == other else ': the two do not agree on both ends'}."
 
 
 def summary_lines(results: xr.Dataset) -> Iterator[str]:
-    """Yield what was found: scores over all prompts, by place, and how they go with the profiles."""
-    task = str(results.attrs["task"])
+    """Yield what was found: the verdict, scores by place, the other arms, and what to beware of."""
     yield f"{title(results)}: {describe(results)}"
-    parts = []
-    for name in OF_TASK[task]:
-        guess = f", chance {float(results.attrs['chance']):.2g}" if name == "accuracy_among" else ""
-        unit = {"log_probability": " nats"}.get(name, "" if name in SHARES else " nats a token")
-        parts.append(f"{SCORES[name][0]} {score_text(results, name)}{unit}{guess}")
-    yield ("" if does_task(results) else "does not do this task: ") + "; ".join(parts)
-    main = MAIN[task]
-    by_place = [
-        f"{name} ({places_text(results, x)}) {score_text(results, main, x.group)}"
-        for name, x in stretches(results).items()
-    ]
-    yield f"{SCORES[main][0]} by place: {'; '.join(by_place)}; {difference_text(results, main)}"
-    if "rank_correlation" in results:
-        names = [str(name) for name in results["profile_name"].values]
-        found = [f"{profile_label(name)} {correlation_text(results, name, main)}" for name in names]
-        yield f"rank correlation of {SCORES[main][0]} by place with {'; '.join(found)}"
-        if not differ(results, main):
-            yield ORDER_OPEN
-
-
-def profile_label(name: str) -> str:
-    """Return what a profile is called.
-
-    >>> profile_label("measured"), profile_label("b")
-    ('measured influence', 'layer shares')
-    """
-    return "measured influence" if name == MEASURED else find(name).label
-
-
-def difference_text(results: xr.Dataset, score: str) -> str:
-    """Return whether places differ in a score, with the p value."""
-    p = float(results["difference_p_value"].sel(score=score))
-    return f"places {'differ' if differ(results, score) else 'are not told apart'} (p {p:.2g})"
-
-
-def does_task(results: xr.Dataset) -> bool:
-    """Return whether a model does the task at all: over all prompts the score is above that of a guess, or of no copy.
-
-    It is the lower end of the score's 95% interval that is compared, the score itself where there is none.
-    """
-    kv = results.attrs["task"] == "kv"
-    mean, low, _ = results["overall"].sel(score="accuracy_among" if kv else "gain").values
-    return float(mean if np.isnan(low) else low) > (float(results.attrs["chance"]) if kv else 0.0)
-
-
-def differ(results: xr.Dataset, score: str) -> bool:
-    """Return whether places differ in a score: a rank correlation with what does not differ is one with noise."""
-    return float(results["difference_p_value"].sel(score=score)) <= LEVEL
-
-
-def correlation_text(results: xr.Dataset, profile: str, score: str) -> str:
-    """Return a rank correlation with its interval, or why there is none."""
-    found = results["rank_correlation"].sel(profile_name=profile, score=score).values
-    if np.isnan(found[0]):
-        return "none, for fewer than three groups of places or no difference between them"
-    return _with_interval(found, "+.2f")
+    yield verdict(results)
+    for arm in results["arm"].values:
+        accuracy, log = (of_arm(results, score, str(arm)).mean(0) for score in SCORES)
+        right, told = (" ".join(f"{x:.2f}" for x in mean) for mean in (accuracy, log))
+        if arm == "closed_book":
+            right, told = f"{accuracy.mean():.2f}", f"{log.mean():.2f}"
+        yield f"{ARMS[str(arm)].capitalize()}: accuracy {right}; log-probability {told}"
+    yield ends_text(results)
+    if "closed_book" in results["arm"] and of_arm(results, "correct", "closed_book").mean() >= MOST_KNOWN:
+        yield "Many answers are known without documents: where they stand matters less than it could"
+    if twice := int(results["twice"].sum()):
+        yield f"In {twice} contexts another document holds the answer too: its source cannot be told there"

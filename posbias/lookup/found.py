@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from posbias.lookup.file import ENDS, read_lookup, summary_lines, write_lookup
-from posbias.lookup.tasks import OF_TASK
+from posbias import netcdf
+from posbias.lookup.file import by_place, read_lookup, summary_lines, verdict
+from posbias.lookup.tasks import SCORES
 from posbias.measure.measurement import checked_path
 
 if TYPE_CHECKING:
@@ -24,21 +25,30 @@ class Found:
     Parameters
     ----------
     results
-        Every number, labelled, with where it came from in its attributes: what ``posbias lookup`` writes.
+        Every number by arm, context and place, with prompts and answers as text, and with where it came from in its
+        attributes: what ``posbias lookup`` writes.
     """
 
     results: xr.Dataset
 
-    def to_pandas(self) -> pd.DataFrame:
-        """Return groups of neighbouring places, one a row: first and last place, how many prompts, and the scores.
+    @property
+    def verdict(self) -> str:
+        """Whether the middle is lost, in one sentence."""
+        return verdict(self.results)
 
-        Places count from 0. Each score is a mean with the ends of its 95% interval, ``low`` and ``high``.
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the scores of each arm and place, a mean with the ends of its 95% interval, ``low`` and ``high``.
+
+        Places count from 0.
         """
-        columns = {name: f"group_{name}" for name in ("first", "last", "prompts")}
-        for score in OF_TASK[str(self.results.attrs["task"])]:
-            columns |= {score if end == "mean" else f"{score}_{end}": f"{score}_{end}" for end in ENDS}
-        table = pd.DataFrame({name: self.results[column].values for name, column in columns.items()})
-        return table.rename_axis("group")
+        tables = []
+        for arm in self.results["arm"].values:
+            columns: dict[str, Any] = {}
+            for score in SCORES:
+                ends = by_place(self.results, score, str(arm))
+                columns |= dict(zip((score, f"{score}_low", f"{score}_high"), ends, strict=True))
+            tables.append(pd.DataFrame(columns).assign(arm=str(arm)).rename_axis("place"))
+        return pd.concat(tables).set_index("arm", append=True).swaplevel()
 
     def to_xarray(self) -> xr.Dataset:
         """Return a copy of everything that was found, with its provenance as attributes."""
@@ -54,8 +64,7 @@ class Found:
         OSError
             If it cannot be written.
         """
-        file = checked_path(path, ".nc")
-        write_lookup(file, self.results)
+        netcdf.write(file := checked_path(path, ".nc"), self.results)
         return file
 
     def __repr__(self) -> str:

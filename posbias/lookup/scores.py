@@ -1,201 +1,113 @@
-"""Answers scored, all teacher-forced; and scores by place: means over groups of neighbouring places, with intervals."""
+"""Scores by place, each context asked at all places: means with intervals, paired differences, and the verdict."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
-import torch
-from jaxtyping import Float, Int
-from scipy.stats import binomtest, rankdata
-from torch import Tensor
+from jaxtyping import Float
+from scipy.stats import binomtest
 
-from posbias.comparison.resampling import hull_interval, interval, resample_weights
-from posbias.lookup.prompts import PlacedPrompts
-from posbias.measure.instrument import Instrument
+from posbias.comparison.resampling import interval, resample_weights
 
-MOST_GROUPS = 16
-"""Groups of neighbouring places at most."""
-LEAST_PROMPTS = 4
-"""Prompts of a group on average, at least."""
 RESAMPLES = 2000
+SMALL = 0.1
+"""Share of answers up to which a loss in the middle is called none."""
+LEAST_RIGHT = 0.05
+"""Share of answers that must be right: a model that finds nothing has lost no place."""
+POWER = 1.96 + 0.84
+"""Standard errors of a difference that is seen in four of five samples, by a test at the 5 % level."""
 NOWHERE = (float("nan"), float("nan"))
 """The ends of an interval that there is not."""
 
 
-def read_scores(instrument: Instrument, prompts: PlacedPrompts, rows: slice) -> dict[str, Float[Tensor, "B"]]:
-    """Return the scores of a batch of the prompts, by name, in 64 bits."""
-    answers = torch.from_numpy(prompts.answers[rows])
-    asked = [prompts.ids, *([] if prompts.controls is None else [prompts.controls])]
-    logits = [instrument.tail(torch.from_numpy(ids[rows]), answers.shape[1]).cpu() for ids in asked]
-    told = [x.double().log_softmax(-1).gather(-1, answers[..., None])[..., 0] for x in logits]
-    if prompts.controls is not None:
-        loss, without = (-x.mean(-1) for x in told)
-        return {"gain": without - loss, "loss": loss, "loss_without": without}
-    assert prompts.values is not None
-    values = torch.from_numpy(prompts.values[rows])
-    best = values.gather(-1, logits[0][:, 0].gather(-1, values).argmax(-1, keepdim=True))
-    return {
-        "accuracy": (logits[0].argmax(-1) == answers).all(-1).double(),
-        "accuracy_among": (best == answers)[:, 0].double(),
-        "log_probability": told[0].sum(-1),
-    }
+@dataclass(frozen=True)
+class Difference:
+    """Hold a paired difference over contexts, its 95% interval, the p value of none, and the least that would show."""
+
+    mean: float
+    low: float
+    high: float
+    p: float
+    visible: float
+
+
+def paired_difference(values: Float[np.ndarray, "C"], *, seed: int = 0) -> Difference:
+    """Return what the contexts' differences say: resampled contexts, and a test that turns their signs at random.
+
+    Where all contexts agree, resamples do too: the interval then has 3 / C on either side, since what happens in more
+    than that share of contexts would have been seen (with 95 %).
+
+    >>> found = paired_difference(np.ones(30))
+    >>> found.mean, round(found.low, 2), found.p < 0.001
+    (1.0, 0.9, True)
+    """
+    C, mean = len(values), float(values.mean())
+    if C < 2:
+        return Difference(mean, *NOWHERE, np.nan, np.nan)
+    low, high = (float(x) for x in interval(resample_weights(C, RESAMPLES, seed=seed) @ values / C))
+    spread = float(values.std(ddof=1))
+    if spread < 1e-12:
+        low, high = mean - 3 / C, mean + 3 / C
+    signs = np.random.default_rng(seed).choice([-1.0, 1.0], (RESAMPLES, C))
+    p = (1 + (np.abs(signs @ values) / C >= abs(mean) - 1e-12).sum()) / (RESAMPLES + 1)
+    return Difference(mean, low, high, float(p), max(POWER * spread / C**0.5, 3 / C))
 
 
 @dataclass(frozen=True)
-class Groups:
-    """Say which places belong together and how often each prompt is drawn in each resample.
+class Verdict:
+    """Say whether the middle is lost: ``yes``, ``no`` or ``open``; how the weaker end differs from it; three means."""
 
-    ``edges`` are the first place of each group and the number of places; ``member`` is the group of each prompt.
+    lost: str
+    weaker: Difference
+    first: float
+    middle: float
+    last: float
+
+
+def judge(correct: Float[np.ndarray, "C P"]) -> Verdict | None:
+    """Return whether answers in the middle are lost, None where there is no middle, or hardly an answer is right.
+
+    The middle is every place but the first and the last. It is lost if *both* ends are found more often: both paired
+    differences over contexts have 95% intervals above 0 (an intersection of two tests, each at its own level). It is
+    not lost if one of the two is at most 0.1, with its whole interval.
+
+    >>> rows = np.array([[1, 0, 0, 1], [1, 0, 1, 1]] * 10, float)
+    >>> judge(rows).lost, judge(rows).weaker.mean, judge(rows[:, ::2]), judge(rows * 0)
+    ('yes', 0.75, None, None)
     """
+    if correct.shape[1] < 3 or correct.mean() < LEAST_RIGHT:
+        return None
+    middle = correct[:, 1:-1].mean(1)
+    ends = [paired_difference(correct[:, k] - middle) for k in (0, -1)]
+    low, high = min(x.low for x in ends), min(x.high for x in ends)
+    lost = "yes" if low > 0 else "no" if high <= SMALL else "open"
+    means = (float(x.mean()) for x in (correct[:, 0], middle, correct[:, -1]))
+    return Verdict(lost, min(ends, key=lambda x: x.mean), *means)
 
-    edges: Int[np.ndarray, "G_plus_1"]
-    member: Int[np.ndarray, "N"]
-    weights: Float[np.ndarray, "B N"]
 
-    @property
-    def count(self) -> int:
-        """Number of groups G."""
-        return len(self.edges) - 1
+def mean_with_interval(values: Float[np.ndarray, "C P"], is_share: bool) -> Float[np.ndarray, "3 P"]:
+    """Return mean, low and high of each place, 95% intervals: of shares Clopper and Pearson's, else of resamples.
 
-
-@dataclass(frozen=True)
-class GroupMeans:
-    """Hold a score's mean for each group of places, and over all prompts (mean, low, high), with 95% intervals.
-
-    Ends are NaN where resamples give none; ``drawn`` is NaN where none of a group's prompts was drawn.
+    >>> mean_with_interval(np.ones((4, 1)), True).round(2).ravel().tolist()
+    [1.0, 0.4, 1.0]
     """
-
-    mean: Float[np.ndarray, "G"]
-    low: Float[np.ndarray, "G"]
-    high: Float[np.ndarray, "G"]
-    overall: tuple[float, float, float]
-    drawn: Float[np.ndarray, "B G"]
-
-
-def groups_of(
-    places: Int[np.ndarray, "N"], count: int, units: Int[np.ndarray, "N"], *, resamples: int = RESAMPLES, seed: int = 0
-) -> Groups:
-    """Return groups of neighbouring places: at most 16, and so few that each has four prompts on average.
-
-    >>> groups_of(np.arange(12), 12, np.arange(12), resamples=1).edges.tolist()
-    [0, 4, 8, 12]
-    """
-    G = max(1, min(MOST_GROUPS, count, len(places) // LEAST_PROMPTS))
-    edges = np.linspace(0, count, G + 1).round().astype(np.int64)
-    member = np.searchsorted(edges, places, side="right") - 1
-    return Groups(edges, member, resample_weights(units, resamples, seed=seed))
-
-
-def group_means(values: Float[np.ndarray, "N"], groups: Groups, *, is_share: bool = False) -> GroupMeans:
-    """Return means and intervals of a score.
-
-    Of shares, 0 and 1 of independent prompts, the intervals are Clopper and Pearson's, which are not empty where all
-    prompts agree, as those of resamples would be.
-
-    >>> groups = groups_of(np.array([0, 0, 0, 0, 1, 1, 1, 1]), 2, np.arange(8), resamples=50)
-    >>> group_means(np.array([1.0, 1, 1, 1, 0, 0, 0, 0]), groups).mean.tolist()
-    [1.0, 0.0]
-    """
-    inside = np.eye(groups.count)[groups.member]
-    sizes = inside.sum(0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean = values @ inside / sizes
-        drawn = (groups.weights * values) @ inside / (groups.weights @ inside)
+    C, mean = len(values), values.mean(0)
     if is_share:
-        ends = [_share_interval(values[groups.member == g]) for g in range(groups.count)]
-        overall = _share_interval(values)
-    else:
-        ends = [_interval(column) for column in drawn.T]
-        overall = _interval((groups.weights @ values) / groups.weights.sum(1))
-        # one prompt drawn again and again says nothing of others
-        ends = [end if size > 1 else NOWHERE for end, size in zip(ends, sizes, strict=True)]
-        overall = overall if len(values) > 1 else NOWHERE
-    low, high = np.array(ends).T
-    return GroupMeans(mean, low, high, (float(values.mean()), *overall), drawn)
+        ends = [binomtest(round(x), C).proportion_ci(0.95) for x in values.sum(0)]
+        return np.stack([mean, np.array([x.low for x in ends]), np.array([x.high for x in ends])])
+    low, high = interval(resample_weights(C, RESAMPLES) @ values / C) if C > 1 else (mean * np.nan,) * 2
+    return np.stack([mean, low, high])
 
 
-def grouped_profile(profile: Float[np.ndarray, "... P"], groups: Groups) -> Float[np.ndarray, "... G"]:
-    """Return the mean of a profile over the places of each group.
+def difference_p_value(values: Float[np.ndarray, "C P"], *, seed: int = 0) -> float:
+    """Return the p value of no difference between places: each context's scores are put into random order.
 
-    >>> groups = groups_of(np.array([0, 1, 2, 3] * 2), 4, np.arange(8), resamples=1)
-    >>> grouped_profile(np.array([1.0, 3.0, 5.0, 7.0]), groups).tolist()
-    [2.0, 6.0]
+    The statistic is the variance of the places' means. With P permutations no p value is below 1 / (P + 1).
+
+    >>> difference_p_value(np.tile([0.0, 1.0, 0.0], (20, 1))) < 0.001
+    True
     """
-    return np.asarray(np.add.reduceat(profile, groups.edges[:-1], axis=-1) / np.diff(groups.edges))
-
-
-def difference_p_value(values: Float[np.ndarray, "N"], groups: Groups, *, seed: int = 0) -> float:
-    """Return the p value of no difference between places: how often prompts in random places differ as much or more.
-
-    The statistic is the variance between groups of places. With P permutations no p value is below 1 / (P + 1).
-
-    >>> groups = groups_of(np.repeat([0, 1], 20), 2, np.arange(40), resamples=99)
-    >>> difference_p_value(np.repeat([0.0, 1.0], 20), groups)
-    0.01
-    """
-    inside = np.eye(groups.count)[groups.member]
-    rng, P = np.random.default_rng(seed), len(groups.weights)
-    shuffled = rng.permuted(np.tile(values - values.mean(), (P, 1)), axis=1)
-    rows = np.vstack([values - values.mean(), shuffled])
-    between = ((rows @ inside) ** 2 / np.maximum(inside.sum(0), 1)).sum(1)
-    return float((1 + (between[1:] >= between[0] * (1 - 1e-12)).sum()) / (P + 1))
-
-
-def drawn_profile(
-    influence: Float[np.ndarray, "M G"], totals: Float[np.ndarray, "M"], weights: Float[np.ndarray, "B M"]
-) -> Float[np.ndarray, "B G"]:
-    """Return a measured profile in each resample of its prompts; NaN where none of them was drawn.
-
-    ``influence`` is of each prompt in each group of places, ``totals`` over all of its tokens.
-
-    >>> drawn_profile(np.array([[1.0, 3.0], [2.0, 2.0]]), np.array([4.0, 4.0]), np.array([[1.0, 1.0]])).tolist()
-    [[0.375, 0.625]]
-    """
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray(weights @ influence / (weights @ totals)[:, None])
-
-
-def rank_correlation(
-    score: GroupMeans, profile: Float[np.ndarray, "G"], drawn: Float[np.ndarray, "B G"] | None = None
-) -> tuple[float, float, float]:
-    """Return Spearman's rank correlation of a score with a profile over groups of places, and its 95% interval.
-
-    NaN for fewer than three groups, and where score or profile is the same in all of them. Noise in the means moves a
-    correlation towards 0, in a resample once more than in the sample; the interval is therefore the hull of the
-    percentile and the basic one (:func:`~posbias.comparison.resampling.hull_interval`). ``drawn`` is the profile in
-    each resample, where its prompts are drawn again too.
-    """
-    if len(profile) < 3:
-        return np.nan, *NOWHERE
-    estimate = float(_correlation(score.mean[None], profile[None])[0])
-    others = np.broadcast_to(profile, score.drawn.shape) if drawn is None else drawn
-    whole = np.isfinite(score.drawn).all(1) & np.isfinite(others).all(1)
-    found = _correlation(score.drawn[whole], others[whole])
-    found = found[np.isfinite(found)]
-    if not np.isfinite(estimate) or found.size == 0:
-        return estimate, *NOWHERE
-    low, high = hull_interval(estimate, found, least=-1.0)
-    return estimate, low, min(high, 1.0)
-
-
-def _correlation(x: Float[np.ndarray, "B G"], y: Float[np.ndarray, "B G"]) -> Float[np.ndarray, "B"]:
-    """Return the rank correlation of each row of two arrays, NaN for constant rows."""
-    a, b = (rankdata(values, axis=-1) - (values.shape[-1] + 1) / 2 for values in (x, y))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray((a * b).sum(-1) / np.sqrt((a**2).sum(-1) * (b**2).sum(-1)))
-
-
-def _interval(values: Float[np.ndarray, "B"]) -> tuple[float, float]:
-    """Return the 95% interval of the resamples that have a value, NaN where none has."""
-    known = values[np.isfinite(values)]
-    low, high = interval(known) if known.size else NOWHERE
-    return float(low), float(high)
-
-
-def _share_interval(values: Float[np.ndarray, "N"]) -> tuple[float, float]:
-    """Return Clopper and Pearson's 95% interval of a share, NaN without prompts."""
-    if not values.size:
-        return NOWHERE
-    ends = binomtest(int(values.sum()), values.size).proportion_ci(0.95)
-    return float(ends.low), float(ends.high)
+    rng = np.random.default_rng(seed)
+    shuffled = np.stack([rng.permuted(values, axis=1).mean(0).var() for _ in range(RESAMPLES)])
+    return float((1 + (shuffled >= values.mean(0).var() - 1e-12).sum()) / (RESAMPLES + 1))

@@ -6,113 +6,99 @@ from dataclasses import dataclass
 from typing import Any
 
 from posbias import errors
-from posbias.measure.biases import FIELD, Described, read_bias
+from posbias.measure.biases import FIELD, HELP, Described, read_bias
 from posbias.settings import setting
 
-TASKS = {"kv": "key-value lookup", "copy": "copying"}
+TASKS = {"documents": "questions about documents", "kv": "key-value lookup", "copy": "copying"}
 """Name of a task, and what it is called in words."""
-DEFAULTS = {"kv": {"pairs": 64}, "copy": {"length": 256, "segment": 16, "cue": 4}}
-"""What belongs to each task, and what it is unless given."""
-LEAST = {"pairs": 2}
-"""The least of a number, 1 for others: of one pair there is one place, and nothing to choose from."""
-PROFILE_PROMPTS = 32
-"""How many prompts give a profile unless given."""
+PLACES = {"documents": 8, "kv": 16, "copy": 8}
+"""Documents, pairs or passages in a prompt, unless given."""
+NOUNS = {"documents": "document", "kv": "pair", "copy": "passage"}
+"""What a place of each task holds."""
+PROMPTS = 40
+"""Contexts that are made up unless given; of a user's own rows all are asked."""
 
-SCORES: dict[str, tuple[str, str]] = {
-    "accuracy": ("accuracy", "1 where each token of the answer is the model's most likely one, else 0"),
-    "accuracy_among": ("accuracy among the prompt's values", "1 where the answer is the most likely of them, else 0"),
-    "log_probability": ("log-probability", "of the answer, nats: the sum over its tokens"),
-    "loss": ("loss", "of the repeated segment, nats a token"),
-    "loss_without": ("loss without", "of the same segment where other text stands in its first place, nats a token"),
-    "gain": ("gain", "loss_without less loss: what the first occurrence is worth, nats a token"),
+ARMS = {
+    "competing": "with all documents",
+    "not_competing": "among documents of other questions",
+    "closed_book": "without documents",
 }
-"""Name of a score → what it is called, and what it is."""
-OF_TASK = {"kv": ("accuracy", "accuracy_among", "log_probability"), "copy": ("gain", "loss", "loss_without")}
-"""Scores of each task."""
-SHARES = ("accuracy", "accuracy_among")
-"""Scores that are 0 or 1 for each prompt."""
-MAIN = {"kv": "log_probability", "copy": "gain"}
-"""The score of each task that places are compared by: it knows more than right and wrong."""
+"""What is put beside the document that holds the answer: its own prompt's, those of another question, and nothing."""
+SCORES = {
+    "correct": "1 where each token of the answer is the model's most likely one, else 0",
+    "log_probability": "of the answer, nats: the sum over its tokens",
+}
+"""Name of a score, and what it is."""
 
 
 @dataclass(frozen=True)
 class Task:
     """Say what is asked.
 
-    ``kv``: pairs of a key and a value, then one of the keys; the answer is its value. ``copy``: a text, then a cue from
-    somewhere in it; the answer is the segment that follows the cue there.
+    ``documents``: some documents and a question, which one of them answers. ``kv``: keys and values as a JSON object,
+    and one of the keys. ``copy``: passages of a text, and the first words of one, which is to be gone on with.
 
-    >>> Task("kv", pairs=1)
-    Traceback (most recent call last):
-    ValueError: pairs: expected an integer of at least 2, received 1
-    """
-
-    name: str
-    pairs: int | None = setting(None, "Of kv: pairs of a key and a value in a prompt; 64.")
-    length: int | None = setting(None, "Of copy: tokens of a prompt, with cue and segment; 256.", "-n")
-    segment: int | None = setting(None, "Of copy: tokens of the segment that is scored; 16.")
-    cue: int | None = setting(None, "Of copy: tokens before it that are given; 4.")
-
-    def __post_init__(self) -> None:
-        """Check the numbers, and fill in what is not given."""
-        if self.name not in TASKS:
-            raise errors.invalid("task", f"one of {', '.join(TASKS)}", self.name or "an empty name")
-        own = DEFAULTS[self.name]
-        for field in ("pairs", "length", "segment", "cue"):
-            value = getattr(self, field)
-            if field in own:
-                value = errors.positive_integer(
-                    field, own[field] if value is None else value, minimum=LEAST.get(field, 1)
-                )
-                object.__setattr__(self, field, value)
-            elif value is not None:
-                raise errors.invalid(field, f"none with the task {self.name}", value)
-        if self.name == "copy" and self.text_tokens < self.stretch:
-            expected = f"at least {2 * self.stretch}, for a text that has cue and segment, and these again"
-            raise errors.invalid("length", expected, self.length)
-
-    @property
-    def stretch(self) -> int:
-        """Tokens that are repeated in a copying prompt: cue and segment."""
-        return (self.segment or 0) + (self.cue or 0)
-
-    @property
-    def text_tokens(self) -> int:
-        """Tokens of a copying prompt before the cue."""
-        return (self.length or 0) - self.stretch
-
-
-def checked_counts(task: Task, prompts: int, profile_prompts: int | None, dataset: str | None) -> int:
-    """Return how many prompts give a profile, or raise ValueError for numbers out of range and a text that none reads.
-
-    Copying wants a second document for the control.
-
-    >>> checked_counts(Task("copy"), 1, 0, None)
-    Traceback (most recent call last):
-    ValueError: prompts: expected an integer of at least 2, received 1
-    """
-    errors.positive_integer("prompts", prompts, minimum=2 if task.name == "copy" else 1)
-    profiled = min(PROFILE_PROMPTS, prompts) if profile_prompts is None else profile_prompts
-    errors.positive_integer("profile_prompts", profiled, minimum=0)
-    if profiled > prompts:
-        raise errors.invalid("profile_prompts", f"at most the {prompts} prompts", profiled)
-    if dataset is not None and task.name != "copy":
-        raise errors.invalid("dataset", f"none with the task {task.name}, which reads no text", dataset)
-    return profiled
-
-
-def one_change(bias: Any, temperature: float) -> Described | None:
-    """Return the bias that is to be added, None for none, or raise ValueError for two changes or a bad one.
-
-    ``bias`` is a description, or a text as ``--bias`` has it.
-
-    >>> one_change({"kind": "log", "alpha": 1.4}, 0.5)
+    >>> Task("kv", bias={"kind": "log", "alpha": 1.4}, temperature=0.5)
     Traceback (most recent call last):
     ValueError: temperature: expected 1 with a bias: one change at a time, received 0.5
     """
-    described = read_bias(bias) if isinstance(bias, str) else None if bias is None else Described(bias, FIELD)
-    errors.finite_array("temperature", temperature, ndim=(0,))
-    if temperature <= 0 or (temperature != 1 and described is not None):
-        expected = "a number above 0" if temperature <= 0 else "1 with a bias: one change at a time"
-        raise errors.invalid("temperature", expected, temperature)
-    return described
+
+    name: str
+    places: int | None = setting(
+        None, "Documents, pairs or passages in a prompt that is made up; 8, of kv 16. Rows have their own number."
+    )
+    arms: str | None = setting(
+        None,
+        "Some of competing, not_competing (the others are documents of other questions) and closed_book (no "
+        "documents), with commas between; competing always; all that the task has unless given.",
+    )
+    form: str | None = setting(
+        None, "template (the tokenizer's chat template) or plain (text); template where there is one unless given."
+    )
+
+    bias: Any = setting(None, HELP, kind=str)
+    temperature: float = setting(1.0, "Divide what content adds to attention's logits by this: below 1 sharpens it; 1.")
+
+    def __post_init__(self) -> None:
+        """Check the numbers and names, and that one change is made to the model at most."""
+        errors.finite_array("temperature", self.temperature, ndim=(0,))
+        if self.temperature <= 0 or (self.temperature != 1 and self.added is not None):
+            expected = "a number above 0" if self.temperature <= 0 else "1 with a bias: one change at a time"
+            raise errors.invalid("temperature", expected, self.temperature)
+        if self.name not in TASKS:
+            raise errors.invalid("task", f"one of {', '.join(TASKS)}", self.name or "an empty name")
+        if self.places is not None:
+            errors.positive_integer("places", self.places, minimum=2)
+        if self.form not in (None, "template", "plain"):
+            raise errors.invalid("form", "template or plain", self.form)
+        if unknown := [name for name in (self.arms or "").split(",") if name and name not in self.known]:
+            raise errors.invalid("arms", f"some of {', '.join(self.known)}", ", ".join(unknown))
+
+    @property
+    def added(self) -> Described | None:
+        """The bias that is added to the model's logits, None for none; given as a description, or as ``--bias`` is."""
+        if isinstance(self.bias, str):
+            return read_bias(self.bias)
+        return None if self.bias is None else Described(self.bias, FIELD)
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """Arms that the task has: only documents have some of other questions."""
+        return tuple(arm for arm in ARMS if arm != "not_competing" or self.name == "documents")
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """Arms that are asked, in their order."""
+        chosen = self.known if self.arms is None else ("competing", *self.arms.split(","))
+        return tuple(arm for arm in ARMS if arm in chosen)
+
+    def check_given(self, rows: Any, prompts: int | None, dataset: str | None) -> None:
+        """Raise ValueError for what belongs to another task, and for made-up contexts beside a user's own."""
+        if rows is not None and self.name != "documents":
+            raise errors.invalid("rows", f"none with the task {self.name}", repr(rows)[:60])
+        if rows is not None and self.places is not None:
+            raise errors.invalid("places", "none beside rows, which have as many as documents", self.places)
+        if dataset is not None and self.name != "copy":
+            raise errors.invalid("dataset", f"none with the task {self.name}, which reads no text", dataset)
+        if prompts is not None:
+            errors.positive_integer("prompts", prompts)

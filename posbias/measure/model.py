@@ -186,37 +186,42 @@ class Model:
 
     def lookup(
         self,
-        task: str = "kv",
+        task: str = "documents",
+        rows: Any = None,
         *,
-        prompts: int = 200,
-        pairs: int | None = None,
-        length: int | None = None,
-        segment: int | None = None,
-        cue: int | None = None,
+        prompts: int | None = None,
+        places: int | None = None,
+        arms: str | None = None,
+        form: str | None = None,
         dataset: str | PathLike[str] | None = None,
-        profile_prompts: int | None = None,
         bias: Any = None,
         temperature: float = 1.0,
         progress: bool | None = None,
         **settings: Any,
     ) -> Found:
-        """Ask the model for what stands at each place of its prompt: scores by place, beside the prompts' profiles.
+        """Ask the model for what stands at each place of its prompt: scores by place, and whether the middle is lost.
 
         Parameters
         ----------
         task
-            ``kv``: pairs of a key and a value, then one of the keys; the answer is its value. ``copy``: a text, then a
-            cue from somewhere in it; the answer is the segment that follows the cue there.
+            ``documents``: documents and a question that one of them answers. ``kv``: keys and values as a JSON object,
+            and one of the keys. ``copy``: passages of a text, and the first words of one, which is to be gone on with.
+        rows
+            Of ``documents``: your own, a .jsonl, .csv or .parquet file, a list or a table: ``documents`` (a list),
+            ``question``, ``answer``; ``gold``, the index of the document that answers, unless the answer stands in one
+            alone; ``begin``, the answer's first words, which are given, if you like. The document that answers is put
+            at each place, the others stay in their order. Invented facts unless given.
         prompts
-            How many prompts; their answers are at each place in turn.
-        pairs
-            Of ``kv``: pairs in a prompt; 64.
-        length, segment, cue
-            Of ``copy``: tokens of a prompt, of the segment, and of the cue; 256, 16 and 4.
+            How many contexts are made up, or the first rows; 40, or all rows. In each the answer is at every place.
+        places
+            Documents, pairs or passages in a prompt that is made up; 8, of ``kv`` 16.
+        arms
+            Some of ``competing``, ``not_competing`` (the others are documents of other questions) and ``closed_book``
+            (no documents), with commas between; all unless given.
+        form
+            ``template``, the tokenizer's chat template, or ``plain``; the first where there is one unless given.
         dataset
             Of ``copy``: as in :meth:`measure`.
-        profile_prompts
-            How many prompts also give a profile; 32, or all if there are fewer; 0 for none.
         bias
             As in :meth:`measure`.
         temperature
@@ -224,8 +229,8 @@ class Model:
         progress
             As in :meth:`measure`.
         settings
-            ``separator`` and ``field`` of the data set; ``batch_size``, ``dtype``, ``device``, ``device_map``,
-            ``special_tokens`` and ``seed`` as in :meth:`measure`.
+            ``separator`` and ``field`` of the data set; ``dtype``, ``device``, ``device_map``, ``special_tokens`` and
+            ``seed`` as in :meth:`measure`.
 
         Raises
         ------
@@ -236,17 +241,31 @@ class Model:
         """
         from posbias.lookup.found import Found
         from posbias.lookup.run import look_up
-        from posbias.lookup.tasks import Task, checked_counts, one_change
-        from posbias.models.families import family_of
 
-        check_names("lookup", settings)
-        family_of(self.config)  # raises where there is no row
-        wanted = Task(task, pairs=pairs, length=length, segment=segment, cue=cue)
-        texts = None if dataset is None else fspath(dataset)
-        profiled, described = checked_counts(wanted, prompts, profile_prompts, texts), one_change(bias, temperature)
-        asked = {"prompts": prompts, "dataset": texts, **settings}
+        own: dict[str, Any] = {"prompts": prompts, "places": places, "arms": arms, "form": form, "dataset": dataset}
+        wanted, given, asked = self._chosen_lookup(task, rows, **own, bias=bias, temperature=temperature, **settings)
         with self._running(asked, progress, random=False) as (chosen, shown):
-            return Found(look_up(chosen, wanted, profiled, described, temperature, progress=shown))
+            return Found(look_up(chosen, wanted, given, progress=shown))
+
+    def preview_lookup(self, task: str = "documents", rows: Any = None, **asked: Any) -> str:
+        """Return the first prompt of a lookup and how many there are, for the same arguments; no weights are read."""
+        from posbias.lookup.run import preview
+
+        wanted, given, others = self._chosen_lookup(task, rows, **asked)
+        with self._running(others, False, random=False) as (chosen, _):
+            return preview(chosen, wanted, given)
+
+    def _chosen_lookup(self, task: str, rows: Any, **asked: Any) -> tuple[Any, Any, dict[str, Any]]:
+        """Return task, rows and settings of a lookup, all checked."""
+        from posbias.lookup.contexts import read_rows
+        from posbias.lookup.tasks import PROMPTS, Task
+
+        wanted = Task(task, **{name: asked.pop(name) for name in settings_of(Task) if name in asked})
+        prompts, dataset = asked.pop("prompts", None), asked.pop("dataset", None)
+        check_names("lookup", asked)
+        wanted.check_given(rows, prompts, dataset)
+        given = None if rows is None else read_rows(rows)[:prompts]
+        return wanted, given, asked | {"prompts": prompts or PROMPTS, "dataset": dataset, "quantities": ALONE}
 
     @contextmanager
     def _running(

@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 import sys
+import threading
 from typing import Any
 
 from tqdm import tqdm
 
-EVERY = 30.0
-"""Seconds between two updates in a log; what is quicker says nothing there."""
+EVERY = 5.0
+"""Seconds after which there is a sign of life; in a log, what is quicker says nothing."""
 
 
 class Progress(tqdm):
     """A bar of tqdm whose updates may carry a note, such as a loss."""
+
+    def __init__(self, **options: Any) -> None:
+        self.ended = threading.Event()
+        super().__init__(**options)
+        if not self.disable:
+            threading.Thread(target=self._beat, daemon=True).start()
+
+    def _beat(self) -> None:
+        """Show the bar again and again, also while a single step takes long, such as loading."""
+        while not self.ended.wait(EVERY):
+            self.refresh()
+
+    def close(self) -> None:
+        """End the signs of life with the bar."""
+        self.ended.set()
+        super().close()
 
     def update(self, n: int = 1, note: str = "") -> bool | None:
         """Count ``n`` more as done; the last note stays unless another is given."""

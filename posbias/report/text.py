@@ -12,8 +12,8 @@ import xarray as xr
 from markupsafe import Markup
 
 from posbias.comparison.samples import SMOOTH
-from posbias.lookup.file import differ, difference_text, does_task, places_text, score_text, stretches
-from posbias.lookup.tasks import MAIN, SCORES, TASKS
+from posbias.lookup.file import describe, ends_text, verdict
+from posbias.lookup.tasks import TASKS
 from posbias.measure.results import position_words, target_words
 from posbias.models.opening import GIVEN
 from posbias.report.page import environment, sentence
@@ -103,29 +103,24 @@ def say_where_found(subject: Subject) -> Markup:
     if subject.lookup is not None:
         return sentence("{said}", said=found_best(subject.lookup))
     model, revision = (str(subject.results.attrs[name]) for name in ("model", "revision"))
-    command = shlex.join(["posbias", "lookup", " ".join(model.split()), "--task", "copy", "-o", "lookup.nc"])
+    command = shlex.join(["posbias", "lookup", " ".join(model.split()), "rows.jsonl", "-o", "lookup.nc"])
     return sentence(
-        "Influence cannot tell, because it is an average over prompts. Try it{where}: <code>{command}</code>, then "
-        "make this report with <code>--lookup lookup.nc</code>.",
+        "Influence cannot tell, because it is an average over prompts. Try it with documents, questions and answers of "
+        "your own{where}: <code>{command}</code>, then make this report with <code>--lookup lookup.nc</code>.",
         where=", with the path of the model's folder" if revision.startswith("files-") else "",
         command=command,
     )
 
 
 def found_best(found: xr.Dataset) -> str:
-    """Return at which places a lookup found most and least, or why that cannot be said."""
+    """Return whether a lookup lost the middle, and its best and worst place; of bare pairs and copies only what it was.
+
+    In which places these are found changes with instruction, question and template.
+    """
     task = str(found.attrs["task"])
-    main, ends = MAIN[task], stretches(found)
-    how = f"{TASKS[task]}, {found.attrs['prompts']} prompts of {found.attrs['length']} tokens"
-    if not does_task(found):
-        return f"It cannot be said: the model does not do the task that was tried ({how})."
-    if not differ(found, main):
-        return f"{difference_text(found, main).capitalize()}: {how}."
-    best, worst = (
-        f"{places_text(found, ends[k])}, {SCORES[main][0]} {score_text(found, main, ends[k].group)}"
-        for k in ("best", "worst")
-    )
-    return f"At {best}; worst at {worst}. {difference_text(found, main).capitalize()}: {how}."
+    if task != "documents":
+        return f"It cannot be said from {TASKS[task]}: a lookup with the task documents tells ({describe(found)})."
+    return f"{verdict(found)} {ends_text(found)} Asked: {describe(found)}."
 
 
 def list_commands(subject: Subject) -> list[str]:

@@ -6,6 +6,7 @@ from typing import Any
 from posbias.models.loading import Untrained
 from posbias.models.sizes import BODIES
 from studies import making
+from studies.design.copying import measure_copies
 from studies.design.measure import measure_designed, measure_designs, measure_gated
 from studies.design.remedies import measure_added_biases, measure_remedies
 from studies.making import Part
@@ -26,6 +27,7 @@ PARTS = {
     },
     "remedies": Part("design", measure_remedies, 24, 256, models=("llama-12",)),
     "remedies-1024": Part("design", measure_remedies, 8, 1024, 2, models=("llama-12",)),
+    "copies": Part("lookup", measure_copies, 200, 256),
     "added": Part("lookup", measure_added_biases, 24, 256, models=("llama-12", "bloom-12")),
 }
 

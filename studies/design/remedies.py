@@ -22,9 +22,6 @@ from torch import Tensor, nn
 from posbias import errors
 from posbias.comparison.resampling import resample_weights
 from posbias.design import Description
-from posbias.lookup.prompts import copy_prompts
-from posbias.lookup.scores import read_scores
-from posbias.lookup.tasks import Task
 from posbias.measure.corpus import document_units
 from posbias.measure.instrument import Instrument
 from posbias.measure.session import Session
@@ -36,6 +33,7 @@ from posbias.provenance import versions
 from posbias.rollout.position_bias import FlatBias, LogBias, NoBias, described
 from posbias.settings import Settings
 from studies.additions import EVALUATIONS, Additions, Attempt, Setting, bezier_curve, genetic_search
+from studies.design.copying import copy_prompts
 from studies.design.hooks import (
     LEAST,
     MOST,
@@ -296,8 +294,7 @@ def measure_added_biases(settings: Settings) -> xr.Dataset:
 
 def copy_gains(settings: Settings, prompts: int = COPIES) -> Score:
     """Return what measures how much a model gains from the first occurrence of a segment, nats a token, by part."""
-    task, tokenizer = Task("copy", length=settings.length), settings.source.load_tokenizer()
-    placed = copy_prompts(task, settings.corpus, tokenizer, prompts, special_tokens=settings.special_tokens)
+    placed = copy_prompts(settings, prompts)
     if (few := PARTS - len(placed.starts)) > 0:
         raise errors.invalid("length", f"at least {settings.length + few}, for {PARTS} places", settings.length)
     part = placed.places * PARTS // len(placed.starts)
@@ -306,7 +303,7 @@ def copy_gains(settings: Settings, prompts: int = COPIES) -> Score:
         instrument, found = Instrument(model), np.empty(prompts)
         for start in range(0, prompts, settings.batch_size):
             rows = slice(start, min(start + settings.batch_size, prompts))
-            found[rows] = read_scores(instrument, placed, rows)["gain"].numpy()
+            found[rows] = placed.gains(instrument, rows).numpy()
         return np.array([found[part == k].mean() for k in range(PARTS)])
 
     return gains

@@ -23,7 +23,6 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 h5py = pytest.importorskip("h5py", reason="h5py is not installed")
 
 import xarray as xr
-from lookup_worlds import save_network, word_tokenizer
 from measuring import save, write_documents
 
 import posbias
@@ -252,7 +251,7 @@ MEASUREMENTS = [
             "P/bloom --keep P/good.nc": ("good.nc", "not there yet, or --overwrite"),
             "P/good.nc --prompts 3": ("prompts", "measured already"),
             "P/lookup.nc": ("lookup.nc", "a measurement", "a lookup, which posbias.load_lookup and --lookup read"),
-            "P/good.nc --lookup P/lookup.nc": ("lookup.nc", "a lookup of layout 1", "layout 7"),
+            "P/good.nc --lookup P/lookup.nc": ("lookup.nc", "a lookup of layout 2", "layout 7"),
         },
     ),
 ]
@@ -437,43 +436,38 @@ DESIGNS = [
     ),
 ]
 
-COPY = "-t copy -d P/d.jsonl"
 LOOKUPS = [
     *rows(
         "lookup -o r.nc -m P/bloom",
         {
-            "--pairs 1": ("pairs", "at least 2", "1"),
+            "-t kv --places 1": ("places", "at least 2", "1"),
             "--prompts 0": "prompts",
-            "--batch-size 0": "batch_size",
-            "--profile-prompts 201": "profile_prompts",
             "--seed -1": "seed",
-            "--pairs 3 --seed 9223372036854775808": ("seed: expected an integer below", "9223372036854775808"),
-            "--task=": ("task", "one of kv, copy", "an empty name"),
+            "--seed 9223372036854775808": ("seed: expected an integer below", "9223372036854775808"),
+            "--task=": ("task", "one of documents, kv, copy", "an empty name"),
+            "--form chat": ("form", "template or plain", "chat"),
+            "--form template": ("form", "plain for a tokenizer without a chat template"),
+            "--arms open": ("arms", "some of competing, not_competing, closed_book", "open"),
             "--temperature 0": "temperature",
             "--temperature 0.5 --bias alibi:1": ("temperature", "1 with a bias"),
             "--bias P/added-heads.yaml": ("added-heads.yaml: position_bias", "one for each of 4 heads", "2"),
             "--bias P/mask-word.yaml": ("mask-word.yaml: mask_config.mask_type: expected causal", "prefix"),
-            "--pairs 3 --bias log:1e308": ("position_bias: expected logits of at most", "received inf"),
-            "--length 64": ("length", "none with the task kv", "64"),
-            "-d P/d.jsonl": ("dataset", "none with the task kv", "P/d.jsonl"),
+            "-d P/d.jsonl": ("dataset", "none with the task documents", "P/d.jsonl"),
             "-t copy -d nowhere": ("dataset", "nowhere"),
-            COPY: ("d.jsonl", "200 prompts of 236 tokens, received 0 from 12 documents"),
-            f"{COPY} -n 41 -N 13": ("d.jsonl", "13 prompts of 21 tokens, received 12 from 12 documents"),
-            f"{COPY} --length 39": "length",
-            f"{COPY} --segment 0": "segment",
-            f"{COPY} --segment 10000": ("length", "at least 20008", "256"),
-            f"{COPY} --cue 0": "cue",
-            f"{COPY} --prompts 1": ("prompts", "at least 2", "1"),
-            f"{COPY} --pairs 8": ("pairs", "none with the task copy", "8"),
+            "-t copy -d P/d.jsonl": ("d.jsonl", "40 texts of 192 words or more", "received 0"),
+            "P/d.jsonl": ("d.jsonl: row 1: documents", "a list of two or more", "None"),
+            "P/d.jsonl -t kv": ("rows", "none with the task kv"),
+            "P/d.jsonl --places 4": ("places", "none beside rows"),
+            "P/text.nc": ("rows", "a .jsonl, .csv or .parquet file"),
+            "nowhere.jsonl": ("dataset", "nowhere.jsonl"),
+            "": ("answer", "tokens that the model has"),
             "--tokenizer P/empty": ("tokenizer P/empty", "none"),
         },
     ),
     *rows(
         "lookup -o r.nc -m",
         {
-            "P/small": ("pairs", "at most 32, of 2 tokens or more each", "context of 64 tokens", "received 64"),
-            "P/small -t copy": ("length", "at most 64 tokens", "256"),
-            "P/mute --pairs 3": ("tokenizer", "words of one token for 3 keys", "1 that can be used"),
+            "P/small": ("answer", "tokens that the model has"),
             "P/empty": ("P/empty", "a directory with a config.json"),
             "P/bert": ("architecture", "bert"),
             "''": ("model", "neither"),
@@ -486,7 +480,7 @@ LOOKUPS = [
             "P/folder.nc": ("folder.nc", "a directory"),
             "P/zero.nc": ("zero.nc", "a file that is not there yet, or --overwrite"),
             "r.nc --resume": "--resume",
-            "r.nc --report r.html": "--report",
+            "r.nc --pairs 8": "--pairs",
         },
     ),
 ]
@@ -591,7 +585,6 @@ def write_models(root):
     (root / "empty").mkdir()
     save(root / "bloom", "bloom")
     save(root / "small", "llama")
-    save_network(root / "mute", word_tokenizer(["ban"]))
 
 
 def write_corpora(root):

@@ -2,6 +2,7 @@
 
 import io
 import sys
+import time
 
 from posbias.measure import progress as module
 from posbias.measure.progress import progress
@@ -16,8 +17,12 @@ def test_a_short_run_says_nothing_in_a_log_and_a_longer_one_tells(capsys, monkey
     with progress(3, "prompts", "measuring") as bar:
         bar.update(3)
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr(module, "EVERY", 0.0)
+    monkeypatch.setattr(module, "EVERY", 0.01)
+    with progress(1, "model", "loading"):
+        time.sleep(0.2)
+    assert capsys.readouterr().err.count("loading") > 2, "a sign of life though no step has ended"
     with progress(3, "prompts", "measuring", done=1) as bar:
+        time.sleep(0.02)
         bar.update(1, "loss 0.5")
     assert "measuring" in (told := capsys.readouterr().err) and "2/3" in told and "loss 0.5" in told
 

@@ -120,7 +120,7 @@ def test_the_answer_stands_first(whole):
     found, words, _ = whole
     before = words.split("What was asked")[0]
     assert "mean position" in before and "trough" in before and "the closest" in before.lower()
-    assert "with the path of the model's folder: posbias lookup bloom --task copy -o lookup.nc" in before
+    assert "with the path of the model's folder: posbias lookup bloom rows.jsonl -o lookup.nc" in before
     headings = [words.find(title) for title in ("What was asked", "How near", "Mixing", "Attention and content")]
     headings += [words.find(title) for title in ("How to read it", "Where the numbers")]
     assert -1 not in headings and headings == sorted(headings)
@@ -286,27 +286,22 @@ def test_lost_in_the_middle_takes_more_than_a_lip_at_the_start(measured, profile
     assert ("the start has less" in said(found, "lost")) == answer.endswith(": no")
 
 
-def test_where_a_passage_is_found_best_is_said_of_a_lookup_of_the_same_model(place, measured, tmp_path, monkeypatch):
-    asked = {"length": 24, "segment": 4, "cue": 2, "prompts": 12, "profile_prompts": 0, "dataset": place / "d.jsonl"}
-    found = posbias.open(place / "bloom").lookup("copy", **asked)
+def test_where_a_passage_is_found_best_is_said_of_documents_of_the_same_model(place, measured, tmp_path, monkeypatch):
+    row = {"documents": ["ban bem", "ker dir", "bab"], "question": "bem", "answer": "ker"}
+    found = posbias.open(place / "bloom").lookup("documents", [row] * 30)
     monkeypatch.setattr(page, "inline_svg", outlined)
 
-    def found_best(overall, p, gains=None):
-        changed = found.to_xarray().copy(deep=True)
-        changed["overall"].loc[{"score": "gain"}] = overall
-        changed["difference_p_value"].loc[{"score": "gain"}] = p
-        if gains:
-            changed["gain_mean"].values[:3] = gains
+    def found_best(right, **attrs):
+        changed = found.to_xarray().copy(deep=True).assign_attrs(attrs)
+        changed["correct"].values[:] = right
         path = measured.report(tmp_path / "r.html", lookup=type(found)(changed))
         return " ".join(" ".join(Parsed(path.read_text()).words).split())
 
-    assert "It cannot be said: the model does not do the task" in found_best([0.1, -0.1, 0.2], 0.01)
-    assert "Places are not told apart (p 0.2): copying, 12 prompts of 24 tokens" in found_best([0.3, 0.2, 0.4], 0.2)
-    words = found_best([0.3, 0.2, 0.4], 0.001, [0.1, 0.9, 0.2])
-    first, last = (
-        int(found.results["place_start"][found.results[f"group_{end}"].values[1]]) for end in ("first", "last")
-    )
-    assert f"found best? At tokens {first} to {last}, gain 0.900" in words and "Places differ (p 0.001)" in words
+    assert "The middle is lost: cannot tell, since 0% of the answers are right" in found_best(0)
+    words = found_best([1, 0, 1])
+    assert "found best? The middle is lost: yes, by 1.00" in words and "By accuracy places differ" in words
+    assert "3 documents in a prompt of" in words and "30 contexts" in words
+    assert "It cannot be said from key-value lookup" in found_best([1, 0, 1], task="kv")
     changes = {"revision": "other", "model": "other", "change": "temperature 2"}
     for name, value in changes.items():
         other = found.to_xarray().assign_attrs({name: value})
@@ -317,7 +312,7 @@ def test_where_a_passage_is_found_best_is_said_of_a_lookup_of_the_same_model(pla
     with pytest.raises(SystemExit) as ended:
         cli.main(["report", str(files[0]), "--lookup", str(files[1]), "-o", str(tmp_path / "c.html")])
     words = " ".join(Parsed((tmp_path / "c.html").read_text()).words)
-    assert not ended.value.code and "--lookup" not in words and "12 prompts of 24 tokens" in words
+    assert not ended.value.code and "--lookup" not in words and "30 contexts" in words
 
 
 def test_tenths_add_up_and_leave_the_last_token_out():

@@ -9,8 +9,6 @@ import torch
 from measuring import make, prompts, save, write_documents
 from transformers import AutoModelForCausalLM
 
-from posbias.lookup.prompts import copy_prompts
-from posbias.lookup.tasks import Task
 from posbias.measure.corpus import Corpus
 from posbias.measure.instrument import Instrument
 from posbias.measure.run import measure
@@ -24,6 +22,7 @@ from posbias.settings import Settings
 from posbias.shipped import held_out_modules
 from studies.additions import Attempt
 from studies.design import remedies
+from studies.design.copying import copy_prompts
 from studies.design.hooks import head_scales
 from studies.design.remedies import (
     ADDED,
@@ -166,7 +165,7 @@ LENGTH = 1 + PLACES - 1 + 2 * (CUE + SEGMENT)  # of prompts with so many places 
 @torch.no_grad()
 def gains_by_hand(model, settings):
     """Return the gain of each part from the model's logits alone, a prompt at a time."""
-    drawn = copy_prompts(Task("copy", length=LENGTH), settings.corpus, settings.source.load_tokenizer(), COPIES)
+    drawn = copy_prompts(settings, COPIES)
     assert len(drawn.starts) == PLACES and set(drawn.places) == set(range(PLACES))
     found = [[] for _ in range(PARTS)]
     for ids, control, answer, place in zip(drawn.ids, drawn.controls, drawn.answers, drawn.places, strict=True):

@@ -1,0 +1,234 @@
+"""What is asked: documents with the one that answers at each place, from a user's rows or made up."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice, product
+from os import PathLike, fspath
+from typing import Any
+
+import numpy as np
+
+from posbias import errors
+from posbias.lookup.tasks import PLACES, Task
+from posbias.measure.corpus import BUILDERS, Corpus
+
+ROW = "a row of documents, question and answer"
+SYLLABLES = ("qua mor tel bri van hol sed gar lin ost pel rud fen wex jar kol", "da ve ri no lu ma te so",
+             "ck dde lth mson ntry rvik ster ttle nge bury den gard worth nell by stow")  # fmt: skip
+NAMES = ["".join(parts) for parts in product(*(part.split() for part in SYLLABLES))]
+"""Invented ones, 2,048 of three syllables each."""
+KINDS = (
+    ("The access code of the {} office is", "number"), ("The director of the {} museum is called", "name"),
+    ("The {} bridge was opened in", "year"), ("The weight of the {} bell in pounds is", "number"),
+    ("The architect of the {} station is called", "name"), ("The {} library closed its doors in", "year"),
+    ("The telephone number of the {} bakery is", "number"), ("The river beside the {} mill is called", "name"),
+    ("The {} tower was restored in", "year"), ("The number of seats of the {} theatre is", "number"),
+)  # fmt: skip
+"""Beginnings of facts of different kinds, and what each ends with."""
+NEUTRAL = (
+    "Visitors are asked to leave their coats at the entrance.", "The building stands on a quiet street with old trees.",
+    "A small café next door serves soup at noon.", "In winter the days there are short and often foggy.",
+    "The walls were painted again some time ago.", "Guided tours are given on most weekends.",
+    "A bus stops close by every half hour.", "The garden behind it is open to everybody.",
+    "Many photographs of it hang in the town hall.", "Children like to play on the stairs in front.",
+)  # fmt: skip
+"""Sentences that say nothing of any fact."""
+PASSAGE, CUE, SEGMENT = 24, 4, 8
+"""Words of a passage that is copied from, of its beginning that is given, and of the answer behind that."""
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Hold the parts of a prompt: documents, a question, its answer, and the first words of that, which are given."""
+
+    documents: tuple[str, ...]
+    question: str
+    answer: str
+    begin: str = ""
+
+
+@dataclass(frozen=True)
+class Context:
+    """Hold by arm what is asked with the answer at each place; ``twice`` if two documents hold the answer."""
+
+    asks: dict[str, tuple[Ask, ...]]
+    twice: bool = False
+
+
+def holds(document: str, answer: str) -> bool:
+    """Tell whether a document has the answer in it, whatever the case of letters.
+
+    >>> holds("The code is AB 12.", "ab 12"), holds("The code is 3.", "4")
+    (True, False)
+    """
+    return " ".join(answer.casefold().split()) in " ".join(document.casefold().split())
+
+
+def move_first(ask: Ask, others: Sequence[str]) -> tuple[Ask, ...]:
+    """Return what is asked with the first document at each place among others."""
+    places = ((*others[:k], ask.documents[0], *others[k:]) for k in range(len(others) + 1))
+    return tuple(replace(ask, documents=documents) for documents in places)
+
+
+def read_rows(rows: Any) -> list[Ask]:
+    """Return the rows of a file (.jsonl, .csv, .parquet) or in memory, the document that answers first in each.
+
+    ValueError is raised for the first bad one.
+    """
+    name = "rows"
+    if isinstance(rows, str | PathLike):
+        corpus = Corpus(fspath(rows))
+        if corpus.reader not in BUILDERS.values():
+            raise errors.invalid(name, "a .jsonl, .csv or .parquet file", fspath(rows))
+        corpus.check()
+        name, rows = str(fspath(rows)), corpus._rows()
+    elif hasattr(rows, "to_dict") and hasattr(rows, "columns"):
+        rows = rows.to_dict("records")
+    if isinstance(rows, Mapping) or not isinstance(rows, Iterable):
+        raise errors.invalid(name, "a file, or a list or table of rows", type(rows).__name__)
+    found: list[Ask] = []
+    for k, row in enumerate(rows, 1):
+        found.append(row if isinstance(row, Ask) else read_row(f"{name}: row {k}", row))
+        if (count := len(found[-1].documents)) != len(found[0].documents):
+            expected = f"{len(found[0].documents)} documents, as many as in the first row"
+            raise errors.invalid(f"{name}: row {k}", expected, count)
+    if not found:
+        raise errors.invalid(name, f"{ROW} or more", "none")
+    return found
+
+
+def read_row(where: str, row: Any) -> Ask:
+    """Return a row, the document that answers first, or raise ValueError for what is missing, empty or told twice."""
+    if not isinstance(row, Mapping):
+        raise errors.invalid(where, ROW, repr(row)[:60])
+    documents = row.get("documents")
+    if isinstance(documents, str):  # of a .csv file
+        try:
+            documents = json.loads(documents)
+        except ValueError:
+            raise errors.invalid(f"{where}: documents", "a list, in a .csv file as JSON", documents[:60]) from None
+    if not isinstance(documents, list | tuple | np.ndarray) or len(documents) < 2:
+        raise errors.invalid(f"{where}: documents", "a list of two or more", repr(documents)[:60])
+    texts = {"question": row.get("question"), "answer": row.get("answer")}
+    texts |= {f"documents: {k}": text for k, text in enumerate(documents)}
+    for field, text in texts.items():
+        if not isinstance(text, str) or not text.strip():
+            raise errors.invalid(f"{where}: {field}", "a text", repr(text)[:60])
+        errors.text(f"{where}: {field}", text)
+    seen: dict[str, int] = {}
+    for k, text in enumerate(documents):
+        if (other := seen.setdefault(" ".join(text.split()), k)) != k:
+            raise errors.invalid(f"{where}: documents: {k}", "another text than the others", f"that of {other}")
+    gold, answer = row.get("gold"), str(row["answer"])
+    if gold is None or gold != gold or gold == "":
+        having = [k for k, text in enumerate(documents) if holds(text, answer)]
+        if len(having) != 1:
+            received = "it in none" if not having else f"it in {', '.join(map(str, having))}"
+            expected = f"the answer {answer[:40]!r} in one document, or the index of that which answers"
+            raise errors.invalid(f"{where}: gold", expected, received)
+        gold = having[0]
+    try:
+        index = int(gold)
+        if isinstance(gold, bool) or index != float(gold) or not 0 <= index < len(documents):
+            raise ValueError
+    except (TypeError, ValueError):
+        expected = f"the index of one document, 0 to {len(documents) - 1}"
+        raise errors.invalid(f"{where}: gold", expected, repr(gold)[:60]) from None
+    begin = row["begin"].strip() if isinstance(row.get("begin"), str) else ""
+    ordered = [documents[index], *(text for k, text in enumerate(documents) if k != index)]
+    return Ask(tuple(text.strip() for text in ordered), str(row["question"]).strip(), answer.strip(), begin)
+
+
+def row_contexts(rows: Sequence[Ask]) -> list[Context]:
+    """Return what is asked of each row: the document that answers moves through all places, the others stay.
+
+    Documents of another question are those of the next row in which the answer does not stand; without such a row for
+    each, that arm is left out.
+    """
+    found = []
+    for k, row in enumerate(rows):
+        own = row.documents[1:]
+        asks = {"competing": move_first(row, own)}
+        others = (rows[(k + step) % len(rows)].documents[1:] for step in range(1, len(rows)))
+        strange = next((x for x in others if not any(holds(text, row.answer) for text in x)), None)
+        if strange is not None:
+            asks["not_competing"] = move_first(row, strange)
+        asks["closed_book"] = (replace(row, documents=()),) * len(row.documents)
+        found.append(Context(asks, any(holds(text, row.answer) for text in own)))
+    common = set.intersection(*(set(context.asks) for context in found))
+    return [Context({arm: x for arm, x in c.asks.items() if arm in common}, c.twice) for c in found]
+
+
+def make_contexts(task: Task, count: int, corpus: Corpus, seed: int) -> list[Context]:
+    """Return contexts that are made up, in each of which every document, pair or passage is asked for in turn."""
+    rng, places = np.random.default_rng(seed), task.places or PLACES[task.name]
+    if task.name == "copy":
+        return [_in_turn({"competing": passages}) for passages in islice(_passages(corpus, places, count), count)]
+    if 2 * places > len(NAMES):
+        raise errors.invalid("places", f"at most {len(NAMES) // 2}, for which there are names", places)
+    found = []
+    for _ in range(count):
+        names = [str(name) for name in rng.permutation(NAMES)]
+        if task.name == "kv":
+            pairs = zip(names[:places], names[places : 2 * places], strict=True)
+            found.append(_in_turn({"competing": [_pair(key, value) for key, value in pairs]}))
+            continue
+        kinds = rng.permutation(len(KINDS))
+        drawn = {"competing": [kinds[0]] * places}
+        if places <= len(KINDS):
+            drawn["not_competing"] = list(kinds[:places])
+        values = {
+            "number": [str(x) for x in rng.choice(np.arange(1000, 10000), places, replace=False)],
+            "year": [str(x) for x in rng.choice(np.arange(1400, 2000), places, replace=False)],
+            "name": [name.title() for name in names[places : 2 * places]],
+        }
+        made = {
+            arm: [_fact(rng, KINDS[kind], names[k].title(), values, k) for k, kind in enumerate(chosen)]
+            for arm, chosen in drawn.items()
+        }
+        found.append(_in_turn(made))
+    return found
+
+
+def _in_turn(made: Mapping[str, Sequence[Ask]]) -> Context:
+    """Return what is asked if each part, given as the question that it alone answers, is asked for among all."""
+    asks = {}
+    for arm, parts in made.items():
+        texts = tuple(part.documents[0] for part in parts)
+        asks[arm] = tuple(replace(part, documents=texts) for part in parts)
+    return Context({**asks, "closed_book": tuple(replace(part, documents=()) for part in made["competing"])})
+
+
+def _pair(key: str, value: str) -> Ask:
+    question = f'What is the value of the key "{key}"?'
+    return Ask((f'"{key}": "{value}"',), question, f'"{value}', f'The value of the key "{key}" is')
+
+
+def _fact(rng: np.random.Generator, kind: tuple[str, str], name: str, values: Mapping[str, list[str]], k: int) -> Ask:
+    begin, (before, after) = kind[0].format(name), rng.choice(NEUTRAL, 2, replace=False)
+    answer = values[kind[1]][k]
+    question = f"How does this sentence go on? {begin} …"
+    return Ask((f"{before} {begin} {answer}. {after}",), question, answer, begin)
+
+
+def _passages(corpus: Corpus, places: int, count: int) -> Iterable[list[Ask]]:
+    """Yield the passages of texts that are long enough, whose beginnings differ."""
+    made = 0
+    for document in corpus.documents():
+        words = document.split() if isinstance(document, str) else []
+        parts = [words[k * PASSAGE : (k + 1) * PASSAGE] for k in range(places)]
+        cues = [" ".join(part[:CUE]) for part in parts]
+        if len(words) < places * PASSAGE or any(" ".join(words).count(cue) > 1 for cue in cues):
+            continue
+        made += 1
+        yield [
+            Ask((" ".join(part),), f'How does the passage go on that begins with "{cue}"?',
+                " ".join(part[CUE : CUE + SEGMENT]), cue)
+            for part, cue in zip(parts, cues, strict=True)
+        ]  # fmt: skip
+    if made < count:
+        expected = f"{count} texts of {places * PASSAGE} words or more"
+        raise errors.invalid(f"dataset {corpus.dataset}", expected, made)
