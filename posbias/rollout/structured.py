@@ -175,13 +175,13 @@ def structured_kernels(
     if temperature <= 0:
         raise errors.invalid("softmax_temperature", "a number above 0", temperature)
     given = {"slope": 0.0 if slope is None else slope, "diagonal": diagonal, "base": base}
-    arrays = {field: np.atleast_2d(errors.finite_array(field, x, ndim=(0, 1, 2))) for field, x in given.items()}
+    given["head_weights"] = 1.0 if weights is None else weights
+    arrays = {field: _rows(field, x) for field, x in given.items()}
     if slope is not None and (arrays["slope"] <= 0).any():
         raise errors.invalid("slope", "numbers above 0", arrays["slope"].min())
-    rows = _weight_rows(weights)
-    H = errors.positive_integer("H", max(x.shape[1] for x in (*arrays.values(), *rows)) if H is None else H)
-    parts = {field: _per_layer_and_head(field, x, T, H) / temperature for field, x in arrays.items()}
-    return StructuredKernels(T, H, mask or causal(), parts["slope"], parts["diagonal"], _mixed(rows, T, H))
+    H = errors.positive_integer("H", max(x.shape[1] for x in arrays.values()) if H is None else H)
+    slopes, content, _, shares = (_widen(field, x, T, H) for field, x in arrays.items())
+    return StructuredKernels(T, H, mask or causal(), slopes / temperature, content / temperature, _shares(shares))
 
 
 def biased_kernels(
@@ -212,37 +212,33 @@ def biased_kernels(
     2
     """
     T = errors.positive_integer("T", T)
-    content = np.atleast_2d(errors.finite_array("diagonal", diagonal, ndim=(0, 1, 2)))
-    rows, found = _weight_rows(weights), layered_biases(biases, T, H)
-    if H is None and len(found[0]) == 1:
-        found = tuple(row * max(x.shape[1] for x in (content, *rows)) for row in found)
-    return kernels_of_biases(T, found, content, *rows)
+    content, shares = _rows("diagonal", diagonal), _rows("head_weights", 1.0 if weights is None else weights)
+    rows = layered_biases(biases, T, H)
+    if H is None and len(rows[0]) == 1:
+        rows = tuple(row * max(content.shape[1], shares.shape[1]) for row in rows)
+    return kernels_of_biases(T, rows, content, shares)
 
 
-def kernels_of_biases(T: int, biases: Biases, diagonal: np.ndarray, *weights: np.ndarray) -> StructuredKernels:
+def kernels_of_biases(T: int, biases: Biases, diagonal: np.ndarray, weights: Numbers = 1.0) -> StructuredKernels:
     """Return kernels of biases of one layer or T; diagonal content and, if given, head weights by layer and head."""
     H = len(biases[0])
     slopes = np.array([[bias.fall for bias in row] for row in biases])
-    content = _per_layer_and_head("diagonal", diagonal, T, H)
-    return StructuredKernels(T, H, causal(), slopes, content, _mixed(weights, T, H), biases)
+    shares = _shares(_widen("head_weights", _rows("head_weights", weights), T, H))
+    return StructuredKernels(T, H, causal(), slopes, _widen("diagonal", diagonal, T, H), shares, biases)
 
 
-def _per_layer_and_head(field: str, x: np.ndarray, T: int, H: int) -> np.ndarray:
+def _rows(field: str, values: Numbers) -> np.ndarray:
+    """Return one number, those of heads, or rows of layers as rows."""
+    return np.atleast_2d(errors.finite_array(field, values, ndim=(0, 1, 2)))
+
+
+def _widen(field: str, x: np.ndarray, T: int, H: int) -> np.ndarray:
     """Widen a (1 or T, 1 or H) array to (1 or T, H)."""
     if x.shape[0] not in (1, T) or x.shape[1] not in (1, H):
         raise errors.invalid(field, f"one number, ({H},) or (1 or {T}, 1 or {H})", f"shape {x.shape}")
     return np.broadcast_to(x, (x.shape[0], H))
 
 
-def _weight_rows(weights: Numbers | None) -> list[np.ndarray]:
-    """Return given head weights as rows for 1 or T layers."""
-    return [] if weights is None else [np.atleast_2d(errors.finite_array("head_weights", weights, ndim=(1, 2)))]
-
-
-def _mixed(given: Sequence[np.ndarray], T: int, H: int) -> Float[np.ndarray, "_ H"]:
-    """Return head weights of 1 or T layers, each row summing to 1: uniform unless given."""
-    if not given:
-        return head_weights(None, H)[None]
-    if len(given[0]) not in (1, T):
-        raise errors.invalid("head_weights", f"1 or {T} rows", f"shape {given[0].shape}")
-    return np.stack([head_weights(w, H) for w in given[0]])
+def _shares(weights: np.ndarray) -> Float[np.ndarray, "_ H"]:
+    """Return rows of head weights that sum to 1."""
+    return np.stack([head_weights(row, row.size) for row in weights])

@@ -44,10 +44,6 @@ class TokenBins:
         """The bin of each token."""
         return np.repeat(np.arange(len(self.starts)), self.sizes)
 
-    def sums(self, x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "bins"]:
-        """Return the sum of numbers over each bin."""
-        return np.asarray(np.add.reduceat(x, self.starts))
-
     @cached_property
     def pairs(self) -> Int[np.ndarray, "bins bins"]:
         """Causal pairs of a query and a key in each pair of bins, those of a token with itself included."""
@@ -120,9 +116,6 @@ class BinKernels(Layers):
         self, bins: TokenBins, cells: Float[np.ndarray, "T bins bins"], band: Float[np.ndarray, "T bins distances"]
     ) -> None:
         errors.stochastic_kernel("cells", cells, tolerance=1e-4)
-        if band.shape[:2] != cells.shape[:2] or cells.shape[1] != len(bins.starts):
-            expected = f"kernels of {len(bins.starts)} bins with their bands"
-            raise errors.invalid("cells and band", expected, f"shapes {cells.shape} and {band.shape}")
         self.bins, self.cells, self.band = bins, cells, band
         self.T, self.H, self.weights = len(cells), 1, np.ones((1, 1))
 
