@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import Field, field, fields
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import pydantic
 from pydantic import AfterValidator, BeforeValidator
 from pydantic.dataclasses import dataclass
 
 from posbias import errors
-
-if TYPE_CHECKING:
-    pass
 
 Made = TypeVar("Made", bound=type)
 

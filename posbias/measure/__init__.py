@@ -5,6 +5,5 @@ seen in a batch) and :mod:`~posbias.measure.accumulators` (what is kept of it) i
 (:mod:`~posbias.measure.results`), from which :mod:`posbias.predict` makes predictions. What a chapter asks of
 models beyond that is in ``studies``, a folder for each question.
 
-Only this part of posbias, the reference models, the networks from scratch and the checkpoints import torch; only this
-one datasets.
+Torch is imported here, in ``models``, ``explain`` and ``lookup``; datasets here alone.
 """

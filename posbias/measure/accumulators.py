@@ -106,10 +106,8 @@ class LayerSums:
                 self._add_content(z, reading.visible(queries), queries)
         if hopped is None or carried is None:
             return None
-        mixing = reading.mixing
-        if mixing is None:
-            raise RuntimeError("expected λ with the reading that a rollout is carried through, received none")
-        share = mixing.to(carried)[:, None]
+        assert reading.mixing is not None
+        share = reading.mixing.to(carried)[:, None]
         return (1 - share) * carried + share * hopped
 
     def means(self, prompts: int, reach: int) -> dict[str, np.ndarray]:

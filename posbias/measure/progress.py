@@ -50,14 +50,3 @@ def progress(total: int | None, unit: str, what: str, *, done: int = 0, shown: b
     return Progress(
         total=total, unit=f" {unit}", desc=what, initial=done, disable=not shown, dynamic_ncols=True, **pause
     )
-
-
-def clock_time(seconds: int | float) -> str:
-    """Return a time in minutes and seconds, with hours where there are any.
-
-    >>> clock_time(75), clock_time(7384)
-    ('1:15', '2:03:04')
-    """
-    whole = int(seconds + 0.5)
-    hours, minutes = divmod(whole // 60, 60)
-    return f"{hours}:{minutes:02d}:{whole % 60:02d}" if hours else f"{minutes}:{whole % 60:02d}"

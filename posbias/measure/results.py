@@ -143,13 +143,10 @@ WIDE = (
 
 def make_results(arrays: Mapping[str, np.ndarray], provenance: Mapping[str, Any], bins: np.ndarray) -> xr.Dataset:
     """Return arrays as a labelled data set with their meaning and provenance."""
-    unknown = sorted(set(arrays) - set(VARIABLES))
-    unknown += sorted((set(provenance) - set(LATER_ATTRIBUTES)) ^ set(required(ATTRIBUTES, provenance)))
-    if unknown:
-        raise errors.invalid("results", "the names of the layout", ", ".join(unknown))
+    plain = {name: x if type(x) in (int, float) else str(x) for name, x in provenance.items()}
     out = xr.Dataset(
         {name: (VARIABLES[name][0], x, {"long_name": VARIABLES[name][1]}) for name, x in arrays.items()},
-        attrs={"posbias_schema": SCHEMA, **{name: _attribute(x) for name, x in provenance.items()}},
+        attrs={"posbias_schema": SCHEMA, **plain},
     )
     named = {"bin": bins, "rung": list(RUNGS), "from_end": np.arange(-out.sizes.get("from_end", 0), 0)}
     return out.assign_coords({dim: named.get(str(dim), np.arange(size)) for dim, size in out.sizes.items()})
@@ -256,8 +253,3 @@ def position_words(kind: str) -> str:
     own = kind.removesuffix("given").removesuffix(" and ")
     parts = [f"{own.replace('alibi', 'ALiBi')} positions"] if own else []
     return " and ".join([*parts, *(["given position biases"] if kind.endswith("given") else [])])
-
-
-def _attribute(value: Any) -> str | int | float:
-    """Return a plain number or string: versions, for one, come as their own kind of string."""
-    return value if type(value) in (int, float) else str(value)

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import torch
 import xarray as xr
 from torch import Tensor
+from tqdm import tqdm
 
 from posbias import errors
 from posbias.files import whole_file
@@ -24,7 +25,6 @@ from posbias.measure.accumulators import bin_centres
 from posbias.measure.branches import no_branches, read_branches
 from posbias.measure.contributions import no_contributions
 from posbias.measure.positions import read_positions
-from posbias.measure.progress import clock_time
 from posbias.measure.progress import progress as told
 from posbias.measure.results import make_results
 from posbias.measure.session import Session
@@ -192,9 +192,9 @@ def estimate(settings: Settings) -> str:
     start = time.perf_counter()
     traces.read(*traces.shared[0])
     seconds = (time.perf_counter() - start) / together
-    size = sum(x.nbytes for x in traces.state().values()) / 2
+    size, whole = sum(x.nbytes for x in traces.state().values()) / 2, tqdm.format_interval(seconds * prompts)
     return "\n".join((
         f"memory: weights of {weights / 2**30:.1f} GiB on {place}; {memory_available(place) / 2**30:.1f} GiB are left",
         f"disk: about {size / 2**20:.1f} MiB for the result",
-        f"time: about {clock_time(seconds * prompts)}, from one prompt of {session.prompts.lengths[0]} tokens",
+        f"time: about {whole}, from one prompt of {session.prompts.lengths[0]} tokens",
     ))  # fmt: skip

@@ -35,8 +35,6 @@ from posbias.settings import ALONE, ALWAYS, QUANTITIES, Settings, settings_of
 
 RULE_WORDS = {"cut": ", {0.per_document} a document", "whole": ", positions are {0.length} equal shares of a prompt"}
 """What files say beside the name of a rule."""
-OF_MODEL = ("source", "dtype", "device", "device_map", "attention")
-"""Settings that belong to the model: other prompts keep them."""
 
 
 class Session:
@@ -234,8 +232,6 @@ class Session:
 
     def with_prompts(self, **changes: Any) -> Session:
         """Return a session with the same model, opened no second time, on other prompts, such as ``rule="random"``."""
-        if wrong := sorted(set(changes) & set(OF_MODEL)):
-            raise errors.invalid("changes", "settings of the prompts", ", ".join(wrong))
         return Session(replace(self.settings, **changes), self)
 
     def provenance(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Networks as they are: model families, hooks on their modules, and position biases that they are given."""
+"""Models: opened from files or memory, families of decoders, hooks on their modules, and position biases."""
 
 from posbias.models.families import Family, register
 

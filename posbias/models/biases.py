@@ -214,12 +214,7 @@ def divided_logits(model: nn.Module, temperatures: Numbers) -> Iterator[None]:
     """
     family = family_of(model.config)
     attentions = [family.attention_of(layer) for layer in family.layers(model)]
-    T = len(attentions)
-    found = errors.finite_array("temperatures", temperatures, ndim=(0, 1))
-    if found.size not in (1, T) or (found <= 0).any():
-        received = f"{found.size} from {found.min():g}" if found.size else "none"
-        raise errors.invalid("temperatures", f"1 number or {T}, above 0", received)
-    each = np.broadcast_to(found, (T,)).tolist()
+    each = np.broadcast_to(temperatures, (len(attentions),)).tolist()
     with hooked(
         after=[_divided(family, attention, x) for attention, x in zip(attentions, each, strict=True) if x != 1]
     ):

@@ -27,28 +27,14 @@ NO_ROTATION = {"rope_parameters": {"rope_type": "linear", "rope_theta": THETA, "
 NOTHING = 1e20
 """Rotary positions that are stretched by more than this turn nothing."""
 
-LAYERS = ("num_hidden_layers", "n_layer", "n_layers")
-HEADS = ("num_attention_heads", "n_head", "n_heads")
-"""Names of the numbers of layers and heads in the families' files."""
 
+def biases_of(family: str, description: Any, T: int, H: int | None, where: str = "", field: str = FIELD) -> Biases:
+    """Return the biases of a network of T layers and H heads, or raise ValueError for what no network takes.
 
-def check_described(fields: Mapping[str, Any], where: str) -> None:
-    """Raise ValueError for given biases in the fields of a configuration's file that no network takes.
-
-    Numbers of layers and heads that the file leaves out are compared where the model is known.
-
-    >>> check_described({"model_type": "bloom", "n_head": 2, "position_bias": [{"kind": "none"}] * 3}, "config.json")
+    >>> biases_of("bloom", [{"kind": "none"}] * 3, 2, 2, "config.json")
     Traceback (most recent call last):
     ValueError: config.json: position_bias: expected one bias, or one for each of 2 heads, received 3
     """
-    description = fields.get(FIELD)
-    if description is not None:
-        T = _number(fields, LAYERS) or (len(description) if isinstance(description, list) else 1)
-        biases_of(str(fields.get("model_type")), description, T, _number(fields, HEADS), where)
-
-
-def biases_of(family: str, description: Any, T: int, H: int | None, where: str = "", field: str = FIELD) -> Biases:
-    """Return the biases of a network of T layers and H heads, or raise ValueError as :func:`check_described` does."""
     try:
         if family not in FAMILIES:
             raise errors.invalid(field, "none, or a model whose family has a row", family[:60])
@@ -94,9 +80,3 @@ def position_kind(own: str, config: Any) -> str:
     if getattr(config, FIELD, None) is None:
         return "none" if off else own
     return "given" if own == "alibi" or off else f"{own} and given"
-
-
-def _number(fields: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
-    """Return the first of these numbers that a file states, None if it states none that can be one."""
-    found = next((fields[name] for name in names if name in fields), None)
-    return found if isinstance(found, int) and not isinstance(found, bool) and found > 0 else None

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from posbias import errors
-from posbias.models.description import check_described
 from posbias.models.families import check_family
 from posbias.models.gguf_file import find_gguf
 from posbias.models.sizes import BODIES, SIZES
@@ -101,31 +100,23 @@ def check_id(field: str, name: str) -> None:
 def check_config(file: Path, what: str, *, row: bool = False) -> dict[str, Any]:
     """Return the fields of a configuration, or raise ValueError if it is missing, no JSON object, or no causal model's.
 
-    With ``row`` it must be of a family that has one. Position biases that it describes must be those of its family,
-    layers and heads.
+    With ``row`` it must be of a family that has one.
     """
     if not file.is_file():
         raise errors.invalid(what, "a directory with a config.json", "one without")
-    fields = read_object(file)
+    try:
+        fields = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        reason = "objects nested too deep" if isinstance(error, RecursionError) else errors.short(error)
+        raise errors.invalid(str(file), "JSON", reason) from None
+    if not isinstance(fields, dict):
+        raise errors.invalid(str(file), "a JSON object", json.dumps(fields)[:40])
     if "auto_map" not in fields:  # what comes with code of its own is refused, or let pass, where it is loaded
         try:
             check_family(fields, row=row)
         except ValueError as error:
             raise ValueError(f"{file}: {error}") from None
-    check_described(fields, str(file))
     return fields
-
-
-def read_object(file: Path) -> dict[str, Any]:
-    """Return the object in a JSON file, or raise ValueError with the file and the reason."""
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        reason = "objects nested too deep" if isinstance(error, RecursionError) else errors.short(error)
-        raise errors.invalid(str(file), "JSON", reason) from None
-    if not isinstance(found, dict):
-        raise errors.invalid(str(file), "a JSON object", json.dumps(found)[:40])
-    return found
 
 
 def untrained_file(name: str) -> Path | None:

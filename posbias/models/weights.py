@@ -167,12 +167,8 @@ def works_on(module: nn.Module) -> torch.device:
     """
     for part in module.modules():
         for parameter in part.parameters(recurse=False):
-            if not parameter.is_meta:
-                return parameter.device
             hook: Any = getattr(part, "_hf_hook", None)
-            if hook is None:
-                raise errors.invalid(f"weights of {type(part).__name__}", "numbers, or a file of them", "none (meta)")
-            return torch.device(hook.execution_device)
+            return torch.device(hook.execution_device) if parameter.is_meta else parameter.device
     raise errors.invalid("module", "one with weights", type(module).__name__)
 
 

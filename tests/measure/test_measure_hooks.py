@@ -85,5 +85,3 @@ def test_a_study_opens_its_model_once(monkeypatch):
     assert other.ids.shape == (2, 16) and study.ids.shape == (3, 16)
     assert other.provenance()["dataset"] == "random tokens" and study.provenance()["dataset"] == "builtin"
     assert other.provenance()["revision"] == study.provenance()["revision"]
-    with pytest.raises(ValueError, match="changes: expected settings of the prompts, received dtype"):
-        study.with_prompts(dtype="float16")

@@ -191,7 +191,9 @@ def test_a_tokenizer_without_a_template_and_a_template_that_refuses(folder, toke
 def test_a_dry_run_refuses_what_the_run_would(model, tmp_path, capsys):
     words = ["measure", model.source.model, "-N", "2", "-n", "8", "-o", str(tmp_path / "m.nc"), "--dry-run"]
     code, out, _ = status(capsys, words)
-    assert code == 0 and out.startswith("memory: weights of ") and "\ndisk: about " in out and "\ntime: about 0:" in out
+    assert (
+        code == 0 and out.startswith("memory: weights of ") and "\ndisk: about " in out and "\ntime: about 00:" in out
+    )
     code, out, err = status(capsys, [*words, "-N", "1000"])
     assert code == 2 and not out and "expected 1000 prompts of 8 tokens, received 720 from 720" in err
     assert list(tmp_path.iterdir()) == []

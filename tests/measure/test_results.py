@@ -9,21 +9,42 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 xr = pytest.importorskip("xarray", reason="xarray is not installed")
 
+from conftest import chapter_source
 from measuring import refused, save, write_documents
 
+import posbias
 from posbias import alibi_slopes, influence_profile, structured_kernels
+from posbias.cli import main
 from posbias.measure.corpus import Corpus
-from posbias.measure.results import ATTRIBUTES, LATER_ATTRIBUTES, VARIABLES, make_results, read_results, write_results
+from posbias.measure.results import (
+    ATTRIBUTES,
+    LATER_ATTRIBUTES,
+    VARIABLES,
+    read_comparable,
+    read_results,
+    write_results,
+)
 from posbias.measure.run import measure
+from posbias.measure.summary import read_summary, shaved, summarise, write_summary
 from posbias.models.loading import Source
-from posbias.predict import available, predict, self_preferring_kernels
+from posbias.predict import (
+    PREDICTORS,
+    available,
+    dense,
+    measured_kernels,
+    position_kernels,
+    predict,
+    self_preferring_kernels,
+)
 from posbias.rollout import masks
 from posbias.rollout.influence import rollout_matrix
+from posbias.rollout.order import stochastic_monotonicity
+from posbias.rollout.token_bins import TokenBins
 from posbias.rollout.untrained import aligned_profile, untrained_profile
 from posbias.settings import DEFAULT, Settings
 
 EVERY = (*DEFAULT, "logits", "heads")
-NAMES = ("bloom", "mistral", "gemma2", "gpt2")
+NAMES, WITH_HEADS = ("bloom", "mistral", "gemma2", "gpt2"), ("bloom", "gpt2")
 
 
 @pytest.fixture(scope="module")
@@ -33,15 +54,21 @@ def files(tmp_path_factory):
     documents = write_documents(root / "d.jsonl", [30] * 8)
     for name in NAMES:
         source = Source(str(save(root / name, name)))
-        options = {"prompts": 6, "length": 16, "batch_size": 4, "quantities": EVERY if name == "gpt2" else EVERY[:-1]}
+        kept = EVERY if name in WITH_HEADS else EVERY[:-1]
+        options = {"prompts": 6, "length": 16, "batch_size": 4, "quantities": kept}
         write_results(root / f"{name}.nc", measure(Settings(source, Corpus(str(documents)), **options)))
     return {name: root / f"{name}.nc" for name in NAMES}
+
+
+@pytest.fixture
+def path(files):
+    return files["bloom"]
 
 
 def test_files_are_labelled_and_say_where_they_come_from(files):
     for name, path in files.items():
         results = read_results(path)
-        assert ("attention_heads" in results) == (name == "gpt2")
+        assert ("attention_heads" in results) == (name in WITH_HEADS)
         for variable, x in results.data_vars.items():
             assert x.dims == VARIABLES[variable][0] and x.attrs["long_name"] == VARIABLES[variable][1]
         absent = {"pairings", "format_error", "position_bias", "added_bias", "no_branches", "quantisation"}
@@ -166,9 +193,127 @@ def test_files_whose_numbers_do_not_fit_are_refused(files, tmp_path, capsys, mon
         refused(capsys, tmp_path, command.format(file).split(), words, there=[file])
 
 
-def test_names_outside_the_layout_are_refused(files):
-    attributes = dict.fromkeys(ATTRIBUTES, "x")
-    with pytest.raises(ValueError, match="received gravity"):
-        make_results({"gravity": np.zeros(2)}, attributes, np.zeros(1))
-    with pytest.raises(ValueError, match="received seed"):
-        make_results({}, {name: "x" for name in ATTRIBUTES if name != "seed"}, np.zeros(1))
+def test_a_summary_has_what_needs_the_matrices_and_not_them(tmp_path, path):
+    results = read_results(path)
+    write_summary(tmp_path / "s.nc", summarise(results))
+    summary = read_summary(tmp_path / "s.nc")
+    assert not {"content_logits", "attention", "attention_heads", "histogram_diagonal", "query", "bin"} & set(summary)
+    assert "step_gain" in results and "step_gain" not in summary
+    kept = {PREDICTORS[name].kept_as: predict(results, name) for name in available(results)}
+    assert set(kept) == {"a", "b", "c", "kernels", "own", "untrained", "head-gains-added"}
+    for name, expected in kept.items():
+        assert np.allclose(summary["rollout"].sel(variant=name), expected, atol=1e-15)
+        assert np.allclose(predict(summary, name), expected, atol=1e-15)
+    A = results["attention"].values.astype(float)
+    for t, K in enumerate(A / A.sum(-1, keepdims=True)):
+        found = stochastic_monotonicity(K)
+        assert float(summary["monotonicity_violated"][t]) == pytest.approx(found.violated)
+        assert float(summary["monotonicity_shortfall"][t]) == pytest.approx(found.shortfall)
+    received = [A[0, k:, k].mean() for k in range(16)]
+    assert np.allclose(summary["attention_received"][0], received, atol=1e-6)
+    assert np.array_equal(summary["influence"], results["influence"])
+    assert {**results.attrs, "summary": 1} == summary.attrs
+    again = predict(summary, "c")
+    assert np.allclose(again, summary["rollout"].sel(variant="c"), atol=1e-15)
+    assert (tmp_path / "s.nc").stat().st_size < path.stat().st_size
+
+
+def test_in_cells_a_key_receives_the_mean_of_its_cell(path):
+    results, cells = read_results(path), TokenBins(16, np.array([0, 1, 4, 9, 15]))
+    A = results["attention"].values.astype(float)
+    A /= A.sum(-1, keepdims=True)
+    near = np.stack([np.pad(np.diagonal(A, -x, 1, 2), ((0, 0), (x, 0))) for x in range(16)], axis=-1)
+    given, band = (np.add.reduceat(x, cells.starts, axis=1) / cells.sizes[:, None] for x in (A, near))
+    given = np.add.reduceat(given, cells.starts, axis=2)
+    coarse = results.drop_vars(["attention", "attention_heads"]).assign(
+        attention_cells=(("layer", "query_cell", "key_cell"), given),
+        attention_band=(("layer", "query_cell", "distance"), band),
+        cell_start=("cell", cells.starts),
+    )
+    received = np.add.reduceat(A.sum(1), cells.starts, axis=1) / cells.sizes
+    expected = received[:, cells.index] / np.arange(16, 0, -1)
+    assert np.allclose(summarise(coarse)["attention_received"], expected)
+
+
+def test_prompts_are_kept_to_ten_bits_or_not_at_all(path):
+    results = read_results(path)
+    kept, left = summarise(results)["influence_prompts"].values, results["influence_prompts"].values
+    assert abs(kept / left - 1).max() <= 2**-11 * 1.001 and (kept.view(np.uint32) & 0x1FFF == 0).all()
+    x = np.random.default_rng(0).lognormal(0, 20, 1000).astype(np.float32)
+    assert np.array_equal(shaved(-x), -shaved(x)) and (shaved(x) != x).any()
+    without = summarise(results, prompts=False)
+    assert not {"influence_prompts", "influence_signed_prompts", "lambda_token_prompts", "document"} & set(without)
+    with pytest.raises(ValueError, match="expected a summary of layout 1, saved without matrices"):
+        read_summary(path)
+
+
+def test_a_measurement_is_saved_without_its_matrices(path, tmp_path):
+    measured = posbias.load(path)
+    for prompts in (True, False):
+        small = posbias.load(measured.save(tmp_path / "s.nc", matrices=False, prompts=prompts))
+        assert small.variants == measured.variants and "attention" not in small.results
+        assert ("influence_prompts" in small.results) == prompts == ("document" in small.results)
+    assert (tmp_path / "s.nc").stat().st_size < path.stat().st_size
+
+
+def test_dense_kernels_are_those_of_the_rollout(path):
+    results = read_results(path)
+    lambda_ = results["lambda_frobenius"].values
+    ways = {
+        "layer-shares": position_kernels,
+        "layer-shares-self": self_preferring_kernels,
+        "measured-attention": measured_kernels,
+    }
+    for name, kernels in ways.items():
+        P = np.eye(16)
+        for t, A in enumerate(dense(kernels(results), 3, 16)):
+            P = (1 - lambda_[t]) * P + lambda_[t] * (A @ P)
+        assert np.allclose(P[-1], predict(results, name), atol=1e-12)
+
+
+READS = chapter_source("Reads", ':tags: [parameters]\n\nmeasurement = ""', "len(open(measurement, 'rb').read()) > 8")
+
+
+def changed(results, name, value):
+    values = results[name].values.astype(np.float64)
+    values[(1, *[0] * (values.ndim - 1))] = value
+    return results.assign({name: (results[name].dims, values, results[name].attrs)})
+
+
+BAD = [
+    (lambda x: x.isel(prompt=[0]).assign_attrs(prompts=1), "expected 2 prompts or more, for intervals .*, received 1"),
+    (lambda x: x.drop_vars("attention"), "expected a measurement of kernels and content, .* none of attention"),
+    (lambda x: changed(x, "influence_prompts", np.nan), "influence_prompts: expected finite numbers, received"),
+    (lambda x: changed(x, "lambda_frobenius", np.inf), "lambda_frobenius: expected finite numbers, received"),
+    (lambda x: changed(x, "influence_prompts", -1.0), "influence_prompts: expected numbers of at least 0"),
+    (
+        lambda x: x.assign(influence_prompts=x["influence_prompts"] * np.array([1, 0, 1, 1, 1, 1])[:, None]),
+        "influence_prompts: expected numbers of at least 0 and some above in each prompt",
+    ),
+]
+
+
+def test_a_bad_measurement_is_refused(path, tmp_path):
+    results = read_comparable(path)
+    assert results.sizes["prompt"] == 6
+    for change, words in BAD:
+        change(results).to_netcdf(tmp_path / "bad.nc", engine="h5netcdf")
+        with pytest.raises(ValueError, match=words):
+            read_comparable(tmp_path / "bad.nc")
+
+
+def test_a_chapter_does_not_run_on_one(path, tmp_path, monkeypatch, make_book, capsys):
+    root = make_book(reads=READS)
+    monkeypatch.chdir(root)
+    (tmp_path / "cut.nc").write_bytes(path.read_bytes()[:3000])
+    for given, words in (
+        (tmp_path / "cut.nc", "expected an intact netCDF file"),
+        ("no.nc", "No such file"),
+        (path, ""),
+    ):
+        output = tmp_path / "report.ipynb"
+        with pytest.raises(SystemExit) as ended:
+            main(["run", "reads", "-p", "measurement", str(given), "-o", str(output)], groups=["bookkit.commands"])
+        err = capsys.readouterr().err
+        assert output.exists() == (not ended.value.code) == (given == path), err
+        assert words in err and (given == path or err.count("\n") == 1)
