@@ -18,7 +18,7 @@ from time import perf_counter
 import numpy as np
 
 import posbias
-from posbias.rollout.position_bias import described
+from posbias.rollout.position_bias import describe
 from posbias.rollout.structured import StructuredKernels, biased_kernels, flat_kernel
 
 T, H = 70, 112  # BLOOM-176B
@@ -37,7 +37,7 @@ def seconds(run: Callable[[], object], repeats: int = 3) -> float:
 
 def dense_seconds(kernels: StructuredKernels, n: int, most: int = 4) -> float:
     """Return the time of dense heads and vector-matrix products: up to ``most`` heads of a layer, scaled to all."""
-    heads = [biased_kernels(1, described(bias), diagonal=d) for bias, d in kernels.alike(0)]
+    heads = [biased_kernels(1, describe(bias), diagonal=d) for bias, d in kernels.alike(0)]
     v = np.full(n, 1 / n)
     build = seconds(lambda: [head.dense(0, n) for head in heads[:most]], 1) / min(most, len(heads))
     A = heads[0].dense(0, n)

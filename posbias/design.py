@@ -29,7 +29,7 @@ from posbias.rollout.position_bias import (
     NoBias,
     PositionBias,
     RatioBias,
-    described,
+    describe,
     layered_biases,
     position_bias,
 )
@@ -175,7 +175,7 @@ def choose_bias(model: Attended, kind: str = "best") -> Choice:
     elif kind == "flat":
         found = [flat_share(model, share) for share in range(1, model.heads + 1)]
     else:
-        found = [_in_one_number(model, kind, lambda x: described(smooth(kind, x, model.n)), RANGES[kind])]
+        found = [_in_one_number(model, kind, lambda x: describe(smooth(kind, x, model.n)), RANGES[kind])]
     return min(found, key=lambda choice: choice.value)
 
 
@@ -229,8 +229,8 @@ def flat_share(model: Attended, share: int) -> Choice:
     """Return flat logits in the last ``share`` heads, with the cut-off that makes the rollout as even as can be."""
 
     def heads(x: float) -> Description:
-        flat = described(FlatBias(rounded(float(np.exp(x)))))
-        return [described(NoBias())] * (model.heads - share) + [flat] * share
+        flat = describe(FlatBias(rounded(float(np.exp(x)))))
+        return [describe(NoBias())] * (model.heads - share) + [flat] * share
 
     low, high = np.log(RANGES["flat"]).tolist()
     return _in_one_number(model, "flat", heads, (low, high))
@@ -249,7 +249,7 @@ def _by_layer(model: Attended) -> Choice:
 
     options = {"maxiter": SWEEPS, "maxfev": EVALUATIONS, "xtol": 1e-2, "ftol": 1e-4}
     done = minimize(value, np.full(T, start), method="Powell", bounds=[RANGES[kind]] * T, options=options)
-    own: list[Any] = [[described(smooth(kind, float(x), model.n))] * model.heads for x in done.x]
+    own: list[Any] = [[describe(smooth(kind, float(x), model.n))] * model.heads for x in done.x]
     same: list[Any] = [[shared.description] * model.heads] * T
     found = [evaluate(model, "layers", description) for description in (own, same)]
     return min(found, key=lambda choice: choice.value)

@@ -21,7 +21,7 @@ from posbias.design import KINDS, SMOOTH, Attended, Description, choose_bias, ex
 from posbias.measure.instrument import Instrument
 from posbias.models.attention import Reading
 from posbias.models.biases import added_biases, divided_logits
-from posbias.rollout.position_bias import AlibiBias, NoBias, described, position_bias
+from posbias.rollout.position_bias import AlibiBias, NoBias, describe, position_bias
 
 EVALUATIONS = 32
 """Settings that are tried of everything that is searched."""
@@ -82,7 +82,7 @@ class Additions:
 
     def bias(self, name: str, setting: Setting) -> Description:
         """Return the description of the bias that is added; that of none for what adds none."""
-        return self.proposals[setting] if name == "chosen" else described(NoBias())
+        return self.proposals[setting] if name == "chosen" else describe(NoBias())
 
     def context(self, name: str, setting: Setting) -> AbstractContextManager[None]:
         """Return the context in which a setting acts; another name than the three is the model as it is."""
@@ -132,8 +132,8 @@ def strengthened(description: Any, strength: float) -> Any:
     bias = position_bias(description)
     alpha = exponent(bias)
     if alpha is not None:
-        return described(power(alpha * strength))
-    return described(AlibiBias(bias.slope * strength) if isinstance(bias, AlibiBias) else bias)
+        return describe(power(alpha * strength))
+    return describe(AlibiBias(bias.slope * strength) if isinstance(bias, AlibiBias) else bias)
 
 
 def bezier_curve(points: Setting, T: int) -> Float[np.ndarray, "T"]:

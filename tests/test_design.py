@@ -26,7 +26,7 @@ from posbias.models.description import description_text
 from posbias.models.loading import Source
 from posbias.predict import predict
 from posbias.rollout.influence import influence_profile
-from posbias.rollout.position_bias import AlibiBias, LogBias, RatioBias, described, layered_biases, position_bias
+from posbias.rollout.position_bias import AlibiBias, LogBias, RatioBias, describe, layered_biases, position_bias
 from posbias.rollout.structured import biased_kernels
 from posbias.settings import Settings
 
@@ -92,7 +92,7 @@ def test_what_is_chosen_beats_the_model_and_its_neighbours(recent):
     assert best.value == min(found[kind].value for kind in design.SMOOTH)
     alpha, slope = exponent(position_bias(found["log"].description)), found["alibi"].description["slope"]
     for factor in (0.95, 1.05):
-        others = {"log": described(power(alpha * factor)), "alibi": {"kind": "alibi", "slope": slope * factor}}
+        others = {"log": describe(power(alpha * factor)), "alibi": {"kind": "alibi", "slope": slope * factor}}
         for kind, other in others.items():
             assert design.evaluate(recent, kind, other).value >= found[kind].value - 1e-6, kind
     shares = [design.flat_share(recent, share).value for share in (1, 2)]

@@ -41,16 +41,16 @@ def sign_p_value(values: Float[np.ndarray, "B"]) -> float:
     return float(min(1.0, 2 * (1 + beyond) / (1 + values.size)))
 
 
-def decided(
+def decide(
     effects: Float[np.ndarray, "tests"], p_values: Float[np.ndarray, "tests"], level: float = 0.05
 ) -> Int[np.ndarray, "tests"]:
     """Return the sign of each effect that stands in its family by Holm's rule, and 0 where it is open.
 
     ``level`` is the probability of one false sign or more in the family.
 
-    >>> decided(np.array([0.2, -0.3, 0.1]), np.array([0.01, 0.002, 0.04])).tolist()
+    >>> decide(np.array([0.2, -0.3, 0.1]), np.array([0.01, 0.002, 0.04])).tolist()
     [1, -1, 1]
-    >>> decided(np.array([0.2, -0.3, 0.1]), np.array([0.01, 0.03, 0.04])).tolist()
+    >>> decide(np.array([0.2, -0.3, 0.1]), np.array([0.01, 0.03, 0.04])).tolist()
     [1, 0, 0]
     """
     return np.where(holm(p_values) <= level, np.sign(effects), 0).astype(int)

@@ -15,7 +15,7 @@ from posbias.models.attention import Reading
 from posbias.models.biases import given_biases
 from posbias.models.description import position_kind
 from posbias.models.families import soft_cap, text_config, window
-from posbias.rollout.position_bias import AlibiBias, PositionBias, described
+from posbias.rollout.position_bias import AlibiBias, PositionBias, describe
 
 BLOCK = 1 << 22
 """Pairs of a mask that are looked at together."""
@@ -113,4 +113,4 @@ def _check_given(
     for seen, one in zip(row, given, strict=True):
         expected = one.logits(n)[-1, -row.shape[1] :]
         if np.abs(seen - (expected - expected[-1])).max() > 4 * digits * (1 + np.abs(expected).max()):
-            raise RuntimeError(f"expected the position bias {described(one)} in layer {t}, received another")
+            raise RuntimeError(f"expected the position bias {describe(one)} in layer {t}, received another")

@@ -13,7 +13,7 @@ from typing import Any
 
 from posbias import errors
 from posbias.models.families import FAMILIES
-from posbias.rollout.position_bias import Biases, described, layered_biases
+from posbias.rollout.position_bias import Biases, describe, layered_biases
 
 FIELD = "position_bias"
 """The field of a configuration that describes given biases."""
@@ -52,9 +52,9 @@ def description_text(biases: Biases) -> str:
     """
     rows = biases[:1] if len(set(biases)) == 1 else biases
     if len(rows) > 1:
-        return json.dumps([[described(bias) for bias in row] for row in rows])
+        return json.dumps([[describe(bias) for bias in row] for row in rows])
     row = rows[0]
-    return json.dumps(described(row[0]) if len(set(row)) == 1 else [described(bias) for bias in row])
+    return json.dumps(describe(row[0]) if len(set(row)) == 1 else [describe(bias) for bias in row])
 
 
 def biased_fields(family: str, description: Any, T: int, H: int) -> dict[str, Any]:

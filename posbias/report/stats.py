@@ -12,7 +12,7 @@ import xarray as xr
 from jaxtyping import Float, Int
 
 from posbias.comparison.distances import normalised_wasserstein, spearman, total_variation, wasserstein_to
-from posbias.comparison.multiplicity import decided, holm
+from posbias.comparison.multiplicity import decide, holm
 from posbias.comparison.pairs import usable
 from posbias.comparison.resampling import interval, resample_weights, resampled_profiles
 from posbias.comparison.samples import LEVEL, SMOOTH, Sample, u_decisions
@@ -182,7 +182,7 @@ class Evidence:
             return pd.DataFrame(columns=["before", "after", "gain", "low", "high", "p_value", "adjusted", "decided"])
         table = gain_rows(self.influence, self.profiles, pairs, resampled=self.resampled)
         p_values = table["p_value"].to_numpy()
-        return table.assign(adjusted=holm(p_values), decided=decided(table["gain"].to_numpy(), p_values, LEVEL))
+        return table.assign(adjusted=holm(p_values), decided=decide(table["gain"].to_numpy(), p_values, LEVEL))
 
     @cached_property
     def nearest(self) -> str | None:

@@ -125,10 +125,10 @@ def rope_logits(q: Float[np.ndarray, "n d"], k: Float[np.ndarray, "n d"], theta:
     return (rotated_q @ rotated_k.conj().T).real
 
 
-def rotated(x: Float[np.ndarray, "... d"], theta: Numbers, n: int) -> Float[np.ndarray, "... n d"]:
+def rotate(x: Float[np.ndarray, "... d"], theta: Numbers, n: int) -> Float[np.ndarray, "... n d"]:
     """Return Θ_p x for p = 0..n-1: the l-th pair of features turned by the angle p θ_l.
 
-    >>> rotated(np.array([1.0, 0.0]), [np.pi / 2], 3).round(2) + 0.0
+    >>> rotate(np.array([1.0, 0.0]), [np.pi / 2], 3).round(2) + 0.0
     array([[ 1.,  0.],
            [ 0.,  1.],
            [-1.,  0.]])

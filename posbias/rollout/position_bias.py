@@ -182,10 +182,10 @@ def position_bias(description: Any, field: str = "position_bias") -> PositionBia
     return KINDS[kind](**parts)  # type: ignore[no-any-return]
 
 
-def described(bias: PositionBias) -> dict[str, Any]:
+def describe(bias: PositionBias) -> dict[str, Any]:
     """Return the mapping that :func:`position_bias` reads back.
 
-    >>> described(LogBias(1.4))
+    >>> describe(LogBias(1.4))
     {'kind': 'log', 'alpha': 1.4}
     """
     parts = {part.name: getattr(bias, part.name) for part in fields(bias)}

@@ -18,7 +18,7 @@ from jaxtyping import Float
 from scipy.optimize import nnls
 
 from posbias import errors
-from posbias.rollout.position_bias import HIDDEN, RatioBias, described
+from posbias.rollout.position_bias import HIDDEN, RatioBias, describe
 from posbias.rollout.structured import biased_kernels
 from studies.design.scale_free import limit_distribution, with_half_weight_on_query
 
@@ -130,7 +130,7 @@ def reached(target: Target, bias: RatioBias) -> Reached:
     """
     T = int(np.ceil(target.tau))
     x = (np.arange(GRID) + 0.5) / GRID
-    kernels = biased_kernels(T, described(bias))
+    kernels = biased_kernels(T, describe(bias))
     off = limit_distribution(kernels, np.full(T, target.tau / T), x, poisson=True) - target.below(x)
     return Reached(bias, float(np.abs(off).mean()), float(np.sqrt((off**2).mean())))
 

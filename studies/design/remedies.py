@@ -30,7 +30,7 @@ from posbias.models.attention import Reading
 from posbias.models.families import family_of
 from posbias.models.hooks import After, Before, given, hooked, returned
 from posbias.provenance import versions
-from posbias.rollout.position_bias import FlatBias, LogBias, NoBias, described
+from posbias.rollout.position_bias import FlatBias, LogBias, NoBias, describe
 from posbias.settings import Settings
 from studies.additions import EVALUATIONS, Additions, Attempt, Setting, bezier_curve, genetic_search
 from studies.design.copying import copy_prompts
@@ -213,12 +213,12 @@ class Remedies(Additions):
     def bias(self, name: str, setting: Setting) -> Description:
         """Return the description of the bias that a remedy adds; that of none for a remedy that adds none."""
         if name == "log":
-            return described(LogBias(setting[0]))
+            return describe(LogBias(setting[0]))
         if name == "flat":
-            return described(FlatBias(setting[0]))
+            return describe(FlatBias(setting[0]))
         if name == "mixed flat":
             few = self.instrument.H // 2
-            return [described(NoBias())] * few + [described(FlatBias(setting[0]))] * (self.instrument.H - few)
+            return [describe(NoBias())] * few + [describe(FlatBias(setting[0]))] * (self.instrument.H - few)
         return super().bias(name, setting)
 
     def context(self, name: str, setting: Setting) -> AbstractContextManager[None]:

@@ -31,7 +31,7 @@ from posbias.rollout.position_bias import (
     AlibiBias,
     FlatBias,
     LogBias,
-    described,
+    describe,
     exponential_integral_inverse,
     log_ratios,
 )
@@ -167,7 +167,7 @@ class _Search:
     def described(self, kinds: tuple[str, ...], x: np.ndarray) -> Heads:
         """Return all heads' descriptions, numbers rounded."""
         local: Heads = [{"kind": "alibi", "slope": float(m)} for m in self.task.slopes[: self.task.local]]
-        free = [described(to_bias(kind, float(y))) for kind, y in zip(kinds, x, strict=True)]
+        free = [describe(to_bias(kind, float(y))) for kind, y in zip(kinds, x, strict=True)]
         return local + [{k: rounded(v) if isinstance(v, float) else v for k, v in one.items()} for one in free]
 
 

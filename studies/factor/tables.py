@@ -15,7 +15,7 @@ import xarray as xr
 from jaxtyping import Float, Int
 
 from posbias.comparison.distances import normalised_wasserstein
-from posbias.comparison.multiplicity import decided, sign_p_value
+from posbias.comparison.multiplicity import decide, sign_p_value
 from posbias.comparison.resampling import interval, resample_weights, t_interval
 
 LEFT = 0.25
@@ -153,7 +153,7 @@ def left_table(
         rows[name] = found | {"low": float(low), "high": float(high)}
     table = pd.DataFrame.from_dict(rows, orient="index")
     gains = np.stack([table["content"] - table["both"], table["place"] - table["both"]], axis=1)
-    signs = decided(gains.ravel(), np.ravel(p_values)).reshape(-1, 2)
+    signs = decide(gains.ravel(), np.ravel(p_values)).reshape(-1, 2)
     return table.assign(place_helps=signs[:, 0] > 0, content_helps=signs[:, 1] > 0)
 
 
@@ -242,7 +242,7 @@ def move_table(
     table = pd.DataFrame(rows)
     signs = pd.Series(0, index=table.index)
     for _, own in table.groupby("prediction"):
-        signs[own.index] = decided(own["right"].to_numpy() - 0.5, own["p_value"].to_numpy())
+        signs[own.index] = decide(own["right"].to_numpy() - 0.5, own["p_value"].to_numpy())
     return table.assign(decided=signs)
 
 
@@ -295,7 +295,7 @@ def neighbour_table(every: Mapping[str, Shares], *, resamples: int = 1000) -> pd
     table = pd.DataFrame(rows)
     signs = pd.Series(0, index=table.index)
     for _, own in table.groupby("side"):
-        signs[own.index] = decided(own["slope"].to_numpy(), own["p_value"].to_numpy())
+        signs[own.index] = decide(own["slope"].to_numpy(), own["p_value"].to_numpy())
     return table.assign(decided=signs)
 
 

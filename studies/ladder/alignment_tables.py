@@ -16,7 +16,7 @@ import xarray as xr
 from jaxtyping import Float
 
 from posbias.comparison.distances import normalised_wasserstein, unit, wasserstein_to
-from posbias.comparison.multiplicity import decided, sign_p_value
+from posbias.comparison.multiplicity import decide, sign_p_value
 from posbias.comparison.resampling import interval, resample_weights
 from posbias.comparison.samples import Sample
 from posbias.measure.corpus import known_units
@@ -152,7 +152,7 @@ def limit_decisions(
         for end, sign in ((law, inward), (aligned, -inward)):
             effects.append(sign * (own - mean_position(end)))
             p_values.append(sign_p_value(sign * (means - mean_position(end))))
-    sides = decided(np.array(effects), np.array(p_values)).reshape(-1, 2)
+    sides = decide(np.array(effects), np.array(p_values)).reshape(-1, 2)
     words = np.array(["beyond", "open", "within"])[sides + 1]
     return pd.DataFrame(words, index=pd.Index(list(samples), name="name"), columns=["law", "aligned"])
 

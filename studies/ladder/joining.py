@@ -10,7 +10,7 @@ import xarray as xr
 from jaxtyping import Float
 
 from posbias.comparison.distances import normalised_wasserstein, unit
-from posbias.comparison.multiplicity import decided
+from posbias.comparison.multiplicity import decide
 from posbias.comparison.scores import paired_gain
 from posbias.errors import Numbers
 from posbias.measure.corpus import known_units
@@ -65,4 +65,4 @@ def join_table(kept: Mapping[str, xr.Dataset], *, resamples: int = 1000) -> pd.D
             | {f"mean_{name}": mean_position(q) for name, q in {"measured": p, **joined}.items()}
         )
     table = pd.DataFrame(rows)
-    return table.assign(decided=decided(table["gain"].to_numpy(), table["p_value"].to_numpy()))
+    return table.assign(decided=decide(table["gain"].to_numpy(), table["p_value"].to_numpy()))

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float
 
 from posbias.errors import Numbers
 from posbias.rollout.kernels import attention_kernel
-from posbias.rollout.logits import rotated
+from posbias.rollout.logits import rotate
 from posbias.rollout.masks import Mask
 
 
@@ -27,7 +27,7 @@ def distance_logits(
     >>> distance_logits(np.array([1.0, 0.0]), np.array([1.0, 0.0]), [np.pi / 2], 3).round(2) + 0.0
     array([ 1.,  0., -1.])
     """
-    return np.asarray((rotated(q, theta, n) * k[..., None, :]).sum(-1))
+    return np.asarray((rotate(q, theta, n) * k[..., None, :]).sum(-1))
 
 
 def distance_variances(
@@ -53,13 +53,13 @@ def distance_variances(
     angles = np.asarray(theta, dtype=float)
     out = np.zeros((len(q), n))
     if key_covariance is not None:
-        u = rotated(q, angles, n)
+        u = rotate(q, angles, n)
         out += np.einsum("hxa,hab,hxb->hx", u, key_covariance, u, optimize=True)
     if query_covariance is not None:
-        v = rotated(k, -angles, n)
+        v = rotate(k, -angles, n)
         out += np.einsum("hxa,hab,hxb->hx", v, query_covariance, v, optimize=True)
     if query_covariance is not None and key_covariance is not None:
-        turns = rotated(np.eye(q.shape[-1]), angles, n)  # turns[b, x] is Θ_x of the unit vector b
+        turns = rotate(np.eye(q.shape[-1]), angles, n)  # turns[b, x] is Θ_x of the unit vector b
         turned = np.einsum("bxa,hbc,cxd->hxad", turns, query_covariance, turns, optimize=True)
         out += np.einsum("hxad,had->hx", turned, key_covariance)
     return out

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 
 from posbias.comparison.distances import normalised_wasserstein, unit
 from posbias.comparison.fits import power_fit, recency_fit
-from posbias.comparison.multiplicity import decided
+from posbias.comparison.multiplicity import decide
 from posbias.measure.corpus import known_units
 from posbias.predict import find, position_kernels
 from posbias.report.scoring import SCORED, gain_rows, score_rows
@@ -133,7 +133,7 @@ def gain_table(
 
     Columns are ``model``, ``before``, ``after``, ``gain`` in W₁, its 95% interval over documents, ``low`` to ``high``,
     with both distances taken on the same resampled documents, the p value of no gain, and its sign where it stands
-    among those of all models (:func:`~posbias.comparison.multiplicity.decided`), ``decided``.
+    among those of all models (:func:`~posbias.comparison.multiplicity.decide`), ``decided``.
     """
     rows = []
     for model in models:
@@ -155,7 +155,7 @@ def with_decisions(table: pd.DataFrame, family: Sequence[str]) -> pd.DataFrame:
     """
     signs = pd.Series(0, index=table.index)
     for _, own in table.groupby(list(family), sort=False):
-        signs[own.index] = decided(own["gain"].to_numpy(), own["p_value"].to_numpy())
+        signs[own.index] = decide(own["gain"].to_numpy(), own["p_value"].to_numpy())
     return table.assign(decided=signs)
 
 

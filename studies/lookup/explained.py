@@ -15,7 +15,7 @@ import xarray as xr
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from posbias.comparison.multiplicity import decided, sign_p_value
+from posbias.comparison.multiplicity import decide, sign_p_value
 from posbias.comparison.resampling import interval, resample_weights
 from posbias.measure.instrument import Instrument
 from posbias.provenance import versions
@@ -136,5 +136,5 @@ def explained_table(
     table = pd.DataFrame(rows)
     signs = pd.Series(0, index=table.index)
     for _, own in table.groupby("part"):
-        signs[own.index] = decided(own["gain"].to_numpy(), own["p_value"].to_numpy())
+        signs[own.index] = decide(own["gain"].to_numpy(), own["p_value"].to_numpy())
     return table.assign(decided=signs)

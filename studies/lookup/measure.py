@@ -28,7 +28,7 @@ from posbias.models.biases import added_biases, given_biases
 from posbias.models.description import description_text
 from posbias.provenance import versions
 from posbias.rollout.influence import influence_profile
-from posbias.rollout.position_bias import NoBias, described
+from posbias.rollout.position_bias import NoBias, describe
 from studies.additions import EVALUATIONS, Additions, Attempt, strengthened
 from studies.additions import Setting as Numbers
 from studies.lookup.network import load, untrained
@@ -191,7 +191,7 @@ def taken_back(setting: Setting) -> Description:
     [{'kind': 'log', 'alpha': 0.5}]
     """
     if setting.position_bias is None or setting.encoding == "flat" or setting.tokens > 1:
-        return described(NoBias())
+        return describe(NoBias())
     found: Description = strengthened(setting.position_bias, -1.0)
     return found
 

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Complex, Float
 
 from posbias.errors import Numbers
 from posbias.rollout.kernels import attention_kernel
-from posbias.rollout.logits import position_logits, rope_logits, rotated
+from posbias.rollout.logits import position_logits, rope_logits, rotate
 from posbias.rollout.masks import Mask, causal
 from studies.theorems.depth import Values, attention_floor, state_bound
 
@@ -232,7 +232,7 @@ def opposed_network(
     [0.25]
     """
     a, eye = np.asarray(value_norms, dtype=float), np.eye(2)
-    X = np.tile(eye[0], (n, 1)) if theta is None else rotated(eye[0], [-theta], n)
+    X = np.tile(eye[0], (n, 1)) if theta is None else rotate(eye[0], [-theta], n)
     X[0] *= -1
     W_qk = np.tile(logit * np.sqrt(2) * eye, (a.size, 1, 1))
     angles = None if theta is None else np.array([theta])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from posbias.comparison.multiplicity import decided, holm, sign_p_value
+from posbias.comparison.multiplicity import decide, holm, sign_p_value
 from studies.statistics.coverage import coverage
 
 
@@ -44,7 +44,7 @@ def test_holm_is_the_closure_of_bonferroni():
 
 def test_families_make_a_false_claim_no_more_often_than_they_say():
     p = np.random.default_rng(1).uniform(size=(2000, 10))
-    assert np.mean([(decided(np.ones(10), row) != 0).any() for row in p]) < 0.065
+    assert np.mean([(decide(np.ones(10), row) != 0).any() for row in p]) < 0.065
     assert (p <= 0.05).any(1).mean() > 0.3
 
 

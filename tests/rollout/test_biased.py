@@ -10,7 +10,7 @@ from posbias.rollout import masks
 from posbias.rollout.influence import influence_profile, rollout_matrix
 from posbias.rollout.kernels import attention_kernel
 from posbias.rollout.logits import content_logits
-from posbias.rollout.position_bias import AlibiBias, FlatBias, LogBias, NoBias, RatioBias, described
+from posbias.rollout.position_bias import AlibiBias, FlatBias, LogBias, NoBias, RatioBias, describe
 from posbias.rollout.structured import biased_kernels, head_kernel
 from posbias.rollout.untrained import aligned_profile, untrained_profile
 
@@ -68,12 +68,12 @@ def test_heads_are_mixed_by_their_weights(n=300):
 
 
 MIXED = [
-    [described(FlatBias(2.0)), described(AlibiBias(0.3)), described(LogBias(1.0))],
-    [described(NoBias()), described(FlatBias(3.0)), described(LogBias(2.0))],
+    [describe(FlatBias(2.0)), describe(AlibiBias(0.3)), describe(LogBias(1.0))],
+    [describe(NoBias()), describe(FlatBias(3.0)), describe(LogBias(2.0))],
 ]
 
 
-@pytest.mark.parametrize("biases", [described(LogBias(1.2)), described(FlatBias(2.0)), MIXED[0], MIXED])
+@pytest.mark.parametrize("biases", [describe(LogBias(1.2)), describe(FlatBias(2.0)), MIXED[0], MIXED])
 def test_profiles_and_both_laws_against_matrices(biases, n=40):
     lambda_ = [0.3, 0.6]
     kernels = biased_kernels(2, biases, weights=None)
@@ -104,7 +104,7 @@ def test_refused(changes, message):
         biased_kernels(**{"T": 2, "biases": MIXED[0], **changes})
 
 
-SHORT = {"sequence_length": 30, "num_layers": 2, "position_bias": described(FlatBias(2.0))}
+SHORT = {"sequence_length": 30, "num_layers": 2, "position_bias": describe(FlatBias(2.0))}
 SHORT["lambda_schedule_config"] = {"schedule_type": "constant", "lambda_const": 0.4}
 
 

@@ -11,7 +11,7 @@ from posbias.rollout.position_bias import (
     LogBias,
     NoBias,
     RatioBias,
-    described,
+    describe,
     exponential_integral_inverse,
     layered_biases,
     position_bias,
@@ -22,7 +22,7 @@ ALL = [NoBias(), AlibiBias(0.5), AlibiBias(-0.2), LogBias(1.4), FlatBias(2.0), R
 
 @pytest.mark.parametrize("bias", ALL, ids=lambda bias: bias.kind)
 def test_a_description_gives_the_bias_back(bias):
-    assert position_bias(described(bias)) == bias
+    assert position_bias(describe(bias)) == bias
 
 
 def test_logits_by_hand():

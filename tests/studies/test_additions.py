@@ -7,7 +7,7 @@ from measuring import make, prompts
 
 from posbias.design import Attended, choose_bias, power
 from posbias.measure.instrument import Instrument
-from posbias.rollout.position_bias import AlibiBias, LogBias, NoBias, described, layered_biases
+from posbias.rollout.position_bias import AlibiBias, LogBias, NoBias, describe, layered_biases
 from studies.additions import Additions, Attempt, bezier_curve, genetic_search, proposed, strengthened
 
 
@@ -24,8 +24,8 @@ def test_proposals_are_as_many_as_asked_for_and_of_every_kind():
     assert len(shares) == 6 and max(shares) == 1
     assert [part["kind"] for part in found[3.0, 0.5]] == ["none"] * 3 + ["flat"] * 3
     assert found[0.0, 1.5] == strengthened(choose_bias(model, "log").description, 1.5)
-    assert strengthened(described(AlibiBias(-0.2)), 0.5) == described(AlibiBias(-0.1))
-    assert strengthened(described(power(-2.0)), 0.25) == described(LogBias(-0.5))
+    assert strengthened(describe(AlibiBias(-0.2)), 0.5) == describe(AlibiBias(-0.1))
+    assert strengthened(describe(power(-2.0)), 0.25) == describe(LogBias(-0.5))
 
 
 def test_curves_by_hand():
@@ -67,7 +67,7 @@ def test_additions_act_and_their_searches_try_as_many(name):
             assert not torch.allclose(instrument.measure(ids).influence, plain, rtol=1e-3), way
     assert added.temperatures("temperatures", (1.0,) * 4).tolist() == [2, 2, 2]
     assert added.temperatures("temperature", (0.5,)).tolist() == [0.5] * 3
-    assert added.temperatures("chosen", tried[0]).tolist() == [1] * 3 and added.bias(
-        "temperature", (1.0,)
-    ) == described(NoBias())
+    assert added.temperatures("chosen", tried[0]).tolist() == [1] * 3 and added.bias("temperature", (1.0,)) == describe(
+        NoBias()
+    )
     torch.testing.assert_close(instrument.measure(ids).influence, plain)

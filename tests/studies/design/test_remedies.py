@@ -17,7 +17,7 @@ from posbias.models.biases import added_biases
 from posbias.models.loading import Source
 from posbias.predict import predict
 from posbias.rollout.influence import influence_profile
-from posbias.rollout.position_bias import FlatBias, LogBias, NoBias, described, layered_biases
+from posbias.rollout.position_bias import FlatBias, LogBias, NoBias, describe, layered_biases
 from posbias.settings import Settings
 from posbias.shipped import held_out_modules
 from studies.additions import Attempt
@@ -119,9 +119,9 @@ def test_the_study_measures_what_the_settings_say(found, settings):
 def test_scales_and_biases_are_those_of_their_formulas(settings):
     session = Session(settings)
     own = Remedies(session.instrument, session.ids)
-    assert own.bias("log", (1.5,)) == described(LogBias(1.5)) and own.bias("flat", (2.0,)) == described(FlatBias(2.0))
-    assert own.bias("mixed flat", (2.0,)) == [described(NoBias())] * 2 + [described(FlatBias(2.0))] * 2
-    assert own.bias("layers", (1.0,) * 4) == described(NoBias())
+    assert own.bias("log", (1.5,)) == describe(LogBias(1.5)) and own.bias("flat", (2.0,)) == describe(FlatBias(2.0))
+    assert own.bias("mixed flat", (2.0,)) == [describe(NoBias())] * 2 + [describe(FlatBias(2.0))] * 2
+    assert own.bias("layers", (1.0,) * 4) == describe(NoBias())
     assert (own.scales("layers", (3.0,) * 4) == 3).all() and (own.scales("one scale", (2.0,)) == 2).all()
     by_head = own.scales("heads", (1.2, 1.8))
     for name in KNOWN:

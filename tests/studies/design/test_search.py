@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from posbias.design import closed_forms
-from posbias.rollout.position_bias import described
+from posbias.rollout.position_bias import describe
 from posbias.rollout.structured import biased_kernels
 from posbias.rollout.untrained import untrained_profile
 from studies.design import search
@@ -38,7 +38,7 @@ def gated(rng, T=3, knots=(1.0, 3.0, 12.0), parallel=False):
 @pytest.mark.parametrize("x", [-1.5, 1.2])
 def test_smooth_kernels_are_the_engines(kind, x):
     found = smooth_kernel(kind, torch.tensor(x, dtype=torch.float64), 30)
-    np.testing.assert_allclose(found, biased_kernels(1, described(to_bias(kind, x))).dense(0, 30), atol=1e-14)
+    np.testing.assert_allclose(found, biased_kernels(1, describe(to_bias(kind, x))).dense(0, 30), atol=1e-14)
 
 
 @pytest.mark.parametrize("x", [0.0, 1.2])
@@ -47,7 +47,7 @@ def test_the_smooth_flat_kernel_lies_between_steps_of_the_engines(x):
     n, bias = 30, to_bias("flat", x)
     smooth, exact = (
         smooth_kernel("flat", torch.tensor(x, dtype=torch.float64), n).numpy(),
-        biased_kernels(1, described(bias)).dense(0, n),
+        biased_kernels(1, describe(bias)).dense(0, n),
     )
     np.testing.assert_allclose(smooth.sum(1), 1.0, atol=1e-14)
     keys = (np.arange(n) + 1) * np.exp(-bias.cutoff) - 0.5
@@ -71,7 +71,7 @@ def test_a_small_search_finds_what_brute_force_finds(law):
     """Two free heads: no pair of a fine grid over all mixtures of kinds is nearer by more than its width allows."""
     n, lambda_ = 24, np.full(4, 0.4)
     task = Task(uniform(n), lambda_ if law == "sizes" else even_gains(lambda_ / (1 - lambda_)), 3, 1)
-    choices = [described(to_bias(kind, x)) for kind in search.KINDS for x in np.linspace(*limits(kind, n), 9)]
+    choices = [describe(to_bias(kind, x)) for kind in search.KINDS for x in np.linspace(*limits(kind, n), 9)]
     local = closed_forms(lambda_, 3, 1)["no bias"][:1]
     best = min(task.distance([*local, *heads]) for heads in combinations_with_replacement(choices, 2))
     found = task.distance(design(task))

@@ -3,7 +3,7 @@
 import numpy as np
 
 from posbias.rollout import masks
-from posbias.rollout.logits import rope_logits, rotated
+from posbias.rollout.logits import rope_logits, rotate
 from studies.ladder.rotary_kernels import RotaryMeans, distance_kernels, distance_logits, distance_variances
 
 RNG = np.random.default_rng(0)
@@ -45,7 +45,7 @@ def test_variances_are_those_of_a_sample():
             q, k = (rng.multivariate_normal(m, S, 100_000) for m, S in ((Q[h], C[h]), (K[h], D[h])))
             q = q if "query_covariance" in which else Q[h][None]
             k = k if "key_covariance" in which else K[h][None]
-            sample = (rotated(q, THETA, 5) * k[:, None]).sum(-1).var(0)
+            sample = (rotate(q, THETA, 5) * k[:, None]).sum(-1).var(0)
             assert np.allclose(found[h], sample, rtol=0.03)
     assert not distance_variances(Q, K, THETA, 5).any()
 
