@@ -83,15 +83,17 @@ def checked(cls: Made) -> Made:
         try:
             init(self, *values, **named)
         except pydantic.ValidationError as error:
-            raise refusal(error) from None
+            raise refusal(error, cls) from None
 
     cls.__init__ = one_line  # type: ignore[misc]
     return cls
 
 
-def refusal(error: pydantic.ValidationError) -> ValueError:
-    """Return the first thing that pydantic found, in the one form of a message."""
+def refusal(error: pydantic.ValidationError, cls: type) -> ValueError:
+    """Return the first thing that pydantic found in the fields of a class, in the one form of a message."""
     first = error.errors()[0]
+    field = first["loc"][0] if first["loc"] else ""
+    name = fields(cls)[field].name if isinstance(field, int) else field  # by its place
     kind, context = first["type"], first.get("ctx", {})
     if kind == "value_error":
         return ValueError(context["error"])
@@ -103,7 +105,7 @@ def refusal(error: pydantic.ValidationError) -> ValueError:
         "string_type": "a text",
         "literal_error": str(context.get("expected")).replace("'", ""),
     }.get(kind, first["msg"])
-    return errors.invalid(str(first["loc"][0]), expected, repr(first["input"]))
+    return errors.invalid(name, expected, repr(first["input"]))
 
 
 def as_text(value: Any) -> Any:

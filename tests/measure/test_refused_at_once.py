@@ -109,5 +109,7 @@ def test_the_doors_have_the_same_words_and_defaults():
     assert all(front[name].default == options[name] for name in ("prompts", "length", "dataset"))
     given = {name: options[name] for name in settings_of(Corpus, Settings)}
     assert chosen_settings(None, given, untrained=False) == chosen_settings(None, {}, untrained=False)
+    with pytest.raises(ValueError, match="^prompts: expected an integer of at least 1, received 0$"):
+        Settings(None, None, 0)
     with pytest.raises(ValueError, match="measure: expected settings among dataset, .*, received colour"):
         chosen_settings(None, {"colour": 1}, untrained=False)
