@@ -63,13 +63,18 @@ def fit(form: str, r: Float[np.ndarray, "m"], q: Float[np.ndarray, "m"], start: 
     def off(x: np.ndarray) -> np.ndarray:
         return np.asarray(np.logaddexp(x[0], x[1] + np.log(_fall(form, r, np.exp(x[2])))) - z)
 
+    def slopes(x: np.ndarray) -> np.ndarray:
+        falls = -np.exp(x[2]) * (np.log1p(r) if form == "power" else r)  # the logarithm of the fall, and its slope
+        above = 1 / (1 + np.exp(x[1] + falls - x[0]))
+        return np.stack([above, 1 - above, (1 - above) * falls], axis=1)
+
     rates = [0.5, 1.0, 2.0] if form == "power" else [1 / 100, 1 / 20, 1 / 4]
     starts = [(z.min(), z[0], np.log(rate)) for rate in rates] + [(z.min() - 5, z[0], np.log(rates[1]))]
     if start is not None:
         starts = [(np.log(start.gamma), np.log(start.beta), np.log(start.rate))]
     bounds = ([-40.0, -40.0, -9.0], [5.0, 5.0, 2.5])
     found = min(
-        (least_squares(off, np.clip(x, *bounds), bounds=bounds, xtol=1e-5, ftol=1e-7) for x in starts),
+        (least_squares(off, np.clip(x, *bounds), slopes, bounds, xtol=1e-5, ftol=1e-7) for x in starts),
         key=lambda x: x.cost,
     )
     return Fit(form, *(float(value) for value in np.exp(found.x)))
