@@ -3,7 +3,7 @@
 A model is opened and measured, the measurement predicts by rollout, and profiles are compared::
 
     m = posbias.open("reference/bloom-8").measure(prompts=200, length=256)
-    posbias.compare(m.rollout("b"), m.influence)
+    posbias.compare(m.rollout("layer-shares"), m.influence)
 
 Without a model, masks and logits make kernels, kernels make rollouts, rollouts make profiles:
 

@@ -26,8 +26,8 @@ class Asked:
 
     variant: str | None = setting(
         None,
-        "Of a measurement: the name of a prediction as in its report, such as attention-only (a), layer-shares (b), "
-        "layer-shares-self (c), measured-attention, head-gains-squared or value-maps; a wrong one shows all. Of a "
+        "Of a measurement: the name of a prediction as in its report, such as attention-only, layer-shares, "
+        "layer-shares-self, measured-attention, head-gains-squared or value-maps; a wrong one shows all. Of a "
         "configuration: head-gains-added (its rollout, unless given), or head-gains-squared with the gains λ/(1-λ).",
     )
     norm: Literal["frobenius", "token"] | None = setting(
