@@ -27,18 +27,19 @@ SHARED = ("studies.results", "studies.making", "studies.train", "studies.checkpo
 SHARED += ("studies.reference", "studies.untrained_profiles", "studies.interventions")
 """What every study may import beside posbias."""
 BUDGETS = {
-    "posbias/rollout": (2195, "1,500 were planned: 1,100 are code, the others text of public names"),
+    "posbias/rollout": (2185, "1,500 were planned: 1,100 are code, the others text of public names"),
     "posbias/comparison": (680, "600 are planned: a ceiling until then"),
     "posbias/design.py": (262, "250 were planned: a bias for each layer, and flat logits, are what --kind offers"),
     "posbias/report": (900, ""),
     "posbias/predict.py": (480, "400 were planned: kernels whole, in cells, beside sinks; contributions came"),
+    "posbias/*.py": (1110, "900, and what can be set, which was in measure: all files of the ground"),
     "posbias/configuration.py": (230, "200 were planned: each field is named in what refuses it"),
     "posbias/explain": (650, "550 were planned: places, deletions, orders and answers are each a column of the page"),
     "posbias/lookup": (1000, "800 were planned: rows of a user's own, three tasks, three arms and a verdict"),
     "posbias/models": (2436, "1,500 are planned: a ceiling until then"),
     "posbias/measure": (4020, "2,800 are planned: a ceiling until then; a lookup of rows at the front door"),
     "posbias/cli": (775, "600 are planned: a ceiling until then"),
-    "posbias": (14760, "11,000 are planned: a ceiling until then"),
+    "posbias": (14660, "11,000 are planned: a ceiling until then"),
     "studies": (16290, "16,000 are planned: a ceiling until then; copying by place came from posbias"),
     "bookkit": (2560, "2,400 are planned; how a figure is kept in words came from posbias"),
     "tests": (19400, "16,000 are planned: a ceiling until then"),
@@ -116,6 +117,9 @@ def test_a_notebook_without_widgets_is_not_told_so():
 @pytest.mark.parametrize("folder", BUDGETS)
 def test_lines_are_within_their_budget(folder):
     most, _ = BUDGETS[folder]
-    files = [ROOT / folder] if folder.endswith(".py") else (ROOT / folder).rglob("*.py")
+    files = (ROOT / folder).rglob("*.py")
+    if folder.endswith(".py"):  # those that have a budget of their own aside
+        own = {*BUDGETS} - {folder}
+        files = [path for path in ROOT.glob(folder) if path.relative_to(ROOT).as_posix() not in own]
     lines = sum(len(path.read_text().splitlines()) for path in files)
     assert 0 < lines <= SLACK * most, f"{folder}: {lines} lines, of {most}"
