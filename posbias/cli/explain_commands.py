@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,18 +24,14 @@ def register(app: typer.Typer) -> None:
 
 @with_options(opening=[Opening], measuring=MEASURING)
 def explain(
-    prompt: Annotated[Path, typer.Option("--prompt", "-p", help="Text file: the prompt, without its last line break.")],
+    prompt: Annotated[Path, typer.Option("--prompt", "-p", help="Text; or .json: messages, or a row as of lookup.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="HTML file to write (.html).")],
     subject: MODEL = None,
     answer: Annotated[
         str | None, typer.Option(help="What follows the prompt: influence is on the log-probability of all of it.")
     ] = None,
     target: Annotated[
-        str,
-        typer.Option(
-            help="What influence belongs to: top (the likeliest next token), next (the first of --answer) or "
-            "the text of a token, such as ' Paris'."
-        ),
+        str, typer.Option(help="top (the likeliest next token), next (the first of --answer) or a token as ' Paris'.")
     ] = "top",
     segments: Annotated[
         str, typer.Option(help=r"Separator of the prompt's segments, \n for a line break; empty for one segment.")
@@ -43,13 +40,14 @@ def explain(
         Path | None, typer.Option(help="Measurement of this model on prompts of as many tokens (.nc), or --prompts.")
     ] = None,
     prompts: Annotated[int, typer.Option("--prompts", "-N", help="Other prompts that tell what places have.")] = 32,
-    reorder: Annotated[int, typer.Option(help="Random orders of the segments to measure; the last one stays.")] = 0,
+    no_profile: Annotated[bool, typer.Option("--no-profile", help="Without other prompts.")] = False,
+    no_deletions: Annotated[bool, typer.Option("--no-deletions", help="Delete no segment.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output if it is there.")] = False,
     *,
     opening: dict[str, Any],
     measuring: dict[str, Any],
 ) -> None:
-    """Explain one prompt: influence of its parts, what their places have in other prompts, and deletions as a check."""
+    """Explain one prompt: what deleting each part changes, beside its influence, contributions and its place's."""
     from posbias.explain.prompt import check_asked
     from posbias.models.opening import check_model
 
@@ -57,9 +55,10 @@ def explain(
     check_model(model)
     check_output(output, ".html", overwrite=overwrite)
     try:
-        text = prompt.read_text(encoding="utf-8").removesuffix("\n")
-    except UnicodeDecodeError:
-        raise errors.invalid(f"prompt {prompt}", "text in UTF-8", "other bytes") from None
+        text: Any = prompt.read_text(encoding="utf-8").removesuffix("\n")
+        text = json.loads(text) if prompt.suffix == ".json" else text
+    except ValueError as error:
+        raise errors.invalid(f"prompt {prompt}", "text in UTF-8, JSON of .json", errors.short(error)) from None
     refuse_same(output, prompt)
     check_asked(text, target, answer)
     import posbias
@@ -68,6 +67,7 @@ def explain(
     asked = {name: value for name, value in measuring.items() if value is not None} | {"prompts": prompts}
     opened = posbias.open(model, **opening)
     found = opened.explain(
-        text, target=target, answer=answer, segments=separator, profile=profile, reorder=reorder, **asked
-    )
+        text, target=target, answer=answer, segments=separator, profile=False if no_profile else profile,
+        deletions=not no_deletions, progress=True, **asked,
+    )  # fmt: skip
     typer.echo(f"{found!r}\n{found.report(output)}: page")

@@ -28,16 +28,13 @@ class Explanation:
         A token a row: its text, its segment (0 for start tokens), its ``share`` of influence, and ``profile``, the mean
         share of its place in other prompts.
     segments
-        A segment a row: its text, number of tokens, ``share`` and ``profile``; ``without_position``, its share divided
-        by its place's, normalised over segments, with a 95% interval, ``low`` to ``high``, over the documents of the
-        profile; ``removed``, the change of the target's log-probability, in nats, without the segment; ``if_first`` and
-        ``if_last``, the change of its log share, in nats, that the profile expects if it came first, or directly before
-        the last segment, which stays.
-    moves
-        Of other orders, an order and segment a row: its place, and the measured and the expected change of its log
-        share, in nats; None unless asked for.
+        A segment a row: its ``label`` (its heading, or its number), its text and number of tokens; ``removed``, the
+        change of the target's log-probability, in nats, without the segment; its ``share`` of influence;
+        ``contributed``, its share of the contributions to the state of the prompt's last token; ``profile``, the share
+        of its place; ``without_position``, its share divided by its place's, normalised over segments, with a 95%
+        interval, ``low`` to ``high``, over the documents of the profile. What was not measured is missing.
     profile
-        The measurement of other prompts.
+        The measurement of other prompts, None without one.
     """
 
     model: str
@@ -45,16 +42,7 @@ class Explanation:
     value: float
     tokens: pd.DataFrame
     segments: pd.DataFrame
-    moves: pd.DataFrame | None
-    profile: Measurement
-
-    @property
-    def foretold(self) -> tuple[int, int] | None:
-        """How many changes by other orders had the sign that the profile gives them, of how many; None without any."""
-        if self.moves is None:
-            return None
-        right = self.moves["right"].dropna()
-        return int(right.sum()), len(right)
+    profile: Measurement | None
 
     def report(self, path: str | PathLike[str]) -> Path:
         """Write one HTML page that needs no other file and no network, and return its path.
@@ -81,20 +69,19 @@ class Explanation:
         facts = {
             "prompt": f"{len(self.tokens)} tokens in {len(self.segments)} segments, {self.model}",
             "target": f"{self.target}: {self.value:.4g}",
-            "profile": self.profile.described,
         }
-        if self.foretold is not None:
-            facts["other orders"] = "{} of {} changes have the sign that the profile gives".format(*self.foretold)
+        if self.profile is not None:
+            facts["profile"] = self.profile.described
         return facts
 
     def _table(self) -> pd.DataFrame:
         """Return the segments as they are printed, without what is missing for all of them."""
-        names = {"share": "share", "profile": "its place's", "without_position": "without position", "low": "from"}
-        names |= {"high": "to", "removed": "deleted"}
+        names = {"label": "segment", "removed": "deleted", "share": "gradient", "contributed": "contributions"}
+        names |= {"profile": "its place's", "without_position": "without position", "low": "from", "high": "to"}
         table = self.segments[[*names]].rename(columns=names).dropna(axis=1, how="all").round(3)
-        table.insert(0, "text", self.segments["text"].map(line))
+        table.insert(1, "text", self.segments["text"].map(line))
         return table
 
     def __repr__(self) -> str:
         facts = [f"{name}: {value}" for name, value in self._facts().items()]
-        return "\n".join([*facts, self._table().to_string(na_rep="–", index_names=False), *answer(self.segments)])
+        return "\n".join([*facts, self._table().to_string(na_rep="–", index=False), *answer(self.segments)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -13,7 +13,10 @@ import numpy as np
 from jaxtyping import Int
 
 from posbias import errors
-from posbias.measure.corpus import _without, start_tokens
+from posbias.lookup.contexts import Ask, read_row
+from posbias.lookup.prompts import answer_tokens, use_template, write_prompt, write_question
+from posbias.measure.corpus import _text as text_of
+from posbias.measure.corpus import _without, is_conversation, start_tokens
 
 WIDTH = 36
 """Characters of a segment that a line shows."""
@@ -31,26 +34,57 @@ class Prompt:
     texts: tuple[str, ...]
     answer: tuple[int, ...] = ()
 
-    def ordered(self, order: Sequence[int] | range | Int[np.ndarray, "S"]) -> Int[np.ndarray, "k"]:
-        """Return the positions of the start tokens and of these segments, one segment after another.
 
-        >>> Prompt(np.arange(4), ("",) * 4, np.array([-1, 0, 0, 1]), ("", "")).ordered([1, 0]).tolist()
-        [0, 3, 1, 2]
-        """
-        return np.concatenate([np.flatnonzero(self.segment == k) for k in (-1, *order)])
+HEADING = re.compile(r"\W*((?:document|passage|source|section|chunk|chapter|part)\W{0,2}\d+)\b|#+ *([^\n]+)", re.I)
+"""How a segment names itself: a noun with a number, or a line of markdown."""
 
 
 def check_asked(text: Any, target: str, answer: Any) -> None:
-    """Raise ValueError for a prompt or an answer that is no text, before anything is loaded."""
-    if not isinstance(text, str) or not text.strip():
-        raise errors.invalid("text", "a text", "an empty one" if isinstance(text, str) else type(text).__name__)
-    errors.text("text", text)
+    """Raise ValueError for a prompt or an answer that is none, before anything is loaded."""
+    if isinstance(text, Mapping):
+        read_row("documents", {"answer": answer, "gold": 0, **text})
+    elif is_conversation(text):
+        if text[-1]["role"] == "assistant":
+            raise errors.invalid("messages", "a last one that is to be answered", "one of the assistant")
+    elif not isinstance(text, str) or not text.strip():
+        expected = "a text, messages with a role and a content, or documents with a question and an answer"
+        received = "an empty one" if isinstance(text, str) else type(text).__name__
+        raise errors.invalid("text", expected, received)
+    else:
+        errors.text("text", text)
     if answer is None and target == "next":
         raise errors.invalid("answer", "a text, whose first token is the target next", "none")
     if answer is not None:
         if not isinstance(answer, str) or not answer:
             raise errors.invalid("answer", "a text", repr(answer))
         errors.text("answer", answer)
+
+
+def written(
+    tokenizer: Any, text: Any, segments: str | Sequence[str] | None, answer: str | None
+) -> tuple[str, str | Sequence[str] | None, str | None]:
+    """Return text, segments and answer of a prompt: of messages what the chat template makes of them.
+
+    Documents with a question are written as :meth:`~posbias.measure.model.Model.lookup` writes them, each a segment.
+    """
+    if isinstance(text, Mapping):
+        begin = str(text.get("begin") or "")
+        ask = Ask(tuple(x.strip() for x in text["documents"]), text["question"], "", begin)
+        whole = write_prompt(tokenizer, write_question("documents", ask), begin, use_template(tokenizer, None))
+        parts = [f"Document {k}: {x}" for k, x in enumerate(ask.documents, 1)]
+        answer = str(text.get("answer") or answer)
+        return whole, parts, answer if use_template(tokenizer, None) and not begin else f" {answer}"
+    return (text if isinstance(text, str) else text_of(tokenizer, text, "messages")), segments, answer
+
+
+def label(text: str, number: int) -> str:
+    r"""Return what a segment calls itself, else its number.
+
+    >>> label("Document 3: It is a bridge.", 5), label("## Costs\nHigh.", 2), label("It is.", 4)
+    ('Document 3', 'Costs', 'segment 4')
+    """
+    found = HEADING.match(text.lstrip())
+    return line(found[1] or found[2]) if found else f"segment {number}"
 
 
 def tokenise(
@@ -80,7 +114,7 @@ def tokenise(
         (*(str(tokenizer.decode([token])) for token in front), *_cut(text, [starts[0], *first[1:]])),
         np.concatenate([np.full(len(front), -1), segment]),
         _cut(text, starts),
-        () if answer is None else _answer_tokens(bare, text, encoding["input_ids"], answer),
+        () if answer is None else answer_tokens(bare, text, encoding["input_ids"], answer),
     )
 
 
@@ -113,15 +147,6 @@ def borders(text: str, segments: str | Sequence[str] | None) -> list[int]:
         expected = "a separator, or texts, that leave two parts or more (none for one)"
         raise errors.invalid("segments", expected, repr(segments)[:60])
     return [0, *kept[1:]]
-
-
-def _answer_tokens(bare: Callable[[str], Any], text: str, ids: list[int], answer: str) -> tuple[int, ...]:
-    """Return the tokens of an answer that follows the text."""
-    both = bare(text + answer)["input_ids"]
-    after = both[len(ids) :] if both[: len(ids)] == ids else bare(answer)["input_ids"]
-    if not after:
-        raise errors.invalid("answer", "a token or more", repr(answer))
-    return tuple(after)
 
 
 def line(text: str, width: int = WIDTH) -> str:

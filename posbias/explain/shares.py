@@ -37,12 +37,6 @@ def without_position(share: Float[np.ndarray, "S"], expected: Float[np.ndarray, 
     return np.asarray(left / left.sum(-1, keepdims=True))
 
 
-def centred_logs(share: Float[np.ndarray, "*B S"]) -> Float[np.ndarray, "*B S"]:
-    """Return logarithms less their mean: shares of segments among themselves, in nats."""
-    logs = np.log(share)
-    return np.asarray(logs - logs.mean(-1, keepdims=True))
-
-
 def place_shares(profile: Measurement) -> tuple[Float[np.ndarray, "n"], Float[np.ndarray, "B n"] | None]:
     """Return the mean share of influence by position, and that of resampled documents.
 

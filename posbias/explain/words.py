@@ -1,14 +1,11 @@
-"""What a table of segments says, in sentences: which has most, and why; what deletions do; the place with most."""
+"""What a table of segments says, in sentences: which deletion matters most, and whether the others agree."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from posbias.explain.prompt import line
-from posbias.explain.shares import centred_logs
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,16 +20,15 @@ def answer(segments: pd.DataFrame) -> list[str]:
     if len(segments) < 2:
         return []
     table = segments if len(segments) < 3 else segments.iloc[:-1]
-    most, (best, second) = table["share"].idxmax(), table["without_position"].nlargest(2).index
-    whole, place = (np.exp(centred_logs(table[name].to_numpy())) for name in ("share", "profile"))
-    at, density, tried = table.index.get_loc(most), table["profile"] / table["tokens"], table["removed"].notna().any()
+    ways = {"gradient": table["share"], "contributions": table["contributed"]}
+    tops = {way: int(x.idxmax()) for way, x in ways.items() if x.notna().all()}
+    removed, known = table["removed"], bool(table["profile"].notna().all())
+    tried = bool(removed.notna().any())
+    best, second = table["without_position"].nlargest(2).index if known else (0, 0)
     template = Environment(trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
     words = template.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
-        table=table, line=line, most=most, best=best, second=second,
+        table=table, line=line, tops=tops, best=best, second=second, known=known,
         last=segments["share"].iloc[-1] if len(segments) > 2 else None,
-        overlaps=table["low"][best] <= table["high"][second],
-        whole=whole[at] if len(table) > 2 else None, place=place[at],
-        least=table["removed"].idxmin() if tried else None, raised=table["removed"].idxmax() if tried else None,
-        dense=density.idxmax(), thin=density.idxmin(), ratio=density.max() / density.min(),
+        least=int(removed.idxmin()) if tried else None, raised=int(removed.idxmax()) if tried else None,
     )  # fmt: skip
     return words.splitlines()

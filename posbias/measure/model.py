@@ -138,19 +138,17 @@ class Model:
         answer: str | None = None,
         segments: str | Sequence[str] | None = "\n\n",
         profile: Any = None,
-        reorder: int = 0,
+        deletions: bool = True,
         progress: bool | None = None,
         **settings: Any,
     ) -> Explanation:
-        """Measure one prompt: the influence of its tokens and segments, beside what their places have in other prompts.
-
-        A segment's share is divided by its place's, which leaves what it has for what it says; each segment is deleted
-        once as a check.
+        """Say what one prompt's target depends on: each segment is deleted, beside its influence and contributions.
 
         Parameters
         ----------
         text
-            The prompt.
+            The prompt; or messages with a role and a content, for the chat template; or a mapping with ``documents``,
+            ``question``, and ``answer`` and ``begin`` if you like, written as :meth:`lookup` writes them.
         target, against, of
             As in :meth:`measure`; ``next`` is the first token of ``answer``.
         answer
@@ -159,9 +157,9 @@ class Model:
             A separator; or texts that occur in the prompt, in their order; None for one segment.
         profile
             A measurement of this model on prompts of as many tokens, or its file; unless given, ``prompts`` (32) are
-            measured now, from ``dataset``.
-        reorder
-            In how many random orders of the segments influence is measured again; the last segment stays.
+            measured now, from ``dataset``; False for none.
+        deletions
+            Whether segments are deleted.
         progress
             As in :meth:`measure`.
         settings
@@ -182,7 +180,7 @@ class Model:
         asked = {"prompts": 32, "quantities": ALWAYS if row_of(self.config) else ALONE, **settings}
         how = {"target": target, "against": against, "of": of, "answer": answer, "segments": segments}
         with self._running(asked, progress) as (chosen, shown):
-            return explain(chosen, text, **how, profile=profile, reorder=reorder, progress=shown)  # type: ignore[arg-type]
+            return explain(chosen, text, **how, profile=profile, deletions=deletions, progress=shown)  # type: ignore[arg-type]
 
     def lookup(
         self,

@@ -1,7 +1,7 @@
-"""One prompt: influence of its parts, what is left without position, deletions, other orders, the page, refusals."""
+"""One prompt: influence of its parts, what is left without position, deletions, contributions, the page, refusals."""
 
+import json
 from html.parser import HTMLParser
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -10,16 +10,15 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed")
 
 import torch
+from lookup_worlds import TEMPLATE
 from measuring import LLAMA, WORDS, refused, save, status, text, write_documents
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, set_seed
 
 import posbias
-from posbias.explain.measure import Reader
-from posbias.explain.prompt import Prompt
-from posbias.explain.shares import by_segment, without_position
-from posbias.explain.target import Target
+from posbias.explain.shares import without_position
 from posbias.explain.words import answer
 from posbias.measure.measurement import Measurement
+from posbias.predict import predict
 
 PARTS = [text(9, 1), text(5, 2), text(7, 3), text(4, 4)]
 TEXT = "\n\n".join(PARTS)
@@ -135,42 +134,6 @@ def test_prompts_of_one_document_are_drawn_together(place):
     assert np.allclose(one[ends], five[ends]) and (one["high"] > one["low"]).all()
 
 
-def test_where_places_rise_a_segment_gains_most_in_the_last_one(place):
-    rising = np.exp(np.arange(N) / 5)[None].repeat(6, 0)
-    ends = explained(place, profile=chosen(place, range(6), influence_prompts=rising)).segments.iloc[:-1]
-    assert (ends["if_last"] >= ends["if_first"]).all() and (ends["if_last"] > ends["if_first"] + 0.1).any()
-    assert (ends["if_first"] < 1e-9).all() and (ends["if_last"] > -1e-9).all()
-
-
-def test_orders_of_a_product_are_foretold():
-    rng = np.random.default_rng(0)
-    segment = np.array([-1, 0, 0, 1, 1, 1, 2, 3, 3, 4])
-    where = rng.uniform(0.1, 3, segment.size)
-    says = torch.tensor(rng.uniform(0.1, 3, 5)[segment])  # by token id; start tokens are the last one's
-    instrument = SimpleNamespace(
-        measure=lambda ids, *_: SimpleNamespace(
-            influence=torch.tensor(where) * says[ids], target_value=torch.zeros(len(ids), dtype=torch.float64)
-        ),
-        tail=lambda ids, keep: torch.zeros(1, keep, 3),
-    )
-    settings = SimpleNamespace(batch_size=2, seed=0, precision=lambda: "float32")
-    prompt = Prompt(np.arange(segment.size), ("",) * segment.size, segment, ("",) * 5)
-    session = SimpleNamespace(instrument=instrument, settings=settings, tokenizer=SimpleNamespace(decode=str))
-    subject = Reader(prompt, Target((), None, "probability", ""), session)
-    (share,), _ = subject.influence(np.arange(segment.size)[None])
-    found = subject.move_segments(share, where / where.sum(), 7)
-    assert np.allclose(found["measured"], found["expected"]) and len(found) == 7 * 4
-    assert found["right"].dropna().all() and found["expected"].abs().max() > 0.1
-    seen = subject.foresee(where / where.sum())
-    assert np.isnan(seen[:, -1]).all()
-    for row, order in ((0, [2, 0, 1, 3, 4]), (1, [0, 1, 3, 2, 4])):
-        places = prompt.ordered(order)
-        moved, here = (np.log(by_segment(x, s)[:-1]) for x, s in ((where, segment[places]), (where, segment)))
-        assert np.isclose(seen[row, 2], (moved - moved.mean() - here + here.mean())[2])
-    worse = subject.move_segments(share, 1 / where / (1 / where).sum(), 7)
-    assert worse["right"].mean() < 0.5
-
-
 class Page(HTMLParser):
     """Collect what a page has: its tags, their attributes, and its text; an unclosed or a stray tag is an error."""
 
@@ -204,58 +167,88 @@ class Page(HTMLParser):
 def test_the_page_and_the_command(place, tmp_path, capsys):
     (tmp_path / "p.txt").write_text(TEXT.replace(PARTS[1], "<b>" + PARTS[1][3:]) + "\n")
     words = ["explain", str(place / "llama"), "-p", str(tmp_path / "p.txt"), "-o", str(tmp_path / "p.html")]
-    code, out, err = status(capsys, [*words, "--dataset", str(place / "d.jsonl"), "-N", "5", "--reorder", "2"])
+    code, out, err = status(capsys, [*words, "--dataset", str(place / "d.jsonl"), "-N", "5"])
     assert code == 0, err
-    assert "4 segments" in out and "without position" in out and "changes have the sign" in out
+    assert "4 segments" in out and "without position" in out and "The target depends most on segment" in out
     page = Page((tmp_path / "p.html").read_text())
     assert "script" not in page.seen and page.fetched == [] and "b" not in page.seen
     said = " ".join("".join(page.text).split())
-    for part in ("A gradient is local", "In other orders", "<b>", "log-probability", "The last segment has", "signs"):
+    for part in ("A gradient is local", "<b>", "log-probability", "Where the profile comes from", "95% interval"):
         assert part in said
-    assert "download" not in said
+    assert said.index("depends most on") < said.index("Segment by segment") < said.index("Token by token")
     assert page.seen.count("span") == 1 + 25 + 2  # <, b and > are a token each, in place of one
     code, _, err = status(capsys, words)
     assert code == 2 and "--overwrite" in err
+    code, out, err = status(capsys, [*words, "--overwrite", "--no-profile", "--no-deletions"])
+    assert code == 0 and "without position" not in out and "no deletion was tried" in out, err
+    said = " ".join("".join(Page((tmp_path / "p.html").read_text()).text).split())
+    assert "profile" not in said and "nan" not in said
+
+
+def test_contributions_are_those_of_the_prompt(place):
+    found = explained(place)
+    opened = posbias.open(place / "llama")
+    alone = opened.measure(texts=[TEXT], length=N, quantities="contributions").to_xarray()
+    p = predict(alone, "contributions")
+    summed = [p[found.tokens["segment"] == k].sum() / p.sum() for k in (1, 2, 3, 4)]
+    assert np.allclose(found.segments["contributed"], summed, atol=1e-5)
+    assert explained(place, "persimmon").segments["contributed"].isna().all(), "a family without a row"
 
 
 def test_tables(place):
-    found = explained(place, reorder=2, segments=PARTS[:3])
-    assert len(found.tokens) == N and len(found.segments) == 4 and len(found.moves) == 6
-    assert repr(found).count("\n") == 4 + 1 + 4 + 4 - 1
-    assert explained(place).moves is None
+    found = explained(place, segments=PARTS[:3])
+    assert len(found.tokens) == N and len(found.segments) == 4
     one = explained(place, segments=None)
     assert one.segments["removed"].isna().all() and one.segments["without_position"].tolist() == [1.0]
+    bare = explained(place, profile=False, deletions=False)
+    assert bare.profile is None and bare.segments[["profile", "low", "removed"]].isna().all().all()
+    assert np.allclose(bare.segments["share"], explained(place).segments["share"])
 
 
-def segments(share, profile, removed, low, high):
-    """Return a table of segments of 10 tokens; of the last one nothing is said."""
-    share, profile = (np.array(x) / np.sum(x) for x in (share, profile))
-    texts = [f"part {k}" for k in range(1, len(share) + 1)]
-    columns = {"text": texts, "tokens": 10, "share": share, "profile": profile, "removed": removed, "low": low}
-    table = pd.DataFrame(columns | {"high": high}, index=range(1, len(share) + 1))
-    return table.assign(without_position=without_position(share, profile))
+def test_documents_are_segments_by_their_headings_and_messages_go_through_the_template(place, tmp_path, capsys):
+    row = {"documents": PARTS[:3], "question": ONE, "answer": ANSWER, "begin": OTHER}
+    found = posbias.open(place / "llama").explain(row, profile=False)
+    assert found.segments["label"].tolist() == ["segment 1", "Document 1", "Document 2", "Document 3", "segment 5"]
+    assert found.segments["text"][3].startswith(f"Document 2: {PARTS[1]}") and found.target.endswith(f"' {ANSWER}'")
+    asked = posbias.open(place / "llama").lookup(rows=[{**row, "gold": 0}], arms="competing").results
+    assert found.value == pytest.approx(float(asked["log_probability"][0, 0, 0]), abs=1e-4)
+    tokenizer = AutoTokenizer.from_pretrained(place / "llama")
+    tokenizer.chat_template = TEMPLATE
+    network = AutoModelForCausalLM.from_pretrained(place / "llama")
+    messages = [{"role": "user", "content": TEXT}]
+    chat = posbias.open(network, tokenizer=tokenizer).explain(messages, profile=False)
+    assert "".join(chat.tokens["token"]).endswith("<assistant>") and len(chat.segments) == 4
+    (tmp_path / "m.json").write_text(json.dumps([*messages, {"role": "assistant", "content": ONE}]))
+    words = ["explain", str(place / "llama"), "-p", str(tmp_path / "m.json"), "-o", str(tmp_path / "p.html")]
+    refused(capsys, tmp_path, words, "messages: expected a last one that is", there=[tmp_path / "m.json"])
 
 
-def test_the_answer_in_words():
-    """Shares 8, 2, 1 on places 4, 1, 2: the leader has it from its place, by words it ties with the second."""
-    spread = {"low": [0.3, 0.3, 0.0, 0.1], "high": [0.5, 0.5, 0.2, 0.3]}
-    said = answer(segments([8, 2, 1, 11], [4, 1, 2, 7], [-0.5, 0.25, np.nan, -9], **spread))
+def segments(share, contributed, removed, **more):
+    """Return a table of segments of 10 tokens."""
+    labels = [f"Document {k}" for k in range(1, len(share) + 1)]
+    columns = {"label": labels, "text": [f"part {k}" for k in range(1, len(share) + 1)], "tokens": 10, "share": share}
+    columns |= {"contributed": contributed, "removed": removed, "profile": np.nan, "without_position": np.nan}
+    return pd.DataFrame(columns | {"low": np.nan, "high": np.nan} | more, index=range(1, len(share) + 1))
+
+
+def test_the_answer_in_words_leads_with_the_deletion_and_says_who_disagrees():
+    said = answer(segments([0.1, 0.4, 0.2, 0.3], [0.5, 0.1, 0.1, 0.3], [-2.5, 0.25, np.nan, -9]))
     assert said[0] == (
-        "The last segment has 50% of the influence. Among the others: segment 1 (“part 1”) has the most influence. "
-        "With position divided out, it still has the most, but its interval overlaps that of segment 2."
+        "The target depends most on Document 1 (“part 1”): without it, its log-probability changes by -2.500 nats. "
+        "Without Document 2 (“part 2”) it rises most (+0.250)."
     )
-    assert "has 3.17 times the geometric mean of their shares: 2.00 times for where it stands" in said[1]
-    assert said[1].endswith("1.59 times for what it says.") and np.isclose(8 / 16 ** (1 / 3), 3.17, atol=0.01)
-    assert said[2] == (
-        "Deleting segment 1 (“part 1”) lowers the target's log-probability most (-0.500 nats); deleting segment 2 "
-        "(“part 2”) raises it most (+0.250)."
+    assert said[1] == "The gradient points to Document 2 instead: trust the deletion, which was tried."
+    assert (
+        said[2] == "All this is among the segments before the last, which has 30% of the influence." and len(said) == 3
     )
-    assert "the place of segment 1 has the most influence per token, 4.0 times that of segment 2" in said[3]
-    apart = answer(segments([4, 2, 8, 14], [4, 1, 9, 14], [0.5, 0.25, np.nan, -9], [0, 0.45, 0, 0], [0.4, 1, 0.4, 1]))
-    assert "segment 3 (“part 3”) has the most influence. With position divided out, segment 2" in apart[0]
-    assert "overlaps" not in apart[0] and apart[2].startswith("No deletion lowers the target's log-probability; ")
-    assert len(answer(segments([1, 2], [1, 1], np.nan, np.nan, np.nan))) == 1
-    assert answer(segments([1], [1], np.nan, np.nan, np.nan)) == []
+    both = answer(segments([0.4, 0.1, 0.2, 0.3], [0.5, 0.1, 0.1, 0.3], [-2.5, -1, -1, -9]))
+    assert both[1] == "Gradient and contributions agree: the most is on the same segment."
+    places = {"profile": 0.25, "without_position": [0.2, 0.5, 0.3, 0], "low": [0.1, 0.4, 0.2, 0], "high": 0.45}
+    more = answer(segments([0.4, 0.1, 0.2, 0.3], np.nan, [0.5, 1.0, 2.0, -9], **places))
+    assert more[0].startswith("No deletion lowers the target's log-probability. Without Document 3")
+    assert more[-1].endswith("gradient, Document 2 has the most, but its interval overlaps that of Document 3.")
+    assert answer(segments([0.5, 0.5], np.nan, np.nan))[0].endswith("no deletion was tried.")
+    assert answer(segments([1.0], np.nan, np.nan)) == []
 
 
 def changed(place, tmp_path, change):
@@ -266,8 +259,8 @@ def changed(place, tmp_path, change):
 
 
 BAD_PROMPTS = {
-    "empty": ({"text": " \n"}, "text: expected a text, received an empty one"),
-    "no text": ({"text": 5}, "text: expected a text, received int"),
+    "empty": ({"text": " \n"}, "text: expected a text, messages"),
+    "no text": ({"text": 5}, "text: expected a text, messages with a role and a content, or documents"),
     "one token": ({"text": ONE, "segments": None}, "text: expected 2 tokens or more, received 1"),
     "too long": ({"text": f"{text(70)}\n\n{ONE}"}, "length: expected at most 64 tokens, the model's context"),
     "answer too long": ({"answer": text(45)}, "length: expected at most 64 tokens, the model's context"),
@@ -286,8 +279,10 @@ BAD_PROMPTS = {
     "answer, target": ({"answer": ONE, "target": ONE}, "answer: expected none beside another target"),
     "answer, logit": ({"answer": ANSWER, "of": "logit"}, "of: expected log-probability"),
     "of": ({"of": "odds"}, "of: expected probability, logit or log-probability"),
-    "two to reorder": ({"segments": PARTS[:1], "reorder": 1}, "reorder: expected none for a prompt of fewer than 3"),
-    "orders": ({"reorder": -1}, "reorder: expected an integer of at least 0"),
+    "messages": ({"text": [{"role": "user", "content": ONE}]}, "messages: expected texts, or a tokenizer with a chat"),
+    "answered": ({"text": [{"role": "assistant", "content": ONE}]}, "messages: expected a last one that is to be"),
+    "one document": ({"text": {"documents": [ONE], "question": ONE}}, "documents: documents: expected a list of two"),
+    "no answer": ({"text": {"documents": [ONE, OTHER], "question": ONE}}, "documents: answer: expected a text"),
     "setting": ({"rule": "cut"}, "explain: expected settings among dataset, separator"),
     "profile": ({"profile": 3}, "profile: expected a measurement, or a file of one (.nc), received 3"),
     "other length": ({"text": f"{TEXT} {ONE}"}, "profile: expected llama, "),

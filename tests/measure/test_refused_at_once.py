@@ -51,7 +51,7 @@ CASES = [
     (["lookup", "reference/bloom-8", "-o", "m.nc", "--places", "1"], "places: expected an integer of at least 2"),
     (["lookup", "reference/bloom-8", "-o", "m.nc", "-d", "d.txt"], "dataset: expected none with the task documents"),
     (["lookup", "reference/bloom-8", "-o", "m.nc", "--temperature", "0"], "temperature: expected a number above 0"),
-    (["explain", "reference/bloom-8", "-o", "e.html", "-p", "empty.txt"], "text: expected a text, received an empty"),
+    (["explain", "reference/bloom-8", "-o", "e.html", "-p", "empty.txt"], "text: expected a text, messages"),
     (["explain", "reference/bloom-8", "-o", "e.html", "-p", "t.nc", "--target", "next"], "answer: expected a text, wh"),
     (["explain", "reference/bloom-8", "-o", "e.html", "-p", "t.nc", "--answer", ""], "answer: expected a text, rec"),
     (["measure", "-o", "m.nc", "-m", "broken"], "config.json: expected JSON"),

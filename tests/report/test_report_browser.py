@@ -29,9 +29,9 @@ def address(tmp_path_factory):
     n = range(1, 5)
     share = {"share": [0.4, 0.1, 0.2, 0.3], "profile": [0.3, 0.2, 0.2, 0.3]}
     segments = {"text": texts, "tokens": 9, "without_position": 0.25, "low": 0.2, "high": 0.3, "removed": -0.5}
-    segments = pd.DataFrame(share | segments | {"if_first": 0.1, "if_last": -0.1}, index=n)
+    segments = pd.DataFrame(share | segments | {"label": texts, "contributed": 0.25}, index=n)
     tokens = pd.DataFrame({"token": texts, "segment": n} | share)
-    Explanation("m", "the probability", 0.5, tokens, segments, None, Measurement(one.results)).report(folder / "p.html")
+    Explanation("m", "the probability", 0.5, tokens, segments, Measurement(one.results)).report(folder / "p.html")
     with served(folder) as address:
         yield address
 
