@@ -19,7 +19,7 @@ from posbias.measure.instrument import Instrument
 from posbias.measure.positions import read_positions
 from posbias.measure.results import VARIABLES
 from posbias.measure.session import Session
-from posbias.measure.summary import shaved
+from posbias.measure.summary import shave
 from posbias.predict import predict
 from posbias.provenance import versions
 
@@ -101,7 +101,7 @@ def of_seeds(data: xr.Dataset, study: Session, seeds: int, meaning: Mapping[str,
 
 def _shares(influence: np.ndarray) -> np.ndarray:
     """Return each prompt's influence over its sum, rounded to what a summary keeps."""
-    return shaved((influence / influence.sum(1, keepdims=True)).astype(np.float32))
+    return shave((influence / influence.sum(1, keepdims=True)).astype(np.float32))
 
 
 def _random_influence(instrument: Instrument, ids: Tensor) -> np.ndarray:

@@ -46,7 +46,7 @@ def measure(
 ) -> None:
     """Measure λ, content logits, attention and input-token influence of a model on a corpus."""
     from posbias import errors
-    from posbias.measure.model import chosen_settings, chosen_source
+    from posbias.measure.model import choose_settings, choose_source
     from posbias.models.opening import check_subject
 
     opening["model"] = named_model(subject, opening["model"])
@@ -54,7 +54,7 @@ def measure(
     of_weights = {name: x for name, x in opening.items() if name not in ("model", "tokenizer")}
     if report is not None and measuring["quantities"] is None and measuring["prompts"] != 1:
         measuring |= REPORTED | {name: x for name, x in measuring.items() if x is not None and name in REPORTED}
-    settings = chosen_settings(None, measuring, untrained=untrained is not None)
+    settings = choose_settings(None, measuring, untrained=untrained is not None)
     row = settings.quantities != ALONE or bias != "none" or position_bias is not None
     check_subject(opening["model"], untrained, seed, row=row, device_map=measuring["device_map"], **of_weights)
     if position_bias is not None and untrained is None:
@@ -67,7 +67,7 @@ def measure(
     if report is not None:
         check_output(report, ".html", "report", overwrite=running["resume"] or running["overwrite"])
     partial = check_partial(output, resume=running["resume"])
-    source = chosen_source(opening, untrained, seed)  # before anything heavy is loaded
+    source = choose_source(opening, untrained, seed)  # before anything heavy is loaded
     from posbias.measure import run
     from posbias.measure.measurement import Measurement
     from posbias.measure.results import write_results
@@ -77,7 +77,7 @@ def measure(
             config = source.config()
             one.check(untrained or opening["model"], config.num_hidden_layers, config.num_attention_heads)
     if design is not None:
-        source = chosen_source(opening, untrained, seed, design.description)
+        source = choose_source(opening, untrained, seed, design.description)
     settings = replace(settings, source=source)
     if dry_run:
         typer.echo(run.estimate(settings))

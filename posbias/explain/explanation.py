@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from posbias.explain.prompt import line
 from posbias.explain.words import answer
 from posbias.files import check_writable
-from posbias.measure.measurement import Measurement, checked_path, extra
+from posbias.measure.measurement import Measurement, check_path, extra
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,7 +59,7 @@ class Explanation:
         OSError
             If it cannot be written.
         """
-        file = check_writable(checked_path(path, ".html"))
+        file = check_writable(check_path(path, ".html"))
         with extra("book"):
             from posbias.explain.page import write_page
         return write_page(file, self)

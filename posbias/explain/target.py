@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from posbias import errors
-from posbias.measure.target import chosen_target
+from posbias.measure.target import choose_target
 
 WHOLE = "log-probability"
 """The one number that the tokens of an answer have together: it is added up over them."""
@@ -48,7 +48,7 @@ def target_of(
     Of an answer all tokens are the target; with the target ``next``, the first.
     """
     if answer is None:
-        one = chosen_target(target, against, of or "probability", *model)
+        one = choose_target(target, against, of or "probability", *model)
         name = "the likeliest next token" if target == "top" else repr(target)
         less = "" if against is None else f" less that of {against!r}"
         tokens = () if target == "top" else (int(one.token),)
@@ -58,7 +58,7 @@ def target_of(
     if bad := [token for token in ids if token >= model[1] or token == model[0].unk_token_id]:
         raise errors.invalid("answer", "tokens that the model has", f"{bad[0]} in {answer[:40]!r}")
     if target == "next":
-        of = chosen_target("top", None, of or "probability", *model).of
+        of = choose_target("top", None, of or "probability", *model).of
         return Target(ids[:1], None, of, f"the {of} of the first token of {answer!r}")
     if of not in (None, WHOLE):
         raise errors.invalid("of", f"{WHOLE}, which is added up over an answer", repr(of))

@@ -12,7 +12,7 @@ import pandas as pd
 from posbias import netcdf
 from posbias.lookup.file import by_place, read_lookup, summary_lines, verdict
 from posbias.lookup.tasks import SCORES
-from posbias.measure.measurement import checked_path
+from posbias.measure.measurement import check_path
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -64,7 +64,7 @@ class Found:
         OSError
             If it cannot be written.
         """
-        netcdf.write(file := checked_path(path, ".nc"), self.results)
+        netcdf.write(file := check_path(path, ".nc"), self.results)
         return file
 
     def __repr__(self) -> str:
@@ -86,4 +86,4 @@ def load_lookup(path: str | PathLike[str]) -> Found:
     OSError
         If it cannot be read.
     """
-    return Found(read_lookup(checked_path(path, ".nc")))
+    return Found(read_lookup(check_path(path, ".nc")))

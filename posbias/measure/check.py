@@ -74,7 +74,7 @@ def check_instrument(instrument: Instrument, ids: Int[Tensor, "n"]) -> str:
     narrow = {torch.bfloat16, torch.float16} & {*computes, *(x.dtype for x in instrument.model.parameters())}
     bits = 16 if narrow else 32
     try:
-        tokens, every = compared(instrument, ids[None, :TOKENS], bits)
+        tokens, every = compare_model(instrument, ids[None, :TOKENS], bits)
     except NotFinite:
         return "{}"
     for one in every:
@@ -86,7 +86,7 @@ def check_instrument(instrument: Instrument, ids: Int[Tensor, "n"]) -> str:
     return json.dumps({"bits": bits, "tokens": tokens, **rounded})
 
 
-def compared(instrument: Instrument, ids: Int[Tensor, "1 n"], bits: int) -> tuple[int, list[Comparison]]:
+def compare_model(instrument: Instrument, ids: Int[Tensor, "1 n"], bits: int) -> tuple[int, list[Comparison]]:
     """Compare an instrument with its model on a prompt: its tokens, fewer by a few, and logits, sums and gradient."""
     made = _FixedChoice(1)
     ids, own = _undecided(instrument, ids, made)

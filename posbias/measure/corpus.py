@@ -151,7 +151,7 @@ def is_conversation(value: Any) -> bool:
     )
 
 
-def given_corpus(name: str, rows: Any, column: str = "text") -> Corpus:
+def make_corpus(name: str, rows: Any, column: str = "text") -> Corpus:
     """Return texts or conversations that are in memory, called ``name``, or raise ValueError with the number of a row.
 
     ``rows`` is a list, a column of a table (pandas), or a table with ``column`` (pandas, datasets); a single
@@ -187,13 +187,13 @@ def _document(where: str, row: Mapping[str, Any], column: str) -> Document:
     return found  # type: ignore[no-any-return]
 
 
-def chosen_corpus(asked: Mapping[str, Any], *, untrained: bool = False) -> tuple[Corpus, str]:
+def choose_corpus(asked: Mapping[str, Any], *, untrained: bool = False) -> tuple[Corpus, str]:
     """Return the documents that a user's settings name, and the rule, or raise ValueError if there can be none.
 
     Without a data set an untrained network is given random tokens, any other the built-in documents. Texts and messages
     in memory are prompts as they are, unless a number of tokens is given.
 
-    >>> chosen_corpus({}, untrained=True)[1], chosen_corpus({})[1], chosen_corpus({"texts": ["a b"]})[1]
+    >>> choose_corpus({}, untrained=True)[1], choose_corpus({})[1], choose_corpus({"texts": ["a b"]})[1]
     ('random', 'first', 'whole')
     """
     given = [name for name in ("dataset", "texts", "messages") if asked.get(name) is not None]
@@ -214,7 +214,7 @@ def chosen_corpus(asked: Mapping[str, Any], *, untrained: bool = False) -> tuple
         return named, rule
     if named.separator is not None:
         raise errors.invalid("separator", f"none with {given[0]}, which are told apart", named.separator)
-    return given_corpus(given[0], asked[given[0]], named.field), rule
+    return make_corpus(given[0], asked[given[0]], named.field), rule
 
 
 @plain(frozen=True)

@@ -192,7 +192,7 @@ class Measurement:
         for one in (self, *others):
             check_one_length(str(one.results.attrs["rule"]))
         tried = None if lookup is None else self._own_lookup(lookup)
-        file = check_writable(checked_path(path, ".html"))
+        file = check_writable(check_path(path, ".html"))
         with extra("book"):
             from posbias.report.document import write_report
         return write_report(file, replace(self._subject(), lookup=tried), [other._subject() for other in others])
@@ -220,7 +220,7 @@ class Measurement:
         from posbias.measure.results import write_results
         from posbias.measure.summary import summarise, write_summary
 
-        file = checked_path(path, ".nc")
+        file = check_path(path, ".nc")
         if "summary" in self.results.attrs:
             write_summary(file, self.results)
         elif matrices or "prompt_length" in self.results or not self.variants:  # which have none
@@ -311,7 +311,7 @@ def load(path: str | PathLike[str]) -> Measurement:
         from posbias.lookup.file import LAYOUT
         from posbias.measure.results import check_sizes, read_results, required
         from posbias.measure.summary import read_summary
-    file = checked_path(path, ".nc")
+    file = check_path(path, ".nc")
     attrs = netcdf.load(file).attrs
     if LAYOUT in attrs:
         raise errors.invalid(str(file), "a measurement", "a lookup, which posbias.load_lookup and --lookup read")
@@ -334,7 +334,7 @@ def extra(name: str) -> Iterator[None]:
         raise ModuleNotFoundError(advice, name=error.name) from None
 
 
-def checked_path(path: str | PathLike[str], suffix: str) -> Path:
+def check_path(path: str | PathLike[str], suffix: str) -> Path:
     """Return a path to a file with this suffix, or raise ValueError."""
     if not isinstance(path, str | PathLike):
         raise errors.invalid("path", f"the name of a file that ends in {suffix}", repr(path))

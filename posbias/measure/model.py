@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from posbias import errors
 from posbias.measure.biases import read_bias
-from posbias.measure.corpus import Corpus, chosen_corpus
+from posbias.measure.corpus import Corpus, choose_corpus
 from posbias.measure.measurement import Measurement, extra
 from posbias.models.opening import check_id, check_subject
 from posbias.settings import (
@@ -279,7 +279,7 @@ class Model:
             asked = {**asked, "dataset": fspath(asked["dataset"])}
         if isinstance(self.source, InMemory):
             asked = self.source.settings(asked)
-        chosen = chosen_settings(self.source, asked, untrained=random and isinstance(self.source, Untrained))
+        chosen = choose_settings(self.source, asked, untrained=random and isinstance(self.source, Untrained))
         with lent(self.source):
             yield chosen, sys.stderr.isatty() if progress is None else bool(progress)
 
@@ -311,11 +311,11 @@ def check_names(door: str, asked: Iterable[str], *more: str) -> None:
         raise errors.invalid(door, f"settings among {', '.join(known)}", ", ".join(unknown))
 
 
-def chosen_settings(source: loading.Source | None, asked: dict[str, Any], *, untrained: bool) -> Settings:
+def choose_settings(source: loading.Source | None, asked: dict[str, Any], *, untrained: bool) -> Settings:
     """Return the settings that a user chose by name, the others as they are unless given; nothing heavy is loaded."""
     check_names("measure", asked, "texts", "messages")
     asked = {name: value for name, value in asked.items() if value is not None}
-    corpus, rule = chosen_corpus(asked, untrained=untrained)
+    corpus, rule = choose_corpus(asked, untrained=untrained)
     of_run = {name: asked[name] for name in settings_of(Settings) if name in asked}
     if corpus.given is not None:
         of_run.setdefault("prompts", len(corpus.given))
@@ -384,7 +384,7 @@ def open(
             raise errors.invalid(field, "a path or a name", received)
     opening |= {"model": "" if model is None else fspath(model)}
     opening |= {"tokenizer": None if tokenizer is None else fspath(tokenizer)}
-    source = chosen_source(opening, None if untrained is None else fspath(untrained), seed, position_bias)
+    source = choose_source(opening, None if untrained is None else fspath(untrained), seed, position_bias)
     return Model(source, source.config())
 
 
@@ -404,7 +404,7 @@ def _in_memory(network: Any, opening: dict[str, Any], drawn: dict[str, Any]) -> 
     return Model(source, source.config())
 
 
-def chosen_source(
+def choose_source(
     opening: dict[str, Any], untrained: str | None = None, seed: int = 0, position_bias: Any = None
 ) -> loading.Source:
     """Return the source of a model, or of the untrained network: one of both is named."""

@@ -22,7 +22,7 @@ from posbias.measure.corpus import Prompts, make_prompts
 from posbias.measure.instrument import Instrument, Value
 from posbias.measure.plain import PlainInstrument
 from posbias.measure.precision import differences, read_prompt
-from posbias.measure.target import Target, chosen_target
+from posbias.measure.target import Target, choose_target
 from posbias.models.biases import given_biases
 from posbias.models.description import description_text
 from posbias.models.families import Family, content_form, family_of, row_of
@@ -103,7 +103,7 @@ class Session:
         """What influence belongs to; a text that is not one token is refused."""
         settings = self.settings
         size = int(self.config.get_text_config().vocab_size)
-        return chosen_target(settings.target, settings.against, settings.of, self.tokenizer, size)
+        return choose_target(settings.target, settings.against, settings.of, self.tokenizer, size)
 
     def value(self, rows: slice) -> Value:
         """Return what influence of these prompts is a derivative of, a function of their next token's logits."""

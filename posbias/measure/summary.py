@@ -72,17 +72,17 @@ def summarise(results: xr.Dataset, *, prompts: bool = True) -> xr.Dataset:
     out = out.drop_vars([name for name in out.coords if name not in out.dims])
     for name in PER_PROMPT:
         if name in out:
-            out[name] = (out[name].dims, shaved(out[name].values.astype(np.float32)), out[name].attrs)
+            out[name] = (out[name].dims, shave(out[name].values.astype(np.float32)), out[name].attrs)
     for name, values in arrays.items():
         dims, meaning = ADDED[name]
         out[name] = (dims, values, {"long_name": meaning})
     return out.assign_coords(variant=[PREDICTORS[name].kept_as for name in names]).assign_attrs(summary=1)
 
 
-def shaved(x: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+def shave(x: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
     """Return 32-bit numbers rounded to :data:`BITS` bits of the fraction: the zeros left over pack well.
 
-    >>> shaved(np.array([1.0, 1 / 3], dtype=np.float32)).tolist()
+    >>> shave(np.array([1.0, 1 / 3], dtype=np.float32)).tolist()
     [1.0, 0.333251953125]
     """
     cut = 23 - BITS

@@ -53,7 +53,7 @@ class Target:
         return chosen if self.against is None else chosen - z[:, self.against]
 
 
-def chosen_target(target: str, against: str | None, of: str, tokenizer: Any, vocabulary: int) -> Target:
+def choose_target(target: str, against: str | None, of: str, tokenizer: Any, vocabulary: int) -> Target:
     """Return the target that settings name, or raise ValueError for a text that is not one token of the model.
 
     ``vocabulary`` is the number of tokens that the model has.

@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformers import set_seed
 
-from posbias.measure.check import Comparison, check_paths, compared, norms_before
+from posbias.measure.check import Comparison, check_paths, compare_model, norms_before
 from posbias.measure.instrument import Instrument
 from posbias.measure.plain import FAILS
 from posbias.models.attention import Reading, computed
@@ -74,7 +74,7 @@ def _opened(folder: Path) -> Any:
 def comparisons(instrument: Instrument, ids: Int[Tensor, "1 n"]) -> Iterator[Comparison]:
     """Yield all that is compared of a row, on a few tokens in 32 bits, with eager attention."""
     row, attention = instrument.family, instrument.attentions[0]
-    yield from compared(instrument, ids, 32)[1]
+    yield from compare_model(instrument, ids, 32)[1]
     seen: list[Reading] = []
     softmax: list[float] = []
 

@@ -26,7 +26,7 @@ from posbias.measure.branches import Branches, read_branches
 from posbias.measure.instrument import Instrument
 from posbias.measure.run import measure
 from posbias.measure.session import Session
-from posbias.measure.summary import shaved, summarise
+from posbias.measure.summary import shave, summarise
 from posbias.models.loading import Untrained
 from posbias.rollout.logits import alibi_slopes
 from posbias.rollout.structured import biased_kernels
@@ -70,7 +70,7 @@ def measure_designed(settings: Settings) -> xr.Dataset:
     squares = ("branches",) if settings.length <= SQUARES else ()
     study = Session(replace(settings, quantities=(*READ, *squares)))
     losses = np.concatenate([place_losses(study.instrument.model, ids) for _, ids in study.batches()])
-    kept = (("prompt", "place"), shaved(losses.astype(np.float32)), {"long_name": "mean loss by place, nats a token"})
+    kept = (("prompt", "place"), shave(losses.astype(np.float32)), {"long_name": "mean loss by place, nats a token"})
     documents = ("prompt", study.prompts.origins.astype(np.int32), {"long_name": "where each prompt is from"})
     return summarise(measure(study)).assign(loss_places=kept, document=documents)[list(KEPT)]
 
@@ -206,4 +206,4 @@ def _measured(settings: Settings, description: Description, content: str) -> tup
         quieten(study.instrument)
     influence = np.concatenate([study.instrument.measure(ids).influence.numpy() for _, ids in study.batches()])
     sizes = np.linalg.norm(influence.astype(np.float64), axis=1, keepdims=True)
-    return shaved((influence / sizes).astype(np.float32)), _read(study)
+    return shave((influence / sizes).astype(np.float32)), _read(study)

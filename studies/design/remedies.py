@@ -25,7 +25,7 @@ from posbias.design import Description
 from posbias.measure.corpus import document_units
 from posbias.measure.instrument import Instrument
 from posbias.measure.session import Session
-from posbias.measure.summary import shaved
+from posbias.measure.summary import shave
 from posbias.models.attention import Reading
 from posbias.models.families import family_of
 from posbias.models.hooks import After, Before, given, hooked, returned
@@ -405,4 +405,4 @@ def _short(x: np.ndarray) -> Any:
     """Return numbers in 32 bits, large arrays with few of them."""
     if x.dtype.kind != "f":
         return x
-    return shaved(x.astype(np.float32)) if x.size > LARGE else x.astype(np.float32)
+    return shave(x.astype(np.float32)) if x.size > LARGE else x.astype(np.float32)

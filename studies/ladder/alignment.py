@@ -34,7 +34,7 @@ from posbias.errors import Numbers
 from posbias.measure.instrument import Instrument
 from posbias.measure.run import measure
 from posbias.measure.session import Session
-from posbias.measure.summary import shaved
+from posbias.measure.summary import shave
 from posbias.models.families import output_projection
 from posbias.models.hooks import given, hooked
 from posbias.predict import law, predict
@@ -256,7 +256,7 @@ def measure_between(settings: Settings) -> xr.Dataset:
         "cross": (("join", "layer", "few"), reading.layers[0].numpy(), "sum of u·w over that of sizes squared"),
         "possible": (("join", "layer", "few"), reading.layers[1].numpy(), "the same if all were aligned"),
     }
-    variables = {k: (dims, shaved(x.astype(np.float32)), {"long_name": text}) for k, (dims, x, text) in made.items()}
+    variables = {k: (dims, shave(x.astype(np.float32)), {"long_name": text}) for k, (dims, x, text) in made.items()}
     coords = {"kernel": list(KERNELS), "coherence": list(COHERENCES), "reading": list(READINGS), "join": list(JOINS)}
     coords |= {"variant": ["b", "kernels"], "sum": list(JOINS)}
     found = xr.Dataset(variables, coords=coords, attrs=results.attrs)
@@ -297,4 +297,4 @@ def _all_prompts(readings: list[CoherenceReading]) -> CoherenceReading:
 
 
 def _few_bits(x: xr.DataArray) -> xr.DataArray:
-    return x if x.dtype.kind != "f" else x.copy(data=shaved(x.values.astype(np.float32)))
+    return x if x.dtype.kind != "f" else x.copy(data=shave(x.values.astype(np.float32)))

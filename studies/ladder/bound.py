@@ -14,7 +14,7 @@ from posbias.measure.branches import head_maps
 from posbias.measure.instrument import Instrument
 from posbias.measure.normalisation import denominators
 from posbias.measure.session import Session
-from posbias.measure.summary import shaved
+from posbias.measure.summary import shave
 from posbias.models.hooks import given, hooked, regiven, rereturned, returned
 from posbias.settings import Settings
 from studies.ladder.gradients import read_streams
@@ -39,7 +39,7 @@ def measure_bound(settings: Settings) -> xr.Dataset:
             for name, x in zip(kept, found, strict=True):
                 kept[name].append((x / top.sum()).numpy())
     return xr.Dataset(
-        {name: (("prompt", "position"), shaved(np.stack(rows).astype(np.float32))) for name, rows in kept.items()}
+        {name: (("prompt", "position"), shave(np.stack(rows).astype(np.float32))) for name, rows in kept.items()}
         | {"document": ("prompt", session.prompts.origins)},
         attrs=session.provenance() | {"summary": 1},
     )

@@ -20,7 +20,7 @@ from posbias import errors
 from posbias.measure.instrument import Instrument, Observer
 from posbias.measure.run import measure
 from posbias.measure.session import Session
-from posbias.measure.summary import shaved
+from posbias.measure.summary import shave
 from posbias.models.attention import Reading
 from posbias.models.families import soft_cap
 from posbias.models.hooks import hooked
@@ -245,7 +245,7 @@ def measure_rotary(settings: Settings) -> xr.Dataset:
     }
     if n <= LONGEST_ROWS:
         rows = np.stack([B[:, -1] for B in kernels.values()]).astype(np.float32)
-        fields["last_row"] = (("kernel", "layer", "position"), shaved(rows), {"long_name": "the last query's weights"})
+        fields["last_row"] = (("kernel", "layer", "position"), shave(rows), {"long_name": "the last query's weights"})
     about = {"summary": 1, "kernels": "; ".join(f"{name}: {what}" for name, what in KERNELS.items())}
     return xr.Dataset(
         fields,

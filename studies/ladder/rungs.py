@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from posbias.measure.instrument import Instrument
 from posbias.measure.ladder import Rungs, ring
 from posbias.measure.session import Session
-from posbias.measure.summary import shaved
+from posbias.measure.summary import shave
 from posbias.models.families import window
 from posbias.rollout import masks
 from posbias.settings import RUNGS, Settings
@@ -71,7 +71,7 @@ def measure_rungs(settings: Settings, init: str = "", more: bool = False, pairin
         "rung_pairings": (("rung", "pairing", "position"), climbed.mean(2), "the same, of each pairing"),
     }
     return xr.Dataset(
-        {name: (dims, shaved(x.astype(np.float32)), {"long_name": what}) for name, (dims, x, what) in fields.items()}
+        {name: (dims, shave(x.astype(np.float32)), {"long_name": what}) for name, (dims, x, what) in fields.items()}
         | {"document": ("prompt", session.prompts.origins)},
         coords={"rung": names, "pairing": [OWN, *map(str, range(1, pairings + 1))]},
         attrs=session.provenance() | {"summary": 1},
@@ -152,7 +152,7 @@ def _beside_own(
             found[0, rows], found[k, rows] = reading.influence.numpy(), reading.ladder[:, 0].mean(1).numpy()
     names = ("influence_prompts", "own_prompts", f"{name}_prompts")
     return xr.Dataset(
-        {name: (("prompt", "position"), shaved(x.astype(np.float32))) for name, x in zip(names, found, strict=True)}
+        {name: (("prompt", "position"), shave(x.astype(np.float32))) for name, x in zip(names, found, strict=True)}
         | {"document": ("prompt", session.prompts.origins)},
         attrs=session.provenance() | {"summary": 1},
     )

@@ -17,7 +17,7 @@ from torch import Tensor
 from posbias.measure.instrument import Instrument
 from posbias.measure.ladder import Rungs, ring
 from posbias.measure.session import Session
-from posbias.measure.summary import shaved
+from posbias.measure.summary import shave
 from posbias.settings import Settings
 from studies.ladder.gradients import kept_streams
 
@@ -58,7 +58,7 @@ def measure_turned(settings: Settings) -> xr.Dataset:
         "turned": (("turn", "position"), turned.mean(1), "by mean attention, turned at random"),
     }
     return xr.Dataset(
-        {name: (dims, shaved(x.astype(np.float32)), {"long_name": what}) for name, (dims, x, what) in fields.items()}
+        {name: (dims, shave(x.astype(np.float32)), {"long_name": what}) for name, (dims, x, what) in fields.items()}
         | {"document": ("prompt", session.prompts.origins)},
         coords={"at": ["layers", "layers and input"], "directions": counts},
         attrs=session.provenance() | {"summary": 1},

@@ -21,7 +21,7 @@ from posbias.measure.corpus import document_units
 from posbias.measure.positions import read_positions
 from posbias.measure.run import measure
 from posbias.measure.session import Session
-from posbias.measure.summary import shaved, summarise
+from posbias.measure.summary import shave, summarise
 from posbias.measure.target import Target
 from posbias.models.loading import Source
 from posbias.rollout.order import stochastic_monotonicity
@@ -61,7 +61,7 @@ def measure_targets(settings: Settings) -> xr.Dataset:
         ])
         for rows, ids in session.batches()
     ]  # fmt: skip
-    influence = shaved(torch.cat(found, dim=1).numpy().astype(np.float32))
+    influence = shave(torch.cat(found, dim=1).numpy().astype(np.float32))
     dims = ("target", "prompt", "position")
     return xr.Dataset(
         {

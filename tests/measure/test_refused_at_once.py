@@ -98,7 +98,7 @@ def test_the_doors_have_the_same_words_and_defaults():
     import posbias
     from posbias.cli.measure_commands import measure
     from posbias.measure.corpus import Corpus
-    from posbias.measure.model import Model, chosen_settings
+    from posbias.measure.model import Model, choose_settings
     from posbias.settings import Opening, Settings, settings_of
 
     options = {name: one.default for name, one in signature(measure).parameters.items()}
@@ -108,8 +108,8 @@ def test_the_doors_have_the_same_words_and_defaults():
     assert set(settings_of(Opening)) < set(opened) and opened["untrained"].default is options["untrained"] is None
     assert all(front[name].default == options[name] for name in ("prompts", "length", "dataset"))
     given = {name: options[name] for name in settings_of(Corpus, Settings)}
-    assert chosen_settings(None, given, untrained=False) == chosen_settings(None, {}, untrained=False)
+    assert choose_settings(None, given, untrained=False) == choose_settings(None, {}, untrained=False)
     with pytest.raises(ValueError, match="^prompts: expected an integer of at least 1, received 0$"):
         Settings(None, None, 0)
     with pytest.raises(ValueError, match="measure: expected settings among dataset, .*, received colour"):
-        chosen_settings(None, {"colour": 1}, untrained=False)
+        choose_settings(None, {"colour": 1}, untrained=False)

@@ -25,7 +25,7 @@ from posbias.measure.results import (
     write_results,
 )
 from posbias.measure.run import measure
-from posbias.measure.summary import read_summary, shaved, summarise, write_summary
+from posbias.measure.summary import read_summary, shave, summarise, write_summary
 from posbias.models.loading import Source
 from posbias.predict import (
     PREDICTORS,
@@ -240,7 +240,7 @@ def test_prompts_are_kept_to_ten_bits_or_not_at_all(path):
     kept, left = summarise(results)["influence_prompts"].values, results["influence_prompts"].values
     assert abs(kept / left - 1).max() <= 2**-11 * 1.001 and (kept.view(np.uint32) & 0x1FFF == 0).all()
     x = np.random.default_rng(0).lognormal(0, 20, 1000).astype(np.float32)
-    assert np.array_equal(shaved(-x), -shaved(x)) and (shaved(x) != x).any()
+    assert np.array_equal(shave(-x), -shave(x)) and (shave(x) != x).any()
     without = summarise(results, prompts=False)
     assert not {"influence_prompts", "influence_signed_prompts", "lambda_token_prompts", "document"} & set(without)
     with pytest.raises(ValueError, match="expected a summary of layout 1, saved without matrices"):

@@ -15,7 +15,7 @@ datasets = pytest.importorskip("datasets", reason="datasets is not installed")
 from measuring import arguments, save, status, text
 from transformers import AutoTokenizer
 
-from posbias.measure.corpus import given_corpus, make_prompts
+from posbias.measure.corpus import make_corpus, make_prompts
 from posbias.measure.traces import shares
 
 TEXTS = [text(words, seed) for seed, words in enumerate((20, 5, 5, 33, 12))]
@@ -98,13 +98,13 @@ def test_shares_of_a_prompt_lose_nothing():
     ],
 )
 def test_tables_hold_the_same_texts(rows, column):
-    assert given_corpus("texts", rows, column).given == tuple(TEXTS)
+    assert make_corpus("texts", rows, column).given == tuple(TEXTS)
 
 
 def test_the_last_tokens_and_the_first(tokenizer):
     ids = [tokenizer(one)["input_ids"] for one in TEXTS]
     for rule, cut in (("first", lambda row: row[:6]), ("last", lambda row: [0, *row[-5:]])):
-        made = make_prompts(given_corpus("texts", TEXTS), tokenizer, 5, 6, rule=rule)
+        made = make_prompts(make_corpus("texts", TEXTS), tokenizer, 5, 6, rule=rule)
         assert made.ids.tolist() == [cut(row) for row in ids]
         assert made.offsets.tolist() == ([n - 6 for n in LENGTHS] if rule == "last" else [0] * 5)
 
@@ -112,15 +112,15 @@ def test_the_last_tokens_and_the_first(tokenizer):
 @pytest.mark.parametrize("rule", ["whole", "last", "first"])
 @pytest.mark.parametrize("texts", [["ban bar bad"], ["<s> ban bar bad"], ["<s><s>ban bar bad"]])
 def test_there_is_one_start_token(tokenizer, rule, texts):
-    made = make_prompts(given_corpus("texts", texts), tokenizer, 1, 4, rule=rule)
+    made = make_prompts(make_corpus("texts", texts), tokenizer, 1, 4, rule=rule)
     assert (made.ids == 0).sum() == 1 and made.ids[0, 0] == 0 and made.ids.shape == (1, 4)
-    bare = make_prompts(given_corpus("texts", texts), tokenizer, 1, 3, rule="whole", special_tokens=False)
+    bare = make_prompts(make_corpus("texts", texts), tokenizer, 1, 3, rule="whole", special_tokens=False)
     assert bare.ids[0].tolist() == tokenizer(texts[0], add_special_tokens=False)["input_ids"]
 
 
 @pytest.mark.parametrize(("said", "expected"), [(ASKED[:1], "<s> ban kam kan bar"), (ASKED, "<s> ban kam kan ban lar")])
 def test_conversations_go_through_the_template(tokenizer, model, said, expected, tmp_path, capsys):
-    made = make_prompts(given_corpus("messages", said), tokenizer, 1, 2, rule="whole")
+    made = make_prompts(make_corpus("messages", said), tokenizer, 1, 2, rule="whole")
     assert made.ids[0].tolist() == tokenizer(expected, add_special_tokens=False)["input_ids"]
     both = model.measure(messages=[said, ASKED[:1]])
     assert (
@@ -183,7 +183,7 @@ def test_a_tokenizer_without_a_template_and_a_template_that_refuses(folder, toke
     tokenizer.chat_template = "{{ raise_exception('one system message') }}"
     try:
         with pytest.raises(ValueError, match="expected messages that the chat template takes, received one system"):
-            make_prompts(given_corpus("messages", ASKED[:1]), tokenizer, 1, 4)
+            make_prompts(make_corpus("messages", ASKED[:1]), tokenizer, 1, 4)
     finally:
         tokenizer.chat_template = TEMPLATE
 
