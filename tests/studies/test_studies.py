@@ -21,7 +21,7 @@ from studies.results import SEED, load
 
 STUDIES = {
     name: importlib.import_module(f"studies.{name}.__main__").PARTS
-    for name in ("absolute", "design", "factor", "ladder", "norms", "reference", "untrained")
+    for name in ("absolute", "contributions", "design", "factor", "ladder", "norms", "reference", "untrained")
 }
 PROVENANCE = {
     "command", "model", "revision", "prompts", "prompts_sha256", "length", "dataset", "rule", "seed", "device", "dtype",

@@ -1,0 +1,29 @@
+"""``python -m studies.contributions PART``: predictions by contributions and by other shares, of many models."""
+
+from functools import partial
+
+from posbias.models.loading import Untrained
+from posbias.shipped import PREFIX
+from studies.contributions.measure import measure_shares
+from studies.making import Part, main
+
+UNTRAINED = ("bloom-12", "llama-12", "gpt2-12", "nope-12")
+
+
+PARTS = {
+    "shares": Part("contributions", measure_shares, 32, 256),
+    "shares-untrained": Part("contributions", partial(measure_shares, init="default"), 8, 256, models=UNTRAINED),
+    "shares-large": Part(
+        "contributions",
+        measure_shares,
+        8,
+        256,
+        4,
+        rule="random",
+        models=("gpt2", "pythia-160m"),
+        source=partial(Untrained, tokenizer=f"{PREFIX}llama-12"),
+    ),
+}
+
+if __name__ == "__main__":
+    main("contributions", PARTS)
