@@ -19,7 +19,7 @@ from posbias.measure.instrument import Instrument
 from posbias.measure.ladder import Rungs
 from posbias.measure.run import measure
 from posbias.measure.session import Session
-from posbias.measure.summary import shaved
+from posbias.measure.summary import shave
 from posbias.models.attention import Reading
 from posbias.models.families import output_projection
 from posbias.models.hooks import given, hooked, regiven
@@ -166,7 +166,7 @@ def measure_shares(settings: Settings, init: str = "") -> xr.Dataset:
         **{name: (("layer",), x) for name, x in by_layer.items()},
     }
     return xr.Dataset(
-        {name: (dims, shaved(np.asarray(x, dtype=np.float32))) for name, (dims, x) in arrays.items()},
+        {name: (dims, shave(np.asarray(x, dtype=np.float32))) for name, (dims, x) in arrays.items()},
         {"prediction": list(profiles), "way": ["influence", "gradient", "fixed-attention"]},
         session.provenance(),
     )
