@@ -103,7 +103,7 @@ def profile_shapes(samples: Mapping[str, Sample], *, resamples: int = 1000) -> p
     the last; ``depth`` of the U (:func:`~posbias.rollout.profiles.u_shape`, running mean of :data:`SMOOTH`); its
     ``trough``, the place as a share of the prompt, with ``trough_low`` and ``trough_high``, the 95% interval;
     ``excess``, ``adjusted`` and ``u`` of :func:`u_decisions`; ``depth_aside``, without the first token;
-    ``depth_eight`` and ``u_eight``, where each end is a mean over eight tokens.
+    ``u_eight``, where each end is a mean over eight tokens.
     """
     decided, of_eight = (u_decisions(samples, ends=ends, resamples=resamples) for ends in (1, 8))
     rows = {}
@@ -121,7 +121,6 @@ def profile_shapes(samples: Mapping[str, Sample], *, resamples: int = 1000) -> p
             "trough_low": float(low),
             "trough_high": float(high),
             "depth_aside": u_shape(without_first(p), smooth=SMOOTH).depth,
-            "depth_eight": u_shape(p, ends=8, smooth=SMOOTH).depth,
         }
     table = pd.DataFrame.from_dict(rows, orient="index").rename_axis("model")
     return table.join(decided).assign(u_eight=of_eight["u"])

@@ -9,11 +9,8 @@ from studies.icl import claims
 from studies.icl.claims import (
     bias_claims,
     depth_claims,
-    outcomes,
-    sink_claims,
 )
 from studies.icl.settings import preset
-from studies.icl.tables import sink_table
 
 SEEDS = 3
 
@@ -119,44 +116,6 @@ def test_sentences_on_biased_data_hold_and_fail_where_they_should():
 
     verdict = bias_claims(bias_runs(also)).loc["lost-only-on-ends"]
     assert not verdict.holds and verdict.measured == "4 of 6 there; elsewhere causal no encoding on middle"
-
-
-def test_sentences_on_sinks_hold_where_they_should_and_fail_where_not():
-    def metric(s):
-        kind, w = s.network.mask.kind, s.network.mask.width
-        x = np.full(17, 0.1)
-        x[: max(w, 1) if kind == "prefix" else 1] = 0.3 + (0.01 * w if kind == "window" else 0)
-        return x
-
-    table = sink_table({s: made_up(sinks=metric(s)) for s in preset("figure8")})
-    table.loc[("window", 5), 4] = 0.9
-    found = sink_claims(table)
-    assert set(found.index) == held(found) == {"sink-causal", "sink-windows", *(f"sink-prefix{K}" for K in (2, 4, 6))}
-    assert found.loc["sink-causal", "measured"].startswith("tokens 1 (0.30)")
-    assert found.loc["sink-windows", "measured"].startswith("ahead by -0.55 at 5, ahead by +0.29 at 9, ")
-    assert held(sink_claims(table.iloc[:, ::-1].set_axis(table.columns, axis=1))) == set()
-
-
-def test_a_claim_is_contradicted_by_all_seeds_and_unclear_where_one_is_against():
-    runs = depth_runs(spread=0.01)
-    assert (outcomes(depth_claims(runs)) == 1).all()
-    deep = network_of(runs, residual=False, encoding="none", layers=6)
-    falls = depth_claims(runs | {deep: made_up((0.1, 0.1, 0.01), spread=0.01)})
-    assert falls.loc["deeper-none", ["holds", "contradicted"]].tolist() == [False, True]
-    assert outcomes(falls)["deeper-none"] == -1 and outcomes(falls)["deeper-rope"] == 1
-    parted = made_up((0.1, 0.1, 0.01), spread=0.01)
-    parted["accuracy"].values[0, :, 0] = 1.1  # one seed rises, the mean falls
-    assert outcomes(depth_claims(runs | {deep: parted}))["deeper-none"] == 0
-    wide = made_up((0.1, 0.1, 0.01), spread=2.0)  # all seeds fall, too far apart for a test
-    assert outcomes(depth_claims(runs | {deep: wide}))["deeper-none"] == 0
-
-
-def apart(gap, noise=0.0):
-    """Return results whose seeds are apart by noise, the same in every pair."""
-    values = np.asarray(gap) + noise * np.linspace(-1, 1, SEEDS)[:, None]
-    x = made_up()
-    x["accuracy"].values[:] = 0.5 + np.stack([values, -values], axis=-1) / 2
-    return x
 
 
 def test_p_values_over_seeds_are_those_of_a_t_test():

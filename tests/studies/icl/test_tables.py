@@ -9,11 +9,8 @@ from posbias.rollout.influence import rollout_matrix
 from studies.icl.outcomes import VARIABLES, labelled
 from studies.icl.settings import preset
 from studies.icl.tables import (
-    PAIR_NAMES,
     agreement_scores,
     described,
-    even_sinks,
-    gap_table,
     predicted_profiles,
 )  # fmt: skip
 
@@ -28,28 +25,6 @@ def results(accuracy=0.5, seeds=(0, 5), **attributes):
     arrays["accuracy_novel"] += [0.25, 0.75]
     arrays["stopped"] = np.array([-1, 7])
     return labelled(arrays, list(seeds), MADE | attributes)
-
-
-def test_a_row_for_each_network_and_pair():
-    accuracy = np.zeros((2, 3, 2))
-    accuracy[1, 2] = 0.6, 0.2
-    setting = preset("figure8")[1]
-    table = gap_table({setting: results(accuracy)})
-    assert len(table) == 6 and table["seed"].tolist() == [0, 0, 0, 5, 5, 5]
-    (row,) = table.query("gap != 0").to_dict("records")
-    assert row["seed"] == 5 and row["pair"] == "middle vs last"
-    assert row["gap"] == pytest.approx(0.4) and row["preference"] == pytest.approx(0.5)
-    assert (row["mask"], row["width"], row["layers"], row["residual"]) == ("window", 5, 2, False)
-    assert table["pair"].cat.categories.tolist() == list(PAIR_NAMES)
-
-
-def test_even_attention_exceeds_a_fifth_where_a_query_sees_fewer_than_five_tokens():
-    for setting in preset("figure8"):
-        mask, expected = setting.network.mask.matrix(17), np.zeros(17)
-        for j in range(17):
-            queries = [i for i in range(17) if mask[i, j]]
-            expected[j] = sum(1 / mask[i].sum() > 0.2 for i in queries) / len(queries)
-        np.testing.assert_allclose(even_sinks(setting), expected)
 
 
 def test_the_prediction_is_the_last_row_of_the_rollout():

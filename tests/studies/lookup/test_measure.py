@@ -140,47 +140,6 @@ def test_what_is_used_is_the_best_of_the_search_if_it_is_better_than_nothing(fol
     np.testing.assert_allclose(json.loads(str(of(found, "applied", "temperature"))), expected)
 
 
-MADE = Setting("steep", layers=1, pairs=8, width=72, heads=1, values=4)
-
-
-def made(folder, attends=True):
-    """Save and measure a network whose weights are written down: asked keys match those of pairs by 4 logits.
-
-    Of the width, 32 numbers are the key of a pair, 32 the key that is asked, and 4 the value.
-    """
-    model = untrained(MADE, 0)
-    K, V, d = MADE.keys, MADE.values, MADE.width
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.fill_(1.0 if parameter.dim() == 1 else 0.0)  # norms stay
-        embedding = model.get_input_embeddings().weight
-        for k in range(K):
-            embedding[k * V : k * V + V, k] = 1.0
-            embedding[K * V + k, K + k] = 1.0
-            for v in range(V):
-                embedding[k * V + v, 2 * K + v] = 1.0
-        attention, keys = model.model.layers[0].self_attn, torch.arange(K)
-        attention.q_proj.weight[keys, K + keys] = 4.0 / (d / 2) ** 0.5  # rows of norm √d, pairs' split in two
-        attention.k_proj.weight[keys, keys] = 1.0
-        values = 2 * K + torch.arange(V)
-        attention.v_proj.weight[values, values] = attention.o_proj.weight[values, values] = 1.0
-        attention.o_proj.weight *= float(attends)
-        model.get_output_embeddings().weight[-V:, 2 * K :][:, :V] = 4 * torch.eye(V)
-    save(model, MADE, folder / f"{MADE.name}.seed0")
-    return measure.measure_lookup_remedies(MADE, [0], folder, evaluations=8)
-
-
-def test_a_slope_that_hides_early_places_of_long_prompts_is_taken_back(tmp_path):
-    """A match of 4 logits is lost over 32 pairs; the bias that the engine chooses is one of negative slopes."""
-    found = made(tmp_path)
-    intact, engine, chosen = (of(found, "log_probability", name) for name in ("intact", "engine", "chosen"))
-    assert intact[0] < intact[-1] - 0.5, "early places are hidden"
-    ((*heads,),) = layered_biases(json.loads(str(of(found, "applied", "engine"))), 1, 1)
-    assert max(bias.slope for bias in heads) < -0.05
-    assert engine[0] > intact[0] + 0.2 and engine.min() > intact.min() + 0.2
-    assert chosen.min() > intact.min() + 0.2 and json.loads(str(of(found, "applied", "chosen"))) != []
-
-
 def test_the_command_trains_measures_what_is_missing_and_keeps_what_is_there(tmp_path, monkeypatch):
     small = {Setting("steep", layers=1, pairs=8): settings.Training(4, 4)}
     monkeypatch.setattr(settings, "grid", lambda: small)
