@@ -42,7 +42,7 @@ BUDGETS = {
     "posbias": (14660, "11,000 are planned: a ceiling until then"),
     "studies": (16470, "16,000 are planned: a ceiling until then; copying by place came from posbias, contributions"),
     "bookkit": (2560, "2,400 are planned; how a figure is kept in words came from posbias"),
-    "tests": (19400, "16,000 are planned: a ceiling until then"),
+    "tests": (18900, "16,000 are planned: a ceiling until then"),
 }  # fmt: skip
 """Most lines of a folder's files, those of folders in it too; and why, where they are more than was planned."""
 SLACK = 1.05
