@@ -14,8 +14,8 @@ from bookkit.previews import CARD, social_card
 from posbias.files import write_whole
 
 JUPYTER_BOOK = "from jupyter_book.cli.main import main; main()"
-COVER_CHAPTER, COVER_FIGURE = "published", "fig-controlled-panels"
-COVER = Path("book/assets/four_panels.png")
+COVER_CHAPTER, COVER_FIGURE = "real", "fig-real"
+COVER = Path("book/assets/real.png")
 """The figure on the first page and in the README: taken from the notebook that drew it, not drawn twice."""
 SOCIAL = COVER.with_name(CARD)
 """The image that a link to a page shows elsewhere: the same figure, beside the book's title."""

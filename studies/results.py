@@ -38,6 +38,12 @@ LEFT_OUT: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "ladder": {r".*\.rungs-.*": ("rung_pairings",)},
     "design": {".*": ("attention_received",)},
     "norms": {".*": ("smooth_course",)},
+    "real": {
+        r".*\.wiki-.*": (
+            "influence_signed", "influence_signed_prompts", "lambda_frobenius_prompts", "lambda_token_prompts",
+            "ladder_prompts", "branch_gain", "branch_scale", "output_scale",
+        )
+    },
     "lookup": {r".+\.copies": ("prompt_tokens", "answer_tokens", "influence_places"), r"[^.]+": ("log_probability",)},
 }
 """Variables that no page, table or report reads, by question and entry."""

@@ -112,15 +112,28 @@ def test_edit_links_land_on_the_md(html):
         assert name.endswith(".md") and (ROOT / name).is_file(), href
 
 
-def test_the_readme_has_the_numbers_of_the_ladder():
-    cells = json.loads((ROOT / "notebooks/ladder.ipynb").read_text())["cells"]
-    outputs = [output for cell in cells for output in cell.get("outputs", [])]
-    glued = {
+def glued(chapter):
+    """Return what a chapter's notebook keeps for prose, by name."""
+    cells = json.loads((ROOT / f"notebooks/{chapter}.ipynb").read_text())["cells"]
+    outputs = [output for cell in cells for output in cell.get("outputs", []) if "data" in output]
+    return {
         x["metadata"].get("scrapbook", {}).get("name"): x["data"].get("application/papermill.record/text/plain")
         for x in outputs
-        if "data" in x
     }
-    rows = re.findall(r"^\| .* \| (\.\d+) \| (\.\d+) \| (\.\d+) \|$", (ROOT / "README.md").read_text(), re.MULTILINE)
-    for row, rung in zip(rows, ("vectors", "positions", "law", "b", "last"), strict=True):
-        for number, group in zip(row, ("alibi", "rotary", "other"), strict=True):
-            assert number == f"{float(glued[f'ladder_{group}_{rung}']):.3f}"[1:]
+
+
+def test_the_readme_has_the_numbers_of_the_book():
+    ladder, real = glued("ladder"), glued("real")
+    lines = [line.strip("|").split("|") for line in (ROOT / "README.md").read_text().splitlines() if line[:1] == "|"]
+    rows = [[cell.strip() for cell in line] for line in lines if len(line) == 7][2:]
+    assert len(rows) == 9
+    small = {"value maps": "vectors", "value maps, positional attention": "positions", "head gains, squared": "law"}
+    small |= {"layer shares": "b", "everything on the last token": "last"}
+    kept = json.loads(real["real_table"].strip("'"))
+    for title, W1, away, ranks, *others in rows:
+        expected = kept[title]
+        assert (W1, away) == tuple(f"{x:.3f}"[1:] for x in expected[:2]), title
+        assert ranks == ("" if expected[2] is None else f"{expected[2]:+.2f}".replace("0.", ".")), title
+        for number, group in zip(others, ("alibi", "rotary", "other"), strict=True):
+            known = f"ladder_{group}_{small[title]}" if title in small else None
+            assert number == ("" if known is None else f"{float(ladder[known]):.3f}"[1:]), title

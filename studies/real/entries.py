@@ -37,12 +37,6 @@ HEADS = 64
 EVERYTHING = ("mixing", "influence", "kernels", "content", "branches", "contributions", "ladder")
 LADDER = 64
 """Prompts of which the ladder is measured, which takes as long as all the rest."""
-PAIRS = 8
-"""Names with numbers in a list of which one is asked for."""
-NAMES = (
-    "Alice", "Bob", "Carol", "David", "Emma", "Frank", "Grace", "Henry", "Irene", "Jack", "Karen", "Leo", "Maria",
-    "Nina", "Oscar", "Paula", "Quentin", "Rosa", "Simon", "Tina",
-)  # fmt: skip
 
 Row = Mapping[str, np.ndarray]
 
@@ -56,39 +50,6 @@ def measure_all(settings: Settings, quantities: Sequence[str] = EVERYTHING) -> x
         write_results(path, measure(settings, partial=path.with_suffix(".partial"), progress=True))
         path.with_suffix(".partial").unlink()
     return summarise(read_results(path))
-
-
-def measure_found(settings: Settings, chat: bool) -> xr.Dataset:
-    """Measure whether the number of the name that is asked for is found, in a list that has it at each place in turn.
-
-    ``found`` (prompt) is 1 where every token of the number is the likeliest, ``place`` where it stands. With ``chat``
-    list and question are a message of the chat template, else the list's own form asks.
-    """
-    session, _ = _session(settings)
-    tokenizer = session.tokenizer
-
-    def read(k: int) -> Row:
-        model = session.instrument.model
-        rng, place = np.random.default_rng([settings.seed, k]), k % PAIRS
-        names, numbers = rng.permutation(NAMES)[:PAIRS], rng.integers(1000, 10_000, PAIRS)
-        text = "".join(f"{name}: {number}\n" for name, number in zip(names, numbers, strict=True))
-        if chat:
-            message = f"{text}\nWhat is the number of {names[place]}? Answer with the number alone."
-            ids = tokenizer.apply_chat_template(
-                [{"role": "user", "content": message}], add_generation_prompt=True, return_dict=False
-            )
-            answer = f"{numbers[place]}"
-        else:
-            ids, answer = tokenizer(f"{text}\n{names[place]}:").input_ids, f" {numbers[place]}"
-        wanted = torch.tensor(tokenizer(answer, add_special_tokens=False).input_ids)
-        whole = torch.cat([torch.tensor(ids), wanted])
-        with torch.no_grad():
-            likeliest = model(whole[None], logits_to_keep=len(wanted) + 1).logits[0, :-1].argmax(-1)
-        return {"found": np.array(bool((likeliest == wanted).all())), "place": np.array(place)}
-
-    rows = go_on(settings.prompts, read, _place(session, "found", str(chat)))
-    arrays = {name: ("prompt", x.astype(np.int8)) for name, x in rows.items()}
-    return xr.Dataset(arrays, attrs=session.provenance() | {"dataset": "names and numbers", "chat": str(chat)})
 
 
 def measure_use(

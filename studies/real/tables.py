@@ -27,11 +27,22 @@ def profile_of(values: Float[np.ndarray, "N n"]) -> Float[np.ndarray, "n"]:
     return np.asarray(mean / mean.sum())
 
 
+def drawn_profiles(values: Float[np.ndarray, "N n"], resamples: int = 2000) -> Float[np.ndarray, "B n"]:
+    """Return the profile in resamples of the prompts; those of the same prompts by another way are drawn alike.
+
+    A place that none of the prompts drawn has keeps its mean over all prompts.
+    """
+    x, w = np.abs(values.astype(np.float64)), resample_weights(len(values), resamples)
+    times, mean = w @ np.isfinite(x), np.nanmean(x, axis=0)
+    drawn = np.divide(w @ np.nan_to_num(x), times, out=np.tile(mean, (resamples, 1)), where=times > 0)
+    return np.asarray(drawn / drawn.sum(axis=1, keepdims=True))
+
+
 def distance_table(entry: xr.Dataset, to: str = "replaced") -> pd.DataFrame:
     """Return how far other ways, fits and baselines are from the profile of one way; three numbers each.
 
     Index ``prediction``: ways of the entry; ``power law``, fitted to the profile; ``even``; ``last``; and ``half``, the
-    distance of the even prompts' profile from the odd ones', a floor for what so many prompts can tell (of half as many
+    distance of one half of the prompts from the other, a floor for what so many prompts can tell (of half as many
     it is larger than of all). Columns ``W1``, ``total_variation`` and ``spearman``.
     """
     values = {way: entry[way].values for way in WAYS if way in entry}
@@ -39,7 +50,8 @@ def distance_table(entry: xr.Dataset, to: str = "replaced") -> pd.DataFrame:
     others = {way: profile_of(x) for way, x in values.items() if way != to}
     others |= {"power law": power_fit(p), "even": np.full(p.size, 1 / p.size), "last": np.eye(p.size)[-1]}
     rows = {name: _three(p, q) for name, q in others.items()}
-    rows["half"] = _three(profile_of(values[to][::2]), profile_of(values[to][1::2]))
+    half = np.arange(len(values[to])) // int(entry.attrs.get("each", 1)) % 2 == 0  # places move with the prompt
+    rows["half"] = _three(profile_of(values[to][half]), profile_of(values[to][~half]))
     return pd.DataFrame.from_dict(rows, orient="index", columns=["W1", "total_variation", "spearman"]).rename_axis(
         index="prediction"
     )
@@ -54,11 +66,9 @@ def share_table(entries: Mapping[str, xr.Dataset], resamples: int = 2000) -> pd.
     rows = {}
     for name, entry in entries.items():
         for way in (way for way in WAYS if way in entry):
-            x = np.abs(entry[way].values.astype(np.float64))
-            p, w = profile_of(x), resample_weights(len(x), resamples)
-            times = w @ np.isfinite(x)
-            drawn = np.divide(w @ np.nan_to_num(x), times, out=np.full(times.shape, np.nan), where=times > 0)
-            low, high = interval(drawn[:, 0] / np.nansum(drawn, axis=1)) if len(x) > 1 else (np.nan, np.nan)
+            x = entry[way].values
+            p = profile_of(x)
+            low, high = interval(drawn_profiles(x, resamples)[:, 0]) if len(x) > 1 else (np.nan, np.nan)
             inner = [tenth.mean() for tenth in np.array_split(p, min(10, p.size))[1:-1]]
             rows[name, way] = [len(x), *(p.size * np.array([p[0], low, high, min(inner)])), p[-1]]
     names = pd.MultiIndex.from_tuples(list(rows), names=["entry", "way"])

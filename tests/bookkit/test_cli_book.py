@@ -99,8 +99,8 @@ def test_outside_a_book_its_checkout_is_meant(tmp_path, monkeypatch):
 def test_the_committed_cover_is_the_notebooks_figure(make_book):
     assert (ROOT / site.COVER).read_bytes() == site.cover_figure(ROOT)
     root = make_book()
-    (root / "notebooks" / "published.ipynb").write_text('{"cells": [], "metadata": {}, "nbformat": 4}')
-    with pytest.raises(ValueError, match="expected a figure fig-controlled-panels with a PNG output, received none"):
+    (root / "notebooks" / "real.ipynb").write_text('{"cells": [], "metadata": {}, "nbformat": 4}')
+    with pytest.raises(ValueError, match="expected a figure fig-real with a PNG output, received none"):
         site.refresh_cover(root)
 
 

@@ -75,12 +75,11 @@ def test_every_eighth_place_moves_with_the_prompt(place, tmp_path):
     )
 
 
-def test_sinks_and_what_is_found_have_their_places(place, tmp_path):
+def test_sinks_are_counted_by_text_and_front(place, tmp_path):
     tokenizer = AutoTokenizer.from_pretrained(place / "tiny")
     tokenizer.chat_template = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
     tokenizer.save_pretrained(place / "tiny")
-    kept = run(place, tmp_path / "more.nc", "sinks", "chat", "plain")
-    sinks, plain = kept["tiny.sinks"], kept["tiny.plain"]
+    kept = run(place, tmp_path / "more.nc", "sinks")
+    sinks = kept["tiny.sinks"]
     assert sinks.heads.dims == ("prompt", "text", "front", "layer") and sinks.norm.shape == (3, 3)
     assert 0 < sinks.first_attention.min() and sinks.first_attention.max() < 1
-    assert plain.place.values.tolist() == [0, 1, 2] and set(plain.found.values) <= {0, 1}

@@ -1,0 +1,136 @@
+"""Checks of the chapter ``real``: the lemma on long states inside a network, and what is sensitive and what is used."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+import xarray as xr
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from posbias.comparison.distances import normalised_wasserstein, spearman
+from posbias.comparison.fits import power_fit
+from posbias.comparison.resampling import interval
+from posbias.models.families import family_of
+from posbias.report.stats import LONG
+from studies.real.tables import drawn_profiles
+
+CLOSE = 1e-3
+"""What moves by less is said not to move: norms have an ε."""
+RESAMPLES = 300
+
+
+@torch.no_grad()
+def layer_norms(
+    network: Any, ids: Int[Tensor, "B n"], t: int, c: float, *, every: bool = False, output: float = 1.0
+) -> tuple[Float[np.ndarray, "B n"], Float[np.ndarray, "B n"]]:
+    """Return ‖x_i‖ and ‖a_i‖ of layer t where the first state, or every one, is made c times as long.
+
+    ``output`` multiplies what attention adds, for a check that should notice.
+    """
+    family, seen = family_of(network.config), {}
+    layer = family.layers(network)[t]
+
+    def lengthen(_: Any, args: Any, kwargs: Any) -> Any:
+        x = (args or [kwargs["hidden_states"]])[0].clone()
+        x[:, slice(None) if every else 0] *= c
+        seen["x"] = x
+        return ((x, *args[1:]), kwargs) if args else (args, kwargs | {"hidden_states": x})
+
+    def keep(_: Any, args: Any, out: Any) -> None:
+        seen["a"] = output * (out[0] if isinstance(out, tuple) else out)
+
+    hooks = [layer.register_forward_pre_hook(lengthen, with_kwargs=True)]
+    hooks.append(family.output_of(layer).register_forward_hook(keep))
+    try:
+        network(ids)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return seen["x"].norm(dim=-1).numpy(), seen["a"].norm(dim=-1).numpy()
+
+
+def lemma_holds(network: Any, ids: Int[Tensor, "B n"], t: int, c: float, **change: Any) -> bool:
+    """Tell whether a layer does what the lemma on one long state says: nothing else moves, and λ is below its bound."""
+    x, a = layer_norms(network, ids, t, 1.0)
+    longer, a_longer = layer_norms(network, ids, t, c, **change)
+    token, token_longer = a / (x + a), a_longer / (longer + a_longer)
+    all_x, all_a, start = (np.linalg.norm(v, axis=-1) for v in (longer, a_longer, a))
+    return bool(
+        np.allclose(a, a_longer, rtol=CLOSE)
+        and np.allclose(token[:, 1:], token_longer[:, 1:], rtol=CLOSE)
+        and np.abs(token.mean(1) - token_longer.mean(1)).max() <= 1 / ids.shape[1]
+        and (all_a / (all_x + all_a) <= start / (c * x[:, 0] + start) * (1 + CLOSE)).all()
+    )
+
+
+@torch.no_grad()
+def spread(network: Any, ids: Int[Tensor, "n"]) -> float:
+    """Return how far a prompt's states are apart at most, over all layers, as a share of the longest."""
+    states = network(ids[None], output_hidden_states=True).hidden_states
+    return max(float((x - x[:, :1]).norm(dim=-1).max() / x.norm(dim=-1).max()) for x in states)
+
+
+def readings_part(
+    ratio: Float[np.ndarray, "T"],
+    apart: Float[np.ndarray, "T"],
+    attention: Float[np.ndarray, "T"],
+    contributed: Float[np.ndarray, "T"],
+) -> bool:
+    """Tell whether readings of λ part where one state is long, and the first token contributes little there.
+
+    ``apart`` is one reading over the other; the others are the first token's shares.
+    """
+    long = ratio > LONG
+    together = spearman(ratio / ratio.sum(), apart / apart.sum()) > 0.5
+    return bool(together and contributed[long].mean() < attention[long].mean() / 2)
+
+
+def first_shares(entry: xr.Dataset) -> tuple[Float[np.ndarray, "B"], Float[np.ndarray, "B"]]:
+    """Return the first token's share by gradient and by replacement, in equal shares, in paired resamples."""
+    gradient, use = (drawn_profiles(entry[way].values, RESAMPLES)[:, 0] for way in ("gradient", "replaced"))
+    n = entry.sizes["position"]
+    return n * gradient, n * use
+
+
+def is_sensitive(entry: xr.Dataset) -> bool:
+    """Tell whether the first token has more than an equal share of the gradient, in 95% of resamples."""
+    return bool(interval(first_shares(entry)[0])[0] > 1)
+
+
+def is_unused(entry: xr.Dataset) -> bool:
+    """Tell whether the first token has less of use than of the gradient, and not more than an equal share."""
+    gradient, use = first_shares(entry)
+    return bool(interval(gradient - use)[0] > 0 and interval(use)[0] <= 1)
+
+
+def law_is_nearer(entry: xr.Dataset, resamples: int = 60) -> bool:
+    """Tell whether the fitted power law is nearer to use than the gradient is, in 95% of paired resamples."""
+    drawn = (drawn_profiles(entry[way].values, resamples) for way in ("gradient", "replaced"))
+    gains = [
+        normalised_wasserstein(gradient, use) - normalised_wasserstein(power_fit(use), use)
+        for gradient, use in zip(*drawn, strict=True)
+    ]
+    return bool(interval(np.array(gains))[0] > 0)
+
+
+def changed(entry: xr.Dataset, way: str, values: Float[np.ndarray, "N n"]) -> xr.Dataset:
+    """Return an entry with other numbers by one way, for a check that should notice."""
+    return entry.assign({way: (("prompt", "position"), values)})
+
+
+def broken_entries(entry: xr.Dataset, runs: int = 20) -> Mapping[str, list[xr.Dataset]]:
+    """Return entries that checks should reject, by what is wrong with them."""
+    rng, raised = np.random.default_rng(0), entry["replaced"].values.copy()
+    raised[:, 0] *= 8
+    return {
+        "places of each prompt shuffled": [
+            changed(entry, "gradient", rng.permuted(entry["gradient"].values, axis=1)) for _ in range(runs)
+        ],
+        "gradients in place of use": [changed(entry, "replaced", entry["gradient"].values)],
+        "use of the first token eight times as large": [changed(entry, "replaced", raised)],
+        "use in place of gradients": [changed(entry, "gradient", entry["replaced"].values)],
+    }
