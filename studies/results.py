@@ -40,8 +40,14 @@ LEFT_OUT: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "norms": {".*": ("smooth_course",)},
     "real": {
         r".*\.wiki-.*": (
-            "influence_signed", "influence_signed_prompts", "lambda_frobenius_prompts", "lambda_token_prompts",
-            "ladder_prompts", "branch_gain", "branch_scale", "output_scale",
+            "influence_signed",
+            "influence_signed_prompts",
+            "lambda_frobenius_prompts",
+            "lambda_token_prompts",
+            "ladder_prompts",
+            "branch_gain",
+            "branch_scale",
+            "output_scale",
         )
     },
     "lookup": {r".+\.copies": ("prompt_tokens", "answer_tokens", "influence_places"), r"[^.]+": ("log_probability",)},

@@ -17,7 +17,7 @@ from posbias import errors
 from posbias.measure.corpus import Prompts
 from posbias.measure.instrument import Instrument
 from posbias.measure.session import Session
-from posbias.measure.summary import shaved
+from posbias.measure.summary import shave
 from posbias.models.attention import Reading
 from posbias.models.families import output_projection, window
 from posbias.models.hooks import given, hooked, returned
@@ -222,7 +222,7 @@ def source_leakage(
             "p_value": (rows, np.stack([x.p_values(PERMUTATIONS) for x in found])),
             "resampled": (
                 ("part", "resample", "layer"),
-                shaved(np.stack([x.resampled_variance(RESAMPLES) for x in layers]).astype(np.float32)),
+                shave(np.stack([x.resampled_variance(RESAMPLES) for x in layers]).astype(np.float32)),
                 {"long_name": "variance of resampled documents, heads added", "units": "nats²"},
             ),
             "resampled_share": (("part", "resample"), shares.astype(np.float32)),
