@@ -62,12 +62,13 @@ def explain(
     refuse_same(output, prompt)
     check_asked(text, target, answer)
     import posbias
+    from posbias.measure.progress import progress
 
-    separator = segments.replace(r"\n", "\n").replace(r"\t", "\t") or None
     asked = {name: value for name, value in measuring.items() if value is not None} | {"prompts": prompts}
-    opened = posbias.open(model, **opening)
+    with progress(1, "model", "opening"):
+        opened = posbias.open(model, **opening)
     found = opened.explain(
-        text, target=target, answer=answer, segments=separator, profile=False if no_profile else profile,
-        deletions=not no_deletions, progress=True, **asked,
+        text, target=target, answer=answer, segments=segments.replace(r"\n", "\n").replace(r"\t", "\t") or None,
+        profile=False if no_profile else profile, deletions=not no_deletions, progress=True, **asked,
     )  # fmt: skip
     typer.echo(f"{found!r}\n{found.report(output)}: page")

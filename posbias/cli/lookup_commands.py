@@ -57,9 +57,8 @@ def lookup(
     import posbias
     from posbias.measure.progress import progress
 
-    with progress(1, "model", "opening") as bar:
+    with progress(1, "model", "opening"):
         opened = posbias.open(model, **opening)
-        bar.update()
     named = {"task": task, "rows": given, **asked, **texts, **asking}
     if dry_run:
         typer.echo(opened.preview_lookup(**named))

@@ -7,7 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from posbias.explain.prompt import line
+from posbias.explain.prompt import line, without_label
 from posbias.explain.words import answer
 from posbias.files import check_writable
 from posbias.measure.measurement import Measurement, check_path, extra
@@ -79,7 +79,7 @@ class Explanation:
         names = {"label": "segment", "removed": "deleted", "share": "gradient", "contributed": "contributions"}
         names |= {"profile": "its place's", "without_position": "without position", "low": "from", "high": "to"}
         table = self.segments[[*names]].rename(columns=names).dropna(axis=1, how="all").round(3)
-        table.insert(1, "text", self.segments["text"].map(line))
+        table.insert(1, "text", [line(without_label(*two)) for two in self.segments[["text", "label"]].to_numpy()])
         return table
 
     def __repr__(self) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from markupsafe import escape
 
-from posbias.explain.prompt import line
+from posbias.explain.prompt import line, without_label
 from posbias.explain.words import answer
 from posbias.files import write_whole
 from posbias.plotting import STYLE
@@ -29,6 +29,7 @@ def write_page(path: Path, explanation: Explanation) -> Path:
         TEMPLATE,
         found=explanation,
         line=line,
+        without_label=without_label,
         attrs={} if explanation.profile is None else explanation.profile.results.attrs,
         tokens=tokens.assign(depth=0.85 * np.sqrt(tokens["share"] / tokens["share"].max())),
         printable=lambda text: escape("".join(c if c.isprintable() or c == "\n" else "�" for c in text)),

@@ -87,6 +87,11 @@ def label(text: str, number: int) -> str:
     return line(found[1] or found[2]) if found else f"segment {number}"
 
 
+def without_label(text: str, own: str) -> str:
+    """Return a segment's text behind the label that it begins with."""
+    return text.lstrip("# ").removeprefix(own).lstrip(":. ") if own in text else text
+
+
 def tokenise(
     tokenizer: Any, text: Any, segments: str | Sequence[str] | None, answer: str | None, *, special_tokens: bool = True
 ) -> Prompt:

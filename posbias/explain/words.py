@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from posbias.explain.prompt import line
+from posbias.explain.prompt import line, without_label
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,7 +27,7 @@ def answer(segments: pd.DataFrame) -> list[str]:
     best, second = table["without_position"].nlargest(2).index if known else (0, 0)
     template = Environment(trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
     words = template.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
-        table=table, line=line, tops=tops, best=best, second=second, known=known,
+        table=table, line=line, without_label=without_label, tops=tops, best=best, second=second, known=known,
         last=segments["share"].iloc[-1] if len(segments) > 2 else None,
         least=int(removed.idxmin()) if tried else None, raised=int(removed.idxmax()) if tried else None,
     )  # fmt: skip

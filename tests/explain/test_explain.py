@@ -15,6 +15,7 @@ from measuring import LLAMA, WORDS, refused, save, status, text, write_documents
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, set_seed
 
 import posbias
+from posbias.explain.prompt import without_label
 from posbias.explain.shares import without_position
 from posbias.explain.words import answer
 from posbias.measure.measurement import Measurement
@@ -210,6 +211,8 @@ def test_documents_are_segments_by_their_headings_and_messages_go_through_the_te
     found = posbias.open(place / "llama").explain(row, profile=False)
     assert found.segments["label"].tolist() == ["segment 1", "Document 1", "Document 2", "Document 3", "segment 5"]
     assert found.segments["text"][3].startswith(f"Document 2: {PARTS[1]}") and found.target.endswith(f"' {ANSWER}'")
+    assert without_label(found.segments["text"][3], "Document 2") == PARTS[1] + "\n\n"
+    assert without_label("## Costs\nHigh.", "Costs") == "\nHigh." and without_label("It is.", "segment 4") == "It is."
     asked = posbias.open(place / "llama").lookup(rows=[{**row, "gold": 0}], arms="competing").results
     assert found.value == pytest.approx(float(asked["log_probability"][0, 0, 0]), abs=1e-4)
     tokenizer = AutoTokenizer.from_pretrained(place / "llama")
