@@ -130,16 +130,15 @@ def jobs(folder, *names, seeds=(0, 1)):
     return {name: [Job(folder, name, seed) for seed in seeds] for name in names}
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-def test_entries_are_written_one_after_another(tmp_path, processes):
+def test_entries_are_written_one_after_another(tmp_path):
     path, found = tmp_path / "q.nc", []
-    for name, _ in train_entries(jobs(tmp_path, "a", "b"), labelled, path, processes=processes):
+    for name, _ in train_entries(jobs(tmp_path, "a", "b"), labelled, path):
         found.append(name)
         assert [*load("q", tmp_path)] == found and not list(tmp_path.glob(f"{name}.*"))
     kept, expected = load("q", tmp_path)["b"], line(1)
     train(expected)
     np.testing.assert_allclose(kept["loss"][1], expected.losses, rtol=1e-6)
-    assert kept.attrs["setting"] == "b" and kept.attrs["seconds"] == 3 and kept.attrs["processes"] == processes
+    assert kept.attrs["setting"] == "b" and kept.attrs["seconds"] == 3 and kept.attrs["processes"] == 1
     assert missing(path, dict.fromkeys("abc", {"steps": STEPS}), [0, 1]) == ["c"]
     with pytest.raises(ValueError, match="q.nc: a: steps: expected 8, received 7"):
         missing(path, {"a": {"steps": 8}}, [0, 1])
@@ -163,12 +162,14 @@ WORK = """
 import functools, os, sys, time
 from studies.train import several
 
-def job(path):
+def job(path, seconds):
     open(f"{path}.{os.getpid()}", "w").close()
-    time.sleep(120)
+    time.sleep(seconds)
+    return seconds
 
 if __name__ == "__main__":
-    list(several([functools.partial(job, sys.argv[1])] * 2, 2))
+    for done in several([functools.partial(job, sys.argv[1], seconds) for seconds in (0, 120, 120)], 2):
+        open(f"{sys.argv[1]}-{done}", "w").close()
 """
 
 
@@ -180,6 +181,7 @@ def test_processes_end_with_the_one_that_began_them(tmp_path):
     try:
         workers = waited(lambda: [int(p.suffix[1:]) for p in tmp_path.glob("at.*")], lambda found: len(found) == 2)
         assert all(runs(worker) for worker in workers)
+        assert waited(lambda: list(tmp_path.glob("at-*")), bool) == [tmp_path / "at-0"], "what was done is given back"
         os.kill(parent.pid, signal.SIGKILL)
         assert waited(lambda: [w for w in workers if runs(w)], lambda left: not left) == []
     finally:

@@ -123,7 +123,7 @@ def test_a_network_with_weights_is_refused(body):
         measure_designs(replace(body, source=Source("reference/llama-12")), "unit")
 
 
-N = 32
+N = 16
 
 
 @pytest.fixture(scope="module")
