@@ -40,7 +40,7 @@ BUDGETS = {
     "posbias/measure": (4020, "2,800 are planned: a ceiling until then; a lookup of rows at the front door"),
     "posbias/cli": (775, "600 are planned: a ceiling until then"),
     "posbias": (14660, "11,000 are planned: a ceiling until then"),
-    "studies": (16590, "16,000 are planned: a ceiling until then; copying by place came from posbias, contributions, use"),
+    "studies": (16590, "16,000 are planned: a ceiling until then; copying came from posbias; contributions, use"),
     "bookkit": (2560, "2,400 are planned; how a figure is kept in words came from posbias"),
     "tests": (18900, "16,000 are planned: a ceiling until then"),
 }  # fmt: skip
