@@ -20,6 +20,11 @@ SYLLABLES = ("qua mor tel bri van hol sed gar lin ost pel rud fen wex jar kol", 
              "ck dde lth mson ntry rvik ster ttle nge bury den gard worth nell by stow")  # fmt: skip
 NAMES = ["".join(parts) for parts in product(*(part.split() for part in SYLLABLES))]
 """Invented ones, 2,048 of three syllables each."""
+WORDS = (
+    "apple river stone cloud garden window paper silver market forest bridge candle hammer island jacket kettle ladder "
+    "mirror needle orange pencil rabbit saddle temple valley wagon yellow basket camera dragon engine flower guitar "
+    "harbor insect jungle kitchen lemon magnet napkin ocean planet quarter rocket spider ticket umbrella violin winter"
+).split()
 KINDS = (
     ("The access code of the {} office is", "number"), ("The director of the {} museum is called", "name"),
     ("The {} bridge was opened in", "year"), ("The weight of the {} bell in pounds is", "number"),
@@ -167,11 +172,12 @@ def make_contexts(task: Task, count: int, corpus: Corpus, seed: int) -> list[Con
     rng, places = np.random.default_rng(seed), task.places or PLACES[task.name]
     if task.name == "copy":
         return [_in_turn({"competing": passages}) for passages in islice(_passages(corpus, places, count), count)]
-    if 2 * places > len(NAMES):
-        raise errors.invalid("places", f"at most {len(NAMES) // 2}, for which there are names", places)
+    pool = WORDS if task.name == "kv" else NAMES
+    if 2 * places > len(pool):
+        raise errors.invalid("places", f"at most {len(pool) // 2}, for which there are words", places)
     found = []
     for _ in range(count):
-        names = [str(name) for name in rng.permutation(NAMES)]
+        names = [str(name) for name in rng.permutation(pool)]
         if task.name == "kv":
             pairs = zip(names[:places], names[places : 2 * places], strict=True)
             found.append(_in_turn({"competing": [_pair(key, value) for key, value in pairs]}))

@@ -19,8 +19,6 @@ READ = ("prompt", "answer", "twice", *SCORES)
 """Variables of every file."""
 ATTRIBUTES = ("model", "revision", "task", "dataset", "rows", "form", "tokens", "change")
 """Provenance that is read; the file has more."""
-LEVEL = 0.05
-"""Places differ at p values up to this one."""
 MOST_KNOWN = 0.2
 """Share of answers that are right without documents from which on a lookup says so."""
 
@@ -96,7 +94,7 @@ def ends_text(results: xr.Dataset) -> str:
         mean, values = by_place(results, score)[0], of_arm(results, score)
         p = difference_p_value(values)
         best, worst = int(mean.argmax()), int(mean.argmin())
-        apart = "differ" if p <= LEVEL else "are not told apart"
+        apart = "differ" if p <= 0.05 else "are not told apart"
         said = f"best {noun} {best + 1} ({mean[best]:.2f}), worst {noun} {worst + 1} ({mean[worst]:.2f})"
         found[name] = (best, worst), f"By {name} places {apart} (p {p:.2g}): {said}"
     (one, first), (other, second) = found.values()

@@ -27,8 +27,6 @@ from posbias.models.biases import added_biases, divided_logits
 from posbias.models.loading import check_fits, last_part
 from posbias.settings import Settings
 
-TRIED = 2
-"""Prompts that are read whole as well, to see whether their common beginning can be read once."""
 KEPT = (
     "model", "revision", "architecture", "dtype", "device", "seed", "tokenizer", "attention", "special_tokens",
     "posbias", "torch", "transformers", "numpy", "python",
@@ -64,7 +62,7 @@ def look_up(
         bar.update()
     name, changed = make_change(bias, task.temperature)
     with changed(model):
-        scores = score_prompts(model, placed, first[:TRIED], shared=name == "none", progress=progress)
+        scores = score_prompts(model, placed, first[:2], shared=name == "none", progress=progress)
     provenance, corpus = session.provenance(), settings.corpus
     text = last_part(corpus.dataset)
     provenance = {kept: provenance[kept] for kept in KEPT} | {

@@ -17,8 +17,6 @@ LEAST_RIGHT = 0.05
 """Share of answers that must be right: a model that finds nothing has lost no place."""
 POWER = 1.96 + 0.84
 """Standard errors of a difference that is seen in four of five samples, by a test at the 5 % level."""
-NOWHERE = (float("nan"), float("nan"))
-"""The ends of an interval that there is not."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,7 @@ def paired_difference(values: Float[np.ndarray, "C"], *, seed: int = 0) -> Diffe
     """
     C, mean = len(values), float(values.mean())
     if C < 2:
-        return Difference(mean, *NOWHERE, np.nan, np.nan)
+        return Difference(mean, np.nan, np.nan, np.nan, np.nan)
     low, high = (float(x) for x in interval(resample_weights(C, RESAMPLES, seed=seed) @ values / C))
     spread = float(values.std(ddof=1))
     if spread < 1e-12:

@@ -203,7 +203,7 @@ def test_bad_rows_are_refused_before_the_model_is_loaded(place, tmp_path, capsys
         ({"form": "template"}, "form: expected plain for a tokenizer without a chat template"),
         ({"form": "chat"}, "form: expected template or plain"),
         ({"dataset": "builtin"}, "dataset: expected none with the task documents, which reads no text"),
-        ({"task": "kv", "places": 1025}, "places: expected at most 1024, for which there are names"),
+        ({"task": "kv", "places": 33}, "places: expected at most 24, for which there are words"),
         ({"bias": "log:1", "temperature": 2.0}, "temperature: expected 1 with a bias: one change at a time"),
         ({"rows": []}, "rows: expected a row of documents, question and answer or more, received none"),
         ({"rows": [row(0, question="ban " * 90)]}, "row 1: length: expected at most 64 tokens, the model's context"),
