@@ -29,6 +29,7 @@ QUANTITIES = {
     "branches": "what the law of untrained networks needs: gains, denominators, steps",
     "contributions": "the share of each token's part in what a token becomes in a layer, without gradients",
     "ladder": "influence by layers that are made simpler, a hypothesis at a time",
+    "use": "what replacing each token by another changes, by a forward pass for each",
 }
 """Name → meaning, in the order in which files name them."""
 ALWAYS = ("mixing", "influence")
@@ -192,8 +193,8 @@ class Settings:
         "What is measured, with commas between: mixing and influence always (influence alone where a family has no "
         "row); kernels, content, logits (content as matrices), heads (attention of each head), branches (for the law "
         "of untrained networks), contributions (what each token's new state is made of), ladder (influence by layers "
-        "that are made simpler). All down to branches unless "
-        "given; of whole prompts mixing and influence.",
+        "that are made simpler), use (what replacing each token changes; a forward pass for each). All down to "
+        "branches unless given; of whole prompts mixing and influence.",
         "-q",
         kept=True,
         kind=str,

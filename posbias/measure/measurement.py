@@ -93,6 +93,15 @@ class Measurement:
         return Profile(p / p.sum(), f"{self.model}, measured influence{shares}", kept)
 
     @property
+    def use(self) -> Profile:
+        """What replacing each input token changes of the next one's distribution: mean total variation, sum 1."""
+        if "use_prompts" not in self.results:
+            raise errors.invalid("use", "a measurement of use (-q use)", "one without")
+        kept = self.results["use_prompts"].values.astype(np.float64)
+        p = kept.sum(0)
+        return Profile(p / p.sum(), f"{self.model}, use by replacement", kept)
+
+    @property
     def influence_from_end(self) -> Profile:
         """Of whole prompts: the measured influence of their last tokens, as many as the shortest prompt has."""
         if "influence_end_prompts" not in self.results:

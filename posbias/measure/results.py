@@ -72,6 +72,10 @@ VARIABLES: dict[str, tuple[tuple[str, ...], str]] = {
         ("prompt", "rung", "pairing", "position"),
         "influence_prompts by the layers of each rung, of other prompts by a pairing; NaN where none was",
     ),
+    "use_prompts": (
+        ("prompt", "position"),
+        "total variation of the next token's distribution when the token is one of another prompt",
+    ),
     "rollout_own": (("prompt", "position"), "last row of the product of the prompt's own kernels (1-λ)I + λA"),
     "cell_start": (("cell",), "first position of a cell, up to the next one's"),
     "attention_cells": (

@@ -19,9 +19,15 @@ from posbias.measure.positions import Positions
 from posbias.measure.progress import progress as told
 from posbias.measure.results import WIDE
 from posbias.measure.session import Session
+from posbias.measure.use import measure_use, replacements
 from posbias.models.attention import Reading
 from posbias.rollout.token_bins import TokenBins
 from posbias.settings import RUNGS
+
+ASKED = (
+    "rollout_own", "contributions_own", "ladder_prompts", "use_prompts", "influence_end_prompts", "target_value"
+)  # fmt: skip
+"""What is kept of each prompt where it was asked for."""
 
 
 class Traces:
@@ -52,6 +58,8 @@ class Traces:
             self.parts = [LayerContributions(instrument, t, n, whole=whole) for t in range(T)]
         if "ladder" in settings.quantities:
             shapes["ladder_prompts"] = (len(RUNGS), settings.pairings, n)
+        if "use" in settings.quantities:
+            shapes["use_prompts"] = (n,)
         self.rows = {name: torch.zeros(N, *sizes, dtype=torch.float64) for name, sizes in shapes.items()}
 
     def state(self) -> dict[str, Tensor]:
@@ -104,7 +112,7 @@ class Traces:
         out |= {"influence": rows["influence"].sum(0) / total, "influence_prompts": rows["influence"]}
         out |= {"influence_signed": rows["influence_signed"].mean(0)}
         out |= {"influence_signed_prompts": rows["influence_signed"], "probability": rows["probability"]}
-        for name in ("rollout_own", "contributions_own", "ladder_prompts", "influence_end_prompts", "target_value"):
+        for name in ASKED:
             out |= {name: rows[name]} if name in rows else {}
         if positions is not None and positions.sinks is not None:
             out |= {"sinks": positions.sinks} | sink_shares(out, self.cells)
@@ -155,6 +163,11 @@ class Traces:
         contributed = given.double().cpu() if self.parts else torch.tensor(torch.nan)
         found: dict[str, Any] = {**vars(reading), "rollout_own": own, "ladder_prompts": ladder}
         found["contributions_own"] = contributed
+        if "use_prompts" in self.rows:
+            every = [replacements(self.ids, k, self.settings.seed) for k in range(batch.start, batch.stop)]
+            found["use_prompts"] = torch.stack(
+                [measure_use(self.instrument, *pair, together=self.together) for pair in zip(ids, every, strict=True)]
+            )
         if (last := self.rows.get("influence_end_prompts")) is not None:
             divided = torch.from_numpy(shares(ids.shape[1], self.settings.length))
             found["influence_end_prompts"] = reading.influence[:, -last.shape[1] :]

@@ -12,6 +12,7 @@ import xarray as xr
 from jaxtyping import Float, Int
 
 from posbias.comparison.distances import normalised_wasserstein, spearman, total_variation, wasserstein_to
+from posbias.comparison.fits import power_fit
 from posbias.comparison.multiplicity import decide, holm
 from posbias.comparison.pairs import usable
 from posbias.comparison.resampling import interval, resample_weights, resampled_profiles
@@ -156,6 +157,25 @@ class Evidence:
         """Attention to the first token in these layers, of queries beyond the first quarter; None if not measured."""
         A = self.subject.results.get("attention")
         return None if A is None else float(A.values[self.long_layers, len(self.p) // 4 :, 0].mean())
+
+    @cached_property
+    def used(self) -> dict[str, float] | None:
+        """What replacing tokens says beside the gradient; None where it was not measured.
+
+        The first token by use and by influence, in equal shares; how far influence, and a fitted power law, are from
+        use; and the rank correlation of influence with it.
+        """
+        rows = self.subject.results.get("use_prompts")
+        if rows is None:
+            return None
+        use = rows.values.sum(0) / rows.values.sum()
+        return {
+            "first": use[0] * use.size,
+            "first_influence": self.p[0] * use.size,
+            "influence": normalised_wasserstein(self.p, use),
+            "rank": spearman(self.p, use),
+            "law": normalised_wasserstein(power_fit(use), use),
+        }
 
     @cached_property
     def profiles(self) -> dict[str, Float[np.ndarray, "n"]]:
