@@ -49,7 +49,39 @@ def measure_all(settings: Settings, quantities: Sequence[str] = EVERYTHING) -> x
     if not path.is_file():
         write_results(path, measure(settings, partial=path.with_suffix(".partial"), progress=True))
         path.with_suffix(".partial").unlink()
-    return summarise(read_results(path))
+    results = read_results(path)
+    summary = summarise(results)
+    return summary.assign(crossed=crossed_rollouts(results)) if "contributions" in results else summary
+
+
+def crossed_rollouts(results: xr.Dataset) -> xr.DataArray:
+    """Return rollouts by each account of how much a token takes, and from whom: (whom, amount, position).
+
+    ``whom``: all earlier tokens alike, by mean attention, or by mean contributions of other tokens. ``amount``: λ by
+    Frobenius norms, by tokens, or what contributions leave to others, a mean over queries beyond the first quarter.
+    """
+    A, C = (results[name].values.astype(np.float64) for name in ("attention", "contributions"))
+    n = A.shape[-1]
+    others = C * ~np.eye(n, dtype=bool)
+    others[:, 0, 0] = 1.0  # which has no other token
+    whom = {
+        "uniform": np.broadcast_to(np.tri(n) / np.arange(1, n + 1)[:, None], A.shape),
+        "attention": A / A.sum(-1, keepdims=True),
+        "contributions": others / others.sum(-1, keepdims=True),
+    }
+    amount = {
+        "frobenius": results["lambda_frobenius"].values,
+        "token": results["lambda_token"].values,
+        "contributions": 1 - np.einsum("tii->ti", C)[:, n // 4 :].mean(1),
+    }
+    rows = np.zeros((len(whom), len(amount), n))
+    rows[..., -1] = 1.0
+    for row, kernels in zip(rows, whom.values(), strict=True):
+        for v, mixing in zip(row, amount.values(), strict=True):
+            for share, kernel in zip(mixing[::-1], kernels[::-1], strict=True):
+                v[:] = (1 - share) * v + share * (v @ kernel)
+    dims = ("whom", "amount", "position")
+    return xr.DataArray(rows, {"whom": list(whom), "amount": list(amount)}, dims)
 
 
 def measure_use(
