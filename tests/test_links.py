@@ -145,6 +145,13 @@ def test_the_readme_has_the_numbers_of_the_book():
     lines = [line.strip("|").split("|") for line in (ROOT / "README.md").read_text().splitlines() if line[:1] == "|"]
     rows = [[cell.strip() for cell in line] for line in lines if len(line) == 7][2:]
     assert len(rows) == len(SMALL)
+    prose, numbers = (
+        (ROOT / "README.md").read_text(),
+        {k: float(x) for k, x in real.items() if k and k != "real_table" and x[0] != "'"},
+    )
+    assert f"gives only {numbers['real_sink_contributed']:.0%}".replace("%", " %") in prose
+    assert f"has {numbers['real_use_gradient']:.1f} equal shares" in prose
+    assert f"but {numbers['real_use_replaced']:.2f} of".replace("0.", ".") in prose
     kept = json.loads(real["real_table"].strip("'"))
     for title, W1, away, ranks, *others in rows:
         expected = kept[title]

@@ -51,12 +51,14 @@ def measure_all(settings: Settings, quantities: Sequence[str] = EVERYTHING) -> x
         path.with_suffix(".partial").unlink()
     results = read_results(path)
     summary = summarise(results)
-    return summary.assign(crossed=crossed_rollouts(results)) if "contributions" in results else summary
+    return summary.merge(crossed_rollouts(results)) if "contributions" in results else summary
 
 
-def crossed_rollouts(results: xr.Dataset) -> xr.DataArray:
-    """Return rollouts by each account of how much a token takes, and from whom: (whom, amount, position).
+def crossed_rollouts(results: xr.Dataset) -> xr.Dataset:
+    """Return rollouts by each account of how much a token takes, and from whom.
 
+    ``crossed`` (whom, amount, position), and ``first_share`` (whom, layer): what the first token gives of that, a mean
+    over all later tokens. ``contributions_taken`` (layer) is the amount by contributions.
     ``whom``: all earlier tokens alike, by mean attention, or by mean contributions of other tokens. ``amount``: λ by
     Frobenius norms, by tokens, or what contributions leave to others, a mean over queries beyond the first quarter.
     """
@@ -80,8 +82,13 @@ def crossed_rollouts(results: xr.Dataset) -> xr.DataArray:
         for v, mixing in zip(row, amount.values(), strict=True):
             for share, kernel in zip(mixing[::-1], kernels[::-1], strict=True):
                 v[:] = (1 - share) * v + share * (v @ kernel)
-    dims = ("whom", "amount", "position")
-    return xr.DataArray(rows, {"whom": list(whom), "amount": list(amount)}, dims)
+    first = np.stack([kernels[:, 1:, 0].mean(1) for kernels in whom.values()])
+    arrays: dict[str, Any] = {
+        "crossed": (("whom", "amount", "position"), rows),
+        "first_share": (("whom", "layer"), first),
+    }
+    arrays["contributions_taken"] = (("layer",), amount["contributions"])
+    return xr.Dataset(arrays, {"whom": list(whom), "amount": list(amount)})
 
 
 def measure_use(

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import xarray as xr
 from measuring import save, text
 from transformers import AutoTokenizer
 
@@ -83,3 +84,23 @@ def test_sinks_are_counted_by_text_and_front(place, tmp_path):
     sinks = kept["tiny.sinks"]
     assert sinks.heads.dims == ("prompt", "text", "front", "layer") and sinks.norm.shape == (3, 3)
     assert 0 < sinks.first_attention.min() and sinks.first_attention.max() < 1
+
+
+def test_rollouts_are_crossed_by_how_much_and_from_whom():
+    rng, (T, n) = np.random.default_rng(0), (3, 8)
+    A, C = (np.tril(rng.uniform(0.1, 1, (T, n, n))) for _ in range(2))
+    A, C = A / A.sum(-1, keepdims=True), C / C.sum(-1, keepdims=True)
+    arrays = {"attention": (("layer", "query", "key"), A), "contributions": (("layer", "query", "key"), C)}
+    arrays |= {name: (("layer",), rng.uniform(0.1, 0.5, T)) for name in ("lambda_frobenius", "lambda_token")}
+    results = xr.Dataset(arrays)
+    found = entries.crossed_rollouts(results)
+    row = np.eye(n)[-1]
+    for share, kernel in zip(results["lambda_token"].values[::-1], A[::-1], strict=True):
+        row = (1 - share) * row + share * (row @ kernel)
+    np.testing.assert_allclose(found.crossed.sel(whom="attention", amount="token"), row)
+    np.testing.assert_allclose(found.crossed.sum("position"), 1)
+    assert found.first_share.sel(whom="uniform").values == pytest.approx(np.mean(1 / np.arange(2, n + 1)))
+    assert found.first_share.sel(whom="contributions").values[0] == pytest.approx(
+        np.mean([C[0, i, 0] / (1 - C[0, i, i]) for i in range(1, n)])
+    )
+    assert found.contributions_taken.values == pytest.approx(1 - np.einsum("tii->ti", C)[:, n // 4 :].mean(1))
