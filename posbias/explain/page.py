@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from posbias.explain.explanation import Explanation
 
 TEMPLATE = Path(__file__).with_name("page.html")
+LABEL = 24
+"""Letters of a segment's label beside its bars."""
 
 
 def write_page(path: Path, explanation: Explanation) -> Path:
@@ -50,7 +52,8 @@ def segment_figure(table: pd.DataFrame) -> page.Figure:
     left.axvline(0, color="#7f7f7f", linewidth=0.9)
     right.barh(y - 0.2, table["share"], 0.4, color="C0", label="gradient")
     right.barh(y + 0.2, table["contributed"], 0.4, color="#9a9a9a", label="contributions")
-    left.set(xlabel="deleted, nats", yticks=y, yticklabels=table["label"])
+    labels = [x if len(x) <= LABEL else f"{x[: LABEL - 1]}…" for x in table["label"]]
+    left.set(xlabel="deleted, nats", yticks=y, yticklabels=labels)
     left.invert_yaxis()
     right.set(xlabel="share")
     right.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), fontsize=8, ncols=2)

