@@ -19,7 +19,7 @@ from posbias.measure.positions import Positions
 from posbias.measure.progress import progress as told
 from posbias.measure.results import WIDE
 from posbias.measure.session import Session
-from posbias.measure.use import measure_use, replacements
+from posbias.measure.use import draw_replacements, measure_use
 from posbias.models.attention import Reading
 from posbias.rollout.token_bins import TokenBins
 from posbias.settings import RUNGS
@@ -164,7 +164,7 @@ class Traces:
         found: dict[str, Any] = {**vars(reading), "rollout_own": own, "ladder_prompts": ladder}
         found["contributions_own"] = contributed
         if "use_prompts" in self.rows:
-            every = [replacements(self.ids, k, self.settings.seed) for k in range(batch.start, batch.stop)]
+            every = [draw_replacements(self.ids, k, self.settings.seed) for k in range(batch.start, batch.stop)]
             found["use_prompts"] = torch.stack(
                 [measure_use(self.instrument, *pair, together=self.together) for pair in zip(ids, every, strict=True)]
             )

@@ -14,7 +14,7 @@ from torch import Tensor
 from posbias.measure.instrument import Instrument
 
 
-def replacements(ids: Int[Tensor, "N n"], prompt: int, seed: int) -> Int[Tensor, "n"]:
+def draw_replacements(ids: Int[Tensor, "N n"], prompt: int, seed: int) -> Int[Tensor, "n"]:
     """Return what a prompt's tokens are replaced by: the tokens of the prompt before it, shuffled.
 
     The first prompt's are of the second; a single prompt's are its own. They do not depend on the number of prompts.

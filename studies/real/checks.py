@@ -16,7 +16,7 @@ from posbias.comparison.fits import power_fit
 from posbias.comparison.resampling import interval
 from posbias.models.families import family_of
 from posbias.report.stats import LONG
-from studies.real.tables import drawn_profiles
+from studies.real.tables import draw_profiles
 
 CLOSE = 1e-3
 """What moves by less is said not to move: norms have an ε."""
@@ -91,7 +91,7 @@ def readings_part(
 
 def first_shares(entry: xr.Dataset) -> tuple[Float[np.ndarray, "B"], Float[np.ndarray, "B"]]:
     """Return the first token's share by gradient and by replacement, in equal shares, in paired resamples."""
-    gradient, use = (drawn_profiles(entry[way].values, RESAMPLES)[:, 0] for way in ("gradient", "replaced"))
+    gradient, use = (draw_profiles(entry[way].values, RESAMPLES)[:, 0] for way in ("gradient", "replaced"))
     n = entry.sizes["position"]
     return n * gradient, n * use
 
@@ -109,7 +109,7 @@ def is_unused(entry: xr.Dataset) -> bool:
 
 def law_is_nearer(entry: xr.Dataset, resamples: int = 60) -> bool:
     """Tell whether the fitted power law is nearer to use than the gradient is, in 95% of paired resamples."""
-    drawn = (drawn_profiles(entry[way].values, resamples) for way in ("gradient", "replaced"))
+    drawn = (draw_profiles(entry[way].values, resamples) for way in ("gradient", "replaced"))
     gains = [
         normalised_wasserstein(gradient, use) - normalised_wasserstein(power_fit(use), use)
         for gradient, use in zip(*drawn, strict=True)
@@ -122,7 +122,7 @@ def changed(entry: xr.Dataset, way: str, values: Float[np.ndarray, "N n"]) -> xr
     return entry.assign({way: (("prompt", "position"), values)})
 
 
-def broken_entries(entry: xr.Dataset, runs: int = 20) -> Mapping[str, list[xr.Dataset]]:
+def break_entries(entry: xr.Dataset, runs: int = 20) -> Mapping[str, list[xr.Dataset]]:
     """Return entries that checks should reject, by what is wrong with them."""
     rng, raised = np.random.default_rng(0), entry["replaced"].values.copy()
     raised[:, 0] *= 8

@@ -18,6 +18,7 @@ from posbias.measure.results import read_results, write_results
 from posbias.measure.run import measure
 from posbias.measure.session import Session
 from posbias.measure.summary import summarise
+from posbias.measure.use import draw_replacements
 from posbias.settings import Settings
 from studies.real.measure import (
     ABOVE,
@@ -51,10 +52,10 @@ def measure_all(settings: Settings, quantities: Sequence[str] = EVERYTHING) -> x
         path.with_suffix(".partial").unlink()
     results = read_results(path)
     summary = summarise(results)
-    return summary.merge(crossed_rollouts(results)) if "contributions" in results else summary
+    return summary.merge(cross_rollouts(results)) if "contributions" in results else summary
 
 
-def crossed_rollouts(results: xr.Dataset) -> xr.Dataset:
+def cross_rollouts(results: xr.Dataset) -> xr.Dataset:
     """Return rollouts by each account of how much a token takes, and from whom.
 
     ``crossed`` (whom, amount, position), and ``first_share`` (whom, layer): what the first token gives of that, a mean
@@ -105,13 +106,9 @@ def measure_use(
 
     def read(k: int) -> Row:
         model = session.instrument.model
-        shuffled = np.random.default_rng([settings.seed, k]).permutation(texts[k - 1 if k else 1].numpy())
+        others = draw_replacements(texts, k, settings.seed)
         places = sorted({0, settings.length - 1, *range(k % each, settings.length, each)})
-        row = {
-            way: measure_changes(model, texts[k], torch.from_numpy(shuffled), way, before, places)
-            for way in ways
-            if way in CHANGES
-        }
+        row = {way: measure_changes(model, texts[k], others, way, before, places) for way in ways if way in CHANGES}
         row["gradient"] = measure_gradient(model, texts[k], before)
         if "integrated" in ways:
             row["integrated"], missed = measure_integrated(model, texts[k], before)

@@ -27,7 +27,7 @@ def profile_of(values: Float[np.ndarray, "N n"]) -> Float[np.ndarray, "n"]:
     return np.asarray(mean / mean.sum())
 
 
-def drawn_profiles(values: Float[np.ndarray, "N n"], resamples: int = 2000) -> Float[np.ndarray, "B n"]:
+def draw_profiles(values: Float[np.ndarray, "N n"], resamples: int = 2000) -> Float[np.ndarray, "B n"]:
     """Return the profile in resamples of the prompts; those of the same prompts by another way are drawn alike.
 
     A place that none of the prompts drawn has keeps its mean over all prompts.
@@ -68,7 +68,7 @@ def share_table(entries: Mapping[str, xr.Dataset], resamples: int = 2000) -> pd.
         for way in (way for way in WAYS if way in entry):
             x = entry[way].values
             p = profile_of(x)
-            low, high = interval(drawn_profiles(x, resamples)[:, 0]) if len(x) > 1 else (np.nan, np.nan)
+            low, high = interval(draw_profiles(x, resamples)[:, 0]) if len(x) > 1 else (np.nan, np.nan)
             inner = [tenth.mean() for tenth in np.array_split(p, min(10, p.size))[1:-1]]
             rows[name, way] = [len(x), *(p.size * np.array([p[0], low, high, min(inner)])), p[-1]]
     names = pd.MultiIndex.from_tuples(list(rows), names=["entry", "way"])

@@ -10,7 +10,7 @@ from measuring import CONFIGS, N, make, prompts, save, write_documents
 
 import posbias
 from posbias.measure.instrument import Instrument
-from posbias.measure.use import measure_use, replacements
+from posbias.measure.use import draw_replacements, measure_use
 from posbias.models.loading import Source
 from posbias.report import text
 from posbias.report.stats import Evidence
@@ -22,7 +22,7 @@ NAMES = [name for name in CONFIGS if name != "gemma3" and not name.startswith("f
 @pytest.mark.parametrize("name", NAMES)
 def test_use_is_the_total_variation_of_the_models_own_distribution(name):
     model, ids = make(name), prompts(2)
-    others = replacements(ids, 0, 0)
+    others = draw_replacements(ids, 0, 0)
     found = measure_use(Instrument(model), ids[0], others, together=5)
     with torch.no_grad():
         own = model(ids[:1]).logits[0, -1].softmax(-1)
@@ -37,10 +37,10 @@ def test_use_is_the_total_variation_of_the_models_own_distribution(name):
 def test_replacements_are_another_prompts_tokens_and_do_not_depend_on_how_many_there_are():
     ids = torch.arange(4 * N).view(4, N)
     for prompt, other in ((0, 1), (1, 0), (3, 2)):
-        found = replacements(ids, prompt, 7)
+        found = draw_replacements(ids, prompt, 7)
         assert sorted(found.tolist()) == ids[other].tolist() and found.tolist() != ids[other].tolist()
-    assert replacements(ids[:2], 1, 7).tolist() == replacements(ids, 1, 7).tolist()
-    assert sorted(replacements(ids[:1], 0, 7).tolist()) == ids[0].tolist()
+    assert draw_replacements(ids[:2], 1, 7).tolist() == draw_replacements(ids, 1, 7).tolist()
+    assert sorted(draw_replacements(ids[:1], 0, 7).tolist()) == ids[0].tolist()
 
 
 def test_a_measurement_has_use_and_a_report_says_it(tmp_path):
@@ -51,7 +51,7 @@ def test_a_measurement_has_use_and_a_report_says_it(tmp_path):
     model = Source(str(tmp_path / "m")).load_model(torch.float32, "cpu", None)
     instrument, ids = Instrument(model), torch.from_numpy(m.results["tokens"].values.astype(np.int64))
     for k in range(4):
-        own = measure_use(instrument, ids[k], replacements(ids, k, 0))
+        own = measure_use(instrument, ids[k], draw_replacements(ids, k, 0))
         np.testing.assert_allclose(m.results["use_prompts"].values[k], own, atol=1e-6)
     assert m.use.values.sum() == pytest.approx(1) and posbias.compare(m.use, m.influence).wasserstein > 0
     words = "".join(text.answer(Evidence(m._subject(), resamples=20), "used"))

@@ -10,7 +10,7 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 from measuring import N, make, prompts
 
 from studies.real.checks import (
-    broken_entries,
+    break_entries,
     is_sensitive,
     is_unused,
     law_is_nearer,
@@ -67,4 +67,4 @@ def test_readings_part_where_states_are_long():
 )
 def test_checks_pass_on_what_is_so_and_fail_on_what_is_broken(entry, check, what):
     assert check(entry)
-    assert not any(check(broken) for broken in broken_entries(entry, runs=2)[what])
+    assert not any(check(broken) for broken in break_entries(entry, runs=2)[what])

@@ -93,7 +93,7 @@ def test_rollouts_are_crossed_by_how_much_and_from_whom():
     arrays = {"attention": (("layer", "query", "key"), A), "contributions": (("layer", "query", "key"), C)}
     arrays |= {name: (("layer",), rng.uniform(0.1, 0.5, T)) for name in ("lambda_frobenius", "lambda_token")}
     results = xr.Dataset(arrays)
-    found = entries.crossed_rollouts(results)
+    found = entries.cross_rollouts(results)
     row = np.eye(n)[-1]
     for share, kernel in zip(results["lambda_token"].values[::-1], A[::-1], strict=True):
         row = (1 - share) * row + share * (row @ kernel)
