@@ -127,19 +127,6 @@ def add_diagonal(
     return weights / weights.sum(axis=-1, keepdims=True)
 
 
-def diagonal_keeps_order(c: Float[np.ndarray, "n"], d: float) -> bool:
-    """Say whether the causal kernel with logits c_j + d 1[i = j] is stochastically monotone.
-
-    For d ≤ 0 always; for d > 0 exactly if c_i - c_(i+1) ≤ -log(1 - e^(-d)) for 2 ≤ i < n.
-
-    Source: ours.
-
-    >>> diagonal_keeps_order(np.array([0.0, 1.0, 0.0]), 0.4), diagonal_keeps_order(np.array([0.0, 1.0, 0.0]), 0.5)
-    (True, False)
-    """
-    return bool(d <= 0 or (c[1:-1] - c[2:] <= -np.log(-np.expm1(-d))).all())
-
-
 HYPOTHESES = {
     "A monotone": ("A.2", "A.3", "A.5"),
     "μ ⪯ ν": ("A.2",),
