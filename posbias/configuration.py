@@ -21,8 +21,6 @@ from posbias.rollout.structured import StructuredKernels, biased_kernels, struct
 Share = Annotated[FiniteFloat, Field(ge=0, le=1)]
 Count = Annotated[int, Field(gt=0, strict=True)]
 Positive = Annotated[FiniteFloat, Field(gt=0)]
-BYTES_EACH = 100
-"""What each token and each layer takes of memory, the text of a profile included."""
 
 
 class _Part(BaseModel):
@@ -153,13 +151,6 @@ class RolloutConfig(_Part):
                 raise errors.invalid(field, f"{expected} beside a position_bias", value)
         return biased_kernels(T, self.position_bias, **parts)
 
-    def check_sizes(self) -> None:
-        """Raise ValueError for a number of tokens, layers or heads that takes more than the machine's memory."""
-        H = self.attention_config.num_heads
-        errors.fits("sequence_length", self.sequence_length, self.sequence_length * BYTES_EACH)
-        errors.fits("num_layers", self.num_layers, self.num_layers * BYTES_EACH)
-        errors.fits("attention_config.num_heads", H, H * BYTES_EACH * 10)  # held for 512 tokens at a time
-
     def lambdas(self) -> Float[np.ndarray, "T"]:
         """Return λ_1..λ_T."""
         return self.lambda_schedule_config.schedule(self.num_layers)
@@ -171,7 +162,6 @@ class RolloutConfig(_Part):
     def at_length(self, n: int) -> RolloutConfig:
         """Return the same configuration for n tokens."""
         other = self.model_copy(update={"sequence_length": errors.positive_integer("sequence_length", n)})
-        other.check_sizes()
         return other
 
 
@@ -184,7 +174,6 @@ def read_config(path: Path | str) -> RolloutConfig:
         raise errors.invalid(str(path), "a mapping of fields", received)
     try:
         config = RolloutConfig.model_validate(content)
-        config.check_sizes()
         config.kernels(), config.lambdas()
     except ValidationError as error:
         raise ValueError(f"{path}: " + "; ".join(_complaint(e) for e in error.errors()[:5])) from None

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-DEVICE = re.compile(r"(cpu|cuda|mps|xpu|hpu|npu|xla|mtia|maia|privateuseone)(:\d{1,4})?", re.ASCII)
-"""Names of devices that hold numbers, as torch has them."""
 
 MOST_SHOWN = 400
 """Characters of what was received that a message may have; of more it has the first quarter."""
@@ -76,37 +71,6 @@ def seed(field: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value < 2**32:
         raise invalid(field, "an integer from 0 to 4294967295", repr(value))
     return int(value)
-
-
-def device(field: str, name: str) -> str:
-    """Return ``name`` if it can be that of a device which holds numbers, or raise ValueError.
-
-    ``meta``, which has shapes alone, is none; whether a device is there, torch says later.
-    """
-    if not DEVICE.fullmatch(name):
-        raise invalid(field, "cpu, cuda or cuda:0, cuda:1, …", repr(name))
-    return name
-
-
-def memory() -> int | None:
-    """Return the bytes of memory that the machine has, None where the system does not say."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):
-        return None
-
-
-def fits(field: str, value: Any, size: int) -> None:
-    """Raise ValueError if ``value`` asks for ``size`` bytes of memory and the machine has fewer.
-
-    >>> fits("length", 10**9, 10**30)  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-    ValueError: length: expected what fits into the ... GiB of memory, received 1000000000, which takes 9.31e+20 GiB
-    """
-    there = memory()
-    if there is not None and size > there:
-        received = f"{value}, which takes {min(size, 10**300) / 2**30:.3g} GiB"
-        raise invalid(field, f"what fits into the {there / 2**30:.3g} GiB of memory", received)
 
 
 def index(field: str, value: Any, length: int) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import tempfile
 from collections.abc import Iterator
@@ -13,8 +12,7 @@ from posbias import errors
 
 
 def check_writable(path: Path) -> Path:
-    """Return the file that ``path`` names, links followed, or raise unless it can be written and its name is text."""
-    errors.text("output", str(path))
+    """Return the file that ``path`` names, links followed, or raise unless it can be written."""
     try:
         path.parent.stat()  # which tempfile resolves, so that x/.. would do although there is no x
         tempfile.TemporaryFile(dir=path.parent).close()
@@ -64,15 +62,6 @@ def check_partial(output: Path, *, resume: bool) -> Path:
     return path
 
 
-def check_folder(path: Path, field: str = "output") -> None:
-    """Raise ValueError or OSError unless a folder is there and can be written, or can be made."""
-    there = next(place for place in (path.absolute(), *path.absolute().parents) if os.path.lexists(place))
-    if not there.is_dir():
-        raise errors.invalid(field, "a folder, which is made if it is not there", f"the file {there}")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
-
-
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
     """Give a temporary file beside ``path`` to write; it is moved there if all goes well, else removed.
@@ -95,12 +84,6 @@ def write_whole(path: Path, content: str | bytes) -> None:
     """Write ``content`` to a temporary file beside ``path`` and move it there: no half-written output."""
     with whole_file(path) as temporary:
         temporary.write_bytes(content.encode() if isinstance(content, str) else content)
-
-
-def refuse_same(output: Path, source: Path) -> None:
-    """Raise ValueError for an output that is the very file that is read, by whatever path."""
-    if output.exists() and source.exists() and output.samefile(source):
-        raise errors.invalid("output", "another file than the one that is read", output)
 
 
 def data_folder() -> Path:

@@ -26,14 +26,6 @@ def check_signature(path: Path) -> None:
         raise errors.invalid(str(path), "a netCDF file written by posbias", received)
 
 
-def check_measurement(path: Path) -> Path:
-    """Return the file of a measurement, or raise unless it is there, ends in .nc, and begins as netCDF does."""
-    if path.suffix != ".nc":
-        raise errors.invalid("path", "a file name that ends in .nc", path.name or repr(str(path)))
-    check_signature(path)
-    return path
-
-
 def load(path: Path) -> xr.Dataset:
     """Read a netCDF file into memory, or raise ValueError for a damaged one and OSError where there is none."""
     check_signature(path)

@@ -12,7 +12,7 @@ from dataclasses import Field, field, fields
 from typing import Annotated, Any, Literal, TypeVar
 
 import pydantic
-from pydantic import AfterValidator, BeforeValidator
+from pydantic import BeforeValidator
 from pydantic.dataclasses import dataclass
 
 from posbias import errors
@@ -56,8 +56,6 @@ OF = ("probability", "logit", "log-probability")
 
 KERNEL_SIZE = 512
 """Most tokens of which matrices are kept whole, unless another number is given."""
-BYTES_PER_TOKEN = 24
-"""What is kept in memory of each token of each prompt: its id, and its influence with and without sign."""
 
 
 def setting(default: Any, text: str, *flags: str, kept: bool = False, doors: str = "", **more: Any) -> Any:
@@ -138,7 +136,7 @@ Count = Annotated[int, pydantic.Field(ge=1, lt=2**63, strict=True)]
 Flag = Annotated[bool, pydantic.Field(strict=True)]
 Text = Annotated[str, pydantic.Field(strict=True)]
 Dtype = Annotated[Literal["float32", "bfloat16", "float16"], BeforeValidator(as_text)]
-Device = Annotated[Text, AfterValidator(lambda name: errors.device("device", name)), BeforeValidator(as_text)]
+Device = Annotated[Text, BeforeValidator(as_text)]
 Quantities = Annotated[tuple[str, ...], BeforeValidator(quantities_of)]
 
 
@@ -225,10 +223,7 @@ class Settings:
     tokens: Flag = setting(True, "Keep the prompts' token ids in the file.")
 
     def __post_init__(self) -> None:
-        """Check what fits the machine, and batches that the ladder pairs."""
-        errors.fits("length", self.length, self.length * BYTES_PER_TOKEN)
-        size = self.prompts * self.length * BYTES_PER_TOKEN
-        errors.fits("prompts", f"{self.prompts} of {self.length} tokens", size)
+        """Check batches that the ladder pairs."""
         if "ladder" in self.quantities:
             check_batches(min(self.prompts, self.batch_size))
 

@@ -18,7 +18,6 @@ from typing import Any
 import xarray as xr
 
 from posbias import errors
-from posbias.files import check_folder
 from posbias.measure.corpus import Corpus
 from posbias.models.loading import Source
 from posbias.settings import KERNEL_SIZE, Settings
@@ -115,7 +114,6 @@ def run(command: str, name: str, part: Part, asked: argparse.Namespace) -> Itera
     if part.trained and asked.trained is None:
         raise errors.invalid(name, "--trained FOLDER, made by python -m studies.reference", "none")
     path = asked.output or results.FOLDER / f"{part.question}.nc"
-    check_folder(path.parent)
     kept = results.Results(path) if path.is_file() else {}
     for entry, sources, more, training in _entries(name, part, asked):
         if entry in kept and not asked.force:

@@ -13,9 +13,6 @@ from posbias import errors
 from posbias.cli.options import refuse_given, with_options
 from posbias.settings import setting
 
-BYTES_EACH = 20_000
-"""What each layer, each head and each token takes of memory."""
-
 
 @dataclass(frozen=True)
 class Asked:
@@ -55,7 +52,7 @@ def design(
     For a network that is to be, the nearest of four is written: no bias, ALiBi's rule, the exponent Σλ - 1, or flat
     heads with τ = Σλ.
     """
-    from posbias.files import check_output, refuse_same, write_whole
+    from posbias.files import check_output, write_whole
 
     asked = Asked(**options)
     check_output(output, (".yaml", ".yml"), overwrite=asked.overwrite)
@@ -64,7 +61,6 @@ def design(
         report, text = _of_new(asked)
     else:
         refuse_given(asked, ("depth", "heads", "length", "lambda_", "local"), "none beside --measured")
-        refuse_same(output, asked.measured)
         report, text = _of_finished(asked.measured, asked.kind or "best")
         report.append(f"try it: posbias measure --bias {output}")
     write_whole(output, "".join(f"# {line}\n" for line in report) + text)
@@ -92,10 +88,6 @@ def _of_new(asked: Asked) -> tuple[list[str], str]:
 
 def _of_finished(measured: Path, kind: str) -> tuple[list[str], str]:
     """Return what is said of the bias for a finished model, and the file with it."""
-    from posbias.netcdf import check_measurement
-
-    check_measurement(measured)
-
     from posbias.configuration import yaml_text
     from posbias.design import choose_bias, evaluate, read_attention
     from posbias.measure.results import read_results
@@ -111,11 +103,10 @@ def _of_finished(measured: Path, kind: str) -> tuple[list[str], str]:
 
 
 def _size(asked: Asked, name: str, least: int) -> int:
-    """Return layers, heads or tokens, or raise for none of them, and for more than the machine has memory for."""
+    """Return layers, heads or tokens, or raise for none of them."""
     if (value := getattr(asked, name)) is None:
         raise errors.invalid(f"--{name}", "a number, or --measured for a finished model", "none")
-    errors.fits(name, errors.positive_integer(name, value, minimum=least), value * BYTES_EACH)
-    return int(value)
+    return errors.positive_integer(name, value, minimum=least)
 
 
 def _mixing(text: str | None, depth: int) -> np.ndarray:

@@ -10,7 +10,7 @@ import typer
 
 from posbias import errors
 from posbias.cli.options import MODEL, group, named_model, with_options
-from posbias.files import check_output, refuse_same
+from posbias.files import check_output
 from posbias.measure.corpus import Corpus
 from posbias.settings import UNLESS_GIVEN, Opening, Settings
 
@@ -59,7 +59,6 @@ def explain(
         text = json.loads(text) if prompt.suffix == ".json" else text
     except ValueError as error:
         raise errors.invalid(f"prompt {prompt}", "text in UTF-8, JSON of .json", errors.short(error)) from None
-    refuse_same(output, prompt)
     check_asked(text, target, answer)
     import posbias
     from posbias.measure.progress import progress

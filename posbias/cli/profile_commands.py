@@ -51,7 +51,7 @@ def rollout(
     options: dict[str, Any],
 ) -> None:
     """Compute the influence profile that a configuration or a measurement describes."""
-    from posbias.files import check_output, refuse_same
+    from posbias.files import check_output
     from posbias.rollout.profiles import mean_position, write_profile
 
     asked, measured = Asked(**options), source.suffix == ".nc"
@@ -61,8 +61,7 @@ def rollout(
         raise errors.invalid("--variant", f"one for the measurement {source}", "none")
     if asked.length is not None:
         errors.positive_integer("sequence_length", asked.length)
-    refuse_same(output, source)
-    check_output(output, output.suffix, overwrite=asked.overwrite)
+    check_output(output, ".csv", overwrite=asked.overwrite)
     p, T, H = _of_measurement(source, asked) if measured else _of_configuration(source, asked)
     write_profile(output, p)
     ends = f"mean position {mean_position(p):.4f}, first {p[0]:.4g}, last {p[-1]:.4g}"
@@ -71,10 +70,6 @@ def rollout(
 
 def _of_measurement(file: Path, asked: Asked) -> tuple[np.ndarray, int, int]:
     """Return the rollout of a measurement, with its layers and heads."""
-    from posbias.netcdf import check_measurement
-
-    check_measurement(file)
-
     from posbias.measure.results import read_results
     from posbias.predict import predict
 

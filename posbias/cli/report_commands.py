@@ -8,8 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from posbias import errors
-from posbias.files import check_output, refuse_same
-from posbias.netcdf import check_measurement
+from posbias.files import check_output
 from posbias.settings import REPORTED
 
 DEFAULTS = {"prompts": 200, "length": 256}
@@ -48,8 +47,6 @@ def report(
 ) -> None:
     """Answer in one page: what its prompts' tenths receive, is the middle lost, what predicts it; with figures."""
     is_file = subject.endswith(".nc") and not Path(subject).is_dir()
-    for file in [*([Path(subject)] if is_file else []), *(compare or []), *([lookup] if lookup else [])]:
-        refuse_same(output, check_measurement(file))
     check_output(output, ".html", overwrite=overwrite)
     given = {"dataset": dataset, "prompts": prompts, "length": length}
     given = {name: value for name, value in given.items() if value is not None}

@@ -7,14 +7,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike, fspath
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from posbias import errors
 from posbias.measure.biases import read_bias
 from posbias.measure.corpus import Corpus, choose_corpus
 from posbias.measure.measurement import Measurement, extra
-from posbias.models.opening import check_id, check_subject
+from posbias.models.opening import check_subject
 from posbias.settings import (
     ALONE,
     ALWAYS,
@@ -412,9 +411,6 @@ def choose_source(
     check_subject(model, untrained, seed, **of_weights)
     if position_bias is not None and untrained is None:
         raise errors.invalid("position_bias", "untrained, for a network that is built with it", f"model {model}")
-    tokenizer = opening["tokenizer"]
-    if tokenizer and not tokenizer.startswith(PREFIX) and not Path(tokenizer).exists():
-        check_id("tokenizer", tokenizer)
     with extra("measure"):
         from posbias.models.loading import Source, Untrained
     if untrained is None:

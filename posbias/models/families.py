@@ -427,9 +427,8 @@ def check_family(fields: Mapping[str, Any], *, row: bool = True) -> None:
     if kind in lacks:
         raise errors.invalid("architecture", *lacks[kind])
     if row:
-        why = "which has layers without attention, and no kernel in them" if kind == "hybrid" else "which has no row"
-        how = "" if kind == "hybrid" else "; or add one: python -m posbias.models.check DIR"
-        raise errors.invalid("architecture", "a family with a row", f"{name}, {why}; {ALONE}{how}")
+        how = "or add one: python -m posbias.models.check DIR"
+        raise errors.invalid("architecture", "a family with a row", f"{name}, which has none; {ALONE}; {how}")
 
 
 def row_of(config: Any) -> Family | None:

@@ -5,20 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-Kind = Literal["causal", "hybrid", "encoder", "encoder-decoder", "other", "unknown"]
-"""``hybrid`` has layers without attention, or no attention at all; ``other`` is no language model."""
-
-NO_ATTENTION = {"linear_attention", "conv", "mamba", "recurrent", "hybrid", "hybrid_sliding", "moe"}
-"""What transformers calls layers that have no attention, or something beside it, in ``layer_types``."""
-HEADS = {"num_attention_heads", "n_head", "n_heads"}
-"""Names of the number of attention heads: a configuration with none of them has no attention."""
+Kind = Literal["causal", "encoder", "encoder-decoder", "other", "unknown"]
+"""``other`` is no language model."""
 
 
 def kind_of(fields: Mapping[str, Any]) -> Kind:
     """Return what the fields of a ``config.json`` describe.
 
-    >>> [kind_of({"model_type": name}) for name in ("persimmon", "mamba", "modernbert", "t5", "vit", "no such")]
-    ['causal', 'hybrid', 'encoder', 'encoder-decoder', 'other', 'unknown']
+    >>> [kind_of({"model_type": name}) for name in ("persimmon", "modernbert", "t5", "vit", "no such")]
+    ['causal', 'encoder', 'encoder-decoder', 'other', 'unknown']
     """
     from transformers.models.auto import modeling_auto
     from transformers.models.auto.auto_mappings import CONFIG_MAPPING_NAMES
@@ -32,12 +27,7 @@ def kind_of(fields: Mapping[str, Any]) -> Kind:
         return "encoder-decoder"
     if name in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES and not fields.get("is_decoder"):
         return "encoder"
-    if name not in {*modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, *left_out()}:
-        return "other"
-    if kinds := fields.get("layer_types"):
-        return "hybrid" if NO_ATTENTION & {*kinds} else "causal"
-    words = _words(name)
-    return "hybrid" if words and ((NO_ATTENTION - {"moe"}) & words or not HEADS & words) else "causal"
+    return "causal" if name in {*modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, *left_out()} else "other"
 
 
 def left_out() -> dict[str, str]:
@@ -61,16 +51,3 @@ def causal_class(config: Any) -> Any:
     if (name := left_out().get(config.model_type)) is not None:
         transformers.AutoModelForCausalLM.register(type(config), getattr(transformers, name), exist_ok=True)
     return transformers.AutoModelForCausalLM
-
-
-def _words(name: str) -> set[str]:
-    """Return the names of a configuration's fields, up to their first underscore too, and the texts in it."""
-    from transformers import AutoConfig
-
-    try:
-        config = AutoConfig.for_model(name).get_text_config(decoder=True)
-    except Exception:  # code of others: one without defaults, of which nothing is known
-        return set()
-    fields = config.to_dict()
-    kinds = getattr(config, "layers_block_type", None) or getattr(config, "layer_types", None) or ()
-    return {*fields, *config.attribute_map, *(key.split("_")[0] for key in fields), *kinds}

@@ -148,7 +148,6 @@ def find_device(name: str | None) -> torch.device:
     if name is None:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     else:
-        errors.device("device", name)
         try:
             device = torch.device(name)
             torch.zeros(1, device=device).item()

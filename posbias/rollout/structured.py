@@ -37,7 +37,6 @@ def head_kernel(bias: PositionBias, n: int, diagonal: float, mask: Mask) -> Kern
         return Powers(n, bias.alpha, diagonal)
     if mask.kind == "causal" and isinstance(bias, FlatBias):
         return flat_kernel(bias, n)
-    errors.fits("n", n, 32 * n**2)  # logits, and what becomes of them
     return Matrix(attention_kernel(bias.logits(n) + content_logits(n, 0.0, diagonal), mask))
 
 

@@ -30,8 +30,6 @@ LARGEST = 1e40
 """Gains, scales and steps up to this size leave every product of a layer finite."""
 ROUNDING = 1e-9
 """Share of all squares by which one may come out below 0."""
-MATRICES = 6
-"""Matrices over pairs of positions that are held at a time."""
 
 
 def untrained_profile(
@@ -88,7 +86,6 @@ def untrained_profile(
     plain = steps is None and scales is None and outputs is None
     if plain and net.kernels.same_in_every_layer and len(net.kernels.heads(0, net.n)) == 1:
         return _by_powers(net)
-    errors.fits("n", net.n, MATRICES * 8 * net.n**2)
     G = net.start()
     for t in reversed(range(net.T)):
         step = 0.0 if net.steps is None else G * net.steps[t]

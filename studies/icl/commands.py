@@ -44,17 +44,13 @@ def train(
 
     Entries that are there are kept, and training that was stopped goes on.
     """
-    from posbias.files import check_folder
     from studies.icl.settings import Training
     from studies.icl.settings import preset as settings_of
 
-    if device is not None:
-        errors.device("device", device)
     training = Training(iterations, batch_size, precision=precision)
     for name, value in (("seeds", seeds), ("processes", processes), ("tested", tested)):
         errors.positive_integer(name, value)
     settings = list(dict.fromkeys(setting for name in preset for setting in settings_of(name)))
-    check_folder(output)
 
     import torch
 
@@ -63,7 +59,7 @@ def train(
 
     where = device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        torch.empty(1, device=where)
+        torch.zeros(1, device=where).item()
     except (RuntimeError, AssertionError):
         raise errors.invalid("device", "a device that torch can use here, such as cpu or cuda", where) from None
     output.mkdir(parents=True, exist_ok=True)

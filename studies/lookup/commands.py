@@ -34,12 +34,10 @@ def train(
 
     Entries that are there are kept, and training that was stopped goes on.
     """
-    from posbias.files import check_folder
     from studies.lookup import settings
 
     for name, value in (("seeds", seeds), ("processes", processes)):
         errors.positive_integer(name, value)
-    check_folder(output)
 
     from studies import results
     from studies.lookup.explained import measure_explained

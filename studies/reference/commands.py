@@ -9,7 +9,6 @@ from typing import Annotated, Literal
 import typer
 
 from posbias import errors
-from posbias.files import check_folder
 from posbias.measure.biases import Described, read_design
 from posbias.shipped import write_held_out
 from studies.reference.models import REFERENCES, Reference, reference
@@ -55,7 +54,6 @@ def train(
         rows = [row.shortened(steps) for row in rows]
     if position_bias is not None:
         rows = [_built(row, read_design(position_bias)) for row in rows]
-    check_folder(output)
     output.mkdir(parents=True, exist_ok=True)
     left = [row for row in rows if not _is_there(output / row.name, row, seed, init)]
     if not left:

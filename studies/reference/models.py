@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 CONTEXT = 1024
 """Tokens that models without a table of positions take; all but one were trained on 256."""
 
-BYTES_PER_STEP = 100
-"""What the log takes of memory for each step: two losses as numbers, and as text when it is written."""
-
 NTK = 4
 """Factor by which the NTK-scaled model's context is longer than that of the model it continues."""
 
@@ -70,7 +67,6 @@ class Reference:
     def shortened(self, steps: int) -> Reference:
         """Return the same model, trained for ``steps`` steps."""
         errors.positive_integer("steps", steps, minimum=0)
-        errors.fits("steps", steps, steps * BYTES_PER_STEP)
         return replace(self, steps=steps)
 
 

@@ -231,20 +231,6 @@ def test_a_result_that_is_no_measurement_of_a_model_is_refused(summary, tmp_path
         posbias.load(path)
 
 
-@pytest.mark.parametrize("output", ["m.nc", "alias.nc"])
-def test_an_output_that_is_the_input_is_refused(measured, tmp_path, monkeypatch, capsys, output):
-    monkeypatch.chdir(tmp_path)
-    measured.save("m.nc")
-    (tmp_path / "alias.nc").symlink_to("m.nc")
-    before = (tmp_path / "m.nc").read_bytes()
-    with pytest.raises(SystemExit) as ended:
-        main(["rollout", "m.nc", "--variant", "b", "-o", output])
-    assert (
-        ended.value.code == 2 and "output: expected another file than the one that is read" in capsys.readouterr().err
-    )
-    assert (tmp_path / "m.nc").read_bytes() == before
-
-
 def test_a_star_import_leaves_the_builtin_open():
     names = {}
     exec("from posbias import *", names)

@@ -70,7 +70,7 @@ def test_a_wrong_row_is_found_out_by_the_line_of_its_field(name, changes, line):
 
 def test_a_row_that_is_registered_is_tried(table, tmp_path, capsys):
     AutoConfig.for_model("persimmon", **LLAMA).save_pretrained(tmp_path)
-    assert main([str(tmp_path)]) == 2 and "persimmon, which has no row" in capsys.readouterr().err
+    assert main([str(tmp_path)]) == 2 and "persimmon, which has none" in capsys.readouterr().err
     register(PERSIMMON)
     assert main([str(tmp_path)]) == 0 and capsys.readouterr().out.endswith("the row agrees with the model\n")
     table["persimmon"] = replace(PERSIMMON, groups=GROUPS["one after another"])

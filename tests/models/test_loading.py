@@ -256,12 +256,6 @@ def test_what_the_hub_says_is_passed_on(monkeypatch):
     assert str(error.value).startswith(said) and "\n" not in str(error.value) and len(str(error.value)) < 300
 
 
-@pytest.mark.parametrize("name", ["no/such/folder", "./nowhere", "/no/such", "two words", "~/x", "a/b/c", "x/m.nc"])
-def test_what_looks_like_a_path_is_no_id(name):
-    with pytest.raises(ValueError, match="expected a directory, or an id that the hub answers for, received no such"):
-        posbias.open(name)
-
-
 @pytest.mark.parametrize("beside", [True, False])
 def test_a_directory_with_an_adapter_is_refused(tiny, tmp_path, beside):
     folder = shutil.copytree(tiny, tmp_path / "m") if beside else tmp_path

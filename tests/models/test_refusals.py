@@ -8,23 +8,16 @@ from posbias.models import families, register
 from posbias.models.families import FAMILIES, check_family
 
 ENCODER, BOTH = "an encoder, which predicts no next token", "an encoder-decoder: its prompt hides no later token"
-HYBRID = "which has layers without attention"
-ROW = "which has no row; influence alone can be measured: posbias measure -q influence; or add one: python -m posbias"
+ROW = "which has none; influence alone can be measured: posbias measure -q influence; or add one: python -m"
 OF_ONE_KIND = {
     ENCODER: ("bert", "modernbert", "roberta", "distilbert", "xlm-roberta"),
     BOTH: ("t5", "bart", "mbart", "pegasus"),
-    HYBRID: (
-        *("mamba", "mamba2", "jamba", "lfm2", "qwen3_next", "granitemoehybrid", "qwen3_5", "rwkv", "zamba2"),
-        *("falcon_h1", "recurrent_gemma", "nemotron_h", "qwen3_5_text", "xlstm"),
-    ),
-    ROW: ("persimmon", "xglm", "codegen", "biogpt", "helium", "arcee", "seed_oss", "dots1", "gpt-sw3"),
+    ROW: ("persimmon", "xglm", "gpt-sw3", "mamba", "qwen3_next"),
     "of which transformers has none": ("vit", "clip", "wav2vec2"),
 }
 CASES = [({"model_type": name}, words) for words, names in OF_ONE_KIND.items() for name in names]
 CASES += [
     ({"model_type": "t5", "is_encoder_decoder": True}, BOTH),
-    ({"model_type": "xglm", "layer_types": ["full_attention", "linear_attention"]}, HYBRID),
-    ({"model_type": "qwen3_next", "layer_types": ["full_attention"] * 2}, ROW),
     ({"model_type": "bert", "is_decoder": True}, ROW),
     ({"model_type": "bart", "is_encoder_decoder": False, "is_decoder": True}, ROW),
     ({"model_type": "mine", "auto_map": {"AutoModelForCausalLM": "mine.Mine"}}, ROW),
@@ -39,7 +32,7 @@ def test_a_refusal_says_what_an_architecture_is(fields, words):
     with pytest.raises(ValueError, match="^architecture: expected ") as found:
         check_family(fields)
     assert words in str(found.value) and "\n" not in str(found.value) and len(str(found.value)) < 200
-    if words in (HYBRID, ROW):
+    if words == ROW:
         check_family(fields, row=False)
     else:
         with pytest.raises(ValueError, match="^architecture: "):
