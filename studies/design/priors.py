@@ -161,21 +161,6 @@ def nearest_reachable(target: Target, *, reach: float = 8.0, cells: int = 320) -
     return reached(target, _bias_in_cells(found, near, far, h))
 
 
-def nearest_to_uniform(atom: float) -> Target:
-    """Return the profile with that atom which is nearest to uniform: even up to 1 - a, then nothing but the last token.
-
-    Its W₁ is ½ a², and no profile with that atom is nearer: F ≤ 1 - a below x = 1, so that |F - x| ≥ x - (1 - a) there.
-    It is reachable if and only if the atom is at most .3697; its Lévy density
-    is e^-s Σ_k (-1)^(k+1) (s - kε)₊^(k-1) / (k! a^k), ε = -log(1 - a).
-
-    Source: ours.
-
-    >>> nearest_to_uniform(0.2).below(np.array([0.4, 0.8, 0.9, 1.0])).round(6).tolist()
-    [0.4, 0.8, 0.8, 1.0]
-    """
-    return Target(atom, lambda x: np.minimum(x / (1 - atom), 1.0))
-
-
 def _lattice(target: Target, reach: float, cells: int) -> tuple[np.ndarray, float]:
     """Return the masses of the target's u at 0, h, …, reach, each of its cell, and h."""
     h = reach / cells

@@ -11,11 +11,9 @@ import xarray as xr
 
 from posbias.comparison.distances import normalised_wasserstein, unit
 from posbias.comparison.resampling import hull_interval, interval, resample_weights, t_interval
-from posbias.comparison.samples import SMOOTH, u_decisions
 from posbias.design import distance_to_even
 from posbias.report.scoring import sample_of
 from studies.design.known import REMEDIES, SEED, distances_to_even
-from studies.reference.influence_tables import SMOOTH_LONG
 from studies.reference.models import DESIGNED
 from studies.reference.training_seeds import by_seed, complete, split_seeds
 from studies.results import seeds_of
@@ -25,10 +23,6 @@ Seeds = Mapping[str, dict[int, xr.Dataset]]
 
 BODIES = {"llama-12": "rotary", "bloom-12": "alibi"}
 """The reference models that have designed twins, and the kind of their own positions."""
-NEAR = 16
-"""Last tokens whose influence is told apart, at 256 tokens; in proportion at other lengths."""
-SHORT = 256
-"""Tokens of a prompt in training."""
 LAWS = ("b", "untrained", "aligned")
 """Predictions for untrained networks: rollout of measured λ, law of untrained networks, its numbers added as sizes."""
 LABELS = {
@@ -82,31 +76,24 @@ def prices(losses: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("model")
 
 
-def reached(seeds: Seeds, *, resamples: int = 1000) -> pd.DataFrame:
+def reached(seeds: Seeds) -> pd.DataFrame:
     """Return what each model and seed listens to, and what a rollout of its biases and measured mixing predicts.
 
     Columns ``model``, ``seed``, ``body``, ``kind``; ``tau``, Σλ; ``flatness``, normalised W₁ of measured influence to
-    the uniform profile; ``near``, the share of the last sixteenth of the prompt; ``rollout``, its W₁ to the uniform
-    profile; ``to rollout`` and ``to squares``, W₁ of measured influence to it and to the law of untrained networks
-    with the trained weights' gains (NaN where it was not computed); ``u``, the book's decision, corrected for all rows.
+    the uniform profile; ``rollout``, its W₁ to the uniform profile; ``to rollout`` and ``to squares``, W₁ of measured
+    influence to it and to the law of untrained networks with the trained weights' gains (NaN without it).
     """
-    entries = by_seed(seeds)
-    samples = {name: sample_of(x) for name, x in entries.items()}
-    smooth = SMOOTH if all(x.sizes["position"] == SHORT for x in entries.values()) else SMOOTH_LONG
-    decided = u_decisions(samples, smooth=smooth, resamples=max(resamples, 40 * len(samples)))
     rows = []
-    for name, x in entries.items():
-        p, q = samples[name].profile, x["rollout"].sel(variant="b").values
+    for name, x in by_seed(seeds).items():
+        p, q = sample_of(x).profile, x["rollout"].sel(variant="b").values
         squares = x["rollout"].sel(variant="untrained").values if "untrained" in x["variant"].values else None
         rows.append({
             "model": name,
             "tau": float(x["lambda_frobenius"].sum()),
             "flatness": distance_to_even(p),
-            "near": float(p[-max(1, p.size * NEAR // SHORT) :].sum()),
             "rollout": distance_to_even(q),
             "to rollout": normalised_wasserstein(p, q),
             "to squares": np.nan if squares is None else normalised_wasserstein(p, squares),
-            "u": decided.loc[name, "u"],
         })  # fmt: skip
     table = split_seeds(pd.DataFrame(rows))
     body, kind = zip(*map(body_and_kind, table["model"]), strict=True)

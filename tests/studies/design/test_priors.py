@@ -14,7 +14,6 @@ from studies.design.priors import (
     kernel_for,
     levy_masses,
     nearest_reachable,
-    nearest_to_uniform,
     reached,
 )
 from studies.design.scale_free import (
@@ -85,7 +84,6 @@ HOLE = Target(0.1, lambda x: np.interp(x, [0, 0.4, 0.6, 1], [0, 0.5, 0.5, 1]))
 REACHABLE = {
     "past": Target(0.2, lambda x: 0.2 * x**0.6 + 0.8 * x),
     "U": Target(0.1, lambda x: 0.5 * x**0.7 + 0.5 * x**6),
-    "nearest to uniform": nearest_to_uniform(0.1),
 }
 
 
