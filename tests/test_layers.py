@@ -32,17 +32,17 @@ BUDGETS = {
     "posbias/design.py": (261, "250 were planned: a bias for each layer, and flat logits, are what --kind offers"),
     "posbias/report": (913, "900 were planned: a token that takes λ with it, and what is used, are said"),
     "posbias/predict.py": (476, "400 were planned: kernels whole, in cells, beside sinks; contributions came"),
-    "posbias/*.py": (1040, "900, and what can be set, which was in measure: all files of the ground"),
+    "posbias/*.py": (1033, "900, and what can be set, which was in measure: all files of the ground"),
     "posbias/configuration.py": (220, "200 were planned: each field is named in what refuses it"),
     "posbias/explain": (650, "550 were planned: places, deletions, orders and answers are each a column of the page"),
     "posbias/lookup": (1000, "800 were planned: rows of a user's own, three tasks, three arms and a verdict"),
-    "posbias/models": (2394, "1,500 are planned: a ceiling until then"),
+    "posbias/models": (2359, "1,500 are planned: a ceiling until then"),
     "posbias/measure": (4076, "2,800 are planned: a ceiling until then; a lookup of rows at the front door; use"),
-    "posbias/cli": (757, "600 are planned: a ceiling until then"),
-    "posbias": (14639, "11,000 are planned: a ceiling until then"),
+    "posbias/cli": (737, "600 are planned: a ceiling until then"),
+    "posbias": (14577, "11,000 are planned: a ceiling until then"),
     "studies": (16635, "16,000 are planned: a ceiling until then; copying came from posbias; contributions, use"),
     "bookkit": (2560, "2,400 are planned; how a figure is kept in words came from posbias"),
-    "tests": (18698, "16,000 are planned: a ceiling until then"),
+    "tests": (18612, "16,000 are planned: a ceiling until then"),
 }  # fmt: skip
 """Most lines of a folder's files, those of folders in it too; and why, where they are more than was planned."""
 SLACK = 1.05

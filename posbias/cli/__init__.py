@@ -19,15 +19,6 @@ GROUPS = (
     "posbias.cli.design_commands",
 )
 """Modules with a ``register(app)`` that adds their commands; what is heavy they import inside the commands."""
-MEASURING = {
-    "torch", "transformers", "tokenizers", "safetensors", "datasets", "accelerate", "psutil", "xarray", "h5netcdf",
-    "h5py", "tqdm", "pandas", "matplotlib", "jinja2"
-}  # fmt: skip
-"""What the extra ``measure`` installs."""
-ORIGINALS = {"pooch", "pypdf", "requests"}
-"""What the extra ``originals`` installs: it fetches and reads the source papers' own files."""
-
-
 USAGE: type[Exception] = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 """What is raised for a command line that cannot be understood; newer versions of typer carry a click of their own."""
 
@@ -103,9 +94,7 @@ def _misused(name: str, error: Any) -> int:
 def one_line(error: Exception) -> str:
     """Return the message of ``error`` in one line, which starts with the file if there is one."""
     if isinstance(error, ModuleNotFoundError) and "pip install" not in str(error):
-        missing = (error.name or "").split(".")[0]
-        extra = "measure" if missing in MEASURING else "originals" if missing in ORIGINALS else "book"
-        return f"{error}; it comes with posbias's extra {extra}: in a checkout, pip install '.[{extra}]'"
+        return f"{error}; it comes with posbias's extra measure: in a checkout, pip install '.[measure]'"
     if isinstance(error, OSError) and error.filename and error.strerror:
         return f"{error.filename}: {error.strerror}"
     return " ".join(str(error).split()) or type(error).__name__

@@ -12,7 +12,7 @@ from posbias.cli.options import MODEL, UNTRAINED, Running, group, named_model, w
 from posbias.files import check_output, check_partial
 from posbias.measure.biases import HELP, read_bias, read_design
 from posbias.measure.corpus import Corpus
-from posbias.settings import ALONE, REPORTED, UNLESS_GIVEN, Opening, Settings, check_one_length
+from posbias.settings import REPORTED, UNLESS_GIVEN, Opening, Settings, check_one_length
 
 
 def register(app: typer.Typer) -> None:
@@ -47,16 +47,12 @@ def measure(
     """Measure λ, content logits, attention and input-token influence of a model on a corpus."""
     from posbias import errors
     from posbias.measure.model import choose_settings, choose_source
-    from posbias.models.opening import check_subject
 
     opening["model"] = named_model(subject, opening["model"])
     seed = measuring["seed"]
-    of_weights = {name: x for name, x in opening.items() if name not in ("model", "tokenizer")}
     if report is not None and measuring["quantities"] is None and measuring["prompts"] != 1:
         measuring |= REPORTED | {name: x for name, x in measuring.items() if x is not None and name in REPORTED}
     settings = choose_settings(None, measuring, untrained=untrained is not None)
-    row = settings.quantities != ALONE or bias != "none" or position_bias is not None
-    check_subject(opening["model"], untrained, seed, row=row, device_map=measuring["device_map"], **of_weights)
     if position_bias is not None and untrained is None:
         raise errors.invalid("position_bias", "--untrained, for a network that is built with it", opening["model"])
     design = None if position_bias is None else read_design(position_bias)

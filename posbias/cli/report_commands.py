@@ -53,14 +53,8 @@ def report(
     if is_file and (given or keep):
         raise errors.invalid(next(iter(given), "keep"), "a model to measure", f"the file {subject}, measured already")
     asked = complete_settings(given)
-    if not is_file:  # what can be refused is, before anything heavy is loaded
-        from posbias.measure.model import choose_settings
-        from posbias.models.opening import check_model
-
-        check_model(subject, row=True)
-        choose_settings(None, asked, untrained=False)
-        if keep is not None:
-            check_output(keep, field="keep", overwrite=overwrite)
+    if keep is not None:
+        check_output(keep, field="keep", overwrite=overwrite)
     import posbias
     from posbias.measure.measurement import load
 

@@ -31,7 +31,7 @@ from posbias.models.description import FIELD, biased_fields, biases_of
 from posbias.models.families import check_family, longest_of, row_of, text_config
 from posbias.models.gguf_file import check_size, find_gguf, quantisation_of, read_gguf
 from posbias.models.kinds import causal_class
-from posbias.models.opening import GIVEN, Vocabulary, check_config, check_no_weights, untrained_file
+from posbias.models.opening import GIVEN, Vocabulary, check_no_weights, untrained_file
 from posbias.models.sizes import BODIES, SIZES
 from posbias.models.weights import check_weights, check_weights_fit
 from posbias.settings import ATTENTION, DEFAULT, Opening, as_text, quantities_of
@@ -67,9 +67,6 @@ class Source(Opening):
 
     def config(self) -> Any:
         """Return the configuration, of a supported family and with numbers of which a model is made."""
-        path = _directory("model", self.model)
-        if path is not None and self._gguf is None:
-            check_config(path / "config.json", f"model {self.model}")
         return _decoder(f"model {self.model}", self._from("model", AutoConfig, self.model))
 
     def name(self) -> str:
@@ -202,7 +199,6 @@ class Untrained(Source):
             return {**SIZES, **BODIES}[self.model].config()
         where = f"untrained {file}"
         logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-        check_config(file, where)
         try:
             config = AutoConfig.from_pretrained(file, local_files_only=True, trust_remote_code=False)
         except Exception as error:  # code of others: what it raises is no part of any interface
@@ -216,7 +212,7 @@ class Untrained(Source):
             name = self.model
         else:
             name = file.resolve().parent.name if file.name == "config.json" else file.stem
-        return f"{errors.written_out(name)}{'' if self.position_bias is None else GIVEN} (untrained)"
+        return f"{name}{'' if self.position_bias is None else GIVEN} (untrained)"
 
     def version(self) -> str:
         """Return a digest of the configuration, and the seed of the weights."""
@@ -434,14 +430,9 @@ def _digest(file: Path) -> str:
 
 
 def last_part(source: str) -> str:
-    r"""Return the last part of a path that is there, anything else unchanged; bytes that are no text are written out.
-
-    >>> last_part("someone/some-model"), last_part("model-\udcff")
-    ('someone/some-model', 'model-\\udcff')
-    """
+    """Return the last part of a path that is there, anything else unchanged."""
     path = Path(source)
-    name = path.resolve().name if path.exists() else source
-    return errors.written_out(name)
+    return path.resolve().name if path.exists() else source
 
 
 def _decoder(where: str, config: Any) -> Any:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from posbias import errors
-from posbias.models.families import check_family
 from posbias.models.gguf_file import find_gguf
 from posbias.models.sizes import BODIES, SIZES
 from posbias.shipped import PREFIX, reference_folder, reference_names, shipped_names
@@ -19,14 +17,11 @@ ADAPTER = "adapter_config.json"
 """Configuration of an adapter of peft."""
 
 
-def check_subject(
-    model: str | None, untrained: str | None, seed: int = 0, *, row: bool = False, **of_weights: Any
-) -> None:
+def check_subject(model: str | None, untrained: str | None, seed: int = 0, **of_weights: Any) -> None:
     """Raise ValueError unless a model or an untrained network is named, not both, and there can be one of that name.
 
-    ``of_weights`` is what only a model with weights has: a revision, pickles, code of its own, a ``device_map``.
-    ``row`` says that the family must have a row, which influence alone does not need. Whether the hub has an id is not
-    asked here.
+    ``of_weights`` is what only a model with weights has: a revision, pickles, code of its own. Whether the hub has an
+    id is not asked here.
 
     >>> check_subject(None, None)
     Traceback (most recent call last):
@@ -35,14 +30,13 @@ def check_subject(
     if untrained is None:
         if not model:
             raise errors.invalid("model", "--model, or --untrained for a network without one", "neither")
-        check_model(model, row=row)
+        check_model(model)
         return
     if model:
         raise errors.invalid("untrained", "no --model beside it: weights are read or drawn, not both", f"model {model}")
     check_no_weights(**of_weights)
     errors.seed("seed", seed)
-    if (file := untrained_file(untrained)) is not None:
-        check_config(file, f"untrained {file}", row=row)
+    untrained_file(untrained)  # raises
 
 
 def check_no_weights(**of_weights: Any) -> None:
@@ -54,8 +48,8 @@ def check_no_weights(**of_weights: Any) -> None:
             raise errors.invalid(field, "none with --untrained, which reads no weights", value)
 
 
-def check_model(model: str, *, row: bool = False) -> None:
-    """Raise ValueError for a name that no model can have, and for a directory without a configuration of a model."""
+def check_model(model: str) -> None:
+    """Raise ValueError for a name that no model can have, and for an adapter."""
     if not model.strip():
         raise errors.invalid("model", "a directory, an id on the hub, or reference/NAME", "an empty name")
     if find_gguf(model) is not None:  # its configuration is in it, and is checked where it is opened
@@ -64,11 +58,11 @@ def check_model(model: str, *, row: bool = False) -> None:
     if (path / ADAPTER).is_file():
         wanted = "a model; merge an adapter in memory: posbias.open(peft_model.merge_and_unload(), tokenizer=…)"
         raise errors.invalid(f"model {model}", wanted, f"a directory with an adapter ({ADAPTER})")
-    if path.is_dir():
-        check_config(path / "config.json", f"model {model}", row=row)
-    elif path.exists():
+    if path.is_file():
         raise errors.invalid("model", "the directory of a model, or a .gguf file", f"a file, {model}")
-    elif model.startswith(PREFIX):
+    if path.exists():
+        return
+    if model.startswith(PREFIX):
         if model.removeprefix(PREFIX) not in reference_names():
             raise errors.invalid("model", f"reference/ and one of {', '.join(reference_names())}", model)
     elif model in reference_names():
@@ -76,28 +70,6 @@ def check_model(model: str, *, row: bool = False) -> None:
     elif len(path.parts) > 1 and path.parent.is_dir():  # lest a slip fetches a stranger's model
         received = f"no such directory in {path.parent}, which is there"
         raise errors.invalid(f"model {model}", "a directory, or an id that the hub answers for", received)
-
-
-def check_config(file: Path, what: str, *, row: bool = False) -> dict[str, Any]:
-    """Return the fields of a configuration, or raise ValueError if it is missing, no JSON object, or no causal model's.
-
-    With ``row`` it must be of a family that has one.
-    """
-    if not file.is_file():
-        raise errors.invalid(what, "a directory with a config.json", "one without")
-    try:
-        fields = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        reason = "objects nested too deep" if isinstance(error, RecursionError) else errors.short(error)
-        raise errors.invalid(str(file), "JSON", reason) from None
-    if not isinstance(fields, dict):
-        raise errors.invalid(str(file), "a JSON object", json.dumps(fields)[:40])
-    if "auto_map" not in fields:  # what comes with code of its own is refused, or let pass, where it is loaded
-        try:
-            check_family(fields, row=row)
-        except ValueError as error:
-            raise ValueError(f"{file}: {error}") from None
-    return fields
 
 
 def untrained_file(name: str) -> Path | None:

@@ -226,11 +226,3 @@ def test_the_padding_token_of_opt_is_never_drawn(tmp_path):
     assert np.isfinite(study.influence.values).all()
     ids = make_prompts(Corpus("none"), Vocabulary(6), 3, 20, rule="random", excluded=special_tokens(config)).ids
     assert study.provenance["prompts_sha256"] == Prompts(ids, 0, np.arange(3)).sha256 and not np.isin(ids, [1, 2]).any()
-
-
-def test_bytes_in_a_folders_name_that_are_no_text_are_written_out(tmp_path):
-    settings("gpt2").save_pretrained(folder := tmp_path / "gpt\udcff")
-    found = posbias.open(untrained=folder).measure(prompts=2, length=8, quantities="mixing,influence")
-    assert found.provenance["model"] == "gpt\\udcff (untrained)"
-    assert posbias.load(found.save(tmp_path / "m.nc")).provenance["model"] == found.provenance["model"]
-    assert "gpt\\udcff" in found.report(tmp_path / "r.html").read_text()
