@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -11,7 +11,6 @@ from jaxtyping import Float
 from scipy.optimize import minimize_scalar
 
 from posbias.comparison.distances import normalised_wasserstein, spearman
-from posbias.comparison.resampling import t_interval
 from posbias.rollout.profiles import u_shape
 
 ENDS, SMOOTH = 4, 9
@@ -65,10 +64,8 @@ def distance_table(kept: Mapping[tuple[str, str], xr.Dataset], influence: str = 
     """Return W₁ and rank correlation of every prediction to the measured influence, a row for each seed's network.
 
     Columns: ``model``, ``part``, ``seed``, ``prediction``, ``W1``, ``spearman``. Beside the file's predictions there
-    are Cesàro powers, with α fitted to the measured profile (``cesaro``), and with three α from the law, that is from
-    weights and denominators: fitted to its profile (``cesaro law``), by its last token's share (``cesaro last``) and by
-    the ratio of its last two tokens (``cesaro squares``: T α/(1 - α) = n p_{n-1}/p_n, which is (Σ c²/σ²)^½ with uniform
-    attention). Entries without this ``influence`` are left out.
+    are Cesàro powers, with α fitted to the measured profile (``cesaro``) and by the last token's share in the law
+    (``cesaro last``). Entries without this ``influence`` are left out.
     """
     rows = []
     for (model, part), data in kept.items():
@@ -78,13 +75,7 @@ def distance_table(kept: Mapping[tuple[str, str], xr.Dataset], influence: str = 
         for seed, p in enumerate(measured_profiles(data, influence)):
             predictions = data["profile"].isel(seed=seed).to_series().unstack("position")
             law = predictions.loc["untrained"].to_numpy()
-            odds = n * law[-2] / law[-1] / T
-            alphas = {
-                "cesaro": cesaro_alpha(T, p),
-                "cesaro law": cesaro_alpha(T, law),
-                "cesaro last": (1 - law[-1] ** (1 / T)) * n / (n - 1),
-                "cesaro squares": odds / (1 + odds),
-            }
+            alphas = {"cesaro": cesaro_alpha(T, p), "cesaro last": (1 - law[-1] ** (1 / T)) * n / (n - 1)}
             cesaro = [(name, cesaro_profile(T, n, alpha)) for name, alpha in alphas.items()]
             for name, q in [*zip(predictions.index, predictions.values, strict=True), *cesaro]:
                 rows.append((model, part, seed, name, normalised_wasserstein(q, p), spearman(q, p)))
@@ -105,36 +96,26 @@ def by_prediction(table: pd.DataFrame, names: Mapping[str, str], order: Sequence
     return wide.iloc[sorted(range(len(keys)), key=keys.__getitem__)]
 
 
-def over_seeds(table: pd.DataFrame, value: str = "W1") -> pd.DataFrame:
-    """Return mean and Student's 95% interval over seeds (``mean``, ``low``, ``high``) and the largest (``most``)."""
-    keys = [name for name in table.columns if name not in ("seed", "W1", "spearman", value)]
-    rows = [
-        (*key, x.mean(), *(t_interval(x) if len(x) > 1 else (np.nan, np.nan)), x.max())
-        for key, x in ((key, group[value].to_numpy()) for key, group in table.groupby(keys, sort=False))
-    ]
-    return pd.DataFrame(rows, columns=[*keys, "mean", "low", "high", "most"])
+def over_seeds(table: pd.DataFrame) -> pd.DataFrame:
+    """Return mean W₁ over seeds: a row for each kind of prompt, architecture and prediction."""
+    keys = [name for name in table.columns if name not in ("seed", "W1", "spearman")]
+    return table.groupby(keys, sort=False)["W1"].mean().reset_index(name="mean")
 
 
 def shape_table(kept: Mapping[tuple[str, str], xr.Dataset]) -> pd.DataFrame:
     """Return whether measured and predicted profiles have a U, a row for each seed's network and profile.
 
     Columns: ``model``, ``part``, ``seed``, ``profile`` (measured, untrained), ``present`` by the book's criterion,
-    without the last position; ``with_last``: whether the first and the last position stand above the lowest of the
-    others; ``first``, ``last`` and ``lowest`` as multiples of 1/n; ``where`` the lowest is, from 0 to 1.
+    without the last position; ``with_last``: whether the first and the last position stand above the lowest of others.
     """
     rows = []
     for (model, part), data in kept.items():
         for seed, p in enumerate(measured_profiles(data)):
             law = data["profile"].sel(prediction="untrained").values[seed]
             for name, q in (("measured", p), ("untrained", law)):
-                shape = u_shape(q, ends=ENDS, smooth=SMOOTH)
-                inner, n = q[:-1], q.size
-                rows.append((
-                    model, part, seed, name, shape.present, bool(q[-1] > 1.05 * inner.min() < q[0]),
-                    n * q[0], n * q[-1], n * inner.min(), shape.location,
-                ))  # fmt: skip
-    columns = ["model", "part", "seed", "profile", "present", "with_last", "first", "last", "lowest", "where"]
-    return pd.DataFrame(rows, columns=columns)
+                present = u_shape(q, ends=ENDS, smooth=SMOOTH).present
+                rows.append((model, part, seed, name, present, bool(q[-1] > 1.05 * q[:-1].min() < q[0])))
+    return pd.DataFrame(rows, columns=["model", "part", "seed", "profile", "present", "with_last"])
 
 
 def rotation_table(kept: Mapping[tuple[str, str], xr.Dataset]) -> pd.DataFrame:
@@ -155,14 +136,7 @@ def rotation_table(kept: Mapping[tuple[str, str], xr.Dataset]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["model", "seed", "moved", "between", "spearman"])
 
 
-def particulars(kept: Mapping[tuple[str, str], xr.Dataset]) -> pd.DataFrame:
-    """Return a row for each file: layers, mean gain of a branch, mean overlap of steps, spread of content logits."""
-    rows: Iterator[tuple[object, ...]] = (
-        (
-            model, part, data.sizes["layer"], float(data["branch_gain"].mean()),
-            float(data["overlap"].mean()), float(data["content"].mean()),
-            float(data["lambda_frobenius"].sum("layer").mean()),
-        )
-        for (model, part), data in kept.items()
-    )  # fmt: skip
-    return pd.DataFrame(rows, columns=["model", "part", "layers", "gain", "overlap", "content", "tau"])
+def content_spread(kept: Mapping[tuple[str, str], xr.Dataset]) -> pd.Series:
+    """Return the mean spread of content logits by model and part."""
+    spread = {key: float(data["content"].mean()) for key, data in kept.items()}
+    return pd.Series(spread).rename_axis(["model", "part"])
