@@ -23,7 +23,7 @@ QUANTITIES = {
     "mixing": "λ of each layer and prompt",
     "influence": "input-token influence, by gradients",
     "kernels": "attention averaged over heads, and each prompt's own rollout",
-    "content": "content logits: means and histograms of each head",
+    "content": "mean content logits of each head",
     "logits": "content logits as matrices for each head",
     "heads": "attention as matrices for each head",
     "branches": "what the law of untrained networks needs: gains, denominators, steps",

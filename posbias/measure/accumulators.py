@@ -1,14 +1,9 @@
 """What is kept of the readings: sums that do not depend on how prompts were grouped into batches.
 
 A layer's sums live on the layer's own device until the end, in 64 bits. A number per prompt (λ, influence) is
-kept as it is, so that means, deviations and bootstrap bands can be had later. Histograms are counts of whole
-entries: exact, and the same for any grouping.
+kept as it is, so that means, deviations and bootstrap bands can be had later.
 
 Beyond a number of tokens matrices are added up over cells of neighbouring tokens (:mod:`posbias.rollout.token_bins`).
-
-**Bin rule.** Content logits are counted in 256 bins of width 1/4, centred on the multiples of 1/4 from -32 to
-31.75, the outermost two open; logits in one bin differ by less than a factor e^(1/4) in attention. The rule
-looks at no data, so that counts from any batches, prompts and machines may be added.
 """
 
 from __future__ import annotations
@@ -17,42 +12,11 @@ from collections.abc import Collection
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Num
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from posbias import errors
 from posbias.models.attention import Reading, blocks
 from posbias.rollout.token_bins import BAND, TokenBins
-
-BINS = 256
-BIN_WIDTH = 0.25
-CENTRE = BINS // 2  # the bin of logits around 0
-
-
-def bin_centres() -> Float[np.ndarray, "bins"]:
-    """Return the centres of the content-logit bins.
-
-    >>> bin_centres()[[0, 128, 255]].tolist()
-    [-32.0, 0.0, 31.75]
-    """
-    return (np.arange(BINS) - CENTRE) * BIN_WIDTH
-
-
-def entropy_similarity(counts: Num[np.ndarray, "... bins"]) -> Float[np.ndarray, "..."]:
-    """Return 1 - H / log K: 1 if all entries share a bin, 0 if they are spread evenly over the K bins.
-
-    Source: residual-aware paper, appendix E. The paper states neither the bins nor their number: ours are fixed
-    (see :mod:`posbias.measure.accumulators`), so that values compare within this project only.
-
-    >>> entropy_similarity(np.array([[4, 0], [2, 2]])).tolist()
-    [1.0, 0.0]
-    """
-    total = counts.sum(axis=-1, keepdims=True)
-    if (total <= 0).any() or counts.shape[-1] < 2:
-        raise errors.invalid("counts", "histograms of two bins or more with an entry each", f"shape {counts.shape}")
-    p = counts / total
-    entropy = -(p * np.log(np.where(p > 0, p, 1.0))).sum(axis=-1)
-    return np.asarray(np.clip(1 - entropy / np.log(counts.shape[-1]), 0.0, 1.0))
 
 
 class LayerSums:
@@ -86,10 +50,6 @@ class LayerSums:
         if "logits" in quantities:
             shapes["content"] = (H, g, g)
         self.sums = {name: torch.zeros(shape, dtype=wide, device=device) for name, shape in shapes.items()}
-        if "content" in quantities:
-            for name in ("histogram", "histogram_diagonal"):
-                self.sums[name] = torch.zeros(H, BINS, dtype=torch.int64, device=device)
-            self.offsets = BINS * torch.arange(H, dtype=torch.int32, device=device)[:, None, None]
 
     def add(self, reading: Reading, carried: Float[Tensor, "B n"] | None = None) -> Float[Tensor, "B n"] | None:
         """Add the prompts of a batch, and return their rollouts carried through the layer."""
@@ -111,7 +71,7 @@ class LayerSums:
         return (1 - share) * carried + share * hopped
 
     def means(self, prompts: int, reach: int) -> dict[str, np.ndarray]:
-        """Return means over prompts, and over positions where a name says so, with the histograms."""
+        """Return means over prompts, and over positions where a name says so."""
         sums = {name: x.cpu().numpy() for name, x in self.sums.items()}
         n, out = self.cells.n, {}
         one = "" if self.is_whole else "_cells"
@@ -122,8 +82,6 @@ class LayerSums:
             out["attention_band"] = sums["band"] / (prompts * self.cells.sizes[:, None])
         if "content" not in self.quantities:
             return out
-        counts = sums["histogram_diagonal"], sums["histogram"] - sums["histogram_diagonal"]
-        out |= {"histogram_diagonal": counts[0], "histogram_offdiagonal": counts[1]}
         visible = visible_pairs(self.cells, reach)
         out["content_diagonal"] = sums["diagonal"] / (prompts * n)
         out["content_offdiagonal"] = (sums["everything"] - sums["diagonal"]) / (prompts * (visible.sum() - n))
@@ -143,15 +101,13 @@ class LayerSums:
         return mean
 
     def _add_content(self, z: Float[Tensor, "b H q k"], visible: Tensor, queries: slice) -> None:
-        """Add content logits of some queries; overwrites ``z``."""
+        """Add content logits of some queries."""
         total = (z[0] if len(z) == 1 else z.sum(0)).masked_fill(~visible, 0.0)
         own = total.diagonal(queries.start, dim1=-2, dim2=-1)
         self.sums["diagonal"] += own.sum(-1, dtype=self.sums["diagonal"].dtype)
         self.sums["everything"] += total.sum((-2, -1), dtype=self.sums["everything"].dtype)
         if "content" in self.sums:
             self._sum("content", total, queries)
-        self.sums["histogram"][:, 0] -= len(z) * int((~visible).sum())  # masked entries fall below every bin
-        self._count(z, queries.start)
 
     def _sum(self, name: str, block: Float[Tensor, "*H q k"], queries: slice) -> None:
         """Add a block to a matrix of tokens or of cells."""
@@ -162,16 +118,6 @@ class LayerSums:
         keys = block.new_zeros(*block.shape[:-1], into.shape[-1])
         keys.index_add_(-1, self.index[: queries.stop], block)
         into.index_add_(-2, self.index[queries], keys.to(into.dtype))
-
-    def _count(self, z: Float[Tensor, "b H q k"], start: int) -> None:
-        """Count the content logits of queries from ``start`` on in their bins; overwrites ``z``."""
-        z.mul_(1 / BIN_WIDTH).add_(CENTRE + 0.5).clamp_(0, BINS - 1)
-        z.nan_to_num_(0.0)  # for the run to get to where a NaN is reported with its layer and prompt
-        codes = z.to(torch.int32)  # towards 0, which is down: nothing is negative
-        codes += self.offsets
-        for name, part in (("histogram", codes), ("histogram_diagonal", codes.diagonal(start, dim1=-2, dim2=-1))):
-            counts = torch.bincount(part.reshape(-1), minlength=self.H * BINS)
-            self.sums[name] += counts.view(self.H, BINS)
 
 
 def visible_pairs(cells: TokenBins, reach: int) -> Int[np.ndarray, "cells cells"]:

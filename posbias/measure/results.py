@@ -33,10 +33,6 @@ VARIABLES: dict[str, tuple[tuple[str, ...], str]] = {
     "content_logits": (("layer", "head", "query", "key"), "mean scaled q·k before bias and mask; NaN where masked"),
     "content_diagonal": (("layer", "head"), "mean content logit of a query with itself"),
     "content_offdiagonal": (("layer", "head"), "mean content logit of a query with an earlier, visible key"),
-    "histogram_diagonal": (("layer", "head", "bin"), "number of diagonal content logits in each bin"),
-    "histogram_offdiagonal": (("layer", "head", "bin"), "number of off-diagonal, visible content logits in each bin"),
-    "similarity_diagonal": (("layer", "head"), "1 - entropy of histogram_diagonal / log(number of bins)"),
-    "similarity_offdiagonal": (("layer", "head"), "1 - entropy of histogram_offdiagonal / log(number of bins)"),
     "attention": (("layer", "query", "key"), "mean post-softmax weight over prompts and heads"),
     "contributions": (("layer", "query", "key"), "mean share of a key's part in what a query becomes in the layer"),
     "contributions_own": (("prompt", "position"), "last row of the product of the prompt's own contributions"),
@@ -145,14 +141,14 @@ WIDE = (
 """Matrices: 32 bits are more than they hold."""
 
 
-def make_results(arrays: Mapping[str, np.ndarray], provenance: Mapping[str, Any], bins: np.ndarray) -> xr.Dataset:
+def make_results(arrays: Mapping[str, np.ndarray], provenance: Mapping[str, Any]) -> xr.Dataset:
     """Return arrays as a labelled data set with their meaning and provenance."""
     plain = {name: x if type(x) in (int, float) else str(x) for name, x in provenance.items()}
     out = xr.Dataset(
         {name: (VARIABLES[name][0], x, {"long_name": VARIABLES[name][1]}) for name, x in arrays.items()},
         attrs={"posbias_schema": SCHEMA, **plain},
     )
-    named = {"bin": bins, "rung": list(RUNGS), "from_end": np.arange(-out.sizes.get("from_end", 0), 0)}
+    named = {"rung": list(RUNGS), "from_end": np.arange(-out.sizes.get("from_end", 0), 0)}
     return out.assign_coords({dim: named.get(str(dim), np.arange(size)) for dim, size in out.sizes.items()})
 
 

@@ -21,7 +21,6 @@ from tqdm import tqdm
 
 from posbias import errors
 from posbias.files import whole_file
-from posbias.measure.accumulators import bin_centres
 from posbias.measure.branches import no_branches, read_branches
 from posbias.measure.contributions import no_contributions
 from posbias.measure.positions import read_positions
@@ -95,7 +94,7 @@ def measure(
                     provenance["no_branches"] = why
     except (MemoryError, RuntimeError) as error:
         raise out_of_memory() if is_out_of_memory(error) else error from None
-    return make_results(arrays, provenance, bin_centres())
+    return make_results(arrays, provenance)
 
 
 def read_prompts(session: Session, rank: int, world: int, partial: Partial | None, *, shown: bool) -> Traces:

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from posbias import errors
-from posbias.measure.accumulators import LayerSums, entropy_similarity
+from posbias.measure.accumulators import LayerSums
 from posbias.measure.contributions import LayerContributions, no_contributions
 from posbias.measure.instrument import TOP, NotFinite
 from posbias.measure.ladder import Rungs, ring
@@ -95,9 +95,6 @@ class Traces:
         out = {name: np.stack([means.pop(name) for means in layers]) for name in list(layers[0] if layers else ())}
         if self.parts and self.parts[0].sums:
             out["contributions"] = np.stack([part.sums["contributions"].cpu().numpy() / N for part in self.parts])
-        for where in ("diagonal", "offdiagonal"):
-            if f"histogram_{where}" in out:
-                out[f"similarity_{where}"] = entropy_similarity(out[f"histogram_{where}"])
         if "norm_ratio" in rows:
             out["norm_ratio"] = rows["norm_ratio"].mean(0)
         for norm in {"lambda_frobenius", "lambda_token"} & rows.keys():

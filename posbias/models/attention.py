@@ -141,10 +141,7 @@ class Reading:
     def block(
         self, prompts: slice, queries: slice, *, content: bool = True, weights: bool = True
     ) -> tuple[Float[Tensor, "b H q k"] | None, Float[Tensor, "b H q k"] | None]:
-        """Return content logits and weights of some queries, with the keys up to the last; None for what is not asked.
-
-        The content logits are the caller's, to be overwritten as he likes.
-        """
+        """Return content logits and weights of some queries, with keys up to the last; None for what is not asked."""
         z = self.content(prompts, queries) if content or self.weights is None else None
         if not weights:
             return z, None

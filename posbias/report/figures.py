@@ -152,31 +152,24 @@ def _heat(
 
 @in_style
 def content_figure(results: xr.Dataset) -> Figure | None:
-    """Return content by layer and head: its mean on the diagonal against the rest, how alike logits are, or None."""
-    needed = ("content_diagonal", "content_offdiagonal", "similarity_offdiagonal")
+    """Return content by layer and head, its mean on the diagonal less that of the rest, or None."""
+    needed = ("content_diagonal", "content_offdiagonal")
     if any(name not in results for name in needed):
         return None
-    own, rest, alike = (results[name].values.astype(np.float64) for name in needed)
+    own, rest = (results[name].values.astype(np.float64) for name in needed)
     T, H = own.shape
-    drawing, axes = plt.subplots(1, 2, figsize=(6.4, 3.0))
-    reach = float(np.nanmax(np.abs(own - rest), initial=1e-9))
-    looks = [("own less other tokens", own - rest, {"cmap": "RdBu_r", "vmin": -reach, "vmax": reach})]
-    looks += [("similarity of the others", alike, {"vmin": 0, "vmax": 1})]
-    for ax, (title, values, look) in zip(axes, looks, strict=True):
-        box = (0.5, H + 0.5, T + 0.5, 0.5)
-        image = ax.imshow(values, aspect="auto", interpolation="none", extent=box, **look)
-        ax.grid(visible=False)
-        ax.set_title(title, fontsize=9)
-        ax.set(xlabel="head", ylabel="layer")
-        drawing.colorbar(image, ax=ax)
+    drawing, ax = plt.subplots(figsize=(3.6, 3.0))
+    reach, box = float(np.nanmax(np.abs(own - rest), initial=1e-9)), (0.5, H + 0.5, T + 0.5, 0.5)
+    look: dict[str, Any] = {"cmap": "RdBu_r", "vmin": -reach, "vmax": reach, "extent": box}
+    image = ax.imshow(own - rest, aspect="auto", interpolation="none", **look)
+    ax.grid(visible=False)
+    ax.set(xlabel="head", ylabel="layer")
+    drawing.colorbar(image, ax=ax)
     description = (
-        f"Two maps of {T} layers by {H} heads: mean content logit of a token with itself less that with others, from "
-        f"{np.nanmin(own - rest):.2f} to {np.nanmax(own - rest):.2f}, and similarity of content logits."
+        f"Map of {T} layers by {H} heads: mean content logit of a token with itself less that with others, from "
+        f"{np.nanmin(own - rest):.2f} to {np.nanmax(own - rest):.2f}."
     )
-    caption = (
-        "Content logits by layer and head. Left: a token with itself less a token with earlier ones, mean. Right: "
-        "one less the entropy of the logits' histogram; 1 where all are alike and content does not choose."
-    )
+    caption = "Mean content logits by layer and head: a token with itself less a token with earlier ones."
     return close_figure(drawing, description, caption)
 
 

@@ -10,15 +10,13 @@ import xarray as xr
 from jaxtyping import Float
 
 from posbias.comparison.distances import normalised_wasserstein
-from posbias.measure.accumulators import BIN_WIDTH, bin_centres, entropy_similarity
 from posbias.predict import predict
 from posbias.rollout.kernels import attention_kernel, mix_heads
 from posbias.rollout.logits import position_logits
 from posbias.rollout.masks import causal, sliding_window
 from posbias.rollout.order import stochastic_monotonicity
+from studies.reference.similarity import BIN_WIDTH, REGIONS, bin_centres, entropy_similarity
 
-REGIONS = ("diagonal", "offdiagonal")
-"""Regions of a matrix of content logits, as measurements name them."""
 CONTENTS = ("position only", "constant and diagonal", "mean content")
 """What a kernel is computed from, beside the position logits."""
 

@@ -30,14 +30,16 @@ from posbias.settings import Settings
 from posbias.shipped import PREFIX, model_folder
 from studies.reference.models import reference
 from studies.reference.pretraining import initial_model, save_model
+from studies.reference.similarity import measure_similarity
 
 GROUPS = 8
 """Groups of prompts, of which one at a time is left out."""
 
 
 def measure_corpus(settings: Settings) -> xr.Dataset:
-    """Measure a model, and keep the summary with each prompt's influence."""
-    return summarise(measure(settings))
+    """Measure a model, and keep the summary with each prompt's influence, and how alike content logits are."""
+    session = Session(settings)
+    return summarise(measure(session)).assign(measure_similarity(session))
 
 
 TARGETS = {

@@ -23,7 +23,7 @@ from posbias.measure.results import read_results
 from posbias.models.loading import Source
 from posbias.predict import available, predict
 
-CONTENT = {"content_diagonal", "histogram_diagonal", "similarity_diagonal"}
+CONTENT = {"content_diagonal", "content_offdiagonal"}
 PLAIN = ("attention-only", "layer-shares")
 LONG = {"gpt2": {"n_positions": 400}, "mistral": {"max_position_embeddings": 400, "sliding_window": 50}}
 

@@ -388,7 +388,7 @@ def test_nothing_is_fetched_and_everything_has_words(whole):
 LACKS = {
     "no attention": (("attention",), ["measured-attention"], ["The file has no attention kernels"]),
     "no content": (
-        ("content_.*", "histogram_.*", "similarity_.*"),
+        ("content_.*",),
         ["layer-shares-self"],
         ["The file has no content logits"],
     ),
