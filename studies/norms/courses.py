@@ -49,17 +49,13 @@ def removals(
     """Yield groups of prompts with the typical size that is removed from them.
 
     By the rule it is one number a layer (``constant``: all differences between tokens go), the course of the other fold
-    (``smooth``), the same with its positions shuffled, in all layers alike and anew for each prompt (``shuffled``), or
-    the mean over the very prompts (``raw``).
+    (``smooth``), or the same with its positions shuffled, in all layers alike and anew for each prompt (``shuffled``).
 
     >>> logs = np.zeros((3, 1, 6))
     >>> [rows.tolist() for rows, course in removals("smooth", logs)], len(list(removals("shuffled", logs)))
     ([[0, 2], [1]], 3)
     """
     N, _, n = logs.shape
-    if rule == "raw":
-        yield np.arange(N), np.exp(logs.mean(0))
-        return
     courses = held_out_courses(logs)
     if rule == "constant":
         courses = np.broadcast_to(courses.mean(-1, keepdims=True), courses.shape)

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from posbias.errors import Numbers
 from studies.norms.layernorm import exact_tokens, inverse_norms, second_layer_logits, weight_ratio
 from studies.norms.layernorm_simulation import Norm, Residual, layer_logits
 
@@ -117,39 +116,3 @@ def with_error(form: Callable[..., Any], name: str, factor: float) -> Callable[.
         return form(*args, **{**given, name: given[name] * factor})
 
     return wrong
-
-
-def uniform_depth_cosines(
-    n: int, keys: Sequence[int], layers: int, *, normalised: bool = True
-) -> Float[np.ndarray, "layers keys"]:
-    """Return cos(x_n, x_j) after each layer of uniform causal attention on orthogonal tokens.
-
-    >>> uniform_depth_cosines(4, [1, 2], 1).round(4).tolist()
-    [[0.5, 0.7071]]
-    """
-    X, rows = np.eye(n), np.asarray(keys) - 1
-    found = []
-    for _ in range(layers):
-        u = X / np.linalg.norm(X, axis=1, keepdims=True) if normalised else X
-        X = np.cumsum(u, axis=0) / np.arange(1, n + 1)[:, None]
-        size = np.linalg.norm(X, axis=1)
-        found.append(X[rows] @ X[-1] / (size[rows] * size[-1]))
-    return np.array(found)
-
-
-def convolved(rate: float) -> Callable[[Numbers], Float[np.ndarray, "..."]]:
-    """Return u ↦ the normalised convolution of e^(-|u|/2) with e^(-rate |u|): the second layer's limit at rate 1.
-
-    At rate 1/2 it is (1 + u/2) e^(-u/2), the Matérn function of raw means of raw means.
-
-    >>> float(convolved(1.0)(np.log(4.0)).round(6)), float(convolved(0.5)(np.array(2.0)).round(4))
-    (0.75, 0.7358)
-    """
-
-    def at(u: Numbers) -> Float[np.ndarray, "..."]:
-        u = np.asarray(u, dtype=np.float64)
-        if abs(rate - 0.5) < 1e-9:
-            return np.asarray((1 + u / 2) * np.exp(-u / 2))
-        return np.asarray((rate * np.exp(-u / 2) - np.exp(-rate * u) / 2) / (rate - 0.5))
-
-    return at

@@ -38,18 +38,14 @@ layers, Σ_{s<t} a_s, and what else the layers added, the feed-forward blocks. `
 CONDITIONS = {
     "intact": None,
     "keys": ("k", "constant"),
-    "queries": ("q", "constant"),
-    "both": ("qk", "constant"),
     "all": ("qkv", "constant"),
     "keys course": ("k", "smooth"),
-    "both course": ("qk", "smooth"),
     "keys shuffled": ("k", "shuffled"),
-    "keys raw": ("k", "raw"),
 }
 """Which projections get other denominators, and what is removed: a rule of :func:`~studies.norms.courses.removals`."""
 
 CONTROLS = ("intact", "keys", "keys course", "keys shuffled")
-"""Conditions in which random tokens and untrained networks are read."""
+"""Conditions in which untrained networks are read."""
 
 INFLUENCE = ("intact", "keys", "keys course", "all")
 """Conditions in which the influence of text is measured, on half of the prompts."""
@@ -263,11 +259,6 @@ def read_conditions(study: Session, conditions: tuple[str, ...], gradients: int)
             np.stack([x.recency.position for x in found]),
             "mean attended position, 0 first token, 1 the query",
         ),
-        "influence_mean": (
-            prompts,
-            influence @ np.linspace(0, 1, n),
-            "mean position of influence, 0 first token, 1 last",
-        ),
         "influence_last": (prompts, influence[..., -1], "influence of the last"),
         "loss": (prompts, np.stack([x.recency.loss for x in found]), "loss of the next token, in nats"),
     }
@@ -315,18 +306,13 @@ def _read_condition(
 
 
 def measure_norms(settings: Settings) -> xr.Dataset:
-    """Measure a reference model on text and on random tokens, and the untrained one on the text.
+    """Measure a reference model and the untrained one on text: sizes along the prompt, recency and loss.
 
-    Sizes along the prompt.
-    Recency and loss in each condition.
-    Where influence lies, for the first half of the text's prompts.
+    The last token's influence is measured for the first half of the prompts.
     """
     text = Session(settings)
     few = settings.prompts // 2
-    sets = {
-        "text": read_conditions(text, tuple(CONDITIONS), few),
-        "random": read_conditions(text.with_prompts(rule="random"), CONTROLS, 0),
-    }
+    sets = {"text": read_conditions(text, tuple(CONDITIONS), few)}
     with untrained_twin(settings.source, "unit") as twin:
         other = Session(replace(settings, source=twin))
         sets["untrained"] = read_conditions(other, CONTROLS, 0)
@@ -335,6 +321,6 @@ def measure_norms(settings: Settings) -> xr.Dataset:
         **text.provenance(),
         gradients=few,
         queries=QUERIES,
-        courses="geometric means of the prompts of the other of two folds; but for 'raw' smoothed",
+        courses="geometric means of the prompts of the other of two folds, smoothed",
         untrained="first weights of seed 0, standard deviation 1/√D, the same text",
     )

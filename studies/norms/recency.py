@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import pandas as pd
 from jaxtyping import Float
 from scipy.stats import chi2
 
-from studies.norms.layernorm_simulation import Norm, Residual, layer_logits, recency_share, simulate_recency
+from studies.norms.layernorm_simulation import Norm, Residual, layer_logits, recency_share
 
 SETTING = ["d", "alpha", "norm", "residual", "rms", "layer"]
 """Columns that tell rows of a grid apart: width, cosine, network, root-mean-square norm of a token, and layer."""
@@ -35,41 +35,6 @@ def read_grid(path: Path | str) -> pd.DataFrame:
     frame = pd.read_csv(path, comment="#")
     frame["own_part"] = np.isclose(frame["rms"], (1 - frame["alpha"]) ** -0.5, rtol=1e-4)
     return frame
-
-
-def simulate_grid(
-    widths: Sequence[int],
-    alphas: Sequence[float],
-    *,
-    sequences: int,
-    n: int,
-    layers: int,
-    seed: int = 0,
-    kinds: Mapping[str, tuple[Norm, Residual]] = KINDS,
-) -> pd.DataFrame:
-    """Return a grid simulated now: as :func:`read_grid`, with what the mean logits of the last query are.
-
-    ``slope`` is the mean of S_(n,n-1) - S_(n,1), ``mean_logit`` that of S_nj over j < n, which is √d times a cosine if
-    states are normalised.
-
-    >>> found = simulate_grid([16], [0.5], sequences=2, n=3, layers=2, kinds={"LayerNorm": ("layernorm", "none")})
-    >>> found[["layer", "sequences"]].values.tolist()
-    [[1, 2], [2, 2]]
-    """
-    rows = []
-    for kind, (norm, residual) in kinds.items():
-        for d in widths:
-            for alpha in alphas:
-                found = simulate_recency(
-                    sequences, d=d, alpha=alpha, n=n, layers=layers, norm=norm, residual=residual, seed=seed
-                )
-                last = found.mean_logits[:, -1, :-1]
-                values = zip(found.probability, found.error, last[:, -1] - last[:, 0], last.mean(1), strict=True)
-                rms = float(f"{(1 - alpha) ** -0.5:.6g}")  # as the file keeps it
-                for t, value in enumerate(values):
-                    rows.append((kind, d, alpha, norm, residual, rms, t + 1, sequences, *value))
-    columns = ["kind", *SETTING, "sequences", "probability", "error", "slope", "mean_logit"]
-    return pd.DataFrame(rows, columns=columns).assign(own_part=True)
 
 
 def by_depth(X: Float[np.ndarray, "sequences n d"], layers: int, residual: Residual) -> pd.DataFrame:
@@ -98,20 +63,6 @@ def by_depth(X: Float[np.ndarray, "sequences n d"], layers: int, residual: Resid
             "attended": position.mean(1),
         }
     )
-
-
-def differences(one: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
-    """Return, for the settings that two grids share, ``difference`` and its standard ``error``.
-
-    >>> a = pd.DataFrame([[16, 0.0, "none", "none", 1.0, 2, 0.5, 0.03]], columns=[*SETTING, "probability", "error"])
-    >>> b = a.assign(probability=0.4, error=0.04)
-    >>> differences(a, b)[["difference", "error"]].round(3).values.tolist()
-    [[0.1, 0.05]]
-    """
-    both = one.merge(other, on=SETTING, suffixes=("_one", "_other"))
-    both["difference"] = both["probability_one"] - both["probability_other"]
-    both["error"] = np.hypot(both["error_one"], both["error_other"])
-    return both[[*SETTING, "difference", "error"]]
 
 
 def growth(grid: pd.DataFrame, by: Sequence[str] = ("d", "norm", "residual", "layer")) -> pd.DataFrame:

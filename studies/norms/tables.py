@@ -35,45 +35,26 @@ def mean_interval(x: Float[np.ndarray, "N"], resamples: int = 2000) -> tuple[flo
 def exponent_table(studies: Studies, data: str = "text") -> pd.DataFrame:
     """Return exponents c of size ∝ (j + 1)^c, a row for each model.
 
-    ``values_first`` and ``values_deeper``: of averaged values in layer 1 and in deeper layers; ``branches`` and
-    ``rest``: of the parts of the norm's input; ``input``, ``input_low``, ``input_high``: of the input itself, with
-    an interval and ``input_p``, the p value of 0; ``falling`` of ``layers``: in how many layers from 2 on the input's
-    is below 0, at 5% after Holm's adjustment for these layers; ``least``, ``most``: the extremes over them.
+    ``values_first``: of averaged values in layer 1; ``input``: of the norm's input, a mean over layers from 2 on, and
+    ``input_p``, the p value of 0.
     """
     rows = []
     for name, study in studies.items():
-        slopes = study["slope"].sel(data=data).astype(float)
-        of = {part: slopes.sel(part=part).transpose("prompt", "layer").values for part in slopes["part"].values}
-        later = of["input"][:, 1:]
-        tests = [mean_interval(column) for column in later.T]
-        stands = holm(np.array([test[3] for test in tests])) <= LEVEL
-        below = [bool(test[0] < 0 and stand) for test, stand in zip(tests, stands, strict=True)]
-        rows.append(
-            {
-                "model": name, "values_first": of["values"][:, 0].mean(), "values_deeper": of["values"][:, 1:].mean(),
-                "branches": of["branches"][:, 1:].mean(), "rest": of["rest"][:, 1:].mean(),
-                **dict(zip(("input", "input_low", "input_high", "input_p"), mean_interval(later.mean(1)), strict=True)),
-                "falling": sum(below), "layers": len(below), "least": later.mean(0).min(), "most": later.mean(0).max(),
-            }
-        )  # fmt: skip
+        slopes = study["slope"].sel(data=data).astype(float).transpose("part", "prompt", "layer")
+        mean, _, _, p = mean_interval(slopes.sel(part="input").values[:, 1:].mean(1))
+        first = slopes.sel(part="values").values[:, 0].mean()
+        rows.append({"model": name, "values_first": first, "input": mean, "input_p": p})
     return pd.DataFrame(rows)
 
 
-def size_table(studies: Studies) -> pd.DataFrame:
-    """Return sizes on natural text, a row for each model.
-
-    ``first_low``, ``first_high``: the first token's input over that of the others, extremes over layers; ``branches``
-    and ``rest``: what all attention branches, and all else that layers add, have of the input of the last layer.
-    """
-    rows = []
+def branch_shares(studies: Studies) -> pd.Series:
+    """Return the size of all attention branches together over that of the last layer's input, on natural text."""
+    found = {}
     for name, study in studies.items():
-        course = study["course"].sel(data="text").astype(float)
-        others = np.exp(course.isel(position=slice(1, None)).mean("position"))
-        first = (np.exp(course.sel(part="input").isel(position=0)) / others.sel(part="input")).values
-        last = (others / others.sel(part="input")).isel(layer=-1)
-        shares = {part: float(last.sel(part=part)) for part in ("branches", "rest")}
-        rows.append({"model": name, "first_low": first.min(), "first_high": first.max(), **shares})
-    return pd.DataFrame(rows)
+        course = study["course"].sel(data="text").astype(float).isel(layer=-1, position=slice(1, None))
+        size = np.exp(course.mean("position"))
+        found[name] = float(size.sel(part="branches") / size.sel(part="input"))
+    return pd.Series(found)
 
 
 def prompt_changes(study: Any, what: str, condition: str, against: str = "intact", data: str = "text") -> np.ndarray:

@@ -143,14 +143,14 @@ def measured(tmp_path_factory):
     ("question", "entry", "names"),
     [
         ("models", "bloom-8.builtin", ["influence_prompts", "lambda_frobenius_prompts", "probability"]),
-        ("norms", "bloom-8.norms", ["slope", "preference", "positive", "attended", "loss", "influence_mean"]),
+        ("norms", "bloom-8.norms", ["slope", "preference", "positive", "attended", "loss", "influence_last"]),
     ],
 )
 def test_the_first_prompts_are_those_of_the_committed_measurement(measured, question, entry, names):
     """Means over few prompts are others than over many; what is kept of each prompt is the same."""
     ours, theirs = load(question, measured)[entry], load(question)[entry]
     for name in names:
-        one, two = (x[name].isel(prompt=slice(1 if name == "influence_mean" else 2)) for x in (ours, theirs))
+        one, two = (x[name].isel(prompt=slice(1 if name == "influence_last" else 2)) for x in (ours, theirs))
         if "condition" in one.dims:  # other denominators depend on what is typical of all prompts
             one, two = (x.sel(condition="intact") for x in (one, two))
         if name == "preference":  # in the first layer equal tokens tie: rounding decided once, now none is preferred
@@ -162,10 +162,10 @@ def test_the_first_prompts_are_those_of_the_committed_measurement(measured, ques
 def test_norms_have_every_condition_and_untrained_twins(measured):
     data = load("norms", measured)["bloom-8.norms"]
     assert list(data["condition"]) == list(CONDITIONS) and list(data["part"]) == list(PARTS)
-    assert list(data["data"]) == ["text", "random", "untrained"]
+    assert list(data["data"]) == ["text", "untrained"]
     seen = np.isfinite(data["preference"]).all(("prompt", "layer"))
-    assert seen.sel(data="text").all() and seen.sel(data="random").values.tolist() == [1, 1, 0, 0, 0, 1, 0, 1, 0]
-    there = np.isfinite(data["influence_mean"].sel(data="text", condition="intact")).sum()
+    assert seen.sel(data="text").all() and seen.sel(data="untrained").values.tolist() == [1, 1, 0, 1, 1]
+    there = np.isfinite(data["influence_last"].sel(data="text", condition="intact")).sum()
     assert there == data.attrs["gradients"] == 1
     losses = data["loss"].sel(condition="intact").mean("prompt")
     assert losses.sel(data="text") < losses.sel(data="untrained") < np.log(4096) * 1.5

@@ -9,8 +9,6 @@ from studies.norms.layernorm import (
     row_concentration,
     row_weights,
     second_layer_logits,
-    stream_mixing,
-    uniform_depth_cosine,
     weight_ratio,
 )
 from studies.norms.layernorm_simulation import layer_logits
@@ -50,28 +48,3 @@ def test_closed_forms_are_the_network(alpha, d=16):
             assert np.allclose(layer_logits(size * X, 2, norm=norm, residual="pre")[1], mixed, rtol=1e-12, atol=1e-13)
         post = second_layer_logits(10, alpha, g, 0.5, scale=root)
         assert np.allclose(layer_logits(X, 2, norm=norm, residual="post")[1], post, rtol=1e-12, atol=1e-13)
-
-
-def test_depth_cosine_in_closed_form():
-    """Partial fractions of (1/4 + ω²)^-1 (1 + ω²)^-(t-1), and the transform itself."""
-    u = np.array([0.0, 0.3, 1.0, np.log(4), 5.0])
-    assert np.allclose(uniform_depth_cosine(u, 1), np.exp(-u / 2), rtol=1e-13)
-    assert np.allclose(uniform_depth_cosine(u, 2), 2 * np.exp(-u / 2) - np.exp(-u), rtol=1e-13)
-    third = (16 * np.exp(-u / 2) - (11 + 3 * u) * np.exp(-u)) / 5
-    assert np.allclose(uniform_depth_cosine(u, 3), third, rtol=1e-13)
-    omega = np.linspace(0, 60, 600_001)
-    for t in (4, 9, 40):
-        density = (0.25 + omega**2) ** -1 * (1 + omega**2) ** -(t - 1.0)
-        transform = [np.trapezoid(density * np.cos(omega * v), omega) for v in u]
-        assert np.allclose(uniform_depth_cosine(u, t), np.array(transform) / transform[0], rtol=1e-8)
-
-
-def test_stream_mixing_is_what_the_network_does():
-    X = np.random.default_rng(0).normal(size=(6, 16))
-    mixing = stream_mixing(X, 3)
-    P = np.linalg.multi_dot(mixing.exact[::-1])
-    assert np.allclose(P.sum(axis=1), 1) and (np.triu(P, 1) == 0).all()
-    assert ((mixing.lambda_ > 0) & (mixing.lambda_ < 1)).all()
-    state = P @ (X - X.mean(axis=1, keepdims=True))
-    u = 4 * state / np.linalg.norm(state, axis=1, keepdims=True)
-    assert np.allclose(u @ u.T / 4, layer_logits(X, 4, residual="pre")[3], rtol=1e-10)

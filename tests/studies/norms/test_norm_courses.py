@@ -25,8 +25,6 @@ def test_a_fold_gets_the_course_of_the_other():
     (even, of_odd), (odd, of_even) = removals("smooth", logs)
     assert (even.tolist(), odd.tolist()) == ([0, 2], [1, 3])
     assert np.allclose(of_odd, 1) and np.allclose(of_even, np.exp(2.5))
-    ((rows, raw),) = removals("raw", logs)
-    assert rows.tolist() == [0, 1, 2, 3] and np.allclose(raw, np.exp(1.25))
 
 
 def test_a_constant_is_one_number_a_layer():

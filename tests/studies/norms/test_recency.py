@@ -8,12 +8,11 @@ import pytest
 
 from studies.norms.layernorm_simulation import simulate_recency
 from studies.norms.recency import (
+    KINDS,
     SETTING,
     beside_print,
-    differences,
     print_is_met,
     read_grid,
-    simulate_grid,
 )
 from studies.published.numbers import printed_recency
 from studies.results import FOLDER
@@ -30,16 +29,14 @@ def rows(*values):
     return frame.assign(own_part=np.isclose(frame["rms"], (1 - frame["alpha"]) ** -0.5))
 
 
-def test_the_grid_simulated_now_is_the_simulation_and_agrees_with_the_kept_one():
-    live = simulate_grid([16], [0.0, 0.5], sequences=4000, n=10, layers=3, seed=1)
-    (row,) = live.query("kind == 'LayerNorm, residual' and alpha == 0.5 and layer == 2").itertuples()
-    found = simulate_recency(4000, d=16, alpha=0.5, n=10, layers=3, residual="pre", seed=1)
-    assert row.probability == found.probability[1] and row.error == found.error[1]
-    last = found.mean_logits[1, -1, :-1]
-    assert row.slope == last[-1] - last[0] and row.mean_logit == last.mean()
-    gap = differences(live, GRID)
-    assert len(gap) == len(live) == 2 * 3 * 3
-    assert (gap["difference"].abs() < 4.5 * gap["error"] + 2e-5).all()
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_kept_grid_is_what_a_simulation_gives(kind):
+    norm, residual = KINDS[kind]
+    found = simulate_recency(4000, d=16, alpha=0.5, n=10, layers=3, norm=norm, residual=residual, seed=1)
+    here = "d == 16 and alpha == 0.5 and norm == @norm and residual == @residual and own_part and layer <= 3"
+    kept = GRID.query(here).sort_values("layer")
+    error = np.hypot(kept["error"], found.error)
+    assert len(kept) == 3 and (abs(kept["probability"] - found.probability) < 4.5 * error + 2e-5).all()
 
 
 def test_beside_the_print_by_hand():
