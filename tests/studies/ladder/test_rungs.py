@@ -12,6 +12,7 @@ from posbias.measure.session import Session
 from posbias.models.loading import Source
 from posbias.settings import RUNGS, Settings
 from posbias.shipped import shipped_names
+from studies import interventions
 from studies.ladder import rung_tables, rungs
 
 
@@ -61,7 +62,7 @@ def test_hidden_units_exchange_their_gates_and_have_them_back(model):
     kernels = rungs.mean_kernels(instrument, ids)
     pairing = np.array([[1, 0]])
     permuted = rungs.permuted_rungs(instrument, pairing, kernels, 0)
-    act = rungs.activation_of(instrument, 1)
+    act = interventions.activation_of(instrument, 1)
     h = torch.tensor([[-1.0, 0.5, 2.0, 0.0]])
     own, order = act(h), np.random.default_rng((0, 1)).permutation(4)
     with permuted.changed(1):
