@@ -40,7 +40,7 @@ BUDGETS = {
     "posbias/measure": (4017, "2,800 are planned: a ceiling until then; a lookup of rows at the front door; use"),
     "posbias/cli": (737, "600 are planned: a ceiling until then"),
     "posbias": (14508, "11,000 are planned: a ceiling until then"),
-    "studies": (16635, "16,000 are planned: a ceiling until then; copying came from posbias; contributions, use"),
+    "studies": (16720, "16,000 are planned: a ceiling until then; copying, contributions, use, what rungs need"),
     "bookkit": (2560, "2,400 are planned; how a figure is kept in words came from posbias"),
     "tests": (18604, "16,000 are planned: a ceiling until then"),
 }  # fmt: skip

@@ -75,15 +75,6 @@ def share_table(entries: Mapping[str, xr.Dataset], resamples: int = 2000) -> pd.
     return pd.DataFrame(list(rows.values()), names, columns=["prompts", "first", "low", "high", "lowest", "last"])
 
 
-def tenths_table(entry: xr.Dataset) -> pd.DataFrame:
-    """Return the share of each tenth of the prompt, the last token among them, a row for each way."""
-    profiles = {way: profile_of(entry[way].values) for way in WAYS if way in entry}
-    shares = {way: [part.sum() for part in np.array_split(p, 10)] for way, p in profiles.items()}
-    return pd.DataFrame.from_dict(shares, orient="index", columns=range(1, 11)).rename_axis(
-        index="way", columns="tenth"
-    )
-
-
 def within_prompts(entry: xr.Dataset, one: str = "gradient", other: str = "replaced") -> Float[np.ndarray, "N"]:
     """Return each prompt's rank correlation of two ways, over the places that both have."""
     pairs = zip(np.abs(entry[one].values), np.abs(entry[other].values), strict=True)

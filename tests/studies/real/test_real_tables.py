@@ -47,8 +47,3 @@ def test_within_a_prompt_only_places_that_both_have_count(entry):
     ranks = np.array([3.0, 1, 2]), np.array([1.5, 1.5, 3])
     assert tables.within_prompts(entry)[0] == pytest.approx(np.corrcoef(*ranks)[0, 1])
     assert tables.within_prompts(entry).shape == (2,)
-
-
-def test_tenths_are_shares(entry):
-    wide = xr.Dataset({"gradient": (("prompt", "position"), np.arange(1.0, 21.0)[None])})
-    assert np.allclose(tables.tenths_table(wide).loc["gradient"], (np.arange(3, 43, 4)) / 210)
