@@ -25,7 +25,7 @@ def register(app: typer.Typer) -> None:
 @with_options(opening=[Opening], measuring=MEASURING)
 def explain(
     prompt: Annotated[Path, typer.Option("--prompt", "-p", help="Text; or .json: messages, or a row as of lookup.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="HTML file to write (.html).")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="HTML file to write.")] = Path("explained.html"),
     subject: MODEL = None,
     answer: Annotated[
         str | None, typer.Option(help="What follows the prompt: influence is on the log-probability of all of it.")
@@ -42,6 +42,7 @@ def explain(
     prompts: Annotated[int, typer.Option("--prompts", "-N", help="Other prompts that tell what places have.")] = 32,
     no_profile: Annotated[bool, typer.Option("--no-profile", help="Without other prompts.")] = False,
     no_deletions: Annotated[bool, typer.Option("--no-deletions", help="Delete no segment.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the segments; no weights are read.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output if it is there.")] = False,
     *,
     opening: dict[str, Any],
@@ -53,7 +54,8 @@ def explain(
 
     model = named_model(subject, opening.pop("model"))
     check_model(model)
-    check_output(output, ".html", overwrite=overwrite)
+    if not dry_run:
+        check_output(output, ".html", overwrite=overwrite)
     try:
         text: Any = prompt.read_text(encoding="utf-8").removesuffix("\n")
         text = json.loads(text) if prompt.suffix == ".json" else text
@@ -66,8 +68,10 @@ def explain(
     asked = {name: value for name, value in measuring.items() if value is not None} | {"prompts": prompts}
     with progress(1, "model", "opening"):
         opened = posbias.open(model, **opening)
-    found = opened.explain(
-        text, target=target, answer=answer, segments=segments.replace(r"\n", "\n").replace(r"\t", "\t") or None,
-        profile=False if no_profile else profile, deletions=not no_deletions, progress=True, **asked,
-    )  # fmt: skip
-    typer.echo(f"{found!r}\n{found.report(output)}: page")
+    asked |= {"target": target, "answer": answer, "profile": False if no_profile else profile}
+    asked |= {"segments": segments.replace(r"\n", "\n").replace(r"\t", "\t") or None, "deletions": not no_deletions}
+    if dry_run:
+        typer.echo(opened.preview_explain(text, **asked))
+    else:
+        found = opened.explain(text, **asked, progress=True)
+        typer.echo(f"{found!r}\n{found.report(output)}: page")

@@ -30,22 +30,52 @@ from posbias.settings import KERNEL_SIZE, Settings
 
 
 def explain(
+    settings: Settings, text: Any, *, profile: Any, deletions: bool, progress: bool, **asked: Any
+) -> Explanation:
+    """Return what a prompt's parts do; ``settings`` say which prompts the profile is measured on, unless it is given.
+
+    ``profile`` may also be False, for none. ``asked`` is that of :func:`prepare`, which refuses before the model is
+    loaded what is wrong with the prompt, the target or the profile, and what does not fit the context or the memory.
+    """
+    prompt, chosen, session, alone, profile = prepare(settings, text, profile=profile, **asked)
+    try:
+        with told(1, "model", "loading", shown=progress) as bar:
+            session.instrument, session.self_check  # noqa: B018 - loads, and raises
+            bar.update()
+        if profile is None:
+            profile = Measurement(measure(session, progress=progress))
+        reader = Reader(prompt, chosen, session, progress)
+        return reader.explain(profile or None, reader.contributions(alone), deletions)
+    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+        raise out_of_memory() if is_out_of_memory(error) else error from None
+
+
+def preview(settings: Settings, text: Any, *, profile: Any, deletions: bool, **asked: Any) -> str:
+    """Return the segments of a prompt with their tokens, and what would be read; no weights are."""
+    prompt, chosen, _, alone, profile = prepare(settings, text, profile=profile, **asked)
+    sizes = np.bincount(prompt.segment[prompt.segment >= 0])
+    names = (label(text, k) for k, text in enumerate(prompt.texts, 1))
+    parts = [f"{name}: {size} tokens" for name, size in zip(names, sizes, strict=True)]
+    n = len(prompt.ids)
+    read = [f"a gradient of {n} tokens"]
+    read += ["contributions"] * (alone.family is not None and n <= KERNEL_SIZE)
+    read += [f"{len(parts)} deletions, each from where its segment begins"] * deletions
+    read += [f"a profile of {settings.prompts} prompts of {n} tokens"] * (profile is None)
+    return "\n".join([f"{chosen.words}, behind {len(parts)} segments", *parts, f"To be read: {', '.join(read)}"])
+
+
+def prepare(
     settings: Settings,
     text: Any,
     *,
     segments: str | Sequence[str] | None,
     answer: str | None,
     profile: Any,
-    deletions: bool,
-    progress: bool,
     **target: Any,
-) -> Explanation:
-    """Return what a prompt's parts do; ``settings`` say which prompts the profile is measured on, unless it is given.
+) -> tuple[Prompt, Target, Session, Session, Any]:
+    """Return the prompt, its target, the session of the profile and of the prompt alone, and the profile if given.
 
-    ``profile`` may also be False, for none.
-
-    ``target`` has the other arguments of :func:`~posbias.explain.target.target_of`. What is wrong with the prompt, the
-    target or the profile, and what does not fit the context or the memory, is raised before the model is loaded.
+    ``target`` has the other arguments of :func:`~posbias.explain.target.target_of`.
     """
     check_asked(text, target["target"], answer)
     opened = Session(settings)
@@ -65,16 +95,7 @@ def explain(
         profile = read_profile(profile, settings.source, n)
     session = session if profile is None else alone
     session.prompts  # noqa: B018 - raises
-    try:
-        with told(1, "model", "loading", shown=progress) as bar:
-            session.instrument, session.self_check  # noqa: B018 - loads, and raises
-            bar.update()
-        if profile is None:
-            profile = Measurement(measure(session, progress=progress))
-        reader = Reader(prompt, chosen, session, progress)
-        return reader.explain(profile or None, reader.contributions(alone), deletions)
-    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-        raise out_of_memory() if is_out_of_memory(error) else error from None
+    return prompt, chosen, session, alone, profile
 
 
 class Reader:

@@ -179,7 +179,17 @@ class Model:
         asked = {"prompts": 32, "quantities": ALWAYS if row_of(self.config) else ALONE, **settings}
         how = {"target": target, "against": against, "of": of, "answer": answer, "segments": segments}
         with self._running(asked, progress) as (chosen, shown):
-            return explain(chosen, text, **how, profile=profile, deletions=deletions, progress=shown)  # type: ignore[arg-type]
+            return explain(chosen, text, **how, profile=profile, deletions=deletions, progress=shown)
+
+    def preview_explain(self, text: Any, *, profile: Any = None, deletions: bool = True, **asked: Any) -> str:
+        """Return the segments of a prompt and what would be read, for the same arguments; no weights are read."""
+        from posbias.explain.measure import preview
+
+        how = {"target": "top", "against": None, "of": None, "answer": None, "segments": "\n\n"}
+        how |= {name: asked.pop(name) for name in [*how] if name in asked}
+        check_names("explain", asked)
+        with self._running({"prompts": 32, "quantities": ALONE, **asked}, False) as (chosen, _):
+            return preview(chosen, text, **how, profile=profile, deletions=deletions)
 
     def lookup(
         self,

@@ -1,6 +1,7 @@
 """One prompt: influence of its parts, what is left without position, deletions, contributions, the page, refusals."""
 
 import json
+import re
 from html.parser import HTMLParser
 
 import numpy as np
@@ -184,6 +185,17 @@ def test_the_page_and_the_command(place, tmp_path, capsys):
     assert code == 0 and "without position" not in out and "no deletion was tried" in out, err
     said = " ".join("".join(Page((tmp_path / "p.html").read_text()).text).split())
     assert "profile" not in said and "nan" not in said
+
+
+def test_a_dry_run_lists_the_segments_and_loads_nothing(place, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("posbias.models.loading.Source.load_model", None)
+    (tmp_path / "p.txt").write_text(TEXT)
+    words = ["explain", str(place / "llama"), "-p", str(tmp_path / "p.txt"), "--dry-run"]
+    code, out, err = status(capsys, [*words, "--dataset", str(place / "d.jsonl"), "-N", "5"])
+    assert code == 0 and re.findall(r"^segment \d: (\d+) tokens", out, re.M) == ["9", "5", "7", "4"], err
+    assert "a gradient of 26 tokens, contributions, 4 deletions" in out and "5 prompts of 26 tokens" in out
+    code, out, _ = status(capsys, [*words, "--no-profile", "--no-deletions"])
+    assert code == 0 and out.rstrip().endswith("contributions") and [*tmp_path.iterdir()] == [tmp_path / "p.txt"]
 
 
 def test_contributions_are_those_of_the_prompt(place):
