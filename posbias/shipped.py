@@ -10,9 +10,6 @@ from __future__ import annotations
 import bz2
 import hashlib
 import json
-import lzma
-import zipfile
-import zlib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -41,15 +38,6 @@ def registry() -> dict[str, str]:
     """Return the name and SHA-256 of every file of the reference models, and of the documents."""
     lines = REGISTRY.read_text(encoding="utf-8").splitlines()
     return dict(line.split() for line in lines if line and not line.startswith("#"))
-
-
-def registry_text() -> str:
-    """Return ``reference.registry`` as the files have it: a line for each by name; what is not here keeps its line."""
-    texts = [FOLDER / HELD_OUT, FOLDER / LONGER]
-    files = [*texts, *FOLDER.glob("*/*"), *CHECKOUT.glob("*/*")]
-    lines = registry() | {path.relative_to(path.parents[path not in texts]).as_posix(): _sha256(path) for path in files}
-    lines_by_name = [f"{name} {digest}\n" for name, digest in sorted(lines.items())]
-    return "".join(["# SHA-256 of the files of the reference models, and of the documents\n", *lines_by_name])
 
 
 def reference_names() -> list[str]:
@@ -109,19 +97,7 @@ def _sha256(path: Path) -> str:
         return f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
 
 
-def write_held_out(folder: Path, documents: list[np.ndarray]) -> None:
-    """Write token ids of documents to ``folder``; :func:`held_out_documents` reads them."""
-    lengths = np.array([ids.size for ids in documents], dtype=np.uint16)
-    arrays = {"ids": np.concatenate(documents).astype(np.uint16), "lengths": lengths}
-    with zipfile.ZipFile(folder / HELD_OUT, "w") as archive:  # as np.savez does, in two thirds of the bytes
-        for name, array in arrays.items():
-            entry = zipfile.ZipInfo(f"{name}.npy")
-            entry.compress_type = zipfile.ZIP_LZMA
-            with archive.open(entry, "w") as stream:
-                np.lib.format.write_array(stream, array)
-
-
-def held_out_documents(folder: Path | None = None) -> list[str]:
+def held_out_documents() -> list[str]:
     """Return the texts of the held-out documents, the same on every machine.
 
     Notes
@@ -131,23 +107,10 @@ def held_out_documents(folder: Path | None = None) -> list[str]:
     """
     from tokenizers import Tokenizer
 
-    if folder is None:
-        folder = _check(HELD_OUT, FOLDER).parent
-        tokenizers = [_check(f"{name}/tokenizer.json", reference_folder(name).parent) for name in shipped_names()[:1]]
-    else:
-        tokenizers = sorted(folder.glob("*/tokenizer.json"))
-    if not tokenizers or not (folder / HELD_OUT).is_file():
-        raise errors.invalid(str(folder), f"{HELD_OUT} and a model's tokenizer", "none")
-    try:
-        # plain arrays: numpy refuses pickles unless told otherwise
-        with (folder / HELD_OUT).open("rb") as stream, np.load(stream) as file:
-            parts = np.split(file["ids"], np.cumsum(file["lengths"])[:-1].astype(np.int64))
-    except (EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error, lzma.LZMAError) as error:
-        raise errors.invalid(str(folder / HELD_OUT), "token ids and lengths of documents", error) from None
-    try:
-        tokenizer = Tokenizer.from_file(str(tokenizers[0]))
-    except Exception as error:  # of no narrower type
-        raise errors.invalid(str(tokenizers[0]), "a tokenizer", error) from None
+    name = shipped_names()[0]
+    tokenizer = Tokenizer.from_file(str(_check(f"{name}/tokenizer.json", reference_folder(name).parent)))
+    with np.load(_check(HELD_OUT, FOLDER)) as file:
+        parts = np.split(file["ids"], np.cumsum(file["lengths"])[:-1].astype(np.int64))
     return tokenizer.decode_batch([part.tolist() for part in parts], skip_special_tokens=False)
 
 

@@ -12,10 +12,11 @@ from collections.abc import Collection
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from posbias.models.attention import Reading, blocks
+from posbias.rollout.masks import sliding_window
 from posbias.rollout.token_bins import BAND, TokenBins
 
 
@@ -27,7 +28,7 @@ class LayerSums:
     H
         Heads.
     cells
-        How tokens are divided where matrices are kept; each its own cell where all of them are.
+        How tokens are divided where matrices are kept; each its own cell where all of them are, as those of heads must.
     device
         Where the layer is, and the sums with it.
     quantities
@@ -74,19 +75,21 @@ class LayerSums:
         """Return means over prompts, and over positions where a name says so."""
         sums = {name: x.cpu().numpy() for name, x in self.sums.items()}
         n, out = self.cells.n, {}
-        one = "" if self.is_whole else "_cells"
-        for name in ("attention", "attention_heads"):
-            if name in sums:
-                out[name + one] = _divided(sums[name], prompts * self.cells.sizes[:, None])
+        if "attention" in sums:
+            mean = sums["attention"] / (prompts * self.cells.sizes[:, None])
+            out["attention" if self.is_whole else "attention_cells"] = mean
+        if "attention_heads" in sums:
+            out["attention_heads"] = sums["attention_heads"] / prompts
         if "band" in sums:
             out["attention_band"] = sums["band"] / (prompts * self.cells.sizes[:, None])
         if "content" not in self.quantities:
             return out
-        visible = visible_pairs(self.cells, reach)
+        earlier = (reach - 1) * (2 * n - reach) // 2  # pairs of a query and a key before it, in a window of ``reach``
         out["content_diagonal"] = sums["diagonal"] / (prompts * n)
-        out["content_offdiagonal"] = (sums["everything"] - sums["diagonal"]) / (prompts * (visible.sum() - n))
+        with np.errstate(invalid="ignore"):  # a window of one token shows none
+            out["content_offdiagonal"] = (sums["everything"] - sums["diagonal"]) / (prompts * earlier)
         if "content" in sums:
-            out["content_logits" if self.is_whole else "content_cells"] = _divided(sums["content"], prompts * visible)
+            out["content_logits"] = np.where(sliding_window(reach).matrix(n), sums["content"] / prompts, np.nan)
         return out
 
     def _add_weights(self, p: Float[Tensor, "b H q k"], queries: slice) -> Float[Tensor, "b q k"]:
@@ -120,28 +123,8 @@ class LayerSums:
         into.index_add_(-2, self.index[queries], keys.to(into.dtype))
 
 
-def visible_pairs(cells: TokenBins, reach: int) -> Int[np.ndarray, "cells cells"]:
-    """Return how many pairs of a query and a key in each pair of cells a causal window of ``reach`` tokens shows.
-
-    >>> visible_pairs(TokenBins(4, np.array([0, 1, 3])), 2).tolist()
-    [[1, 0, 0], [1, 3, 0], [0, 1, 1]]
-    """
-    position, total = np.arange(cells.n), np.zeros((len(cells.starts),) * 2, dtype=np.int64)
-    ends = np.append(cells.starts[1:], cells.n)
-    for b, (start, stop) in enumerate(zip(cells.starts, ends, strict=True)):
-        seen = np.minimum(position + 1, stop) - np.maximum(position + 1 - reach, start)
-        total[:, b] = np.add.reduceat(seen.clip(0), cells.starts)
-    return total
-
-
 def _near(total: Float[Tensor, "q k"], queries: slice) -> Float[Tensor, "q band"]:
     """Return the weights of queries at distances 0, 1, … of the band."""
     rows = torch.arange(queries.start, queries.stop, device=total.device)[:, None]
     keys = rows - torch.arange(BAND, device=total.device)
     return total.gather(1, keys.clamp_min(0)).masked_fill(keys < 0, 0.0)
-
-
-def _divided(x: np.ndarray, by: np.ndarray) -> np.ndarray:
-    """Return x / by, NaN where ``by`` is 0."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray(np.where(by > 0, x / by, np.nan))

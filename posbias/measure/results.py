@@ -82,11 +82,6 @@ VARIABLES: dict[str, tuple[tuple[str, ...], str]] = {
         ("layer", "cell", "distance"),
         "mean over prompts, heads and a cell's queries of the weight at a distance",
     ),
-    "attention_heads_cells": (("layer", "head", "cell", "key_cell"), "attention_cells of each head"),
-    "content_cells": (
-        ("layer", "head", "cell", "key_cell"),
-        "content_logits, mean over a pair of cells; NaN where masked",
-    ),
     "step_gain_cells": (
         ("layer", "cell", "key_cell"),
         "step_gain, mean over pairs of different tokens in a pair of cells",
@@ -135,8 +130,7 @@ ALWAYS = (
 
 WIDE = (
     "content_logits", "attention", "attention_heads", "contributions", "step_gain", "attention_cells", "attention_band",
-    "attention_heads_cells", "content_cells", "step_gain_cells", "rollout_own",
-    "ladder_prompts",
+    "step_gain_cells", "rollout_own", "ladder_prompts",
 )  # fmt: skip
 """Matrices: 32 bits are more than they hold."""
 

@@ -173,6 +173,9 @@ class Session:
             expected = f"{' and '.join(ALWAYS)} alone, for whole prompts, whose tokens have no common positions"
             raise errors.invalid("quantities", expected, ",".join(others))
         self.quantities  # noqa: B018 - raises
+        if {"logits", "heads"} & {*self.quantities} and len(self.cells.starts) < settings.length:
+            expected = f"{settings.length} or more, all tokens, for matrices of each head"
+            raise errors.invalid("kernel_size", expected, settings.kernel_size)
         self.place  # noqa: B018 - raises
         check_attention(self.config, self.attention)
         check_fits(self.config, self.tokenizer, settings.length)

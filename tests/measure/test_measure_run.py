@@ -124,7 +124,12 @@ def test_long_prompts_are_kept_in_cells(tmp_path, capsys, name):
     words = {"model": model, "dataset": None, "rule": "random", "prompts": 2, "length": n, "batch_size": 2}
     whole, coarse = tmp_path / "whole.nc", tmp_path / "coarse.nc"
     assert status(capsys, arguments(None, whole, "-q", EVERYTHING, **words))[0] == 0
-    assert status(capsys, arguments(None, coarse, "-q", EVERYTHING, kernel_size=130, **words))[0] == 0
+    said = status(capsys, arguments(None, coarse, "-q", EVERYTHING, kernel_size=130, **words))[2]
+    assert "kernel_size: expected 240 or more, all tokens, for matrices of each head, received 130" in said
+    assert (
+        status(capsys, arguments(None, coarse, "-q", "kernels,content,branches,ladder", kernel_size=130, **words))[0]
+        == 0
+    )
     full, part = read_results(whole), read_results(coarse)
     assert part.sizes["cell"] == 130 and not {"attention", "step_gain", "content_logits"} & set(part)
     assert coarse.stat().st_size < whole.stat().st_size / 2
