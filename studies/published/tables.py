@@ -80,11 +80,11 @@ CORPUS_LABELS = {"fineweb-edu": "FineWeb-Edu", "dclm": "DCLM", "wikipedia": "Wik
 """The data sets as the paper names them."""
 
 
-def entry_frame(*, own_schedule: bool = False, reading: str = "as published") -> DataFrame:
+def entry_frame() -> DataFrame:
     """Return every printed distance with what the published files say about its rollout.
 
-    Low and high round to what is printed, mean is that of the rollout, schedule the data set of its mixing: with
-    ``own_schedule`` (b) has that of its own data set, where the authors' notebook takes that of FineWeb-Edu.
+    Low and high round to what is printed, mean is that of the rollout, schedule the data set of its mixing: for (b) the
+    authors' notebook takes that of FineWeb-Edu throughout.
 
     Source: residual-aware paper, tables 2 to 4.
 
@@ -98,9 +98,9 @@ def entry_frame(*, own_schedule: bool = False, reading: str = "as published") ->
         label=frame["model"].map({name: model.label for name, model in numbers.MODELS.items()}),
         low=frame["printed"] - UNIT / 2,
         high=frame["printed"] + UNIT / 2,
-        schedule=frame["dataset"].where((frame["variant"] == "c") | own_schedule, numbers.CORPORA[0]),
+        schedule=frame["dataset"].where(frame["variant"] == "c", numbers.CORPORA[0]),
     )
-    profiles = (variant_profile(x.model, x.variant, x.n, x.schedule, reading) for x in frame.itertuples())
+    profiles = (variant_profile(x.model, x.variant, x.n, x.schedule) for x in frame.itertuples())
     return frame.assign(mean=list(map(mean_position, profiles)))
 
 
