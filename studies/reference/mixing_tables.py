@@ -1,4 +1,4 @@
-"""Residual mixing of many models as tables: both readings of λ, its course over depth, and over training."""
+"""Residual mixing of many models as tables: both readings of λ, and its course over depth."""
 
 from __future__ import annotations
 
@@ -25,19 +25,13 @@ def total_mixing(measured: xr.Dataset, reading: str = "frobenius") -> float:
 def mixing_by_model(kept: Mapping[str, xr.Dataset], models: Mapping[str, xr.Dataset]) -> pd.DataFrame:
     """Return total mixing of models, and how far prompts, corpora and the two readings of λ move it.
 
-    Index ``model``. Columns: ``tau`` and ``tau_token`` (Σλ in both readings), ``largest`` (λ_t), ``readings`` (the
-    largest difference of λ_t between them), ``spread`` (the largest standard deviation of a λ_t over prompts, as a
-    share of it), ``tau_wikitext`` and ``tau_random``.
+    Index ``model``. Columns: ``tau`` and ``tau_token`` (Σλ in both readings), ``tau_wikitext`` and ``tau_random``.
     """
     rows = {}
     for name, x in models.items():
-        frobenius, token = (x[f"lambda_{reading}"] for reading in READINGS)
         rows[name] = {
             "tau": total_mixing(x),
             "tau_token": total_mixing(x, "token"),
-            "largest": float(frobenius.max()),
-            "readings": float(abs(token - frobenius).max()),
-            "spread": float((x["lambda_frobenius_std"] / frobenius).max()),
             "tau_wikitext": total_mixing(kept[f"{name}.wikitext-2"]),
             "tau_random": total_mixing(kept[f"{name}.random"]),
         }
@@ -47,9 +41,8 @@ def mixing_by_model(kept: Mapping[str, xr.Dataset], models: Mapping[str, xr.Data
 def schedule_shapes(schedules: Mapping[str, Float[np.ndarray, "_"]], *, level: float = 0.05) -> pd.DataFrame:
     """Return how schedules of λ run over depth.
 
-    Index ``model``. Columns: ``layers``; ``below_half``, the share of layers with λ < 1/2; ``early``, the mean of
-    the first quarter of the layers over that of all; ``rank`` and ``p``, Spearman's coefficient of λ and depth with
-    its p-value; ``trend``: falls, rises or none.
+    Index ``model``. Columns: ``rank`` and ``p``, Spearman's coefficient of λ and depth with its p-value, ``adjusted``
+    by Holm; ``trend``: falls, rises or none.
 
     >>> schedule_shapes({"falling": np.linspace(0.7, 0.1, 6)}).loc["falling", "trend"]
     'falls'
@@ -59,9 +52,6 @@ def schedule_shapes(schedules: Mapping[str, Float[np.ndarray, "_"]], *, level: f
         lambda_ = np.asarray(schedule)
         found = spearmanr(np.arange(lambda_.size), lambda_)
         rows[name] = {
-            "layers": lambda_.size,
-            "below_half": float((lambda_ < 0.5).mean()),
-            "early": float(lambda_[: max(1, lambda_.size // 4)].mean() / lambda_.mean()),
             "rank": float(found.statistic),
             "p": max(float(found.pvalue), 2 / math.factorial(lambda_.size)),
         }
@@ -81,25 +71,7 @@ def nearly_all_below_half(*groups: Mapping[str, Float[np.ndarray, "_"]]) -> bool
     return all((np.concatenate(list(schedules.values())) < 0.5).mean() > 0.9 for schedules in groups)
 
 
-def mixing_over_training(stages: Mapping[str, xr.Dataset], last: Mapping[str, tuple[int, xr.Dataset]]) -> pd.DataFrame:
-    """Return λ_t by training step: columns model, step, layer (from 1) and mixing."""
-    found = {(stem.split(".step-")[0], int(stem.split(".step-")[1])): x for stem, x in stages.items()}
-    staged = {model for model, _ in found}
-    found |= {(model, step): x for model, (step, x) in last.items() if model in staged}
-    rows = [
-        {"model": model, "step": step, "layer": layer, "mixing": float(value)}
-        for (model, step), x in sorted(found.items(), key=lambda item: item[0])
-        for layer, value in enumerate(x["lambda_frobenius"].values, 1)
-    ]
-    return pd.DataFrame(rows, columns=["model", "step", "layer", "mixing"])
-
-
-def mixing_by_initialisation(kept: Mapping[str, xr.Dataset], models: Mapping[str, xr.Dataset]) -> pd.DataFrame:
-    """Return τ at two initialisations and after training: columns default, unit and trained; index ``model``."""
-    rows = {}
-    for name, x in models.items():
-        stems = {kind: f"{name}-untrained-{kind}.builtin" for kind in ("default", "unit")}
-        if all(stem in kept for stem in stems.values()):
-            rows[name] = {kind: total_mixing(kept[stem]) for kind, stem in stems.items()} | {"trained": total_mixing(x)}
-    table = pd.DataFrame.from_dict(rows, orient="index", columns=["default", "unit", "trained"])
-    return table.rename_axis("model")
+def mixing_before_training(kept: Mapping[str, xr.Dataset], models: Mapping[str, xr.Dataset]) -> pd.Series:
+    """Return τ of the untrained networks with the usual first weights, by model."""
+    twins = {name: kept[f"{name}-untrained-default.builtin"] for name in models}
+    return pd.Series({name: total_mixing(x) for name, x in twins.items()})

@@ -109,13 +109,6 @@ def resampled_spreads(seeds: Seeds, statistic: Statistic) -> pd.DataFrame:
     )
 
 
-def mixing_over_seeds(seeds: Seeds) -> pd.DataFrame:
-    """Return total mixing τ = Σλ_t of each seed, with its spreads."""
-    return resampled_spreads(
-        seeds, lambda x, w: float(np.average(x["lambda_frobenius_prompts"].values, axis=0, weights=w).sum())
-    )
-
-
 def starts_over_seeds(seeds: Seeds) -> pd.DataFrame:
     """Return the first token's influence times n of each seed, with its spreads."""
 
