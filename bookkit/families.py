@@ -1,4 +1,4 @@
-"""The table of supported families on the page "Add a model family": ``python -m bookkit.families`` writes it again."""
+"""The table of supported families on the page *Operations*: ``python -m bookkit.families`` writes it again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from posbias.models.description import BUILT
 from posbias.models.families import FAMILIES, Family
 
-PAGE = Path(__file__).parents[1] / "book" / "families.md"
+PAGE = Path(__file__).parents[1] / "book" / "operations.md"
 BEGIN, END = "<!-- table of families -->", "<!-- end of the table -->"
 COLUMNS = ("`model_type`", "positions", "MLP beside attention", "fused attention", "built with given biases", "special")
 

@@ -35,7 +35,10 @@ LEFT_OUT: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         r"[^.]+\.(random|wikitext-2|builtin-1024)": ("lambda_frobenius_prompts",),
     },
     "mixing": {".*": ("influence_signed", "attention_received")},
-    "ladder": {r".*\.rungs-.*": ("rung_pairings",)},
+    "ladder": {
+        r".*\.rungs-.*": ("rung_pairings",),
+        r".*\.rotary": ("first", "variance", "slopes", "query", "key", "theta", "scale", "last_row"),
+    },
     "design": {".*": ("attention_received",)},
     "norms": {".*": ("smooth_course",)},
     "real": {

@@ -35,7 +35,6 @@ PARTS = {
     "between": Part("ladder", measure_between, 24, 256),
     STEPS: Part("ladder", measure_between, 24, 256, trained=True),
     "rotary": Part("ladder", measure_rotary, 256, 256, models=ROTARY),
-    "rotary-1024": Part("ladder", measure_rotary, 24, 1024, 2, models=ROTARY),
 }
 
 if __name__ == "__main__":
