@@ -26,7 +26,15 @@ from posbias.models.description import description_text
 from posbias.models.loading import Source
 from posbias.predict import predict
 from posbias.rollout.influence import influence_profile
-from posbias.rollout.position_bias import AlibiBias, LogBias, RatioBias, describe, layered_biases, position_bias
+from posbias.rollout.position_bias import (
+    AlibiBias,
+    FlatBias,
+    LogBias,
+    RatioBias,
+    describe,
+    layered_biases,
+    position_bias,
+)
 from posbias.rollout.structured import biased_kernels
 from posbias.settings import Settings
 
@@ -113,6 +121,12 @@ def test_factors_of_keys_are_those_of_the_bias(recent, monkeypatch, bias):
     assert design.key_factors(bias, 64) is None and np.abs(recent.profile(((bias,) * 2,)) - quick).max() < 1e-12
     steep = recent.profile(((AlibiBias(50.0),) * 2,))  # e^-3150 is none of a double
     assert steep[-1] == pytest.approx(1) and np.isfinite(steep).all()
+
+
+def test_a_query_of_which_all_is_hidden_sees_itself():
+    """Attention to itself alone, behind a bias that hides the query: what it would have given stays."""
+    alone = design.Attended(np.eye(8)[None, None], np.array([0.5]), 1)
+    assert alone.profile(((FlatBias(1.0),),)).tolist() == np.eye(8)[-1].tolist()
 
 
 def test_the_distance_to_even_by_hand():

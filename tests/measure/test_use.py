@@ -55,7 +55,8 @@ def test_a_measurement_has_use_and_a_report_says_it(tmp_path):
         np.testing.assert_allclose(m.results["use_prompts"].values[k], own, atol=1e-6)
     assert m.use.values.sum() == pytest.approx(1) and posbias.compare(m.use, m.influence).wasserstein > 0
     words = "".join(text.answer(Evidence(m._subject(), resamples=20), "used"))
-    assert f"changes by {m.use.values[0] * 20:.2f} equal shares" in words
+    gradient = m.influence.values[0] * 20
+    assert f"changes by {m.use.values[0] * 20:.2f} equal shares; by the gradient it has {gradient:.2f}" in words
     without = opened.measure(prompts=2, length=20, dataset=tmp_path / "d.jsonl", quantities="mixing")
     assert "".join(text.answer(Evidence(without._subject(), resamples=20), "used")) == ""
     with pytest.raises(ValueError, match="use: expected a measurement of use"):

@@ -130,6 +130,8 @@ def test_the_answer_stands_first(whole):
 def test_the_table_has_the_mean_position_of_each_curve(evidence):
     found = {row[0].removesuffix(" (yardstick)"): row[5] for row in tables.score_cells(evidence)}
     assert found.pop("one half of the prompts by the other") == ""
+    halves = next(row for row in tables.score_cells(evidence) if row[0].startswith("one half"))
+    assert halves[2] == page.span(np.quantile(evidence.floor["W1"], [0.025, 0.975]))
     curves = {evidence.subject.label(name): q for name, q in evidence.profiles.items()} | {"measured": evidence.p}
     assert found == {label: tables.number(mean_position(q)) for label, q in curves.items()}
 
@@ -495,6 +497,14 @@ def test_two_models_beside_each_other(measured, tmp_path):
     paired = {row[0]: row[4] for row in tables.beside_cells(one, one, paired=True)}
     apart = {row[0]: row[4] for row in tables.beside_cells(one, one, paired=False)}
     assert paired["mean position"] == "+0.000 to +0.000" != apart["mean position"]
+
+
+def test_the_distance_to_another_model_has_its_own_interval(evidence, measured):
+    """All resamples are about as far from a model that gives everything to the last token as the profile is."""
+    last = Evidence(made_of(measured, np.eye(LENGTH)[-1] + 1e-9)._subject(), resamples=20)
+    away, (low, high) = document._apart(evidence, last)
+    assert away == pytest.approx(1 - measured.influence.mean_position, abs=1e-6)
+    assert away / 2 < low < away < high < 2 * away
 
 
 def test_two_lengths_have_no_distance(measured, tmp_path):
