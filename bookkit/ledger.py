@@ -22,7 +22,7 @@ VERDICTS: tuple[Verdict | Literal["open"], ...] = (*get_args(Verdict), "open")
 """What a row can be, from what says most for the claim to what says most against it, and a row without a check."""
 
 STANDINGS = ("holds", "holds in part", "fails", "checked too weakly", "not checked")
-"""What the figure at the head of the status page counts."""
+"""What the head of the status page counts."""
 
 PLAIN = {
     **dict.fromkeys(("proved", "reproduced", "consistent"), "holds"),
@@ -55,7 +55,7 @@ class Row:
     """A row of the ledger: a claim, the check that would fail if it were wrong, and the chapters that make it.
 
     ``source`` is what its name begins with: RA, WU, LN or AP for a paper, else a subject. ``headline`` is the claim in
-    one plain sentence if it is among the most important ones of its origin, empty otherwise. ``ours`` has those parts
+    one plain sentence if it is among the twelve that matter most, empty otherwise. ``ours`` has those parts
     that no paper claims: constants, extensions and explanations of this book.
     """
 
@@ -221,14 +221,12 @@ def anchor(row: str, part: str) -> str:
 
 
 def headlines_markdown(table: Sequence[Status], titles: Mapping[str, str]) -> str:
-    """Return the ledger's headlines by origin, each with the verdicts on its row and not on parts of another origin."""
+    """Return the ledger's headlines, each with the verdicts on its row and not on parts of another origin."""
     lines = []
-    for origin, name in ORIGINS.items():
-        lines += ["", f"**{name}**", ""]
-        for row in [row for row in read_ledger() if row.headline and row.origin == origin]:
-            verdicts = _verdicts([x for x in table if x.row == row and x.origin == origin])
-            lines.append(f"- {_literal(row.headline)} {verdicts}. ({_links(row.chapters, titles)})")
-    return "\n".join(lines).strip()
+    for row in [row for row in read_ledger() if row.headline]:
+        verdicts = _verdicts([x for x in table if x.row == row and x.origin == row.origin])
+        lines.append(f"1. {_literal(row.headline)} {verdicts}. ({_links(row.chapters, titles)})")
+    return "\n".join(lines)
 
 
 def _verdicts(own: Sequence[Status]) -> str:

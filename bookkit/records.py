@@ -22,7 +22,7 @@ FIELDS = ("row", "verdict", "figure", "reason", "fails_if", "power", "challenges
 """What a record is called there: notebooks keep these names; ``set_after`` is ``post_hoc`` in the code."""
 KINDS = ("consistent", "proved", "reproduced")
 """What a check that passed may be called."""
-MADE: dict[tuple[str, str], Verdict] = {}
+MADE: dict[tuple[str, str], Record] = {}
 """Verdicts that were recorded in this process, by row and part."""
 DIGITS = 6
 """Significant digits of a glued number: enough for prose, few enough to agree between machines."""
@@ -121,7 +121,7 @@ def record(
     reason = "" if passed or reason is None else reason
     entry = Record(row, verdict, figure, reason, fails_if, least, tuple(map(str, power)), part, post_hoc)
     kept = dict(zip(FIELDS, vars(entry).values(), strict=False))
-    MADE[row, part] = verdict
+    MADE[row, part] = entry
     display(
         {"text/plain": entry.text(), "text/markdown": entry.markdown()},
         raw=True,
@@ -148,7 +148,7 @@ def show_verdicts(lines: Sequence[tuple[str, str, str, str]], *, fold: str | Non
         raise ValueError(f"lines: expected one for each record, received {', '.join(min(odd)).strip(', ')}")
     text, rows = [], ["| claim | here | verdict |", "|:--|:--|:--|"]
     for row, part, claim, found in lines:
-        verdict, name = MADE[row, part], ", ".join(filter(None, (row, part)))
+        verdict, name = MADE[row, part].verdict, ", ".join(filter(None, (row, part)))
         link = f'<a href="status.html#{anchor(row, part)}">test</a>'
         text.append(f"{name} {verdict}: {claim} {found}")
         rows.append(f"| {claim} | {found} | **{verdict}** – {link} |")

@@ -48,14 +48,16 @@ function show() {
   said.textContent = `${lines.filter((line) => !line.row.hidden).length} of ${lines.length} lines`;
 }
 
-/** Show the whole list again if a link leads to a line that is hidden. */
+/** Open the box, and show the whole list again, if a link leads to a line that is hidden. */
 function reveal() {
   const row = document.getElementById(location.hash.slice(1))?.closest("tr");
-  if (row?.hidden) {
+  if (!row) return;
+  for (let box = row.closest("details"); box; box = box.parentElement.closest("details")) box.open = true;
+  if (row.hidden) {
     for (const { select } of choices) select.value = "";
     show();
-    row.scrollIntoView();
   }
+  row.scrollIntoView();
 }
 
 const choices = [choice("Source", 0), choice("Verdict", 1)];
@@ -63,6 +65,7 @@ const said = document.createElement("output");
 const bar = document.createElement("p");
 bar.className = "verdict-choices";
 bar.append(...choices.map(({ label }) => label), said);
-table.closest(".cell_output").prepend(bar);
+(table.closest(".sd-card-body") ?? table.closest(".cell_output")).prepend(bar);
 window.addEventListener("hashchange", reveal);
 show();
+reveal();

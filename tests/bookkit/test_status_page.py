@@ -57,6 +57,7 @@ def test_the_list_is_filtered_by_keyboard(driver, html, lines):
     everything = {anchor(s.row.row, s.part) for s in lines}
     with served(html) as address:
         driver.get(f"{address}/notebooks/status.html")
+        driver.find_element("css selector", ".tag_verdicts summary.sd-summary-title").click()
         wait.until(lambda driver: driver.execute_script(SHOWN))  # the page is laid out
         assert shown() == everything
         source, verdict = driver.find_elements("css selector", ".verdict-choices select")
