@@ -1,4 +1,4 @@
-"""Measured influence profiles of many models as tables: their shape, their precision, other texts, and signs."""
+"""Measured influence profiles of many models as tables: their shape, their precision, and other texts."""
 
 from __future__ import annotations
 
@@ -136,44 +136,14 @@ def without_first(p: Float[np.ndarray, "n"]) -> Float[np.ndarray, "_"]:
 
 
 def text_distances(kept: Mapping[str, xr.Dataset], models: Mapping[str, xr.Dataset]) -> pd.DataFrame:
-    """Return W₁ of each model's profile to that on other texts, and its mean position without the first token.
-
-    Index ``model``; columns ``mean_aside``, ``wikitext`` and ``random``.
-    """
+    """Return W₁ of each model's profile to that on WikiText-2 and on random tokens; index ``model``."""
     rows = {}
     for name, x in models.items():
         p = x["influence"].values
         others = {"wikitext": kept[f"{name}.wikitext-2"], "random": kept[f"{name}.random"]}
         apart = {text: normalised_wasserstein(p, other["influence"].values) for text, other in others.items()}
-        rows[name] = {"mean_aside": mean_position(without_first(p))} | apart
+        rows[name] = apart
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("model")
-
-
-def signed_influence(models: Mapping[str, xr.Dataset]) -> pd.DataFrame:
-    """Return how much of gradient times input cancels over prompts.
-
-    Index ``model``; columns ``cancels``, 1 - Σ|mean| / Σ mean of sizes, ``positive``, the share above 0, and
-    ``distance``, W₁ of the profile of mean sizes to that of the gradient's norm.
-    """
-    rows = {}
-    for name, x in models.items():
-        signed = x["influence_signed_prompts"].values
-        size = abs(signed).mean(0)
-        rows[name] = {
-            "cancels": cancelled(signed),
-            "positive": float((signed > 0).mean()),
-            "distance": normalised_wasserstein(size / size.sum(), x["influence"].values),
-        }
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("model")
-
-
-def cancelled(signed: Float[np.ndarray, "N n"]) -> float:
-    """Return the share of signed influence that cancels in the mean over prompts, 1 - Σ|mean| / Σ mean of sizes.
-
-    >>> cancelled(np.array([[1.0, 2.0], [-1.0, 2.0]])).__round__(3)
-    0.333
-    """
-    return float(1 - abs(signed.mean(0)).sum() / abs(signed).mean(0).sum())
 
 
 def long_shapes(samples: Mapping[str, Sample], *, resamples: int = 1000) -> pd.DataFrame:

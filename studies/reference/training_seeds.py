@@ -109,16 +109,6 @@ def resampled_spreads(seeds: Seeds, statistic: Statistic) -> pd.DataFrame:
     )
 
 
-def starts_over_seeds(seeds: Seeds) -> pd.DataFrame:
-    """Return the first token's influence times n of each seed, with its spreads."""
-
-    def start(x: xr.Dataset, weights: Float[np.ndarray, "N"]) -> float:
-        g = weights @ x["influence_prompts"].values
-        return float(g[0] / g.sum() * g.size)
-
-    return resampled_spreads(seeds, start)
-
-
 def offsets_over_seeds(seeds: Seeds) -> pd.DataFrame:
     """Return the median over heads of the size of the diagonal offset, of each seed, with its spreads."""
 
