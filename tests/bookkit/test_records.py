@@ -1,7 +1,6 @@
 import csv
 import json
 import re
-from collections import Counter
 from importlib.resources import files
 
 import numpy as np
