@@ -160,3 +160,10 @@ def test_the_readme_has_the_numbers_of_the_book():
         for number, group in zip(others, ("alibi", "rotary", "other"), strict=True):
             chapter, name = SMALL[title]
             assert number == f"{float(glued(chapter)[f'{chapter}_{group}_{name}']):.3f}"[1:], title
+
+
+def test_the_readme_has_the_accuracies_of_the_chapter_documents():
+    prose, kept = (ROOT / "README.md").read_text(), glued("documents")
+    by_place, least = kept["documents_by_place"].strip("'"), float(kept["documents_others_least"])
+    assert f"{by_place} of {kept['documents_contexts']} questions by place".replace("0.", ".") in prose
+    assert f"never for fewer than {least:.2f} ".replace("0.", ".") in prose

@@ -28,7 +28,7 @@ def without_position(share: Float[np.ndarray, "S"], expected: Float[np.ndarray, 
     """Return shares divided by what their places get in other prompts, normalised to sum 1.
 
     Influence of a passage is about a product of an effect of its place and one of its content: the chapter
-    ``place_content`` measures how nearly.
+    ``documents`` measures how nearly.
 
     >>> without_position(np.array([0.25, 0.5]), np.array([0.25, 0.25])).round(3).tolist()
     [0.333, 0.667]

@@ -43,12 +43,13 @@ def look_up(
     rows: Sequence[Ask] | None = None,
     *,
     progress: bool = False,
+    like: Session | None = None,
 ) -> xr.Dataset:
     """Ask a model for what stands at each place of its prompts, with one change to it at most.
 
-    What can be seen without the weights is refused before they are loaded.
+    What can be seen without the weights is refused before they are loaded. A session ``like`` it has the model open.
     """
-    session, config = Session(settings), settings.source.config()
+    session, config = Session(settings, like), settings.source.config()
     if (bias := task.added) is not None:
         bias.check(settings.source.name(), config.num_hidden_layers, config.num_attention_heads)
     with told(1, "step", "writing prompts", shown=progress) as bar:
@@ -62,7 +63,7 @@ def look_up(
         bar.update()
     name, changed = make_change(bias, task.temperature)
     with changed(model):
-        scores = score_prompts(model, placed, first[:2], shared=name == "none", progress=progress)
+        scores = score_prompts(model, placed, first[:2], shared=bias is None, progress=progress)
     provenance, corpus = session.provenance(), settings.corpus
     text = last_part(corpus.dataset)
     provenance = {kept: provenance[kept] for kept in KEPT} | {
@@ -121,8 +122,8 @@ def score_prompts(
 ) -> dict[str, np.ndarray]:
     """Return scores by name, each by arm, context and place; raise ValueError for a NaN or Inf.
 
-    What two neighbours have in common is read once, unless the model is changed: what is added to attention counts
-    places from the beginning.
+    What two neighbours have in common is read once, unless something is added to attention, which counts places from
+    the beginning.
     """
     known: dict[Prompt, tuple[float, bool]] = {}
     every = dict.fromkeys(prompt for contexts in placed.values() for context in contexts for prompt in context)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
 import xarray as xr
-from jaxtyping import Float, Int
+from jaxtyping import Int
 
 from posbias import errors
 from posbias.measure.corpus import Prompts, document_units, make_prompts, start_tokens
@@ -19,58 +19,40 @@ QUESTION = (
     "Above are some passages, each of them from a text of its own. Read them again from the first to the last one."
     "\n\nQuestion: what do they all say?\nAnswer:"
 )
-OTHER = (
-    "class Passages:\n    '''Some passages, each from a text of its own.'''\n\n    def __init__(self, texts):\n"
-    "        self.texts = texts\n\n    def last(self, n=1):\n        return"
-)
-"""Another question: the beginning of a line of code."""
 ASKED = 15
 """Fewest tokens of the question: it is cut on the left to what passages leave of the prompt."""
 
 
-@dataclass(frozen=True)
-class Made:
-    """Say how prompts are made: of how many passages, before which question, the last one a copy of the first or not.
-
-    ``natural`` is the number of prompts that are the first tokens of documents; their mean profile is measured too. No
-    passage is from the first ``skipped`` documents, so that passages and natural prompts share none.
-    """
-
-    passages: int
-    question: str = QUESTION
-    copy: bool = False
-    natural: int = 16
-    skipped: int = 256
+SKIPPED = 256
+"""Documents of which no passage is: the prompts of which models.nc has the profile are from these."""
 
 
 class PassagesSession(Session):
     """Hold the prompts of sets of passages: a set's come one after another, all of its orders."""
 
-    def __init__(self, settings: Settings, made: Made) -> None:
-        """Take settings whose ``prompts`` are sets; ``length`` is that of a whole prompt."""
+    def __init__(self, settings: Settings, passages: int) -> None:
+        """Take settings whose ``prompts`` are sets of passages; ``length`` is that of a whole prompt."""
         super().__init__(settings)
-        self.sets, self.made = settings.prompts, made
+        self.sets = settings.prompts
         check_fits(self.config, self.tokenizer, settings.length)
         self.front = start_tokens(self.tokenizer) if settings.special_tokens else []
-        self.tokens = (settings.length - len(self.front) - ASKED) // errors.positive_integer("passages", made.passages)
-        if made.passages < 3 or self.tokens < 2:
+        self.tokens = (settings.length - len(self.front) - ASKED) // errors.positive_integer("passages", passages)
+        if passages < 3 or self.tokens < 2:
             wanted = "at least three passages of two tokens, and room for them"
-            raise errors.invalid("passages", wanted, f"{made.passages} in {settings.length} tokens")
+            raise errors.invalid("passages", wanted, f"{passages} in {settings.length} tokens")
         rng = np.random.default_rng(settings.seed)
-        self.orders = np.stack([balanced_orders(made.passages, rng) for _ in range(self.sets)])
+        self.orders = np.stack([balanced_orders(passages, rng) for _ in range(self.sets)])
         self.settings = replace(settings, prompts=self.orders[..., 0].size)
 
     def cut(self) -> Prompts:
         """Return every set in all of its orders; the passages are from documents of different units."""
-        sets, K = self.orders.shape[0], self.made.passages
-        found = self._passages(sets * (K - self.made.copy))
+        sets, _, K = self.orders.shape
+        found = self._passages(sets * K)
         passages = found.ids.reshape(sets, -1, self.tokens)
-        if self.made.copy:
-            passages = np.concatenate([passages, passages[:, :1]], axis=1)
-        asked = self.tokenizer(self.made.question, add_special_tokens=False)["input_ids"]
+        asked = self.tokenizer(QUESTION, add_special_tokens=False)["input_ids"]
         room = self.settings.length - len(self.front) - K * self.tokens
         if len(asked) < room:
-            raise errors.invalid("question", f"one of at least {room} tokens", len(asked))
+            raise errors.invalid("length", f"less: at most {len(asked)} tokens are left to the question", room)
         placed = np.stack([passages[s][self.orders[s]].reshape(2 * K, -1) for s in range(sets)])
         rows = [np.concatenate([self.front, x, asked[-room:]]) for x in placed.reshape(sets * 2 * K, -1)]
         self.documents = found.origins.reshape(sets, -1)
@@ -80,9 +62,9 @@ class PassagesSession(Session):
         """Return a passage of each unit, from inside its first document that is not left out."""
         corpus, units = self.settings.corpus, 0
         there = sum(1 for _ in corpus.documents())
-        for count in range(self.made.skipped + wanted, there + 1, wanted):  # as many as it takes
+        for count in range(SKIPPED + wanted, there + 1, wanted):  # as many as it takes
             found = make_prompts(corpus, self.tokenizer, count, self.tokens, rule="cut", special_tokens=False)
-            later = np.flatnonzero(found.origins >= self.made.skipped)
+            later = np.flatnonzero(found.origins >= SKIPPED)
             _, first = np.unique(document_units(found.origins, corpus.dataset)[later], return_index=True)
             units = first.size
             if units >= wanted:
@@ -108,38 +90,29 @@ def balanced_orders(K: int, rng: np.random.Generator) -> Int[np.ndarray, "O K"]:
     return rng.permutation(K)[np.concatenate([square, square[:, ::-1]])]
 
 
-def measure_factor(settings: Settings, made: Made) -> xr.Dataset:
+def measure_factor(settings: Settings, passages: int) -> xr.Dataset:
     """Measure the influence of passages in all of their orders; ``prompts`` of the settings are sets of passages.
 
     ``influence`` (set, order, place) is Σ ‖∂p/∂embedding‖ over the tokens of the passage at a place, p the probability
     of the likeliest next token; ``question`` and ``start`` (set, order) have the sums of the others. ``passage``
-    (set, order, place) says which passage stands there. ``profile`` is the mean of ``natural`` prompts of equal length.
+    (set, order, place) says which passage stands there.
     """
-    session = PassagesSession(settings, made)
+    session = PassagesSession(settings, passages)
     session.check()
-    K, front = made.passages, len(session.front)
-    g, probability = read_influence(session)
-    ends = front + K * session.tokens
+    front = len(session.front)
+    readings = [session.instrument.measure(ids) for _, ids in session.batches()]
+    g, probability = (torch.cat([getattr(x, name) for x in readings]) for name in ("influence", "probability"))
+    ends = front + passages * session.tokens
     shape = session.orders.shape[:2]
-    found: dict[str, tuple[tuple[str, ...], np.ndarray]] = {
-        "influence": (("set", "order", "place"), g[:, front:ends].reshape(*shape, K, -1).sum(-1)),
+    found = {
+        "influence": (("set", "order", "place"), g[:, front:ends].reshape(*shape, passages, -1).sum(-1)),
         "question": (("set", "order"), g[:, ends:].sum(1).reshape(shape)),
         "start": (("set", "order"), g[:, :front].sum(1).reshape(shape)),
         "probability": (("set", "order"), probability.reshape(shape)),
-        "passage": (("set", "order", "place"), session.orders.astype(np.int8)),
-        "document": (("set", "source"), session.documents.astype(np.int32)),
     }
-    if made.natural:
-        natural, _ = read_influence(session.with_prompts(prompts=made.natural))
-        found["profile"] = (("position",), natural.sum(0) / natural.sum())
-    data = xr.Dataset(
-        {name: (dims, x.astype(np.float32) if x.dtype.kind == "f" else x) for name, (dims, x) in found.items()}
-    )
-    more = {"prompts": session.sets, "rule": "passages from inside documents", "passages": K, "tokens": session.tokens}
-    return data.assign_attrs(session.provenance() | more | {"front": front, "skipped": made.skipped})
-
-
-def read_influence(session: Session) -> tuple[Float[np.ndarray, "N n"], Float[np.ndarray, "N"]]:
-    """Return the influence of every token of every prompt, and the probability that it is a derivative of."""
-    readings = [session.instrument.measure(ids) for _, ids in session.batches()]
-    return torch.cat([x.influence for x in readings]).numpy(), torch.cat([x.probability for x in readings]).numpy()
+    data = xr.Dataset({name: (dims, x.numpy().astype(np.float32)) for name, (dims, x) in found.items()})
+    data["passage"] = ("set", "order", "place"), session.orders.astype(np.int8)
+    data["document"] = ("set", "source"), session.documents.astype(np.int32)
+    more = {"prompts": session.sets, "rule": "passages from inside documents", "passages": passages}
+    more |= {"tokens": session.tokens, "front": front, "skipped": SKIPPED}
+    return data.assign_attrs(session.provenance() | more)

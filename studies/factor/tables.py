@@ -1,7 +1,7 @@
 """Influence of passages as place + content: effects, what is left over, and what predicts the effect of place.
 
 A passage's *log share* is the logarithm of its influence less the mean of these over its prompt, in nats: what is
-common to a prompt has no part in it. Orders are balanced, so that the sums of squares of place, content and rest add.
+common to a prompt has no part in it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,10 @@ from jaxtyping import Float, Int
 
 from posbias.comparison.distances import normalised_wasserstein
 from posbias.comparison.multiplicity import decide, sign_p_value
-from posbias.comparison.resampling import interval, resample_weights, t_interval
+from posbias.comparison.resampling import interval, resample_weights
 
 LEFT = 0.25
 """Most of the variance that place and content of other prompts may leave, for influence to be called a product."""
-SOURCES = ("place", "content", "place by set", "passage × place", "order of the others")
-"""What the variance of log shares is made of: two effects and three parts of the rest."""
 
 
 @dataclass(frozen=True)
@@ -71,49 +69,6 @@ def predicted_place(
     """
     sums = np.asarray(profile, dtype=np.float64)[front : front + places * tokens].reshape(places, tokens).sum(1)
     return np.asarray(np.log(sums) - np.log(sums).mean())
-
-
-def squares(shares: Shares) -> dict[str, Float[np.ndarray, "S"]]:
-    """Return sums of squares of each set: all, of its means by place, by passage, and by both."""
-    sets, orders, K = shares.y.shape
-    cells = np.zeros((sets, K, K))
-    np.add.at(cells, (np.arange(sets)[:, None, None], np.arange(K), shares.passage), shares.y * K / orders)
-    return {
-        "all": (shares.y**2).sum((1, 2)),
-        "place": orders * (shares.y.mean(1) ** 2).sum(1),
-        "content": orders * (shares.content**2).sum(1),
-        "both": orders / K * (cells**2).sum((1, 2)),
-    }
-
-
-def variance_parts(shares: Shares, weights: Float[np.ndarray, "B S"]) -> Float[np.ndarray, "B 5"]:
-    """Return the shares of variance of :data:`SOURCES` for weights of the sets; they sum to 1."""
-    sums = {name: weights @ x for name, x in squares(shares).items()}
-    mean = weights @ shares.y.mean(1) / weights.sum(1, keepdims=True)
-    place = shares.y.shape[1] * weights.sum(1) * (mean**2).sum(1)
-    by_set, both = sums["place"] - place, sums["both"] - sums["place"] - sums["content"]
-    parts = [place, sums["content"], by_set, both, sums["all"] - sums["both"]]
-    return np.stack(parts, axis=1) / sums["all"][:, None]
-
-
-def variance_table(entries: Mapping[str, xr.Dataset], *, resamples: int = 1000) -> pd.DataFrame:
-    """Return for each entry the shares of variance, ``rest`` of the last three, with intervals over sets.
-
-    ``spread`` is the standard deviation of a place's effect from set to set, root mean square over places, ``least``
-    and ``most`` the effects of place at the ends of their range, in nats.
-    """
-    rows = {}
-    for name, entry in entries.items():
-        shares = log_shares(entry)
-        sets = len(shares.y)
-        (own,) = variance_parts(shares, np.ones((1, sets)))
-        drawn = variance_parts(shares, resample_weights(sets, resamples))
-        row = dict(zip(SOURCES, own, strict=True)) | {"rest": own[2:].sum()}
-        for what, values in (("place", drawn[:, 0]), ("content", drawn[:, 1]), ("rest", drawn[:, 2:].sum(1))):
-            row[f"{what}_low"], row[f"{what}_high"] = map(float, interval(values))
-        spread = np.sqrt(shares.y.mean(1).var(axis=0, ddof=1).mean())
-        rows[name] = row | {"spread": spread, "least": shares.place.min(), "most": shares.place.max()}
-    return pd.DataFrame.from_dict(rows, orient="index")
 
 
 def left_over(shares: Shares, place: Float[np.ndarray, "K"] | None = None) -> dict[str, Float[np.ndarray, "S"]]:
@@ -244,72 +199,3 @@ def move_table(
     for _, own in table.groupby("prediction"):
         signs[own.index] = decide(own["right"].to_numpy() - 0.5, own["p_value"].to_numpy())
     return table.assign(decided=signs)
-
-
-def content_order(shares: Shares, guess: Float[np.ndarray, "K"] | None = None) -> float:
-    """Return how often one prompt tells which of two passages has more content, by its other half of orders.
-
-    Log shares of a prompt are corrected by an effect of place: by the one given, or if None by that of the other sets.
-    """
-    sets, _, K = shares.y.shape
-    own = (shares.y.mean(1).sum(0) - shares.y.mean(1)) / (sets - 1)
-    where = own if guess is None else np.broadcast_to(guess, own.shape)
-    corrected = replace(shares, y=shares.y - where[:, None])
-    first, second = np.triu_indices(K, 1)
-    right = []
-    for a, b in ((0, 1), (1, 0)):
-        seen, truth = corrected.half(a).by_passage(corrected.half(a).y), shares.half(b).content[:, None]
-        right.append((seen[..., first] - seen[..., second]) * (truth[..., first] - truth[..., second]) > 0)
-    return float(np.mean(right))
-
-
-def centred(x: Float[np.ndarray, "S O K"], passage: Int[np.ndarray, "S O K"]) -> Float[np.ndarray, "S O K"]:
-    """Return numbers less what prompts, places of a set and passages explain of them."""
-    x = x - x.mean(-1, keepdims=True)
-    x = x - x.mean(1, keepdims=True)
-    shares = Shares(x, passage)
-    return x - shares.placed(shares.content)
-
-
-def neighbour_table(every: Mapping[str, Shares], *, resamples: int = 1000) -> pd.DataFrame:
-    """Return how a passage's log share follows the content of its neighbours, by model and ``side``.
-
-    ``slope`` is in nats per nat of the content of the passage that stands before it or behind it, with its interval
-    over sets; ``part`` the share of the rest that this explains. ``decided`` is the sign that stands by Holm's rule.
-    """
-    rows = []
-    for model, shares in every.items():
-        rest, said = centred(shares.y, shares.passage), shares.placed(shares.content)
-        weights = resample_weights(len(shares.y), resamples)
-        for side, step in (("before", 1), ("behind", -1)):
-            beside = np.roll(said, step, axis=-1)
-            beside[..., 0 if step == 1 else -1] = 0  # at the end stands no passage
-            x = centred(beside, shares.passage)
-            both, own, all_ = ((a * b).sum((1, 2)) for a, b in ((x, rest), (x, x), (rest, rest)))
-            drawn = weights @ both / (weights @ own)
-            low, high = interval(drawn)
-            rows.append({
-                "model": model, "side": side, "slope": both.sum() / own.sum(), "low": float(low), "high": float(high),
-                "part": both.sum() ** 2 / own.sum() / all_.sum(), "p_value": sign_p_value(drawn),
-            })  # fmt: skip
-    table = pd.DataFrame(rows)
-    signs = pd.Series(0, index=table.index)
-    for _, own in table.groupby("side"):
-        signs[own.index] = decide(own["slope"].to_numpy(), own["p_value"].to_numpy())
-    return table.assign(decided=signs)
-
-
-def copy_table(every: Mapping[str, Shares], places: Mapping[str, np.ndarray]) -> pd.DataFrame:
-    """Return by how much the later of two equal passages exceeds what its place gives it, in nats, by model.
-
-    The first and the last passage of a set are equal; ``places`` has effects of place from prompts without copies.
-    ``low`` and ``high`` are Student's interval over sets.
-    """
-    rows = {}
-    for model, shares in every.items():
-        over = shares.by_passage(shares.y - places[model])[..., [0, -1]]
-        where = np.argsort(shares.passage, axis=-1)[..., [0, -1]]
-        later = ((over[..., 1] - over[..., 0]) * np.sign(where[..., 1] - where[..., 0])).mean(1)
-        low, high = t_interval(later)
-        rows[model] = {"later": later.mean(), "low": low, "high": high}
-    return pd.DataFrame.from_dict(rows, orient="index")

@@ -24,9 +24,6 @@ def train(
     remedies: Annotated[
         bool, typer.Option("--remedies", help="Search biases and temperatures for the finished networks as well.")
     ] = False,
-    explained: Annotated[
-        bool, typer.Option("--explained", help="Count how often `posbias explain` names the pair with the answer.")
-    ] = False,
     processes: Annotated[int, typer.Option(help="Number of networks to train at a time, each on one thread.")] = 1,
     checkpoint_every: Annotated[float, typer.Option(min=0, help="Seconds between checkpoints, at least.")] = 60.0,
 ) -> None:
@@ -40,7 +37,6 @@ def train(
         errors.positive_integer(name, value)
 
     from studies import results
-    from studies.lookup.explained import measure_explained
     from studies.lookup.measure import measure_lookup_remedies, measure_profiles
     from studies.lookup.training import run_settings
     from studies.train import missing
@@ -56,8 +52,6 @@ def train(
             results.save(path, {entry: measure_profiles(setting, numbers, output)})
         if remedies and (entry := f"{setting.name}.remedies") not in kept:
             results.save(path, {entry: measure_lookup_remedies(setting, numbers, output)})
-        if explained and (entry := f"{setting.name}.explained") not in kept:
-            results.save(path, {entry: measure_explained(setting, numbers, output)})
 
     for setting in grid:
         if setting.name not in names:

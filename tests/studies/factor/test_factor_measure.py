@@ -6,11 +6,11 @@ import pytest
 from posbias.measure.corpus import Corpus, document_units
 from posbias.models.loading import Source
 from posbias.settings import Settings
-from studies.factor.measure import QUESTION, Made, PassagesSession, balanced_orders, measure_factor
+from studies.factor.measure import QUESTION, PassagesSession, balanced_orders, measure_factor
 
 
-def session(model="reference/bloom-8", sets=2, length=64, passages=3, **made):
-    return PassagesSession(Settings(Source(model), Corpus(), sets, length, 4), Made(passages, **made))
+def session(model="reference/bloom-8", sets=2, length=64, passages=3):
+    return PassagesSession(Settings(Source(model), Corpus(), sets, length, 4), passages)
 
 
 @pytest.mark.parametrize("K", [3, 4, 5, 6, 8])
@@ -26,9 +26,8 @@ def test_orders_are_balanced(K):
 
 
 @pytest.mark.parametrize("model", ["reference/bloom-8", "reference/llama-12"])
-@pytest.mark.parametrize("copy", [False, True])
-def test_prompts_are_whole_passages_in_their_orders_before_the_question(model, copy):
-    it = session(model, copy=copy)
+def test_prompts_are_whole_passages_in_their_orders_before_the_question(model):
+    it = session(model)
     front, tokens = len(it.front), it.tokens
     assert (front, tokens) == ((1, 16) if "llama" in model else (0, 16))
     ids = it.prompts.ids.reshape(2, 6, -1)
@@ -36,16 +35,16 @@ def test_prompts_are_whole_passages_in_their_orders_before_the_question(model, c
     for s in range(2):
         texts = {k: {tuple(x) for x in placed[s][it.orders[s] == k]} for k in range(3)}
         assert all(len(found) == 1 for found in texts.values())  # a passage is the same in all orders
-        assert len(set.union(*texts.values())) == 3 - copy and (texts[0] == texts[2]) == copy
+        assert len(set.union(*texts.values())) == 3
     asked = ids[..., front + 3 * tokens :].reshape(-1, 16 - front)
     assert (asked == asked[0]).all() and QUESTION.endswith(it.tokenizer.decode(asked[0]).lstrip())
     units = document_units(it.documents.ravel(), "builtin")
-    assert np.unique(units).size == units.size == 2 * (3 - copy) and it.documents.min() >= 256
+    assert np.unique(units).size == units.size == 2 * 3 and it.documents.min() >= 256
 
 
 @pytest.fixture(scope="module")
 def measured():
-    return measure_factor(Settings(Source("reference/llama-12"), Corpus(), 1, 64, 3), Made(3, natural=2))
+    return measure_factor(Settings(Source("reference/llama-12"), Corpus(), 1, 64, 3), 3)
 
 
 def test_influence_is_summed_over_the_tokens_of_each_passage(measured):
@@ -57,19 +56,12 @@ def test_influence_is_summed_over_the_tokens_of_each_passage(measured):
     assert found["passage"].values.tolist() == it.orders[0, 4].tolist()
 
 
-def test_the_profile_is_of_natural_prompts(measured):
-    it = session("reference/llama-12", sets=1)
-    g = it.instrument.measure(it.with_prompts(prompts=2).ids).influence.numpy()
-    np.testing.assert_allclose(measured["profile"], g.sum(0) / g.sum(), rtol=1e-3)
-    assert "profile" not in measure_factor(Settings(Source("reference/bloom-8"), Corpus(), 1, 40), Made(3, natural=0))
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"passages": 2}, "passages: expected at least three passages of two tokens"),
         ({"length": 20}, "passages: expected at least three passages of two tokens"),
-        ({"question": "Why?"}, "question: expected one of at least 16 tokens, received"),
+        ({"length": 194, "passages": 60, "sets": 1}, "length: expected less: at most"),
         ({"sets": 100}, "dataset builtin: expected passages of 300 units"),
     ],
 )

@@ -6,23 +6,20 @@ import xarray as xr
 
 from studies.factor import tables
 from studies.factor.measure import balanced_orders
-from studies.factor.tables import SOURCES, Shares, log_shares
+from studies.factor.tables import Shares, log_shares
 
 K, SETS = 6, 12
 PLACE = np.array([-0.6, -0.3, -0.1, 0.0, 0.2, 0.8])
 
 
-def planted(seed=0, *, place=1.0, content=0.5, by_set=0.0, cell=0.0, noise=0.0, before=0.0):
+def planted(seed=0, *, place=1.0, content=0.5, noise=0.0):
     """Return shares made of effects of these sizes."""
     rng = np.random.default_rng(seed)
     passage = np.stack([balanced_orders(K, rng) for _ in range(SETS)])
     said = content * rng.standard_normal((SETS, K))
     said -= said.mean(1, keepdims=True)
-    cells = cell * rng.standard_normal((SETS, K, K))
     y = place * PLACE + np.take_along_axis(np.broadcast_to(said[:, None], passage.shape), passage, -1)
-    y = y + by_set * rng.standard_normal((SETS, 1, K)) + noise * rng.standard_normal(passage.shape)
-    y += cells[np.arange(SETS)[:, None, None], np.arange(K), passage]
-    y[..., 1:] += before * np.take_along_axis(said[:, None], passage, -1)[..., :-1]
+    y = y + noise * rng.standard_normal(passage.shape)
     return Shares(y - y.mean(-1, keepdims=True), passage)
 
 
@@ -42,18 +39,6 @@ def test_effects_are_found():
     shares = planted(noise=0.1)
     np.testing.assert_allclose(shares.place, PLACE, atol=0.03)
     assert shares.content.std() == pytest.approx(0.5, abs=0.1)
-
-
-@pytest.mark.parametrize("source", SOURCES)
-def test_variance_is_shared_out(source):
-    sizes = dict.fromkeys(("place", "content", "by_set", "cell", "noise"), 0.0)
-    sizes[list(sizes)[SOURCES.index(source)]] = 1.0
-    (parts,) = tables.variance_parts(planted(**sizes), np.ones((1, SETS)))
-    assert parts.sum() == pytest.approx(1) and SOURCES[parts.argmax()] == source
-    if source in ("place", "content"):
-        assert parts.max() == pytest.approx(1)
-    if source == "order of the others":  # noise: passage × place has (K - 2)/K of it
-        assert parts[3] / parts[4] == pytest.approx((K - 2) / K, rel=0.15)
 
 
 def product(shares, places=None):

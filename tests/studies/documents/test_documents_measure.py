@@ -1,0 +1,148 @@
+"""What the study measures of a model, against the model itself without caches or hooks."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from lookup_worlds import TEMPLATE, byte_tokenizer, save_network
+
+from posbias.lookup.contexts import make_contexts
+from posbias.lookup.prompts import make_prompts
+from posbias.lookup.reader import Reader
+from posbias.lookup.tasks import Task
+from posbias.measure.contributions import LayerContributions
+from posbias.measure.corpus import Corpus
+from posbias.models.loading import Source
+from posbias.settings import Settings
+from studies.documents import measure
+
+PLACES = 3
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory):
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = TEMPLATE
+    folder = save_network(tmp_path_factory.mktemp("tiny"), tokenizer, max_position_embeddings=4096)
+    return Settings(Source(str(folder)), Corpus("builtin"), 2, 400, 8)
+
+
+@pytest.fixture(scope="module")
+def world(settings):
+    session = measure.open_session(settings.source)
+    instrument, _ = measure.open_model(session)
+    asks = make_contexts(Task("documents", PLACES), 1, settings.corpus, 0)[0].asks["competing"]
+    prompts = make_prompts(session.tokenizer, "documents", asks, True, False)
+    return SimpleNamespace(session=session, instrument=instrument, model=instrument.model, asks=asks, prompts=prompts)
+
+
+def log_probability(model, ids, answer):
+    with torch.no_grad():
+        logits = model(torch.tensor([[*ids, *answer[:-1]]])).logits[0, len(ids) - 1 :].double()
+    return float(logits.log_softmax(-1).gather(-1, torch.tensor(answer)[:, None]).sum())
+
+
+def test_a_document_is_removed_from_the_text(world):
+    cut = [measure.cut_documents(world.session.tokenizer, p, a) for p, a in zip(world.prompts, world.asks, strict=True)]
+    answers = [p.answer_ids for p in world.prompts]
+    found = measure.remove_documents(Reader(world.model), world.prompts, answers, cut, PLACES)
+    bare = world.session.tokenizer
+    for k, (p, ask) in enumerate(zip(world.prompts, world.asks, strict=True)):
+        for document, text in enumerate(ask.documents):
+            gap = "\n\n" if document < PLACES - 1 else ""  # the last one's belongs to the question
+            shorter = p.text.replace(f"Document {document + 1}: {text}{gap}", "")
+            left = bare(shorter, add_special_tokens=False)["input_ids"]
+            assert len(left) < len(p.ids) - len(text)
+            expected = log_probability(world.model, left, answers[k]) - log_probability(world.model, p.ids, answers[k])
+            assert found[k, document] == pytest.approx(expected, abs=1e-4)
+    assert np.abs(found).min() > 1e-5
+
+
+def test_shares_are_those_of_the_model_itself(world):
+    ids, answer = world.prompts[1].ids, world.prompts[1].answer_ids
+    found = measure.read_shares(world.instrument, ids, answer)
+    assert all(x.shape == (len(ids),) and x.sum() == pytest.approx(1) for x in found.values())
+    x = world.model.get_input_embeddings()(torch.tensor([[*ids, *answer[:-1]]])).detach().requires_grad_()
+    logits = world.model(inputs_embeds=x).logits[0, len(ids) - 1 :]
+    logits.log_softmax(-1).gather(-1, torch.tensor(answer)[:, None]).sum().backward()
+    sizes = {"influence": x.grad[0].norm(dim=-1), "gradient × input": (x.grad * x).sum(-1)[0].abs()}
+    for way, size in sizes.items():
+        expected = size[: len(ids)].detach().numpy()
+        assert np.allclose(found[way], expected / expected.sum(), rtol=1e-3, atol=1e-7), way
+    with torch.no_grad():
+        weights = world.model(torch.tensor([ids]), output_attentions=True).attentions
+    expected = torch.stack(weights)[:, 0, :, -1].mean((0, 1)).numpy()
+    assert np.allclose(found["attention"], expected, rtol=1e-3, atol=1e-7)
+
+
+def test_contributions_end_at_the_last_token_of_the_prompt(world):
+    ids, answer = world.prompts[0].ids[:40], world.prompts[0].answer_ids
+    longer = measure.read_shares(world.instrument, ids, answer)["contributions"]
+    alone = measure.read_shares(world.instrument, ids, answer[:1])["contributions"]
+    assert np.allclose(longer, alone, rtol=1e-4, atol=1e-8)
+    kernels = {}
+
+    def see(reading):
+        layer, kernel = LayerContributions(world.instrument, reading.layer, 40, whole=False), torch.zeros(40, 40)
+        for _, queries, weights in layer.kernels(reading):
+            kernel[queries, : queries.stop] = weights
+        kernels[reading.layer] = kernel
+
+    world.instrument.measure(torch.tensor([ids]), see)
+    product = torch.linalg.multi_dot([kernels[layer] for layer in sorted(kernels, reverse=True)])
+    assert np.allclose(longer, product[-1], rtol=1e-4, atol=1e-7)
+
+
+def test_an_answer_ends_before_the_full_stop():
+    said = {0: "4", 1: "2", 2: ".", 3: "x"}
+    sequence = [0, 1, 2, 3]
+
+    def logits(ids, keep):
+        out = torch.zeros(keep, 4)
+        out[-1, sequence[len(ids) - 2]] = 1
+        return out
+
+    tokenizer = SimpleNamespace(decode=lambda tokens: "".join(said[t] for t in tokens))
+    assert measure.give_answer(tokenizer, SimpleNamespace(logits=logits), (9, 9)) == ("42", [0, 1])
+
+
+def test_remedies_are_written_as_they_are_called(world):
+    ask = world.asks[0]
+    for name, form in measure.REMEDIES.items():
+        prompt = measure.write_remedy(world.session.tokenizer, ask, form)
+        asked, documents = (prompt.text.count(x) for x in (f"Question: {ask.question}", ask.documents[0]))
+        assert (asked, documents) == {"as it is": (1, 1), "question first and last": (2, 1), "twice": (2, 2)}[name]
+    plain = measure.write_remedy(world.session.tokenizer, ask, measure.REMEDIES["as it is"])
+    assert (plain.text, plain.ids, plain.answer_ids) == (
+        world.prompts[0].text,
+        *[world.prompts[0].ids, world.prompts[0].answer_ids],
+    )
+    first = measure.write_remedy(world.session.tokenizer, ask, measure.REMEDIES["question first and last"])
+    assert first.text.index("Question:") < first.text.index("Document 1:")
+
+
+def test_what_is_kept_of_all_and_gone_on_with(settings, tmp_path, monkeypatch):
+    monkeypatch.setattr(measure, "data_folder", lambda: tmp_path)
+    used = measure.measure_used(settings, PLACES)
+    assert dict(used.sizes) == {"context": 2, "asked": PLACES, "document": PLACES}
+    looked = measure.measure_lookup(settings, Task("documents", PLACES))
+    assert np.allclose(used["log_probability"], looked["log_probability"].sel(arm="competing"), atol=1e-4)
+    assert ((used["source"] == np.arange(PLACES)) == (used["correct"] == 1)).all()
+    remedies = measure.measure_remedies(settings, PLACES)
+    own = (
+        looked["log_probability"].sel(arm="competing").values[np.arange(2), remedies["asked"].values[:, 0].astype(int)]
+    )
+    assert np.allclose(remedies["log_probability"].sel(remedy="as it is")[:, 0], own, atol=1e-4)
+    monkeypatch.setattr(measure, "read_shares", None)  # what is there is not read again
+    assert measure.measure_used(settings, PLACES).identical(used)
+
+
+def test_one_question_is_moved_through_all_places(settings):
+    moved = measure.measure_lookup(settings, Task("documents", PLACES, "competing"), moved=True)
+    assert dict(moved.sizes) == {"arm": 1, "context": 2, "place": PLACES}
+    placed = measure.measure_lookup(settings, Task("documents", PLACES))
+    first = moved["log_probability"][0, :, 0], placed["log_probability"][0, :, 0]
+    assert np.allclose(*first, atol=1e-4) and not np.allclose(
+        moved["log_probability"], placed["log_probability"], atol=1e-3
+    )
