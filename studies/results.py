@@ -37,7 +37,6 @@ LEFT_OUT: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "mixing": {".*": ("influence_signed", "attention_received")},
     "ladder": {
         r".*\.rungs-.*": ("rung_pairings",),
-        r".*\.rotary": ("first", "variance", "slopes", "query", "key", "theta", "scale", "last_row"),
     },
     "design": {".*": ("attention_received",)},
     "norms": {".*": ("smooth_course",)},
