@@ -51,8 +51,8 @@ def tiny(tmp_path_factory):
     config = transformers.LlamaConfig(vocab_size=2048, max_position_embeddings=2048, **size)
     transformers.set_seed(0)
     transformers.LlamaForCausalLM(config).save_pretrained(folder)
-    deep = transformers.LlamaConfig(vocab_size=2048, **size | {"num_hidden_layers": 12, "num_attention_heads": 8})
-    transformers.LlamaForCausalLM(deep).save_pretrained(folder.parent / "deep")
+    built = size | {"hidden_size": 32, "num_hidden_layers": 24, "num_attention_heads": 16}
+    transformers.LlamaConfig(vocab_size=2048, **built).save_pretrained(folder.parent / "built")
     return folder
 
 
@@ -114,8 +114,12 @@ def test_commands_work_as_printed(page, tiny, tmp_path, monkeypatch, capsys):
             shutil.copy(BEFORE[name], name)
         for option in {"-o", "--output"} & set(words):  # some commands of a page are alternatives
             (tmp_path / words[words.index(option) + 1]).unlink(missing_ok=True)
-        few = FEW if set(NAMES) & set(words) and program == "posbias" and not {"--prompts", "-N"} & set(words) else ()
-        others = {"llama-12x256": "deep"}
+        others = {"config.json": "built"}
+        few = (
+            FEW
+            if {*NAMES, *others} & set(words) and program == "posbias" and not {"--prompts", "-N"} & set(words)
+            else ()
+        )
         words = [str(tiny.parent / others[word]) if word in others else word for word in words]
         here = [str(tiny) if word in NAMES else LIKE.get(word, word) for word in words]
         assert ended(program, [*here, *few]) == 0, (words, capsys.readouterr().err)
