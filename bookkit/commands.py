@@ -70,8 +70,8 @@ def book(
 
     root = find_root()
     outcomes = runner.run_book(root, jobs=jobs, echo=lambda line: print(line, flush=True)) if execute else []
-    if any(outcome.stem == site.COVER_CHAPTER for outcome in outcomes):
-        site.refresh_cover(root)
+    for chapter in site.FIGURES.keys() & {outcome.stem for outcome in outcomes}:
+        site.refresh_figure(root, chapter)
     try:
         page = site.build(root)
     except site.BuildFailed as error:

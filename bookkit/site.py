@@ -14,11 +14,10 @@ from bookkit.previews import CARD, social_card
 from posbias.files import write_whole
 
 JUPYTER_BOOK = "from jupyter_book.cli.main import main; main()"
-COVER_CHAPTER, COVER_FIGURE = "real", "fig-real"
-COVER = Path("book/assets/real.png")
-"""The figure on the first page and in the README: taken from the notebook that drew it, not drawn twice."""
-SOCIAL = COVER.with_name(CARD)
-"""The image that a link to a page shows elsewhere: the same figure, beside the book's title."""
+FIGURES = {"real": "fig-real", "untrained": "fig-births"}
+"""Figures on the first page by chapter, the cover first: taken from the notebooks that drew them, not drawn twice."""
+ASSETS = Path("book/assets")
+COVER = next(iter(FIGURES))
 SAMPLE, SAMPLE_PAGE = "bloom-8.builtin", Path("_build/html/book/report.html")
 """The kept measurement whose report the page on measuring one's own model shows, and where the report goes."""
 
@@ -49,23 +48,24 @@ def sample_report(root: Path) -> None:
         Measurement(results.load("models", root / "results")[SAMPLE]).report(root / SAMPLE_PAGE)
 
 
-def cover_figure(root: Path) -> bytes:
-    """Return the PNG of :data:`COVER_FIGURE` as the committed notebook of its chapter holds it."""
+def figure_of(root: Path, chapter: str) -> bytes:
+    """Return the PNG of a chapter's figure among :data:`FIGURES` as its committed notebook holds it."""
     import nbformat
 
-    path = root / "notebooks" / f"{COVER_CHAPTER}.ipynb"
+    path = root / "notebooks" / f"{chapter}.ipynb"
     for cell in nbformat.read(path, as_version=4).cells:
-        if cell.metadata.get("mystnb", {}).get("figure", {}).get("name") == COVER_FIGURE:
+        if cell.metadata.get("mystnb", {}).get("figure", {}).get("name") == FIGURES[chapter]:
             for output in cell.outputs:
                 if "image/png" in output.get("data", {}):
                     return base64.b64decode(output.data["image/png"])
-    raise ValueError(f"{path}: expected a figure {COVER_FIGURE} with a PNG output, received none")
+    raise ValueError(f"{path}: expected a figure {FIGURES[chapter]} with a PNG output, received none")
 
 
-def refresh_cover(root: Path) -> None:
-    """Write the figure to :data:`COVER` and its card to :data:`SOCIAL` if it changed."""
-    image, figure = root / COVER, cover_figure(root)
+def refresh_figure(root: Path, chapter: str) -> None:
+    """Write a chapter's figure to the assets if it changed; the cover's card, which links elsewhere show, too."""
+    image, figure = root / ASSETS / f"{chapter}.png", figure_of(root, chapter)
     if not image.is_file() or image.read_bytes() != figure:
         title = yaml.safe_load((root / "_config.yml").read_text(encoding="utf-8"))["title"]
         write_whole(image, figure)
-        write_whole(root / SOCIAL, social_card(figure, title))
+        if chapter == COVER:
+            write_whole(image.with_name(CARD), social_card(figure, title))

@@ -117,6 +117,26 @@ def law_is_nearer(entry: xr.Dataset, resamples: int = 60) -> bool:
     return bool(interval(np.array(gains))[0] > 0)
 
 
+def ways_agree(entry: xr.Dataset, resamples: int = RESAMPLES) -> bool:
+    """Tell whether deletion and hidden keys rank places more like replacement than the gradient does, in 95%."""
+    ways = ("replaced", "gradient", "deleted", "hidden")
+    drawn = [draw_profiles(entry[way].values, resamples) for way in ways]
+    ranks = np.array([[spearman(p, q) for q in others] for p, *others in zip(*drawn, strict=True)])
+    gains = ranks[:, 1:] - ranks[:, :1]
+    return all(bool(interval(gain)[0] > 0) for gain in gains.T)
+
+
+def break_ways(entry: xr.Dataset, runs: int = 10) -> Mapping[str, list[xr.Dataset]]:
+    """Return entries in which a way of taking a token away is not what it says, by what is wrong with them."""
+    rng = np.random.default_rng(0)
+    return {
+        "gradients in place of deletion": [changed(entry, "deleted", entry["gradient"].values)],
+        "places of hidden keys shuffled": [
+            changed(entry, "hidden", rng.permuted(entry["hidden"].values, axis=1)) for _ in range(runs)
+        ],
+    }
+
+
 def changed(entry: xr.Dataset, way: str, values: Float[np.ndarray, "N n"]) -> xr.Dataset:
     """Return an entry with other numbers by one way, for a check that should notice."""
     return entry.assign({way: (("prompt", "position"), values)})

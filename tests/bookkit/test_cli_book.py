@@ -96,12 +96,13 @@ def test_outside_a_book_its_checkout_is_meant(tmp_path, monkeypatch):
     assert find_root() == ROOT
 
 
-def test_the_committed_cover_is_the_notebooks_figure(make_book):
-    assert (ROOT / site.COVER).read_bytes() == site.cover_figure(ROOT)
+def test_the_figures_of_the_first_page_are_the_notebooks(make_book):
+    for chapter in site.FIGURES:
+        assert (ROOT / site.ASSETS / f"{chapter}.png").read_bytes() == site.figure_of(ROOT, chapter), chapter
     root = make_book()
     (root / "notebooks" / "real.ipynb").write_text('{"cells": [], "metadata": {}, "nbformat": 4}')
     with pytest.raises(ValueError, match="expected a figure fig-real with a PNG output, received none"):
-        site.refresh_cover(root)
+        site.refresh_figure(root, "real")
 
 
 def test_format_mends_what_it_can_and_names_the_rest(bookkit, tmp_path):

@@ -11,12 +11,14 @@ from measuring import N, make, prompts
 
 from studies.real.checks import (
     break_entries,
+    break_ways,
     is_sensitive,
     is_unused,
     law_is_nearer,
     lemma_holds,
     readings_part,
     spread,
+    ways_agree,
 )
 
 
@@ -68,3 +70,14 @@ def test_readings_part_where_states_are_long():
 def test_checks_pass_on_what_is_so_and_fail_on_what_is_broken(entry, check, what):
     assert check(entry)
     assert not any(check(broken) for broken in break_entries(entry, runs=2)[what])
+
+
+def test_ways_of_taking_a_token_away_agree_and_broken_ones_do_not(entry):
+    rng = np.random.default_rng(1)
+    ways = {
+        way: (entry["replaced"].dims, entry["replaced"].values * rng.uniform(0.95, 1.05, (40, 24)))
+        for way in ("deleted", "hidden")
+    }
+    whole = entry.assign(ways)
+    assert ways_agree(whole, resamples=100)
+    assert not any(ways_agree(x, resamples=100) for xs in break_ways(whole, runs=3).values() for x in xs)
