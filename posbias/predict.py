@@ -281,14 +281,14 @@ def contributions_own(results: xr.Dataset) -> Prediction:
 
 @predictor("head-gains-squared", needs={"mixing", "branches"}, label="head gains, squared", former=("untrained",))
 def head_gains_squared(results: xr.Dataset) -> Prediction:
-    """Add contributions of different sets of layers as squares: the law of untrained networks."""
+    """Add the effects of different sets of layers as squares: the law of untrained networks."""
     p = untrained_profile(**law(results))
     return _of_tokens(p) if "sinks" in results else p
 
 
 @predictor("head-gains-added", needs={"mixing", "branches"}, label="head gains, added")
 def head_gains_added(results: xr.Dataset) -> Prediction:
-    """Add the same contributions as sizes, as if all pointed the same way."""
+    """Add the same effects as sizes, as if all pointed the same way."""
     p = aligned_profile(**law(results))
     return _of_tokens(p) if "sinks" in results else p
 

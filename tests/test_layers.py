@@ -36,7 +36,7 @@ BUDGETS = {
     "posbias/configuration.py": (220, "200 were planned: each field is named in what refuses it"),
     "posbias/explain": (650, "550 were planned: places, deletions, orders and answers are each a column of the page"),
     "posbias/lookup": (1000, "800 were planned: rows of a user's own, three tasks, three arms and a verdict"),
-    "posbias/models": (2356, "1,500 are planned: a ceiling until then"),
+    "posbias/models": (2357, "1,500 are planned: a ceiling until then"),
     "posbias/measure": (4007, "2,800 are planned: a ceiling until then; lookups and previews at the front door; use"),
     "posbias/cli": (740, "600 are planned: a ceiling until then; a dry run of explain"),
     "posbias": (14487, "11,000 are planned: a ceiling until then"),

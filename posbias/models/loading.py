@@ -67,6 +67,7 @@ class Source(Opening):
 
     def config(self) -> Any:
         """Return the configuration, of a supported family and with numbers of which a model is made."""
+        self._gguf  # noqa: B018 - raises for a file that is torn, or of an architecture that is not converted
         return _decoder(f"model {self.model}", self._from("model", AutoConfig, self.model))
 
     def name(self) -> str:

@@ -143,13 +143,13 @@ def test_the_report_of_an_older_summary_has_no_law_of_untrained_networks_and_no_
     assert m.influence.prompts is None and posbias.compare(m.rollout(), m.influence).interval is None
     without = m.report(tmp_path / "old.html").read_text()
     assert "–" in without and "<td>head gains, squared</td>" not in without
-    assert "Add contributions of different sets of layers as squares" not in without
+    assert "Add the effects of different sets of layers as squares" not in without
 
 
 def test_the_report_has_the_scores_and_where_they_come_from(measured, tmp_path):
     text = measured.report(tmp_path / "r.html").read_text()
     assert "<td>head gains, squared</td>" in text
-    assert "Add contributions of different sets of layers as squares" in text
+    assert "Add the effects of different sets of layers as squares" in text
     for score in measured.compare().values():  # each prompt is a document of its own here
         low, high = score.interval
         assert f"<td>{score.wasserstein:.3f}</td><td>{low:.3f} to {high:.3f}</td>" in text
