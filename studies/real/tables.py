@@ -23,8 +23,16 @@ def profile_of(values: Float[np.ndarray, "N n"]) -> Float[np.ndarray, "n"]:
     >>> profile_of(np.array([[1.0, -3.0], [1.0, np.nan]])).tolist()
     [0.25, 0.75]
     """
-    mean = np.nanmean(np.abs(values), axis=0, dtype=np.float64)
+    mean = _means(np.abs(values))
     return np.asarray(mean / mean.sum())
+
+
+def _means(x: Float[np.ndarray, "N n"]) -> Float[np.ndarray, "n"]:
+    """Return the mean at each place; one that no prompt has gets the mean of those between the first and the last."""
+    times = np.isfinite(x).sum(0)
+    mean = np.nansum(x, axis=0, dtype=np.float64) / np.maximum(times, 1)
+    mean[times == 0] = mean[1:-1][times[1:-1] > 0].mean() if (times == 0).any() else 0.0
+    return np.asarray(mean)
 
 
 def draw_profiles(values: Float[np.ndarray, "N n"], resamples: int = 2000) -> Float[np.ndarray, "B n"]:
@@ -33,7 +41,7 @@ def draw_profiles(values: Float[np.ndarray, "N n"], resamples: int = 2000) -> Fl
     A place that none of the prompts drawn has keeps its mean over all prompts.
     """
     x, w = np.abs(values.astype(np.float64)), resample_weights(len(values), resamples)
-    times, mean = w @ np.isfinite(x), np.nanmean(x, axis=0)
+    times, mean = w @ np.isfinite(x), _means(x)
     drawn = np.divide(w @ np.nan_to_num(x), times, out=np.tile(mean, (resamples, 1)), where=times > 0)
     return np.asarray(drawn / drawn.sum(axis=1, keepdims=True))
 
