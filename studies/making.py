@@ -15,10 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import xarray as xr
 
 from posbias import errors
+from posbias.files import whole_file
 from posbias.measure.corpus import Corpus
+from posbias.measure.progress import progress
 from posbias.models.loading import Source
 from posbias.settings import KERNEL_SIZE, Settings
 from posbias.shipped import PREFIX, reference_names
@@ -199,3 +202,25 @@ def training_of(folder: Path, step: str = "") -> dict[str, int | float]:
     except (OSError, ValueError, KeyError, IndexError) as error:
         wanted = "training.json and training.csv of a model that python -m studies.reference finished"
         raise errors.invalid(str(folder), wanted, error) from None
+
+
+def go_on(
+    prompts: int, read: Callable[[int], Mapping[str, np.ndarray]], path: Path, what: str = "prompts"
+) -> dict[str, np.ndarray]:
+    """Return what is read of each prompt, by name; those that an earlier run left in a file are not read again.
+
+    The model is loaded where the first prompt is read: not at all if none is left.
+    """
+    rows: list[dict[str, np.ndarray]] = []
+    if path.is_file():
+        with np.load(path) as file:
+            rows = [{name: file[name][k] for name in file} for k in range(len(file[file.files[0]]))][:prompts]
+    with progress(prompts, what, "measuring", done=len(rows), shown=True) as bar:
+        for k in range(len(rows), prompts):
+            rows.append(dict(read(k)))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with whole_file(path) as part, part.open("wb") as file:
+                stacked: dict[str, Any] = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+                np.savez(file, **stacked)
+            bar.update()
+    return {name: np.stack([row[name] for row in rows]) for name in rows[0]}

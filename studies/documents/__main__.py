@@ -23,21 +23,20 @@ def part(measure: Any, contexts: int, length: int = 400) -> Part:
     return Part("documents", measure, contexts, length, models=("smollm2",), source=source)
 
 
-def facts(places: int = 8, arms: str = "competing", task: str = "documents", moved: bool = False, **how: Any) -> Any:
+def facts(places: int = 8, arms: str = "competing", task: str = "documents", **how: Any) -> Any:
     """Return what asks for documents at so many places."""
-    return partial(measure_lookup, task=Task(task, places, arms, **how), moved=moved)
+    return partial(measure_lookup, task=Task(task, places, arms, **how))
 
 
 PARTS = {
     "facts": part(facts(arms="not_competing,closed_book"), 40),
     "plain": part(facts(form="plain"), 16),
-    "moved": part(facts(moved=True), 8),
     "sharper": part(facts(temperature=0.8), 16),
     "facts-4": part(facts(4), 16, 200),
-    "facts-16": part(facts(16), 16, 800),
-    "kv": part(facts(task="kv"), 20, 150),
-    "kv-plain": part(facts(task="kv", form="plain"), 20, 150),
-    "remedies": part(measure_remedies, 20),
+    "facts-16": part(facts(16), 10, 800),
+    "kv": part(facts(task="kv"), 40, 150),
+    "kv-plain": part(facts(task="kv", form="plain"), 40, 150),
+    "remedies": part(measure_remedies, 40),
     "used": part(measure_used, 3),
 }
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from posbias.explain.prompt import tokenise
 from posbias.explain.shares import by_segment
-from posbias.files import data_folder, whole_file
+from posbias.files import data_folder
 from posbias.lookup.contexts import Ask, make_contexts
 from posbias.lookup.prompts import Prompt, answer_tokens, make_prompts, write_prompt, write_question
 from posbias.lookup.reader import Reader
@@ -24,10 +24,10 @@ from posbias.lookup.tasks import Task
 from posbias.measure.contributions import LayerContributions
 from posbias.measure.corpus import Corpus, Prompts
 from posbias.measure.instrument import Instrument
-from posbias.measure.progress import progress
 from posbias.measure.session import Session
 from posbias.models.attention import Reading
 from posbias.settings import Settings
+from studies.making import go_on
 
 MOST = 12
 """Tokens of an answer that a model gives; it ends before the first full stop."""
@@ -49,17 +49,9 @@ def open_session(source: Any) -> Session:
     return Session(Settings(source, Corpus("builtin"), 1, 2, 1))
 
 
-def measure_lookup(settings: Settings, task: Task, moved: bool = False) -> xr.Dataset:
-    """Return the scores of a lookup by arm, context and place, without its texts.
-
-    With ``moved`` one question is asked of each context, and its document goes through all places among the others.
-    """
-    rows = None
-    if moved:
-        contexts = make_contexts(task, settings.prompts, settings.corpus, settings.seed)
-        rows = [context.asks["competing"][0] for context in contexts]
-        task = replace(task, places=None)
-    found = look_up(settings, task, rows, like=open_session(settings.source), progress=True)
+def measure_lookup(settings: Settings, task: Task) -> xr.Dataset:
+    """Return the scores of a lookup by arm, context and place, without its texts."""
+    found = look_up(settings, task, like=open_session(settings.source), progress=True)
     return found[["log_probability", "correct"]].astype(np.float32)
 
 
@@ -78,7 +70,7 @@ def measure_remedies(settings: Settings, places: int = 8, asked: int = 1) -> xr.
         scores = np.array(found)
         return {"log_probability": scores[..., 0], "correct": scores[..., 1], "asked": np.array(where)}
 
-    rows = go_on(settings, read, f"documents-remedies-{places}-{asked}")
+    rows = go_on(settings.prompts, read, _place(settings, f"documents-remedies-{places}-{asked}"), "contexts")
     arrays: dict[str, Any] = {
         name: (("context", "remedy", "question"), rows[name].astype(np.float32)) for name in rows if name != "asked"
     }
@@ -121,7 +113,7 @@ def measure_used(settings: Settings, places: int = 8) -> xr.Dataset:
             row[way] = np.stack([by_segment(x[way], s) for x, s in zip(shares, cut, strict=True)])[:, 1 : places + 1]
         return row | {"removed": remove_documents(reader, prompts, tokens, cut, places)}
 
-    rows = go_on(settings, read, f"documents-used-{places}")
+    rows = go_on(settings.prompts, read, _place(settings, f"documents-used-{places}"), "contexts")
     dims = ("context", "asked", "document")
     arrays = {name: (dims[: x.ndim], x.astype(np.float32)) for name, x in rows.items()}
     return xr.Dataset(arrays, attrs=session.provenance())
@@ -204,18 +196,6 @@ def read_shares(instrument: Instrument, ids: Sequence[int], answer: Sequence[int
     return {way: x / x.sum() for way, x in zip(INPUT, shares, strict=True)}
 
 
-def go_on(settings: Settings, read: Callable[[int], Row], name: str) -> dict[str, np.ndarray]:
-    """Return what is read of each context, by name; those that an earlier run left in a file are not read again."""
-    path = data_folder() / "unfinished" / f"{name}-{settings.source.version()[-16:]}.npz"
-    rows: list[dict[str, np.ndarray]] = []
-    if path.is_file():
-        with np.load(path) as file:
-            rows = [{key: file[key][k] for key in file} for k in range(len(file[file.files[0]]))][: settings.prompts]
-    with progress(settings.prompts, "contexts", name, done=len(rows), shown=True) as bar:
-        for k in range(len(rows), settings.prompts):
-            rows.append(dict(read(k)))
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with whole_file(path) as part, part.open("wb") as file:
-                np.savez(file, **{key: np.stack([row[key] for row in rows]) for key in rows[0]})  # type: ignore[arg-type]
-            bar.update()
-    return {key: np.stack([row[key] for row in rows]) for key in rows[0]}
+def _place(settings: Settings, name: str) -> Path:
+    """Return the file of what is unfinished, of the same model."""
+    return data_folder() / "unfinished" / f"{name}-{settings.source.version()[-16:]}.npz"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,14 +12,14 @@ import numpy as np
 import torch
 import xarray as xr
 
-from posbias.files import data_folder, whole_file
-from posbias.measure.progress import progress
+from posbias.files import data_folder
 from posbias.measure.results import read_results, write_results
 from posbias.measure.run import measure
 from posbias.measure.session import Session
 from posbias.measure.summary import summarise
 from posbias.measure.use import draw_replacements
 from posbias.settings import Settings
+from studies.making import go_on
 from studies.real.measure import (
     ABOVE,
     measure_changes,
@@ -147,26 +147,6 @@ def measure_sinks(settings: Settings) -> xr.Dataset:
     dims = ("prompt", "text", "front", "layer")
     arrays = {name: (dims if x.ndim == 4 else dims[::3], x.astype(np.float32)) for name, x in rows.items()}
     return xr.Dataset(arrays, {"text": list(kinds), "front": list(FRONTS)}, session.provenance())
-
-
-def go_on(prompts: int, read: Callable[[int], Row], path: Path) -> dict[str, np.ndarray]:
-    """Return what is read of each prompt, by name; those that an earlier run left in a file are not read again.
-
-    The model is loaded where the first prompt is read: not at all if none is left.
-    """
-    rows: list[dict[str, np.ndarray]] = []
-    if path.is_file():
-        with np.load(path) as file:
-            rows = [{name: file[name][k] for name in file} for k in range(len(file[file.files[0]]))][:prompts]
-    with progress(prompts, "prompts", "measuring", done=len(rows), shown=True) as bar:
-        for k in range(len(rows), prompts):
-            rows.append(dict(read(k)))
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with whole_file(path) as part, part.open("wb") as file:
-                stacked: dict[str, Any] = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
-                np.savez(file, **stacked)
-            bar.update()
-    return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
 
 
 def _session(settings: Settings) -> tuple[Session, Any]:

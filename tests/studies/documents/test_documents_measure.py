@@ -136,13 +136,3 @@ def test_what_is_kept_of_all_and_gone_on_with(settings, tmp_path, monkeypatch):
     assert np.allclose(remedies["log_probability"].sel(remedy="as it is")[:, 0], own, atol=1e-4)
     monkeypatch.setattr(measure, "read_shares", None)  # what is there is not read again
     assert measure.measure_used(settings, PLACES).identical(used)
-
-
-def test_one_question_is_moved_through_all_places(settings):
-    moved = measure.measure_lookup(settings, Task("documents", PLACES, "competing"), moved=True)
-    assert dict(moved.sizes) == {"arm": 1, "context": 2, "place": PLACES}
-    placed = measure.measure_lookup(settings, Task("documents", PLACES))
-    first = moved["log_probability"][0, :, 0], placed["log_probability"][0, :, 0]
-    assert np.allclose(*first, atol=1e-4) and not np.allclose(
-        moved["log_probability"], placed["log_probability"], atol=1e-3
-    )
