@@ -112,21 +112,9 @@ def test_edit_links_land_on_the_md(html):
         assert name.endswith(".md") and (ROOT / name).is_file(), href
 
 
-SMALL = {
-    "fixed attention": ("ladder", "ladder_mean_fixed"),
-    "independent layers": ("ladder", "ladder_mean_independent"),
-    "contributions, own": ("contributions", "contributions_one"),
-    "contributions, mean": ("contributions", "contributions_mean"),
-    "value maps": ("ladder", "ladder_mean_vectors"),
-    "value maps, positional attention": ("ladder", "ladder_mean_positions"),
-    "layer shares": ("ladder", "ladder_mean_b"),
-    "head gains, squared": ("ladder", "ladder_mean_law"),
-    "everything on the last token": ("ladder", "ladder_mean_last"),
-    "equal shares": ("contributions", "contributions_mean_even"),
-    "a power law, one fitted number": ("contributions", "contributions_mean_power"),
-    "halves of the prompts": ("contributions", "contributions_mean_halves"),
-}
-"""Rows of the README's table, with where the numbers of the ten small models are kept."""
+SHOWN = {"contributions": "contributions, mean", "measured attention": "measured attention, mean"}
+"""Rows of the README's table that have a longer title in the chapter."""
+ROWS = 7
 
 
 @cache
@@ -140,29 +128,49 @@ def glued(chapter):
     }
 
 
+def number(x, how=".2f"):
+    """Write a number as the README does: no zero before the point."""
+    return f"{float(x):{how}}".replace("0.", ".", 1)
+
+
 def test_the_readme_has_the_numbers_of_the_book():
-    real = glued("real")
-    lines = [line.strip("|").split("|") for line in (ROOT / "README.md").read_text().splitlines() if line[:1] == "|"]
-    rows = [[cell.strip() for cell in line] for line in lines if len(line) == 5][2:]
-    assert len(rows) == len(SMALL)
-    prose, numbers = (
-        (ROOT / "README.md").read_text(),
-        {k: float(x) for k, x in real.items() if k and k != "real_table" and x[0] != "'"},
-    )
-    assert f"gives only {numbers['real_sink_contributed']:.0%}".replace("%", " %") in prose
-    assert f"has {numbers['real_use_gradient']:.1f} equal shares" in prose
-    assert f"but {numbers['real_use_replaced']:.2f} of".replace("0.", ".") in prose
+    prose, real = (ROOT / "README.md").read_text(), glued("real")
+    lines = [line.strip("|").split("|") for line in prose.splitlines() if line[:1] == "|"]
+    rows = [[cell.strip() for cell in line] for line in lines if len(line) == 4][2:]
+    assert len(rows) == ROWS
     kept = json.loads(real["real_table"].strip("'"))
-    for title, W1, away, ranks, small in rows:
-        expected = kept[title]
-        assert (W1, away) == tuple(f"{x:.3f}"[1:] for x in expected[:2]), title
-        assert ranks == ("" if expected[2] is None else f"{expected[2]:+.2f}".replace("0.", ".")), title
-        chapter, name = SMALL[title]
-        assert small == f"{float(glued(chapter)[name]):.3f}"[1:], title
+    for title, *numbers in rows:
+        expected = kept[SHOWN.get(title, title)]
+        written = [
+            number(x, how) if x is not None else "" for x, how in zip(expected, (".3f", ".3f", "+.2f"), strict=True)
+        ]
+        assert numbers == written, title
+
+
+def test_the_readme_says_in_words_what_the_chapters_say():
+    prose = (ROOT / "README.md").read_text()
+    real, small = glued("real"), glued("contributions")
+    for sentence in (
+        f"held {real['real_predictions']} predictions against it",
+        f"in {real['real_long_layers']} of 30 layers later tokens give",
+        f"{float(real['real_sink_attention']):.0%} of their attention".replace("%", " %"),
+        f"only {float(real['real_sink_contributed']):.0%} of what they".replace("%", " %"),
+        f"rank correlation {number(real['real_contributions_rank'], '+.2f')}, against ",
+        f"against {number(real['real_attention_rank'], '+.2f')} for measured attention",
+        f"gradient is {float(real['real_use_gradient']):.1f} times the average",
+        f"replacing an average one ({number(real['real_use_replaced'])})",
+        f"({float(real['real_contributions_first']):.1f} times the average, measured {float(real['real_first']):.1f})",
+        f"contributions are {number(small['contributions_mean'], '.3f')} away on average",
+        f"layer shares {number(small['contributions_mean_layer'], '.3f')} (",
+    ):
+        assert sentence in prose
 
 
 def test_the_readme_has_the_accuracies_of_the_chapter_documents():
     prose, kept = (ROOT / "README.md").read_text(), glued("documents")
-    by_place, least = kept["documents_by_place"].strip("'"), float(kept["documents_others_least"])
-    assert f"{by_place} of {kept['documents_contexts']} questions by place".replace("0.", ".") in prose
-    assert f"never for fewer than {least:.2f} ".replace("0.", ".") in prose
+    of = int(kept["documents_contexts"])
+    right = [round(of * float(x)) for x in kept["documents_by_place"].strip("'").split()]
+    assert f"right for {right[0]} of {of} questions if the right one is first" in prose
+    inner = sorted(right[1:-1])
+    assert f"{right[-1]} if it is last, and {inner[0]} to {inner[-1]} in between" in prose
+    assert f"at least {round(of * float(kept['documents_others_least']))} of {of} at every place" in prose
