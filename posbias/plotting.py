@@ -138,29 +138,6 @@ def plot(measurements: Sequence[Any], ax: Axes | None = None) -> Axes:
     return plot_curves([(p.values, look) for p, look in zip(profiles, looks, strict=True)], ax=ax)
 
 
-def four_panels(panels: Mapping[str, np.ndarray], *, colour: str, title: str | None = None) -> Figure:
-    """Return the paper's figure: up to four influence profiles by title, a panel each; what is measured is black.
-
-    Panels share one scale, except those that reach more than five times as high as the lowest.
-    Source: residual-aware paper, figures 1 and 2.
-    """
-    rows = (len(panels) + 1) // 2
-    tops = [float(p.max()) for p in panels.values()]
-    shared = max(top for top in tops if top <= 5 * min(tops))
-    fig, axes = plt.subplots(rows, 2, figsize=(6.4, 2.55 * rows), squeeze=False)
-    for k, (name, p) in enumerate(panels.items()):
-        ax = axes.flat[k]
-        ax.plot(np.arange(p.size), p, color=FAMILY_COLOURS["measured"] if "measured" in name else colour)
-        profile_axes(ax, p.size, xlabel=k // 2 == rows - 1, ylabel=k % 2 == 0)
-        ax.set_ylim(0, min(1.02, 1.08 * max(shared, tops[k])))
-        ax.set_title(name, loc="left")
-    for ax in axes.flat[len(panels) :]:
-        ax.set_visible(False)
-    if title:
-        fig.suptitle(title, x=0.02, ha="left")
-    return fig
-
-
 LINE_STYLES = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)), (0, (1, 3)), (0, (8, 3)))
 """Line styles in the order in which unnamed curves of one figure take them, so that they part without colour."""
 

@@ -16,6 +16,7 @@ from scipy.stats import spearmanr
 from scipy.stats import t as student
 
 from posbias.comparison.resampling import interval, resample_weights
+from posbias.predict import find
 from posbias.rollout.structured import biased_kernels
 from studies.lookup.settings import Setting
 
@@ -26,8 +27,8 @@ PREDICTORS = {
     TASK: "as many hops as the task needs",
     "one hop": "prior (one hop)",
     "two hops": "two hops",
-    "squares_born": "law of untrained networks",
-    "rollout_born": "rollout (all hops)",
+    "squares_born": find("head-gains-squared").label,
+    "rollout_born": "layer shares (all hops)",
     "influence_born": "influence before training",
     "distance": "near the end first",
     "recency": "last place first",

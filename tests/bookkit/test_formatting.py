@@ -1,12 +1,14 @@
 import re
 from dataclasses import replace
 
+import nbformat
 import pytest
 from conftest import ROOT, chapter_source
 
 from bookkit.chapters import list_chapters, read_markdown
 from bookkit.formatting import extent, formatted, problems
 from bookkit.wording import ROW, words_out
+from posbias.predict import PREDICTORS
 
 
 @pytest.fixture
@@ -110,6 +112,33 @@ def test_a_term_has_one_definition():
     )
     assert (len(terms), len(words)) == (40, 12)
     assert [term for term, text in words.items() if not terms[term].startswith(text)] == []
+
+
+def test_a_page_that_a_row_names_keeps_its_words(tmp_path):
+    (tmp_path / "book").mkdir()
+    (tmp_path / "book" / "notation.md").write_text("* - `(b)`\n  - X\n  - {doc}`old <../notebooks/old>`\n")
+    for page in ("old", "new"):
+        (tmp_path / "book" / f"{page}.md").write_text("Rollout (b).")
+    assert words_out(tmp_path) == ["new.md:1: expected X, received (b)"]
+
+
+def test_notation_lists_the_predictions_of_the_registry():
+    text = (ROOT / "book" / "notation.md").read_text()
+    listed = re.findall(r"^\| `([\w-]+)` \| (.*) \| (.*) \|$", text, re.MULTILINE)
+    assert listed == [(one.name, one.label, one.meaning) for one in PREDICTORS.values()]
+
+
+OLD = re.compile(r"\([abcd]\)|rung \d|aligned sum|law of untrained networks|vectors|kernels")
+
+
+@pytest.mark.parametrize("notebook", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda file: file.stem)
+def test_tables_name_predictions_as_the_registry_does(notebook):
+    if notebook.stem in ("published", "status"):  # the letters of a paper, and records of earlier editions
+        return
+    outputs = [x for cell in nbformat.read(notebook, 4).cells for x in cell.get("outputs", [])]
+    tables = [str(x.get("data", {}).get("text/markdown", "")) for x in outputs]
+    cells = {cell.strip() for table in tables for line in table.splitlines() for cell in line.split("|")[1:-1]}
+    assert sorted(cell for cell in cells if OLD.fullmatch(cell)) == []
 
 
 def test_every_word_of_the_list_is_looked_for():
