@@ -580,17 +580,12 @@ def test_what_the_page_promises_of_its_links_is_true(engine):
         assert f"{normalised_wasserstein(numbers.config('bloom', content).profile(), measured):.3f}" in text
 
 
-def test_what_the_page_promises_of_logits_by_ratios_is_true(engine):
+def test_what_the_page_promises_of_flat_logits_is_true(engine):
     same = {"depth": 24, "lambda": 0.2, "length": 2048}
-    logits = [{"encoding": "none"}, {"encoding": "log-position", "alpha": 3.8}, {"encoding": "flat", "tau": 4.8}]
-    uniform, log, even, even_born = profiles(engine, [same | x for x in [*logits, logits[2] | {"law": "untrained"}]])
-    gaps = [normalised_wasserstein(p, np.full(2048, 1 / 2048)) for p in (uniform, log, even, even_born)]
-    assert [round(x, 3) for x in gaps] == [0.42, 0.093, 0.005, 0.337] and round(uniform[0], 3) == 0.141
-    assert [round(mean_position(p), 2) for p in (uniform, log)] == [0.08, 0.43]
-    assert round(log[:100].sum(), 3) == 0.006 and round(100 / 2048, 3) == 0.049
-    assert round(even_born[-1], 2) == 0.33
-    two = [same | x | {"length": n} for x in ({}, logits[2]) for n in (4096, 256)]
-    assert [round(mean_position(p), 2) for p in profiles(engine, two)] == [0.93, 0.43, 0.5, 0.49]
+    flat = same | {"encoding": "flat", "tau": 4.8}
+    asked = [flat, same | {"encoding": "none"}, flat | {"law": "untrained"}]
+    gaps = [normalised_wasserstein(p, np.full(2048, 1 / 2048)) for p in profiles(engine, asked)]
+    assert [round(x, 3) for x in gaps] == [0.005, 0.42, 0.337]
 
 
 # ---------------------------------------------------------------- logits by the ratio of positions
