@@ -8,8 +8,6 @@ from pathlib import Path
 
 ROW = re.compile(r"^\* - (.*`.*)\n  - (.*)\n  - (.*)$", re.MULTILINE)
 """A row of the list: words that are out, what takes their place, and what is kept: phrases, and pages by links."""
-LINKED = re.compile(r"(\w+)>`|(\w+)\.md\)")
-"""The page that a link leads to."""
 BLOCK = re.compile(r"^(```+)(?:\{code-cell\}|\{math\}|[a-z]+)[^\n]*\n(.*?)^\1$", re.MULTILINE | re.DOTALL)
 """A block of code, a formula or commands: its marks, what is in it."""
 HEADER = re.compile(r"---\n.*?^---\n|(?::[^\n]*\n)*", re.MULTILINE | re.DOTALL)
@@ -36,7 +34,7 @@ def _found(page: Path, listed: Path) -> Iterator[str]:
     """Yield line, what is expected and what was found, for every word of a page that the list has."""
     text = readable(page.read_text(encoding="utf-8"))
     for out, instead, kept in ROW.findall(listed.read_text(encoding="utf-8")):
-        if any(page.stem in found for found in LINKED.findall(kept)):
+        if re.search(rf"\b{page.stem}>`", kept):
             continue
         rest = re.sub(_any(kept), _blank, text) if "`" in kept else text
         for match in re.finditer(_any(out), rest):

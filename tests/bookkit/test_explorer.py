@@ -329,18 +329,6 @@ def test_limit_of_the_mean_position_in_long_prompts(engine, fields):
         assert abs(limit - (1 - 0.3 / 4) ** 10) < 1e-14
 
 
-def test_equal_heads_are_taken_once_and_count_for_all(engine):
-    slopes, rows = [0.1, 0.1, 0.5, 0.1], [[0, 0, 1, 2], [1, 1, 1, 1], [0, 3, 0, 3]]
-    i = np.arange(30)
-    logits = -np.array(slopes)[:, None, None] * np.subtract.outer(i, i)
-    A = np.stack([attention_kernel(logits + np.array(d)[:, None, None] * np.eye(30), masks.causal()) for d in rows])
-    script = """const [slopes, diagonal] = arguments, s = {n: 30, lambda: [0.5, 0.2, 0.4], slopes, diagonal};
-        return [Array.from(PosbiasEngine.untrainedProfile(s)), PosbiasEngine.operations({...s, law: "untrained"})]"""
-    p, cost = engine.execute_script(script, slopes, rows)
-    assert np.abs(p - untrained_profile(A, [1.0, 0.25, 2 / 3])).max() < 1e-14
-    assert cost / engine.execute_script(script, slopes, rows[:1])[1] == (3 + 2 + 3) / (3 * 3)
-
-
 def test_what_a_profile_says_equals_python(engine):
     rng = np.random.default_rng(3)
     script = "const [p, q] = arguments, e = PosbiasEngine; return [e.meanPosition(p), e.uShape(p), e.wasserstein(p, q)]"
