@@ -52,7 +52,7 @@ HELD: dict[str, list[set[str]]] = {
     ],
     "ladder": [{"ladder_prompts"}],
 }
-"""Variables by which a file shows that a quantity was measured: one of the sets; others have its name."""
+"""Variables by which a file shows a quantity: one of the sets; of others what a predictor reads, or that name."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Predictor:
         """Return whether a measurement has what this is made of."""
         there = {str(name) for name in results.variables}
         return self.reads <= there and all(
-            any(names <= there for names in HELD.get(quantity, [{quantity}])) for quantity in self.needs
+            any(names <= there for names in HELD.get(quantity, [self.reads or {quantity}])) for quantity in self.needs
         )
 
 
@@ -175,7 +175,7 @@ def predict(results: xr.Dataset, name: str, *, length: int | None = None, norm: 
 def advice(results: xr.Dataset, name: str) -> str:
     """Return why a measurement lacks a prediction: what to measure, or that this model has none of it."""
     one = find(name)
-    for quantity in one.needs & {"branches", "contributions"}:
+    for quantity in one.needs:
         if (why := results.attrs.get(f"no_{quantity}")) is not None:
             return f"none of a model with {why}"
     return f"needs --quantities with {_beyond_mixing(one)}"

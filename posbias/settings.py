@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import Field, field, fields
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import pydantic
@@ -19,6 +20,11 @@ from posbias import errors
 
 Made = TypeVar("Made", bound=type)
 
+OWN_FILE = {
+    file.stem: file.read_text(encoding="utf-8").splitlines()[0].strip('".')
+    for file in sorted((Path(__file__).parent / "measure" / "quantities").glob("[a-z]*.py"))
+}
+"""Quantities with a file of their own: name of the file → its first line."""
 QUANTITIES = {
     "mixing": "λ of each layer and prompt",
     "influence": "input-token influence, by gradients",
@@ -27,9 +33,8 @@ QUANTITIES = {
     "logits": "content logits as matrices for each head",
     "heads": "attention as matrices for each head",
     "branches": "what the law of untrained networks needs: gains, denominators, steps",
-    "contributions": "the share of each token's part in what a token becomes in a layer, without gradients",
     "ladder": "influence by layers that are made simpler, a hypothesis at a time",
-    "use": "what replacing each token by another changes, by a forward pass for each",
+    **OWN_FILE,
 }
 """Name → meaning, in the order in which files name them."""
 ALWAYS = ("mixing", "influence")
@@ -188,11 +193,9 @@ class Settings:
     )
     quantities: Quantities = setting(
         DEFAULT,
-        "What is measured, with commas between: mixing and influence always (influence alone where a family has no "
-        "row); kernels, content, logits (content as matrices), heads (attention of each head), branches (for the law "
-        "of untrained networks), contributions (what each token's new state is made of), ladder (influence by layers "
-        "that are made simpler), use (what replacing each token changes; a forward pass for each). All down to "
-        "branches unless given; of whole prompts mixing and influence.",
+        f"What is measured, with commas between: {'; '.join(f'{name} ({text})' for name, text in QUANTITIES.items())}. "
+        "Mixing and influence always, influence alone where a family has no row, and both alone of whole prompts; "
+        f"unless given {', '.join(DEFAULT)}.",
         "-q",
         kept=True,
         kind=str,

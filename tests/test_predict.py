@@ -38,6 +38,9 @@ def test_three_tokens_by_hand(results):
     np.testing.assert_allclose(predict.predict(results, "layer-shares", norm="token"), [1 / 12, 1 / 12, 5 / 6])
     np.testing.assert_allclose(predict.predict(results, "layer-shares", length=2), [0.25, 0.75])
     assert predict.available(results) == ("attention-only", "layer-shares")
+    own = results.assign(contributions_own=(("prompt", "position"), [[0.0, 1.0, 3.0], [1.0, 1.0, 2.0]]))
+    assert "contributions-own" in predict.available(own) and "contributions" not in predict.available(own)
+    np.testing.assert_allclose(predict.predict(own, "contributions-own"), [1 / 8, 2 / 8, 5 / 8])
     one_over_distance = results.assign(influence=("position", np.array([2, 3, 6]) / 11))
     np.testing.assert_allclose(predict.predict(one_over_distance, "power-law"), np.array([2, 3, 6]) / 11, atol=1e-3)
 

@@ -64,10 +64,7 @@ class Measurement:
     @property
     def provenance(self) -> dict[str, Any]:
         """Where the numbers come from: model, data, settings and versions."""
-        from posbias.measure.results import ATTRIBUTES, LATER_ATTRIBUTES
-
-        names = (*ATTRIBUTES, *LATER_ATTRIBUTES)
-        return {name: self.results.attrs[name] for name in names if name in self.results.attrs}
+        return {str(name): x for name, x in self.results.attrs.items() if name not in ("posbias_schema", "summary")}
 
     @property
     def variants(self) -> tuple[str, ...]:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,8 @@ from posbias.settings import ALONE, RUNGS
 SCHEMA = 1
 """Number of the layout; raised when a name or a meaning changes."""
 
-VARIABLES: dict[str, tuple[tuple[str, ...], str]] = {
+Variables = dict[str, tuple[tuple[str, ...], str]]
+VARIABLES: Variables = {
     "lambda_frobenius": (("layer",), "mean over prompts of ‖a‖/(‖x‖+‖a‖), Frobenius norms over the sequence"),
     "lambda_frobenius_std": (("layer",), "standard deviation over prompts"),
     "lambda_frobenius_prompts": (("prompt", "layer"), "the same for each prompt"),
@@ -34,8 +35,6 @@ VARIABLES: dict[str, tuple[tuple[str, ...], str]] = {
     "content_diagonal": (("layer", "head"), "mean content logit of a query with itself"),
     "content_offdiagonal": (("layer", "head"), "mean content logit of a query with an earlier, visible key"),
     "attention": (("layer", "query", "key"), "mean post-softmax weight over prompts and heads"),
-    "contributions": (("layer", "query", "key"), "mean share of a key's part in what a query becomes in the layer"),
-    "contributions_own": (("prompt", "position"), "last row of the product of the prompt's own contributions"),
     "attention_heads": (("layer", "head", "query", "key"), "mean post-softmax weight over prompts"),
     "influence": (("position",), "mean over prompts of ‖∂p/∂embedding‖, normalised to sum 1"),
     "influence_prompts": (("prompt", "position"), "‖∂p/∂embedding‖ for each prompt"),
@@ -68,10 +67,6 @@ VARIABLES: dict[str, tuple[tuple[str, ...], str]] = {
         ("prompt", "rung", "pairing", "position"),
         "influence_prompts by the layers of each rung, of other prompts by a pairing; NaN where none was",
     ),
-    "use_prompts": (
-        ("prompt", "position"),
-        "total variation of the next token's distribution when the token is one of another prompt",
-    ),
     "rollout_own": (("prompt", "position"), "last row of the product of the prompt's own kernels (1-λ)I + λA"),
     "cell_start": (("cell",), "first position of a cell, up to the next one's"),
     "attention_cells": (
@@ -88,7 +83,7 @@ VARIABLES: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "step_gain_diagonal": (("layer", "position"), "step_gain of a token with itself"),
 }
-"""Name → dimensions and meaning of everything a file may hold."""
+"""Name → dimensions and meaning of what a file may hold, quantities with a file of their own aside."""
 
 ATTRIBUTES = (
     "model", "revision", "architecture", "position", "dataset", "prompts", "rule", "length", "batch_size", "dtype",
@@ -97,23 +92,13 @@ ATTRIBUTES = (
 )  # fmt: skip
 """Provenance that every file has."""
 
-LATER_ATTRIBUTES = (
-    "quantities", "attention", "content_form", "kernel_size", "pairings", "ladder_prompts", "format_error",
-    "position_bias", "added_bias", "no_branches", "no_contributions", "self_check", "target", "against", "of",
-    "quantisation",
-)  # fmt: skip
-"""Provenance that files of earlier versions lack. The cost of the number format is missing in 32 bits, and the
-description of position biases, in JSON, where a model is given none, or none is added while it is measured; the reason
-why there are no branches, where they were asked for, is missing where there are; how weights were rounded is there for
-those of a GGUF file. How far the instrument was from the model on one prompt, before it measured, is JSON of
-:class:`~posbias.measure.check.Comparison`."""
-
 OF_ROW = (
     "lambda_frobenius", "lambda_frobenius_std", "lambda_frobenius_prompts", "lambda_token", "lambda_token_std",
-    "lambda_token_prompts", "slopes", "position_bias", "scale", "window", "reach", "position", "position_details",
-    "head_dim",
+    "lambda_token_prompts", "slopes", "position_bias", "scale", "window", "reach",
 )  # fmt: skip
-"""Variables and attributes that a file lacks where influence alone was measured, of a model whose family has no row."""
+"""Variables that a file lacks where influence alone was measured, of a model whose family has no row."""
+OF_ROW_TOO = ("position", "position_details", "head_dim")
+"""Such attributes."""
 
 COMPARED = (
     "lambda_frobenius", "lambda_token", "content_diagonal", "content_offdiagonal", "attention", "influence",
@@ -122,24 +107,29 @@ COMPARED = (
 """Variables that a comparison with predictions reads."""
 
 ALWAYS = (
-    "lambda_frobenius", "lambda_frobenius_std", "lambda_frobenius_prompts", "lambda_token", "lambda_token_std",
-    "lambda_token_prompts", "influence", "influence_prompts", "influence_signed", "influence_signed_prompts",
-    "probability", "slopes", "position_bias", "scale", "window", "reach",
+    *OF_ROW, "influence", "influence_prompts", "influence_signed", "influence_signed_prompts", "probability"
 )  # fmt: skip
 """Variables of every file: mixing, influence, and what the model does with positions."""
 
-WIDE = (
-    "content_logits", "attention", "attention_heads", "contributions", "step_gain", "attention_cells", "attention_band",
-    "step_gain_cells", "rollout_own", "ladder_prompts",
-)  # fmt: skip
-"""Matrices: 32 bits are more than they hold."""
+MATRICES = {"query", "cell", "distance", "bin"}
+"""Dimensions of matrices: 32 bits are more than these hold."""
+WIDE = ("rollout_own", "ladder_prompts")
+"""More of which 32 bits are kept."""
 
 
-def make_results(arrays: Mapping[str, np.ndarray], provenance: Mapping[str, Any]) -> xr.Dataset:
-    """Return arrays as a labelled data set with their meaning and provenance."""
+def is_wide(name: str, dims: Iterable[Any]) -> bool:
+    """Tell whether 32 bits of a variable are kept."""
+    return name in WIDE or not MATRICES.isdisjoint(dims)
+
+
+def make_results(
+    arrays: Mapping[str, np.ndarray], provenance: Mapping[str, Any], more: Variables | None = None
+) -> xr.Dataset:
+    """Return arrays as a labelled data set with their meaning and provenance; ``more`` are other variables."""
+    variables = VARIABLES | (more or {})
     plain = {name: x if type(x) in (int, float) else str(x) for name, x in provenance.items()}
     out = xr.Dataset(
-        {name: (VARIABLES[name][0], x, {"long_name": VARIABLES[name][1]}) for name, x in arrays.items()},
+        {name: (variables[name][0], x, {"long_name": variables[name][1]}) for name, x in arrays.items()},
         attrs={"posbias_schema": SCHEMA, **plain},
     )
     named = {"rung": list(RUNGS), "from_end": np.arange(-out.sizes.get("from_end", 0), 0)}
@@ -150,7 +140,7 @@ def write_results(path: Path, results: xr.Dataset) -> None:
     """Write a data set made by :func:`make_results` as netCDF, whole or not at all."""
     packed = {"zlib": True, "complevel": 4, "shuffle": True}
     encoding: dict[str, dict[str, Any]] = {
-        str(name): {**packed, **({"dtype": "float32"} if name in WIDE else {})}
+        str(name): {**packed, **({"dtype": "float32"} if is_wide(str(name), x.dims) else {})}
         for name, x in results.data_vars.items()
         if x.ndim > 1
     }
@@ -173,7 +163,7 @@ def read_results(path: Path | str) -> xr.Dataset:
 def required(names: tuple[str, ...], attrs: Mapping[Any, Any]) -> tuple[str, ...]:
     """Return those of these names that a file with such attributes must have."""
     alone = attrs.get("quantities") == ",".join(ALONE)
-    return tuple(name for name in names if not (alone and name in OF_ROW))
+    return tuple(name for name in names if not (alone and name in (*OF_ROW, *OF_ROW_TOO)))
 
 
 def check_sizes(path: Path, results: xr.Dataset) -> None:

@@ -22,7 +22,6 @@ from tqdm import tqdm
 from posbias import errors
 from posbias.files import whole_file
 from posbias.measure.branches import no_branches, read_branches
-from posbias.measure.contributions import no_contributions
 from posbias.measure.positions import read_positions
 from posbias.measure.progress import progress as told
 from posbias.measure.results import make_results
@@ -76,13 +75,12 @@ def measure(
         if session.family is not None:
             positions = read_positions(instrument, session.longest)
             provenance |= {"position": positions.kind, "position_details": positions.details}
-        if "contributions" in session.quantities and (why := no_contributions(instrument)) is not None:
-            provenance["no_contributions"] = why
         with nullcontext() if added is None else added_biases(instrument.model, added):
             try:
                 traces = read_prompts(session, rank, world, kept, shown=shown)
                 arrays = traces.arrays(positions, shown)
-                provenance["batch_size"] = traces.settings.batch_size
+                provenance |= {"batch_size": traces.settings.batch_size}
+                provenance |= {f"no_{name}": why for name, why in traces.lacking.items()}
             except ValueError:  # of numbers from which nothing goes on
                 if partial is not None:
                     partial.unlink(missing_ok=True)
@@ -94,7 +92,7 @@ def measure(
                     provenance["no_branches"] = why
     except (MemoryError, RuntimeError) as error:
         raise out_of_memory() if is_out_of_memory(error) else error from None
-    return make_results(arrays, provenance)
+    return make_results(arrays, provenance, traces.variables)
 
 
 def read_prompts(session: Session, rank: int, world: int, partial: Partial | None, *, shown: bool) -> Traces:

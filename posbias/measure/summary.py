@@ -9,16 +9,13 @@ import xarray as xr
 from jaxtyping import Float
 
 from posbias import errors, netcdf
-from posbias.measure.results import SCHEMA
+from posbias.measure.results import MATRICES, SCHEMA
 from posbias.netcdf import load
 from posbias.predict import PREDICTORS, available, measured_cells, predict
 from posbias.rollout.order import stochastic_monotonicity
 
-DROPPED = (
-    "content_logits", "attention", "attention_heads", "contributions", "step_gain", "histogram_diagonal",
-    "histogram_offdiagonal", "bin", "cell_start", "content_cells", "attention_cells", "attention_band",
-    "attention_heads_cells", "step_gain_cells", "step_gain_diagonal", "rollout_own", "tokens", "offset",
-)  # fmt: skip
+DROPPED = ("step_gain_diagonal", "rollout_own", "tokens", "offset")
+"""What a summary lacks beside matrices."""
 PER_PROMPT = ("influence_prompts", "influence_signed_prompts", "ladder_prompts")
 BITS = 10
 """Bits of the fraction that are kept of each prompt's influence: 0.05% of its size, far below its spread."""
@@ -68,7 +65,8 @@ def summarise(results: xr.Dataset, *, prompts: bool = True) -> xr.Dataset:
     dropped = (
         DROPPED if prompts else (*DROPPED, *PER_PROMPT, "lambda_frobenius_prompts", "lambda_token_prompts", "document")
     )
-    out = results.drop_vars([name for name in dropped if name in results.variables])
+    matrices = [name for name, x in results.data_vars.items() if not MATRICES.isdisjoint(x.dims)]
+    out = results.drop_vars([*matrices, *(name for name in dropped if name in results.variables)])
     out = out.drop_vars([name for name in out.coords if name not in out.dims])
     for name in PER_PROMPT:
         if name in out:

@@ -12,21 +12,18 @@ from torch import Tensor
 
 from posbias import errors
 from posbias.measure.accumulators import LayerSums
-from posbias.measure.contributions import LayerContributions, no_contributions
 from posbias.measure.instrument import TOP, NotFinite
 from posbias.measure.ladder import Rungs, ring
 from posbias.measure.positions import Positions
 from posbias.measure.progress import progress as told
-from posbias.measure.results import WIDE
+from posbias.measure.quantities import Quantity, kinds_of
+from posbias.measure.results import VARIABLES, is_wide
 from posbias.measure.session import Session
-from posbias.measure.use import draw_replacements, measure_use
 from posbias.models.attention import Reading
 from posbias.rollout.token_bins import TokenBins
 from posbias.settings import RUNGS
 
-ASKED = (
-    "rollout_own", "contributions_own", "ladder_prompts", "use_prompts", "influence_end_prompts", "target_value"
-)  # fmt: skip
+ASKED = ("rollout_own", "ladder_prompts", "influence_end_prompts", "target_value")
 """What is kept of each prompt where it was asked for."""
 
 
@@ -51,22 +48,20 @@ class Traces:
         self.carries = "kernels" in settings.quantities
         if self.carries:
             shapes["rollout_own"] = (n,)
-        self.parts: list[LayerContributions] = []
-        if "contributions" in session.quantities and no_contributions(instrument) is None:
-            shapes["contributions_own"] = (n,)
-            whole = len(self.cells.starts) == n
-            self.parts = [LayerContributions(instrument, t, n, whole=whole) for t in range(T)]
         if "ladder" in settings.quantities:
             shapes["ladder_prompts"] = (len(RUNGS), settings.pairings, n)
-        if "use" in settings.quantities:
-            shapes["use_prompts"] = (n,)
         self.rows = {name: torch.zeros(N, *sizes, dtype=torch.float64) for name, sizes in shapes.items()}
+        kinds = kinds_of(session.quantities)
+        self.lacking = {name: why for name, kind in kinds.items() if (why := kind.lacking(instrument)) is not None}
+        self.own: list[Quantity] = [kind(self) for name, kind in kinds.items() if name not in self.lacking]
+        self.variables = {name: x for one in self.own for name, x in one.variables.items()}
+        for one in self.own:
+            self.rows |= one.rows
 
     def state(self) -> dict[str, Tensor]:
         """Return all that is added up, by name."""
-        every: list[tuple[int, LayerSums | LayerContributions]] = [*enumerate(self.layers), *enumerate(self.parts)]
-        sums = {f"layer{t}.{name}": x for t, layer in every for name, x in layer.sums.items()}
-        return {**self.rows, **sums}
+        layers = {f"layer{t}.{name}": x for t, layer in enumerate(self.layers) for name, x in layer.sums.items()}
+        return {**self.rows, **layers, **{name: x for one in self.own for name, x in one.sums.items()}}
 
     def add_up(self, world: int) -> None:
         """Add the sums of all processes up, which then are the same in each."""
@@ -77,9 +72,8 @@ class Traces:
 
         device = PartialState().device
         self.rows = {name: reduce(x.to(device), "sum").to(x.device) for name, x in self.rows.items()}
-        every: list[LayerSums | LayerContributions] = [*self.layers, *self.parts]
-        for layer in every:
-            layer.sums = {name: reduce(x.to(device), "sum").to(x.device) for name, x in layer.sums.items()}
+        for one in (*self.layers, *self.own):
+            one.sums = {name: reduce(x.to(device), "sum").to(x.device) for name, x in one.sums.items()}
 
     def arrays(self, positions: Positions | None, shown: bool) -> dict[str, np.ndarray]:
         """Return the arrays of the result; the sums are let go layer by layer."""
@@ -89,12 +83,13 @@ class Traces:
         with told(len(self.layers), "layers", "assembling", shown=shown) as bar:
             for t, layer in enumerate(self.layers):
                 found = layer.means(N, int(positions.reach[t]) if positions is not None else 0)
-                layers.append({name: x.astype(np.float32) if name in WIDE else x for name, x in found.items()})
+                wide = [name for name in found if is_wide(name, VARIABLES[name][0])]
+                layers.append(found | {name: found[name].astype(np.float32) for name in wide})
                 layer.sums = {}
                 bar.update()
         out = {name: np.stack([means.pop(name) for means in layers]) for name in list(layers[0] if layers else ())}
-        if self.parts and self.parts[0].sums:
-            out["contributions"] = np.stack([part.sums["contributions"].cpu().numpy() / N for part in self.parts])
+        for one in self.own:
+            out |= {name: rows[name] for name in one.rows} | one.arrays(N)
         if "norm_ratio" in rows:
             out["norm_ratio"] = rows["norm_ratio"].mean(0)
         for norm in {"lambda_frobenius", "lambda_token"} & rows.keys():
@@ -135,21 +130,23 @@ class Traces:
     def _read(self, batch: slice, ids: Int[Tensor, "B n"]) -> None:
         end = torch.zeros(ids.shape)
         end[:, -1] = 1.0
-        carried, given = end if self.carries else None, end
+        carried = end if self.carries else None
         most = self.settings.ladder_prompts
         few = most is None or batch.start < most
 
         def observe(seen: Reading) -> None:
-            nonlocal carried, given
+            nonlocal carried
             layer = self.layers[seen.layer]
             carried = layer.add(seen, None if carried is None else carried.to(layer.device))
-            if self.parts:
-                given = self.parts[seen.layer].add(seen, given.to(layer.device))
+            for one in self.own:
+                one.observe(seen)
 
         rungs = None
         if "ladder_prompts" in self.rows and len(ids) > 1 and few:
             seeds = [(self.settings.seed, batch.start, k) for k in range(self.settings.pairings)]
             rungs = Rungs(np.stack([ring(len(ids), seed) for seed in seeds]))
+        for one in self.own:
+            one.start(ids)
         try:
             reading = self.instrument.measure(ids, observe, rungs, self.session.value(batch))
         except NotFinite as error:
@@ -157,14 +154,9 @@ class Traces:
             raise errors.invalid(where, "finite numbers", f"{error.number} in {self.session.precision}") from None
         own = None if carried is None else carried.double().cpu()
         ladder = torch.tensor(torch.nan) if reading.ladder is None else reading.ladder
-        contributed = given.double().cpu() if self.parts else torch.tensor(torch.nan)
         found: dict[str, Any] = {**vars(reading), "rollout_own": own, "ladder_prompts": ladder}
-        found["contributions_own"] = contributed
-        if "use_prompts" in self.rows:
-            every = [draw_replacements(self.ids, k, self.settings.seed) for k in range(batch.start, batch.stop)]
-            found["use_prompts"] = torch.stack(
-                [measure_use(self.instrument, *pair, together=self.together) for pair in zip(ids, every, strict=True)]
-            )
+        for one in self.own:
+            found |= one.read(batch, ids)
         if (last := self.rows.get("influence_end_prompts")) is not None:
             divided = torch.from_numpy(shares(ids.shape[1], self.settings.length))
             found["influence_end_prompts"] = reading.influence[:, -last.shape[1] :]

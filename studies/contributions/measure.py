@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from posbias.comparison.distances import spearman, unit
 from posbias.measure.branches import output_weight
-from posbias.measure.contributions import LayerContributions
 from posbias.measure.instrument import Instrument
 from posbias.measure.ladder import Rungs
+from posbias.measure.quantities.contributions import LayerContributions
 from posbias.measure.run import measure
 from posbias.measure.session import Session
 from posbias.measure.summary import shave

@@ -21,9 +21,9 @@ from posbias.lookup.prompts import Prompt, answer_tokens, make_prompts, write_pr
 from posbias.lookup.reader import Reader
 from posbias.lookup.run import look_up
 from posbias.lookup.tasks import Task
-from posbias.measure.contributions import LayerContributions
 from posbias.measure.corpus import Corpus, Prompts
 from posbias.measure.instrument import Instrument
+from posbias.measure.quantities.contributions import LayerContributions
 from posbias.measure.session import Session
 from posbias.models.attention import Reading
 from posbias.settings import Settings

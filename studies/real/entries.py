@@ -13,11 +13,11 @@ import torch
 import xarray as xr
 
 from posbias.files import data_folder
+from posbias.measure.quantities.use import draw_replacements
 from posbias.measure.results import read_results, write_results
 from posbias.measure.run import measure
 from posbias.measure.session import Session
 from posbias.measure.summary import summarise
-from posbias.measure.use import draw_replacements
 from posbias.settings import Settings
 from studies.making import go_on
 from studies.real.measure import (

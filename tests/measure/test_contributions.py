@@ -9,9 +9,9 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 from measuring import CONFIGS, N, make, prompts
 
 import posbias
-from posbias.measure import contributions
-from posbias.measure.contributions import LayerContributions, contribution_shares, no_contributions
 from posbias.measure.instrument import Instrument
+from posbias.measure.quantities import contributions
+from posbias.measure.quantities.contributions import LayerContributions, Quantity, contribution_shares
 from posbias.models.hooks import given, hooked, returned
 
 NAMES = [name for name in CONFIGS if name != "gemma3"]  # whose decoder is gemma3_text
@@ -38,7 +38,7 @@ def test_a_query_to_which_nothing_contributes_keeps_itself():
 def test_parts_add_up_to_what_layers_make(name, monkeypatch):
     model, ids, summed, made = make(name), prompts(2), {}, {}
     instrument = Instrument(model)
-    assert no_contributions(instrument) is None
+    assert Quantity.lacking(instrument) is None
     monkeypatch.setattr(contributions, "ENTRIES", 5 * N * 32)  # so that there are several blocks of queries
 
     def kept(without, y, seen, own):

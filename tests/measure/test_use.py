@@ -10,7 +10,7 @@ from measuring import CONFIGS, N, make, prompts, save, write_documents
 
 import posbias
 from posbias.measure.instrument import Instrument
-from posbias.measure.use import draw_replacements, measure_use
+from posbias.measure.quantities.use import draw_replacements, measure_use
 from posbias.models.loading import Source
 from posbias.report import text
 from posbias.report.stats import Evidence

@@ -11,8 +11,8 @@ from posbias.lookup.contexts import make_contexts
 from posbias.lookup.prompts import make_prompts
 from posbias.lookup.reader import Reader
 from posbias.lookup.tasks import Task
-from posbias.measure.contributions import LayerContributions
 from posbias.measure.corpus import Corpus
+from posbias.measure.quantities.contributions import LayerContributions
 from posbias.models.loading import Source
 from posbias.settings import Settings
 from studies.documents import measure

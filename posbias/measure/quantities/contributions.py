@@ -1,4 +1,4 @@
-"""Contributions: which tokens a token's new state is made of, layer by layer, without a gradient.
+"""the share of each token's part in what a token becomes in a layer, without gradients.
 
 In a layer token i goes on as y_i = x_i + a_i, which is a sum of parts T_ij = Σ_h A_h[i,j] W_O^h v_h[j] + δ_ij x_i, one
 for each token j that it sees, and of biases, which are nobody's. The contribution of j is how much shorter y_i would be
@@ -10,26 +10,70 @@ Source: Ferrando, Gállego and Costa-jussà 2022 (arXiv 2203.04212), for a resid
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from posbias.measure import quantities
 from posbias.measure.branches import coded_weights, output_weight
 from posbias.measure.instrument import Instrument
 from posbias.measure.normalisation import centres, denominators, is_norm, multiplier
 from posbias.models.attention import Reading
 from posbias.models.families import output_projection
+from posbias.models.weights import works_on
+
+if TYPE_CHECKING:
+    from posbias.measure.traces import Traces
 
 ENTRIES = 1 << 20
 """Numbers of the parts that are held at a time, which stay in a core's cache; all of them are n² × d."""
 
 
-def no_contributions(instrument: Instrument) -> str | None:
-    """Return why a model's attention output is no sum of parts that can be read, None if it is."""
-    if any(centres(instrument.family.output_of(layer)) for layer in instrument.layers):
-        return "a LayerNorm on attention's output"
-    return coded_weights(instrument)
+class Quantity(quantities.Quantity):
+    """Contributions to the tokens of each prompt, and their mean over prompts."""
+
+    variables = {
+        "contributions": (
+            ("layer", "query", "key"), "mean share of a key's part in what a query becomes in the layer"
+        ),
+        "contributions_own": (("prompt", "position"), "last row of the product of the prompt's own contributions"),
+    }  # fmt: skip
+
+    def __init__(self, traces: Traces) -> None:
+        super().__init__(traces)
+        n, T = traces.cells.n, self.instrument.T
+        whole = len(traces.cells.starts) == n
+        self.layers = [LayerContributions(self.instrument, t, n, whole=whole) for t in range(T)]
+        self.sums = {f"layer{t}.{name}": x for t, layer in enumerate(self.layers) for name, x in layer.sums.items()}
+        self.carried = torch.zeros(0)
+
+    @staticmethod
+    def lacking(instrument: Instrument) -> str | None:
+        """Return why a model's attention output is no sum of parts that can be read, None if it is."""
+        if any(centres(instrument.family.output_of(layer)) for layer in instrument.layers):
+            return "a LayerNorm on attention's output"
+        return coded_weights(instrument)
+
+    def start(self, ids: Int[Tensor, "B n"]) -> None:
+        """Begin each prompt's product with its last token."""
+        self.carried = torch.zeros(ids.shape)
+        self.carried[:, -1] = 1.0
+
+    def observe(self, seen: Reading) -> None:
+        """Add a layer."""
+        self.carried = self.layers[seen.layer].add(seen, self.carried)
+
+    def read(self, batch: slice, ids: Int[Tensor, "B n"]) -> dict[str, Tensor]:
+        """Return the products of these prompts."""
+        return {"contributions_own": self.carried.double().cpu()}
+
+    def arrays(self, prompts: int) -> dict[str, np.ndarray]:
+        """Return the means over prompts, where all tokens are kept."""
+        means = [x.cpu().numpy() / prompts for x in self.sums.values()]
+        return {"contributions": np.stack(means)} if means else {}
 
 
 def contribution_shares(
@@ -63,6 +107,7 @@ class LayerContributions:
 
     def add(self, reading: Reading, carried: Float[Tensor, "B n"]) -> Float[Tensor, "B n"]:
         """Add the prompts of a batch, and return their products carried through the layer."""
+        carried = carried.to(works_on(self.layer))
         hopped = torch.zeros_like(carried)
         for prompt, queries, kernel in self.kernels(reading):
             if "contributions" in self.sums:

@@ -1,4 +1,4 @@
-"""Use: how much the next token's distribution changes when one token of the prompt is another.
+"""what replacing each token by another changes of the next token's distribution; a forward pass for each.
 
 Influence says how a token's vector is felt; use says whether the token matters. A token may have much of the one and
 little of the other.
@@ -11,7 +11,26 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from posbias.measure import quantities
 from posbias.measure.instrument import Instrument
+
+
+class Quantity(quantities.Quantity):
+    """Use of the tokens of each prompt."""
+
+    variables = {
+        "use_prompts": (
+            ("prompt", "position"),
+            "total variation of the next token's distribution when the token is one of another prompt",
+        )
+    }
+
+    def read(self, batch: slice, ids: Int[Tensor, "B n"]) -> dict[str, Tensor]:
+        """Return the use of these prompts."""
+        traces, numbers = self.traces, range(batch.start, batch.stop)
+        others = [draw_replacements(traces.ids, k, traces.settings.seed) for k in numbers]
+        pairs = zip(ids, others, strict=True)
+        return {"use_prompts": torch.stack([measure_use(self.instrument, *pair, traces.together) for pair in pairs])}
 
 
 def draw_replacements(ids: Int[Tensor, "N n"], prompt: int, seed: int) -> Int[Tensor, "n"]:
