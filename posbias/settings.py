@@ -226,32 +226,11 @@ class Settings:
     tokens: Flag = setting(True, "Keep the prompts' token ids in the file.")
 
     def __post_init__(self) -> None:
-        """Check batches that the ladder pairs."""
-        if "ladder" in self.quantities:
-            check_batches(min(self.prompts, self.batch_size))
+        """Check batches that the ladder pairs; a lone last prompt is left out."""
+        if "ladder" in self.quantities and min(self.prompts, self.batch_size) == 1:
+            expected = "2 prompts or more in a batch, for ladder, which exchanges their layers"
+            raise errors.invalid("batch_size", expected, 1)
 
 
 UNLESS_GIVEN: dict[str, Any] = dict.fromkeys(("dataset", "rule", "attention", "prompts", "length", "quantities"))
 """Where the doors differ from the classes: what a user leaves open is chosen by the model."""
-
-
-def check_batches(largest: int) -> None:
-    """Raise ValueError if no batch has two prompts that can exchange their layers; a lone last prompt is left out.
-
-    >>> check_batches(1)
-    Traceback (most recent call last):
-    ValueError: batch_size: expected 2 prompts or more in a batch, for ladder, which exchanges their layers, received 1
-    """
-    if largest == 1:
-        expected = "2 prompts or more in a batch, for ladder, which exchanges their layers"
-        raise errors.invalid("batch_size", expected, largest)
-
-
-def check_one_length(rule: str) -> None:
-    """Raise ValueError for whole prompts, by the rule that a file names: a report is on tokens, not on tenths.
-
-    >>> check_one_length("first")
-    """
-    if rule.startswith("whole"):
-        received = "whole ones; cut them with a --length, or plot their tenths"
-        raise errors.invalid("report", "prompts of one length", received)

@@ -12,7 +12,7 @@ from posbias.cli.options import MODEL, UNTRAINED, Running, group, named_model, w
 from posbias.files import check_output, check_partial
 from posbias.measure.biases import HELP, read_bias, read_design
 from posbias.measure.corpus import Corpus
-from posbias.settings import REPORTED, UNLESS_GIVEN, Opening, Settings, check_one_length
+from posbias.settings import UNLESS_GIVEN, Opening, Settings
 
 
 def register(app: typer.Typer) -> None:
@@ -33,9 +33,6 @@ def measure(
         ),
     ] = None,
     bias: Annotated[str, typer.Option(help=HELP)] = "none",
-    report: Annotated[
-        Path | None, typer.Option(help="Also write a report with figures and scores: one file (.html).")
-    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what it would take in memory, disk and time, from one prompt.")
     ] = False,
@@ -50,18 +47,12 @@ def measure(
 
     opening["model"] = named_model(subject, opening["model"])
     seed = measuring["seed"]
-    if report is not None and measuring["quantities"] is None and measuring["prompts"] != 1:
-        measuring |= REPORTED | {name: x for name, x in measuring.items() if x is not None and name in REPORTED}
     settings = choose_settings(None, measuring, untrained=untrained is not None)
     if position_bias is not None and untrained is None:
         raise errors.invalid("position_bias", "--untrained, for a network that is built with it", opening["model"])
     design = None if position_bias is None else read_design(position_bias)
     added = read_bias(bias)
-    if report is not None:
-        check_one_length(settings.rule)
     check_output(output, overwrite=running["overwrite"])
-    if report is not None:
-        check_output(report, ".html", "report", overwrite=running["resume"] or running["overwrite"])
     partial = check_partial(output, resume=running["resume"])
     source = choose_source(opening, untrained, seed)  # before anything heavy is loaded
     from posbias.measure import run
@@ -88,6 +79,4 @@ def measure(
     if run.find_rank()[0] == 0:
         write_results(output, results)
         typer.echo(f"{output}: {Measurement(results)!r}")
-        if report is not None:
-            typer.echo(f"{Measurement(results).report(report)}: report")
     partial.unlink(missing_ok=True)

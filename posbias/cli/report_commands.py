@@ -26,7 +26,7 @@ def report(
         typer.Argument(
             metavar="MODEL_OR_FILE",
             help="File of posbias measure (.nc); or a model to measure: directory, GGUF file, id on the hub, or "
-            "reference/NAME. What is not said here, posbias measure --report takes.",
+            "reference/NAME. What is not said here, posbias measure takes.",
         ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="HTML file to write (.html).")],

@@ -23,16 +23,7 @@ from posbias.rollout.token_bins import BAND, TokenBins
 class LayerSums:
     """Sum one layer's attention and content logits over prompts, and carry each prompt's rollout through the layer.
 
-    Parameters
-    ----------
-    H
-        Heads.
-    cells
-        How tokens are divided where matrices are kept; each its own cell where all of them are, as those of heads must.
-    device
-        Where the layer is, and the sums with it.
-    quantities
-        Names of :data:`~posbias.settings.QUANTITIES`; those that are no matter of attention are passed over.
+    Matrices of heads need cells of one token each; quantities that are no matter of attention are passed over.
     """
 
     def __init__(self, H: int, cells: TokenBins, device: torch.device, quantities: Collection[str]) -> None:

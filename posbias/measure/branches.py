@@ -28,23 +28,14 @@ MOST_PROMPTS = 16
 
 @dataclass(frozen=True)
 class Branches:
-    """Hold what the law of untrained networks needs beside kernels, under the names that files have."""
+    """Hold what the law needs beside kernels, as :data:`~posbias.measure.results.VARIABLES` says."""
 
     branch_gain: Float[np.ndarray, "T H"]
-    """c_{t,h} = ‖W_O W_V Γ‖_F/√d of each head, with what the norms around the attention multiply by, and what its
-    output is multiplied by on its way to the residual sum."""
-    branch_scale: Float[np.ndarray, "T n"]
-    """Root mean square over prompts of 1/σ_j, σ the denominator of the norm before attention, times that of a norm on
-    the way to the values; 1 where there is none."""
+    branch_scale: Float[np.ndarray, "T n"]  # times that of a norm on the way to the values
     output_scale: Float[np.ndarray, "T n"]
-    """The same of the norm after attention at the query, 1 where there is none."""
-    step_gain: Float[np.ndarray, "T cells cells"]
-    """K[j, j'], the mean over prompts of tr(J_j J_j'ᵀ)/d, J the Jacobian of the step without its skip; beyond the
-    number of cells its mean over the pairs of different tokens in a pair of cells, with ``step_size``."""
-    step_size: Float[np.ndarray, "T n"] | None
-    """K[j, j]; None where ``step_gain`` has it."""
+    step_gain: Float[np.ndarray, "T cells cells"]  # beyond the number of cells means over pairs of different tokens
+    step_size: Float[np.ndarray, "T n"] | None  # then of tokens with themselves
     parallel: Int[np.ndarray, "T"]
-    """1 where the step reads what the attention reads, else 0."""
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays by the names that files have."""

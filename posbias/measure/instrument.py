@@ -29,36 +29,16 @@ from posbias.models.weights import works_on
 
 @dataclass(frozen=True)
 class BatchReading:
-    """Hold what is seen of the prompts of a batch, all on the CPU.
+    """Hold what is seen of the prompts of a batch, all on the CPU."""
 
-    Parameters
-    ----------
-    lambda_frobenius
-        ‖a‖ / (‖x‖ + ‖a‖) with Frobenius norms over the sequence, for each prompt and layer.
-    lambda_token
-        The mean over tokens of ‖a_i‖ / (‖x_i‖ + ‖a_i‖).
-    norm_ratio
-        The largest ‖x_i‖ over the median one, for each prompt and layer.
-    influence
-        L2 norm of the gradient of the target with respect to each input embedding.
-    influence_signed
-        Gradient times input, summed over the embedding.
-    probability
-        The probability of the most likely next token after the last position.
-    target_value
-        What influence is a derivative of; that probability unless another target was given.
-    ladder
-        As ``influence``, by the layers of each rung and pairing; None where no rungs were asked for.
-    """
-
-    lambda_frobenius: Float[Tensor, "B T"]
-    lambda_token: Float[Tensor, "B T"]
-    norm_ratio: Float[Tensor, "B T"]
-    influence: Float[Tensor, "B n"]
-    influence_signed: Float[Tensor, "B n"]
-    probability: Float[Tensor, "B"]
-    target_value: Float[Tensor, "B"]
-    ladder: Float[Tensor, "B rungs P n"] | None = None
+    lambda_frobenius: Float[Tensor, "B T"]  # ‖a‖ / (‖x‖ + ‖a‖) with Frobenius norms over the sequence
+    lambda_token: Float[Tensor, "B T"]  # The mean over tokens of ‖a_i‖ / (‖x_i‖ + ‖a_i‖)
+    norm_ratio: Float[Tensor, "B T"]  # The largest ‖x_i‖ over the median one
+    influence: Float[Tensor, "B n"]  # L2 norm of the gradient of the target with respect to each input embedding
+    influence_signed: Float[Tensor, "B n"]  # Gradient times input, summed over the embedding
+    probability: Float[Tensor, "B"]  # Of the most likely next token after the last position
+    target_value: Float[Tensor, "B"]  # What influence is a derivative of; that probability unless another was given
+    ladder: Float[Tensor, "B rungs P n"] | None = None  # As ``influence``, by the layers of each rung and pairing
 
 
 Value = Callable[[Float[Tensor, "B v"]], Float[Tensor, "B"]]
@@ -78,18 +58,9 @@ class NotFinite(ValueError):
 
 
 class Instrument:
-    """Measure a decoder: make one from a model, then call :meth:`measure` batch by batch.
+    """Measure a decoder of a family with a row, with eager or fused attention, batch by batch.
 
-    Parameters
-    ----------
-    model
-        A causal language model of a supported family with eager attention or torch's fused one (sdpa), in evaluation
-        mode. Its parameters are taken out of differentiation.
-
-    Raises
-    ------
-    ValueError
-        For an unsupported architecture or attention.
+    The model is put into evaluation mode, and its parameters are taken out of differentiation.
     """
 
     def __init__(self, model: nn.Module) -> None:

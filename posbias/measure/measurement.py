@@ -16,7 +16,6 @@ from posbias import errors
 from posbias.comparison.pairs import Comparison, compare
 from posbias.files import check_writable
 from posbias.rollout.labelled import Profile
-from posbias.settings import check_one_length
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,7 +33,7 @@ class Measurement:
     Parameters
     ----------
     results
-        As :func:`~posbias.measure.results.read_results` or :func:`~posbias.measure.summary.read_summary` return it.
+        As :func:`~posbias.measure.results.read_results` returns it.
     """
 
     results: xr.Dataset
@@ -195,8 +194,9 @@ class Measurement:
         others = [beside] if isinstance(beside, Measurement) else [] if beside is None else list(beside)
         if not all(isinstance(other, Measurement) for other in others):
             raise errors.invalid("beside", "a measurement, or several; posbias.load reads a file", f"{beside!r:.60}")
-        for one in (self, *others):
-            check_one_length(str(one.results.attrs["rule"]))
+        if any(str(one.results.attrs["rule"]).startswith("whole") for one in (self, *others)):
+            received = "whole ones; cut them with a --length, or plot their tenths"
+            raise errors.invalid("report", "prompts of one length", received)
         tried = None if lookup is None else self._own_lookup(lookup)
         file = check_writable(check_path(path, ".html"))
         with extra("book"):
@@ -224,15 +224,11 @@ class Measurement:
             If it cannot be written.
         """
         from posbias.measure.results import write_results
-        from posbias.measure.summary import summarise, write_summary
+        from posbias.measure.summary import summarise
 
         file = check_path(path, ".nc")
-        if "summary" in self.results.attrs:
-            write_summary(file, self.results)
-        elif matrices or "prompt_length" in self.results or not self.variants:  # which have none
-            write_results(file, self.results)
-        else:
-            write_summary(file, summarise(self.results, prompts=prompts))
+        has_none = {"summary", "prompt_length"} & {*self.results, *self.results.attrs} or not self.variants
+        write_results(file, self.results if matrices or has_none else summarise(self.results, prompts=prompts))
         return file
 
     def to_pandas(self) -> pd.DataFrame:
@@ -315,19 +311,11 @@ def load(path: str | PathLike[str]) -> Measurement:
     with extra("measure"):
         from posbias import netcdf
         from posbias.lookup.file import LAYOUT
-        from posbias.measure.results import check_sizes, read_results, required
-        from posbias.measure.summary import read_summary
+        from posbias.measure.results import read_results
     file = check_path(path, ".nc")
-    attrs = netcdf.load(file).attrs
-    if LAYOUT in attrs:
+    if LAYOUT in netcdf.load(file).attrs:
         raise errors.invalid(str(file), "a measurement", "a lookup, which posbias.load_lookup and --lookup read")
-    results = read_summary(file) if "summary" in attrs else read_results(file)
-    wanted = required(("influence", "lambda_frobenius"), results.attrs)
-    missing = [name for name in wanted if name not in results]
-    if missing:
-        raise errors.invalid(str(file), "a measurement of a model", f"a file without {' and '.join(missing)}")
-    check_sizes(file, results)
-    return Measurement(results)
+    return Measurement(read_results(file, summaries=True))
 
 
 @contextmanager

@@ -22,18 +22,7 @@ FAILS = (ArithmeticError, AttributeError, LookupError, NotImplementedError, Runt
 
 
 class PlainInstrument(Instrument):
-    """Be an instrument that knows no layers: its readings have influence and the probability alone.
-
-    Parameters
-    ----------
-    model
-        A causal language model, whatever it is made of. Its parameters are taken out of differentiation.
-
-    Raises
-    ------
-    ValueError
-        If it takes no input embeddings.
-    """
+    """Be an instrument of any causal model that takes input embeddings: influence and the probability alone."""
 
     H = 0
 

@@ -111,7 +111,7 @@ ALWAYS = (
 )  # fmt: skip
 """Variables of every file: mixing, influence, and what the model does with positions."""
 
-MATRICES = {"query", "cell", "distance", "bin"}
+MATRICES = {"query", "cell", "distance", "key_cell", "bin"}
 """Dimensions of matrices: 32 bits are more than these hold."""
 WIDE = ("rollout_own", "ladder_prompts")
 """More of which 32 bits are kept."""
@@ -147,23 +147,18 @@ def write_results(path: Path, results: xr.Dataset) -> None:
     netcdf.write(path, results, encoding)
 
 
-def read_results(path: Path | str) -> xr.Dataset:
-    """Read a measurement into memory."""
+def read_results(path: Path | str, *, summaries: bool = False) -> xr.Dataset:
+    """Read a measurement into memory; the summary of one, which has less, where ``summaries`` will do."""
     results = load_layout(Path(path), "posbias_schema", SCHEMA, "a measurement")
-    if "summary" in results.attrs:
+    is_summary, alone = "summary" in results.attrs, results.attrs.get("quantities") == ",".join(ALONE)
+    if is_summary and not summaries:
         raise errors.invalid(str(path), "a complete measurement", "the summary of one")
-    missing = [name for name in required(ALWAYS, results.attrs) if name not in results]
-    missing += [name for name in required(ATTRIBUTES, results.attrs) if name not in results.attrs]
-    if missing:
+    names = ("influence", "lambda_frobenius") if is_summary else (*ALWAYS, *ATTRIBUTES)
+    wanted = [name for name in names if not (alone and name in (*OF_ROW, *OF_ROW_TOO))]
+    if missing := [name for name in wanted if name not in {*results, *results.attrs}]:
         raise errors.invalid(str(path), "a complete measurement", f"none of {', '.join(missing)}")
     check_sizes(Path(path), results)
     return results
-
-
-def required(names: tuple[str, ...], attrs: Mapping[Any, Any]) -> tuple[str, ...]:
-    """Return those of these names that a file with such attributes must have."""
-    alone = attrs.get("quantities") == ",".join(ALONE)
-    return tuple(name for name in names if not (alone and name in (*OF_ROW, *OF_ROW_TOO)))
 
 
 def check_sizes(path: Path, results: xr.Dataset) -> None:

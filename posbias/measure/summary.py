@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
-from posbias import errors, netcdf
-from posbias.measure.results import MATRICES, SCHEMA
-from posbias.netcdf import load
+from posbias.measure.results import MATRICES
 from posbias.predict import PREDICTORS, available, measured_cells, predict
 from posbias.rollout.order import stochastic_monotonicity
 
@@ -86,21 +82,3 @@ def shave(x: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
     cut = 23 - BITS
     bits = np.ascontiguousarray(x, dtype=np.float32).view(np.uint32)
     return ((bits + np.uint32(1 << (cut - 1))) & np.uint32((0xFFFFFFFF << cut) & 0xFFFFFFFF)).view(np.float32)
-
-
-def write_summary(path: Path, summary: xr.Dataset) -> None:
-    """Write a summary as netCDF, whole or not at all."""
-    packed = {"zlib": True, "complevel": 9, "shuffle": True}
-    encoding = {str(name): packed for name, x in summary.data_vars.items() if x.ndim > 0 and x.dtype.kind == "f"}
-    netcdf.write(path, summary, encoding)
-
-
-def read_summary(path: Path | str) -> xr.Dataset:
-    """Read a summary into memory."""
-    summary = load(Path(path))
-    if (
-        "summary" not in summary.attrs
-        or netcdf.integer_attribute(Path(path), summary.attrs, "posbias_schema") != SCHEMA
-    ):
-        raise errors.invalid(str(path), f"a summary of layout {SCHEMA}, saved without matrices", "another file")
-    return summary

@@ -23,21 +23,11 @@ MOST_PIECES = 6
 
 @dataclass(frozen=True)
 class Target:
-    """Say which number of the next token's distribution influence belongs to.
+    """Say which number of the next token's distribution influence belongs to."""
 
-    Parameters
-    ----------
-    token
-        ``top``, the likeliest token; ``next``, the one that follows in the text; or the id of one.
-    against
-        The id of another token, whose number is subtracted.
-    of
-        ``probability``, ``logit`` or ``log-probability``.
-    """
-
-    token: str | int = "top"
-    against: int | None = None
-    of: str = "probability"
+    token: str | int = "top"  # ``top``, the likeliest; ``next``, the one that follows in the text; or the id of one
+    against: int | None = None  # The id of another token, whose number is subtracted
+    of: str = "probability"  # or ``logit`` or ``log-probability``
 
     def value(self, logits: Float[Tensor, "B v"], following: Int[Tensor, "B"] | None = None) -> Float[Tensor, "B"]:
         """Return the number for each prompt of a batch; ``following`` are the tokens after them, for ``next``."""

@@ -72,7 +72,8 @@ class Traces:
 
         device = PartialState().device
         self.rows = {name: reduce(x.to(device), "sum").to(x.device) for name, x in self.rows.items()}
-        for one in (*self.layers, *self.own):
+        every: list[LayerSums | Quantity] = [*self.layers, *self.own]
+        for one in every:
             one.sums = {name: reduce(x.to(device), "sum").to(x.device) for name, x in one.sums.items()}
 
     def arrays(self, positions: Positions | None, shown: bool) -> dict[str, np.ndarray]:

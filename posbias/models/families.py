@@ -221,14 +221,6 @@ def _shared_one_after_another(attention: Any) -> tuple[int, int, int]:
     return config.num_attention_heads * size, config.num_key_value_heads * size, config.num_key_value_heads * size
 
 
-GROUPS: dict[str, Callable[[Any], tuple[int, int, int]]] = {
-    "head by head": _head_by_head,
-    "one after another": _one_after_another,
-    "one after another, shared": _shared_one_after_another,
-}
-"""Orders of a fused projection's outputs by names, for rows that are said in words."""
-
-
 def _gpt_bigcode_groups(attention: Any) -> tuple[int, int, int]:
     """Give all queries, then the one key and value that all heads share; head by head if none is shared."""
     size = attention.head_dim
@@ -380,18 +372,7 @@ FAMILIES: dict[str, Family] = {
 
 
 def register(row: Any) -> None:
-    """Add a row to :data:`FAMILIES`, for as long as Python runs.
-
-    Parameters
-    ----------
-    row
-        A :class:`Family`: where to look in its models. ``python -m posbias.models.check`` tries one.
-
-    Raises
-    ------
-    ValueError
-        For what is no row, and a name that has one already.
-    """
+    """Add a row to :data:`FAMILIES`, for as long as Python runs; ``python -m posbias.models.check`` tries one."""
     if not isinstance(row, Family):
         raise errors.invalid("row", "a Family", type(row).__name__)
     if row.name in FAMILIES:

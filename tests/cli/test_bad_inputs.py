@@ -84,7 +84,6 @@ WHOLE = rows(
     "measure P/bloom -o m.nc -d P/d.jsonl -N 2 --rule whole",
     {
         "-q kernels": ("quantities", "mixing and influence alone, for whole prompts", "kernels"),
-        "--report r.html": ("report", "prompts of one length"),
         "--field body": ("d.jsonl: row 1", "'body'"),
         "-N 13": ("d.jsonl", "13 prompts", "12 from 12 documents"),
     },
@@ -101,8 +100,6 @@ OUTPUTS = [
             f"{'m' * 300}.nc": ("mmm", os.strerror(errno.ENAMETOOLONG)),
             "P/begun.nc": ("begun.nc.partial", "give --resume"),
             "P/begun.nc --resume": ("begun.nc.partial", "intact partial sums"),
-            "m.nc --report r.txt": ("report", "r.txt"),
-            "m.nc --report P/folder.html": ("folder.html", "a directory"),
         },
     ),
     *rows("report P/good.nc -o", {"r.txt": ("output", "r.txt"), "no/r.html": "no/r.html"}),
