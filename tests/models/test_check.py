@@ -9,10 +9,10 @@ from transformers import AutoConfig
 from posbias.measure.instrument import Instrument
 from posbias.models import register
 from posbias.models.check import comparisons, main
-from posbias.models.families import FAMILIES, GROUPS
+from posbias.models.families import FAMILIES, _head_by_head, _one_after_another
 
 PERSIMMON = replace(
-    FAMILIES["llama"], name="persimmon", unrotated=None, projections=("query_key_value",), groups=GROUPS["head by head"]
+    FAMILIES["llama"], name="persimmon", unrotated=None, projections=("query_key_value",), groups=_head_by_head
 )
 WRONG = [
     ("granite", {"multiplier": lambda layer: 1.0}, "x + a"),
@@ -21,7 +21,7 @@ WRONG = [
     ("llama", {"parallel": True}, "x + a"),
     ("llama", {"output": "mlp"}, "x + a"),
     ("llama", {"scale": lambda attention: 0.1}, "scale"),
-    ("gpt2", {"groups": GROUPS["head by head"]}, "attention times values"),
+    ("gpt2", {"groups": _head_by_head}, "attention times values"),
     ("llama", {"projections": ("q_proj", "v_proj", "k_proj")}, "attention times values"),
     ("gemma2", {"fused": True}, "fused attention"),
     ("llama", {"norm": ("post_attention_layernorm",)}, "what attention reads"),
@@ -73,7 +73,7 @@ def test_a_row_that_is_registered_is_tried(table, tmp_path, capsys):
     assert main([str(tmp_path)]) == 2 and "persimmon, which has none" in capsys.readouterr().err
     register(PERSIMMON)
     assert main([str(tmp_path)]) == 0 and capsys.readouterr().out.endswith("the row agrees with the model\n")
-    table["persimmon"] = replace(PERSIMMON, groups=GROUPS["one after another"])
+    table["persimmon"] = replace(PERSIMMON, groups=_one_after_another)
     assert main([str(tmp_path)]) == 1
     out = capsys.readouterr().out
     assert "OFF, look at projections, groups" in out and out.endswith("the row DISAGREES with the model\n")
