@@ -161,7 +161,7 @@ def test_the_readme_says_in_words_what_the_chapters_say():
         f"replacing an average one ({number(real['real_use_replaced'])})",
         f"({float(real['real_contributions_first']):.1f} times the average, measured {float(real['real_first']):.1f})",
         f"contributions are {number(small['contributions_mean'], '.3f')} away on average",
-        f"layer shares {number(small['contributions_mean_layer'], '.3f')} (",
+        f"layer shares {number(glued('comparison')['comparison_mean_b'], '.3f')} (",
     ):
         assert sentence in prose
 
