@@ -68,7 +68,7 @@ class Part:
         """Return the settings of a measurement."""
         corpus = Corpus(str(wikitext), separator=ARTICLE) if self.text else Corpus("builtin")
         numbers = (self.prompts, self.length, self.batch_size)
-        how = {"rule": self.rule, "per_document": self.per_document}
+        how = {"rule": self.rule, "per_document": self.per_document, "dtype": "float32"}  # on a GPU too
         return Settings(source, corpus, *numbers, **how, kernel_size=max(self.length, KERNEL_SIZE))  # type: ignore[arg-type]
 
 

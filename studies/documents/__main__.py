@@ -30,14 +30,14 @@ def facts(places: int = 8, arms: str = "competing", task: str = "documents", **h
 
 PARTS = {
     "facts": part(facts(arms="not_competing,closed_book"), 40),
-    "plain": part(facts(form="plain"), 16),
-    "sharper": part(facts(temperature=0.8), 16),
-    "facts-4": part(facts(4), 16, 200),
-    "facts-16": part(facts(16), 10, 800),
+    "plain": part(facts(form="plain"), 40),
+    "sharper": part(facts(temperature=0.8), 40),
+    "facts-4": part(facts(4), 40, 200),
+    "facts-16": part(facts(16), 40, 800),
     "kv": part(facts(task="kv"), 40, 150),
     "kv-plain": part(facts(task="kv", form="plain"), 40, 150),
     "remedies": part(measure_remedies, 40),
-    "used": part(measure_used, 3),
+    "used": part(measure_used, 40),
 }
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ Row = Mapping[str, np.ndarray]
 @cache
 def open_session(source: Any) -> Session:
     """Return a session whose model is loaded once, for all parts that one process measures."""
-    return Session(Settings(source, Corpus("builtin"), 1, 2, 1))
+    return Session(Settings(source, Corpus("builtin"), 1, 2, 1, dtype="float32"))
 
 
 def measure_lookup(settings: Settings, task: Task) -> xr.Dataset:
@@ -167,7 +167,7 @@ def answer_value(answer: Sequence[int]) -> Callable[[Float[Tensor, "B m v"]], Fl
 
     def value(logits: Tensor) -> Tensor:
         z = logits if logits.ndim == 3 else logits[:, None]
-        return z.log_softmax(-1).gather(-1, tokens.expand(len(z), -1)[..., None])[..., 0].sum(-1)
+        return z.log_softmax(-1).gather(-1, tokens.to(z.device).expand(len(z), -1)[..., None])[..., 0].sum(-1)
 
     return value
 
@@ -179,8 +179,8 @@ def read_shares(instrument: Instrument, ids: Sequence[int], answer: Sequence[int
     prompt's last token, the first rolled out over layers, the second a mean over layers and heads.
     """
     n, last = len(ids), slice(len(ids) - 1, len(ids))
-    whole = torch.tensor([[*ids, *answer[:-1]]])
-    carried, attention = torch.zeros(1, whole.shape[1]), torch.zeros(n)
+    whole, device = torch.tensor([[*ids, *answer[:-1]]]), instrument.model.device
+    carried, attention = torch.zeros(1, whole.shape[1], device=device), torch.zeros(n, device=device)
     carried[0, last] = 1.0
 
     def see(reading: Reading) -> None:
@@ -192,7 +192,7 @@ def read_shares(instrument: Instrument, ids: Sequence[int], answer: Sequence[int
 
     found = instrument.measure(whole, see, None, answer_value(answer), len(answer))
     rows = (found.influence[0], found.influence_signed[0].abs(), carried[0], attention)
-    shares = (x[:n].double().numpy() for x in rows)
+    shares = (x[:n].double().cpu().numpy() for x in rows)
     return {way: x / x.sum() for way, x in zip(INPUT, shares, strict=True)}
 
 

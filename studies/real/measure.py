@@ -58,7 +58,8 @@ def measure_changes(
     queries; ``front`` are tokens before the prompt, which are not changed. What is not among ``places`` is nan.
     """
     n, f = len(ids), len(front)
-    whole = model(torch.cat([torch.tensor(front, dtype=ids.dtype), ids])[None], use_cache=True, logits_to_keep=1)
+    ids, others = ids.to(model.device), others.to(model.device)
+    whole = model(torch.cat([ids.new_tensor(front), ids])[None], use_cache=True, logits_to_keep=1)
     own = whole.logits[0, -1].softmax(-1)
     found, places = np.full(n, np.nan), range(n) if places is None else places
     for together in (places[k : k + BLOCK] for k in range(0, len(places), BLOCK)):
@@ -72,10 +73,10 @@ def measure_changes(
             rows = [torch.cat([row[: i - start], row[i - start + 1 :]]) for i, row in zip(together, rows, strict=True)]
         if way == "hidden":
             hidden = [f + i for i in together]
-            more["attention_mask"] = hiding_mask(hidden, f + start, f + n, whole.logits.dtype)
+            more["attention_mask"] = hiding_mask(hidden, f + start, f + n, whole.logits.dtype).to(model.device)
         cache = first_of(whole.past_key_values, f + start, len(together))
         changed = next_token(model, input_ids=torch.stack(rows), past_key_values=cache, **more)
-        found[list(together)] = (changed - own).abs().sum(-1) / 2
+        found[list(together)] = (changed - own).abs().sum(-1).cpu() / 2
     return found
 
 
@@ -84,7 +85,7 @@ def measure_gradient(model: Any, ids: Int[Tensor, "n"], front: Sequence[int] = (
     x = _embedded(model, ids, front).requires_grad_()
     next_token(model, inputs_embeds=x[None]).max().backward()
     assert x.grad is not None
-    return x.grad[len(front) :].norm(dim=-1).numpy()
+    return x.grad[len(front) :].norm(dim=-1).cpu().numpy()
 
 
 def measure_integrated(
@@ -103,18 +104,18 @@ def measure_integrated(
     token = int(ends[0].argmax())
     gradient = torch.zeros_like(x)
     for part in torch.arange(STEPS).add(0.5).div(STEPS).split(4):
-        path = (base + part[:, None, None] * (x - base)).requires_grad_()
+        path = (base + part.to(x)[:, None, None] * (x - base)).requires_grad_()
         next_token(model, inputs_embeds=path)[:, token].sum().backward()
         assert path.grad is not None
         gradient += path.grad.sum(0) / STEPS
-    found = ((x - base) * gradient).sum(-1)[f:]
+    found = ((x - base) * gradient).sum(-1)[f:].cpu()
     return found.numpy(), float(found.sum() - (ends[0] - ends[1])[token])
 
 
 def _embedded(model: Any, ids: Tensor, front: Sequence[int]) -> Tensor:
     """Return the embeddings of a prompt and of what stands before it, of which no gradient is known."""
-    whole = torch.cat([torch.tensor(front, dtype=ids.dtype), ids])
-    return model.get_input_embeddings()(whole).detach()
+    whole = torch.cat([ids.new_tensor(front), ids])
+    return model.get_input_embeddings()(whole.to(model.device)).detach()
 
 
 @torch.no_grad()
@@ -124,7 +125,7 @@ def measure_sink(model: Any, ids: Int[Tensor, "n"], behind: int = 64) -> dict[st
     ``norm`` is the norm of its residual over the median of the others', ``carried`` the same of what its values add,
     ‖W_O W_V x̂‖ with all heads; ``attention`` the mean share that queries from ``behind`` on give it.
     """
-    out = model(ids[None], output_attentions=True, output_hidden_states=True)
+    out = model(ids[None].to(model.device), output_attentions=True, output_hidden_states=True)
     norm: list[float] = []
     carried: list[float] = []
     for x, layer in zip(out.hidden_states, model.model.layers, strict=False):
@@ -140,4 +141,5 @@ def measure_sink(model: Any, ids: Int[Tensor, "n"], behind: int = 64) -> dict[st
 @torch.no_grad()
 def measure_heads(model: Any, ids: Int[Tensor, "B n"]) -> Float[np.ndarray, "B T H"]:
     """Return each head's attention to the first token, a mean over all queries; attention must be eager."""
-    return torch.stack([a[..., 0].mean(-1) for a in model(ids, output_attentions=True).attentions], dim=1).numpy()
+    attentions = model(ids.to(model.device), output_attentions=True).attentions
+    return torch.stack([a[..., 0].mean(-1) for a in attentions], dim=1).cpu().numpy()

@@ -39,7 +39,7 @@ def test_parts_add_up_to_what_layers_make(name, monkeypatch):
     model, ids, summed, made = make(name), prompts(2), {}, {}
     instrument = Instrument(model)
     assert Quantity.lacking(instrument) is None
-    monkeypatch.setattr(contributions, "ENTRIES", 5 * N * 32)  # so that there are several blocks of queries
+    monkeypatch.setitem(contributions.ENTRIES, "cpu", 5 * N * 32)  # so that there are several blocks of queries
 
     def kept(without, y, seen, own):
         summed.setdefault(layer, []).append(((y - without).sum(0), y))

@@ -28,8 +28,8 @@ from posbias.models.weights import works_on
 if TYPE_CHECKING:
     from posbias.measure.traces import Traces
 
-ENTRIES = 1 << 20
-"""Numbers of the parts that are held at a time, which stay in a core's cache; all of them are n² × d."""
+ENTRIES = {"cpu": 1 << 20, "cuda": 1 << 28}
+"""Numbers of the parts that are held at a time, of n² × d: what stays in a core's cache; few launches."""
 
 
 class Quantity(quantities.Quantity):
@@ -124,7 +124,7 @@ class LayerContributions:
         gain = multiplier(output, weight.mT) if is_norm(output) else None
         (B, _, n), d = reading.shape, len(weight)
         assert reading.stream is not None
-        rows = max(1, ENTRIES // (n * d))
+        rows = max(1, ENTRIES.get(weight.device.type, ENTRIES["cpu"]) // (n * d))
         for prompt in range(B):
             values, x = reading.values[prompt].float(), reading.stream[prompt].float()
             carried = (values @ maps * (times if gain is None else times * gain)).transpose(0, 1).contiguous()
