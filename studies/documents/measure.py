@@ -179,7 +179,7 @@ def read_shares(instrument: Instrument, ids: Sequence[int], answer: Sequence[int
     prompt's last token, the first rolled out over layers, the second a mean over layers and heads.
     """
     n, last = len(ids), slice(len(ids) - 1, len(ids))
-    whole, device = torch.tensor([[*ids, *answer[:-1]]]), instrument.model.device
+    whole, device = torch.tensor([[*ids, *answer[:-1]]]), instrument.devices()[-1]
     carried, attention = torch.zeros(1, whole.shape[1], device=device), torch.zeros(n, device=device)
     carried[0, last] = 1.0
 
