@@ -10,7 +10,7 @@ OTHER_PYTHON ?= $(lastword $(wildcard /usr/bin/python3.11 /usr/bin/python3.12 /u
 STUDY := $(BIN)/python -m studies
 RESTORED := $(patsubst %,studies/reference/models/%/model.safetensors,bloom-24 falcon-12 gpt2-12 llama-ntk-12 mistral-12 mpt-12 nope-12)
 
-.PHONY: help book chapters html conf test check unit shapes notebooks portable bench models measurements seeds seeds-measured real scratch lookup wheel clean
+.PHONY: help book chapters html conf pdf test check unit shapes notebooks portable bench models measurements seeds seeds-measured real scratch lookup wheel clean
 help: ## say what every target does
 	@grep -hE '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F'\t' '{printf "make %-15s %s\n", $$1, $$2}'
 
@@ -27,6 +27,9 @@ _build/html/index.html: $(PAGES) constraints.txt | .venv/book.stamp
 
 conf: .venv/book.stamp ## conf.py, the Sphinx configuration that _config.yml stands for: `sphinx-build -W -n . _build/sphinx` then builds the pages
 	$(BIN)/jupyter-book config sphinx .
+
+pdf: _build/html/index.html ## the afternoon's route as one file, _build/afternoon.pdf; needs chromium
+	$(BIN)/python -m bookkit pdf
 
 test: .venv/test.stamp ## everything that can fail; a part that fails does not stop the others
 	failed=0; for parts in "--jobs=2 --output-sync check html" unit notebooks; do $(MAKE) --keep-going $$parts || failed=1; done; exit $$failed

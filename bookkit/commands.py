@@ -50,6 +50,7 @@ def register(app: typer.Typer) -> None:
     app.command("portable")(portable)
     app.command("format")(format_chapters)
     app.command("explorer-data")(explorer_data)
+    app.command("pdf")(pdf)
 
 
 def failed(message: str) -> typer.Exit:
@@ -81,6 +82,13 @@ def book(
     stems = [outcome.stem for outcome in outcomes if outcome.status == "failed"]
     if stems:
         raise failed(f"these chapters failed, and their committed notebooks were kept: {', '.join(stems)}")
+
+
+def pdf() -> None:
+    """Print the afternoon's route as one file, _build/afternoon.pdf; the pages are built before."""
+    from bookkit.pdf import print_route
+
+    typer.echo(f"wrote {print_route(find_root())}")
 
 
 def run(

@@ -7,6 +7,7 @@ a preset does not say, the page has defaults for; ``book/assets/explorer/state.j
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -38,10 +39,7 @@ def standalone_page(root: Path, folder: Path) -> Path:
     ``folder`` gets ``book/explorer.html`` and ``_static/explorer``, as the built book has them.
     """
     source = root / "book" / "explorer.md"
-    _, opening, rest = source.read_text(encoding="utf-8").partition("```{raw} html\n")
-    body, closing, _ = rest.partition("\n```\n")
-    if not opening or not closing:
-        raise errors.invalid(str(source), "a block of raw HTML", "none")
+    body = "\n".join(re.findall(r"^```\{raw\} html\n(.*?)\n```$", source.read_text("utf-8"), re.MULTILINE | re.DOTALL))
     shutil.copytree(root / DATA.parent, folder / "_static" / "explorer", dirs_exist_ok=True)
     page = folder / "book" / "explorer.html"
     page.parent.mkdir(parents=True, exist_ok=True)
@@ -54,14 +52,40 @@ def standalone_page(root: Path, folder: Path) -> Path:
 def explorer_script(root: Path) -> str:
     """Return the script with the presets: JSON, a layer to a line, set as ``PosbiasPresets``."""
     entries = []
-    for preset in (*published_presets(), *reference_presets(root)):
-        diagonal, measured = preset.pop("diagonal"), preset.pop("measured")
+    for preset in (*measured_presets(root), *published_presets()):
+        diagonal, measured, curves = preset.pop("diagonal"), preset.pop("measured"), preset.pop("curves", {})
         lines = [f"  {json.dumps(name)}: {json.dumps(value)}," for name, value in preset.items()]
         rows = (f"[{','.join(_written(x, preset['single']) for x in row)}]" for row in diagonal)
         lines.append('  "diagonal": [\n' + ",\n".join(rows) + "\n  ],")
-        curve = "null" if measured is None else f"[{','.join(f'{x:.7g}' for x in measured)}]"
+        if curves:
+            drawn = ",\n".join(f'"{name}": {_curve(p / p.sum(), 5)}' for name, p in curves.items())
+            lines.append(f'  "curves": {{\n{drawn}\n  }},')
+        curve = "null" if measured is None else _curve(measured, 7)
         entries.append("{\n" + "\n".join(lines) + f'\n  "measured": {curve}\n}}')
-    return f"{HEADER}\nvar PosbiasPresets = [{', '.join(entries)}];\n"
+    told = json.dumps(documents(root), ensure_ascii=False).replace("}, {", "},\n{")
+    return f"{HEADER}\nvar PosbiasPresets = [{', '.join(entries)}];\nvar PosbiasDocuments = {told};\n"
+
+
+def _curve(p: Iterable[float], digits: int) -> str:
+    return f"[{','.join(f'{x:.{digits}g}' for x in p)}]"
+
+
+def documents(root: Path) -> list[dict[str, Any]]:
+    """Return contexts of eight documents, and what each did for the model's answer, by the document asked for."""
+    from posbias.lookup.contexts import make_contexts
+    from posbias.lookup.tasks import Task
+    from studies import results
+
+    kept, found = results.load("documents", root / "results")["smollm2.used"], []
+    contexts = make_contexts(Task("documents", kept.sizes["asked"]), kept.sizes["context"], "builtin", 0)
+    for k, context in enumerate(contexts):
+        asks = context.asks["competing"]
+        one = {"documents": asks[0].documents, "begin": [x.begin for x in asks], "answers": [x.answer for x in asks]}
+        one |= {"source": kept["source"][k].values.astype(int).tolist()}
+        ways = {"deletion": "removed", "influence": "influence", "contributions": "contributions"}
+        ways |= {"attention": "attention"}
+        found.append(one | {way: kept[name][k].values.astype(float).round(4).tolist() for way, name in ways.items()})
+    return found
 
 
 def _written(x: float, single: bool) -> str:
@@ -102,26 +126,34 @@ def published_presets() -> Iterator[dict[str, Any]]:
         }
 
 
-def reference_presets(root: Path) -> Iterator[dict[str, Any]]:
-    """Yield the reference models as measured on the held-out text that comes with the package.
+def measured_presets(root: Path) -> Iterator[dict[str, Any]]:
+    """Yield SmolLM2 on Wikipedia, then the reference models on the held-out text that comes with the package.
 
     λ is read from Frobenius norms, as in the chapter on mixing, and content is the measured diagonal less the rest.
     """
     from studies import results
 
-    kept = results.load("models", root / "results")
-    for name in REFERENCE:
-        x = kept[f"{name}.builtin"]
+    of_all = {study: results.load(study, root / "results") for study in ("real", "models", "contributions", "ladder")}
+    for name in ("smollm2", *REFERENCE):
+        large = name == "smollm2"
+        x = of_all["real"][f"{name}.wiki-256"] if large else of_all["models"][f"{name}.builtin"]
+        if large:
+            curves = {"contributions": x["rollout"].sel(variant="contributions")}
+            curves |= {"value-maps": x["rollout"].sel(variant="vectors")}
+        else:
+            shares = of_all["contributions"][f"{name}.shares"]["profile"]
+            curves = {"contributions": shares.sel(prediction="contributions")}
+            curves |= {"value-maps": of_all["ladder"][f"{name}.rungs"]["rung_mean"].sel(rung="vectors")}
         slopes, (window,) = x["slopes"].values.astype(np.float64), set(x["window"].values.tolist())
         if (slopes != slopes[0]).any():
             raise errors.invalid(name, "the same slopes in every layer", "others")
         rule, scale = slope_rule(slopes[0], x.sizes["head"])
         diagonal = (x["content_diagonal"] - x["content_offdiagonal"]).values.astype(np.float64).round(7)
         yield {
-            "name": f"reference-{name}",
-            "label": name,
-            "collection": "reference",
-            "source": "mixing, content and influence as measured on held-out text",
+            "name": name if large else f"reference-{name}",
+            "label": "SmolLM2" if large else name,
+            "collection": "pretrained" if large else "reference",
+            "source": f"mixing, content and influence as measured on {'Wikipedia' if large else 'held-out text'}",
             "length": int(x.attrs["length"]),
             "heads": x.sizes["head"],
             "slopes": rule,
@@ -131,6 +163,7 @@ def reference_presets(root: Path) -> Iterator[dict[str, Any]]:
             "single": False,
             "lambda": x["lambda_frobenius"].values.astype(np.float64).round(7).tolist(),
             "diagonal": diagonal,
+            "curves": {curve: p.values.astype(np.float64) for curve, p in curves.items()},
             "measured": x["influence"].values.astype(np.float64),
         }
 

@@ -14,21 +14,24 @@ from bookkit.explorer import (
     DATA,
     REFERENCE,
     explorer_script,
+    measured_presets,
     published_presets,
-    reference_presets,
     standalone_page,
 )
-from posbias.comparison.distances import normalised_wasserstein
+from posbias.comparison.distances import normalised_wasserstein, spearman, total_variation, unit
+from posbias.measure.measurement import Measurement
 from posbias.rollout import masks, schedules
 from posbias.rollout.influence import influence_profile
 from posbias.rollout.kernels import attention_kernel
 from posbias.rollout.logits import alibi_slopes, geometric_slopes
-from posbias.rollout.profiles import mean_position, read_profile, u_shape
+from posbias.rollout.profiles import mean_position, read_profile, u_shape, write_profile
 from posbias.rollout.structured import biased_kernels, structured_kernels
 from posbias.rollout.untrained import untrained_profile
 from studies.published import numbers
+from studies.results import load
 
 pytest.importorskip("selenium.webdriver")
+from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select, WebDriverWait
@@ -120,7 +123,7 @@ BIASES = {
 
 @cache
 def presets():
-    return {preset["name"]: preset for preset in (*published_presets(), *reference_presets(ROOT))}
+    return {preset["name"]: preset for preset in (*published_presets(), *measured_presets(ROOT))}
 
 
 def predicted(**fields):
@@ -369,14 +372,80 @@ def test_published_presets_give_the_published_predictions(engine):
 
 
 def test_page_opens_with_prediction_beside_measurement(driver, show):
-    show()
-    assert driver.execute_script("return PosbiasExplorer.state.model") == "bloom"
+    show("#model=bloom")
     measured = np.array(driver.execute_script("return Array.from(PosbiasExplorer.drawn.measured)"))
-    assert np.abs(measured - numbers.measured_profile()).max() < 1e-8
-    legend = driver.find_element(By.CLASS_NAME, "explorer-legend").text
-    assert "rollout" in legend and "measured" in legend and "trough" in legend
-    distance = normalised_wasserstein(profile(driver), numbers.measured_profile())
-    assert f"Wasserstein distance {distance:.3f}" in driver.find_element(By.CLASS_NAME, "explorer-words").text
+    assert np.abs(measured - numbers.measured_profile()).max() < 1e-8 and "trough" in legend(driver)
+    show()
+    state = driver.execute_script("return PosbiasExplorer.state")
+    assert (state["model"], state["axis"], state["beside"]) == ("smollm2", "log", "both")
+    x = load("real")["smollm2.wiki-256"]
+    kept = {"measured": x["influence"], "contributions": x["rollout"].sel(variant="contributions")}
+    kept |= {"maps": x["rollout"].sel(variant="vectors")}
+    for name, p in kept.items():
+        assert np.abs(thin(driver, name) - p.values).max() < 1e-5
+    kept["profile"] = profile(driver)
+    q = kept.pop("measured").values
+    for p in map(np.asarray, kept.values()):
+        said = f"W₁ {normalised_wasserstein(unit(p), q):.3f}, total variation {total_variation(unit(p), q):.3f}, rank "
+        said += f"{float(f'{spearman(p, q):.2g}'):g}".replace("-", "−")
+        assert said in driver.find_element(By.CLASS_NAME, "explorer-words").text
+    assert all(name in legend(driver) for name in ("rollout", "measured", "contributions", "value maps"))
+    choose(driver, "beside", "contributions")
+    assert "value maps" not in legend(driver) and errors(driver) == []
+
+
+def give(driver, file):
+    """Drop a file on the page, as its field takes one, and return what the page says of it."""
+    before = driver.execute_script("return PosbiasExplorer.redraws")
+    element(driver, "file").send_keys(str(file))
+    hint = driver.find_element(By.CSS_SELECTOR, ".explorer-own [role=status]")
+    WebDriverWait(driver, 10).until(lambda d: file.name in hint.text or "Not shown" in hint.text)
+    if file.name in hint.text:
+        WebDriverWait(driver, 10).until(lambda d: d.execute_script("return PosbiasExplorer.redraws") > before)
+    return hint.text
+
+
+def test_a_measurement_of_ones_own_is_drawn(driver, show, tmp_path):
+    show()
+    results = load("models")["bloom-8.builtin"]
+    Measurement(results).to_pandas().to_csv(tmp_path / "mine.csv")
+    write_profile(tmp_path / "short.csv", np.arange(1, 41) / 820)
+    (tmp_path / "none.csv").write_text("a,b\n1,2\n")
+    assert give(driver, tmp_path / "mine.csv") == "mine.csv: 256 tokens, drawn as measured."
+    assert np.abs(thin(driver, "measured") - unit(results["influence"].values)).max() < 1e-9
+    assert "mine.csv" in legend(driver) and "contributions" not in legend(driver)
+    assert give(driver, tmp_path / "short.csv").startswith("short.csv: 40 tokens")
+    assert profile(driver).size == 40 and np.abs(thin(driver, "measured") - np.arange(1, 41) / 820).max() < 1e-12
+    assert "expected a column measured or probability, received a,b" in give(driver, tmp_path / "none.csv")
+    after(driver, driver.find_element(By.XPATH, "//button[text()='Without it']").click)
+    assert not thin(driver, "measured").size and errors(driver) == []
+
+
+def test_documents_are_coloured_by_what_each_did(driver, show):
+    show()
+    used = load("documents")["smollm2.used"]
+
+    def shown():
+        return [x.text for x in driver.find_elements(By.CLASS_NAME, "explorer-document-value")]
+
+    def put(name, value):
+        script = "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input'))"
+        driver.execute_script(script, element(driver, f"documents-{name}"), str(value))
+
+    for gold in range(8):
+        put("asked", gold + 1)
+        assert shown() == [f"{max(0, -x):.1f}" for x in used["removed"].values[0, gold].astype(float).round(4)]
+        cards = driver.find_elements(By.CLASS_NAME, "explorer-document")
+        assert [k for k, card in enumerate(cards) if "asked for" in card.text] == [gold]
+        source = [k for k, card in enumerate(cards) if "answer given" in card.text]
+        assert source == [int(used["source"].values[0, gold])]
+    put("prompt", 1)
+    put("way", "influence")
+    put("by", "place")
+    values = used["influence"].values[1].astype(float).round(4)
+    assert shown() == [f"× {x:.2f}" for x in values[7] / values[:7].mean(0)]
+    driver.find_elements(By.CLASS_NAME, "explorer-document")[2].click()
+    assert element(driver, "documents-asked").get_attribute("value") == "3"
     assert errors(driver) == []
 
 
@@ -399,7 +468,7 @@ def test_links_bring_settings_back(engine):
 def test_defaults_of_the_page_are_those_that_it_prints(engine):
     initial = engine.execute_script("return PosbiasState.initialState(null)")
     assert {name: tuple(x) if isinstance(x, list) else x for name, x in initial.items()} == {
-        "model": "", "axis": "linear", **DEFAULTS
+        "model": "", "axis": "log", "beside": "none", **DEFAULTS
     }  # fmt: skip
     table = dict(re.findall(r"^\| (`[^|]*) \|.*\| ([^|]*) \|$", (ROOT / "book" / "explorer.md").read_text(), re.M))
     for names, values in table.items():
@@ -414,7 +483,7 @@ REFUSED = {
     "#depth=3.5": "an integer from 1 to 100",
     "#length=1e9": "an integer from 4 to 4096",
     "#lambda=": "a number from 0 to 1",
-    "#model=gpt": "one of falcon-rw-7b, mpt-7b",
+    "#model=gpt": "falcon-rw-7b, mpt-7b",
     "#mixing=model": "one of constant, decay without a model",
     "#encoding=log-position&alpha=-1": "a number from -0.99 to 99",
     "#encoding=flat&mask=window": "one of causal with encoding=flat",
@@ -618,7 +687,7 @@ def test_keyboard_alone(driver, show):
     body = driver.switch_to.active_element
     reached = []
     for _ in range(60):
-        body.send_keys(Keys.TAB)
+        ActionChains(driver).send_keys(Keys.TAB).perform()  # to a file's field, send_keys gives a file
         body = driver.switch_to.active_element
         reached.append(body.get_attribute("id") or body.text)
         if reached[-1] == "explorer-depth":
@@ -697,7 +766,9 @@ def contrast(a, b):
 def test_contrast(driver, show, theme):
     show()
     driver.execute_script("document.documentElement.dataset.theme = arguments[0]", theme)
-    least = dict.fromkeys(["soft", "accent", "profile", "measured", "all", "sizes", "uniform"], 4.5) | {
+    least = dict.fromkeys(
+        ["soft", "accent", "profile", "measured", "contributions", "maps", "all", "sizes", "uniform"], 4.5
+    ) | {
         "text": 7,
         "line": 3,
     }
@@ -711,7 +782,7 @@ def test_contrast(driver, show, theme):
 @pytest.mark.parametrize(
     "hash_",
     [
-        "#depth=3.5&colour=1&axis=log&mask=window&content=diagonal&mixing=decay&slopes=one&off=mask,residual",
+        "#depth=3.5&colour=1&axis=linear&mask=window&content=diagonal&mixing=decay&slopes=one&off=mask,residual",
         "#encoding=flat&tau=4.8&depth=24&lambda=0.2&length=2048&content=diagonal&law=untrained",
     ],
 )

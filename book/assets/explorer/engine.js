@@ -944,6 +944,26 @@
   }
 
   /** What posbias compare reads: a header, then one line for each position, counted from 0. */
+  function totalVariation(p, q) {
+    return p.reduce((sum, x, i) => sum + Math.abs(x - q[i]), 0) / 2;
+  }
+
+  /** Spearman's rank correlation; equal values share their ranks, and a constant has none. */
+  function spearman(p, q) {
+    const ranks = (values) => {
+      const order = Array.from(values.keys()).sort((i, j) => values[i] - values[j]);
+      const found = new Float64Array(values.length);
+      for (let i = 0, j; i < order.length; i = j) {
+        for (j = i; j < order.length && values[order[j]] === values[order[i]]; j++);
+        for (let k = i; k < j; k++) found[order[k]] = (i + j - values.length) / 2; // about the middle rank
+      }
+      return found;
+    };
+    const [a, b] = [ranks(p), ranks(q)];
+    const product = (x, y) => x.reduce((sum, value, i) => sum + value * y[i], 0);
+    return product(a, b) / Math.sqrt(product(a, a) * product(b, b));
+  }
+
   function profileText(p) {
     return ["token_position,probability", ...Array.from(p, (x, j) => `${j},${x}`)].join("\n") + "\n";
   }
@@ -951,7 +971,8 @@
   const api = {
     alibiSlopes, geometricSlopes, constantMixing, decayingMixing, influenceProfile, untrainedProfile, influence,
     influenceSteps, hopDistribution, squaredMixing, operations, affordable, longest, exponentialIntegral,
-    exponentialIntegralInverse, limitingMean, meanPosition, uShape, wasserstein, profileText, refuse,
+    exponentialIntegralInverse, limitingMean, meanPosition, uShape, wasserstein, totalVariation, spearman,
+    profileText, refuse,
   };
   if (typeof module !== "undefined" && module.exports) module.exports = api;
   root.PosbiasEngine = api;

@@ -5,7 +5,7 @@
   const engine = window.PosbiasEngine;
   const scheme = window.PosbiasState;
   const presets = window.PosbiasPresets;
-  const START = "#model=bloom"; // what a page without settings in its address shows
+  const START = "#model=smollm2"; // what a page without settings in its address shows
   const SLOW = 4e7; // operations from which a redraw waits until the slider rests
   const AT_ONCE = 1e8; // the most that are done in one go: a longer drawing goes on between what the reader does
   const SLICE = 25; // milliseconds of it at a time
@@ -41,12 +41,13 @@
     length: ["Length", "tokens n"],
     law: ["Law", "", { aligned: "aligned: sizes", untrained: "untrained: squares" }],
     axis: ["Influence axis", "", { linear: "linear", log: "logarithmic" }],
+    beside: ["Curves beside", "", { none: "none", contributions: "contributions", "value-maps": "value maps", both: "both" }],
   };
   const GROUPS = [
     ["Layers", ["depth", "mixing", "lambda", "lambda0", "beta"]],
     ["Position", ["encoding", "slope", "alpha", "tau", "match", "heads", "slopes", "scale"]],
     ["Mask and length", ["mask", "width", "length"]],
-    ["Content and axis", ["content", "diagonal", "axis"]],
+    ["Content and curves", ["content", "diagonal", "axis", "beside"]],
   ];
   const FORCE_TEXT = {
     mask: ["Causal mask", "off: every token sees all others"],
@@ -68,6 +69,7 @@
 
   let state;
   let drawn = null; // what the plot shows: law, profile, all (with all forces, if one is off), sizes, measured, lambda
+  let own = null; // curves of a file that the reader gave: measured, contributions, value-maps
   let unfinished = false; // whether the law of untrained networks is still being computed
   let waiting = 0;
   let resting = 0;
@@ -145,7 +147,7 @@
     const select = make("select", { id });
     if (field.name === "model") {
       select.append(make("option", { value: "" }, "no model"));
-      for (const [collection, title] of [["published", "Published models"], ["reference", "Reference models"]]) {
+      for (const [collection, title] of [["pretrained", "A model that people use"], ["published", "Published models"], ["reference", "Reference models"]]) {
         const there = presets.filter((preset) => preset.collection === collection);
         const options = there.map((preset) => make("option", { value: preset.name }, preset.label));
         select.append(make("optgroup", { label: title }, ...options));
@@ -207,6 +209,8 @@
   const linkField = make("input", { type: "text", readonly: true, id: "explorer-link" });
   const copied = make("span", { role: "status", class: "explorer-hint" });
   const source = make("p", { class: "explorer-hint explorer-source" });
+  const fileField = make("input", { type: "file", id: "explorer-file", accept: ".csv,text/csv" });
+  const fileHint = make("span", { class: "explorer-hint", role: "status" }, "A CSV; it stays in this browser.");
   const lawHint = make("p", { class: "explorer-hint" });
   const maskHint = make("p", { class: "explorer-hint", id: "explorer-mask-hint" }, "Causal only: α log j and flat logits are for causal attention.");
   const contentHint = make("p", { class: "explorer-hint", id: "explorer-content-hint" }, "Flat logits hide every token from itself, and with it what content adds there: it has no effect.");
@@ -250,9 +254,42 @@
       button("All defaults", () => apply(scheme.format(scheme.initialState(null), presets))),
       make("label", { for: "explorer-link" }, "Link to this view"), linkField, button("Copy link", copyLink), copied,
     );
-    place.replaceChildren(refusedBox, figure, note, words, form, spoken, tools);
+    const file = make("div", { class: "explorer-tools explorer-own" }, make("label", { for: "explorer-file" }, "A measurement of your own"),
+      fileField, fileHint, button("Without it", () => take(null)));
+    fileField.addEventListener("change", () => fileField.files[0] && takeFile(fileField.files[0]));
+    place.addEventListener("dragover", (event) => event.preventDefault());
+    place.addEventListener("drop", (event) => {
+      event.preventDefault();
+      if (event.dataTransfer.files[0]) takeFile(event.dataTransfer.files[0]);
+    });
+    place.replaceChildren(refusedBox, figure, note, words, file, form, spoken, tools);
     place.tabIndex = -1;
     reader.addEventListener("input", () => read(Number(reader.value), true));
+  }
+
+  /* ------------------------------------------------------------------ a file of the reader's */
+
+  async function takeFile(file) {
+    try {
+      take({ name: file.name, ...scheme.readCurves(await file.text()) });
+    } catch (error) {
+      fileHint.textContent = `Not shown: ${error.message}.`;
+    }
+  }
+
+  function take(curves) {
+    own = curves;
+    fileHint.textContent = own ? `${own.name}: ${own.measured.length} tokens, drawn as measured.` : "A CSV; it stays in this browser.";
+    if (!own) fileField.value = "";
+    change(own ? { length: own.measured.length } : {});
+  }
+
+  const isOwn = () => own && own.measured.length === state.length;
+
+  /** What is drawn beside the rollout, by the names of CURVES. */
+  function beside() {
+    const { contributions = null, "value-maps": maps = null } = isOwn() ? own : scheme.besideOf(state, presets);
+    return { contributions, maps };
   }
 
   /* ------------------------------------------------------------------ state in, state out */
@@ -394,7 +431,8 @@
       profile: yield* engine.influenceSteps(settings),
       all: all ? yield* engine.influenceSteps(all) : null,
       sizes: law === "untrained" ? engine.influenceProfile(settings) : null,
-      measured: scheme.measuredOf(state, presets),
+      measured: isOwn() ? own.measured : scheme.measuredOf(state, presets),
+      ...beside(),
       lambda: settings.lambda,
       bias: settings.bias,
     };
@@ -460,7 +498,11 @@
     note.hidden = !text;
   }
 
-  const describeDrawn = () => scheme.describe(drawn.profile, drawn.lambda, drawn.measured, drawn.sizes, drawn.bias);
+  function describeDrawn() {
+    const { profile, lambda, measured, sizes, bias, contributions, maps } = drawn;
+    const others = Object.entries({ Contributions: contributions, "Value maps": maps }).filter(([, curve]) => curve);
+    return scheme.describe(Array.from(profile), lambda, measured, sizes, bias, Object.fromEntries(others));
+  }
 
   function showWords() {
     const pairs = describeDrawn();
@@ -476,6 +518,8 @@
     ["uniform", "uniform 1/n", [2, 4], 1],
     ["all", "with all forces", [], 1.5],
     ["sizes", "adding sizes", [], 1.5],
+    ["maps", "value maps", [2, 3], 1.75],
+    ["contributions", "contributions", [10, 3, 2, 3], 1.75],
     ["measured", "measured", [7, 4], 1.75],
     ["profile", "rollout", [], 2.25],
   ];
@@ -590,7 +634,7 @@
     if (plot) plot.setData(dataOf());
     else makePlot();
     const there = CURVES.filter(([name]) => name === "uniform" || curveOf(name));
-    const entries = there.map(([name, label]) => make("li", { class: `explorer-curve-${name}` }, name === "profile" ? ownLabel() : label));
+    const entries = there.map(([name, label]) => make("li", { class: `explorer-curve-${name}` }, name === "profile" ? ownLabel() : name === "measured" && isOwn() ? own.name : label));
     const marks = [make("li", { class: "explorer-mark-mean" }, "mean position")];
     if (engine.uShape(drawn.profile).present) marks.unshift(make("li", { class: "explorer-mark-trough" }, "trough"));
     legend.replaceChildren(...entries.reverse(), ...marks);
@@ -710,7 +754,7 @@
     redraws: 0,
     get state() { return state; },
     get drawn() { return drawn; },
-    csv, picture, change,
+    csv, picture, change, take,
   };
   window.PosbiasExplorer = page;
 

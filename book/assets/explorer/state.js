@@ -25,7 +25,8 @@
      length     tokens, 4 to 4096
      off        forces switched off, with commas between: mask, residual, position, content
      law        aligned or untrained: contributions of different layers added as sizes, or as squares
-     axis       linear or log: the axis of influence */
+     axis       log or linear: the axis of influence
+     beside     none, contributions, value-maps or both: predictions that were made of the model itself, as curves */
 (function (root) {
   "use strict";
 
@@ -55,7 +56,8 @@
     { name: "length", kind: "number", whole: true, factor: true, min: 4, max: 4096, initial: 256 },
     { name: "off", kind: "set", options: FORCES, initial: [] },
     { name: "law", kind: "choice", options: ["aligned", "untrained"], initial: "aligned" },
-    { name: "axis", kind: "choice", options: ["linear", "log"], initial: "linear" },
+    { name: "axis", kind: "choice", options: ["log", "linear"], initial: "log" },
+    { name: "beside", kind: "choice", options: ["none", "contributions", "value-maps", "both"], initial: "none" },
   ];
   const BY_NAME = new Map(FIELDS.map((field) => [field.name, field]));
 
@@ -79,6 +81,7 @@
       width: preset.window || BY_NAME.get("width").initial,
       content: "all",
       length: preset.length,
+      beside: preset.curves ? "both" : "none",
     });
   }
 
@@ -111,13 +114,14 @@
     const causal = CAUSAL_ONLY.includes(encoding);
     if (causal && field.name === "mask") return ["causal"];
     if (causal && field.name === "off") return field.options.filter((o) => o !== "mask");
+    if (field.name === "beside" && !(preset && preset.curves)) return ["none"];
     return field.options.filter((o) => preset || !(o === "model" || o === "mean" || o === "all"));
   }
 
   /** A field's value, or undefined and what was expected. */
   function valueOf(field, text, preset, encoding) {
     const there = field.kind === "number" ? [] : optionsOf(field, preset, encoding);
-    const why = ["mask", "off"].includes(field.name) ? ` with encoding=${encoding}` : " without a model";
+    const why = ["mask", "off"].includes(field.name) ? ` with encoding=${encoding}` : " without a model that has others";
     if (field.kind === "choice") {
       if (there.includes(text)) return [text];
       return [undefined, `one of ${there.join(", ")}${field.options.includes(text) ? why : ""}`];
@@ -141,6 +145,7 @@
       next.mask = "causal";
       next.off = next.off.filter((force) => force !== "mask");
     }
+    if (!preset || !preset.curves) next.beside = "none";
     if (!preset) {
       next.model = "";
       if (next.mixing === "model") next.mixing = "constant";
@@ -245,6 +250,32 @@
     return preset && preset.measured && preset.measured.length === state.length ? preset.measured : null;
   }
 
+  /** Predictions beside the rollout, by name, if the model has them and the lengths agree. */
+  function besideOf(state, presets) {
+    const { curves } = presetOf(state, presets) || {};
+    const asked = Object.entries(curves || {}).filter(([name]) => ["both", name].includes(state.beside));
+    return Object.fromEntries(asked.filter(([, curve]) => curve.length === state.length));
+  }
+
+  /** The curves in a text: a profile as `posbias rollout` writes it, or a measurement as a table (to_pandas, to_csv). */
+  function readCurves(text) {
+    const [header, ...lines] = text.trim().split(/\r?\n/).map((line) => line.split(","));
+    const refuse = (expected, received) => { throw engine.refuse("file", expected, received); };
+    const column = (names) => {
+      const at = header.findIndex((name) => names.includes(name.trim()));
+      if (at < 0) return null;
+      const values = lines.map((line) => Number(line[at]));
+      const total = values.reduce((sum, x) => sum + x, 0);
+      if (!(total > 0) || values.some((x) => !(x >= 0))) refuse("shares that are numbers of at least 0", header[at]);
+      return values.map((x) => x / total);
+    };
+    const measured = column(["measured", "probability"]);
+    const { min, max } = BY_NAME.get("length");
+    if (!measured) refuse("a column measured or probability", header.join(",").slice(0, 60));
+    if (lines.length < min || lines.length > max) refuse(`${min} to ${max} tokens`, lines.length);
+    return { measured, contributions: column(["contributions"]), "value-maps": column(["value-maps"]) };
+  }
+
   /* ------------------------------------------------------------------ in words */
 
   const RAISED = { "-": "⁻", 0: "⁰", 1: "¹", 2: "²", 3: "³", 4: "⁴", 5: "⁵", 6: "⁶", 7: "⁷", 8: "⁸", 9: "⁹" };
@@ -284,7 +315,7 @@
 
   /** Term and description of what the profile p shows, for the list below the plot and for screen readers. `sizes` is
       what adding sizes gives, where p is the law of untrained networks. */
-  function describe(p, lambda, measured, sizes, bias) {
+  function describe(p, lambda, measured, sizes, bias, beside = {}) {
     const n = p.length;
     const shape = engine.uShape(p);
     const mean = engine.meanPosition(p);
@@ -298,25 +329,26 @@
       ["Trough", trough],
       ["Last token", `${share(p[n - 1])}, ${times(p[n - 1] * n)}`],
       ["Mean position", `${mean.toFixed(3)}, where 0 is the first token and 1 the last`],
-      ["To the uniform 1/n", `Wasserstein distance ${engine.wasserstein(p, p.map(() => 1 / n)).toFixed(4)}`],
+      ["To the uniform 1/n", `distance ${engine.wasserstein(p, p.map(() => 1 / n)).toFixed(4)}`],
       ["Total mixing", mixingInWords(lambda, sizes)],
     ];
     if (bias) found.push(["Position logits", biasInWords(bias, lambda, n, sizes)]);
     if (sizes) {
       const gap = engine.wasserstein(p, sizes).toFixed(3);
-      const far = `mean position ${engine.meanPosition(sizes).toFixed(3)}, Wasserstein distance ${gap}`;
+      const far = `mean position ${engine.meanPosition(sizes).toFixed(3)}, distance ${gap}`;
       found.push(["Untrained", `squares are added over sets of layers; adding sizes instead: ${far}`]);
     }
     if (measured) {
-      const gap = engine.wasserstein(p, measured).toFixed(3);
-      found.push(["To the measured curve", `Wasserstein distance ${gap}; its mean position is ${engine.meanPosition(measured).toFixed(3)}`]);
+      const near = (q) => `W₁ ${engine.wasserstein(q, measured).toFixed(3)}, total variation ${engine.totalVariation(q, measured).toFixed(3)}, rank ${digits(engine.spearman(q, measured), 2)}`;
+      found.push(["To the measured curve", near(p)]);
+      for (const [name, q] of Object.entries(beside)) found.push([`${name}, to it`, near(q)]);
     }
     return found;
   }
 
   const api = {
     FIELDS, FORCES, CAUSAL_ONLY, parse, format, fitted, initialState, presetOf, optionsOf, settingsOf, presentForces, hidesDiagonal,
-    matching, measuredOf, describe, share,
+    matching, measuredOf, besideOf, readCurves, describe, share,
   };
   if (typeof module !== "undefined" && module.exports) module.exports = api;
   root.PosbiasState = api;
