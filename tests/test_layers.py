@@ -41,8 +41,8 @@ BUDGETS = {
     "posbias/cli": (740, "600 are planned: a ceiling until then; a dry run of explain"),
     "posbias": (14487, "11,000 are planned: a ceiling until then"),
     "studies": (16310, "16,000 are planned: a ceiling until then; copying, contributions, use, what rungs need"),
-    "bookkit": (2560, "2,400 are planned; how a figure is kept in words came from posbias"),
-    "tests": (18604, "16,000 are planned: a ceiling until then"),
+    "bookkit": (2665, "2,400 are planned; figures in words came from posbias; the explorer's documents, one PDF"),
+    "tests": (18675, "16,000 are planned: a ceiling until then; a file given to the explorer, one PDF"),
 }  # fmt: skip
 """Most lines of a folder's files, those of folders in it too; and why, where they are more than was planned."""
 SLACK = 1.05
