@@ -159,6 +159,7 @@ def test_the_readme_says_in_words_what_the_chapters_say():
         f"against {number(real['real_attention_rank'], '+.2f')} for measured attention",
         f"gradient is {float(real['real_use_gradient']):.1f} times the average",
         f"replacing an average one ({number(real['real_use_replaced'])})",
+        f"numbers are {float(real['real_use_gradient_1024']):.1f} and {float(real['real_use_replaced_1024']):.1f}.",
         f"({float(real['real_contributions_first']):.1f} times the average, measured {float(real['real_first']):.1f})",
         f"contributions are {number(small['contributions_mean'], '.3f')} away on average",
         f"layer shares {number(glued('comparison')['comparison_mean_b'], '.3f')} (",
