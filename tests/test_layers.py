@@ -38,11 +38,11 @@ BUDGETS = {
     "posbias/lookup": (1000, "800 were planned: rows of a user's own, three tasks, three arms and a verdict"),
     "posbias/models": (2357, "1,500 are planned: a ceiling until then"),
     "posbias/measure": (4007, "2,800 are planned: a ceiling until then; lookups and previews at the front door; use"),
-    "posbias/cli": (740, "600 are planned: a ceiling until then; a dry run of explain"),
+    "posbias/cli": (748, "600 are planned: a ceiling until then; dry runs of explain and report"),
     "posbias": (14487, "11,000 are planned: a ceiling until then"),
     "studies": (16310, "16,000 are planned: a ceiling until then; copying, contributions, use, what rungs need"),
     "bookkit": (2665, "2,400 are planned; figures in words came from posbias; the explorer's documents, one PDF"),
-    "tests": (18675, "16,000 are planned: a ceiling until then; a file given to the explorer, one PDF"),
+    "tests": (18740, "16,000 are planned: a ceiling until then; a file given to the explorer, one PDF"),
 }  # fmt: skip
 """Most lines of a folder's files, those of folders in it too; and why, where they are more than was planned."""
 SLACK = 1.05

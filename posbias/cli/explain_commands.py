@@ -39,7 +39,12 @@ def explain(
     profile: Annotated[
         Path | None, typer.Option(help="Measurement of this model on prompts of as many tokens (.nc), or --prompts.")
     ] = None,
-    prompts: Annotated[int, typer.Option("--prompts", "-N", help="Other prompts that tell what places have.")] = 32,
+    prompts: Annotated[
+        int | None,
+        typer.Option(
+            "--prompts", "-N", help="Other prompts that tell what places have; 32 for a prompt of up to 1,024 tokens."
+        ),
+    ] = None,
     no_profile: Annotated[bool, typer.Option("--no-profile", help="Without other prompts.")] = False,
     no_deletions: Annotated[bool, typer.Option("--no-deletions", help="Delete no segment.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the segments; no weights are read.")] = False,
@@ -65,7 +70,7 @@ def explain(
     import posbias
     from posbias.measure.progress import progress
 
-    asked = {name: value for name, value in measuring.items() if value is not None} | {"prompts": prompts}
+    asked = {name: value for name, value in (measuring | {"prompts": prompts}).items() if value is not None}
     with progress(1, "model", "opening"):
         opened = posbias.open(model, **opening)
     asked |= {"target": target, "answer": answer, "profile": False if no_profile else profile}

@@ -28,21 +28,27 @@ from posbias.models.weights import is_out_of_memory, out_of_memory
 from posbias.predict import predict
 from posbias.settings import KERNEL_SIZE, Settings
 
+SHORT = 1024
+"""Tokens of a prompt up to which others are measured unasked: their time grows with the square of the length."""
+
 
 def explain(
     settings: Settings, text: Any, *, profile: Any, deletions: bool, progress: bool, **asked: Any
 ) -> Explanation:
     """Return what a prompt's parts do; ``settings`` say which prompts the profile is measured on, unless it is given.
 
-    ``profile`` may also be False, for none. ``asked`` is that of :func:`prepare`, which refuses before the model is
-    loaded what is wrong with the prompt, the target or the profile, and what does not fit the context or the memory.
+    ``profile`` may also be True, for one whatever the prompt's length, and False, for none. ``asked`` is that of
+    :func:`prepare`, which refuses before the model is loaded what is wrong with the prompt, the target or the profile,
+    and what does not fit the context or the memory.
     """
-    prompt, chosen, session, alone, profile = prepare(settings, text, profile=profile, **asked)
+    with told(1, "prompt", "writing", shown=progress) as bar:
+        prompt, chosen, session, alone, profile = prepare(settings, text, profile=profile, **asked)
+        bar.update()
     try:
         with told(1, "model", "loading", shown=progress) as bar:
             session.instrument, session.self_check  # noqa: B018 - loads, and raises
             bar.update()
-        if profile is None:
+        if profile is True:
             profile = Measurement(measure(session, progress=progress))
         reader = Reader(prompt, chosen, session, progress)
         return reader.explain(profile or None, reader.contributions(alone), deletions)
@@ -60,7 +66,7 @@ def preview(settings: Settings, text: Any, *, profile: Any, deletions: bool, **a
     read = [f"a gradient of {n} tokens"]
     read += ["contributions"] * (alone.family is not None and n <= KERNEL_SIZE)
     read += [f"{len(parts)} deletions, each from where its segment begins"] * deletions
-    read += [f"a profile of {settings.prompts} prompts of {n} tokens"] * (profile is None)
+    read += [f"a profile of {settings.prompts} prompts of {n} tokens"] * (profile is True)
     return "\n".join([f"{chosen.words}, behind {len(parts)} segments", *parts, f"To be read: {', '.join(read)}"])
 
 
@@ -73,9 +79,10 @@ def prepare(
     profile: Any,
     **target: Any,
 ) -> tuple[Prompt, Target, Session, Session, Any]:
-    """Return the prompt, its target, the session of the profile and of the prompt alone, and the profile if given.
+    """Return the prompt, its target, the session of the profile and of the prompt alone, and the profile.
 
-    ``target`` has the other arguments of :func:`~posbias.explain.target.target_of`.
+    The last is True if it is to be measured, False if there is to be none. ``target`` has the other arguments of
+    :func:`~posbias.explain.target.target_of`.
     """
     check_asked(text, target["target"], answer)
     opened = Session(settings)
@@ -91,9 +98,11 @@ def prepare(
     alone = session.with_prompts(
         corpus=Corpus("prompt", given=(text,)), prompts=1, rule="first", target="top", quantities=session.quantities
     )
-    if profile is not None and profile is not False:
+    if profile is None:
+        profile = n <= SHORT
+    elif not isinstance(profile, bool):
         profile = read_profile(profile, settings.source, n)
-    session = session if profile is None else alone
+    session = session if profile is True else alone
     session.prompts  # noqa: B018 - raises
     return prompt, chosen, session, alone, profile
 

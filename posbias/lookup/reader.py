@@ -7,7 +7,7 @@ is where that goes on.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from typing import Any
 
 import torch
@@ -16,6 +16,8 @@ from torch import Tensor
 
 TOLERANCE, HALF = 1e-3, 0.5
 """Nats by which an answer may differ where its prompt was not read whole, in 32 bits and in 16."""
+PIECE = 512
+"""Most tokens read at a time into a cache: fused attention with a cache computes what the causal mask hides, too."""
 
 
 class Reader:
@@ -43,11 +45,13 @@ class Reader:
                 self.cache.crop(-gone)
         else:
             self.forget()
-        more: dict[str, Any] = {"past_key_values": self.cache} if common else {}
-        inputs = torch.tensor([ids[common:]], device=self.device)
-        out = self.model(input_ids=inputs, use_cache=self.shared, logits_to_keep=keep, **more)
-        if self.shared:
-            self.cache, self.seen = out.past_key_values, ids
+        inputs = torch.tensor([ids], device=self.device)
+        ends = range(common + PIECE, len(ids) - keep + 1, PIECE) if self.shared else ()
+        for start, end in pairwise([common, *ends, len(ids)]):
+            more: dict[str, Any] = {"past_key_values": self.cache} if start else {}
+            out = self.model(input_ids=inputs[:, start:end], use_cache=self.shared, logits_to_keep=keep, **more)
+            if self.shared:
+                self.cache, self.seen = out.past_key_values, ids[:end]
         return out.logits[0, -keep:].double().cpu()
 
     def answer(self, ids: Sequence[int], answer: Sequence[int]) -> tuple[float, bool]:
@@ -65,7 +69,6 @@ def open_reader(model: Any, trial: Sequence[tuple[Sequence[int], Sequence[int]]]
         most = TOLERANCE if next(model.parameters()).dtype.itemsize >= 4 else HALF
         try:
             if all(abs(one.answer(*x)[0] - whole.answer(*x)[0]) <= most for x in trial):
-                one.forget()
                 return one
         except Exception:  # caches that cannot be cut say so in many ways
             pass

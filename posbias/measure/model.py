@@ -155,8 +155,8 @@ class Model:
         segments
             A separator; or texts that occur in the prompt, in their order; None for one segment.
         profile
-            A measurement of this model on prompts of as many tokens, or its file; unless given, ``prompts`` (32) are
-            measured now, from ``dataset``; False for none.
+            A measurement of this model on prompts of as many tokens, or its file; True for ``prompts`` (32) of
+            ``dataset``, measured now: the default up to 1,024 tokens, or where one of the two is given; False for none.
         deletions
             Whether segments are deleted.
         progress
@@ -176,6 +176,7 @@ class Model:
         from posbias.models.families import row_of
 
         check_names("explain", settings)
+        profile = True if profile is None and {"prompts", "dataset"} & {*settings} else profile
         asked = {"prompts": 32, "quantities": ALWAYS if row_of(self.config) else ALONE, **settings}
         how = {"target": target, "against": against, "of": of, "answer": answer, "segments": segments}
         with self._running(asked, progress) as (chosen, shown):
@@ -188,6 +189,7 @@ class Model:
         how = {"target": "top", "against": None, "of": None, "answer": None, "segments": "\n\n"}
         how |= {name: asked.pop(name) for name in [*how] if name in asked}
         check_names("explain", asked)
+        profile = True if profile is None and {"prompts", "dataset"} & {*asked} else profile
         with self._running({"prompts": 32, "quantities": ALONE, **asked}, False) as (chosen, _):
             return preview(chosen, text, **how, profile=profile, deletions=deletions)
 

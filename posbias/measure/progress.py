@@ -8,7 +8,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-EVERY = 5.0
+EVERY = 4.0
 """Seconds after which there is a sign of life; in a log, what is quicker says nothing."""
 
 

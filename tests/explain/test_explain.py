@@ -198,6 +198,20 @@ def test_a_dry_run_lists_the_segments_and_loads_nothing(place, tmp_path, capsys,
     assert code == 0 and out.rstrip().endswith("contributions") and [*tmp_path.iterdir()] == [tmp_path / "p.txt"]
 
 
+def test_other_prompts_are_measured_unasked_for_a_short_prompt_only(place, monkeypatch, tmp_path, capsys):
+    opened = posbias.open(place / "llama")
+    monkeypatch.setattr("posbias.explain.measure.SHORT", N - 1)
+    assert "profile" not in opened.preview_explain(TEXT) and opened.explain(TEXT, deletions=False).profile is None
+    asked = {"dataset": place / "d.jsonl", "prompts": 4}
+    assert "a profile of 4 prompts" in opened.preview_explain(TEXT, **asked)
+    assert opened.explain(TEXT, deletions=False, **asked).profile.prompts == 4
+    (tmp_path / "p.txt").write_text(TEXT)
+    words = ["explain", str(place / "llama"), "-p", str(tmp_path / "p.txt"), "--dry-run"]
+    assert ["profile" in status(capsys, [*words, *more])[1] for more in ([], ["-N", "4"])] == [False, True]
+    monkeypatch.setattr("posbias.explain.measure.SHORT", N)
+    assert "a profile of 32 prompts" in opened.preview_explain(TEXT)
+
+
 def test_contributions_are_those_of_the_prompt(place):
     found = explained(place)
     opened = posbias.open(place / "llama")

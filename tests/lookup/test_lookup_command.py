@@ -18,6 +18,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import posbias
 from posbias.lookup import run as module
 from posbias.lookup.file import read_lookup, summary_lines
+from posbias.lookup.reader import Reader
 from posbias.models.loading import Source
 
 
@@ -116,6 +117,20 @@ def test_sharing_beginnings_saves_tokens_and_a_window_that_cannot_is_read_whole(
         prompt, answer = (str(found[text].values[0, 1, 2]) for text in ("prompt", "answer"))
         told, _ = by_hand(place / name, prompt, answer, front=())
         assert float(found["log_probability"][0, 1, 2]) == pytest.approx(told, abs=1e-4)
+
+
+def test_a_long_prompt_is_read_in_pieces_to_the_same_answer(place, monkeypatch):
+    monkeypatch.setattr("posbias.lookup.reader.PIECE", 8)
+    model, read = AutoModelForCausalLM.from_pretrained(place / "whole").eval(), []
+    model.get_input_embeddings().register_forward_hook(lambda _, args, out: read.append(out.shape[1]))
+    one, whole = Reader(model), Reader(model, shared=False)
+    ids, answer = [int(x) for x in np.arange(23) % 11], (3, 4, 5)
+    assert one.answer(ids, answer)[0] == pytest.approx(whole.answer(ids, answer)[0], abs=1e-5)
+    assert read == [8, 8, 9, 25], "the last piece holds the answer"
+    read.clear()
+    ids = [*ids[:5], 9, *ids[6:]]
+    assert one.answer(ids, answer)[0] == pytest.approx(whole.answer(ids, answer)[0], abs=1e-5)
+    assert read == [8, 8, 4, 25]
 
 
 def test_a_dry_run_prints_the_first_prompt_and_reads_no_weights(place, monkeypatch, tmp_path, capsys):
