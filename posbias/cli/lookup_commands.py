@@ -32,6 +32,9 @@ def lookup(
         str | None, typer.Argument(metavar="[ROWS]", help="Documents, question, answer: .jsonl, .csv or .parquet.")
     ] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="netCDF file to write.")] = Path("lookup.nc"),
+    figure: Annotated[
+        Path | None, typer.Option(help="Also draw right answers by place, with intervals: .png or .svg.")
+    ] = None,
     task: Annotated[
         str, typer.Option("--task", "-t", help="documents; kv: a key's value; copy: the rest of a passage.")
     ] = "documents",
@@ -51,6 +54,8 @@ def lookup(
     model = named_model(subject, opening.pop("model"))
     if not dry_run:
         check_output(output, overwrite=overwrite)
+        if figure is not None:
+            check_output(figure, (".png", ".svg"), "figure", overwrite=overwrite)
     Task(task, **asked).check_given(rows, asking["prompts"], texts["dataset"])  # before anything heavy is loaded
     check_subject(model, None)
     given = None if rows is None else read_rows(rows)
@@ -65,3 +70,5 @@ def lookup(
     else:
         found = opened.lookup(**named, progress=True)
         typer.echo(f"{found.save(output)}: {found!r}")
+        if figure is not None:
+            typer.echo(f"{found.figure(figure)}: figure")

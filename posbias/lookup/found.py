@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from posbias import netcdf
+from posbias.files import check_output
 from posbias.lookup.file import by_place, read_lookup, summary_lines, verdict
 from posbias.lookup.tasks import SCORES
 from posbias.measure.measurement import check_path
@@ -66,6 +67,25 @@ class Found:
         """
         netcdf.write(file := check_path(path, ".nc"), self.results)
         return file
+
+    def figure(self, path: str | PathLike[str]) -> Path:
+        """Draw the share of right answers by place and arm with 95% intervals, and return the path of the image.
+
+        Parameters
+        ----------
+        path
+            The .png or .svg file to write; one that is there is replaced.
+
+        Raises
+        ------
+        ValueError
+            If the name does not end in .png or .svg.
+        OSError
+            If it cannot be written.
+        """
+        from posbias.lookup.figure import SUFFIXES, write_figure
+
+        return write_figure(check_output(Path(path), SUFFIXES, "path"), self.results)
 
     def __repr__(self) -> str:
         return "\n".join(summary_lines(self.results))

@@ -1,6 +1,7 @@
 """posbias lookup: the file, what it says, changed models, and what is refused."""
 
 import json
+import re
 from contextlib import contextmanager
 
 import numpy as np
@@ -88,6 +89,27 @@ def test_every_score_is_that_of_its_whole_prompt_in_plain_transformers(place, tm
     assert lines[2].startswith("With all documents: accuracy ") and lines[4].startswith("Without documents: ")
     code, _, err = status(capsys, ["report", str(output), "-o", str(tmp_path / "r.html")])
     assert code == 2 and "expected a measurement, received a lookup, which posbias.load_lookup and --lookup" in err
+
+
+def test_a_figure_says_what_it_is_of(place, tmp_path, capsys):
+    output, figure = tmp_path / "r.nc", tmp_path / "r.svg"
+    words = ["lookup", str(place / "chat"), str(place / "rows.jsonl"), "-o", str(output), "--figure", str(figure)]
+    code, out, err = status(capsys, words)
+    assert code == 0 and out.endswith(f"{figure}: figure\n"), err
+    said, found = " ".join(re.findall(r">([^<>]+)</text>", figure.read_text())), posbias.load_lookup(output)
+    for part in (
+        "with all documents",
+        "among documents of other questions",
+        "without documents",
+        "6 contexts",
+        "chat,",
+    ):
+        assert part in said
+    assert found.verdict[:30] in said and "place of the document that answers" in said
+    assert found.figure(tmp_path / "r.png").stat().st_size > 10_000
+    there = [*tmp_path.iterdir()]
+    refused(capsys, tmp_path, [*words[:4], str(tmp_path / "x.nc"), "--figure", str(tmp_path / "x.pdf")],
+            "figure: expected a file name that ends in .png or .svg", there=there)  # fmt: skip
 
 
 def test_rows_are_the_same_from_every_kind_of_file_and_in_memory(place):
