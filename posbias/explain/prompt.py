@@ -42,7 +42,7 @@ HEADING = re.compile(r"\W*((?:document|passage|source|section|chunk|chapter|part
 def check_asked(text: Any, target: str, answer: Any) -> None:
     """Raise ValueError for a prompt or an answer that is none, before anything is loaded."""
     if isinstance(text, Mapping):
-        read_row("documents", {"answer": answer, "gold": 0, **text})
+        read_row("prompt", {"answer": answer, "gold": 0, **text})
     elif is_conversation(text):
         if text[-1]["role"] == "assistant":
             raise errors.invalid("messages", "a last one that is to be answered", "one of the assistant")

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, product
 from os import PathLike, fspath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -85,6 +86,8 @@ def read_rows(rows: Any) -> list[Ask]:
     """
     name = "rows"
     if isinstance(rows, str | PathLike):
+        if not Path(rows).is_file() or not Path(rows).stat().st_size:
+            raise errors.invalid(name, "a file with rows", f"{fspath(rows)}, which is not there, or empty")
         corpus = Corpus(fspath(rows))
         if corpus.reader not in BUILDERS.values():
             raise errors.invalid(name, "a .jsonl, .csv or .parquet file", fspath(rows))

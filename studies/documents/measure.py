@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import xarray as xr
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from posbias import errors
 from posbias.explain.prompt import tokenise
 from posbias.explain.shares import by_segment
 from posbias.files import data_folder
@@ -33,6 +35,10 @@ MOST = 12
 """Tokens of an answer that a model gives; it ends before the first full stop."""
 INPUT = ("influence", "gradient × input", "contributions", "attention")
 """What a gradient and a forward pass say of each document, as a share of the prompt."""
+OTHERS = ("integrated gradients", "integrated gradients, signed", "attention, inseq")
+"""What captum and inseq give each document."""
+STEPS = 8
+"""Steps of integrated gradients."""
 REMEDIES = {
     "as it is": "{0}\n\n{1}",
     "question first and last": "{1}\n\n{0}\n\n{1}",
@@ -117,6 +123,61 @@ def measure_used(settings: Settings, places: int = 8) -> xr.Dataset:
     dims = ("context", "asked", "document")
     arrays = {name: (dims[: x.ndim], x.astype(np.float32)) for name, x in rows.items()}
     return xr.Dataset(arrays, attrs=session.provenance())
+
+
+def measure_others(settings: Settings, places: int = 8) -> xr.Dataset:
+    """Return what captum's integrated gradients and inseq's attention give each document.
+
+    The prompts are those of :func:`measure_used`, and both are sums over a document's tokens: of the sizes of
+    integrated gradients, and with their signs; of attention from each token of the answer, a mean over layers and
+    heads. Gradients are followed from documents of padding; ``missing`` is by how much their sum misses ``change``,
+    that of the answer's log-probability, in nats.
+    """
+    try:
+        import captum
+        import inseq
+        from captum.attr import LayerIntegratedGradients
+    except ImportError as error:
+        raise errors.invalid("others", "captum and inseq, installed", error) from None
+    session = open_session(settings.source)
+    instrument, reader = open_model(session)
+    model: Any = instrument.model
+    tokenizer = session.tokenizer
+    contexts = make_contexts(Task("documents", places), settings.prompts, settings.corpus, settings.seed)
+    attending = inseq.load_model(model, "attention", tokenizer=tokenizer)
+
+    def read(k: int) -> Row:
+        asks = contexts[k].asks["competing"]
+        row: dict[str, list[Any]] = {way: [] for way in (*OTHERS, "missing", "change")}
+        for prompt, ask in zip(make_prompts(tokenizer, "documents", asks, True, False), asks, strict=True):
+            given, answer = give_answer(tokenizer, reader, prompt.ids)
+            n, cut = len(prompt.ids), cut_documents(tokenizer, prompt, ask)
+            value = answer_value(answer)
+            ids = torch.tensor([[*prompt.ids, *answer[:-1]]])
+            nothing = ids.clone()
+            nothing[:, np.flatnonzero((cut > 0) & (cut <= places))] = tokenizer.pad_token_id or 0
+
+            def told(ids: Tensor, value: Any = value, keep: int = len(answer)) -> Tensor:
+                return value(model(input_ids=ids, use_cache=False, logits_to_keep=keep).logits)
+
+            integrated = LayerIntegratedGradients(told, model.get_input_embeddings())
+            how = {"n_steps": STEPS, "internal_batch_size": 1, "return_convergence_delta": True}
+            parts, delta = integrated.attribute(ids, nothing, **how)
+            signed = parts[0, :n].sum(-1).double().numpy()
+            out = attending.attribute(prompt.text, prompt.text + tokenizer.decode(answer), show_progress=False)
+            attended = out[0].aggregate().target_attributions.nansum(1)[:n].double().numpy()
+            for way, values in zip(OTHERS, (np.abs(signed), signed, attended), strict=True):
+                row[way].append(by_segment(values, cut)[1 : places + 1])
+            row["missing"].append(float(delta[0]))
+            with torch.no_grad():
+                row["change"].append(float(told(ids)[0] - told(nothing)[0]))
+        return {way: np.array(values) for way, values in row.items()}
+
+    rows = go_on(settings.prompts, read, _place(settings, f"documents-others-{places}"), "contexts")
+    dims = ("context", "asked", "document")
+    arrays = {name: (dims[: x.ndim], x.astype(np.float32)) for name, x in rows.items()}
+    about = {"captum": captum.__version__, "inseq": version("inseq"), "steps": STEPS}
+    return xr.Dataset(arrays, attrs=session.provenance() | about)
 
 
 def open_model(session: Session) -> tuple[Instrument, Reader]:

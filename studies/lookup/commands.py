@@ -11,8 +11,9 @@ from posbias import errors
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command that trains to ``app``."""
+    """Add the commands that train to ``app``."""
     app.command("train")(train)
+    app.command("rivals")(rivals)
 
 
 def train(
@@ -67,3 +68,19 @@ def train(
             f"{name}: {seeds} seeds, found {found.mean():.2f} of the values, first {found[0]:.2f}, last {found[-1]:.2f}"
         )
     typer.echo(f"{path}: {len(names)} entries made, {len(grid) - len(names)} kept")
+
+
+def rivals(
+    output: Annotated[Path, typer.Option("--output", "-o", help="File of results, to which entries are added.")],
+    seeds: Annotated[int, typer.Option(help="Number of networks for each encoding.")] = 3,
+) -> None:
+    """Train networks to look facts up among others that share half of the key; entries that are there are kept."""
+    from studies import results
+    from studies.lookup.rivals import ENCODINGS, train_rivals
+
+    errors.positive_integer("seeds", seeds)
+    for encoding in ENCODINGS:
+        if output.is_file() and f"{encoding}.rivals" in results.load(output.stem, output.parent):
+            continue
+        results.save(output, {f"{encoding}.rivals": train_rivals(encoding, seeds)})
+        typer.echo(f"{output}: {encoding}.rivals")

@@ -245,6 +245,7 @@ def test_bad_rows_are_refused_before_the_model_is_loaded(place, tmp_path, capsys
         ({"task": "kv", "places": 33}, "places: expected at most 24, for which there are words"),
         ({"bias": "log:1", "temperature": 2.0}, "temperature: expected 1 with a bias: one change at a time"),
         ({"rows": []}, "rows: expected a row of documents, question and answer or more, received none"),
+        ({"rows": "none.jsonl"}, "rows: expected a file with rows, received none.jsonl, which is not there, or empty"),
         ({"rows": [row(0, question="ban " * 90)]}, "row 1: length: expected at most 64 tokens, the model's context"),
         ({"rule": "cut"}, "lookup: expected settings among separator, field"),
     ],

@@ -1,5 +1,7 @@
 """What the study measures of a model, against the model itself without caches or hooks."""
 
+import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -136,3 +138,20 @@ def test_what_is_kept_of_all_and_gone_on_with(settings, tmp_path, monkeypatch):
     assert np.allclose(remedies["log_probability"].sel(remedy="as it is")[:, 0], own, atol=1e-4)
     monkeypatch.setattr(measure, "read_shares", None)  # what is there is not read again
     assert measure.measure_used(settings, PLACES).identical(used)
+
+
+def test_other_tools_say_what_each_document_gives(settings, tmp_path, monkeypatch):
+    for tool in ("captum", "inseq"):
+        pytest.importorskip(tool, exc_type=ImportError)
+    monkeypatch.setattr(measure, "data_folder", lambda: tmp_path)
+    found = measure.measure_others(replace(settings, prompts=1), PLACES)
+    signed = found["integrated gradients, signed"]
+    assert np.allclose(signed.sum("document") - found["missing"], found["change"], atol=1e-3)
+    assert (found["integrated gradients"] >= np.abs(signed)).all() and (found["attention, inseq"] > 0).all()
+    assert found.attrs["captum"] and found.attrs["inseq"]
+
+
+def test_without_the_other_tools_it_is_said(settings, monkeypatch):
+    monkeypatch.setitem(sys.modules, "captum", None)
+    with pytest.raises(ValueError, match="others: expected captum and inseq, installed, received"):
+        measure.measure_others(settings, PLACES)
