@@ -11,8 +11,11 @@ from typing import Any
 import numpy as np
 import torch
 import xarray as xr
+from jaxtyping import Int
+from torch import Tensor
 
 from posbias.files import data_folder
+from posbias.lookup.prompts import write_prompt
 from posbias.measure.quantities.use import draw_replacements
 from posbias.measure.results import read_results, write_results
 from posbias.measure.run import measure
@@ -30,8 +33,12 @@ from studies.real.measure import (
 )
 
 CHANGES = ("replaced", "deleted", "hidden")
+MARK = "\N{OBJECT REPLACEMENT CHARACTER}"
+"""Stands for the prompt where a template is cut in two."""
 FRONTS = {"none": "", "end-of-text": "<|endoftext|>", "line-break": "\n"}
 """What may stand before a prompt, uncounted, by the names that entries have."""
+CHAT = "chat"
+"""The same, of prompts that are a user's message in the tokenizer's template; the answer is what comes next."""
 HEADS = 64
 """Tokens of the prompts on which sinks are counted, as in 2410.10781."""
 
@@ -66,7 +73,8 @@ def cross_rollouts(results: xr.Dataset) -> xr.Dataset:
     A, C = (results[name].values.astype(np.float64) for name in ("attention", "contributions"))
     n = A.shape[-1]
     others = C * ~np.eye(n, dtype=bool)
-    others[:, 0, 0] = 1.0  # which has no other token
+    nothing = others.sum(-1) == 0  # of the first token always
+    others += nothing[..., None] * np.eye(n)
     whom = {
         "uniform": np.broadcast_to(np.tri(n) / np.arange(1, n + 1)[:, None], A.shape),
         "attention": A / A.sum(-1, keepdims=True),
@@ -102,22 +110,30 @@ def measure_use(
     ``each``-th between are changed, from one on that moves with the prompt's number; the others are nan.
     """
     session, texts = _session(settings)
-    before = session.tokenizer(FRONTS[front], add_special_tokens=False).input_ids
+    before, after = frame_of(session.tokenizer, front)
+    n = settings.length
 
     def read(k: int) -> Row:
-        model = session.instrument.model
-        others = draw_replacements(texts, k, settings.seed)
-        places = sorted({0, settings.length - 1, *range(k % each, settings.length, each)})
-        row = {way: measure_changes(model, texts[k], others, way, before, places) for way in ways if way in CHANGES}
-        row["gradient"] = measure_gradient(model, texts[k], before)
+        model, ids = session.instrument.model, torch.cat([texts[k], after])
+        others = torch.cat([draw_replacements(texts, k, settings.seed), after])
+        places = sorted({0, n - 1, *range(k % each, n, each)})
+        row = {way: measure_changes(model, ids, others, way, before, places)[:n] for way in ways if way in CHANGES}
+        row["gradient"] = measure_gradient(model, ids, before)[:n]
         if "integrated" in ways:
-            row["integrated"], missed = measure_integrated(model, texts[k], before)
-            row["missed"] = np.array(missed)
+            found, missed = measure_integrated(model, ids, before)
+            row |= {"integrated": found[:n], "missed": np.array(missed)}
         return row
 
     rows = go_on(settings.prompts, read, _place(session, "use", *ways, front, *([str(each)] if each > 1 else [])))
     arrays = {name: (("prompt", "position")[: x.ndim], x.astype(np.float32)) for name, x in rows.items()}
     return xr.Dataset(arrays, attrs=session.provenance() | {"front": front, "each": each})
+
+
+def frame_of(tokenizer: Any, front: str) -> tuple[list[int], Int[Tensor, "m"]]:
+    """Return the tokens before a prompt and behind it, which are not counted."""
+    parts = [FRONTS[front], ""] if front != CHAT else write_prompt(tokenizer, MARK, "", True).split(MARK)
+    before, after = (tokenizer(part, add_special_tokens=False).input_ids for part in parts)
+    return before, torch.tensor(after, dtype=torch.int64)
 
 
 def measure_sinks(settings: Settings) -> xr.Dataset:

@@ -89,6 +89,7 @@ def test_sinks_are_counted_by_text_and_front(place, tmp_path):
 def test_rollouts_are_crossed_by_how_much_and_from_whom():
     rng, (T, n) = np.random.default_rng(0), (3, 8)
     A, C = (np.tril(rng.uniform(0.1, 1, (T, n, n))) for _ in range(2))
+    C[1, 4] = np.eye(n)[4]  # a token to which no other contributes
     A, C = A / A.sum(-1, keepdims=True), C / C.sum(-1, keepdims=True)
     arrays = {"attention": (("layer", "query", "key"), A), "contributions": (("layer", "query", "key"), C)}
     arrays |= {name: (("layer",), rng.uniform(0.1, 0.5, T)) for name in ("lambda_frobenius", "lambda_token")}
@@ -99,8 +100,23 @@ def test_rollouts_are_crossed_by_how_much_and_from_whom():
         row = (1 - share) * row + share * (row @ kernel)
     np.testing.assert_allclose(found.crossed.sel(whom="attention", amount="token"), row)
     np.testing.assert_allclose(found.crossed.sum("position"), 1)
+    assert found.first_share.sel(whom="contributions").values[1] == pytest.approx(
+        sum(C[1, i, 0] / (1 - C[1, i, i]) for i in range(1, n) if i != 4) / (n - 1)
+    )
     assert found.first_share.sel(whom="uniform").values == pytest.approx(np.mean(1 / np.arange(2, n + 1)))
     assert found.first_share.sel(whom="contributions").values[0] == pytest.approx(
         np.mean([C[0, i, 0] / (1 - C[0, i, i]) for i in range(1, n)])
     )
     assert found.contributions_taken.values == pytest.approx(1 - np.einsum("tii->ti", C)[:, n // 4 :].mean(1))
+
+
+def test_a_prompt_in_a_template_is_what_the_template_makes(place):
+    tokenizer = AutoTokenizer.from_pretrained(place / "tiny")
+    tokenizer.chat_template = "w1 w2 {{ messages[0]['content'] }} w3{% if add_generation_prompt %} w4{% endif %}"
+    before, after = entries.frame_of(tokenizer, entries.CHAT)
+    whole = tokenizer.apply_chat_template(
+        [{"role": "user", "content": "w5 w6"}], add_generation_prompt=True, tokenize=True, return_dict=False
+    )
+    own = tokenizer("w5 w6", add_special_tokens=False).input_ids
+    assert before and [*before, *own, *after.tolist()] == whole
+    assert entries.frame_of(tokenizer, "none")[1].tolist() == []
