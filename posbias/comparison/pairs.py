@@ -15,38 +15,18 @@ from posbias.rollout.labelled import Profile
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """Say how far two profiles are apart.
-
-    Parameters
-    ----------
-    names
-        What the two profiles are.
-    n
-        Number of positions.
-    wasserstein
-        Normalised W₁: the share of the sequence's length by which influence has to move, on average.
-    interval
-        Its 95% interval over resampled prompts, if exactly one of the two was measured on two prompts or more.
-    prompts
-        Number of those prompts.
-    spearman
-        Rank correlation; NaN if one of the two is constant.
-    means
-        Mean positions, 0 at the first token and 1 at the last.
-    ordered
-        Whether one profile dominates the other; W₁, a sum of |F_p - F_q|, is then the difference of the means.
-    even, last
-        Baselines: W₁ to the second profile from equal shares, and from everything on the last token.
-    """
+    """Say how far two profiles are apart."""
 
     names: tuple[str, str]
-    n: int
-    wasserstein: float
+    n: int  # Number of positions
+    wasserstein: float  # Normalised W₁: the share of the length by which influence has to move, on average
+    # Its 95% interval over resampled prompts, if exactly one of the two was measured on two or more; their number
     interval: tuple[float, float] | None
     prompts: int | None
-    spearman: float
-    means: tuple[float, float]
-    ordered: bool
+    spearman: float  # Rank correlation; NaN if one of the two is constant
+    means: tuple[float, float]  # Mean positions, 0 at the first token and 1 at the last
+    ordered: bool  # Whether one dominates the other; W₁, a sum of |F_p - F_q|, is then the difference of the means
+    # Baselines: W₁ to the second profile from equal shares, and from everything on the last token
     even: float
     last: float
 

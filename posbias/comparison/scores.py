@@ -17,47 +17,24 @@ from posbias.rollout.profiles import mean_position
 
 @dataclass(frozen=True)
 class Score:
-    """Say how far a predicted profile is from a measured one.
+    """Say how far a predicted profile is from a measured one."""
 
-    Parameters
-    ----------
-    wasserstein
-        Normalised W₁ of prediction and measured mean profile.
-    low, high
-        Its 95% interval over resampled units (:func:`~posbias.comparison.resampling.hull_interval`).
-    first_aside
-        The same with the first token left out of both profiles, which are then normalised again.
-    spearman
-        Rank correlation; NaN for a constant prediction.
-    difference
-        Mean position of the prediction less that of the measured profile, in [-1, 1].
-    """
-
-    wasserstein: float
+    wasserstein: float  # Normalised W₁ of prediction and measured mean profile
+    # Its 95% interval over resampled units (:func:`~posbias.comparison.resampling.hull_interval`)
     low: float
     high: float
-    first_aside: float
-    spearman: float
-    difference: float
+    first_aside: float  # The same with the first token left out of both profiles, which are then normalised again
+    spearman: float  # Rank correlation; NaN for a constant prediction
+    difference: float  # Mean position of the prediction less that of the measured profile, in [-1, 1]
 
 
 class Gain(NamedTuple):
-    """How much nearer one prediction is than another.
+    """How much nearer one prediction is than another."""
 
-    Parameters
-    ----------
-    gain
-        W₁ of the first less W₁ of the second; positive gains speak for the second.
-    low, high
-        Its 95% interval over resampled units (:func:`~posbias.comparison.resampling.hull_interval`).
-    p_value
-        Two-sided, of no gain: the level at which the interval begins to contain 0.
-    """
-
-    gain: float
-    low: float
+    gain: float  # W₁ of the first less W₁ of the second; positive gains speak for the second
+    low: float  # Its 95% interval over resampled units (:func:`~posbias.comparison.resampling.hull_interval`)
     high: float
-    p_value: float
+    p_value: float  # Two-sided, of no gain: the level at which the interval begins to contain 0
 
 
 def score(

@@ -62,21 +62,13 @@ def no_branches(instrument: Instrument) -> str | None:
 
 def coded_weights(instrument: Instrument) -> str | None:
     """Return that a model's attention weights cannot be read as matrices, None if they can."""
-    coded = (type(x).__name__ for a in instrument.attentions for x in _projections(instrument, a) if _is_coded(x))
+    family, read = instrument.family, [output_projection(one) for one in instrument.attentions]
+    for one in instrument.attentions:
+        latent = family.latent
+        read += family.projections_of(one) if latent is None else map(one.get_submodule, latent[1:])
+    coded = (type(x).__name__ for x in read if is_coded(x._parameters.get("weight")))
     name = next(coded, None)
     return None if name is None else f"attention weights that are codes, or have adapters beside them ({name})"
-
-
-def _projections(instrument: Instrument, attention: nn.Module) -> list[nn.Module]:
-    """Return the modules whose weights are read."""
-    latent = instrument.family.latent
-    found = instrument.family.projections_of(attention) if latent is None else map(attention.get_submodule, latent[1:])
-    return [*found, output_projection(attention)]
-
-
-def _is_coded(module: nn.Module) -> bool:
-    """Tell whether a module's own weight is not the matrix that it multiplies by."""
-    return is_coded(module._parameters.get("weight"))
 
 
 def read_branches(instrument: Instrument, ids: Int[Tensor, "N n"], cells: TokenBins | None = None) -> Branches:
@@ -175,7 +167,10 @@ class _Reading:
                 norms.append(self.instrument.attentions[t].get_submodule(family.latent[0]))
             after += _scaling(norms, self.inputs[t])
             after += _scaling([family.output_of(layer)] if self.has_outputs else [], self.outputs[t])
-            after += [(family.output_of(layer), _detached), (layer, self._leaving(entered, t, generator))]
+            after += [
+                (family.output_of(layer), lambda module, args, out: rereturned(out, returned(out).detach())),
+                (layer, self._leaving(entered, t, generator)),
+            ]
         with torch.enable_grad(), hooked(before, after):
             self.instrument.logits(self.instrument.embeddings(ids))
 
@@ -222,10 +217,6 @@ def _scaling(norms: list[nn.Module], total: Float[Tensor, "n"]) -> list[tuple[nn
             product.clear()
 
     return [(norm, hook) for norm in norms]
-
-
-def _detached(module: nn.Module, args: Any, output: Any) -> Any:
-    return rereturned(output, returned(output).detach())
 
 
 def output_weight(attention: nn.Module) -> Float[Tensor, "d values"]:

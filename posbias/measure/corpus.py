@@ -294,7 +294,11 @@ def make_prompts(
     body = n - len(front)
     rng = np.random.default_rng(seed)
     if rule == "random":
-        ordinary = np.setdiff1d(np.arange(len(tokenizer)), [*special_ids(tokenizer), *excluded])
+        special = set(excluded)  # and those with a role, and those that are marked and have none, as reserved ones are
+        if not isinstance(tokenizer, Vocabulary):
+            special |= {*tokenizer.all_special_ids}
+            special |= {index for index, token in tokenizer.added_tokens_decoder.items() if token.special}
+        ordinary = np.setdiff1d(np.arange(len(tokenizer)), [*special])
         if ordinary.size == 0:
             raise errors.invalid("tokenizer", "tokens that are not special", f"none of {len(tokenizer)}")
         ids = rng.choice(ordinary, size=(N, body))
@@ -369,14 +373,6 @@ def known_units(measurement: xr.Dataset) -> Int[np.ndarray, "N"] | None:
     if rule == "random" or (rule == "first" and dataset != BUILTIN):  # one from each document
         return np.arange(int(measurement.attrs["prompts"]))
     return None
-
-
-def special_ids(tokenizer: Any) -> list[int]:
-    """Return all special tokens: those with a role, and those that are marked and have none, such as reserved ones."""
-    if isinstance(tokenizer, Vocabulary):
-        return []
-    marked = [index for index, token in tokenizer.added_tokens_decoder.items() if token.special]
-    return [*tokenizer.all_special_ids, *marked]
 
 
 def start_tokens(tokenizer: Any, text: str = "a") -> list[int]:

@@ -109,7 +109,9 @@ class Instrument:
             logits = self.model(inputs_embeds=x, use_cache=False, logits_to_keep=keep).logits
         watch.complete()
         norms = _norms(watch.inputs), _norms(watch.outputs)
-        _check_norms(*norms)
+        for t, pair in enumerate(zip(*(norm.cpu() for norm in norms), strict=True)):
+            for name, layer in zip(("the input", "the attention output"), pair, strict=True):
+                _check_finite(f"{name} of layer {t}", layer)
         mixing = _share(*(norm.square().sum(-1).sqrt() for norm in norms))
         wide = torch.promote_types(x.dtype, torch.float32)
         with torch.enable_grad():
@@ -152,18 +154,18 @@ class Instrument:
 
     def logits(self, x: Float[Tensor, "B n d"]) -> Float[Tensor, "B v"]:
         """Return the last position's next-token logits for input embeddings, with the position bias as measured."""
-        return self._watched(x, None)[0][:, -1]
+        return self._watched(x, None)[:, -1]
 
     def tail(self, ids: Int[Tensor, "B n"], keep: int) -> Float[Tensor, "B keep v"]:
         """Return the next-token logits of the last ``keep`` positions in 32 bits or more, by a forward pass alone."""
         with torch.no_grad():
-            logits = self._watched(self.embeddings(ids), None, keep=keep)[0]
+            logits = self._watched(self.embeddings(ids), None, keep=keep)
         return logits[:, -keep:].to(torch.promote_types(logits.dtype, torch.float32))
 
     def losses(self, ids: Int[Tensor, "B n"], observe: Observer | None = None) -> Float[Tensor, "B m"]:
         """Return the next token's loss in nats at each position but the last, m = n - 1, by a forward pass alone."""
         with torch.no_grad():
-            logits = self._watched(self.embeddings(ids), observe, keep=0)[0][:, :-1]
+            logits = self._watched(self.embeddings(ids), observe, keep=0)[:, :-1]
         return nn.functional.cross_entropy(logits.float().mT, ids[:, 1:].to(logits.device), reduction="none").cpu()
 
     def embeddings(self, ids: Int[Tensor, "B n"]) -> Float[Tensor, "B n d"]:
@@ -171,13 +173,13 @@ class Instrument:
         embed: Any = self.model.get_input_embeddings()  # type: ignore[operator]
         return embed(ids.to(works_on(embed))).detach()
 
-    def _watched(self, x: Tensor, observe: Observer | None, keep: int = 1) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Return the next-token logits of the last ``keep`` positions (0: all); ‖x_i‖ and ‖a_i‖, each (T, B, n)."""
+    def _watched(self, x: Tensor, observe: Observer | None, keep: int = 1) -> Tensor:
+        """Return the next-token logits of the last ``keep`` positions (0: all)."""
         watch = _Watch(self, observe)
         with watch.hooked():
-            logits = self.model(inputs_embeds=x, use_cache=False, logits_to_keep=keep).logits
+            logits: Tensor = self.model(inputs_embeds=x, use_cache=False, logits_to_keep=keep).logits
         watch.complete()
-        return logits, (_norms(watch.inputs), _norms(watch.outputs))
+        return logits
 
 
 class _Watch:
@@ -203,9 +205,9 @@ class _Watch:
         for layer in layers:
             stream = family.stream_of(layer)
             if stream is None:
-                before.append((layer, self._layer_in))
+                before.append((layer, lambda module, args, kwargs: self._entered(given(args, kwargs))))
             else:
-                after.append((stream, self._stream_out))
+                after.append((stream, lambda module, args, out: self._entered(returned(out))))
             if self.mixing is None:
                 after.append((family.output_of(layer), self._attention_out(family.multiplier(layer))))
         with hooked(before, after), watched(self.instrument.model, family, self._attend):
@@ -257,12 +259,6 @@ class _Watch:
         if self.replaced == "vectors":
             return ladder.mean_weights(reading if self.instrument.is_fused else reading.whole())
         return ladder.position_weights(reading) if kernels is None else ladder.given_weights(kernels[reading.layer])
-
-    def _layer_in(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        self._entered(given(args, kwargs))
-
-    def _stream_out(self, module: nn.Module, args: Any, out: Any) -> None:
-        self._entered(returned(out))
 
     def _entered(self, x: Tensor) -> None:
         """Keep the size of x_t on the way forward, x_t itself on the way back."""
@@ -351,13 +347,6 @@ def _norms(per_layer: list[Tensor]) -> Float[Tensor, "T B n"]:
 def _share(x: Tensor, a: Tensor) -> Tensor:
     """Return a / (x + a), 0 where both are 0."""
     return a.to(x.device) / (x + a.to(x.device)).clamp_min(torch.finfo(x.dtype).tiny)
-
-
-def _check_norms(x: Float[Tensor, "T B n"], a: Float[Tensor, "T B n"]) -> None:
-    """Raise for the first layer with a norm that is not finite: the layer's input comes before its attention."""
-    for t, pair in enumerate(zip(x.cpu(), a.cpu(), strict=True)):
-        for name, norms in zip(("the input", "the attention output"), pair, strict=True):
-            _check_finite(f"{name} of layer {t}", norms)
 
 
 def _check_finite(where: str, values: Float[Tensor, "B n"]) -> None:

@@ -156,7 +156,9 @@ class Measurement:
             raise errors.invalid("ax", "one axes of matplotlib", type(ax).__name__)
         with extra("book"):
             from posbias.plotting import plot_prediction
-        curves = {label: p.values for label, p in self._labelled().items()}
+            from posbias.predict import PREDICTORS
+        shown = [PREDICTORS[name] for name in self.variants if "ladder" not in PREDICTORS[name].needs]
+        curves = {one.label: self.rollout(one.name).values for one in shown}
         return plot_prediction(self.influence.values, curves, title=self.described, ax=ax)
 
     def report(
@@ -273,23 +275,12 @@ class Measurement:
             raise errors.invalid("lookup", "one of the model as it is", f"one changed by {other['change'][:60]}")
         return lookup.results
 
-    def _labelled(self) -> dict[str, Profile]:
-        """Return the rollouts by the labels that figures have, those of the ladder aside."""
-        from posbias.predict import PREDICTORS
-
-        shown = [PREDICTORS[name] for name in self.variants]
-        return {one.label: self.rollout(one.name) for one in shown if "ladder" not in one.needs}
-
-    def _lacks(self) -> list[tuple[str, str]]:
-        """Return what was asked for and could not be read of this model, with the reason."""
-        why = self.results.attrs.get("no_branches")
-        return [] if why is None else [("head gains", f"none, of a model with {why}")]
-
     def __repr__(self) -> str:
         sizes, layers = self.results.sizes, "influence alone"
         if "lambda_frobenius" in self.results:
             layers = f"{sizes['layer']} layers × {sizes['head']} heads, total mixing {self.mixing.sum():.3f}"
-        lines = [layers, *(f"{name}: {why}" for name, why in self._lacks())]
+        why = self.results.attrs.get("no_branches")
+        lines = [layers, *([] if why is None else [f"head gains: none, of a model with {why}"])]
         return "\n".join([f"Measurement of {self.described}", *lines, repr(self.influence)])
 
 

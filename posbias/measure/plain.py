@@ -7,7 +7,6 @@ an input-token influence too. Nothing else is read, and autograd keeps all layer
 from __future__ import annotations
 
 from inspect import signature
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -29,7 +28,8 @@ class PlainInstrument(Instrument):
     def __init__(self, model: nn.Module) -> None:
         self.model = model.eval().requires_grad_(False)
         self.layers, self.attentions = [], []
-        self.options = options_of(model)
+        known = signature(model.forward).parameters
+        self.options = {name: x for name, x in (("use_cache", False), ("logits_to_keep", 1)) if name in known}
         try:
             with torch.no_grad():
                 self.logits(self.embeddings(torch.zeros(1, 2, dtype=torch.long)))
@@ -77,9 +77,3 @@ class PlainInstrument(Instrument):
         """Return the next-token logits of the last ``keep`` positions for input embeddings."""
         options = {name: keep if name == "logits_to_keep" else value for name, value in self.options.items()}
         return self.model(inputs_embeds=x, **options).logits[:, -keep:]  # type: ignore[no-any-return]
-
-
-def options_of(model: nn.Module) -> dict[str, Any]:
-    """Return what a model is asked for beside embeddings, as far as it can be asked."""
-    known = signature(model.forward).parameters
-    return {name: value for name, value in (("use_cache", False), ("logits_to_keep", 1)) if name in known}

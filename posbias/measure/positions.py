@@ -15,7 +15,7 @@ from posbias.models.attention import Reading
 from posbias.models.biases import given_biases
 from posbias.models.description import position_kind
 from posbias.models.families import soft_cap, text_config, window
-from posbias.rollout.position_bias import AlibiBias, PositionBias, describe
+from posbias.rollout.position_bias import AlibiBias, describe
 
 BLOCK = 1 << 22
 """Pairs of a mask that are looked at together."""
@@ -62,9 +62,9 @@ def read_positions(instrument: Instrument, n: int) -> Positions:
             sinks.append(reading.sinks.double().cpu().numpy())
         for start in range(0, n, rows):
             queries = slice(start, min(start + rows, n))
-            seen = reading.visible(queries)
+            shown = reading.visible(queries)
             back = torch.arange(start, queries.stop)[:, None] - torch.arange(queries.stop)
-            if not torch.equal(seen.cpu(), (back >= 0) & (back < int(reach[t]))):
+            if not torch.equal(shown.cpu(), (back >= 0) & (back < int(reach[t]))):
                 raise RuntimeError(f"expected a causal mask or a sliding window in layer {t}, received another")
         added = reading.added(last)
         row = np.zeros((H, n)) if added is None else added.expand(H, 1, n)[:, 0].double().cpu().numpy()
@@ -74,7 +74,10 @@ def read_positions(instrument: Instrument, n: int) -> Positions:
                 bias[:], slopes[t] = row, -row[:, n - reach[t]] / max(reach[t] - 1, 1)
             return
         given = biases[min(t, len(biases) - 1)]
-        _check_given(row[:, n - reach[t] :], given, n, t, digits)
+        for seen, one in zip(row[:, n - reach[t] :], given, strict=True):
+            z = one.logits(n)[-1, n - reach[t] :]
+            if np.abs(seen - (z - z[-1])).max() > 4 * digits * (1 + np.abs(z).max()):  # rounded in the number format
+                raise RuntimeError(f"expected the position bias {describe(one)} in layer {t}, received another")
         slopes[t] = [b.slope if isinstance(b, AlibiBias) else 0.0 for b in given]
         if t == 0:
             bias[:] = row
@@ -101,16 +104,3 @@ def read_positions(instrument: Instrument, n: int) -> Positions:
         sinks=np.stack(sinks) if sinks else None,
         details=json.dumps({name: x for name, x in details.items() if x is not None}, sort_keys=True, default=str),
     )
-
-
-def _check_given(
-    row: Float[np.ndarray, "H reach"], given: tuple[PositionBias, ...], n: int, t: int, digits: float
-) -> None:
-    """Raise RuntimeError unless the last query's biases are those that are given, to the digits of the number format.
-
-    A row is against the query itself.
-    """
-    for seen, one in zip(row, given, strict=True):
-        expected = one.logits(n)[-1, -row.shape[1] :]
-        if np.abs(seen - (expected - expected[-1])).max() > 4 * digits * (1 + np.abs(expected).max()):
-            raise RuntimeError(f"expected the position bias {describe(one)} in layer {t}, received another")

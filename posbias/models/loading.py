@@ -44,9 +44,6 @@ TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model",
 CONTENT = (".safetensors", ".bin", ".json", ".model", ".txt", ".jinja", ".tiktoken", ".py")
 """Ends of the names of files that decide what a model computes or how text becomes tokens."""
 
-MOST_LAYERS = 1000
-"""With more it would take long to see that a model does not fit."""
-
 NO_FOLDER = "no such folder"
 """Where transformers is told to look for an adapter."""
 
@@ -157,7 +154,12 @@ class Source(Opening):
                 expected, said = "none with code of its own, or --trust-remote-code", "one with code of its own"
             elif path is None:
                 expected = "a directory, or an id that the hub answers for"
-            elif auto is not AutoTokenizer and not self.allow_pickle and _is_pickled(path):
+            elif (
+                auto is not AutoTokenizer
+                and not self.allow_pickle
+                and any(path.glob("*.bin"))
+                and not any(path.glob("*.safetensors"))
+            ):
                 expected, said = "weights in .safetensors", "pickled ones; give --allow-pickle if you trust them"
             else:
                 expected = "files that transformers reads"
@@ -396,10 +398,6 @@ def _directory(what: str, name: str) -> Path | None:
     return path if path.is_dir() else None
 
 
-def _is_pickled(folder: Path) -> bool:
-    return any(folder.glob("*.bin")) and not any(folder.glob("*.safetensors"))
-
-
 def _version(what: str, name: str, revision: str | None = None) -> str:
     """Return a digest of a directory's files, or the commit of an id on the hub."""
     path = _directory(what, name)
@@ -458,8 +456,6 @@ def check_shape(where: str, config: Any) -> None:
         return
     sizes = ("num_hidden_layers", "num_attention_heads", "hidden_size", "vocab_size")
     T, H, *_ = (errors.positive_integer(f"{where}: {name}", getattr(config, name, None)) for name in sizes)
-    if T > MOST_LAYERS:
-        raise errors.invalid(f"{where}: num_hidden_layers", f"at most {MOST_LAYERS}", T)
     window = getattr(config, "sliding_window", None)
     if window:  # 0 stands for none
         errors.positive_integer(f"{where}: sliding_window", window, minimum=2)

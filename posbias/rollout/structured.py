@@ -51,29 +51,16 @@ class StructuredKernels(Layers):
     """Hold the kernels of T layers × H heads by their slopes, diagonal content, mask and head weights.
 
     Make one with :func:`structured_kernels`, or with :func:`biased_kernels`.
-
-    Parameters
-    ----------
-    T, H
-        Numbers of layers and heads.
-    mask
-        The mask shared by all of them.
-    slopes, diagonal
-        Logits lost per token of distance, and on the diagonal; shape (1 or T, H), already divided by the softmax
-        temperature. Slopes are NaN for heads with another bias.
-    weights
-        Head weights, shape (1 or T, H), each row summing to 1.
-    biases
-        All heads' biases, for one layer that stands for all or for T, where some are others than slopes.
     """
 
     T: int
     H: int
-    mask: Mask
-    slopes: Float[np.ndarray, "_ H"]
+    mask: Mask  # shared by all
+    # Logits lost per token of distance, and on the diagonal, already divided by the softmax temperature
+    slopes: Float[np.ndarray, "_ H"]  # NaN for heads with another bias
     diagonal: Float[np.ndarray, "_ H"]
-    weights: Float[np.ndarray, "_ H"]
-    biases: Biases | None = None
+    weights: Float[np.ndarray, "_ H"]  # Each row sums to 1
+    biases: Biases | None = None  # Of all heads, for one layer that stands for all or for T, where some are no slopes
 
     @cached_property
     def same_in_every_layer(self) -> bool:

@@ -102,14 +102,7 @@ class Cells(Kernel):
 class BinKernels(Layers):
     """The kernels of T layers by what bins give to bins, and by what queries give to the keys before them.
 
-    Parameters
-    ----------
-    bins
-        Of tokens.
-    cells
-        Mean over a bin's queries of the weight that they give to all keys of a bin.
-    band
-        Mean over a bin's queries of the weight at each distance.
+    ``cells`` are means over a bin's queries of the weight on all keys of a bin, ``band`` of that at each distance.
     """
 
     def __init__(

@@ -149,7 +149,6 @@ MODELS = [
             "reference/none": ("untrained", "reference/none"),
             "P/no-layers": ("num_hidden_layers", "at least 1"),
             "P/words": "n_layer",
-            "P/many-layers": ("num_hidden_layers", "10000000"),
             "P/odd": ("configuration", "divisible by num_heads"),
         },
     ),
@@ -515,7 +514,6 @@ def write_models(root):
         "bert": json.dumps({"model_type": "bert"}),
         "no-layers": json.dumps(gpt2 | {"n_layer": 0}),
         "words": json.dumps(gpt2 | {"n_layer": "two"}),
-        "many-layers": json.dumps(gpt2 | {"n_layer": 10**7}),
         "odd": json.dumps(gpt2 | {"n_embd": 30, "n_head": 4}),
     }
     one, log = {"kind": "none"}, {"kind": "log", "alpha": 1.0}

@@ -215,12 +215,12 @@ def test_influence_against_finite_differences(name):
     x = instrument.embeddings(prompts(1))
     d, scale = x.shape[-1], float(batch.influence.max())
     with torch.no_grad():
-        p = instrument._watched(x, None)[0][:, -1].softmax(-1)
+        p = instrument.logits(x).softmax(-1)
         assert batch.probability[0] == pytest.approx(float(p.max()), abs=1e-6)
         for position in (0, N // 2, N - 1):
             steps = torch.zeros(2 * d, N, d, dtype=x.dtype)
             steps[:, position] = h * torch.cat([torch.eye(d), -torch.eye(d)])
-            q = instrument._watched(x + steps, None)[0][:, -1].softmax(-1)[:, p.argmax()]
+            q = instrument.logits(x + steps).softmax(-1)[:, p.argmax()]
             gradient = (q[:d] - q[d:]) / (2 * h)
             assert abs(batch.influence[0, position] - gradient.norm()) < 3.5e-4 * scale
             assert abs(batch.influence_signed[0, position] - gradient @ x[0, position]) < 3.5e-4 * scale * x.norm()
@@ -247,8 +247,8 @@ def test_falcons_doubled_alibi_is_taken_out(measured, name):
     with torch.no_grad():
         fused = make(name, attention="sdpa")(inputs_embeds=x, use_cache=False).logits[:, -1]
         doubled = model(inputs_embeds=x, use_cache=False).logits[:, -1]
-        watched, _ = instrument._watched(x, None)
-    assert (watched[:, -1] - fused).abs().max() < 1e-4
+        watched = instrument.logits(x)
+    assert (watched - fused).abs().max() < 1e-4
     assert (doubled - fused).abs().max() > 1e-2  # if this fails, transformers has repaired it
 
 

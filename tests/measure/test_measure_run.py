@@ -150,7 +150,8 @@ def test_stopped_after_any_batch_it_goes_on(place, tmp_path, capsys, monkeypatch
     monkeypatch.setattr("posbias.measure.run.SHARE", 0)
     whole, output = tmp_path / "whole.nc", tmp_path / "out" / "m.nc"
     output.parent.mkdir()
-    assert status(capsys, arguments(place, whole))[0] == 0
+    words = ("-q", "kernels,content,ladder,contributions,use")
+    assert status(capsys, arguments(place, whole, *words))[0] == 0
     real, calls = Instrument.measure, []
 
     def stop(self, *rest):
@@ -162,14 +163,14 @@ def test_stopped_after_any_batch_it_goes_on(place, tmp_path, capsys, monkeypatch
         return real(self, *rest)
 
     monkeypatch.setattr(Instrument, "measure", stop)
-    code, _, err = status(capsys, arguments(place, output))
+    code, _, err = status(capsys, arguments(place, output, *words))
     assert code == 130 and "m.nc.partial is left: the same command with --resume goes on" in err
     assert [p.name for p in output.parent.iterdir()] == ["m.nc.partial"]
-    code, _, err = status(capsys, arguments(place, output))
+    code, _, err = status(capsys, arguments(place, output, *words))
     assert code == 2 and "m.nc.partial: expected no partial sums of an unfinished run" in err
     calls.clear()
     monkeypatch.setattr(Instrument, "measure", lambda self, *rest: calls.append(rest) or real(self, *rest))
-    assert status(capsys, arguments(place, output, "--resume"))[0] == 0
+    assert status(capsys, arguments(place, output, *words, "--resume"))[0] == 0
     assert len(calls) == 1 + 4 - after, "the self-check, and what was not done before"
     agree(read_results(whole), read_results(output))
     assert [p.name for p in output.parent.iterdir()] == ["m.nc"]
