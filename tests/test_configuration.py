@@ -72,15 +72,11 @@ def test_one_content_value_goes_to_every_head(written):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"lambda_schedule_config__lambdas_custom": [0.3, 1.2]}, "lambdas_custom.1: expected .*1, received 1.2"),
-        ({"lambda_schedule_config__lambdas_custom": [0.3]}, "lambdas_custom: expected 2 values.*received 1"),
-        ({"attention_config__alibi_slopes": [[0.5, float("nan")]]}, "alibi_slopes.0.1: expected .*finite"),
         ({"attention_config__alibi_slopes": [[0.5, 0.1], [0.5]]}, "alibi_slopes: expected a rectangular"),
         ({"attention_config__alibi_slopes": [[0.5, 0.1, 0.2]]}, "alibi_slopes: expected 1 or 2 lists of 1 or 2"),
-        ({"content_config__diagonal_scores": [[1.0, "x"]]}, "diagonal_scores.0.1: expected a valid number"),
+        ({"lambda_schedule_config__lambdas_custom": [0.3]}, "lambdas_custom: expected 2 values.*received 1"),
         ({"mask_config__mask_type": "sliding_window"}, "window_size: expected an integer of at least 1"),
         ({"sequence_length": ...}, "sequence_length: expected a value, received nothing"),
-        ({"temperature": 1.0}, "temperature: expected no such field"),
     ],
 )
 def test_a_bad_field_is_named_with_what_was_expected_and_what_came(written, fields, message):

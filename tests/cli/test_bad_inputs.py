@@ -683,12 +683,7 @@ def test_bad_input_is_one_line(place, listed, tmp_path, monkeypatch, capsys, row
 
 FRONT = {
     "open nothing": (lambda place: posbias.open(), "model: expected --model, or --untrained"),
-    "open both": (lambda place: posbias.open("reference/bloom-8", untrained="gpt2"), "untrained: expected no --model"),
-    "open a file": (lambda place: posbias.open(place / "d.jsonl"), "model: expected the directory of a model"),
-    "open no configuration": (lambda place: posbias.open(place / "empty"), "files that transformers reads"),
     "open a seed below 0": (lambda place: posbias.open(untrained="gpt2", seed=-1), "seed: expected an integer from 0"),
-    "load nothing": (lambda place: posbias.load(place / "zero.nc"), "zero.nc: expected a netCDF file"),
-    "load a text": (lambda place: posbias.load(place / "schema-text.nc"), "posbias_schema: expected an integer"),
     "a kernel of no rows": (lambda place: posbias.influence_profile([], [0.5]), "dimension"),
     "no layer": (lambda place: posbias.structured_kernels(0, slope=1.0), "at least 1"),
     "a mean of text": (lambda place: posbias.mean_position("text"), "array of numbers"),

@@ -119,18 +119,6 @@ def test_intervals_come_from_the_prompts_of_the_measured_one():
         assert compare([0.2, 0.3, 0.5], Profile([0.2, 0.3, 0.5], "q", useless)).interval is None
 
 
-@pytest.mark.parametrize(
-    ("p", "q", "message"),
-    [
-        ([0.5, 0.5], [0.2, 0.3, 0.5], r"profiles: expected the same number of positions, received 2 \(first profile\)"),
-        ([0.5, 0.5], ["x", "y"], "second profile: expected a rectangular array of numbers"),
-    ],
-)
-def test_what_cannot_be_compared_is_refused(p, q, message):
-    with pytest.raises(ValueError, match=message):
-        compare(p, q)
-
-
 def test_prompts_of_another_shape_are_refused():
     with pytest.raises(ValueError, match=r"prompts: expected an array \(N, 2\), received shape \(1, 3\)"):
         posbias.Profile([0.5, 0.5], prompts=[[1.0, 2.0, 3.0]])

@@ -120,13 +120,6 @@ def test_a_row_that_finds_another_attention_output_is_refused(name, change):
         check.check_instrument(instrument, prompts(1, 12)[0])
 
 
-def test_a_norm_after_attention_that_is_left_out_is_refused():
-    instrument = Instrument(make("gemma2"))
-    instrument.family = replace(instrument.family, output="self_attn")
-    with pytest.raises(ValueError, match=r"^self-check of layer 0"):
-        check.check_instrument(instrument, prompts(1, 12)[0])
-
-
 def test_a_scale_that_changes_the_model_is_refused():
     """Where a row says the scale to our attention function: Falcon's own tells it to nobody."""
     instrument = Instrument(make("falcon-alibi"))

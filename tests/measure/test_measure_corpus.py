@@ -89,32 +89,6 @@ def test_a_long_document_of_long_words_is_still_long_enough(tmp_path, bare):
     assert make_prompts(Corpus(str(path)), bare, 1, 50).ids.shape == (1, 50)
 
 
-@pytest.mark.parametrize(
-    ("content", "name", "words"),
-    [
-        ('{"text": "a"}\nnot json\n', "d.jsonl", "expected an intact json file, received"),
-        ('{"body": "a"}\n', "d.jsonl", "row 1: expected a record with a text in 'text'"),
-        ("PAR0", "d.parquet", "expected an intact parquet file"),
-        (b"\xff\xfe\x00", "d.txt", "expected an intact text file, received 'utf-8' codec"),
-        ("", "d.jsonl", "expected an intact json file"),
-        ("ban bar bad bag bak", "d.txt", "received 1 from 1 document; --separator says which lines begin a new"),
-    ],
-)
-def test_bad_files_are_refused(tmp_path, tokenizer, content, name, words):
-    path = tmp_path / name
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(ValueError, match=words):
-        make_prompts(Corpus(str(path)), tokenizer, 2, 4)
-
-
-def test_unknown_sources_and_separators_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="dataset: expected a path or one of builtin, fineweb-edu, dclm, wikipedia"):
-        Corpus("the-web").documents()
-    (tmp_path / "t.txt").write_text("a")
-    with pytest.raises(ValueError, match="separator: expected a regular expression"):
-        list(Corpus(str(tmp_path / "t.txt"), separator="(").documents())
-
-
 def test_named_data_sets_are_streamed(monkeypatch, tokenizer):
     datasets, asked = pytest.importorskip("datasets"), []
     rows = [{"text": text(20)}, {"text": text(2)}]

@@ -42,17 +42,3 @@ def test_a_source_loads_either(tmp_path):
         with torch.no_grad():
             assert torch.allclose(eager(ids).logits, fused(ids).logits, atol=1e-5)
         assert all(torch.equal(x, fused.state_dict()[key]) for key, x in eager.state_dict().items())
-
-
-@pytest.mark.parametrize("kind", [Source, Untrained])
-@pytest.mark.parametrize(
-    ("name", "attention", "message"),
-    [
-        ("bloom", "sdpa", "attention: expected eager for bloom, received 'sdpa'"),
-        ("gpt2", "flash", "attention: expected eager or sdpa for gpt2, received 'flash'"),
-    ],
-)
-def test_what_is_not_there_is_refused(tmp_path, kind, name, attention, message):
-    with pytest.raises(ValueError) as error:
-        kind(str(save(tmp_path, name))).load_model(**TAKES, attention=attention)
-    assert str(error.value) == message

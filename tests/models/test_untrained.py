@@ -174,9 +174,6 @@ def test_a_reference_model_has_a_twin():
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ('{"model_type": "own", "auto_map": {"AutoConfig": "code.Config"}}', "expected a configuration"),
-        ('{"model_type": "gpt2", "n_layer": "2"}', "that transformers reads, received Validation error for field 'n_l"),
-        ('{"model_type": "mistral", "sliding_window": 1}', "sliding_window: expected an integer of at least 2, receiv"),
         (FALCON, "mine: expected a configuration whose model runs, received 'Falcon"),  # known when it first runs
         ('{"model_type": "gpt2", "vocab_size": 100000000000}', "Unable to allocate"),
     ],

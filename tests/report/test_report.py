@@ -624,26 +624,6 @@ def test_a_report_measures_the_ladder_on_few_prompts():
     )
 
 
-REFUSED = {
-    "there": (["m.nc", "-o", "there.html"], "there.html: expected a file that is not there yet, or --overwrite"),
-    "kept before": (["model", "-o", "r.html", "--keep", "m.nc"], "m.nc: expected a file that is not there yet"),
-}
-
-
-@pytest.mark.parametrize("what", REFUSED)
-def test_what_cannot_be_is_refused_before_measuring(measured, tmp_path, monkeypatch, capsys, what):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("posbias.open", lambda *_: pytest.fail("opened"))
-    measured.save("m.nc")
-    (tmp_path / "there.html").touch()
-    before = (tmp_path / "m.nc").read_bytes()
-    words, message = REFUSED[what]
-    assert command("report", *words) == 2
-    err = capsys.readouterr().err
-    assert message in err and err.count("\n") == 1
-    assert (tmp_path / "m.nc").read_bytes() == before and not (tmp_path / "r.html").exists()
-
-
 def test_the_book_has_a_report_of_its_own(measured, tmp_path, monkeypatch):
     """Made beside the page on measuring one's own model, which links it; without kept measurements there is none."""
     from bookkit import site
