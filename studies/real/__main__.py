@@ -42,7 +42,7 @@ PARTS = {
     "use-64-end-of-text": part(partial(measure_use, front="end-of-text"), 32, 64),
     "use-64-line-break": part(partial(measure_use, front="line-break"), 32, 64),
     "use-256": part(partial(measure_use, each=8), 100, 256),
-    "use-256-chat": part(partial(measure_use, front="chat", each=8), 100, 256),
+    "use-256-chat": part(partial(measure_use, front="chat", each=8), 32, 256),
     "use-1024": part(partial(measure_use, each=16), 100, 1024),
     "use-64-builtin": part(measure_use, 100, 64, text=False, models=REFERENCES, others=("smollm2",)),
     "wiki-256": part(measure_all, 200, 256, 4, per_document=2),
