@@ -44,19 +44,13 @@ def check_output(
     return file
 
 
-def partial_path(output: Path) -> Path:
-    """Return where the partial sums of a result are: beside it, those of each process for themselves.
+def check_partial(output: Path, *, resume: bool) -> Path:
+    """Return where partial sums go, beside a result and of each process for itself.
 
-    >>> partial_path(Path("out/m.nc")).name
-    'm.nc.partial'
+    ValueError is raised if some are there and the run is not to go on from them.
     """
     rank = os.environ.get("RANK", "0")
-    return output.with_name(f"{output.name}.partial{'' if rank == '0' else rank}")
-
-
-def check_partial(output: Path, *, resume: bool) -> Path:
-    """Return where partial sums go, or raise ValueError if some are there and the run is not to go on from them."""
-    path = partial_path(output)
+    path = output.with_name(f"{output.name}.partial{'' if rank == '0' else rank}")
     if path.exists() and not resume:
         raise errors.invalid(str(path), "no partial sums of an unfinished run", "some; give --resume, or delete them")
     return path

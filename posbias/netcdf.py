@@ -37,8 +37,7 @@ def load(path: Path) -> xr.Dataset:
             with xr.open_dataset(path, engine="h5netcdf") as results:
                 return results.load()
     except (OSError, ValueError, KeyError, RuntimeError, TypeError, AttributeError, IndexError) as error:
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise errors.invalid(str(path), "an intact netCDF file", reason) from None
+        raise errors.invalid(str(path), "an intact netCDF file", errors.short(error, 200)) from None
 
 
 def load_layout(path: Path, attribute: str, layout: int, what: str) -> xr.Dataset:

@@ -36,8 +36,8 @@ class PlainInstrument(Instrument):
         except torch.OutOfMemoryError:
             raise
         except FAILS as error:
-            name, reason = model.config.model_type, " ".join(str(error).split())[:120]  # type: ignore[union-attr]
-            raise errors.invalid("architecture", "a model that runs on inputs_embeds", f"{name}: {reason}") from None
+            received = f"{model.config.model_type}: {errors.short(error, 120)}"  # type: ignore[union-attr]
+            raise errors.invalid("architecture", "a model that runs on inputs_embeds", received) from None
 
     def measure(
         self,

@@ -413,7 +413,7 @@ LOOKUPS = [
             "P/d.jsonl -t kv": ("rows", "none with the task kv"),
             "P/d.jsonl --places 4": ("places", "none beside rows"),
             "P/text.nc": ("rows", "a .jsonl, .csv or .parquet file"),
-            "nowhere.jsonl": ("dataset", "nowhere.jsonl"),
+            "nowhere.jsonl": ("rows", "nowhere.jsonl"),
             "": ("answer", "tokens that the model has"),
             "--tokenizer P/empty": ("tokenizer P/empty", "none"),
         },
