@@ -38,7 +38,7 @@ BUDGETS = {
     "posbias/lookup": (1020, "800 were planned: rows of a user's own, three tasks, three arms, a verdict, a figure"),
     "posbias/models": (2336, "1,500 were planned: GGUF, models in memory and drawn ones, codes, biases, a row tried"),
     "posbias/measure": (3960, "2,800 were planned: the front door (750), texts, whole prompts, 16 bits are here"),
-    "posbias/cli": (755, "600 are planned: a ceiling until then; dry runs, a figure of lookup"),
+    "posbias/cli": (760, "600 are planned: a ceiling until then; dry runs with a bar, a figure of lookup"),
     "posbias": (14400, "11,000 were planned: what a cut would cost whom is with each package"),
     "studies": (16540, "16,000 are planned: a ceiling until then; use, other tools, networks among rivals"),
     "bookkit": (2665, "2,400 are planned; figures in words came from posbias; the explorer's documents, one PDF"),

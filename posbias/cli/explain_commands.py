@@ -76,7 +76,9 @@ def explain(
     asked |= {"target": target, "answer": answer, "profile": False if no_profile else profile}
     asked |= {"segments": segments.replace(r"\n", "\n").replace(r"\t", "\t") or None, "deletions": not no_deletions}
     if dry_run:
-        typer.echo(opened.preview_explain(text, **asked))
+        with progress(1, "prompt", "writing"):
+            preview = opened.preview_explain(text, **asked)
+        typer.echo(preview)
     else:
         found = opened.explain(text, **asked, progress=True)
         typer.echo(f"{found!r}\n{found.report(output)}: page")

@@ -66,7 +66,9 @@ def lookup(
         opened = posbias.open(model, **opening)
     named = {"task": task, "rows": given, **asked, **texts, **asking}
     if dry_run:
-        typer.echo(opened.preview_lookup(**named))
+        with progress(1, "step", "writing prompts"):
+            preview = opened.preview_lookup(**named)
+        typer.echo(preview)
     else:
         found = opened.lookup(**named, progress=True)
         typer.echo(f"{found.save(output)}: {found!r}")

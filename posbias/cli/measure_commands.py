@@ -57,6 +57,7 @@ def measure(
     source = choose_source(opening, untrained, seed)  # before anything heavy is loaded
     from posbias.measure import run
     from posbias.measure.measurement import Measurement
+    from posbias.measure.progress import progress
     from posbias.measure.results import write_results
 
     for one in (design, added):
@@ -67,7 +68,9 @@ def measure(
         source = choose_source(opening, untrained, seed, design.description)
     settings = replace(settings, source=source)
     if dry_run:
-        typer.echo(run.estimate(settings))
+        with progress(1, "prompt", "measuring"):
+            said = run.estimate(settings)
+        typer.echo(said)
         return
     try:
         description = None if added is None else added.description

@@ -65,10 +65,12 @@ def report(
     others = [load(file) for file in compare or []]
     tried = None if lookup is None else posbias.load_lookup(lookup)
     if dry_run:
+        from posbias.measure.progress import progress
         from posbias.measure.run import estimate
 
-        with posbias.open(subject)._running(asked, False) as (settings, _):
-            typer.echo(estimate(settings))
+        with progress(1, "prompt", "measuring"), posbias.open(subject)._running(asked, False) as (settings, _):
+            said = estimate(settings)
+        typer.echo(said)
         return
     measured = load(subject) if is_file else posbias.open(subject).measure(**asked)
     if keep is not None:
