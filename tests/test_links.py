@@ -151,10 +151,10 @@ def test_the_readme_says_in_words_what_the_chapters_say():
     prose = (ROOT / "README.md").read_text()
     real, small = glued("real"), glued("contributions")
     for sentence in (
-        f"held {real['real_predictions']} predictions against it",
+        f"compared {real['real_predictions']} predictions with it",
         f"in {real['real_long_layers']} of 30 layers later tokens give",
         f"{float(real['real_sink_attention']):.0%} of their attention".replace("%", " %"),
-        f"only {float(real['real_sink_contributed']):.0%} of what they".replace("%", " %"),
+        f"supplies only {float(real['real_sink_contributed']):.0%} of what they".replace("%", " %"),
         f"rank correlation {number(real['real_contributions_rank'], '+.2f')}, against ",
         f"against {number(real['real_attention_rank'], '+.2f')} for measured attention",
         f"gradient is {float(real['real_use_gradient']):.1f} times the average",
