@@ -49,8 +49,9 @@ def look_up(
 
     What can be seen without the weights is refused before they are loaded. A session ``like`` it has the model open.
     """
-    session, config = Session(settings, like), settings.source.config()
+    session = Session(settings, like)
     if (bias := task.added) is not None:
+        config = settings.source.config()
         bias.check(settings.source.name(), config.num_hidden_layers, config.num_attention_heads)
     with told(1, "step", "writing prompts", shown=progress) as bar:
         contexts, placed = place_prompts(session, task, rows)

@@ -15,6 +15,8 @@ SMALL = 0.1
 """Share of answers up to which a loss in the middle is called none."""
 LEAST_RIGHT = 0.05
 """Share of answers that must be right: a model that finds nothing has lost no place."""
+FEWEST = 6
+"""Contexts below which no test that turns signs has a p value of 5 %, so that nothing is called lost."""
 POWER = 1.96 + 0.84
 """Standard errors of a difference that is seen in four of five samples, by a test at the 5 % level."""
 
@@ -79,7 +81,7 @@ def judge(correct: Float[np.ndarray, "C P"]) -> Verdict | None:
     middle = correct[:, 1:-1].mean(1)
     ends = [paired_difference(correct[:, k] - middle) for k in (0, -1)]
     low, high = min(x.low for x in ends), min(x.high for x in ends)
-    lost = "yes" if low > 0 else "no" if high <= SMALL else "open"
+    lost = "yes" if low > 0 and len(correct) >= FEWEST else "no" if high <= SMALL else "open"
     means = (float(x.mean()) for x in (correct[:, 0], middle, correct[:, -1]))
     return Verdict(lost, min(ends, key=lambda x: x.mean), *means)
 

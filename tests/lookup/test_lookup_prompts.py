@@ -96,6 +96,10 @@ def test_the_middle_is_lost_if_both_ends_are_found_more_often(shares, lost):
     assert (found.first, found.last) == pytest.approx((shares[0], shares[2]), abs=0.02)
 
 
+def test_few_contexts_lose_no_middle():
+    assert [scores.judge(correct(1, 0, 1, C=C)).lost for C in (2, 5, 6)] == ["open", "open", "yes"]
+
+
 def test_the_verdict_is_as_often_wrong_as_it_says():
     """Of places that do not differ hardly any sample shows a lost middle; of a loss as large as is visible, most do."""
     rng, wrong, seen, visible = np.random.default_rng(0), 0, 0, []
