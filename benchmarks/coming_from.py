@@ -165,7 +165,8 @@ def table(found: dict[str, dict]) -> str:
     return "\n".join([
         *lines, "",
         f"A prompt of {row['tokens']} tokens, one thread, {platform.machine()}, torch {version('torch')}, transformers "
-        f"{version('transformers')}. The answer was “{row['answer']}” A cell without seconds: in those above it.",
+        f"{version('transformers')}. The answer was “{row['answer']}” An empty cell means that its time is included in "
+        "the row above.",
     ]) + "\n"  # fmt: skip
 
 

@@ -29,7 +29,11 @@ def register(app: typer.Typer) -> None:
 def lookup(
     subject: MODEL = None,
     rows: Annotated[
-        str | None, typer.Argument(metavar="[ROWS]", help="Documents, question, answer: .jsonl, .csv or .parquet.")
+        str | None,
+        typer.Argument(
+            metavar="[ROWS]",
+            help="Documents, question, answer, and its first words as begin: .jsonl, .csv or .parquet.",
+        ),
     ] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="netCDF file to write.")] = Path("lookup.nc"),
     figure: Annotated[

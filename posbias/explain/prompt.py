@@ -73,6 +73,9 @@ def written(
         whole = write_prompt(tokenizer, write_question("documents", ask), begin, use_template(tokenizer, None))
         parts = [f"Document {k}: {x}" for k, x in enumerate(ask.documents, 1)]
         answer = str(text.get("answer") or answer)
+        if "gold" not in text and sum(answer.strip() in x for x in ask.documents) > 1:
+            expected = "one that stands in one document, for deleting one of two changes little; or gold beside it"
+            raise errors.invalid("prompt: answer", expected, f"{answer.strip()!r} in several")
         return whole, parts, answer if use_template(tokenizer, None) and not begin else f" {answer}"
     return (text if isinstance(text, str) else text_of(tokenizer, text, "messages")), segments, answer
 

@@ -74,6 +74,8 @@ def verdict(results: xr.Dataset) -> str:
         if P < 3:
             return f"The middle is lost: cannot tell from {P} places, which have none."
         right = f"{correct.mean():.0%} of the answers are right, fewer than {LEAST_RIGHT:.0%}"
+        if results.attrs["rows"] == "given":
+            right += "; rows may lack `begin`, the first words of an answer"
         return f"The middle is lost: cannot tell, since {right}."
     d, middle = found.weaker, f"at places 2 to {P - 1}" if P > 3 else "at place 2"
     spread = f"{d.mean:.2f} ({d.low:.2f} to {d.high:.2f}; p {d.p:.2g}, paired over {C} contexts)"
@@ -98,7 +100,7 @@ def ends_text(results: xr.Dataset) -> str:
         said = f"best {noun} {best + 1} ({mean[best]:.2f}), worst {noun} {worst + 1} ({mean[worst]:.2f})"
         found[name] = (best, worst), f"By {name} places {apart} (p {p:.2g}): {said}"
     (one, first), (other, second) = found.values()
-    return f"{first}. {second}{'' if one == other else ': the two do not agree on both ends'}."
+    return f"{first}. {second}{'' if one == other else ': the two do not name the same places'}."
 
 
 def summary_lines(results: xr.Dataset) -> Iterator[str]:

@@ -37,7 +37,7 @@ PARTS = {
     "kv": part(facts(task="kv"), 40, 150),
     "kv-plain": part(facts(task="kv", form="plain"), 40, 150),
     "remedies": part(measure_remedies, 40),
-    "used": part(measure_used, 40),
+    "used": part(measure_used, 3),
     "others": part(measure_others, 3),
 }
 

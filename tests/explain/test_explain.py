@@ -312,6 +312,10 @@ BAD_PROMPTS = {
     "answered": ({"text": [{"role": "assistant", "content": ONE}]}, "messages: expected a last one that is to be"),
     "one document": ({"text": {"documents": [ONE], "question": ONE}}, "prompt: documents: expected a list of two"),
     "no answer": ({"text": {"documents": [ONE, OTHER], "question": ONE}}, "prompt: answer: expected a text"),
+    "answer in two": (
+        {"text": {"documents": [ONE, ONE + OTHER], "question": OTHER, "answer": ONE}},
+        "prompt: answer: expected one that stands in one document",
+    ),
     "setting": ({"rule": "cut"}, "explain: expected settings among dataset, separator"),
     "profile": ({"profile": 3}, "profile: expected a measurement, or a file of one (.nc), received 3"),
     "other length": ({"text": f"{TEXT} {ONE}"}, "profile: expected llama, "),
