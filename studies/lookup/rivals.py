@@ -62,8 +62,8 @@ def draw(
 
     The fact at each prompt's place is asked for; the others share its kind (1), its name (2), or neither (0).
 
-    >>> one = torch.zeros(1, dtype=torch.long)
-    >>> kind, name, _, _ = draw(Setting(pairs=2), one, one, 2, torch.Generator())
+    >>> first = torch.zeros(1, dtype=torch.long)
+    >>> kind, name, _, _ = draw(Setting(pairs=2), first, first + 1, 2, torch.Generator())
     >>> bool((kind == kind[0, 0]).all()), name[0, 2] == name[0, 0], name[0, 1] == name[0, 0]
     (True, tensor(True), tensor(False))
     """
