@@ -5,14 +5,13 @@ from __future__ import annotations
 import csv
 import math
 import re
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from importlib.resources import files
 from itertools import groupby
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 Verdict = Literal[
     "proved", "reproduced", "consistent", "not refuted", "vacuous", "undecided", "contradicted in part", "contradicted"
@@ -43,9 +42,6 @@ ORIGINS = {
 }
 """Where a claim is from, and what the status page calls that."""
 
-MOST_NAMED = 3
-"""Parts with one verdict that a headline names; more are counted."""
-
 PREFIX = re.compile(r"\((ours|others)\) ")
 """What a claim begins with if it is from elsewhere than the paper that its row is named after."""
 
@@ -54,9 +50,8 @@ PREFIX = re.compile(r"\((ours|others)\) ")
 class Row:
     """A row of the ledger: a claim, the check that would fail if it were wrong, and the chapters that make it.
 
-    ``source`` is what its name begins with: RA, WU, LN or AP for a paper, else a subject. ``headline`` is the claim in
-    one plain sentence if it is among the twelve that matter most, empty otherwise. ``ours`` has those parts
-    that no paper claims: constants, extensions and explanations of this book.
+    ``source`` is what its name begins with: RA, WU, LN or AP for a paper, else a subject. ``ours`` has those parts that
+    no paper claims: constants, extensions and explanations of this book.
     """
 
     row: str
@@ -64,7 +59,6 @@ class Row:
     claim: str
     check: str
     chapters: tuple[str, ...]
-    headline: str = ""
     ours: tuple[str, ...] = ()
 
     @property
@@ -172,7 +166,7 @@ def read_ledger() -> tuple[Row, ...]:
     rows = csv.DictReader(text.splitlines())
     return tuple(
         Row(
-            *(r["row"], r["source"], r["claim"], r["check"], tuple(r["chapter"].split()), r["headline"] or ""),
+            *(r["row"], r["source"], r["claim"], r["check"], tuple(r["chapter"].split())),
             ours=tuple(filter(None, (r["ours"] or "").split("; "))),
         )
         for r in rows
@@ -205,12 +199,6 @@ def by_source(table: Iterable[Status]) -> list[Status]:
     return sorted(table, key=lambda status: origins.index(status.row.origin))
 
 
-def count_verdicts(table: Iterable[Status]) -> dict[str, int]:
-    """Count the rows of each verdict, in the order of :data:`VERDICTS`."""
-    counts = Counter(status.verdict for status in table)
-    return {verdict: counts[verdict] for verdict in VERDICTS}
-
-
 def anchor(row: str, part: str) -> str:
     """Return the name of a line's place on the status page.
 
@@ -220,34 +208,28 @@ def anchor(row: str, part: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", f"{row} {part}".lower()).strip("-")
 
 
-def headlines_markdown(table: Sequence[Status], titles: Mapping[str, str]) -> str:
-    """Return the ledger's headlines, each with the verdicts on its row and not on parts of another origin."""
-    lines = []
-    for row in [row for row in read_ledger() if row.headline]:
-        verdicts = _verdicts([x for x in table if x.row == row and x.origin == row.origin])
-        lines.append(f"1. {_literal(row.headline)} {verdicts}. ({_links(row.chapters, titles)})")
-    return "\n".join(lines)
+def overall(verdicts: Collection[str]) -> str:
+    """Return one word for a claim with several parts: that of the part that fares worst, if not all do, *in part*.
 
-
-def _verdicts(own: Sequence[Status]) -> str:
-    """Return the verdicts on a row, what says most for it first, with the parts of the row that each is on.
-
-    More than three parts are counted: the list has their names.
+    >>> overall(["proved", "consistent"]), overall(["consistent", "undecided"]), overall(["contradicted"])
+    ('consistent', 'undecided in part', 'contradicted')
     """
-    shared, texts = shared_ending([status.part for status in own]), []
-    for verdict in VERDICTS:
-        found = [status for status in own if status.verdict == verdict]
-        if not found:
-            continue
-        row, first = found[0].row.row, found[0].part
-        if not any(status.part for status in found):
-            texts.append(f"**{_jump(row, first, verdict)}**")
-        elif len(found) > MOST_NAMED:
-            texts.append(f"**{verdict}** ({_jump(row, first, f'{len(found)} parts')})")
-        else:
-            names = [_jump(row, x.part, _literal(x.part.removesuffix(shared))) for x in found]
-            texts.append(f"**{verdict}** ({'; '.join(names)})")
-    return ", ".join(texts) + _literal(shared)
+    worst = max(verdicts, key=VERDICTS.index)
+    whole = PLAIN[worst] in ("holds", "holds in part") or {*verdicts} == {worst}
+    return worst if whole else f"{worst} in part"
+
+
+def headlines_markdown(table: Sequence[Status], titles: Mapping[str, str], glued: Mapping[str, Any]) -> str:
+    """Return the claims of ``headlines.csv``, each with one verdict, what was seen and where; glued numbers go in."""
+    lines = []
+    for head in csv.DictReader(files("bookkit").joinpath("headlines.csv").read_text(encoding="utf-8").splitlines()):
+        own = [x for x in table if x.row.row == head["row"] and x.origin == x.row.origin]
+        worst = max(own, key=lambda x: VERDICTS.index(x.verdict))
+        verdict = _jump(head["row"], worst.part, overall([x.verdict for x in own]))
+        stems = dict.fromkeys(record.chapter for x in own for record in x.records) or own[0].row.chapters
+        seen = head["seen"].format_map(glued)
+        lines.append(f"1. {_literal(head['headline'])} **{verdict}**. {_literal(seen)} ({_links(stems, titles)})")
+    return "\n".join(lines)
 
 
 def shared_ending(parts: Sequence[str]) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import math
 import numbers
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -175,18 +176,34 @@ def _verdict(passed: bool, kind: str, in_part: bool, power: Sequence[PowerCheck]
 def read_records(root: Path) -> list[Record]:
     """Read the records in the outputs of the notebooks of a book, in the order of its chapters."""
     found = []
-    for path in [root / "notebooks" / f"{stem}.ipynb" for stem in list_stems(root)]:
+    for stem, output in _outputs(root):
+        if kept := output.get("metadata", {}).get(KEY):
+            values = {**kept, "challenges": tuple(kept["challenges"])}
+            found.append(replace(Record(*[values[field] for field in FIELDS]), chapter=stem))
+    return found
+
+
+def read_glued(root: Path) -> dict[str, Any]:
+    """Read what the notebooks of a book glued, by name."""
+    found = {}
+    for _, output in _outputs(root):
+        if name := output.get("metadata", {}).get("scrapbook", {}).get("name"):
+            found[name] = ast.literal_eval("".join(output["data"]["application/papermill.record/text/plain"]))
+    return found
+
+
+def _outputs(root: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the outputs of the notebooks of a book with their chapters, in order."""
+    for stem in list_stems(root):
+        path = root / "notebooks" / f"{stem}.ipynb"
         if not path.is_file():
             continue
         try:
             cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
         except (KeyError, json.JSONDecodeError) as error:
             raise ValueError(f"{path.name}: expected a notebook, received {error}") from None
-        outputs = [output for cell in cells for output in cell.get("outputs", [])]
-        for kept in [output["metadata"][KEY] for output in outputs if KEY in output.get("metadata", {})]:
-            values = {**kept, "challenges": tuple(kept["challenges"])}
-            found.append(replace(Record(*[values[field] for field in FIELDS]), chapter=path.stem))
-    return found
+        for cell in cells:
+            yield from ((stem, output) for output in cell.get("outputs", []))
 
 
 if "ipykernel" in sys.modules:  # a chapter that runs: its figures are kept as text too
