@@ -69,13 +69,13 @@ def timed(model: Any, name: str, form: str, length: int, quantities: tuple[str, 
     )
     session = Session(settings)
     batches = list(session.batches())
-    Traces(session, batch, range(1)).read(*batches[0])
+    Traces(session, batch, range(1)).read_batch(0)
     traces = Traces(session, batch, range(len(batches)))
     torch.cuda.reset_peak_memory_stats()
     torch.cuda.synchronize()
     start = time.perf_counter()
-    for part in batches:
-        traces.read(*part)
+    for k in range(len(batches)):
+        traces.read_batch(k)
     torch.cuda.synchronize()
     seconds, peak = time.perf_counter() - start, torch.cuda.max_memory_allocated() / 2**30
     row = (name, form, length, said(quantities), prompts, seconds / prompts, peak)

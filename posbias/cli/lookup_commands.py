@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from posbias.cli.options import MODEL, group, named_model, with_options
-from posbias.files import check_output
+from posbias.cli.options import MODEL, Running, group, kept_until_done, named_model, with_options
+from posbias.files import check_output, check_partial
 from posbias.lookup.contexts import read_rows
 from posbias.lookup.tasks import Task
 from posbias.measure.corpus import Corpus
@@ -25,6 +25,7 @@ def register(app: typer.Typer) -> None:
     asked=[Task],
     texts=group(Corpus, dataset=None),
     asking=group(Settings, door="lookup", without=["batch_size"], prompts=None),
+    running=[Running],
 )
 def lookup(
     subject: MODEL = None,
@@ -43,12 +44,12 @@ def lookup(
         str, typer.Option("--task", "-t", help="documents; kv: a key's value; copy: the rest of a passage.")
     ] = "documents",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the first prompt; no weights are read.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output if it is there.")] = False,
     *,
     opening: dict[str, Any],
     asked: dict[str, Any],
     texts: dict[str, Any],
     asking: dict[str, Any],
+    running: dict[str, bool],
 ) -> None:
     """Ask a model for what stands at each place of its prompt: scores by place, and whether the middle is lost."""
     from posbias.models.opening import check_subject
@@ -57,9 +58,10 @@ def lookup(
         subject, rows = None, subject
     model = named_model(subject, opening.pop("model"))
     if not dry_run:
-        check_output(output, overwrite=overwrite)
+        check_output(output, overwrite=running["overwrite"])
+        partial = check_partial(output, resume=running["resume"])
         if figure is not None:
-            check_output(figure, (".png", ".svg"), "figure", overwrite=overwrite)
+            check_output(figure, (".png", ".svg"), "figure", overwrite=running["overwrite"])
     Task(task, **asked).check_given(rows, asking["prompts"], texts["dataset"])  # before anything heavy is loaded
     check_subject(model, None)
     given = None if rows is None else read_rows(rows)
@@ -73,8 +75,9 @@ def lookup(
         with progress(1, "step", "writing prompts"):
             preview = opened.preview_lookup(**named)
         typer.echo(preview)
-    else:
-        found = opened.lookup(**named, progress=True)
+        return
+    with kept_until_done(partial):
+        found = opened.lookup(**named, partial=partial, progress=True)
         typer.echo(f"{found.save(output)}: {found!r}")
         if figure is not None:
             typer.echo(f"{found.figure(figure)}: figure")

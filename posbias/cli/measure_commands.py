@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from posbias.cli.options import MODEL, UNTRAINED, Running, group, named_model, with_options
+from posbias.cli.options import MODEL, UNTRAINED, Running, group, kept_until_done, named_model, with_options
 from posbias.files import check_output, check_partial
 from posbias.measure.biases import HELP, read_bias, read_design
 from posbias.measure.corpus import Corpus
@@ -72,14 +72,9 @@ def measure(
             said = run.estimate(settings)
         typer.echo(said)
         return
-    try:
+    with kept_until_done(partial):
         description = None if added is None else added.description
         results = run.measure(settings, partial=partial, progress=True, bias=description)
-    except KeyboardInterrupt:
-        if partial.exists():
-            typer.echo(f"{partial} is left: the same command with --resume goes on", err=True)
-        raise
-    if run.find_rank()[0] == 0:
-        write_results(output, results)
-        typer.echo(f"{output}: {Measurement(results)!r}")
-    partial.unlink(missing_ok=True)
+        if run.find_rank()[0] == 0:
+            write_results(output, results)
+            typer.echo(f"{output}: {Measurement(results)!r}")

@@ -12,9 +12,11 @@ group of them as a dict, and says which it leaves out and which have another def
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
+from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
@@ -29,6 +31,18 @@ class Running:
 
     resume: bool = setting(False, "Go on from the partial sums of a run that was ended, if there are some.")
     overwrite: bool = setting(False, "Replace the output if it is there.")
+
+
+@contextmanager
+def kept_until_done(partial: Path) -> Iterator[None]:
+    """Say where partial sums are if the block is interrupted; remove them once it has written what comes of them."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if partial.exists():
+            typer.echo(f"{partial} is left: the same command with --resume goes on", err=True)
+        raise
+    partial.unlink(missing_ok=True)
 
 
 UNTRAINED = Annotated[

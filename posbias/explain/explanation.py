@@ -35,6 +35,9 @@ class Explanation:
         interval, ``low`` to ``high``, over the documents of the profile. What was not measured is missing.
     profile
         The measurement of other prompts, None without one.
+    own_answer, is_own
+        What the model itself answers, its likeliest token each time, and whether the answer that was given begins so;
+        None if none was given.
     """
 
     model: str
@@ -43,6 +46,8 @@ class Explanation:
     tokens: pd.DataFrame
     segments: pd.DataFrame
     profile: Measurement | None
+    own_answer: str | None = None
+    is_own: bool | None = None
 
     def report(self, path: str | PathLike[str]) -> Path:
         """Write one HTML page that needs no other file and no network, and return its path.
@@ -70,6 +75,9 @@ class Explanation:
             "prompt": f"{len(self.tokens)} tokens in {len(self.segments)} segments, {self.model}",
             "target": f"{self.target}: {self.value:.4g}",
         }
+        if self.own_answer is not None:
+            how = "which begins with" if self.is_own else "not"
+            facts["the model itself answers"] = f"{line(self.own_answer, 60)!r}, {how} the answer that is explained"
         if self.profile is not None:
             facts["profile"] = self.profile.described
         return facts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from posbias.explain.explanation import Explanation
 from posbias.explain.prompt import Prompt, check_asked, label, tokenise, written
 from posbias.explain.shares import by_segment, place_shares, read_profile, without_position
 from posbias.explain.target import Target, target_of
+from posbias.lookup.reader import Reader as CacheReader
 from posbias.lookup.reader import open_reader
 from posbias.measure.corpus import Corpus
 from posbias.measure.measurement import Measurement
@@ -28,6 +30,8 @@ from posbias.models.weights import is_out_of_memory, out_of_memory
 from posbias.predict import predict
 from posbias.settings import KERNEL_SIZE, Settings
 
+LEAST = 12
+"""Tokens that the model answers itself, unless the answer given has more."""
 SHORT = 1024
 """Tokens of a prompt up to which others are measured unasked: their time grows with the square of the length."""
 
@@ -141,23 +145,42 @@ class Reader:
         found = predict(measure(alone, progress=self.progress), "contributions")
         return np.asarray(found / found.sum())
 
+    @cached_property
+    def left(self) -> list[np.ndarray]:
+        """Which tokens are left of the prompt as it is, and without each segment, from the last one to the first."""
+        S, segment = len(self.prompt.texts), self.prompt.segment
+        return [np.arange(len(segment)), *(np.flatnonzero(segment != k) for k in reversed(range(S)))]
+
+    @cached_property
+    def reader(self) -> CacheReader:
+        """What reads the prompt again, from where it differs from what was read last."""
+        rows = [self.prompt.ids[left].tolist() for left in self.left[:2] if len(left) > 1]
+        return open_reader(self.instrument.model, [(row, self.target.tokens) for row in rows])
+
+    def answer(self) -> tuple[str | None, bool | None]:
+        """Return what the model itself answers, and whether that begins with the answer given; None if none was."""
+        given, tokenizer = list(self.prompt.answer), self.session.tokenizer
+        if not given:
+            return None, None
+        ends, most = {*tokenizer.all_special_ids}, max(LEAST, len(given))
+        with told(1, "answer", "answering", shown=self.progress) as bar:
+            own = self.reader.greedy(self.prompt.ids.tolist(), most, lambda _, token: token in ends)
+            bar.update()
+        return tokenizer.decode(own).strip(), own[: len(given)] == given
+
     def delete_segments(self) -> list[float]:
         """Return by how much the target's log-probability changes without each segment; NaN where one token is left.
 
-        From the last segment to the first: what stands before the one that is gone was read with the whole prompt.
+        What stands before the segment that is gone was read with the whole prompt.
         """
-        S, segment = len(self.prompt.texts), self.prompt.segment
-        every = [np.arange(len(segment)), *(np.flatnonzero(segment != k) for k in reversed(range(S)))]
-        rows = [tuple(self.prompt.ids[left].tolist()) for left in every if len(left) > 1]
-        with told(len(rows), "deletions", "deleting", shown=self.progress) as bar:
-            reader = open_reader(self.instrument.model, [(row, self.target.tokens) for row in rows[:2]])
+        with told(len(self.left), "deletions", "deleting", shown=self.progress) as bar:
             values = []
-            for row in rows:
-                logits = reader.logits((*row, *self.target.tokens[:-1]), len(self.target.tokens))
-                values.append(self.target.log_value(logits[None]))
+            for left in self.left:
+                row = (*self.prompt.ids[left].tolist(), *self.target.tokens[:-1])
+                logits = self.reader.logits(row, len(self.target.tokens)) if len(left) > 1 else None
+                values.append(np.nan if logits is None else self.target.log_value(logits[None]))
                 bar.update()
-        changes = iter(values[1:])
-        return [next(changes) - values[0] if len(left) > 1 else np.nan for left in every[1:]][::-1]
+        return [value - values[0] for value in values[:0:-1]]
 
     def explain(
         self, profile: Measurement | None, contributed: Float[np.ndarray, "n"] | None, deletions: bool
@@ -168,6 +191,7 @@ class Reader:
         if profile is not None:
             places, again = place_shares(profile)
         share, value = self.influence()
+        answered = self.answer()
         tokens = pd.DataFrame({
             "token": prompt.tokens, "id": prompt.ids, "segment": prompt.segment + 1, "share": share, "profile": places,
         }).rename_axis("position")  # fmt: skip
@@ -186,4 +210,4 @@ class Reader:
             "profile": expected, "without_position": without_position(own, expected), "low": low, "high": high,
         }, index=pd.RangeIndex(1, len(own) + 1, name="segment"))  # fmt: skip
         model = self.session.settings.source.name().removeprefix("reference/")
-        return Explanation(model, self.target.words, value, tokens, segments, profile)
+        return Explanation(model, self.target.words, value, tokens, segments, profile, *answered)

@@ -28,11 +28,6 @@ class Prompt:
     ids: tuple[int, ...]
     answer_ids: tuple[int, ...]
 
-    @property
-    def read(self) -> tuple[int, ...]:
-        """The tokens that a model is given: all but the answer's last."""
-        return self.ids + self.answer_ids[:-1]
-
 
 def write_question(task: str, ask: Ask) -> str:
     """Return what a user would write.

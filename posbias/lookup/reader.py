@@ -6,7 +6,7 @@ is where that goes on.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise, takewhile
 from typing import Any
 
@@ -60,6 +60,13 @@ class Reader:
         tokens = torch.tensor(answer)
         told = logits.log_softmax(-1).gather(-1, tokens[:, None]).sum()
         return float(told), bool((logits.argmax(-1) == tokens).all())
+
+    def greedy(self, ids: Sequence[int], most: int, ends: Callable[[Sequence[int], int], bool]) -> list[int]:
+        """Return the likeliest tokens behind a prompt, one after another, until the next one ``ends`` those so far."""
+        tokens: list[int] = []
+        while len(tokens) < most and not ends(tokens, token := int(self.logits((*ids, *tokens), 1)[0].argmax())):
+            tokens.append(token)
+        return tokens
 
 
 def open_reader(model: Any, trial: Sequence[tuple[Sequence[int], Sequence[int]]], shared: bool = True) -> Reader:

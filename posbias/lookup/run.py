@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 import xarray as xr
 from torch import nn
 
@@ -22,6 +24,7 @@ from posbias.lookup.tasks import SCORES, TASKS, Task
 from posbias.measure.biases import Described
 from posbias.measure.corpus import Prompts
 from posbias.measure.progress import progress as told
+from posbias.measure.run import Partial
 from posbias.measure.session import Session
 from posbias.models.biases import added_biases, divided_logits
 from posbias.models.loading import check_fits, last_part
@@ -42,12 +45,15 @@ def look_up(
     task: Task,
     rows: Sequence[Ask] | None = None,
     *,
+    partial: Path | None = None,
     progress: bool = False,
     like: Session | None = None,
 ) -> xr.Dataset:
     """Ask a model for what stands at each place of its prompts, with one change to it at most.
 
-    What can be seen without the weights is refused before they are loaded. A session ``like`` it has the model open.
+    What can be seen without the weights is refused before they are loaded. ``partial`` is a file of scores so far: a
+    lookup goes on from there if it is there, and whoever keeps the result removes it. A session ``like`` it has the
+    model open.
     """
     session = Session(settings, like)
     if (bias := task.added) is not None:
@@ -59,14 +65,13 @@ def look_up(
     first = next(iter(placed.values()))[0]
     session.prompts = Prompts(np.array([first[0].ids]), 0, np.zeros(1, dtype=np.int64))
     session.place  # noqa: B018 - raises
-    with told(1, "model", "loading", shown=progress) as bar:
-        model = session.instrument.model
-        bar.update()
     name, changed = make_change(bias, task.temperature)
-    with changed(model):
-        scores = score_prompts(model, placed, first[:2], shared=bias is None, progress=progress)
-    provenance, corpus = session.provenance(), settings.corpus
-    text = last_part(corpus.dataset)
+    texts = {
+        name: np.array([[[getattr(p, name) for p in x] for x in arm] for arm in placed.values()])
+        for name in ("text", "answer")
+    }
+    every = "".join([*texts["text"].flat, *texts["answer"].flat])
+    provenance, text = session.provenance(), last_part(settings.corpus.dataset)
     provenance = {kept: provenance[kept] for kept in KEPT} | {
         "task": task.name,
         "dataset": {"documents": "invented facts", "kv": "invented words"}.get(task.name, text),
@@ -74,8 +79,16 @@ def look_up(
         "form": "chat template" if use_template(session.tokenizer, task.form) else "plain text",
         "tokens": int(np.mean([len(prompt.ids) for context in placed["competing"] for prompt in context])),
         "change": name,
+        "prompts_sha256": hashlib.sha256(every.encode()).hexdigest(),
     }
-    return assemble(contexts, placed, scores, provenance)
+    kept = Partial(partial, {key: str(x) for key, x in provenance.items()})
+    kept.read()  # raises before the model is loaded
+    with told(1, "model", "loading", shown=progress) as bar:
+        model = session.instrument.model
+        bar.update()
+    with changed(model):
+        scores = score_prompts(model, placed, first[:2], kept, shared=bias is None, progress=progress)
+    return assemble(contexts, texts | scores, list(placed), provenance)
 
 
 def preview(settings: Settings, task: Task, rows: Sequence[Ask] | None = None) -> str:
@@ -112,55 +125,52 @@ def make_change(
 ) -> tuple[str, Callable[[nn.Module], AbstractContextManager[Any]]]:
     """Return the name of the one change to a model, and what gives the context in which it is changed."""
     if bias is not None:
-        return json.dumps(bias.description), partial(added_biases, biases=bias.description)
+        return json.dumps(bias.description), functools.partial(added_biases, biases=bias.description)
     if temperature != 1:
-        return f"temperature {temperature:g}", partial(divided_logits, temperatures=temperature)
+        return f"temperature {temperature:g}", functools.partial(divided_logits, temperatures=temperature)
     return "none", lambda model: nullcontext()
 
 
 def score_prompts(
-    model: nn.Module, placed: Placed, trial: Sequence[Prompt], *, shared: bool, progress: bool
+    model: nn.Module, placed: Placed, trial: Sequence[Prompt], partial: Partial, *, shared: bool, progress: bool
 ) -> dict[str, np.ndarray]:
     """Return scores by name, each by arm, context and place; raise ValueError for a NaN or Inf.
 
     What two neighbours have in common is read once, unless something is added to attention, which counts places from
     the beginning.
     """
-    known: dict[Prompt, tuple[float, bool]] = {}
-    every = dict.fromkeys(prompt for contexts in placed.values() for context in contexts for prompt in context)
-    with told(len(every), "prompts", "asking", shown=progress) as bar:
+    every = [*dict.fromkeys(prompt for contexts in placed.values() for context in contexts for prompt in context)]
+    number = {prompt: k for k, prompt in enumerate(every)}
+    scores = torch.zeros(len(every), 2, dtype=torch.float64)
+    with told(1, "reader", "trying", shown=progress) as bar:
         reader = open_reader(model, [(prompt.ids, prompt.answer_ids) for prompt in trial], shared)
-        for prompt in every:
-            known[prompt] = reader.answer(prompt.ids, prompt.answer_ids)
-            if not np.isfinite(known[prompt][0]):
-                raise errors.invalid("log_probability", "finite numbers", f"{known[prompt][0]}: {prompt.text[:60]}")
-            bar.update()
-    found = np.array([[[known[prompt] for prompt in context] for context in arm] for arm in placed.values()])
+        bar.update()
+
+    def read(k: int) -> None:
+        scores[k] = torch.tensor(reader.answer(every[k].ids, every[k].answer_ids), dtype=torch.float64)
+        if not scores[k].isfinite().all():
+            partial.remove()
+            raise errors.invalid("log_probability", "finite numbers", f"{scores[k, 0]}: {every[k].text[:60]}")
+
+    partial.go_on("asking", [1] * len(every), read, lambda: {"scores": scores}, progress)
+    found = np.array([[[scores[number[p]].numpy() for p in context] for context in arm] for arm in placed.values()])
     return {"log_probability": found[..., 0], "correct": found[..., 1]}
 
 
 def assemble(
-    contexts: Sequence[Context], placed: Placed, scores: dict[str, np.ndarray], provenance: dict[str, Any]
+    contexts: Sequence[Context], arrays: dict[str, np.ndarray], arms: Sequence[str], provenance: dict[str, Any]
 ) -> xr.Dataset:
     """Return the result: scores, prompts and answers by arm, context and place."""
-    dims, digest = ("arm", "context", "place"), hashlib.sha256()
-    texts = {
-        name: np.array([[[getattr(p, name) for p in context] for context in arm] for arm in placed.values()])
-        for name in ("text", "answer")
-    }
-    for text in (*texts["text"].flat, *texts["answer"].flat):
-        digest.update(text.encode())
-    found = {name: (dims, scores[name], {"long_name": what}) for name, what in SCORES.items()} | {
-        "prompt": (dims, texts["text"], {"long_name": "what the model was given, its template applied"}),
-        "answer": (dims, texts["answer"], {"long_name": "what was scored behind it"}),
+    dims = ("arm", "context", "place")
+    found = {name: (dims, arrays[name], {"long_name": what}) for name, what in SCORES.items()} | {
+        "prompt": (dims, arrays["text"], {"long_name": "what the model was given, its template applied"}),
+        "answer": (dims, arrays["answer"], {"long_name": "what was scored behind it"}),
         "twice": (
             "context", np.array([context.twice for context in contexts], dtype=np.int8),
             {"long_name": "1 where another document holds the answer too"},
         ),
     }  # fmt: skip
     plain = {name: x if type(x) in (int, float) else str(x) for name, x in provenance.items()}
-    attrs = {LAYOUT: SCHEMA, "what": TASKS[plain["task"]], **plain, "prompts_sha256": digest.hexdigest()}
-    results = xr.Dataset(found, attrs=attrs)
-    return results.assign_coords(
-        arm=list(placed), context=np.arange(len(contexts)), place=np.arange(results.sizes["place"])
-    )
+    attrs = {LAYOUT: SCHEMA, "what": TASKS[plain["task"]], **plain}
+    _, C, P = arrays["text"].shape
+    return xr.Dataset(found, {"arm": arms, "context": np.arange(C), "place": np.arange(P)}, attrs)

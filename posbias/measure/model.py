@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike, fspath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from posbias import errors
@@ -205,6 +206,7 @@ class Model:
         dataset: str | PathLike[str] | None = None,
         bias: Any = None,
         temperature: float = 1.0,
+        partial: str | PathLike[str] | None = None,
         progress: bool | None = None,
         **settings: Any,
     ) -> Found:
@@ -235,6 +237,8 @@ class Model:
             As in :meth:`measure`.
         temperature
             What content adds to attention's logits is divided by this: below 1 sharpens it. One change at a time.
+        partial
+            A file of the scores so far, from which the same lookup goes on; whoever keeps the result removes it.
         progress
             As in :meth:`measure`.
         settings
@@ -252,20 +256,20 @@ class Model:
         from posbias.lookup.run import look_up
 
         own: dict[str, Any] = {"prompts": prompts, "places": places, "arms": arms, "form": form, "dataset": dataset}
-        wanted, given, asked = self._chosen_lookup(task, rows, **own, bias=bias, temperature=temperature, **settings)
-        with self._running(asked, progress, random=False) as (chosen, shown):
-            return Found(look_up(chosen, wanted, given, progress=shown))
+        own |= {"bias": bias, "temperature": temperature, **settings}
+        with self._looking_up(task, rows, progress, **own) as (asked, shown):
+            return Found(look_up(*asked, partial=Path(partial) if partial else None, progress=shown))
 
     def preview_lookup(self, task: str = "documents", rows: Any = None, **asked: Any) -> str:
         """Return the first prompt of a lookup and how many there are, for the same arguments; no weights are read."""
         from posbias.lookup.run import preview
 
-        wanted, given, others = self._chosen_lookup(task, rows, **asked)
-        with self._running(others, False, random=False) as (chosen, _):
-            return preview(chosen, wanted, given)
+        with self._looking_up(task, rows, False, **asked) as (chosen, _):
+            return preview(*chosen)
 
-    def _chosen_lookup(self, task: str, rows: Any, **asked: Any) -> tuple[Any, Any, dict[str, Any]]:
-        """Return task, rows and settings of a lookup, all checked."""
+    @contextmanager
+    def _looking_up(self, task: str, rows: Any, progress: bool | None, **asked: Any) -> Iterator[tuple[Any, bool]]:
+        """Choose settings, task and rows of a lookup, all checked, and whether progress is shown."""
         from posbias.lookup.contexts import read_rows
         from posbias.lookup.tasks import PROMPTS, Task
 
@@ -274,7 +278,9 @@ class Model:
         check_names("lookup", asked)
         wanted.check_given(rows, prompts, dataset)
         given = None if rows is None else read_rows(rows)[:prompts]
-        return wanted, given, asked | {"prompts": prompts or PROMPTS, "dataset": dataset, "quantities": ALONE}
+        asked |= {"prompts": prompts or PROMPTS, "dataset": dataset, "quantities": ALONE}
+        with self._running(asked, progress, random=False) as (chosen, shown):
+            yield (chosen, wanted, given), shown
 
     @contextmanager
     def _running(

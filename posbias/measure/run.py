@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,6 +33,8 @@ from posbias.models.families import family_of
 from posbias.models.weights import is_out_of_memory, memory_available, out_of_memory
 from posbias.settings import Settings
 
+Sums = Callable[[], Mapping[str, Tensor]]
+"""What gives all that is added up so far, by name."""
 LOG = logging.getLogger("posbias")
 SHARE = 20
 """How many times as long as the last writing took, at least, the run works until the next."""
@@ -61,9 +63,8 @@ def measure(
     if added is not None:
         provenance["added_bias"] = description_text(added)
     same = {name: str(x) for name, x in {**provenance, "rank": rank}.items()}
-    kept = None if partial is None else Partial(partial, same)
-    if kept is not None:
-        kept.read()  # raises before the model is loaded
+    kept = Partial(partial, same)
+    kept.read()  # raises before the model is loaded
     try:
         if (cost := session.format_error()) is not None:
             provenance["format_error"] = cost
@@ -82,8 +83,7 @@ def measure(
                 provenance |= {"batch_size": traces.settings.batch_size}
                 provenance |= {f"no_{name}": why for name, why in traces.lacking.items()}
             except ValueError:  # of numbers from which nothing goes on
-                if partial is not None:
-                    partial.unlink(missing_ok=True)
+                kept.remove()
                 raise
             if "branches" in settings.quantities:
                 if (why := no_branches(instrument)) is None:
@@ -95,7 +95,7 @@ def measure(
     return make_results(arrays, provenance, traces.variables)
 
 
-def read_prompts(session: Session, rank: int, world: int, partial: Partial | None, *, shown: bool) -> Traces:
+def read_prompts(session: Session, rank: int, world: int, partial: Partial, *, shown: bool) -> Traces:
     """Return the sums over all prompts; a batch is halved when memory runs out, for the ladder down to a pair.
 
     A prompt's numbers are the same in any batch, but for the ladder, which pairs its prompts: that begins again with
@@ -105,7 +105,8 @@ def read_prompts(session: Session, rank: int, world: int, partial: Partial | Non
     while True:
         traces = Traces(session, together, range(rank, len(list(session.batches())), world))
         try:
-            read_batches(traces, partial, shown=shown)
+            sizes = [len(ids) for _, ids in traces.shared]
+            partial.go_on("measuring", sizes, traces.read_batch, traces.state, shown)
             traces.add_up(world)
             return traces
         except (MemoryError, RuntimeError) as error:
@@ -113,42 +114,38 @@ def read_prompts(session: Session, rank: int, world: int, partial: Partial | Non
                 raise
         together //= 2
         if pairs:
-            if partial is not None:
-                partial.path.unlink(missing_ok=True)
-            session, partial = session.with_prompts(batch_size=together), None
+            partial.remove()
+            session, partial = session.with_prompts(batch_size=together), Partial(None, {})
         LOG.warning("memory ran out: %d prompts at a time from here on", together)
         torch.cuda.empty_cache()
 
 
-def read_batches(traces: Traces, partial: Partial | None, *, shown: bool) -> None:
-    """Read the batches that are left, in order, and keep the sums in a file on the way if one is given."""
-    done = 0 if partial is None else partial.restore(traces.state())
-    saved, cost, sizes = time.monotonic(), 0.0, [len(ids) for _, ids in traces.shared]
-    with told(sum(sizes), "prompts", "measuring", done=sum(sizes[:done]), shown=shown) as bar:
-        for k, (rows, ids) in enumerate(traces.shared[done:], done + 1):
-            traces.read(rows, ids)
-            bar.update(len(ids))
-            if partial is not None and (time.monotonic() - saved >= SHARE * cost or k == len(sizes)):
-                start = time.monotonic()
-                partial.save(traces.state(), k)
-                saved = time.monotonic()
-                cost = saved - start
-
-
 class Partial(NamedTuple):
-    """Where the partial sums of a run are, and the settings that must be equal for it to go on from there."""
+    """Where the partial sums of a run are kept, if anywhere, and the settings that another one must have to go on."""
 
-    path: Path
+    path: Path | None
     settings: dict[str, str]
 
-    def save(self, sums: Mapping[str, Tensor], done: int) -> None:
-        """Write the sums over ``done`` batches, whole or not at all."""
-        with whole_file(self.path) as file:
-            torch.save({"settings": self.settings, "done": done, "sums": dict(sums)}, file)
+    def go_on(self, what: str, sizes: Sequence[int], read: Callable[[int], None], sums: Sums, shown: bool) -> None:
+        """Read the parts that are left, of so many prompts each, in order, and keep the sums on the way."""
+        there = self.read() or {"done": 0, "sums": {}}
+        for name, x in there["sums"].items():
+            sums()[name].copy_(x)
+        done, saved, cost = there["done"], time.monotonic(), 0.0
+        with told(sum(sizes), "prompts", what, done=sum(sizes[:done]), shown=shown) as bar:
+            for k in range(done, len(sizes)):
+                read(k)
+                bar.update(sizes[k])
+                if self.path is not None and (time.monotonic() - saved >= SHARE * cost or k + 1 == len(sizes)):
+                    start = time.monotonic()
+                    with whole_file(self.path) as file:
+                        torch.save({"settings": self.settings, "done": k + 1, "sums": dict(sums())}, file)
+                    saved = time.monotonic()
+                    cost = saved - start
 
     def read(self) -> dict[str, Any] | None:
         """Return what is there, None where nothing is; raise ValueError for a damaged file, and for another run's."""
-        if not self.path.exists():
+        if self.path is None or not self.path.exists():
             return None
         try:
             there = torch.load(self.path, map_location="cpu", weights_only=True)
@@ -160,12 +157,10 @@ class Partial(NamedTuple):
             raise errors.invalid(str(self.path), "partial sums of a run with the same settings", ", ".join(received))
         return found
 
-    def restore(self, sums: Mapping[str, Tensor]) -> int:
-        """Load what is there into ``sums``, in place, and return how many batches it is of; 0 where there is none."""
-        found = self.read()
-        for name, x in sums.items() if found else ():
-            x.copy_(found["sums"][name])  # type: ignore[index]
-        return 0 if found is None else int(found["done"])
+    def remove(self) -> None:
+        """Remove the file: nothing goes on from what is there."""
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)
 
 
 def find_rank() -> tuple[int, int]:
@@ -187,7 +182,7 @@ def estimate(settings: Settings) -> str:
     together = 2 if "ladder" in session.quantities else 1  # which pairs prompts
     traces = Traces(session.with_prompts(batch_size=together), together, range(1))
     start = time.perf_counter()
-    traces.read(*traces.shared[0])
+    traces.read_batch(0)
     seconds = (time.perf_counter() - start) / together
     size, whole = sum(x.nbytes for x in traces.state().values()) / 2, tqdm.format_interval(seconds * prompts)
     return "\n".join((

@@ -122,8 +122,9 @@ class Traces:
             "reach": positions.reach,
         }
 
-    def read(self, rows: slice, ids: Int[Tensor, "B n"]) -> None:
-        """Measure a batch of prompts and add to the sums; raise ValueError for a NaN or Inf."""
+    def read_batch(self, k: int) -> None:
+        """Measure the k-th batch and add to the sums; raise ValueError for a NaN or Inf."""
+        rows, ids = self.shared[k]
         for start in range(0, len(ids), self.together):
             part = ids[start : start + self.together]
             self._read(slice(rows.start + start, rows.start + start + len(part)), part)

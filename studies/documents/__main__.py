@@ -37,8 +37,8 @@ PARTS = {
     "kv": part(facts(task="kv"), 40, 150),
     "kv-plain": part(facts(task="kv", form="plain"), 40, 150),
     "remedies": part(measure_remedies, 40),
-    "used": part(measure_used, 3),
-    "others": part(measure_others, 3),
+    "used": part(measure_used, 6),
+    "others": part(measure_others, 6),
 }
 
 if __name__ == "__main__":

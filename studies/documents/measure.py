@@ -31,8 +31,8 @@ from posbias.models.attention import Reading
 from posbias.settings import Settings
 from studies.making import go_on
 
-MOST = 12
-"""Tokens of an answer that a model gives; it ends before the first full stop."""
+MOST, END = 12, {*".\n,<"}
+"""Tokens of an answer that a model gives, and the characters before which it ends."""
 INPUT = ("influence", "gradient × input", "contributions", "attention")
 """What a gradient and a forward pass say of each document, as a share of the prompt."""
 OTHERS = ("integrated gradients", "integrated gradients, signed", "attention, inseq")
@@ -188,12 +188,7 @@ def open_model(session: Session) -> tuple[Instrument, Reader]:
 
 def give_answer(tokenizer: Any, reader: Reader, ids: Sequence[int]) -> tuple[str, list[int]]:
     """Return what a model answers, its likeliest token each time, up to a full stop; and the tokens of that."""
-    tokens: list[int] = []
-    while len(tokens) < MOST:
-        token = int(reader.logits((*ids, *tokens), 1)[0].argmax())
-        if tokens and not set(tokenizer.decode([token])).isdisjoint(".\n,<"):
-            break
-        tokens.append(token)
+    tokens = reader.greedy(ids, MOST, lambda some, k: bool(some) and not END.isdisjoint(tokenizer.decode([k])))
     return tokenizer.decode(tokens).strip(), tokens
 
 

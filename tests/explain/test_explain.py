@@ -16,9 +16,11 @@ from measuring import LLAMA, WORDS, refused, save, status, text, write_documents
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, set_seed
 
 import posbias
+from posbias.explain.measure import LEAST
 from posbias.explain.prompt import without_label
 from posbias.explain.shares import without_position
 from posbias.explain.words import answer
+from posbias.lookup.reader import Reader as CacheReader
 from posbias.measure.measurement import Measurement
 from posbias.predict import predict
 
@@ -185,6 +187,34 @@ def test_the_page_and_the_command(place, tmp_path, capsys):
     assert code == 0 and "without position" not in out and "no deletion was tried" in out, err
     said = " ".join("".join(Page((tmp_path / "p.html").read_text()).text).split())
     assert "profile" not in said and "nan" not in said
+
+
+def test_what_the_model_itself_answers_is_said(place, tmp_path, capsys, monkeypatch):
+    """The likeliest token each time, by hand; the prompt is read no more often for it."""
+    tokenizer = AutoTokenizer.from_pretrained(place / "llama")
+    network = AutoModelForCausalLM.from_pretrained(place / "llama").eval()
+    ids = torch.tensor([tokenizer(TEXT)["input_ids"]])
+    n = ids.shape[1]
+    with torch.no_grad():
+        for _ in range(LEAST):
+            ids = torch.cat([ids, network(ids).logits[:, -1:].argmax(-1)], 1)
+    likeliest = tokenizer.decode(ids[0, n:])
+    assert not {*tokenizer.all_special_ids} & {*ids[0, n:].tolist()}, "or the answer would end early"
+    asked, real = [], CacheReader.logits
+    monkeypatch.setattr(CacheReader, "logits", lambda self, *x: asked.append(x) or real(self, *x))
+    bare = explained(place, profile=False)
+    read = len(asked)
+    assert bare.own_answer is None and bare.is_own is None and "itself" not in repr(bare)
+    own = explained(place, profile=False, answer=" ".join(likeliest.split()[:3]))
+    assert own.own_answer == likeliest.strip() and own.is_own and len(asked) == 2 * read + LEAST
+    assert f"the model itself answers: {likeliest.strip()[:20]!r}"[:-1] in repr(own)
+    assert "which begins with the answer that is explained" in repr(own)
+    (tmp_path / "p.txt").write_text(TEXT)
+    words = ["explain", str(place / "llama"), "-p", str(tmp_path / "p.txt"), "-o", str(tmp_path / "p.html")]
+    code, out, _ = status(capsys, [*words, "--no-profile", "--answer", ANSWER])
+    assert code == 0 and ", not the answer that is explained\n" in out
+    said = " ".join("".join(Page((tmp_path / "p.html").read_text()).text).split())
+    assert f"The model itself answers “{' '.join(likeliest.split())}”, not the answer that is explained" in said
 
 
 def test_a_dry_run_lists_the_segments_and_loads_nothing(place, tmp_path, capsys, monkeypatch):

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 import numpy as np
 import pandas as pd
 import pytest
+import xarray as xr
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
@@ -89,6 +90,41 @@ def test_every_score_is_that_of_its_whole_prompt_in_plain_transformers(place, tm
     assert lines[2].startswith("With all documents: accuracy ") and lines[4].startswith("Without documents: ")
     code, _, err = status(capsys, ["report", str(output), "-o", str(tmp_path / "r.html")])
     assert code == 2 and "expected a measurement, received a lookup, which posbias.load_lookup and --lookup" in err
+
+
+def test_stopped_after_any_prompt_it_goes_on(place, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("posbias.measure.run.SHARE", 0)
+    output, partial = tmp_path / "r.nc", tmp_path / "r.nc.partial"
+    words = ["lookup", str(place / "chat"), str(place / "rows.jsonl"), "-o"]
+    assert status(capsys, [*words, str(tmp_path / "whole.nc")])[0] == 0
+    whole = read_lookup(tmp_path / "whole.nc")
+    (tmp_path / "whole.nc").unlink()
+    real, calls, trial = Reader.answer, [], 4
+
+    def stop(self, *asked):
+        calls.append(asked)
+        if len(calls) > trial + 9:
+            raise KeyboardInterrupt
+        return real(self, *asked)
+
+    monkeypatch.setattr(Reader, "answer", stop)
+    code, _, err = status(capsys, [*words, str(output)])
+    assert code == 130 and "r.nc.partial is left: the same command with --resume goes on" in err
+    assert [*tmp_path.iterdir()] == [partial]
+    refused(capsys, tmp_path, [*words, str(output)], "r.nc.partial: expected no partial sums", there=[partial])
+    with monkeypatch.context() as patch:
+        patch.setattr(Source, "load_model", lambda *_: pytest.fail("loaded"))
+        for more in (["--prompts", "5"], ["--form", "plain"], ["--temperature", "0.5"]):
+            expected = "expected partial sums of a run with the same settings, received "
+            refused(capsys, tmp_path, [*words, str(output), "--resume", *more], expected, there=[partial])
+    calls.clear()
+    monkeypatch.setattr(Reader, "answer", lambda self, *asked: calls.append(asked) or real(self, *asked))
+    assert status(capsys, [*words, str(output), "--resume"])[0] == 0
+    assert len(calls) == trial + np.unique(whole["prompt"].values).size - 9, "those that were not asked before"
+    assert [*tmp_path.iterdir()] == [output]
+    found = read_lookup(output)
+    assert found.attrs == whole.attrs and found["prompt"].equals(whole["prompt"])
+    xr.testing.assert_allclose(found, whole, atol=1e-5)
 
 
 def test_a_figure_says_what_it_is_of(place, tmp_path, capsys):

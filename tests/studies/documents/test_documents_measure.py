@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -106,7 +107,8 @@ def test_an_answer_ends_before_the_full_stop():
         return out
 
     tokenizer = SimpleNamespace(decode=lambda tokens: "".join(said[t] for t in tokens))
-    assert measure.give_answer(tokenizer, SimpleNamespace(logits=logits), (9, 9)) == ("42", [0, 1])
+    reader = SimpleNamespace(greedy=partial(Reader.greedy, SimpleNamespace(logits=logits)))
+    assert measure.give_answer(tokenizer, reader, (9, 9)) == ("42", [0, 1])
 
 
 def test_remedies_are_written_as_they_are_called(world):
