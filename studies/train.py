@@ -1,23 +1,19 @@
 """One trainer: of reference models, of the networks of :mod:`studies.icl` and of those of :mod:`studies.lookup`.
 
-What is trained is a :class:`Run`. One that was killed goes on from its checkpoint to the same bits. Networks of several
-settings and seeds are trained some at a time, and an entry of results is written as soon as a setting's are done.
+What is trained is a :class:`Run`. One that was killed goes on from its checkpoint to the same bits. An entry of results
+is written as soon as a setting's networks are done.
 """
 
 from __future__ import annotations
 
 import math
-import multiprocessing
-import os
 import shlex
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import torch
@@ -144,49 +140,39 @@ def train(run: Run, path: Path | None = None, *, checkpoint_every: float = 60.0,
     keep(run.steps)
 
 
-@runtime_checkable
-class Job(Protocol):
-    """One network to train and test; called, it returns the arrays of its results and its seconds of training."""
-
-    @property
-    def checkpoint(self) -> Path:
-        """Its checkpoint, which is there until its setting's results are."""
-
-    def __call__(self) -> tuple[dict[str, np.ndarray], float]:
-        """Train, or go on, and test."""
+Trained = tuple[dict[str, np.ndarray], float]
+"""The arrays of one network's results, and its seconds of training."""
 
 
 def train_entries(
-    jobs: Mapping[str, Sequence[Job]],
+    names: Iterable[str],
+    seeds: Sequence[int],
+    run: Callable[[str, int, Path], Trained],
     labelled: Callable[[str, dict[str, np.ndarray]], xr.Dataset],
     path: Path,
     *,
-    processes: int = 1,
-    keep: bool = False,
     progress: bool = False,
 ) -> Iterator[tuple[str, xr.Dataset]]:
-    """Run the jobs of each entry, one a seed, and yield its name and its results as soon as they are in the file.
+    """Train each entry's networks, one a seed, and yield its name and its results as soon as they are in the file.
 
-    ``labelled`` makes a data set of the arrays of all seeds, stacked. Checkpoints go then, unless they are to be kept.
+    ``run`` takes name, seed and the file of a checkpoint, which goes once the entry is written; ``labelled`` makes a
+    data set of the arrays of all seeds, stacked.
     """
-    every = [job for own in jobs.values() for job in own]
-    done = several(every, processes)
-    with told(len(every), "networks", "training", shown=progress) as bar:
-        for name, own in jobs.items():
-            found = []
-            for _ in own:
-                found.append(next(done))
+    wanted = list(names)
+    with told(len(wanted) * len(seeds), "networks", "training", shown=progress) as bar:
+        for name in wanted:
+            found, checkpoints = [], [path.with_name(f"{name}.seed{seed}.checkpoint") for seed in seeds]
+            for seed, file in zip(seeds, checkpoints, strict=True):
+                found.append(run(name, seed, file))
                 bar.update()
             arrays = {key: np.stack([x[key] for x, _ in found]) for key in found[0][0]}
-            cost = {"threads": torch.get_num_threads() if processes == 1 else 1, "processes": processes}
-            cost["seconds"] = round(sum(seconds for _, seconds in found), 1)
+            cost = {"threads": torch.get_num_threads(), "seconds": round(sum(seconds for _, seconds in found), 1)}
             command = shlex.join(["python", *sys.orig_argv[1:]])
             about = {"setting": name, "command": command, **cost, **versions("torch", "transformers")}
             data = labelled(name, arrays).assign_attrs(about)
             results.save(path, {name: data})
-            if not keep:
-                for job in own:
-                    job.checkpoint.unlink()
+            for file in checkpoints:
+                file.unlink()
             yield name, data
 
 
@@ -199,44 +185,3 @@ def missing(path: Path, wanted: Mapping[str, Mapping[str, Any]], seeds: Sequence
             if str(theirs.get(field)) != str(value):
                 raise errors.invalid(f"{path}: {name}: {field}", f"{value}", theirs.get(field))
     return [name for name in wanted if name not in kept]
-
-
-def several(jobs: Sequence[Callable[[], Any]], processes: int) -> Iterator[Any]:
-    """Yield what jobs return, in their order, so many running at a time; each process has one thread."""
-    if processes == 1:
-        yield from (job() for job in jobs)
-        return
-    context = multiprocessing.get_context("spawn")  # a forked torch may hang
-    with ProcessPoolExecutor(min(processes, len(jobs)), context, _begin) as pool:
-        try:
-            yield from pool.map(_called, jobs)
-        except KeyboardInterrupt:
-            _end_children()
-            raise
-
-
-def _begin() -> None:
-    """Prepare a process for one network: one thread, and an end with its parent, even if that is killed."""
-    torch.set_num_threads(1)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    if (parent := multiprocessing.parent_process()) is not None:
-        parent.join()
-    os._exit(1)
-
-
-def _called(job: Callable[[], Any]) -> Any:
-    return job()
-
-
-def _end_children() -> None:
-    """Let the networks that are in training save their state and end; what does not within 10 seconds is killed."""
-    children = multiprocessing.active_children()
-    for child in children:
-        child.terminate()
-    for child in children:
-        child.join(10)
-        if child.is_alive():
-            child.kill()

@@ -35,10 +35,7 @@ def train(
         Literal["float32", "bfloat16"], typer.Option(help="Precision of matrix products in training.")
     ] = "float32",
     device: Annotated[str | None, typer.Option(help="cpu, cuda, …; by default a GPU if there is one.")] = None,
-    processes: Annotated[int, typer.Option(help="Number of networks to train at a time, each on one thread.")] = 1,
     tested: Annotated[int, typer.Option(help="Number of test sequences in each order of the labels.")] = 10_000,
-    keep: Annotated[bool, typer.Option("--keep", help="Keep the last checkpoints, which hold the weights.")] = False,
-    checkpoint_every: Annotated[float, typer.Option(min=0, help="Seconds between checkpoints, at least.")] = 60.0,
 ) -> None:
     """Train small attention-only networks on a retrieval task and measure which positions they favour.
 
@@ -48,7 +45,7 @@ def train(
     from studies.icl.settings import preset as settings_of
 
     training = Training(iterations, batch_size, precision=precision)
-    for name, value in (("seeds", seeds), ("processes", processes), ("tested", tested)):
+    for name, value in (("seeds", seeds), ("tested", tested)):
         errors.positive_integer(name, value)
     settings = list(dict.fromkeys(setting for name in preset for setting in settings_of(name)))
 
@@ -67,7 +64,7 @@ def train(
     names = missing(path, {s.name: module.described(s, training, tested) for s in settings}, numbers)
     outcomes = module.run_settings(
         [setting for setting in settings if setting.name in names], numbers, training, output, size=tested,
-        device=where, processes=processes, keep=keep, checkpoint_every=checkpoint_every, progress=True,
+        device=where, progress=True,
     )  # fmt: skip
     for name, results in outcomes:
         _tell(name, results)

@@ -77,30 +77,6 @@ def train(setting: Setting, seed: int, training: Training, path: Path | None = N
     return Trained(network, stream, means, run.tests.numpy(), run.stopped, float(run.seconds))
 
 
-@dataclass(frozen=True)
-class Job:
-    """One network to train and to test on ``size`` sequences of each order."""
-
-    setting: Setting
-    seed: int
-    training: Training
-    folder: Path
-    size: int
-    device: str
-    checkpoint_every: float
-
-    @property
-    def checkpoint(self) -> Path:
-        """Its checkpoint, which holds the weights."""
-        return self.folder / f"{self.setting.name}.seed{self.seed}.checkpoint"
-
-    def __call__(self) -> tuple[dict[str, np.ndarray], float]:
-        """Train, or go on, and test."""
-        options = {"device": self.device, "checkpoint_every": self.checkpoint_every}
-        trained = train(self.setting, self.seed, self.training, self.checkpoint, **options)
-        return tested(trained, self.seed, self.size), trained.seconds
-
-
 def run_settings(
     settings: Sequence[Setting],
     seeds: Sequence[int],
@@ -109,21 +85,20 @@ def run_settings(
     *,
     size: int = 10_000,
     device: str = "cpu",
-    checkpoint_every: float = 60.0,
-    **options: Any,
+    progress: bool = False,
 ) -> Iterator[tuple[str, xr.Dataset]]:
-    """Yield the name and results of each setting once they are in ``folder``/icl.nc; options are the trainer's."""
+    """Yield the name and results of each setting once they are in ``folder``/icl.nc."""
     by_name = {setting.name: setting for setting in settings}
-    jobs = {
-        name: [Job(setting, seed, training, folder, size, device, checkpoint_every) for seed in seeds]
-        for name, setting in by_name.items()
-    }
+
+    def run(name: str, seed: int, checkpoint: Path) -> trainer.Trained:
+        trained = train(by_name[name], seed, training, checkpoint, device=device)
+        return tested(trained, seed, size), trained.seconds
 
     def results(name: str, arrays: dict[str, np.ndarray]) -> xr.Dataset:
         attributes = {**described(by_name[name], training, size), "device": torch.device(device).type}
         return labelled(arrays, seeds, attributes)
 
-    return trainer.train_entries(jobs, results, folder / "icl.nc", **options)
+    return trainer.train_entries(by_name, seeds, run, results, folder / "icl.nc", progress=progress)
 
 
 def tested(trained: Trained, seed: int, size: int) -> dict[str, np.ndarray]:

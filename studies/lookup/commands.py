@@ -25,8 +25,6 @@ def train(
     remedies: Annotated[
         bool, typer.Option("--remedies", help="Search biases and temperatures for the finished networks as well.")
     ] = False,
-    processes: Annotated[int, typer.Option(help="Number of networks to train at a time, each on one thread.")] = 1,
-    checkpoint_every: Annotated[float, typer.Option(min=0, help="Seconds between checkpoints, at least.")] = 60.0,
 ) -> None:
     """Train the settings of the chapter `lookup` to find the value of a key, and test by place how well they do.
 
@@ -34,8 +32,7 @@ def train(
     """
     from studies.lookup import settings
 
-    for name, value in (("seeds", seeds), ("processes", processes)):
-        errors.positive_integer(name, value)
+    errors.positive_integer("seeds", seeds)
 
     from studies import results
     from studies.lookup.measure import measure_lookup_remedies, measure_profiles
@@ -58,10 +55,7 @@ def train(
         if setting.name not in names:
             finish(setting)
     todo = {setting: training for setting, training in grid.items() if setting.name in names}
-    outcomes = run_settings(
-        todo, numbers, output, processes=processes, checkpoint_every=checkpoint_every, progress=True
-    )
-    for setting, (name, data) in zip(todo, outcomes, strict=True):
+    for setting, (name, data) in zip(todo, run_settings(todo, numbers, output, progress=True), strict=True):
         finish(setting)
         found = data["accuracy_1"].mean("seed").values
         typer.echo(

@@ -17,7 +17,6 @@ from transformers import PreTrainedModel
 from studies import train as trainer
 from studies.lookup.network import save, untrained, value_logits
 from studies.lookup.prompts import prompts
-from studies.lookup.results import make_results
 from studies.lookup.settings import LONGEST, Setting, Training, described
 
 TESTED = 40
@@ -32,6 +31,19 @@ CHUNK = 128
 """Prompts that are tested at a time."""
 SEEDS_APART = 1_000_003
 """Seeds of tests differ from those of training and of other tests by multiples of this."""
+
+VARIABLES: dict[str, tuple[tuple[str, ...], str]] = {
+    "loss": (("seed", "tested"), "mean training loss since the previous test, nats"),
+    "accuracy": (("seed", "tested", "place"), "share of prompts whose value is found, during training"),
+    "log_probability": (("seed", "tested", "place"), "mean log-probability of the value among all values, nats"),
+    "accuracy_1": (("seed", "place"), "share of prompts whose value is found, after training"),
+    "log_probability_1": (("seed", "place"), "mean log-probability of the value, after training, nats"),
+    "accuracy_2": (("seed", "place_2"), "the same accuracy for prompts of 2 times the pairs"),
+    "log_probability_2": (("seed", "place_2"), "the same log-probability for prompts of 2 times the pairs, nats"),
+    "accuracy_4": (("seed", "place_4"), "the same accuracy for prompts of 4 times the pairs"),
+    "log_probability_4": (("seed", "place_4"), "the same log-probability for prompts of 4 times the pairs, nats"),
+}
+"""Name → dimensions and meaning of everything an entry holds. Places are numbers of pairs, from 0."""
 
 
 @dataclass(frozen=True)
@@ -98,55 +110,37 @@ def train(setting: Setting, seed: int, training: Training, path: Path | None = N
     return Trained(network, run.mean_losses(times), accuracy, log_p, float(run.seconds))
 
 
-@dataclass(frozen=True)
-class Job:
-    """One network to train, to test, and to write to a folder of its own."""
+def run_settings(
+    settings: Mapping[Setting, Training], seeds: Sequence[int], folder: Path, *, progress: bool = False
+) -> Iterator[tuple[str, xr.Dataset]]:
+    """Yield the name and results of each setting once they are in ``folder``/lookup.nc, its networks in NAME.seedK."""
+    by_name = {setting.name: (setting, training) for setting, training in settings.items()}
 
-    setting: Setting
-    seed: int
-    training: Training
-    folder: Path
-    checkpoint_every: float
-
-    @property
-    def checkpoint(self) -> Path:
-        """Its checkpoint."""
-        return self.folder / f"{self.setting.name}.seed{self.seed}.checkpoint"
-
-    def __call__(self) -> tuple[dict[str, np.ndarray], float]:
-        """Train, or go on, test, and write the network."""
-        setting = self.setting
-        done = train(setting, self.seed, self.training, self.checkpoint, checkpoint_every=self.checkpoint_every)
+    def run(name: str, seed: int, checkpoint: Path) -> trainer.Trained:
+        setting, training = by_name[name]
+        done = train(setting, seed, training, checkpoint)
         arrays = {"loss": done.loss, "accuracy": done.accuracy, "log_probability": done.log_probability}
         for times in LENGTHS:
-            seed = self.seed - times * SEEDS_APART
-            found = found_by_place(done.network, setting, AT_THE_END, seed, pairs=times * setting.pairs)
+            own = seed - times * SEEDS_APART
+            found = found_by_place(done.network, setting, AT_THE_END, own, pairs=times * setting.pairs)
             arrays |= {f"accuracy_{times}": found.accuracy, f"log_probability_{times}": found.log_probability}
-        save(done.network, setting, self.checkpoint.with_suffix(""))
+        save(done.network, setting, checkpoint.with_suffix(""))
         return arrays, done.seconds
-
-
-def run_settings(
-    settings: Mapping[Setting, Training],
-    seeds: Sequence[int],
-    folder: Path,
-    *,
-    checkpoint_every: float = 60.0,
-    **options: Any,
-) -> Iterator[tuple[str, xr.Dataset]]:
-    """Yield the name and results of each setting once they are in ``folder``/lookup.nc; options are the trainer's.
-
-    Networks are left in ``folder``/NAME.seedK.
-    """
-    by_name = {setting.name: (setting, training) for setting, training in settings.items()}
-    jobs = {
-        name: [Job(setting, seed, training, folder, checkpoint_every) for seed in seeds]
-        for name, (setting, training) in by_name.items()
-    }
 
     def results(name: str, arrays: dict[str, np.ndarray]) -> xr.Dataset:
         setting, training = by_name[name]
         attributes = {**described(setting, training), "device": "cpu"}
         return make_results(arrays, seeds, training.iterations, attributes)
 
-    return trainer.train_entries(jobs, results, folder / "lookup.nc", **options)
+    return trainer.train_entries(by_name, seeds, run, results, folder / "lookup.nc", progress=progress)
+
+
+def make_results(
+    arrays: Mapping[str, np.ndarray], seeds: Sequence[int], iterations: int, attributes: Mapping[str, Any]
+) -> xr.Dataset:
+    """Return the arrays of a setting, seeds along the first axis, with their names and meanings."""
+    return xr.Dataset(
+        {name: (dims, arrays[name], {"long_name": meaning}) for name, (dims, meaning) in VARIABLES.items()},
+        coords={"seed": list(seeds), "tested": trainer.moments(iterations, arrays["loss"].shape[1])},
+        attrs=dict(attributes),
+    )

@@ -18,7 +18,7 @@ Replace = Annotated[bool, typer.Option("--overwrite", help="Replace the file if 
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
     app.command("list")(show)
-    for command in (write, download, verify, rebuild):
+    for command in (write, download, verify):
         app.command()(command)
 
 
@@ -34,7 +34,7 @@ def show() -> None:
     for figure in originals.FIGURES:
         typer.echo(f"figure {figure}: {numbers.figure_points(figure).size} tokens")
     typer.echo(f"{len(numbers.printed_tables())} printed distances, {len(numbers.printed_recency())} probabilities")
-    typer.echo("the authors' own files, which only verify and rebuild read:")
+    typer.echo("the authors' own files, which verify alone reads:")
     for source, name, state in originals.states():
         typer.echo(f"  {state:8} {originals.path(name, source['collection'])}")
 
@@ -71,12 +71,3 @@ def verify() -> None:
     bad = [f"{outcome}: {place}" for outcome, place in found if outcome in ("differs", "other numbers")]
     if bad:
         raise errors.invalid("authors' files", "what is kept", "; ".join(bad))
-
-
-def rebuild(
-    output: Annotated[Path, typer.Argument(help="File to write (.json.gz).")], overwrite: Replace = False
-) -> None:
-    """Read the authors' own files and write the file of their numbers."""
-    check_output(output, ".gz", overwrite=overwrite)
-    originals.rebuild(output)
-    typer.echo(f"{output}: {output.stat().st_size} bytes")

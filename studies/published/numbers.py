@@ -21,7 +21,7 @@ from posbias import errors
 from posbias.configuration import ConstantSchedule, ContentConfig, RolloutConfig, config_text
 
 SHIPPED = Path(__file__).with_name("published.json.gz")
-"""The numbers that come out of the authors' files; ``python -m studies.published rebuild`` makes it."""
+"""The numbers that came out of the authors' files; ``python -m studies.published verify`` compares them again."""
 TABLES = Path(__file__).with_name("printed_tables.csv")
 """Tables 2 to 4, copied from the paper's text: there is no file of the authors' that holds them."""
 
@@ -71,7 +71,7 @@ class PrintedRecency:
 
 @cache
 def read_shipped(path: Path) -> dict[str, Any]:
-    """Return the sources, configurations, curves and probabilities of the file that ``rebuild`` wrote.
+    """Return the sources, configurations, curves and probabilities of a file such as :data:`SHIPPED`.
 
     Numbers come back exactly: those of double precision as they stand, those of single precision as the double
     that equals the single nearest to what stands.

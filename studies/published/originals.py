@@ -1,4 +1,4 @@
-"""The authors' own files: where they are, what is there, and what makes and checks the published numbers from them.
+"""The authors' own files: where they are, what is there, and what checks the published numbers by them.
 
 The book works without them (:mod:`studies.published.numbers`). Nothing here removes or replaces a file that is
 there: a download that is not what it should be is discarded before it gets its name. Curves come from matplotlib's
@@ -7,12 +7,9 @@ vector figures: marker positions in a PDF are the data, to many digits.
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import json
 import re
 from collections.abc import Iterator
-from dataclasses import asdict
 from importlib.util import find_spec
 from math import fsum
 from pathlib import Path
@@ -21,9 +18,8 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float
 
-from posbias import errors
 from posbias.configuration import read_config
-from posbias.files import data_folder, write_whole
+from posbias.files import data_folder
 from studies.published import numbers
 from studies.published.numbers import PrintedRecency
 
@@ -175,70 +171,3 @@ def _compared(source: dict[str, Any], name: str) -> str:
 def _described(file: Path, name: str) -> dict[str, Any]:
     tabs = None if name.endswith(".pdf") else file.read_bytes().count(b"\t")
     return {"name": name, "sha256": _checksum(file), "tabs": tabs}
-
-
-def rebuild(output: Path) -> None:
-    """Read all of the authors' files and write :data:`studies.published.numbers.SHIPPED` again, in the same bytes."""
-    bad = [f"{state}: {path(name, source['collection'])}" for source, name, state in states() if state != "ok"]
-    if bad:
-        expected = "all of them, with the checksums that were kept"
-        raise errors.invalid("authors' files", expected, f"{len(bad)} others, first {bad[0]}")
-    text = json.dumps(_content(), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    write_whole(output, gzip.compress(text.encode(), mtime=0))
-
-
-def _content() -> dict[str, Any]:
-    """Return what the file holds; :func:`studies.published.numbers.read_shipped` is its reader."""
-    arrays: dict[str, dict[str, Any]] = {}
-    kept = numbers.read_shipped(numbers.SHIPPED)
-    configurations = {name: _fields(name, arrays) for name in numbers.configuration_names()}
-    curves = {
-        curve: {**kept["curves"][curve], "influence": read_curve(path(name)).tolist()}
-        for curve, name in FIGURES.items()
-    }
-    recency = [entry for name in RECENCY_FIGURES for entry in read_recency_figure(path(name, LAYERNORM))]
-    return {
-        **{name: kept[name] for name in ("format", "about", "fields")},
-        "sources": [
-            source | {"files": [_described(path(x["name"], source["collection"]), x["name"]) for x in source["files"]]}
-            for source in numbers.sources()
-        ],
-        "arrays": dict(sorted(arrays.items())),
-        "configurations": configurations,
-        "curves": curves,
-        "recency": [asdict(entry) for entry in sorted(recency, key=_order)],
-    }
-
-
-def _order(entry: PrintedRecency) -> tuple[int, float, bool, bool, int]:
-    return entry.d, entry.alpha, entry.norm != "none", entry.residual != "none", entry.layer
-
-
-def _fields(name: str, arrays: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Return a configuration's fields, with what is long put into ``arrays`` once and named in its place."""
-    fields = read_config(path(name)).model_dump()
-    assert fields.pop("position_bias") is None  # which no file of theirs can hold
-    attention, content = fields["attention_config"], fields["content_config"]
-    parent, model = Path(name).parent.name, Path(name).stem.removesuffix("-noresidual")
-    corpus = parent if parent in numbers.CORPORA else numbers.CORPORA[0]
-    parts = {
-        f"slopes/{attention['num_heads']}": (attention, "alibi_slopes"),
-        f"diagonal/{model}/{corpus}": (content, "diagonal_scores"),
-        f"base/{model}/{corpus}": (content, "base_scores"),
-        f"lambda/{model}/{corpus}": (fields["lambda_schedule_config"], "lambdas_custom"),
-    }
-    for key, (part, field) in parts.items():
-        if np.size(part.get(field, 0)) > 1:
-            if arrays.setdefault(key, _packed(part[field])) != _packed(part[field]):
-                raise errors.invalid(f"{name}: {field}", f"the same as in every other file with {key}", "another")
-            part[field] = {"array": key}
-    return fields
-
-
-def _packed(values: list) -> dict[str, Any]:
-    """Return numbers with the fewest digits that give them back; single precision where that is enough."""
-    single = np.array(values, dtype=np.float32)
-    if not np.array_equal(single.astype(np.float64), np.array(values)):
-        return {"precision": "double", "values": values}
-    shortest = np.array([float(str(x)) for x in single.ravel()]).reshape(single.shape).tolist()
-    return {"precision": "single", "values": shortest}

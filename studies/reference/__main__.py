@@ -10,7 +10,6 @@ from studies.reference.measure import (
     measure_corpus,
     measure_seed,
     measure_snapshot,
-    measure_targets,
     measure_untrained,
 )
 
@@ -24,7 +23,6 @@ PARTS = {
         init: Part("models", partial(measure_untrained, init=init), 32, 256, entry="{model}-untrained-{part}.builtin")
         for init in ("default", "unit")
     },
-    "targets": Part("models", measure_targets, 64, 256, models=("bloom-8", "mpt-12", "gpt2-12", "llama-12")),
     "seeds": Part("models", measure_seed, 64, 256, entry="{model}.builtin", trained=True),
     STEPS: Part("mixing", measure_snapshot, 16, 256, trained=True, seeds=False),
 }

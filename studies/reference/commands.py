@@ -11,7 +11,6 @@ import numpy as np
 import typer
 
 from posbias import errors
-from posbias.measure.biases import Described, read_design
 from posbias.shipped import HELD_OUT
 from studies.reference.models import REFERENCES, Reference, reference
 
@@ -33,13 +32,6 @@ def train(
         Literal["default", "unit"],
         typer.Option(help="Standard deviation of the initial weights: 0.02 (default) or 1/√D (unit)."),
     ] = "default",
-    position_bias: Annotated[
-        Path | None,
-        typer.Option(
-            help="Rollout configuration (.yaml) whose position_bias takes the place of the models' own positions; "
-            "layers and heads must be the same."
-        ),
-    ] = None,
     snapshots: Annotated[
         str, typer.Option(help="Also write the model after these steps, separated by commas, such as 0,30,100.")
     ] = "",
@@ -54,8 +46,6 @@ def train(
     rows = [reference(name) for name in (REFERENCES if names == ["all"] else names)]
     if steps is not None:
         rows = [row.shortened(steps) for row in rows]
-    if position_bias is not None:
-        rows = [_built(row, read_design(position_bias)) for row in rows]
     output.mkdir(parents=True, exist_ok=True)
     left = [row for row in rows if not _is_there(output / row.name, row, seed, init)]
     if not left:
@@ -100,12 +90,6 @@ def _is_there(folder: Path, row: Reference, seed: int, init: str) -> bool:
         if there.get(name) != value:
             raise errors.invalid(f"{folder}: {name}", f"{value}, or another --output", there.get(name))
     return True
-
-
-def _built(row: Reference, design: Described) -> Reference:
-    """Return a reference model with the position biases of a design."""
-    design.check(row.name, row.T, row.H)
-    return row.biased(design.description)
 
 
 def _write_held_out(folder: Path, documents: list[np.ndarray]) -> None:

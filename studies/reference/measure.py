@@ -6,7 +6,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +20,7 @@ from posbias.measure.corpus import document_units
 from posbias.measure.positions import read_positions
 from posbias.measure.run import measure
 from posbias.measure.session import Session
-from posbias.measure.summary import shave, summarise
-from posbias.measure.target import Target
+from posbias.measure.summary import summarise
 from posbias.models.loading import Source
 from posbias.rollout.order import stochastic_monotonicity
 from posbias.rollout.token_bins import token_bins
@@ -40,39 +38,6 @@ def measure_corpus(settings: Settings) -> xr.Dataset:
     """Measure a model, and keep the summary with each prompt's influence, and how alike content logits are."""
     session = Session(settings)
     return summarise(measure(session)).assign(measure_similarity(session))
-
-
-TARGETS = {
-    "top, probability": Target(),
-    "top, logit": Target(of="logit"),
-    "top, log-probability": Target(of="log-probability"),
-    "next, probability": Target("next"),
-    "next, log-probability": Target("next", of="log-probability"),
-}
-"""What influence is measured of beside one another; the first is what the book has everywhere else."""
-
-
-def measure_targets(settings: Settings) -> xr.Dataset:
-    """Measure the influence of each of :data:`TARGETS` on the same prompts: ``influence_prompts`` (target, …)."""
-    session = Session(replace(settings, target="next"))  # prompts are cut one token short, which follows
-    following = torch.from_numpy(session.prompts.following)
-    found = [
-        torch.stack([
-            session.instrument.measure(ids, value=partial(target.value, following=following[rows])).influence
-            for target in TARGETS.values()
-        ])
-        for rows, ids in session.batches()
-    ]  # fmt: skip
-    influence = shave(torch.cat(found, dim=1).numpy().astype(np.float32))
-    dims = ("target", "prompt", "position")
-    return xr.Dataset(
-        {
-            "influence_prompts": (dims, influence, {"long_name": "‖∂target/∂embedding‖ for each prompt"}),
-            "document": ("prompt", session.prompts.origins),
-        },
-        coords={"target": list(TARGETS)},
-        attrs=session.provenance() | {"summary": 1, "target": ", ".join(TARGETS)},
-    )
 
 
 def measure_snapshot(settings: Settings) -> xr.Dataset:

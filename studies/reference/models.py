@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from posbias import errors
-from posbias.models.description import NO_ROTATION, THETA, biased_fields
+from posbias.models.description import NO_ROTATION, THETA
 from posbias.rollout.logits import alibi_slopes
 
 if TYPE_CHECKING:
@@ -55,14 +55,6 @@ class Reference:
         special = {"bos_token_id": 1 if self.start_token else 0, "eos_token_id": 0, "pad_token_id": None}
         common = {"vocab_size": VOCABULARY, "tie_word_embeddings": True, "use_cache": False, **special}
         return AutoConfig.for_model(self.family, **{**common, **shape, **self.fields, **changes})
-
-    def biased(self, description: Any) -> Reference:
-        """Return the same model with these position biases in the place of its own positions.
-
-        >>> reference("bloom-8").biased({"kind": "none"}).fields["position_bias"]
-        {'kind': 'none'}
-        """
-        return replace(self, fields={**self.fields, **biased_fields(self.family, description, self.T, self.H)})
 
     def shortened(self, steps: int) -> Reference:
         """Return the same model, trained for ``steps`` steps."""

@@ -1,12 +1,4 @@
-"""The trainer: to the same bits through an end at any step, several networks at a time, entries as they are done."""
-
-import os
-import signal
-import subprocess
-import sys
-import time
-from dataclasses import dataclass
-from pathlib import Path
+"""The trainer: to the same bits through an end at any step, and entries as they are done."""
 
 import numpy as np
 import pytest
@@ -16,7 +8,7 @@ import xarray as xr
 from studies import checkpoint
 from studies import train as trainer
 from studies.results import load
-from studies.train import Run, missing, several, train, train_entries
+from studies.train import Run, missing, train, train_entries
 
 STEPS, TIMES = 7, 3
 
@@ -104,41 +96,27 @@ def test_a_loss_that_is_not_finite_ends_all_or_one(tmp_path):
     assert run.stopped == 1 and run.losses[0].isfinite() and np.isnan(run.mean_losses(TIMES)).all()
 
 
-@dataclass(frozen=True)
-class Job:
-    folder: Path
-    name: str
-    seed: int
-
-    @property
-    def checkpoint(self):
-        return self.folder / f"{self.name}.seed{self.seed}.checkpoint"
-
-    def __call__(self):
-        if self.seed == 9:
-            raise KeyboardInterrupt
-        run = line(self.seed)
-        train(run, self.checkpoint)
-        return {"loss": run.losses.numpy()}, 1.5
+def trained(name, seed, path):
+    if seed == 9:
+        raise KeyboardInterrupt
+    run = line(seed)
+    train(run, path)
+    return {"loss": run.losses.numpy()}, 1.5
 
 
 def labelled(name, arrays):
     return xr.Dataset({"loss": (("seed", "step"), arrays["loss"])}, {"seed": [0, 1]}, {"steps": STEPS})
 
 
-def jobs(folder, *names, seeds=(0, 1)):
-    return {name: [Job(folder, name, seed) for seed in seeds] for name in names}
-
-
 def test_entries_are_written_one_after_another(tmp_path):
     path, found = tmp_path / "q.nc", []
-    for name, _ in train_entries(jobs(tmp_path, "a", "b"), labelled, path):
+    for name, _ in train_entries("ab", [0, 1], trained, labelled, path):
         found.append(name)
         assert [*load("q", tmp_path)] == found and not list(tmp_path.glob(f"{name}.*"))
     kept, expected = load("q", tmp_path)["b"], line(1)
     train(expected)
     np.testing.assert_allclose(kept["loss"][1], expected.losses, rtol=1e-6)
-    assert kept.attrs["setting"] == "b" and kept.attrs["seconds"] == 3 and kept.attrs["processes"] == 1
+    assert kept.attrs["setting"] == "b" and kept.attrs["seconds"] == 3
     assert missing(path, dict.fromkeys("abc", {"steps": STEPS}), [0, 1]) == ["c"]
     with pytest.raises(ValueError, match="q.nc: a: steps: expected 8, received 7"):
         missing(path, {"a": {"steps": 8}}, [0, 1])
@@ -148,58 +126,9 @@ def test_entries_are_written_one_after_another(tmp_path):
 
 def test_what_is_trained_of_an_entry_is_not_trained_again(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
-        list(train_entries(jobs(tmp_path, "a", seeds=(0, 9)), labelled, tmp_path / "q.nc"))
+        list(train_entries("a", [0, 9], trained, labelled, tmp_path / "q.nc"))
     assert [x.name for x in tmp_path.iterdir()] == ["a.seed0.checkpoint"]
     seeds, step = [], trainer.Run.step
     monkeypatch.setattr(trainer.Run, "step", lambda run, k: seeds.append(run.settings["seed"]) or step(run, k))
-    list(train_entries(jobs(tmp_path, "a"), labelled, tmp_path / "q.nc", keep=True))
-    assert set(seeds) == {1} and len(list(tmp_path.glob("*.checkpoint"))) == 2, "kept as asked"
-    with pytest.raises(ZeroDivisionError):  # a job that fails ends all
-        list(several([lambda: 1, lambda: 1 / 0], 1))
-
-
-WORK = """
-import functools, os, sys, time
-from studies.train import several
-
-def job(path, seconds):
-    open(f"{path}.{os.getpid()}", "w").close()
-    time.sleep(seconds)
-    return seconds
-
-if __name__ == "__main__":
-    for done in several([functools.partial(job, sys.argv[1], seconds) for seconds in (0, 120, 120)], 2):
-        open(f"{sys.argv[1]}-{done}", "w").close()
-"""
-
-
-@pytest.mark.skipif(not Path("/proc/self").exists(), reason="asks /proc which processes run")
-def test_processes_end_with_the_one_that_began_them(tmp_path):
-    """Two writers of one checkpoint would be there if a killed run were resumed while its processes train on."""
-    (tmp_path / "work.py").write_text(WORK)
-    parent = subprocess.Popen([sys.executable, str(tmp_path / "work.py"), str(tmp_path / "at")], cwd=tmp_path)
-    try:
-        workers = waited(lambda: [int(p.suffix[1:]) for p in tmp_path.glob("at.*")], lambda found: len(found) == 2)
-        assert all(runs(worker) for worker in workers)
-        assert waited(lambda: list(tmp_path.glob("at-*")), bool) == [tmp_path / "at-0"], "what was done is given back"
-        os.kill(parent.pid, signal.SIGKILL)
-        assert waited(lambda: [w for w in workers if runs(w)], lambda left: not left) == []
-    finally:
-        parent.kill()
-        parent.wait()
-
-
-def runs(process):
-    """Return whether a process is there and is no zombie."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def waited(look, enough, seconds=60):
-    """Return what is seen as soon as it is enough, or in the end."""
-    until = time.monotonic() + seconds
-    while not enough(seen := look()) and time.monotonic() < until:
-        time.sleep(0.05)
-    return seen
+    list(train_entries("a", [0, 1], trained, labelled, tmp_path / "q.nc"))
+    assert set(seeds) == {1} and [x.name for x in tmp_path.iterdir()] == ["q.nc"]

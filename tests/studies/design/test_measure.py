@@ -14,6 +14,7 @@ from posbias.comparison.distances import normalised_wasserstein
 from posbias.measure.branches import read_branches
 from posbias.measure.corpus import Corpus
 from posbias.measure.session import Session
+from posbias.models.description import biased_fields
 from posbias.models.loading import Source, Untrained
 from posbias.rollout.influence import influence_profile
 from posbias.rollout.structured import biased_kernels
@@ -130,7 +131,8 @@ N = 16
 def gated(tmp_path_factory):
     """Return what is measured of the reference Llama's body with four layers and without positions."""
     folder = tmp_path_factory.mktemp("bodies")
-    replace(reference("llama-12"), T=4).biased({"kind": "none"}).config(num_hidden_layers=4).save_pretrained(folder)
+    fields = biased_fields("llama", {"kind": "none"}, 4, reference("llama-12").H)
+    reference("llama-12").config(num_hidden_layers=4, **fields).save_pretrained(folder)
     settings = Settings(Untrained(str(folder)), Corpus("builtin"), 4, N, 4, rule="random")
     return measure_gated(settings, "unit", seeds=2)
 

@@ -9,9 +9,8 @@ import torch
 from posbias.models.biases import given_biases
 from studies.lookup import network
 from studies.lookup.prompts import prompts, vocabulary
-from studies.lookup.results import VARIABLES
 from studies.lookup.settings import ENCODINGS, Setting, Training
-from studies.lookup.training import found_by_place, run_settings, train
+from studies.lookup.training import VARIABLES, found_by_place, run_settings, train
 from studies.results import load
 
 SMALL = Setting("alibi", layers=1, pairs=4, width=16, heads=2, values=4)

@@ -5,8 +5,8 @@ import pytest
 import xarray as xr
 
 from studies.lookup import tables
-from studies.lookup.results import make_results
 from studies.lookup.tables import TASK, Run, predicted
+from studies.lookup.training import make_results
 
 BORN = ("squares_born", "rollout_born", "influence_born", "influence_trained", "rollout_trained")
 

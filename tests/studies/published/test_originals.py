@@ -82,11 +82,9 @@ def test_a_file_of_the_users_survives_everything_and_is_named(two_files, server,
     put(originals.path(""), {"LICENSE": b"my own notes"})
     monkeypatch.setattr(originals, "URL", url)
     assert command(capsys, "download")[0] == 0 and state("figures/one.pdf") == "ok"
-    for arguments in (["verify"], ["rebuild", mine.parent.parent / "out.gz"]):
-        status, _, error = command(capsys, *arguments)
-        assert (status, error.count("\n")) == (2, 1) and "LICENSE" in error
-        assert mine.read_bytes() == b"my own notes"
-    assert not (mine.parent.parent / "out.gz").exists()
+    status, _, error = command(capsys, "verify")
+    assert (status, error.count("\n")) == (2, 1) and "LICENSE" in error
+    assert mine.read_bytes() == b"my own notes"
 
 
 def test_an_unreachable_server_is_one_line(two_files, capsys, monkeypatch):
@@ -112,28 +110,6 @@ def test_a_configuration_and_a_curve_are_written(tmp_path, capsys):
     assert command(capsys, *choice)[0] == 2, "a file that is there is replaced with --overwrite alone"
     assert command(capsys, "write", "measured", "-o", tmp_path / "m.csv")[0] == 0
     assert (read_profile(tmp_path / "m.csv") == numbers.measured_profile()).all()
-
-
-def test_numbers_are_kept_in_as_few_digits_as_give_them_back():
-    single = float(np.float32(0.1))
-    assert originals._packed([[single, 2.0]]) == {"precision": "single", "values": [[0.1, 2.0]]}
-    assert originals._packed([[0.1, 2.0]]) == {"precision": "double", "values": [[0.1, 2.0]]}
-    rng = np.random.default_rng(0)
-    values = rng.normal(size=(40, 50)) * 10.0 ** rng.integers(-30, 30, size=(40, 50))
-    for x in (values.astype(np.float32).astype(float), values):
-        packed = json.loads(json.dumps(originals._packed(x.tolist())))
-        assert numbers.unpacked(**packed) == x.tolist()
-
-
-@needs_files
-def test_the_file_that_ships_is_what_a_rebuild_writes(tmp_path, capsys):
-    first, second = tmp_path / "first.gz", tmp_path / "second.gz"
-    originals.rebuild(first)
-    assert command(capsys, "rebuild", second)[0] == 0
-    assert command(capsys, "rebuild", second)[0] == 2, "a file that is there is replaced with --overwrite alone"
-    assert first.read_bytes() == second.read_bytes()
-    # the text, not the bytes: another zlib may pack the same text in another way
-    assert gzip.decompress(first.read_bytes()) == gzip.decompress(numbers.SHIPPED.read_bytes())
 
 
 @needs_files

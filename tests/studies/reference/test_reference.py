@@ -173,22 +173,6 @@ def command(capsys):
     return run
 
 
-@pytest.mark.parametrize(
-    ("name", "bias", "message"),
-    [
-        ("bloom-8", {"kind": "none"}, "num_layers: expected 8, as bloom-8 has, received 12"),
-        ("bloom-12", [{"kind": "none"}] * 2, "num_heads: expected 8, as bloom-12 has, received 2"),
-        ("gpt2-12", {"kind": "none"}, "position_bias"),
-    ],
-)
-def test_position_biases_of_another_network_are_refused(tmp_path, command, name, bias, message):
-    mixing = {"schedule_type": "constant", "lambda_const": 0.1}
-    design = {"sequence_length": 8, "num_layers": 12, "position_bias": bias, "lambda_schedule_config": mixing}
-    (tmp_path / "b.yaml").write_text(json.dumps(design))
-    status, _, err = command(name, "--position-bias", tmp_path / "b.yaml", "-o", tmp_path / "out")
-    assert status == 2 and message in err and not (tmp_path / "out").exists()
-
-
 def test_the_command_goes_on_where_it_was_and_keeps_what_is_there(tmp_path, command, monkeypatch):
     tiny_reference.install(monkeypatch)
     whole, part = tmp_path / "whole", tmp_path / "part"
