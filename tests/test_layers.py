@@ -40,9 +40,9 @@ BUDGETS = {
     "posbias/measure": (3960, "2,800 were planned: the front door (750), texts, whole prompts, 16 bits are here"),
     "posbias/cli": (775, "600 are planned: a ceiling until then; dry runs with a bar, lookups that go on, a figure"),
     "posbias": (14400, "11,000 were planned: what a cut would cost whom is with each package"),
-    "studies": (16250, "16,000 are planned: a ceiling until then; use, other tools, networks among rivals"),
+    "studies": (16300, "16,000 are planned: a ceiling until then; use, other tools, networks among rivals"),
     "bookkit": (2665, "2,400 are planned; figures in words came from posbias; the explorer's documents, one PDF"),
-    "tests": (18570, "16,000 are planned: a ceiling until then; a file given to the explorer, one PDF"),
+    "tests": (18700, "16,000 are planned: a ceiling until then; a file given to the explorer, one PDF"),
 }  # fmt: skip
 """Most lines of a folder's files, those of folders in it too; and why, where they are more than was planned."""
 SLACK = 1.05
