@@ -34,23 +34,13 @@ DRAWN = 2e-3
 
 @dataclass(frozen=True)
 class Tolerance:
-    """Hold what two printed numbers may differ by and still be the same.
+    """Hold what two printed numbers may differ by and still be the same."""
 
-    Parameters
-    ----------
-    rtol
-        Relative to the larger of the two. The default is what a rounding of glued numbers, of six digits, can
-        shift by.
-    atol
-        Absolute.
-    places
-        How many units of its last printed place a number may differ by where that is more; 1 where a cell states a
-        tolerance, since a value near the middle between two printed ones can become either.
-    """
-
-    rtol: float = 2e-5
+    rtol: float = 2e-5  # Of the larger of the two: what a rounding of glued numbers, of six digits, can shift by
     atol: float = 0.0
     places: int = 0
+    """Units of its last printed place by which a number may differ where that is more; 1 where a cell states a
+    tolerance, since a value near the middle between two printed ones can become either."""
 
     def holds(self, expected: str, received: str) -> bool:
         """Say whether two numbers, as printed, agree: two integers exactly, others within the tolerance.
@@ -108,13 +98,7 @@ def _short(text: str) -> str:
 
 
 def cell_tolerance(cell: NotebookNode) -> Tolerance:
-    """Return the tolerance that a cell's metadata state, or :data:`EXACT_DIGITS`.
-
-    Raises
-    ------
-    ValueError
-        If ``tolerance`` is not a mapping of ``rtol`` and ``atol`` to numbers from 0 to 1.
-    """
+    """Return the tolerance that a cell's metadata state, or :data:`EXACT_DIGITS`; ValueError for one that is none."""
     stated = cell.metadata.get("tolerance")
     if stated is None:
         return EXACT_DIGITS
@@ -126,15 +110,7 @@ def cell_tolerance(cell: NotebookNode) -> Tolerance:
 
 
 def outputs_disagreement(expected: Sequence[Mapping], received: Sequence[Mapping], tolerance: Tolerance) -> str:
-    """Return where two lists of a cell's outputs differ, or "" if they agree.
-
-    Parameters
-    ----------
-    expected, received
-        Outputs as a notebook holds them.
-    tolerance
-        That of the cell; figures have :data:`DRAWN`, or the cell's where that is larger.
-    """
+    """Return where two lists of a cell's outputs differ, or "" if they agree; figures have :data:`DRAWN` or more."""
     ours, theirs = list(_texts(expected)), list(_texts(received))
     if [kind for kind, _ in ours] != [kind for kind, _ in theirs]:
         kinds = [", ".join(kind for kind, _ in texts) or "none" for texts in (ours, theirs)]

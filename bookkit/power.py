@@ -35,18 +35,8 @@ class PowerCheck:
 def power_check(against: str, passes: Iterable[Any]) -> PowerCheck:
     """Count how often a check notices what it should.
 
-    Parameters
-    ----------
-    against
-        What was broken and by how much.
-    passes
-        For each run on something broken, whether the check passed; it noticed where it did not. A run is the whole
-        check with all its cases, as it stands beside a verdict.
-
-    Raises
-    ------
-    ValueError
-        If nothing is said to be broken, there is no run, or a run ended in something else than True or False.
+    ``passes`` says for each run on something broken whether the check passed; it noticed where it did not. A run is the
+    whole check with all its cases, as it stands beside a verdict.
 
     Source: statistical power, with "the check fails" for "the null hypothesis is rejected".
 

@@ -71,40 +71,17 @@ def record(
 ) -> None:
     """Enter a verdict on a row of the claims ledger, and show it in the notebook: its page has one line of it.
 
-    Parameters
-    ----------
-    row
-        Id of the row in the ledger.
-    passed
-        Whether the check passed (a Python or numpy bool).
-    figure
-        What was measured, in a few words with its rounded number.
-    fails_if
-        What would have made the check fail, in words that continue "fails if".
-    power
-        The same check, run on what it should reject (:func:`bookkit.power.power_check`).
-    kind
-        What a check that passed may be called: ``consistent``, ``proved`` (by a proof in the text, whose steps were
-        checked) or ``reproduced`` (a published number met to its printed digits). A check that passed with power
-        below 1/2 is ``not refuted`` instead of consistent, and ``vacuous`` instead of either or of reproduced if it
-        noticed none of its alternatives in any run. A proof carries a statement whatever its check notices.
-    part
-        Which part of the row this is, where its parts fare differently: ``statement``, ``printed proof``,
-        ``our constants``; a row's parts stand on lines of their own.
-    reason
-        Why a check did not pass; required then, without effect otherwise.
-    in_part
-        Whether a check that did not pass contradicts the claim in part only.
-    undecided
-        Whether a check that passed found nothing against the claim, but did not find the claim either, because the
-        measurement was too noisy; it is called so whatever its power.
-    post_hoc
-        Whether a threshold of the check was set after its run; the page marks it.
+    ``figure`` is what was measured, in a few words with its rounded number; ``fails_if`` continues "fails if";
+    ``power`` is the same check, run on what it should reject (:func:`bookkit.power.power_check`); ``reason`` says why a
+    check did not pass, and is required then; ``in_part`` that this contradicts the claim in part only. ``part`` is the
+    part of the row, where parts fare differently: they stand on lines of their own. ``post_hoc`` marks a threshold that
+    was set after its run.
 
-    Raises
-    ------
-    ValueError
-        If the ledger has no such row, an argument is not what it must be, or power or a reason is missing.
+    ``kind`` is what a check that passed may be called: ``consistent``, ``proved`` (by a proof in the text, whose steps
+    were checked) or ``reproduced`` (a published number met to its printed digits). A check that passed with power below
+    1/2 is ``not refuted`` instead of consistent, and ``vacuous`` instead of either or of reproduced if it noticed none
+    of its alternatives in any run; a proof carries a statement whatever its check notices. ``undecided`` says that a
+    check that passed did not find the claim either, because the measurement was too noisy.
     """
     from IPython.display import display
 

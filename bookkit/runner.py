@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import io
-import math
 import multiprocessing
 import os
 import sys
@@ -22,10 +21,11 @@ from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-import yaml
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from bookkit.agreement import keep_agreeing
 from bookkit.chapters import Chapter, find_chapter, list_chapters, read_markdown
+from posbias import errors
 from posbias.files import check_writable, write_whole
 
 if TYPE_CHECKING:
@@ -117,48 +117,20 @@ def notebook_text(notebook: NotebookNode) -> str:
 
 
 def parse_parameters(chapter: Chapter, given: Mapping[str, str]) -> dict[str, Any]:
-    """Return parameters given as text: YAML literals, of the type of the chapter's default."""
-    return check_parameters(chapter, {name: _literal(chapter, name, text) for name, text in given.items()})
-
-
-def _literal(chapter: Chapter, name: str, text: str) -> Any:
-    default = chapter.parameters.get(name)
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
-        value = text
-    if isinstance(default, str) and not isinstance(value, str):
-        return text
-    if isinstance(default, float) and isinstance(value, str):  # YAML wants a point in 1.0e-3
+    """Return parameters given as text, in JSON and of the type of the chapter's default; ValueError for any other."""
+    values = {}
+    for name, text in given.items():
+        if name not in chapter.parameters:
+            known = f"one of {', '.join(chapter.parameters)}" if chapter.parameters else "none"
+            raise errors.invalid(f"{chapter.stem}: parameter", known, name)
+        default = chapter.parameters[name]
+        kind = TypeAdapter(type(default), config=ConfigDict(allow_inf_nan=False))
         try:
-            return float(value)
-        except ValueError:
-            return value
-    return value
-
-
-def check_parameters(chapter: Chapter, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``values`` if the chapter takes them, int widened to float where its default is a float.
-
-    A ValueError says which names there are, which type the default has, or that a number is not finite.
-    """
-    known = chapter.parameters
-    checked = {}
-    for name, value in values.items():
-        if name not in known:
-            expected = f"one of {', '.join(known)}" if known else "none"
-            raise ValueError(f"{chapter.stem}: parameter: expected {expected}, received {name}")
-        wanted = type(known[name])
-        if wanted is float and type(value) is int:
-            value = float(value)
-        if known[name] is not None and type(value) is not wanted:
-            raise ValueError(
-                f"{chapter.stem}: {name}: expected {wanted.__name__} (default {known[name]!r}), received {value!r}"
-            )
-        if isinstance(value, float) and not math.isfinite(value):
-            raise ValueError(f"{chapter.stem}: {name}: expected a finite number, received {value!r}")
-        checked[name] = value
-    return checked
+            values[name] = text if isinstance(default, str) else kind.validate_json(text, strict=True)
+        except ValidationError:
+            expected = f"{type(default).__name__} (default {default!r})"
+            raise errors.invalid(f"{chapter.stem}: {name}", expected, repr(text)) from None
+    return values
 
 
 def run_chapter(root: Path, stem: str) -> Outcome:
@@ -205,9 +177,7 @@ def run_chapter_to(
 
     ``environment`` holds variables to set over :data:`REPEATABLE`.
     """
-    chapter = find_chapter(root, stem)
-    parameters = check_parameters(chapter, parameters)
-    output = output.resolve()
+    chapter, output = find_chapter(root, stem), output.resolve()
     check_output(root, output)
     began = time.perf_counter()
     executed = _scratch(root) / f"{stem}.{os.getpid()}.ipynb"

@@ -13,16 +13,9 @@ Format = str | Callable[[object], str]
 
 
 def show_table(frame: DataFrame, formats: Mapping[str, Format] | None = None, *, fold: str | None = None) -> None:
-    """Show a data frame as the output of a cell; a named index is the first column or columns.
+    """Show a data frame as the output of a cell; a named index is the first column or columns, a missing value a dash.
 
-    Parameters
-    ----------
-    frame
-        One tidy table. Missing values are shown as a dash.
-    formats
-        How the cells of each column are written; columns without a format are shown as they are, floats as ``.3g``.
-    fold
-        The title under which the table is folded away, for long tables; by default it is shown.
+    Columns without a format are shown as they are, floats as ``.3g``; ``fold`` is a title to fold the table under.
     """
     from IPython.display import display
 

@@ -112,17 +112,8 @@ def run_units(root: Path, worlds: Sequence[str], files: Sequence[str], *, jobs: 
     paths = files or ["tests", "posbias", "studies", *(f"--ignore={path}" for path in NO_NUMBERS)]
     for world in known_worlds(worlds, UNIT_WORLDS):
         began = time.perf_counter()
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            "-n",
-            str(jobs if jobs > 1 else 0),
-            *paths,
-        ]
+        options = ["-q", "-p", "no:cacheprovider", "-n", str(jobs if jobs > 1 else 0)]
+        command = [sys.executable, "-m", "pytest", *options, *paths]
         environment = {**os.environ, **UNIT_WORLDS[world]}
         done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
         failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]

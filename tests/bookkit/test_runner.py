@@ -38,7 +38,7 @@ def test_two_runs_give_identical_bytes(make_book, monkeypatch):
     assert stream["output_type"] == "stream" and stream["text"][2] == f"{root} 1\n"
     assert written["cells"][3]["outputs"][0]["data"]["text/plain"] == ["2.0"]
     out = root / "out.ipynb"
-    assert runner.run_chapter_to(root, "good", {"n": 6, "slope": 2}, out).status == "written"
+    assert runner.run_chapter_to(root, "good", {"n": 6, "slope": 2.0}, out).status == "written"
     assert cells(out)[-1]["outputs"][0]["data"]["text/plain"] == ["12.0"]
     assert notebook.read_bytes() == first and (root / "book" / "good.md").read_text() == GOOD
 
@@ -95,7 +95,7 @@ def test_book_goes_on_after_failures_keeps_what_was_there_and_reads_records_last
     assert re.match(r"\[3/4\] good: written \(\d+\.\d s\)", lines[2])
 
 
-def test_parameters_are_yaml_literals_of_the_type_of_the_default(make_book):
+def test_parameters_are_json_of_the_type_of_the_default(make_book):
     chapter = find_chapter(make_book(good=GOOD), "good")
     given = {"n": "64", "slope": "1e-3", "model": "7", "exact": "false", "lengths": "[1, 2]"}
     assert runner.parse_parameters(chapter, given) == {
@@ -103,6 +103,9 @@ def test_parameters_are_yaml_literals_of_the_type_of_the_default(make_book):
     }  # fmt: skip
     widened = runner.parse_parameters(chapter, {"slope": "2"})["slope"]
     assert type(widened) is float
+    for name, text in {"n": "true", "slope": "NaN", "exact": "1", "lengths": "1, 2"}.items():
+        with pytest.raises(ValueError, match=f"good: {name}: expected {type(chapter.parameters[name]).__name__} "):
+            runner.parse_parameters(chapter, {name: text})
 
 
 def test_outputs_that_cannot_be_written_are_refused_before_the_run(make_book, tmp_path, monkeypatch):
