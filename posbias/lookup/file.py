@@ -10,7 +10,7 @@ import xarray as xr
 from jaxtyping import Float
 
 from posbias import errors, netcdf
-from posbias.lookup.scores import LEAST_RIGHT, difference_p_value, judge, mean_with_interval
+from posbias.lookup.scores import LEAST_RIGHT, SMALL, difference_p_value, judge, mean_with_interval
 from posbias.lookup.tasks import ARMS, NOUNS, SCORES, TASKS
 
 LAYOUT, SCHEMA = "posbias_retrieval", 2
@@ -78,13 +78,15 @@ def verdict(results: xr.Dataset) -> str:
             right += "; rows may lack `begin`, the first words of an answer"
         return f"The middle is lost: cannot tell, since {right}."
     d, middle = found.weaker, f"at places 2 to {P - 1}" if P > 3 else "at place 2"
-    spread = f"{d.mean:.2f} ({d.low:.2f} to {d.high:.2f}; p {d.p:.2g}, paired over {C} contexts)"
+    spread = f"{d.mean:.2f} ({d.low:.2f} to {d.high:.2f}; p {found.p:.2g}, paired over {C} contexts)"
     unseen = f"a difference below {d.visible:.2f} would hardly be seen"
     said = {
         "yes": f"yes, by {spread}; {unseen}",
         "no": f"no, at most by {max(d.high, 0):.2f}: the weaker end less the middle is {spread}; {unseen}",
         "open": f"cannot tell with {C} contexts: {unseen}; the weaker end less the middle is {spread}",
     }[found.lost]
+    if found.lost == "open" and d.mean > SMALL:
+        said += f"; to see such a difference takes about {max(C + 1, round(C * (d.visible / d.mean) ** 2))} contexts"
     right = f"{found.first:.2f} at the first place, {found.middle:.2f} {middle}, {found.last:.2f} at the last"
     return f"The middle is lost: {said}. Right are {right}."
 
