@@ -103,12 +103,7 @@ class Additions:
 
 
 def proposed(model: Attended, evaluations: int) -> dict[Setting, Description]:
-    """Return biases for a model to try, by the number of the proposal and its strength: exactly as many as asked for.
-
-    Proposals are the kinds of :data:`posbias.design.KINDS` in their order, numbered from 0. Exponents and
-    slopes are multiplied by a strength; that of flat logits is the share of heads that have them, each share with a
-    cut-off of its own; there are at most a quarter as many shares as proposals.
-    """
+    """Return biases for a model to try, by the number of the proposal and its strength: as many as asked for."""
     H = model.heads
     shares = np.unique(np.linspace(H, 1, max(1, min(H, evaluations // 4))).astype(int))
     found: dict[Setting, Description] = {}
@@ -153,11 +148,7 @@ def genetic_search(
     evaluations: int,
     seed: int = 0,
 ) -> list[Attempt]:
-    """Return all that a small genetic search tries, in the order of trial: exactly as many settings as it is given.
-
-    The first of :data:`GENERATIONS` generations is ``low`` and uniform draws; each later one mixes pairs of the best
-    third of all before, coordinate by coordinate, and adds a normal step of a tenth of the range.
-    """
+    """Return all that a small genetic search tries, in the order of trial: exactly as many settings as it is given."""
     rng = np.random.default_rng(seed)
     size = -(-evaluations // GENERATIONS)
     found = [attempt(tuple(low.tolist()))]

@@ -22,11 +22,7 @@ BROKEN = (
 
 
 def save(path: Path, state: Mapping[str, Any], done: int, fingerprint: str) -> None:
-    """Write a checkpoint over the previous one, which is replaced only when the new one is complete.
-
-    ``done`` steps or batches are in ``state``: tensors, and what has a ``state_dict``, as modules and optimizers do.
-    ``fingerprint`` has the settings that must be equal for a run to resume from here, a ``name=value`` in each line.
-    """
+    """Write a checkpoint over the previous one, which is replaced only when the new one is complete."""
     parts = {name: x if isinstance(x, Tensor) else x.state_dict() for name, x in state.items()}
     content = io.BytesIO()  # what torch says of a full disk is not what the system says
     torch.save({"state": parts, "done": done, "fingerprint": fingerprint}, content)
@@ -41,10 +37,7 @@ def settings_of(path: Path) -> dict[str, str]:
 
 
 def restore(path: Path, state: Mapping[str, Any], fingerprint: str) -> int:
-    """Load a checkpoint into ``state``, in place, and return how many steps or batches it includes.
-
-    A damaged file, and one of a run with other settings, are refused with a ValueError.
-    """
+    """Load a checkpoint into ``state``, in place, and return how many steps or batches it includes."""
     found = _read(path)
     theirs, parts, done = found["fingerprint"], found["state"], found["done"]
     if theirs != fingerprint:

@@ -207,10 +207,7 @@ def training_of(folder: Path, step: str = "") -> dict[str, int | float]:
 def go_on(
     prompts: int, read: Callable[[int], Mapping[str, np.ndarray]], path: Path, what: str = "prompts"
 ) -> dict[str, np.ndarray]:
-    """Return what is read of each prompt, by name; those that an earlier run left in a file are not read again.
-
-    The model is loaded where the first prompt is read: not at all if none is left.
-    """
+    """Return what is read of each prompt, by name; those that an earlier run left in a file are not read again."""
     rows: list[dict[str, np.ndarray]] = []
     if path.is_file():
         with np.load(path) as file:

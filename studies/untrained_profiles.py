@@ -58,11 +58,7 @@ def read_untrained(
     batch_size: int = 8,
     random_output: bool = False,
 ) -> xr.Dataset:
-    """Return the same on prompts as they are; attributes are ``length`` and, where there is one, ``position_bias``.
-
-    The gradient of a random combination of logits is measured too if it is asked for: the most likely token depends on
-    the weights where embeddings are tied.
-    """
+    """Return the same on prompts as they are; attributes are ``length`` and, where there is one, ``position_bias``."""
     batches = ids.split(batch_size)
     readings = [instrument.measure(batch) for batch in batches]
     mixing = np.concatenate([reading.lambda_frobenius.numpy() for reading in readings]).mean(0)

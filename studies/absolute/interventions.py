@@ -38,10 +38,7 @@ def bidirectional(instrument: Instrument) -> Iterator[None]:
 
 @contextmanager
 def replaced_embeddings(instrument: Instrument, which: str, seed: int = 0) -> Iterator[None]:
-    """Replace the first token's embedding, or all, by Gaussian vectors with the table's mean and deviation.
-
-    Each prompt gets vectors of its own, drawn one after another from ``seed`` on as the passes of the context come.
-    """
+    """Replace the first token's embedding, or all, by Gaussian vectors with the table's mean and deviation."""
     if which not in ("first", "all"):
         raise errors.invalid("which", "first or all", which)
     embed: Any = instrument.model.get_input_embeddings()  # type: ignore[operator]

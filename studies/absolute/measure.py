@@ -142,8 +142,6 @@ def first_trajectory(
 def path_spread(path: Float[np.ndarray, "N L D"]) -> Float[np.ndarray, "L"]:
     """Return how much trajectories differ: root mean square deviation from their mean, over their root mean square.
 
-    0 if all are one; near 1 if they have nothing in common.
-
     >>> path_spread(np.array([[[3.0, 4.0]], [[3.0, 4.0]]])), path_spread(np.array([[[1.0]], [[-1.0]]]))
     (array([0.]), array([1.]))
     """

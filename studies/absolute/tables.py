@@ -120,11 +120,7 @@ def known_leakage(
 
 
 def sink_table(readings: Mapping[str, HeadReading], sinks: Bool[np.ndarray, "T H"]) -> pd.DataFrame:
-    """Return how much the outputs of sink-reading and of other heads vary between prompts.
-
-    A row for each reading and group with heads in it: ``number`` of heads, mean attention to the first token
-    (``first``), and the share of the outputs' mean square in which prompts differ (``varies``).
-    """
+    """Return how much the outputs of sink-reading and of other heads vary between prompts."""
     rows = []
     for name, reading in readings.items():
         spread = reading.constancy().spread

@@ -58,8 +58,6 @@ def partly_exact_hops(lambda_: Numbers, exact: int) -> tuple[Float[np.ndarray, "
 def mean_kernel(kernels: StructuredKernels, lambda_: Numbers) -> StructuredKernels:
     """Return the one kernel Σ_t λ_t A_t / Σ_t λ_t: a layer whose heads are the heads of all layers.
 
-    It is what the clock exp Σ_t λ_t (A_t - I) knows of kernels that differ between layers.
-
     >>> two = structured_kernels(2, slope=[[0.1], [0.3]])
     >>> mean_kernel(two, [0.25, 0.75]).weights.tolist()
     [[0.25, 0.75]]

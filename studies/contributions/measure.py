@@ -80,8 +80,6 @@ def kernels_of(reading: Reading, instrument: Instrument) -> Iterator[dict[str, T
 def by_distance(kernels: Float[np.ndarray, "T n n"], first: bool = False) -> Float[np.ndarray, "T n n"]:
     """Return kernels whose weights are means over the queries of those at one distance, with rows made 1.
 
-    With ``first`` the first token keeps its own weights.
-
     >>> by_distance(np.array([[[1.0, 0.0], [0.5, 0.5]]])).tolist()
     [[[1.0, 0.0], [0.4, 0.6]]]
     """

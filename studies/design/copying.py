@@ -64,10 +64,7 @@ def evenly(count: int, size: int) -> Int[np.ndarray, "count"]:
 
 
 def copy_prompts(settings: Settings, prompts: int, seed: int = 0) -> CopyPrompts:
-    """Return texts followed by a stretch of their own; all places where it fits are swept, evenly.
-
-    In the control the stretch's first occurrence is replaced by what another document has at the same tokens.
-    """
+    """Return texts followed by a stretch of their own; all places where it fits are swept, evenly."""
     corpus: Corpus = settings.corpus
     tokenizer, special = settings.source.load_tokenizer(), settings.special_tokens
     width, n = CUE + SEGMENT, settings.length - CUE - SEGMENT

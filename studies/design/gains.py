@@ -97,10 +97,7 @@ def mean_gains(networks: list[Branches]) -> Gains:
 
 
 def _overlaps(K: np.ndarray, cells: np.ndarray) -> np.ndarray:
-    """Return the mean correlation of different tokens of each pair of cells, made positive semidefinite.
-
-    A token that is a cell of its own gets that with the next cell.
-    """
+    """Return the mean correlation of different tokens of each pair of cells, made positive semidefinite."""
     sizes = np.sqrt(np.diag(K).clip(0))
     correlation = K / np.where(sizes > 0, sizes, np.inf)[:, None] / np.where(sizes > 0, sizes, np.inf)
     np.fill_diagonal(correlation, 0.0)

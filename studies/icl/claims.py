@@ -305,10 +305,7 @@ def _lead(metrics: Sequence[pd.Series], K: int) -> Float[np.ndarray, "1 seeds"]:
 
 
 def _by_depth(runs: Runs, *, residual: bool) -> pd.DataFrame:
-    """Return the gaps of causal networks by (encoding, pair, layers), a column for each seed that all settings have.
-
-    Depths that lack an encoding are left out.
-    """
+    """Return the gaps of causal networks by (encoding, pair, layers), a column for each seed that all settings have."""
     table = gap_table(runs).query("mask == 'causal' and encoding in @DEPTH_ENCODINGS and residual == @residual")
     found = table.groupby("layers")["encoding"].nunique()
     complete = found.index[found == len(DEPTH_ENCODINGS)]
@@ -447,10 +444,7 @@ def shuffled_settings(runs: Runs, rng: np.random.Generator) -> dict[Setting, xr.
 
 
 def swapped_ends(runs: Runs, rng: np.random.Generator) -> dict[Setting, xr.Dataset]:
-    """Return results in which first and last are swapped in half of the networks, by a coin for each seed.
-
-    Sizes and their relation to the architecture stay; no direction is left.
-    """
+    """Return results in which first and last are swapped in half of the networks, by a coin for each seed."""
     broken = {}
     for setting, x in runs.items():
         accuracy = x["accuracy"].values

@@ -131,8 +131,6 @@ def predicted_profiles(results: xr.Dataset) -> np.ndarray:
 def differences(profiles: np.ndarray, items: int) -> np.ndarray:
     """Return how much more weight lies on place a than on place b for each pair of places, item and label together.
 
-    Profiles are over the tokens x_1, y_1, …, x_n, y_n, query.
-
     >>> differences(np.array([0.3, 0.2, 0, 0, 0.1, 0.1, 0.0, 0.2, 0.1]), 4)
     array([ 0.5,  0.3, -0.2])
     """
@@ -142,8 +140,6 @@ def differences(profiles: np.ndarray, items: int) -> np.ndarray:
 
 def shares(profiles: np.ndarray, items: int) -> np.ndarray:
     """Return the :func:`differences` as shares of the weight on both places, from -1 to 1; NaN where there is none.
-
-    What :func:`studies.icl.outcomes.preferences` is of accuracies, this is of influence.
 
     >>> shares(np.array([0.3, 0.1, 0, 0, 0.1, 0.1, 0.0, 0.1, 0.3]), 4).round(2)
     array([ 1. ,  0.6, -1. ])

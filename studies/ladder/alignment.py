@@ -90,8 +90,6 @@ def coherent_profile(
 def branch_shares(kernels: Kernels, gains: Numbers, n: int | None = None, **network: Any) -> Float[np.ndarray, "T 2"]:
     """Return what the law of untrained networks expects to come through each branch, attention first, step second.
 
-    A share as :func:`coherent_profile` takes it.
-
     >>> branch_shares(np.array([[1.0, 0.0], [0.5, 0.5]]), [1.0]).round(3).tolist()
     [[0.333, 0.0]]
     """
@@ -221,10 +219,7 @@ def _by_head(gradient: Float[Tensor, "B n E"], H: int) -> Float[Tensor, "H B n E
 
 
 def measure_between(settings: Settings) -> xr.Dataset:
-    """Measure a model, and roll it out between the law of untrained networks and the aligned sum.
-
-    Coherence is read on the first of the same prompts.
-    """
+    """Measure a model, and roll it out between the law of untrained networks and the aligned sum."""
     study = Session(replace(settings, quantities=(*DEFAULT, "heads"), kernel_size=settings.length))
     results = measure(study)
     few = study.with_prompts(prompts=min(COHERENCE_PROMPTS, settings.prompts))
@@ -281,8 +276,6 @@ def joined_coherence(terms: Float[np.ndarray, "2 2 T B"]) -> Float[np.ndarray, "
 
 def through_shares(sizes: Float[np.ndarray, "sums 2 T n"]) -> Float[np.ndarray, "T 2"]:
     """Return Σ_j b_j² / Σ_j (a_j² + b_j²), a and b mean sizes of what comes around a branch and through it.
-
-    The mean over prompts is taken of sizes, as influence does, before they are squared.
 
     >>> through_shares(np.array([[[[3.0, 0.0]], [[0.0, 1.0]]]] * 2)).tolist()
     [[0.1, 0.1]]

@@ -35,10 +35,7 @@ Entries = Mapping[str, xr.Dataset]
 
 
 def read_between(kept: Entries, models: Sequence[str]) -> dict[str, xr.Dataset]:
-    """Return the entries of models, seeds and states of training by name, with their stage as attributes.
-
-    They are ordered by model, seed and step; of two of one finished training the first by name is taken.
-    """
+    """Return the entries of models, seeds and states of training by name, with their stage as attributes."""
     found: dict[tuple[int, int, int, bool], tuple[str, xr.Dataset]] = {}
     for entry in kept:
         name = NAME.match(entry)

@@ -74,10 +74,7 @@ class fixed_weights(TorchFunctionMode):  # noqa: N801 - a context, as no_grad is
 
 
 def read_streams(instrument: Instrument, ids: Int[Tensor, "B n"], *, values_only: bool = False) -> StreamReading:
-    """Return the sizes of the gradient of p(most likely next token) at every layer.
-
-    With ``values_only`` attention weights are held fixed, so that only values carry the gradient.
-    """
+    """Return the sizes of the gradient of p(most likely next token) at every layer."""
     T = instrument.T
     e = instrument.embeddings(ids).requires_grad_(True)
     with torch.enable_grad(), kept_streams(instrument) as kept:

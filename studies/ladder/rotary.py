@@ -140,10 +140,7 @@ def kernel_variation(A: Float[np.ndarray, "... n n"], B: Float[np.ndarray, "... 
 
 
 def measure_rotary(settings: Settings) -> xr.Dataset:
-    """Measure a rotary model, and roll out every kernel of :data:`KERNELS` with the measured mixing.
-
-    The first :data:`MOST` prompts are read for kernels.
-    """
+    """Measure a rotary model, and roll out every kernel of :data:`KERNELS` with the measured mixing."""
     study = Session(settings)
     instrument, n = study.instrument, settings.length
     ids = study.prompts.ids[:MOST]

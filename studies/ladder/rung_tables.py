@@ -61,10 +61,7 @@ def all_profiles(x: xr.Dataset, measurement: xr.Dataset | None, limits: tuple[np
 
 
 def rung_table(rungs: Entries, kept: Entries, limits: Limits, *, resamples: int = 1000) -> pd.DataFrame:
-    """Return the score of every rung for every model, a row each, with intervals over documents.
-
-    ``kept`` are measurements of the same prompts by model, ``limits`` the law and the aligned sum.
-    """
+    """Return the score of every rung for every model, a row each, with intervals over documents."""
     tables = []
     for model, x in rungs.items():
         profiles = all_profiles(x, kept.get(model), limits.get(model))
@@ -76,10 +73,7 @@ def rung_table(rungs: Entries, kept: Entries, limits: Limits, *, resamples: int 
 def gain_table(
     rungs: Entries, kept: Entries, limits: Limits, pairs: Sequence[tuple[str, str]], *, resamples: int = 1000
 ) -> pd.DataFrame:
-    """Return by how much the second of each pair is nearer than the first, for every model that has both.
-
-    ``decided`` is the sign of a gain that is significant by Holm's rule among the models.
-    """
+    """Return by how much the second of each pair is nearer than the first, for every model that has both."""
     tables = []
     for model, x in rungs.items():
         profiles = all_profiles(x, kept.get(model), limits.get(model))
@@ -107,10 +101,7 @@ def pairing_table(rungs: Entries) -> pd.DataFrame:
 
 
 def decisions(rungs: Entries, before: Profiles, after: Profiles, *, resamples: int = 1000) -> pd.Series:
-    """Return for each model whether the second profile is nearer than the first (1), further (-1) or neither, by Holm.
-
-    Both are profiles by model; intervals are over documents.
-    """
+    """Return for each model whether the second profile is nearer (1), further (-1) or neither (0), by Holm."""
     tables = []
     for model, x in rungs.items():
         both = {"before": before[model], "after": after[model]}

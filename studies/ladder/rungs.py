@@ -115,10 +115,7 @@ def measure_exchanged(settings: Settings, pairings: int = 1) -> xr.Dataset:
 
 
 def measure_permuted(settings: Settings, pairings: int = 1) -> xr.Dataset:
-    """Measure influence by mean attention, with each MLP's own gates and with gates that its hidden units exchange.
-
-    ``permuted_prompts`` (prompt, position) is what comes of it, and the rest as :func:`_beside_own` says.
-    """
+    """Measure influence by mean attention, with each MLP's own gates and with gates that its hidden units exchange."""
 
     def permuted(instrument: Instrument, rings: Int[np.ndarray, "P B"], mean: Float[Tensor, "T H n n"]) -> Rungs:
         return permuted_rungs(instrument, rings, mean, settings.seed)
@@ -129,11 +126,7 @@ def measure_permuted(settings: Settings, pairings: int = 1) -> xr.Dataset:
 def _beside_own(
     settings: Settings, pairings: int, name: str, change: Callable[[Instrument, np.ndarray, Tensor], Rungs]
 ) -> xr.Dataset:
-    """Measure influence by mean attention, and the same with layers that are changed.
-
-    ``influence_prompts`` (prompt, position) is exact; ``own_prompts`` and those of the change are means over random
-    pairings.
-    """
+    """Measure influence by mean attention, and the same with layers that are changed."""
     session = Session(settings)
     session.check()
     instrument, (N, n) = session.instrument, session.ids.shape

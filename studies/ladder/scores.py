@@ -91,11 +91,7 @@ def score_table(
     others: Others | None = None,
     resamples: int = 1000,
 ) -> pd.DataFrame:
-    """Return the score of every prediction for every model that has the corpus, a row each.
-
-    Columns are ``model``, ``corpus``, ``prediction``, ``W1``, ``low``, ``high``, ``first_aside``, ``spearman`` and
-    ``difference``, as :class:`~posbias.comparison.scores.Score` explains them; resampled are documents.
-    """
+    """Return the score of every prediction for every model that has the corpus, a row each."""
     rows: list[dict[str, object]] = []
     for model in models:
         if (stem := f"{model}.{corpus}") in kept:
@@ -129,12 +125,7 @@ def gain_table(
     others: Others | None = None,
     resamples: int = 1000,
 ) -> pd.DataFrame:
-    """Return how much nearer the second prediction of each pair is than the first, for every model.
-
-    Columns are ``model``, ``before``, ``after``, ``gain`` in W₁, its 95% interval over documents, ``low`` to ``high``,
-    with both distances taken on the same resampled documents, the p value of no gain, and its sign where it stands
-    among those of all models (:func:`~posbias.comparison.multiplicity.decide`), ``decided``.
-    """
+    """Return how much nearer the second prediction of each pair is than the first, for every model."""
     rows = []
     for model in models:
         x = kept[f"{model}.{corpus}"]
@@ -185,20 +176,13 @@ def _distances(stem: str, x: xr.Dataset) -> Iterator[tuple[str, str, str, float,
 
 
 def last_token_distances(kept: Kept) -> pd.DataFrame:
-    """Return W₁ of all influence on the last token from every summary's measurement: ``model``, ``corpus``, ``W1``.
-
-    A point mass on the last token lies after every profile, so its distance is one less the profile's mean position.
-    """
+    """Return W₁ of all influence on the last token from every summary's measurement: ``model``, ``corpus``, ``W1``."""
     rows = [(*stem.split(".", 1), 1 - mean_position(unit(x["influence"].values))) for stem, x in kept.items()]
     return pd.DataFrame(rows, columns=["model", "corpus", "W1"])
 
 
 def training_distances(stages: Kept, kept: Kept, *, without: Sequence[str] = ()) -> pd.DataFrame:
-    """Return W₁ of rollout (b) through training: ``model``, ``step`` and ``W1``, in the order of steps.
-
-    ``stages`` are summaries of unfinished models, MODEL.step-NNNNNN; ``kept`` has the finished ones, on the built-in
-    corpus.
-    """
+    """Return W₁ of rollout (b) through training: ``model``, ``step`` and ``W1``, in the order of steps."""
     found = rollout_distances(stages).query("prediction == 'b' and model not in @without")
     steps = found["corpus"].str.removeprefix("step-").astype(int)
     rows = [found.assign(step=steps)]

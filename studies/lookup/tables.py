@@ -123,10 +123,7 @@ def learning_times(run: Run, parts: int = PARTS) -> Float[np.ndarray, "seeds par
 
 
 def predicted(run: Run, predictor: str, *, times: int = 1, parts: int = PARTS) -> Float[np.ndarray, "parts"]:
-    """Return a predictor, or another variable of the profiles, over parts of the places, mean over seeds.
-
-    Pairs of several tokens have their tokens' sum; prompts are some times as long as those in training.
-    """
+    """Return a predictor, or another variable of the profiles, over parts of the places, mean over seeds."""
     tokens, n = int(run.results.attrs["tokens"]), times * int(run.results.attrs["pairs"])
     if predictor == "end":
         found = predicted(run, "recency", times=times, parts=parts)
@@ -306,11 +303,7 @@ def rank(x: np.ndarray, y: np.ndarray) -> float:
 
 
 def worst_places(remedies: xr.Dataset) -> pd.DataFrame:
-    """Return what each condition does for the worst part and for the mean of all, a row for each length and condition.
-
-    Accuracies ``worst`` and ``mean``, means over seeds, ``mean_gain`` against the intact network, and
-    ``worst_gain_low``, the smallest gain of a seed.
-    """
+    """Return what each condition does for the worst part and for the mean of all, by length and condition."""
     accuracy = remedies["accuracy"].astype(float)
     worst, mean = accuracy.min("part"), accuracy.mean("part")
     rows = {

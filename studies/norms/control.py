@@ -41,11 +41,7 @@ class Control:
 
 
 def control_network(X: Float[np.ndarray, "N n D"], layers: int) -> Control:
-    """Return the recency of x ← x + A u, u = LayerNorm(x), on N sequences, intact and with the norm undone.
-
-    The network is :func:`identity_network`; its course along the prompt is the
-    geometric mean over the same sequences.
-    """
+    """Return the recency of x ← x + A u, u = LayerNorm(x), on N sequences, intact and with the norm undone."""
     N, n, D = X.shape
     instrument = Instrument(identity_network(X.reshape(-1, D), layers, n))
     ids, queries = np.arange(N * n).reshape(N, n), np.arange(2, n)
@@ -66,8 +62,6 @@ def control_network(X: Float[np.ndarray, "N n D"], layers: int) -> Control:
 
 def identity_network(embeddings: Float[np.ndarray, "v D"], layers: int, length: int) -> nn.Module:
     """Return x ← x + A u, u = LayerNorm(x), A = softmax(u uᵀ/√D) on j ≤ i: GPT-2 with identities for projections.
-
-    The same as :func:`~studies.norms.layernorm_simulation.layer_logits` with ``residual="pre"``, in 32 bits.
 
     >>> identity_network(np.eye(3, 4), 2, 5).config.n_layer
     2

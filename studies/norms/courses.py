@@ -21,8 +21,6 @@ DEGREE = 3
 def smooth_course(course: Float[np.ndarray, "T n"]) -> Float[np.ndarray, "T n"]:
     """Return log sizes as polynomials in log(j + 1): least squares after position 0, each octave counting alike.
 
-    Position 0 stays as it is: the first token is often unlike all others.
-
     >>> smooth_course(np.array([[5.0, 1, 1, 1, 1, 1]])).round(9).tolist()
     [[5.0, 1.0, 1.0, 1.0, 1.0, 1.0]]
     """

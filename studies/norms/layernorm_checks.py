@@ -53,9 +53,6 @@ def closed_form_table(
 ) -> pd.DataFrame:
     """Return how far a closed form of the second layer's logits is from each network, and the network's steps in j.
 
-    ``error`` is the largest relative difference, ``least`` and ``largest`` are the extreme steps S_(i,j+1) - S_ij over
-    j + 1 < i.
-
     >>> bool(closed_form_table([16], 4)["error"].max() < 1e-12)
     True
     """

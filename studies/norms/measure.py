@@ -106,8 +106,6 @@ def read_sizes(
 def octave_slopes(sizes: Float[np.ndarray, "... n"], first: int = 1) -> Float[np.ndarray, "..."]:
     """Return the exponent c of size ∝ (j + 1)^c: the slope of log size by log position, each octave counting alike.
 
-    -1/2 is what averages of j + 1 unrelated vectors have.
-
     >>> float(octave_slopes(np.array([9.0, 1.0, 1.5**-0.5, 2**-0.5])).round(6))
     -0.5
     """
@@ -306,10 +304,7 @@ def _read_condition(
 
 
 def measure_norms(settings: Settings) -> xr.Dataset:
-    """Measure a reference model and the untrained one on text: sizes along the prompt, recency and loss.
-
-    The last token's influence is measured for the first half of the prompts.
-    """
+    """Measure a reference model and the untrained one on text: sizes along the prompt, recency and loss."""
     text = Session(settings)
     few = settings.prompts // 2
     sets = {"text": read_conditions(text, tuple(CONDITIONS), few)}

@@ -148,11 +148,7 @@ def by_pair(rows: DataFrame) -> Bool[np.ndarray, "rows"]:
 
 
 def pair_frame(entries: DataFrame) -> DataFrame:
-    """Return what the entries (b) and (c) of one model, table and data set say together.
-
-    Low and high are the measured means that both allow, room whether there are any; apart is the distance of the two
-    rollouts, consistent whether the triangle inequality holds within rounding.
-    """
+    """Return what the entries (b) and (c) of one model, table and data set say together."""
     rows = []
     for _, pair in entries.query("variant != 'a'").groupby(["table", "n", "dataset", "model"], sort=False):
         b, c = (pair.query("variant == @v").iloc[0] for v in "bc")

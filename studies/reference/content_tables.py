@@ -68,10 +68,7 @@ def fits_by_head(many: xr.Dataset, few: xr.Dataset, share: float) -> pd.DataFram
 
 
 def diagonal_stands_out(many: xr.Dataset, few: xr.Dataset, share: float) -> bool:
-    """Tell whether the median head's diagonal is further from the rest, and from what is next to it, than those vary.
-
-    The standard deviation that the fit leaves is taken without noise; arguments are those of :func:`fits_by_head`.
-    """
+    """Tell whether the median head's diagonal is further from the rest, and its neighbours, than those vary."""
     heads = fits_by_head(many, few, share)
     left = float(heads["structure"].median()) ** 0.5
     return bool(left < min(heads["diagonal"].abs().median(), heads["step"].abs().median()))
@@ -136,10 +133,7 @@ def fits_by_layer(heads: pd.DataFrame) -> pd.DataFrame:
 
 
 def kernel_distances(measured: xr.Dataset) -> pd.DataFrame:
-    """Return how far kernels computed from less are from the measured mean kernel, heads averaged.
-
-    Rows are layers from 1, columns :data:`CONTENTS`; values are total variation distances, mean over queries.
-    """
+    """Return how far kernels computed from less are from the measured mean kernel, heads averaged."""
     content, attention = measured["content_logits"].values, measured["attention"].values
     offset = (measured["content_diagonal"] - measured["content_offdiagonal"]).values
     layers, heads, n = content.shape[:3]
@@ -179,10 +173,7 @@ def similarity_of_means(measured: xr.Dataset) -> pd.Series:
 
 
 def scaling_by_model(models: Mapping[str, xr.Dataset]) -> pd.DataFrame:
-    """Return W₁ to the measured profile without content, with it, and with content that lacks the factor 1/√D_h.
-
-    Index ``model``; columns ``root`` (√D_h), ``without`` (rollout b), ``scaled`` (rollout c) and ``unscaled``.
-    """
+    """Return W₁ to the measured profile without content, with it, and with content that lacks the factor 1/√D_h."""
     rows = {}
     for name, x in models.items():
         root = float(x.attrs["head_dim"]) ** 0.5

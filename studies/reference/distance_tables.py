@@ -94,10 +94,7 @@ def fall_row(p: Float[np.ndarray, "n"], left_out: float = LEFT_OUT) -> dict[str,
 
 
 def fall_table(samples: dict[str, Sample], *, resamples: int = 100, left_out: float = LEFT_OUT) -> pd.DataFrame:
-    """Return :func:`fall_row` of every sample, a row each, with a 95% interval of log(exponential/power).
-
-    ``low`` to ``high`` are over resampled documents.
-    """
+    """Return :func:`fall_row` of every sample, a row each, with a 95% interval of log(exponential/power)."""
     rows = {}
     for name, sample in samples.items():
         r, q = by_distance(sample.profile, left_out)

@@ -53,10 +53,7 @@ def measure_untrained(settings: Settings, init: str) -> xr.Dataset:
 
 @contextmanager
 def untrained_twin(source: Source, init: str) -> Iterator[Source]:
-    """Give the reference model of a source as it was before its first step, in a folder that is there in the block.
-
-    ``init`` is as :func:`~studies.reference.pretraining.initial_model` has it.
-    """
+    """Give the reference model of a source as it was before its first step, in a folder that is there in the block."""
     name = source.model.removeprefix(PREFIX)
     if name == source.model:
         raise errors.invalid("model", f"a reference model, {PREFIX}NAME, to draw its untrained network", source.model)
@@ -105,10 +102,7 @@ def group_means(study: Session, chosen: np.ndarray) -> tuple[Float[np.ndarray, "
 
 
 def shortfalls_without(kernels: Float[np.ndarray, "G T n n"], sizes: Int[np.ndarray, "G"]) -> Float[np.ndarray, "G T"]:
-    """Return the mean excess prefix mass of the kernels of all prompts but those of one group, for each group.
-
-    Kernels are means over each group, of as many prompts as ``sizes``.
-    """
+    """Return the mean excess prefix mass of the kernels of all prompts but those of one group, for each group."""
     sums = kernels * sizes[:, None, None, None]
     rest = sums.sum(0) - sums
     rest /= rest.sum(-1, keepdims=True)

@@ -50,10 +50,7 @@ def training_record(name: str) -> dict[str, Any]:
 
 
 def loss_curve(name: str) -> pd.DataFrame:
-    """Return the held-out loss of a reference model, in nats a token, at the optimizer steps where it was taken.
-
-    ``step`` counts from 1; a model that was trained on from another one's weights counts its own steps only.
-    """
+    """Return the held-out loss of a reference model, in nats a token, at the optimizer steps where it was taken."""
     rows = pd.read_csv(shipped.reference_folder(name) / "training.csv")
     taken = rows["held_out_loss"].notna()
     return pd.DataFrame({"step": np.flatnonzero(taken) + 1, "loss": rows["held_out_loss"][taken].to_numpy()})

@@ -86,11 +86,7 @@ SPREADS = ("over_seeds", "over_prompts", "ratio")
 def spread_table(
     seeds: Seeds, value: Callable[[xr.Dataset], float], error: Callable[[xr.Dataset], float]
 ) -> pd.DataFrame:
-    """Return a number of each model from each seed, its spread over seeds, and its error from prompts.
-
-    Index ``model``. Columns: ``seed S`` for every seed; ``over_seeds``, the standard deviation of these;
-    ``over_prompts``, the root mean square of their errors; ``ratio`` of the two.
-    """
+    """Return a number of each model from each seed, its spread over seeds, and its error from prompts."""
     rows = {}
     for model, files in seeds.items():
         values = {f"seed {seed}": value(x) for seed, x in files.items()}
