@@ -16,9 +16,6 @@ from posbias.settings import setting
 if TYPE_CHECKING:
     from posbias.rollout.labelled import Profile
 
-OF_CONFIGURATIONS = ("head-gains-added", "head-gains-squared")
-"""What a configuration alone predicts, as :mod:`posbias.predict` names it."""
-
 
 @dataclass(frozen=True)
 class Asked:
@@ -27,8 +24,7 @@ class Asked:
     variant: str | None = setting(
         None,
         "Of a measurement: the name of a prediction as in its report, such as attention-only, layer-shares, "
-        "layer-shares-self, measured-attention, head-gains-squared or value-maps; a wrong one shows all. Of a "
-        "configuration: head-gains-added (its rollout, unless given), or head-gains-squared with the gains λ/(1-λ).",
+        "layer-shares-self, measured-attention, head-gains-squared or value-maps; a wrong one shows all.",
     )
     norm: Literal["frobenius", "token"] | None = setting(
         None, "Of a measurement: which reading of the mixing λ; frobenius unless given."
@@ -56,7 +52,7 @@ def rollout(
 
     asked, measured = Asked(**options), source.suffix == ".nc"
     if not measured:
-        refuse_given(asked, ["norm"], f"none for {source}")
+        refuse_given(asked, ("variant", "norm"), f"none for {source}, a configuration")
     elif asked.variant is None:
         raise errors.invalid("--variant", f"one for the measurement {source}", "none")
     if asked.length is not None:
@@ -79,23 +75,13 @@ def _of_measurement(file: Path, asked: Asked) -> tuple[np.ndarray, int, int]:
 
 
 def _of_configuration(file: Path, asked: Asked) -> tuple[np.ndarray, int, int]:
-    """Return the profile of a configuration, with its layers and heads; ValueError where λ gives no gains."""
-    if asked.variant not in (None, *OF_CONFIGURATIONS):
-        raise errors.invalid("--variant", f"{' or '.join(OF_CONFIGURATIONS)} for {file}", asked.variant)
+    """Return the profile of a configuration, with its layers and heads."""
     from posbias.configuration import read_config
-    from posbias.rollout.untrained import gains_of_mixing, untrained_profile
 
     config = read_config(file)
     if asked.length is not None:
         config = config.at_length(asked.length)
-    T, H = config.num_layers, config.attention_config.num_heads
-    if asked.variant != "head-gains-squared":
-        return config.profile(), T, H
-    try:
-        gains = gains_of_mixing(config.lambdas())
-        return untrained_profile(config.kernels(), gains, config.sequence_length), T, H
-    except ValueError as error:
-        raise ValueError(f"{file}: {error}") from None
+    return config.profile(), config.num_layers, config.attention_config.num_heads
 
 
 def compare(

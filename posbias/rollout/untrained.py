@@ -223,17 +223,3 @@ def _by_powers(net: Network) -> Float[np.ndarray, "n"]:
         squares += share * v**2
         v = A.rmatvec(v)
     return unit(np.sqrt(squares))
-
-
-def gains_of_mixing(lambda_: Numbers) -> Float[np.ndarray, "T"]:
-    """Return gains c = λ/(1 - λ).
-
-    >>> gains_of_mixing([0.5, 0.2]).tolist()
-    [1.0, 0.25]
-    """
-    mixing = errors.mixing_coefficients("lambda", lambda_)
-    if mixing.max(initial=0) >= 1:
-        raise errors.invalid("lambda", "values below 1 under the law of untrained networks", mixing.max())
-    if not mixing.any():
-        raise errors.invalid("lambda", "at least one value above 0", "none")
-    return mixing / (1 - mixing)

@@ -197,7 +197,7 @@ MEASUREMENTS = [
         "rollout -o p.csv",
         {
             "P/text.nc --variant a": ("text.nc", "another format"),
-            "P/c.yaml --variant a": ("--variant", "head-gains-added or head-gains-squared", "c.yaml"),
+            "P/c.yaml --variant a": ("--variant", "none for P/c.yaml, a configuration", "a"),
             "P/zero.nc": ("--variant", "zero.nc"),
         },
     ),
@@ -270,8 +270,6 @@ CONFIGS = [
             "P/none.yaml": "none.yaml",
             "P/empty": "P/empty",
             "P/branches.yaml": ("branches.yaml: branches", "no such field"),
-            "P/aligned.yaml --variant head-gains-squared": ("aligned.yaml: lambda", "values below 1", "1.0"),
-            "P/resting.yaml --variant head-gains-squared": ("resting.yaml: lambda", "at least one value above 0"),
             "P/c.yaml --length 0": "sequence_length",
             "P/c.yaml --norm token": ("--norm", "none for P/c.yaml"),
         },
@@ -609,10 +607,6 @@ def write_configurations(root):
     }
     for name, content in added.items():
         (root / name).write_text(json.dumps(content))  # which is YAML too
-    laws = {"aligned": {"lambdas_custom": [0.5, 1.0]}, "resting": {"lambdas_custom": [0.0, 0.0]}}
-    for name, mixing in laws.items():
-        schedule = {"schedule_type": "custom", **mixing}
-        (root / f"{name}.yaml").write_text(yaml.safe_dump(changed(lambda_schedule_config=schedule)))
     word = {"position_bias": {"kind": "log", "alpha": 1.0}, "mask_config": "prefix"}
     (root / "mask-word.yaml").write_text(yaml.safe_dump(word))
     (root / "branches.yaml").write_text(yaml.safe_dump(changed(branches={"positions": [1]})))

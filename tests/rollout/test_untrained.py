@@ -4,15 +4,10 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-import yaml
-from conftest import command
-from rollout_config import changed
 
 from posbias import alibi_slopes, influence_profile
-from posbias.configuration import read_config
 from posbias.rollout import masks
 from posbias.rollout.kernels import attention_kernel
-from posbias.rollout.profiles import read_profile
 from posbias.rollout.structured import biased_kernels, structured_kernels
 from posbias.rollout.untrained import aligned_profile, two_sided, untrained_profile
 
@@ -207,14 +202,3 @@ def test_heads_of_every_bias_from_both_sides(rng, n=30):
     dense = [biased_kernels(1, [head]).dense(0, n) for head in HEADS]
     expected = sum(w * A.T @ X @ A for w, A in zip(weights, dense, strict=True))
     np.testing.assert_allclose(two_sided(kernels, 0, X, weights), expected, atol=1e-9)
-
-
-def test_a_configurations_law_is_that_of_its_mixing(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "c.yaml").write_text(yaml.safe_dump(changed()))
-    config = read_config("c.yaml")
-    untrained = untrained_profile(config.kernels(), [0.3 / 0.7, 1.5], config.sequence_length)
-    assert np.abs(untrained - config.profile()).max() > 1e-3
-    for law, wish in (([], config.profile()), (["--variant", "head-gains-squared"], untrained)):
-        assert command("rollout", "c.yaml", *law, "-o", "p.csv", "--overwrite") == 0
-        np.testing.assert_allclose(read_profile("p.csv"), wish, rtol=0, atol=1e-12)
