@@ -41,6 +41,7 @@ LEFT_OUT: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "design": {".*": ("attention_received",)},
     "norms": {".*": ("smooth_course",)},
     "real": {
+        r".*\.sinks-.*": ("first_attention",),
         r".*\.wiki-.*": (
             "influence_signed",
             "influence_signed_prompts",
@@ -50,7 +51,7 @@ LEFT_OUT: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "branch_gain",
             "branch_scale",
             "output_scale",
-        )
+        ),
     },
     "lookup": {r".+\.copies": ("prompt_tokens", "answer_tokens", "influence_places"), r"[^.]+": ("log_probability",)},
 }

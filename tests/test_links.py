@@ -149,7 +149,7 @@ def test_the_readme_has_the_numbers_of_the_book():
 
 def test_the_readme_says_in_words_what_the_chapters_say():
     prose = (ROOT / "README.md").read_text()
-    real, small = glued("real"), glued("contributions")
+    real, used, small = glued("real"), glued("use"), glued("contributions")
     for sentence in (
         f"compared {real['real_predictions']} predictions with it",
         f"in {real['real_long_layers']} of 30 layers later tokens give",
@@ -157,9 +157,9 @@ def test_the_readme_says_in_words_what_the_chapters_say():
         f"supplies only {float(real['real_sink_contributed']):.0%} of what they".replace("%", " %"),
         f"rank correlation {number(real['real_contributions_rank'], '+.2f')}, against ",
         f"against {number(real['real_attention_rank'], '+.2f')} for measured attention",
-        f"gradient is {float(real['real_use_gradient']):.1f} times the average",
-        f"replacing an average one ({number(real['real_use_replaced'])})",
-        f"numbers are {float(real['real_use_gradient_1024']):.1f} and {float(real['real_use_replaced_1024']):.1f}.",
+        f"gradient is {float(used['use_gradient']):.1f} times the average",
+        f"replacing an average one ({number(used['use_replaced'])})",
+        f"numbers are {float(used['use_gradient_1024']):.1f} and {float(used['use_replaced_1024']):.1f}.",
         f"({float(real['real_contributions_first']):.1f} times the average, measured {float(real['real_first']):.1f})",
         f"contributions are {number(small['contributions_mean'], '.3f')} away on average",
         f"layer shares {number(glued('comparison')['comparison_mean_b'], '.3f')} (",

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from posbias.models.loading import Source, Untrained
+from posbias.plotting import MODEL_COLOURS
 from posbias.shipped import PREFIX
 from studies.making import Part, main
 from studies.real.controls import measure_controls
@@ -38,11 +39,14 @@ WAYS = partial(measure_use, ways=("deleted", "hidden", "integrated"))
 PARTS = {
     "use-64": part(measure_use, 100, 64),
     "sinks": part(measure_sinks, 32, 256),
+    "sinks-builtin": part(measure_sinks, 32, 64, text=False, models=tuple(MODEL_COLOURS), others=("smollm2",)),
     "use-64-ways": part(WAYS, 32, 64),
     "use-64-end-of-text": part(partial(measure_use, front="end-of-text"), 32, 64),
     "use-64-line-break": part(partial(measure_use, front="line-break"), 32, 64),
     "use-256": part(partial(measure_use, each=8), 100, 256),
+    "use-256-about": part(partial(measure_use, front="about", each=8), 32, 256),
     "use-256-chat": part(partial(measure_use, front="chat", each=8), 32, 256),
+    "use-256-chat-about": part(partial(measure_use, front="chat-about", each=8), 32, 256),
     "use-1024": part(partial(measure_use, each=16), 100, 1024),
     "use-64-builtin": part(measure_use, 100, 64, text=False, models=REFERENCES, others=("smollm2",)),
     "wiki-256": part(measure_all, 200, 256, 4, per_document=2),

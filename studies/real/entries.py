@@ -37,8 +37,9 @@ MARK = "\N{OBJECT REPLACEMENT CHARACTER}"
 """Stands for the prompt where a template is cut in two."""
 FRONTS = {"none": "", "end-of-text": "<|endoftext|>", "line-break": "\n"}
 """What may stand before a prompt, uncounted, by the names that entries have."""
-CHAT = "chat"
-"""The same, of prompts that are a user's message in the tokenizer's template; the answer is what comes next."""
+ASKS = "What is this text about? Answer in one sentence."
+BEGINS = "This text is about"
+"""A question about the prompt, and how its answer begins: of fronts that end with ``about``."""
 HEADS = 64
 """Tokens of the prompts on which sinks are counted, as in 2410.10781."""
 
@@ -130,9 +131,18 @@ def measure_use(
 
 
 def frame_of(tokenizer: Any, front: str) -> tuple[list[int], Int[Tensor, "m"]]:
-    """Return the tokens before a prompt and behind it, which are not counted."""
-    parts = [FRONTS[front], ""] if front != CHAT else write_prompt(tokenizer, MARK, "", True).split(MARK)
-    before, after = (tokenizer(part, add_special_tokens=False).input_ids for part in parts)
+    """Return the tokens before a prompt and behind it, which are not counted.
+
+    ``front`` is one of :data:`FRONTS`; or ``about``, a text of which an answer says what it is about; ``chat``, a
+    user's message in the tokenizer's template; ``chat-about``, one that asks for that answer.
+    """
+    chat, about = front.startswith("chat"), front.endswith("about")
+    whole = FRONTS.get(front, "") + MARK
+    if chat:
+        whole = write_prompt(tokenizer, f"{MARK}\n\n{ASKS}" if about else MARK, "", True)
+    if about:
+        whole += BEGINS if chat else f"\n\n{BEGINS}"
+    before, after = (tokenizer(part, add_special_tokens=False).input_ids for part in whole.split(MARK))
     return before, torch.tensor(after, dtype=torch.int64)
 
 

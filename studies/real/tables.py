@@ -15,6 +15,12 @@ from posbias.comparison.resampling import interval, resample_weights
 
 WAYS = ("gradient", "replaced", "deleted", "hidden", "integrated")
 """What an entry may say of each token: sensitivity, and use in four ways."""
+BY = {"replaced": "replacement", "deleted": "deletion", "hidden": "hidden key", "integrated": "integrated gradient"}
+NUMBERS = {"W1": "W1", "total_variation": "total variation", "spearman": "rank correlation"}
+ENDS = {"first": "first token (× average)", "interval": "95% interval", "lowest": "lowest tenth (× average)"}
+ENDS |= {"last": "last token (% of total)"}
+SHARES = {ENDS["first"]: ".2f", ENDS["lowest"]: ".2f", ENDS["last"]: ".0%"}
+"""Formats of a table of shares."""
 
 
 def profile_of(values: Float[np.ndarray, "N n"]) -> Float[np.ndarray, "n"]:
@@ -81,6 +87,34 @@ def share_table(entries: Mapping[str, xr.Dataset], resamples: int = 2000) -> pd.
             rows[name, way] = [len(x), *(p.size * np.array([p[0], low, high, min(inner)])), p[-1]]
     names = pd.MultiIndex.from_tuples(list(rows), names=["entry", "way"])
     return pd.DataFrame(list(rows.values()), names, columns=["prompts", "first", "low", "high", "lowest", "last"])
+
+
+def gap_table(entries: Mapping[str, xr.Dataset], resamples: int = 2000) -> pd.DataFrame:
+    """Return the first token's gradient and use in equal shares, and how many times the one the other is.
+
+    Index the names of entries; columns ``prompts``, ``gradient``, ``replaced``, ``times`` with its 95% interval over
+    prompts (``low``, ``high``), paired.
+    """
+    rows = {}
+    for name, entry in entries.items():
+        both = [entry[way].values for way in ("gradient", "replaced")]
+        gradient, use = (x.shape[1] * profile_of(x)[0] for x in both)
+        drawn, drawn_use = (draw_profiles(x, resamples)[:, 0] for x in both)
+        rows[name] = [len(both[0]), gradient, use, gradient / use, *interval(drawn / drawn_use)]
+    columns = ["prompts", "gradient", "replaced", "times", "low", "high"]
+    return pd.DataFrame.from_dict(rows, orient="index", columns=columns)
+
+
+def ends_of(found: pd.DataFrame) -> pd.DataFrame:
+    """Return a table of shares with one column for the interval and the names that a page prints."""
+    interval = [f"{low:.2f}\u2013{high:.2f}" for low, high in found[["low", "high"]].itertuples(index=False)]
+    return found.assign(interval=interval)[["prompts", *ENDS]].rename(columns=ENDS, index=BY)
+
+
+def in_brackets(row: pd.Series) -> str:
+    """Write a distance with its rank correlation in brackets, where there is one."""
+    rank = row["spearman"]
+    return f"{row['W1']:.3f}" + ("" if np.isnan(rank) else f" ({rank:+.2f})")
 
 
 def within_prompts(entry: xr.Dataset, one: str = "gradient", other: str = "replaced") -> Float[np.ndarray, "N"]:

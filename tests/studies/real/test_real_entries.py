@@ -110,13 +110,19 @@ def test_rollouts_are_crossed_by_how_much_and_from_whom():
     assert found.contributions_taken.values == pytest.approx(1 - np.einsum("tii->ti", C)[:, n // 4 :].mean(1))
 
 
-def test_a_prompt_in_a_template_is_what_the_template_makes(place):
+def test_a_prompt_in_a_template_is_what_the_template_makes(place, monkeypatch):
     tokenizer = AutoTokenizer.from_pretrained(place / "tiny")
     tokenizer.chat_template = "w1 w2 {{ messages[0]['content'] }} w3{% if add_generation_prompt %} w4{% endif %}"
-    before, after = entries.frame_of(tokenizer, entries.CHAT)
+    before, after = entries.frame_of(tokenizer, "chat")
     whole = tokenizer.apply_chat_template(
         [{"role": "user", "content": "w5 w6"}], add_generation_prompt=True, tokenize=True, return_dict=False
     )
     own = tokenizer("w5 w6", add_special_tokens=False).input_ids
     assert before and [*before, *own, *after.tolist()] == whole
     assert entries.frame_of(tokenizer, "none")[1].tolist() == []
+    monkeypatch.setattr(entries, "ASKS", "w7 w8 ")
+    monkeypatch.setattr(entries, "BEGINS", " w9")
+    asked, begun = (tokenizer(text, add_special_tokens=False).input_ids for text in ("w7 w8", "w9"))
+    assert entries.frame_of(tokenizer, "about")[1].tolist() == begun
+    assert entries.frame_of(tokenizer, "chat-about")[0] == before
+    assert entries.frame_of(tokenizer, "chat-about")[1].tolist() == [*asked, *after.tolist(), *begun]
