@@ -151,7 +151,7 @@ def test_ledger_has_every_row_once_with_its_chapters():
         assert row.row.isascii() and row.row.startswith(f"{row.source}-")
         assert row.claim and row.check and row.chapters
     with files("bookkit").joinpath("ledger.csv").open() as file:
-        assert next(csv.reader(file)) == ["row", "source", "claim", "check", "chapter", "headline", "ours"]
+        assert next(csv.reader(file)) == ["row", "source", "claim", "check", "chapter", "ours"]
 
 
 def test_twelve_headlines_with_two_numbers_at_most():
