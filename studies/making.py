@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from posbias import errors
 from posbias.files import whole_file
 from posbias.measure.corpus import Corpus
 from posbias.measure.progress import progress
-from posbias.models.loading import Source
+from posbias.models.loading import Source, Untrained
 from posbias.settings import KERNEL_SIZE, Settings
 from posbias.shipped import PREFIX, reference_names
 from studies import checkpoint, results
@@ -38,6 +39,11 @@ STEPS = "step-*"
 """The part of states that training kept; each is an entry of its own."""
 LARGE = ("influence_signed_prompts", "position_bias", "stepped", "pulled", "rolled")
 """What is left out of models from other seeds."""
+
+PUBLISHED_SIZES: dict[str, Any] = {
+    "rule": "random", "models": ("gpt2", "pythia-160m"), "source": partial(Untrained, tokenizer=f"{PREFIX}llama-12")
+}  # fmt: skip
+"""What a part of untrained networks of published sizes takes."""
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,6 @@ LEFT_OUT: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         r".*\.rungs-.*": ("rung_pairings",),
     },
     "design": {".*": ("attention_received",)},
-    "norms": {".*": ("smooth_course",)},
     "real": {
         r".*\.sinks-.*": ("first_attention",),
         r".*\.wiki-.*": (

@@ -2,10 +2,8 @@
 
 from functools import partial
 
-from posbias.models.loading import Untrained
-from posbias.shipped import PREFIX
 from studies.contributions.measure import measure_shares
-from studies.making import Part, main
+from studies.making import PUBLISHED_SIZES, Part, main
 
 UNTRAINED = ("bloom-12", "llama-12", "gpt2-12", "nope-12")
 
@@ -13,16 +11,7 @@ UNTRAINED = ("bloom-12", "llama-12", "gpt2-12", "nope-12")
 PARTS = {
     "shares": Part("contributions", measure_shares, 32, 256),
     "shares-untrained": Part("contributions", partial(measure_shares, init="default"), 8, 256, models=UNTRAINED),
-    "shares-large": Part(
-        "contributions",
-        measure_shares,
-        8,
-        256,
-        4,
-        rule="random",
-        models=("gpt2", "pythia-160m"),
-        source=partial(Untrained, tokenizer=f"{PREFIX}llama-12"),
-    ),
+    "shares-large": Part("contributions", measure_shares, 8, 256, 4, **PUBLISHED_SIZES),
 }
 
 if __name__ == "__main__":

@@ -2,30 +2,19 @@
 
 from functools import partial
 
-from posbias.models.loading import Untrained
-from posbias.shipped import PREFIX
 from studies.ladder.alignment import measure_between
 from studies.ladder.bound import measure_bound
 from studies.ladder.rotary import measure_rotary
 from studies.ladder.rungs import measure_exchanged, measure_permuted, measure_rungs
 from studies.ladder.turned import measure_turned
-from studies.making import REFERENCES, ROTARY, STEPS, Part, main
+from studies.making import PUBLISHED_SIZES, REFERENCES, ROTARY, STEPS, Part, main
 
 LONG = tuple(name for name in REFERENCES if name != "gpt2-12")  # whose table of positions ends before
 PARTS = {
     "rungs": Part("ladder", partial(measure_rungs, more=True, pairings=8), 32, 256, 16),
     "rungs-random": Part("ladder", measure_rungs, 16, 256, 16, rule="random"),
     "rungs-untrained": Part("ladder", partial(measure_rungs, init="default"), 16, 256, 16),
-    "rungs-large": Part(
-        "ladder",
-        measure_rungs,
-        8,
-        256,
-        8,
-        rule="random",
-        models=("gpt2", "pythia-160m"),
-        source=partial(Untrained, tokenizer=f"{PREFIX}llama-12"),
-    ),
+    "rungs-large": Part("ladder", measure_rungs, 8, 256, 8, **PUBLISHED_SIZES),
     "rungs-seeds": Part("ladder", partial(measure_rungs, pairings=8), 32, 256, 16, trained=True),
     "exchanged": Part("ladder", measure_exchanged, 16, 256, 16),
     "permuted": Part("ladder", measure_permuted, 8, 256, 8),

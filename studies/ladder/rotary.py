@@ -50,12 +50,6 @@ def read_rotary_means(
 
     ``observe`` sees each layer's attention, for what else the same passes are to give. What is read is held against the
     model: on the first prompt, rotated and multiplied, it must give the logits that the softmax was given.
-
-    Raises
-    ------
-    ValueError
-        For a model without rotary positions, one whose unrotated queries and keys no module gives (fused projections),
-        one with a soft cap on its logits, and one whose logits come out otherwise.
     """
     rotary: Any = rotary_module(instrument)
     paths = instrument.family.unrotated

@@ -24,7 +24,7 @@ from posbias.models.attention import Reading
 from posbias.models.families import output_projection
 from posbias.models.hooks import After, hooked, returned
 from posbias.settings import Settings
-from studies.norms.courses import held_out_courses, removals, smooth_course
+from studies.norms.courses import removals
 from studies.reference.measure import untrained_twin
 
 PARTS = ("input", "branches", "rest", "branch", "values")
@@ -227,7 +227,6 @@ def read_conditions(study: Session, conditions: tuple[str, ...], gradients: int)
     with np.errstate(divide="ignore", invalid="ignore"):  # nothing has been added before the first layer
         slopes = octave_slopes(sizes.astype(float))
         course = np.log(sizes.astype(float)).mean(0)
-    smooth = np.stack([smooth_course(x) for x in held_out_courses(logs)])
     course, slopes = (np.where(np.isfinite(x), x, np.nan) for x in (course, slopes))
     layers, prompts = ("condition", "prompt", "layer"), ("condition", "prompt")
     variables: dict[str, tuple[tuple[str, ...], np.ndarray, str]] = {
@@ -240,11 +239,6 @@ def read_conditions(study: Session, conditions: tuple[str, ...], gradients: int)
             ("part", "position", "layer"),
             np.moveaxis(course, 0, -1),
             "mean over prompts of the logarithm of the size",
-        ),
-        "smooth_course": (
-            ("fold", "position", "layer"),
-            smooth.swapaxes(1, 2),
-            "logarithm of the input's size in the other fold, smoothed: what 'course' removes from a fold",
         ),
         "preference": (
             layers,

@@ -117,18 +117,9 @@ def configuration(name: str) -> RolloutConfig:
 def config(model: str, content: str = "all", dataset: str = "fineweb-edu", residual: bool = True) -> RolloutConfig:
     """Return a published configuration, or raise ValueError with those that there are.
 
-    Parameters
-    ----------
-    model
-        A key of :data:`MODELS`.
-    content
-        One of :data:`CONTENTS`: ``none`` (λ from FineWeb-Edu only), ``mean`` (one value for all; FineWeb-Edu
-        only) or ``all`` (per layer and head).
-    dataset
-        One of :data:`CORPORA`: what λ and content were measured on.
-    residual
-        False for λ = 1 in every layer. Where the authors have no file of that, it is derived from the one with
-        the measured λ.
+    ``model`` is one of :data:`MODELS`, ``content`` one of :data:`CONTENTS` (without content and with one value for all,
+    λ is from FineWeb-Edu only), ``dataset`` one of :data:`CORPORA`, on which λ and content were measured. Without
+    ``residual`` λ is 1 in every layer, derived from the file with the measured λ where the authors have no other.
     """
     name, derived = _find(model, content, dataset, residual)
     return without_residual(configuration(name)) if derived else configuration(name)
