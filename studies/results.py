@@ -40,6 +40,7 @@ LEFT_OUT: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "design": {".*": ("attention_received",)},
     "real": {
+        r".*\.sinks-builtin": ("attention",),
         r".*\.sinks-.*": ("first_attention",),
         r".*\.wiki-.*": (
             "influence_signed",

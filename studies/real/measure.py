@@ -134,7 +134,7 @@ def measure_sink(model: Any, ids: Int[Tensor, "n"], behind: int = 64) -> dict[st
         for kept, y in ((norm, x[0]), (carried, layer.self_attn.o_proj(values))):
             sizes = y.norm(dim=-1)
             kept.append(float(sizes[0] / sizes[1:].median()))
-    attention = [float(a[0, :, behind:, 0].mean()) for a in out.attentions]
+    attention = [float(a[0, :, min(behind, len(ids) // 2) :, 0].mean()) for a in out.attentions]
     return {"norm": np.array(norm), "carried": np.array(carried), "attention": np.array(attention)}
 
 
