@@ -152,7 +152,7 @@ def test_the_readme_says_in_words_what_the_chapters_say():
     real, used, small = glued("real"), glued("use"), glued("contributions")
     for sentence in (
         f"compared {real['real_predictions']} predictions with it",
-        f"in {real['real_long_layers']} of 30 layers later tokens give",
+        f"In {real['real_long_layers']} of 30 layers one token's state",
         f"{float(real['real_sink_attention']):.0%} of their attention".replace("%", " %"),
         f"supplies only {float(real['real_sink_contributed']):.0%} of what they".replace("%", " %"),
         f"rank correlation {number(real['real_contributions_rank'], '+.2f')}, against ",
@@ -162,7 +162,10 @@ def test_the_readme_says_in_words_what_the_chapters_say():
         f"numbers are {float(used['use_gradient_1024']):.1f} and {float(used['use_replaced_1024']):.1f}.",
         f"({float(real['real_contributions_first']):.1f} times the average, measured {float(real['real_first']):.1f})",
         f"contributions are {number(small['contributions_mean'], '.3f')} away on average",
-        f"layer shares {number(glued('comparison')['comparison_mean_b'], '.3f')} (",
+        f"measured attention {number(small['contributions_mean_attention'], '.3f')} and layer shares",
+        f"layer shares {number(small['contributions_mean_layer'], '.3f')} (",
+        f"the difference: {' to '.join(number(real[f'real_rank_gain_{end}'], '+.2f') for end in ('low', 'high'))}",
+        f"by both ({', '.join(number(real[f'real_contributions_own{x}'], '.3f') for x in ('', '_tv'))})",
     ):
         assert sentence in prose
 
