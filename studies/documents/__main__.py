@@ -32,6 +32,8 @@ PARTS = {
     "facts": part(facts(arms="not_competing,closed_book"), 40),
     "plain": part(facts(form="plain"), 40),
     "sharper": part(facts(temperature=0.8), 40),
+    "recent": part(facts(bias="log:0.25"), 40),
+    "distant": part(facts(bias="log:-0.25"), 40),
     "facts-4": part(facts(4), 40, 200),
     "facts-16": part(facts(16), 40, 800),
     "kv": part(facts(task="kv"), 40, 150),
