@@ -127,6 +127,8 @@ def test_a_query_of_which_all_is_hidden_sees_itself():
     """Attention to itself alone, behind a bias that hides the query: what it would have given stays."""
     alone = design.Attended(np.eye(8)[None, None], np.array([0.5]), 1)
     assert alone.profile(((FlatBias(1.0),),)).tolist() == np.eye(8)[-1].tolist()
+    alone.kernels[0, 0, -1] = 1 / 8
+    assert alone.profile(((FlatBias(1.0),),)).sum() == pytest.approx(1), "what others give it stays, too"
 
 
 def test_the_distance_to_even_by_hand():
@@ -150,7 +152,10 @@ def test_the_command_writes_what_the_option_takes(file, tmp_path, capsys, kind):
     choice = design.choose_bias(design.read_attention(read_results(file)), kind)
     wish = layered_biases(choice.description, 3, 4)
     assert json.loads(description_text(layered_biases(found.description, 3, 4))) == json.loads(description_text(wish))
-    assert f"W1 to uniform {choice.value:.4f}" in said and said.splitlines()[0] in output.read_text()
+    assert (
+        f"expected with the bias: W1 to uniform {choice.value:.4f}" in said
+        and said.splitlines()[0] in output.read_text()
+    )
     assert yaml.safe_load(output.read_text())["position_bias"] == found.description
     assert command("design", "--measured", file, "-o", output) == 2 and "--overwrite" in capsys.readouterr().err
 

@@ -17,6 +17,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, set_se
 
 import posbias
 from posbias.explain.measure import LEAST
+from posbias.explain.page import segment_figure
 from posbias.explain.prompt import without_label
 from posbias.explain.shares import without_position
 from posbias.explain.words import answer
@@ -235,6 +236,9 @@ def test_other_prompts_are_measured_unasked_for_a_short_prompt_only(place, monke
     asked = {"dataset": place / "d.jsonl", "prompts": 4}
     assert "a profile of 4 prompts" in opened.preview_explain(TEXT, **asked)
     assert opened.explain(TEXT, deletions=False, **asked).profile.prompts == 4
+    for more in ({}, {"answer": WORDS[5], "target": "next"}):
+        profile = opened.explain(TEXT, deletions=False, **asked, **more).profile
+        assert profile.results.attrs["target"] == more.get("target", "top"), "what the prompt is explained for"
     (tmp_path / "p.txt").write_text(TEXT)
     words = ["explain", str(place / "llama"), "-p", str(tmp_path / "p.txt"), "--dry-run"]
     assert ["profile" in status(capsys, [*words, *more])[1] for more in ([], ["-N", "4"])] == [False, True]
@@ -250,6 +254,23 @@ def test_contributions_are_those_of_the_prompt(place):
     summed = [p[found.tokens["segment"] == k].sum() / p.sum() for k in (1, 2, 3, 4)]
     assert np.allclose(found.segments["contributed"], summed, atol=1e-5)
     assert explained(place, "persimmon").segments["contributed"].isna().all(), "a family without a row"
+
+
+def test_each_column_stands_under_its_name(place, tmp_path):
+    found = explained(place)
+    columns = ["tokens", "removed", "share", "contributed", "profile", "without_position", "low"]
+    rows = re.findall(r"<tr>(<td>.*?)</tr>", found.report(tmp_path / "p.html").read_text(), re.DOTALL)
+    shown = [[float(cell.split()[0]) for cell in re.findall(r"<td>([^<]+)", row)[1:]] for row in rows]
+    assert np.allclose(shown, found.segments[columns], atol=6e-4)
+    printed = found._table()[["deleted", "gradient", "contributions", "its place's", "without position", "from"]]
+    assert np.allclose(printed, found.segments[columns[1:]], atol=6e-4)
+
+
+def test_bars_stand_beside_each_other(monkeypatch):
+    monkeypatch.setattr("posbias.report.page.close_figure", lambda drawing, *_: drawing)
+    above, below = segment_figure(segments([0.4, 0.6], [0.7, 0.3], -1.0)).axes[1].containers
+    assert [[bar.get_width() for bar in bars] for bars in (above, below)] == [[0.4, 0.6], [0.7, 0.3]]
+    assert all(a.get_y() + a.get_height() <= b.get_y() + 1e-9 for a, b in zip(above, below, strict=True))
 
 
 def test_tables(place):
@@ -306,6 +327,8 @@ def test_the_answer_in_words_leads_with_the_deletion_and_says_who_disagrees():
     more = answer(segments([0.4, 0.1, 0.2, 0.3], np.nan, [0.5, 1.0, 2.0, -9], **places))
     assert more[0].startswith("No deletion lowers the target's log-probability. Without Document 3")
     assert more[-1].endswith("gradient, Document 2 has the most, but its interval overlaps that of Document 3.")
+    apart = answer(segments([0.4, 0.1, 0.2, 0.3], np.nan, -1.0, **places | {"low": [0.1, 0.46, 0.2, 0]}))
+    assert apart[-1].endswith("gradient, Document 2 has the most.")
     assert answer(segments([0.5, 0.5], np.nan, np.nan))[0].endswith("no deletion was tried.")
     assert answer(segments([1.0], np.nan, np.nan)) == []
 

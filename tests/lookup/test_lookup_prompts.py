@@ -1,9 +1,11 @@
 """Lookup: what contexts are made of, where answers stand, how prompts are written, and the verdict."""
 
 import json
+import re
 
 import numpy as np
 import pytest
+import xarray as xr
 
 pytest.importorskip("transformers", reason="transformers is not installed")
 
@@ -12,6 +14,7 @@ from measuring import write_documents
 
 from posbias.lookup import scores
 from posbias.lookup.contexts import Ask, holds, make_contexts, read_rows, row_contexts
+from posbias.lookup.file import verdict
 from posbias.lookup.prompts import make_prompts, write_question
 from posbias.lookup.tasks import Task
 from posbias.measure.corpus import Corpus
@@ -94,6 +97,14 @@ def test_the_middle_is_lost_if_both_ends_are_found_more_often(shares, lost):
     assert found.weaker.mean == pytest.approx(min(shares[0], shares[2]) - shares[1], abs=0.01)
     assert found.weaker.low <= found.weaker.mean <= found.weaker.high
     assert (found.first, found.last) == pytest.approx((shares[0], shares[2]), abs=0.02)
+
+
+def test_as_many_contexts_as_it_says_would_show_the_difference():
+    few = correct(0.8, 0.5, 0.7, C=10)
+    made = xr.DataArray(few[None], dims=("arm", "context", "place"), coords={"arm": ["competing"]})
+    wanted = int(re.search(r"takes about (\d+) contexts", verdict(xr.Dataset({"correct": made})))[1])
+    found = scores.judge(np.tile(few, (round(wanted / 10), 1))).weaker
+    assert found.visible == pytest.approx(found.mean, rel=0.1)
 
 
 def test_few_contexts_lose_no_middle():

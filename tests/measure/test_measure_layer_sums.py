@@ -12,7 +12,7 @@ from posbias.measure.accumulators import LayerSums
 from posbias.measure.instrument import Instrument
 from posbias.measure.positions import read_positions
 from posbias.models import attention
-from posbias.rollout.token_bins import BAND, TokenBins, token_bins
+from posbias.rollout.token_bins import BAND, Cells, TokenBins, token_bins
 
 CPU = torch.device("cpu")
 
@@ -106,6 +106,15 @@ def test_cells_hold_the_means_of_the_matrices(name, implementation, monkeypatch)
         for k in range(BAND):
             row = np.append(np.zeros(min(k, n)), np.diagonal(full["attention"], -k))
             assert np.allclose(part["attention_band"][:, k], share.T @ row, atol=1e-6)
+
+
+def test_a_kernel_in_cells_gives_cells_what_they_were_given():
+    A, cells = np.tril(np.ones((160, 160))) / np.arange(1, 161)[:, None], token_bins(160, 128)
+    member = (cells.index[:, None] == np.arange(128)).astype(float)
+    share = member / cells.sizes
+    band = [share.T @ np.append(np.zeros(k), np.diagonal(A, -k)) for k in range(BAND)]
+    kernel = Cells(cells, share.T @ A @ member, np.stack(band, axis=1))
+    assert np.allclose(share.T @ kernel.rmatmat(np.eye(160)).T @ member, share.T @ A @ member, atol=1e-3)
 
 
 @pytest.mark.parametrize(("name", "implementation"), [("bloom", "eager"), ("mistral", "sdpa"), ("gpt2", "sdpa")])

@@ -22,6 +22,7 @@ from posbias.measure.instrument import Instrument
 from posbias.measure.results import read_results
 from posbias.models.loading import Source
 from posbias.predict import available, predict
+from posbias.rollout.profiles import read_profile
 
 CONTENT = {"content_diagonal", "content_offdiagonal"}
 PLAIN = ("attention-only", "layer-shares")
@@ -138,8 +139,9 @@ def test_long_prompts_are_kept_in_cells(tmp_path, capsys, name):
         assert np.abs(np.cumsum(p - q)).mean() < 5e-3, variant
         assert np.allclose(p[[0, -1]], q[[0, -1]], rtol=0.05), variant
         assert abs(q.sum() - 1) < 1e-12, variant
-    words = ["rollout", str(coarse), "--variant", "kernels", "-o", str(tmp_path / "kernels.csv")]
+    words = ["rollout", str(coarse), "--variant", "kernels", "--norm", "token", "-o", str(tmp_path / "kernels.csv")]
     assert status(capsys, words)[0] == 0
+    assert np.allclose(read_profile(tmp_path / "kernels.csv"), predict(part, "kernels", norm="token"))
 
 
 # Faults.

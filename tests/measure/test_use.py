@@ -9,6 +9,7 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 from measuring import CONFIGS, N, make, prompts, save, write_documents
 
 import posbias
+from posbias.comparison.fits import power_fit
 from posbias.measure.instrument import Instrument
 from posbias.measure.quantities.use import draw_replacements, measure_use
 from posbias.models.loading import Source
@@ -39,6 +40,7 @@ def test_replacements_are_another_prompts_tokens_and_do_not_depend_on_how_many_t
     for prompt, other in ((0, 1), (1, 0), (3, 2)):
         found = draw_replacements(ids, prompt, 7)
         assert sorted(found.tolist()) == ids[other].tolist() and found.tolist() != ids[other].tolist()
+    assert draw_replacements(ids, 1, 7).tolist() != draw_replacements(ids, 1, 8).tolist()
     assert draw_replacements(ids[:2], 1, 7).tolist() == draw_replacements(ids, 1, 7).tolist()
     assert sorted(draw_replacements(ids[:1], 0, 7).tolist()) == ids[0].tolist()
 
@@ -57,6 +59,8 @@ def test_a_measurement_has_use_and_a_report_says_it(tmp_path):
     words = "".join(text.answer(Evidence(m._subject(), resamples=20), "used"))
     gradient = m.influence.values[0] * 20
     assert f"changes by {m.use.values[0] * 20:.2f} equal shares; by the gradient it has {gradient:.2f}" in words
+    law = posbias.compare(power_fit(m.use.values), m.use).wasserstein
+    assert words.endswith(f"with one fitted number, is {law:.3f} from it.")
     without = opened.measure(prompts=2, length=20, dataset=tmp_path / "d.jsonl", quantities="mixing")
     assert "".join(text.answer(Evidence(without._subject(), resamples=20), "used")) == ""
     with pytest.raises(ValueError, match="use: expected a measurement of use"):

@@ -137,6 +137,13 @@ def test_the_table_has_the_mean_position_of_each_curve(evidence):
     assert found == {label: tables.number(mean_position(q)) for label, q in curves.items()}
 
 
+def test_the_table_says_which_curves_have_a_trough(measured):
+    subject = made_of(measured, U, 0.01)._subject()
+    subject.predictions["value-maps"] = subject.influence
+    found = {row[0]: row[6] for row in tables.score_cells(Evidence(subject, resamples=200))}
+    assert (found["value maps"], found["measured"], found["even (yardstick)"]) == ("yes", "yes", "no")
+
+
 def test_scores_and_tests_are_those_of_the_book(measured, evidence):
     """One code: the chapter scores a summary, the report the measurement; prompts here are units of their own."""
     small = summarise(measured.results)
@@ -194,6 +201,8 @@ def test_the_quantities_that_models_are_compared_by(evidence, measured):
         value, drawn = evidence.quantities[title]
         assert value == pytest.approx(number, rel=1e-9)
         assert drawn.mean() == pytest.approx(number, rel=0.1) and np.ptp(drawn) > 0  # eight prompts
+    places = [mean_position(x) for x in evidence.resampled]
+    np.testing.assert_allclose(evidence.quantities["mean position"][1], places)
 
 
 def said(evidence, name):
@@ -224,6 +233,9 @@ U = np.r_[3.0, np.ones(LENGTH - 3), 3.0, 9.0]
 def test_the_trough_in_words(measured, profile, spread, words):
     found = Evidence(made_of(measured, profile, spread)._subject(), resamples=200)
     assert words in said(found, "trough")
+    first, last = LENGTH * found.p[[0, -2]]
+    told = said(found, "trough")
+    assert f"the first token has {first:.2f} times" in told and f"the last but one {last:.2f}." in told
 
 
 def test_a_prediction_that_beats_nothing_is_said_to(measured):
@@ -239,8 +251,10 @@ def test_a_prediction_that_beats_nothing_is_said_to(measured):
 def test_a_prediction_that_has_the_order_backwards_and_one_that_is_tied_are_said_to(measured):
     falling = np.r_[np.linspace(2, 1, LENGTH - 1), 4]
     back = Evidence(made_of(measured, falling, 0.01)._subject(), resamples=200)
-    back.scores.loc[back.nearest, "spearman"] = -0.68
-    assert "(Spearman) -0.68: it has the order of positions backwards. It is" in said(back, "nearest")
+    knows = {-0.68: ": it has the order of positions backwards", 0.1: ": it does not know the order of positions"}
+    for rank, words in (knows | {0.9: ""}).items():
+        back.scores.loc[back.nearest, "spearman"] = rank
+        assert f"(Spearman) {rank:+.2f}{words}. It is" in said(back, "nearest")
     same = made_of(measured, measured.rollout("b").values, 0.01)
     twin = same._subject()
     twin.predictions["measured-attention-own"] = twin.predictions["layer-shares"]
@@ -286,7 +300,8 @@ def test_halves_of_the_prompts_are_halves_of_the_documents(measured):
 def test_lost_in_the_middle_takes_more_than_a_lip_at_the_start(measured, profile, spread, answer):
     found = Evidence(made_of(measured, profile, spread)._subject(), resamples=200)
     assert f"Both ends favoured{answer}" in said(found, "lost")
-    assert ("the start has less" in said(found, "lost")) == answer.endswith(": no")
+    only = "Only the end has more than an equal share; the start has less"
+    assert (only in said(found, "lost")) == answer.endswith(": no")
 
 
 def test_where_a_passage_is_found_best_is_said_of_documents_of_the_same_model(place, measured, tmp_path, monkeypatch):
@@ -523,6 +538,11 @@ def test_pictures_are_of_modest_size():
     assert small.shape == (figures.CELLS, figures.CELLS)
     assert small.mean() == pytest.approx(A.mean(), rel=0.02) and small[0, 1] == 0
     np.testing.assert_allclose(figures.shrink(A[:5, :5]), A[:5, :5])
+
+
+def test_a_key_receives_the_mean_over_the_queries_that_see_it():
+    A = xr.DataArray([[[1.0, 0.0], [0.5, 0.5]]], dims=("layer", "query", "key"))
+    assert figures.received_figure(xr.Dataset({"attention": A})).caption.endswith("The first token gets up to 75%.")
 
 
 # The commands that it names, and the one that makes it
