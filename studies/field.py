@@ -152,8 +152,9 @@ def main(words: Sequence[str] | None = None) -> int:
             missed += 1
             print(f"{model}: {errors.short(error)}", file=sys.stderr, flush=True)
     if asked.figure:
-        use_style()
-        draw_field(field_table(results.Results(asked.output))).savefig(asked.figure)
+        with plt.rc_context():
+            use_style()
+            draw_field(field_table(results.Results(asked.output))).savefig(asked.figure)
     return min(missed, 1)
 
 

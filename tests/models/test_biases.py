@@ -44,7 +44,6 @@ from posbias.rollout.position_bias import layered_biases
 from posbias.rollout.untrained import untrained_profile
 from posbias.settings import Settings
 from studies.interventions import replaced_rope
-from studies.reference.models import REFERENCES
 
 
 def last_row():
@@ -328,21 +327,6 @@ def test_the_command_measures_a_network_that_a_design_describes(tmp_path, capsys
     same = posbias.open(untrained=tmp_path / "body", position_bias=FOUR).measure(prompts=2, length=16)
     assert (same.influence.values == posbias.load(out).influence.values).all()
     assert posbias.compare(same.rollout("b"), same.rollout("b")).wasserstein == 0
-
-
-def test_a_reference_model_is_trained_with_a_design(tmp_path, capsys, name="llama-12"):
-    row = REFERENCES[name]
-    file = design(tmp_path, num_layers=row.T, position_bias=(FOUR + FOUR)[: row.H])
-    training = {"groups": ["studies.reference.commands"], "name": "python -m studies.reference"}
-    assert status(["train", name, "--position-bias", file, "--steps", 0, "-o", tmp_path / "out"], **training) == 0
-    folder = tmp_path / "out" / name
-    assert json.loads((folder / "config.json").read_text())["position_bias"] == (FOUR + FOUR)[: row.H]
-    assert AutoConfig.from_pretrained(folder).position_bias == (FOUR + FOUR)[: row.H]
-    assert "given position biases" in repr(posbias.open(folder)) and "rotary" not in repr(posbias.open(folder))
-    assert json.loads((folder / "training.json").read_text())["fields"]["position_bias"]
-    capsys.readouterr()
-    assert status(["train", "bloom-12", "--position-bias", file, "-o", tmp_path / "new"], **training) == 2
-    assert "expected" in capsys.readouterr().err and not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize("name", ["llama", "bloom", "mpt"])
