@@ -58,6 +58,11 @@ def compare(p: Numbers | Profile, q: Numbers | Profile, *, resamples: int = 2000
     resamples, seed
         Of the bootstrap over prompts, where exactly one of them was measured.
 
+    Raises
+    ------
+    ValueError
+        If one is no probability vector, or their lengths differ.
+
     >>> compare([0.5, 0.5], [0.25, 0.75])
     first profile
     against second profile, 2 positions

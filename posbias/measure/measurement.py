@@ -217,6 +217,13 @@ class Measurement:
             need them at the measured length.
         prompts
             Without matrices: whether to keep what is known of each prompt, its influence rounded to 10 bits.
+
+        Raises
+        ------
+        ValueError
+            If the name does not end in .nc.
+        OSError
+            If it cannot be written.
         """
         from posbias.measure.results import write_results
         from posbias.measure.summary import summarise
@@ -284,6 +291,13 @@ def load(path: str | PathLike[str]) -> Measurement:
     ----------
     path
         A .nc file.
+
+    Raises
+    ------
+    ValueError
+        If it is none of ours, of another layout, or incomplete.
+    OSError
+        If it cannot be read.
     """
     with extra("measure"):
         from posbias import netcdf

@@ -106,6 +106,13 @@ class Model:
             ``device``, ``device_map``, ``rule``, ``seed`` (of the prompts alone), ``per_document``, ``special_tokens``,
             ``separator``, ``field``, ``quantities``, ``kernel_size``, ``pairings``, ``ladder_prompts``, ``target``,
             ``against``, ``of``, ``attention``, ``tokens``.
+
+        Raises
+        ------
+        ValueError
+            For whatever is not as it should be, with the field, what was expected and what came.
+        OSError
+            If a file or the hub cannot be read.
         """
         from posbias.measure.run import measure
 
@@ -158,6 +165,13 @@ class Model:
         settings
             ``prompts``, ``dataset``, ``separator`` and ``field`` of the profile; ``batch_size``, ``dtype``, ``device``,
             ``device_map``, ``attention``, ``special_tokens`` and ``seed`` as in :meth:`measure`.
+
+        Raises
+        ------
+        ValueError
+            For whatever is not as it should be, with the field, what was expected and what came.
+        OSError
+            If a file or the hub cannot be read.
         """
         from posbias.explain.measure import explain
         from posbias.models.families import row_of
@@ -230,6 +244,13 @@ class Model:
         settings
             ``separator`` and ``field`` of the data set; ``dtype``, ``device``, ``device_map``, ``special_tokens`` and
             ``seed`` as in :meth:`measure`.
+
+        Raises
+        ------
+        ValueError
+            For whatever is not as it should be, with the field, what was expected and what came.
+        OSError
+            If a file or the hub cannot be read.
         """
         from posbias.lookup.found import Found
         from posbias.lookup.run import look_up

@@ -102,6 +102,11 @@ def rope_logits(q: Float[np.ndarray, "n d"], k: Float[np.ndarray, "n d"], theta:
     theta
         Angle per token of each of the d/2 pairs (2l-1, 2l), in radians.
 
+    Raises
+    ------
+    ValueError
+        If d is odd or there are not d/2 angles.
+
     Source: Su et al. 2024; Wu et al. 2025, section 3.3.
 
     >>> rope_logits(np.array([[1.0, 0.0]] * 3), np.array([[1.0, 0.0]] * 3), [np.pi / 2]).round(2) + 0.0

@@ -66,10 +66,22 @@ def causal() -> Mask:
 
 
 def sliding_window(width: int) -> Mask:
-    """Allow the last ``width`` tokens, the query included: i - width < j ≤ i."""
+    """Allow the last ``width`` tokens, the query included: i - width < j ≤ i.
+
+    Raises
+    ------
+    ValueError
+        If ``width`` is not an integer of at least 1.
+    """
     return Mask("window", errors.positive_integer("window", width))
 
 
 def prefix(width: int) -> Mask:
-    """Let the first ``width`` tokens see one another and every later token see its past."""
+    """Let the first ``width`` tokens see one another and every later token see its past.
+
+    Raises
+    ------
+    ValueError
+        If ``width`` is not an integer of at least 1.
+    """
     return Mask("prefix", errors.positive_integer("prefix", width))
