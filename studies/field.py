@@ -135,23 +135,31 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--prompts", type=int, default=32)
     parser.add_argument("--length", type=int, default=256)
     asked = parser.parse_args(words)
+    if not (asked.model or asked.figure):
+        parser.error("expected a model, or --figure, received neither")
+    if not asked.output.resolve().parent.is_dir():
+        parser.error(f"--output: expected a folder that is there, received {asked.output.parent}")
+    try:
+        there = results.Results(asked.output) if asked.output.is_file() or not asked.model else {}
+    except ValueError as error:
+        parser.error(errors.short(error))
     missed = 0
-    for model in asked.model:
-        began, kept = time.monotonic(), results.Results(asked.output) if asked.output.is_file() else {}
+    for model in dict.fromkeys(asked.model):
+        began = time.monotonic()
         try:
             source = Source(model)
             name, version = f"{source.name()}.field", source.version()
-            if name not in kept:
+            if name not in there:
                 settings = Part("field", measure_cells, asked.prompts, asked.length, 4).settings(source, None)
                 command = f"python -m studies.field {source.name()} --prompts {asked.prompts} --length {asked.length}"
                 results.save(asked.output, {name: measure_cells(settings).assign_attrs(command=command)})
-            elif kept[name].attrs["revision"] != version:
-                raise errors.invalid(name, f"revision {kept[name].attrs['revision']}, which is in the file", version)
+            elif there[name].attrs["revision"] != version:
+                raise errors.invalid(name, f"revision {there[name].attrs['revision']}, which is in the file", version)
             print(f"{asked.output}: {source.name()}, {time.monotonic() - began:.0f} s", flush=True)
         except (ValueError, OSError, MemoryError) as error:
             missed += 1
             print(f"{model}: {errors.short(error)}", file=sys.stderr, flush=True)
-    if asked.figure:
+    if asked.figure and asked.output.is_file():
         with plt.rc_context():
             use_style()
             draw_field(field_table(results.Results(asked.output))).savefig(asked.figure)

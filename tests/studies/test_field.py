@@ -66,3 +66,14 @@ def test_a_model_that_cannot_be_had_is_one_line_and_the_others_go_on(tmp_path, c
     assert field.main(asked) == 0
     (mamba / "generation_config.json").unlink()  # of the same name, and not the same model
     assert field.main(asked) == 1 and "which is in the file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words", ["", "--figure F/f.png -o F/none.nc", "reference/bloom-8 -o F/none/f.nc", "reference/bloom-8 -o F/text.nc"]
+)
+def test_what_cannot_be_done_is_refused_before_a_model_is_opened(words, tmp_path, capsys, monkeypatch):
+    (tmp_path / "text.nc").write_text("text")
+    monkeypatch.setattr(field, "Source", lambda model: pytest.fail("opened"))
+    with pytest.raises(SystemExit, match="2"):
+        field.main(words.replace("F", str(tmp_path)).split())
+    assert capsys.readouterr().err.splitlines()[-1].count("expected") == 1
