@@ -20,9 +20,6 @@ Verdict = Literal[
 VERDICTS: tuple[Verdict | Literal["open"], ...] = (*get_args(Verdict), "open")
 """What a row can be, from what says most for the claim to what says most against it, and a row without a check."""
 
-STANDINGS = ("holds", "holds in part", "fails", "checked too weakly", "not checked")
-"""What the head of the status page counts."""
-
 PLAIN = {
     **dict.fromkeys(("proved", "reproduced", "consistent"), "holds"),
     **dict.fromkeys(("not refuted", "vacuous", "undecided"), "checked too weakly"),
@@ -30,7 +27,7 @@ PLAIN = {
     "contradicted": "fails",
     "open": "not checked",
 }
-"""The plain words for a verdict, of :data:`STANDINGS`."""
+"""The plain words for a verdict."""
 
 ORIGINS = {
     "RA": "Herasimchyk et al.",
@@ -131,7 +128,7 @@ class Status:
 
     @property
     def standing(self) -> str:
-        """The verdict in plain words, one of :data:`STANDINGS`."""
+        """The verdict in plain words, one of :data:`PLAIN`."""
         return PLAIN[self.verdict]
 
     @property
@@ -220,15 +217,20 @@ def overall(verdicts: Collection[str]) -> str:
 
 
 def headlines_markdown(table: Sequence[Status], titles: Mapping[str, str], glued: Mapping[str, Any]) -> str:
-    """Return the claims of ``headlines.csv``, each with one verdict, what was seen and where; glued numbers go in."""
+    """Return the claims of ``headlines.csv``: verdict, claim, what was seen (with glued numbers) and where.
+
+    A head is about the parts that it names, or about its whole row; a dagger marks a threshold set after the run.
+    """
     lines = []
     for head in csv.DictReader(files("bookkit").joinpath("headlines.csv").read_text(encoding="utf-8").splitlines()):
         own = [x for x in table if x.row.row == head["row"] and x.origin == x.row.origin]
+        own = [x for x in own if x.part in head["parts"].split("; ")] or own
         worst = max(own, key=lambda x: VERDICTS.index(x.verdict))
-        verdict = _jump(head["row"], worst.part, overall([x.verdict for x in own]))
+        mark = "†" if any(x.post_hoc for x in own) else ""
+        verdict = _jump(head["row"], worst.part, overall([x.verdict for x in own]).capitalize())
         stems = dict.fromkeys(record.chapter for x in own for record in x.records) or own[0].row.chapters
-        seen = head["seen"].format_map(glued)
-        lines.append(f"1. {_literal(head['headline'])} **{verdict}**. {_literal(seen)} ({_links(stems, titles)})")
+        said = f"*Claim:* {_literal(head['headline'])} *Seen:* {_literal(head['seen'].format_map(glued))}"
+        lines.append(f"1. **{verdict}**{mark}. {said} ({_links(stems, titles)})")
     return "\n".join(lines)
 
 
