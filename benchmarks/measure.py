@@ -25,7 +25,6 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from posbias.measure.accumulators import LayerSums
 from posbias.measure.instrument import Instrument
 from posbias.models.loading import DTYPES
-from posbias.rollout.token_bins import token_bins
 
 VOCABULARY = 2048
 ROWS = ("mixing,influence", "kernels", "kernels,content", "kernels,content,logits,heads")
@@ -65,7 +64,7 @@ def bare(instrument: Instrument, ids: torch.Tensor) -> None:
 
 def measured(instrument: Instrument, ids: torch.Tensor, quantities: str) -> None:
     names, n = quantities.split(","), ids.shape[1]
-    layers = [LayerSums(instrument.H, token_bins(n, min(n, 512)), place, names) for place in instrument.devices()]
+    layers = [LayerSums(instrument.H, n, place, names, matrices=n <= 512) for place in instrument.devices()]
     carried = torch.zeros(ids.shape) if "kernels" in names else None
 
     def observe(seen) -> None:

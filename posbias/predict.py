@@ -33,7 +33,6 @@ from posbias.rollout.kernels import attention_kernel, mix_heads
 from posbias.rollout.logits import content_logits, position_logits
 from posbias.rollout.masks import Mask
 from posbias.rollout.structured import kernels_of_biases, structured_kernels
-from posbias.rollout.token_bins import BinKernels, BinSteps, TokenBins
 from posbias.rollout.untrained import aligned_profile, untrained_profile
 
 Prediction = Float[np.ndarray, "n"]
@@ -42,17 +41,14 @@ Norm = Literal["frobenius", "token"]
 
 LAW = {"gains": "branch_gain", "scales": "branch_scale", "outputs": "output_scale", "parallel": "parallel"}
 """What head gains are predicted with, as the engine and a file name it."""
-HELD: dict[str, list[set[str]]] = {
-    "mixing": [{"lambda_frobenius"}],
-    "kernels": [{"attention"}, {"attention_cells", "attention_band", "cell_start"}],
-    "content": [{"content_diagonal", "content_offdiagonal"}],
-    "branches": [
-        {*LAW.values(), "step_gain"},
-        {*LAW.values(), "step_gain_cells", "step_gain_diagonal", "cell_start"},
-    ],
-    "ladder": [{"ladder_prompts"}],
+HELD: dict[str, set[str]] = {
+    "mixing": {"lambda_frobenius"},
+    "kernels": {"attention"},
+    "content": {"content_diagonal", "content_offdiagonal"},
+    "branches": {*LAW.values(), "step_gain"},
+    "ladder": {"ladder_prompts"},
 }
-"""Variables by which a file shows a quantity: one of the sets; of others what a predictor reads, or that name."""
+"""Variables by which a file shows a quantity, unless a predictor says what it reads; one of that name for others."""
 
 
 @dataclass(frozen=True)
@@ -84,9 +80,7 @@ class Predictor:
     def is_in(self, results: xr.Dataset) -> bool:
         """Return whether a measurement has what this is made of."""
         there = {str(name) for name in results.variables}
-        return self.reads <= there and all(
-            any(names <= there for names in HELD.get(quantity, [self.reads or {quantity}])) for quantity in self.needs
-        )
+        return (self.reads or set().union(*(HELD.get(name, {name}) for name in self.needs))) <= there
 
 
 PREDICTORS: dict[str, Predictor] = {}
@@ -100,7 +94,7 @@ def predictor(
 ) -> Callable[[Callable[..., Prediction]], Callable[..., Prediction]]:
     """Register a function of a measurement.
 
-    ``needs`` are quantities to measure, none for a yardstick; ``reads`` variables that older files lack.
+    ``needs`` are quantities to measure, none for a yardstick; ``reads`` are variables, where it reads no others.
     """
 
     def register(function: Callable[..., Prediction]) -> Callable[..., Prediction]:
@@ -178,6 +172,9 @@ def advice(results: xr.Dataset, name: str) -> str:
     for quantity in one.needs:
         if (why := results.attrs.get(f"no_{quantity}")) is not None:
             return f"none of a model with {why}"
+    asked, n = {*str(results.attrs.get("quantities")).split(",")}, int(results.attrs["length"])
+    if one.needs <= asked and int(results.attrs.get("kernel_size", n)) < n:
+        return f"needs --kernel-size {n}, for matrices of all tokens"
     return f"needs --quantities with {_beyond_mixing(one)}"
 
 
@@ -192,25 +189,13 @@ def _beyond_mixing(one: Predictor) -> str:
 
 
 def _absent(results: xr.Dataset, one: Predictor) -> tuple[str, str]:
-    """Return what a measurement can be predicted with, and what it lacks for another, with how to measure again."""
+    """Return what a measurement can be predicted with, and what it lacks for another."""
     if "prompt_length" in results:
         return "none for whole prompts, whose lengths differ: rollouts are of one", one.name
     if not (there := available(results)):
         return "none, of a measurement of influence alone", one.name
     why = advice(results, one.name)
-    again = "" if why.startswith("none") else _again(results, one)
-    return f"one of {', '.join(there)}, which the measurement describes", f"{one.name}: {why}{again}"
-
-
-def _again(results: xr.Dataset, one: Predictor) -> str:
-    """Return how to measure once more with what a predictor needs; nothing of a model that no one name opens."""
-    attrs = {str(name): str(value) for name, value in results.attrs.items()}
-    if " " in (name := attrs.get("model", " ")) or "quantities" not in attrs:
-        return ""
-    text = "--rule random" if attrs["rule"].startswith("random") else f"--dataset {attrs['dataset']}"
-    numbers = f"--prompts {attrs['prompts']} --length {attrs['length']}"
-    quantities = f"{attrs['quantities']},{_beyond_mixing(one)}"
-    return f": posbias measure {name} {text} {numbers} --quantities {quantities} --output again.nc"
+    return f"one of {', '.join(there)}, which the measurement describes", f"{one.name}: {why}"
 
 
 # Rollouts: sizes, through kernels mixed with the identity
@@ -364,21 +349,10 @@ def self_preferring_kernels(results: xr.Dataset, n: int | None = None) -> Kernel
     return _kernels(results, diagonal, base, int(results.attrs["length"]) if n is None else n)
 
 
-def measured_kernels(results: xr.Dataset) -> Float[np.ndarray, "T n n"] | BinKernels:
-    """Return the mean attention of each layer, whole or in cells; with sinks as a state before the first token."""
-    name = "attention" if "attention" in results else "attention_cells"
-    A = results[name].values.astype(np.float64)
-    has_sinks = "sink_share" in results
-    A = with_sinks(A) if has_sinks else A / A.sum(-1, keepdims=True)  # weights were rounded to 32 bits or 16
-    if name == "attention":
-        return A
-    cells, band = measured_cells(results), results["attention_band"].values.astype(np.float64)
-    if has_sinks:
-        cells = TokenBins(cells.n + 1, np.append(0, cells.starts + 1))
-        band = np.concatenate([np.eye(1, band.shape[-1])[None].repeat(len(A), 0), band], axis=1)
-        near = np.arange(1, band.shape[-1])  # queries so near to the first state are cells of their own
-        band[:, near, near] = A[:, near, 0]
-    return BinKernels(cells, A, band)
+def measured_kernels(results: xr.Dataset) -> Float[np.ndarray, "T n n"]:
+    """Return the mean attention of each layer; with sinks as a state before the first token."""
+    A = results["attention"].values.astype(np.float64)
+    return with_sinks(A) if "sink_share" in results else A / A.sum(-1, keepdims=True)  # rounded to 32 bits or 16
 
 
 def law(results: xr.Dataset) -> dict[str, Any]:
@@ -393,20 +367,15 @@ def law(results: xr.Dataset) -> dict[str, Any]:
     T, H = results["slopes"].shape
     none = np.zeros((T, H))
     made: dict[str, Any] = {name: results[variable].values.astype(np.float64) for name, variable in LAW.items()}
-    if "step_gain" in results:
-        made["steps"] = results["step_gain"].values.astype(np.float64)
-    else:
-        sizes = results["step_gain_diagonal"].values.astype(np.float64)
-        made["steps"] = BinSteps(measured_cells(results), results["step_gain_cells"].values, sizes)
+    made["steps"] = results["step_gain"].values.astype(np.float64)
     if "sinks" in results:
         heads = [with_sinks(_heads(results, t, none[t], none[t], n, sinks=True)) for t in range(T)]
-        steps = np.stack([made["steps"][t] for t in range(T)])
         return made | {
             "kernels": np.stack(heads),
             "n": n + 1,
             "scales": np.pad(made["scales"], ((0, 0), (1, 0))),
             "outputs": np.pad(made["outputs"], ((0, 0), (1, 0)), constant_values=1.0),
-            "steps": np.pad(steps, ((0, 0), (1, 0), (1, 0))),
+            "steps": np.pad(made["steps"], ((0, 0), (1, 0), (1, 0))),
         }
     kernels: Any = position_kernels(results)
     if isinstance(kernels, np.ndarray) and {"position_bias", "added_bias"} & set(results.attrs):
@@ -419,11 +388,6 @@ def law(results: xr.Dataset) -> dict[str, Any]:
 def dense(kernels: Kernels, T: int, n: int) -> Float[np.ndarray, "T n n"]:
     """Return the kernels of T layers written out."""
     return kernels if isinstance(kernels, np.ndarray) else np.stack([kernels.dense(t, n) for t in range(T)])
-
-
-def measured_cells(results: xr.Dataset) -> TokenBins:
-    """Return how a measurement of long prompts divides their tokens."""
-    return TokenBins(int(results.attrs["length"]), results["cell_start"].values.astype(np.int64))
 
 
 def layer_masks(results: xr.Dataset) -> list[Mask]:

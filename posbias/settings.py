@@ -60,7 +60,7 @@ OF = ("probability", "logit", "log-probability")
 """Numbers of the next token's distribution that influence can belong to."""
 
 KERNEL_SIZE = 512
-"""Most tokens of which matrices are kept whole, unless another number is given."""
+"""Most tokens of a prompt of which matrices are kept, unless another number is given."""
 
 
 def setting(default: Any, text: str, *flags: str, kept: bool = False, doors: str = "", **more: Any) -> Any:
@@ -201,7 +201,7 @@ class Settings:
         kind=str,
     )
     kernel_size: Count = setting(
-        KERNEL_SIZE, "Most tokens of which matrices are kept whole; beyond, averaged over as many cells.", kept=True
+        KERNEL_SIZE, "Most tokens of a prompt of which matrices are kept; of longer ones there are none.", kept=True
     )
     pairings: Count = setting(1, "Pairings of the prompts of a batch, for ladder; their spread is kept.", kept=True)
     ladder_prompts: Count | None = setting(

@@ -67,7 +67,7 @@ def read_untrained(
         measured["influence_random"] = np.concatenate([_random_influence(instrument, batch) for batch in batches])
     branches = read_branches(instrument, ids[:PROBED])
     positions = read_positions(instrument, ids.shape[1])
-    arrays = {"lambda_frobenius": mixing, "slopes": positions.slopes, "window": positions.window, **branches.arrays()}
+    arrays = {"lambda_frobenius": mixing, "slopes": positions.slopes, "window": positions.window, **vars(branches)}
     results = xr.Dataset({name: (VARIABLES[name][0], x) for name, x in arrays.items()}, attrs=dict(attributes))
     K, gain, n = branches.step_gain, _gain(branches.step_gain), ids.shape[1]
     pairs = np.einsum("tij,ti,tj->t", K, 1 / gain, 1 / gain)

@@ -69,11 +69,7 @@ def test_former_names_are_understood_and_files_keep_them(results):
     [
         ("d", {}, "variant: expected one of attention-only, .*, power-law, received 'd'"),
         (["b"], {}, "variant: expected one of"),
-        (
-            "value-maps",
-            {},
-            "value-maps: needs --quantities with ladder: posbias measure m --dataset d .*,ladder --output",
-        ),
+        ("value-maps", {}, "value-maps: needs --quantities with ladder$"),
         ("layer-shares-self", {}, "layer-shares-self: needs --quantities with content"),
         ("head-gains-squared", {}, "head-gains-squared: none of a model with norms on the sum$"),
         ("even", {"length": 2}, "rollout: expected length 3 and norm frobenius, all that there is of even"),

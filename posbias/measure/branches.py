@@ -20,7 +20,6 @@ from posbias.measure.normalisation import denominators, is_norm, multiplier
 from posbias.models.families import Family, output_projection
 from posbias.models.hooks import After, Before, given, hooked, regiven, rereturned, returned
 from posbias.models.weights import is_coded, present
-from posbias.rollout.token_bins import TokenBins, token_bins
 
 MOST_PROMPTS = 16
 """Prompts that are read: a mean over positions and prompts needs no more."""
@@ -33,17 +32,8 @@ class Branches:
     branch_gain: Float[np.ndarray, "T H"]
     branch_scale: Float[np.ndarray, "T n"]  # times that of a norm on the way to the values
     output_scale: Float[np.ndarray, "T n"]
-    step_gain: Float[np.ndarray, "T cells cells"]  # beyond the number of cells means over pairs of different tokens
-    step_size: Float[np.ndarray, "T n"] | None  # then of tokens with themselves
+    step_gain: Float[np.ndarray, "T n n"]
     parallel: Int[np.ndarray, "T"]
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Return the arrays by the names that files have."""
-        found = dict(vars(self))
-        size = found.pop("step_size")
-        if size is not None:
-            found |= {"step_gain_cells": found.pop("step_gain"), "step_gain_diagonal": size}
-        return found
 
 
 def no_branches(instrument: Instrument) -> str | None:
@@ -71,7 +61,7 @@ def coded_weights(instrument: Instrument) -> str | None:
     return None if name is None else f"attention weights that are codes, or have adapters beside them ({name})"
 
 
-def read_branches(instrument: Instrument, ids: Int[Tensor, "N n"], cells: TokenBins | None = None) -> Branches:
+def read_branches(instrument: Instrument, ids: Int[Tensor, "N n"]) -> Branches:
     """Return what a model's branches do to random gradients, read on its first prompts.
 
     Source: ours; the chapter on the law of untrained networks. Random gradients are drawn from a fixed seed.
@@ -79,8 +69,7 @@ def read_branches(instrument: Instrument, ids: Int[Tensor, "N n"], cells: TokenB
     ids = ids[:MOST_PROMPTS]
     (N, n), T = ids.shape, instrument.T
     generator = torch.Generator().manual_seed(0)
-    cells = token_bins(n, n) if cells is None else cells
-    reading = _Reading(instrument, cells)
+    reading = _Reading(instrument, n)
     for prompt in ids:
         reading.add(prompt[None], generator)
     parallel = instrument.family.is_parallel(instrument.model.config)
@@ -89,7 +78,6 @@ def read_branches(instrument: Instrument, ids: Int[Tensor, "N n"], cells: TokenB
         branch_scale=(reading.inputs / N).sqrt().numpy() if reading.has_inputs else np.ones((T, n)),
         output_scale=(reading.outputs / N).sqrt().numpy() if reading.has_outputs else np.ones((T, n)),
         step_gain=(reading.steps / N).numpy(),
-        step_size=(reading.sizes / N).numpy() if len(cells.starts) < n else None,
         parallel=np.full(T, int(parallel)),
     )
 
@@ -146,11 +134,10 @@ class _Reading:
     one step at a time.
     """
 
-    def __init__(self, instrument: Instrument, cells: TokenBins) -> None:
-        T, n, g = instrument.T, cells.n, len(cells.starts)
-        self.instrument, self.cells = instrument, cells
-        self.inputs, self.outputs, self.sizes = torch.zeros(3, T, n, dtype=torch.float64)
-        self.steps = torch.zeros(T, g, g, dtype=torch.float64)
+    def __init__(self, instrument: Instrument, n: int) -> None:
+        self.instrument, T = instrument, instrument.T
+        self.inputs, self.outputs = torch.zeros(2, T, n, dtype=torch.float64)
+        self.steps = torch.zeros(T, n, n, dtype=torch.float64)
         self.has_inputs = bool(instrument.family.norm)
         self.has_outputs = all(is_norm(instrument.family.output_of(layer)) for layer in instrument.layers)
 
@@ -180,21 +167,10 @@ class _Reading:
             g = torch.randn(y.shape[-1], generator=generator).to(y)
             (back,) = torch.autograd.grad(y, entered.pop(), g.expand_as(y))
             change = (back - g)[0].to(torch.promote_types(y.dtype, torch.float32)) / g.float().norm()
-            self.sizes[t] += change.square().sum(-1).double().cpu()
-            self.steps[t] += self._gram(change).double().cpu()
+            self.steps[t] += (change @ change.mT).double().cpu()
             return rereturned(output, y.detach())
 
         return hook
-
-    def _gram(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "cells cells"]:
-        """Return the products of all pairs of tokens, or their means over the pairs of different tokens in cells."""
-        if len(self.cells.starts) == self.cells.n:
-            return x @ x.mT
-        index, sizes = (torch.from_numpy(y).to(x.device) for y in (self.cells.index, self.cells.sizes))
-        total = x.new_zeros(len(sizes), x.shape[-1]).index_add_(0, index, x)
-        own = x.new_zeros(len(sizes)).index_add_(0, index, x.square().sum(-1))
-        pairs = sizes[:, None] * sizes - sizes.diag()
-        return (total @ total.mT - own.diag()) / pairs.clamp_min(1)
 
 
 def _entering(entered: list[Tensor]) -> Before:

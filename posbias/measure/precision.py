@@ -12,7 +12,6 @@ from torch import Tensor
 from posbias.measure.accumulators import LayerSums
 from posbias.measure.instrument import Instrument
 from posbias.models.attention import Reading
-from posbias.rollout.token_bins import token_bins
 
 TOKENS = 256
 """Tokens of the prompt that are measured twice, at most."""
@@ -23,7 +22,7 @@ def read_prompt(instrument: Instrument, ids: Int[Tensor, "n"]) -> dict[str, np.n
     ids = ids[None, :TOKENS]
     n = ids.shape[1]
     kept = ("kernels", "content", "logits", "heads")
-    layers = [LayerSums(instrument.H, token_bins(n, n), where, kept) for where in instrument.devices()]
+    layers = [LayerSums(instrument.H, n, where, kept) for where in instrument.devices()]
 
     def observe(seen: Reading) -> None:
         layers[seen.layer].add(seen)

@@ -68,20 +68,6 @@ VARIABLES: Variables = {
         "influence_prompts by the layers of each rung, of other prompts by a pairing; NaN where none was",
     ),
     "rollout_own": (("prompt", "position"), "last row of the product of the prompt's own kernels (1-λ)I + λA"),
-    "cell_start": (("cell",), "first position of a cell, up to the next one's"),
-    "attention_cells": (
-        ("layer", "cell", "key_cell"),
-        "mean over prompts, heads and a cell's queries of all weight on a cell",
-    ),
-    "attention_band": (
-        ("layer", "cell", "distance"),
-        "mean over prompts, heads and a cell's queries of the weight at a distance",
-    ),
-    "step_gain_cells": (
-        ("layer", "cell", "key_cell"),
-        "step_gain, mean over pairs of different tokens in a pair of cells",
-    ),
-    "step_gain_diagonal": (("layer", "position"), "step_gain of a token with itself"),
 }
 """Name → dimensions and meaning of what a file may hold, quantities with a file of their own aside."""
 
@@ -111,15 +97,13 @@ ALWAYS = (
 )  # fmt: skip
 """Variables of every file: mixing, influence, and what the model does with positions."""
 
-MATRICES = {"query", "cell", "distance", "key_cell", "bin"}
-"""Dimensions of matrices: 32 bits are more than these hold."""
 WIDE = ("rollout_own", "ladder_prompts")
-"""More of which 32 bits are kept."""
+"""Of which 32 bits are kept, as of matrices."""
 
 
 def is_wide(name: str, dims: Iterable[Any]) -> bool:
     """Tell whether 32 bits of a variable are kept."""
-    return name in WIDE or not MATRICES.isdisjoint(dims)
+    return name in WIDE or "query" in dims
 
 
 def make_results(

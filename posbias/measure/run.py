@@ -86,10 +86,10 @@ def measure(
                 kept.remove()
                 raise
             if "branches" in settings.quantities:
-                if (why := no_branches(instrument)) is None:
-                    arrays |= read_branches(instrument, session.ids, session.cells).arrays()
-                else:
+                if (why := no_branches(instrument)) is not None:
                     provenance["no_branches"] = why
+                elif session.matrices:
+                    arrays |= vars(read_branches(instrument, session.ids))
     except (MemoryError, RuntimeError) as error:
         raise out_of_memory() if is_out_of_memory(error) else error from None
     return make_results(arrays, provenance, traces.variables)

@@ -30,7 +30,6 @@ from posbias.models.loading import DTYPES, InMemory, check_attention, check_fits
 from posbias.models.opening import Vocabulary
 from posbias.models.weights import check_weights_fit, find_device, let_gradients_pass
 from posbias.provenance import versions
-from posbias.rollout.token_bins import TokenBins, token_bins
 from posbias.settings import ALONE, ALWAYS, QUANTITIES, Settings, settings_of
 
 RULE_WORDS = {"cut": ", {0.per_document} a document", "whole": ", positions are {0.length} equal shares of a prompt"}
@@ -162,9 +161,9 @@ class Session:
         return "sdpa" if self.family is not None and self.family.is_fused(self.config) else "eager"
 
     @property
-    def cells(self) -> TokenBins:
-        """How tokens are divided where matrices are kept."""
-        return token_bins(self.settings.length, self.settings.kernel_size)
+    def matrices(self) -> bool:
+        """Whether matrices of all pairs of tokens are kept."""
+        return self.settings.length <= self.settings.kernel_size
 
     def check(self) -> None:
         """Raise ValueError for settings out of range, and for what does not fit the model, which is not loaded."""
@@ -173,7 +172,7 @@ class Session:
             expected = f"{' and '.join(ALWAYS)} alone, for whole prompts, whose tokens have no common positions"
             raise errors.invalid("quantities", expected, ",".join(others))
         self.quantities  # noqa: B018 - raises
-        if {"logits", "heads"} & {*self.quantities} and len(self.cells.starts) < settings.length:
+        if {"logits", "heads"} & {*self.quantities} and not self.matrices:
             expected = f"{settings.length} or more, all tokens, for matrices of each head"
             raise errors.invalid("kernel_size", expected, settings.kernel_size)
         self.place  # noqa: B018 - raises

@@ -6,11 +6,10 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
-from posbias.measure.results import MATRICES
-from posbias.predict import PREDICTORS, available, measured_cells, predict
+from posbias.predict import PREDICTORS, available, predict
 from posbias.rollout.order import stochastic_monotonicity
 
-DROPPED = ("step_gain_diagonal", "rollout_own", "tokens", "offset")
+DROPPED = ("rollout_own", "tokens", "offset")
 """What a summary lacks beside matrices."""
 PER_PROMPT = ("influence_prompts", "influence_signed_prompts", "ladder_prompts")
 BITS = 10
@@ -26,7 +25,7 @@ ADDED: dict[str, tuple[tuple[str, ...], str]] = {
     "monotonicity_shortfall": (("layer",), "mean excess prefix mass over all triples"),
     "attention_received": (
         ("layer", "key"),
-        "mean post-softmax weight that the queries who see a key give it; in cells their mean",
+        "mean post-softmax weight that the queries who see a key give it",
     ),
     "contributions_received": (("layer", "key"), "mean contribution of a key to what the queries who see it become"),
 }
@@ -51,17 +50,13 @@ def summarise(results: xr.Dataset, *, prompts: bool = True) -> xr.Dataset:
                 "monotonicity_shortfall": np.array([layer.shortfall for layer in shape]),
             }
         arrays["attention_received"] = A.sum(1) / np.arange(A.shape[-1], 0, -1)
-    elif "attention_cells" in results:
-        cells, B = measured_cells(results), results["attention_cells"].values.astype(np.float64)
-        given = (cells.sizes[:, None] * B).sum(1) / cells.sizes
-        arrays["attention_received"] = given[:, cells.index] / np.arange(cells.n, 0, -1)
     if "contributions" in results:
         C = results["contributions"].values.astype(np.float64)
         arrays["contributions_received"] = C.sum(1) / np.arange(C.shape[-1], 0, -1)
     dropped = (
         DROPPED if prompts else (*DROPPED, *PER_PROMPT, "lambda_frobenius_prompts", "lambda_token_prompts", "document")
     )
-    matrices = [name for name, x in results.data_vars.items() if not MATRICES.isdisjoint(x.dims)]
+    matrices = [name for name, x in results.data_vars.items() if "query" in x.dims]
     out = results.drop_vars([*matrices, *(name for name in dropped if name in results.variables)])
     out = out.drop_vars([name for name in out.coords if name not in out.dims])
     for name in PER_PROMPT:

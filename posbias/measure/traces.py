@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,6 @@ from posbias.measure.quantities import Quantity, kinds_of
 from posbias.measure.results import VARIABLES, is_wide
 from posbias.measure.session import Session
 from posbias.models.attention import Reading
-from posbias.rollout.token_bins import TokenBins
 from posbias.settings import RUNGS
 
 ASKED = ("rollout_own", "ladder_prompts", "influence_end_prompts", "target_value")
@@ -32,12 +31,13 @@ class Traces:
 
     def __init__(self, session: Session, together: int, chosen: Iterable[int]) -> None:
         settings = self.settings = session.settings
-        self.session, self.ids, self.cells = session, session.ids, session.cells
+        self.session, self.ids = session, session.ids
         self.instrument, self.together = session.instrument, together
         instrument, every = self.instrument, list(session.batches())
         self.shared = [every[k] for k in chosen]  # the batches that are to be read, in order
-        self.layers = [LayerSums(instrument.H, self.cells, where, session.quantities) for where in instrument.devices()]
         N, n, T = len(self.ids), settings.length, instrument.T
+        kept: Any = {"quantities": session.quantities, "matrices": session.matrices}
+        self.layers = [LayerSums(instrument.H, n, where, **kept) for where in instrument.devices()]
         shapes: dict[str, tuple[int, ...]] = {"probability": (), "influence": (n,), "influence_signed": (n,)}
         if session.target != TOP:
             shapes["target_value"] = ()
@@ -108,9 +108,9 @@ class Traces:
         for name in ASKED:
             out |= {name: rows[name]} if name in rows else {}
         if positions is not None and positions.sinks is not None:
-            out |= {"sinks": positions.sinks} | sink_shares(out, self.cells)
-        if len(self.cells.starts) < self.cells.n and {"kernels", "branches", "logits"} & set(self.settings.quantities):
-            out["cell_start"] = self.cells.starts
+            out["sinks"] = positions.sinks
+            if "attention" in out:
+                out["sink_share"] = 1 - out["attention"].astype(np.float64).sum(-1).mean(-1)
         out |= self.session.prompt_arrays()
         if positions is None:
             return out
@@ -175,17 +175,3 @@ def shares(n: int, count: int) -> Float[np.ndarray, "n count"]:
     """
     token, share = np.arange(n)[:, None] * count, np.arange(count) * n
     return (np.minimum(token + count, share + n) - np.maximum(token, share)).clip(0) / count
-
-
-def sink_shares(arrays: Mapping[str, np.ndarray], cells: TokenBins) -> dict[str, np.ndarray]:
-    """Return the mean share of attention that goes to no token, layer by layer; nothing where there are no kernels.
-
-    >>> halves = {"attention": np.array([[[0.5, 0.0], [0.25, 0.25]]])}
-    >>> sink_shares(halves, TokenBins(2, np.arange(2)))["sink_share"].tolist()
-    [0.5]
-    """
-    weights = next((arrays[name] for name in ("attention", "attention_cells") if name in arrays), None)
-    if weights is None:
-        return {}
-    given = weights.astype(np.float64).sum(-1) @ cells.sizes / cells.n
-    return {"sink_share": 1 - given}

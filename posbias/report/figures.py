@@ -63,18 +63,6 @@ def mixing_figure(mixing: Float[np.ndarray, "T"], band: tuple[np.ndarray, np.nda
     return close_figure(drawing, description, caption)
 
 
-def kernel_images(results: xr.Dataset) -> Float[np.ndarray, "T cells cells"] | None:
-    """Return mean attention of each layer as images: mean weights over squares of queries and keys, or None."""
-    if "attention" in results:
-        return np.stack([shrink(A.astype(np.float64)) for A in results["attention"].values])
-    if "attention_cells" not in results or "cell_start" not in results:
-        return None
-    n, starts = int(results.attrs["length"]), results["cell_start"].values.astype(np.int64)
-    places = np.searchsorted(starts, np.linspace(0, n - 1, min(CELLS, n)).round(), side="right") - 1
-    weights = results["attention_cells"].values.astype(np.float64) / np.diff(np.append(starts, n))
-    return np.asarray(weights[:, places][:, :, places])
-
-
 def shrink(A: Float[np.ndarray, "n n"], most: int = CELLS) -> Float[np.ndarray, "cells cells"]:
     """Return a matrix with at most ``most`` rows and columns, each entry the mean of a rectangle.
 
@@ -91,9 +79,9 @@ def shrink(A: Float[np.ndarray, "n n"], most: int = CELLS) -> Float[np.ndarray, 
 @in_style
 def kernel_figure(results: xr.Dataset) -> Figure | None:
     """Return mean attention kernels, a panel each for at most :data:`PANELS` layers, or None without kernels."""
-    images = kernel_images(results)
-    if images is None:
+    if "attention" not in results:
         return None
+    images = np.stack([shrink(A.astype(np.float64)) for A in results["attention"].values])
     n, T = int(results.attrs["length"]), len(images)
     layers = np.unique(np.linspace(0, T - 1, min(PANELS, T)).round().astype(int))
     columns = min(4, len(layers))

@@ -24,7 +24,6 @@ from posbias.errors import Numbers
 from posbias.rollout.clock import hop_distribution
 from posbias.rollout.influence import Kernels
 from posbias.rollout.layers import Layers, WrittenOut
-from posbias.rollout.token_bins import BinSteps
 
 LARGEST = 1e40
 """Gains, scales and steps up to this size leave every product of a layer finite."""
@@ -39,7 +38,7 @@ def untrained_profile(
     *,
     scales: Numbers | None = None,
     outputs: Numbers | None = None,
-    steps: Numbers | BinSteps | None = None,
+    steps: Numbers | None = None,
     parallel: Numbers = 0,
     row: int = -1,
 ) -> Float[np.ndarray, "n"]:
@@ -63,7 +62,7 @@ def untrained_profile(
     outputs
         Factor of the branch's output at each query, (T, n): that of a norm after it. 1 unless given.
     steps
-        Gram factor K of the step after each attention, (T, n, n), in cells or by knots: G ← G ∘ (1 + K). None for none.
+        Gram factor K of the step after each attention, (T, n, n): G ← G ∘ (1 + K). None for none.
     parallel
         Whether the step reads what the attention reads, one value or T: then the two are added.
     row
@@ -137,7 +136,7 @@ class Network:
     gains: Float[np.ndarray, "T H"]
     scales: Float[np.ndarray, "T n"]
     outputs: Float[np.ndarray, "T n"]
-    steps: Float[np.ndarray, "T n n"] | BinSteps | None
+    steps: Float[np.ndarray, "T n n"] | None
     parallel: Bool[np.ndarray, "T"]
     row: int
 
@@ -164,7 +163,7 @@ def checked_network(
     *,
     scales: Numbers | None = None,
     outputs: Numbers | None = None,
-    steps: Numbers | BinSteps | None = None,
+    steps: Numbers | None = None,
     parallel: Numbers = 0,
     row: int = -1,
 ) -> Network:
@@ -174,9 +173,7 @@ def checked_network(
     gain = _factors("gains", gains, (T,), (T, H))
     if gain.ndim == 1:
         gain = gain[:, None] * np.sqrt(np.broadcast_to(layers.weights, (T, H)))
-    if isinstance(steps, BinSteps):
-        _factors("steps", steps.diagonals, (T, n))
-    elif steps is not None:
+    if steps is not None:
         steps = _factors("steps", steps, (T, n, n))
     before, after = (_factors(*x, (T, n)) for x in (("scales", scales), ("outputs", outputs)))
     beside = np.broadcast_to(np.asarray(parallel) > 0, (T,))

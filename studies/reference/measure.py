@@ -23,7 +23,6 @@ from posbias.measure.session import Session
 from posbias.measure.summary import summarise
 from posbias.models.loading import Source
 from posbias.rollout.order import stochastic_monotonicity
-from posbias.rollout.token_bins import token_bins
 from posbias.settings import Settings
 from posbias.shipped import PREFIX, model_folder
 from studies.reference.models import reference
@@ -91,9 +90,7 @@ def group_means(study: Session, chosen: np.ndarray) -> tuple[Float[np.ndarray, "
     """Return the diagonal offset of content logits, and the attention kernels, both as means over chosen prompts."""
     instrument, n, ids = study.instrument, study.settings.length, study.ids[torch.from_numpy(chosen)]
     positions = read_positions(instrument, n)
-    layers = [
-        LayerSums(instrument.H, token_bins(n, n), where, ("kernels", "content")) for where in instrument.devices()
-    ]
+    layers = [LayerSums(instrument.H, n, where, ("kernels", "content")) for where in instrument.devices()]
     for batch in ids.split(study.settings.batch_size):
         instrument.forward(batch, lambda seen: layers[seen.layer].add(seen))
     means = [layer.means(len(ids), int(positions.reach[t])) for t, layer in enumerate(layers)]

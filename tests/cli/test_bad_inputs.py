@@ -69,7 +69,6 @@ OPTIONS_OF_MEASURE = rows(
         "-q heads": ("quantities", "kernels beside heads"),
         "-q mixing,influence,logits": ("quantities", "content beside logits"),
         "--kernel-size 0": ("kernel_size", "at least 1", "0"),
-        "--kernel-size 7": ("kernel_size", "at least 8", "7"),
         "-N 13": ("d.jsonl", "13 prompts of 8 tokens, received 12 from 12 documents"),
         "-n 60": ("d.jsonl", "0 from 12 documents"),
         "--tokenizer P/empty": ("tokenizer", "P/empty"),

@@ -12,7 +12,6 @@ from posbias.measure.accumulators import LayerSums
 from posbias.measure.instrument import Instrument
 from posbias.measure.positions import read_positions
 from posbias.models import attention
-from posbias.rollout.token_bins import BAND, Cells, TokenBins, token_bins
 
 CPU = torch.device("cpu")
 
@@ -20,11 +19,10 @@ CPU = torch.device("cpu")
 ALL = ("kernels", "content", "logits", "heads")
 
 
-def collected(name, sizes, B=6, n=N, dtype=torch.float32, keep=ALL, cells=None, implementation="eager"):
+def collected(name, sizes, B=6, n=N, dtype=torch.float32, keep=ALL, implementation="eager"):
     """Return each layer's means after the prompts came in batches of these sizes."""
     instrument = Instrument(make(name, dtype=dtype, attention=implementation))
-    cells = token_bins(n, n) if cells is None else cells
-    layers = [LayerSums(instrument.H, cells, CPU, keep) for _ in range(instrument.T)]
+    layers = [LayerSums(instrument.H, n, CPU, keep) for _ in range(instrument.T)]
     for batch in prompts(B, n).split(sizes):
         instrument.measure(batch, lambda seen: layers[seen.layer].add(seen))
     positions = read_positions(instrument, n)
@@ -92,36 +90,11 @@ def test_a_fused_kernels_weights_and_logits_are_the_eager_ones(name, entries, mo
     same(fused, collected(name, 4, n=40), off=2e-5)
 
 
-@pytest.mark.parametrize(("name", "implementation"), [("bloom", "eager"), ("mistral", "sdpa")])
-def test_cells_hold_the_means_of_the_matrices(name, implementation, monkeypatch):
-    monkeypatch.setitem(attention.MOST_ENTRIES, "cpu", 1)
-    n, cells = 40, TokenBins(40, np.array([0, 1, 2, 9, 16, 30, 39]))
-    whole = collected(name, 4, n=n, implementation=implementation)
-    coarse = collected(name, 4, n=n, keep=ALL[:2], cells=cells, implementation=implementation)
-    member = (cells.index[:, None] == np.arange(7)).astype(float)
-    for full, part in zip(whole, coarse, strict=True):
-        assert {"attention", "content_logits", "attention_heads"} & set(part) == set()
-        share = member / cells.sizes
-        assert np.allclose(part["attention_cells"], share.T @ full["attention"] @ member, atol=1e-6)
-        for k in range(BAND):
-            row = np.append(np.zeros(min(k, n)), np.diagonal(full["attention"], -k))
-            assert np.allclose(part["attention_band"][:, k], share.T @ row, atol=1e-6)
-
-
-def test_a_kernel_in_cells_gives_cells_what_they_were_given():
-    A, cells = np.tril(np.ones((160, 160))) / np.arange(1, 161)[:, None], token_bins(160, 128)
-    member = (cells.index[:, None] == np.arange(128)).astype(float)
-    share = member / cells.sizes
-    band = [share.T @ np.append(np.zeros(k), np.diagonal(A, -k)) for k in range(BAND)]
-    kernel = Cells(cells, share.T @ A @ member, np.stack(band, axis=1))
-    assert np.allclose(share.T @ kernel.rmatmat(np.eye(160)).T @ member, share.T @ A @ member, atol=1e-3)
-
-
 @pytest.mark.parametrize(("name", "implementation"), [("bloom", "eager"), ("mistral", "sdpa"), ("gpt2", "sdpa")])
 def test_prompts_own_rollouts_are_products_of_their_own_kernels(name, implementation, monkeypatch):
     monkeypatch.setitem(attention.MOST_ENTRIES, "cpu", 1)
     instrument, n = Instrument(make(name, attention=implementation)), 20
-    layers = [LayerSums(instrument.H, token_bins(n, n), CPU, ("kernels",)) for _ in range(instrument.T)]
+    layers = [LayerSums(instrument.H, n, CPU, ("kernels",), matrices=False) for _ in range(instrument.T)]
     ids = prompts(3, n)
     carried, kernels = torch.zeros(3, n), {}
     carried[:, -1] = 1.0

@@ -22,11 +22,9 @@ from posbias.measure.instrument import Instrument
 from posbias.measure.results import read_results
 from posbias.models.loading import Source
 from posbias.predict import available, predict
-from posbias.rollout.profiles import read_profile
 
 CONTENT = {"content_diagonal", "content_offdiagonal"}
 PLAIN = ("attention-only", "layer-shares")
-LONG = {"gpt2": {"n_positions": 400}, "mistral": {"max_position_embeddings": 400, "sliding_window": 50}}
 
 
 @pytest.fixture(scope="module")
@@ -119,29 +117,21 @@ def test_what_a_number_format_costs_is_in_the_file(place, tmp_path, capsys, name
     assert ("soft-capped" in wide.attrs["content_form"]) == (name == "gemma2")
 
 
-@pytest.mark.parametrize("name", ["gpt2", "mistral"])
-def test_long_prompts_are_kept_in_cells(tmp_path, capsys, name):
-    model, n = save(tmp_path / "model", name, **LONG[name]), 240
-    words = {"model": model, "dataset": None, "rule": "random", "prompts": 2, "length": n, "batch_size": 2}
-    whole, coarse = tmp_path / "whole.nc", tmp_path / "coarse.nc"
-    assert status(capsys, arguments(None, whole, "-q", EVERYTHING, **words))[0] == 0
-    said = status(capsys, arguments(None, coarse, "-q", EVERYTHING, kernel_size=130, **words))[2]
-    assert "kernel_size: expected 240 or more, all tokens, for matrices of each head, received 130" in said
-    assert (
-        status(capsys, arguments(None, coarse, "-q", "kernels,content,branches,ladder", kernel_size=130, **words))[0]
-        == 0
-    )
-    full, part = read_results(whole), read_results(coarse)
-    assert part.sizes["cell"] == 130 and not {"attention", "step_gain", "content_logits"} & set(part)
-    assert coarse.stat().st_size < whole.stat().st_size / 2
-    for variant in available(full):
-        p, q = (predict(x, variant) for x in (full, part))
-        assert np.abs(np.cumsum(p - q)).mean() < 5e-3, variant
-        assert np.allclose(p[[0, -1]], q[[0, -1]], rtol=0.05), variant
-        assert abs(q.sum() - 1) < 1e-12, variant
-    words = ["rollout", str(coarse), "--variant", "kernels", "--norm", "token", "-o", str(tmp_path / "kernels.csv")]
-    assert status(capsys, words)[0] == 0
-    assert np.allclose(read_profile(tmp_path / "kernels.csv"), predict(part, "kernels", norm="token"))
+def test_of_long_prompts_no_matrices_are_kept(place, tmp_path, capsys):
+    whole, long, words = tmp_path / "whole.nc", tmp_path / "long.nc", (place, tmp_path / "never.nc")
+    said = status(capsys, arguments(*words, "-q", EVERYTHING, kernel_size=15))[2]
+    assert "kernel_size: expected 16 or more, all tokens, for matrices of each head, received 15" in said
+    asked = "kernels,content,branches,ladder,contributions"
+    for file, size in ((whole, 16), (long, 15)):
+        assert status(capsys, arguments(place, file, "-q", asked, kernel_size=size))[0] == 0
+    full, part = read_results(whole), read_results(long)
+    assert {*full} - {*part} >= {"attention", "step_gain", "contributions"} and "query" not in part.sizes
+    lost = {"measured-attention", "head-gains-squared", "head-gains-added", "contributions"}
+    assert {*available(full)} - {*available(part)} == lost
+    for variant in available(part):
+        assert np.allclose(predict(part, variant), predict(full, variant), rtol=1e-6), variant
+    with pytest.raises(ValueError, match="received contributions: needs --kernel-size 16, for matrices of all tokens"):
+        predict(part, "contributions")
 
 
 # Faults.

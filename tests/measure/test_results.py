@@ -38,7 +38,6 @@ from posbias.predict import (
 from posbias.rollout import masks
 from posbias.rollout.influence import rollout_matrix
 from posbias.rollout.order import stochastic_monotonicity
-from posbias.rollout.token_bins import TokenBins
 from posbias.rollout.untrained import aligned_profile, untrained_profile
 from posbias.settings import DEFAULT, Settings
 
@@ -213,23 +212,6 @@ def test_a_summary_has_what_needs_the_matrices_and_not_them(tmp_path, path):
     again = predict(summary, "c")
     assert np.allclose(again, summary["rollout"].sel(variant="c"), atol=1e-15)
     assert (tmp_path / "s.nc").stat().st_size < path.stat().st_size
-
-
-def test_in_cells_a_key_receives_the_mean_of_its_cell(path):
-    results, cells = read_results(path), TokenBins(16, np.array([0, 1, 4, 9, 15]))
-    A = results["attention"].values.astype(float)
-    A /= A.sum(-1, keepdims=True)
-    near = np.stack([np.pad(np.diagonal(A, -x, 1, 2), ((0, 0), (x, 0))) for x in range(16)], axis=-1)
-    given, band = (np.add.reduceat(x, cells.starts, axis=1) / cells.sizes[:, None] for x in (A, near))
-    given = np.add.reduceat(given, cells.starts, axis=2)
-    coarse = results.drop_vars(["attention", "attention_heads"]).assign(
-        attention_cells=(("layer", "query_cell", "key_cell"), given),
-        attention_band=(("layer", "query_cell", "distance"), band),
-        cell_start=("cell", cells.starts),
-    )
-    received = np.add.reduceat(A.sum(1), cells.starts, axis=1) / cells.sizes
-    expected = received[:, cells.index] / np.arange(16, 0, -1)
-    assert np.allclose(summarise(coarse)["attention_received"], expected)
 
 
 def test_prompts_are_kept_to_ten_bits_or_not_at_all(path):

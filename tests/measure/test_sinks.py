@@ -18,23 +18,19 @@ from posbias.measure.positions import read_positions
 from posbias.measure.run import measure
 from posbias.measure.summary import summarise
 from posbias.models.loading import Source
-from posbias.predict import measured_kernels, predict
+from posbias.predict import predict
 from posbias.rollout.masks import sliding_window
 from posbias.settings import Settings
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    """Return measurements of a network with sinks, its matrices whole and in cells."""
+    """Return a measurement of a network with sinks."""
     root = tmp_path_factory.mktemp("sinks")
     source = Source(str(save(root / "gpt_oss", "gpt_oss", max_position_embeddings=256)))
     corpus = Corpus(str(write_documents(root / "d.jsonl", [200] * 3)))
-    found = {}
-    for name, size, quantities in (("whole", 150, EVERYTHING), ("cells", 128, "kernels")):
-        options = {"prompts": 2, "length": 150, "batch_size": 2, "kernel_size": size}
-        options["quantities"] = ("mixing", "influence", *quantities.split(","))
-        found[name] = measure(Settings(source, corpus, **options))
-    return found
+    quantities = ("mixing", "influence", *EVERYTHING.split(","))
+    return measure(Settings(source, corpus, prompts=2, length=150, batch_size=2, quantities=quantities))
 
 
 def left(A, lambda_):
@@ -46,7 +42,7 @@ def left(A, lambda_):
 
 
 def test_rollouts_of_measured_attention_keep_what_sinks_leave(results):
-    whole = results["whole"]
+    whole = results
     A, lambda_ = whole.attention.values.astype(float), whole.lambda_frobenius.values
     assert np.allclose(whole.sink_share, 1 - A.sum(-1).mean(-1)) and (whole.sink_share > 0.005).all()
     assert np.allclose(predict(whole, "kernels"), left(A, lambda_), atol=1e-7)
@@ -56,18 +52,9 @@ def test_rollouts_of_measured_attention_keep_what_sinks_leave(results):
     assert own.sum() == pytest.approx(1) and float(whole.rollout_own.sum("position").max()) < 0.999
 
 
-def test_cells_have_sinks_too(results):
-    whole, cells = results["whole"], results["cells"]
-    assert np.allclose(cells.sink_share, whole.sink_share, atol=1e-5)
-    assert np.abs(predict(cells, "kernels") - predict(whole, "kernels")).max() < 0.01
-    of_cells, of_tokens = (measured_kernels(x) for x in (cells, whole))
-    for t in range(3):
-        assert np.allclose(of_cells.dense(t, 151)[:33], of_tokens[t][:33], atol=1e-6), "queries that are cells"
-
-
 def test_the_law_of_untrained_networks_has_sinks_that_give_nothing(results):
     """The recursion with kernels whose rows sum to less than one, heads and all, against states that keep sinks."""
-    whole, n = results["whole"], 150
+    whole, n = results, 150
     G, T = np.zeros((n, n)), whole.sizes["layer"]
     G[-1, -1] = 1.0
     for t in reversed(range(T)):
@@ -86,14 +73,14 @@ def test_the_law_of_untrained_networks_has_sinks_that_give_nothing(results):
 
 
 def test_what_needs_rows_of_one_is_left_out_or_refused(results):
-    kept = summarise(results["whole"])
+    kept = summarise(results)
     assert "attention_received" in kept and "monotonicity_violated" not in kept
     with pytest.raises(ValueError, match="measurement: expected attention whose rows sum to one, received one with si"):
-        read_attention(results["whole"])
+        read_attention(results)
 
 
 def test_a_report_says_what_sinks_take(results, tmp_path):
-    found = results["whole"].assign(sink_share=("layer", np.array([0.25, 0.05, 0.3])))
+    found = results.assign(sink_share=("layer", np.array([0.25, 0.05, 0.3])))
     page, without = (
         " ".join(Measurement(x).report(tmp_path / "r.html").read_text().split())
         for x in (found, found.drop_vars("sink_share"))

@@ -459,15 +459,7 @@ def test_a_file_of_later_making(measured, tmp_path):
     """Variables and attributes that measurements of today do not have."""
     attrs = {"quantities": "mixing,influence,kernels", "dtype": "bfloat16", "content_form": "scaled q·k <b>"}
     attrs["format_error"] = '{"lambda": 0.0021, "content": 0.39}'
-    cells = np.array([0, 1, 2, 8, 16, 23])
-    weights = np.tril(np.ones((3, 6, 6)))
-    weights /= weights.sum(-1, keepdims=True)
-    later = without(measured, "attention", "step_gain").results.assign_attrs(attrs)
-    later = later.assign(cell_start=("cell", cells), attention_cells=(("layer", "cell", "key_cell"), weights))
-    images = figures.kernel_images(later)
-    assert images.shape == (3, LENGTH, LENGTH)
-    np.testing.assert_allclose(images.sum(-1), np.tile(np.ones(LENGTH), (3, 1)))
-    _, words = written(Measurement(later), tmp_path)
+    _, words = written(Measurement(measured.results.assign_attrs(attrs)), tmp_path)
     assert "largest error on one prompt against 32 bits: λ 0.0021, content logits 0.39" in words
     assert "mixing, influence, kernels" in words and "scaled q·k <b>" in words
     assert "was not measured" in text.number_format({"dtype": "bfloat16", "format_error": "no json"})

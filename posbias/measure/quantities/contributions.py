@@ -44,9 +44,8 @@ class Quantity(quantities.Quantity):
 
     def __init__(self, traces: Traces) -> None:
         super().__init__(traces)
-        n, T = traces.cells.n, self.instrument.T
-        whole = len(traces.cells.starts) == n
-        self.layers = [LayerContributions(self.instrument, t, n, whole=whole) for t in range(T)]
+        n, whole = traces.settings.length, traces.session.matrices
+        self.layers = [LayerContributions(self.instrument, t, n, whole=whole) for t in range(self.instrument.T)]
         self.sums = {f"layer{t}.{name}": x for t, layer in enumerate(self.layers) for name, x in layer.sums.items()}
         self.carried = torch.zeros(0)
 
