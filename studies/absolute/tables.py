@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 from scipy.stats import false_discovery_control
 
 from posbias.comparison.resampling import interval
-from studies.absolute.leakage import Components, Leakage, PositionBasis, deviation_scale, leakage
+from studies.absolute.leakage import Components, Leakage
 from studies.absolute.measure import HeadReading
 
 SOURCES = {
@@ -93,32 +93,6 @@ def source_table(parts: Components) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["source", "variance", "share", "heads"])
 
 
-def known_leakage(
-    values: Mapping[str, Float[np.ndarray, "N heads m"]],
-    known: Mapping[str, Float[np.ndarray, "m"]],
-    basis: PositionBasis,
-    *,
-    plain: bool = False,
-) -> pd.DataFrame:
-    """Return what the estimator finds of known leakage: a row for each case.
-
-    ``true`` is the variance of the known functions of position beyond offsets, ``estimate`` the mean over heads,
-    ``raw`` and ``controlled`` the shares of heads with a p-value at or below 5% before and after control, ``covered``
-    the share of heads whose own interval contains the true variance.
-    """
-    rows = []
-    for name, added in known.items():
-        found = leakage(basis.both, values[name])
-        p, heads = found.p_values(), found.variance.size
-        estimate = Estimate(float(found.variance.mean()), found.pooled(0).resampled_variance(400) / heads)
-        true = float(np.square(basis.both.T @ added).sum() / added.size)
-        deviations = found.resampled_variance(400) - found.variance
-        low, high = found.variance + interval(deviations / (deviation_scale(found.gram) if plain else 1.0))
-        covered = float(((low <= true) & (true <= high)).mean())
-        rows.append((name, true, estimate, float((p <= LEVEL).mean()), significant(p), covered))
-    return pd.DataFrame(rows, columns=["leakage", "true", "estimate", "raw", "controlled", "covered"])
-
-
 def sink_table(readings: Mapping[str, HeadReading], sinks: Bool[np.ndarray, "T H"]) -> pd.DataFrame:
     """Return how much the outputs of sink-reading and of other heads vary between prompts."""
     rows = []
@@ -186,20 +160,6 @@ class Kept:
         p = p[np.isfinite(p)]
         left = int((false_discovery_control(p) <= LEVEL).sum())
         return {"tests": int(p.size), "raw": int((p <= LEVEL).sum()), "controlled": left}
-
-
-def seed_table(files: Mapping[int, Kept]) -> pd.DataFrame:
-    """Return a row for each network: its architecture, seed of training, balance, and rise of the balance with depth.
-
-    ``rise`` is the balance of the last four layers less that of the first four. Both are over the near pairs.
-    """
-    rows = []
-    for seed, kept in files.items():
-        for name in kept.data["model"].values.tolist():
-            first, last = (kept.balance(f"{name} text near", x) for x in (slice(0, 4), slice(-4, None)))
-            rows.append((name, seed, kept.balance(f"{name} text near"), last - first))
-    table = pd.DataFrame(rows, columns=["model", "seed", "balance", "rise"])
-    return table.sort_values(["model", "seed"], ignore_index=True)
 
 
 def start_table(data: Any, times: float = 2.0) -> pd.DataFrame:
