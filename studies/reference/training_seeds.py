@@ -105,32 +105,6 @@ def resampled_spreads(seeds: Seeds, statistic: Statistic) -> pd.DataFrame:
     )
 
 
-def offsets_over_seeds(seeds: Seeds) -> pd.DataFrame:
-    """Return the median over heads of the size of the diagonal offset, of each seed, with its spreads."""
-
-    def median(offsets: Float[np.ndarray, "... T H"]) -> Float[np.ndarray, "..."]:
-        return np.asarray(np.median(abs(offsets), axis=(-2, -1)))
-
-    def error(x: xr.Dataset) -> float:
-        sizes = np.bincount(x["group_of"].values)[:, None, None]
-        sums = x["offset_groups"].values * sizes
-        return float(jackknife_error(median((sums.sum(0) - sums) / (sizes.sum() - sizes))))
-
-    def value(x: xr.Dataset) -> float:
-        return float(median((x["content_diagonal"] - x["content_offdiagonal"]).values))
-
-    return spread_table(seeds, value, error)
-
-
-def shortfalls_over_seeds(seeds: Seeds) -> pd.DataFrame:
-    """Return the worst layer's mean excess prefix mass, of each seed, with its spreads."""
-    return spread_table(
-        seeds,
-        lambda x: float(x["monotonicity_shortfall"].max()),
-        lambda x: float(jackknife_error(x["shortfall_without"].values.max(1))),
-    )
-
-
 def profiles_over_seeds(seeds: Seeds, *, resamples: int = 200) -> pd.DataFrame:
     """Return how far profiles of seeds are from each other, beside what resampled prompts make of one.
 
