@@ -13,9 +13,7 @@ import pandas as pd
 import xarray as xr
 from jaxtyping import Float
 
-from posbias.comparison.distances import normalised_wasserstein, wasserstein_to
 from posbias.comparison.resampling import resample_weights
-from posbias.comparison.samples import SMOOTH, Sample, u_decisions, u_excess
 from posbias.report.scoring import sample_of
 
 Seeds = Mapping[str, dict[int, xr.Dataset]]
@@ -103,32 +101,3 @@ def resampled_spreads(seeds: Seeds, statistic: Statistic) -> pd.DataFrame:
     return spread_table(
         seeds, lambda x: statistic(x, np.ones(x.sizes["prompt"])), lambda x: resampled_error(x, statistic)
     )
-
-
-def profiles_over_seeds(seeds: Seeds, *, resamples: int = 200) -> pd.DataFrame:
-    """Return how far profiles of seeds are from each other, beside what resampled prompts make of one.
-
-    Index ``model``. Columns: ``between_seeds``, the mean W₁ of two seeds' profiles; ``between_prompts``, the mean W₁ of
-    two profiles of one seed from resampled prompts; ``with_u``, how many seeds have a U
-    (:func:`~posbias.comparison.samples.u_decisions`, all of a model's seeds being a family); ``least_excess`` of these.
-    """
-    rows = {}
-    for model, files in seeds.items():
-        samples = [sample_of(x) for x in files.values()]
-        profiles = [sample.profile for sample in samples]
-        pairs = [(p, q) for k, p in enumerate(profiles) for q in profiles[:k]]
-        decided = u_decisions(dict(zip(map(str, files), samples, strict=True)))
-        rows[model] = {
-            "between_seeds": float(np.mean([normalised_wasserstein(p, q) for p, q in pairs])),
-            "between_prompts": float(np.mean([_resampled_distance(sample, resamples) for sample in samples])),
-            "with_u": int((decided["u"] == "yes").sum()),
-            "least_excess": float(min(u_excess(p[None], smooth=SMOOTH)[0] for p in profiles)),
-        }
-    columns = ["between_seeds", "between_prompts", "with_u", "least_excess"]
-    return pd.DataFrame.from_dict(rows, orient="index", columns=columns).rename_axis("model")
-
-
-def _resampled_distance(sample: Sample, resamples: int) -> float:
-    """Return the mean W₁ of two profiles from resampled units."""
-    one, other = sample.resampled(resamples), sample.resampled(resamples, seed=1)
-    return float(np.mean([wasserstein_to(p[None], q)[0] for p, q in zip(one, other, strict=True)]))
