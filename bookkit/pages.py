@@ -1,4 +1,4 @@
-"""A Sphinx extension: docstrings in the house style, reading times, previews, helps, and nothing from a network."""
+"""A Sphinx extension: docstrings in the house style, reading times, helps, and nothing from a network."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from docutils.parsers.rst import Directive
 
 from bookkit.formatting import extent
 from bookkit.ledger import line_markdown
-from bookkit.previews import add_previews
 from bookkit.records import KEY
 
 
@@ -26,7 +25,6 @@ def setup(app: Any) -> dict[str, Any]:
     app.connect("doctree-read", add_reading_time)
     app.connect("doctree-read", fold_setup)
     app.connect("html-page-context", add_filter)
-    app.connect("html-page-context", add_previews)
     app.connect("html-page-context", drop_thebe, priority=900)
     app.add_directive("command-help", CommandHelp)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

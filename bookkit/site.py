@@ -8,16 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import yaml
-
-from bookkit.previews import CARD, social_card
 from posbias.files import write_whole
 
 JUPYTER_BOOK = "from jupyter_book.cli.main import main; main()"
 FIGURES = {"real": "fig-real", "untrained": "fig-births"}
-"""Figures on the first page by chapter, the cover first: taken from the notebooks that drew them, not drawn twice."""
+"""Figures on the first page by chapter: taken from the notebooks that drew them, not drawn twice."""
 ASSETS = Path("book/assets")
-COVER = next(iter(FIGURES))
 SAMPLE, SAMPLE_PAGE = "bloom-8.builtin", Path("_build/html/book/report.html")
 """The kept measurement whose report the page on measuring one's own model shows, and where the report goes."""
 
@@ -62,10 +58,7 @@ def figure_of(root: Path, chapter: str) -> bytes:
 
 
 def refresh_figure(root: Path, chapter: str) -> None:
-    """Write a chapter's figure to the assets if it changed; the cover's card, which links elsewhere show, too."""
+    """Write a chapter's figure to the assets if it changed."""
     image, figure = root / ASSETS / f"{chapter}.png", figure_of(root, chapter)
     if not image.is_file() or image.read_bytes() != figure:
-        title = yaml.safe_load((root / "_config.yml").read_text(encoding="utf-8"))["title"]
         write_whole(image, figure)
-        if chapter == COVER:
-            write_whole(image.with_name(CARD), social_card(figure, title))
