@@ -1,4 +1,4 @@
-"""Tables of ``results/documents.nc``: what foretells accuracy by place, and which document an attribution names."""
+"""Tables of ``results/documents.nc``: what predicts accuracy by place, and which document an attribution names."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import pandas as pd
 import xarray as xr
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from scipy.stats import binomtest, rankdata
 
-from posbias.comparison.resampling import interval, resample_weights
+from posbias.comparison.resampling import interval, resample_weights, t_interval
 
 
 def of_gold(entry: xr.Dataset, way: str) -> Float[np.ndarray, "C P"]:
@@ -42,7 +42,7 @@ def rank_correlation(x: Float[np.ndarray, "... n"], y: Float[np.ndarray, "... n"
         return np.asarray((a * b).sum(-1) / np.sqrt((a**2).sum(-1) * (b**2).sum(-1)))
 
 
-def foretold_table(
+def rank_table(
     predictors: Mapping[str, Float[np.ndarray, "C P"]], score: Float[np.ndarray, "K P"], *, resamples: int = 2000
 ) -> pd.DataFrame:
     """Return how well numbers of each place rank the places as a score does.
@@ -72,31 +72,34 @@ def named(values: Float[np.ndarray, "C P D"]) -> Int[np.ndarray, "C P"]:
     return np.asarray(values.argmax(-1))
 
 
+def mean_by_context(values: Float[np.ndarray, "C P"], known: Bool[np.ndarray, "C P"]) -> Float[np.ndarray, "C"]:
+    """Return for each context a number: their mean is that of all known values, their spread (to first order) its."""
+    of, total = known.sum(1), (values * known).sum(1)
+    mean = total.sum() / of.sum()
+    return np.asarray(mean + (total - mean * of) / of.mean())
+
+
 def source_table(
     ways: Mapping[str, Float[np.ndarray, "C P D"]], source: Int[np.ndarray, "C P"], correct: Float[np.ndarray, "C P"]
 ) -> pd.DataFrame:
     """Return how often each way names the document that holds the answer given, where one does (``source`` of 0 on).
 
-    ``all`` of ``prompts`` with the interval of Clopper and Pearson (``low``, ``high``), ``right`` and ``wrong`` of
-    the answers that are right and of those that are another document's.
+    ``all`` of ``prompts``, ``right`` and ``wrong`` of the answers that are right and of those that are another
+    document's. ``low`` and ``high`` are Student's interval over contexts, which alone are independent, and few; where
+    all contexts agree, that of Clopper and Pearson for as many trials as there are contexts.
     """
     rows, known = {}, source >= 0
     for way, values in ways.items():
-        hit, right = (named(values) == source)[known], correct[known] == 1
-        low, high = binomtest(int(hit.sum()), hit.size).proportion_ci(0.95)
+        hits = (named(values) == source).astype(np.float64)
+        hit, right, each = hits[known], correct[known] == 1, mean_by_context(hits, known)
+        low, high = t_interval(each)
+        if np.ptp(each) < 1e-12:
+            low, high = binomtest(round(each.sum()), len(each)).proportion_ci(0.95)
         rows[way] = {
-            "prompts": hit.size, "all": hit.mean(), "low": low, "high": high, "right": hit[right].mean(),
-            "wrong": hit[~right].mean(),
+            "prompts": hit.size, "all": hit.mean(), "low": max(low, 0.0), "high": min(high, 1.0),
+            "right": hit[right].mean(), "wrong": hit[~right].mean(),
         }  # fmt: skip
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("named by")
-
-
-def names_most(
-    ways: Mapping[str, Float[np.ndarray, "C P D"]], source: Int[np.ndarray, "C P"], best: str = "deletion"
-) -> bool:
-    """Tell whether one way names the source in every twentieth prompt more than any other of them, at least."""
-    hits = {way: (named(values) == source)[source >= 0].mean() for way, values in ways.items()}
-    return all(hits[best] - hit >= 0.05 for way, hit in hits.items() if way != best)
 
 
 ORDERS: Mapping[str, Callable[[int], Int[np.ndarray, "n"]]] = {
@@ -116,8 +119,3 @@ def place_at_ends(n: int) -> Int[np.ndarray, "n"]:
     [0, 4, 1, 3, 2]
     """
     return np.array([k // 2 if k % 2 == 0 else n - 1 - k // 2 for k in range(n)])
-
-
-def ordered_score(score: Float[np.ndarray, "C P"], ranks: Float[np.ndarray, "P"], order: str) -> Float[np.ndarray, "C"]:
-    """Return each context's mean score if the document that answers is ranked k-th with probability ``ranks[k]``."""
-    return np.asarray(score[:, ORDERS[order](score.shape[1])] @ ranks)
