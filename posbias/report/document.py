@@ -56,7 +56,6 @@ def _context(evidence: Evidence) -> dict[str, Any]:
         "content_form": attrs.get("content_form"),
         "predictors": [PREDICTORS[name] for name in subject.predictions],
         "provenance": [(k, x) for k, x in attrs.items() if k not in UNTOLD and isinstance(x, kinds)],
-        "commands": text.list_commands(subject),
     }
 
 

@@ -1,9 +1,8 @@
-"""What a report says beside its templates: what was asked, what a lookup found, and the commands to do it again."""
+"""What a report says beside its templates: what was asked, and what a lookup found."""
 
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +14,6 @@ from posbias.comparison.samples import SMOOTH
 from posbias.lookup.file import describe, ends_text, verdict
 from posbias.lookup.tasks import TASKS
 from posbias.measure.results import position_words, target_words
-from posbias.models.opening import GIVEN
 from posbias.report.page import environment, sentence
 from posbias.report.stats import LONG, Evidence, Subject, tenths
 from posbias.rollout.profiles import TOLERANCE
@@ -29,13 +27,6 @@ ANSWER = environment(tenths=tenths).get_template("answer.html")
 """The sentences of the answer, a macro each."""
 NEARLY = 0.03
 """Distance in W₁ below which a report calls two profiles nearly alike."""
-UNTRAINED = " (untrained)"
-"""Stands after the name of a network whose weights were drawn."""
-REPEATED = (
-    "quantities", "kernel_size", "attention", "pairings", "ladder_prompts", "target", "against", "of"
-)  # fmt: skip
-"""Settings that a command to do it again names where a file has them, other than those that they have unless given."""
-UNLESS_SAID = {"pairings": "1", "target": "top", "of": "probability"}
 
 
 def answer(evidence: Evidence, *names: str) -> list[Markup]:
@@ -121,32 +112,3 @@ def found_best(found: xr.Dataset) -> str:
     if task != "documents":
         return f"It cannot be said from {TASKS[task]}: a lookup with the task documents tells ({describe(found)})."
     return f"{verdict(found)} {ends_text(found)} Asked: {describe(found)}."
-
-
-def list_commands(subject: Subject) -> list[str]:
-    """Return the commands that make a measurement like this one, and its report."""
-    attrs = {str(name): str(value) for name, value in subject.results.attrs.items()}
-    model, revision, seed = attrs["model"], attrs["revision"], attrs["seed"]
-    if model.endswith(UNTRAINED):
-        model = model.removesuffix(UNTRAINED)
-        words = ["--untrained", model.removesuffix(GIVEN), *["--position-bias", "design.yaml"] * model.endswith(GIVEN)]
-        drawn = re.search(r"seed (\d+)$", revision)
-        seed = drawn[1] if drawn else seed
-    else:
-        words = ["--model", model, *["--revision", revision] * bool(re.fullmatch(r"[0-9a-f]{40}", revision))]
-    rule, _, each = attrs["rule"].partition(", ")
-    first = [*["dataset"] * (rule != "random"), "prompts", "length", "batch_size", "dtype"]
-    rest = [name for name in REPEATED if attrs.get(name) not in (None, "", UNLESS_SAID.get(name))]
-    per_document = re.match(r"\d+", each)
-    for names, more in (
-        (first, ["--rule", rule, "--seed", seed, *(["--per-document", per_document[0]] if per_document else [])]),
-        (rest, ["--no-special-tokens"] * (attrs["special_tokens"] == "False")),
-    ):
-        words += [word for name in names for word in (f"--{name.replace('_', '-')}", attrs[name])] + more
-    bias = attrs.get("added_bias")
-    words = ["posbias", "measure", *words, *["--bias", "bias.json"] * (bias is not None), "--output", "measurement.nc"]
-    return [
-        *([] if bias is None else [f"echo {shlex.quote(bias)} > bias.json"]),
-        shlex.join([" ".join(word.split()) for word in words]),
-        "posbias report measurement.nc --output report.html",
-    ]

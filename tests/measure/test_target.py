@@ -112,6 +112,3 @@ def test_files_and_reports_say_what_the_target_is(place):
     m = measured(place, target=ONE, against=OTHER, of="logit", quantities="mixing,influence,kernels")
     asked = dict(text.list_settings(m._subject()))
     assert asked["influence of"] == f"the logit of '{ONE}' less that of '{OTHER}'"
-    command = text.list_commands(m._subject())[0]
-    assert f"--target {ONE} --against {OTHER} --of logit" in command
-    assert "--target" not in text.list_commands(measured(place, quantities="mixing,influence,kernels")._subject())[0]
