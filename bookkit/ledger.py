@@ -229,8 +229,8 @@ def headlines_markdown(table: Sequence[Status], titles: Mapping[str, str], glued
         mark = "†" if any(x.post_hoc for x in own) else ""
         verdict = _jump(head["row"], worst.part, overall([x.verdict for x in own]).capitalize())
         stems = dict.fromkeys(record.chapter for x in own for record in x.records) or own[0].row.chapters
-        said = f"*Claim:* {_literal(head['headline'])} *Seen:* {_literal(head['seen'].format_map(glued))}"
-        lines.append(f"1. **{verdict}**{mark}. {said} ({_links(stems, titles)})")
+        said = f"{_literal(head['headline'])}<br>*Seen:* {_literal(head['seen'].format_map(glued))}"
+        lines.append(f"1. **{verdict}**{mark}. *Claim:* {said} ({_links(stems, titles)})")
     return "\n".join(lines)
 
 
