@@ -30,7 +30,6 @@ PREDICTORS = {
     "squares_born": find("head-gains-squared").label,
     "rollout_born": "layer shares (all hops)",
     "influence_born": "influence before training",
-    "distance": "near the end first",
     "recency": "last place first",
     "end": "favoured end first",
 }
@@ -38,8 +37,8 @@ PREDICTORS = {
 
 ``one hop`` and ``two hops`` are last rows of the kernel of the network's biases and of its square, mean over heads. A
 task needs as many hops as a pair has tokens: a value that stands beside its key has to read it first.
-``distance`` is 1 over the tokens back from the end, ``recency`` the place itself, ``end`` the place counted from the
-end that has less of the hops of the task: it knows which way the prior leans, and nothing of its shape.
+``recency`` is the place itself, ``end`` the place counted from the end that has less of the hops of the task: it knows
+which way the prior leans, and nothing of its shape.
 """
 LINE = ("encoding", "layers", "pairs", "tokens", "places")
 """What of a setting stands in each row of a table."""
@@ -130,8 +129,6 @@ def predicted(run: Run, predictor: str, *, times: int = 1, parts: int = PARTS) -
         return found if tilt(predicted(run, TASK, times=times)) >= 0 else found[::-1]
     if predictor == "recency":
         by_token = np.repeat(np.arange(1.0, n + 1), tokens)
-    elif predictor == "distance":
-        by_token = 1 / np.arange(tokens * n, 0, -1.0)
     elif (hops := {TASK: tokens, "one hop": 1, "two hops": 2}.get(predictor)) is not None:
         by_token = _hops(run, tokens * n + 1, hops)[:-1]
     else:
@@ -276,7 +273,7 @@ def end_table(runs: Sequence[Run]) -> pd.DataFrame:
     """Return how accuracy at the end of training depends on the place, within the trained length and beyond.
 
     A row for each setting and length: ``worst`` and ``best`` part's accuracy and ``where`` the worst is (0 first, 1
-    last); Spearman's correlation of the log-probability by part with the trained networks' rollout and influence.
+    last); Spearman's correlation of the log-probability by part with the hops of the task and the place.
     """
     rows = []
     for run in runs:
@@ -286,9 +283,6 @@ def end_table(runs: Sequence[Run]) -> pd.DataFrame:
             row |= {"mean": accuracy.mean(), "worst": accuracy.min(), "best": accuracy.max()}
             row |= {"where": int(accuracy.argmin()) / (PARTS - 1)}
             row[TASK] = rank(predicted(run, TASK, times=times), log_p)
-            for name in ("rollout_trained", "influence_trained"):
-                end = "" if times == 1 else f"_{times}"
-                row[name] = rank(predicted(run, f"{name}{end}", times=times), log_p)
             rows.append(row | {"recency": rank(np.arange(float(PARTS)), log_p)})
     return pd.DataFrame(rows).set_index(["setting", "times"])
 

@@ -62,7 +62,6 @@ def test_a_hop_is_a_row_of_the_kernel():
     kernel = np.tril(np.exp(0.125 * (np.arange(9) - np.arange(9)[:, None])))
     kernel /= kernel.sum(1, keepdims=True)
     np.testing.assert_allclose(predicted(run, "two hops"), (kernel @ kernel)[-1, :8])
-    np.testing.assert_allclose(predicted(run, "distance"), 1 / np.arange(8, 0, -1))
     assert predicted(run, "end").tolist() == predicted(run, "recency").tolist() == [*range(1, 9)]
     early = run_of(np.ones((1, 2, 8)), np.ones(8), encoding="early")
     assert predicted(early, "end").tolist() == [*range(8, 0, -1)]
