@@ -121,9 +121,9 @@ def run(
         values = {name: absolute(value) for name, value in values.items()}
         output = output or Path(f"{chapter}.out.ipynb")
         if values.get("measurement"):  # a file that is none is refused before the chapter runs
-            from posbias.measure.results import read_comparable
+            from posbias.measure.results import read_results
 
-            read_comparable(str(values["measurement"]))
+            read_results(str(values["measurement"]))
         outcome = runner.run_chapter_to(root, chapter, values, output)
     if outcome.status == "failed":
         raise failed(runner.describe(outcome))

@@ -29,7 +29,7 @@ def measure(
         Path | None,
         typer.Option(
             help="Of --untrained: a rollout configuration (.yaml) whose position_bias takes the place of the network's "
-            "own positions; layers and heads must be the same."
+            "own positions."
         ),
     ] = None,
     bias: Annotated[str, typer.Option(help=HELP)] = "none",
@@ -54,18 +54,12 @@ def measure(
     added = read_bias(bias)
     check_output(output, overwrite=running["overwrite"])
     partial = check_partial(output, resume=running["resume"])
-    source = choose_source(opening, untrained, seed)  # before anything heavy is loaded
+    source = choose_source(opening, untrained, seed, design)  # before anything heavy is loaded
     from posbias.measure import run
     from posbias.measure.measurement import Measurement
     from posbias.measure.progress import progress
     from posbias.measure.results import write_results
 
-    for one in (design, added):
-        if one is not None:
-            config = source.config()
-            one.check(untrained or opening["model"], config.num_hidden_layers, config.num_attention_heads)
-    if design is not None:
-        source = choose_source(opening, untrained, seed, design.description)
     settings = replace(settings, source=source)
     if dry_run:
         with progress(1, "prompt", "measuring"):
@@ -73,8 +67,7 @@ def measure(
         typer.echo(said)
         return
     with kept_until_done(partial):
-        description = None if added is None else added.description
-        results = run.measure(settings, partial=partial, progress=True, bias=description)
+        results = run.measure(settings, partial=partial, progress=True, bias=added)
         if run.find_rank()[0] == 0:
             write_results(output, results)
             typer.echo(f"{output}: {Measurement(results)!r}")

@@ -21,12 +21,11 @@ from posbias.lookup.file import LAYOUT, SCHEMA
 from posbias.lookup.prompts import Prompt, make_prompts, use_template
 from posbias.lookup.reader import open_reader
 from posbias.lookup.tasks import SCORES, TASKS, Task
-from posbias.measure.biases import Described
 from posbias.measure.corpus import Prompts
 from posbias.measure.progress import progress as told
 from posbias.measure.run import Partial
 from posbias.measure.session import Session
-from posbias.models.biases import added_biases, divided_logits
+from posbias.models.biases import added_biases, divided_logits, fitting_biases
 from posbias.models.loading import check_fits, last_part
 from posbias.settings import Settings
 
@@ -57,8 +56,7 @@ def look_up(
     """
     session = Session(settings, like)
     if (bias := task.added) is not None:
-        config = settings.source.config()
-        bias.check(settings.source.name(), config.num_hidden_layers, config.num_attention_heads)
+        fitting_biases(session.config, bias)  # raises
     with told(1, "step", "writing prompts", shown=progress) as bar:
         contexts, placed = place_prompts(session, task, rows)
         bar.update()
@@ -120,12 +118,10 @@ def place_prompts(session: Session, task: Task, rows: Sequence[Ask] | None) -> t
     return contexts, placed
 
 
-def make_change(
-    bias: Described | None, temperature: float
-) -> tuple[str, Callable[[nn.Module], AbstractContextManager[Any]]]:
+def make_change(bias: Any, temperature: float) -> tuple[str, Callable[[nn.Module], AbstractContextManager[Any]]]:
     """Return the name of the one change to a model, and what gives the context in which it is changed."""
     if bias is not None:
-        return json.dumps(bias.description), functools.partial(added_biases, biases=bias.description)
+        return json.dumps(bias), functools.partial(added_biases, biases=bias)
     if temperature != 1:
         return f"temperature {temperature:g}", functools.partial(divided_logits, temperatures=temperature)
     return "none", lambda model: nullcontext()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from posbias import errors
-from posbias.measure.biases import FIELD, HELP, Described, read_bias
+from posbias.measure.biases import HELP, read_bias
 from posbias.settings import setting
 
 TASKS = {"documents": "questions about documents", "kv": "key-value lookup", "copy": "copying"}
@@ -75,11 +75,9 @@ class Task:
             raise errors.invalid("arms", f"some of {', '.join(self.known)}", ", ".join(unknown))
 
     @property
-    def added(self) -> Described | None:
+    def added(self) -> Any:
         """The bias that is added to the model's logits, None for none; given as a description, or as ``--bias`` is."""
-        if isinstance(self.bias, str):
-            return read_bias(self.bias)
-        return None if self.bias is None else Described(self.bias, FIELD)
+        return read_bias(self.bias) if isinstance(self.bias, str) else self.bias
 
     @property
     def known(self) -> tuple[str, ...]:

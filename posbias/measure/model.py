@@ -121,10 +121,7 @@ class Model:
             raise errors.invalid("dataset", expected, repr(dataset))
         asked = {"prompts": prompts, "length": length, "dataset": dataset, "texts": texts, "messages": messages}
         if isinstance(bias, str):
-            described, bias = read_bias(bias), None
-            if described is not None:
-                described.check(self.source.name(), self.layers, self.heads)
-                bias = described.description
+            bias = read_bias(bias)
         with self._running(asked | settings, progress) as (chosen, shown):
             return Measurement(measure(chosen, progress=shown, bias=bias))
 

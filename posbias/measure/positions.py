@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +13,7 @@ from posbias.measure.instrument import Instrument
 from posbias.models.attention import Reading
 from posbias.models.biases import given_biases
 from posbias.models.description import position_kind
-from posbias.models.families import soft_cap, text_config, window
+from posbias.models.families import text_config, window
 from posbias.rollout.position_bias import AlibiBias, describe
 
 BLOCK = 1 << 22
@@ -42,8 +41,6 @@ class Positions:
     """The same as seen in the mask for n tokens: at most n."""
     sinks: Float[np.ndarray, "T H"] | None
     """Logits of the heads' sinks, keys that are no tokens; None where there are none."""
-    details: str
-    """Settings of rotary positions, the layers that have none, and the soft cap, as JSON."""
 
 
 def read_positions(instrument: Instrument, n: int) -> Positions:
@@ -85,15 +82,6 @@ def read_positions(instrument: Instrument, n: int) -> Positions:
     instrument.forward(torch.zeros(1, n, dtype=torch.long), observe)
     if biases is None and (slopes != slopes[0]).any():
         raise RuntimeError("expected the same position bias in every layer, received several")
-    rotary = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None)
-    without = [t for t, attention in enumerate(instrument.attentions) if not instrument.family.rotates(attention)]
-    details = {
-        "rotary": rotary,
-        "rotary_share": getattr(config, "partial_rotary_factor", getattr(config, "rotary_pct", None)),
-        "rotary_dim": getattr(config, "rotary_dim", None),
-        "soft_cap": soft_cap(instrument.attentions[0]),
-        "layers_without_positions": without or None,
-    }
     return Positions(
         kind=position_kind(instrument.family.position_of(config), config),
         scale=np.array([instrument.family.scale(attention) for attention in instrument.attentions]),
@@ -102,5 +90,4 @@ def read_positions(instrument: Instrument, n: int) -> Positions:
         window=np.array([window(attention, config) or 0 for attention in instrument.attentions]),
         reach=reach,
         sinks=np.stack(sinks) if sinks else None,
-        details=json.dumps({name: x for name, x in details.items() if x is not None}, sort_keys=True, default=str),
     )

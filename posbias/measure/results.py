@@ -17,7 +17,7 @@ import xarray as xr
 from posbias import errors, netcdf
 from posbias.netcdf import load_layout
 from posbias.rollout.position_bias import Biases, layered_biases
-from posbias.settings import ALONE, RUNGS
+from posbias.settings import RUNGS
 
 SCHEMA = 1
 """Number of the layout; raised when a name or a meaning changes."""
@@ -71,32 +71,8 @@ VARIABLES: Variables = {
 }
 """Name → dimensions and meaning of what a file may hold, quantities with a file of their own aside."""
 
-ATTRIBUTES = (
-    "model", "revision", "architecture", "position", "dataset", "prompts", "rule", "length", "batch_size", "dtype",
-    "device", "seed", "tokenizer", "special_tokens", "prompts_sha256", "position_details", "processes", "head_dim",
-    "posbias", "torch", "transformers", "numpy", "python",
-)  # fmt: skip
-"""Provenance that every file has."""
-
-OF_ROW = (
-    "lambda_frobenius", "lambda_frobenius_std", "lambda_frobenius_prompts", "lambda_token", "lambda_token_std",
-    "lambda_token_prompts", "slopes", "position_bias", "scale", "window", "reach",
-)  # fmt: skip
-"""Variables that a file lacks where influence alone was measured, of a model whose family has no row."""
-OF_ROW_TOO = ("position", "position_details", "head_dim")
-"""Such attributes."""
-
-COMPARED = (
-    "lambda_frobenius", "lambda_token", "content_diagonal", "content_offdiagonal", "attention", "influence",
-    "influence_prompts", "slopes", "scale",
-)  # fmt: skip
-"""Variables that a comparison with predictions reads."""
-
-ALWAYS = (
-    *OF_ROW, "influence", "influence_prompts", "influence_signed", "influence_signed_prompts", "probability"
-)  # fmt: skip
-"""Variables of every file: mixing, influence, and what the model does with positions."""
-
+LEAST = ("influence", "model", "revision", "dataset", "prompts", "rule", "length", "seed", "special_tokens")
+"""What is read of every file, beside what it is asked for."""
 WIDE = ("rollout_own", "ladder_prompts")
 """Of which 32 bits are kept, as of matrices."""
 
@@ -134,12 +110,9 @@ def write_results(path: Path, results: xr.Dataset) -> None:
 def read_results(path: Path | str, *, summaries: bool = False) -> xr.Dataset:
     """Read a measurement into memory; the summary of one, which has less, where ``summaries`` will do."""
     results = load_layout(Path(path), "posbias_schema", SCHEMA, "a measurement")
-    is_summary, alone = "summary" in results.attrs, results.attrs.get("quantities") == ",".join(ALONE)
-    if is_summary and not summaries:
+    if "summary" in results.attrs and not summaries:
         raise errors.invalid(str(path), "a complete measurement", "the summary of one")
-    names = ("influence", "lambda_frobenius") if is_summary else (*ALWAYS, *ATTRIBUTES)
-    wanted = [name for name in names if not (alone and name in (*OF_ROW, *OF_ROW_TOO))]
-    if missing := [name for name in wanted if name not in {*results, *results.attrs}]:
+    if missing := [name for name in LEAST if name not in {*results, *results.attrs}]:
         raise errors.invalid(str(path), "a complete measurement", f"none of {', '.join(missing)}")
     check_sizes(Path(path), results)
     return results
@@ -174,24 +147,6 @@ def described_biases(results: xr.Dataset, name: str = "position_bias") -> Biases
         raise errors.invalid(name, "a description in JSON", str(text)[:60]) from None
     sizes = results["slopes"].sizes if "slopes" in results else results.sizes
     return layered_biases(description, sizes["layer"], sizes.get("head"), name)
-
-
-def read_comparable(path: Path | str) -> xr.Dataset:
-    """Read a measurement that predictions can be compared with: two prompts or more, and finite numbers."""
-    results = read_results(path)
-    if results.sizes["prompt"] < 2:
-        raise errors.invalid(str(path), "2 prompts or more, for intervals over prompts", results.sizes["prompt"])
-    if missing := [name for name in COMPARED if name not in results]:
-        expected = f"a measurement of kernels and content, with --kernel-size {results.attrs['length']} or more"
-        raise errors.invalid(str(path), expected, f"none of {', '.join(missing)}")
-    for name in COMPARED:
-        errors.finite_array(f"{path}: {name}", results[name].values, ndim=(1, 2, 3))
-    influence = results["influence_prompts"].values
-    if (influence < 0).any() or not influence.any(axis=1).all():
-        raise errors.invalid(
-            f"{path}: influence_prompts", "numbers of at least 0 and some above in each prompt", "others"
-        )
-    return results
 
 
 def target_words(attrs: Mapping[Any, Any]) -> str:

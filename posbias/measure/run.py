@@ -66,16 +66,14 @@ def measure(
     kept = Partial(partial, same)
     kept.read()  # raises before the model is loaded
     try:
-        if (cost := session.format_error()) is not None:
-            provenance["format_error"] = cost
         with told(1, "model", "loading", shown=shown) as bar:
-            instrument = session.instrument
             provenance["self_check"] = session.self_check
+            instrument = session.instrument
             bar.update()
         positions = None
         if session.family is not None:
             positions = read_positions(instrument, session.longest)
-            provenance |= {"position": positions.kind, "position_details": positions.details}
+            provenance["position"] = positions.kind
         with nullcontext() if added is None else added_biases(instrument.model, added):
             try:
                 traces = read_prompts(session, rank, world, kept, shown=shown)

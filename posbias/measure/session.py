@@ -7,6 +7,7 @@ loaded, and whoever reads one model on several sets of prompts loads it once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
@@ -21,7 +22,6 @@ from posbias.measure.check import check_instrument, check_paths
 from posbias.measure.corpus import Prompts, make_prompts
 from posbias.measure.instrument import Instrument, Value
 from posbias.measure.plain import PlainInstrument
-from posbias.measure.precision import differences, read_prompt
 from posbias.measure.target import Target, choose_target
 from posbias.models.biases import given_biases
 from posbias.models.description import description_text
@@ -135,8 +135,21 @@ class Session:
 
     @property
     def self_check(self) -> str:
-        """How far the instrument is from the model on the first prompt, as JSON; too far is refused."""
-        return str(self._once("self_check", lambda: check_instrument(self.instrument, self.first)))
+        """How far the instrument is from the model on the first prompt, as JSON; too far is refused.
+
+        A model in 16 bits that is not loaded yet is loaded in 32 for it if there is room: there is more to see.
+        """
+        return str(self._once("self_check", self._check_instrument))
+
+    def _check_instrument(self) -> str:
+        settings, wide = self.settings, torch.float32
+        one_device = settings.device_map is None and not isinstance(settings.source, InMemory)
+        other = None
+        if self.dtype.itemsize < 4 and one_device and self.family is not None and "instrument" not in self.opened:
+            with suppress(ValueError):  # of weights that do not fit
+                check_weights_fit(self.config, wide, self.place)
+                other = Instrument(settings.source.load_model(wide, str(self.place), None, self.attention))
+        return check_instrument(other or self.instrument, self.first)
 
     @property
     def place(self) -> torch.device:
@@ -179,29 +192,6 @@ class Session:
         check_attention(self.config, self.attention)
         check_fits(self.config, self.tokenizer, settings.length)
         self.target  # noqa: B018 - raises
-
-    def format_error(self) -> str | None:
-        """Return what the number format costs, as JSON, or why that is not known; None in 32 bits.
-
-        The model is loaded in 32 bits for it, before it is loaded in its own format.
-        """
-        settings = self.settings
-        if self.dtype.itemsize >= 4:
-            return None
-        if settings.device_map is not None or "instrument" in self.opened or isinstance(settings.source, InMemory):
-            return "not measured: the model is spread over devices, or was loaded before"
-        if self.family is None:
-            return "not measured: the model's family has no row"
-        try:
-            check_weights_fit(self.config, torch.float32, self.place)
-        except ValueError as error:
-            return f"not measured: {error}"
-        model = settings.source.load_model(torch.float32, str(self.place), None, self.attention)
-        wide = Instrument(model)
-        self.opened["self_check"] = check_instrument(wide, self.first)  # in 32 bits, where there is more to see
-        exact = read_prompt(wide, self.first)
-        del model, wide  # before it is loaded once more
-        return differences(read_prompt(self.instrument, self.first), exact)
 
     def prompt_arrays(self) -> dict[str, np.ndarray]:
         """Return where each prompt comes from, and its tokens if they are to be kept."""

@@ -47,8 +47,6 @@ class Family:
     bias: Callable[[Arguments, nn.Module, int], Tensor | None] | None = None
     """What is added to the logits beside the mask where the softmax is called: a function of the attention module's
     arguments, the module and n that returns (H, 1, n) logits or None."""
-    rotates: Callable[[Any], bool] = lambda attention: True
-    """Whether rotary positions enter in a layer, read from its attention module."""
     unrotated: tuple[str, str] | None = None
     """Paths from the attention module to those whose outputs are queries and keys before the rotation, if there are."""
     norm: tuple[str, ...] = ("input_layernorm",)
@@ -159,7 +157,12 @@ def soft_cap(attention: nn.Module) -> float | None:
 
 
 def content_form(config: Any) -> str:
-    """Return what the content logits of a model with this configuration are: scaled q·k, soft-capped in some."""
+    """Return what the content logits of a model with this configuration are: scaled q·k, soft-capped in some.
+
+    >>> from transformers import Gemma2Config
+    >>> content_form(Gemma2Config())
+    'scaled q·k soft-capped at 50'
+    """
     cap = _applied_cap(config)
     return "scaled q·k" if cap is None else f"scaled q·k soft-capped at {cap:g}"
 
@@ -311,11 +314,9 @@ FAMILIES: dict[str, Family] = {
             output="post_attention_layernorm",
             norm=(),
             unrotated=("q_norm", "k_norm"),
-            rotates=lambda attention: attention.sliding_window is None or bool(attention.is_sliding),
         ),
         _llama_like("olmoe", unrotated=("q_norm", "k_norm")),
-        *(_llama_like(name) for name in ("mixtral", "qwen2_moe", "starcoder2", "nemotron", "ministral3")),
-        _llama_like("smollm3", rotates=lambda attention: bool(attention.use_rope)),
+        *(_llama_like(name) for name in ("mixtral", "qwen2_moe", "starcoder2", "nemotron", "ministral3", "smollm3")),
         _llama_like("qwen3_moe", unrotated=("q_norm", "k_norm")),
         _llama_like("gpt_oss", fused=False),
         *(
@@ -325,13 +326,11 @@ FAMILIES: dict[str, Family] = {
         _llama_like(
             "llama4_text",
             context=("attention_chunk_size", "max_position_embeddings"),  # chunks are no window
-            rotates=lambda attention: bool(attention.use_rope),
         ),
         _llama_like("glm4", output="post_self_attn_layernorm"),
         _llama_like("glm4_moe"),
         _llama_like("granite", multiplier=lambda layer: float(layer.residual_multiplier)),
-        _llama_like("cohere", parallel=True),
-        _llama_like("cohere2", parallel=True, rotates=lambda attention: attention.sliding_window is not None),
+        *(_llama_like(name, parallel=True) for name in ("cohere", "cohere2")),
         _llama_like("stablelm", parallel=lambda config: bool(config.use_parallel_residual)),
         _llama_like(
             "gpt_neox",

@@ -16,7 +16,7 @@ from posbias.predict import PREDICTORS
 from posbias.report import figures, page, tables, text
 from posbias.report.stats import FEW_UNITS, RESAMPLES, Evidence, Subject
 
-UNTOLD = {"posbias_schema", "summary", "format_error"}
+UNTOLD = {"posbias_schema", "summary"}
 """Attributes that the page does not list."""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Iterator
 from typing import Any
@@ -19,8 +18,6 @@ from posbias.report.stats import LONG, Evidence, Subject, tenths
 from posbias.rollout.profiles import TOLERANCE
 
 SHORT = {"float32": "32 bits", "bfloat16": "bfloat16, 16 bits", "float16": "float16, 16 bits"}
-ERRORS = {"lambda": "λ", "influence": "share of influence that moves"}
-ERRORS |= {"attention": "attention", "content": "content logits"}
 """What a number format can cost, by the names that files have, and as pages write them."""
 
 ANSWER = environment(tenths=tenths).get_template("answer.html")
@@ -63,30 +60,10 @@ def list_settings(subject: Subject) -> Iterator[tuple[str, str]]:
     yield "influence of", target_words(attrs)
     given = attrs.get("quantities")
     yield "quantities", str(given).replace(",", ", ") if given else "all of that time: the file names none"
-    yield "number format", number_format(attrs)
+    yield "number format", SHORT.get(str(attrs["dtype"]), str(attrs["dtype"]))
     yield "predictions", ", ".join(subject.label(name) for name in subject.predictions) or "none"
     for name, why in subject.missing.items():
         yield "not here", f"{subject.label(name)}: {why}"
-
-
-def number_format(attrs: dict[str, object]) -> str:
-    """Return the number format and what it costs, as far as a file says.
-
-    >>> number_format({"dtype": "bfloat16", "format_error": '{"lambda": 0.002, "content": 0.39}'})
-    'bfloat16, 16 bits; largest error on one prompt against 32 bits: λ 0.002, content logits 0.39'
-    >>> number_format({"dtype": "bfloat16"})
-    'bfloat16, 16 bits; what that costs was not measured'
-    """
-    dtype = str(attrs["dtype"])
-    name = SHORT.get(dtype, dtype)
-    try:
-        errors = dict(json.loads(str(attrs["format_error"])))
-        parts = [f"{words} {float(errors[k]):.2g}" for k, words in ERRORS.items() if k in errors]
-    except (KeyError, TypeError, ValueError):
-        parts = []
-    if not parts:
-        return name if dtype == "float32" else f"{name}; what that costs was not measured"
-    return f"{name}; largest error on one prompt against 32 bits: {', '.join(parts)}"
 
 
 def say_where_found(subject: Subject) -> Markup:

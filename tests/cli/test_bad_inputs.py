@@ -314,10 +314,9 @@ ADDED_BIASES = [
             "P/biased-heads": ("position_bias", "one for each of 12 heads", "2"),
             "P/biased-layers": ("position_bias", "lists for 1 or 12 layers", "2 entries"),
             "P/biased-empty": ("position_bias", "a mapping"),
-            "bloom-12x256 --position-bias P/yaml-list.yaml": ("yaml-list.yaml", "a mapping"),
+            "bloom-12x256 --position-bias P/yaml-list.yaml": ("yaml-list.yaml: position_bias", "none"),
             "bloom-12x256 --position-bias P/c.yaml": ("c.yaml: position_bias", "none"),
-            "bloom-12x256 --position-bias P/shallow.yaml": ("shallow.yaml: num_layers", "12", "received 3"),
-            "bloom-12x256 --position-bias P/narrow.yaml": ("narrow.yaml: num_heads", "8", "received 2"),
+            "bloom-12x256 --position-bias P/narrow.yaml": ("position_bias", "one for each of 8 heads", "2"),
             "opt-125m --position-bias P/even.yaml": ("position_bias", "bloom, mpt, llama", "opt"),
         },
     ),
@@ -334,13 +333,11 @@ ADDED_BIASES = [
             "--bias alibi:-1e38": ("position_bias", "logits of at most", "inf"),
             "--bias P": ("bias", "a file that ends in .yaml"),
             "--bias P/c.yaml": ("c.yaml: position_bias", "a description", "none"),
-            "--bias P/added-heads.yaml": ("added-heads.yaml: position_bias", "one for each of 4 heads", "2"),
-            "--bias P/added-layers.json": ("added-layers.json", "lists for 1 or 3 layers", "2 entries"),
+            "--bias P/added-heads.yaml": ("bias", "one for each of 4 heads", "2"),
             "--bias P/added-future.yaml": ("added-future.yaml: mask_config.mask_type", "causal", "full"),
-            "--bias P/added-kind.yaml": ("added-kind.yaml: position_bias[1].kind", "one of none", "lag"),
-            "--bias P/added-nan.json": ("added-nan.json", "finite numbers", "nan"),
-            "--bias P/added-word.yaml": ("added-word.yaml", "a mapping", "3"),
-            "--bias P/even.yaml": ("even.yaml: num_layers", "3, as", "12"),
+            "--bias P/added-word.yaml": ("added-word.yaml: position_bias", "none"),
+            "--bias '[{'": ("bias", "a description in JSON"),
+            "--bias '[3]'": ("bias", "3"),
         },
     ),
 ]
@@ -401,8 +398,7 @@ LOOKUPS = [
             "--arms open": ("arms", "some of competing, not_competing, closed_book", "open"),
             "--temperature 0": "temperature",
             "--temperature 0.5 --bias alibi:1": ("temperature", "1 with a bias"),
-            "--bias P/added-heads.yaml": ("added-heads.yaml: position_bias", "one for each of 4 heads", "2"),
-            "--bias P/mask-word.yaml": ("mask-word.yaml: mask_config.mask_type: expected causal", "prefix"),
+            "--bias P/added-heads.yaml": ("bias", "one for each of 4 heads", "2"),
             "-d P/d.jsonl": ("dataset", "none with the task documents", "P/d.jsonl"),
             "-t copy -d nowhere": ("dataset", "nowhere"),
             "-t copy -d P/d.jsonl": ("d.jsonl", "40 texts of 192 words or more", "received 0"),
@@ -589,25 +585,16 @@ def write_configurations(root):
     constant = {"schedule_type": "constant", "lambda_const": 0.1}
     designs = {
         "even": (12, {"kind": "flat", "tau": 1.2}),
-        "shallow": (3, {"kind": "none"}),
         "narrow": (12, [{"kind": "none"}] * 2),
     }
     for name, (layers, bias) in designs.items():
         fields = {"sequence_length": 8, "num_layers": layers, "position_bias": bias}
         (root / f"{name}.yaml").write_text(yaml.safe_dump({**fields, "lambda_schedule_config": constant}))
     none, log = {"kind": "none"}, {"kind": "log", "alpha": 1.0}
-    added = {
-        "added-heads.yaml": {"position_bias": [none, log]},
-        "added-layers.json": [[log] * 4] * 2,
-        "added-future.yaml": {"position_bias": log, "mask_config": {"mask_type": "full"}},
-        "added-kind.yaml": {"position_bias": [none, {"kind": "lag"}]},
-        "added-nan.json": {"kind": "log", "alpha": float("nan")},
-        "added-word.yaml": 3,
-    }
-    for name, content in added.items():
-        (root / name).write_text(json.dumps(content))  # which is YAML too
-    word = {"position_bias": {"kind": "log", "alpha": 1.0}, "mask_config": "prefix"}
-    (root / "mask-word.yaml").write_text(yaml.safe_dump(word))
+    future = {"sequence_length": 8, "num_layers": 3, "lambda_schedule_config": constant}
+    future |= {"position_bias": log, "mask_config": {"mask_type": "full"}}
+    for name, content in (("heads", {"position_bias": [none, log]}), ("future", future), ("word", 3)):
+        (root / f"added-{name}.yaml").write_text(yaml.safe_dump(content))
     (root / "branches.yaml").write_text(yaml.safe_dump(changed(branches={"positions": [1]})))
     for k, (bias, _) in enumerate(BIASES):
         biased = changed(position_bias=bias, attention_config=..., content_config=...)

@@ -102,21 +102,6 @@ def test_what_is_asked_for_is_what_is_measured(place, tmp_path, capsys, names, t
     assert all(np.isclose(predict(results, variant).sum(), 1) for variant in variants)
 
 
-@pytest.mark.parametrize("name", ["gpt2", "gemma2"])
-def test_what_a_number_format_costs_is_in_the_file(place, tmp_path, capsys, name):
-    model = save(tmp_path / "model", name)
-    assert status(capsys, arguments(place, tmp_path / "m.nc", model=model, dtype="bfloat16"))[0] == 0
-    found = json.loads(read_results(tmp_path / "m.nc").attrs["format_error"])
-    assert (
-        0 < found["lambda"] < 0.1 and 0 < found["attention"] < 0.5 and 0 < found["content"] < found["content_largest"]
-    )
-    assert 0 < found["influence"] < 0.5 and found["tokens"] == 16
-    assert status(capsys, arguments(place, tmp_path / "wide.nc", model=model))[0] == 0
-    wide = read_results(tmp_path / "wide.nc")
-    assert "format_error" not in wide.attrs
-    assert ("soft-capped" in wide.attrs["content_form"]) == (name == "gemma2")
-
-
 def test_of_long_prompts_no_matrices_are_kept(place, tmp_path, capsys):
     whole, long, words = tmp_path / "whole.nc", tmp_path / "long.nc", (place, tmp_path / "never.nc")
     said = status(capsys, arguments(*words, "-q", EVERYTHING, kernel_size=15))[2]

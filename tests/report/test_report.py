@@ -458,11 +458,9 @@ def test_what_no_measurement_has_is_refused(measured, tmp_path, name, value, mes
 def test_a_file_of_later_making(measured, tmp_path):
     """Variables and attributes that measurements of today do not have."""
     attrs = {"quantities": "mixing,influence,kernels", "dtype": "bfloat16", "content_form": "scaled q·k <b>"}
-    attrs["format_error"] = '{"lambda": 0.0021, "content": 0.39}'
     _, words = written(Measurement(measured.results.assign_attrs(attrs)), tmp_path)
-    assert "largest error on one prompt against 32 bits: λ 0.0021, content logits 0.39" in words
+    assert "bfloat16, 16 bits" in words
     assert "mixing, influence, kernels" in words and "scaled q·k <b>" in words
-    assert "was not measured" in text.number_format({"dtype": "bfloat16", "format_error": "no json"})
 
 
 # Names that are not to be trusted
