@@ -22,8 +22,8 @@ from typing import Any
 
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from posbias.models.sizes import SIZES
 from posbias.shipped import builtin_documents, reference_folder
+from studies.sizes import SIZES
 
 PASSAGES, SPARE = 8, 8
 """Passages of a prompt; tokens of each that are left free, for what decoding and joining add."""

@@ -43,7 +43,7 @@ print(json.dumps([int(status.split()[0]) * 1024, Path(output).stat().st_size, ti
 
 
 def main() -> None:
-    from posbias.models.sizes import SIZES
+    from studies.sizes import SIZES
 
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--only", choices=sorted({row[0] for row in ROWS}))

@@ -23,10 +23,11 @@ from posbias import errors
 from posbias.files import whole_file
 from posbias.measure.corpus import Corpus
 from posbias.measure.progress import progress
-from posbias.models.loading import Source, Untrained
+from posbias.models.loading import Source
 from posbias.settings import KERNEL_SIZE, Settings
 from posbias.shipped import PREFIX, reference_names
 from studies import checkpoint, results
+from studies.sizes import Sized
 
 REFERENCES = (
     "bloom-8", "bloom-12", "bloom-24", "mpt-12", "falcon-12", "gpt2-12", "llama-12", "llama-ntk-12", "mistral-12",
@@ -41,7 +42,7 @@ LARGE = ("influence_signed_prompts", "position_bias", "stepped", "pulled", "roll
 """What is left out of models from other seeds."""
 
 PUBLISHED_SIZES: dict[str, Any] = {
-    "rule": "random", "models": ("gpt2", "pythia-160m"), "source": partial(Untrained, tokenizer=f"{PREFIX}llama-12")
+    "rule": "random", "models": ("gpt2", "pythia-160m"), "source": partial(Sized, tokenizer=f"{PREFIX}llama-12")
 }  # fmt: skip
 """What a part of untrained networks of published sizes takes."""
 

@@ -48,8 +48,8 @@ def kept_until_done(partial: Path) -> Iterator[None]:
 UNTRAINED = Annotated[
     str | None,
     typer.Option(
-        help="In place of a model, an untrained network: config.json, a directory with one, a published size such as "
-        "gpt2, llama-12x256 or bloom-12x256. Weights are drawn with --seed; none are read."
+        help="In place of a model, an untrained network: config.json, or a directory with one. Weights are drawn with "
+        "--seed; none are read."
     ),
 ]
 """The option ``--untrained``, which has None as its default."""

@@ -360,8 +360,8 @@ def open(
         model in memory: a causal language model of transformers, which peft, torch.compile or data-parallel training
         may have wrapped. It is measured where it is and in its number format, and given back as it was.
     untrained
-        In place of a model, an untrained network: a config.json or a directory with one, of which nothing else is read,
-        or a name of :data:`~posbias.models.sizes.SIZES` such as ``gpt2``. No weights are read, nothing is fetched.
+        In place of a model, an untrained network: a config.json or a directory with one, of which nothing else is read.
+        No weights are read, nothing is fetched.
     seed
         Of the weights that are drawn for ``untrained``; :meth:`Model.measure` has the seed of the prompts.
     position_bias

@@ -32,7 +32,6 @@ from posbias.models.families import check_family, longest_of, row_of, text_confi
 from posbias.models.gguf_file import check_size, find_gguf, quantisation_of, read_gguf
 from posbias.models.kinds import causal_class
 from posbias.models.opening import GIVEN, Vocabulary, check_no_weights, untrained_file
-from posbias.models.sizes import BODIES, SIZES
 from posbias.models.weights import check_weights, check_weights_fit
 from posbias.settings import ATTENTION, DEFAULT, Opening, as_text, quantities_of
 from posbias.settings import DTYPES as DTYPE_NAMES
@@ -170,14 +169,10 @@ class Source(Opening):
 class Untrained(Source):
     """Say which untrained network is wanted: its weights are drawn, never read.
 
-    ``model`` is a name of :mod:`~posbias.models.sizes`, a ``config.json`` or a directory with one, or
-    ``reference/NAME``; a path of that name comes first. ``tokenizer`` is needed for prompts that are cut from text
-    alone. ``position_bias`` describes position biases that take the place of the configuration's own positions: ALiBi
-    is replaced, rotation switched off. ``spread`` is the standard deviation of the initial weights, the family's own
-    unless given.
-
-    >>> Untrained("gpt2", seed=3).name()
-    'gpt2 (untrained)'
+    ``model`` is a ``config.json``, a directory with one, or ``reference/NAME``; a path of that name comes first.
+    ``tokenizer`` is needed for prompts that are cut from text alone. ``position_bias`` describes position biases that
+    take the place of the configuration's own positions: ALiBi is replaced, rotation switched off. ``spread`` is the
+    standard deviation of the initial weights, the family's own unless given.
     """
 
     seed: int = 0
@@ -186,7 +181,7 @@ class Untrained(Source):
 
     def config(self) -> Any:
         """Return the configuration, of a supported family."""
-        config = self._as_it_is()
+        config = self.as_it_is()
         if self.spread is not None:
             config.initializer_range = self.spread
         if self.position_bias is not None:
@@ -195,11 +190,9 @@ class Untrained(Source):
                 setattr(config, name, value)
         return config
 
-    def _as_it_is(self) -> Any:
-        """Return the configuration of the table or the file."""
+    def as_it_is(self) -> Any:
+        """Return the configuration of the file."""
         file = untrained_file(self.model)
-        if file is None:
-            return {**SIZES, **BODIES}[self.model].config()
         where = f"untrained {file}"
         logging.set_verbosity_error()  # type: ignore[no-untyped-call]
         try:
@@ -211,7 +204,7 @@ class Untrained(Source):
     def name(self) -> str:
         """Return what the network is called in results."""
         file = untrained_file(self.model)
-        if file is None or self.model.startswith(PREFIX):
+        if self.model.startswith(PREFIX):
             name = self.model
         else:
             name = file.resolve().parent.name if file.name == "config.json" else file.stem
@@ -225,12 +218,12 @@ class Untrained(Source):
 
     def tokenizer_name(self) -> str:
         """Return what the tokenizer is called in results."""
-        name = self._tokenizer()
+        name = self.find_tokenizer()
         return "none" if name is None else last_part(name)
 
     def load_tokenizer(self) -> Any:
         """Return the tokenizer; where there is none, the vocabulary, of which random tokens can be drawn."""
-        name = self._tokenizer()
+        name = self.find_tokenizer()
         return Vocabulary(int(self.config().vocab_size)) if name is None else Source(name).load_tokenizer()
 
     def load_model(self, dtype: torch.dtype, device: str, device_map: str | None, attention: str = "eager") -> Any:
@@ -250,12 +243,12 @@ class Untrained(Source):
         check_runs(f"untrained {self.model}", model)
         return model
 
-    def _tokenizer(self) -> str | None:
+    def find_tokenizer(self) -> str | None:
         """Return the tokenizer that is given, else the one beside the configuration, else None."""
         if self.tokenizer is not None:
             return self.tokenizer
         file = untrained_file(self.model)
-        if file is None or not any((file.parent / name).is_file() for name in TOKENIZER_FILES):
+        if not any((file.parent / name).is_file() for name in TOKENIZER_FILES):
             return None
         return self.model if self.model.startswith(PREFIX) else str(file.parent)
 

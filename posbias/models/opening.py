@@ -8,7 +8,6 @@ from typing import Any
 
 from posbias import errors
 from posbias.models.gguf_file import find_gguf
-from posbias.models.sizes import BODIES, SIZES
 from posbias.shipped import PREFIX, reference_folder, reference_names, shipped_names
 
 GIVEN = ", given biases"
@@ -72,8 +71,8 @@ def check_model(model: str) -> None:
         raise errors.invalid(f"model {model}", "a directory, or an id that the hub answers for", received)
 
 
-def untrained_file(name: str) -> Path | None:
-    """Return the file of an untrained network's configuration, None for a size by name; raise if it is neither."""
+def untrained_file(name: str) -> Path:
+    """Return the file of an untrained network's configuration, or raise ValueError if there is none."""
     path = Path(name or "no path")
     if name.startswith(PREFIX) and not path.exists() and name.removeprefix(PREFIX) in shipped_names():
         path = reference_folder(name.removeprefix(PREFIX))
@@ -81,12 +80,10 @@ def untrained_file(name: str) -> Path | None:
         path /= "config.json"
         if not path.is_file():
             raise errors.invalid(f"untrained {name}", "a directory with a config.json", "one without")
-    if path.is_file():
-        return path
-    if name in SIZES or name in BODIES:
-        return None
-    wanted = f"a config.json, a directory with one, {PREFIX}NAME, or one of {', '.join((*SIZES, *BODIES))}"
-    raise errors.invalid("untrained", wanted, name or "an empty name")
+    if not path.is_file():
+        wanted = f"a config.json, a directory with one, or {PREFIX}NAME"
+        raise errors.invalid("untrained", wanted, name or "an empty name")
+    return path
 
 
 @dataclass(frozen=True)

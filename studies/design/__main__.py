@@ -3,17 +3,16 @@
 from functools import partial
 from typing import Any
 
-from posbias.models.loading import Untrained
-from posbias.models.sizes import BODIES
 from studies import making
 from studies.design.copying import measure_copies
 from studies.design.measure import measure_designed, measure_designs, measure_gated
 from studies.design.remedies import measure_added_biases, measure_remedies
 from studies.making import Part
 from studies.reference.models import DESIGNED
+from studies.sizes import BODIES, Sized
 
 TRAINED: dict[str, Any] = {"models": ("llama-12", "bloom-12", *DESIGNED), "trained": True}
-UNTRAINED: dict[str, Any] = {"batch_size": 1, "rule": "random", "models": tuple(BODIES), "source": Untrained}
+UNTRAINED: dict[str, Any] = {"batch_size": 1, "rule": "random", "models": tuple(BODIES), "source": Sized}
 
 PARTS = {
     "designed": Part("design", measure_designed, 64, 256, **TRAINED),

@@ -3,18 +3,17 @@
 from dataclasses import replace
 from functools import partial
 
-from posbias.models.loading import Untrained
-from posbias.models.sizes import SIZES
 from posbias.shipped import PREFIX
 from studies import making
 from studies.making import Part
+from studies.sizes import SIZES, Sized
 from studies.untrained.measure import SMALL, Small, measure_untrained
 
 LARGE = ("pythia-410m", "falcon-rw-1b", "llama-3.2-1b")
 """Published sizes that are measured only if they are named."""
 RANDOM = Part(
     "untrained", measure_untrained, 8, 256, 1, rule="random", models=tuple(name for name in SIZES if name not in LARGE),
-    others=LARGE, source=partial(Untrained, tokenizer=f"{PREFIX}llama-12"),
+    others=LARGE, source=partial(Sized, tokenizer=f"{PREFIX}llama-12"),
 )  # fmt: skip
 TEXT = replace(RANDOM, rule="cut", text=True)
 LONG = ("gpt2", "opt-125m", "mpt-125m", "pythia-160m")

@@ -17,9 +17,9 @@ from posbias import errors
 from posbias.measure.session import Session
 from posbias.models.families import family_of
 from posbias.models.loading import Untrained
-from posbias.models.sizes import BODIES, Size
 from posbias.settings import Settings
 from studies.interventions import replaced_rope
+from studies.sizes import BODIES, Size
 from studies.untrained_profiles import SEEDS, of_seeds, read_network
 
 LAYERS, WIDTH, HEADS, TOKENS = 12, 256, 8, 2048
@@ -70,8 +70,8 @@ class Small(Untrained):
         """Return what the network is called in results."""
         return f"{self.model}, {LAYERS} layers of width {WIDTH} (untrained)"
 
-    def _tokenizer(self) -> str | None:
-        return None
+    def find_tokenizer(self) -> str | None:
+        """Return None: its prompts are random tokens."""
 
 
 def measure_untrained(

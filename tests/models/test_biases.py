@@ -44,6 +44,7 @@ from posbias.rollout.position_bias import layered_biases
 from posbias.rollout.untrained import untrained_profile
 from posbias.settings import Settings
 from studies.interventions import replaced_rope
+from studies.sizes import Sized
 
 
 def last_row():
@@ -291,7 +292,7 @@ def test_a_network_is_built_with_biases_alone(family, tmp_path):
 
 
 def test_spread_is_the_standard_deviation_of_the_weights():
-    model = Untrained("llama-12x256", spread=0.0625).load_model(torch.float32, "cpu", None)
+    model = Sized("llama-12x256", spread=0.0625).load_model(torch.float32, "cpu", None)
     assert abs(model.model.layers[3].self_attn.q_proj.weight.std().item() - 0.0625) < 0.001
 
 

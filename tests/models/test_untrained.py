@@ -18,26 +18,8 @@ from posbias.cli import main
 from posbias.measure.corpus import Corpus, Prompts, make_prompts
 from posbias.measure.results import read_results
 from posbias.models import weights as memory
-from posbias.models.families import FAMILIES
 from posbias.models.loading import Source, Untrained, special_tokens
 from posbias.models.opening import Vocabulary
-from posbias.models.sizes import SIZES
-from posbias.models.weights import shape_of
-
-PARAMETERS = {
-    "gpt2": 124_439_808,
-    "gpt2-medium": 354_823_168,
-    "opt-125m": 125_239_296,
-    "pythia-160m": 162_322_944,
-    "pythia-410m": 405_334_016,
-    "bloom-560m": 559_214_592,
-    "qwen2-0.5b": 494_032_768,
-    "falcon-rw-1b": 1_311_625_216,
-    "tinyllama-1.1b": 1_100_048_384,
-    "llama-3.2-1b": 1_235_814_400,
-    "mpt-125m": (50368 + 12 * 12 * 768 + 2 * 12 + 1) * 768,  # of ALiBi, no biases: nobody publishes the number
-}
-"""Parameters as they are published for the checkpoints, tied embeddings once."""
 
 
 @pytest.fixture(autouse=True)
@@ -73,15 +55,6 @@ def measured(capsys, words):
 
 def bits(model):
     return {name: x.numpy().tobytes() for name, x in model.state_dict().items()}
-
-
-@pytest.mark.parametrize("name", SIZES)
-def test_published_sizes_have_the_published_number_of_parameters(name):
-    config = Untrained(name).config()
-    assert config.model_type in FAMILIES and "/" in SIZES[name].source
-    model = shape_of(config)
-    assert model.num_parameters() == PARAMETERS[name]
-    assert {x.device.type for x in model.parameters()} == {"meta"}
 
 
 def test_the_same_seed_gives_the_same_bits_and_leaves_random_numbers_alone(place):
@@ -124,11 +97,9 @@ def test_names_and_versions_say_configuration_and_seed(place, tmp_path):
     networks = [Untrained(str(path)) for path in places]
     assert [x.name() for x in networks] == ["trained (untrained)", "alone (untrained)", "mine (untrained)"]
     assert len({x.version() for x in networks}) == 1 and networks[0].version().endswith(", seed 0")
-    assert len({Untrained("gpt2").version(), Untrained("gpt2", seed=1).version(), Untrained("opt-125m").version()}) == 3
+    assert len({networks[0].version(), Untrained(str(places[0]), seed=1).version()}) == 2
     settings("gpt2", n_layer=4).save_pretrained(tmp_path / "deeper")
     assert networks[0].version() != Untrained(str(tmp_path / "deeper")).version()
-    Untrained("gpt2").config().save_pretrained(tmp_path / "written")
-    assert Untrained(str(tmp_path / "written")).version() == Untrained("gpt2").version()
 
 
 def test_the_command_and_python_measure_random_tokens_without_a_tokenizer(place, tmp_path, capsys):
@@ -194,8 +165,8 @@ def test_memory_that_is_available_is_at_most_a_containers(tmp_path, monkeypatch)
         (tmp_path / "max").write_text(f"{limit}\n")
         there = memory.memory_available(place)
         assert there == 4096 if limit == "4096" else 0.5 * free < there < 2 * free
-    with pytest.raises(ValueError, match=r"expected at most the 0\.0 GiB .* on cpu, received weights of 0\.5 GiB"):
-        memory.check_weights_fit(Untrained("gpt2").config(), torch.float32, place)
+    with pytest.raises(ValueError, match=r"expected at most the 0\.0 GiB .* on cpu, received weights of"):
+        memory.check_weights_fit(transformers.GPT2Config(), torch.float32, place)
 
 
 def test_random_tokens_leave_out_what_is_special(place, tmp_path):

@@ -12,14 +12,31 @@ from posbias.measure.branches import no_branches, read_branches
 from posbias.measure.corpus import Corpus
 from posbias.measure.instrument import Instrument
 from posbias.measure.session import Session
+from posbias.models.families import FAMILIES
 from posbias.models.loading import Source, Untrained
+from posbias.models.weights import shape_of
 from posbias.rollout.structured import structured_kernels
 from posbias.rollout.untrained import aligned_profile, untrained_profile
 from posbias.settings import Settings
+from studies.sizes import SIZES, Sized
 from studies.untrained.measure import SMALL, Small, measure_untrained
 from studies.untrained_profiles import PROFILES
 
 PROMPTS, N = 5, 16
+PARAMETERS = {
+    "gpt2": 124_439_808,
+    "gpt2-medium": 354_823_168,
+    "opt-125m": 125_239_296,
+    "pythia-160m": 162_322_944,
+    "pythia-410m": 405_334_016,
+    "bloom-560m": 559_214_592,
+    "qwen2-0.5b": 494_032_768,
+    "falcon-rw-1b": 1_311_625_216,
+    "tinyllama-1.1b": 1_100_048_384,
+    "llama-3.2-1b": 1_235_814_400,
+    "mpt-125m": (50368 + 12 * 12 * 768 + 2 * 12 + 1) * 768,  # of ALiBi, no biases: nobody publishes the number
+}
+"""Parameters as they are published for the checkpoints, tied embeddings once."""
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +95,20 @@ def test_without_their_rotation_queries_and_keys_are_others(settings, found):
     assert (other["content"].values[0] != found["content"].values[0]).any()
     p, q = (x["influence"].values[0] for x in (found, other))
     assert 0 < normalised_wasserstein(p / p.sum(), q / q.sum()) < 0.02
+
+
+def test_a_size_is_the_network_of_its_configuration(tmp_path):
+    Sized("gpt2").config().save_pretrained(tmp_path / "written")
+    assert Untrained(str(tmp_path / "written")).version() == Sized("gpt2").version() != Sized("gpt2", seed=1).version()
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_published_sizes_have_the_published_number_of_parameters(name):
+    config = Sized(name).config()
+    assert config.model_type in FAMILIES and "/" in SIZES[name].source
+    model = shape_of(config)
+    assert model.num_parameters() == PARAMETERS[name]
+    assert {x.device.type for x in model.parameters()} == {"meta"}
 
 
 def test_models_with_weights_are_refused(settings):
