@@ -151,22 +151,23 @@ def table(found: dict[str, dict]) -> str:
     """Return the table: for each method its cost, and where it puts the document that answers."""
     reference = np.array(dict((method, scores) for method, _, scores in found["posbias"]["found"])["deletion"])
     lines = [
-        "| tool | method | processor seconds | peak memory | rank correlation with deletion | document 5 is number |",
+        "| tool | method | processor seconds | peak memory | rank correlation with deletion | rank of document 5 |",
         "|---|---|---|---|---|---|",
     ]
     for name, row in found.items():
         called = TOOLS[name][1] if name == "posbias" else f"{TOOLS[name][1]} {version(TOOLS[name][2])}"
         for method, seconds, scores in row["found"]:
             place = int((np.array(scores) > scores[GOLD]).sum()) + 1
-            rank = spearmanr(reference, scores).statistic
+            rank = spearmanr(reference, scores)
+            mark = " †" * bool(rank.pvalue > 0.05)
             took = f"{seconds:.0f}" if seconds >= 0.5 else ""
-            lines.append(f"| {called} | {method} | {took} | {row['peak']:.1f} GiB | {rank:+.2f} | {place} |")
+            lines.append(f"| {called} | {method} | {took} | {row['peak']:.1f} GiB | {rank.statistic:+.2f}{mark} | {place} |")
     row = found["posbias"]
     return "\n".join([
         *lines, "",
         f"A prompt of {row['tokens']} tokens, one thread, {platform.machine()}, torch {version('torch')}, transformers "
         f"{version('transformers')}. The answer was “{row['answer']}” An empty cell means that its time is included in "
-        "the row above.",
+        "the row above. † not significant (5%, two-sided; eight documents).",
     ]) + "\n"  # fmt: skip
 
 
