@@ -159,9 +159,9 @@ def table(found: dict[str, dict]) -> str:
         for method, seconds, scores in row["found"]:
             place = int((np.array(scores) > scores[GOLD]).sum()) + 1
             rank = spearmanr(reference, scores)
-            mark = " †" * bool(rank.pvalue > 0.05)
+            order = f"{rank.statistic:+.2f}" + " †" * bool(rank.pvalue > 0.05)
             took = f"{seconds:.0f}" if seconds >= 0.5 else ""
-            lines.append(f"| {called} | {method} | {took} | {row['peak']:.1f} GiB | {rank.statistic:+.2f}{mark} | {place} |")
+            lines.append(f"| {called} | {method} | {took} | {row['peak']:.1f} GiB | {order} | {place} |")
     row = found["posbias"]
     return "\n".join([
         *lines, "",
