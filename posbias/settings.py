@@ -203,7 +203,6 @@ class Settings:
     kernel_size: Count = setting(
         KERNEL_SIZE, "Most tokens of a prompt of which matrices are kept; of longer ones there are none.", kept=True
     )
-    pairings: Count = setting(1, "Pairings of the prompts of a batch, for ladder; their spread is kept.", kept=True)
     ladder_prompts: Count | None = setting(
         None, "Prompts for ladder, whole batches from the first on; all unless given.", kept=True
     )

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoConfig, PreTrainedTokenizerFast
 
 from posbias.cli import main
-from posbias.models.kinds import causal_class
+from posbias.models.families import causal_class
 
 EVERYTHING = "kernels,content,logits,heads,branches,ladder"
 """Quantities of a measurement beyond the least."""

@@ -62,10 +62,7 @@ def coded_weights(instrument: Instrument) -> str | None:
 
 
 def read_branches(instrument: Instrument, ids: Int[Tensor, "N n"]) -> Branches:
-    """Return what a model's branches do to random gradients, read on its first prompts.
-
-    Source: ours; the chapter on the law of untrained networks. Random gradients are drawn from a fixed seed.
-    """
+    """Return what a model's branches do to random gradients of a fixed seed, read on its first prompts."""
     ids = ids[:MOST_PROMPTS]
     (N, n), T = ids.shape, instrument.T
     generator = torch.Generator().manual_seed(0)

@@ -66,16 +66,13 @@ class Comparison(NamedTuple):
 
 
 def check_instrument(instrument: Instrument, ids: Int[Tensor, "n"]) -> str:
-    """Return how far an instrument is from its model on a prompt, as JSON, or raise ValueError if it is too far.
-
-    Numbers that are not finite are left to the measurement, which says where: nothing is compared then.
-    """
+    """Return how far an instrument is from its model on a prompt, as JSON, or raise ValueError if it is too far."""
     computes = [getattr(module, "compute_dtype", None) for module in instrument.model.modules()]  # of bitsandbytes
     narrow = {torch.bfloat16, torch.float16} & {*computes, *(x.dtype for x in instrument.model.parameters())}
     bits = 16 if narrow else 32
     try:
         tokens, every = compare_model(instrument, ids[None, :TOKENS], bits)
-    except NotFinite:
+    except NotFinite:  # which the measurement reports, and where
         return "{}"
     for one in every:
         if not one.holds and one.error is not None:

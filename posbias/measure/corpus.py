@@ -340,15 +340,6 @@ def document_units(origins: Int[np.ndarray, "N"], dataset: str) -> Int[np.ndarra
     ([0, 1, 2], [0, 0])
     """
     labels = np.array(builtin_units())[origins] if dataset == BUILTIN else origins
-    return in_order(labels)
-
-
-def in_order(labels: np.ndarray) -> Int[np.ndarray, "N"]:
-    """Return labels as numbers from 0 on, in the order in which they first come.
-
-    >>> in_order(np.array(["b", "a", "b"])).tolist()
-    [0, 1, 0]
-    """
     _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first))[inverse]
 

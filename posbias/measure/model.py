@@ -104,7 +104,7 @@ class Model:
         settings
             Any other setting by the name that it has as an option of ``posbias measure``: ``batch_size``, ``dtype``,
             ``device``, ``device_map``, ``rule``, ``seed`` (of the prompts alone), ``per_document``, ``special_tokens``,
-            ``separator``, ``field``, ``quantities``, ``kernel_size``, ``pairings``, ``ladder_prompts``, ``target``,
+            ``separator``, ``field``, ``quantities``, ``kernel_size``, ``ladder_prompts``, ``target``,
             ``against``, ``of``, ``attention``, ``tokens``.
 
         Raises

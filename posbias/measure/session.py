@@ -231,9 +231,9 @@ class Session:
         settings, config = self.settings, self.config
         source, biases = settings.source, given_biases(config)
         kept = {name: getattr(settings, name) for name, one in settings_of(Settings).items() if one.metadata["kept"]}
-        of_ladder = ("pairings", "ladder_prompts") if "ladder" not in self.quantities else ()
-        unset = [name for name in ("against", "ladder_prompts") if kept[name] is None]
-        kept = {name: value for name, value in kept.items() if name not in (*of_ladder, *unset)}
+        if "ladder" not in self.quantities:
+            del kept["ladder_prompts"]
+        kept = {name: value for name, value in kept.items() if value is not None}
         return kept | {
             "model": source.name(),
             "revision": source.version(),

@@ -49,7 +49,7 @@ class Traces:
         if self.carries:
             shapes["rollout_own"] = (n,)
         if "ladder" in settings.quantities:
-            shapes["ladder_prompts"] = (len(RUNGS), settings.pairings, n)
+            shapes["ladder_prompts"] = (len(RUNGS), 1, n)  # one pairing
         self.rows = {name: torch.zeros(N, *sizes, dtype=torch.float64) for name, sizes in shapes.items()}
         kinds = kinds_of(session.quantities)
         self.lacking = {name: why for name, kind in kinds.items() if (why := kind.lacking(instrument)) is not None}
@@ -145,8 +145,7 @@ class Traces:
 
         rungs = None
         if "ladder_prompts" in self.rows and len(ids) > 1 and few:
-            seeds = [(self.settings.seed, batch.start, k) for k in range(self.settings.pairings)]
-            rungs = Rungs(np.stack([ring(len(ids), seed) for seed in seeds]))
+            rungs = Rungs(ring(len(ids), (self.settings.seed, batch.start, 0))[None])
         for one in self.own:
             one.start(ids)
         try:

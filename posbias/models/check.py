@@ -22,9 +22,8 @@ from posbias.measure.check import Comparison, check_paths, compare_model, norms_
 from posbias.measure.instrument import Instrument
 from posbias.measure.plain import FAILS
 from posbias.models.attention import Reading, computed
-from posbias.models.families import family_of, output_projection, text_config
+from posbias.models.families import causal_class, family_of, output_projection, text_config
 from posbias.models.hooks import After, Before, given, hooked, returned
-from posbias.models.kinds import causal_class
 from posbias.models.loading import Source
 
 WITHIN = 1e-4

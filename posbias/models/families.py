@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from posbias import errors
-from posbias.models.kinds import kind_of
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -386,26 +385,24 @@ ALONE = "influence alone can be measured: posbias measure -q influence"
 def check_family(fields: Mapping[str, Any], *, row: bool = True) -> None:
     """Raise ValueError unless the fields of a configuration are those of a causal language model with a row.
 
-    Without ``row`` any causal language model will do, which is what input-token influence needs.
+    Without ``row`` any causal language model will do, which is what input-token influence needs: none that reads the
+    whole prompt, as an encoder does.
 
     >>> check_family({"model_type": "bert"})
     Traceback (most recent call last):
-    ValueError: architecture: expected a causal language model, received bert, an encoder, which predicts no next token
+    ValueError: architecture: expected a causal language model that transformers knows, no encoder, received bert
     """
-    name: Any = fields.get("model_type")
-    if not isinstance(name, str) or not name:
-        raise errors.invalid("architecture", "a model_type", "none" if name is None else repr(name)[:60])
+    from transformers.models.auto import modeling_auto as auto
+
+    name = str(fields.get("model_type"))
     if name in FAMILIES:
         return
-    kind = kind_of(fields)
-    lacks = {
-        "unknown": ("a model_type that transformers knows", name[:60]),
-        "encoder": ("a causal language model", f"{name}, an encoder, which predicts no next token"),
-        "encoder-decoder": ("a causal language model", f"{name}, an encoder-decoder: its prompt hides no later token"),
-        "other": ("a causal language model", f"{name}, of which transformers has none"),
-    }
-    if kind in lacks:
-        raise errors.invalid("architecture", *lacks[kind])
+    encodes = name in auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES and not fields.get("is_decoder")
+    encodes |= bool(fields.get("is_encoder_decoder", name in auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES))
+    known = name in {*auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, *left_out()}
+    if (encodes or not known) and "AutoModelForCausalLM" not in (fields.get("auto_map") or {}):  # code of its own
+        expected = "a causal language model that transformers knows, no encoder"
+        raise errors.invalid("architecture", expected, name[:60])
     if row:
         how = "or add one: python -m posbias.models.check DIR"
         raise errors.invalid("architecture", "a family with a row", f"{name}, which has none; {ALONE}; {how}")
@@ -432,3 +429,26 @@ def family_of(config: Any) -> Family:
     if row_of(config) is None:
         check_family(config.to_dict())
     return FAMILIES[config.model_type]
+
+
+def left_out() -> dict[str, str]:
+    """Return the classes of causal models that transformers lists by architecture elsewhere, as Mistral 4's."""
+    from transformers.models.auto import modeling_auto
+
+    causal = modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    found = modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
+    return {name: x for name, x in found.items() if str(x).endswith("ForCausalLM") and name not in causal}
+
+
+def causal_class(config: Any) -> Any:
+    """Return ``AutoModelForCausalLM``, which knows the architecture of this configuration from now on.
+
+    >>> from transformers import GPT2Config
+    >>> causal_class(GPT2Config()).__name__
+    'AutoModelForCausalLM'
+    """
+    import transformers
+
+    if (name := left_out().get(config.model_type)) is not None:
+        transformers.AutoModelForCausalLM.register(type(config), getattr(transformers, name), exist_ok=True)
+    return transformers.AutoModelForCausalLM

@@ -28,9 +28,8 @@ from transformers.utils.hub import cached_file, extract_commit_hash
 from posbias import errors
 from posbias.models.biases import attach_biases
 from posbias.models.description import FIELD, biased_fields, biases_of
-from posbias.models.families import check_family, longest_of, row_of, text_config
+from posbias.models.families import causal_class, check_family, longest_of, row_of, text_config
 from posbias.models.gguf_file import check_size, find_gguf, quantisation_of, read_gguf
-from posbias.models.kinds import causal_class
 from posbias.models.opening import GIVEN, Vocabulary, check_no_weights, untrained_file
 from posbias.models.weights import check_weights, check_weights_fit
 from posbias.settings import ATTENTION, DEFAULT, Opening, as_text, quantities_of
@@ -86,13 +85,23 @@ class Source(Opening):
         """Return how the weights of a GGUF file were rounded before they were made 32 bits again, None for others."""
         return None if self._gguf is None else f"{quantisation_of(self._gguf)} (GGUF), dequantised"
 
+    def find_tokenizer(self) -> str | None:
+        """Return the directory or id of the tokenizer, None where there is none."""
+        return self.tokenizer or self.model
+
     def tokenizer_name(self) -> str:
         """Return what the tokenizer is called in results."""
-        return last_part(self.tokenizer or self.model)
+        name = self.find_tokenizer()
+        return "none" if name is None else last_part(name)
 
     def load_tokenizer(self) -> Any:
-        """Return the tokenizer; transformers would make an empty one of a directory without its files."""
-        name = self.tokenizer or self.model
+        """Return the tokenizer; where there is none, the vocabulary, of which random tokens can be drawn.
+
+        transformers would make an empty one of a directory without its files.
+        """
+        name = self.find_tokenizer()
+        if name is None:
+            return Vocabulary(int(self.config().vocab_size))
         path = _directory("tokenizer", name)
         if path is not None and not find_gguf(name) and not any((path / x).is_file() for x in TOKENIZER_FILES):
             raise errors.invalid(f"tokenizer {name}", f"a directory with one of {', '.join(TOKENIZER_FILES)}", "none")
@@ -216,16 +225,6 @@ class Untrained(Source):
         digest = hashlib.sha256(json.dumps(fields, sort_keys=True, default=str).encode()).hexdigest()
         return f"config-{digest[:16]}, seed {self.seed}"
 
-    def tokenizer_name(self) -> str:
-        """Return what the tokenizer is called in results."""
-        name = self.find_tokenizer()
-        return "none" if name is None else last_part(name)
-
-    def load_tokenizer(self) -> Any:
-        """Return the tokenizer; where there is none, the vocabulary, of which random tokens can be drawn."""
-        name = self.find_tokenizer()
-        return Vocabulary(int(self.config().vocab_size)) if name is None else Source(name).load_tokenizer()
-
     def load_model(self, dtype: torch.dtype, device: str, device_map: str | None, attention: str = "eager") -> Any:
         """Return the network with weights drawn on the CPU: the same bits for every device, attention and bias.
 
@@ -300,18 +299,16 @@ class InMemory(Source):
                 found.update(part.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
         return f"memory-{found.hexdigest()[:16]}"
 
-    def tokenizer_name(self) -> str:
-        """Return what the tokenizer is called in results."""
-        if self.tokenizer is None:
-            return "none"
-        name = self.tokenizer if isinstance(self.tokenizer, str) else getattr(self.tokenizer, "name_or_path", "")
-        return last_part(name) if name else type(self.tokenizer).__name__
+    def find_tokenizer(self) -> str | None:
+        """Return the directory or id of the tokenizer, the name of one in memory, or None."""
+        if self.tokenizer is None or isinstance(self.tokenizer, str):
+            return self.tokenizer
+        return getattr(self.tokenizer, "name_or_path", "") or type(self.tokenizer).__name__
 
     def load_tokenizer(self) -> Any:
-        """Return the tokenizer; where there is none, the vocabulary, of which random tokens can be drawn."""
-        if self.tokenizer is None:
-            return Vocabulary(int(self.config().vocab_size))
-        return Source(self.tokenizer).load_tokenizer() if isinstance(self.tokenizer, str) else self.tokenizer
+        """Return the tokenizer that is in memory, else as of any other model."""
+        in_memory = self.tokenizer is not None and not isinstance(self.tokenizer, str)
+        return self.tokenizer if in_memory else super().load_tokenizer()
 
     def load_model(self, dtype: torch.dtype, device: str, device_map: str | None, attention: str = "eager") -> Any:
         """Return the model itself, which computes attention in the way that is asked for until it is given back."""

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from posbias import errors
-from posbias.models.kinds import causal_class
+from posbias.models.families import causal_class
 
 _BUFFERS = re.compile(r"(^|\.)((attn|attention|self_attn)\.(masked_)?bias|inv_freq|position_ids|embed_positions)$")
 """Tensors of older checkpoints that are computed today: causal masks, frequencies and positions."""

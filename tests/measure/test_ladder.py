@@ -214,15 +214,15 @@ def place(tmp_path_factory):
     save(root / "bloom", "bloom")
     write_documents(root / "d.jsonl", [40] * 12)
     with pytest.raises(SystemExit) as ended:
-        main(arguments(root, root / "m.nc", "-q", "ladder", "--pairings", "2", batch_size=5))
+        main(arguments(root, root / "m.nc", "-q", "ladder", batch_size=5))
     assert ended.value.code == 0
     return root
 
 
 def test_a_file_has_the_rungs_and_a_rollout_of_each(place, tmp_path, capsys):
     kept = read_results(place / "m.nc")
-    assert dict(kept["ladder_prompts"].sizes) == {"prompt": 10, "rung": 4, "pairing": 2, "position": 16}
-    assert list(kept["rung"].values) == list(RUNGS) and kept.attrs["pairings"] == 2
+    assert dict(kept["ladder_prompts"].sizes) == {"prompt": 10, "rung": 4, "pairing": 1, "position": 16}
+    assert list(kept["rung"].values) == list(RUNGS)
     m = posbias.load(place / "m.nc")
     assert {"value-maps", "value-maps-positional", "fixed-attention", "independent-layers"} < set(m.variants)
     m.save(tmp_path / "small.nc", matrices=False)
@@ -239,8 +239,8 @@ def test_pairings_are_those_of_the_seed_and_the_batch(place):
     ids = torch.from_numpy(read_results(place / "m.nc")["tokens"].values.astype(np.int64))
     instrument, kept = Instrument(Source(str(place / "bloom")).load_model(torch.float32, "cpu", None)), []
     for start in (0, 5):
-        pairings = np.stack([ring(5, (0, start, k)) for k in range(2)])
-        kept.append(instrument.measure(ids[start : start + 5], rungs=Rungs(pairings)).ladder)
+        rungs = Rungs(ring(5, (0, start, 0))[None])
+        kept.append(instrument.measure(ids[start : start + 5], rungs=rungs).ladder)
     close(read_results(place / "m.nc")["ladder_prompts"].values, torch.cat(kept).numpy(), rtol=1e-5)
 
 
@@ -268,7 +268,6 @@ def test_few_prompts_climb_and_the_others_are_left_out(place, tmp_path):
 def test_a_rung_that_was_not_measured_says_what_to_measure(place, tmp_path, capsys):
     assert status(capsys, arguments(place, tmp_path / "plain.nc", "-q", "mixing"))[0] == 0
     plain = posbias.load(tmp_path / "plain.nc")
-    assert "pairings" not in plain.results.attrs
     with pytest.raises(ValueError, match="received value-maps: needs --quantities with ladder$"):
         plain.rollout("vectors")
     with pytest.raises(ValueError, match="expected length 16 and norm frobenius, all that there is of value-maps"):
