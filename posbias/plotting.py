@@ -10,7 +10,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
-from matplotlib.figure import Figure
 
 from posbias import errors
 
@@ -140,22 +139,6 @@ def plot(measurements: Sequence[Any], ax: Axes | None = None) -> Axes:
 
 LINE_STYLES = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)), (0, (1, 3)), (0, (8, 3)))
 """Line styles in the order in which unnamed curves of one figure take them, so that they part without colour."""
-
-
-def ordered_panels(profiles: Mapping[str, np.ndarray]) -> Figure:
-    """Return two panels: at most seven profiles by label, and their prefix masses, which do not cross if ordered."""
-    n = len(next(iter(profiles.values())))
-    fig, (left, right) = plt.subplots(1, 2, figsize=(6.4, 3.3))
-    for (label, p), style in zip(profiles.items(), LINE_STYLES, strict=False):
-        left.plot(np.arange(n), p, linestyle=style)
-        right.plot(np.arange(n), np.cumsum(p), linestyle=style, label=label)
-    profile_axes(left, n)
-    left.set_yscale("log")
-    right.set_xlim(-0.01 * n, 1.01 * n)
-    right.set_xlabel("cutoff $k$ (last position counted)")
-    right.set_ylabel(r"prefix mass $\sum_{j \leq k} p_j$")
-    fig.legend(*right.get_legend_handles_labels(), loc="outside lower center", ncols=min(4, len(profiles)))
-    return fig
 
 
 def plot_prediction(

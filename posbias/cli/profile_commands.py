@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
@@ -25,9 +25,6 @@ class Asked:
         None,
         "Of a measurement: the name of a prediction as in its report, such as attention-only, layer-shares, "
         "layer-shares-self, measured-attention, head-gains-squared or value-maps; a wrong one shows all.",
-    )
-    norm: Literal["frobenius", "token"] | None = setting(
-        None, "Of a measurement: which reading of the mixing λ; frobenius unless given."
     )
     length: int | None = setting(None, "Tokens, in place of its own.", "-n")
     overwrite: bool = setting(False, "Replace the output if it is there.")
@@ -52,7 +49,7 @@ def rollout(
 
     asked, measured = Asked(**options), source.suffix == ".nc"
     if not measured:
-        refuse_given(asked, ("variant", "norm"), f"none for {source}, a configuration")
+        refuse_given(asked, ["variant"], f"none for {source}, a configuration")
     elif asked.variant is None:
         raise errors.invalid("--variant", f"one for the measurement {source}", "none")
     if asked.length is not None:
@@ -70,7 +67,7 @@ def _of_measurement(file: Path, asked: Asked) -> tuple[np.ndarray, int, int]:
     from posbias.predict import predict
 
     results = read_results(file)
-    p = predict(results, str(asked.variant), length=asked.length, norm=asked.norm or "frobenius")
+    p = predict(results, str(asked.variant), length=asked.length)
     return p, results.sizes.get("layer", 0), results.sizes.get("head", 0)
 
 

@@ -270,7 +270,6 @@ CONFIGS = [
             "P/empty": "P/empty",
             "P/branches.yaml": ("branches.yaml: branches", "no such field"),
             "P/c.yaml --length 0": "sequence_length",
-            "P/c.yaml --norm token": ("--norm", "none for P/c.yaml"),
         },
     ),
     *rows(
