@@ -161,8 +161,7 @@ class RolloutConfig(_Part):
 
     def at_length(self, n: int) -> RolloutConfig:
         """Return the same configuration for n tokens."""
-        other = self.model_copy(update={"sequence_length": errors.positive_integer("sequence_length", n)})
-        return other
+        return self.model_copy(update={"sequence_length": errors.positive_integer("sequence_length", n)})
 
 
 def read_config(path: Path | str) -> RolloutConfig:
@@ -192,11 +191,7 @@ def read_content(path: Path) -> Any:
 
 
 def config_text(config: RolloutConfig) -> str:
-    """Return ``config`` as YAML in the authors' format and order of fields.
-
-    Every number is written with as many digits as it takes to read the same number back:
-    :func:`read_config` of a file with this text returns a configuration that equals ``config``.
-    """
+    """Return ``config`` as YAML in the authors' format and order of fields; :func:`read_config` gives it back."""
     fields = config.model_dump()
     if config.position_bias is None:  # which the authors' format lacks
         del fields["position_bias"]

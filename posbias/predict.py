@@ -114,11 +114,8 @@ def find(name: Any) -> Predictor:
 
 
 def available(results: xr.Dataset) -> tuple[str, ...]:
-    """Return what a measurement, or the summary of one, can be predicted with, yardsticks aside.
-
-    There are no predictions of whole prompts, whose lengths differ.
-    """
-    if "prompt_length" in results:
+    """Return what a measurement, or the summary of one, can be predicted with, yardsticks aside."""
+    if "prompt_length" in results:  # whole prompts, whose lengths differ
         return ()
     kept = _kept(results)
     return tuple(one.name for one in PREDICTORS.values() if one.needs and (one.kept_as in kept or one.is_in(results)))

@@ -98,13 +98,7 @@ def _sha256(path: Path) -> str:
 
 
 def held_out_documents() -> list[str]:
-    """Return the texts of the held-out documents, the same on every machine.
-
-    Notes
-    -----
-    Python's own texts differ between versions: what ships are the token ids of those that no reference model saw,
-    up to 1,024 of each document, and the tokenizer gives a text back from its ids unchanged.
-    """
+    """Return the texts of the held-out documents, from token ids: Python's own texts differ between its versions."""
     from tokenizers import Tokenizer
 
     name = shipped_names()[0]

@@ -284,10 +284,7 @@ class _FixedChoice(TorchFunctionMode):
 def _undecided(
     instrument: Instrument, ids: Int[Tensor, "1 n"], mode: _FixedChoice
 ) -> tuple[Int[Tensor, "1 m"], Float[Tensor, "v"]]:
-    """Return the prompt up to one of its last positions, the next token's logits there by the model alone.
-
-    There p has a gradient, and the most likely token is one.
-    """
+    """Return the prompt up to a last position where p has a gradient, the logits there by the model alone."""
     model: Any = instrument.model
     keep = min(LAST, -(-ids.shape[1] // 4))
     options = {"use_cache": False, "logits_to_keep": keep}

@@ -152,11 +152,7 @@ def is_conversation(value: Any) -> bool:
 
 
 def make_corpus(name: str, rows: Any, column: str = "text") -> Corpus:
-    """Return texts or conversations that are in memory, called ``name``, or raise ValueError with the number of a row.
-
-    ``rows`` is a list, a column of a table (pandas), or a table with ``column`` (pandas, datasets); a single
-    conversation is one document.
-    """
+    """Return documents of a list, of a column, or of a table with ``column``; a single conversation is one document."""
     if is_conversation(rows):
         rows = [rows]
     elif (columns := getattr(rows, "columns", getattr(rows, "column_names", None))) is not None:
@@ -377,10 +373,7 @@ def start_tokens(tokenizer: Any, text: str = "a") -> list[int]:
 
 
 def _text(tokenizer: Any, document: Document, where: str) -> str:
-    """Return a document as a text: of a conversation what the chat template makes of it, up to where an answer begins.
-
-    A last message of the assistant is left open, so that the prompt ends where the message does.
-    """
+    """Return a document as a text: of a conversation what the chat template makes of it, an answer left open."""
     if isinstance(document, str):
         return errors.text(where, document)
     if not getattr(tokenizer, "chat_template", None):

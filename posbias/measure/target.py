@@ -44,10 +44,7 @@ class Target:
 
 
 def choose_target(target: str, against: str | None, of: str, tokenizer: Any, vocabulary: int) -> Target:
-    """Return the target that settings name, or raise ValueError for a text that is not one token of the model.
-
-    ``vocabulary`` is the number of tokens that the model has.
-    """
+    """Return the target that settings name, or raise ValueError for a text that is not one of the model's tokens."""
     if of not in OF:
         raise errors.invalid("of", f"{', '.join(OF[:-1])} or {OF[-1]}", repr(of))
     if target in ("top", "next"):

@@ -213,10 +213,7 @@ def blocks(reading: Reading, device: torch.device) -> Iterator[tuple[slice, slic
 
 @contextmanager
 def handed(config: Any, layers: dict[nn.Module, int], attend: Attend) -> Iterator[None]:
-    """Have ``attend`` compute the attention of a model with this configuration until the block ends, however it ends.
-
-    ``layers`` are its attention modules with their numbers.
-    """
+    """Have ``attend`` compute a model's attention until the block ends; ``layers`` number its attention modules."""
     token = _WATCH.set((layers, attend))
     try:
         with computed(config, NAMES[config._attn_implementation]):

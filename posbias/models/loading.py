@@ -402,10 +402,7 @@ def _version(what: str, name: str, revision: str | None = None) -> str:
 
 
 def folder_digest(folder: Path) -> str:
-    """Return ``files-`` and 16 hexadecimal digits: a digest of the names and contents of the files that count.
-
-    They are those with an end of :data:`CONTENT`; folders inside the folder are not looked at.
-    """
+    """Return ``files-`` and a digest of the names and contents of the files with an end of :data:`CONTENT`."""
     files = sorted(path for path in folder.iterdir() if path.suffix in CONTENT and path.is_file())
     digests = [(file.name, _digest(file)) for file in files]
     found = hashlib.sha256("".join(f"{name} {digest}\n" for name, digest in digests).encode())

@@ -46,10 +46,7 @@ def draw_replacements(ids: Int[Tensor, "N n"], prompt: int, seed: int) -> Int[Te
 def measure_use(
     instrument: Instrument, ids: Int[Tensor, "n"], others: Int[Tensor, "n"], together: int = 8
 ) -> Float[Tensor, "n"]:
-    """Return the total variation of the next token's distribution when each token in turn is replaced.
-
-    A forward pass for each token, ``together`` of them in a batch.
-    """
+    """Return the total variation of the next token's distribution when each token in turn is replaced."""
     own = instrument.logits(instrument.embeddings(ids[None])).softmax(-1, dtype=torch.float32)
     found = torch.zeros(len(ids), dtype=torch.float64)
     for places in torch.arange(len(ids)).split(together):
