@@ -16,7 +16,7 @@ from posbias.comparison.fits import power_fit
 from posbias.comparison.resampling import interval
 from posbias.models.families import family_of
 from posbias.report.stats import LONG
-from studies.real.tables import draw_profiles
+from studies.real.tables import draw_profiles, gap_table
 
 CLOSE = 1e-3
 """What moves by less is said not to move: norms have an ε."""
@@ -105,6 +105,12 @@ def is_unused(entry: xr.Dataset) -> bool:
     """Tell whether the first token has less of use than of the gradient, and not more than an equal share."""
     gradient, use = first_shares(entry)
     return bool(interval(gradient - use)[0] > 0 and interval(use)[0] <= 1)
+
+
+def overstates_start(entry: xr.Dataset) -> bool:
+    """Tell whether the gradient gives the start, its first token aside, more than its use, and the end less."""
+    gaps = gap_table({"": entry}, RESAMPLES).loc[""]
+    return bool(gaps.loc["rest", "low"] > 1 and gaps.loc["end", "high"] < 1)
 
 
 def law_is_nearer(entry: xr.Dataset, resamples: int = 60) -> bool:

@@ -18,8 +18,8 @@ WAYS = ("gradient", "replaced", "deleted", "hidden", "integrated")
 BY = {"replaced": "replacement", "deleted": "deletion", "hidden": "hidden key", "integrated": "integrated gradient"}
 NUMBERS = {"W1": "W1", "total_variation": "total variation", "spearman": "rank correlation"}
 ENDS = {"first": "first token (× average)", "interval": "95% interval", "lowest": "lowest tenth (× average)"}
-ENDS |= {"last": "last token (% of total)"}
-SHARES = {ENDS["first"]: ".2f", ENDS["lowest"]: ".2f", ENDS["last"]: ".0%"}
+ENDS |= {"last": "last token (× average)"}
+SHARES = {ENDS["first"]: ".2f", ENDS["lowest"]: ".2f", ENDS["last"]: ".1f"}
 """Formats of a table of shares."""
 
 
@@ -75,7 +75,7 @@ def share_table(entries: Mapping[str, xr.Dataset], resamples: int = 2000) -> pd.
     """Return what the ends have by each way, in equal shares: index ``entry`` and ``way``.
 
     Columns ``prompts``, ``first`` with its 95% interval over prompts (``low``, ``high``), ``lowest``, the least of the
-    inner tenths, and ``last``, the last token's share.
+    inner tenths, and ``last``, the last token.
     """
     rows = {}
     for name, entry in entries.items():
@@ -84,25 +84,34 @@ def share_table(entries: Mapping[str, xr.Dataset], resamples: int = 2000) -> pd.
             p = profile_of(x)
             low, high = interval(draw_profiles(x, resamples)[:, 0]) if len(x) > 1 else (np.nan, np.nan)
             inner = [tenth.mean() for tenth in np.array_split(p, min(10, p.size))[1:-1]]
-            rows[name, way] = [len(x), *(p.size * np.array([p[0], low, high, min(inner)])), p[-1]]
+            rows[name, way] = [len(x), *(p.size * np.array([p[0], low, high, min(inner), p[-1]]))]
     names = pd.MultiIndex.from_tuples(list(rows), names=["entry", "way"])
     return pd.DataFrame(list(rows.values()), names, columns=["prompts", "first", "low", "high", "lowest", "last"])
 
 
-def gap_table(entries: Mapping[str, xr.Dataset], resamples: int = 2000) -> pd.DataFrame:
-    """Return the first token's gradient and use in equal shares, and how many times the one the other is.
+def part_of(name: str, n: int) -> slice:
+    """Return a part of n tokens: the ``first`` one, the ``rest`` of the first eighth, or the last eighth (``end``)."""
+    return {"first": slice(1), "rest": slice(1, n // 8), "end": slice(n - n // 8, n)}[name]
 
-    Index the names of entries; columns ``prompts``, ``gradient``, ``replaced``, ``times`` with its 95% interval over
-    prompts (``low``, ``high``), paired.
+
+def gap_table(entries: Mapping[str, xr.Dataset], resamples: int = 2000) -> pd.DataFrame:
+    """Return gradient and use of parts of the prompt in equal shares, and how many times the one the other is.
+
+    Index the names of entries, and parts (:func:`part_of`); columns ``prompts``, ``gradient``, ``replaced``, ``times``
+    with its 95% interval over prompts (``low``, ``high``), paired.
     """
     rows = {}
     for name, entry in entries.items():
         both = [entry[way].values for way in ("gradient", "replaced")]
-        gradient, use = (x.shape[1] * profile_of(x)[0] for x in both)
-        drawn, drawn_use = (draw_profiles(x, resamples)[:, 0] for x in both)
-        rows[name] = [len(both[0]), gradient, use, gradient / use, *interval(drawn / drawn_use)]
+        whole, drawn = [profile_of(x) for x in both], [draw_profiles(x, resamples) for x in both]
+        for part in ("first", "rest", "end"):
+            where = part_of(part, whole[0].size)
+            gradient, use = (p.size * p[where].mean() for p in whole)
+            more, less = (x[:, where].sum(1) for x in drawn)
+            rows[name, part] = [len(both[0]), gradient, use, gradient / use, *interval(more / less)]
+    names = pd.MultiIndex.from_tuples(list(rows), names=["entry", "part"])
     columns = ["prompts", "gradient", "replaced", "times", "low", "high"]
-    return pd.DataFrame.from_dict(rows, orient="index", columns=columns)
+    return pd.DataFrame(list(rows.values()), names, columns=columns)
 
 
 def ends_of(found: pd.DataFrame) -> pd.DataFrame:

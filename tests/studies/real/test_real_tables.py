@@ -5,6 +5,7 @@ import pytest
 import xarray as xr
 
 from studies.real import tables
+from studies.real.checks import overstates_start
 
 GRADIENT = np.array([[4.0, 1, 1, 2], [2, 3, 3, 4]])
 REPLACED = np.array([[1.0, np.nan, 1, 4], [1, 2, np.nan, 4]])
@@ -39,7 +40,9 @@ def test_three_distances_by_hand(entry):
 def test_ends_are_equal_shares_with_an_interval_over_prompts(entry):
     table = tables.share_table({"m": entry})
     first = table.loc[("m", "gradient")]
-    assert first["prompts"] == 2 and first["first"] == pytest.approx(4 * 0.3) and first["last"] == pytest.approx(0.3)
+    assert (
+        first["prompts"] == 2 and first["first"] == pytest.approx(4 * 0.3) and first["last"] == pytest.approx(4 * 0.3)
+    )
     assert first["low"] == pytest.approx(4 * 2 / 12) and first["high"] == pytest.approx(4 * 4 / 8)
 
 
@@ -47,3 +50,16 @@ def test_within_a_prompt_only_places_that_both_have_count(entry):
     ranks = np.array([3.0, 1, 2]), np.array([1.5, 1.5, 3])
     assert tables.within_prompts(entry)[0] == pytest.approx(np.corrcoef(*ranks)[0, 1])
     assert tables.within_prompts(entry).shape == (2,)
+
+
+def test_gaps_are_means_of_parts_over_their_use():
+    values = np.ones((3, 16))
+    entry = xr.Dataset({
+        "gradient": (("prompt", "position"), values * [4, 2, *[1] * 14]),
+        "replaced": (("prompt", "position"), values * [*[1] * 14, 3, 5]),
+    })  # fmt: skip
+    gaps = tables.gap_table({"m": entry}).loc["m"]
+    assert list(gaps["gradient"]) == pytest.approx([16 * 4 / 20, 16 * 2 / 20, 16 / 20])
+    assert list(gaps["replaced"]) == pytest.approx([16 / 22, 16 / 22, 16 * 4 / 22])
+    assert list(gaps["times"]) == pytest.approx([4 * 1.1, 2 * 1.1, 1.1 / 4])
+    assert overstates_start(entry) and not overstates_start(entry.isel(position=slice(None, None, -1)))
