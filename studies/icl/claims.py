@@ -18,7 +18,6 @@ from scipy.stats import t as student
 
 from posbias import errors
 from posbias.comparison.multiplicity import holm
-from studies.icl.outcomes import gaps
 from studies.icl.settings import Bias, Setting
 from studies.icl.tables import NAMES, PAIR_NAMES, gap_table
 
@@ -65,12 +64,6 @@ def signs(gap_rows: pd.DataFrame, by: Sequence[str]) -> pd.Series:
     g = gap_rows.groupby([*by, "pair"], observed=True)["gap"].agg(["mean", "min", "max", "size", "count"])
     agreed = (g["min"] * g["max"] > 0) & (g["size"] == g["count"]) & (g["mean"].abs() > LEAST)
     return np.sign(g["mean"]).where(agreed, 0).astype(int)
-
-
-def lost_middles(gap_rows: pd.DataFrame, by: Sequence[str]) -> pd.Series:
-    """Return for each group of networks whether both ends are favoured over the middle by :func:`sign`."""
-    wide = signs(gap_rows, by).unstack("pair")
-    return (wide[FM] > 0) & (wide[ML] < 0)
 
 
 def depth_claims(runs: Runs) -> pd.DataFrame:
@@ -260,19 +253,6 @@ def sink_claims(sinks: pd.DataFrame, seeds: Sequence[pd.DataFrame] = ()) -> pd.D
     return _table(rows)
 
 
-def summary(table: pd.DataFrame, runs: Runs) -> str:
-    """Return how many claims hold, are reversed and are unclear on what was trained, and name the latter two."""
-    iterations = " or ".join(sorted({f"{x.attrs['iterations']:,}" for x in runs.values()}))
-    seeds = " or ".join(sorted({str(x.sizes["seed"]) for x in runs.values()}))
-    made = f"{seeds} seeds x {iterations} iterations, {len(runs)} settings"
-    found = outcomes(table)
-    counts = [f"{(found == 1).sum()} of {len(table)} claims hold"]
-    for word, x in (("reversed", -1), ("unclear", 0)):
-        named = "; ".join(table.loc[found == x, "claim"])
-        counts.append(f"{(found == x).sum()} {word}" + f" ({named})" * bool(named))
-    return f"{', '.join(counts)}; {made}"
-
-
 def scale(runs: Runs) -> str:
     """Return at what scale networks were trained, against the 100,000 iterations of the paper."""
     shares = " or ".join(sorted({f"{x.attrs['iterations'] / PRINTED_ITERATIONS:.0%}" for x in runs.values()}))
@@ -395,20 +375,6 @@ def _reversal(terms: Float[np.ndarray, "terms seeds"]) -> float:
     return float(seed_p_values(x, least=DIFFERENCE).max())
 
 
-def seed_tests(gap_rows: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Return for each group of networks and pair of places the mean gap over seeds, its p value and Holm's.
-
-    Rows are the family that a sentence counts over. The table is by ``by`` and pair: ``mean``, ``seeds``, ``p`` and
-    ``adjusted``; groups whose seeds are not complete have a p value of 1.
-    """
-    wide = gap_rows.pivot_table(index=[*by, "pair"], columns="seed", values="gap", observed=True)
-    complete = wide.notna().all(axis=1).to_numpy()
-    p = np.ones(len(wide))
-    p[complete] = seed_p_values(wide[complete].to_numpy())
-    found = {"mean": wide.mean(axis=1), "seeds": wide.notna().sum(axis=1), "p": p, "adjusted": holm(p)}
-    return pd.DataFrame(found, index=wide.index)
-
-
 Break = Callable[[Runs, np.random.Generator], Runs]
 """Makes broken results of kept ones, such as :func:`swapped_ends`."""
 
@@ -425,56 +391,3 @@ def claims_on_broken(
         rng = np.random.default_rng(seed)
         found[what] = pd.DataFrame([outcomes(check(broken(runs, rng))) for _ in range(times)]).reset_index(drop=True)
     return found
-
-
-def mirrored(accuracy: Float[np.ndarray, "*seeds 3 2"]) -> Float[np.ndarray, "*seeds 3 2"]:
-    """Return accuracies by pair and order as if first and last had been swapped: the gaps of the mirrored places.
-
-    >>> accuracy = np.array([[0.9, 0.1], [0.7, 0.2], [0.6, 0.3]])
-    >>> mirrored(accuracy).tolist()
-    [[0.3, 0.6], [0.2, 0.7], [0.1, 0.9]]
-    """
-    return accuracy[..., ::-1, ::-1].copy()
-
-
-def shuffled_settings(runs: Runs, rng: np.random.Generator) -> dict[Setting, xr.Dataset]:
-    """Return the same results under other settings' names: nothing depends on the architecture or the data."""
-    settings, results = list(runs), list(runs.values())
-    return {settings[k]: results[int(other)] for k, other in enumerate(rng.permutation(len(settings)))}
-
-
-def swapped_ends(runs: Runs, rng: np.random.Generator) -> dict[Setting, xr.Dataset]:
-    """Return results in which first and last are swapped in half of the networks, by a coin for each seed."""
-    broken = {}
-    for setting, x in runs.items():
-        accuracy = x["accuracy"].values
-        swap = rng.random(len(accuracy)) < 0.5
-        broken[setting] = _only(x, "accuracy", np.where(swap[:, None, None], mirrored(accuracy), accuracy))
-    return broken
-
-
-def noise_of_seeds(runs: Runs, rng: np.random.Generator) -> dict[Setting, xr.Dataset]:
-    """Return results whose gaps are the seeds' deviations from their mean alone, drawn from all settings."""
-    seeds = min(x.sizes["seed"] for x in runs.values())
-    pool = np.concatenate([gaps(x) - gaps(x).mean(0) for x in runs.values()]) * np.sqrt(seeds / (seeds - 1))
-    broken = {}
-    for setting, x in runs.items():
-        drawn = pool[rng.integers(len(pool), size=x.sizes["seed"])]
-        half = np.stack([drawn, -drawn], axis=-1) / 2
-        broken[setting] = _only(x, "accuracy", x["accuracy"].values.mean(-1, keepdims=True) + half)
-    return broken
-
-
-def shuffled_tokens(runs: Runs, rng: np.random.Generator) -> dict[Setting, xr.Dataset]:
-    """Return results whose sink metric is the same numbers on other tokens, the query aside."""
-    broken = {}
-    for setting, x in runs.items():
-        tokens = x.sizes["key"]
-        order = np.append(rng.permutation(tokens - 1), tokens - 1)
-        broken[setting] = _only(x, "sinks", x["sinks"].values[..., order])
-    return broken
-
-
-def _only(x: xr.Dataset, name: str, values: np.ndarray) -> xr.Dataset:
-    """Return the one variable that was broken, with the seeds and attributes of the results."""
-    return xr.Dataset({name: (x[name].dims, values)}, coords={"seed": x["seed"].values}, attrs=x.attrs)
