@@ -7,7 +7,7 @@ MODEL.seed-S.step-NNNNNN of a state that was kept during a training.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 
 import numpy as np
@@ -21,8 +21,6 @@ from posbias.comparison.resampling import interval, resample_weights
 from posbias.comparison.samples import Sample
 from posbias.measure.corpus import known_units
 from posbias.rollout.profiles import mean_position
-from studies.reference.influence_tables import with_profile
-from studies.reference.trained import training_record
 
 NAME = re.compile(r"(?P<model>[^.]+)(?:\.seed-(?P<seed>\d+))?\.(?P<part>between|step-\d+)$")
 FINE = 0.01
@@ -32,22 +30,6 @@ STAGE = ("model", "seed", "step", "finished")
 
 Entries = Mapping[str, xr.Dataset]
 """Name → results of :func:`~studies.ladder.alignment.measure_between`."""
-
-
-def read_between(kept: Entries, models: Sequence[str]) -> dict[str, xr.Dataset]:
-    """Return the entries of models, seeds and states of training by name, with their stage as attributes."""
-    found: dict[tuple[int, int, int, bool], tuple[str, xr.Dataset]] = {}
-    for entry in kept:
-        name = NAME.match(entry)
-        if name is None or name["model"] not in models:
-            continue
-        model, finished = name["model"], name["part"] == "between"
-        x, record = kept[entry], training_record(model)
-        seed = int(name["seed"] if name["seed"] is not None else record["seed"])
-        step = int(x.attrs.get("training_steps", record["steps"]))
-        stage = {"stage_model": model, "stage_seed": seed, "stage_step": step, "stage_finished": int(finished)}
-        found.setdefault((list(models).index(model), seed, step, finished), (entry, x.assign_attrs(stage)))
-    return dict(found[key] for key in sorted(found))
 
 
 def stage_of(x: xr.Dataset) -> dict[str, object]:
@@ -154,54 +136,9 @@ def limit_decisions(
     return pd.DataFrame(words, index=pd.Index(list(samples), name="name"), columns=["law", "aligned"])
 
 
-def moved_between(sample: Sample, limits: Limits, place: float) -> Sample:
-    """Return a sample whose mean profile is at a place between both limits, by mean position, with its own noise.
-
-    The place is 0 at the law, 1 at the aligned sum; beyond 1 the rest comes from a point mass on the first token.
-    """
-    law, aligned = limits
-    inner = min(place, 1.0)
-    p = (1 - inner) * law + inner * aligned
-    if place > 1:
-        target = mean_position(law) + place * (mean_position(aligned) - mean_position(law))
-        p = p * (target / mean_position(p))
-        p[0] += 1 - p.sum()
-    return with_profile(sample, p)
-
-
 def coherence(x: xr.Dataset) -> float:
     """Return the cross terms where two parts of the gradient meet over what they would be if all were aligned."""
     return float(x["cross"].sum() / x["possible"].sum())
-
-
-def layer_coherences(entries: Entries) -> pd.DataFrame:
-    """Return the coherence of every layer, a row for each network, layer and kind.
-
-    Columns are those of :data:`STAGE`, ``layer`` from 1, ``kind`` (attention or step: what meets there), ``coherence``,
-    ``error`` of it over prompts (one standard error), and ``excess``, how much larger what comes through the branch is
-    than the law of untrained networks expects.
-    """
-    return pd.concat([_layers(x).assign(**stage_of(x)) for x in entries.values()], ignore_index=True)
-
-
-def _layers(x: xr.Dataset) -> pd.DataFrame:
-    """Return the rows of one network."""
-    each = _ratio(x["cross"], x["possible"])
-    excess = _ratio(x["share"], x["expected_share"]) ** 0.5
-    found = xr.Dataset(
-        {
-            "coherence": _ratio(x["cross"].sum("few"), x["possible"].sum("few")),
-            "error": each.std("few", ddof=1) / each.sizes["few"] ** 0.5,
-            "excess": excess.rename(sum="join"),
-        }
-    )
-    layers = {"layer": np.arange(1, found.sizes["layer"] + 1)}
-    return found.assign_coords(layers).to_dataframe().reset_index().rename(columns={"join": "kind"})
-
-
-def _ratio(cross: xr.DataArray, possible: xr.DataArray) -> xr.DataArray:
-    """Return one over the other, 0 where there is nothing."""
-    return (cross / possible.where(possible > 0)).fillna(0)
 
 
 def agreement(table: pd.DataFrame, coherence: str = "coherence", *, resamples: int = 1000) -> dict[str, float]:
