@@ -32,8 +32,6 @@ LEAST_FOR_U = 2 * SMOOTH
 """Tokens below which a running mean of :data:`SMOOTH` leaves no room for a trough."""
 BLIND = ("last", "even")
 """What a prediction has to beat: they know nothing of the model or of what was measured."""
-FITTED = "power-law"
-"""What has one number that is fitted to the measured curve itself."""
 LONG = 10
 """How many times the median length of a state the longest may be before a layer is said to have a sink."""
 TENTHS = 10

@@ -277,20 +277,6 @@ class Components:
     cross: Float[np.ndarray, "T H N N"]  # Gram matrices of logits with log Z: what makes variances not add up
     residual: Leakage  # of the logits in the bidirectional pass: the residual stream's component
 
-    def balance(self, resamples: int = 1000, *, seed: int = 0) -> tuple[float, Float[np.ndarray, "B"]]:
-        """Return V_residual / (V_residual + V_denominators), all heads together, and its resamples."""
-        parts = [part.pooled((0, 1)) for part in (self.residual, self.denominators)]
-        left, right = (part.resampled_variance(resamples, seed=seed) for part in parts)
-        both = parts[0].variance + parts[1].variance
-        return float(parts[0].variance / both), left / (left + right)
-
-    def gap(self, resamples: int = 1000, *, seed: int = 0) -> tuple[float, Float[np.ndarray, "B"]]:
-        """Return (V_total - V_denominators - V_residual) / V_total, 0 if the components add up, and its resamples."""
-        parts = [part.pooled((0, 1)) for part in (self.total, self.denominators, self.residual)]
-        total, mask, residual = (part.resampled_variance(resamples, seed=seed) for part in parts)
-        found = [float(part.variance) for part in parts]
-        return (found[0] - found[1] - found[2]) / found[0], (total - mask - residual) / total
-
 
 def _quadratic(
     weights: Float[np.ndarray, "B N"], G: Float[np.ndarray, "*heads N N"], apart: Float[np.ndarray, "N N"]

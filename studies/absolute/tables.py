@@ -12,16 +12,9 @@ from jaxtyping import Bool, Float
 from scipy.stats import false_discovery_control
 
 from posbias.comparison.resampling import interval
-from studies.absolute.leakage import Components, Leakage
+from studies.absolute.leakage import Leakage
 from studies.absolute.measure import HeadReading
 
-SOURCES = {
-    "log A, causal": "total",
-    "log Z, causal": "denominators",
-    "logits, causal": "logits",
-    "logits, bidirectional": "residual",
-}
-"""What leakage is read of, and its name in :class:`~studies.absolute.leakage.Components`."""
 LEVEL = 0.05
 """At which false discoveries are controlled."""
 
@@ -65,16 +58,6 @@ def share(found: Leakage) -> Estimate:
     return Estimate(float(found.share), found.resampled_share())
 
 
-def balance(parts: Components) -> Estimate:
-    """Return the residual stream's part of the two components' sum, V_residual / (V_residual + V_denominators)."""
-    return Estimate(*parts.balance())
-
-
-def gap(parts: Components) -> Estimate:
-    """Return by how much the two components miss the whole, as a share of it."""
-    return Estimate(*parts.gap())
-
-
 def significant(p_values: Float[np.ndarray, "..."]) -> float:
     """Return the share of tests that are significant after Benjamini and Hochberg's control at 5%.
 
@@ -82,15 +65,6 @@ def significant(p_values: Float[np.ndarray, "..."]) -> float:
     0.5
     """
     return float((false_discovery_control(p_values.ravel()) <= LEVEL).mean())
-
-
-def source_table(parts: Components) -> pd.DataFrame:
-    """Return a row for each source: leaked variance (mean of heads), its share, and the share of significant heads."""
-    rows = []
-    for label, name in SOURCES.items():
-        found: Leakage = getattr(parts, name)
-        rows.append((label, float(found.variance.mean()), share(found.pooled((0, 1))), significant(found.p_values())))
-    return pd.DataFrame(rows, columns=["source", "variance", "share", "heads"])
 
 
 def sink_table(readings: Mapping[str, HeadReading], sinks: Bool[np.ndarray, "T H"]) -> pd.DataFrame:

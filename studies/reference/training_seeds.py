@@ -13,13 +13,8 @@ import pandas as pd
 import xarray as xr
 from jaxtyping import Float
 
-from posbias.comparison.resampling import resample_weights
-from posbias.report.scoring import sample_of
-
 Seeds = Mapping[str, dict[int, xr.Dataset]]
 """Model → seed → measurement, of :func:`studies.results.seeds_of`."""
-Statistic = Callable[[xr.Dataset, Float[np.ndarray, "N"]], float]
-"""A number of a measurement whose prompts count as often as their weights say."""
 
 
 def complete(seeds: Seeds, wanted: int = 3) -> dict[str, dict[int, xr.Dataset]]:
@@ -71,12 +66,6 @@ def jackknife_error(without: Float[np.ndarray, "G ..."]) -> Float[np.ndarray, ".
     return np.asarray(np.sqrt((G - 1) / G * ((without - without.mean(0)) ** 2).sum(0)))
 
 
-def resampled_error(measurement: xr.Dataset, statistic: Statistic, *, resamples: int = 200) -> float:
-    """Return the standard deviation of a statistic over resamples of the modules that prompts are from."""
-    weights = resample_weights(sample_of(measurement).units, resamples)
-    return float(np.std([statistic(measurement, w) for w in weights if w.any()], ddof=1))
-
-
 SPREADS = ("over_seeds", "over_prompts", "ratio")
 """Columns of :func:`spread_table` beside those of the seeds."""
 
@@ -94,10 +83,3 @@ def spread_table(
         rows[model] = values | {"over_seeds": over_seeds, "over_prompts": over_prompts, "ratio": ratio}
     found = pd.DataFrame.from_dict(rows, orient="index", columns=None if rows else list(SPREADS))
     return found[[*sorted(set(found) - set(SPREADS)), *SPREADS]].rename_axis("model")
-
-
-def resampled_spreads(seeds: Seeds, statistic: Statistic) -> pd.DataFrame:
-    """Return a statistic of each seed, with its spreads."""
-    return spread_table(
-        seeds, lambda x: statistic(x, np.ones(x.sizes["prompt"])), lambda x: resampled_error(x, statistic)
-    )
