@@ -252,24 +252,25 @@ def shared_ending(parts: Sequence[str]) -> str:
 def status_markdown(table: Sequence[Status], titles: Mapping[str, str]) -> str:
     """Return the lines as a Markdown table, with how each was tested; chapters in ``titles``, by stem, are linked.
 
-    A claim with several parts has a row of its own above them, without a verdict.
+    A claim with several parts has a row of its own above them, with the test that they share and without a verdict.
     """
     lines = ["| source | claim | verdict | reason and test |", "|:--|:--|:--|:--|"]
     for row, group in groupby(table, key=lambda status: status.row):
         own = list(group)
         shared = shared_ending([status.part for status in own])
         stems = dict.fromkeys(record.chapter for status in own for record in status.records) or row.chapters
-        claim = f"{_stop(_literal(row.sentence + shared))}<br>`{row.row}` {_links(stems, titles)}"
+        claim = f"{_stop(_literal(row.sentence + shared))}<br>`{row.row}`: {_links(stems, titles)}"
+        test = f"*Test:* {_stop(_literal(row.check))}"
         if len(own) > 1:
-            lines.append(_line(ORIGINS[row.origin], claim, "", ""))
+            lines.append(_line(ORIGINS[row.origin], claim, "", test))
+            test = ""
         for status in own:
             place = f'<a id="{anchor(row.row, status.part)}"></a>'
             part = _literal(status.part.removesuffix(shared))
             named = f"– {part}" if len(own) > 1 else claim + f"<br>– {part}" * bool(part)
-            late = "<br>threshold set after the run" * status.post_hoc
-            verdict = f"**{status.verdict}**<br>noticed {status.least_challenge}{late}"
-            verdict = verdict if status.records else f"**{status.verdict}**"
-            lines.append(_line(ORIGINS[status.origin], place + named, verdict, _reason(status) + _how(status)))
+            noticed = f"<br>noticed {status.least_challenge}" * bool(status.records)
+            verdict = f"**{status.verdict}**{noticed}" + "<br>threshold set after the run" * status.post_hoc
+            lines.append(_line(ORIGINS[status.origin], place + named, verdict, _reason(status) + _how(status, test)))
     return "\n".join(lines)
 
 
@@ -284,15 +285,15 @@ def _reason(status: Status) -> str:
     return "<br>".join(_stop(x[0].upper() + x[1:] if x[0].isascii() else x) for x in found)
 
 
-def _how(status: Status) -> str:
-    """Return what was found, how a line was tested, what would have made it fail, and what the check noticed."""
+def _how(status: Status, test: str) -> str:
+    """Return how a line was tested, what was found, what would have made it fail, and what the check noticed."""
     if not status.records:
-        return _stop(_literal(status.row.check))
+        return test
     said = [
         f"*Found:* {_stop(x.figure)} *Fails if* {_stop(x.fails_if)} *Noticed:* {_stop(x.powers())}"
         for x in status.records
     ]
-    inside = "<br>".join([f"*Test:* {_stop(_literal(status.row.check))}", *said])
+    inside = "<br>".join([test, *said] if test else said)
     return f"<details><summary>What was found, and how</summary>{inside}</details>"
 
 
