@@ -67,12 +67,14 @@ def table_text(cells: Sequence[Sequence[str]]) -> str:
 
 
 def table_markdown(cells: Sequence[Sequence[str]]) -> str:
-    """Return cells as a Markdown table: words to the left, the rest to the right.
+    """Return cells as a Markdown table: the first column and those with words to the left, numbers to the right.
 
-    >>> print(table_markdown([["model", "mean"], ["bloom", "0.65"]]))
-    | model | mean |
-    |:--|--:|
-    | bloom | 0.65 |
+    >>> print(table_markdown([["model", "mean", "U"], ["bloom", "0.6 to 1", "yes"]]))
+    | model | mean | U |
+    |:--|--:|:--|
+    | bloom | 0.6 to 1 | yes |
     """
+    columns = list(zip(*cells[1:], strict=True))[1:] or [()] * (len(cells[0]) - 1)
+    words = [any(any(map(str.isalpha, cell.replace(" to ", ""))) for cell in column) for column in columns]
     lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in cells]
-    return "\n".join([lines[0], "|:--|" + "--:|" * (len(cells[0]) - 1), *lines[1:]])
+    return "\n".join([lines[0], "|:--|" + "".join(":--|" if word else "--:|" for word in words), *lines[1:]])

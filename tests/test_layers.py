@@ -41,7 +41,7 @@ BUDGETS = {
     "posbias/cli": (752, "600 are planned: a ceiling until then; dry runs with a bar, lookups that go on, a figure"),
     "posbias": (13740, "11,000 were planned: what a cut would cost whom is with each package"),
     "studies": (15226, "16,000 are planned: a ceiling until then; use, other tools, rivals, any models, sizes"),
-    "bookkit": (2460, "2,400 are planned; figures in words came from posbias; the explorer's documents, one PDF"),
+    "bookkit": (2466, "2,400 are planned; figures in words came from posbias; the explorer's documents, one PDF"),
     "tests": (17693, "16,000 are planned: a ceiling until then; breaks noticed; files given to the explorer, one PDF"),
 }  # fmt: skip
 """Most lines of a folder's files, those of folders in it too; and why, where they are more than was planned."""
