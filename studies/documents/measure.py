@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
@@ -45,6 +46,12 @@ REMEDIES = {
     "twice": "{0}\n\n{1}\n\n{0}\n\n{1}",
 }
 """How documents (0) and question (1) are put together."""
+
+KNOWN = (
+    "The capital of France is", "The opposite of hot is", "The first month of the year is",
+    "The largest ocean is called", "The chemical symbol of water is", "The planet on which we live is called",
+)  # fmt: skip
+"""Beginnings of facts that a model knows without documents."""
 
 Row = Mapping[str, np.ndarray]
 
@@ -121,6 +128,42 @@ def measure_used(settings: Settings, places: int = 8) -> xr.Dataset:
 
     rows = go_on(settings.prompts, read, _place(settings, f"documents-used-{places}"), "contexts")
     dims = ("context", "asked", "document")
+    arrays = {name: (dims[: x.ndim], x.astype(np.float32)) for name, x in rows.items()}
+    return xr.Dataset(arrays, attrs=session.provenance())
+
+
+def measure_exceptions(settings: Settings, places: int = 8) -> xr.Dataset:
+    """Return what deletion says where two documents hold the answer, and where none does, a prompt of each a context.
+
+    ``twice`` is the change of the given answer's log-probability without each document, by distance from the one asked
+    for: half of the documents further, another states the same fact. ``both`` is the change without the two of them,
+    ``given`` whether the answer is theirs. ``none`` is the change, by document, where one of :data:`KNOWN` is asked
+    among the same documents, and ``stated`` whether a document states the answer given.
+    """
+    session = open_session(settings.source)
+    reader = open_model(session)[1]
+    contexts = make_contexts(Task("documents", places), settings.prompts, settings.corpus, settings.seed)
+
+    def removed(ask: Ask, two: Sequence[int]) -> tuple[str, Float[np.ndarray, "P"], float]:
+        (prompt,) = make_prompts(session.tokenizer, "documents", [ask], True, False)
+        text, tokens = give_answer(session.tokenizer, reader, prompt.ids)
+        cut = cut_documents(session.tokenizer, prompt, ask)
+        alone = remove_documents(reader, [prompt], [tuple(tokens)], [cut], places)[0]
+        left = [x for x, where in zip(prompt.ids, cut, strict=True) if where - 1 not in two]
+        return text, alone, reader.answer(left, tokens)[0] - reader.answer(prompt.ids, tokens)[0]
+
+    def read(k: int) -> Row:
+        asks, asked = contexts[k].asks["competing"], k % places
+        ask, other = asks[asked], asks[again := (asked + places // 2) % places]
+        documents, begin = list(ask.documents), KNOWN[k % len(KNOWN)]
+        documents[again] = documents[again].replace(f"{other.begin} {other.answer}", f"{ask.begin} {ask.answer}")
+        text, twice, both = removed(replace(ask, documents=tuple(documents)), (asked, again))
+        told, none, _ = removed(replace(ask, question=f"How does this sentence go on? {begin} …", begin=begin), ())
+        row = {"both": both, "given": text == ask.answer, "stated": any(told in x for x in ask.documents)}
+        return {name: np.array(x) for name, x in row.items()} | {"twice": np.roll(twice, -asked), "none": none}
+
+    rows = go_on(settings.prompts, read, _place(settings, f"documents-exceptions-{places}"), "contexts")
+    dims = ("context", "document")
     arrays = {name: (dims[: x.ndim], x.astype(np.float32)) for name, x in rows.items()}
     return xr.Dataset(arrays, attrs=session.provenance())
 

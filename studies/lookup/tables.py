@@ -28,7 +28,7 @@ PREDICTORS = {
     "one hop": "prior (one hop)",
     "two hops": "two hops",
     "squares_born": find("head-gains-squared").label,
-    "rollout_born": "layer shares (all hops)",
+    "rollout_born": "rollout (all hops)",
     "influence_born": "influence before training",
     "recency": "last place first",
     "end": "favoured end first",
@@ -56,9 +56,6 @@ SEARCHES = ("chosen", "temperatures", "temperature")
 CONDITIONS = ("intact", "engine", "removed", *SEARCHES)
 """``engine`` is what the engine chooses from attention alone: it sees no answer. ``removed`` is the network without the
 bias that it was trained with, which takes knowing it; where none can be taken back, as it is."""
-ROLLOUTS = {"measured": "influence", "c": "formula", "kernels": "rollout"}
-"""Profiles of prompts that copying is compared with: measured influence, rollouts with content weights of a formula and
-with measured attention."""
 
 
 @dataclass(frozen=True)
@@ -269,24 +266,6 @@ def nat_spread(table: pd.DataFrame, encodings: Sequence[str] = SHARED) -> pd.Ser
     return (groups.max() / groups.min()).where(groups.min() > 0, np.inf)
 
 
-def end_table(runs: Sequence[Run]) -> pd.DataFrame:
-    """Return how accuracy at the end of training depends on the place, within the trained length and beyond.
-
-    A row for each setting and length: ``worst`` and ``best`` part's accuracy and ``where`` the worst is (0 first, 1
-    last); Spearman's correlation of the log-probability by part with the hops of the task and the place.
-    """
-    rows = []
-    for run in runs:
-        for times in (1, 2, 4):
-            accuracy, log_p = found_at_the_end(run, times), found_at_the_end(run, times, "log_probability")
-            row = {"setting": run.name, **run.line, "times": times}
-            row |= {"mean": accuracy.mean(), "worst": accuracy.min(), "best": accuracy.max()}
-            row |= {"where": int(accuracy.argmin()) / (PARTS - 1)}
-            row[TASK] = rank(predicted(run, TASK, times=times), log_p)
-            rows.append(row | {"recency": rank(np.arange(float(PARTS)), log_p)})
-    return pd.DataFrame(rows).set_index(["setting", "times"])
-
-
 def rank(x: np.ndarray, y: np.ndarray) -> float:
     """Return Spearman's correlation, 0 if one of them is constant: it then gives no order.
 
@@ -307,27 +286,3 @@ def worst_places(remedies: xr.Dataset) -> pd.DataFrame:
         "mean_gain": (mean - mean.sel(condition="intact")).mean("seed"),
     }
     return xr.Dataset(rows).to_dataframe()
-
-
-def copy_table(kept: Mapping[str, xr.Dataset]) -> pd.DataFrame:
-    """Return what models gain from the first occurrence of a segment, by where it stands, a row for each model.
-
-    ``gain`` (nats a token) with ``gain_low`` and ``gain_high``; ``first``, ``middle``, ``last``, the means of a
-    sixteenth of the places; ``p``, of no difference between places; Spearman's correlation of gain and profile over
-    sixteenths, for :data:`ROLLOUTS`, with intervals.
-    """
-    rows = {}
-    for name in kept:
-        model, _, part = name.rpartition(".")
-        if part != "copies":
-            continue
-        found = kept[name]
-        mean = found["gain_mean"].values
-        row = dict(zip(("gain", "gain_low", "gain_high"), found["overall"].sel(score="gain").values, strict=True))
-        row |= {"first": mean[0], "middle": mean[len(mean) // 2], "last": mean[-1]}
-        row["p"] = float(found["difference_p_value"].sel(score="gain"))
-        for profile, column in ROLLOUTS.items():
-            ranks = found["rank_correlation"].sel(profile_name=profile, score="gain").values
-            row |= dict(zip((column, f"{column}_low", f"{column}_high"), ranks, strict=True))
-        rows[model] = row
-    return pd.DataFrame(rows).T

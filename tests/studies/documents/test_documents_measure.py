@@ -1,5 +1,6 @@
 """What the study measures of a model, against the model itself without caches or hooks."""
 
+import re
 import sys
 from dataclasses import replace
 from functools import partial
@@ -118,10 +119,7 @@ def test_remedies_are_written_as_they_are_called(world):
         asked, documents = (prompt.text.count(x) for x in (f"Question: {ask.question}", ask.documents[0]))
         assert (asked, documents) == {"as it is": (1, 1), "question first and last": (2, 1), "twice": (2, 2)}[name]
     plain = measure.write_remedy(world.session.tokenizer, ask, measure.REMEDIES["as it is"])
-    assert (plain.text, plain.ids, plain.answer_ids) == (
-        world.prompts[0].text,
-        *[world.prompts[0].ids, world.prompts[0].answer_ids],
-    )
+    assert plain == world.prompts[0]
     first = measure.write_remedy(world.session.tokenizer, ask, measure.REMEDIES["question first and last"])
     assert first.text.index("Question:") < first.text.index("Document 1:")
 
@@ -134,12 +132,24 @@ def test_what_is_kept_of_all_and_gone_on_with(settings, tmp_path, monkeypatch):
     assert np.allclose(used["log_probability"], looked["log_probability"].sel(arm="competing"), atol=1e-4)
     assert ((used["source"] == np.arange(PLACES)) == (used["correct"] == 1)).all()
     remedies = measure.measure_remedies(settings, PLACES)
-    own = (
-        looked["log_probability"].sel(arm="competing").values[np.arange(2), remedies["asked"].values[:, 0].astype(int)]
-    )
+    asked = remedies["asked"].values[:, 0].astype(int)
+    own = looked["log_probability"].sel(arm="competing").values[np.arange(2), asked]
     assert np.allclose(remedies["log_probability"].sel(remedy="as it is")[:, 0], own, atol=1e-4)
     monkeypatch.setattr(measure, "read_shares", None)  # what is there is not read again
     assert measure.measure_used(settings, PLACES).identical(used)
+
+
+def test_an_answer_in_two_documents_is_deleted_with_both(settings, world, tmp_path, monkeypatch):
+    monkeypatch.setattr(measure, "data_folder", lambda: tmp_path)
+    found = measure.measure_exceptions(replace(settings, prompts=1), PLACES)
+    own, other = (f"{ask.begin} {ask.answer}" for ask in world.asks[:2])
+    text, encode = world.prompts[0].text.replace(other, own), partial(world.session.tokenizer, add_special_tokens=False)
+    ids = encode(text)["input_ids"]
+    _, answer = measure.give_answer(world.session.tokenizer, Reader(world.model), ids)
+    whole = log_probability(world.model, ids, answer)
+    for last, expected in ((1, found["twice"][0, 0]), (2, found["both"][0])):
+        left = encode(re.sub(rf"Document [1-{last}]: .*\n\n", "", text))["input_ids"]
+        assert log_probability(world.model, left, answer) - whole == pytest.approx(float(expected), abs=1e-4)
 
 
 def test_other_tools_say_what_each_document_gives(settings, tmp_path, monkeypatch):
