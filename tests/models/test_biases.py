@@ -324,7 +324,7 @@ def test_the_command_measures_a_network_that_a_design_describes(tmp_path, capsys
     assert results.attrs["position"] == "given" and json.loads(results.attrs["position_bias"]) == FOUR
     assert results.attrs["model"] == "body, given biases (untrained)"
     page = posbias.load(out).report(tmp_path / "r.html").read_text()
-    assert "--untrained body --position-bias design.yaml" in page and "<dt>position biases</dt>" in page
+    assert "<dt>position biases</dt>" in page
     same = posbias.open(untrained=tmp_path / "body", position_bias=FOUR).measure(prompts=2, length=16)
     assert (same.influence.values == posbias.load(out).influence.values).all()
     assert posbias.compare(same.rollout("b"), same.rollout("b")).wasserstein == 0
