@@ -25,6 +25,7 @@ from jaxtyping import Float
 from scipy.special import expit, logsumexp
 
 from posbias import errors
+from posbias.settings import MATRICES
 from posbias.comparison.fits import power_fit
 from posbias.measure.results import described_biases
 from posbias.rollout import masks
@@ -170,9 +171,11 @@ def advice(results: xr.Dataset, name: str) -> str:
         if (why := results.attrs.get(f"no_{quantity}")) is not None:
             return f"none of a model with {why}"
     asked, n = {*str(results.attrs.get("quantities")).split(",")}, int(results.attrs["length"])
-    if one.needs <= asked and int(results.attrs.get("kernel_size", n)) < n:
-        return f"needs --kernel-size {n}, for matrices of all tokens"
-    return f"needs --quantities with {_beyond_mixing(one)}"
+    size = f"--kernel-size {n}, for matrices of all tokens"
+    small = int(results.attrs.get("kernel_size", n)) < n and one.needs & MATRICES
+    if one.needs <= asked and small:
+        return f"needs {size}"
+    return f"needs --quantities with {_beyond_mixing(one)}" + (f", and {size}" if small else "")
 
 
 def _kept(results: xr.Dataset) -> set[str]:

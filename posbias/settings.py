@@ -38,6 +38,8 @@ QUANTITIES = {
 }
 """Name → meaning, in the order in which files name them."""
 ALWAYS = ("mixing", "influence")
+MATRICES = frozenset({"kernels", "branches", "contributions"})
+"""Quantities that are matrices of all pairs of tokens."""
 ALONE = ("influence",)
 """What can be measured of a model whose family has no row."""
 DEFAULT = ("mixing", "influence", "kernels", "content", "branches")

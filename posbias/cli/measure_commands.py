@@ -70,4 +70,4 @@ def measure(
         results = run.measure(settings, partial=partial, progress=True, bias=added)
         if run.find_rank()[0] == 0:
             write_results(output, results)
-            typer.echo(f"{output}: {Measurement(results)!r}")
+            typer.echo("\n".join([f"{output}: {Measurement(results)!r}", *run.without_matrices(settings)]))

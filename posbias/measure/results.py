@@ -71,8 +71,13 @@ VARIABLES: Variables = {
 }
 """Name → dimensions and meaning of what a file may hold, quantities with a file of their own aside."""
 
-LEAST = ("influence", "model", "revision", "dataset", "prompts", "rule", "length", "seed", "special_tokens")
+LEAST = (
+    "influence", "model", "revision", "architecture", "dataset", "prompts", "rule", "length", "dtype", "seed",
+    "special_tokens",
+)  # fmt: skip
 """What is read of every file, beside what it is asked for."""
+MIXING = ("lambda_frobenius", "lambda_token", "slopes")
+"""What is read of every file, too, unless influence alone was measured."""
 WIDE = ("rollout_own", "ladder_prompts")
 """Of which 32 bits are kept, as of matrices."""
 
@@ -112,7 +117,9 @@ def read_results(path: Path | str, *, summaries: bool = False) -> xr.Dataset:
     results = load_layout(Path(path), "posbias_schema", SCHEMA, "a measurement")
     if "summary" in results.attrs and not summaries:
         raise errors.invalid(str(path), "a complete measurement", "the summary of one")
-    if missing := [name for name in LEAST if name not in {*results, *results.attrs}]:
+    mixing = "mixing" in str(results.attrs.get("quantities", "mixing"))
+    wanted = (*LEAST, *(MIXING[:1] if "summary" in results.attrs else MIXING) * mixing)
+    if missing := [name for name in wanted if name not in {*results, *results.attrs}]:
         raise errors.invalid(str(path), "a complete measurement", f"none of {', '.join(missing)}")
     check_sizes(Path(path), results)
     return results

@@ -31,7 +31,7 @@ from posbias.models.biases import added_biases, fitting_biases
 from posbias.models.description import description_text
 from posbias.models.families import family_of
 from posbias.models.weights import is_out_of_memory, memory_available, out_of_memory
-from posbias.settings import Settings
+from posbias.settings import MATRICES, Settings
 
 Sums = Callable[[], Mapping[str, Tensor]]
 """What gives all that is added up so far, by name."""
@@ -187,4 +187,13 @@ def estimate(settings: Settings) -> str:
         f"memory: weights of {weights / 2**30:.1f} GiB on {place}; {memory_available(place) / 2**30:.1f} GiB are left",
         f"disk: about {size / 2**20:.1f} MiB for the result",
         f"time: about {whole}, from one prompt of {session.prompts.lengths[0]} tokens",
+        *without_matrices(settings),
     ))  # fmt: skip
+
+
+def without_matrices(settings: Settings) -> list[str]:
+    """Return a line that says so where matrices are asked for, of prompts that are too long to keep them."""
+    n, most = settings.length, settings.kernel_size
+    if n <= most or not MATRICES & {*settings.quantities}:
+        return []
+    return [f"no matrices ({', '.join(sorted(MATRICES & {*settings.quantities}))}): {n} tokens, --kernel-size {most}"]

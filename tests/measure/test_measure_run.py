@@ -108,15 +108,20 @@ def test_of_long_prompts_no_matrices_are_kept(place, tmp_path, capsys):
     assert "kernel_size: expected 16 or more, all tokens, for matrices of each head, received 15" in said
     asked = "kernels,content,branches,ladder,contributions"
     for file, size in ((whole, 16), (long, 15)):
-        assert status(capsys, arguments(place, file, "-q", asked, kernel_size=size))[0] == 0
+        code, out, _ = status(capsys, arguments(place, file, "-q", asked, kernel_size=size))
+        assert code == 0 and ("no matrices (branches, contributions, kernels): 16 tokens" in out) == (size == 15)
     full, part = read_results(whole), read_results(long)
     assert {*full} - {*part} >= {"attention", "step_gain", "contributions"} and "query" not in part.sizes
     lost = {"measured-attention", "head-gains-squared", "head-gains-added", "contributions"}
     assert {*available(full)} - {*available(part)} == lost
     for variant in available(part):
         assert np.allclose(predict(part, variant), predict(full, variant), rtol=1e-6), variant
-    with pytest.raises(ValueError, match="received contributions: needs --kernel-size 16, for matrices of all tokens"):
-        predict(part, "contributions")
+    for missing, words in (
+        (part, ""),
+        (part.assign_attrs(quantities="mixing"), "--quantities with contributions, and "),
+    ):
+        with pytest.raises(ValueError, match=f"needs {words}--kernel-size 16, for matrices of all tokens"):
+            predict(missing, "contributions")
 
 
 # Faults.

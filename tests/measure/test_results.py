@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import xarray as xr
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
@@ -160,6 +161,11 @@ def test_what_is_no_measurement_is_refused(files, tmp_path):
         (results.assign_attrs(posbias_schema=99), "expected a measurement of layout 1, received layout 99"),
         (results.drop_attrs(deep=False), "received no layout number"),
         (results.drop_vars("influence"), "expected a complete measurement, received none of influence"),
+        (results.drop_vars("lambda_frobenius"), "received none of lambda_frobenius"),
+        (
+            xr.Dataset(results.data_vars, attrs={k: v for k, v in results.attrs.items() if k != "dtype"}),
+            "none of dtype",
+        ),
     ):
         change.to_netcdf(bad, engine="h5netcdf")
         with pytest.raises(ValueError, match=words):
