@@ -25,7 +25,6 @@ from jaxtyping import Float
 from scipy.special import expit, logsumexp
 
 from posbias import errors
-from posbias.settings import MATRICES
 from posbias.comparison.fits import power_fit
 from posbias.measure.results import described_biases
 from posbias.rollout import masks
@@ -35,6 +34,7 @@ from posbias.rollout.logits import content_logits, position_logits
 from posbias.rollout.masks import Mask
 from posbias.rollout.structured import kernels_of_biases, structured_kernels
 from posbias.rollout.untrained import aligned_profile, untrained_profile
+from posbias.settings import MATRICES
 
 Prediction = Float[np.ndarray, "n"]
 Norm = Literal["frobenius", "token"]
