@@ -38,7 +38,7 @@ BUDGETS = {
     "posbias/lookup": (1048, "800 were planned: a user's rows, three tasks, three arms, a figure, few rows not misled"),
     "posbias/models": (2200, "1,500 were planned: GGUF, models in memory and drawn ones, codes, biases, a row tried"),
     "posbias/measure": (3697, "2,800 were planned: the front door (730), texts, whole prompts, 16 bits are here"),
-    "posbias/cli": (752, "600 are planned: a ceiling until then; dry runs with a bar, lookups that go on, a figure"),
+    "posbias/cli": (755, "600 are planned: a ceiling until then; dry runs with a bar, lookups that go on, a figure"),
     "posbias": (13740, "11,000 were planned: what a cut would cost whom is with each package"),
     "studies": (15226, "16,000 are planned: a ceiling until then; use, other tools, rivals, any models, sizes"),
     "bookkit": (2466, "2,400 are planned; figures in words came from posbias; the explorer's documents, one PDF"),

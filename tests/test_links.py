@@ -183,5 +183,6 @@ def test_the_readme_has_the_accuracies_of_the_chapter_documents():
     right = [round(of * float(x)) for x in kept["documents_by_place"].strip("'").split()]
     assert f"right for {right[0]} of the {of} questions whose document is first" in prose
     inner = sorted(right[1:-1])
+    assert inner[-1] <= of / 4, "as the twelve claims say"
     assert f"{right[-1]} of those whose document is last, and {inner[0]} to {inner[-1]} at a place in between" in prose
     assert f"at least {round(of * float(kept['documents_others_least']))} of {of} at every place" in prose

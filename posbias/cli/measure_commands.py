@@ -70,4 +70,6 @@ def measure(
         results = run.measure(settings, partial=partial, progress=True, bias=added)
         if run.find_rank()[0] == 0:
             write_results(output, results)
-            typer.echo("\n".join([f"{output}: {Measurement(results)!r}", *run.without_matrices(settings)]))
+            asked = str(results.attrs["quantities"]).split(",")
+            left = run.note_matrices(asked, settings.length, settings.kernel_size)
+            typer.echo("\n".join([f"{output}: {Measurement(results)!r}", *left]))

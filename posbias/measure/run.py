@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -187,13 +187,11 @@ def estimate(settings: Settings) -> str:
         f"memory: weights of {weights / 2**30:.1f} GiB on {place}; {memory_available(place) / 2**30:.1f} GiB are left",
         f"disk: about {size / 2**20:.1f} MiB for the result",
         f"time: about {whole}, from one prompt of {session.prompts.lengths[0]} tokens",
-        *without_matrices(settings),
+        *note_matrices(session.quantities, settings.length, settings.kernel_size),
     ))  # fmt: skip
 
 
-def without_matrices(settings: Settings) -> list[str]:
+def note_matrices(quantities: Iterable[str], n: int, most: int) -> list[str]:
     """Return a line that says so where matrices are asked for, of prompts that are too long to keep them."""
-    n, most = settings.length, settings.kernel_size
-    if n <= most or not MATRICES & {*settings.quantities}:
-        return []
-    return [f"no matrices ({', '.join(sorted(MATRICES & {*settings.quantities}))}): {n} tokens, --kernel-size {most}"]
+    asked = sorted(MATRICES & {*quantities}) if n > most else []
+    return [f"no matrices ({', '.join(asked)}): {n} tokens, --kernel-size {most}"] if asked else []

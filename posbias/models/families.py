@@ -399,7 +399,7 @@ def check_family(fields: Mapping[str, Any], *, row: bool = True) -> None:
         return
     encodes = name in auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES and not fields.get("is_decoder")
     encodes |= bool(fields.get("is_encoder_decoder", name in auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES))
-    known = name in {*auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, *left_out()}
+    known = name in {*auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, *find_left_out()}
     if (encodes or not known) and "AutoModelForCausalLM" not in (fields.get("auto_map") or {}):  # code of its own
         expected = "a causal language model that transformers knows, no encoder"
         raise errors.invalid("architecture", expected, name[:60])
@@ -431,7 +431,7 @@ def family_of(config: Any) -> Family:
     return FAMILIES[config.model_type]
 
 
-def left_out() -> dict[str, str]:
+def find_left_out() -> dict[str, str]:
     """Return the classes of causal models that transformers lists by architecture elsewhere, as Mistral 4's."""
     from transformers.models.auto import modeling_auto
 
@@ -449,6 +449,6 @@ def causal_class(config: Any) -> Any:
     """
     import transformers
 
-    if (name := left_out().get(config.model_type)) is not None:
+    if (name := find_left_out().get(config.model_type)) is not None:
         transformers.AutoModelForCausalLM.register(type(config), getattr(transformers, name), exist_ok=True)
     return transformers.AutoModelForCausalLM
