@@ -22,12 +22,12 @@ VERDICTS: tuple[Verdict | Literal["open"], ...] = (*get_args(Verdict), "open")
 
 PLAIN = {
     **dict.fromkeys(("proved", "reproduced", "consistent"), "holds"),
-    **dict.fromkeys(("not refuted", "vacuous", "undecided"), "checked too weakly"),
+    **dict.fromkeys(("not refuted", "vacuous", "undecided"), "open"),
     "contradicted in part": "holds in part",
     "contradicted": "fails",
     "open": "not checked",
 }
-"""The plain words for a verdict."""
+"""What a verdict counts as."""
 
 ORIGINS = {
     "RA": "Herasimchyk et al.",
@@ -128,7 +128,7 @@ class Status:
 
     @property
     def standing(self) -> str:
-        """The verdict in plain words, one of :data:`PLAIN`."""
+        """What the verdict counts as, one of :data:`PLAIN`."""
         return PLAIN[self.verdict]
 
     @property
@@ -217,9 +217,10 @@ def overall(verdicts: Collection[str]) -> str:
 
 
 def headlines_markdown(table: Sequence[Status], titles: Mapping[str, str], glued: Mapping[str, Any]) -> str:
-    """Return the claims of ``headlines.csv``: verdict, claim, what was seen (with glued numbers) and where.
+    """Return the claims of ``headlines.csv``: verdict, claim, what was seen (with glued numbers), margin and where.
 
-    A head is about the parts that it names, or about its whole row; a dagger marks a threshold set after the run.
+    A head is about the parts that it names, or about its whole row; a dagger marks a threshold set after the run. The
+    margin of a claim that things do not differ is an interval or a tolerance.
     """
     lines = []
     for head in csv.DictReader(files("bookkit").joinpath("headlines.csv").read_text(encoding="utf-8").splitlines()):
@@ -230,7 +231,8 @@ def headlines_markdown(table: Sequence[Status], titles: Mapping[str, str], glued
         verdict = _jump(head["row"], worst.part, overall([x.verdict for x in own]).capitalize())
         stems = dict.fromkeys(record.chapter for x in own for record in x.records) or own[0].row.chapters
         said = f"{_literal(head['headline'])}<br>*Seen:* {_literal(head['seen'].format_map(glued))}"
-        lines.append(f"1. **{verdict}**{mark}. *Claim:* {said} ({_links(stems, titles)})")
+        margin = f"<br>*Margin:* {_literal(head['margin'].format_map(glued))}" if head["margin"] else ""
+        lines.append(f"1. **{verdict}**{mark}. *Claim:* {said}{margin} ({_links(stems, titles)})")
     return "\n".join(lines)
 
 
