@@ -126,8 +126,14 @@ class Reader:
         """Return each token's share of influence, and the target's value."""
         following = np.array(self.target.tokens[:-1], dtype=np.int64)
         ids = torch.from_numpy(np.concatenate([self.prompt.ids, following]))[None]
+        alone = replace(self.target, against=None)
+
+        def value(logits: torch.Tensor) -> torch.Tensor:
+            self.told = alone.log_value(logits.detach())
+            return self.target.value(logits)
+
         with told(1, "gradient", "influence", shown=self.progress) as bar:
-            found = self.instrument.measure(ids, None, None, self.target.value, len(self.target.tokens))
+            found = self.instrument.measure(ids, None, None, value, len(self.target.tokens))
             bar.update()
         size = found.influence[0].numpy()[: len(self.prompt.ids)]
         if not size.any():
@@ -153,9 +159,9 @@ class Reader:
 
     @cached_property
     def reader(self) -> CacheReader:
-        """What reads the prompt again, from where it differs from what was read last."""
-        rows = [self.prompt.ids[left].tolist() for left in self.left[:2] if len(left) > 1]
-        return open_reader(self.instrument.model, [(row, self.target.tokens) for row in rows])
+        """What reads the prompt again, from where it differs from what was read last, as the gradient's pass did."""
+        rows = [self.prompt.ids[left].tolist() for left in self.left[1::-1] if len(left) > 1]
+        return open_reader(self.instrument.model, [(row, self.target.tokens) for row in rows], told=self.told)
 
     def answer(self) -> tuple[str | None, bool | None]:
         """Return what the model itself answers, and whether that begins with the answer given; None if none was."""

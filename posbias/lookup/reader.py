@@ -69,15 +69,21 @@ class Reader:
         return tokens
 
 
-def open_reader(model: Any, trial: Sequence[tuple[Sequence[int], Sequence[int]]], shared: bool = True) -> Reader:
-    """Return a reader that reads beginnings once, if the last prompt of a ``trial`` comes out as if read whole."""
+def open_reader(
+    model: Any, trial: Sequence[tuple[Sequence[int], Sequence[int]]], shared: bool = True, told: float | None = None
+) -> Reader:
+    """Return a reader that reads beginnings once, if the last answer of a ``trial`` comes out as if read whole.
+
+    ``told`` is that answer's log-probability where its prompt was read whole before.
+    """
+    whole = Reader(model, shared=False)
     if shared:
-        one, whole = Reader(model), Reader(model, shared=False)
+        one = Reader(model)
         most = TOLERANCE if next(model.parameters()).dtype.itemsize >= 4 else HALF
         try:
-            told = [one.answer(*x)[0] for x in trial]
-            if abs(told[-1] - whole.answer(*trial[-1])[0]) <= most:
+            found = [one.answer(*x)[0] for x in trial][-1]
+            if abs(found - (whole.answer(*trial[-1])[0] if told is None else told)) <= most:
                 return one
         except Exception:  # caches that cannot be cut say so in many ways
             pass
-    return Reader(model, shared=False)
+    return whole

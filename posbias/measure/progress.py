@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from typing import Any
 
 from tqdm import tqdm
 
 EVERY = 4.0
-"""Seconds after which there is a sign of life; in a log, what is quicker says nothing."""
+"""Seconds without a sign of life of any bar after which there is one; in a log, what is quicker says nothing."""
 
 
 class Progress(tqdm):
     """A bar of tqdm whose updates may carry a note, such as a loss."""
+
+    shown = time.monotonic()
+    """When any bar was last shown: many short tasks in a row are not silent together."""
 
     def __init__(self, **options: Any) -> None:
         self.ended = threading.Event()
@@ -23,8 +27,13 @@ class Progress(tqdm):
 
     def _beat(self) -> None:
         """Show the bar again and again, also while a single step takes long, such as loading."""
-        while not self.ended.wait(EVERY):
+        while not self.ended.wait(max(EVERY / 8, Progress.shown + EVERY - time.monotonic())):
             self.refresh()
+
+    def display(self, *args: Any, **kwargs: Any) -> Any:
+        """Show the bar."""
+        Progress.shown = time.monotonic()
+        return super().display(*args, **kwargs)
 
     def close(self) -> None:
         """End the signs of life with the bar."""

@@ -196,7 +196,7 @@ def measure_others(settings: Settings, places: int = 8) -> xr.Dataset:
             given, answer = give_answer(tokenizer, reader, prompt.ids)
             n, cut = len(prompt.ids), cut_documents(tokenizer, prompt, ask)
             value = answer_value(answer)
-            ids = torch.tensor([[*prompt.ids, *answer[:-1]]])
+            ids = torch.tensor([[*prompt.ids, *answer[:-1]]], device=model.device)
             nothing = ids.clone()
             nothing[:, np.flatnonzero((cut > 0) & (cut <= places))] = tokenizer.pad_token_id or 0
 
@@ -206,9 +206,9 @@ def measure_others(settings: Settings, places: int = 8) -> xr.Dataset:
             integrated = LayerIntegratedGradients(told, model.get_input_embeddings())
             how = {"n_steps": STEPS, "internal_batch_size": 1, "return_convergence_delta": True}
             parts, delta = integrated.attribute(ids, nothing, **how)
-            signed = parts[0, :n].sum(-1).double().numpy()
+            signed = parts[0, :n].sum(-1).double().cpu().numpy()
             out = attending.attribute(prompt.text, prompt.text + tokenizer.decode(answer), show_progress=False)
-            attended = out[0].aggregate().target_attributions.nansum(1)[:n].double().numpy()
+            attended = out[0].aggregate().target_attributions.nansum(1)[:n].double().cpu().numpy()
             for way, values in zip(OTHERS, (np.abs(signed), signed, attended), strict=True):
                 row[way].append(by_segment(values, cut)[1 : places + 1])
             row["missing"].append(float(delta[0]))

@@ -22,6 +22,7 @@ from posbias.explain.prompt import without_label
 from posbias.explain.shares import without_position
 from posbias.explain.words import answer
 from posbias.lookup.reader import Reader as CacheReader
+from posbias.lookup.reader import open_reader
 from posbias.measure.measurement import Measurement
 from posbias.predict import predict
 
@@ -112,6 +113,22 @@ def test_influence_and_deletions_are_those_of_the_model(place, name, case):
     assert np.allclose(found.segments["removed"], [kept(segment != k) - whole for k in (1, 2, 3, 4)], atol=1e-4)
     assert (found.segments["low"] <= found.segments["without_position"]).all()
     assert (found.segments["high"] >= found.segments["without_position"]).all()
+
+
+@pytest.mark.parametrize("target", [{}, {"target": ONE, "against": OTHER, "of": "logit"}, {"answer": ANSWER}])
+def test_beginnings_are_read_once_if_that_says_what_the_gradients_pass_did(place, monkeypatch, target):
+    readers = []
+
+    def opened(*args, told):
+        readers.append((told, open_reader(*args, told=told), open_reader(*args, told=told + 0.01).shared))
+        return readers[-1][1]
+
+    monkeypatch.setattr("posbias.explain.measure.open_reader", opened)
+    found = explained(place, **target)
+    told, reader, other = readers[0]
+    assert reader.shared and not other, "another number than the gradient's: each prompt is read whole"
+    if "answer" in target:
+        assert told == pytest.approx(found.value)
 
 
 def test_a_profile_divided_by_itself_is_even(place):

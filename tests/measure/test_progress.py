@@ -21,6 +21,12 @@ def test_a_short_run_says_nothing_in_a_log_and_a_longer_one_tells(capsys, monkey
     with progress(1, "model", "loading"):
         time.sleep(0.2)
     assert capsys.readouterr().err.count("loading") > 2, "a sign of life though no step has ended"
+    monkeypatch.setattr(module, "EVERY", 0.3)
+    for _ in range(4):
+        with progress(1, "step", "one of many"):
+            time.sleep(0.2)
+    assert 1 <= capsys.readouterr().err.count("\rone of many") <= 3, "short steps in a row are not silent together"
+    monkeypatch.setattr(module, "EVERY", 0.01)
     with progress(3, "prompts", "measuring", done=1) as bar:
         time.sleep(0.02)
         bar.update(1, "loss 0.5")
