@@ -118,7 +118,8 @@ FLAGS = (
 @pytest.fixture(scope="session")
 def driver():
     """Return a browser without a network, the same for all tests of a process."""
-    webdriver = pytest.importorskip("selenium.webdriver")
+    from selenium import webdriver
+
     binary = next((path for name in BROWSERS if (path := shutil.which(name))), None)
     service = shutil.which("chromedriver")
     if binary is None or service is None:
@@ -163,12 +164,3 @@ def html():
 def pages(folder):
     """List the pages of the built book, scripts' own folders left out."""
     return sorted(p for p in folder.rglob("*.html") if p.relative_to(folder).parts[0] not in ("_static", "_sources"))
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report(collector):
-    """Let a test file that cannot be imported be an error: the option for doctests would make it a skip."""
-    report = yield
-    if report.skipped and collector.path.name.startswith("test_") and "unable to import" in str(report.longrepr):
-        report.outcome = "failed"
-    return report

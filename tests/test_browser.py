@@ -3,8 +3,6 @@
 import pytest
 from conftest import pages, resize, served
 
-pytest.importorskip("selenium.webdriver")
-
 SETTLED = """
 const done = arguments[arguments.length - 1];
 for (const img of document.images) img.loading = "eager";

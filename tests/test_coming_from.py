@@ -6,11 +6,10 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
+import transformers
 from conftest import ROOT
 
 from posbias import shipped
-
-transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 
 BLOCKS = re.findall(r"^```python\n(.*?)^```", (ROOT / "book" / "coming_from.md").read_text("utf-8"), re.M | re.S)
 SETUP, *EXAMPLES = BLOCKS

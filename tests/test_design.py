@@ -5,10 +5,6 @@ import json
 import numpy as np
 import pytest
 import yaml
-
-torch = pytest.importorskip("torch", reason="torch is not installed")
-pytest.importorskip("transformers", reason="transformers is not installed")
-
 from conftest import command
 from measuring import save, write_documents
 

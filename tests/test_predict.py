@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-
-xr = pytest.importorskip("xarray", reason="xarray is not installed")
+import xarray as xr
 
 from posbias import predict
 from posbias.measure.measurement import Measurement

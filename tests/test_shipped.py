@@ -6,10 +6,6 @@ from dataclasses import asdict
 
 import numpy as np
 import pytest
-
-pytest.importorskip("torch", reason="torch is not installed")
-pytest.importorskip("transformers", reason="transformers is not installed")
-
 import torch
 from transformers import AutoModelForCausalLM
 

@@ -9,6 +9,10 @@ from html import unescape
 import numpy as np
 import pytest
 from conftest import ROOT, pages, resize
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from bookkit.explorer import (
     DATA,
@@ -29,12 +33,6 @@ from posbias.rollout.structured import biased_kernels, structured_kernels
 from posbias.rollout.untrained import untrained_profile
 from studies.published import numbers
 from studies.results import load
-
-pytest.importorskip("selenium.webdriver")
-from selenium.webdriver.common.action_chains import ActionChains
-from selenium.webdriver.common.by import By
-from selenium.webdriver.common.keys import Keys
-from selenium.webdriver.support.ui import Select, WebDriverWait
 
 ASSETS = ROOT / DATA.parent
 

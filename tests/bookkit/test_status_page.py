@@ -6,6 +6,8 @@ from collections import Counter
 import pytest
 from bs4 import BeautifulSoup
 from conftest import ROOT, served
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.wait import WebDriverWait
 
 from bookkit.ledger import anchor, status_table
 from bookkit.records import read_records
@@ -41,8 +43,7 @@ def test_records_lead_to_their_lines(html):
 
 
 def test_the_list_is_filtered_by_keyboard(driver, html, lines):
-    keys = pytest.importorskip("selenium.webdriver.common.keys").Keys
-    wait = pytest.importorskip("selenium.webdriver.support.wait").WebDriverWait(driver, 30)
+    wait = WebDriverWait(driver, 30)
 
     parts = Counter(s.row.row for s in lines)
 
@@ -63,7 +64,7 @@ def test_the_list_is_filtered_by_keyboard(driver, html, lines):
         source, verdict = driver.find_elements("css selector", ".verdict-choices select")
         source.send_keys("W")
         assert shown() == {anchor(s.row.row, s.part) for s in lines if s.origin == "WU"}
-        source.send_keys(keys.TAB)
+        source.send_keys(Keys.TAB)
         driver.switch_to.active_element.send_keys("v")
         chosen = [s for s in lines if s.origin == "WU" and s.verdict == "vacuous"]
         assert shown() == {anchor(s.row.row, s.part) for s in chosen} != set()

@@ -12,18 +12,14 @@ import os
 import shlex
 from functools import cache
 
+import h5py
 import numpy as np
 import pytest
 import typer.main
-import yaml
-from rollout_config import changed
-
-pytest.importorskip("torch", reason="torch is not installed")
-pytest.importorskip("transformers", reason="transformers is not installed")
-h5py = pytest.importorskip("h5py", reason="h5py is not installed")
-
 import xarray as xr
+import yaml
 from measuring import save, write_documents
+from rollout_config import changed
 
 import posbias
 from posbias import cli
@@ -519,7 +515,7 @@ def write_models(root):
 
 def write_corpora(root):
     """Write files and folders that are no documents, beside one that is."""
-    pa = pytest.importorskip("pyarrow")
+    import pyarrow as pa
     from pyarrow import parquet
 
     write_documents(root / "d.jsonl", [40] * 12)

@@ -9,7 +9,9 @@ import sys
 from importlib import import_module
 from unittest import mock
 
+import matplotlib.pyplot as plt
 import pytest
+import transformers
 import typer
 from conftest import ROOT
 
@@ -18,10 +20,6 @@ from bookkit.commands import split_pairs
 from bookkit.runner import parse_parameters
 from posbias import cli, shipped
 from posbias.models import check
-
-torch = pytest.importorskip("torch", reason="torch is not installed")
-transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-plt = pytest.importorskip("matplotlib.pyplot", reason="matplotlib is not installed")
 
 PAGES = ("README.md", "book/your_model.md")
 """Pages for users: their Python runs too."""

@@ -1,9 +1,6 @@
 """Samples of prompts: whole units drawn again."""
 
 import numpy as np
-import pytest
-
-pytest.importorskip("pandas", reason="pandas is not installed")
 
 from posbias.comparison.samples import Sample
 

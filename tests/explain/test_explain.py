@@ -7,9 +7,6 @@ from html.parser import HTMLParser
 import numpy as np
 import pandas as pd
 import pytest
-
-pytest.importorskip("torch", reason="torch is not installed")
-
 import torch
 from lookup_worlds import TEMPLATE
 from measuring import LLAMA, WORDS, refused, save, status, text, write_documents

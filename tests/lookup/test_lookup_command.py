@@ -7,12 +7,8 @@ from contextlib import contextmanager
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 import xarray as xr
-
-torch = pytest.importorskip("torch", reason="torch is not installed")
-pytest.importorskip("transformers", reason="transformers is not installed")
-pytest.importorskip("xarray", reason="xarray is not installed")
-
 from lookup_worlds import TEMPLATE, byte_tokenizer, save_network
 from measuring import WORDS, refused, save, status
 from transformers import AutoModelForCausalLM, AutoTokenizer

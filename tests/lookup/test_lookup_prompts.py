@@ -6,9 +6,6 @@ import re
 import numpy as np
 import pytest
 import xarray as xr
-
-pytest.importorskip("transformers", reason="transformers is not installed")
-
 from lookup_worlds import byte_tokenizer
 from measuring import write_documents
 

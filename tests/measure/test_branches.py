@@ -2,11 +2,8 @@
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch", reason="torch is not installed")
-transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-pytest.importorskip("xarray", reason="xarray is not installed")
-
+import torch
+import transformers
 from measuring import CONFIGS, VARIED, make, settings
 
 from posbias.comparison.distances import normalised_wasserstein

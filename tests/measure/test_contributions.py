@@ -2,10 +2,7 @@
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch", reason="torch is not installed")
-pytest.importorskip("transformers", reason="transformers is not installed")
-
+import torch
 from measuring import CONFIGS, N, make, prompts
 
 import posbias

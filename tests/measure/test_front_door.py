@@ -6,18 +6,13 @@ import shutil
 import subprocess
 import sys
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from conftest import ROOT
-
-import posbias
-
-torch = pytest.importorskip("torch", reason="torch is not installed")
-pytest.importorskip("transformers", reason="transformers is not installed")
-pytest.importorskip("xarray", reason="xarray is not installed")
-
 from measuring import save, write_documents
 
+import posbias
 from posbias.cli import main
 from posbias.measure.results import write_results
 from posbias.measure.summary import summarise
@@ -171,7 +166,6 @@ def test_the_report_by_command(measured, place, tmp_path, capsys):
 
 
 def test_the_plot_shows_what_was_measured_and_predicted(measured):
-    plt = pytest.importorskip("matplotlib.pyplot")
     ax = measured.plot()
     curves = {line.get_label(): line.get_ydata() for line in ax.lines}
     np.testing.assert_array_equal(curves["measured"], measured.influence)

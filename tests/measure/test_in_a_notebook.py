@@ -7,13 +7,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from conftest import command
+from measuring import save, write_documents
 
 import posbias
 from posbias import Profile
-
-pytest.importorskip("torch", reason="torch is not installed")
-
-from measuring import save, write_documents
 
 N, LENGTH = 4, 16
 

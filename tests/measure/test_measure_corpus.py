@@ -6,10 +6,6 @@ import json
 
 import numpy as np
 import pytest
-
-pytest.importorskip("torch", reason="torch is not installed")
-pytest.importorskip("transformers", reason="transformers is not installed")
-
 from measuring import save, text, write_documents
 from transformers import AutoTokenizer
 
@@ -48,7 +44,7 @@ def test_text_is_one_document_or_cut_at_separators(tmp_path):
 
 
 def test_a_folder_of_texts_and_a_parquet_file(tmp_path):
-    pa = pytest.importorskip("pyarrow")
+    import pyarrow as pa
     from pyarrow import parquet
 
     (tmp_path / "b.txt").write_text("second")
@@ -90,7 +86,9 @@ def test_a_long_document_of_long_words_is_still_long_enough(tmp_path, bare):
 
 
 def test_named_data_sets_are_streamed(monkeypatch, tokenizer):
-    datasets, asked = pytest.importorskip("datasets"), []
+    import datasets
+
+    asked = []
     rows = [{"text": text(20)}, {"text": text(2)}]
     monkeypatch.setattr(datasets, "load_dataset", lambda **options: asked.append(options) or iter(rows))
     for name in module.NAMED:

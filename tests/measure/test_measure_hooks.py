@@ -1,11 +1,8 @@
 """Hooks are attached in one place, and always taken off again."""
 
 import pytest
+import torch
 from conftest import ROOT
-
-torch = pytest.importorskip("torch", reason="torch is not installed")
-pytest.importorskip("transformers", reason="transformers is not installed")
-
 from measuring import make, prompts
 
 from posbias.measure.corpus import Corpus

@@ -4,10 +4,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch", reason="torch is not installed")
-pytest.importorskip("transformers", reason="transformers is not installed")
-
+import torch
 from measuring import CONFIGS, N, make, prompts, settings
 from torch.overrides import TorchFunctionMode
 

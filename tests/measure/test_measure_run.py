@@ -9,11 +9,7 @@ import sys
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch", reason="torch is not installed")
-pytest.importorskip("transformers", reason="transformers is not installed")
-pytest.importorskip("xarray", reason="xarray is not installed")
-
+import torch
 from measuring import EVERYTHING, WORDS, agree, arguments, launched, refused, save, status, write_documents
 from safetensors.torch import load_file, save_file
 

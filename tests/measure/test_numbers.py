@@ -8,13 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from measuring import CONFIGS, make
 
 import posbias
-
-torch = pytest.importorskip("torch", reason="torch is not installed")
-pytest.importorskip("transformers", reason="transformers is not installed")
-
-from measuring import CONFIGS, make
 
 NAMES = [name for name in CONFIGS if name != "gemma3"]  # whose decoder is gemma3_text
 FILE = Path(__file__).with_name("numbers.npz")

@@ -3,9 +3,6 @@
 import numpy as np
 import pytest
 
-pytest.importorskip("torch", reason="torch is not installed")
-pytest.importorskip("xarray", reason="xarray is not installed")
-
 from posbias.measure.corpus import document_units, known_units, prompt_units
 from posbias.shipped import held_out_documents, held_out_modules
 from studies.reference.measure import unit_groups

@@ -51,7 +51,6 @@ def test_no_is_said_at_once_in_one_line(tmp_path):
 
 
 def test_the_doors_have_the_same_words_and_defaults():
-    pytest.importorskip("torch", reason="torch is not installed")
     from inspect import signature
 
     import posbias

@@ -2,11 +2,7 @@
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch", reason="torch is not installed")
-pytest.importorskip("transformers", reason="transformers is not installed")
-xr = pytest.importorskip("xarray", reason="xarray is not installed")
-
+import xarray as xr
 from conftest import chapter_source
 from measuring import refused, save, write_documents
 

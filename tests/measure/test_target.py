@@ -3,9 +3,6 @@
 import json
 
 import pytest
-
-pytest.importorskip("torch", reason="torch is not installed")
-
 import torch
 from measuring import WORDS, save, write_documents
 

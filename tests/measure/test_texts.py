@@ -2,19 +2,14 @@
 
 import json
 
+import datasets
 import numpy as np
 import pandas as pd
 import pytest
-
-import posbias
-
-torch = pytest.importorskip("torch", reason="torch is not installed")
-pytest.importorskip("transformers", reason="transformers is not installed")
-datasets = pytest.importorskip("datasets", reason="datasets is not installed")
-
 from measuring import arguments, save, status, text
 from transformers import AutoTokenizer
 
+import posbias
 from posbias.measure.corpus import make_corpus, make_prompts
 from posbias.measure.traces import shares
 

@@ -5,11 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch", reason="torch is not installed")
-pytest.importorskip("transformers", reason="transformers is not installed")
-pytest.importorskip("xarray", reason="xarray is not installed")
-
+import torch
 import yaml
 from biased import FOUR, LAYERS, biased, by_layer, described, first_layer, heads, implementations, logits_of
 from conftest import command

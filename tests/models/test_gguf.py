@@ -2,6 +2,7 @@
 
 import shutil
 
+import gguf
 import numpy as np
 import pytest
 import torch
@@ -10,8 +11,6 @@ from measuring import WORDS, make, refused, save
 import posbias
 from posbias.models.gguf_file import find_gguf, quantisation_of, read_gguf
 from posbias.models.loading import Source
-
-gguf = pytest.importorskip("gguf")
 
 FAMILIES = {
     "bloom": "bloom", "falcon-rotary": "falcon", "gpt2": "gpt2", "llama": "llama", "mistral": "llama",

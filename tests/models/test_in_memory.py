@@ -4,15 +4,11 @@ import json
 
 import numpy as np
 import pytest
-
-import posbias
-
-torch = pytest.importorskip("torch", reason="torch is not installed")
-pytest.importorskip("transformers", reason="transformers is not installed")
-
+import torch
 from measuring import make, save, text
 from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer
 
+import posbias
 from posbias.models.loading import InMemory
 
 ASKED = {"texts": [text(20, seed) for seed in range(3)], "length": 12}
@@ -73,7 +69,8 @@ def test_a_directory_is_a_tokenizer_and_random_tokens_need_none(folder, network)
 
 
 def test_adapters_are_part_of_it(network, tokenizer):
-    peft = pytest.importorskip("peft", reason="peft is not installed")
+    import peft
+
     before = posbias.open(network, tokenizer=tokenizer).measure(**ASKED, quantities="influence")
     lora = peft.get_peft_model(network, peft.LoraConfig(target_modules=["q_proj", "v_proj"], init_lora_weights=False))
     found = posbias.open(lora, tokenizer=tokenizer).measure(**ASKED)

@@ -1,12 +1,9 @@
 """Models that accelerate spreads, with weights in memory or on disk for as long as no layer needs them."""
 
+import accelerate
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch", reason="torch is not installed")
-pytest.importorskip("transformers", reason="transformers is not installed")
-accelerate = pytest.importorskip("accelerate", reason="accelerate is not installed")
-
+import torch
 from measuring import EVERYTHING, VARIED, arguments, make, prompts, save, status, write_documents
 from torch import nn
 from transformers import AutoModelForCausalLM

@@ -5,11 +5,8 @@ import shutil
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch", reason="torch is not installed")
-transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-pytest.importorskip("xarray", reason="xarray is not installed")
-
+import torch
+import transformers
 from measuring import arguments, refused, save, settings, write_documents
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 

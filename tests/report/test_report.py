@@ -8,16 +8,11 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
+import xarray as xr
 from conftest import ROOT, command
-
-import posbias
-
-pytest.importorskip("torch", reason="torch is not installed")
-pytest.importorskip("transformers", reason="transformers is not installed")
-xr = pytest.importorskip("xarray", reason="xarray is not installed")
-
 from measuring import save, write_documents
 
+import posbias
 from posbias import cli
 from posbias.cli import report_commands
 from posbias.measure.measurement import Measurement

@@ -2,10 +2,6 @@
 
 import pandas as pd
 import pytest
-
-pytest.importorskip("selenium.webdriver")
-pytest.importorskip("torch", reason="torch is not installed")
-
 from conftest import ROOT, resize, served
 from test_browser import problems
 

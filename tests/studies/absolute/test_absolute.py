@@ -2,13 +2,28 @@
 
 import numpy as np
 import pytest
+import torch
+from measuring import N, make, prompts
 
+from posbias.measure.instrument import Instrument
+from studies.absolute.interventions import bidirectional, replaced_embeddings
 from studies.absolute.leakage import (
     explained,
     leakage,
     permutation_p_values,
     position_basis,
     sample_pairs,
+)
+from studies.absolute.measure import (
+    first_trajectory,
+    path_spread,
+    read_components,
+    read_heads,
+    read_pairs,
+)
+from studies.interventions import (
+    replaced_rope,
+    rotary_module,
 )
 
 RNG = np.random.default_rng(0)
@@ -73,23 +88,6 @@ def test_prompts_of_a_document_flip_together():
     assert (wrong <= 0.05).mean() > 0.5 and 0.01 < (right <= 0.05).mean() < 0.1
     assert abs(leakage(BASIS.both, y, units).variance.mean()) < 0.3 * leakage(BASIS.both, y).variance.mean()
 
-
-import torch
-from measuring import N, make, prompts
-
-from posbias.measure.instrument import Instrument
-from studies.absolute.interventions import bidirectional, replaced_embeddings
-from studies.absolute.measure import (
-    first_trajectory,
-    path_spread,
-    read_components,
-    read_heads,
-    read_pairs,
-)
-from studies.interventions import (
-    replaced_rope,
-    rotary_module,
-)
 
 PAIRS = sample_pairs(N, reach=5)
 

@@ -2,9 +2,7 @@
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch", reason="torch is not installed")
-
+import torch
 from measuring import N, make, prompts
 
 from posbias.measure.branches import output_weight

@@ -2,9 +2,6 @@
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch", reason="torch is not installed")
-
 from measuring import save, write_documents
 from scipy.stats import spearmanr
 

@@ -1,9 +1,7 @@
 """Networks among rivals: what is drawn, and what is counted as found."""
 
 import numpy as np
-import pytest
-
-torch = pytest.importorskip("torch", reason="torch is not installed")
+import torch
 
 from studies.lookup import rivals
 from studies.lookup.settings import Setting

@@ -144,7 +144,8 @@ def test_verification_finds_what_is_not_equal(tmp_path, monkeypatch, capsys, cha
 
 
 def test_a_curve_comes_back_from_its_figure(tmp_path):
-    pyplot = pytest.importorskip("matplotlib.pyplot")
+    from matplotlib import pyplot
+
     y = np.random.default_rng(0).normal(size=40) * 1e-3 + 5e-3
     with pyplot.style.context("default"):
         fig, ax = pyplot.subplots(figsize=(4, 3))

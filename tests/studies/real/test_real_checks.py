@@ -2,11 +2,8 @@
 
 import numpy as np
 import pytest
+import torch
 import xarray as xr
-
-torch = pytest.importorskip("torch", reason="torch is not installed")
-pytest.importorskip("transformers", reason="transformers is not installed")
-
 from measuring import N, make, prompts
 
 from studies.real.checks import (

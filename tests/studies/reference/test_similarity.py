@@ -2,10 +2,6 @@
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch", reason="torch is not installed")
-pytest.importorskip("transformers", reason="transformers is not installed")
-
 from measuring import make
 
 from posbias.measure.corpus import Corpus
