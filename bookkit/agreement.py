@@ -124,10 +124,7 @@ def outputs_disagreement(expected: Sequence[Mapping], received: Sequence[Mapping
 
 
 def _texts(outputs: Sequence[Mapping]) -> Iterator[tuple[str, str]]:
-    """Yield kind and text of all that an output says; neighbouring pieces of one stream are one text.
-
-    A picture with a description has its text compared, one without it is compared byte by byte.
-    """
+    """Yield kind and text of all that an output says; neighbouring pieces of one stream are one text."""
     for kind, group in groupby(outputs, key=lambda output: output.get("name") or ""):
         if kind:
             yield kind, "".join("".join(output["text"]) for output in group)
@@ -168,10 +165,7 @@ def _drawn_disagreement(expected: str, received: str, tolerance: Tolerance) -> s
 
 
 def cell_disagreements(expected: NotebookNode, received: NotebookNode) -> list[str]:
-    """Return one line for each cell whose outputs differ between two runs of one notebook.
-
-    Where the code is not the same, that is the one line.
-    """
+    """Return a line for each cell whose outputs differ between two runs of one notebook, or one for other code."""
     ours, theirs = _code_cells(expected), _code_cells(received)
     if [cell.source for cell in ours] != [cell.source for cell in theirs]:
         return ["other code than when it was committed: run the chapter first"]

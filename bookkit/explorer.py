@@ -34,10 +34,7 @@ REFERENCE = (
 
 
 def standalone_page(root: Path, folder: Path) -> Path:
-    """Write the explorer as a page of its own, as it stands in ``book/explorer.md``, and return its path.
-
-    ``folder`` gets ``book/explorer.html`` and ``_static/explorer``, as the built book has them.
-    """
+    """Write the explorer as a page of its own into a folder, as the built book has it, and return its path."""
     source = root / "book" / "explorer.md"
     body = "\n".join(re.findall(r"^```\{raw\} html\n(.*?)\n```$", source.read_text("utf-8"), re.MULTILINE | re.DOTALL))
     shutil.copytree(root / DATA.parent, folder / "_static" / "explorer", dirs_exist_ok=True)
@@ -128,10 +125,7 @@ def published_presets() -> Iterator[dict[str, Any]]:
 
 
 def measured_presets(root: Path) -> Iterator[dict[str, Any]]:
-    """Yield SmolLM2 on Wikipedia, then the reference models on the held-out text that comes with the package.
-
-    λ is read from Frobenius norms, as in the chapter on mixing, and content is the measured diagonal less the rest.
-    """
+    """Yield SmolLM2 on Wikipedia, then the reference models on the held-out text that comes with the package."""
     from studies import results
 
     of_all = {study: results.load(study, root / "results") for study in ("real", "models", "contributions", "ladder")}

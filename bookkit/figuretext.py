@@ -28,11 +28,7 @@ POINTS = 48
 
 
 def describe_when_shown() -> None:
-    """Let a notebook keep :func:`describe` as the plain text of a figure.
-
-    IPython asks a class for ``_repr_pretty_``; a printer registered with its formatter would be dropped when
-    matplotlib's inline backend starts.
-    """
+    """Let a notebook keep :func:`describe` as the plain text of a figure; a registered printer would be dropped."""
     setattr(Figure, "_repr_pretty_", lambda figure, printer, cycle: printer.text(describe(figure)))  # noqa: B010
 
 

@@ -14,10 +14,7 @@ ENOUGH = 0.5
 
 @dataclass(frozen=True)
 class PowerCheck:
-    """A check, run on what it should reject: in ``noticed`` of ``trials`` runs it failed, as it should.
-
-    ``against`` says what was broken and by how much: a hypothesis dropped, a wrong exponent, a null.
-    """
+    """A check, run on what it should reject: in ``noticed`` of ``trials`` runs it failed, as it should."""
 
     against: str
     noticed: int

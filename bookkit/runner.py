@@ -134,10 +134,7 @@ def parse_parameters(chapter: Chapter, given: Mapping[str, str]) -> dict[str, An
 
 
 def run_chapter(root: Path, stem: str) -> Outcome:
-    """Execute the chapter with its defaults and, if every cell ran, write it to ``notebooks/``.
-
-    Committed outputs that agree (:mod:`bookkit.agreement`) stay, and the file is written only if its bytes change.
-    """
+    """Execute the chapter with its defaults and write it to ``notebooks/`` if every cell ran and something changed."""
     chapter = find_chapter(root, stem)
     began = time.perf_counter()
     executed = _scratch(root) / f"{stem}.ipynb"
@@ -173,10 +170,7 @@ def run_chapter_to(
     *,
     environment: Mapping[str, str] | None = None,
 ) -> Outcome:
-    """Execute the chapter with ``parameters`` and write it to ``output``; the book itself is not touched.
-
-    ``environment`` holds variables to set over :data:`REPEATABLE`.
-    """
+    """Execute the chapter with ``parameters`` and write it to ``output``; the book itself is not touched."""
     chapter, output = find_chapter(root, stem), output.resolve()
     check_output(root, output)
     began = time.perf_counter()
@@ -201,10 +195,7 @@ def check_output(root: Path, output: Path) -> None:
 
 
 def run_book(root: Path, *, jobs: int = 1, echo: Callable[[str], None] = print) -> list[Outcome]:
-    """Execute every chapter, ``jobs`` at a time, those that read the others' records last; one line for each.
-
-    A chapter that fails is reported and keeps its committed notebook; the others continue.
-    """
+    """Execute every chapter, ``jobs`` at a time, those that read the others' records last; one line for each."""
     chapters = list_chapters(root)
     first = [chapter.stem for chapter in chapters if "records" not in chapter.needs]
     last = [chapter.stem for chapter in chapters if "records" in chapter.needs]

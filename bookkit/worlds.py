@@ -88,10 +88,7 @@ def known_worlds(names: Sequence[str], worlds: Mapping[str, object]) -> Sequence
 
 
 def run_worlds(root: Path, worlds: Sequence[str], stems: Sequence[str], *, jobs: int = 1) -> Iterator[Report]:
-    """Run chapters in several worlds and compare with the committed notebooks, which stay as they are.
-
-    All worlds and all chapters are taken where none are named.
-    """
+    """Run chapters, by default all, in several worlds and compare with the committed notebooks, which stay."""
     chapters = [find_chapter(root, stem) for stem in stems] or list_chapters(root)
     calls = [(root, name, chapter.stem) for name in known_worlds(worlds, WORLDS) for chapter in chapters]
     return runner.run_all(_chapter_report, calls, jobs)

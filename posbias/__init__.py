@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from posbias.measure.model import open as open
     from posbias.plotting import plot as plot
     from posbias.rollout import masks, schedules
-    from posbias.rollout.influence import influence_by_hops, influence_history, influence_profile, rollout_matrix
+    from posbias.rollout.influence import influence_history, influence_profile, rollout_matrix
     from posbias.rollout.kernels import attention_kernel, mix_heads, residual_kernel
     from posbias.rollout.labelled import Profile
     from posbias.rollout.logits import alibi_slopes, content_logits, geometric_slopes, position_logits
@@ -60,7 +60,6 @@ __all__ = [  # without ``open``, which ``from posbias import *`` would put in th
     "content_logits",
     "dominates",
     "geometric_slopes",
-    "influence_by_hops",
     "influence_history",
     "influence_profile",
     "is_monotone",
@@ -88,7 +87,7 @@ _NAMES = {
     "measure.model": ("open",),
     "measure.measurement": ("load",),
     "plotting": ("plot",),
-    "rollout.influence": ("influence_by_hops", "influence_history", "influence_profile", "rollout_matrix"),
+    "rollout.influence": ("influence_history", "influence_profile", "rollout_matrix"),
     "rollout.kernels": ("attention_kernel", "mix_heads", "residual_kernel"),
     "rollout.labelled": ("Profile",),
     "rollout.logits": ("alibi_slopes", "content_logits", "geometric_slopes", "position_logits"),

@@ -43,10 +43,7 @@ class MaskConfig(_Part):
 
 
 class AttentionConfig(_Part):
-    """Configure heads: ALiBi slopes > 0 as (1 or T) lists of (1 or H), weights, temperature > 0.
-
-    Beside a ``position_bias`` there are no slopes, and the temperature is 1.
-    """
+    """Configure heads: ALiBi slopes > 0 as (1 or T) lists of (1 or H), weights, temperature > 0."""
 
     num_heads: Count
     alibi_slopes: list[list[Positive]]

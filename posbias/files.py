@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
 from collections.abc import Iterator
@@ -45,10 +46,7 @@ def check_output(
 
 
 def check_partial(output: Path, *, resume: bool) -> Path:
-    """Return where partial sums go, beside a result and of each process for itself.
-
-    ValueError is raised if some are there and the run is not to go on from them.
-    """
+    """Return where partial sums of a process go, or raise ValueError if some are there from which not to go on."""
     rank = os.environ.get("RANK", "0")
     path = output.with_name(f"{output.name}.partial{'' if rank == '0' else rank}")
     if path.exists() and not resume:
@@ -78,6 +76,12 @@ def write_whole(path: Path, content: str | bytes) -> None:
     """Write ``content`` to a temporary file beside ``path`` and move it there: no half-written output."""
     with whole_file(path) as temporary:
         temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def digest(file: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def data_folder() -> Path:

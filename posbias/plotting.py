@@ -149,10 +149,7 @@ def plot_prediction(
     band: tuple[np.ndarray, np.ndarray] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw measured influence as a broad black curve, with predictions of it by label, and return the axes.
-
-    ``band`` is the interval of the measured profile, shaded; without ``ax`` there is a new figure in the book's style.
-    """
+    """Draw measured influence as a broad black curve, its interval, and predictions of it, and return the axes."""
     with plt.style.context(str(STYLE)):
         figure, axes = plt.subplots(figsize=(6.4, 4.4)) if ax is None else (None, ax)
         for k, (label, p) in enumerate(predictions.items()):

@@ -175,17 +175,13 @@ def advice(results: xr.Dataset, name: str) -> str:
     small = int(results.attrs.get("kernel_size", n)) < n and one.needs & MATRICES
     if one.needs <= asked and small:
         return f"needs {size}"
-    return f"needs --quantities with {_beyond_mixing(one)}" + (f", and {size}" if small else "")
+    beyond = ",".join(sorted(one.needs - {"influence", "mixing"}) or sorted(one.needs))
+    return f"needs --quantities with {beyond}" + (f", and {size}" if small else "")
 
 
 def _kept(results: xr.Dataset) -> set[str]:
     """Return what a summary has kept, by the names of files."""
     return {str(name) for name in results["variant"].values} if "rollout" in results else set()
-
-
-def _beyond_mixing(one: Predictor) -> str:
-    """Return the quantities that a predictor needs beside those that are always measured."""
-    return ",".join(sorted(one.needs - {"influence", "mixing"}) or sorted(one.needs))
 
 
 def _absent(results: xr.Dataset, one: Predictor) -> tuple[str, str]:

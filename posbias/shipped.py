@@ -8,7 +8,6 @@ of the folder that ``POSBIAS_DATA`` names.
 from __future__ import annotations
 
 import bz2
-import hashlib
 import json
 from collections.abc import Iterator
 from functools import cache
@@ -17,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from posbias import errors
-from posbias.files import data_folder
+from posbias.files import data_folder, digest
 
 FOLDER = Path(__file__).parent / "data" / "reference"
 CHECKOUT = Path(__file__).parents[1] / "studies" / "reference" / "models"
@@ -52,10 +51,7 @@ def shipped_names() -> list[str]:
 
 
 def reference_folder(name: str) -> Path:
-    """Return the folder of a reference model's files, unchecked, with its weights if they are in one.
-
-    FileNotFoundError if there is none.
-    """
+    """Return the folder of a reference model's files, unchecked, with its weights if they are in one."""
     places = (FOLDER, CHECKOUT, data_folder() / "reference")
     folders = [place / name for place in places if (place / name).is_dir()]
     if folders:
@@ -85,16 +81,11 @@ def model_folder(model: str) -> str:
 def _check(file: str, folder: Path) -> Path:
     """Return the path of a file in ``folder``; ValueError if its checksum is not the registry's."""
     path = folder / file
-    received = f"{_sha256(path)} of {path.stat().st_size:,} bytes" if path.is_file() else "no file"
+    received = f"sha256:{digest(path)} of {path.stat().st_size:,} bytes" if path.is_file() else "no file"
     if received.split()[0] != registry()[file]:
         remedy = "make models brings it" if folder == CHECKOUT else "install posbias again or restore it"
         raise errors.invalid(f"{path}: checksum", registry()[file], f"{received}; {remedy}")
     return path
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as stream:
-        return f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
 
 
 def held_out_documents() -> list[str]:

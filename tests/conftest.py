@@ -141,17 +141,6 @@ def resize(driver, width):
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
 
 
-@pytest.fixture
-def one_thread():
-    """Let torch compute on one thread, as a process with OMP_NUM_THREADS=1 does: the same bits."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture(scope="session")
 def html():
     """Return the folder of the built pages."""

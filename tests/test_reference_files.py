@@ -6,6 +6,7 @@ import re
 import pytest
 
 from posbias import shipped
+from posbias.files import digest
 
 FILES = {
     "one/config.json": b"{}",
@@ -38,8 +39,8 @@ def test_the_registry_is_that_of_the_files():
     """A line for each by name; what is not here keeps its line."""
     texts = [shipped.FOLDER / shipped.HELD_OUT, shipped.FOLDER / shipped.LONGER]
     files = [*texts, *shipped.FOLDER.glob("*/*"), *shipped.CHECKOUT.glob("*/*")]
-    here = {path.relative_to(path.parents[path not in texts]).as_posix(): shipped._sha256(path) for path in files}
-    lines = [f"{name} {digest}\n" for name, digest in sorted((shipped.registry() | here).items())]
+    here = {path.relative_to(path.parents[path not in texts]).as_posix(): f"sha256:{digest(path)}" for path in files}
+    lines = [f"{name} {sha}\n" for name, sha in sorted((shipped.registry() | here).items())]
     text = "".join(["# SHA-256 of the files of the reference models, and of the documents\n", *lines])
     assert text == shipped.REGISTRY.read_text(encoding="utf-8"), f"write this to {shipped.REGISTRY}:\n{text}"
     assert len(shipped.registry()) == 7 * len(shipped.reference_names()) + 2

@@ -22,7 +22,6 @@ from rollout_config import BASE
 from posbias import shipped
 
 pytestmark = pytest.mark.skipif(find_spec("pip") is None, reason="pip is not installed: the wheel cannot be built")
-needs_measure = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
 QUIETLY = ("--quiet", "--disable-pip-version-check", "--no-deps", "--no-index")
 INSIDE = "bloom-8"
 """The reference model in the wheel."""
@@ -184,7 +183,6 @@ def test_without_its_extra_a_command_names_it(install, elsewhere, words):
     assert "[measure]" in refused(install(), elsewhere, *words)
 
 
-@needs_measure
 def test_the_model_inside_is_measured(install, elsewhere):
     python = install("measure")
     options = ("-d", "builtin", "-N", "2", "-n", "32", "-o", "m.nc")

@@ -56,11 +56,7 @@ def about(
 
 
 def main(arguments: Sequence[str] | None = None, groups: Sequence[str] = GROUPS, name: str = "posbias") -> None:
-    """Run the command line ``name``; an error that the user can correct is one line on stderr and exit status 2.
-
-    A command raises ``ValueError`` or ``OSError`` with a message that says what was expected and what was received; it
-    never prints and exits by itself. ``NAME: …`` is written here and nowhere else. Ctrl-C ends with status 130.
-    """
+    """Run the command line ``name``; an error that the user can correct is one line on stderr and exit status 2."""
     try:
         status = make_app(groups, name)(args=arguments, prog_name=name, standalone_mode=False)
     except USAGE as error:

@@ -18,10 +18,7 @@ from posbias.rollout.masks import sliding_window
 
 
 class LayerSums:
-    """Sum one layer's attention and content logits over prompts, and carry each prompt's rollout through the layer.
-
-    Without ``matrices`` none are kept; quantities that are no matter of attention are passed over.
-    """
+    """Sum one layer's attention and content logits over prompts, and carry each prompt's rollout through the layer."""
 
     def __init__(
         self, H: int, n: int, device: torch.device, quantities: Collection[str], *, matrices: bool = True

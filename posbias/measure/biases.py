@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from posbias import errors
-from posbias.rollout.position_bias import KINDS, NoBias, position_bias
+from posbias.rollout.position_bias import KINDS, NoBias, layered_biases, position_bias
 
 FIELD = "bias"
 """What the option is called in messages."""
@@ -31,7 +31,7 @@ def read_bias(text: str) -> Any:
     """
     if text.endswith(SUFFIXES):
         return read_design(Path(text))
-    if text.startswith(("{", "[")):
+    if text.lstrip().startswith(("{", "[")):
         try:
             return json.loads(text)
         except (ValueError, RecursionError):
@@ -63,4 +63,7 @@ def read_design(file: Path) -> Any:
     if any(weight != max(row) for row in weights or [] for weight in row):
         received = "others; repeat a bias for each head that is to have it"
         raise errors.invalid(f"{file}: attention_config.head_weights", "equal weights, for a network", received)
-    return content["position_bias"]
+    description = content["position_bias"]
+    layers = len(description) if isinstance(description, list) else 1
+    layered_biases(description, layers, field=f"{file}: position_bias")  # raises
+    return description

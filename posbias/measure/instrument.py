@@ -58,10 +58,7 @@ class NotFinite(ValueError):
 
 
 class Instrument:
-    """Measure a decoder of a family with a row, with eager or fused attention, batch by batch.
-
-    The model is put into evaluation mode, and its parameters are taken out of differentiation.
-    """
+    """Measure a decoder of a family with a row, with eager or fused attention, batch by batch."""
 
     def __init__(self, model: nn.Module) -> None:
         config: Any = model.config

@@ -112,10 +112,7 @@ def given_weights(kernels: Float[Tensor, "H n n"]) -> Weights:
 
 
 class WeighedValues(torch.autograd.Function):
-    """Take averages of values with weights that are made when they are needed.
-
-    On the way back they are made once more, unless they take no more room than the values do.
-    """
+    """Take averages of values with weights that are made when they are needed, and once more on the way back."""
 
     @staticmethod
     def forward(ctx: Any, value: Float[Tensor, "B H n D"], weights: Weights) -> Float[Tensor, "B H n D"]:  # type: ignore[override]

@@ -37,10 +37,7 @@ RULE_WORDS = {"cut": ", {0.per_document} a document", "whole": ", positions are 
 
 
 class Session:
-    """Hold a model, its prompts and the instrument; what is wrong with one is raised when it is first asked for.
-
-    What is opened of the model is shared with a session ``like`` it, which has other prompts.
-    """
+    """Hold a model, its prompts and the instrument; a session ``like`` it shares the model and has other prompts."""
 
     def __init__(self, settings: Settings, like: Session | None = None) -> None:
         self.settings = settings
@@ -234,6 +231,7 @@ class Session:
         if "ladder" not in self.quantities:
             del kept["ladder_prompts"]
         kept = {name: value for name, value in kept.items() if value is not None}
+        tokenizer = source.find_tokenizer()
         return kept | {
             "model": source.name(),
             "revision": source.version(),
@@ -242,7 +240,7 @@ class Session:
             "rule": settings.rule + RULE_WORDS.get(settings.rule, "").format(settings),
             "dtype": self.precision,
             "device": settings.device_map or str(self.place.type),
-            "tokenizer": source.tokenizer_name(),
+            "tokenizer": "none" if tokenizer is None else last_part(tokenizer),
             "special_tokens": str(settings.special_tokens and not isinstance(self.tokenizer, Vocabulary)),
             "prompts_sha256": self.prompts.sha256,
             "quantities": ",".join(self.quantities),

@@ -57,10 +57,7 @@ def _as_position_bias(arguments: Arguments, logits: Tensor, adds: bool) -> Argum
 
 
 def _as_mask(arguments: Arguments, logits: Tensor, adds: bool) -> Arguments:
-    """Put logits where the mask allows, (B, H, queries, keys), or add them to what it carries there.
-
-    Fused attention may have no mask, which stands for a causal one.
-    """
+    """Put logits where the mask allows, (B, H, queries, keys), or add them to what it carries there."""
     mask, dtype = arguments.get("attention_mask"), arguments["hidden_states"].dtype
     queries, keys = logits.shape[-2:]
     if mask is None:
@@ -127,10 +124,7 @@ def bias_hooks(model: nn.Module, biases: Biases, *, adds: bool = False) -> list[
 
 
 class _Layer:
-    """The biases of a layer's heads: called before its attention works, returns other arguments for it.
-
-    Layers whose heads have the same biases share one.
-    """
+    """The biases of a layer's heads: called before its attention works, returns other arguments for it."""
 
     def __init__(self, biases: tuple[PositionBias, ...], config: Any, *, adds: bool = False) -> None:
         self.biases, self.config, self.adds = biases, config, adds
@@ -182,10 +176,7 @@ def _check_mask(allowed: Tensor | None, past: int, n: int, width: int | None) ->
 
 @contextmanager
 def added_biases(model: nn.Module, biases: Any) -> Iterator[None]:
-    """Add position biases to the logits of a model's heads until the block ends, however it ends.
-
-    Grouped-query heads are query heads.
-    """
+    """Add position biases to the logits of a model's query heads until the block ends, however it ends."""
     config: Any = text_config(model.config)
     with hooked(before=bias_hooks(model, fitting_biases(config, biases), adds=True)):
         yield

@@ -137,10 +137,7 @@ def layer_number(attention: nn.Module) -> int:
 
 
 def window(attention: nn.Module, config: Any) -> int | None:
-    """Return how many tokens, the query included, the layer may see; None if all of its past.
-
-    Where layers differ the configuration lists their kinds, or the attention module knows; 0 stands for none.
-    """
+    """Return how many tokens, the query included, the layer may see; None if all of its past."""
     config, t = text_config(config), layer_number(attention)
     kinds: Any = getattr(config, "layer_types", None) or getattr(config, "attention_layers", None)
     if kinds is not None and kinds[t] not in ("sliding_attention", "local"):

@@ -26,6 +26,7 @@ from transformers.utils import logging
 from transformers.utils.hub import cached_file, extract_commit_hash
 
 from posbias import errors
+from posbias.files import digest
 from posbias.models.biases import attach_biases
 from posbias.models.description import FIELD, biased_fields, biases_of
 from posbias.models.families import causal_class, check_family, longest_of, row_of, text_config
@@ -70,11 +71,7 @@ class Source(Opening):
         return last_part(self.model)
 
     def version(self) -> str:
-        """Return what tells this model from others of its name.
-
-        For a model in a directory a digest of its files, for one on the hub its commit. A tokenizer from elsewhere is
-        named after it in the same way.
-        """
+        """Return a digest of the model's files, or its commit on the hub; and of a tokenizer from elsewhere."""
         own = _version("model", self.model, self.revision)
         if self.tokenizer is None or self.tokenizer == self.model:
             return own
@@ -88,11 +85,6 @@ class Source(Opening):
     def find_tokenizer(self) -> str | None:
         """Return the directory or id of the tokenizer, None where there is none."""
         return self.tokenizer or self.model
-
-    def tokenizer_name(self) -> str:
-        """Return what the tokenizer is called in results."""
-        name = self.find_tokenizer()
-        return "none" if name is None else last_part(name)
 
     def load_tokenizer(self) -> Any:
         """Return the tokenizer; where there is none, the vocabulary, of which random tokens can be drawn.
@@ -111,10 +103,7 @@ class Source(Opening):
         return tokenizer
 
     def load_model(self, dtype: torch.dtype, device: str, device_map: str | None, attention: str = "eager") -> Any:
-        """Return the model with the position biases that it is given, on one device or spread by ``device_map``.
-
-        It is what its files say, or it is refused: see :func:`~posbias.models.weights.check_weights`.
-        """
+        """Return the model with the position biases that it is given, on one device or spread by ``device_map``."""
         where, config = f"model {self.model}", self.config()
         check_attention(config, attention)
         if device_map is None and getattr(config, "quantization_config", None) is None:
@@ -222,8 +211,8 @@ class Untrained(Source):
     def version(self) -> str:
         """Return a digest of the configuration, and the seed of the weights."""
         fields = {name: value for name, value in self.config().to_diff_dict().items() if name not in NO_SHAPE}
-        digest = hashlib.sha256(json.dumps(fields, sort_keys=True, default=str).encode()).hexdigest()
-        return f"config-{digest[:16]}, seed {self.seed}"
+        found = hashlib.sha256(json.dumps(fields, sort_keys=True, default=str).encode())
+        return f"config-{found.hexdigest()[:16]}, seed {self.seed}"
 
     def load_model(self, dtype: torch.dtype, device: str, device_map: str | None, attention: str = "eager") -> Any:
         """Return the network with weights drawn on the CPU: the same bits for every device, attention and bias.
@@ -254,10 +243,7 @@ class Untrained(Source):
 
 @dataclass(frozen=True, eq=False)
 class InMemory(Source):
-    """Hold a model that is in memory, and its tokenizer: an object, a directory or an id; without one, random tokens.
-
-    Adapters of peft that change weights are part of the model as it is.
-    """
+    """Hold a model in memory, and its tokenizer: an object, a directory or an id; without one, random tokens."""
 
     network: Any = None
     tokenizer: Any = None
@@ -393,7 +379,7 @@ def _version(what: str, name: str, revision: str | None = None) -> str:
     path = _directory(what, name)
     if path is not None:
         gguf = find_gguf(name)
-        return folder_digest(path) if gguf is None else f"file-{_digest(gguf)[:16]}"
+        return folder_digest(path) if gguf is None else f"file-{digest(gguf)[:16]}"
     for file in ("config.json", *TOKENIZER_FILES):
         found = cached_file(name, file, revision=revision, _raise_exceptions_for_missing_entries=False)
         if found is not None:
@@ -404,15 +390,8 @@ def _version(what: str, name: str, revision: str | None = None) -> str:
 def folder_digest(folder: Path) -> str:
     """Return ``files-`` and a digest of the names and contents of the files with an end of :data:`CONTENT`."""
     files = sorted(path for path in folder.iterdir() if path.suffix in CONTENT and path.is_file())
-    digests = [(file.name, _digest(file)) for file in files]
-    found = hashlib.sha256("".join(f"{name} {digest}\n" for name, digest in digests).encode())
+    found = hashlib.sha256("".join(f"{file.name} {digest(file)}\n" for file in files).encode())
     return f"files-{found.hexdigest()[:16]}"
-
-
-def _digest(file: Path) -> str:
-    """Return the SHA-256 of a file."""
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def last_part(source: str) -> str:

@@ -38,11 +38,7 @@ def check_weights(
     unexpected: Collection[str],
     mismatched: Collection[Mismatch],
 ) -> None:
-    """Raise ValueError unless every weight of a model came from its checkpoint, and every tensor there was used.
-
-    What transformers takes from elsewhere is not missing: an output layer that is tied to the embedding, and names
-    without the base model's prefix. Buffers of older checkpoints are no surplus.
-    """
+    """Raise ValueError unless every weight of a model came from its checkpoint, and every tensor there was used."""
     missing, unexpected = sorted(missing), sorted(key for key in unexpected if not _BUFFERS.search(key))
     if mismatched:
         name, there, wanted = min(mismatched, key=lambda item: item[0])
@@ -141,10 +137,7 @@ def out_of_memory() -> ValueError:
 
 
 def find_device(name: str | None) -> torch.device:
-    """Return the device of that name, or a GPU if there is one; raise ValueError if there is no such device.
-
-    Of several processes each has a GPU of its own.
-    """
+    """Return the device of that name, or a GPU, one for each process, if there is one; raise ValueError for none."""
     if name is None:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     else:

@@ -48,10 +48,7 @@ STEPS = (
 
 @dataclass(frozen=True)
 class Subject:
-    """Hold a measurement and what predicts it: profiles by predictor, yardsticks too, and why others are missing.
-
-    ``lookup`` is what the model finds at each place, if that was tried.
-    """
+    """Hold a measurement and what predicts it: profiles by predictor, yardsticks too, and why others are missing."""
 
     title: str
     described: str

@@ -103,33 +103,6 @@ def influence_history(
     return history
 
 
-def influence_by_hops(
-    kernels: Kernels | Sequence, lambda_: Numbers, n: int | None = None, *, row: int = -1
-) -> Float[np.ndarray, "hops n"]:
-    """Return the row of P split by the number of attention hops: its k-th part is the coefficient of z^k.
-
-    The coefficient is that of ∏_t ((1 - λ_t) I + z λ_t A_t), so that the parts add up to the influence profile,
-    and the k-th one sums to the probability of k hops (:func:`~posbias.rollout.clock.hop_distribution`).
-
-    Arguments and errors as in :func:`influence_profile`. Costs T²/2 products.
-
-    >>> A = np.array([[1.0, 0.0], [0.5, 0.5]])
-    >>> influence_by_hops(A, [0.2, 0.4])
-    array([[0.  , 0.48],
-           [0.22, 0.22],
-           [0.06, 0.02]])
-    """
-    layers, lambda_, n = _checked(kernels, lambda_, n)
-    parts = np.zeros((lambda_.size + 1, n))
-    parts[0] = _unit(n, row)
-    for t in range(lambda_.size - 1, -1, -1):
-        A = layers.kernel(t, n)
-        for k in range(lambda_.size - t, 0, -1):
-            parts[k] = (1 - lambda_[t]) * parts[k] + lambda_[t] * A.rmatvec(parts[k - 1])
-        parts[0] *= 1 - lambda_[t]
-    return parts
-
-
 def rollout_matrix(kernels: Kernels | Sequence, lambda_: Numbers, n: int | None = None) -> Float[np.ndarray, "n n"]:
     """Return the whole matrix P = R_T … R_1 by dense products: O(T n³) work, the oracle of the rest.
 

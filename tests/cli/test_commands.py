@@ -24,20 +24,14 @@ def posbias(capsys):
     return run
 
 
-@pytest.fixture
-def config(tmp_path):
-    path = tmp_path / "config.yaml"
-    path.write_text(yaml.safe_dump(BASE))
-    return path
-
-
 def test_the_program_is_there():
     done = subprocess.run([sys.executable, "-m", "posbias", "--version"], capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.startswith("posbias ") and not done.stderr
 
 
-def test_rollout_writes_the_profile_at_full_precision(posbias, config, tmp_path):
-    out = tmp_path / "p.csv"
+def test_rollout_writes_the_profile_at_full_precision(posbias, tmp_path):
+    config, out = tmp_path / "config.yaml", tmp_path / "p.csv"
+    config.write_text(yaml.safe_dump(BASE))
     status, said, _ = posbias("rollout", config, "--output", out)
     assert status == 0 and "6 tokens, 2 layers x 2 heads" in said
     assert (read_profile(out) == read_config(config).profile()).all()

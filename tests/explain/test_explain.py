@@ -362,7 +362,6 @@ BAD_PROMPTS = {
     "answer too long": ({"answer": text(45)}, "length: expected at most 64 tokens, the model's context"),
     "no separator": ({"segments": "#"}, "segments: expected a separator, or texts, that leave two parts"),
     "nothing": ({"segments": ""}, "segments: expected a separator, or texts, that leave two parts"),
-    "one part": ({"text": f"{PARTS[0]}\n\n"}, "segments: expected a separator, or texts, that leave two parts"),
     "not there": ({"segments": [PARTS[0], "absent"]}, "segments: 1: expected a text that occurs in the prompt"),
     "not in order": ({"segments": PARTS[1::-1]}, "segments: 1: expected a text that occurs in the prompt"),
     "no piece": ({"segments": [""]}, "segments: 0: expected a text, received ''"),

@@ -18,7 +18,6 @@ from posbias.measure.results import write_results
 from posbias.measure.summary import summarise
 
 N, LENGTH = 6, 16
-EVEN = [1 / LENGTH] * LENGTH
 
 
 @pytest.fixture(scope="module")
@@ -207,13 +206,6 @@ def test_files_that_are_none_of_ours_are_refused(measured, tmp_path):
     ]:
         with pytest.raises((ValueError, FileNotFoundError), match=message):
             call(tmp_path / name)
-
-
-def test_a_result_that_is_no_measurement_of_a_model_is_refused(summary, tmp_path):
-    path = tmp_path / "x.nc"
-    write_results(path, summary.results.drop_vars("influence"))
-    with pytest.raises(ValueError, match="expected a complete measurement, received none of influence"):
-        posbias.load(path)
 
 
 def test_a_star_import_leaves_the_builtin_open():

@@ -143,18 +143,8 @@ def test_without_its_variables_the_law_of_untrained_networks_is_refused(files):
 
 def test_what_is_no_measurement_is_refused(files, tmp_path):
     bad = tmp_path / "bad.nc"
-    with pytest.raises(FileNotFoundError):
-        read_results(bad)
-    bad.write_text("not one")
-    with pytest.raises(ValueError, match="expected a netCDF file written by posbias, received another format"):
-        read_results(bad)
-    bad.write_bytes(files["bloom"].read_bytes()[:4000])
-    with pytest.raises(ValueError, match="expected an intact netCDF file"):
-        read_results(bad)
     results = read_results(files["bloom"])
     for change, words in (
-        (results.assign_attrs(posbias_schema=99), "expected a measurement of layout 1, received layout 99"),
-        (results.drop_attrs(deep=False), "received no layout number"),
         (results.drop_vars("influence"), "expected a complete measurement, received none of influence"),
         (results.drop_vars("lambda_frobenius"), "received none of lambda_frobenius"),
         (

@@ -135,7 +135,7 @@ def test_text_needs_a_tokenizer_that_fits(place, tmp_path, capsys):
 
 def test_a_reference_model_has_a_twin():
     network = Untrained("reference/bloom-12")
-    assert network.name() == "reference/bloom-12 (untrained)" and network.tokenizer_name() == "reference/bloom-12"
+    assert network.name() == "reference/bloom-12 (untrained)" and network.find_tokenizer() == "reference/bloom-12"
     assert len(network.load_tokenizer()) == network.config().vocab_size == 2048
 
 

@@ -4,14 +4,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from posbias import (
-    influence_by_hops,
     influence_history,
     influence_profile,
     masks,
     rollout_matrix,
     structured_kernels,
 )
-from posbias.rollout.clock import hop_distribution
 from posbias.rollout.influence import rollout_history
 
 
@@ -42,25 +40,9 @@ def test_every_path_gives_the_same_row(data, T, H, n, shared):
     assert history.shape == (T + 1, n)
     assert np.abs(history[-1] - expected[row]).max() < 1e-12
     assert np.abs(history - influence_history(dense, lambda_, row=row)).max() < 1e-12
-    parts = influence_by_hops(kernels, lambda_, n, row=row)
-    assert parts.shape == (T + 1, n) and parts.min() >= 0
-    assert np.abs(parts.sum(0) - expected[row]).max() < 1e-12
-    weights = hop_distribution(lambda_)
-    assert np.abs(parts.sum(1)[: weights.size] - weights).max() < 1e-12
-    assert np.abs(parts - influence_by_hops(dense, lambda_, row=row)).max() < 1e-12
     assert np.abs(rollout_history(dense, lambda_)[:, row] - history).max() < 1e-12
     for depth in range(T + 1):
         assert np.abs(history[depth] - product_ref(kernels, lambda_[:depth], n)[row]).max() < 1e-12
-
-
-def test_hops_of_two_layers_by_hand():
-    """One hop: through layer 2 and past layer 1, or past layer 2 and through layer 1; two: through both."""
-    A1, A2 = np.array([[1.0, 0.0], [0.25, 0.75]]), np.array([[1.0, 0.0], [0.5, 0.5]])
-    parts = influence_by_hops(np.stack([A1, A2]), [0.2, 0.4])
-    e = np.array([0.0, 1.0])
-    assert np.allclose(parts[0], 0.6 * 0.8 * e)
-    assert np.allclose(parts[1], 0.4 * 0.8 * e @ A2 + 0.6 * 0.2 * e @ A1)
-    assert np.allclose(parts[2], 0.4 * 0.2 * e @ A2 @ A1)
 
 
 @pytest.mark.parametrize(

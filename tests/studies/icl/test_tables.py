@@ -6,25 +6,8 @@ import pytest
 import xarray as xr
 
 from posbias.rollout.influence import rollout_matrix
-from studies.icl.outcomes import VARIABLES, labelled
 from studies.icl.settings import preset
-from studies.icl.tables import (
-    agreement_scores,
-    described,
-    predicted_profiles,
-)  # fmt: skip
-
-SIZES = {"seed": 2, "pair": 3, "order": 2, "layer": 2, "query": 17, "key": 17, "logged": 4, "judged": 1}
-MADE = {"iterations": 40_000, "precision": "float32", "device": "cpu", "torch": "2"}
-
-
-def results(accuracy=0.5, seeds=(0, 5), **attributes):
-    arrays = {name: np.zeros([SIZES[d] for d in dims]) for name, (dims, _) in VARIABLES.items()}
-    arrays["accuracy"] += accuracy
-    arrays["loss"] += [4, 3, 2, 1]
-    arrays["accuracy_novel"] += [0.25, 0.75]
-    arrays["stopped"] = np.array([-1, 7])
-    return labelled(arrays, list(seeds), MADE | attributes)
+from studies.icl.tables import agreement_scores, described, predicted_profiles
 
 
 def test_the_prediction_is_the_last_row_of_the_rollout():
