@@ -142,6 +142,18 @@ def resize(driver, width):
 
 
 @pytest.fixture(scope="session")
+def place(tmp_path_factory):
+    """Return a folder with tiny models and twelve documents; tests write elsewhere."""
+    from measuring import save, write_documents
+
+    root = tmp_path_factory.mktemp("place")
+    for name in ("bloom", "llama", "mistral"):
+        save(root / name, name)
+    write_documents(root / "d.jsonl", [40] * 12)
+    return root
+
+
+@pytest.fixture(scope="session")
 def html():
     """Return the folder of the built pages."""
     folder = ROOT / "_build" / "html"

@@ -10,7 +10,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from conftest import ROOT
-from measuring import save, write_documents
 
 import posbias
 from posbias.cli import main
@@ -18,16 +17,6 @@ from posbias.measure.results import write_results
 from posbias.measure.summary import summarise
 
 N, LENGTH = 6, 16
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    """Return a folder with a tiny model and documents; tests write elsewhere."""
-    root = tmp_path_factory.mktemp("place")
-    save(root / "bloom", "bloom")
-    save(root / "llama", "llama")
-    write_documents(root / "d.jsonl", [40] * 12)
-    return root
 
 
 @pytest.fixture(scope="module")

@@ -7,20 +7,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from conftest import command
-from measuring import save, write_documents
 
 import posbias
 from posbias import Profile
 
 N, LENGTH = 4, 16
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    root = tmp_path_factory.mktemp("place")
-    save(root / "bloom", "bloom")
-    write_documents(root / "d.jsonl", [40] * 6)
-    return root
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 import torch
-from measuring import VARIED, N, arguments, make, refused, save, status, write_documents
+from measuring import VARIED, N, arguments, make, refused, status
 
 import posbias
 from posbias.cli import main
@@ -208,22 +208,20 @@ def test_in_a_ring_a_gradient_comes_back_last(prompts):
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    """Return a folder with a tiny model, documents, and a measurement with the ladder."""
-    root = tmp_path_factory.mktemp("place")
-    save(root / "bloom", "bloom")
-    write_documents(root / "d.jsonl", [40] * 12)
+def laddered(place, tmp_path_factory):
+    """Return the file of a measurement with the ladder."""
+    output = tmp_path_factory.mktemp("laddered") / "m.nc"
     with pytest.raises(SystemExit) as ended:
-        main(arguments(root, root / "m.nc", "-q", "ladder", batch_size=5))
+        main(arguments(place, output, "-q", "ladder", batch_size=5))
     assert ended.value.code == 0
-    return root
+    return output
 
 
-def test_a_file_has_the_rungs_and_a_rollout_of_each(place, tmp_path, capsys):
-    kept = read_results(place / "m.nc")
+def test_a_file_has_the_rungs_and_a_rollout_of_each(laddered, tmp_path, capsys):
+    kept = read_results(laddered)
     assert dict(kept["ladder_prompts"].sizes) == {"prompt": 10, "rung": 4, "pairing": 1, "position": 16}
     assert list(kept["rung"].values) == list(RUNGS)
-    m = posbias.load(place / "m.nc")
+    m = posbias.load(laddered)
     assert {"value-maps", "value-maps-positional", "fixed-attention", "independent-layers"} < set(m.variants)
     m.save(tmp_path / "small.nc", matrices=False)
     for rung in RUNGS:
@@ -231,17 +229,17 @@ def test_a_file_has_the_rungs_and_a_rollout_of_each(place, tmp_path, capsys):
         close(m.rollout(rung).values, p / p.sum(), rtol=1e-12)
         close(posbias.load(tmp_path / "small.nc").rollout(rung).values, p / p.sum(), rtol=1e-6)
     out = tmp_path / "p.csv"
-    assert status(capsys, ["rollout", str(place / "m.nc"), "--variant", "vectors", "-o", str(out)])[0] == 0
+    assert status(capsys, ["rollout", str(laddered), "--variant", "vectors", "-o", str(out)])[0] == 0
     assert out.stat().st_size > 0
 
 
-def test_pairings_are_those_of_the_seed_and_the_batch(place):
-    ids = torch.from_numpy(read_results(place / "m.nc")["tokens"].values.astype(np.int64))
+def test_pairings_are_those_of_the_seed_and_the_batch(place, laddered):
+    ids = torch.from_numpy(read_results(laddered)["tokens"].values.astype(np.int64))
     instrument, kept = Instrument(Source(str(place / "bloom")).load_model(torch.float32, "cpu", None)), []
     for start in (0, 5):
         rungs = Rungs(ring(5, (0, start, 0))[None])
         kept.append(instrument.measure(ids[start : start + 5], rungs=rungs).ladder)
-    close(read_results(place / "m.nc")["ladder_prompts"].values, torch.cat(kept).numpy(), rtol=1e-5)
+    close(read_results(laddered)["ladder_prompts"].values, torch.cat(kept).numpy(), rtol=1e-5)
 
 
 def test_one_prompt_has_none_to_exchange_layers_with(place, tmp_path, capsys):
@@ -265,10 +263,10 @@ def test_few_prompts_climb_and_the_others_are_left_out(place, tmp_path):
     close(few.influence.values, every.influence.values, rtol=1e-6)
 
 
-def test_a_rung_that_was_not_measured_says_what_to_measure(place, tmp_path, capsys):
+def test_a_rung_that_was_not_measured_says_what_to_measure(place, laddered, tmp_path, capsys):
     assert status(capsys, arguments(place, tmp_path / "plain.nc", "-q", "mixing"))[0] == 0
     plain = posbias.load(tmp_path / "plain.nc")
     with pytest.raises(ValueError, match="received value-maps: needs --quantities with ladder$"):
         plain.rollout("vectors")
     with pytest.raises(ValueError, match="expected length 16 and norm frobenius, all that there is of value-maps"):
-        posbias.load(place / "m.nc").rollout("vectors", length=8)
+        posbias.load(laddered).rollout("vectors", length=8)

@@ -23,15 +23,6 @@ CONTENT = {"content_diagonal", "content_offdiagonal"}
 PLAIN = ("attention-only", "layer-shares")
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    """Return a folder with a tiny model and documents; tests write elsewhere."""
-    root = tmp_path_factory.mktemp("place")
-    save(root / "bloom", "bloom")
-    write_documents(root / "d.jsonl", [40] * 12)
-    return root
-
-
 @pytest.fixture
 def out(tmp_path):
     """Return an empty folder."""

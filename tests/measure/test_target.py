@@ -4,21 +4,13 @@ import json
 
 import pytest
 import torch
-from measuring import WORDS, save, write_documents
+from measuring import WORDS
 
 import posbias
 from posbias.report import text
 
 N, LENGTH = 5, 12
 ONE, OTHER = WORDS[3], WORDS[7]
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    root = tmp_path_factory.mktemp("place")
-    save(root / "llama", "llama")
-    write_documents(root / "d.jsonl", [30] * N)
-    return root
 
 
 def measured(place, **asked):
@@ -32,7 +24,7 @@ def own_influence(place, value):
 
     model = AutoModelForCausalLM.from_pretrained(place / "llama", attn_implementation="eager").eval()
     tokenizer = AutoTokenizer.from_pretrained(place / "llama")
-    texts = [json.loads(line)["text"] for line in (place / "d.jsonl").read_text().splitlines()]
+    texts = [json.loads(line)["text"] for line in (place / "d.jsonl").read_text().splitlines()[:N]]
     ids = torch.tensor([tokenizer(x)["input_ids"][: LENGTH + 1] for x in texts])
     x = model.get_input_embeddings()(ids[:, :-1]).detach().requires_grad_(True)
     z = model(inputs_embeds=x).logits[:, -1]

@@ -469,24 +469,15 @@ def test_queries_that_are_normed_after_their_rotation_are_not_divided():
             pass
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    root = tmp_path_factory.mktemp("added")
-    write_documents(root / "d.jsonl", [30] * 8)
-    for name in ("bloom", "llama", "mistral"):
-        save(root / name, name)
-    return root
-
-
-def asked(folder, name="llama"):
-    corpus = Corpus(str(folder / "d.jsonl"))
-    return Settings(Source(str(folder / name)), corpus, prompts=4, length=16, batch_size=2, attention=None)
+def asked(place, name="llama"):
+    corpus = Corpus(str(place / "d.jsonl"))
+    return Settings(Source(str(place / name)), corpus, prompts=4, length=16, batch_size=2, attention=None)
 
 
 @pytest.mark.parametrize("name", ["bloom", "llama", "mistral"])
-def test_a_measurement_with_a_bias_says_which_and_predicts_with_it(folder, name):
+def test_a_measurement_with_a_bias_says_which_and_predicts_with_it(place, name):
     """Without content the measured attention is that of the model's own positions and the bias together."""
-    settings = asked(folder, name)
+    settings = asked(place, name)
     study = Session(settings)
     with divided_logits(study.instrument.model, 1e9):  # no content
         plain, found = measure(study), measure(study, bias=by_layer(name))
@@ -502,8 +493,8 @@ def test_a_measurement_with_a_bias_says_which_and_predicts_with_it(folder, name)
     assert np.abs(predict(plain, "untrained") - predict(found, "untrained")).max() > 1e-3
 
 
-def test_a_file_with_a_bias_is_not_taken_for_one_without(folder, tmp_path):
-    settings, path, partial = asked(folder), tmp_path / "m.nc", tmp_path / "m.nc.partial"
+def test_a_file_with_a_bias_is_not_taken_for_one_without(place, tmp_path):
+    settings, path, partial = asked(place), tmp_path / "m.nc", tmp_path / "m.nc.partial"
     log = {"kind": "log", "alpha": 1.0}
     first = measure(settings, partial=partial, bias=log)
     assert measure(settings, partial=partial, bias=log).influence.equals(first.influence)
@@ -517,14 +508,14 @@ def test_a_file_with_a_bias_is_not_taken_for_one_without(folder, tmp_path):
         read_results(path)
 
 
-def test_the_command_and_the_front_door_add_the_bias(folder, tmp_path, capsys):
-    words = ["-m", folder / "llama", "-d", folder / "d.jsonl", "-N", 2, "-n", 16]
+def test_the_command_and_the_front_door_add_the_bias(place, tmp_path, capsys):
+    words = ["-m", place / "llama", "-d", place / "d.jsonl", "-N", 2, "-n", 16]
     (tmp_path / "b.yaml").write_text("position_bias: {kind: log, alpha: 2.0}\n")
     found = []
     for k, bias in enumerate(["none", "log:2", tmp_path / "b.yaml"]):
         assert not command("measure", "-o", tmp_path / f"{k}.nc", *words, "--bias", bias), capsys.readouterr().err
         found.append(read_results(tmp_path / f"{k}.nc"))
     assert "added_bias" not in found[0].attrs and found[1].identical(found[2])
-    model = posbias.open(folder / "llama")
-    again = model.measure(2, 16, folder / "d.jsonl", bias={"kind": "log", "alpha": 2.0}).results
+    model = posbias.open(place / "llama")
+    again = model.measure(2, 16, place / "d.jsonl", bias={"kind": "log", "alpha": 2.0}).results
     assert np.allclose(again.influence, found[1].influence) and not np.allclose(again.influence, found[0].influence)

@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 import xarray as xr
 from conftest import ROOT, command
-from measuring import save, write_documents
 
 import posbias
 from posbias import cli
@@ -28,14 +27,6 @@ from studies.ladder import scores
 N, LENGTH = 8, 24
 WITH_MAPS = ("independent-layers", "value-maps", "value-maps-positional", "layer-shares")
 BAD = "<script>alert(\"x\")</script> & 'q' $a_$ \x00\n{}"
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    root = tmp_path_factory.mktemp("place")
-    save(root / "bloom", "bloom")
-    write_documents(root / "d.jsonl", [40] * 12)
-    return root
 
 
 @pytest.fixture(scope="module")
