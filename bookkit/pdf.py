@@ -13,6 +13,8 @@ STEP = re.compile(r"^\d+\. \{doc\}`notebooks/(\w+)`", re.MULTILINE)
 ARTICLE = re.compile(r'<article class="bd-article">(.*?)</article>', re.DOTALL)
 LINK = re.compile(r'href="(?:\.\./)?(?:(\w+)/)?(\w+)\.html(?:#([^"]*))?"')
 """A link to another page: its folder, its name, and the place on it."""
+NEXT = re.compile(r"<p><em>Next:</em>.*?</p>", re.DOTALL)
+"""What a page ends with: on paper the next one follows, and this line alone would take a sheet."""
 LOOK = """<style>
 .route + .route { break-before: page; }
 .cell_output details:has(tbody tr:nth-child(13)) { display: none; }
@@ -42,7 +44,7 @@ def joined(root: Path) -> Path:
         page = (folder / f"{name}.html").read_text(encoding="utf-8")
         article = ARTICLE.search(page)
         assert article is not None
-        parts.append(f'<div class="route" id="{name}">{LINK.sub(led, article[1])}</div>')
+        parts.append(f'<div class="route" id="{name}">{LINK.sub(led, NEXT.sub("", article[1]))}</div>')
     first = (folder / f"{names[0]}.html").read_text(encoding="utf-8")
     whole = ARTICLE.sub(lambda _: f'<article class="bd-article">{"".join(parts)}</article>', first)
     whole = re.sub(

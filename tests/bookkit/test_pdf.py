@@ -9,7 +9,7 @@ from bookkit.pdf import BROWSERS, joined, print_route, route
 INDEX = "1. {doc}`notebooks/one`: first?\n2. {doc}`notebooks/two`: second?\n\n3. {doc}`book/three`\n"
 PAGE = """<html><head><title>{0}</title></head><body><nav hidden>menu</nav>
 <article class="bd-article"><h1 id="{0}-title">{0}</h1>
-<a href="one.html#one-title">back</a> <a href="../book/three.html">elsewhere</a></article></body></html>"""
+<a href="one.html#one-title">back</a> <a href="../book/three.html">x</a><p><em>Next:</em> 2</p></article></body>"""
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def book(tmp_path):
 
 def test_links_lead_into_the_file_or_to_the_site(book):
     page = joined(book).read_text()
-    assert page.index('id="one"') < page.index('id="two"') and page.count("<nav") == 1
+    assert page.index('id="one"') < page.index('id="two"') and page.count("<nav") == 1 and "Next" not in page
     assert page.count('href="#one-title"') == 2 and page.count('href="https://posbias.example/book/three.html"') == 2
 
 
