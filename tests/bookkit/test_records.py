@@ -178,7 +178,7 @@ def test_status_joins_rows_with_records():
     records = [
         entry("RA-P4.2", "consistent", chapter="forces"),
         entry("RA-P4.2", "contradicted in part", power=0.75, reason="odd", chapter="mixing"),
-        entry("RA-eq1", "reproduced"),
+        dataclasses.replace(entry("RA-eq1", "reproduced"), challenges=("19/20 λ reversed", "9/20 λ halved")),
         entry("WU-H", "proved", part="statement"),
         entry("WU-H", "contradicted", part="printed proof", reason="a factor"),
     ]
@@ -187,7 +187,7 @@ def test_status_joins_rows_with_records():
     assert len(table) == len(lines) == len(ledger.read_ledger()) + 1
     assert table["RA-P4.2", ""].verdict == "contradicted in part"
     assert table["RA-P4.2", ""].power == 0.75
-    assert table["RA-eq1", ""].verdict == "reproduced"
+    assert (table["RA-eq1", ""].verdict, table["RA-eq1", ""].least_challenge) == ("reproduced", "9/20")
     assert table["RA-B", ""].verdict == "open"
     assert [table["WU-H", part].verdict for part in ("statement", "printed proof")] == ["proved", "contradicted"]
     assert (table["RA-P4.2", ""].standing, table["WU-H", "printed proof"].standing) == ("holds in part", "fails")

@@ -146,3 +146,11 @@ def test_a_network_that_always_copies_one_label_prefers_its_place(place, expecte
     at = 2 * Task().places[place] + 1
     found = accuracies(lambda tokens: tokens[:, at] @ stream.label_vectors.T, stream, 700)
     assert found.tolist() == expected
+
+
+def test_initial_weights_have_the_variance_of_their_inputs():
+    weights = AttentionOnly(Setting(Task(dimension=64), Network(hidden=128)), 0).weights
+    variances = {"query_0": 1 / 64, "value_1": 1 / 64, "hidden_0": 2 / 64, "hidden_1": 2 / 128, "hidden_2": 1 / 128}
+    for name, variance in variances.items():
+        assert weights[name].var().item() == pytest.approx(variance, rel=0.1)
+    assert not any(weights[f"bias_{k}"].any() for k in range(3))
