@@ -104,6 +104,16 @@ def test_as_many_contexts_as_it_says_would_show_the_difference():
     assert found.visible == pytest.approx(found.mean, rel=0.1)
 
 
+def test_intervals_of_contexts_are_those_of_their_mean():
+    """Of 40 contexts resampled, about 1.96 standard errors on either side; of places, and of a difference of two."""
+    values = np.random.default_rng(0).normal(3, 1, size=(40, 2))
+    ends = 1.96 * values.std(0) / 40**0.5
+    mean, low, high = scores.mean_with_interval(values, is_share=False)
+    np.testing.assert_allclose([low, high], [mean - ends, mean + ends], atol=0.03)
+    one = scores.paired_difference(values[:, 0])
+    np.testing.assert_allclose([one.low, one.high], [mean[0] - ends[0], mean[0] + ends[0]], atol=0.03)
+
+
 def test_few_contexts_lose_no_middle():
     assert [scores.judge(correct(1, 0, 1, C=C)).lost for C in (2, 5, 6)] == ["open", "open", "yes"]
 

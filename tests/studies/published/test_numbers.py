@@ -100,6 +100,7 @@ def test_the_tables_are_whole():
     assert not entries.duplicated(["table", "dataset", "model", "variant"]).any()
     entry = published.printed(2, "bloom", "c")
     assert (entry.wasserstein, entry.n) == (0.01, 256)
+    assert [published.printed(3, "bloom", "b", x).dataset for x in published.CORPORA] == list(published.CORPORA)
     for model in published.MODELS:
         for variant in "bc":
             assert published.printed(2, model, variant).wasserstein == published.printed(3, model, variant).wasserstein
