@@ -67,6 +67,10 @@ def _curve(p: Iterable[float], digits: int) -> str:
     return f"[{','.join(f'{x:.{digits}g}' for x in p)}]"
 
 
+SETS = 6
+"""Contexts of eight documents that the explorer shows."""
+
+
 def documents(root: Path) -> list[dict[str, Any]]:
     """Return contexts of eight documents, and what each did for the model's answer, by the document asked for."""
     from posbias.lookup.contexts import make_contexts
@@ -74,7 +78,7 @@ def documents(root: Path) -> list[dict[str, Any]]:
     from posbias.measure.corpus import Corpus
     from studies import results
 
-    kept, found = results.load("documents", root / "results")["smollm2.used"], []
+    kept, found = results.load("documents", root / "results")["smollm2.used"].isel(context=slice(SETS)), []
     contexts = make_contexts(Task("documents", kept.sizes["asked"]), kept.sizes["context"], Corpus("builtin"), 0)
     for k, context in enumerate(contexts):
         asks = context.asks["competing"]

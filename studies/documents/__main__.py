@@ -39,9 +39,9 @@ PARTS = {
     "kv": part(facts(task="kv"), 40, 150),
     "kv-plain": part(facts(task="kv", form="plain"), 40, 150),
     "remedies": part(measure_remedies, 40),
-    "used": part(measure_used, 6),
-    "exceptions": part(measure_exceptions, 12),
-    "others": part(measure_others, 6),
+    "used": part(measure_used, 24),
+    "exceptions": part(measure_exceptions, 40),
+    "others": part(measure_others, 24),
 }
 
 if __name__ == "__main__":
