@@ -22,7 +22,6 @@ def test_every_name_of_the_front_page_is_there():
 LISTS = {
     "attention_kernel": lambda f, x: f(x([[0.0, 0.0], [1.0, 0.0]]), posbias.masks.causal()),
     "dominates": lambda f, x: f(x([0.2, 0.3, 0.5]), x([0.5, 0.2, 0.3])),
-    "influence_by_hops": lambda f, x: f(x([A, B]), x([0.1, 0.2])),
     "influence_history": lambda f, x: f(x([A, B]), x([0.1, 0.2])),
     "influence_profile": lambda f, x: f(x(A), x([0.1, 0.2])),
     "is_monotone": lambda f, x: f(x(A)),
