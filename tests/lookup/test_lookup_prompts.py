@@ -143,6 +143,13 @@ def test_few_contexts_that_happen_to_be_right_at_one_end_do_not_mislead(right):
     assert said.count("yes") <= 4
 
 
+def test_both_ends_must_pass_the_exact_test():
+    """Of these both intervals are above 0, and the exact test finds the first place alone, the last with p = .11."""
+    rows = "10011001 10101001 11001001 10100111 10010010 10001000 10000100 10010001"
+    found = scores.judge(np.array([list(row) for row in rows.split()], float))
+    assert found.lost == "open" and found.weaker.low > 0 and found.p == pytest.approx(0.11, abs=0.02)
+
+
 def test_an_end_is_exchanged_with_the_others_of_its_context():
     """By hand: of two contexts with one right answer of three, both are at the first place in a ninth of all draws."""
     assert scores.exchange_p_value(np.array([[1.0, 0, 0], [1, 0, 0]])) == pytest.approx(1 / 9, abs=0.03)
