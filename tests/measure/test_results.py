@@ -194,6 +194,8 @@ def test_a_summary_has_what_needs_the_matrices_and_not_them(tmp_path, path):
         assert float(summary["monotonicity_shortfall"][t]) == pytest.approx(found.shortfall)
     received = [A[0, k:, k].mean() for k in range(16)]
     assert np.allclose(summary["attention_received"][0], received, atol=1e-6)
+    like = summarise(results.assign(contributions=results["attention"]))  # of queries that see a key, too
+    assert np.allclose(like["contributions_received"], summary["attention_received"], atol=1e-6)
     assert np.array_equal(summary["influence"], results["influence"])
     assert {**results.attrs, "summary": 1} == summary.attrs
     again = predict(summary, "c")
