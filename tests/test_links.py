@@ -133,6 +133,11 @@ def number(x, how=".2f"):
     return f"{float(x):{how}}".replace("0.", ".", 1)
 
 
+def ends(used, way, how=".2f"):
+    """Write the least and the most of the rest of the first eighth, where the chapter has one or more of them."""
+    return " to ".join(number(used[f"use_rest_{way}_{end}"], how) for end in ("least", "most"))
+
+
 def test_the_readme_has_the_numbers_of_the_book():
     prose, real = (ROOT / "README.md").read_text(), glued("real")
     lines = [line.strip("|").split("|") for line in prose.splitlines() if line[:1] == "|"]
@@ -152,19 +157,24 @@ def test_the_readme_says_in_words_what_the_chapters_say():
     real, used, small = glued("real"), glued("use"), glued("contributions")
     for sentence in (
         f"compared predictions with it ({real['real_predictions']} in SmolLM2)",
-        f"In {real['real_long_layers']} of 30 layers one token, nearly always the first, has a state",
+        f"In {real['real_long_layers']} of 30 layers (those in which one token's state is over ten times",
         f"{float(real['real_sink_attention']):.0%} of their attention".replace("%", " %"),
         f"supplies only {float(real['real_sink_contributed']):.0%} of what they".replace("%", " %"),
         f"rank correlation {number(real['real_contributions_rank'], '+.2f')}, against ",
         f"against {number(real['real_attention_rank'], '+.2f')} for measured attention",
         f"gradient is {float(used['use_gradient']):.1f} times the average",
-        f"first eighth is {float(used['use_rest_least']):.1f} to {float(used['use_rest_most']):.1f} times its use",
+        f"eighth has {ends(used, 'gradient', '.2f')} times the average by gradient and {ends(used, 'replaced')} by use",
+        f"of the first eighth {ends(used, 'asked', '.1f')} times as much as the average (",
+        f"the distance of both falls to {number(real['real_cross_pattern'], '.3f')}.",
+        f"At 1,024 tokens it is {number(real['real_long_contributions_rank'], '+.2f')}, still",
+        f"ahead of rollouts of attention ({number(real['real_long_attention_rank'], '+.2f')})",
         f"gives the first token {float(real['real_attention_first']):.0f} times the average",
         f"where {float(real['real_first']):.1f} is measured",
         f"fifty have {float(real['real_last_fifty']):.0%} of the influence".replace("%", " %"),
         f"left out it is {number(real['real_attention_aside'], '.3f')} away",
-        f"equal shares {number(real['real_even_aside'], '.3f')}.",
+        f"equal shares {number(real['real_even_aside'], '.3f')}. (",
         f"equal shares {number(small['contributions_mean_even'], '.3f')} (",
+        f"equal shares are {number(small['contributions_mean_even'], '.3f')} away",
         f"replacing an average one ({number(used['use_replaced'])})",
         f"numbers are {float(used['use_gradient_1024']):.1f} and {float(used['use_replaced_1024']):.1f}.",
         f"({float(real['real_contributions_first']):.1f} times the average, measured {float(real['real_first']):.1f})",
@@ -172,7 +182,8 @@ def test_the_readme_says_in_words_what_the_chapters_say():
         f"measured attention {number(small['contributions_mean_attention'], '.3f')},",
         f", layer shares {number(small['contributions_mean_layer'], '.3f')} and equal",
         f"the difference: {' to '.join(number(real[f'real_rank_gain_{end}'], '+.2f') for end in ('low', 'high'))}",
-        f"by both ({', '.join(number(real[f'real_contributions_own{x}'], '.3f') for x in ('', '_tv'))})",
+        f"by both ($W_1$ {number(real['real_contributions_own'], '.3f')}, "
+        f"total variation {number(real['real_contributions_own_tv'], '.3f')})",
     ):
         assert sentence in prose
 
