@@ -133,9 +133,9 @@ def number(x, how=".2f"):
     return f"{float(x):{how}}".replace("0.", ".", 1)
 
 
-def ends(used, way, how=".2f"):
-    """Write the least and the most of the rest of the first eighth, where the chapter has one or more of them."""
-    return " to ".join(number(used[f"use_rest_{way}_{end}"], how) for end in ("least", "most"))
+def ends(used, way):
+    """Write how much of the middle the rest of the first eighth has, at least and at most."""
+    return " to ".join(number(used[f"use_arm_{way}_{end}"], ".1f") for end in ("least", "most"))
 
 
 def test_the_readme_has_the_numbers_of_the_book():
@@ -163,8 +163,8 @@ def test_the_readme_says_in_words_what_the_chapters_say():
         f"rank correlation {number(real['real_contributions_rank'], '+.2f')}, against ",
         f"against {number(real['real_attention_rank'], '+.2f')} for measured attention",
         f"gradient is {float(used['use_gradient']):.1f} times the average",
-        f"eighth has {ends(used, 'gradient', '.2f')} times the average by gradient and {ends(used, 'replaced')} by use",
-        f"of the first eighth {ends(used, 'asked', '.1f')} times as much as the average (",
+        f"eighth has {ends(used, 'gradient')} times as much as the middle by gradient and {ends(used, 'replaced')} times",
+        f"the beginning *is* used: {ends(used, 'asked')} times as much as the middle (",
         f"the distance of both falls to {number(real['real_cross_pattern'], '.3f')}.",
         f"At 1,024 tokens it is {number(real['real_long_contributions_rank'], '+.2f')}, still",
         f"ahead of rollouts of attention ({number(real['real_long_attention_rank'], '+.2f')})",

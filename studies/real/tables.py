@@ -90,8 +90,14 @@ def share_table(entries: Mapping[str, xr.Dataset], resamples: int = 2000) -> pd.
 
 
 def part_of(name: str, n: int) -> slice:
-    """Return a part of n tokens: the ``first`` one, the ``rest`` of the first eighth, or the last eighth (``end``)."""
-    return {"first": slice(1), "rest": slice(1, n // 8), "end": slice(n - n // 8, n)}[name]
+    """Return a part of n tokens: the ``first`` one, the ``rest`` of its eighth, the ``middle``, the last eighth."""
+    eighth = n // 8
+    return {
+        "first": slice(1),
+        "rest": slice(1, eighth),
+        "middle": slice(eighth, n - eighth),
+        "end": slice(n - eighth, n),
+    }[name]
 
 
 def gap_table(entries: Mapping[str, xr.Dataset], resamples: int = 2000) -> pd.DataFrame:
@@ -104,7 +110,7 @@ def gap_table(entries: Mapping[str, xr.Dataset], resamples: int = 2000) -> pd.Da
     for name, entry in entries.items():
         both = [entry[way].values for way in ("gradient", "replaced")]
         whole, drawn = [profile_of(x) for x in both], [draw_profiles(x, resamples) for x in both]
-        for part in ("first", "rest", "end"):
+        for part in ("first", "rest", "middle", "end"):
             where = part_of(part, whole[0].size)
             gradient, use = (p.size * p[where].mean() for p in whole)
             more, less = (x[:, where].sum(1) for x in drawn)

@@ -59,9 +59,9 @@ def test_gaps_are_means_of_parts_over_their_use():
         "replaced": (("prompt", "position"), values * [*[1] * 14, 3, 5]),
     })  # fmt: skip
     gaps = tables.gap_table({"m": entry}).loc["m"]
-    assert list(gaps["gradient"]) == pytest.approx([16 * 4 / 20, 16 * 2 / 20, 16 / 20])
-    assert list(gaps["replaced"]) == pytest.approx([16 / 22, 16 / 22, 16 * 4 / 22])
-    assert list(gaps["times"]) == pytest.approx([4 * 1.1, 2 * 1.1, 1.1 / 4])
+    assert list(gaps["gradient"]) == pytest.approx([16 * 4 / 20, 16 * 2 / 20, 16 / 20, 16 / 20])
+    assert list(gaps["replaced"]) == pytest.approx([16 / 22, 16 / 22, 16 / 22, 16 * 4 / 22])
+    assert list(gaps["times"]) == pytest.approx([4 * 1.1, 2 * 1.1, 1.1, 1.1 / 4])
     assert overstates_start(entry) and not overstates_start(entry.isel(position=slice(None, None, -1)))
     place = xr.DataArray(np.arange(16), dims="position")
     both = entry.gradient * xr.where(place == 1, 4, xr.where(place > 13, 10, 1))
