@@ -163,7 +163,8 @@ def test_the_readme_says_in_words_what_the_chapters_say():
         f"rank correlation {number(real['real_contributions_rank'], '+.2f')}, against ",
         f"against {number(real['real_attention_rank'], '+.2f')} for measured attention",
         f"gradient is {float(used['use_gradient']):.1f} times the average",
-        f"eighth has {ends(used, 'gradient')} times as much as the middle by gradient and {ends(used, 'replaced')} times",
+        f"eighth has {ends(used, 'gradient')} times as much as the middle by gradient and "
+        f"{ends(used, 'replaced')} times by use",
         f"the beginning *is* used: {ends(used, 'asked')} times as much as the middle (",
         f"the distance of both falls to {number(real['real_cross_pattern'], '.3f')}.",
         f"At 1,024 tokens it is {number(real['real_long_contributions_rank'], '+.2f')}, still",
