@@ -224,12 +224,26 @@ def test_what_the_model_itself_answers_is_said(place, tmp_path, capsys, monkeypa
     assert own.own_answer == likeliest.strip() and own.is_own and len(asked) == 2 * read + LEAST
     assert f"the model itself answers: {likeliest.strip()[:20]!r}"[:-1] in repr(own)
     assert "which begins with the answer that is explained" in repr(own)
+    words = likeliest.split()
+    other = next(word for word in WORDS if word not in words)
+    begun = explained(place, profile=False, deletions=False, answer=f"{words[0]} {other}")
+    assert not begun.is_own and ", not the answer that is explained" in repr(begun), "its first token is not enough"
     (tmp_path / "p.txt").write_text(TEXT)
     words = ["explain", str(place / "llama"), "-p", str(tmp_path / "p.txt"), "-o", str(tmp_path / "p.html")]
     code, out, _ = status(capsys, [*words, "--no-profile", "--answer", ANSWER])
     assert code == 0 and ", not the answer that is explained\n" in out
     said = " ".join("".join(Page((tmp_path / "p.html").read_text()).text).split())
     assert f"The model itself answers “{' '.join(likeliest.split())}”, not the answer that is explained" in said
+
+
+def test_a_page_that_cannot_be_written_leaves_the_old_one(place, tmp_path, monkeypatch):
+    file = tmp_path / "p.html"
+    file.write_text("old")
+    found = explained(place, profile=False, deletions=False)
+    monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        found.report(file)
+    assert file.read_text() == "old" and [*tmp_path.iterdir()] == [file]
 
 
 def test_a_dry_run_lists_the_segments_and_loads_nothing(place, tmp_path, capsys, monkeypatch):

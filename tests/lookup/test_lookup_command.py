@@ -278,6 +278,10 @@ def test_bad_rows_are_refused_before_the_model_is_loaded(place, tmp_path, capsys
         ({"rows": []}, "rows: expected a row of documents, question and answer or more, received none"),
         ({"rows": "none.jsonl"}, "rows: expected a file with rows, received none.jsonl, which is not there, or empty"),
         ({"rows": [row(0, question="ban " * 90)]}, "row 1: length: expected at most 64 tokens, the model's context"),
+        (
+            {"rows": [row(0, gold=1, answer=" ".join(WORDS[:60]))]},
+            "row 1: length: expected at most 64 tokens, the model",
+        ),
         ({"rule": "cut"}, "lookup: expected settings among separator, field"),
     ],
 )

@@ -616,3 +616,8 @@ def test_the_book_has_a_report_of_its_own(measured, tmp_path, monkeypatch):
     site.sample_report(tmp_path)
     assert "Position bias of bloom" in (tmp_path / site.SAMPLE_PAGE).read_text()
     assert f'href="{site.SAMPLE_PAGE.name}"' in (ROOT / "book" / "your_model.md").read_text()
+
+
+def test_the_caption_of_mixing_counts_layers_from_one():
+    drawn = figures.mixing_figure(np.array([0.2, 0.7, 0.1]), None)
+    assert drawn.caption == "Attention adds most in layer 2, λ = 0.700, and least in layer 3, λ = 0.100."
