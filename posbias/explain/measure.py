@@ -129,7 +129,7 @@ class Reader:
         alone = replace(self.target, against=None)
 
         def value(logits: torch.Tensor) -> torch.Tensor:
-            self.told = alone.log_value(logits.detach())
+            self.known = alone.log_value(logits.detach())
             return self.target.value(logits)
 
         with told(1, "gradient", "influence", shown=self.progress) as bar:
@@ -161,7 +161,7 @@ class Reader:
     def reader(self) -> CacheReader:
         """What reads the prompt again, from where it differs from what was read last, as the gradient's pass did."""
         rows = [self.prompt.ids[left].tolist() for left in self.left[1::-1] if len(left) > 1]
-        return open_reader(self.instrument.model, [(row, self.target.tokens) for row in rows], told=self.told)
+        return open_reader(self.instrument.model, [(row, self.target.tokens) for row in rows], known=self.known)
 
     def answer(self) -> tuple[str | None, bool | None]:
         """Return what the model itself answers, and whether that begins with the answer given; None if none was."""

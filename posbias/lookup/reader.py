@@ -70,11 +70,11 @@ class Reader:
 
 
 def open_reader(
-    model: Any, trial: Sequence[tuple[Sequence[int], Sequence[int]]], shared: bool = True, told: float | None = None
+    model: Any, trial: Sequence[tuple[Sequence[int], Sequence[int]]], shared: bool = True, known: float | None = None
 ) -> Reader:
     """Return a reader that reads beginnings once, if the last answer of a ``trial`` comes out as if read whole.
 
-    ``told`` is that answer's log-probability where its prompt was read whole before.
+    ``known`` is that answer's log-probability where its prompt was read whole before.
     """
     whole = Reader(model, shared=False)
     if shared:
@@ -82,7 +82,7 @@ def open_reader(
         most = TOLERANCE if next(model.parameters()).dtype.itemsize >= 4 else HALF
         try:
             found = [one.answer(*x)[0] for x in trial][-1]
-            if abs(found - (whole.answer(*trial[-1])[0] if told is None else told)) <= most:
+            if abs(found - (whole.answer(*trial[-1])[0] if known is None else known)) <= most:
                 return one
         except Exception:  # caches that cannot be cut say so in many ways
             pass

@@ -116,16 +116,16 @@ def test_influence_and_deletions_are_those_of_the_model(place, name, case):
 def test_beginnings_are_read_once_if_that_says_what_the_gradients_pass_did(place, monkeypatch, target):
     readers = []
 
-    def opened(*args, told):
-        readers.append((told, open_reader(*args, told=told), open_reader(*args, told=told + 0.01).shared))
+    def opened(*args, known):
+        readers.append((known, open_reader(*args, known=known), open_reader(*args, known=known + 0.01).shared))
         return readers[-1][1]
 
     monkeypatch.setattr("posbias.explain.measure.open_reader", opened)
     found = explained(place, **target)
-    told, reader, other = readers[0]
+    known, reader, other = readers[0]
     assert reader.shared and not other, "another number than the gradient's: each prompt is read whole"
     if "answer" in target:
-        assert told == pytest.approx(found.value)
+        assert known == pytest.approx(found.value)
 
 
 def test_a_profile_divided_by_itself_is_even(place):
