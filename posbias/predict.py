@@ -116,8 +116,6 @@ def find(name: Any) -> Predictor:
 
 def available(results: xr.Dataset) -> tuple[str, ...]:
     """Return what a measurement, or the summary of one, can be predicted with, yardsticks aside."""
-    if "prompt_length" in results:  # whole prompts, whose lengths differ
-        return ()
     kept = _kept(results)
     return tuple(one.name for one in PREDICTORS.values() if one.needs and (one.kept_as in kept or one.is_in(results)))
 
@@ -186,8 +184,6 @@ def _kept(results: xr.Dataset) -> set[str]:
 
 def _absent(results: xr.Dataset, one: Predictor) -> tuple[str, str]:
     """Return what a measurement can be predicted with, and what it lacks for another."""
-    if "prompt_length" in results:
-        return "none for whole prompts, whose lengths differ: rollouts are of one", one.name
     if not (there := available(results)):
         return "none, of a measurement of influence alone", one.name
     why = advice(results, one.name)

@@ -51,9 +51,6 @@ RUNGS = ("independent", "fixed-attention", "vectors", "positions")
 """The rungs of the ladder as files name them, each with what the one before it assumes: layers of different prompts;
 attention weights that nothing depends on; their means over prompts; the softmax of mask and position bias."""
 
-SHARES = 10
-"""Equal shares of a prompt that are the positions of prompts of different lengths, the rule ``whole``."""
-
 DTYPES = ("float32", "bfloat16", "float16")
 ATTENTION = ("eager", "sdpa")
 """How attention is computed: step by step, so that its weights are seen, or fused, so that they are never made."""
@@ -181,8 +178,7 @@ class Settings:
     )
     rule: Text = setting(
         "first",
-        "first (the first tokens of documents), cut (tokens from inside them), last (their last tokens), whole "
-        "(documents as they are, of different lengths: influence by tenths of a prompt and from its end) or random; "
+        "first (the first tokens of documents), cut (tokens from inside them), last (their last tokens) or random; "
         "first unless given, random with --untrained and no --dataset.",
         kept=True,
     )
@@ -196,8 +192,7 @@ class Settings:
     quantities: Quantities = setting(
         DEFAULT,
         f"What is measured, with commas between: {'; '.join(f'{name} ({text})' for name, text in QUANTITIES.items())}. "
-        "Mixing and influence always, influence alone where a family has no row, and both alone of whole prompts; "
-        f"unless given {', '.join(DEFAULT)}.",
+        f"Mixing and influence always, influence alone where a family has no row; unless given {', '.join(DEFAULT)}.",
         "-q",
         kept=True,
         kind=str,

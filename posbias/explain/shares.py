@@ -62,11 +62,10 @@ def read_profile(profile: Any, source: Any, length: int) -> Measurement:
     if not isinstance(measured, Measurement):
         raise errors.invalid("profile", "a measurement, or a file of one (.nc)", repr(profile)[:60])
     attrs, name, version = measured.results.attrs, source.name(), source.version()
-    length_of = "whole prompts" if "prompt_length" in measured.results else f"{measured.length} tokens"
     received = (
         attrs["model"],
         attrs.get("revision"),
-        length_of,
+        f"{measured.length} tokens",
         "a bias added" if "added_bias" in attrs else "as it is",
     )
     expected = (name, version, f"{length} tokens", "as it is")

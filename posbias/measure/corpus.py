@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass as plain
-from dataclasses import field, replace
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ from posbias.shipped import builtin_documents, builtin_units
 if TYPE_CHECKING:
     import xarray as xr
 
-RULES = ("first", "cut", "last", "whole", "random")
+RULES = ("first", "cut", "last", "random")
 Document = str | list[dict[str, Any]]
 """A text, or a conversation: messages with a role and a content each, for the tokenizer's chat template."""
 
@@ -186,18 +186,17 @@ def _document(where: str, row: Mapping[str, Any], column: str) -> Document:
 def choose_corpus(asked: Mapping[str, Any], *, untrained: bool = False) -> tuple[Corpus, str]:
     """Return the documents that a user's settings name, and the rule, or raise ValueError if there can be none.
 
-    Without a data set an untrained network is given random tokens, any other the built-in documents. Texts and messages
-    in memory are prompts as they are, unless a number of tokens is given.
+    Without a data set an untrained network is given random tokens, any other the built-in documents. Of texts and
+    messages in memory, which may end with a question, the last tokens are taken.
 
     >>> choose_corpus({}, untrained=True)[1], choose_corpus({})[1], choose_corpus({"texts": ["a b"]})[1]
-    ('random', 'first', 'whole')
+    ('random', 'first', 'last')
     """
     given = [name for name in ("dataset", "texts", "messages") if asked.get(name) is not None]
     if len(given) > 1:
         raise errors.invalid(given[1], f"none beside {given[0]}", "both")
     in_memory = bool(given) and given[0] != "dataset"
-    without = "random" if untrained and not given else "whole" if in_memory and not asked.get("length") else "first"
-    rule = asked.get("rule") or without
+    rule = asked.get("rule") or ("random" if untrained and not given else "last" if in_memory else "first")
     if rule not in RULES:
         raise errors.invalid("rule", f"{', '.join(RULES[:-1])} or {RULES[-1]}", repr(rule))
     if rule == "random" and given:
@@ -215,10 +214,10 @@ def choose_corpus(asked: Mapping[str, Any], *, untrained: bool = False) -> tuple
 
 @plain(frozen=True)
 class Prompts:
-    """Hold prompts, of equal length unless they are whole documents."""
+    """Hold prompts of equal length."""
 
     ids: Int[np.ndarray, "N n"]
-    """Tokens; -1 after the end of a prompt that is shorter than others."""
+    """Tokens."""
     documents: int
     """How many were read."""
     origins: Int[np.ndarray, "N"]
@@ -229,27 +228,10 @@ class Prompts:
     following: Int[np.ndarray, "N"] | None = None
     """The token after each in its document, where it is kept."""
 
-    def shortened(self) -> Prompts:
-        """Return the prompts without their last tokens, which then are those that follow."""
-        lengths = self.lengths
-        if lengths.min() < 3:
-            raise errors.invalid(
-                f"prompt {int(lengths.argmin())}", "3 tokens or more, the last of which is the target", 2
-            )
-        last = (np.arange(len(lengths)), lengths - 1)
-        ids = self.ids.copy()
-        ids[last] = -1
-        return replace(self, ids=ids[:, : int(lengths.max()) - 1], following=self.ids[last])
-
     def __post_init__(self) -> None:
         """Fill in offsets of 0."""
         if not self.offsets.size:
             object.__setattr__(self, "offsets", np.zeros(len(self.ids), dtype=np.int64))
-
-    @property
-    def lengths(self) -> Int[np.ndarray, "N"]:
-        """Number of tokens of each prompt."""
-        return (self.ids >= 0).sum(1)
 
     @property
     def sha256(self) -> str:
@@ -273,17 +255,15 @@ def make_prompts(
 
     The rule ``first`` takes the first n tokens of each document that has as many (the paper's rule). ``cut`` takes n
     tokens from inside: the document's blocks of n tokens, counted from a random offset below n, of which the first
-    ``per_document`` that fit are taken. ``last`` takes the last n tokens of each document that has as many, ``whole``
-    each document as it is, whatever n. ``random`` draws tokens uniformly, without those that the tokenizer marks as
-    special and those in ``excluded``. Start tokens stand in front under each rule, once: documents that begin with them
-    are given no others. A conversation is written out by the tokenizer's chat template, with the beginning of an answer
-    where its last message is not one.
+    ``per_document`` that fit are taken. ``last`` takes the last n tokens of each document that has as many. ``random``
+    draws tokens uniformly, without those that the tokenizer marks as special and those in ``excluded``. Start tokens
+    stand in front under each rule, once: documents that begin with them are given no others. A conversation is written
+    out by the tokenizer's chat template, with the beginning of an answer where its last message is not one.
 
     Source: residual-aware paper, section 6 ("prompts of n tokens"), for ``first``; the others are controls.
     """
-    if isinstance(tokenizer, Vocabulary) and rule != "random":
-        wanted = "a directory, an id or reference/NAME (--tokenizer), for prompts that are cut from text"
-        raise errors.invalid("tokenizer", wanted, "none")
+    if rule != "random":
+        check_reads(tokenizer)
     front = start_tokens(tokenizer) if special_tokens else []
     if len(front) >= n:
         raise errors.invalid("length", f"more than the {len(front)} special tokens in front", n)
@@ -307,26 +287,32 @@ def make_prompts(
         most = min(N - len(found), per_document if rule == "cut" else 1)
         needed = offset + most * body if rule in ("first", "cut") else None
         tokens = _tokens(tokenizer, _text(tokenizer, document, f"{corpus.dataset}: document {read - 1}"), front, needed)
-        if rule == "whole":
-            found.append((front + tokens, read - 1, 0))
-            if len(found[-1][0]) < 2:
-                raise errors.invalid(f"{corpus.dataset}: document {read - 1}", "2 tokens or more", len(found[-1][0]))
-        else:
-            offset = max(len(tokens) - body, 0) if rule == "last" else offset
-            starts = range(offset, len(tokens) - body + 1, body)[:most]
-            found += [(front + tokens[start : start + body], read - 1, start) for start in starts]
+        offset = max(len(tokens) - body, 0) if rule == "last" else offset
+        starts = range(offset, len(tokens) - body + 1, body)[:most]
+        found += [(front + tokens[start : start + body], read - 1, start) for start in starts]
         if len(found) == N:
-            rows, origins, offsets = zip(*found, strict=True)
-            ids = np.full((N, max(map(len, rows))), -1, dtype=np.int64)
-            for k, row in enumerate(rows):
-                ids[k, : len(row)] = row
-            return Prompts(ids, read, np.array(origins, dtype=np.int64), np.array(offsets, dtype=np.int64))
+            ids, origins, offsets = (np.array(x, dtype=np.int64) for x in zip(*found, strict=True))
+            return Prompts(ids, read, origins, offsets)
     received = f"{len(found)} from {read} document{'' if read == 1 else 's'}"
     if corpus.reader == "text" and corpus.separator is None:
         received += "; --separator says which lines begin a new document"
         received += "" if rule == "cut" else ", --rule cut with --per-document takes prompts from inside"
-    wanted = f"{N} prompts" if rule == "whole" else f"{N} prompts of {n} tokens"
-    raise errors.invalid(f"dataset {corpus.dataset}", wanted, received)
+    raise errors.invalid(f"dataset {corpus.dataset}", f"{N} prompts of {n} tokens", received)
+
+
+def shortest(corpus: Corpus, tokenizer: Any, *, special_tokens: bool) -> int:
+    """Return the number of tokens of the shortest document, with the start tokens in front."""
+    check_reads(tokenizer)
+    front = start_tokens(tokenizer) if special_tokens else []
+    texts = [_text(tokenizer, one, f"{corpus.dataset}: document {k}") for k, one in enumerate(corpus.documents())]
+    return min(len(front) + len(_tokens(tokenizer, text, front, None)) for text in texts)
+
+
+def check_reads(tokenizer: Any) -> None:
+    """Raise ValueError unless a tokenizer makes tokens of text."""
+    if isinstance(tokenizer, Vocabulary):
+        wanted = "a directory, an id or reference/NAME (--tokenizer), for prompts that are cut from text"
+        raise errors.invalid("tokenizer", wanted, "none")
 
 
 def document_units(origins: Int[np.ndarray, "N"], dataset: str) -> Int[np.ndarray, "N"]:

@@ -56,9 +56,7 @@ class Measurement:
     @property
     def described(self) -> str:
         """Model and prompts in a few words."""
-        n = self.results.get("prompt_length")
-        which = f"prompts of {self.length}" if n is None else f"whole prompts of {int(n.min())} to {int(n.max())}"
-        return f"{self.model}, {self.prompts} {which} tokens ({self.results.attrs['dataset']})"
+        return f"{self.model}, {self.prompts} prompts of {self.length} tokens ({self.results.attrs['dataset']})"
 
     @property
     def provenance(self) -> dict[str, Any]:
@@ -85,8 +83,7 @@ class Measurement:
         p = self.results["influence"].values.astype(np.float64)
         prompts = self.results.get("influence_prompts")
         kept = None if prompts is None else prompts.values.astype(np.float64)
-        shares = f" by {len(p)} equal shares of a prompt" if "prompt_length" in self.results else ""
-        return Profile(p / p.sum(), f"{self.model}, measured influence{shares}", kept)
+        return Profile(p / p.sum(), f"{self.model}, measured influence", kept)
 
     @property
     def use(self) -> Profile:
@@ -96,15 +93,6 @@ class Measurement:
         kept = self.results["use_prompts"].values.astype(np.float64)
         p = kept.sum(0)
         return Profile(p / p.sum(), f"{self.model}, use by replacement", kept)
-
-    @property
-    def influence_from_end(self) -> Profile:
-        """Of whole prompts: the measured influence of their last tokens, as many as the shortest prompt has."""
-        if "influence_end_prompts" not in self.results:
-            raise errors.invalid("influence_from_end", "whole prompts", f"rule {self.results.attrs['rule']}")
-        kept = self.results["influence_end_prompts"].values.astype(np.float64)
-        p = kept.sum(0)
-        return Profile(p / p.sum(), f"{self.model}, measured influence of the last {len(p)} tokens", kept)
 
     def rollout(self, variant: str = "layer-shares", *, length: int | None = None, norm: str = "frobenius") -> Profile:
         """Return the influence profile that a predictor of :mod:`posbias.predict` makes of this measurement.
@@ -141,8 +129,7 @@ class Measurement:
         """Return how far each prediction is from the measured influence, yardsticks last, by variant."""
         from posbias.predict import yardsticks
 
-        names = () if "prompt_length" in self.results else (*self.variants, *yardsticks())
-        return {name: compare(self.rollout(name), self.influence) for name in names}
+        return {name: compare(self.rollout(name), self.influence) for name in (*self.variants, *yardsticks())}
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the measured influence and the rollouts that predict it, and return the axes.
@@ -196,9 +183,6 @@ class Measurement:
         others = [beside] if isinstance(beside, Measurement) else [] if beside is None else list(beside)
         if not all(isinstance(other, Measurement) for other in others):
             raise errors.invalid("beside", "a measurement, or several; posbias.load reads a file", f"{beside!r:.60}")
-        if any(str(one.results.attrs["rule"]).startswith("whole") for one in (self, *others)):
-            received = "whole ones; cut them with a --length, or plot their tenths"
-            raise errors.invalid("report", "prompts of one length", received)
         tried = None if lookup is None else self._own_lookup(lookup)
         file = check_writable(check_path(path, ".html"))
         with extra("book"):
@@ -229,7 +213,7 @@ class Measurement:
         from posbias.measure.summary import summarise
 
         file = check_path(path, ".nc")
-        has_none = {"summary", "prompt_length"} & {*self.results, *self.results.attrs} or not self.variants
+        has_none = "summary" in self.results.attrs or not self.variants
         write_results(file, self.results if matrices or has_none else summarise(self.results, prompts=prompts))
         return file
 

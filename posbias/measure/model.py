@@ -12,16 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from posbias import errors
 from posbias.measure.biases import read_bias
-from posbias.measure.corpus import Corpus, choose_corpus
+from posbias.measure.corpus import Corpus, choose_corpus, shortest
 from posbias.measure.measurement import Measurement, extra
 from posbias.models.opening import check_subject
-from posbias.settings import (
-    ALONE,
-    ALWAYS,
-    SHARES,
-    Settings,
-    settings_of,
-)
+from posbias.settings import ALONE, ALWAYS, Settings, settings_of
 from posbias.shipped import PREFIX
 
 if TYPE_CHECKING:
@@ -81,18 +75,16 @@ class Model:
         Parameters
         ----------
         prompts, length
-            How many prompts, at least 1, of how many tokens, at least 2: 200 of 256 unless given, of ``texts`` and
-            ``messages`` all.
+            How many prompts, at least 1, of how many tokens, at least 2: 200 of 256 unless given; of ``texts`` and
+            ``messages`` all, of as many tokens as the shortest has.
         dataset
             ``builtin`` (documentation and code that come with the package), ``fineweb-edu``, ``dclm`` or ``wikipedia``
             (streamed from the hub), or a path: a text file, a folder of .txt files, .jsonl, .csv or .parquet.
             ``builtin`` unless given; random tokens for an untrained network.
         texts
             Prompts that are in memory, in place of a data set: a list of texts, a pandas Series, or a table (pandas,
-            datasets) with the text in its column ``field``. They are prompts as they are, of different lengths (the
-            rule ``whole``), unless ``length`` says how many tokens of each: its first, or its last with
-            ``rule="last"``. Of whole prompts mixing and influence can be measured: by tenths of a prompt, and from its
-            end.
+            datasets) with the text in its column ``field``. Of each its last tokens are the prompt, with
+            ``rule="first"`` its first.
         messages
             The same for conversations, lists of messages with a role and a content, through the tokenizer's chat
             template; up to where an answer begins, or up to the end of an answer that comes last.
@@ -326,17 +318,20 @@ def check_names(door: str, asked: Iterable[str], *more: str) -> None:
 
 
 def choose_settings(source: loading.Source | None, asked: dict[str, Any], *, untrained: bool) -> Settings:
-    """Return the settings that a user chose by name, the others as they are unless given; nothing heavy is loaded."""
+    """Return the settings that a user chose by name, the others as they are unless given.
+
+    Nothing heavy is loaded, but for texts in memory without a length: they are made tokens to find the shortest.
+    """
     check_names("measure", asked, "texts", "messages")
     asked = {name: value for name, value in asked.items() if value is not None}
     corpus, rule = choose_corpus(asked, untrained=untrained)
     of_run = {name: asked[name] for name in settings_of(Settings) if name in asked}
-    if corpus.given is not None:
+    if corpus.given is not None and source is not None:
         of_run.setdefault("prompts", len(corpus.given))
-    if rule == "whole":
-        if "length" in asked:
-            raise errors.invalid("length", "none with the rule whole, whose prompts have their own", asked["length"])
-        of_run |= {"length": SHARES, "quantities": asked.get("quantities", ALWAYS)}
+        if "length" not in asked:
+            special = asked.get("special_tokens", True)
+            least = shortest(corpus, source.load_tokenizer(), special_tokens=special)
+            of_run["length"] = least - (asked.get("target") == "next")
     return Settings(source, corpus, **{"attention": None, **of_run, "rule": rule})  # type: ignore[arg-type]
 
 

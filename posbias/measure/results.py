@@ -54,12 +54,6 @@ VARIABLES: Variables = {
     "output_scale": (("layer", "position"), "the same of the norm after attention; 1 where there is none"),
     "step_gain": (("layer", "query", "key"), "mean of tr(J_j J_j'ᵀ)/d, J the Jacobian of what follows attention"),
     "parallel": (("layer",), "1 where what follows attention reads what attention reads"),
-    "influence_end_prompts": (
-        ("prompt", "from_end"),
-        "‖∂p/∂embedding‖ of the last tokens of each whole prompt, whose positions are equal shares of it",
-    ),
-    "prompt_length": (("prompt",), "tokens of each whole prompt"),
-    "whole_tokens": (("prompt", "token"), "token ids of whole prompts; -1 after the end"),
     "tokens": (("prompt", "position"), "token ids of the prompts"),
     "document": (("prompt",), "number of the document that a prompt was cut from, from 0"),
     "offset": (("prompt",), "tokens of the document before the prompt"),
@@ -97,7 +91,7 @@ def make_results(
         {name: (variables[name][0], x, {"long_name": variables[name][1]}) for name, x in arrays.items()},
         attrs={"posbias_schema": SCHEMA, **plain},
     )
-    named = {"rung": list(RUNGS), "from_end": np.arange(-out.sizes.get("from_end", 0), 0)}
+    named = {"rung": list(RUNGS)}
     return out.assign_coords({dim: named.get(str(dim), np.arange(size)) for dim, size in out.sizes.items()})
 
 
@@ -121,6 +115,8 @@ def read_results(path: Path | str, *, summaries: bool = False) -> xr.Dataset:
     wanted = (*LEAST, *(MIXING[:1] if "summary" in results.attrs else MIXING) * mixing)
     if missing := [name for name in wanted if name not in {*results, *results.attrs}]:
         raise errors.invalid(str(path), "a complete measurement", f"none of {', '.join(missing)}")
+    if "prompt_length" in results:
+        raise errors.invalid(str(path), "prompts of one length", "the tenths of whole ones, by an older posbias")
     check_sizes(Path(path), results)
     return results
 

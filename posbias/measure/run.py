@@ -72,7 +72,7 @@ def measure(
             bar.update()
         positions = None
         if session.family is not None:
-            positions = read_positions(instrument, session.longest)
+            positions = read_positions(instrument, settings.length)
             provenance["position"] = positions.kind
         with nullcontext() if added is None else added_biases(instrument.model, added):
             try:
@@ -186,7 +186,7 @@ def estimate(settings: Settings) -> str:
     return "\n".join((
         f"memory: weights of {weights / 2**30:.1f} GiB on {place}; {memory_available(place) / 2**30:.1f} GiB are left",
         f"disk: about {size / 2**20:.1f} MiB for the result",
-        f"time: about {whole}, from one prompt of {session.prompts.lengths[0]} tokens",
+        f"time: about {whole}, from one prompt of {settings.length} tokens",
         *note_matrices(session.quantities, settings.length, settings.kernel_size),
     ))  # fmt: skip
 

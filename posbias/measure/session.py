@@ -32,9 +32,6 @@ from posbias.models.weights import check_weights_fit, find_device, let_gradients
 from posbias.provenance import versions
 from posbias.settings import ALONE, ALWAYS, QUANTITIES, Settings, settings_of
 
-RULE_WORDS = {"cut": ", {0.per_document} a document", "whole": ", positions are {0.length} equal shares of a prompt"}
-"""What files say beside the name of a rule."""
-
 
 class Session:
     """Hold a model, its prompts and the instrument; a session ``like`` it shares the model and has other prompts."""
@@ -77,22 +74,8 @@ class Session:
     @cached_property
     def prompts(self) -> Prompts:
         """The prompts, which the model can take."""
-        if self.settings.rule != "whole":
-            check_fits(self.config, self.tokenizer, self.settings.length)
-            return self.cut()
-        check_fits(self.config, self.tokenizer, 0)
-        prompts = self.cut()
-        k = int(prompts.lengths.argmax())
-        try:
-            check_fits(self.config, self.tokenizer, int(prompts.lengths[k]))
-        except ValueError as error:
-            raise ValueError(f"prompt {k}: {error}") from None
-        return prompts
-
-    @property
-    def longest(self) -> int:
-        """Tokens of the longest prompt: of all, unless they are whole documents."""
-        return int(self.prompts.lengths.max()) if self.settings.rule == "whole" else self.settings.length
+        check_fits(self.config, self.tokenizer, self.settings.length)
+        return self.cut()
 
     @cached_property
     def target(self) -> Target:
@@ -113,7 +96,7 @@ class Session:
         excluded = special_tokens(self.config)
         length = settings.length + following
         prompts = make_prompts(settings.corpus, self.tokenizer, settings.prompts, length, **how, excluded=excluded)
-        return prompts.shortened() if following else prompts
+        return replace(prompts, ids=prompts.ids[:, :-1], following=prompts.ids[:, -1]) if following else prompts
 
     @property
     def instrument(self) -> Instrument:
@@ -178,9 +161,6 @@ class Session:
     def check(self) -> None:
         """Raise ValueError for settings out of range, and for what does not fit the model, which is not loaded."""
         settings = self.settings
-        if settings.rule == "whole" and (others := [name for name in settings.quantities if name not in ALWAYS]):
-            expected = f"{' and '.join(ALWAYS)} alone, for whole prompts, whose tokens have no common positions"
-            raise errors.invalid("quantities", expected, ",".join(others))
         self.quantities  # noqa: B018 - raises
         if {"logits", "heads"} & {*self.quantities} and not self.matrices:
             expected = f"{settings.length} or more, all tokens, for matrices of each head"
@@ -193,12 +173,7 @@ class Session:
     def prompt_arrays(self) -> dict[str, np.ndarray]:
         """Return where each prompt comes from, and its tokens if they are to be kept."""
         found = {"document": self.prompts.origins, "offset": self.prompts.offsets}
-        whole = self.settings.rule == "whole"
-        if whole:
-            found["prompt_length"] = self.prompts.lengths
-        if self.settings.tokens:
-            found["whole_tokens" if whole else "tokens"] = self.prompts.ids.astype(np.int32)
-        return found
+        return found | ({"tokens": self.prompts.ids.astype(np.int32)} if self.settings.tokens else {})
 
     @property
     def ids(self) -> Int[Tensor, "N n"]:
@@ -208,16 +183,14 @@ class Session:
     @property
     def first(self) -> Int[Tensor, "n"]:
         """Token ids of the first prompt."""
-        return self.ids[0, : self.prompts.lengths[0]]
+        return self.ids[0]
 
     def batches(self) -> Iterator[tuple[slice, Int[Tensor, "B n"]]]:
-        """Yield which prompts a batch holds, neighbours of one length, and their ids: nothing is padded."""
-        lengths, start = self.prompts.lengths, 0
-        while start < len(lengths):
-            others = lengths[start : start + self.settings.batch_size] != lengths[start]
-            stop = start + (int(others.argmax()) if others.any() else len(others))
-            yield slice(start, stop), self.ids[start:stop, : lengths[start]]
-            start = stop
+        """Yield which prompts a batch holds, and their ids."""
+        start = 0
+        for ids in self.ids.split(self.settings.batch_size):
+            yield slice(start, start + len(ids)), ids
+            start += len(ids)
 
     def with_prompts(self, **changes: Any) -> Session:
         """Return a session with the same model, opened no second time, on other prompts, such as ``rule="random"``."""
@@ -237,7 +210,7 @@ class Session:
             "revision": source.version(),
             "architecture": config.model_type,
             "dataset": last_part(settings.corpus.dataset) if settings.rule != "random" else "random tokens",
-            "rule": settings.rule + RULE_WORDS.get(settings.rule, "").format(settings),
+            "rule": settings.rule + (f", {settings.per_document} a document" if settings.rule == "cut" else ""),
             "dtype": self.precision,
             "device": settings.device_map or str(self.place.type),
             "tokenizer": "none" if tokenizer is None else last_part(tokenizer),

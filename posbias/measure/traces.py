@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from posbias import errors
@@ -22,7 +22,7 @@ from posbias.measure.session import Session
 from posbias.models.attention import Reading
 from posbias.settings import RUNGS
 
-ASKED = ("rollout_own", "ladder_prompts", "influence_end_prompts", "target_value")
+ASKED = ("rollout_own", "ladder_prompts", "target_value")
 """What is kept of each prompt where it was asked for."""
 
 
@@ -43,8 +43,6 @@ class Traces:
             shapes["target_value"] = ()
         if "mixing" in session.quantities:
             shapes |= {"lambda_frobenius": (T,), "lambda_token": (T,), "norm_ratio": (T,)}
-        if settings.rule == "whole":
-            shapes["influence_end_prompts"] = (int(session.prompts.lengths.min()),)
         self.carries = "kernels" in settings.quantities
         if self.carries:
             shapes["rollout_own"] = (n,)
@@ -158,19 +156,5 @@ class Traces:
         found: dict[str, Any] = {**vars(reading), "rollout_own": own, "ladder_prompts": ladder}
         for one in self.own:
             found |= one.read(batch, ids)
-        if (last := self.rows.get("influence_end_prompts")) is not None:
-            divided = torch.from_numpy(shares(ids.shape[1], self.settings.length))
-            found["influence_end_prompts"] = reading.influence[:, -last.shape[1] :]
-            found |= {name: found[name] @ divided for name in ("influence", "influence_signed")}
         for name, rows in self.rows.items():
             rows[batch] = found[name]
-
-
-def shares(n: int, count: int) -> Float[np.ndarray, "n count"]:
-    """Return how much of each of n tokens lies in each of ``count`` equal shares of a prompt.
-
-    >>> shares(3, 2).tolist()
-    [[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]]
-    """
-    token, share = np.arange(n)[:, None] * count, np.arange(count) * n
-    return (np.minimum(token + count, share + n) - np.maximum(token, share)).clip(0) / count

@@ -57,20 +57,12 @@ OPTIONS_OF_MEASURE = rows(
         "--attention sdpa": ("attention", "eager for bloom", "sdpa"),
         "--separator '('": "separator",
         "--separator '^='": ("separator", "d.jsonl, whose documents are told apart"),
-        "--rule whole": ("length", "none with the rule whole", "8"),
+        "--rule whole": ("rule", "first, cut, last or random", "whole"),
         "P/bloom": ("model", "one, as argument or as --model"),
         "-q kernels,gravity": ("quantities", "gravity"),
         "-q heads": ("quantities", "kernels beside heads"),
         "-N 13": ("d.jsonl", "13 prompts of 8 tokens, received 12 from 12 documents"),
         "--tokenizer P/empty": ("tokenizer", "P/empty"),
-    },
-)
-
-WHOLE = rows(
-    "measure P/bloom -o m.nc -d P/d.jsonl -N 2 --rule whole",
-    {
-        "-q kernels": ("quantities", "mixing and influence alone, for whole prompts", "kernels"),
-        "--field body": ("d.jsonl: row 1", "'body'"),
     },
 )
 
@@ -457,7 +449,7 @@ TRAINED = [
 ]
 
 TABLE = [
-    *COMMAND_LINES, *OPTIONS_OF_MEASURE, *WHOLE, *OUTPUTS, *MODELS, *CORPORA, *MEASUREMENTS, *CONFIGS, *COMPARISONS,
+    *COMMAND_LINES, *OPTIONS_OF_MEASURE, *OUTPUTS, *MODELS, *CORPORA, *MEASUREMENTS, *CONFIGS, *COMPARISONS,
     *ADDED_BIASES, *DESIGNS, *LOOKUPS, *BOOK, *TRAINED,
 ]  # fmt: skip
 

@@ -66,9 +66,9 @@ def test_a_logit_and_its_contrast_have_other_influence_than_a_probability(place)
     assert all(abs(a / a.sum() - b / b.sum()).max() > 1e-4 for k, a in enumerate(seen) for b in seen[:k])
 
 
-def test_whole_prompts_are_read_up_to_their_last_token(place):
-    whole = posbias.open(place / "llama").measure(texts=[" ".join(WORDS[:9]), " ".join(WORDS[:6])], target="next")
-    assert whole.results["prompt_length"].values.tolist() == [9, 6] and whole.results["target_value"].size == 2
+def test_texts_are_read_up_to_their_last_token(place):
+    found = posbias.open(place / "llama").measure(texts=[" ".join(WORDS[:9]), " ".join(WORDS[:6])], target="next")
+    assert found.length == 6 and found.results["target_value"].size == 2
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Prompts that are in memory: texts, tables, conversations, and whole prompts of different lengths."""
+"""Prompts that are in memory: texts, tables and conversations, of as many tokens as the shortest has."""
 
 import json
 
@@ -11,7 +11,7 @@ from transformers import AutoTokenizer
 
 import posbias
 from posbias.measure.corpus import make_corpus, make_prompts
-from posbias.measure.traces import shares
+from posbias.measure.results import write_results
 
 TEXTS = [text(words, seed) for seed, words in enumerate((20, 5, 5, 33, 12))]
 LENGTHS = [21, 6, 6, 34, 13]
@@ -41,45 +41,19 @@ def model(folder, tokenizer):
     return posbias.open(place)
 
 
-@pytest.fixture(scope="module")
-def whole(model):
-    return model.measure(texts=TEXTS)
-
-
-def test_whole_prompts_are_what_each_is_alone(model, whole):
-    results = whole.results
-    assert results["prompt_length"].values.tolist() == LENGTHS and results.sizes["position"] == 10
-    for k, one in enumerate(TEXTS):
-        alone = model.measure(texts=[one], length=LENGTHS[k], quantities="influence").results
-        gradient = alone["influence_prompts"].values[0]
-        by_hand = np.repeat(gradient / 10, 10).reshape(10, -1).sum(1)  # tenths of tokens, in ten equal heaps
-        np.testing.assert_allclose(results["influence_prompts"][k], by_hand, rtol=1e-5)
-        np.testing.assert_allclose(results["influence_end_prompts"][k], gradient[-6:], rtol=1e-5)
-        np.testing.assert_allclose(results["lambda_token_prompts"][k], alone["lambda_token_prompts"][0], rtol=1e-5)
-        assert results["probability"].values[k] == pytest.approx(alone["probability"].values[0], rel=1e-5)
-        assert results["whole_tokens"].values[k].tolist()[LENGTHS[k] :] == [-1] * (34 - LENGTHS[k])
-
-
-def test_batches_change_no_number_and_the_file_says_what_positions_are(model, whole, tmp_path):
-    alone = model.measure(texts=TEXTS, batch_size=1)
-    np.testing.assert_allclose(alone.influence.prompts, whole.influence.prompts, rtol=1e-5)
-    there = posbias.load(whole.save(tmp_path / "w.nc"))
-    assert there.described == "chat, 5 whole prompts of 6 to 34 tokens (texts in memory)"
-    assert there.results.attrs["rule"] == "whole, positions are 10 equal shares of a prompt"
-    assert there.results["from_end"].values.tolist() == [-6, -5, -4, -3, -2, -1]
-    assert len(there.influence) == 10 and there.influence.name.endswith("by 10 equal shares of a prompt")
-    np.testing.assert_array_equal(there.influence_from_end, whole.influence_from_end)
-    assert there.variants == () and there.plot() is not None
-    with pytest.raises(ValueError, match="variant: expected none for whole prompts"):
-        there.rollout("b")
-    with pytest.raises(ValueError, match="report: expected prompts of one length"):
-        there.report(tmp_path / "w.html")
-
-
-def test_shares_of_a_prompt_lose_nothing():
-    for n in (1, 7, 10, 23):
-        np.testing.assert_allclose(shares(n, 10).sum(1), 1)
-        np.testing.assert_allclose(shares(n, 10).sum(0), n / 10)
+def test_texts_are_their_last_tokens_as_many_as_the_shortest_has(model, tokenizer, tmp_path):
+    found = model.measure(texts=TEXTS, quantities="influence")
+    assert found.length == min(LENGTHS) and found.described == "chat, 5 prompts of 6 tokens (texts in memory)"
+    ids = [[0, *tokenizer(one)["input_ids"][-5:]] for one in TEXTS]
+    assert found.results["tokens"].values.tolist() == ids and found.results.attrs["rule"] == "last"
+    first = model.measure(texts=TEXTS, length=6, rule="first", quantities="influence")
+    assert first.results["tokens"].values.tolist() == [tokenizer(one)["input_ids"][:6] for one in TEXTS]
+    bare = model.measure(texts=TEXTS, special_tokens=False, quantities="influence")
+    assert bare.results["tokens"].values.tolist() == [row[1:] for row in ids]
+    older = found.results.assign(prompt_length=("prompt", LENGTHS))
+    write_results(tmp_path / "older.nc", older)
+    with pytest.raises(ValueError, match="older.nc: expected prompts of one length, received the tenths of whole ones"):
+        posbias.load(tmp_path / "older.nc")
 
 
 @pytest.mark.parametrize(
@@ -104,27 +78,24 @@ def test_the_last_tokens_and_the_first(tokenizer):
         assert made.offsets.tolist() == ([n - 6 for n in LENGTHS] if rule == "last" else [0] * 5)
 
 
-@pytest.mark.parametrize("rule", ["whole", "last", "first"])
+@pytest.mark.parametrize("rule", ["last", "first"])
 @pytest.mark.parametrize("texts", [["ban bar bad"], ["<s> ban bar bad"], ["<s><s>ban bar bad"]])
 def test_there_is_one_start_token(tokenizer, rule, texts):
     made = make_prompts(make_corpus("texts", texts), tokenizer, 1, 4, rule=rule)
     assert (made.ids == 0).sum() == 1 and made.ids[0, 0] == 0 and made.ids.shape == (1, 4)
-    bare = make_prompts(make_corpus("texts", texts), tokenizer, 1, 3, rule="whole", special_tokens=False)
-    assert bare.ids[0].tolist() == tokenizer(texts[0], add_special_tokens=False)["input_ids"]
+    own = tokenizer(texts[0], add_special_tokens=False)["input_ids"]
+    bare = make_prompts(make_corpus("texts", texts), tokenizer, 1, len(own), rule=rule, special_tokens=False)
+    assert bare.ids[0].tolist() == own
 
 
 @pytest.mark.parametrize(("said", "expected"), [(ASKED[:1], "<s> ban kam kan bar"), (ASKED, "<s> ban kam kan ban lar")])
 def test_conversations_go_through_the_template(tokenizer, model, said, expected, tmp_path, capsys):
-    made = make_prompts(make_corpus("messages", said), tokenizer, 1, 2, rule="whole")
-    assert made.ids[0].tolist() == tokenizer(expected, add_special_tokens=False)["input_ids"]
+    ids = tokenizer(expected, add_special_tokens=False)["input_ids"]
     both = model.measure(messages=[said, ASKED[:1]])
-    assert (
-        both.prompts == 2 and both.results["whole_tokens"].values[0][: made.ids.size].tolist() == made.ids[0].tolist()
-    )
+    assert both.results["tokens"].values[0].tolist() == [0, *ids[-(both.length - 1) :]]
+    assert both.length == 5 and model.measure(messages=[said], quantities="influence").length == len(ids)
     (tmp_path / "d.jsonl").write_text("".join(json.dumps({"chat": x}) + "\n" for x in (said, ASKED[:1])))
-    words = arguments(
-        None, tmp_path / "m.nc", "--field", "chat", "--rule", "whole", length=None, prompts=2, batch_size=1
-    )
+    words = arguments(None, tmp_path / "m.nc", "--field", "chat", "--rule", "last", length=5, prompts=2, batch_size=1)
     code, _, err = status(capsys, [words[0], model.source.model, "-d", str(tmp_path / "d.jsonl"), *words[1:]])
     assert code == 0, err
     found = posbias.load(tmp_path / "m.nc").results
@@ -140,8 +111,8 @@ def test_conversations_go_through_the_template(tokenizer, model, said, expected,
         ({"texts": ["ban", " "]}, "texts: row 1: expected a text, or messages .*, received ' '"),
         ({"texts": pd.Series(["ban", None])}, "texts: row 1: expected a text, or messages .*, received nan|None"),
         ({"texts": pd.DataFrame({"a": TEXTS})}, "texts: expected a table with a column 'text' .field., received a"),
-        ({"texts": ["ban"], "special_tokens": False}, "document 0: expected 2 tokens or more, received 1"),
-        ({"texts": ["ban", text(80)]}, "prompt 1: length: expected at most 64 tokens, .*, received 81"),
+        ({"texts": ["ban"], "special_tokens": False}, "length: expected an integer of at least 2, received 1"),
+        ({"texts": [text(80)]}, "length: expected at most 64 tokens, .*, received 81"),
         ({"texts": TEXTS, "length": 7}, "expected 5 prompts of 7 tokens, received 3 from 5 documents"),
         ({"texts": TEXTS, "rule": "random"}, "texts: expected none with the rule random"),
         ({"texts": TEXTS, "dataset": "builtin"}, "texts: expected none beside dataset, received both"),
