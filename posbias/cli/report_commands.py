@@ -30,10 +30,6 @@ def report(
         ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="HTML file to write (.html).")],
-    compare: Annotated[
-        list[Path] | None,
-        typer.Option(help="Measurement or summary (.nc) of another model, to set beside this one; may be repeated."),
-    ] = None,
     lookup: Annotated[
         Path | None, typer.Option(help="File of posbias lookup on the same model (.nc): where a passage is found best.")
     ] = None,
@@ -62,7 +58,6 @@ def report(
     import posbias
     from posbias.measure.measurement import load
 
-    others = [load(file) for file in compare or []]
     tried = None if lookup is None else posbias.load_lookup(lookup)
     if dry_run:
         from posbias.measure.progress import progress
@@ -75,7 +70,7 @@ def report(
     measured = load(subject) if is_file else posbias.open(subject).measure(**asked)
     if keep is not None:
         typer.echo(f"{measured.save(keep)}: {measured.prompts} prompts of {measured.length} tokens")
-    path = measured.report(output, beside=others, lookup=tried)
+    path = measured.report(output, lookup=tried)
     typer.echo(f"{path}: {path.stat().st_size / 1024:.0f} KiB, {measured.described}")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from os import PathLike, fspath
@@ -148,26 +148,17 @@ class Measurement:
         curves = {one.label: self.rollout(one.name).values for one in shown}
         return plot_prediction(self.influence.values, curves, title=self.described, ax=ax)
 
-    def report(
-        self,
-        path: str | PathLike[str],
-        *,
-        beside: Measurement | Sequence[Measurement] | None = None,
-        lookup: Found | None = None,
-    ) -> Path:
+    def report(self, path: str | PathLike[str], *, lookup: Found | None = None) -> Path:
         """Write a report, one HTML file that needs no other file and no network, and return its path.
 
         It says which tenths of the prompt have the influence, whether the middle is lost, and whether a prediction is
-        nearer than equal shares and than the last token. It has the figures, distances with intervals and tests, other
-        models to set it beside, how to read all this, and where the numbers come from. What the measurement lacks,
-        it says.
+        nearer than equal shares and than the last token. It has the figures, distances with intervals and tests, how to
+        read all this, and where the numbers come from. What the measurement lacks, it says.
 
         Parameters
         ----------
         path
             The .html file to write; one that is there is replaced.
-        beside
-            Another measurement to set beside this one, or several.
         lookup
             What this model finds at each place (:meth:`~posbias.measure.model.Model.lookup`), so that the report can
             say where a passage is found best.
@@ -175,19 +166,16 @@ class Measurement:
         Raises
         ------
         ValueError
-            If the name does not end in .html, ``beside`` is no measurement, ``lookup`` is none of this model, or the
-            measured influence is no distribution.
+            If the name does not end in .html, ``lookup`` is none of this model, or the measured influence is no
+            distribution.
         OSError
             If it cannot be written.
         """
-        others = [beside] if isinstance(beside, Measurement) else [] if beside is None else list(beside)
-        if not all(isinstance(other, Measurement) for other in others):
-            raise errors.invalid("beside", "a measurement, or several; posbias.load reads a file", f"{beside!r:.60}")
         tried = None if lookup is None else self._own_lookup(lookup)
         file = check_writable(check_path(path, ".html"))
         with extra("book"):
             from posbias.report.document import write_report
-        return write_report(file, replace(self._subject(), lookup=tried), [other._subject() for other in others])
+        return write_report(file, replace(self._subject(), lookup=tried))
 
     def save(self, path: str | PathLike[str], *, matrices: bool = True, prompts: bool = True) -> Path:
         """Write the measurement as netCDF, as ``posbias measure`` does, and return the path.

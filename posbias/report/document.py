@@ -1,15 +1,12 @@
-"""The report on a measurement, alone or beside another one."""
+"""The report on a measurement."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from posbias.comparison.distances import normalised_wasserstein, wasserstein_to
-from posbias.comparison.resampling import hull_interval
 from posbias.files import write_whole
 from posbias.measure.results import target_words
 from posbias.predict import PREDICTORS
@@ -20,15 +17,9 @@ UNTOLD = {"posbias_schema", "summary"}
 """Attributes that the page does not list."""
 
 
-def write_report(path: Path, subject: Subject, others: Sequence[Subject] = (), *, resamples: int = RESAMPLES) -> Path:
-    """Write the report on a measurement, beside others if given, and return its path."""
-    evidence, beside = Evidence(subject, resamples), [Evidence(other, resamples) for other in others]
-    names = ["the other"] if len(beside) == 1 else [f"{k}: {other.subject.title}" for k, other in enumerate(beside, 1)]
-    curves = {"this model": evidence.p} | {name: other.p for name, other in zip(names, beside, strict=True)}
-    context = _context(evidence)
-    context |= {"beside": [_beside(evidence, other) for other in beside]}
-    context["beside_figure"] = figures.beside_figure(curves) if beside else None
-    write_whole(path, page.render(**context))
+def write_report(path: Path, subject: Subject, *, resamples: int = RESAMPLES) -> Path:
+    """Write the report on a measurement, and return its path."""
+    write_whole(path, page.render(**_context(Evidence(subject, resamples))))
     return path
 
 
@@ -57,27 +48,3 @@ def _context(evidence: Evidence) -> dict[str, Any]:
         "predictors": [PREDICTORS[name] for name in subject.predictions],
         "provenance": [(k, x) for k, x in attrs.items() if k not in UNTOLD and isinstance(x, kinds)],
     }
-
-
-def _beside(evidence: Evidence, other: Evidence) -> dict[str, Any]:
-    """Return two models beside each other: numbers, and differences with intervals."""
-    one, two = evidence.subject.results.attrs, other.subject.results.attrs
-    paired = all(one.get(key) == two.get(key) is not None for key in ("prompts_sha256", "prompts", "length"))
-    return {
-        "title": other.subject.title,
-        "described": other.subject.described,
-        "paired": paired,
-        "apart": _apart(evidence, other),
-        "rows": tables.beside_cells(evidence, other, paired=paired),
-        "answer": text.answer(other, "lost", "nearest"),
-    }
-
-
-def _apart(evidence: Evidence, other: Evidence) -> tuple[float, tuple[float, float]] | None:
-    """Return the distance between two measured profiles and its interval, None where their lengths differ."""
-    if evidence.p.size != other.p.size:
-        return None
-    away = normalised_wasserstein(evidence.p, other.p)
-    if evidence.resampled is None:
-        return away, (np.nan, np.nan)
-    return away, hull_interval(away, wasserstein_to(evidence.resampled, other.p), least=0.0)

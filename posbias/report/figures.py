@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -12,7 +11,7 @@ from jaxtyping import Float
 from matplotlib.colors import LogNorm, to_hex
 from matplotlib.ticker import MaxNLocator
 
-from posbias.plotting import FAMILY_COLOURS, LINE_STYLES, STYLE, plot_curves, plot_prediction
+from posbias.plotting import FAMILY_COLOURS, STYLE, plot_prediction
 from posbias.report.page import Figure, close_figure
 from posbias.report.stats import Evidence
 
@@ -159,16 +158,3 @@ def content_figure(results: xr.Dataset) -> Figure | None:
     )
     caption = "Mean content logits by layer and head: a token with itself less a token with earlier ones."
     return close_figure(drawing, description, caption)
-
-
-def beside_figure(curves: Mapping[str, Float[np.ndarray, "_"]]) -> Figure:
-    """Return measured profiles in one figure; of different lengths, as densities over the prompt."""
-    colours = [FAMILY_COLOURS["measured"], *(f"C{k}" for k in range(1, len(curves)))]
-    looks = [
-        {"label": label, "color": colour, "linestyle": LINE_STYLES[k % len(LINE_STYLES)]}
-        for k, (label, colour) in enumerate(zip(curves, colours, strict=True))
-    ]
-    drawing = plot_curves(list(zip(curves.values(), looks, strict=True))).figure
-    description = "Measured influence profiles on a logarithmic axis: "
-    description += "; ".join(f"{label}, first {p[0]:.2g}, last {p[-1]:.2g}" for label, p in curves.items()) + "."
-    return close_figure(drawing, description, "Measured influence of the models.")

@@ -11,7 +11,7 @@ import pandas as pd
 import xarray as xr
 from jaxtyping import Float, Int
 
-from posbias.comparison.distances import normalised_wasserstein, spearman, total_variation, wasserstein_to
+from posbias.comparison.distances import normalised_wasserstein, spearman, total_variation
 from posbias.comparison.fits import power_fit
 from posbias.comparison.multiplicity import decide, holm
 from posbias.comparison.pairs import usable
@@ -21,7 +21,7 @@ from posbias.measure.corpus import known_units
 from posbias.predict import PREDICTORS
 from posbias.report.scoring import gain_rows, score_rows
 from posbias.rollout.labelled import Profile
-from posbias.rollout.profiles import TOLERANCE, UShape, mean_position, u_shape
+from posbias.rollout.profiles import TOLERANCE, UShape, u_shape
 
 RESAMPLES = 2000
 FEW_UNITS = 10
@@ -117,6 +117,12 @@ class Evidence:
     def band(self) -> tuple[np.ndarray, np.ndarray] | None:
         """The 95% interval of the measured profile, position by position."""
         return None if self.resampled is None else interval(self.resampled)
+
+    @property
+    def mean_positions(self) -> Float[np.ndarray, "B"] | None:
+        """The mean position in each resample."""
+        n = self.p.size
+        return None if self.resampled is None else self.resampled @ np.arange(n) / max(n - 1, 1)
 
     @cached_property
     def floor(self) -> pd.DataFrame | None:
@@ -273,23 +279,6 @@ class Evidence:
     def mixing_band(self) -> tuple[np.ndarray, np.ndarray] | None:
         """The 95% interval of λ, layer by layer."""
         return None if self.resampled_mixing is None else interval(self.resampled_mixing)
-
-    @cached_property
-    def quantities(self) -> dict[str, tuple[float, np.ndarray | None]]:
-        """Numbers that two models are compared by: title → value, and its resamples where there are some."""
-        r, n = self.resampled, self.p.size
-        found: dict[str, tuple[float, np.ndarray | None]] = {
-            "mean position": (mean_position(self.p), None if r is None else r @ np.arange(n) / max(n - 1, 1)),
-            "first token, × n": (n * float(self.p[0]), None if r is None else n * r[:, 0]),
-            "last token": (float(self.p[-1]), None if r is None else r[:, -1]),
-        }
-        mixing = self.resampled_mixing
-        if self.mixing is not None:
-            found["total mixing Σλ"] = (float(self.mixing.sum()), None if mixing is None else mixing.sum(1))
-        for name in self.subject.of_model:
-            away = None if r is None else wasserstein_to(r, self.profiles[name])
-            found[f"W₁: {self.subject.label(name)}"] = (float(self.scores.loc[name, "W1"]), away)
-        return found
 
 
 def tenths(p: Float[np.ndarray, "*any n"]) -> Float[np.ndarray, "*any 10"]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from posbias.comparison.resampling import interval
 from posbias.report.page import NONE, number, span
 from posbias.report.stats import Evidence
@@ -40,20 +38,3 @@ def gain_cells(evidence: Evidence) -> Iterator[tuple[str, ...]]:
         pair = f"{evidence.subject.label(row['after'])} against {evidence.subject.label(row['before'])}"
         ends = row["low"], row["high"]
         yield pair, number(row["gain"], "+.3f"), span(ends, "+.3f"), number(row["adjusted"]), verdicts[row["decided"]]
-
-
-def beside_cells(one: Evidence, other: Evidence, *, paired: bool) -> Iterator[tuple[str, ...]]:
-    """Yield the numbers of two models, their difference, and its interval.
-
-    ``paired`` says whether both were measured on the same prompts, so that equal resamples hold the same prompts.
-    """
-    for title, (here, drawn) in one.quantities.items():
-        if title not in other.quantities:
-            yield title, number(here), NONE, NONE, NONE
-            continue
-        there, others = other.quantities[title]
-        ends = np.array([np.nan, np.nan])
-        if drawn is not None and others is not None:
-            order = slice(None) if paired else np.random.default_rng(1).permutation(len(others))
-            ends = np.array(interval(drawn - others[order]))
-        yield title, number(here), number(there), number(here - there, "+.3f"), span(ends, "+.3f")

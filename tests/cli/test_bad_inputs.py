@@ -185,7 +185,6 @@ MEASUREMENTS = [
             "P/empty": ("P/empty", "config.json"),
             "P/bert": ("architecture", "bert"),
             "P/bloom --prompts 0": ("prompts", "0"),
-            "P/bloom --compare P/zero.nc": "zero.nc",
             "P/bloom --keep k.txt": ("keep", "k.txt"),
             "P/bloom --keep P/good.nc": ("good.nc", "not there yet, or --overwrite"),
             "P/good.nc --prompts 3": ("prompts", "measured already"),
