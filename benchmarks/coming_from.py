@@ -29,7 +29,6 @@ import posbias
 from posbias.explain.prompt import tokenise, written
 from posbias.lookup.contexts import make_contexts
 from posbias.lookup.tasks import Task
-from posbias.measure.corpus import Corpus
 
 GOLD = 4
 """The document that answers, from 0."""
@@ -44,7 +43,7 @@ class Case:
     def __init__(self, model: str) -> None:
         self.name, self.tokenizer = model, AutoTokenizer.from_pretrained(model)
         self.network = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32, attn_implementation="eager")
-        (context,) = make_contexts(Task("documents"), 1, Corpus("builtin"), 0)
+        (context,) = make_contexts(Task("documents"), 1, 0)
         asks = context.asks["not_competing"]
         self.row = {"documents": [f"{a.begin} {a.answer}." for a in asks], "question": asks[GOLD].question}
         self.text, parts, _ = written(self.tokenizer, self.row, None, "?")

@@ -75,11 +75,10 @@ def documents(root: Path) -> list[dict[str, Any]]:
     """Return contexts of eight documents, and what each did for the model's answer, by the document asked for."""
     from posbias.lookup.contexts import make_contexts
     from posbias.lookup.tasks import Task
-    from posbias.measure.corpus import Corpus
     from studies import results
 
     kept, found = results.load("documents", root / "results")["smollm2.used"].isel(context=slice(SETS)), []
-    contexts = make_contexts(Task("documents", kept.sizes["asked"]), kept.sizes["context"], Corpus("builtin"), 0)
+    contexts = make_contexts(Task("documents", kept.sizes["asked"]), kept.sizes["context"], 0)
     for k, context in enumerate(contexts):
         asks = context.asks["competing"]
         one = {"documents": asks[0].documents, "begin": [x.begin for x in asks], "answers": [x.answer for x in asks]}

@@ -11,7 +11,6 @@ from posbias.cli.options import MODEL, Running, group, kept_until_done, named_mo
 from posbias.files import check_output, check_partial
 from posbias.lookup.contexts import read_rows
 from posbias.lookup.tasks import Task
-from posbias.measure.corpus import Corpus
 from posbias.settings import Opening, Settings
 
 
@@ -23,7 +22,6 @@ def register(app: typer.Typer) -> None:
 @with_options(
     opening=[Opening],
     asked=[Task],
-    texts=group(Corpus, dataset=None),
     asking=group(Settings, door="lookup", without=["batch_size"], prompts=None),
     running=[Running],
 )
@@ -40,14 +38,11 @@ def lookup(
     figure: Annotated[
         Path | None, typer.Option(help="Also draw right answers by place, with intervals: .png or .svg.")
     ] = None,
-    task: Annotated[
-        str, typer.Option("--task", "-t", help="documents; kv: a key's value; copy: the rest of a passage.")
-    ] = "documents",
+    task: Annotated[str, typer.Option("--task", "-t", help="documents; kv: a key's value.")] = "documents",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the first prompt; no weights are read.")] = False,
     *,
     opening: dict[str, Any],
     asked: dict[str, Any],
-    texts: dict[str, Any],
     asking: dict[str, Any],
     running: dict[str, bool],
 ) -> None:
@@ -62,7 +57,7 @@ def lookup(
         partial = check_partial(output, resume=running["resume"])
         if figure is not None:
             check_output(figure, (".png", ".svg"), "figure", overwrite=running["overwrite"])
-    Task(task, **asked).check_given(rows, asking["prompts"], texts["dataset"])  # before anything heavy is loaded
+    Task(task, **asked).check_given(rows, asking["prompts"])  # before anything heavy is loaded
     check_subject(model, None)
     given = None if rows is None else read_rows(rows)
     import posbias
@@ -70,7 +65,7 @@ def lookup(
 
     with progress(1, "model", "opening"):
         opened = posbias.open(model, **opening)
-    named = {"task": task, "rows": given, **asked, **texts, **asking}
+    named = {"task": task, "rows": given, **asked, **asking}
     if dry_run:
         with progress(1, "step", "writing prompts"):
             preview = opened.preview_lookup(**named)

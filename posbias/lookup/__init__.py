@@ -1,1 +1,1 @@
-"""Lookup by place: key-value and copying tasks for any model."""
+"""Lookup by place: documents and pairs of keys and values, asked of any model."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice, product
+from itertools import product
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
@@ -42,8 +42,6 @@ NEUTRAL = (
     "Many photographs of it hang in the town hall.", "Children like to play on the stairs in front.",
 )  # fmt: skip
 """Sentences that say nothing of any fact."""
-PASSAGE, CUE, SEGMENT = 24, 4, 8
-"""Words of a passage that is copied from, of its beginning that is given, and of the answer behind that."""
 
 
 @dataclass(frozen=True)
@@ -170,11 +168,9 @@ def row_contexts(rows: Sequence[Ask]) -> list[Context]:
     return [Context({arm: x for arm, x in c.asks.items() if arm in common}, c.twice) for c in found]
 
 
-def make_contexts(task: Task, count: int, corpus: Corpus, seed: int) -> list[Context]:
-    """Return contexts that are made up, in each of which every document, pair or passage is asked for in turn."""
+def make_contexts(task: Task, count: int, seed: int) -> list[Context]:
+    """Return contexts that are made up, in each of which every document or pair is asked for in turn."""
     rng, places = np.random.default_rng(seed), task.places or PLACES[task.name]
-    if task.name == "copy":
-        return [_in_turn({"competing": passages}) for passages in islice(_passages(corpus, places, count), count)]
     pool = WORDS if task.name == "kv" else NAMES
     if 2 * places > len(pool):
         raise errors.invalid("places", f"at most {len(pool) // 2}, for which there are words", places)
@@ -221,23 +217,3 @@ def _fact(rng: np.random.Generator, kind: tuple[str, str], name: str, values: Ma
     answer = values[kind[1]][k]
     question = f"How does this sentence go on? {begin} …"
     return Ask((f"{before} {begin} {answer}. {after}",), question, answer, begin)
-
-
-def _passages(corpus: Corpus, places: int, count: int) -> Iterable[list[Ask]]:
-    """Yield the passages of texts that are long enough, whose beginnings differ."""
-    made = 0
-    for document in corpus.documents():
-        words = document.split() if isinstance(document, str) else []
-        parts = [words[k * PASSAGE : (k + 1) * PASSAGE] for k in range(places)]
-        cues = [" ".join(part[:CUE]) for part in parts]
-        if len(words) < places * PASSAGE or any(" ".join(words).count(cue) > 1 for cue in cues):
-            continue
-        made += 1
-        yield [
-            Ask((" ".join(part),), f'How does the passage go on that begins with "{cue}"?',
-                " ".join(part[CUE : CUE + SEGMENT]), cue)
-            for part, cue in zip(parts, cues, strict=True)
-        ]  # fmt: skip
-    if made < count:
-        expected = f"{count} texts of {places * PASSAGE} words or more"
-        raise errors.invalid(f"dataset {corpus.dataset}", expected, made)

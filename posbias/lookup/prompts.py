@@ -14,7 +14,6 @@ from posbias.measure.corpus import start_tokens
 INSTRUCTIONS = {
     "documents": "Answer the question from these documents.",
     "kv": "Answer the question from this JSON object.",
-    "copy": "Answer the question from these passages.",
 }
 """Stands in front of what a prompt of each task holds."""
 

@@ -26,7 +26,7 @@ from posbias.measure.progress import progress as told
 from posbias.measure.run import Partial
 from posbias.measure.session import Session
 from posbias.models.biases import added_biases, divided_logits, fitting_biases
-from posbias.models.loading import check_fits, last_part
+from posbias.models.loading import check_fits
 from posbias.settings import Settings
 
 KEPT = (
@@ -69,10 +69,10 @@ def look_up(
         for name in ("text", "answer")
     }
     every = "".join([*texts["text"].flat, *texts["answer"].flat])
-    provenance, text = session.provenance(), last_part(settings.corpus.dataset)
+    provenance = session.provenance()
     provenance = {kept: provenance[kept] for kept in KEPT} | {
         "task": task.name,
-        "dataset": {"documents": "invented facts", "kv": "invented words"}.get(task.name, text),
+        "dataset": {"documents": "invented facts", "kv": "invented words"}[task.name],
         "rows": "made up" if rows is None else "given",
         "form": "chat template" if use_template(session.tokenizer, task.form) else "plain text",
         "tokens": int(np.mean([len(prompt.ids) for context in placed["competing"] for prompt in context])),
@@ -103,7 +103,7 @@ def place_prompts(session: Session, task: Task, rows: Sequence[Ask] | None) -> t
     settings, tokenizer = session.settings, session.tokenizer
     template = use_template(tokenizer, task.form)
     if rows is None:
-        contexts = make_contexts(task, settings.prompts, settings.corpus, settings.seed)
+        contexts = make_contexts(task, settings.prompts, settings.seed)
     else:
         contexts = row_contexts(rows)
     placed: Placed = {}

@@ -9,11 +9,11 @@ from posbias import errors
 from posbias.measure.biases import HELP, read_bias
 from posbias.settings import setting
 
-TASKS = {"documents": "questions about documents", "kv": "key-value lookup", "copy": "copying"}
+TASKS = {"documents": "questions about documents", "kv": "key-value lookup"}
 """Name of a task, and what it is called in words."""
-PLACES = {"documents": 8, "kv": 16, "copy": 8}
-"""Documents, pairs or passages in a prompt, unless given."""
-NOUNS = {"documents": "document", "kv": "pair", "copy": "passage"}
+PLACES = {"documents": 8, "kv": 16}
+"""Documents or pairs in a prompt, unless given."""
+NOUNS = {"documents": "document", "kv": "pair"}
 """What a place of each task holds."""
 PROMPTS = 40
 """Contexts that are made up unless given; of a user's own rows all are asked."""
@@ -36,7 +36,7 @@ class Task:
     """Say what is asked.
 
     ``documents``: some documents and a question, which one of them answers. ``kv``: keys and values as a JSON object,
-    and one of the keys. ``copy``: passages of a text, and the first words of one, which is to be gone on with.
+    and one of the keys.
 
     >>> Task("kv", bias={"kind": "log", "alpha": 1.4}, temperature=0.5)
     Traceback (most recent call last):
@@ -45,7 +45,7 @@ class Task:
 
     name: str
     places: int | None = setting(
-        None, "Documents, pairs or passages in a prompt that is made up; 8, of kv 16. Rows have their own number."
+        None, "Documents or pairs in a prompt that is made up; 8, of kv 16. Rows have their own number."
     )
     arms: str | None = setting(
         None,
@@ -90,13 +90,11 @@ class Task:
         chosen = self.known if self.arms is None else ("competing", *self.arms.split(","))
         return tuple(arm for arm in ARMS if arm in chosen)
 
-    def check_given(self, rows: Any, prompts: int | None, dataset: str | None) -> None:
+    def check_given(self, rows: Any, prompts: int | None) -> None:
         """Raise ValueError for what belongs to another task, and for made-up contexts beside a user's own."""
         if rows is not None and self.name != "documents":
             raise errors.invalid("rows", f"none with the task {self.name}", repr(rows)[:60])
         if rows is not None and self.places is not None:
             raise errors.invalid("places", "none beside rows, which have as many as documents", self.places)
-        if dataset is not None and self.name != "copy":
-            raise errors.invalid("dataset", f"none with the task {self.name}, which reads no text", dataset)
         if prompts is not None:
             errors.positive_integer("prompts", prompts)

@@ -58,10 +58,10 @@ class Corpus:
         doors="explain",
     )
     separator: Text | None = setting(
-        None, "Regular expression: lines that begin a new document in a text file.", doors="explain lookup"
+        None, "Regular expression: lines that begin a new document in a text file.", doors="explain"
     )
     field: Text = setting(
-        "text", "Column of the text, or of the messages, in .jsonl, .csv and .parquet.", doors="explain lookup"
+        "text", "Column of the text, or of the messages, in .jsonl, .csv and .parquet.", doors="explain"
     )
     given: Any = None
     """Documents that are in memory; ``dataset`` is what files call them."""

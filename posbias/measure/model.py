@@ -192,7 +192,6 @@ class Model:
         places: int | None = None,
         arms: str | None = None,
         form: str | None = None,
-        dataset: str | PathLike[str] | None = None,
         bias: Any = None,
         temperature: float = 1.0,
         partial: str | PathLike[str] | None = None,
@@ -205,7 +204,7 @@ class Model:
         ----------
         task
             ``documents``: documents and a question that one of them answers. ``kv``: keys and values as a JSON object,
-            and one of the keys. ``copy``: passages of a text, and the first words of one, which is to be gone on with.
+            and one of the keys.
         rows
             Of ``documents``: your own, a .jsonl, .csv or .parquet file, a list or a table: ``documents`` (a list),
             ``question``, ``answer``; ``gold``, the index of the document that answers, unless the answer stands in one
@@ -214,14 +213,12 @@ class Model:
         prompts
             How many contexts are made up, or the first rows; 40, or all rows. In each the answer is at every place.
         places
-            Documents, pairs or passages in a prompt that is made up; 8, of ``kv`` 16.
+            Documents or pairs in a prompt that is made up; 8, of ``kv`` 16.
         arms
             Some of ``competing``, ``not_competing`` (the others are documents of other questions) and ``closed_book``
             (no documents), with commas between; all unless given.
         form
             ``template``, the tokenizer's chat template, or ``plain``; the first where there is one unless given.
-        dataset
-            Of ``copy``: as in :meth:`measure`.
         bias
             As in :meth:`measure`.
         temperature
@@ -231,8 +228,7 @@ class Model:
         progress
             As in :meth:`measure`.
         settings
-            ``separator`` and ``field`` of the data set; ``dtype``, ``device``, ``device_map``, ``special_tokens`` and
-            ``seed`` as in :meth:`measure`.
+            ``dtype``, ``device``, ``device_map``, ``special_tokens`` and ``seed`` as in :meth:`measure`.
 
         Raises
         ------
@@ -244,7 +240,7 @@ class Model:
         from posbias.lookup.found import Found
         from posbias.lookup.run import look_up
 
-        own: dict[str, Any] = {"prompts": prompts, "places": places, "arms": arms, "form": form, "dataset": dataset}
+        own: dict[str, Any] = {"prompts": prompts, "places": places, "arms": arms, "form": form}
         own |= {"bias": bias, "temperature": temperature, **settings}
         with self._looking_up(task, rows, progress, **own) as (asked, shown):
             return Found(look_up(*asked, partial=Path(partial) if partial else None, progress=shown))
@@ -263,11 +259,11 @@ class Model:
         from posbias.lookup.tasks import PROMPTS, Task
 
         wanted = Task(task, **{name: asked.pop(name) for name in settings_of(Task) if name in asked})
-        prompts, dataset = asked.pop("prompts", None), asked.pop("dataset", None)
+        prompts = asked.pop("prompts", None)
         check_names("lookup", asked)
-        wanted.check_given(rows, prompts, dataset)
+        wanted.check_given(rows, prompts)
         given = None if rows is None else read_rows(rows)[:prompts]
-        asked |= {"prompts": prompts or PROMPTS, "dataset": dataset, "quantities": ALONE}
+        asked |= {"prompts": prompts or PROMPTS, "quantities": ALONE}
         with self._running(asked, progress, random=False) as (chosen, shown):
             yield (chosen, wanted, given), shown
 

@@ -72,7 +72,7 @@ def measure_remedies(settings: Settings, places: int = 8, asked: int = 1) -> xr.
     """Return scores (remedy, context, question) of ``asked`` questions of each context, at places that go round."""
     session = open_session(settings.source)
     reader = open_model(session)[1]
-    contexts = make_contexts(Task("documents", places), settings.prompts, settings.corpus, settings.seed)
+    contexts = make_contexts(Task("documents", places), settings.prompts, settings.seed)
 
     def read(k: int) -> Row:
         where = [(k + step * places // asked) % places for step in range(asked)]
@@ -109,7 +109,7 @@ def measure_used(settings: Settings, places: int = 8) -> xr.Dataset:
     """
     session = open_session(settings.source)
     instrument, reader = open_model(session)
-    contexts = make_contexts(Task("documents", places), settings.prompts, settings.corpus, settings.seed)
+    contexts = make_contexts(Task("documents", places), settings.prompts, settings.seed)
 
     def read(k: int) -> Row:
         asks = contexts[k].asks["competing"]
@@ -142,7 +142,7 @@ def measure_exceptions(settings: Settings, places: int = 8) -> xr.Dataset:
     """
     session = open_session(settings.source)
     reader = open_model(session)[1]
-    contexts = make_contexts(Task("documents", places), settings.prompts, settings.corpus, settings.seed)
+    contexts = make_contexts(Task("documents", places), settings.prompts, settings.seed)
 
     def removed(ask: Ask, two: Sequence[int]) -> tuple[str, Float[np.ndarray, "P"], float]:
         (prompt,) = make_prompts(session.tokenizer, "documents", [ask], True, False)
@@ -186,7 +186,7 @@ def measure_others(settings: Settings, places: int = 8) -> xr.Dataset:
     instrument, reader = open_model(session)
     model: Any = instrument.model
     tokenizer = session.tokenizer
-    contexts = make_contexts(Task("documents", places), settings.prompts, settings.corpus, settings.seed)
+    contexts = make_contexts(Task("documents", places), settings.prompts, settings.seed)
     attending = inseq.load_model(model, "attention", tokenizer=tokenizer)
 
     def read(k: int) -> Row:

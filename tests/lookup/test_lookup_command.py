@@ -265,14 +265,13 @@ def test_bad_rows_are_refused_before_the_model_is_loaded(place, tmp_path, capsys
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"task": "sort"}, "task: expected one of documents, kv, copy"),
+        ({"task": "sort"}, "task: expected one of documents, kv"),
         ({"task": "kv", "places": 1}, "places: expected an integer of at least 2, received 1"),
         ({"places": 4, "rows": ROWS}, "places: expected none beside rows"),
         ({"task": "kv", "rows": ROWS}, "rows: expected none with the task kv"),
         ({"task": "kv", "arms": "not_competing"}, "arms: expected some of competing, closed_book"),
         ({"form": "template"}, "form: expected plain for a tokenizer without a chat template"),
         ({"form": "chat"}, "form: expected template or plain"),
-        ({"dataset": "builtin"}, "dataset: expected none with the task documents, which reads no text"),
         ({"task": "kv", "places": 33}, "places: expected at most 24, for which there are words"),
         ({"bias": "log:1", "temperature": 2.0}, "temperature: expected 1 with a bias: one change at a time"),
         ({"rows": []}, "rows: expected a row of documents, question and answer or more, received none"),
@@ -282,7 +281,7 @@ def test_bad_rows_are_refused_before_the_model_is_loaded(place, tmp_path, capsys
             {"rows": [row(0, gold=1, answer=" ".join(WORDS[:60]))]},
             "row 1: length: expected at most 64 tokens, the model",
         ),
-        ({"rule": "cut"}, "lookup: expected settings among separator, field"),
+        ({"rule": "cut"}, "lookup: expected settings among prompts, batch_size"),
     ],
 )
 def test_bad_arguments_are_refused_before_the_model_is_loaded(place, tmp_path, monkeypatch, changes, expected):

@@ -7,19 +7,17 @@ import numpy as np
 import pytest
 import xarray as xr
 from lookup_worlds import byte_tokenizer
-from measuring import write_documents
 
 from posbias.lookup import scores
 from posbias.lookup.contexts import Ask, holds, make_contexts, read_rows, row_contexts
 from posbias.lookup.file import verdict
 from posbias.lookup.prompts import make_prompts, write_question
 from posbias.lookup.tasks import Task
-from posbias.measure.corpus import Corpus
 
 
 @pytest.mark.parametrize(("task", "places"), [("documents", 8), ("kv", 5), ("documents", 12)])
 def test_every_part_is_asked_for_in_turn_and_answers_alone(task, places):
-    contexts = make_contexts(Task(task, places=places), 3, Corpus(), seed=1)
+    contexts = make_contexts(Task(task, places=places), 3, seed=1)
     arms = {"competing", "closed_book"} | ({"not_competing"} if places == 8 else set())
     for context in contexts:
         assert set(context.asks) == arms
@@ -31,26 +29,16 @@ def test_every_part_is_asked_for_in_turn_and_answers_alone(task, places):
                 assert [k for k, text in enumerate(ask.documents) if holds(text, ask.answer)] == having or task == "kv"
         kinds = [{ask.begin.split()[1:3][0] for ask in context.asks[arm]} for arm in sorted(arms)]
         assert task == "kv" or len(kinds[1]) == 1, "all documents of a context compete"
-    again = make_contexts(Task(task, places=places), 3, Corpus(), seed=1)
-    assert contexts == again != make_contexts(Task(task, places=places), 3, Corpus(), seed=2)
+    again = make_contexts(Task(task, places=places), 3, seed=1)
+    assert contexts == again != make_contexts(Task(task, places=places), 3, seed=2)
 
 
 def test_pairs_are_json_and_the_first_stands_as_the_others_do():
-    asks = make_contexts(Task("kv", places=4), 1, Corpus(), 0)[0].asks["competing"]
+    asks = make_contexts(Task("kv", places=4), 1, 0)[0].asks["competing"]
     written = write_question("kv", asks[0])
     pairs = json.loads(written[written.index("{") : written.index("}") + 1])
     assert list(pairs)[0] in asks[0].begin and f'"{pairs[[*pairs][2]]}' == asks[2].answer
     assert written.startswith("Answer the question from this JSON object.\n\n{")
-
-
-def test_passages_of_a_text_are_gone_on_with(tmp_path):
-    corpus = Corpus(str(write_documents(tmp_path / "d.jsonl", [120] * 3)))
-    context = make_contexts(Task("copy", places=3), 2, corpus, 0)[1]
-    for place, ask in enumerate(context.asks["competing"]):
-        words = ask.documents[place].split()
-        assert len(words) == 24 and ask.begin.split() == words[:4] and ask.answer.split() == words[4:12]
-    with pytest.raises(ValueError, match="expected 2 texts of 192 words or more, received 0"):
-        make_contexts(Task("copy"), 2, corpus, 0)
 
 
 def test_an_answer_in_two_documents_is_told_and_strange_documents_never_have_it():

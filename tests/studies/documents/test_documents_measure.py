@@ -36,7 +36,7 @@ def settings(tmp_path_factory):
 def world(settings):
     session = measure.open_session(settings.source)
     instrument, _ = measure.open_model(session)
-    asks = make_contexts(Task("documents", PLACES), 1, settings.corpus, 0)[0].asks["competing"]
+    asks = make_contexts(Task("documents", PLACES), 1, 0)[0].asks["competing"]
     prompts = make_prompts(session.tokenizer, "documents", asks, True, False)
     return SimpleNamespace(session=session, instrument=instrument, model=instrument.model, asks=asks, prompts=prompts)
 
