@@ -1,7 +1,7 @@
 # `make book` and `make test` need Python >= 3.11 and a network for the first installation, nothing else; `make help` lists the rest.
 PYTHON ?= python3
 BIN := .venv/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
 PAGES := index.md CHANGELOG.md _config.yml _toc.yml $(wildcard book/*.md book/*.bib book/assets/*.* book/assets/explorer/*.* notebooks/*.ipynb) \
 	$(wildcard posbias/*.py posbias/*/*.py bookkit/*.py)
 

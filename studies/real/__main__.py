@@ -34,11 +34,12 @@ def part(
 
 
 INFLUENCE = partial(measure_all, quantities=("mixing", "influence"))
+SMALL: dict[str, Any] = {"text": False, "models": tuple(MODEL_COLOURS), "others": ("smollm2",)}
 WAYS = partial(measure_use, ways=("deleted", "hidden", "integrated"))
 PARTS = {
     "use-64": part(measure_use, 100, 64),
     "sinks": part(measure_sinks, 32, 256),
-    "sinks-builtin": part(measure_sinks, 32, 64, text=False, models=tuple(MODEL_COLOURS), others=("smollm2",)),
+    "sinks-builtin": part(measure_sinks, 32, 64, **SMALL),
     "use-64-ways": part(WAYS, 100, 64),
     "use-64-end-of-text": part(partial(measure_use, front="end-of-text"), 100, 64),
     "use-64-line-break": part(partial(measure_use, front="line-break"), 100, 64),
@@ -47,7 +48,8 @@ PARTS = {
     "use-256-chat": part(partial(measure_use, front="chat", each=8), 100, 256),
     "use-256-chat-about": part(partial(measure_use, front="chat-about", each=8), 100, 256),
     "use-1024": part(partial(measure_use, each=16), 100, 1024),
-    "use-64-builtin": part(measure_use, 100, 64, text=False, models=tuple(MODEL_COLOURS), others=("smollm2",)),
+    "use-64-builtin": part(measure_use, 100, 64, **SMALL),
+    "use-256-builtin": part(partial(measure_use, each=8), 100, 256, **SMALL),
     "wiki-256": part(measure_all, 200, 256, 4, per_document=2),
     "controls-256": part(measure_controls, 16, 256, 4),
     "wiki-64": part(measure_all, 200, 64, 8, per_document=2),
