@@ -209,12 +209,8 @@ class Settings:
         "text of a token, such as ' Paris'.",
         kept=True,
     )
-    against: Text | None = setting(
-        None, "A second token, whose number is subtracted: a contrast.", kept=True, doors="explain"
-    )
-    of: Text = setting(
-        "probability", "probability, logit or log-probability of the target.", kept=True, doors="explain"
-    )
+    against: Text | None = setting(None, "A second token, whose number is subtracted: a contrast.", kept=True)
+    of: Text = setting("probability", "probability, logit or log-probability of the target.", kept=True)
     attention: Literal["eager", "sdpa"] | None = setting(
         "eager", "eager, or sdpa, torch's fused kernel; fused where the family has it unless given.", kept=True,
         doors="explain", kind=str,

@@ -14,7 +14,7 @@ from posbias.files import check_output
 from posbias.measure.corpus import Corpus
 from posbias.settings import UNLESS_GIVEN, Opening, Settings
 
-MEASURING = group(Corpus, Settings, door="explain", without=["prompts"], **UNLESS_GIVEN | {"of": None})
+MEASURING = group(Corpus, Settings, door="explain", without=["prompts"], **UNLESS_GIVEN)
 
 
 def register(app: typer.Typer) -> None:
@@ -30,9 +30,6 @@ def explain(
     answer: Annotated[
         str | None, typer.Option(help="What follows the prompt: influence is on the log-probability of all of it.")
     ] = None,
-    target: Annotated[
-        str, typer.Option(help="top (the likeliest next token), next (the first of --answer) or a token as ' Paris'.")
-    ] = "top",
     segments: Annotated[
         str, typer.Option(help=r"Separator of the prompt's segments, \n for a line break; empty for one segment.")
     ] = r"\n\n",
@@ -66,14 +63,14 @@ def explain(
         text = json.loads(text) if prompt.suffix == ".json" else text
     except ValueError as error:
         raise errors.invalid(f"prompt {prompt}", "text in UTF-8, JSON of .json", errors.short(error)) from None
-    check_asked(text, target, answer)
+    check_asked(text, answer)
     import posbias
     from posbias.measure.progress import progress
 
     asked = {name: value for name, value in (measuring | {"prompts": prompts}).items() if value is not None}
     with progress(1, "model", "opening"):
         opened = posbias.open(model, **opening)
-    asked |= {"target": target, "answer": answer, "profile": False if no_profile else profile}
+    asked |= {"answer": answer, "profile": False if no_profile else profile}
     asked |= {"segments": segments.replace(r"\n", "\n").replace(r"\t", "\t") or None, "deletions": not no_deletions}
     if dry_run:
         with progress(1, "prompt", "writing"):

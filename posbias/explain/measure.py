@@ -81,22 +81,20 @@ def prepare(
     segments: str | Sequence[str] | None,
     answer: str | None,
     profile: Any,
-    **target: Any,
 ) -> tuple[Prompt, Target, Session, Session, Any]:
     """Return the prompt, its target, the session of the profile and of the prompt alone, and the profile.
 
-    The last is True if it is to be measured, False if there is to be none. ``target`` has the other arguments of
-    :func:`~posbias.explain.target.target_of`.
+    The last is True if it is to be measured, False if there is to be none.
     """
-    check_asked(text, target["target"], answer)
+    check_asked(text, answer)
     opened = Session(settings)
     text, segments, answer = written(opened.tokenizer, text, segments, answer)
     prompt = tokenise(opened.tokenizer, text, segments, answer, special_tokens=settings.special_tokens)
-    vocabulary = int(opened.config.get_text_config().vocab_size)
-    chosen = target_of(**target, answer=answer, ids=prompt.answer, model=(opened.tokenizer, vocabulary))
-    n = len(prompt.ids)
-    following = "next" if target["target"] == "next" else "top"
-    session = opened.with_prompts(length=n, target=following, against=None, of=chosen.of)
+    vocabulary, unknown = int(opened.config.get_text_config().vocab_size), opened.tokenizer.unk_token_id
+    if bad := [token for token in prompt.answer if token >= vocabulary or token == unknown]:
+        raise errors.invalid("answer", "tokens that the model has", f"{bad[0]} in {str(answer)[:40]!r}")
+    chosen, n = target_of(answer, prompt.answer), len(prompt.ids)
+    session = opened.with_prompts(length=n, of=chosen.of)
     session.check()
     check_fits(session.config, session.tokenizer, n + max(len(chosen.tokens) - 1, 0))
     alone = session.with_prompts(
@@ -126,10 +124,9 @@ class Reader:
         """Return each token's share of influence, and the target's value."""
         following = np.array(self.target.tokens[:-1], dtype=np.int64)
         ids = torch.from_numpy(np.concatenate([self.prompt.ids, following]))[None]
-        alone = replace(self.target, against=None)
 
         def value(logits: torch.Tensor) -> torch.Tensor:
-            self.known = alone.log_value(logits.detach())
+            self.known = self.target.log_value(logits.detach())
             return self.target.value(logits)
 
         with told(1, "gradient", "influence", shown=self.progress) as bar:

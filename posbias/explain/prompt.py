@@ -39,7 +39,7 @@ HEADING = re.compile(r"\W*((?:document|passage|source|section|chunk|chapter|part
 """How a segment names itself: a noun with a number, or a line of markdown."""
 
 
-def check_asked(text: Any, target: str, answer: Any) -> None:
+def check_asked(text: Any, answer: Any) -> None:
     """Raise ValueError for a prompt or an answer that is none, before anything is loaded."""
     if isinstance(text, Mapping):
         read_row("prompt", {"answer": answer, "gold": 0, **text})
@@ -52,8 +52,6 @@ def check_asked(text: Any, target: str, answer: Any) -> None:
         raise errors.invalid("text", expected, received)
     else:
         errors.text("text", text)
-    if answer is None and target == "next":
-        raise errors.invalid("answer", "a text, whose first token is the target next", "none")
     if answer is not None:
         if not isinstance(answer, str) or not answer:
             raise errors.invalid("answer", "a text", repr(answer))

@@ -121,9 +121,6 @@ class Model:
         self,
         text: Any,
         *,
-        target: str = "top",
-        against: str | None = None,
-        of: str | None = None,
         answer: str | None = None,
         segments: str | Sequence[str] | None = "\n\n",
         profile: Any = None,
@@ -138,10 +135,9 @@ class Model:
         text
             The prompt; or messages with a role and a content, for the chat template; or a mapping with ``documents``,
             ``question``, and ``answer`` and ``begin`` if you like, written as :meth:`lookup` writes them.
-        target, against, of
-            As in :meth:`measure`; ``next`` is the first token of ``answer``.
         answer
-            A text that follows the prompt: influence is on the log-probability of all of its tokens.
+            A text that follows the prompt: influence is on the log-probability of all of its tokens; without one, on
+            the probability of the likeliest next token.
         segments
             A separator; or texts that occur in the prompt, in their order; None for one segment.
         profile
@@ -168,16 +164,15 @@ class Model:
         check_names("explain", settings)
         profile = True if profile is None and {"prompts", "dataset"} & {*settings} else profile
         asked = {"prompts": 32, "quantities": ALWAYS if row_of(self.config) else ALONE, **settings}
-        how = {"target": target, "against": against, "of": of, "answer": answer, "segments": segments}
+        how = {"answer": answer, "segments": segments, "profile": profile, "deletions": deletions}
         with self._running(asked, progress) as (chosen, shown):
-            return explain(chosen, text, **how, profile=profile, deletions=deletions, progress=shown)
+            return explain(chosen, text, **how, progress=shown)
 
     def preview_explain(self, text: Any, *, profile: Any = None, deletions: bool = True, **asked: Any) -> str:
         """Return the segments of a prompt and what would be read, for the same arguments; no weights are read."""
         from posbias.explain.measure import preview
 
-        how = {"target": "top", "against": None, "of": None, "answer": None, "segments": "\n\n"}
-        how |= {name: asked.pop(name) for name in [*how] if name in asked}
+        how = {"answer": asked.pop("answer", None), "segments": asked.pop("segments", "\n\n")}
         check_names("explain", asked)
         profile = True if profile is None and {"prompts", "dataset"} & {*asked} else profile
         with self._running({"prompts": 32, "quantities": ALONE, **asked}, False) as (chosen, _):

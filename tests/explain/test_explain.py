@@ -66,26 +66,19 @@ def tokens(place, words):
     return torch.tensor(tokenizer(words)["input_ids"]), torch.tensor(tokenizer.convert_tokens_to_ids(words.split()))
 
 
-def answer_value(place, of=None):
+def answer_value(place):
     answer = tokens(place, ANSWER)[1]
-    if of:
-        return lambda z: z[-3].softmax(-1)[answer[0]]
     return lambda z: z[-3:].log_softmax(-1)[range(3), answer].sum()
 
 
 @pytest.mark.parametrize("name", ["llama", "persimmon"])
-@pytest.mark.parametrize("case", ["top", "contrast", "answer", "next"])
+@pytest.mark.parametrize("case", ["top", "answer"])
 def test_influence_and_deletions_are_those_of_the_model(place, name, case):
-    (a, b), ids = tokens(place, f"{ONE} {OTHER}")[1], tokens(place, TEXT)[0]
-    asked, followed, value, log = {
-        "top": ({}, [], lambda z: z[-1].softmax(-1).amax(), lambda z: z[-1].log_softmax(-1)),
-        "contrast": ({"target": ONE, "against": OTHER, "of": "logit"}, [], lambda z: z[-1, a] - z[-1, b], None),
-        "answer": ({"answer": ANSWER}, tokens(place, ANSWER)[1][:-1], answer_value(place), answer_value(place)),
-        "next": (
-            {"answer": WORDS[5], "target": "next"}, [], lambda z: z[-1].softmax(-1)[tokens(place, ANSWER)[1][0]],
-            lambda z: z[-1].log_softmax(-1)[tokens(place, ANSWER)[1][0]],
-        ),
-    }[case]  # fmt: skip
+    ids = tokens(place, TEXT)[0]
+    asked, followed, value = {
+        "top": ({}, [], lambda z: z[-1].softmax(-1).amax()),
+        "answer": ({"answer": ANSWER}, tokens(place, ANSWER)[1][:-1], answer_value(place)),
+    }[case]
     found = explained(place, name, **asked)
     after = torch.tensor([*map(int, followed)], dtype=torch.long)
     share, y = own(place, name, torch.cat([ids, after]), value)
@@ -100,9 +93,7 @@ def test_influence_and_deletions_are_those_of_the_model(place, name, case):
     def kept(rows):
         with torch.no_grad():
             z = model(torch.cat([ids[rows], after])[None]).logits[0]
-        if case == "top":
-            return float(log(z)[top])
-        return float((log or value)(z))
+        return float(z[-1].log_softmax(-1)[top] if case == "top" else value(z))
 
     with torch.no_grad():
         top = int(model(ids[None]).logits[0, -1].argmax())
@@ -112,7 +103,7 @@ def test_influence_and_deletions_are_those_of_the_model(place, name, case):
     assert (found.segments["high"] >= found.segments["without_position"]).all()
 
 
-@pytest.mark.parametrize("target", [{}, {"target": ONE, "against": OTHER, "of": "logit"}, {"answer": ANSWER}])
+@pytest.mark.parametrize("target", [{}, {"answer": ANSWER}])
 def test_beginnings_are_read_once_if_that_says_what_the_gradients_pass_did(place, monkeypatch, target):
     readers = []
 
@@ -264,9 +255,9 @@ def test_other_prompts_are_measured_unasked_for_a_short_prompt_only(place, monke
     asked = {"dataset": place / "d.jsonl", "prompts": 4}
     assert "a profile of 4 prompts" in opened.preview_explain(TEXT, **asked)
     assert opened.explain(TEXT, deletions=False, **asked).profile.prompts == 4
-    for more in ({}, {"answer": WORDS[5], "target": "next"}):
+    for more, of in (({}, "probability"), ({"answer": WORDS[5]}, "log-probability")):
         profile = opened.explain(TEXT, deletions=False, **asked, **more).profile
-        assert profile.results.attrs["target"] == more.get("target", "top"), "what the prompt is explained for"
+        assert profile.results.attrs["of"] == of, "what the prompt is explained for"
     (tmp_path / "p.txt").write_text(TEXT)
     words = ["explain", str(place / "llama"), "-p", str(tmp_path / "p.txt"), "--dry-run"]
     assert ["profile" in status(capsys, [*words, *more])[1] for more in ([], ["-N", "4"])] == [False, True]
@@ -380,14 +371,8 @@ BAD_PROMPTS = {
     "not in order": ({"segments": PARTS[1::-1]}, "segments: 1: expected a text that occurs in the prompt"),
     "no piece": ({"segments": [""]}, "segments: 0: expected a text, received ''"),
     "inside a token": ({"segments": [PARTS[0][:-1], PARTS[0][-1:]]}, "segments: 1: expected a token or more"),
-    "two tokens": ({"target": "bab bem"}, "target: expected a text of one token, received 'bab bem', of 2: "),
-    "itself": ({"target": ONE, "against": ONE}, "against: expected another token than the target"),
-    "next of none": ({"target": "next"}, "answer: expected a text, whose first token is the target next"),
     "empty answer": ({"answer": ""}, "answer: expected a text, received ''"),
     "unknown answer": ({"answer": "zzz"}, "answer: expected tokens that the model has"),
-    "answer, target": ({"answer": ONE, "target": ONE}, "answer: expected none beside another target"),
-    "answer, logit": ({"answer": ANSWER, "of": "logit"}, "of: expected log-probability"),
-    "of": ({"of": "odds"}, "of: expected probability, logit or log-probability"),
     "messages": ({"text": [{"role": "user", "content": ONE}]}, "messages: expected texts, or a tokenizer with a chat"),
     "answered": ({"text": [{"role": "assistant", "content": ONE}]}, "messages: expected a last one that is to be"),
     "one document": ({"text": {"documents": [ONE], "question": ONE}}, "prompt: documents: expected a list of two"),
