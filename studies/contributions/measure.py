@@ -16,7 +16,6 @@ from posbias.comparison.distances import spearman, unit
 from posbias.measure.branches import output_weight
 from posbias.measure.instrument import Instrument
 from posbias.measure.ladder import Rungs
-from posbias.measure.quantities.contributions import LayerContributions
 from posbias.measure.run import measure
 from posbias.measure.session import Session
 from posbias.measure.summary import shave
@@ -30,20 +29,17 @@ from posbias.settings import Settings
 from studies.reference.measure import untrained_twin
 
 FEW = 16
-"""Prompts of which each layer's own kernel is kept for a while, and of which MLPs are left out of the gradient."""
-RULES = ("2-norm", "projection", "signed", "norms", "half", "token-lambda")
+"""Prompts of which MLPs are left out of the gradient."""
+RULES = ("2-norm", "norms", "half", "token-lambda")
 """How a layer's kernel is made of its parts T_ij, or of attention, of each prompt; see :func:`kernels_of`."""
 PREDICTED = ("layer-shares", "measured-attention", "contributions", "contributions-own", "head-gains-squared")
-ANGLES = ("cosine", "aligned")
 
 
 def kernels_of(reading: Reading, instrument: Instrument) -> Iterator[dict[str, Tensor]]:
-    """Yield the kernels of a layer by every rule, and how parts lie to each other, prompt by prompt.
+    """Yield the kernels of a layer by every rule, and the ``cosine`` of a_i and x_i, prompt by prompt.
 
-    ``2-norm`` is max(0, ‖y_i‖ - ‖y_i - T_ij‖), ``signed`` is ⟨T_ij, y_i⟩, ``projection`` what is positive of it,
-    ``norms`` ‖T_ij‖ (Kobayashi et al.), all with rows made 1. ``half`` is half the mean attention and half the token
-    itself (Abnar and Zuidema), ``token-lambda`` the same by each token's λ. ``cosine`` is that of a_i and x_i, and
-    ``aligned`` says where the size of what is read lies between that of orthogonal parts (0) and of parallel ones (1).
+    ``2-norm`` is max(0, ‖y_i‖ - ‖y_i - T_ij‖), ``norms`` ‖T_ij‖ (Kobayashi et al.), both with rows made 1. ``half`` is
+    half the mean attention and half the token itself (Abnar and Zuidema), ``token-lambda`` the same by each token's λ.
     """
     layer, attention = instrument.layers[reading.layer], instrument.attentions[reading.layer]
     weight, times = output_weight(attention), instrument.family.multiplier(layer)
@@ -52,13 +48,10 @@ def kernels_of(reading: Reading, instrument: Instrument) -> Iterator[dict[str, T
     assert reading.stream is not None
     for x, values, p in zip(reading.stream.float(), reading.values.float(), reading.probabilities.float(), strict=True):
         carried = values @ maps  # (H, key, d)
-        read = (p @ carried).sum(0)
-        a = read + (0.0 if bias is None else bias.float() * times)
+        a = (p @ carried).sum(0) + (0.0 if bias is None else bias.float() * times)
         y = x + a
         by_key, each = p.permute(2, 1, 0), carried.transpose(0, 1)
         squares = ((by_key @ (each @ each.mT)) * by_key).sum(-1).mT.clamp_min(0).contiguous()
-        whole, root = squares.sqrt().sum(-1), squares.sum(-1).sqrt()
-        aligned = (read.norm(dim=-1) - root) / (whole - root)
         own = torch.einsum("hii,hid->id", p, carried)
         squares.diagonal().add_((x * (x + 2 * own)).sum(-1))
         along = (p * (y @ carried.mT)).sum(0)
@@ -66,18 +59,16 @@ def kernels_of(reading: Reading, instrument: Instrument) -> Iterator[dict[str, T
         square = y.square().sum(-1, keepdim=True)
         found = {
             "2-norm": (square.sqrt() - (square - 2 * along + squares).clamp_min(0).sqrt()).clamp_min(0),
-            "projection": along.clamp_min(0),
-            "signed": along,
             "norms": squares.clamp_min(0).sqrt(),
         }
         found = {name: share / share.sum(-1, keepdim=True) for name, share in found.items()}
         mean, lambda_ = p.mean(0), a.norm(dim=-1) / (a.norm(dim=-1) + x.norm(dim=-1))
         found["half"] = (torch.eye(len(x)) + mean) / 2
         found["token-lambda"] = torch.diag(1 - lambda_) + lambda_[:, None] * mean
-        yield found | {"cosine": torch.cosine_similarity(a, x, dim=-1), "aligned": aligned}
+        yield found | {"cosine": torch.cosine_similarity(a, x, dim=-1)}
 
 
-def by_distance(kernels: Float[np.ndarray, "T n n"], first: bool = False) -> Float[np.ndarray, "T n n"]:
+def by_distance(kernels: Float[np.ndarray, "T n n"]) -> Float[np.ndarray, "T n n"]:
     """Return kernels whose weights are means over the queries of those at one distance, with rows made 1.
 
     >>> by_distance(np.array([[[1.0, 0.0], [0.5, 0.5]]])).tolist()
@@ -85,27 +76,21 @@ def by_distance(kernels: Float[np.ndarray, "T n n"], first: bool = False) -> Flo
     """
     out = np.zeros_like(kernels)
     for t, C in enumerate(kernels):
-        means = [np.diagonal(C, -r)[int(first and r < len(C) - 1) :].mean() for r in range(len(C))]
+        means = [np.diagonal(C, -r).mean() for r in range(len(C))]
         for i in range(len(C)):
             out[t, i, : i + 1] = means[i::-1]
-        if first:
-            out[t, :, 0] = C[:, 0]
-            rest = out[t, 1:, 1:].sum(-1, keepdims=True)
-            out[t, 1:, 1:] *= (1 - C[1:, :1]) / rest
     return out / out.sum(-1, keepdims=True)
 
 
 def measure_shares(settings: Settings, init: str = "") -> xr.Dataset:
     """Measure what predicts influence by shares of parts; of the model before training where ``init`` names its scale.
 
-    ``profile`` (prediction, position) has :data:`PREDICTED` of the registry, and by each of :data:`RULES` the mean over
-    prompts of each one's own product; ``distance`` and ``distance-first`` are of mean contributions by distance alone,
-    or with the first token's own. ``halves`` (half, position) is influence of every other prompt; ``within`` (prompt)
-    the rank correlation of influence and the own product of contributions. By layer: what a token keeps of itself
-    (``own_share``), gives to the first (``first_share``, queries from 64 on), λ, how parts lie to each other
-    (:data:`ANGLES`), how often mean contributions are not monotone, and total variation of a prompt's kernel from the
-    mean (``content``), of this from the one by distance (``absolute``). ``without_mlp`` (way, position): influence of
-    the first prompts, the same without what goes through MLPs, and this with attention fixed.
+    ``profile`` (prediction, position) has :data:`PREDICTED` of the registry, by each of :data:`RULES` the mean over
+    prompts of each one's own product, and that of mean contributions by ``distance`` alone. ``halves`` (half, position)
+    is influence of every other prompt; ``within`` (prompt) the rank correlation of influence and the own product of
+    contributions. By layer: what a token keeps of itself (``own_share``), λ, ``cosine``, and how often mean
+    contributions are not monotone. ``without_mlp`` (way, position): influence of the first prompts, the same without
+    what goes through MLPs, and this with attention fixed.
     """
     if init:
         with untrained_twin(settings.source, init) as twin:
@@ -116,7 +101,7 @@ def measure_shares(settings: Settings, init: str = "") -> xr.Dataset:
     results, instrument = measure(session), session.instrument
     (N, n), T = session.ids.shape, instrument.T
     products = np.zeros((len(RULES), N, n), dtype=np.float32)
-    few, angles = torch.zeros(min(FEW, N), T, n, n), np.zeros((2, T))
+    cosines = np.zeros(T)
     bare = torch.zeros(3, n, dtype=torch.float64)
     for rows, ids in session.batches():
         row = torch.zeros(len(RULES), len(ids), n)
@@ -126,11 +111,7 @@ def measure_shares(settings: Settings, init: str = "") -> xr.Dataset:
             for b, found in enumerate(kernels_of(reading, instrument)):
                 for k, rule in enumerate(RULES):
                     row[k, b] = row[k, b] @ found[rule]
-                angles[:, reading.layer] += [float(found[name][1:].mean()) / N for name in ANGLES]
-            if rows.start < FEW:
-                layer = LayerContributions(instrument, reading.layer, n, whole=False)
-                for b, queries, kernel in layer.kernels(reading):
-                    few[rows.start + b, reading.layer, queries, : queries.stop] = kernel
+                cosines[reading.layer] += float(found["cosine"][1:].mean()) / N
 
         reading = instrument.measure(ids, roll)
         products[:, rows] = row.numpy()
@@ -141,20 +122,16 @@ def measure_shares(settings: Settings, init: str = "") -> xr.Dataset:
     C /= C.sum(-1, keepdims=True)
     own, exact = results["contributions_own"].values, results["influence_prompts"].values
     profiles = {name: predict(results, name) for name in PREDICTED}
-    profiles |= {rule: unit(np.abs(products[k]).mean(0, dtype=np.float64)) for k, rule in enumerate(RULES)}
-    positions = {"distance": by_distance(C), "distance-first": by_distance(C, first=True)}
-    profiles |= {name: influence_profile(kernels, np.ones(T), n) for name, kernels in positions.items()}
+    profiles |= {rule: unit(products[k].mean(0, dtype=np.float64)) for k, rule in enumerate(RULES)}
+    profiles["distance"] = influence_profile(by_distance(C), np.ones(T), n)
     order = [stochastic_monotonicity(layer) for layer in C]
     by_layer = {
         "own_share": np.diagonal(C, axis1=1, axis2=2)[:, 1:].mean(-1),
-        "first_share": C[:, min(64, n // 2) :, 0].mean(-1),
         "lambda_frobenius": results["lambda_frobenius"].values,
         "lambda_token": results["lambda_token"].values,
-        **dict(zip(ANGLES, angles, strict=True)),
+        "cosine": cosines,
         "violated": np.array([layer.violated for layer in order]),
         "shortfall": np.array([layer.shortfall for layer in order]),
-        "content": np.abs(few.numpy() - C[None]).sum(-1).mean((0, -1)) / 2,
-        "absolute": np.abs(C - positions["distance"]).sum(-1).mean(-1) / 2,
     }
     arrays = {
         "profile": (("prediction", "position"), np.stack(list(profiles.values()))),
