@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from posbias.plotting import plot as plot
     from posbias.rollout import masks, schedules
     from posbias.rollout.influence import influence_history, influence_profile, rollout_matrix
-    from posbias.rollout.kernels import attention_kernel, mix_heads, residual_kernel
+    from posbias.rollout.kernels import attention_kernel, mix_heads
     from posbias.rollout.labelled import Profile
-    from posbias.rollout.logits import alibi_slopes, content_logits, geometric_slopes, position_logits
+    from posbias.rollout.logits import alibi_slopes, geometric_slopes, position_logits
     from posbias.rollout.order import (
         dominates,
         is_monotone,
@@ -57,7 +57,6 @@ __all__ = [  # without ``open``, which ``from posbias import *`` would put in th
     "alibi_slopes",
     "attention_kernel",
     "compare",
-    "content_logits",
     "dominates",
     "geometric_slopes",
     "influence_history",
@@ -71,7 +70,6 @@ __all__ = [  # without ``open``, which ``from posbias import *`` would put in th
     "normalised_wasserstein",
     "position_logits",
     "prefix_masses",
-    "residual_kernel",
     "rollout_matrix",
     "schedules",
     "spearman",
@@ -88,9 +86,9 @@ _NAMES = {
     "measure.measurement": ("load",),
     "plotting": ("plot",),
     "rollout.influence": ("influence_history", "influence_profile", "rollout_matrix"),
-    "rollout.kernels": ("attention_kernel", "mix_heads", "residual_kernel"),
+    "rollout.kernels": ("attention_kernel", "mix_heads"),
     "rollout.labelled": ("Profile",),
-    "rollout.logits": ("alibi_slopes", "content_logits", "geometric_slopes", "position_logits"),
+    "rollout.logits": ("alibi_slopes", "geometric_slopes", "position_logits"),
     "rollout.order": (
         "dominates", "is_monotone", "monotone_rearrangement", "prefix_masses", "stochastic_monotonicity",
     ),

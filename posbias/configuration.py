@@ -89,7 +89,7 @@ class CustomSchedule(_Part):
 
     def schedule(self, T: int) -> Float[np.ndarray, "T"]:
         """Return the T values; ValueError if there are not T of them."""
-        return schedules.custom(self.lambdas_custom, T)
+        return errors.mixing_coefficients("lambdas_custom", self.lambdas_custom, T=T)
 
 
 class RolloutConfig(_Part):
@@ -132,13 +132,13 @@ class RolloutConfig(_Part):
         T, attention, content = self.num_layers, self.attention_config, self.content_config
         H, weights = attention.num_heads, attention.head_weights
         diagonal = _rectangle("content_config.diagonal_scores", content.diagonal_scores, T, H)
-        base = _rectangle("content_config.base_scores", content.base_scores, T, H)
+        _rectangle("content_config.base_scores", content.base_scores, T, H)  # the same for all keys: it cancels
         shares = None if weights is None else _rectangle("attention_config.head_weights", weights, T, H)
-        parts: dict[str, Any] = {"diagonal": diagonal, "weights": shares, "H": H}
+        parts: dict[str, Any] = {"diagonal": diagonal / attention.softmax_temperature, "weights": shares, "H": H}
         if self.position_bias is None:
-            parts |= {"base": base, "slope": _rectangle("attention_config.alibi_slopes", attention.alibi_slopes, T, H)}
-            mask, temperature = self.mask_config.mask(), attention.softmax_temperature
-            return structured_kernels(T, mask=mask, temperature=temperature, **parts)
+            slopes = _rectangle("attention_config.alibi_slopes", attention.alibi_slopes, T, H)
+            slopes /= attention.softmax_temperature
+            return structured_kernels(T, slope=slopes, mask=self.mask_config.mask(), **parts)
         for field, expected, value in (
             ("mask_config.mask_type", "causal", self.mask_config.mask_type),
             ("attention_config.alibi_slopes", [], attention.alibi_slopes),

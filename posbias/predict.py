@@ -30,7 +30,7 @@ from posbias.measure.results import described_biases
 from posbias.rollout import masks
 from posbias.rollout.influence import Kernels, influence_profile
 from posbias.rollout.kernels import attention_kernel, mix_heads
-from posbias.rollout.logits import content_logits, position_logits
+from posbias.rollout.logits import position_logits
 from posbias.rollout.masks import Mask
 from posbias.rollout.structured import kernels_of_biases, structured_kernels
 from posbias.rollout.untrained import aligned_profile, untrained_profile
@@ -331,14 +331,13 @@ def position_kernels(results: xr.Dataset, n: int | None = None) -> Kernels:
     mask are the model's own.
     """
     none = np.zeros((results.sizes["layer"], results.sizes["head"]))
-    return _kernels(results, none, none, int(results.attrs["length"]) if n is None else n)
+    return _kernels(results, none, int(results.attrs["length"]) if n is None else n)
 
 
 def self_preferring_kernels(results: xr.Dataset, n: int | None = None) -> Kernels:
     """Return the same with mean content logits, which carry their 1/√D, layer by layer and head by head."""
-    base = results["content_offdiagonal"].values.astype(np.float64)
-    diagonal = results["content_diagonal"].values.astype(np.float64) - base
-    return _kernels(results, diagonal, base, int(results.attrs["length"]) if n is None else n)
+    own, rest = (results[name].values.astype(np.float64) for name in ("content_diagonal", "content_offdiagonal"))
+    return _kernels(results, own - rest, int(results.attrs["length"]) if n is None else n)
 
 
 def measured_kernels(results: xr.Dataset) -> Float[np.ndarray, "T n n"]:
@@ -361,7 +360,7 @@ def law(results: xr.Dataset) -> dict[str, Any]:
     made: dict[str, Any] = {name: results[variable].values.astype(np.float64) for name, variable in LAW.items()}
     made["steps"] = results["step_gain"].values.astype(np.float64)
     if "sinks" in results:
-        heads = [with_sinks(_heads(results, t, none[t], none[t], n, sinks=True)) for t in range(T)]
+        heads = [with_sinks(_heads(results, t, none[t], n, sinks=True)) for t in range(T)]
         return made | {
             "kernels": np.stack(heads),
             "n": n + 1,
@@ -371,7 +370,7 @@ def law(results: xr.Dataset) -> dict[str, Any]:
         }
     kernels: Any = position_kernels(results)
     if isinstance(kernels, np.ndarray) and {"position_bias", "added_bias"} & set(results.attrs):
-        kernels = np.stack([_heads(results, t, none[t], none[t], n) for t in range(T)])
+        kernels = np.stack([_heads(results, t, none[t], n) for t in range(T)])
     elif isinstance(kernels, np.ndarray):  # windows, and heads of one kernel
         made["gains"] = np.linalg.norm(made["gains"], axis=1)
     return made | {"kernels": kernels, "n": n}
@@ -421,8 +420,8 @@ def _of_tokens(p: Float[np.ndarray, "states"]) -> Prediction:
     return p[1:] / p[1:].sum()
 
 
-def _kernels(results: xr.Dataset, diagonal: np.ndarray, base: np.ndarray, n: int) -> Kernels:
-    """Return kernels of positions, and of content that has one value for a token itself and one for the others."""
+def _kernels(results: xr.Dataset, diagonal: np.ndarray, n: int) -> Kernels:
+    """Return kernels of positions, and of what content a token itself has more than the others."""
     biases, layers = described_biases(results), layer_masks(results)
     T, H = diagonal.shape
     if "added_bias" not in results.attrs:
@@ -431,12 +430,12 @@ def _kernels(results: xr.Dataset, diagonal: np.ndarray, base: np.ndarray, n: int
         if biases is None and len(set(layers)) == 1:
             slopes = results["slopes"].values.astype(np.float64)
             slope = slopes if (slopes > 0).all() else None
-            return structured_kernels(T, slope=slope, diagonal=diagonal, base=base, mask=layers[0], H=H)
-    return np.stack([mix_heads(_heads(results, t, diagonal[t], base[t], n)) for t in range(T)])
+            return structured_kernels(T, slope=slope, diagonal=diagonal, mask=layers[0], H=H)
+    return np.stack([mix_heads(_heads(results, t, diagonal[t], n)) for t in range(T)])
 
 
 def _heads(
-    results: xr.Dataset, t: int, diagonal: np.ndarray, base: np.ndarray, n: int, *, sinks: bool = False
+    results: xr.Dataset, t: int, diagonal: np.ndarray, n: int, *, sinks: bool = False
 ) -> Float[np.ndarray, "H n n"]:
     """Return the kernels of a layer's heads, dense; less what sinks take, if that is asked for."""
     biases, mask = described_biases(results), layer_masks(results)[t]
@@ -447,7 +446,7 @@ def _heads(
         logits = [bias.logits(n) for bias in biases[min(t, len(biases) - 1)]]
     if added is not None:
         logits = [z + bias.logits(n) for z, bias in zip(logits, added[min(t, len(added) - 1)], strict=True)]
-    whole = [z + content_logits(n, b, d) for z, d, b in zip(logits, diagonal, base, strict=True)]
+    whole = [z + d * np.eye(n) for z, d in zip(logits, diagonal, strict=True)]
     A = np.stack([attention_kernel(z, mask) for z in whole])
     if sinks:
         seen = logsumexp(np.where(mask.matrix(n), np.stack(whole), -np.inf), axis=-1)

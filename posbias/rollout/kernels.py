@@ -1,4 +1,4 @@
-"""Attention kernels: logits and a mask through a softmax, heads mixed, residual added."""
+"""Attention kernels: logits and a mask through a softmax, heads mixed."""
 
 from __future__ import annotations
 
@@ -65,24 +65,3 @@ def mix_heads(
     Source: residual-aware paper, appendix B (a convex combination keeps rows, causality and order).
     """
     return np.tensordot(head_weights(weights, len(A)), errors.stochastic_kernel("A", A), axes=1)
-
-
-def residual_kernel(A: Float[np.ndarray, "n n"] | Sequence, lambda_: float) -> Float[np.ndarray, "n n"]:
-    """Return R = (1 - λ) I + λ A: the layer as a Markov kernel on positions.
-
-    Parameters
-    ----------
-    A
-        Row-stochastic attention kernel.
-    lambda_
-        Residual mixing in [0, 1]; 0 leaves every token where it is, 1 has no residual.
-
-    Source: residual-aware paper, section 3.
-
-    >>> residual_kernel(np.array([[1.0, 0.0], [0.5, 0.5]]), 0.2)
-    array([[1. , 0. ],
-           [0.1, 0.9]])
-    """
-    A = errors.stochastic_kernel("A", A)
-    lambda_ = float(errors.mixing_coefficients("lambda_", [lambda_])[0])
-    return (1 - lambda_) * np.eye(A.shape[-1]) + lambda_ * A

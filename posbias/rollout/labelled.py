@@ -1,4 +1,4 @@
-"""A profile that says what it is: an influence profile with its name, its mean and its shape in a line of text."""
+"""A profile that says what it is: an influence profile with its name, its mean and its ends in words."""
 
 from __future__ import annotations
 
@@ -16,10 +16,6 @@ from posbias.rollout.profiles import mean_position
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-BLOCKS = "▁▂▃▄▅▆▇█"
-DECADES = 4
-"""A sparkline spans at most so many powers of ten below its highest block."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -40,7 +36,6 @@ class Profile(NDArrayOperatorsMixin, Sequence):
     >>> Profile([0.4, 0.1, 0.1, 0.4], "by hand")
     by hand: 4 positions, mean 0.500
     first 0.4, last 0.4, lowest between 0.1 at position 1
-    █▁▁█  (log scale)
     >>> p = Profile([0.4, 0.1, 0.1, 0.4])
     >>> len(p), float(p[0]), float((p - [0.4, 0, 0, 0.4]).sum().round(1))
     (4, 0.4, 0.2)
@@ -83,24 +78,6 @@ class Profile(NDArrayOperatorsMixin, Sequence):
         where = int(self.values[1:-1].argmin()) + 1
         return where, float(self.values[where])
 
-    def sparkline(self, width: int = 48) -> str:
-        """Return the profile as a line of blocks, each the mean of neighbouring positions, on a logarithmic scale.
-
-        Parameters
-        ----------
-        width
-            Most blocks.
-
-        >>> Profile([0.5, 0.05, 0.05, 0.4]).sparkline()
-        '█▁▁▇'
-        """
-        groups = np.array_split(self.values, min(errors.positive_integer("width", width), self.values.size))
-        level = np.array([group.mean() for group in groups])
-        height = np.log10(np.maximum(level, level.max() * 10.0**-DECADES))
-        spread = np.ptp(height)
-        share = (height - height.min()) / spread if spread > 1e-9 else np.full(height.size, 0.5)
-        return "".join(BLOCKS[round(float(x) * (len(BLOCKS) - 1))] for x in share)
-
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.array(self.values, dtype=dtype, copy=copy)
 
@@ -136,5 +113,4 @@ class Profile(NDArrayOperatorsMixin, Sequence):
         ends = f"first {self.first:.3g}, last {self.last:.3g}"
         if self.trough is not None:
             ends += f", lowest between {self.trough[1]:.3g} at position {self.trough[0]}"
-        title = f"{self.name}: {len(self)} positions, mean {self.mean_position:.3f}"
-        return f"{title}\n{ends}\n{self.sparkline()}  (log scale)"
+        return f"{self.name}: {len(self)} positions, mean {self.mean_position:.3f}\n{ends}"

@@ -40,10 +40,6 @@ class Layers(ABC):
         """Return the number of tokens, n unless the kernels have their own."""
         return errors.positive_integer("n", n)
 
-    def pull(self, v: Float[np.ndarray, "n"], t: int) -> Float[np.ndarray, "n"]:
-        """Return the row vector v A_t, A_t being layer ``t``'s head-averaged kernel."""
-        return np.asarray(self.kernel(t, len(v)).rmatvec(v))
-
     def dense(self, t: int, n: int) -> Float[np.ndarray, "n n"]:
         """Return layer ``t``'s head-averaged kernel as an (n, n) matrix, by products: for checks and small n."""
         return np.asarray(self.kernel(t, n).rmatmat(np.eye(n))).T

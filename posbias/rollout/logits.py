@@ -1,4 +1,4 @@
-"""Attention logits before the softmax: position (ALiBi, decay, RoPE) and content (constant plus diagonal)."""
+"""Attention logits before the softmax, of positions: ALiBi, decay, RoPE."""
 
 from __future__ import annotations
 
@@ -72,21 +72,6 @@ def position_logits(n: int, slope: float) -> Float[np.ndarray, "n n"]:
         raise errors.invalid("slope", "a number ≥ 0", slope)
     i = np.arange(n, dtype=np.float64)
     return slope * (i[None, :] - i[:, None])
-
-
-def content_logits(n: int, base: float, diagonal: float) -> Float[np.ndarray, "n n"]:
-    """Return base + diagonal · 1[i = j]: the paper's coarse model of content.
-
-    Source: residual-aware paper, Proposition 4.5. The base cancels in the softmax.
-
-    >>> content_logits(2, 1.0, 3.0)
-    array([[4., 1.],
-           [1., 4.]])
-    """
-    n = errors.positive_integer("n", n)
-    errors.finite_array("base", base, ndim=(0,))
-    errors.finite_array("diagonal", diagonal, ndim=(0,))
-    return np.full((n, n), float(base)) + float(diagonal) * np.eye(n)
 
 
 def rope_logits(q: Float[np.ndarray, "n d"], k: Float[np.ndarray, "n d"], theta: Numbers) -> Float[np.ndarray, "n n"]:

@@ -1,4 +1,4 @@
-"""Residual-mixing schedules λ_1..λ_T: constant, power decay, custom."""
+"""Residual-mixing schedules λ_1..λ_T: constant, power decay."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import numpy as np
 from jaxtyping import Float
 
 from posbias import errors
-from posbias.errors import Numbers
 
 
 def constant(T: int, lambda_: float) -> Float[np.ndarray, "T"]:
@@ -30,8 +29,3 @@ def power_decay(T: int, lambda_0: float, beta: float) -> Float[np.ndarray, "T"]:
         errors.finite_array(field, value, ndim=(0,))
     t = np.arange(1, errors.positive_integer("T", T) + 1, dtype=np.float64)
     return errors.mixing_coefficients("power_decay", lambda_0 * t**-beta)
-
-
-def custom(values: Numbers, T: int | None = None) -> Float[np.ndarray, "T"]:
-    """Return the given values as a schedule, after checking that there are T of them in [0, 1]."""
-    return errors.mixing_coefficients("lambdas_custom", values, T=T)

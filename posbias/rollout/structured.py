@@ -1,7 +1,7 @@
 """Kernels given by a few numbers: slopes or other position biases, content on the diagonal, a mask.
 
-Every head's kernel is A[i, j] ∝ exp((b[i, j] + base + diagonal·1[i = j]) / temperature) on the keys that the mask
-allows, b being -slope·(i - j) or another bias. The constant cancels.
+Every head's kernel is A[i, j] ∝ exp(b[i, j] + diagonal·1[i = j]) on the keys that the mask allows, b being
+-slope·(i - j) or another bias. Content that is the same for all keys cancels.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from posbias.errors import Numbers
 from posbias.rollout.flat import Flat
 from posbias.rollout.kernels import attention_kernel, head_weights
 from posbias.rollout.layers import Layers
-from posbias.rollout.logits import content_logits
 from posbias.rollout.masks import Mask, causal
 from posbias.rollout.operators import SAFE, Geometric, Kernel, Matrix, Powers, Window
 from posbias.rollout.position_bias import AlibiBias, Biases, FlatBias, LogBias, NoBias, PositionBias, layered_biases
@@ -37,7 +36,7 @@ def head_kernel(bias: PositionBias, n: int, diagonal: float, mask: Mask) -> Kern
         return Powers(n, bias.alpha, diagonal)
     if mask.kind == "causal" and isinstance(bias, FlatBias):
         return flat_kernel(bias, n)
-    return Matrix(attention_kernel(bias.logits(n) + content_logits(n, 0.0, diagonal), mask))
+    return Matrix(attention_kernel(bias.logits(n) + diagonal * np.eye(n), mask))
 
 
 @lru_cache(maxsize=8)
@@ -56,7 +55,7 @@ class StructuredKernels(Layers):
     T: int
     H: int
     mask: Mask  # shared by all
-    # Logits lost per token of distance, and on the diagonal, already divided by the softmax temperature
+    # Logits lost per token of distance, and on the diagonal
     slopes: Float[np.ndarray, "_ H"]  # NaN for heads with another bias
     diagonal: Float[np.ndarray, "_ H"]
     weights: Float[np.ndarray, "_ H"]  # Each row sums to 1
@@ -105,7 +104,7 @@ class StructuredKernels(Layers):
         """Return layer ``t``'s head-averaged kernel as an (n, n) matrix: the oracle of :meth:`kernel`."""
         A, (_, diagonal, weights) = np.zeros((n, n)), self.layer(t)
         for bias, d, w in zip(self._biases(t), diagonal, weights, strict=True):
-            A += w * attention_kernel(bias.logits(n) + content_logits(n, 0.0, d), self.mask)
+            A += w * attention_kernel(bias.logits(n) + d * np.eye(n), self.mask)
         return A
 
     def _biases(self, t: int) -> Sequence[PositionBias]:
@@ -120,13 +119,11 @@ def structured_kernels(
     *,
     slope: Numbers | None = None,
     diagonal: Numbers = 0.0,
-    base: Numbers = 0.0,
     mask: Mask | None = None,
     weights: Numbers | None = None,
-    temperature: float = 1.0,
     H: int | None = None,
 ) -> StructuredKernels:
-    """Describe T layers of H heads by slopes and constant-plus-diagonal content.
+    """Describe T layers of H heads by slopes and content on the diagonal.
 
     Parameters
     ----------
@@ -134,14 +131,12 @@ def structured_kernels(
         Number of layers.
     slope
         ALiBi slopes (logits per token), > 0: one number, (H,), or (1 or T, 1 or H). None: no positional logits.
-    diagonal, base
-        Content logits on the diagonal (added) and everywhere, same shapes; what is the same everywhere cancels.
+    diagonal
+        Content logits on the diagonal, less those off it, same shapes.
     mask
         Causal unless given.
     weights
         Head weights, (H,) or (1 or T, H), normalised to sum to 1; uniform unless given.
-    temperature
-        Divides all logits, > 0.
     H
         Number of heads; read off the shapes unless given.
 
@@ -157,17 +152,14 @@ def structured_kernels(
     (2, False)
     """
     T = errors.positive_integer("T", T)
-    temperature = float(errors.finite_array("softmax_temperature", temperature, ndim=(0,)))
-    if temperature <= 0:
-        raise errors.invalid("softmax_temperature", "a number above 0", temperature)
-    given = {"slope": 0.0 if slope is None else slope, "diagonal": diagonal, "base": base}
+    given = {"slope": 0.0 if slope is None else slope, "diagonal": diagonal}
     given["head_weights"] = 1.0 if weights is None else weights
     arrays = {field: _rows(field, x) for field, x in given.items()}
     if slope is not None and (arrays["slope"] <= 0).any():
         raise errors.invalid("slope", "numbers above 0", arrays["slope"].min())
     H = errors.positive_integer("H", max(x.shape[1] for x in arrays.values()) if H is None else H)
-    slopes, content, _, shares = (_widen(field, x, T, H) for field, x in arrays.items())
-    return StructuredKernels(T, H, mask or causal(), slopes / temperature, content / temperature, _shares(shares))
+    slopes, content, shares = (_widen(field, x, T, H) for field, x in arrays.items())
+    return StructuredKernels(T, H, mask or causal(), slopes, content, _shares(shares))
 
 
 def biased_kernels(

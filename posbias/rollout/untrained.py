@@ -40,9 +40,8 @@ def untrained_profile(
     outputs: Numbers | None = None,
     steps: Numbers | None = None,
     parallel: Numbers = 0,
-    row: int = -1,
 ) -> Float[np.ndarray, "n"]:
-    """Return the root mean square of ‖∂x_row / ∂x_j‖ over independent value maps of mean zero, normalised to sum 1.
+    """Return the root mean square of ‖∂x_n / ∂x_j‖ over independent value maps of mean zero, normalised to sum 1.
 
     O(T n) time and O(n) memory where one structured kernel serves all heads and layers and only gains are given, else
     O(n²) memory and the time of n rows through every head's kernel: O(T H n²) with ALiBi, O(T H n³) for arrays.
@@ -65,8 +64,6 @@ def untrained_profile(
         Gram factor K of the step after each attention, (T, n, n): G ← G ∘ (1 + K). None for none.
     parallel
         Whether the step reads what the attention reads, one value or T: then the two are added.
-    row
-        The position whose sources are asked for.
 
     Raises
     ------
@@ -81,7 +78,7 @@ def untrained_profile(
     >>> p / p[0] - np.array([1.0, np.sqrt(1.25) / 0.5])
     array([0., 0.])
     """
-    net = checked_network(kernels, gains, n, scales=scales, outputs=outputs, steps=steps, parallel=parallel, row=row)
+    net = checked_network(kernels, gains, n, scales=scales, outputs=outputs, steps=steps, parallel=parallel)
     plain = steps is None and scales is None and outputs is None
     if plain and net.kernels.same_in_every_layer and len(net.kernels.heads(0, net.n)) == 1:
         return _by_powers(net)
@@ -115,7 +112,7 @@ def aligned_profile(kernels: Kernels, gains: Numbers, n: int | None = None, **ne
     """
     net = checked_network(kernels, gains, n, **network)
     v = np.zeros(net.n)
-    v[net.row] = 1.0
+    v[-1] = 1.0
     for t in reversed(range(net.T)):
         A = net.kernels.kernel(t, net.n, net.as_one_branch(t))
         step = 0.0 if net.steps is None else v * np.sqrt(np.diag(net.steps[t]))
@@ -138,7 +135,6 @@ class Network:
     outputs: Float[np.ndarray, "T n"]
     steps: Float[np.ndarray, "T n n"] | None
     parallel: Bool[np.ndarray, "T"]
-    row: int
 
     @property
     def T(self) -> int:
@@ -146,10 +142,8 @@ class Network:
         return len(self.gains)
 
     def start(self) -> Float[np.ndarray, "n n"]:
-        """Return the Gram matrix above the last layer: all of the gradient at the row asked for."""
-        G = np.zeros((self.n, self.n))
-        G[self.row, self.row] = 1.0
-        return G
+        """Return the Gram matrix above the last layer: all of the gradient at the last position."""
+        return np.diag(np.eye(self.n)[-1])
 
     def as_one_branch(self, t: int) -> Float[np.ndarray, "H"]:
         """Return heads' weights in the one kernel of gain (Σ c_h²)^½ that layer ``t`` is to aligned gradients."""
@@ -165,7 +159,6 @@ def checked_network(
     outputs: Numbers | None = None,
     steps: Numbers | None = None,
     parallel: Numbers = 0,
-    row: int = -1,
 ) -> Network:
     """Return the numbers of a network, their shapes checked; arguments and errors as in :func:`untrained_profile`."""
     layers = kernels if isinstance(kernels, Layers) else WrittenOut(kernels, ndim=(2, 3, 4))
@@ -177,7 +170,7 @@ def checked_network(
         steps = _factors("steps", steps, (T, n, n))
     before, after = (_factors(*x, (T, n)) for x in (("scales", scales), ("outputs", outputs)))
     beside = np.broadcast_to(np.asarray(parallel) > 0, (T,))
-    return Network(layers, n, gain, before, after, steps, beside, errors.index("row", row, n))
+    return Network(layers, n, gain, before, after, steps, beside)
 
 
 def two_sided(kernels: Layers, t: int, X: Float[np.ndarray, "n n"], weights: Numbers) -> Float[np.ndarray, "n n"]:
@@ -209,13 +202,13 @@ def _factors(field: str, values: Numbers | None, *shapes: tuple[int, ...]) -> np
 
 
 def _by_powers(net: Network) -> Float[np.ndarray, "n"]:
-    """Return the root of Σ_k e_k(c_1², …, c_T²) [(A^k)_{row, j}]² of one kernel, over its sum.
+    """Return the root of Σ_k e_k(c_1², …, c_T²) [(A^k)_{n, j}]² of one kernel, over its sum.
 
     e_k over Π(1 + c_t²) is the distribution of the number of hops with odds c_t².
     """
     odds, A = (net.gains**2).sum(1), net.kernels.kernel(0, net.n)
     squares, v = np.zeros(net.n), np.zeros(net.n)
-    v[net.row] = 1.0
+    v[-1] = 1.0
     for share in hop_distribution(odds / (1 + odds)):
         squares += share * v**2
         v = A.rmatvec(v)

@@ -15,7 +15,8 @@ from posbias.comparison.multiplicity import decide
 from posbias.measure.corpus import known_units
 from posbias.predict import find, position_kernels
 from posbias.report.scoring import SCORED, gain_rows, score_rows
-from posbias.rollout.clock import clock_profile
+from posbias.rollout.clock import poisson_distribution
+from posbias.rollout.influence import influence_history
 from posbias.rollout.profiles import mean_position
 from studies.reference.trained import training_record
 
@@ -58,7 +59,8 @@ def measured_clock(measurement: xr.Dataset) -> Float[np.ndarray, "n"]:
     """Return the clock's profile: the first layer's content-free kernel run for the time τ = Σ_t λ_t."""
     kernels, tau = position_kernels(measurement), float(measurement["lambda_frobenius"].sum())
     first_layer = kernels[0] if isinstance(kernels, np.ndarray) else kernels.dense(0, int(measurement.attrs["length"]))
-    return clock_profile(first_layer, tau)
+    hops = poisson_distribution(tau)
+    return hops @ influence_history(first_layer, np.ones(hops.size - 1))
 
 
 def predictions(measurement: xr.Dataset, twins: Mapping[str, xr.Dataset] | None = None) -> dict[str, np.ndarray]:

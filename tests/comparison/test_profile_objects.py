@@ -30,7 +30,6 @@ LISTS = {
     "monotone_rearrangement": lambda f, x: f(x(A)),
     "normalised_wasserstein": lambda f, x: f(x(A[2]), x(B[2])),
     "prefix_masses": lambda f, x: f(x(A)),
-    "residual_kernel": lambda f, x: f(x(A), 0.3),
     "rollout_matrix": lambda f, x: f(x([A, B]), x([0.1, 0.2])),
     "spearman": lambda f, x: f(x(A[2]), x(B[2])),
     "stochastic_monotonicity": lambda f, x: f(x(A)),
@@ -68,16 +67,7 @@ def test_a_profile_says_its_shape():
     p = Profile(HAND, "by hand")
     assert (p.mean_position, p.first, p.last, p.trough) == (pytest.approx(0.5), 0.4, 0.4, (1, 0.1))
     assert Profile([0.5, 0.5]).trough is None
-    assert repr(Profile([1.0])) == "profile: 1 positions, mean 0.000\nfirst 1, last 1\n▅  (log scale)"
-
-
-def test_a_sparkline_is_as_wide_as_asked_and_logarithmic():
-    p = np.geomspace(1, 1e-3, 1000)
-    line = Profile(p / p.sum()).sparkline(8)
-    assert line == "█▇▆▅▄▃▂▁"
-    assert Profile(np.eye(3)[0]).sparkline() == "█▁▁"
-    with pytest.raises(ValueError, match="width: expected an integer of at least 1, received 0"):
-        Profile(HAND).sparkline(0)
+    assert repr(Profile([1.0])) == "profile: 1 positions, mean 0.000\nfirst 1, last 1"
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from posbias import alibi_slopes, content_logits, geometric_slopes, position_logits
+from posbias import alibi_slopes, geometric_slopes, position_logits
 from posbias.rollout.logits import rope_logits
 
 
@@ -25,10 +25,6 @@ def test_position_logits_fall_by_the_slope():
     assert (np.diag(L) == 0).all()
 
 
-def test_content_logits():
-    assert content_logits(3, -1.0, 2.0).tolist() == [[1, -1, -1], [-1, 1, -1], [-1, -1, 1]]
-
-
 def test_rope_turns_queries_and_keys_by_the_printed_matrix():
     rng, theta, n = np.random.default_rng(0), [0.3, 1.1], 4
     q, k = rng.normal(size=(2, n, 4))
@@ -49,5 +45,3 @@ def test_what_cannot_be_is_refused():
         position_logits(3, -0.1)
     with pytest.raises(ValueError, match="H: expected"):
         alibi_slopes(0)
-    with pytest.raises(ValueError, match="diagonal: expected"):
-        content_logits(3, 0.0, float("nan"))
